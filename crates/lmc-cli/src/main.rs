@@ -1,0 +1,3 @@
+//! The `lmc` command.
+
+fn main() {}

@@ -1,0 +1,14 @@
+//! One block: the unit that is encoded, checked and decoded alone.
+
+pub(crate) mod decode;
+pub(crate) mod encode;
+pub(crate) mod head;
+
+use crate::dtype::Dtype;
+
+/// A stretch of a block's raw bytes with one type. `None` is opaque.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) dtype: Option<Dtype>,
+    pub(crate) len: usize,
+}

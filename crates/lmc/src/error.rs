@@ -1,0 +1,133 @@
+//! Errors: few kinds, by what the caller should do next; the detail is in the message.
+
+use std::fmt;
+use std::io;
+
+/// What a caller can do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The operating system refused; look at the source.
+    Io,
+    /// The compressed bytes are not what a writer produced: fetch the file again.
+    Damaged,
+    /// The file is well-formed but needs a newer `lmc`, or is no `.lmc` file.
+    Unsupported,
+    /// Decoding would exceed a limit that the caller set ([`crate::DecodeLimits`]).
+    Limit,
+    /// The arguments do not fit together.
+    Usage,
+}
+
+/// An error of this crate: a kind, a sentence, and where it happened.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    block: Option<u64>,
+    offset: Option<u64>,
+    tensor: Option<String>,
+    source: Option<io::Error>,
+}
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A new error of a kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), block: None, offset: None, tensor: None, source: None }))
+    }
+    pub(crate) fn damaged(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, message)
+    }
+    pub(crate) fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+    pub(crate) fn limit(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Limit, message)
+    }
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+    /// An operating-system error with what was being done.
+    pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
+        let mut e = Self::new(ErrorKind::Io, doing);
+        e.0.source = Some(source);
+        e
+    }
+    /// Adds the index of the block in which the error was found, unless one is set.
+    #[must_use]
+    pub fn in_block(mut self, block: u64) -> Self {
+        self.0.block.get_or_insert(block);
+        self
+    }
+    /// Adds the byte offset (in the file being read) at which the error was found, unless one is set.
+    #[must_use]
+    pub fn at_offset(mut self, offset: u64) -> Self {
+        self.0.offset.get_or_insert(offset);
+        self
+    }
+    /// Adds the tensor to which the damaged bytes belong, unless one is set.
+    #[must_use]
+    pub fn in_tensor(mut self, name: impl Into<String>) -> Self {
+        self.0.tensor.get_or_insert(name.into());
+        self
+    }
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+    /// Index of the block concerned.
+    pub fn block(&self) -> Option<u64> {
+        self.0.block
+    }
+    /// Byte offset in the compressed file.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+    /// Name of the tensor concerned.
+    pub fn tensor(&self) -> Option<&str> {
+        self.0.tensor.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let i = &self.0;
+        f.write_str(&i.message)?;
+        let mut sep = " (";
+        if let Some(t) = &i.tensor {
+            write!(f, "{sep}tensor {t:?}")?;
+            sep = ", ";
+        }
+        if let Some(b) = i.block {
+            write!(f, "{sep}block {b}")?;
+            sep = ", ";
+        }
+        if let Some(o) = i.offset {
+            write!(f, "{sep}byte {o}")?;
+            sep = ", ";
+        }
+        if sep == ", " {
+            f.write_str(")")?;
+        }
+        if let Some(s) = &i.source {
+            write!(f, ": {s}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|e| e as _)
+    }
+}

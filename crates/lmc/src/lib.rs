@@ -1,0 +1,19 @@
+//! Lossless compression of language model checkpoints.
+
+#![deny(unsafe_code)]
+#![expect(dead_code, reason = "the container is being built on the block codec")]
+
+mod arch;
+mod block;
+mod checksum;
+mod container;
+mod dtype;
+mod error;
+mod map;
+mod options;
+mod varint;
+
+pub use arch::Isa;
+pub use dtype::Dtype;
+pub use error::{Error, ErrorKind, Result};
+pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};

@@ -1,0 +1,23 @@
+//! The map stage: an element to an unsigned integer of the same width in which likely values share their high bits.
+
+/// The map of a part (`docs/format.md` §4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Map {
+    /// Unchanged.
+    Identity = 0,
+    /// The sign moves from the top to the bottom: `exponent | mantissa | sign`.
+    Rotate = 1,
+    /// Small magnitudes of either sign become small numbers.
+    Zigzag = 2,
+}
+
+impl Map {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Map::Identity),
+            1 => Some(Map::Rotate),
+            2 => Some(Map::Zigzag),
+            _ => None,
+        }
+    }
+}

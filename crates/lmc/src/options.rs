@@ -1,0 +1,77 @@
+//! Options of compression and limits of decompression.
+
+use crate::arch::Isa;
+use crate::dtype::Dtype;
+
+/// How much work the encoder does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Level {
+    /// Huffman codes.
+    Fast,
+    /// rANS, more groups.
+    #[default]
+    Default,
+}
+
+impl Level {
+    /// Every level, fastest first.
+    pub const ALL: &[Level] = &[Level::Fast, Level::Default];
+
+    /// The name used on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Fast => "fast",
+            Level::Default => "default",
+        }
+    }
+}
+
+impl std::str::FromStr for Level {
+    type Err = ();
+    fn from_str(s: &str) -> Result<Self, ()> {
+        Level::ALL.iter().copied().find(|l| l.name() == s).ok_or(())
+    }
+}
+
+/// How to compress.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct CompressOptions {
+    /// How much work to do.
+    pub level: Level,
+    /// Threads to use; 0 for as many as the machine has. The output does not depend on it.
+    pub threads: usize,
+    /// Dtype of data in no known format. Without it the element width is detected.
+    pub dtype: Option<Dtype>,
+    /// Instruction set; by default the fastest. The output does not depend on it.
+    pub isa: Option<Isa>,
+}
+
+/// How to decompress.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct DecompressOptions {
+    /// Threads to use; 0 for as many as the machine has.
+    pub threads: usize,
+    /// Instruction set; by default the fastest.
+    pub isa: Option<Isa>,
+    /// What a hostile file may cost.
+    pub limits: DecodeLimits,
+}
+
+/// Bounds on what decoding may cost, whatever a file says. Memory is bounded by these however large the file.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct DecodeLimits {
+    /// Largest raw size that is restored, in bytes.
+    pub max_raw_size: u64,
+    /// Largest index that is read, unpacked, in bytes.
+    pub max_index_size: usize,
+}
+
+impl Default for DecodeLimits {
+    fn default() -> Self {
+        Self { max_raw_size: u64::MAX, max_index_size: 1 << 28 }
+    }
+}

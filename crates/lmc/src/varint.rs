@@ -1,0 +1,68 @@
+//! LEB128 integers and the cursor that heads and tables are read with.
+
+use crate::error::{Error, Result};
+
+pub(crate) fn put(out: &mut Vec<u8>, mut v: u64) {
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+}
+
+/// A checked reader over bytes in memory.
+#[derive(Clone)]
+pub(crate) struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+    pub(crate) fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
+        match self.rest.split_at_checked(n) {
+            Some((a, b)) => {
+                self.rest = b;
+                Ok(a)
+            }
+            None => Err(Error::damaged("a header ends too early")),
+        }
+    }
+    pub(crate) fn u8(&mut self) -> Result<u8> {
+        Ok(self.bytes(1)?[0])
+    }
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.bytes(N)?.try_into().expect("length was asked for"))
+    }
+    pub(crate) fn varint(&mut self) -> Result<u64> {
+        let mut v = 0u64;
+        for i in 0..10 {
+            let b = self.u8()?;
+            if i == 9 && b > 1 {
+                break;
+            }
+            v |= u64::from(b & 0x7f) << (7 * i);
+            if b < 0x80 {
+                if b == 0 && i > 0 {
+                    break;
+                }
+                return Ok(v);
+            }
+        }
+        Err(Error::damaged("a header holds an invalid number"))
+    }
+    /// A varint that is an in-memory size, at most `max`.
+    pub(crate) fn size(&mut self, max: usize, what: &str) -> Result<usize> {
+        match usize::try_from(self.varint()?) {
+            Ok(v) if v <= max => Ok(v),
+            _ => Err(Error::damaged(format!("{what} is out of range"))),
+        }
+    }
+    pub(crate) fn finish(self) -> Result<()> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Error::damaged("a header has bytes left over")) }
+    }
+}
