@@ -214,6 +214,13 @@ impl Grouped {
     }
 }
 
+fn count(c: &mut Cursor<'_>, what: &str) -> Result<usize> {
+    match u32::from_le_bytes(c.array()?) as usize {
+        n if n <= MAX_RAW => Ok(n),
+        _ => Err(Error::damaged(format!("{what} is out of range"))),
+    }
+}
+
 impl BlockHead {
     pub(crate) fn parse(head: &[u8]) -> Result<Self> {
         let mut c = Cursor::new(head);
@@ -233,8 +240,8 @@ impl BlockHead {
         if lane_sets > 2 {
             return Err(Error::damaged("a block has too many lane sets"));
         }
-        let words = (0..lane_sets).map(|_| c.size(MAX_RAW, "a block's number of words")).collect::<Result<Vec<_>>>()?;
-        let literals = if lane_sets > 0 { c.size(MAX_RAW, "a block's number of literals")? } else { 0 };
+        let words = (0..lane_sets).map(|_| count(&mut c, "a block's number of words")).collect::<Result<Vec<_>>>()?;
+        let literals = if lane_sets > 0 { count(&mut c, "a block's number of literals")? } else { 0 };
         let n_parts = usize::from(c.u8()?);
         if n_parts == 0 || n_parts > MAX_PARTS {
             return Err(Error::damaged("a block's number of parts is out of range"));
@@ -288,9 +295,10 @@ impl BlockHead {
         put(out, self.raw_len as u64);
         put(out, 0);
         out.push(self.words.len() as u8);
-        self.words.iter().for_each(|&w| put(out, w as u64));
+        // Fixed width: an encoder knows the length of a head before it knows these.
+        self.words.iter().for_each(|&w| out.extend_from_slice(&(w as u32).to_le_bytes()));
         if !self.words.is_empty() {
-            put(out, self.literals as u64);
+            out.extend_from_slice(&(self.literals as u32).to_le_bytes());
         }
         out.push(self.parts.len() as u8);
         if self.parts.len() > 1 {
