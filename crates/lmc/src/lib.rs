@@ -11,6 +11,9 @@ mod dtype;
 mod error;
 mod map;
 mod options;
+#[cfg(feature = "reference")]
+#[doc(hidden)]
+pub mod reference;
 mod varint;
 
 pub use arch::Isa;

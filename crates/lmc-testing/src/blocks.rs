@@ -1,0 +1,166 @@
+//! Valid blocks of every shape that the format allows, and small changes to their bytes.
+
+use crate::input::{Input, Random};
+use lmc::reference::write::Record;
+use lmc::reference::write::block::{Block, Group, Grouped, Part, unmapped};
+use lmc::reference::write::entropy::Coder;
+
+/// A valid block as the input chooses it: parts, pieces, groups, classes, tables, lane sets.
+pub fn block(input: &mut Input<'_>) -> Block {
+    let lane_sets = input.below(3) as u8;
+    let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
+    let parts: Vec<Part> = (0..part_count).map(|_| part(input, lane_sets)).collect();
+    let pieces = pieces(input, &parts);
+    Block { lane_sets, parts, pieces, final_state: 1 << 16 }
+}
+
+fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {
+    match input.below(8) {
+        0 => Part::Stored(bytes(input)),
+        1 => Part::Zstd(bytes(input)),
+        _ => Part::Grouped(grouped(input, lane_sets)),
+    }
+}
+
+fn bytes(input: &mut Input<'_>) -> Vec<u8> {
+    let length = 1 + input.below(300);
+    let random = input.bool();
+    let mut source = input.random();
+    if random { source.bytes(length) } else { vec![source.u64() as u8; length] }
+}
+
+/// The parts' bytes in an order that alternates between them.
+fn pieces(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
+    let mut left: Vec<u64> = parts.iter().map(|part| part.raw().len() as u64).collect();
+    let longest = 1 + input.u16();
+    let mut random = input.random();
+    let mut pieces = Vec::new();
+    while left.iter().any(|&left| left > 0) {
+        let part = random.below(parts.len() as u64) as usize;
+        let length = (1 + random.below(u64::from(longest))).min(left[part]);
+        if length > 0 {
+            pieces.push((part as u8, length));
+            left[part] -= length;
+        }
+    }
+    pieces
+}
+
+fn grouped(input: &mut Input<'_>, lane_sets: u8) -> Grouped {
+    let width_code = input.below(4) as u8;
+    let w = 8 << width_code;
+    let map = input.below(3) as u8;
+    let elements = match input.below(4) {
+        0 => 128 * (1 + input.below(4)),
+        1 => 127 + input.below(3),
+        _ => 1 + input.below(700),
+    };
+    let group_count = [1, 1, 2, 3, 64][input.below(5)];
+    let shapes: Vec<Shape> = (0..group_count).map(|_| Shape::choose(input, w, lane_sets)).collect();
+    let sparse = input.bool();
+    let mut random = input.random();
+
+    let runs = elements.div_ceil(128);
+    let used = if sparse { 1 + random.below(group_count) } else { group_count };
+    let classes: Vec<u8> = (0..runs).map(|_| random.below(used) as u8).collect();
+    let mut symbols = vec![Vec::new(); group_count as usize];
+    let mut raw = Vec::new();
+    for e in 0..elements {
+        let class = usize::from(classes[e / 128]);
+        let shape = &shapes[class];
+        let symbol = shape.symbol(&mut random);
+        symbols[class].push(symbol);
+        let bits = random.u64() & low_bits(shape.group.k);
+        let v = u128::from(symbol) << (shape.group.k + shape.group.z) | u128::from(bits) << shape.group.z;
+        let v = v as u64 ^ shape.group.constant.unwrap_or(0);
+        raw.extend(&unmapped(v & low_bits(w), u32::from(w), map).to_le_bytes()[..usize::from(w / 8)]);
+    }
+    let groups = shapes.iter().zip(&symbols).map(|(shape, symbols)| shape.group_with_table(symbols)).collect();
+    let class_map = class_map(input, &classes, lane_sets);
+    Grouped { raw, width_code, map, classes, class_map, groups }
+}
+
+/// How the class map is coded: all its bits as they are, or as symbols.
+fn class_map(input: &mut Input<'_>, classes: &[u8], lane_sets: u8) -> Group {
+    let raw = Group { k: 8, ..Group::default() };
+    if lane_sets == 0 {
+        return raw;
+    }
+    match input.below(3) {
+        0 => raw,
+        1 => Group { h: 1, coder: Coder::huffman(classes, input.bool()), ..Group::default() },
+        _ => Group { h: 2, coder: Coder::rans(classes, input.bool()), ..Group::default() },
+    }
+}
+
+fn low_bits(n: u8) -> u64 {
+    ((1u128 << n) - 1) as u64
+}
+
+/// A group without its table, and what its symbols look like.
+struct Shape {
+    group: Group,
+    huffman: bool,
+    symbol_bits: u8,
+    distribution: usize,
+    escape: bool,
+}
+
+impl Shape {
+    fn choose(input: &mut Input<'_>, w: u8, lane_sets: u8) -> Self {
+        let coder = if lane_sets == 0 { 0 } else { input.below(4) };
+        let symbol_bits = if coder == 0 { 0 } else { 1 + input.below(usize::from(w.min(8))) as u8 };
+        let z = input.below(usize::from(w - symbol_bits) + 1) as u8;
+        let z = if input.bool() { 0 } else { z };
+        let k = input.below(usize::from(w - symbol_bits - z) + 1) as u8;
+        let h = w - symbol_bits - z - k;
+        let constant = input.bool().then(|| input.random().u64() & low_bits(w));
+        let (distribution, escape) = (input.below(5), input.bool());
+        let group = Group { constant, z, h, k, ..Group::default() };
+        Self { group, huffman: coder == 1, symbol_bits, distribution, escape }
+    }
+
+    fn symbol(&self, random: &mut Random) -> u8 {
+        if self.symbol_bits == 0 {
+            return 0;
+        }
+        let below = 1 << self.symbol_bits;
+        let symbol = match self.distribution {
+            0 => 0,
+            1 => random.below(below),
+            2 => below - 1 - random.u64().trailing_zeros() as u64 % below,
+            3 => random.below(8).pow(3) % below,
+            // Literals may be wider than the symbols of their group, as far as the elements have room for them.
+            _ => random.below(256) & low_bits(self.symbol_bits + self.group.h),
+        };
+        symbol as u8
+    }
+
+    fn group_with_table(&self, symbols: &[u8]) -> Group {
+        if self.symbol_bits == 0 {
+            return self.group.clone();
+        }
+        let narrow = |&&symbol: &&u8| u64::from(symbol) <= low_bits(self.symbol_bits);
+        let known: Vec<u8> = symbols.iter().filter(narrow).copied().collect();
+        let escape = self.escape || known.len() < symbols.len();
+        let coder = if self.huffman { Coder::huffman(&known, escape) } else { Coder::rans(&known, escape) };
+        Group { coder, ..self.group.clone() }
+    }
+}
+
+/// Changes a few bytes of a record, or its lengths.
+pub fn mutate(record: &mut Record, input: &mut Input<'_>) {
+    for _ in 0..1 + input.below(3) {
+        let bytes = if input.bool() { &mut record.head } else { &mut record.body };
+        let at = if bytes.is_empty() { 0 } else { input.below(bytes.len().min(1 << 16)) };
+        let at = if input.bool() { at } else { bytes.len().saturating_sub(1 + at) };
+        match input.below(6) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, input.u8()),
+            2 => drop(bytes.splice(at..at, input.random().bytes(16))),
+            3 if at < bytes.len() => drop(bytes.remove(at)),
+            4 => bytes.get_mut(at).into_iter().for_each(|byte| *byte = input.u8()),
+            _ => bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << input.below(8)),
+        }
+    }
+}

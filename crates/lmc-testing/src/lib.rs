@@ -1,0 +1,7 @@
+//! What the tests and the fuzz targets of `lmc` share: files of every valid shape, damaged ones, and the comparison of
+//! all decoders with the reference.
+
+#![deny(unsafe_code)]
+
+pub mod blocks;
+pub mod input;

@@ -1,0 +1,130 @@
+//! A second decoder, written from `docs/format.md` alone: slow, obvious, and sharing no code with the fast one. It is
+//! the oracle of the tests and of fuzzing, and is compiled only with the feature `reference`.
+//!
+//! It checks every *must* of the format. A violation that leaves no way to go on is an error at once; one that does not
+//! (a wrong pad symbol, say) is noted as a *fault*, and decoding goes on. [`decode`] refuses a file with any fault, while
+//! [`Record::redigest`](write::Record::redigest) makes the leaf digests fit what was decoded all the same. So a decoder
+//! that forgets a check cannot hide behind a digest that happens to fail as well.
+
+mod block;
+mod bytes;
+mod entropy;
+mod index;
+pub mod write;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+/// Raw bytes that one digest covers (§2.5).
+const LEAF: usize = 1 << 18;
+
+const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
+const END_MAGIC: [u8; 8] = *b"LMCend\r\n";
+
+/// Violations that did not stop the decoder; the first one is kept.
+#[derive(Default)]
+struct Faults(Option<String>);
+
+impl Faults {
+    fn must(&mut self, holds: bool, otherwise: &str) {
+        if !holds && self.0.is_none() {
+            self.0 = Some(otherwise.to_owned());
+        }
+    }
+}
+
+/// Fails unless a condition of the format holds.
+fn must(holds: bool, otherwise: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise.to_owned()) }
+}
+
+fn digest(leaf: &[u8]) -> [u8; 16] {
+    xxh3_128(leaf).to_le_bytes()
+}
+
+/// Decodes a whole file of at most `limit` raw bytes.
+///
+/// # Errors
+/// The first condition of the format that the file breaks, in words.
+pub fn decode(file: &[u8], limit: usize) -> Result<Vec<u8>, String> {
+    let mut rest = Bytes::new(file);
+
+    must(rest.take(8)? == MAGIC, "the magic of the header is wrong")?;
+    must(rest.u16()? == 0, "the version is not 0")?;
+    must(rest.u16()? == 0, "the reserved field of the header is not 0")?;
+    must(rest.u32()? == 0, "the file needs a feature that does not exist")?;
+
+    let mut raw = Vec::new();
+    let mut digests = Vec::new();
+    let mut block_lengths = Vec::new();
+    let mut ancillary_bytes = 0;
+    let (index, index_offset, index_length) = loop {
+        let offset = rest.position();
+        let record = record(&mut rest)?;
+        let length = rest.position() - offset;
+        match &record.tag {
+            b"BLCK" => {
+                must(record.head.len() <= 1 << 24, "the head of a block exceeds 2^24 bytes")?;
+                must(record.body.len() <= 1 << 25, "the body of a block exceeds 2^25 bytes")?;
+                let block = block::decode(record.head, record.body, limit - raw.len())?;
+                if let Some(fault) = block.fault {
+                    return Err(fault);
+                }
+                let leaves: Vec<[u8; 16]> = block.raw.chunks(LEAF).map(digest).collect();
+                must(leaves.concat() == block.digests, "a leaf does not have its digest")?;
+                digests.extend(leaves);
+                block_lengths.push((length, block.raw.len() as u64));
+                raw.extend(block.raw);
+            }
+            b"INDX" => {
+                must(record.head.len() <= 1 << 30, "the head of the index exceeds 2^30 bytes")?;
+                must(record.body.is_empty(), "the index has a body")?;
+                break (record.head, offset, length);
+            }
+            [b'a'..=b'z', ..] => ancillary_bytes += length,
+            _ => return Err("a record has an unknown tag".into()),
+        }
+    };
+
+    let index = index::parse(index)?;
+    must(index.raw_size == raw.len() as u64, "the raw size in the index is wrong")?;
+    must(index.content_hash == digest(&digests.concat()), "the content hash is wrong")?;
+    must(index.blocks == block_lengths, "the index disagrees with the blocks")?;
+    must(index.offset_gap == ancillary_bytes, "the offset gap is not the size of the ancillary records")?;
+
+    let checked = rest.peek(16)?;
+    must(rest.u64()? == index_offset, "the trailer has the wrong offset of the index")?;
+    must(rest.u64()? == index_length, "the trailer has the wrong length of the index")?;
+    must(rest.u64()? == xxh3_64(checked), "the check of the trailer is wrong")?;
+    must(rest.take(8)? == END_MAGIC, "the magic of the trailer is wrong")?;
+    rest.end("something follows the trailer")?;
+    Ok(raw)
+}
+
+struct Record<'a> {
+    tag: [u8; 4],
+    head: &'a [u8],
+    body: &'a [u8],
+}
+
+fn record<'a>(rest: &mut Bytes<'a>) -> Result<Record<'a>, String> {
+    let prefix = rest.peek(16)?;
+    let tag = rest.array()?;
+    let head_length = u64::from(rest.u32()?);
+    let body_length = rest.u64()?;
+    let check = rest.u64()?;
+    let head = rest.take(head_length)?;
+    let body = rest.take(body_length)?;
+    must(check == xxh3_64(&[prefix, head].concat()), "the check of a record is wrong")?;
+    Ok(Record { tag, head, body })
+}
+
+/// Decodes one zstd frame, which must fill `frame`, to exactly `length` bytes.
+fn zstd_frame(frame: &[u8], length: usize) -> Result<Vec<u8>, String> {
+    must(frame.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]), "this is no zstd frame")?;
+    let frame_length = zstd::zstd_safe::find_frame_compressed_size(frame).map_err(|_| "damaged zstd frame")?;
+    must(frame_length == frame.len(), "something follows the zstd frame")?;
+    let raw = zstd::bulk::decompress(frame, length).map_err(|e| format!("zstd: {e}"))?;
+    must(raw.len() == length, "a zstd frame is shorter than promised")?;
+    Ok(raw)
+}

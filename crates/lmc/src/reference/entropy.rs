@@ -1,0 +1,200 @@
+//! Tables and lanes (§5).
+
+use super::bytes::Bytes;
+use super::{Faults, must};
+
+/// What the low seven bits of a state stand for.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// `None` is the escape.
+    symbol: Option<u8>,
+    step: Step,
+}
+
+/// How a state goes on.
+#[derive(Clone, Copy)]
+enum Step {
+    Huffman { length: u8 },
+    Rans { freq: u32, offset: u32 },
+}
+
+pub(super) struct Table {
+    slots: Vec<Slot>,
+    pad: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coder {
+    None,
+    Huffman,
+    Rans,
+}
+
+/// An entry of a table: the escape is symbol 256.
+const ESCAPE: u16 = 256;
+
+impl Table {
+    /// Reads a table (§5.3) for symbols of `s` bits.
+    pub(super) fn parse(head: &mut Bytes<'_>, coder: Coder, s: u32) -> Result<Self, String> {
+        let first = u16::from(head.u8()?);
+        let count = u16::from(head.u8()?) + 1;
+        must(first + count - 1 <= 255, "a table has symbols above 255")?;
+
+        let values = match coder {
+            Coder::Rans => head.take(u64::from(count) + 1)?.to_vec(),
+            _ => {
+                let packed = head.take((u64::from(count) + 1).div_ceil(2))?;
+                let mut halves: Vec<u8> = packed.iter().flat_map(|byte| [byte & 15, byte >> 4]).collect();
+                if halves.len() > usize::from(count) + 1 {
+                    must(halves.pop() == Some(0), "the last half-byte of a table is not 0")?;
+                }
+                halves
+            }
+        };
+        let symbols = (first..first + count).chain([ESCAPE]);
+        let entries: Vec<(u16, u8)> = symbols.zip(values).filter(|&(_, value)| value != 0).collect();
+
+        let below = |&(symbol, _): &(u16, u8)| symbol == ESCAPE || symbol < 1 << s;
+        must(entries.iter().all(below), "a table has a symbol that is too wide")?;
+        let slots = match coder {
+            Coder::Rans => rans_slots(&entries)?,
+            _ => huffman_slots(&entries)?,
+        };
+        // The first of the best: entries are in the order of their symbols.
+        let symbols = entries.iter().filter(|&&(symbol, _)| symbol != ESCAPE);
+        let pad = match coder {
+            Coder::Rans => symbols.rev().max_by_key(|&&(_, freq)| freq),
+            _ => symbols.min_by_key(|&&(_, length)| length),
+        };
+        let pad = pad.ok_or("a table has no symbol but the escape")?.0 as u8;
+        Ok(Self { slots, pad })
+    }
+}
+
+fn symbol_or_escape(symbol: u16) -> Option<u8> {
+    u8::try_from(symbol).ok()
+}
+
+fn rans_slots(entries: &[(u16, u8)]) -> Result<Vec<Slot>, String> {
+    must(entries.iter().all(|&(_, freq)| freq <= 127), "a frequency exceeds 127")?;
+    let mut slots = Vec::new();
+    for &(symbol, freq) in entries {
+        for offset in 0..u32::from(freq) {
+            let step = Step::Rans { freq: u32::from(freq), offset };
+            slots.push(Slot { symbol: symbol_or_escape(symbol), step });
+        }
+    }
+    must(slots.len() == 128, "the frequencies of a table do not sum to 128")?;
+    Ok(slots)
+}
+
+fn huffman_slots(entries: &[(u16, u8)]) -> Result<Vec<Slot>, String> {
+    must(entries.iter().all(|&(_, length)| length <= 7), "a code length exceeds 7")?;
+    let kraft: u32 = entries.iter().map(|&(_, length)| 1 << (7 - length)).sum();
+    must(kraft == 128, "the code of a table is not complete")?;
+
+    let mut sorted = entries.to_vec();
+    sorted.sort_by_key(|&(symbol, length)| (length, symbol));
+    let mut slots = [None; 128];
+    let mut code = 0u32;
+    let mut previous = sorted[0].1;
+    for (i, &(symbol, length)) in sorted.iter().enumerate() {
+        if i > 0 {
+            code = (code + 1) << (length - previous);
+        }
+        previous = length;
+        let reversed = code.reverse_bits() >> (32 - u32::from(length));
+        for (slot, entry) in slots.iter_mut().enumerate() {
+            if slot as u32 % (1 << length) == reversed {
+                *entry = Some(Slot { symbol: symbol_or_escape(symbol), step: Step::Huffman { length } });
+            }
+        }
+    }
+    Ok(slots.into_iter().map(|slot| slot.expect("a complete code covers every slot")).collect())
+}
+
+/// The lane sets of a block, their words, and the literals (§5.1).
+pub(super) struct Lanes<'a> {
+    sets: Vec<LaneSet<'a>>,
+    literals: Bytes<'a>,
+}
+
+struct LaneSet<'a> {
+    states: [u32; 64],
+    words: Bytes<'a>,
+}
+
+impl<'a> Lanes<'a> {
+    /// Bytes that they take in a body.
+    pub(super) fn length(word_counts: &[u32], literal_count: u32) -> usize {
+        let words: usize = word_counts.iter().map(|&count| count as usize).sum();
+        2 * words + literal_count as usize + 256 * word_counts.len()
+    }
+
+    /// Takes them from the end of a body (§3.2).
+    pub(super) fn parse(
+        bytes: &'a [u8],
+        word_counts: &[u32],
+        literal_count: u32,
+        faults: &mut Faults,
+    ) -> Result<Self, String> {
+        let mut bytes = Bytes::new(bytes);
+        let words = word_counts.iter().map(|&count| bytes.take(2 * u64::from(count)).map(Bytes::new));
+        let words = words.collect::<Result<Vec<_>, String>>()?;
+        let literals = Bytes::new(bytes.take(u64::from(literal_count))?);
+        let mut sets = Vec::new();
+        for words in words {
+            let mut states = [0; 64];
+            for state in &mut states {
+                *state = bytes.u32()?;
+                faults.must(*state >= 1 << 16, "an initial state is below 2^16");
+            }
+            sets.push(LaneSet { states, words });
+        }
+        Ok(Self { sets, literals })
+    }
+
+    /// Decodes chunk `i` of a group, of which `t` symbols are elements and the rest is padding.
+    pub(super) fn chunk(&mut self, i: usize, table: &Table, t: usize, faults: &mut Faults) -> Result<Vec<u8>, String> {
+        let sets = self.sets.len();
+        let set = &mut self.sets[i % sets];
+        let mut symbols = [None; 128];
+        for j in 0..64 {
+            symbols[j] = table.step(&mut set.states[j]);
+            symbols[64 + j] = table.step(&mut set.states[j]);
+        }
+        let mut order: Vec<usize> = (0..64).collect();
+        order.sort_by_key(|j| (j % 4, j / 4));
+        for j in order {
+            let x = &mut set.states[j];
+            if *x < 1 << 16 {
+                *x = *x << 16 | u32::from(set.words.u16()?);
+            }
+        }
+
+        let padded = symbols[t..].iter().all(|&symbol| symbol == Some(table.pad));
+        faults.must(padded, "padding is not the pad symbol");
+        let literal_or = |symbol: Option<u8>| symbol.map_or_else(|| self.literals.u8(), Ok);
+        symbols[..t].iter().copied().map(literal_or).collect()
+    }
+
+    /// Checks that everything has been used up.
+    pub(super) fn finish(&self, faults: &mut Faults) {
+        for set in &self.sets {
+            faults.must(set.states == [1 << 16; 64], "a final state is not 2^16");
+            faults.must(set.words.rest().is_empty(), "words are left over");
+        }
+        faults.must(self.literals.rest().is_empty(), "literals are left over");
+    }
+}
+
+impl Table {
+    fn step(&self, x: &mut u32) -> Option<u8> {
+        let slot = self.slots[(*x % 128) as usize];
+        *x = match slot.step {
+            Step::Huffman { length } => *x >> length,
+            Step::Rans { freq, offset } => freq * (*x >> 7) + offset,
+        };
+        slot.symbol
+    }
+}

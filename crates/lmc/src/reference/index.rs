@@ -1,0 +1,75 @@
+//! The index (§2.3) and the dtypes that its segments name (§4).
+
+use super::bytes::Bytes;
+use super::{must, zstd_frame};
+
+/// The largest table that is unpacked, so that a lie about its length costs no memory.
+const LARGEST_TABLE: u64 = 1 << 28;
+
+pub(super) struct Index {
+    pub(super) raw_size: u64,
+    pub(super) content_hash: [u8; 16],
+    /// Record length and raw length of each block.
+    pub(super) blocks: Vec<(u64, u64)>,
+    pub(super) offset_gap: u64,
+}
+
+pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
+    let mut head = Bytes::new(head);
+    let raw_size = head.u64()?;
+    let content_hash = head.array()?;
+    let block_count = head.varint()?;
+    let table_length = head.varint()?;
+    must(table_length <= LARGEST_TABLE, "the table of the index exceeds the limit")?;
+    let table = zstd_frame(head.rest(), table_length as usize)?;
+    let mut table = Bytes::new(&table);
+
+    let mut blocks = Vec::new();
+    for _ in 0..block_count {
+        blocks.push((table.varint()?, table.varint()?));
+    }
+    let offset_gap = table.varint()?;
+    table.string()?;
+
+    let mut covered = 0u128;
+    for _ in 0..table.varint()? {
+        let dtype = table.u8()?;
+        let length = table.varint()?;
+        covered += u128::from(length);
+        if dtype != 0 {
+            table.string()?;
+            let rank = table.varint()?;
+            must(rank <= 64, "the rank of a segment exceeds 64")?;
+            let shape = (0..rank).map(|_| table.varint()).collect::<Result<Vec<u64>, String>>()?;
+            let bits = bits_of_shape(&shape, bits_of_dtype(dtype)?);
+            must(bits == Some(8 * u128::from(length)), "the shape of a segment does not give its length")?;
+        }
+    }
+    must(covered == u128::from(raw_size), "the segments do not add up to the raw size")?;
+    table.end("something follows the last segment of the index")?;
+    Ok(Index { raw_size, content_hash, blocks, offset_gap })
+}
+
+/// Product of the dimensions and the bits of an element; `None` when that is too large for any length.
+fn bits_of_shape(shape: &[u64], bits: u128) -> Option<u128> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(bits, |product, &dimension| product.checked_mul(u128::from(dimension)))
+}
+
+fn bits_of_dtype(code: u8) -> Result<u128, String> {
+    Ok(match code {
+        1..=3 => 8,    // BOOL, U8, I8
+        4 | 5 => 16,   // U16, I16
+        6 | 7 => 32,   // U32, I32
+        8 | 9 => 16,   // F16, BF16
+        10 => 32,      // F32
+        11 | 12 => 64, // U64, I64
+        13..=17 => 8,  // F8 of every kind
+        18 => 4,       // F4
+        19 | 20 => 6,  // F6 of both kinds
+        21 | 22 => 64, // F64, C64
+        _ => return Err("a segment has an unknown dtype".into()),
+    })
+}

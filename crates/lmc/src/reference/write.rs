@@ -1,0 +1,240 @@
+//! A writer of arbitrary files, for tests: every field of the format can be given any value, right or wrong, and the
+//! checks are computed over whatever stands there.
+//!
+//! [`Block::encode`](block::Block::encode) builds valid blocks from a description. The types of this module are the
+//! file as its fields: change one and write it out.
+
+pub mod block;
+pub mod entropy;
+
+use super::bytes::Bytes;
+use super::{END_MAGIC, LEAF, MAGIC, digest};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A file, field by field.
+#[derive(Clone, Debug)]
+pub struct File {
+    pub magic: [u8; 8],
+    pub version: u16,
+    pub reserved: u16,
+    pub features: u32,
+    /// Blocks and ancillary records, without the index.
+    pub records: Vec<Record>,
+    pub index: Index,
+    /// Tag, head and body of the index record; made from `index` when `None`.
+    pub index_record: Option<Record>,
+    /// Added to the offset of the index in the trailer.
+    pub offset_error: u64,
+    /// Added to the length of the index in the trailer.
+    pub length_error: u64,
+    pub end_magic: [u8; 8],
+    pub after: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub tag: [u8; 4],
+    pub head: Vec<u8>,
+    pub body: Vec<u8>,
+}
+
+/// The index, field by field (§2.3).
+#[derive(Clone, Debug)]
+pub struct Index {
+    pub raw_size: u64,
+    pub content_hash: [u8; 16],
+    pub block_count: u64,
+    /// Record length and raw length of each block.
+    pub blocks: Vec<(u64, u64)>,
+    pub offset_gap: u64,
+    pub layout: Vec<u8>,
+    pub segment_count: u64,
+    pub segments: Vec<Segment>,
+    /// Bytes after the last segment.
+    pub after: Vec<u8>,
+    /// Added to the length of the table.
+    pub table_length_error: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Segment {
+    pub dtype: u8,
+    pub length: u64,
+    pub name: Vec<u8>,
+    pub shape: Vec<u64>,
+}
+
+pub fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn string(out: &mut Vec<u8>, bytes: &[u8]) {
+    varint(out, bytes.len() as u64);
+    out.extend(bytes);
+}
+
+impl File {
+    /// A file of these records, with an index that fits them and one opaque segment.
+    pub fn new(records: Vec<Record>) -> Self {
+        let index = Index::of(&records);
+        Self {
+            magic: MAGIC,
+            version: 0,
+            reserved: 0,
+            features: 0,
+            records,
+            index,
+            index_record: None,
+            offset_error: 0,
+            length_error: 0,
+            end_magic: END_MAGIC,
+            after: Vec::new(),
+        }
+    }
+
+    /// Takes a valid file apart. Its index becomes the one that [`File::new`] makes.
+    pub fn parse(file: &[u8]) -> Result<Self, String> {
+        let mut rest = Bytes::new(file);
+        rest.take(16)?;
+        let mut records = Vec::new();
+        loop {
+            let record = super::record(&mut rest)?;
+            if record.tag == *b"INDX" {
+                return Ok(Self::new(records));
+            }
+            records.push(Record { tag: record.tag, head: record.head.to_vec(), body: record.body.to_vec() });
+        }
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.magic.to_vec();
+        out.extend(self.version.to_le_bytes());
+        out.extend(self.reserved.to_le_bytes());
+        out.extend(self.features.to_le_bytes());
+        for record in &self.records {
+            record.write(&mut out);
+        }
+        let index_offset = out.len() as u64;
+        match &self.index_record {
+            Some(record) => record.write(&mut out),
+            None => self.index.record().write(&mut out),
+        }
+        let index_length = out.len() as u64 - index_offset;
+        let mut trailer = index_offset.wrapping_add(self.offset_error).to_le_bytes().to_vec();
+        trailer.extend(index_length.wrapping_add(self.length_error).to_le_bytes());
+        let check = xxh3_64(&trailer);
+        out.extend(trailer);
+        out.extend(check.to_le_bytes());
+        out.extend(self.end_magic);
+        out.extend(&self.after);
+        out
+    }
+}
+
+impl Record {
+    pub fn block(head: Vec<u8>, body: Vec<u8>) -> Self {
+        Self { tag: *b"BLCK", head, body }
+    }
+
+    /// Bytes that the record takes in a file.
+    pub fn size(&self) -> u64 {
+        (24 + self.head.len() + self.body.len()) as u64
+    }
+
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend(self.tag);
+        out.extend((self.head.len() as u32).to_le_bytes());
+        out.extend((self.body.len() as u64).to_le_bytes());
+        let check = xxh3_64(&[&out[start..], &self.head[..]].concat());
+        out.extend(check.to_le_bytes());
+        out.extend(&self.head);
+        out.extend(&self.body);
+    }
+
+    /// The raw length that the head of a block states, if it can be read.
+    pub fn raw_length(&self) -> Option<u64> {
+        let mut head = Bytes::new(&self.head);
+        head.varint().ok()?;
+        head.varint().ok()
+    }
+
+    /// The bytes at the end of the head where the leaf digests stand.
+    fn digests(&self) -> Option<&[u8]> {
+        let length = usize::try_from(self.raw_length()?).ok()?.div_ceil(LEAF).checked_mul(16)?;
+        self.head.get(self.head.len().checked_sub(length)?..)
+    }
+
+    /// Makes the leaf digests fit what a changed block decodes to, if it does, be it with faults.
+    pub fn redigest(&mut self, limit: usize) {
+        if let Ok(block) = super::block::decode(&self.head, &self.body, limit) {
+            let start = self.head.len() - block.digests.len();
+            self.head.truncate(start);
+            self.head.extend(block.raw.chunks(LEAF).flat_map(digest));
+        }
+    }
+}
+
+impl Index {
+    fn of(records: &[Record]) -> Self {
+        let (blocks, others): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.tag == *b"BLCK");
+        let lengths: Vec<(u64, u64)> =
+            blocks.iter().map(|block| (block.size(), block.raw_length().unwrap_or(0))).collect();
+        let raw_size = lengths.iter().fold(0u64, |sum, &(_, raw)| sum.wrapping_add(raw));
+        let digests: Vec<&[u8]> = blocks.iter().filter_map(|block| block.digests()).collect();
+        Self {
+            raw_size,
+            content_hash: digest(&digests.concat()),
+            block_count: lengths.len() as u64,
+            blocks: lengths,
+            offset_gap: others.iter().map(|record| record.size()).sum(),
+            layout: b"raw".to_vec(),
+            segment_count: 1,
+            segments: vec![Segment { length: raw_size, ..Segment::default() }],
+            after: Vec::new(),
+            table_length_error: 0,
+        }
+    }
+
+    pub fn table(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for &(record, raw) in &self.blocks {
+            varint(&mut out, record);
+            varint(&mut out, raw);
+        }
+        varint(&mut out, self.offset_gap);
+        string(&mut out, &self.layout);
+        varint(&mut out, self.segment_count);
+        for segment in &self.segments {
+            out.push(segment.dtype);
+            varint(&mut out, segment.length);
+            if segment.dtype != 0 {
+                string(&mut out, &segment.name);
+                varint(&mut out, segment.shape.len() as u64);
+                segment.shape.iter().for_each(|&dimension| varint(&mut out, dimension));
+            }
+        }
+        out.extend(&self.after);
+        out
+    }
+
+    pub fn record(&self) -> Record {
+        let table = self.table();
+        let frame = zstd::bulk::compress(&table, 1).expect("zstd compresses anything");
+        self.record_of_frame(table.len() as u64, &frame)
+    }
+
+    /// The record with another table: `frame`, which is said to hold `length` bytes.
+    pub fn record_of_frame(&self, length: u64, frame: &[u8]) -> Record {
+        let mut head = self.raw_size.to_le_bytes().to_vec();
+        head.extend(self.content_hash);
+        varint(&mut head, self.block_count);
+        varint(&mut head, length.wrapping_add(self.table_length_error));
+        head.extend(frame);
+        Record { tag: *b"INDX", head, body: Vec::new() }
+    }
+}
