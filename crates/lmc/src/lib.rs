@@ -8,7 +8,9 @@ mod block;
 mod checksum;
 mod container;
 mod dtype;
+mod entropy;
 mod error;
+mod group;
 mod map;
 mod options;
 #[cfg(feature = "reference")]

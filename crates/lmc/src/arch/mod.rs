@@ -1,6 +1,19 @@
 //! Instruction sets: detection, and the only place where kernels are dispatched.
 
+pub(crate) mod job;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86;
+
+use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
+use crate::entropy::table::{DecodeTable, EncodeTable};
+use crate::entropy::{CHUNK, CHUNK_WORDS};
 use crate::error::{Error, Result};
+use crate::group::classes::{RunStats, run_stats};
+use crate::group::element::with_element;
+use crate::map::Map;
+use job::{DecodeJob, EncodeJob};
 
 /// An instruction set that this machine has been seen to support: the private field is the proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +37,7 @@ impl Isa {
             && is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("lzcnt")
         {
             return Some(Isa(Kind::Avx2));
         }
@@ -84,4 +98,62 @@ impl Isa {
             Kind::Avx512 => "avx512",
         }
     }
+}
+
+impl Isa {
+    /// Decodes the whole runs of a group.
+    pub(crate) fn decode_group(self, mut job: DecodeJob<'_, '_>) -> Result<()> {
+        job.check();
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_decode_group(self, &mut job),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_decode_group(self, &mut job),
+            _ => portable::decode_group(&mut job),
+        }
+    }
+
+    /// Encodes the whole runs of a group.
+    pub(crate) fn encode_group(self, mut job: EncodeJob<'_>) {
+        job.check();
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_encode_group(self, &mut job),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_encode_group(self, &mut job),
+            _ => portable::encode_group(&mut job),
+        }
+    }
+
+    /// Appends the statistics of the runs of a part.
+    pub(crate) fn run_stats(self, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_run_stats(self, width, map, elements, stats),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_run_stats(self, width, map, elements, stats),
+            _ => with_element!(width, E => run_stats::<E>(map, elements, stats)),
+        }
+    }
+}
+
+/// Decodes one chunk; for the partial run of a group.
+pub(crate) fn decode_chunk(
+    table: &DecodeTable,
+    lane: &mut LaneReader<'_>,
+    literals: &mut LiteralReader<'_>,
+    out: &mut [u8; CHUNK],
+) -> Result<()> {
+    portable::decode_chunk(&portable::pack(table), table, lane, literals, out)
+}
+
+/// Encodes one chunk; for the partial run of a group.
+pub(crate) fn encode_chunk(
+    table: &EncodeTable,
+    lane: &mut LaneWriter,
+    literals: &mut LiteralWriter,
+    symbols: &[u8; CHUNK],
+) {
+    assert!(lane.pos >= CHUNK_WORDS && literals.pos >= CHUNK, "room for a chunk");
+    portable::encode_chunk(table, lane, literals, symbols);
 }

@@ -1,19 +1,31 @@
 //! Encoding a block.
 
 use super::Piece;
+use super::choose::{Chooser, PartPlan};
 use super::head::{BlockHead, Method, Part};
-use crate::arch::Isa;
+use super::plan::{GroupedPlan, PlannedGroup};
+use crate::arch::job::{EncodeJob, set_of};
+use crate::arch::{Isa, encode_chunk};
 use crate::checksum::{Digest, LEAF, digest};
 use crate::container::record::{self, RecordHeader};
+use crate::dtype::Dtype;
+use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::group::RUN;
+use crate::group::element::{Element, with_element};
+use crate::group::split::{shorten_raw, split_run};
 use crate::options::Level;
+
+/// Chunks from which on a block gets a second lane set: it hides latency, and costs 256 bytes.
+const TWO_SETS: usize = 768;
 
 /// Encodes blocks one after the other, keeping its working memory.
 pub(crate) struct BlockEncoder {
-    #[expect(dead_code)]
     isa: Isa,
-    #[expect(dead_code)]
-    level: Level,
+    chooser: Chooser,
     head: Vec<u8>,
+    bulk: Vec<u8>,
+    lanes: [LaneWriter; 2],
+    literals: LiteralWriter,
 }
 
 /// What the index and the content hash need to know of a block.
@@ -23,9 +35,22 @@ pub(crate) struct BlockSummary {
     pub(crate) leaves: Vec<Digest>,
 }
 
+/// The bytes of one part: pieces of one dtype, gathered if they are several.
+struct Source<'a> {
+    dtype: Option<Dtype>,
+    bytes: std::borrow::Cow<'a, [u8]>,
+}
+
 impl BlockEncoder {
     pub(crate) fn new(isa: Isa, level: Level) -> Self {
-        Self { isa, level, head: Vec::new() }
+        Self {
+            isa,
+            chooser: Chooser::new(isa, level),
+            head: Vec::new(),
+            bulk: Vec::new(),
+            lanes: [LaneWriter::new(), LaneWriter::new()],
+            literals: LiteralWriter::new(),
+        }
     }
 
     /// Appends the record of a block to `out`.
@@ -33,21 +58,195 @@ impl BlockEncoder {
     /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `pieces` (none zero) add up to it.
     pub(crate) fn encode(&mut self, raw: &[u8], pieces: &[Piece], out: &mut Vec<u8>) -> BlockSummary {
         assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
-        let leaves: Vec<Digest> = raw.chunks(LEAF).map(digest).collect();
-        let head = BlockHead {
+        assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
+        let start = out.len();
+        let (sources, placed) = gather(raw, pieces);
+        let plans: Vec<PartPlan> = sources.iter().map(|s| self.chooser.choose(s.dtype, &s.bytes)).collect();
+        let mut head = BlockHead {
             raw_len: raw.len(),
-            words: vec![],
+            words: Vec::new(),
             literals: 0,
-            pieces: vec![(0, raw.len())],
-            parts: vec![Part { len: raw.len(), method: Method::Stored }],
-            leaves: leaves.clone(),
+            pieces: placed,
+            parts: Vec::new(),
+            leaves: raw.chunks(LEAF).map(digest).collect(),
         };
+        self.encode_parts(&sources, plans, &mut head);
+        self.put_record(&head, out);
+        if out.len() - start > record::HEADER_LEN + stored_overhead(raw.len()) + raw.len() {
+            // Whatever a sample promised: never more than the bytes as they are.
+            out.truncate(start);
+            let leaves = std::mem::take(&mut head.leaves);
+            head = BlockHead {
+                raw_len: raw.len(),
+                words: Vec::new(),
+                literals: 0,
+                pieces: vec![(0, raw.len())],
+                parts: vec![Part { len: raw.len(), method: Method::Stored }],
+                leaves,
+            };
+            self.bulk.clear();
+            self.bulk.extend_from_slice(raw);
+            self.put_record(&head, out);
+        }
+        BlockSummary { record_len: (out.len() - start) as u64, raw_len: raw.len() as u64, leaves: head.leaves }
+    }
+
+    /// Encodes all parts, from the last to the first, into `bulk`, `lanes` and `literals`.
+    fn encode_parts(&mut self, sources: &[Source<'_>], plans: Vec<PartPlan>, head: &mut BlockHead) {
+        let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
+        let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
+        // A group begins anew with lane set 0, so that it can get up to a chunk more than the other.
+        let groups: usize = plans.iter().map(PartPlan::groups).sum();
+        self.lanes[..sets].iter_mut().for_each(|l| l.reset((chunks + groups) / sets + 1));
+        self.literals.reset(chunks * RUN);
+
+        let bulk_len: usize = plans.iter().zip(sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
+        let mut bulk = std::mem::take(&mut self.bulk);
+        bulk.resize(bulk_len, 0);
+        let mut end = bulk_len;
+        for (plan, source) in plans.iter().zip(sources).rev() {
+            let begin = end - plan.bulk_len(source.bytes.len());
+            let space = &mut bulk[begin..end];
+            match plan {
+                PartPlan::Stored => space.copy_from_slice(&source.bytes),
+                PartPlan::Zstd(frame) => space.copy_from_slice(frame),
+                PartPlan::Grouped(g) => self.encode_grouped(g, &source.bytes, sets, space),
+            }
+            end = begin;
+        }
+        self.bulk = bulk;
+        head.words = self.lanes[..sets].iter().map(|l| l.written().len()).collect();
+        head.literals = if sets > 0 { self.literals.written().len() } else { 0 };
+        head.parts = plans
+            .into_iter()
+            .zip(sources)
+            .map(|(p, s)| Part {
+                len: s.bytes.len(),
+                method: match p {
+                    PartPlan::Stored => Method::Stored,
+                    PartPlan::Zstd(frame) => Method::Zstd { frame_len: frame.len() },
+                    PartPlan::Grouped(g) => Method::Grouped(g.grouped),
+                },
+            })
+            .collect();
+    }
+
+    fn encode_grouped(&mut self, plan: &GroupedPlan, elements: &[u8], sets: usize, space: &mut [u8]) {
+        let width = plan.grouped.width;
+        let t = elements.len() / width % RUN;
+        let mut end = space.len();
+        for g in plan.groups.iter().rev() {
+            let begin = end - g.raw_len(t);
+            self.encode_group(g, width, elements, sets, &mut space[begin..end]);
+            end = begin;
+        }
+        if let Some(c) = &plan.class_map {
+            self.encode_group(&c.group, 1, &c.map, sets, &mut space[..end]);
+        }
+    }
+
+    fn encode_group(&mut self, g: &PlannedGroup, width: usize, elements: &[u8], sets: usize, space: &mut [u8]) {
+        let (whole, rest) = space.split_at_mut(g.runs.len() * g.shape.raw_len(RUN));
+        if g.partial {
+            with_element!(width, E => self.encode_partial::<E>(g, elements, sets, rest));
+        }
+        self.isa.encode_group(EncodeJob {
+            table: g.table.as_ref(),
+            shape: g.shape,
+            width,
+            lanes: &mut self.lanes[..sets],
+            literals: &mut self.literals,
+            runs: &g.runs,
+            raw: whole,
+            elements,
+        });
+    }
+
+    /// The last run of a part, padded to a chunk.
+    fn encode_partial<E: Element>(&mut self, g: &PlannedGroup, elements: &[u8], sets: usize, raw: &mut [u8]) {
+        let n = elements.len() / E::BYTES;
+        let t = n % RUN;
+        let mut run = vec![0; RUN * E::BYTES];
+        run[..t * E::BYTES].copy_from_slice(&elements[(n - t) * E::BYTES..n * E::BYTES]);
+        let mut symbols = [0; RUN];
+        let mut whole = vec![0; g.shape.raw_len(RUN)];
+        split_run::<E>(&g.shape, &run, &mut symbols, &mut whole);
+        let mut short = Vec::with_capacity(raw.len());
+        shorten_raw(&g.shape, t, &whole, &mut short);
+        raw.copy_from_slice(&short);
+        if let Some(table) = &g.table {
+            symbols[t..].fill(table.pad);
+            encode_chunk(table, &mut self.lanes[set_of(g.runs.len(), sets)], &mut self.literals, &symbols);
+        }
+    }
+
+    fn put_record(&mut self, head: &BlockHead, out: &mut Vec<u8>) {
         self.head.clear();
         head.put(&mut self.head);
-        let start = out.len();
-        out.extend_from_slice(&RecordHeader::encode(record::BLOCK, &self.head, raw.len() as u64));
+        let sets = head.words.len();
+        let lanes = &self.lanes[..sets];
+        let literals = if sets > 0 { self.literals.written() } else { &[] };
+        let body_len =
+            self.bulk.len() + lanes.iter().map(|l| 2 * l.written().len() + 256).sum::<usize>() + literals.len();
+        out.reserve(record::HEADER_LEN + self.head.len() + body_len);
+        out.extend_from_slice(&RecordHeader::encode(record::BLOCK, &self.head, body_len as u64));
         out.extend_from_slice(&self.head);
-        out.extend_from_slice(raw);
-        BlockSummary { record_len: (out.len() - start) as u64, raw_len: raw.len() as u64, leaves }
+        out.extend_from_slice(&self.bulk);
+        for l in lanes {
+            out.extend(l.written().iter().flat_map(|w| w.to_le_bytes()));
+        }
+        out.extend_from_slice(literals);
+        for l in lanes {
+            out.extend(l.x.iter().flat_map(|x| x.to_le_bytes()));
+        }
     }
+}
+
+/// Bytes of the head of a block that is stored as it is.
+fn stored_overhead(raw_len: usize) -> usize {
+    16 + 16 * crate::checksum::leaves(raw_len)
+}
+
+/// Puts the pieces of a dtype together; says for every piece to which part it went.
+fn gather<'a>(raw: &'a [u8], pieces: &[Piece]) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
+    use std::borrow::Cow;
+    // A typed piece that ends within an element can only be coded as bytes.
+    let dtype_of = |p: &Piece| p.dtype.filter(|d| p.len.is_multiple_of(d.coding_width()));
+    let mut sources: Vec<Source<'a>> = Vec::new();
+    let mut placed: Vec<(u8, usize)> = Vec::new();
+    let mut at = 0;
+    for p in pieces {
+        let bytes = &raw[at..at + p.len];
+        at += p.len;
+        let dtype = dtype_of(p);
+        let part = match sources.iter().position(|s| s.dtype == dtype) {
+            None => {
+                sources.push(Source { dtype, bytes: Cow::Borrowed(bytes) });
+                sources.len() - 1
+            }
+            Some(i)
+                if placed.last().is_some_and(|l| usize::from(l.0) == i)
+                    && matches!(sources[i].bytes, Cow::Borrowed(_)) =>
+            {
+                // The same part goes on where it stopped: no copy is needed as long as it is the only stretch.
+                let only = placed.iter().filter(|l| usize::from(l.0) == i).count() == 1;
+                if only {
+                    let len = sources[i].bytes.len() + p.len;
+                    sources[i].bytes = Cow::Borrowed(&raw[at - len..at]);
+                } else {
+                    sources[i].bytes.to_mut().extend_from_slice(bytes);
+                }
+                i
+            }
+            Some(i) => {
+                sources[i].bytes.to_mut().extend_from_slice(bytes);
+                i
+            }
+        };
+        match placed.last_mut() {
+            Some(l) if usize::from(l.0) == part => l.1 += p.len,
+            _ => placed.push((part as u8, p.len)),
+        }
+    }
+    (sources, placed)
 }

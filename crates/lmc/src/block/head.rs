@@ -54,6 +54,8 @@ pub(crate) struct Group {
     pub(crate) low: u32,
     pub(crate) high: u32,
     pub(crate) raw_bits: u32,
+    /// Whether bit 0 of the mapped element has a bit plane of its own, although low bits are dropped.
+    pub(crate) sign_plane: bool,
     /// XORed to every mapped element.
     pub(crate) constant: u64,
     pub(crate) coder: Coder,
@@ -131,10 +133,10 @@ impl Group {
         let bits = 8 * width as u32;
         let [flags, low, high, raw_bits, coder] = c.array()?;
         let (low, high, raw_bits) = (u32::from(low), u32::from(high), u32::from(raw_bits));
-        if flags > 1 || low + high + raw_bits > bits {
+        if flags > 3 || low + high + raw_bits > bits || (flags & 2 != 0 && low == 0) {
             return Err(Error::damaged("a group's bits are out of range"));
         }
-        let constant = if flags == 1 {
+        let constant = if flags & 1 != 0 {
             let mut b = [0; 8];
             b[..width].copy_from_slice(c.bytes(width)?);
             u64::from_le_bytes(b)
@@ -151,7 +153,7 @@ impl Group {
             2 => Coder::Rans(Entries::parse(c, false, symbol_bits)?),
             _ => return Err(Error::unsupported("a group has a coder that this lmc does not know; a newer one may")),
         };
-        Ok(Group { low, high, raw_bits, constant, coder })
+        Ok(Group { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
     }
 
     fn put(&self, out: &mut Vec<u8>, width: usize) {
@@ -160,7 +162,8 @@ impl Group {
             Coder::Huffman(_) => 1,
             Coder::Rans(_) => 2,
         };
-        out.extend([u8::from(self.constant != 0), self.low as u8, self.high as u8, self.raw_bits as u8, code]);
+        let flags = u8::from(self.constant != 0) | u8::from(self.sign_plane) << 1;
+        out.extend([flags, self.low as u8, self.high as u8, self.raw_bits as u8, code]);
         if self.constant != 0 {
             out.extend_from_slice(&self.constant.to_le_bytes()[..width]);
         }
@@ -277,7 +280,9 @@ impl BlockHead {
                 1 => Method::Zstd { frame_len: c.size(2 * MAX_RAW, "a frame's length")? },
                 2 => Method::Grouped(Grouped::parse(&mut c, len)?),
                 _ => {
-                    return Err(Error::unsupported("a block has a method that this lmc does not know; a newer one may"));
+                    return Err(Error::unsupported(
+                        "a block has a method that this lmc does not know; a newer one may",
+                    ));
                 }
             };
             parts.push(Part { len, method });

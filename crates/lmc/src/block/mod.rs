@@ -1,8 +1,10 @@
 //! One block: the unit that is encoded, checked and decoded alone.
 
+pub(crate) mod choose;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod head;
+pub(crate) mod plan;
 
 use crate::dtype::Dtype;
 
@@ -12,3 +14,6 @@ pub(crate) struct Piece {
     pub(crate) dtype: Option<Dtype>,
     pub(crate) len: usize,
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,7 @@ struct Grouped {
 struct Group {
     z: u32,
     k: u32,
+    sign_plane: bool,
     constant: u64,
     table: Option<Table>,
 }
@@ -142,11 +143,13 @@ fn method(head: &mut Bytes<'_>, length: usize, lane_sets: u8) -> Result<Method, 
 fn group(head: &mut Bytes<'_>, width: usize, lane_sets: u8) -> Result<Group, String> {
     let w = 8 * width as u32;
     let flags = head.u8()?;
-    must(flags <= 1, "a group has an unknown flag")?;
+    must(flags <= 3, "a group has an unknown flag")?;
     let z = u32::from(head.u8()?);
     let h = u32::from(head.u8()?);
     let k = u32::from(head.u8()?);
     must(z + h + k <= w, "a group has more bits than its elements")?;
+    let sign_plane = flags & 2 != 0;
+    must(!sign_plane || z >= 1, "a sign plane needs bit 0 to be dropped")?;
     let s = w - z - h - k;
     let coder = match head.u8()? {
         0 => Coder::None,
@@ -155,7 +158,7 @@ fn group(head: &mut Bytes<'_>, width: usize, lane_sets: u8) -> Result<Group, Str
         _ => return Err("a group has an unknown coder".into()),
     };
     let mut constant = 0;
-    if flags == 1 {
+    if flags & 1 != 0 {
         for (i, &byte) in head.take(width as u64)?.iter().enumerate() {
             constant |= u64::from(byte) << (8 * i);
         }
@@ -168,7 +171,7 @@ fn group(head: &mut Bytes<'_>, width: usize, lane_sets: u8) -> Result<Group, Str
         must(lane_sets >= 1, "a group has a coder, but the block has no lanes")?;
         Some(Table::parse(head, coder, s)?)
     };
-    Ok(Group { z, k, constant, table })
+    Ok(Group { z, k, sign_plane, constant, table })
 }
 
 impl Grouped {
@@ -223,13 +226,14 @@ impl Group {
     ) -> Result<Vec<u64>, String> {
         let mut values = Vec::new();
         for (i, &t) in runs.iter().enumerate() {
-            let raw_bits = raw_bits(bulk, self.k, t, faults)?;
+            let raw_values = raw_bits(bulk, self.k, t, faults)?;
+            let signs = raw_bits(bulk, u32::from(self.sign_plane), t, faults)?;
             let symbols = match &self.table {
                 None => vec![0; t],
                 Some(table) => lanes.chunk(i, table, t, faults)?,
             };
-            for (raw, symbol) in raw_bits.into_iter().zip(symbols) {
-                let v = (u128::from(symbol) << (self.k + self.z)) | (u128::from(raw) << self.z);
+            for ((raw, sign), symbol) in raw_values.into_iter().zip(signs).zip(symbols) {
+                let v = (u128::from(symbol) << (self.k + self.z)) | (u128::from(raw) << self.z) | u128::from(sign);
                 values.push((v as u64 ^ self.constant) & ones(w));
             }
         }

@@ -1,0 +1,70 @@
+//! What kernels are given: one group of a part, to decode or to encode, in whole runs.
+
+use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
+use crate::entropy::table::{DecodeTable, EncodeTable};
+use crate::group::RUN;
+use crate::group::split::Shape;
+
+/// Decoding of the whole runs of a group, chunks 0, 1, …
+pub(crate) struct DecodeJob<'a, 'b> {
+    pub(crate) table: Option<&'a DecodeTable>,
+    pub(crate) shape: Shape,
+    /// Bytes of an element.
+    pub(crate) width: usize,
+    pub(crate) lanes: &'a mut [LaneReader<'b>],
+    pub(crate) literals: &'a mut LiteralReader<'b>,
+    /// The group's runs by their place in the part, in order.
+    pub(crate) runs: &'a [u32],
+    /// Raw bits of those runs.
+    pub(crate) raw: &'a [u8],
+    /// All elements of the part.
+    pub(crate) out: &'a mut [u8],
+}
+
+/// Encoding of the whole runs of a group. Kernels go from the last chunk to the first.
+pub(crate) struct EncodeJob<'a> {
+    pub(crate) table: Option<&'a EncodeTable>,
+    pub(crate) shape: Shape,
+    pub(crate) width: usize,
+    pub(crate) lanes: &'a mut [LaneWriter],
+    pub(crate) literals: &'a mut LiteralWriter,
+    pub(crate) runs: &'a [u32],
+    /// Filled with the raw bits of those runs.
+    pub(crate) raw: &'a mut [u8],
+    /// All elements of the part.
+    pub(crate) elements: &'a [u8],
+}
+
+impl DecodeJob<'_, '_> {
+    /// The bounds that every kernel relies on; holds in release builds too.
+    pub(crate) fn check(&self) {
+        let elements = self.out.len() / (self.width * RUN);
+        assert!(self.runs.iter().all(|&r| (r as usize) < elements), "runs lie in the part");
+        assert_eq!(self.raw.len(), self.runs.len() * self.shape.raw_len(RUN), "raw bits of every run");
+        assert!(self.table.is_none() || matches!(self.lanes.len(), 1 | 2), "symbols come from one or two lane sets");
+    }
+}
+
+impl EncodeJob<'_> {
+    /// The bounds that every kernel relies on; holds in release builds too.
+    pub(crate) fn check(&self) {
+        let elements = self.elements.len() / (self.width * RUN);
+        assert!(self.runs.iter().all(|&r| (r as usize) < elements), "runs lie in the part");
+        assert_eq!(self.raw.len(), self.runs.len() * self.shape.raw_len(RUN), "raw bits of every run");
+        if self.table.is_some() {
+            assert!(matches!(self.lanes.len(), 1 | 2), "symbols go to one or two lane sets");
+            let n = self.lanes.len();
+            for (i, l) in self.lanes.iter().enumerate() {
+                let chunks = (self.runs.len() + n - 1 - i) / n;
+                assert!(l.pos >= chunks * crate::entropy::CHUNK_WORDS, "room for the words");
+            }
+            assert!(self.literals.pos >= self.runs.len() * RUN, "room for the literals");
+        }
+    }
+}
+
+/// The lane set of chunk `i`.
+#[inline(always)]
+pub(crate) fn set_of(i: usize, sets: usize) -> usize {
+    if sets == 2 { i & 1 } else { 0 }
+}

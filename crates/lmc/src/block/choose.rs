@@ -1,0 +1,178 @@
+//! Which method codes a part: grouped, zstd or stored.
+
+use super::plan::{GroupedPlan, PlannedGroup, Planner, coding_of};
+use crate::arch::Isa;
+use crate::dtype::Dtype;
+use crate::entropy::{Histogram, cost};
+use crate::group::RUN;
+use crate::group::classes::count_run;
+use crate::group::element::with_element;
+use crate::map::Map;
+use crate::options::Level;
+
+/// How a part will be coded.
+pub(crate) enum PartPlan {
+    Stored,
+    Zstd(Vec<u8>),
+    Grouped(GroupedPlan),
+}
+
+impl PlannedGroup {
+    /// Raw bytes of the group, if the part's partial run has `t` elements.
+    pub(crate) fn raw_len(&self, t: usize) -> usize {
+        self.runs.len() * self.shape.raw_len(RUN) + if self.partial { self.shape.raw_len(t) } else { 0 }
+    }
+
+    fn chunks(&self) -> usize {
+        if self.table.is_some() { self.runs.len() + usize::from(self.partial) } else { 0 }
+    }
+}
+
+impl PartPlan {
+    fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
+        let plan = if let PartPlan::Grouped(g) = self { Some(g) } else { None };
+        plan.into_iter().flat_map(|g| g.class_map.iter().map(|c| &c.group).chain(&g.groups))
+    }
+
+    /// Chunks that the lanes will code.
+    pub(crate) fn chunks(&self) -> usize {
+        self.all_groups().map(PlannedGroup::chunks).sum()
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.all_groups().count()
+    }
+
+    /// Bulk bytes of a part of `len` raw bytes.
+    pub(crate) fn bulk_len(&self, len: usize) -> usize {
+        match self {
+            PartPlan::Stored => len,
+            PartPlan::Zstd(frame) => frame.len(),
+            PartPlan::Grouped(g) => {
+                let map = g.class_map.as_ref().map_or(0, |c| c.group.raw_len(c.map.len() % RUN));
+                map + g.groups.iter().map(|p| p.raw_len(len / g.grouped.width % RUN)).sum::<usize>()
+            }
+        }
+    }
+}
+
+/// Chooses methods, keeping its working memory.
+pub(crate) struct Chooser {
+    level: Level,
+    planner: Planner,
+    zstd: zstd::bulk::Compressor<'static>,
+}
+
+/// Lane states of a small block, which a part must earn at least.
+const LANE_BYTES: u64 = 256;
+/// What is tried of a part before zstd gets all of it.
+const SAMPLES: usize = 4;
+const SAMPLE_BYTES: usize = 8 << 10;
+
+impl Chooser {
+    pub(crate) fn new(isa: Isa, level: Level) -> Self {
+        let zstd_level = match level {
+            Level::Fast => 1,
+            Level::Default => 3,
+        };
+        let zstd = zstd::bulk::Compressor::new(zstd_level).expect("zstd accepts its own levels");
+        Self { level, planner: Planner::new(isa, level), zstd }
+    }
+
+    /// Plans a part. `bytes` is a whole number of the dtype's elements.
+    pub(crate) fn choose(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> PartPlan {
+        let len = bytes.len() as u64;
+        let coding = match dtype {
+            Some(d) => Some(coding_of(d)),
+            None => detect_width(bytes),
+        };
+        let grouped = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
+        let estimate = grouped.as_ref().map_or(len, |g| g.estimate + LANE_BYTES).min(len);
+        let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
+        // Trained floats have no repeats for zstd to find; a look at a few words tells the rest.
+        if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
+            && let Some(frame) = self.try_zstd(bytes, estimate)
+        {
+            return PartPlan::Zstd(frame);
+        }
+        match grouped {
+            Some(g) if g.estimate + LANE_BYTES < len || g.estimate * 64 < len => PartPlan::Grouped(g),
+            _ => PartPlan::Stored,
+        }
+    }
+
+    /// A frame of `bytes` if it is shorter than `other` bytes.
+    fn try_zstd(&mut self, bytes: &[u8], other: u64) -> Option<Vec<u8>> {
+        if bytes.len() > 2 * SAMPLES * SAMPLE_BYTES {
+            let step = bytes.len() / SAMPLES;
+            let sample: Vec<u8> =
+                (0..SAMPLES).flat_map(|i| &bytes[i * step..i * step + SAMPLE_BYTES]).copied().collect();
+            let got = self.zstd.compress(&sample).ok()?.len() as u64;
+            // A longer input finds more repeats than its sample; a tenth is allowed for that.
+            if got * bytes.len() as u64 / sample.len() as u64 > other + other / 10 {
+                return None;
+            }
+        }
+        let frame = self.zstd.compress(bytes).ok()?;
+        // Between equals the lanes are several times as fast.
+        let margin = if self.level == Level::Fast { other / 20 } else { other / 100 };
+        (frame.len() as u64 + margin < other).then_some(frame)
+    }
+}
+
+/// Whether some of a few dozen words, spread over the part, are equal.
+fn repeats(bytes: &[u8]) -> bool {
+    const WORDS: usize = 64;
+    let words = bytes.as_chunks::<8>().0;
+    let step = (words.len() / WORDS).max(1);
+    let mut seen: Vec<[u8; 8]> = words.iter().copied().step_by(step).take(WORDS).collect();
+    // And a stretch without gaps, for short periods.
+    let middle = words.len() / 2;
+    seen.extend(&words[middle..(middle + WORDS).min(words.len())]);
+    seen.retain(|w| *w != [0; 8]);
+    let n = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    n - seen.len() > n / 16
+}
+
+/// The width and map under which opaque bytes look like floats or integers, if they do.
+fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
+    const SAMPLE_RUNS: usize = 24;
+    if bytes.len() < 4096 {
+        return None;
+    }
+    let mut best: Option<(u64, (usize, Map))> = None;
+    for (width, map) in [(1, Map::Identity), (2, Map::Rotate), (4, Map::Rotate), (8, Map::Rotate)] {
+        if !bytes.len().is_multiple_of(width) {
+            continue;
+        }
+        let run = RUN * width;
+        let runs = bytes.len() / run;
+        let step = (runs / SAMPLE_RUNS).max(1);
+        // Every byte of the mapped element gets its histogram; a plane of noise costs its eight bits.
+        let mut bits = 0;
+        let mut sampled = 0u64;
+        for plane in 0..width {
+            let mut h: [Histogram; 4] = [[0; 256]; 4];
+            for r in (0..runs).step_by(step) {
+                with_element!(width, E => count_run::<E>(map, 8 * plane as u32, &bytes[r * run..][..run], &mut h));
+            }
+            let h: Histogram = std::array::from_fn(|s| h.iter().map(|h| h[s]).sum());
+            let n: u64 = h.iter().map(|&c| u64::from(c)).sum();
+            // Only the top byte is coded by a table; constant ones below it are dropped.
+            let constant = h.iter().any(|&c| u64::from(c) == n);
+            bits += if plane == width - 1 || constant {
+                cost::estimate(&h).min(8 * cost::BIT * n)
+            } else {
+                8 * cost::BIT * n
+            };
+            sampled += n;
+        }
+        let score = bits * 1000 / sampled.max(1);
+        if best.is_none_or(|b| score * 100 < b.0 * 99) {
+            best = Some((score, (width, map)));
+        }
+    }
+    best.filter(|b| b.0 < 7900 * cost::BIT).map(|b| b.1)
+}

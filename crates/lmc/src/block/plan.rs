@@ -1,0 +1,221 @@
+//! Choosing how a part is coded: method, classes, bits per group, tables.
+
+use super::head::{Coder, Group, Grouped};
+use crate::arch::Isa;
+use crate::dtype::Dtype;
+use crate::entropy::table::EncodeTable;
+use crate::entropy::{Histogram, cost, huffman, rans};
+use crate::group::RUN;
+use crate::group::classes::{Class, Effort, RunStats, classify, count_run, trailing_zeros};
+use crate::group::element::with_element;
+use crate::group::split::Shape;
+use crate::map::Map;
+use crate::options::Level;
+
+/// A grouped part, ready to be encoded.
+pub(crate) struct GroupedPlan {
+    pub(crate) grouped: Grouped,
+    /// One for each group of `grouped`.
+    pub(crate) groups: Vec<PlannedGroup>,
+    pub(crate) class_map: Option<PlannedClassMap>,
+    /// Estimated bytes, lane states left out.
+    pub(crate) estimate: u64,
+}
+
+pub(crate) struct PlannedGroup {
+    pub(crate) shape: Shape,
+    pub(crate) table: Option<EncodeTable>,
+    /// Whole runs of the group; a partial run follows them in the last group that holds it.
+    pub(crate) runs: Vec<u32>,
+    pub(crate) partial: bool,
+}
+
+pub(crate) struct PlannedClassMap {
+    pub(crate) map: Vec<u8>,
+    pub(crate) group: PlannedGroup,
+}
+
+/// What the planner keeps from part to part.
+pub(crate) struct Planner {
+    isa: Isa,
+    level: Level,
+    stats: RunStats,
+}
+
+impl Planner {
+    pub(crate) fn new(isa: Isa, level: Level) -> Self {
+        Self { isa, level, stats: RunStats::default() }
+    }
+
+    fn effort(&self) -> Effort {
+        match self.level {
+            Level::Fast => Effort { classes: 4, stride: 16 },
+            Level::Default => Effort { classes: 8, stride: 8 },
+        }
+    }
+
+    /// Plans `elements` (a whole number of them, at least one) of a width and map.
+    pub(crate) fn plan(&mut self, width: usize, map: Map, elements: &[u8]) -> GroupedPlan {
+        let n = elements.len() / width;
+        assert!(n > 0 && elements.len().is_multiple_of(width));
+        let bits = 8 * width as u32;
+        let effort = self.effort();
+        self.stats.clear();
+        self.isa.run_stats(width, map, elements, &mut self.stats);
+        let run_bytes = |r: u32| {
+            let run = &elements[r as usize * RUN * width..];
+            &run[..run.len().min(RUN * width)]
+        };
+        let classes = classify(&self.stats, map, bits, effort, |r, h| {
+            with_element!(width, E => count_run::<E>(map, bits - 8, run_bytes(r), h));
+        });
+        let partial_run = (!n.is_multiple_of(RUN)).then_some((n / RUN) as u32);
+        let mut plan = GroupedPlan {
+            grouped: Grouped { width, map, class_map: None, groups: Vec::new() },
+            groups: Vec::new(),
+            class_map: None,
+            estimate: 0,
+        };
+        let mut class_of = vec![0u8; if classes.len() > 1 { n.div_ceil(RUN) } else { 0 }];
+        for (i, class) in classes.into_iter().enumerate() {
+            if !class_of.is_empty() {
+                class.runs.iter().for_each(|&r| class_of[r as usize] = i as u8);
+            }
+            let (group, bits) = self.plan_group(map, bits, &class, effort, |shift, r, h| {
+                with_element!(width, E => count_run::<E>(map, shift, run_bytes(r), h));
+            });
+            plan.estimate += bits;
+            let mut runs = class.runs;
+            let partial = partial_run.is_some() && runs.last() == partial_run.as_ref();
+            if partial {
+                runs.pop();
+            }
+            plan.groups.push(PlannedGroup {
+                shape: Shape::of(&group, map),
+                table: EncodeTable::new(&group.coder),
+                runs,
+                partial,
+            });
+            plan.grouped.groups.push(group);
+        }
+        if !class_of.is_empty() {
+            let (group, planned, bits) = self.plan_class_map(class_of);
+            plan.estimate += bits;
+            plan.grouped.class_map = Some(group);
+            plan.class_map = Some(planned);
+        }
+        plan.estimate = plan.estimate / (8 * cost::BIT) + 8;
+        plan
+    }
+
+    /// Splits a class's elements and builds its table. Returns the cost in 1/256 bit, too.
+    fn plan_group(
+        &self,
+        map: Map,
+        bits: u32,
+        class: &Class,
+        effort: Effort,
+        mut count: impl FnMut(u32, u32, &mut [Histogram; 4]),
+    ) -> (Group, u64) {
+        let elements = class.runs.len() as u64 * RUN as u64;
+        // Zeros below the mantissa go even where the sign, which stands at the bottom, varies: it gets a plane of its own.
+        let sign_plane = class.varying & 1 == 1 && trailing_zeros(map, class.varying) >= 3 && class.varying != 1;
+        let low = if sign_plane { 1 + trailing_zeros(map, class.varying) } else { class.varying.trailing_zeros() };
+        let low = low.min(bits);
+        let high = if class.varying == 0 { 0 } else { class.varying.leading_zeros() - (64 - bits) };
+        // The exponent of a float is its top byte; only for the rest is it worth looking below constant high bits.
+        let high = if map == Map::Rotate && bits > 8 && high < 8 && low + 8 <= bits { 0 } else { high };
+        let dropped = if low == bits { u64::MAX } else { !(u64::MAX >> (64 - (bits - high)) >> low << low) };
+        let constant = class.ones & dropped & (u64::MAX >> (64 - bits)) & !u64::from(sign_plane);
+        let mut group = Group { low, high, raw_bits: 0, sign_plane, constant, coder: Coder::None };
+        let left = bits - low - high;
+        if left == 0 {
+            return (group, 64 * cost::BIT);
+        }
+        let symbol_bits = left.min(8);
+        let shift = low + left - symbol_bits;
+        let stride = effort.stride.min(class.runs.len().div_ceil(48)).max(1);
+        let mut hist = [[0u32; 256]; 4];
+        class.runs.iter().step_by(stride).for_each(|&r| count(shift, r, &mut hist));
+        let mut h: Histogram = std::array::from_fn(|s| hist.iter().map(|h| h[s]).sum());
+        if symbol_bits < 8 {
+            // Above the symbol there are bits that the constant takes out.
+            for s in 1 << symbol_bits..256 {
+                h[s & ((1 << symbol_bits) - 1)] += std::mem::take(&mut h[s]);
+            }
+        }
+        let sampled = h.iter().map(|&c| u64::from(c)).sum::<u64>().max(1);
+        // How many of the symbol's bits had better be raw: folding the histogram answers it.
+        let (mut fold, mut best) = (symbol_bits, u64::from(symbol_bits) * cost::BIT * sampled);
+        let mut folded = h;
+        for j in 0..symbol_bits {
+            if j > 0 {
+                fold_once(&mut folded);
+            }
+            let raw_bits = left - symbol_bits + j;
+            // Planes of single bits are slower than planes of bytes and must earn it.
+            let planes = if raw_bits.is_multiple_of(8) { 0 } else { 12 * u64::from(left.is_multiple_of(8)) };
+            let c = cost::estimate(&folded) + (u64::from(j) * cost::BIT + planes) * sampled + 64 * cost::BIT;
+            if c < best {
+                (fold, best) = (j, c);
+            }
+        }
+        group.raw_bits = left - symbol_bits + fold;
+        let mut bits_per_sample = u64::from(group.raw_bits + u32::from(sign_plane)) * cost::BIT * sampled;
+        if fold < symbol_bits {
+            (0..fold).for_each(|_| fold_once(&mut h));
+            // A sample cannot know that it saw everything.
+            let complete = h[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
+            let (coder, bits) = match self.level {
+                Level::Fast => {
+                    let (e, b) = huffman::build(&h, complete);
+                    (Coder::Huffman(e), b)
+                }
+                Level::Default => {
+                    let (e, b) = rans::build(&h, complete);
+                    (Coder::Rans(e), b)
+                }
+            };
+            group.coder = coder;
+            bits_per_sample += bits;
+        }
+        (group, bits_per_sample / sampled * elements + 300 * cost::BIT)
+    }
+
+    fn plan_class_map(&self, map: Vec<u8>) -> (Group, PlannedClassMap, u64) {
+        let class = Class {
+            runs: (0..map.len().div_ceil(RUN) as u32).collect(),
+            varying: u64::from(map.iter().fold(0, |a, &b| a | b)),
+            ones: 0,
+        };
+        let (group, bits) =
+            self.plan_group(Map::Identity, 8, &class, Effort { classes: 1, stride: 1 }, |shift, r, h| {
+                let run = &map[r as usize * RUN..];
+                count_run::<u8>(Map::Identity, shift, &run[..run.len().min(RUN)], h);
+            });
+        let partial = !map.len().is_multiple_of(RUN);
+        let mut runs = class.runs;
+        if partial {
+            runs.pop();
+        }
+        let planned = PlannedGroup {
+            shape: Shape::of(&group, Map::Identity),
+            table: EncodeTable::new(&group.coder),
+            runs,
+            partial,
+        };
+        (group, PlannedClassMap { map, group: planned }, bits)
+    }
+}
+
+fn fold_once(h: &mut Histogram) {
+    for i in 0..128 {
+        h[i] = h[2 * i] + h[2 * i + 1];
+    }
+    h[128..].fill(0);
+}
+
+/// Width and map that a dtype's elements are coded with.
+pub(crate) fn coding_of(dtype: Dtype) -> (usize, Map) {
+    (dtype.coding_width(), dtype.map())
+}

@@ -1,0 +1,68 @@
+//! Code lengths in fixed point. Integers only: the choices of the encoder must not depend on a machine's `log2`.
+
+/// Fixed-point unit: 1/256 bit.
+pub(crate) const BIT: u64 = 256;
+
+const fn log2_table() -> [u16; 257] {
+    // log2(1 + i/256) in 1/65536 by squaring, sixteen fractional bits.
+    let mut t = [0u16; 257];
+    let mut i = 0;
+    while i < 256 {
+        let mut x: u64 = ((256 + i) as u64) << 22; // 1.0 is 2^30
+        let mut f: u64 = 0;
+        let mut b = 0;
+        while b < 16 {
+            x = (x * x) >> 30;
+            f <<= 1;
+            if x >= 1 << 31 {
+                f |= 1;
+                x >>= 1;
+            }
+            b += 1;
+        }
+        t[i] = ((f + 128) >> 8) as u16;
+        i += 1;
+    }
+    t[256] = 256;
+    t
+}
+
+static LOG2: [u16; 257] = log2_table();
+
+/// log2(n) in 1/256 bit, for n ≥ 1; linear between the table's points.
+#[inline]
+pub(crate) fn log2(n: u32) -> u32 {
+    debug_assert!(n > 0);
+    let e = 31 - n.leading_zeros();
+    let m = if e >= 8 { n >> (e - 8) } else { n << (8 - e) };
+    e * 256 + u32::from(LOG2[(m & 255) as usize])
+}
+
+/// Entropy of a histogram in 1/256 bit, with the floor that 128 slots put under it: nothing is cheaper
+/// than 1/128 of the slots allow, and what would need a finer slot pays for an escape.
+pub(crate) fn estimate(hist: &[u32]) -> u64 {
+    let total: u32 = hist.iter().sum();
+    if total == 0 {
+        return 0;
+    }
+    let lt = log2(total);
+    let mut bits = 0u64;
+    for &c in hist.iter().filter(|&&c| c > 0) {
+        let l = u64::from(lt - log2(c).min(lt));
+        bits += u64::from(c) * if l > 9 * BIT { 15 * BIT } else { l };
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log2_is_close() {
+        for n in (1..100_000u32).chain([u32::MAX, 1 << 31, (1 << 31) - 1]) {
+            let exact = f64::from(n).log2() * 256.0;
+            assert!((f64::from(log2(n)) - exact).abs() < 2.0, "{n}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Huffman tables: code lengths of at most seven bits, from a histogram.
+
+use super::Histogram;
+use super::cost::BIT;
+use super::table::ESCAPE;
+use crate::block::head::Entries;
+
+const MAX_LEN: u8 = 7;
+
+/// The bit-reversed canonical code of every symbol, the escape at 256 (`docs/format.md` §5.3).
+pub(crate) fn codes(e: &Entries) -> [u8; 257] {
+    let mut codes = [0; 257];
+    let mut next = 0u16;
+    for len in 1..=MAX_LEN {
+        next <<= 1;
+        for (symbol, code) in codes.iter_mut().enumerate() {
+            if (if symbol == ESCAPE { e.escape } else { e.of[symbol] }) == len {
+                *code = (next << (8 - len)) as u8;
+                *code = code.reverse_bits();
+                next += 1;
+            }
+        }
+    }
+    codes
+}
+
+/// Code lengths for a histogram, and the cost of coding it with them in 1/256 bit; see [`super::rans::build`].
+pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
+    let mut order: Vec<(u32, u16)> =
+        hist.iter().enumerate().filter(|(_, c)| **c > 0).map(|(s, &c)| (c, s as u16)).collect();
+    assert!(!order.is_empty(), "a table needs a symbol");
+    order.sort_unstable_by(|a, b| b.cmp(a));
+    let total: u32 = order.iter().map(|o| o.0).sum();
+    let mut best: Option<(Entries, u64)> = None;
+    let mut tried = usize::MAX;
+    for share in [1200, 300] {
+        let keep = order.partition_point(|o| u64::from(o.0) * share >= u64::from(total)).clamp(1, 126);
+        if keep == tried {
+            continue;
+        }
+        tried = keep;
+        let mut kept = order[..keep].to_vec();
+        let escaped: u32 = order[keep..].iter().map(|o| o.0).sum();
+        if !(complete && keep == order.len()) || keep == 1 {
+            kept.push((escaped.max(1), ESCAPE as u16));
+            kept.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        let lens = limited_lengths(&kept);
+        let mut e = Entries { of: [0; 256], escape: 0 };
+        let mut bits = u64::from(escaped) * 8 * BIT;
+        for (&(count, symbol), &len) in kept.iter().zip(&lens) {
+            bits += u64::from(count) * u64::from(len) * BIT;
+            if usize::from(symbol) == ESCAPE { e.escape = len } else { e.of[usize::from(symbol)] = len }
+        }
+        if best.as_ref().is_none_or(|b| bits < b.1) {
+            best = Some((e, bits));
+        }
+    }
+    best.expect("at least one split was tried")
+}
+
+/// Huffman's lengths for counts in falling order, held to `MAX_LEN` by moving the cheapest codes down until the code is complete.
+fn limited_lengths(kept: &[(u32, u16)]) -> Vec<u8> {
+    let n = kept.len();
+    debug_assert!((2..=128).contains(&n));
+    // Two queues: leaves in rising order, and inner nodes, which are made in rising order.
+    let mut parent = vec![0usize; 2 * n - 1];
+    let mut weight: Vec<u64> = kept.iter().rev().map(|k| u64::from(k.0)).collect();
+    let (mut leaf, mut inner) = (0, n);
+    for node in n..2 * n - 1 {
+        let mut sum = 0;
+        for _ in 0..2 {
+            let take_leaf = leaf < n && (inner >= node || weight[leaf] <= weight[inner]);
+            let i = if take_leaf { leaf } else { inner };
+            if take_leaf {
+                leaf += 1
+            } else {
+                inner += 1
+            }
+            parent[i] = node;
+            sum += weight[i];
+        }
+        weight.push(sum);
+    }
+    let mut depth = vec![0u8; 2 * n - 1];
+    for i in (0..2 * n - 2).rev() {
+        depth[i] = depth[parent[i]].saturating_add(1);
+    }
+    let mut lens: Vec<u8> = depth[..n].iter().rev().map(|&d| d.min(MAX_LEN)).collect();
+    // Kraft's sum in units of 2^-7. Too much: lengthen the rarest code that can be. Too little: shorten the most frequent one that fits.
+    let units = |len: u8| 128i32 >> len;
+    let mut sum: i32 = lens.iter().map(|&l| units(l)).sum();
+    while sum > 128 {
+        let i = lens.iter().rposition(|&l| l < MAX_LEN).expect("128 codes of 7 bits fit");
+        sum -= units(lens[i]) - units(lens[i] + 1);
+        lens[i] += 1;
+    }
+    while sum < 128 {
+        let i = lens.iter().position(|&l| l > 1 && units(l) <= 128 - sum).expect("a 7-bit code can be shortened");
+        sum += units(lens[i]);
+        lens[i] -= 1;
+    }
+    lens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::head::Coder;
+    use crate::entropy::table::DecodeTable;
+
+    #[test]
+    fn every_shape_of_histogram_gives_a_complete_code() {
+        let mut seed = 7u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as u32
+        };
+        for n in 1..=256usize {
+            for skew in [0u32, 1, 4, 16] {
+                let mut h = [0u32; 256];
+                for i in 0..n {
+                    h[(i * 91) % 256] = 1 + (random() >> (8 + skew * i as u32 / 8).min(31));
+                }
+                for complete in [false, true] {
+                    let (e, _) = build(&h, complete);
+                    DecodeTable::new(&Coder::Huffman(e.clone())).unwrap().unwrap();
+                    assert!((0..256).all(|s| h[s] == 0 || e.of[s] > 0 || e.escape > 0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_are_canonical_and_reversed() {
+        let mut e = Entries { of: [0; 256], escape: 3 };
+        (e.of[5], e.of[9], e.of[4]) = (1, 2, 3);
+        let c = codes(&e);
+        assert_eq!([c[5], c[9], c[4], c[ESCAPE]], [0b0, 0b01, 0b011, 0b111]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Lane sets: 64 states and the word stream they share, for reading and for writing.
+
+use super::{LANES, STATE_MIN};
+use crate::error::{Error, Result};
+
+/// One lane set while decoding.
+///
+/// `bytes` begins with the set's words and runs to the end of the block's body, so that vector loads may look past the
+/// last word; `pos` counts words and is compared with `words` in the end.
+pub(crate) struct LaneReader<'a> {
+    pub(crate) x: [u32; LANES],
+    pub(crate) bytes: &'a [u8],
+    pub(crate) pos: usize,
+    pub(crate) words: usize,
+}
+
+impl<'a> LaneReader<'a> {
+    /// `states`: 64 little-endian states.
+    pub(crate) fn new(states: &[u8], bytes: &'a [u8], words: usize) -> Result<Self> {
+        assert!(states.len() == 4 * LANES && bytes.len() >= 2 * words);
+        let mut x = [0; LANES];
+        for (x, b) in x.iter_mut().zip(states.as_chunks::<4>().0) {
+            *x = u32::from_le_bytes(*b);
+        }
+        if x.iter().any(|&x| x < STATE_MIN) {
+            return Err(Error::damaged("a lane starts below its range"));
+        }
+        Ok(Self { x, bytes, pos: 0, words })
+    }
+
+    pub(crate) fn finish(&self) -> Result<()> {
+        if self.pos == self.words && self.x.iter().all(|&x| x == STATE_MIN) {
+            Ok(())
+        } else {
+            Err(Error::damaged("the lanes of a block do not end where they must"))
+        }
+    }
+}
+
+/// The literals of a block while decoding; like [`LaneReader`], `bytes` runs on to the end of the body.
+pub(crate) struct LiteralReader<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) pos: usize,
+    pub(crate) len: usize,
+}
+
+impl<'a> LiteralReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8], len: usize) -> Self {
+        assert!(len <= bytes.len());
+        Self { bytes, pos: 0, len }
+    }
+
+    pub(crate) fn finish(&self) -> Result<()> {
+        if self.pos == self.len { Ok(()) } else { Err(Error::damaged("a block's literals are not used up")) }
+    }
+}
+
+/// One lane set while encoding. Words are written from the end of `words` towards its front, because the encoder
+/// runs backwards; `pos` is the first word in use.
+pub(crate) struct LaneWriter {
+    pub(crate) x: [u32; LANES],
+    pub(crate) words: Vec<u16>,
+    pub(crate) pos: usize,
+}
+
+impl LaneWriter {
+    pub(crate) fn new() -> Self {
+        Self { x: [STATE_MIN; LANES], words: Vec::new(), pos: 0 }
+    }
+
+    /// Makes room for `chunks` chunks at most and starts anew.
+    pub(crate) fn reset(&mut self, chunks: usize) {
+        self.x = [STATE_MIN; LANES];
+        let need = chunks * super::CHUNK_WORDS;
+        if self.words.len() < need {
+            self.words.resize(need, 0);
+        }
+        self.pos = self.words.len();
+    }
+
+    /// The words of the stream, in the order in which a decoder reads them.
+    pub(crate) fn written(&self) -> &[u16] {
+        &self.words[self.pos..]
+    }
+}
+
+/// Literals while encoding, written backwards like the words.
+pub(crate) struct LiteralWriter {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) pos: usize,
+}
+
+impl LiteralWriter {
+    pub(crate) fn new() -> Self {
+        Self { bytes: Vec::new(), pos: 0 }
+    }
+
+    /// Makes room for `symbols` literals at most and starts anew.
+    pub(crate) fn reset(&mut self, symbols: usize) {
+        if self.bytes.len() < symbols {
+            self.bytes.resize(symbols, 0);
+        }
+        self.pos = self.bytes.len();
+    }
+
+    pub(crate) fn written(&self) -> &[u8] {
+        &self.bytes[self.pos..]
+    }
+}

@@ -1,0 +1,31 @@
+//! The entropy stage: 128-slot tables over 64 interleaved lanes (`docs/format.md` §5).
+//!
+//! A state's low seven bits name a slot, so that a table is two 64-byte registers and a look-up one permute. Sixteen-bit
+//! words are taken from one stream a lane set, in a fixed order of lanes. The construction is interleaved rANS (Duda
+//! 2013, arXiv:1311.2540; interleaving and vector refills: Giesen 2014, arXiv:1402.3392); Huffman codes are the case of
+//! frequencies that are powers of two.
+
+pub(crate) mod cost;
+pub(crate) mod huffman;
+pub(crate) mod lanes;
+pub(crate) mod rans;
+pub(crate) mod table;
+
+/// Slots of a table.
+pub(crate) const SLOTS: usize = 128;
+/// Lanes of a lane set.
+pub(crate) const LANES: usize = 64;
+/// Symbols of a chunk: two a lane.
+pub(crate) const CHUNK: usize = 2 * LANES;
+/// Lower end of a state's range; where encoders start and decoders end.
+pub(crate) const STATE_MIN: u32 = 1 << 16;
+/// Words that one chunk can take at most.
+pub(crate) const CHUNK_WORDS: usize = LANES;
+
+/// Number of symbols of each value.
+pub(crate) type Histogram = [u32; 256];
+
+/// The `i`-th lane in the order in which lanes take words: 0, 4, …, 60, 1, 5, …, 63.
+pub(crate) const fn refill_order(i: usize) -> usize {
+    4 * (i % 16) + i / 16
+}

@@ -1,0 +1,140 @@
+//! rANS tables: frequencies that sum to 128, from a histogram.
+
+use super::Histogram;
+use super::cost::{BIT, log2};
+use super::table::ESCAPE;
+use crate::block::head::Entries;
+
+/// First slot of every symbol, the escape at 256.
+pub(crate) fn starts(e: &Entries) -> [u8; 257] {
+    let mut at = 0u8;
+    let mut s = [0; 257];
+    for (i, s) in s.iter_mut().enumerate() {
+        *s = at;
+        at = at.wrapping_add(if i == ESCAPE { e.escape } else { e.of[i] });
+    }
+    s
+}
+
+/// Whether `x / f` is exact as a 32-bit multiplication in the vector encoder (see `arch::avx512`): true below 65, and for most
+/// frequencies above, of which a table has one at most.
+pub(crate) const fn divides_exactly(f: u32) -> bool {
+    let c = 32 - (f - 1).leading_zeros();
+    let m = (1u64 << (31 + c)).div_ceil(f as u64);
+    let excess = m * f as u64 - (1 << (31 + c));
+    // x < f·127·2^18, and the quotient is exact while x·excess < 2^(31+c).
+    m <= u32::MAX as u64 && excess * f as u64 * 127 < 1 << (13 + c)
+}
+
+/// Frequencies for a histogram of which at least two symbols, or one symbol and unseen others, occur; and the cost of coding the histogram with
+/// them, in 1/256 bit.
+///
+/// `complete` says that no symbol outside the histogram can occur, which saves the escape.
+pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
+    let mut order: Vec<(u32, u8)> =
+        hist.iter().enumerate().filter(|(_, c)| **c > 0).map(|(s, &c)| (c, s as u8)).collect();
+    assert!(!order.is_empty(), "a table needs a symbol");
+    order.sort_unstable_by(|a, b| b.cmp(a));
+    let total: u32 = order.iter().map(|o| o.0).sum();
+    let mut best: Option<(Entries, u64)> = None;
+    let mut tried = usize::MAX;
+    // Symbols below a share of the whole are better off as escapes; where the line is best depends on the tail.
+    for share in [1200, 450, 160] {
+        let keep = order.partition_point(|o| u64::from(o.0) * share >= u64::from(total)).clamp(1, 126);
+        if keep == tried {
+            continue;
+        }
+        tried = keep;
+        let escaped: u32 = order[keep..].iter().map(|o| o.0).sum();
+        let escape = !(complete && keep == order.len()) || keep == 1;
+        let (freqs, bits) = normalise(&order[..keep], escape.then_some(escaped), total);
+        let mut e = Entries { of: [0; 256], escape: 0 };
+        order[..keep].iter().zip(&freqs).for_each(|(o, &f)| e.of[usize::from(o.1)] = f);
+        if escape {
+            e.escape = freqs[keep];
+        }
+        if best.as_ref().is_none_or(|b| bits < b.1) {
+            best = Some((e, bits));
+        }
+    }
+    best.expect("at least one split was tried")
+}
+
+/// Distributes the 128 slots over symbols (in order of count, highest first) and the escape, if there is one.
+fn normalise(order: &[(u32, u8)], escaped: Option<u32>, total: u32) -> (Vec<u8>, u64) {
+    let counts: Vec<u32> = order.iter().map(|o| o.0).chain(escaped.map(|e| e.max(1))).collect();
+    let n = counts.len();
+    debug_assert!((2..=127).contains(&n));
+    let mut f: Vec<u32> =
+        counts.iter().map(|&c| ((u64::from(c) * 256 / u64::from(total)).div_ceil(2) as u32).clamp(1, 127)).collect();
+    let mut sum: i64 = f.iter().map(|&f| i64::from(f)).sum();
+    // What one more slot would save, and what one less would cost.
+    let step = |c: u32, lo: u32| u64::from(c) * u64::from(log2(lo + 1) - log2(lo));
+    while sum != 128 {
+        if sum < 128 {
+            let i = (0..n).filter(|&i| f[i] < 127).max_by_key(|&i| (step(counts[i], f[i]), n - i));
+            f[i.expect("some frequency can grow")] += 1;
+            sum += 1;
+        } else {
+            let i = (0..n).filter(|&i| f[i] > 1).min_by_key(|&i| (step(counts[i], f[i] - 1), n - i));
+            f[i.expect("some frequency can shrink")] -= 1;
+            sum -= 1;
+        }
+    }
+    if let Some(i) = f.iter().position(|&f| !divides_exactly(f)) {
+        let exact = (1..f[i]).rev().find(|&f| divides_exactly(f)).expect("one divides exactly");
+        let other = if i == 0 { 1 } else { 0 };
+        f[other] += f[i] - exact;
+        f[i] = exact;
+    }
+    let mut bits: u64 = counts.iter().zip(&f).map(|(&c, &f)| u64::from(c) * u64::from(7 * 256 - log2(f))).sum();
+    bits += u64::from(escaped.unwrap_or(0)) * 8 * BIT;
+    (f.into_iter().map(|f| f as u8).collect(), bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::head::Coder;
+    use crate::entropy::table::DecodeTable;
+
+    #[test]
+    fn exact_frequencies() {
+        assert!((1..=64).all(divides_exactly));
+        for f in (65..=127u32).filter(|&f| divides_exactly(f)) {
+            let c = 32 - (f - 1).leading_zeros();
+            let m = (1u64 << (31 + c)).div_ceil(u64::from(f));
+            let top = u64::from(f) * 127 << 18;
+            // Errors can only show just below a multiple of f; the largest ones are the worst.
+            for q in (top / u64::from(f) - 70_000..top / u64::from(f)).chain(1..70_000) {
+                let x = q * u64::from(f) + u64::from(f) - 1;
+                assert_eq!((x * m) >> (31 + c), q);
+                assert_eq!(((q * u64::from(f)) * m) >> (31 + c), q);
+            }
+        }
+    }
+
+    #[test]
+    fn every_shape_of_histogram_gives_a_valid_table() {
+        let mut seed = 1u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) as u32
+        };
+        for n in 1..=256usize {
+            for skew in [0u32, 1, 4, 12] {
+                let mut h = [0u32; 256];
+                for i in 0..n {
+                    h[(i * 167) % 256] = 1 + (random() % 1000 >> (skew * i as u32 / 16).min(31)) * (1 + random() % 3);
+                }
+                for complete in [false, true] {
+                    let (e, bits) = build(&h, complete);
+                    let t = DecodeTable::new(&Coder::Rans(e.clone())).unwrap().unwrap();
+                    assert!(t.freq.iter().all(|&f| f > 0 && divides_exactly(u32::from(f))));
+                    let covered = (0..256).all(|s| h[s] == 0 || e.of[s] > 0 || e.escape > 0);
+                    assert!(covered && bits > 0);
+                }
+            }
+        }
+    }
+}

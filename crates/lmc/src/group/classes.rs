@@ -1,0 +1,319 @@
+//! Grouping by run: which runs of a part share a table.
+//!
+//! Rows and tensors differ in scale, so a run's mean exponent says which table fits it; a one-dimensional k-means over the means, then
+//! neighbours merged while a table costs more than it saves. Runs of one value, and runs that end in more zero bits than the rest (float32 rows that
+//! training never touched since they were cast from a narrower type), are set apart first, because whole bits disappear with them.
+
+use super::RUN;
+use super::element::Element;
+use crate::entropy::{Histogram, cost};
+use crate::map::Map;
+
+/// What is known of every run. Bits are those of mapped elements.
+#[derive(Default)]
+pub(crate) struct RunStats {
+    /// Sum of the top bytes of the run's 128 elements (scaled up for a partial run).
+    pub(crate) sum: Vec<u16>,
+    pub(crate) or: Vec<u64>,
+    pub(crate) and: Vec<u64>,
+}
+
+impl RunStats {
+    pub(crate) fn clear(&mut self) {
+        self.sum.clear();
+        self.or.clear();
+        self.and.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sum.len()
+    }
+}
+
+/// Appends the statistics of all runs of `elements`, a partial one too.
+#[inline(always)]
+pub(crate) fn run_stats<E: Element>(map: Map, elements: &[u8], stats: &mut RunStats) {
+    for run in elements.chunks(RUN * E::BYTES) {
+        let (mut or, mut and, mut sum) = (E::default(), E::cut(u64::MAX), 0u32);
+        for e in run.chunks_exact(E::BYTES) {
+            let v = E::load(e).map(map);
+            or = or.or(v);
+            and = and.and(v);
+            sum += v.shr(E::BITS - 8).wide() as u32;
+        }
+        let t = (run.len() / E::BYTES) as u32;
+        stats.sum.push((if t == RUN as u32 { sum } else { sum * RUN as u32 / t }) as u16);
+        stats.or.push(or.wide());
+        stats.and.push(and.wide());
+    }
+}
+
+/// Adds the symbols `(v >> shift) & 255` of a run.
+#[inline(always)]
+pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut [Histogram; 4]) {
+    for quad in run.chunks(4 * E::BYTES) {
+        for (e, h) in quad.chunks_exact(E::BYTES).zip(hist.iter_mut()) {
+            h[usize::from(E::load(e).map(map).shr(shift).wide() as u8)] += 1;
+        }
+    }
+}
+
+/// A class of runs.
+#[derive(Default)]
+pub(crate) struct Class {
+    /// Places of the class's runs in the part, in order.
+    pub(crate) runs: Vec<u32>,
+    /// Bits that are not the same in all elements.
+    pub(crate) varying: u64,
+    /// Bits that are one in all elements.
+    pub(crate) ones: u64,
+}
+
+/// Limits of the search.
+#[derive(Clone, Copy)]
+pub(crate) struct Effort {
+    /// Most classes by mean.
+    pub(crate) classes: usize,
+    /// One run of so many goes into a sample.
+    pub(crate) stride: usize,
+}
+
+/// Fewest runs for which a table of their own can pay.
+const MIN_RUNS: usize = 32;
+/// Means are told apart in steps of 1/4: a sum is divided by this.
+const BIN: u16 = RUN as u16 / 4;
+const BINS: usize = 4 * 256;
+/// Bits that a further group costs: its head and table.
+const GROUP_BITS: u64 = 400;
+
+/// Puts every run into a class. `top_bytes` counts the top bytes of one run's elements.
+pub(crate) fn classify(
+    stats: &RunStats,
+    map: Map,
+    width_bits: u32,
+    effort: Effort,
+    mut top_bytes: impl FnMut(u32, &mut [Histogram; 4]),
+) -> Vec<Class> {
+    let n = stats.len();
+    assert!(n > 0, "a part has elements");
+    let mask = u64::MAX >> (64 - width_bits);
+    let varying = |r: usize| stats.or[r] ^ stats.and[r];
+    let mut rest: Vec<u32> = (0..n as u32).collect();
+    let mut out: Vec<Vec<u32>> = Vec::new();
+
+    // Runs of nothing but one value, and that the same one.
+    if let Some(first) = (0..n).find(|&r| varying(r) == 0) {
+        let value = stats.or[first];
+        let same = (0..n).filter(|&r| varying(r) == 0 && stats.or[r] == value).count();
+        if same == n || same >= 4 {
+            let apart;
+            (apart, rest) = rest.into_iter().partition(|&r| varying(r as usize) == 0 && stats.or[r as usize] == value);
+            out.push(apart);
+        }
+    }
+    // Runs that end in more zeros than the others.
+    let zeros = |r: u32| trailing_zeros(map, stats.or[r as usize] & mask).min(width_bits);
+    if let Some(line) = trailing_zero_line(rest.iter().map(|&r| zeros(r))) {
+        let untouched;
+        (untouched, rest) = rest.into_iter().partition(|&r| zeros(r) >= line);
+        out.extend(by_mean(stats, untouched, Effort { classes: effort.classes.min(3), ..effort }, &mut top_bytes));
+    }
+    if !rest.is_empty() {
+        out.extend(by_mean(stats, rest, effort, &mut top_bytes));
+    }
+    out.into_iter()
+        .filter(|runs| !runs.is_empty())
+        .map(|runs| {
+            let or = runs.iter().fold(0, |a, &r| a | stats.or[r as usize]);
+            let and = runs.iter().fold(u64::MAX, |a, &r| a & stats.and[r as usize]);
+            Class { runs, varying: (or ^ and) & mask, ones: and & mask }
+        })
+        .collect()
+}
+
+/// Zero bits at the end of a mapped element, above the sign where the map has put that at the bottom.
+pub(crate) fn trailing_zeros(map: Map, bits: u64) -> u32 {
+    match map {
+        Map::Rotate => (bits >> 1).trailing_zeros(),
+        _ => bits.trailing_zeros(),
+    }
+}
+
+/// The number of trailing zero bits from which on runs are set apart, if that pays.
+fn trailing_zero_line(zeros: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut count = [0u64; 65];
+    zeros.for_each(|z| count[z as usize] += 1);
+    let base = count.iter().position(|&c| c > 0)?;
+    let mut best = None;
+    let mut at_least = 0;
+    for t in (base + 3..65).rev() {
+        at_least += count[t];
+        let saved = at_least * (t - base) as u64 * RUN as u64;
+        if count[t] > 0 && saved > 4 * GROUP_BITS && best.is_none_or(|(s, _)| saved > s) {
+            best = Some((saved, t as u32));
+        }
+    }
+    best.map(|b| b.1)
+}
+
+fn by_mean(
+    stats: &RunStats,
+    runs: Vec<u32>,
+    effort: Effort,
+    top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
+) -> Vec<Vec<u32>> {
+    let k = effort.classes.min(runs.len() / MIN_RUNS);
+    if k < 2 {
+        return vec![runs];
+    }
+    let mut bins = [0u32; BINS];
+    runs.iter().for_each(|&r| bins[usize::from(stats.sum[r as usize] / BIN)] += 1);
+    let class_of = k_means(&bins, k, runs.len());
+    let classes = usize::from(class_of[BINS - 1]) + 1;
+    if classes < 2 {
+        return vec![runs];
+    }
+    let mut split = vec![Vec::new(); classes];
+    runs.iter().for_each(|&r| split[usize::from(class_of[usize::from(stats.sum[r as usize] / BIN)])].push(r));
+    split.retain(|c| !c.is_empty());
+    merge_neighbours(split, effort, top_bytes)
+}
+
+/// One-dimensional k-means over binned means. Classes are intervals, so the answer is a rising map from bin to class.
+fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
+    let lo = bins.iter().position(|&c| c > 0).expect("there are runs");
+    let hi = bins.iter().rposition(|&c| c > 0).expect("there are runs");
+    let mut class_of = [0u8; BINS];
+    // Begin with quantiles.
+    let mut seen = 0usize;
+    for b in lo..=hi {
+        class_of[b] = (seen * k / total) as u8;
+        seen += bins[b] as usize;
+    }
+    for _ in 0..6 {
+        let (mut sum, mut n) = ([0u64; 64], [0u64; 64]);
+        for b in lo..=hi {
+            sum[usize::from(class_of[b])] += u64::from(bins[b]) * b as u64;
+            n[usize::from(class_of[b])] += u64::from(bins[b]);
+        }
+        // Twice the centres; an empty class takes its left neighbour's.
+        let centres: Vec<u64> = (0..k).filter(|&c| n[c] > 0).map(|c| 2 * sum[c] / n[c]).collect();
+        let mut c = 0;
+        for (b, class) in class_of.iter_mut().enumerate().take(hi + 1).skip(lo) {
+            while c + 1 < centres.len() && 4 * b as u64 > centres[c] + centres[c + 1] {
+                c += 1;
+            }
+            *class = c as u8;
+        }
+    }
+    let last = class_of[hi];
+    class_of[hi + 1..].fill(last);
+    class_of
+}
+
+/// Merges classes next to each other while a common table is cheaper.
+fn merge_neighbours(
+    mut split: Vec<Vec<u32>>,
+    effort: Effort,
+    top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
+) -> Vec<Vec<u32>> {
+    // Histograms scaled to the whole class.
+    let mut hists: Vec<Vec<u32>> = split
+        .iter()
+        .map(|runs| {
+            let mut h = [[0u32; 256]; 4];
+            let stride = effort.stride.min(runs.len().div_ceil(MIN_RUNS)).max(1);
+            runs.iter().step_by(stride).for_each(|&r| top_bytes(r, &mut h));
+            (0..256).map(|s| h.iter().map(|h| h[s]).sum::<u32>() * stride as u32).collect()
+        })
+        .collect();
+    let joined = |a: &[u32], b: &[u32]| -> Vec<u32> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
+    let mut costs: Vec<u64> = hists.iter().map(|h| cost::estimate(h)).collect();
+    // A class less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
+    let side = |a: usize, b: usize| {
+        let (a, b) = (a as u32, b as u32);
+        let whole = cost::log2(a + b);
+        u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
+    };
+    while split.len() > 1 {
+        let (mut best, mut gain) = (None, 0i64);
+        for i in 0..split.len() - 1 {
+            let h = joined(&hists[i], &hists[i + 1]);
+            let c = cost::estimate(&h);
+            let side = side(split[i].len(), split[i + 1].len()) + GROUP_BITS * cost::BIT;
+            let g = (costs[i] + costs[i + 1] + side) as i64 - c as i64;
+            if best.is_none() && g > 0 || g > gain {
+                gain = g;
+                best = Some((i, h, c));
+            }
+        }
+        let Some((i, h, c)) = best else { break };
+        let mut moved = split.remove(i + 1);
+        split[i].append(&mut moved);
+        split[i].sort_unstable();
+        hists[i] = h;
+        hists.remove(i + 1);
+        costs[i] = c;
+        costs.remove(i + 1);
+    }
+    split
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classes_of(elements: &[u8], width: usize) -> Vec<Class> {
+        let mut stats = RunStats::default();
+        match width {
+            2 => run_stats::<u16>(Map::Rotate, elements, &mut stats),
+            _ => run_stats::<u32>(Map::Rotate, elements, &mut stats),
+        }
+        classify(&stats, Map::Rotate, 8 * width as u32, Effort { classes: 8, stride: 1 }, |r, h| {
+            let run = &elements[r as usize * RUN * width..];
+            let run = &run[..run.len().min(RUN * width)];
+            match width {
+                2 => count_run::<u16>(Map::Rotate, 8, run, h),
+                _ => count_run::<u32>(Map::Rotate, 24, run, h),
+            }
+        })
+    }
+
+    #[test]
+    fn every_run_is_in_one_class() {
+        let mut data = Vec::new();
+        for r in 0..1000u32 {
+            for e in 0..RUN as u32 {
+                let exponent = 100 + 10 * (r % 3) + (e * 7 + r) % 4;
+                let mantissa = (e.wrapping_mul(2654435761) ^ r * 40503) & 0x7fffff;
+                let zeros = if r % 10 == 0 { !0x1fff } else { !0 };
+                data.extend_from_slice(&((exponent << 23 | mantissa) & zeros).to_le_bytes());
+            }
+        }
+        data.extend_from_slice(&[0; 512 * 40]);
+        data.extend_from_slice(&[1; 44]);
+        let classes = classes_of(&data, 4);
+        let mut all: Vec<u32> = classes.iter().flat_map(|c| c.runs.iter().copied()).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..1041).collect::<Vec<_>>());
+        assert!(classes.iter().all(|c| c.runs.is_sorted()));
+        assert!(classes.iter().any(|c| c.varying == 0 && c.runs.len() == 40), "the zero runs are apart");
+        let untouched: usize = classes
+            .iter()
+            .filter(|c| c.varying != 0 && trailing_zeros(Map::Rotate, c.varying) >= 13)
+            .map(|c| c.runs.len())
+            .sum();
+        assert_eq!(untouched, 100, "runs that end in zeros are apart");
+        assert!(classes.len() >= 5 && classes.len() <= 12, "three scales are told apart: {}", classes.len());
+    }
+
+    #[test]
+    fn one_scale_is_one_class() {
+        let noise = |i: u64| {
+            (i ^ i << 31).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40
+        };
+        let data: Vec<u8> =
+            (0..RUN as u64 * 2000).flat_map(|i| (noise(i) as u16 & 0x81ff | 0x3e00).to_le_bytes()).collect();
+        assert_eq!(classes_of(&data, 2).len(), 1);
+    }
+}

@@ -1,0 +1,123 @@
+//! Elements as unsigned integers of one, two, four or eight bytes.
+
+use crate::map::Map;
+
+/// An unsigned integer that holds one element.
+pub(crate) trait Element: Copy + Default + Eq + std::fmt::Debug + Send + Sync + 'static {
+    const BYTES: usize;
+    const BITS: u32 = 8 * Self::BYTES as u32;
+    fn load(bytes: &[u8]) -> Self;
+    fn store(self, bytes: &mut [u8]);
+    /// The low bits of `v`.
+    fn cut(v: u64) -> Self;
+    fn wide(self) -> u64;
+    fn or(self, o: Self) -> Self;
+    fn and(self, o: Self) -> Self;
+    fn xor(self, o: Self) -> Self;
+    fn shl(self, n: u32) -> Self;
+    fn shr(self, n: u32) -> Self;
+    fn rotl1(self) -> Self;
+    fn rotr1(self) -> Self;
+    /// The sign bit in every bit.
+    fn sign_fill(self) -> Self;
+    /// Bit 0 in every bit.
+    fn low_fill(self) -> Self;
+
+    #[inline(always)]
+    fn map(self, map: Map) -> Self {
+        match map {
+            Map::Identity => self,
+            Map::Rotate => self.rotl1(),
+            Map::Zigzag => self.shl(1).xor(self.sign_fill()),
+        }
+    }
+
+    #[inline(always)]
+    fn unmap(self, map: Map) -> Self {
+        match map {
+            Map::Identity => self,
+            Map::Rotate => self.rotr1(),
+            Map::Zigzag => self.shr(1).xor(self.low_fill()),
+        }
+    }
+}
+
+macro_rules! element {
+    ($($t:ty: $signed:ty),*) => {$(
+        impl Element for $t {
+            const BYTES: usize = size_of::<$t>();
+            #[inline(always)]
+            fn load(bytes: &[u8]) -> Self { <$t>::from_le_bytes(bytes[..size_of::<$t>()].try_into().expect("element bytes")) }
+            #[inline(always)]
+            fn store(self, bytes: &mut [u8]) { bytes[..size_of::<$t>()].copy_from_slice(&self.to_le_bytes()) }
+            #[inline(always)]
+            fn cut(v: u64) -> Self { v as $t }
+            #[inline(always)]
+            fn wide(self) -> u64 { self as u64 }
+            #[inline(always)]
+            fn or(self, o: Self) -> Self { self | o }
+            #[inline(always)]
+            fn and(self, o: Self) -> Self { self & o }
+            #[inline(always)]
+            fn xor(self, o: Self) -> Self { self ^ o }
+            #[inline(always)]
+            fn shl(self, n: u32) -> Self { self.checked_shl(n).unwrap_or(0) }
+            #[inline(always)]
+            fn shr(self, n: u32) -> Self { self.checked_shr(n).unwrap_or(0) }
+            #[inline(always)]
+            fn rotl1(self) -> Self { self.rotate_left(1) }
+            #[inline(always)]
+            fn rotr1(self) -> Self { self.rotate_right(1) }
+            #[inline(always)]
+            fn sign_fill(self) -> Self { (self as $signed >> (<$t>::BITS - 1)) as $t }
+            #[inline(always)]
+            fn low_fill(self) -> Self { (self & 1).wrapping_neg() }
+        }
+    )*};
+}
+element!(u8: i8, u16: i16, u32: i32, u64: i64);
+
+/// Calls a generic function for the element type of a width in bytes.
+macro_rules! with_element {
+    ($width:expr, $E:ident => $body:expr) => {
+        match $width {
+            1 => {
+                type $E = u8;
+                $body
+            }
+            2 => {
+                type $E = u16;
+                $body
+            }
+            4 => {
+                type $E = u32;
+                $body
+            }
+            8 => {
+                type $E = u64;
+                $body
+            }
+            w => unreachable!("element width {w}"),
+        }
+    };
+}
+pub(crate) use with_element;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_invert() {
+        for map in [Map::Identity, Map::Rotate, Map::Zigzag] {
+            for v in 0..=u16::MAX {
+                assert_eq!(v.map(map).unmap(map), v);
+                let x = u64::from(v).wrapping_mul(0x0001_0203_0405_0607);
+                assert_eq!(x.map(map).unmap(map), x);
+            }
+        }
+        assert_eq!([0u8, 255, 1, 254].map(|v| v.map(Map::Zigzag)), [0, 1, 2, 3]);
+        assert_eq!(0x3f80u16.map(Map::Rotate), 0x7f00);
+        assert_eq!(0x8001u16.map(Map::Rotate), 3);
+    }
+}

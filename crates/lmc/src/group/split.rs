@@ -1,0 +1,183 @@
+//! Grouping by bit position: element = symbol | raw bits | dropped bits, raw bits in byte planes and bit planes (`docs/format.md` §3.5).
+
+use super::RUN;
+use super::element::Element;
+use crate::block::head::Group;
+use crate::map::Map;
+
+/// How the elements of a group are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) map: Map,
+    /// Low bits dropped.
+    pub(crate) low: u32,
+    pub(crate) raw_bits: u32,
+    /// Bit 0 has a bit plane of its own, after the others.
+    pub(crate) sign_plane: bool,
+    pub(crate) constant: u64,
+}
+
+impl Shape {
+    pub(crate) fn of(group: &Group, map: Map) -> Self {
+        Self { map, low: group.low, raw_bits: group.raw_bits, sign_plane: group.sign_plane, constant: group.constant }
+    }
+    /// Position of the symbol's lowest bit.
+    pub(crate) fn symbol_shift(&self) -> u32 {
+        self.low + self.raw_bits
+    }
+    pub(crate) fn byte_planes(&self) -> usize {
+        self.raw_bits as usize / 8
+    }
+    /// Bit planes, the sign plane included.
+    pub(crate) fn bit_planes(&self) -> usize {
+        self.raw_bits as usize % 8 + usize::from(self.sign_plane)
+    }
+    /// Position of bit plane `j` in the mapped element.
+    #[inline(always)]
+    pub(crate) fn bit_position(&self, j: usize) -> u32 {
+        let j = j as u32;
+        if j < self.raw_bits % 8 { self.low + self.raw_bits / 8 * 8 + j } else { 0 }
+    }
+    /// Bytes of the raw bits of a run of `t` elements.
+    pub(crate) fn raw_len(&self, t: usize) -> usize {
+        self.byte_planes() * t + self.bit_planes() * t.div_ceil(8)
+    }
+}
+
+/// Splits a whole run: its symbols (where there are any), and its raw bits to `raw`, which has `shape.raw_len(RUN)` bytes.
+#[inline(always)]
+pub(crate) fn split_run<E: Element>(shape: &Shape, elements: &[u8], symbols: &mut [u8; RUN], raw: &mut [u8]) {
+    let elements = &elements[..RUN * E::BYTES];
+    let c = E::cut(shape.constant);
+    let mut v = [E::default(); RUN];
+    for (v, e) in v.iter_mut().zip(elements.chunks_exact(E::BYTES)) {
+        *v = E::load(e).map(shape.map).xor(c);
+    }
+    let shift = shape.symbol_shift();
+    for (s, v) in symbols.iter_mut().zip(&v) {
+        *s = v.shr(shift).wide() as u8;
+    }
+    let (bytes, bits) = raw.split_at_mut(shape.byte_planes() * RUN);
+    for (i, plane) in bytes.chunks_exact_mut(RUN).enumerate() {
+        for (p, v) in plane.iter_mut().zip(&v) {
+            *p = v.shr(shape.low + 8 * i as u32).wide() as u8;
+        }
+    }
+    for (j, plane) in bits.chunks_exact_mut(RUN / 8).enumerate() {
+        let at = shape.bit_position(j);
+        for (p, v) in plane.iter_mut().zip(v.as_chunks::<8>().0) {
+            *p = v.iter().enumerate().fold(0, |b, (i, v)| b | ((v.shr(at).wide() as u8 & 1) << i));
+        }
+    }
+}
+
+/// The inverse of [`split_run`]. Symbols that are too wide lose the bits that do not fit, as the format says.
+#[inline(always)]
+pub(crate) fn merge_run<E: Element>(shape: &Shape, symbols: &[u8; RUN], raw: &[u8], elements: &mut [u8]) {
+    let elements = &mut elements[..RUN * E::BYTES];
+    let raw = &raw[..shape.raw_len(RUN)];
+    let shift = shape.symbol_shift();
+    let c = E::cut(shape.constant);
+    let mut v = [E::default(); RUN];
+    for (v, &s) in v.iter_mut().zip(symbols) {
+        *v = E::cut(u64::from(s)).shl(shift).xor(c);
+    }
+    let (bytes, bits) = raw.split_at(shape.byte_planes() * RUN);
+    for (i, plane) in bytes.chunks_exact(RUN).enumerate() {
+        for (v, &p) in v.iter_mut().zip(plane) {
+            *v = v.xor(E::cut(u64::from(p)).shl(shape.low + 8 * i as u32));
+        }
+    }
+    for (j, plane) in bits.chunks_exact(RUN / 8).enumerate() {
+        let at = shape.bit_position(j);
+        for (v, &p) in v.as_chunks_mut::<8>().0.iter_mut().zip(plane) {
+            for (i, v) in v.iter_mut().enumerate() {
+                *v = v.xor(E::cut(u64::from(p >> i & 1)).shl(at));
+            }
+        }
+    }
+    for (e, v) in elements.chunks_exact_mut(E::BYTES).zip(&v) {
+        v.unmap(shape.map).store(e);
+    }
+}
+
+/// Packs the raw bits of a whole run down to those of its first `t` elements.
+pub(crate) fn shorten_raw(shape: &Shape, t: usize, whole: &[u8], out: &mut Vec<u8>) {
+    let (bytes, bits) = whole[..shape.raw_len(RUN)].split_at(shape.byte_planes() * RUN);
+    bytes.chunks_exact(RUN).for_each(|p| out.extend_from_slice(&p[..t]));
+    for plane in bits.chunks_exact(RUN / 8) {
+        let n = t.div_ceil(8);
+        out.extend_from_slice(&plane[..n]);
+        if !t.is_multiple_of(8) {
+            *out.last_mut().expect("t > 0") &= (1 << (t % 8)) - 1;
+        }
+    }
+}
+
+/// The inverse of [`shorten_raw`]; the rest of the run is zero. False if an unused bit is set.
+#[must_use]
+pub(crate) fn lengthen_raw(shape: &Shape, t: usize, short: &[u8], whole: &mut [u8]) -> bool {
+    whole.fill(0);
+    let (bytes, bits) = whole[..shape.raw_len(RUN)].split_at_mut(shape.byte_planes() * RUN);
+    let (short_bytes, short_bits) = short[..shape.raw_len(t)].split_at(shape.byte_planes() * t);
+    bytes.chunks_exact_mut(RUN).zip(short_bytes.chunks_exact(t)).for_each(|(w, s)| w[..t].copy_from_slice(s));
+    let n = t.div_ceil(8);
+    let mut clean = true;
+    for (w, s) in bits.chunks_exact_mut(RUN / 8).zip(short_bits.chunks_exact(n)) {
+        w[..n].copy_from_slice(s);
+        clean &= t.is_multiple_of(8) || s[n - 1] >> (t % 8) == 0;
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<E: Element>() {
+        let elements: Vec<u8> = (0..RUN * E::BYTES).map(|i| (i * 151 + i / 7 * 13) as u8).collect();
+        for map in [Map::Identity, Map::Rotate, Map::Zigzag] {
+            for (low, sign_plane) in (0..=E::BITS.min(13)).flat_map(|l| [(l, false), (l, true)]) {
+                for symbol_bits in 0..=8u32 {
+                    let Some(raw_bits) = (E::BITS - low).checked_sub(symbol_bits) else { continue };
+                    let sign_plane = sign_plane && low > 0;
+                    let shape = Shape { map, low, raw_bits, sign_plane, constant: 0 };
+                    // Elements whose dropped bits are zero.
+                    let kept: Vec<u8> = elements
+                        .chunks_exact(E::BYTES)
+                        .flat_map(|e| {
+                            let v = E::load(e).map(map);
+                            let sign = if sign_plane { v.and(E::cut(1)) } else { E::default() };
+                            let v = v.shr(low).shl(low).or(sign).unmap(map);
+                            v.wide().to_le_bytes()[..E::BYTES].to_vec()
+                        })
+                        .collect();
+                    let (mut s, mut raw) = ([0; RUN], vec![0; shape.raw_len(RUN)]);
+                    split_run::<E>(&shape, &kept, &mut s, &mut raw);
+                    let mut back = vec![0; kept.len()];
+                    if symbol_bits == 0 {
+                        s = [0; RUN];
+                    }
+                    merge_run::<E>(&shape, &s, &raw, &mut back);
+                    assert_eq!(back, kept, "{shape:?}");
+                    for t in [1, 7, 8, 127] {
+                        let (mut short, mut whole) = (vec![], vec![0; raw.len()]);
+                        shorten_raw(&shape, t, &raw, &mut short);
+                        assert_eq!(short.len(), shape.raw_len(t));
+                        assert!(lengthen_raw(&shape, t, &short, &mut whole));
+                        merge_run::<E>(&shape, &s, &whole, &mut back);
+                        assert_eq!(back[..t * E::BYTES], kept[..t * E::BYTES]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn split_and_merge_are_inverse() {
+        check::<u8>();
+        check::<u16>();
+        check::<u32>();
+        check::<u64>();
+    }
+}
