@@ -1,0 +1,28 @@
+# Shortcuts. Each one is a command that also works without `just`.
+
+default:
+    @just --list
+
+# every check, or the parts named (rust lint fuzz-corpus cross bench docs)
+test *parts:
+    ./test {{ parts }}
+
+# record how many checks there are now
+update:
+    ./test --update
+
+# compress and restore the real files that ship with the repository
+demo:
+    ./demo
+
+# what CI runs
+ci:
+    .ci/run
+
+fmt:
+    cargo fmt --all
+    cargo fmt --manifest-path fuzz/Cargo.toml
+
+# measure again and rewrite docs/benchmarks.md and the README's table
+bench *args:
+    bench/run {{ args }}

@@ -1,0 +1,71 @@
+# shellcheck shell=bash
+# A toolchain for aarch64 and an emulator, for `./test cross`.
+#
+# Where rustup already has the target, that is used. Otherwise compiler and standard library come from Debian, whose
+# packages for other architectures match its native compiler. They are unpacked below the build folder, because the
+# package of the compiler conflicts with rustup's.
+
+cross_triple=aarch64-unknown-linux-gnu
+
+# cross_setup: sets cross_env; fails with a reason where this machine offers no way.
+cross_setup() {
+    local dir rustc
+    dir=$(target_dir)/cross
+    cross_env=(
+        CARGO_TARGET_DIR="$dir/build"
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64
+        CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
+        QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
+    )
+    if [[ $(uname -sm) != "Linux x86_64" ]]; then
+        echo "  is for x86-64 Linux: elsewhere the other parts run the portable kernels natively"
+        return 1
+    fi
+    need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross || return 1
+    need qemu-aarch64 qemu-user || return 1
+    rustup target list --installed 2>/dev/null | grep -qx "$cross_triple" && return
+    rustc=$dir/rustc
+    [[ -x $rustc ]] && "$rustc" -V >/dev/null 2>&1 || cross_unpack "$dir" || return 1
+    cross_env+=(RUSTC="$rustc")
+}
+
+# cross_cargo ARGUMENT...
+cross_cargo() { env "${cross_env[@]}" cargo "$@" --target "$cross_triple"; }
+
+# cross_unpack DIR: Debian's newest compiler and the standard libraries of this machine and of aarch64, as DIR/rustc.
+cross_unpack() {
+    local dir=$1 root=$1/root log=$1/apt.log suffix version driver llvm
+    local apt=(-o APT::Architectures::=amd64 -o APT::Architectures::=arm64 -o Dir::State::Lists="$dir/lists"
+        -o Dir::Cache="$dir/cache" -o Acquire::Languages=none -o APT::Sandbox::User="")
+    rm -rf "$dir/lists" "$dir/cache" "$dir/debs" "$root"
+    mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial" "$dir/debs" "$root"
+    apt-get "${apt[@]}" update >"$log" 2>&1
+    for suffix in "" -web; do
+        version=$(apt-cache "${apt[@]}" policy "rustc$suffix" | sed -n 's/^ *Candidate: //p')
+        dpkg --compare-versions "${version:-0}" ge 1.89 && break
+        version=
+    done
+    if [[ -z $version ]]; then
+        echo "  found no Rust 1.89 for aarch64: 'rustup target add $cross_triple' would do"
+        return 1
+    fi
+    driver=$(apt-cache "${apt[@]}" show "libstd-rust$suffix-dev=$version" | grep -om1 'libstd-rust-[a-z0-9.-]*[0-9]')
+    llvm=$(apt-cache "${apt[@]}" show "$driver=$version" | grep -om1 'libllvm[0-9.]*')
+    echo "  unpacking Rust $version for aarch64"
+    (
+        cd "$dir/debs" &&
+            apt-get "${apt[@]}" download "rustc$suffix=$version" "$driver=$version" \
+                "libstd-rust$suffix-dev=$version" "libstd-rust$suffix-dev:arm64=$version"
+    ) >>"$log" 2>&1 || { tail -n 3 "$log"; return 1; }
+    local deb
+    for deb in "$dir"/debs/*.deb; do dpkg -x "$deb" "$root" || return 1; done
+    rm -rf "$dir/lists" "$dir/cache" "$dir/debs"
+    as_root apt-get update -qq >>"$log" 2>&1
+    DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends "$llvm" >>"$log" 2>&1 || return 1
+    cat >"$dir/rustc" <<EOF
+#!/bin/sh
+LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu exec $root/usr/bin/rustc "\$@"
+EOF
+    chmod +x "$dir/rustc"
+}

@@ -1,0 +1,53 @@
+# shellcheck shell=bash
+# What ./test and ./demo share: finding and installing what they need.
+
+# as_root COMMAND...
+as_root() {
+    if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi
+}
+
+# need COMMAND PACKAGE...: installs Debian packages unless the command is there.
+need() {
+    command -v "$1" >/dev/null && return
+    shift
+    if ! command -v apt-get >/dev/null; then
+        echo "needs $*, and this system has no apt-get: install it and run this again" >&2
+        return 1
+    fi
+    echo "  installing $* with apt-get" >&2
+    as_root apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# need_rust: cargo and a C compiler (zstd is built from its C source).
+need_rust() {
+    if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo ]]; then
+        PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+    fi
+    if ! command -v cargo >/dev/null; then
+        echo "needs Rust 1.89 or later: see https://rustup.rs" >&2
+        return 1
+    fi
+    need cc build-essential
+}
+
+# target_dir: where cargo builds, which CARGO_TARGET_DIR may have moved.
+target_dir() {
+    need_rust && need python3 python3 || exit 1
+    cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
+}
+
+# build_release: the command line tool as a user gets it.
+build_release() {
+    cargo build --release --quiet -p lmc-cli
+}
+
+# python_tool PACKAGE: installs a Python package beside the build and prints that environment's python.
+python_tool() {
+    local venv
+    venv=$(target_dir)/venv
+    if ! [[ -x $venv/bin/pip ]]; then
+        python3 -m venv "$venv" >/dev/null 2>&1 || { need python3-venv python3-venv && python3 -m venv "$venv"; } || return 1
+    fi
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "$1" >&2 || return 1
+    echo "$venv/bin/python"
+}
