@@ -83,8 +83,8 @@ def cut_weights(source, step):
 def cut_minilm(source):
     """Rows of the embeddings and parts of layer 0.
 
-    Fine-tuning never touched some rows of the embeddings: they end in 13 zero bits. The cut keeps their share as it is in
-    the whole model, 4.4 % of the words and 75 % of the positions.
+    Fine-tuning never touched some rows of the embeddings: they end in 13 zero bits. The cut keeps their share as it
+    is in the whole model, 4.4 % of the words and 75 % of the positions.
     """
     rows = {
         "embeddings.word_embeddings.weight": (983, 1623),
@@ -158,7 +158,7 @@ def tiny():
 
     # Tensors that start at odd offsets: nothing in the format aligns them, and this header is not padded.
     odd = [("odd", "U8", [1], b"\x01"), ("half", "BF16", [200], gaussian_bf16(9, 200)), ("byte", "I8", [1], b"\xff")]
-    files["unaligned"] = safetensors(odd + [("wide", "F64", [3], struct.pack("<3d", 0.1, -0.2, 1e300))], pad=1)
+    files["unaligned"] = safetensors([*odd, ("wide", "F64", [3], struct.pack("<3d", 0.1, -0.2, 1e300))], pad=1)
 
     # Values that arithmetic would not keep: NaNs with payloads, denormals, both zeros, infinities.
     f32 = [0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x00000001, 0x807FFFFF, 0x80000000, 0, 0x7F800000, 0xFF800000]
