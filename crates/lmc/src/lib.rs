@@ -4,6 +4,9 @@
 #![expect(dead_code, reason = "the container is being built on the block codec")]
 
 mod arch;
+#[cfg(feature = "bench-hooks")]
+#[doc(hidden)]
+pub mod bench_hooks;
 mod block;
 mod checksum;
 mod container;

@@ -1,0 +1,76 @@
+//! Blocks on every instruction set, beside memcpy: `cargo bench --bench blocks -- FILE DTYPE [MIB]`.
+//!
+//! FILE holds raw elements and nothing else. Contenders take turns, and medians are printed.
+
+use lmc::bench_hooks::{Blocks, build_table, digests};
+use lmc::{Dtype, Isa, Level};
+use std::hint::black_box;
+use std::time::Instant;
+
+const BLOCK: usize = 1 << 20;
+const ROUNDS: usize = 9;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let [file, dtype, rest @ ..] = &args[..] else {
+        eprintln!("usage: blocks FILE DTYPE [BLOCK_KIB]");
+        return;
+    };
+    let dtype: Dtype = dtype.parse().expect("a dtype of safetensors");
+    let block = rest.first().map_or(BLOCK, |k| k.parse::<usize>().expect("KiB") << 10);
+    let raw = std::fs::read(file).expect("FILE is readable");
+    let mut copy = vec![1u8; raw.len()];
+    type Contender<'a> = (String, Vec<f64>, Box<dyn FnMut() + 'a>);
+    let mut sizes = Vec::new();
+    let mut encoded = Vec::new();
+    for &level in Level::ALL {
+        let mut out = Vec::new();
+        Blocks::new(Isa::detect().expect("an ISA"), level, block).encode(dtype, &raw, &mut out);
+        sizes.push((level, out.len()));
+        encoded.push(out);
+    }
+    let mut contenders: Vec<Contender<'_>> = Vec::new();
+    contenders.push(("memcpy".into(), vec![], Box::new(|| black_box(&mut copy).copy_from_slice(black_box(&raw)))));
+    contenders.push(("hash".into(), vec![], Box::new(|| _ = black_box(digests(&raw)))));
+    for isa in Isa::available() {
+        for (i, &level) in Level::ALL.iter().enumerate() {
+            let name = format!("{} {}", isa.name(), level.name());
+            let mut b = Blocks::new(isa, level, block);
+            let raw = &raw;
+            contenders.push((format!("plan {name}"), vec![], Box::new(move || _ = black_box(b.plan(dtype, raw)))));
+            let mut b = Blocks::new(isa, level, block);
+            let mut out = Vec::new();
+            contenders.push((format!("encode {name}"), vec![], Box::new(move || b.encode(dtype, raw, &mut out))));
+            let mut b = Blocks::new(isa, level, block);
+            let mut out = vec![0; raw.len()];
+            let records = encoded[i].clone();
+            contenders.push((format!("decode {name}"), vec![], Box::new(move || b.decode(&records, &mut out))));
+        }
+    }
+    for _ in 0..ROUNDS {
+        for (_, times, run) in &mut contenders {
+            let t = Instant::now();
+            run();
+            times.push(t.elapsed().as_secs_f64());
+        }
+    }
+    let median = |t: &mut Vec<f64>| {
+        t.sort_by(f64::total_cmp);
+        raw.len() as f64 / t[t.len() / 2] / 1e9
+    };
+    let memcpy = median(&mut contenders[0].1);
+    for (name, times, _) in &mut contenders {
+        let speed = median(times);
+        println!("{name:<28} {speed:>7.2} GB/s  {:.3} of memcpy", speed / memcpy);
+    }
+    for (level, size) in sizes {
+        println!("{:<28} {:.3} % of {} bytes", level.name(), 100.0 * size as f64 / raw.len() as f64, raw.len());
+    }
+    let histogram =
+        std::array::from_fn(|i| if (90..140).contains(&i) { 1 << (i - 90).min(140 - i).min(20) } else { 0 });
+    for &level in Level::ALL {
+        let t = Instant::now();
+        (0..1000).for_each(|_| _ = black_box(build_table(level, black_box(&histogram))));
+        println!("table {:<22} {:>7.2} us", level.name(), t.elapsed().as_secs_f64() * 1e3);
+    }
+}

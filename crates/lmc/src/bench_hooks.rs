@@ -1,0 +1,72 @@
+//! What benchmarks need to see of the inside. Not part of the API.
+
+use crate::arch::Isa;
+use crate::block::Piece;
+use crate::block::decode::BlockDecoder;
+use crate::block::encode::BlockEncoder;
+use crate::block::head::BlockHead;
+use crate::block::plan::{Planner, coding_of};
+use crate::container::record::{HEADER_LEN, RecordHeader};
+use crate::dtype::Dtype;
+use crate::options::Level;
+
+/// Blocks without a container around them.
+pub struct Blocks {
+    encoder: BlockEncoder,
+    decoder: BlockDecoder,
+    planner: Planner,
+    raw_len: usize,
+}
+
+impl Blocks {
+    /// Blocks of `raw_len` raw bytes.
+    pub fn new(isa: Isa, level: Level, raw_len: usize) -> Self {
+        Self {
+            encoder: BlockEncoder::new(isa, level),
+            decoder: BlockDecoder::new(isa),
+            planner: Planner::new(isa, level),
+            raw_len,
+        }
+    }
+
+    /// Replaces `out` by the block records of `raw`.
+    pub fn encode(&mut self, dtype: Dtype, raw: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        for block in raw.chunks(self.raw_len) {
+            self.encoder.encode(block, &[Piece { dtype: Some(dtype), len: block.len() }], out);
+        }
+    }
+
+    /// Decodes the records of [`Blocks::encode`].
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn decode(&mut self, mut records: &[u8], out: &mut [u8]) {
+        for block in out.chunks_mut(self.raw_len) {
+            let header = RecordHeader::parse(records[..HEADER_LEN].try_into().expect("a header")).expect("valid");
+            let (record, rest) = records.split_at(header.len() as usize);
+            let (head, body) = record[HEADER_LEN..].split_at(header.head_len as usize);
+            self.decoder.decode(&BlockHead::parse(head).expect("valid"), body, block).expect("valid");
+            records = rest;
+        }
+    }
+
+    /// Everything that comes before the first symbol is coded: statistics, classes, tables.
+    pub fn plan(&mut self, dtype: Dtype, raw: &[u8]) -> u64 {
+        let (width, map) = coding_of(dtype);
+        raw.chunks(self.raw_len).map(|b| self.planner.plan(width, map, b).estimate).sum()
+    }
+}
+
+/// Builds one table for a histogram of at least one symbol; returns its cost in 1/256 bit.
+pub fn build_table(level: Level, histogram: &[u32; 256]) -> u64 {
+    match level {
+        Level::Fast => crate::entropy::huffman::build(histogram, false).1,
+        Level::Default => crate::entropy::rans::build(histogram, false).1,
+    }
+}
+
+/// XXH3 digests of all leaves of `raw`, as encoding and decoding compute them.
+pub fn digests(raw: &[u8]) -> u8 {
+    raw.chunks(crate::checksum::LEAF).map(crate::checksum::digest).fold(0, |a, d| a ^ d[0])
+}
