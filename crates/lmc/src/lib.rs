@@ -1,7 +1,28 @@
 //! Lossless compression of language model checkpoints.
+//!
+//! A `.lmc` file holds the bytes of another file, in blocks that are checked and can be decoded alone. Files in the
+//! safetensors format are recognised: each tensor is coded by its type, and can be read without the rest. Any other
+//! file is compressed too, and every file is restored byte for byte.
+//!
+//! ```
+//! use lmc::{CompressOptions, DecompressOptions};
+//! let raw: Vec<u8> = (0..100_000u32).flat_map(|i| (i as f32).sqrt().to_le_bytes()).collect();
+//! let file = lmc::compress(&raw, &CompressOptions::default())?;
+//! assert_eq!(lmc::decompress(&file, &DecompressOptions::default())?, raw);
+//! # Ok::<(), lmc::Error>(())
+//! ```
+//!
+//! * [`Compressor`] and [`Decompressor`] work on slices, streams and files, on several threads, and keep their buffers.
+//! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
+//!
+//! What they write does not depend on the number of threads, on the instruction set, or on which method is used. The
+//! format is described in `docs/format.md`.
+//!
+//! Compressed files may come from anywhere: a damaged or hostile one gives an [`Error`], and [`DecodeLimits`] bounds
+//! what it may cost.
 
 #![deny(unsafe_code)]
-#![expect(dead_code, reason = "the container is being built on the block codec")]
+#![expect(dead_code, reason = "the block codec is being built")]
 
 mod arch;
 #[cfg(feature = "bench-hooks")]
@@ -9,19 +30,50 @@ mod arch;
 pub mod bench_hooks;
 mod block;
 mod checksum;
+mod compress;
 mod container;
+mod decompress;
+mod describe;
 mod dtype;
 mod entropy;
 mod error;
 mod group;
+mod io;
+mod layout;
 mod map;
 mod options;
+mod plan;
+mod pool;
+mod reader;
 #[cfg(feature = "reference")]
 #[doc(hidden)]
 pub mod reference;
+mod segment;
 mod varint;
 
 pub use arch::Isa;
+pub use compress::{Compressor, compress};
+pub use decompress::{Decompressor, decompress};
+pub use describe::{BlockDescription, GroupDescription, PartDescription};
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
+pub use io::{ReadAt, WriteAt};
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
+pub use reader::{BlockInfo, Reader};
+pub use segment::Segment;
+
+/// What was compressed or restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Size of the raw file in bytes.
+    pub raw_size: u64,
+    /// Size of the compressed file in bytes.
+    pub compressed_size: u64,
+    /// Hash of the raw file: equal for equal files, whatever options they were compressed with.
+    ///
+    /// It finds accidents. It does not resist an attacker.
+    pub content_hash: [u8; 16],
+    /// Number of blocks.
+    pub blocks: u64,
+}

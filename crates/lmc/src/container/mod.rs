@@ -1,3 +1,9 @@
 //! The `.lmc` container: header, records, index, trailer; writers and readers of it.
 
+pub(crate) mod header;
+pub(crate) mod index;
+pub(crate) mod open;
 pub(crate) mod record;
+pub(crate) mod stream;
+pub(crate) mod trailer;
+pub(crate) mod writer;

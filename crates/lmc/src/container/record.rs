@@ -1,6 +1,9 @@
 //! Records: the self-delimiting units that follow a file's header (`docs/format.md` §2.2).
 
-use crate::checksum::check64;
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
 use crate::error::{Error, Result};
 
 pub(crate) const HEADER_LEN: usize = 24;
@@ -9,6 +12,8 @@ pub(crate) const INDEX: [u8; 4] = *b"INDX";
 
 pub(crate) const MAX_BLOCK_HEAD: u32 = 1 << 24;
 pub(crate) const MAX_BLOCK_BODY: u64 = 1 << 25;
+/// Length of the longest block record.
+pub(crate) const MAX_BLOCK_RECORD: u64 = HEADER_LEN as u64 + MAX_BLOCK_HEAD as u64 + MAX_BLOCK_BODY;
 pub(crate) const MAX_INDEX_HEAD: u32 = 1 << 30;
 
 /// The 24 bytes in front of every record. Lengths are checked against the tag's maxima by [`RecordHeader::parse`].
@@ -31,7 +36,8 @@ impl RecordHeader {
         let fits = match h.tag {
             BLOCK => h.head_len <= MAX_BLOCK_HEAD && h.body_len <= MAX_BLOCK_BODY,
             INDEX => h.head_len <= MAX_INDEX_HEAD && h.body_len == 0,
-            [b'a'..=b'z', ..] => true,
+            // No file is longer than this: lengths can be added without overflow.
+            [b'a'..=b'z', ..] => h.body_len < 1 << 62,
             _ => return Err(Error::damaged("unknown record: the file is damaged, or needs a newer lmc")),
         };
         if fits { Ok(h) } else { Err(Error::damaged("a record's length is out of range")) }
@@ -42,13 +48,26 @@ impl RecordHeader {
         HEADER_LEN as u64 + u64::from(self.head_len) + self.body_len
     }
 
+    /// Where the head ends, from the start of the record.
+    pub(crate) fn head_end(&self) -> u64 {
+        HEADER_LEN as u64 + u64::from(self.head_len)
+    }
+
+    /// Whether a decoder may skip the record.
+    pub(crate) fn is_ancillary(&self) -> bool {
+        self.tag[0].is_ascii_lowercase()
+    }
+
     /// Checks the head that followed this header. `bytes` are the header's own.
     pub(crate) fn verify(&self, bytes: &[u8; HEADER_LEN], head: &[u8]) -> Result<()> {
-        if check(bytes[..16].try_into().expect("16 bytes"), head) == self.check {
-            Ok(())
-        } else {
-            Err(Error::damaged("the checksum of a record's head does not match"))
-        }
+        let mut c = self.check_of(bytes);
+        c.update(head);
+        c.finish()
+    }
+
+    /// For a head that comes in pieces. `bytes` are the header's own.
+    pub(crate) fn check_of(&self, bytes: &[u8; HEADER_LEN]) -> HeadCheck {
+        HeadCheck { hash: hash_of(bytes[..16].try_into().expect("16 bytes")), want: self.check }
     }
 
     /// The 24 header bytes of a record with this head and body length.
@@ -57,17 +76,58 @@ impl RecordHeader {
         b[..4].copy_from_slice(&tag);
         b[4..8].copy_from_slice(&(head.len() as u32).to_le_bytes());
         b[8..16].copy_from_slice(&body_len.to_le_bytes());
-        let c = check(b[..16].try_into().expect("16 bytes"), head);
-        b[16..].copy_from_slice(&c.to_le_bytes());
+        let mut h = hash_of(b[..16].try_into().expect("16 bytes"));
+        h.write(head);
+        b[16..].copy_from_slice(&h.finish().to_le_bytes());
         b
     }
 }
 
-fn check(first16: &[u8; 16], head: &[u8]) -> u64 {
-    let mut h = twox_hash::XxHash3_64::new();
-    std::hash::Hasher::write(&mut h, first16);
-    std::hash::Hasher::write(&mut h, head);
-    let c = std::hash::Hasher::finish(&h);
-    debug_assert_eq!(c, check64(&[first16, head].concat()));
-    c
+fn hash_of(first16: &[u8; 16]) -> XxHash3_64 {
+    let mut h = XxHash3_64::new();
+    h.write(first16);
+    h
+}
+
+/// The check of a record's head, under way.
+pub(crate) struct HeadCheck {
+    hash: XxHash3_64,
+    want: u64,
+}
+
+impl HeadCheck {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.hash.write(bytes);
+    }
+    pub(crate) fn finish(self) -> Result<()> {
+        if self.hash.finish() == self.want {
+            Ok(())
+        } else {
+            Err(Error::damaged("the checksum of a record's head does not match; fetch the file again"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::check64;
+    #[test]
+    fn the_check_covers_header_and_head() {
+        let b = RecordHeader::encode(*b"note", b"head", 5);
+        assert_eq!(b[16..], check64(&[&b[..16], b"head"].concat()).to_le_bytes());
+        let h = RecordHeader::parse(&b).unwrap();
+        assert!(h.is_ancillary());
+        assert_eq!((h.len(), h.head_end()), (33, 28));
+        h.verify(&b, b"head").unwrap();
+        assert!(h.verify(&b, b"heap").is_err());
+    }
+
+    #[test]
+    fn lengths_are_bounded_by_tag() {
+        let ok = |tag, head: usize, body| RecordHeader::parse(&RecordHeader::encode(tag, &vec![0; head], body)).is_ok();
+        assert!(ok(BLOCK, 1 << 24, 1 << 25) && !ok(BLOCK, (1 << 24) + 1, 0) && !ok(BLOCK, 0, (1 << 25) + 1));
+        assert!(ok(INDEX, 100, 0) && !ok(INDEX, 0, 1));
+        assert!(ok(*b"xyz0", 0, 1 << 40) && !ok(*b"xyz0", 0, u64::MAX) && !ok(*b"XYZ0", 0, 0));
+    }
 }

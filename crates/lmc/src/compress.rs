@@ -1,0 +1,310 @@
+//! Compression of slices, streams and files: one planner, one writer, three sources.
+
+use std::io::{Read, Write};
+
+use crate::Summary;
+use crate::arch::Isa;
+use crate::block::Piece;
+use crate::block::encode::{BlockEncoder, BlockSummary};
+use crate::container::header;
+use crate::container::writer::Writer;
+use crate::error::{Error, Result};
+use crate::io::{ReadAt, append, read_full};
+use crate::layout::{self, Prefix};
+use crate::options::CompressOptions;
+use crate::plan::Planner;
+use crate::pool::Workers;
+
+/// Compresses a file in memory.
+///
+/// # Errors
+/// `Usage` when the options do not fit this machine.
+pub fn compress(raw: &[u8], o: &CompressOptions) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    Compressor::new(o)?.compress_into(raw, &mut out)?;
+    Ok(out)
+}
+
+/// Compresses files, one after the other, with one pool of threads and one set of buffers.
+///
+/// All ways to compress give the same bytes for the same raw file, whatever the number of threads.
+pub struct Compressor {
+    o: CompressOptions,
+    workers: Workers<BlockEncoder>,
+    jobs: Vec<Job>,
+}
+
+/// A block under way.
+#[derive(Default)]
+struct Job {
+    pieces: Vec<Piece>,
+    offset: u64,
+    len: usize,
+    /// The block's raw bytes, and those after it that were read to plan it, unless they are in the caller's slice.
+    raw: Vec<u8>,
+    /// The block's record.
+    record: Vec<u8>,
+    done: Option<Result<BlockSummary>>,
+}
+
+/// Buffers may grow to this much beyond a block before they are given back.
+const KEEP: usize = 1 << 23;
+
+impl Compressor {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// `Usage` when the options do not fit this machine, `Io` when it cannot start threads.
+    pub fn new(o: &CompressOptions) -> Result<Self> {
+        let isa = o.isa.map_or_else(Isa::detect, Ok)?;
+        let level = o.level;
+        let workers = Workers::new(o.threads, move || BlockEncoder::new(isa, level))?;
+        Ok(Self { o: *o, workers, jobs: Vec::new() })
+    }
+
+    /// Compresses `raw` into `out`, which is cleared first and keeps its capacity.
+    ///
+    /// # Errors
+    /// `Limit` when the index would be too large for the format (many terabytes).
+    pub fn compress_into(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Summary> {
+        out.clear();
+        out.extend_from_slice(&header::encode());
+        let mut plan = Planner::new(layout::detect(&mut &*raw, self.o.dtype)?);
+        let mut writer = Writer::new();
+        if self.workers.is_single() {
+            // Blocks go straight into `out`.
+            let mut pieces = Vec::new();
+            let mut rest = raw;
+            self.workers.with(|encoder| {
+                while !rest.is_empty() {
+                    let len = plan.next_block(rest.len() as u64, &mut pieces);
+                    let block;
+                    (block, rest) = rest.split_at(len);
+                    writer.block(&encoder.encode(block, &pieces, out));
+                }
+            });
+        } else {
+            let mut next = 0;
+            self.run(
+                &Source::Slice(raw),
+                &mut writer,
+                |job| Ok(plan_known(&mut plan, &mut next, raw.len() as u64, job)),
+                |record| {
+                    out.extend_from_slice(record);
+                    Ok(())
+                },
+                &mut |_| {},
+            )?;
+        }
+        let (end, summary) = writer.finish(plan)?;
+        out.extend_from_slice(&end);
+        Ok(summary)
+    }
+
+    /// Compresses a stream of unknown length to a stream, in bounded memory. `progress` is called with the number of
+    /// raw bytes done so far.
+    ///
+    /// # Errors
+    /// `Io` when reading or writing fails. What was written by then is not a valid file.
+    pub fn compress_stream(
+        &mut self,
+        src: &mut dyn Read,
+        dst: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Summary> {
+        let mut source = Stream { src, ahead: Vec::new(), pos: 0 };
+        let mut plan = Planner::new(layout::detect(&mut source, self.o.dtype)?);
+        let mut writer = Writer::new();
+        write(dst, &header::encode())?;
+        self.run(
+            &Source::Buffered,
+            &mut writer,
+            |job| {
+                source.fill(&mut job.raw, plan.lookahead() as usize)?;
+                job.len = 0;
+                if !job.raw.is_empty() {
+                    job.len = plan.next_block(job.raw.len() as u64, &mut job.pieces);
+                    source.put_back(&job.raw[job.len..]);
+                }
+                Ok(job.len > 0)
+            },
+            |record| write(dst, record),
+            progress,
+        )?;
+        finish(writer, plan, dst)
+    }
+
+    /// Compresses a file that is read at any offset, by all threads at once. `progress` is called with the number of
+    /// raw bytes done so far.
+    ///
+    /// # Errors
+    /// `Io` when reading or writing fails, also when the source became shorter meanwhile. What was written by then is
+    /// not a valid file.
+    pub fn compress_from(
+        &mut self,
+        src: &dyn ReadAt,
+        dst: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Summary> {
+        let size = src.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
+        let mut start = Start { src, size, bytes: Vec::new() };
+        let mut plan = Planner::new(layout::detect(&mut start, self.o.dtype)?);
+        drop(start);
+        let mut writer = Writer::new();
+        write(dst, &header::encode())?;
+        let mut next = 0;
+        self.run(
+            &Source::File(src),
+            &mut writer,
+            |job| Ok(plan_known(&mut plan, &mut next, size, job)),
+            |record| write(dst, record),
+            progress,
+        )?;
+        finish(writer, plan, dst)
+    }
+
+    /// Plans blocks with `plan` (false at the end), loads and encodes them in parallel, and emits them in order.
+    fn run(
+        &mut self,
+        source: &Source<'_>,
+        writer: &mut Writer,
+        mut plan: impl FnMut(&mut Job) -> Result<bool>,
+        mut emit: impl FnMut(&[u8]) -> Result<()>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        self.jobs.resize_with(self.workers.in_flight(), Job::default);
+        self.workers.ordered(
+            &mut self.jobs,
+            |job| Ok(plan(job)?.then_some(2 * job.len)),
+            |encoder, job| {
+                job.record.clear();
+                let raw = source.load(job.offset, job.len, &mut job.raw);
+                job.done = Some(raw.map(|raw| encoder.encode(raw, &job.pieces, &mut job.record)));
+            },
+            |job| {
+                writer.block(&job.done.take().expect("the worker is done")?);
+                emit(&job.record)?;
+                progress(writer.raw());
+                Ok(())
+            },
+        )
+    }
+}
+
+/// Where workers find the raw bytes of a block.
+enum Source<'a> {
+    Slice(&'a [u8]),
+    File(&'a dyn ReadAt),
+    /// In the job's own buffer, read by the calling thread.
+    Buffered,
+}
+
+impl Source<'_> {
+    fn load<'j>(&'j self, offset: u64, len: usize, buf: &'j mut Vec<u8>) -> Result<&'j [u8]> {
+        match self {
+            Source::Slice(raw) => Ok(&raw[offset as usize..][..len]),
+            Source::File(src) => {
+                buf.resize(len, 0);
+                read_at(*src, buf, offset)?;
+                Ok(buf)
+            }
+            Source::Buffered => Ok(&buf[..len]),
+        }
+    }
+}
+
+/// Plans the next block of a file of known size, of which `next` bytes are planned.
+fn plan_known(plan: &mut Planner, next: &mut u64, size: u64, job: &mut Job) -> bool {
+    if *next == size {
+        return false;
+    }
+    job.len = plan.next_block(size - *next, &mut job.pieces);
+    job.offset = *next;
+    *next += job.len as u64;
+    true
+}
+
+fn finish(writer: Writer, plan: Planner, dst: &mut dyn Write) -> Result<Summary> {
+    let (end, summary) = writer.finish(plan)?;
+    write(dst, &end)?;
+    dst.flush().map_err(|e| Error::io("cannot write the output", e))?;
+    Ok(summary)
+}
+
+fn write(dst: &mut dyn Write, bytes: &[u8]) -> Result<()> {
+    dst.write_all(bytes).map_err(|e| Error::io("cannot write the output", e))
+}
+
+fn read_at(src: &dyn ReadAt, buf: &mut [u8], offset: u64) -> Result<()> {
+    src.read_exact_at(buf, offset).map_err(|e| {
+        let shorter = e.kind() == std::io::ErrorKind::UnexpectedEof;
+        let what = if shorter { "the input became shorter while it was read" } else { "cannot read the input" };
+        Error::io(what, e).at_offset(offset)
+    })
+}
+
+/// A stream, and what was read ahead of the next block.
+struct Stream<'a> {
+    src: &'a mut dyn Read,
+    ahead: Vec<u8>,
+    /// Bytes at the start of `ahead` that are used up.
+    pos: usize,
+}
+
+impl Stream<'_> {
+    /// Fills `buf` with the next `n` bytes, or fewer at the end of the stream.
+    fn fill(&mut self, buf: &mut Vec<u8>, n: usize) -> Result<()> {
+        buf.resize(n, 0);
+        let ahead = &self.ahead[self.pos..];
+        let have = ahead.len().min(n);
+        buf[..have].copy_from_slice(&ahead[..have]);
+        self.pos += have;
+        if self.pos == self.ahead.len() && self.pos > KEEP {
+            self.ahead = Vec::new();
+            self.pos = 0;
+        }
+        let got = read_full(self.src, &mut buf[have..]).map_err(|e| Error::io("cannot read the input", e))?;
+        buf.truncate(have + got);
+        Ok(())
+    }
+
+    /// Puts back the last bytes that [`Self::fill`] gave.
+    fn put_back(&mut self, bytes: &[u8]) {
+        if self.pos == self.ahead.len() {
+            self.ahead.clear();
+            self.ahead.extend_from_slice(bytes);
+            self.pos = 0;
+        } else {
+            // They came from `ahead`, and are still there.
+            self.pos -= bytes.len();
+        }
+    }
+}
+
+impl Prefix for Stream<'_> {
+    fn get(&mut self, n: usize) -> Result<&[u8]> {
+        if let Some(more) = n.checked_sub(self.ahead.len()) {
+            append(self.src, &mut self.ahead, more).map_err(|e| Error::io("cannot read the input", e))?;
+        }
+        Ok(&self.ahead[..n.min(self.ahead.len())])
+    }
+}
+
+/// The beginning of a file that is read at any offset.
+struct Start<'a> {
+    src: &'a dyn ReadAt,
+    size: u64,
+    bytes: Vec<u8>,
+}
+
+impl Prefix for Start<'_> {
+    fn get(&mut self, n: usize) -> Result<&[u8]> {
+        let n = n.min(usize::try_from(self.size).unwrap_or(usize::MAX));
+        let have = self.bytes.len();
+        if n > have {
+            self.bytes.resize(n, 0);
+            read_at(self.src, &mut self.bytes[have..], have as u64)?;
+        }
+        Ok(&self.bytes[..n])
+    }
+}

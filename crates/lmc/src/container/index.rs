@@ -1,0 +1,213 @@
+//! The index: what the blocks say about themselves, once more, and the segments (`docs/format.md` §2.3).
+
+use std::io::Read;
+
+use super::record::{self, HEADER_LEN, RecordHeader};
+use crate::block::head::MAX_RAW;
+use crate::checksum::Digest;
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::options::DecodeLimits;
+use crate::segment::{Segment, tensor_len};
+use crate::varint::{Cursor, put};
+
+/// zstd level of the table. Higher ones gain little on names and lengths.
+const ZSTD_LEVEL: i32 = 3;
+/// log2 of the largest window that a table may ask of its decoder.
+const WINDOW_LOG_MAX: u32 = 23;
+const MAX_RANK: usize = 64;
+/// Bytes before the table: raw size, content hash, two varints of one byte at least.
+const MIN_HEAD: usize = 8 + 16 + 2;
+
+/// The lengths of one block: of its record in the file, and raw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockLen {
+    pub(crate) record: u32,
+    pub(crate) raw: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Index {
+    pub(crate) raw_size: u64,
+    pub(crate) content_hash: Digest,
+    pub(crate) blocks: Vec<BlockLen>,
+    /// Bytes of ancillary records in the file.
+    pub(crate) ancillary: u64,
+    pub(crate) layout: String,
+    pub(crate) segments: Vec<Segment>,
+}
+
+impl Index {
+    /// The index record. `blocks` is put as it is known to the writer: already as `2 × n` varints.
+    pub(crate) fn encode(
+        raw_size: u64,
+        content_hash: &Digest,
+        (n, lengths): (u64, Vec<u8>),
+        layout: &str,
+        segments: &[Segment],
+    ) -> Result<Vec<u8>> {
+        let mut table = lengths;
+        put(&mut table, 0);
+        put_string(&mut table, layout);
+        put(&mut table, segments.len() as u64);
+        for s in segments {
+            table.push(s.dtype.map_or(0, Dtype::code));
+            put(&mut table, s.len);
+            if s.dtype.is_some() {
+                put_string(&mut table, s.name.as_deref().unwrap_or_default());
+                put(&mut table, s.shape.len() as u64);
+                s.shape.iter().for_each(|&d| put(&mut table, d));
+            }
+        }
+        let mut out = vec![0; HEADER_LEN];
+        out.extend_from_slice(&raw_size.to_le_bytes());
+        out.extend_from_slice(content_hash);
+        put(&mut out, n);
+        put(&mut out, table.len() as u64);
+        let frame = zstd::bulk::compress(&table, ZSTD_LEVEL).map_err(|e| Error::io("cannot compress the index", e))?;
+        out.extend_from_slice(&frame);
+        if out.len() - HEADER_LEN > record::MAX_INDEX_HEAD as usize {
+            return Err(Error::limit("the file has so many blocks that its index would be too large"));
+        }
+        let header = RecordHeader::encode(record::INDEX, &out[HEADER_LEN..], 0);
+        out[..HEADER_LEN].copy_from_slice(&header);
+        Ok(out)
+    }
+
+    /// Memory that an opened file takes for one block: its lengths here, and where it starts.
+    pub(crate) const BLOCK_COST: usize = size_of::<BlockLen>() + 16;
+
+    /// Refuses an index before it is read if it cannot be within the limits.
+    pub(crate) fn check_head_len(len: u32, limits: &DecodeLimits) -> Result<()> {
+        let max = limits.max_index_size;
+        // zstd adds less than 1/128 and a few bytes to what it cannot compress.
+        if len as usize <= max.saturating_add(max / 128).saturating_add(1 << 10) {
+            return Ok(());
+        }
+        Err(Error::limit(format!("the index takes more memory than the limit of {max} bytes")))
+    }
+
+    /// Parses an index record's head, and checks all that can be checked without the rest of the file.
+    pub(crate) fn parse(head: &[u8], limits: &DecodeLimits) -> Result<Self> {
+        if head.len() < MIN_HEAD {
+            return Err(Error::damaged("the index is too short"));
+        }
+        let mut c = Cursor::new(head);
+        let raw_size = u64::from_le_bytes(c.array()?);
+        let content_hash = c.array()?;
+        let n_blocks = c.varint()?;
+        let table_len = c.varint()?;
+        if raw_size > limits.max_raw_size {
+            let max = limits.max_raw_size;
+            return Err(Error::limit(format!("the file restores to {raw_size} bytes, more than the limit of {max}")));
+        }
+        let mut budget = Budget { left: limits.max_index_size, max: limits.max_index_size };
+        budget.take(table_len)?;
+        let table = unpack(c.bytes(c.remaining())?, table_len as usize)?;
+        budget.take(n_blocks.saturating_mul(Self::BLOCK_COST as u64))?;
+        let mut c = Cursor::new(&table);
+        // A block takes two bytes of the table at least: it bounds the allocation.
+        if n_blocks > table.len() as u64 / 2 {
+            return Err(Error::damaged("the index is too short for its number of blocks"));
+        }
+        let mut blocks = Vec::with_capacity(n_blocks as usize);
+        let mut sum = 0;
+        for _ in 0..n_blocks {
+            let record = c.size(record::MAX_BLOCK_RECORD as usize, "a block's length in the index")? as u32;
+            let raw = c.size(MAX_RAW, "a block's raw length in the index")? as u32;
+            if (record as usize) < HEADER_LEN || raw == 0 {
+                return Err(Error::damaged("a block's length in the index is out of range"));
+            }
+            sum += u64::from(raw);
+            blocks.push(BlockLen { record, raw });
+        }
+        if sum != raw_size {
+            return Err(Error::damaged("the blocks of the index do not add up to the file's raw size"));
+        }
+        let ancillary = c.varint()?;
+        let layout = string(&mut c)?.to_owned();
+        let segments = segments(&mut c, raw_size, &mut budget)?;
+        c.finish()?;
+        Ok(Self { raw_size, content_hash, blocks, ancillary, layout, segments })
+    }
+}
+
+/// What is left of [`DecodeLimits::max_index_size`].
+struct Budget {
+    left: usize,
+    max: usize,
+}
+
+impl Budget {
+    fn take(&mut self, n: u64) -> Result<()> {
+        match usize::try_from(n).ok().and_then(|n| self.left.checked_sub(n)) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Error::limit(format!("the index takes more memory than the limit of {} bytes", self.max))),
+        }
+    }
+}
+
+fn segments(c: &mut Cursor<'_>, raw_size: u64, budget: &mut Budget) -> Result<Vec<Segment>> {
+    let n = c.varint()?;
+    let mut segments = Vec::new();
+    let mut offset = 0u64;
+    for _ in 0..n {
+        let code = c.u8()?;
+        let len = c.varint()?;
+        if len > raw_size - offset {
+            return Err(Error::damaged("the segments of the index reach past the file's raw size"));
+        }
+        let segment = if code == 0 {
+            budget.take(Segment::cost(0, 0) as u64)?;
+            Segment::opaque(offset, len)
+        } else {
+            let dtype = Dtype::from_code(code).ok_or_else(|| {
+                Error::unsupported("the index has a dtype that this lmc does not know; a newer one may")
+            })?;
+            let name = string(c)?;
+            let rank = c.size(MAX_RANK, "a tensor's rank in the index")?;
+            budget.take(Segment::cost(name.len(), rank) as u64)?;
+            let shape = (0..rank).map(|_| c.varint()).collect::<Result<Vec<_>>>()?;
+            if tensor_len(dtype, &shape) != Some(len) {
+                return Err(Error::damaged("a tensor's shape in the index does not fit its length").in_tensor(name));
+            }
+            Segment::tensor(name.to_owned(), dtype, shape, offset, len)
+        };
+        offset += len;
+        segments.push(segment);
+    }
+    if offset != raw_size {
+        return Err(Error::damaged("the segments of the index do not cover the file"));
+    }
+    Ok(segments)
+}
+
+/// Unpacks the table, which must be one zstd frame of exactly `len` bytes. Memory grows with what really comes out.
+fn unpack(frame: &[u8], len: usize) -> Result<Vec<u8>> {
+    let bad = |_| Error::damaged("the index cannot be unpacked");
+    let mut d = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad)?.single_frame();
+    d.window_log_max(WINDOW_LOG_MAX).map_err(bad)?;
+    let mut table = Vec::new();
+    d.by_ref().take((len as u64).saturating_add(1)).read_to_end(&mut table).map_err(bad)?;
+    if table.len() != len {
+        return Err(Error::damaged("the index does not have the length that it claims"));
+    }
+    // The end of the frame is seen by reading on: nothing more may come out, and nothing may be left.
+    if d.read(&mut [0]).map_err(bad)? != 0 || !d.finish().is_empty() {
+        return Err(Error::damaged("the index has bytes left over"));
+    }
+    Ok(table)
+}
+
+fn put_string(out: &mut Vec<u8>, s: &str) {
+    put(out, s.len() as u64);
+    out.extend_from_slice(s.as_bytes());
+}
+
+fn string<'a>(c: &mut Cursor<'a>) -> Result<&'a str> {
+    let n = c.size(c.remaining(), "the length of a name in the index")?;
+    std::str::from_utf8(c.bytes(n)?).map_err(|_| Error::damaged("a name in the index is not UTF-8"))
+}

@@ -1,0 +1,183 @@
+//! Opening a file from its end: trailer, index, and where every block is.
+
+use super::header::{self, ends_early};
+use super::index::Index;
+use super::record::{self, HEADER_LEN, RecordHeader};
+use super::trailer::{self, Trailer};
+use crate::block::head::BlockHead;
+use crate::error::{Error, Result};
+use crate::io::ReadAt;
+use crate::options::DecodeLimits;
+use crate::reader::BlockInfo;
+
+/// A file's index, and where its blocks are.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) size: u64,
+    pub(crate) index: Index,
+    places: Vec<Place>,
+}
+
+/// Where a block starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    record_offset: u64,
+    raw_offset: u64,
+}
+
+pub(crate) fn read(src: &dyn ReadAt, buf: &mut [u8], offset: u64) -> Result<()> {
+    src.read_exact_at(buf, offset).map_err(|e| {
+        let shorter = e.kind() == std::io::ErrorKind::UnexpectedEof;
+        let what = if shorter { "the file became shorter while it was read" } else { "cannot read the file" };
+        Error::io(what, e).at_offset(offset)
+    })
+}
+
+impl Opened {
+    /// Reads header, trailer and index, and checks that they agree with each other.
+    pub(crate) fn open(src: &dyn ReadAt, limits: &DecodeLimits) -> Result<Self> {
+        let size = src.size().map_err(|e| Error::io("cannot tell the size of the file", e))?;
+        let mut start = [0; header::LEN];
+        let start = &mut start[..size.min(header::LEN as u64) as usize];
+        read(src, start, 0)?;
+        header::check(start)?;
+        if size < (header::LEN + HEADER_LEN + trailer::LEN) as u64 {
+            return Err(ends_early(size));
+        }
+        let mut end = [0; trailer::LEN];
+        read(src, &mut end, size - trailer::LEN as u64)?;
+        let Trailer { index_offset, index_len } = Trailer::parse(&end, size)?;
+        let index = read_index(src, index_offset, index_len, limits).map_err(|e| e.at_offset(index_offset))?;
+        let blocks = index.blocks.iter().try_fold(header::LEN as u64, |n, b| n.checked_add(u64::from(b.record)));
+        if blocks.and_then(|n| n.checked_add(index.ancillary)) != Some(index_offset) {
+            let e = Error::damaged("the blocks of the index do not add up to its offset; fetch the file again");
+            return Err(e.at_offset(index_offset));
+        }
+        let places = if index.ancillary == 0 { add_up(&index) } else { walk(src, &index, index_offset)? };
+        Ok(Self { size, index, places })
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn block(&self, i: usize) -> BlockInfo {
+        let (p, len) = (self.places[i], self.index.blocks[i]);
+        BlockInfo {
+            record_offset: p.record_offset,
+            record_len: len.record.into(),
+            raw_offset: p.raw_offset,
+            raw_len: len.raw.into(),
+        }
+    }
+
+    /// The block that holds a raw byte, which must be in the file.
+    pub(crate) fn block_at(&self, raw_offset: u64) -> usize {
+        self.places.partition_point(|p| p.raw_offset <= raw_offset) - 1
+    }
+
+    /// Says where in the file an error is: block, offset, and the first tensor that the block has bytes of.
+    pub(crate) fn locate(&self, e: Error, block: usize) -> Error {
+        let b = self.block(block);
+        let from = self.index.segments.partition_point(|s| s.end() <= b.raw_offset);
+        let mut here = self.index.segments[from..].iter().take_while(|s| s.offset < b.raw_offset + b.raw_len);
+        let e = e.in_block(block as u64).at_offset(b.record_offset);
+        match here.find_map(|s| s.name.as_ref()).filter(|n| !n.is_empty()) {
+            Some(name) => e.in_tensor(name),
+            None => e,
+        }
+    }
+}
+
+fn read_index(src: &dyn ReadAt, offset: u64, len: u64, limits: &DecodeLimits) -> Result<Index> {
+    let mut bytes = [0; HEADER_LEN];
+    read(src, &mut bytes, offset)?;
+    let h = RecordHeader::parse(&bytes)?;
+    if h.tag != record::INDEX || h.len() != len {
+        return Err(Error::damaged("the trailer does not point at an index; fetch the file again"));
+    }
+    Index::check_head_len(h.head_len, limits)?;
+    let mut head = vec![0; h.head_len as usize];
+    read(src, &mut head, offset + HEADER_LEN as u64)?;
+    h.verify(&bytes, &head)?;
+    Index::parse(&head, limits)
+}
+
+fn add_up(index: &Index) -> Vec<Place> {
+    let mut next = Place { record_offset: header::LEN as u64, raw_offset: 0 };
+    let mut places = Vec::with_capacity(index.blocks.len());
+    for b in &index.blocks {
+        places.push(next);
+        next.record_offset += u64::from(b.record);
+        next.raw_offset += u64::from(b.raw);
+    }
+    places
+}
+
+/// Finds the blocks of a file that has ancillary records between them.
+fn walk(src: &dyn ReadAt, index: &Index, end: u64) -> Result<Vec<Place>> {
+    let mut places = Vec::with_capacity(index.blocks.len());
+    let (mut offset, mut raw_offset) = (header::LEN as u64, 0);
+    let disagree = || Error::damaged("the records of the file are not those of its index; fetch it again");
+    while offset < end {
+        let mut bytes = [0; HEADER_LEN];
+        read(src, &mut bytes, offset)?;
+        let h = RecordHeader::parse(&bytes).map_err(|e| e.at_offset(offset))?;
+        if h.len() > end - offset {
+            return Err(disagree().at_offset(offset));
+        }
+        if h.is_ancillary() {
+            let mut check = h.check_of(&bytes);
+            let mut buf = vec![0; (h.head_len as usize).min(1 << 16)];
+            let mut left = h.head_len as usize;
+            while left > 0 {
+                let n = left.min(buf.len());
+                read(src, &mut buf[..n], offset + h.head_end() - left as u64)?;
+                check.update(&buf[..n]);
+                left -= n;
+            }
+            check.finish().map_err(|e| e.at_offset(offset))?;
+        } else {
+            match index.blocks.get(places.len()) {
+                Some(b) if h.tag == record::BLOCK && h.len() == u64::from(b.record) => {
+                    places.push(Place { record_offset: offset, raw_offset });
+                    raw_offset += u64::from(b.raw);
+                }
+                _ => return Err(disagree().at_offset(offset)),
+            }
+        }
+        offset += h.len();
+    }
+    if places.len() == index.blocks.len() { Ok(places) } else { Err(disagree().at_offset(end)) }
+}
+
+/// Splits a block's record into its head, checked, and its body.
+pub(crate) fn block_record(record: &[u8]) -> Result<(BlockHead, &[u8])> {
+    let (bytes, rest) = record.split_first_chunk::<HEADER_LEN>().expect("a record has a header");
+    let h = RecordHeader::parse(bytes)?;
+    if h.tag != record::BLOCK || h.len() != record.len() as u64 {
+        return Err(Error::damaged("a block is not where the index says; fetch the file again"));
+    }
+    let (head, body) = rest.split_at(h.head_len as usize);
+    h.verify(bytes, head)?;
+    Ok((BlockHead::parse(head)?, body))
+}
+
+/// Reads and checks the head of a block, and nothing else of it.
+pub(crate) fn read_block_head(src: &dyn ReadAt, b: &BlockInfo) -> Result<BlockHead> {
+    let mut bytes = [0; HEADER_LEN];
+    read(src, &mut bytes, b.record_offset)?;
+    let h = RecordHeader::parse(&bytes)?;
+    if h.tag != record::BLOCK || h.len() != b.record_len {
+        return Err(Error::damaged("a block is not where the index says; fetch the file again"));
+    }
+    let mut head = vec![0; h.head_len as usize];
+    read(src, &mut head, b.record_offset + HEADER_LEN as u64)?;
+    h.verify(&bytes, &head)?;
+    let head = BlockHead::parse(&head)?;
+    if head.raw_len as u64 == b.raw_len { Ok(head) } else { Err(wrong_raw_len()) }
+}
+
+pub(crate) fn wrong_raw_len() -> Error {
+    Error::damaged("a block does not have the raw length that the index says; fetch the file again")
+}

@@ -1,0 +1,141 @@
+//! Reading a file's records from front to back.
+
+use std::io::Read;
+
+use super::header::{self, ends_early};
+use super::index::{BlockLen, Index};
+use super::open::block_record;
+use super::record::{self, HEADER_LEN, RecordHeader};
+use super::trailer::{self, Trailer};
+use crate::block::head::BlockHead;
+use crate::error::{Error, Result};
+use crate::io::{append, read_full};
+use crate::options::DecodeLimits;
+
+/// What comes next in a stream.
+pub(crate) enum Next {
+    Block(BlockHead),
+    /// The index, which everything read so far agrees with. Nothing follows.
+    End(Index),
+}
+
+/// A stream of records and what was read of it.
+pub(crate) struct Records<'a> {
+    src: &'a mut dyn Read,
+    limits: DecodeLimits,
+    /// Bytes read so far.
+    offset: u64,
+    blocks: Vec<BlockLen>,
+    raw: u64,
+    ancillary: u64,
+}
+
+impl<'a> Records<'a> {
+    /// Reads and checks the header.
+    pub(crate) fn open(src: &'a mut dyn Read, limits: DecodeLimits) -> Result<Self> {
+        let mut start = [0; header::LEN];
+        let n = read_full(src, &mut start).map_err(cannot_read)?;
+        header::check(&start[..n])?;
+        Ok(Self { src, limits, offset: n as u64, blocks: vec![], raw: 0, ancillary: 0 })
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Number of blocks read so far.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Reads up to and including the next block, whose record is left in `buf`, or up to the end.
+    pub(crate) fn next(&mut self, buf: &mut Vec<u8>) -> Result<Next> {
+        loop {
+            let at = self.offset;
+            buf.clear();
+            self.take(buf, HEADER_LEN)?;
+            let bytes = buf[..].try_into().expect("24 bytes");
+            let h = RecordHeader::parse(&bytes).map_err(|e| e.at_offset(at))?;
+            if h.is_ancillary() {
+                self.skip(&h, &bytes, buf).map_err(|e| e.at_offset(at))?;
+                self.ancillary += h.len();
+                continue;
+            }
+            if h.tag == record::INDEX {
+                Index::check_head_len(h.head_len, &self.limits).map_err(|e| e.at_offset(at))?;
+            }
+            self.take(buf, (h.len() - HEADER_LEN as u64) as usize)?;
+            return if h.tag == record::INDEX {
+                h.verify(&bytes, &buf[HEADER_LEN..]).map_err(|e| e.at_offset(at))?;
+                let index = Index::parse(&buf[HEADER_LEN..], &self.limits).map_err(|e| e.at_offset(at))?;
+                self.end(index, at)
+            } else {
+                self.block(buf).map_err(|e| e.at_offset(at).in_block(self.blocks.len() as u64))
+            };
+        }
+    }
+
+    fn block(&mut self, buf: &[u8]) -> Result<Next> {
+        let (head, _) = block_record(buf)?;
+        self.raw += head.raw_len as u64;
+        if self.raw > self.limits.max_raw_size {
+            let max = self.limits.max_raw_size;
+            return Err(Error::limit(format!("the file restores to more bytes than the limit of {max}")));
+        }
+        if (self.blocks.len() + 1) * Index::BLOCK_COST > self.limits.max_index_size {
+            let max = self.limits.max_index_size;
+            return Err(Error::limit(format!("the index takes more memory than the limit of {max} bytes")));
+        }
+        self.blocks.push(BlockLen { record: buf.len() as u32, raw: head.raw_len as u32 });
+        Ok(Next::Block(head))
+    }
+
+    /// Checks the index against the blocks, and the rest of the file.
+    fn end(&mut self, index: Index, at: u64) -> Result<Next> {
+        if index.blocks != self.blocks || index.ancillary != self.ancillary {
+            let e = Error::damaged("the records of the file are not those of its index; fetch it again");
+            return Err(e.at_offset(at));
+        }
+        let index_len = self.offset - at;
+        let mut end = Vec::new();
+        self.take(&mut end, trailer::LEN)?;
+        let t = Trailer::parse(end[..].try_into().expect("32 bytes"), self.offset)?;
+        if t != (Trailer { index_offset: at, index_len }) {
+            let e = Error::damaged("the trailer does not point at the index; fetch the file again");
+            return Err(e.at_offset(at + index_len));
+        }
+        if read_full(self.src, &mut [0]).map_err(cannot_read)? != 0 {
+            return Err(Error::damaged("bytes follow the end of the file: remove them").at_offset(self.offset));
+        }
+        Ok(Next::End(index))
+    }
+
+    fn take(&mut self, buf: &mut Vec<u8>, n: usize) -> Result<()> {
+        let got = append(self.src, buf, n).map_err(cannot_read)?;
+        self.offset += got as u64;
+        if got < n { Err(ends_early(self.offset)) } else { Ok(()) }
+    }
+
+    /// Skips an ancillary record, however long, and checks its head.
+    fn skip(&mut self, h: &RecordHeader, bytes: &[u8; HEADER_LEN], buf: &mut Vec<u8>) -> Result<()> {
+        let mut check = h.check_of(bytes);
+        let mut head = u64::from(h.head_len);
+        let mut left = h.len() - HEADER_LEN as u64;
+        while left > 0 {
+            let part = if head > 0 { head } else { left };
+            buf.clear();
+            self.take(buf, part.min(1 << 16) as usize)?;
+            if head > 0 {
+                check.update(buf);
+                head -= buf.len() as u64;
+            }
+            left -= buf.len() as u64;
+        }
+        check.finish()
+    }
+}
+
+fn cannot_read(e: std::io::Error) -> Error {
+    Error::io("cannot read the file", e)
+}

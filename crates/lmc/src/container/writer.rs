@@ -1,0 +1,54 @@
+//! What a writer puts around its blocks: header, index, trailer.
+
+use super::header;
+use super::index::Index;
+use super::trailer::{self, Trailer};
+use crate::Summary;
+use crate::block::encode::BlockSummary;
+use crate::checksum::ContentHash;
+use crate::error::Result;
+use crate::plan::Planner;
+use crate::varint::put;
+
+/// Keeps account of the blocks that were written.
+pub(crate) struct Writer {
+    offset: u64,
+    raw: u64,
+    blocks: u64,
+    /// Lengths of the blocks as the index has them.
+    lengths: Vec<u8>,
+    hash: ContentHash,
+}
+
+impl Writer {
+    /// Of a file whose header ([`header::encode`]) is written.
+    pub(crate) fn new() -> Self {
+        Self { offset: header::LEN as u64, raw: 0, blocks: 0, lengths: vec![], hash: ContentHash::default() }
+    }
+
+    /// Raw bytes in the blocks so far.
+    pub(crate) fn raw(&self) -> u64 {
+        self.raw
+    }
+
+    /// Takes note of the next block.
+    pub(crate) fn block(&mut self, b: &BlockSummary) {
+        self.offset += b.record_len;
+        self.raw += b.raw_len;
+        self.blocks += 1;
+        put(&mut self.lengths, b.record_len);
+        put(&mut self.lengths, b.raw_len);
+        b.leaves.iter().for_each(|l| self.hash.push(l));
+    }
+
+    /// The bytes that follow the last block.
+    pub(crate) fn finish(self, plan: Planner) -> Result<(Vec<u8>, Summary)> {
+        let content_hash = self.hash.finish();
+        let (layout, segments) = plan.finish(self.raw);
+        let mut end = Index::encode(self.raw, &content_hash, (self.blocks, self.lengths), layout, &segments)?;
+        let index_len = end.len() as u64;
+        end.extend_from_slice(&Trailer { index_offset: self.offset, index_len }.encode());
+        let compressed_size = self.offset + index_len + trailer::LEN as u64;
+        Ok((end, Summary { raw_size: self.raw, compressed_size, content_hash, blocks: self.blocks }))
+    }
+}

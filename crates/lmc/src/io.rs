@@ -1,0 +1,172 @@
+//! Positional reads and writes: what parallel and random access need from a file.
+
+use std::fs::File;
+use std::io;
+
+/// A source that is read at any offset, by several threads at once.
+pub trait ReadAt: Sync {
+    /// Fills `buf` with the bytes that start `offset` bytes into the source.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the source ends first, and whatever the source reports.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Length of the source in bytes.
+    ///
+    /// # Errors
+    /// Whatever the source reports.
+    fn size(&self) -> io::Result<u64>;
+}
+
+/// A destination that is written at any offset, by several threads at once.
+pub trait WriteAt: Sync {
+    /// Writes all of `buf`, starting `offset` bytes into the destination, which grows as needed.
+    ///
+    /// # Errors
+    /// Whatever the destination reports.
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+}
+
+impl ReadAt for [u8] {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let from = usize::try_from(offset).ok().and_then(|o| self.get(o..)).and_then(|s| s.get(..buf.len()));
+        buf.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self[..].read_exact_at(buf, offset)
+    }
+    fn size(&self) -> io::Result<u64> {
+        self[..].size()
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(buf, offset)
+    }
+    fn size(&self) -> io::Result<u64> {
+        (**self).size()
+    }
+}
+
+impl<T: WriteAt + ?Sized> WriteAt for &T {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        (**self).write_all_at(buf, offset)
+    }
+}
+
+impl ReadAt for File {
+    #[cfg(unix)]
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(self, buf, offset)
+    }
+    #[cfg(windows)]
+    fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+        use std::os::windows::fs::FileExt;
+        while !buf.is_empty() {
+            match self.seek_read(buf, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => {
+                    buf = &mut buf[n..];
+                    offset += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+impl WriteAt for File {
+    #[cfg(unix)]
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::write_all_at(self, buf, offset)
+    }
+    #[cfg(windows)]
+    fn write_all_at(&self, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
+        use std::os::windows::fs::FileExt;
+        while !buf.is_empty() {
+            match self.seek_write(buf, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    buf = &buf[n..];
+                    offset += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fills `buf` from a stream as far as the stream goes; the number of bytes read.
+pub(crate) fn read_full(src: &mut dyn io::Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < buf.len() {
+        match src.read(&mut buf[n..]) {
+            Ok(0) => break,
+            Ok(k) => n += k,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(n)
+}
+
+/// Appends up to `n` bytes of a stream to `buf`; the number of bytes read, less than `n` only at the end.
+///
+/// What is not yet owned is allocated as it arrives, so that a length that lies costs nothing.
+pub(crate) fn append(src: &mut dyn io::Read, buf: &mut Vec<u8>, n: usize) -> io::Result<usize> {
+    const STEP: usize = 1 << 20;
+    let start = buf.len();
+    while buf.len() - start < n {
+        let from = buf.len();
+        let to = (start + n).min(buf.capacity().max(from + STEP));
+        buf.resize(to, 0);
+        let got = read_full(src, &mut buf[from..])?;
+        buf.truncate(from + got);
+        if from + got < to {
+            break;
+        }
+    }
+    Ok(buf.len() - start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_refuse_what_they_do_not_have() {
+        let s = [1u8, 2, 3];
+        let mut b = [0; 2];
+        s[..].read_exact_at(&mut b, 1).unwrap();
+        assert_eq!(b, [2, 3]);
+        assert!(s[..].read_exact_at(&mut b, 2).is_err());
+        assert!(s[..].read_exact_at(&mut b, u64::MAX).is_err());
+        assert!(s[..].read_exact_at(&mut [], 3).is_ok());
+    }
+
+    #[test]
+    fn append_allocates_what_arrives() {
+        let mut v = vec![9];
+        assert_eq!(append(&mut &[1u8, 2][..], &mut v, 1 << 40).unwrap(), 2);
+        assert_eq!(v, [9, 1, 2]);
+        assert!(v.capacity() < 1 << 22);
+        let long = vec![7u8; 3 << 20];
+        assert_eq!(append(&mut &long[..], &mut v, (2 << 20) + 5).unwrap(), (2 << 20) + 5);
+        assert_eq!(v.len(), 3 + (2 << 20) + 5);
+    }
+}

@@ -1,0 +1,60 @@
+//! Host formats: where the tensors of a file are.
+//!
+//! A format only *suggests* segments, from the beginning of the file. Nothing is rebuilt from what it says, so a wrong
+//! guess costs ratio, never bytes: whatever is odd is opaque. A new format is a file beside this one and a line in
+//! [`FORMATS`].
+
+mod raw;
+mod safetensors;
+
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::segment::Segment;
+
+/// Suggested segments of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// The format's name, as the index records it.
+    pub(crate) name: &'static str,
+    /// In order and without gaps from offset 0. The file may end earlier, or later.
+    pub(crate) segments: Vec<Segment>,
+    /// Type of what follows the segments, however long.
+    pub(crate) tail: Option<Dtype>,
+}
+
+/// The beginning of a file.
+pub(crate) trait Prefix {
+    /// The first `n` bytes; fewer only if the file has no more.
+    fn get(&mut self, n: usize) -> Result<&[u8]>;
+}
+
+impl Prefix for &[u8] {
+    fn get(&mut self, n: usize) -> Result<&[u8]> {
+        Ok(&self[..n.min(self.len())])
+    }
+}
+
+/// A host format.
+trait Format: Sync {
+    /// The layout, or `None` if the file is not of this format, or not well-formed.
+    ///
+    /// # Errors
+    /// Only those of reading the file.
+    fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>>;
+}
+
+/// Every known format. The first that recognises a file wins.
+const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors];
+
+/// The most memory that suggested segments may take: half of what a decoder allows an index by default.
+const MAX_COST: usize = 1 << 27;
+
+/// The layout of a file; that of raw data of type `dtype` if its format is not known.
+pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {
+    for format in FORMATS {
+        if let Some(layout) = format.suggest(file)? {
+            return Ok(layout);
+        }
+    }
+    Ok(raw::layout(dtype))
+}

@@ -1,0 +1,276 @@
+//! Random access: tensors, rows and byte ranges of a file, reading only the blocks that hold them.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use crate::arch::Isa;
+use crate::block::decode::BlockDecoder;
+use crate::container::open::{self, Opened};
+use crate::decompress::{decode, zeroed};
+use crate::describe::BlockDescription;
+use crate::error::{Error, Result};
+use crate::io::ReadAt;
+use crate::options::DecompressOptions;
+use crate::pool::Workers;
+use crate::segment::Segment;
+
+/// Where a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockInfo {
+    /// Where the block's record starts in the compressed file, in bytes.
+    pub record_offset: u64,
+    /// Length of the record in bytes.
+    pub record_len: u64,
+    /// Where the block's contents start in the raw file, in bytes.
+    pub raw_offset: u64,
+    /// Length of the contents in bytes.
+    pub raw_len: u64,
+}
+
+/// An open file of which any part can be read, by several threads at once.
+///
+/// Every block that is read is checked; the hash of the whole is not, since that takes the whole.
+///
+/// ```
+/// use lmc::{CompressOptions, DecompressOptions, Dtype, Reader};
+/// let mut o = CompressOptions::default();
+/// o.dtype = Some(Dtype::U16);
+/// let file = lmc::compress(&[1, 0, 2, 0, 3, 0], &o)?;
+/// let reader = Reader::open(&file[..], &DecompressOptions::default())?;
+/// let mut two = [0; 2];
+/// reader.read_range(2, &mut two)?;
+/// assert_eq!(two, [2, 0]);
+/// assert_eq!(reader.read_rows("", 1..3)?, [2, 0, 3, 0]);
+/// # Ok::<(), lmc::Error>(())
+/// ```
+pub struct Reader<R> {
+    src: R,
+    opened: Opened,
+    /// Indices of the tensors among the segments, sorted by name.
+    by_name: Vec<usize>,
+    workers: Workers<BlockDecoder>,
+    /// Buffers for records and for blocks of which only a part is wanted.
+    jobs: Mutex<Vec<Buffers>>,
+}
+
+#[derive(Default)]
+struct Buffers {
+    record: Vec<u8>,
+    raw: Vec<u8>,
+}
+
+struct Job<'a> {
+    block: usize,
+    /// Bytes of the block that are wanted.
+    part: Range<usize>,
+    out: &'a mut [u8],
+    buffers: Buffers,
+    done: Result<()>,
+}
+
+impl<R: ReadAt> Reader<R> {
+    /// Opens a file: reads its header, trailer and index.
+    ///
+    /// # Errors
+    /// `Damaged` or `Unsupported` for what is not a whole `.lmc` file that this version can read, `Limit` when it is
+    /// larger than the limits, `Usage` when the options do not fit this machine.
+    pub fn open(src: R, o: &DecompressOptions) -> Result<Self> {
+        let isa = o.isa.map_or_else(Isa::detect, Ok)?;
+        let opened = Opened::open(&src, &o.limits)?;
+        let workers = Workers::new(o.threads, move || BlockDecoder::new(isa))?;
+        let segments = &opened.index.segments;
+        let mut by_name: Vec<usize> = (0..segments.len()).filter(|&i| segments[i].name.is_some()).collect();
+        by_name.sort_by_key(|&i| &segments[i].name);
+        Ok(Self { src, opened, by_name, workers, jobs: Mutex::default() })
+    }
+
+    /// Size of the raw file in bytes.
+    pub fn raw_size(&self) -> u64 {
+        self.opened.index.raw_size
+    }
+
+    /// Size of the compressed file in bytes.
+    pub fn compressed_size(&self) -> u64 {
+        self.opened.size
+    }
+
+    /// Hash of the raw file, as [`Summary`](crate::Summary) has it.
+    pub fn content_hash(&self) -> [u8; 16] {
+        self.opened.index.content_hash
+    }
+
+    /// The format of the raw file, as far as it was recognised: "safetensors", or "raw".
+    pub fn layout(&self) -> &str {
+        &self.opened.index.layout
+    }
+
+    /// The segments of the raw file, in order; they cover it without gaps.
+    pub fn segments(&self) -> &[Segment] {
+        &self.opened.index.segments
+    }
+
+    /// The tensor of this name; the first one if there are several.
+    pub fn tensor(&self, name: &str) -> Option<&Segment> {
+        let segments = &self.opened.index.segments;
+        let name_of = |i: usize| segments[i].name.as_deref().expect("it is a tensor");
+        let first = *self.by_name.get(self.by_name.partition_point(|&i| name_of(i) < name))?;
+        (name_of(first) == name).then(|| &segments[first])
+    }
+
+    /// Reads the raw bytes from `offset` on that fill `out`.
+    ///
+    /// # Errors
+    /// `Usage` when the file does not have them, `Damaged` when a block with some of them is not what it should be,
+    /// `Io` when reading fails.
+    pub fn read_range(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.read(offset, out, None)
+    }
+
+    /// Reads a tensor: its elements as the raw file has them, little-endian, the last dimension contiguous.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_range`], `Usage` when there is no such tensor, `Limit` when there is no memory for it.
+    pub fn read_tensor(&self, name: &str) -> Result<Vec<u8>> {
+        let t = self.find(name)?;
+        let mut out = zeroed(t.len).map_err(|e| e.in_tensor(name))?;
+        self.read(t.offset, &mut out, Some(name))?;
+        Ok(out)
+    }
+
+    /// Reads a tensor into `out`, which must have exactly its length.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_tensor`], and `Usage` when `out` has another length.
+    pub fn read_tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
+        let t = self.find(name)?;
+        if out.len() as u64 != t.len {
+            let e = Error::usage(format!("the output has room for {} bytes, and the tensor has {}", out.len(), t.len));
+            return Err(e.in_tensor(name));
+        }
+        self.read(t.offset, out, Some(name))
+    }
+
+    /// Reads rows of a tensor: the elements whose first index is in `rows`.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_tensor`], and `Usage` when the tensor has no such rows, or when its elements have fewer
+    /// than 8 bits and the rows do not begin and end with a byte.
+    pub fn read_rows(&self, name: &str, rows: Range<u64>) -> Result<Vec<u8>> {
+        let t = self.find(name)?;
+        let usage = |m: String| Err(Error::usage(m).in_tensor(name));
+        let Some(&all) = t.shape.first() else { return usage("a tensor without dimensions has no rows".into()) };
+        if rows.start > rows.end || rows.end > all {
+            return usage(format!("rows {}..{} are not in a tensor of {all} rows", rows.start, rows.end));
+        }
+        if t.len == 0 || rows.is_empty() {
+            return Ok(vec![]);
+        }
+        // The length in bits is a multiple of the number of rows, and 128 bits hold every product.
+        let row_bits = u128::from(t.len) * 8 / u128::from(all);
+        let (start, end) = (row_bits * u128::from(rows.start), row_bits * u128::from(rows.end));
+        if start % 8 != 0 || end % 8 != 0 {
+            return usage(format!("rows {}..{} do not begin and end with a byte", rows.start, rows.end));
+        }
+        let (start, end) = ((start / 8) as u64, (end / 8) as u64);
+        let mut out = zeroed(end - start).map_err(|e| e.in_tensor(name))?;
+        self.read(t.offset + start, &mut out, Some(name))?;
+        Ok(out)
+    }
+
+    /// Where the blocks are, in order.
+    pub fn blocks(&self) -> impl ExactSizeIterator<Item = BlockInfo> {
+        (0..self.opened.blocks()).map(|i| self.opened.block(i))
+    }
+
+    /// How a block is coded. Reads its head only.
+    ///
+    /// # Errors
+    /// `Usage` when there is no such block; otherwise those of [`Self::read_range`].
+    pub fn describe_block(&self, i: u64) -> Result<BlockDescription> {
+        let Some(n) = usize::try_from(i).ok().filter(|&n| n < self.opened.blocks()) else {
+            return Err(Error::usage(format!("there is no block {i}: the file has {}", self.opened.blocks())));
+        };
+        let b = self.opened.block(n);
+        let head = open::read_block_head(&self.src, &b).map_err(|e| self.opened.locate(e, n))?;
+        Ok(BlockDescription::new(&head))
+    }
+
+    fn find(&self, name: &str) -> Result<&Segment> {
+        self.tensor(name).ok_or_else(|| Error::usage("the file has no such tensor").in_tensor(name))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8], tensor: Option<&str>) -> Result<()> {
+        let end = offset.checked_add(out.len() as u64).filter(|&end| end <= self.raw_size());
+        let Some(end) = end else {
+            let (len, size) = (out.len(), self.raw_size());
+            return Err(Error::usage(format!("{len} bytes from byte {offset} are not in a file of {size} raw bytes")));
+        };
+        if out.is_empty() {
+            return Ok(());
+        }
+        let mut next = self.opened.block_at(offset);
+        let last = self.opened.block_at(end - 1);
+        let mut jobs: Vec<Job<'_>> = Vec::new();
+        jobs.resize_with(self.workers.in_flight().min(last - next + 1), Job::default);
+        {
+            let mut free = self.jobs.lock().expect("no panic while it is held");
+            jobs.iter_mut().for_each(|j| j.buffers = free.pop().unwrap_or_default());
+        }
+        let mut rest = out;
+        let read = self.workers.ordered(
+            &mut jobs,
+            |job| {
+                if next > last {
+                    return Ok(None);
+                }
+                let b = self.opened.block(next);
+                job.block = next;
+                let from = offset.max(b.raw_offset) - b.raw_offset;
+                let to = end.min(b.raw_offset + b.raw_len) - b.raw_offset;
+                job.part = from as usize..to as usize;
+                job.out = rest.split_off_mut(..job.part.len()).expect("blocks cover the range");
+                next += 1;
+                Ok(Some((b.record_len + b.raw_len) as usize))
+            },
+            |decoder, job| job.done = self.read_block(decoder, job),
+            |job| {
+                std::mem::replace(&mut job.done, Ok(())).map_err(|e| {
+                    let e = if let Some(name) = tensor { e.in_tensor(name) } else { e };
+                    self.opened.locate(e, job.block)
+                })
+            },
+        );
+        let mut free = self.jobs.lock().expect("no panic while it is held");
+        free.extend(jobs.into_iter().map(|j| j.buffers));
+        free.truncate(self.workers.in_flight());
+        read
+    }
+
+    fn read_block(&self, decoder: &mut BlockDecoder, job: &mut Job<'_>) -> Result<()> {
+        let b = self.opened.block(job.block);
+        let Buffers { record, raw } = &mut job.buffers;
+        record.resize(b.record_len as usize, 0);
+        open::read(&self.src, record, b.record_offset)?;
+        if job.part.len() as u64 == b.raw_len {
+            decode(decoder, record, job.out)?;
+        } else {
+            raw.resize(b.raw_len as usize, 0);
+            decode(decoder, record, raw)?;
+            job.out.copy_from_slice(&raw[job.part.clone()]);
+        }
+        Ok(())
+    }
+}
+
+impl Default for Job<'_> {
+    fn default() -> Self {
+        Self { block: 0, part: 0..0, out: &mut [], buffers: Buffers::default(), done: Ok(()) }
+    }
+}
+
+impl<R> std::fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("layout", &self.opened.index.layout).finish_non_exhaustive()
+    }
+}
