@@ -77,3 +77,7 @@ pub struct Summary {
     /// Number of blocks.
     pub blocks: u64,
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
