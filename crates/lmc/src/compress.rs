@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::io::{ReadAt, append, read_full};
 use crate::layout::{self, Prefix};
 use crate::options::CompressOptions;
-use crate::plan::Planner;
 use crate::pool::Workers;
+use crate::units::Planner;
 
 /// Compresses a file in memory.
 ///

@@ -22,7 +22,6 @@
 //! what it may cost.
 
 #![deny(unsafe_code)]
-#![expect(dead_code, reason = "the block codec is being built")]
 
 mod arch;
 #[cfg(feature = "bench-hooks")]
@@ -42,13 +41,13 @@ mod io;
 mod layout;
 mod map;
 mod options;
-mod plan;
 mod pool;
 mod reader;
 #[cfg(feature = "reference")]
 #[doc(hidden)]
 pub mod reference;
 mod segment;
+mod units;
 mod varint;
 
 pub use arch::Isa;

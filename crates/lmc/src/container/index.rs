@@ -15,7 +15,7 @@ use crate::varint::{Cursor, put};
 const ZSTD_LEVEL: i32 = 3;
 /// log2 of the largest window that a table may ask of its decoder.
 const WINDOW_LOG_MAX: u32 = 23;
-const MAX_RANK: usize = 64;
+pub(crate) const MAX_RANK: usize = 64;
 /// Bytes before the table: raw size, content hash, two varints of one byte at least.
 const MIN_HEAD: usize = 8 + 16 + 2;
 

@@ -7,7 +7,7 @@ use crate::Summary;
 use crate::block::encode::BlockSummary;
 use crate::checksum::ContentHash;
 use crate::error::Result;
-use crate::plan::Planner;
+use crate::units::Planner;
 use crate::varint::put;
 
 /// Keeps account of the blocks that were written.

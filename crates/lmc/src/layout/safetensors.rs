@@ -1,13 +1,79 @@
-//! The safetensors header: <https://github.com/huggingface/safetensors>.
+//! The safetensors format: a length, a JSON header, and the tensors' bytes
+//! (<https://github.com/huggingface/safetensors>).
+//!
+//! What the `safetensors` crate accepts gives its tensors here, one by one. What it refuses for one tensor's sake (an
+//! unknown dtype, a shape that does not fit) or for the file's size makes those bytes opaque; what it refuses for the
+//! whole header's sake makes the file raw.
 
-use super::{Format, Layout, Prefix};
+mod header;
+
+use header::Entry;
+
+use super::{Format, Layout, MAX_COST, Prefix};
+use crate::container::index::MAX_RANK;
 use crate::error::Result;
+use crate::segment::{Segment, tensor_len};
+
+/// The longest header that the format allows, in bytes.
+const MAX_HEADER: u64 = 100_000_000;
 
 pub(super) struct Safetensors;
 
 impl Format for Safetensors {
     fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>> {
-        let _ = file.get(8)?;
-        Ok(None)
+        let Some(&len) = file.get(8)?.first_chunk() else { return Ok(None) };
+        let len = u64::from_le_bytes(len);
+        // Few bytes tell most files of other formats, before a hundred million are read.
+        if len > MAX_HEADER || !may_be_json(&file.get(8 + len.min(256) as usize)?[8..]) {
+            return Ok(None);
+        }
+        let data = 8 + len;
+        let json = &file.get(data as usize)?[8..];
+        if (json.len() as u64) < len {
+            return Ok(None);
+        }
+        let segments = header::parse(json, MAX_COST).and_then(|entries| segments(data, entries));
+        Ok(segments.map(|segments| Layout { name: "safetensors", segments, tail: None }))
     }
 }
+
+fn may_be_json(start: &[u8]) -> bool {
+    start.trim_ascii_start().first().is_none_or(|&b| b == b'{')
+}
+
+/// Segments of a file whose tensors' bytes start at `data`; `None` if tensors overlap or reach beyond all files.
+fn segments(data: u64, mut entries: Vec<Entry>) -> Option<Vec<Segment>> {
+    // Of tensors of the same name, the last one counts.
+    let mut by_name: Vec<usize> = (0..entries.len()).collect();
+    by_name.sort_by(|&a, &b| entries[a].name.cmp(&entries[b].name));
+    let repeated: Vec<usize> =
+        by_name.windows(2).filter(|w| entries[w[0]].name == entries[w[1]].name).map(|w| w[0]).collect();
+    let mut keep = vec![true; entries.len()];
+    repeated.iter().for_each(|&i| keep[i] = false);
+    let mut keep = keep.into_iter();
+    entries.retain(|_| keep.next().expect("one for each"));
+    entries.sort_by_key(|e| (e.begin, e.end));
+
+    let mut segments = Vec::with_capacity(entries.len() + 1);
+    segments.push(Segment::opaque(0, data));
+    let mut at = 0;
+    for Entry { name, dtype, shape, begin, end } in entries {
+        if begin < at || end < begin || end > u64::MAX / 2 {
+            return None;
+        }
+        if begin > at {
+            segments.push(Segment::opaque(data + at, begin - at));
+        }
+        let (offset, len) = (data + begin, end - begin);
+        let typed = dtype.filter(|&d| shape.len() <= MAX_RANK && tensor_len(d, &shape) == Some(len));
+        segments.push(match typed {
+            Some(dtype) => Segment::tensor(name, dtype, shape, offset, len),
+            None => Segment::opaque(offset, len),
+        });
+        at = end;
+    }
+    Some(segments)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! The JSON header, read as the `safetensors` crate reads it: what it takes for a header is one here, and nothing else.
+//!
+//! Values are visited as they come and only tensors are kept, so that memory stays near the header's own size.
+
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use crate::container::index::MAX_RANK;
+use crate::dtype::Dtype;
+use crate::segment::Segment;
+
+/// What the header says of one tensor.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// `None` if it is not known.
+    pub(super) dtype: Option<Dtype>,
+    /// Dimensions; of a tensor with too many of them only one more than there may be.
+    pub(super) shape: Vec<u64>,
+    /// Where the tensor's bytes begin and end, counted from the end of the header.
+    pub(super) begin: u64,
+    pub(super) end: u64,
+}
+
+/// The tensors in the order of the header. `None` if it is not one, or if they would take more than `max_cost` bytes.
+pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Vec<Entry>> {
+    let mut d = serde_json::Deserializer::from_str(std::str::from_utf8(json).ok()?);
+    let entries = Header { max_cost }.deserialize(&mut d).ok()?;
+    d.end().ok()?;
+    Some(entries)
+}
+
+struct Header {
+    max_cost: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Header {
+    type Value = Vec<Entry>;
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Header {
+    type Value = Vec<Entry>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of tensors")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        let mut left = self.max_cost;
+        let mut has_metadata = false;
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                if has_metadata {
+                    return Err(A::Error::duplicate_field("__metadata__"));
+                }
+                has_metadata = true;
+                map.next_value::<Option<Metadata>>()?;
+                continue;
+            }
+            let Info { dtype, shape, offsets: (begin, end) } = map.next_value()?;
+            left = left
+                .checked_sub(Segment::cost(name.len(), shape.len()))
+                .ok_or_else(|| A::Error::custom("too many tensors"))?;
+            entries.push(Entry { name, dtype, shape, begin, end });
+        }
+        Ok(entries)
+    }
+}
+
+/// A map of strings to strings, of which nothing is kept.
+struct Metadata;
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Metadata;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
+                while map.next_entry::<String, String>()?.is_some() {}
+                Ok(Metadata)
+            }
+        }
+        d.deserialize_map(V)
+    }
+}
+
+/// A tensor without its name: a map, or a sequence of the three values.
+struct Info {
+    dtype: Option<Dtype>,
+    shape: Vec<u64>,
+    offsets: (u64, u64),
+}
+
+impl<'de> Deserialize<'de> for Info {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Info;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a tensor's dtype, shape and data_offsets")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Info, A::Error> {
+                let (mut dtype, mut shape, mut offsets) = (None, None, None);
+                while let Some(key) = map.next_key::<String>()? {
+                    let again = match key.as_str() {
+                        "dtype" => dtype.replace(map.next_value::<DtypeName>()?).is_some(),
+                        "shape" => shape.replace(map.next_value::<Shape>()?).is_some(),
+                        "data_offsets" => offsets.replace(map.next_value::<(u64, u64)>()?).is_some(),
+                        _ => {
+                            map.next_value::<Anything>()?;
+                            false
+                        }
+                    };
+                    if again {
+                        return Err(A::Error::custom("a field stands twice"));
+                    }
+                }
+                let missing = || A::Error::custom("a field is missing");
+                Ok(Info {
+                    dtype: dtype.ok_or_else(missing)?.0,
+                    shape: shape.ok_or_else(missing)?.0,
+                    offsets: offsets.ok_or_else(missing)?,
+                })
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Info, A::Error> {
+                let short = |n| A::Error::invalid_length(n, &"three values");
+                Ok(Info {
+                    dtype: seq.next_element::<DtypeName>()?.ok_or_else(|| short(0))?.0,
+                    shape: seq.next_element::<Shape>()?.ok_or_else(|| short(1))?.0,
+                    offsets: seq.next_element()?.ok_or_else(|| short(2))?,
+                })
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+/// A list of dimensions. Those after the first that is too many are checked and dropped.
+struct Shape(Vec<u64>);
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Shape;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of dimensions")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
+                let mut dims = Vec::new();
+                while let Some(d) = seq.next_element()? {
+                    if dims.len() <= MAX_RANK {
+                        dims.push(d);
+                    }
+                }
+                dims.shrink_to_fit();
+                Ok(Shape(dims))
+            }
+        }
+        d.deserialize_seq(V)
+    }
+}
+
+/// The name of a dtype: a string, or, as serde has it for enumerations, `{"name": null}`.
+struct DtypeName(Option<Dtype>);
+
+impl<'de> Deserialize<'de> for DtypeName {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = DtypeName;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a dtype")
+            }
+            fn visit_str<E: serde::de::Error>(self, s: &str) -> Result<DtypeName, E> {
+                Ok(DtypeName(s.parse().ok()))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DtypeName, A::Error> {
+                let name = map.next_key::<String>()?.ok_or_else(|| A::Error::invalid_length(0, &"one name"))?;
+                map.next_value::<()>()?;
+                match map.next_key::<String>()? {
+                    None => Ok(DtypeName(name.parse().ok())),
+                    Some(_) => Err(A::Error::invalid_length(2, &"one name")),
+                }
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+/// Any JSON value, checked and dropped. serde's `IgnoredAny` would take what a reader that keeps values refuses: deep
+/// nesting, numbers out of range, broken escapes.
+struct Anything;
+
+impl<'de> Deserialize<'de> for Anything {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Anything;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Anything, E> {
+                Ok(Anything)
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Anything, E> {
+                Ok(Anything)
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Anything, E> {
+                Ok(Anything)
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Anything, E> {
+                Ok(Anything)
+            }
+            fn visit_str<E>(self, _: &str) -> Result<Anything, E> {
+                Ok(Anything)
+            }
+            fn visit_unit<E>(self) -> Result<Anything, E> {
+                Ok(Anything)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Anything, A::Error> {
+                while seq.next_element::<Anything>()?.is_some() {}
+                Ok(Anything)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Anything, A::Error> {
+                while map.next_entry::<String, Anything>()?.is_some() {}
+                Ok(Anything)
+            }
+        }
+        d.deserialize_any(V)
+    }
+}

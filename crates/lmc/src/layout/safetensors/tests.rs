@@ -1,0 +1,236 @@
+//! Differential tests against the `safetensors` crate.
+
+use proptest::prelude::*;
+use safetensors::SafeTensors;
+
+use super::*;
+use crate::dtype::Dtype;
+
+/// A file with this header and as many bytes of data.
+fn file(json: &str, data: usize) -> Vec<u8> {
+    let mut f = (json.len() as u64).to_le_bytes().to_vec();
+    f.extend_from_slice(json.as_bytes());
+    f.resize(f.len() + data, 7);
+    f
+}
+
+fn suggest(file: &[u8]) -> Option<Vec<Segment>> {
+    let layout = Safetensors.suggest(&mut &*file).unwrap()?;
+    assert_eq!((layout.name, layout.tail), ("safetensors", None));
+    let end = layout.segments.iter().fold(0, |at, s| {
+        assert_eq!(s.offset, at, "segments have no gaps");
+        assert_eq!(s.dtype.is_some(), s.name.is_some());
+        s.end()
+    });
+    assert!(end >= 8);
+    Some(layout.segments)
+}
+
+/// Compares with the crate; whether it accepts the file.
+fn compare(file: &[u8]) -> bool {
+    let ours = suggest(file);
+    let theirs = SafeTensors::deserialize(file);
+    let Ok(theirs) = theirs else {
+        // Something must be opaque besides the header, or missing, or too much, or the file is raw.
+        if let Some(s) = ours {
+            let all_typed = s[1..].iter().all(|s| s.dtype.is_some());
+            assert!(!all_typed || s.last().unwrap().end() != file.len() as u64, "{:?}", theirs.err());
+        }
+        return false;
+    };
+    let ours = ours.expect("what the crate accepts is accepted");
+    assert_eq!(ours.len(), 1 + theirs.len());
+    for s in &ours[1..] {
+        let t = theirs.tensor(s.name.as_ref().unwrap()).unwrap();
+        assert_eq!(s.dtype.unwrap().name(), t.dtype().to_string());
+        assert_eq!(s.shape, t.shape().iter().map(|&d| d as u64).collect::<Vec<_>>());
+        assert_eq!(file[s.offset as usize..s.end() as usize].as_ptr_range(), t.data().as_ptr_range());
+    }
+    assert_eq!(ours.last().unwrap().end(), file.len() as u64);
+    true
+}
+
+#[test]
+fn every_dtype_is_known() {
+    for &d in Dtype::ALL {
+        let len = d.bits() as usize * 12 / 8;
+        let f = file(&format!(r#"{{"t":{{"dtype":"{d}","shape":[3,4],"data_offsets":[0,{len}]}}}}"#), len);
+        assert!(compare(&f), "{d}");
+        assert_eq!(suggest(&f).unwrap()[1].dtype, Some(d));
+    }
+}
+
+#[test]
+fn accepted() {
+    for (json, data) in [
+        ("{}", 0),
+        ("  \n\t{} \r\n", 0),
+        (r#"{"__metadata__":null}"#, 0),
+        (r#"{"__metadata__":{"a":"b","a":"c"}}"#, 0),
+        (r#"{"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}"#, 1),
+        (r#"{"a\u00e9\"":{"dtype":"U8","shape":[0,9],"data_offsets":[0,0]}}"#, 0),
+        (r#"{"b":{"dtype":"U8","shape":[0,18446744073709551615,5],"data_offsets":[0,0]}}"#, 0),
+        (
+            r#"{"b":{"dtype":"I8","shape":[2],"data_offsets":[3,5]},"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}"#,
+            5,
+        ),
+        (r#"{"a":{"dtype":"F4","shape":[3,2],"data_offsets":[0,3],"more":[{"x":1.5e3},"\n",null,true]}}"#, 3),
+        (r#"{"a":["U16",[1],[0,2]]}"#, 2),
+        (r#"{"a":{"dtype":{"U16":null},"shape":[1],"data_offsets":[0,2]}}"#, 2),
+        // The last of two tensors of one name counts.
+        (
+            r#"{"a":{"dtype":"U8","shape":[9],"data_offsets":[7,9]},"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#,
+            2,
+        ),
+        // An empty tensor may stand between others.
+        (r#"{"a":["U8",[2],[0,2]],"e":["F32",[0],[2,2]],"b":["U8",[1],[2,3]]}"#, 3),
+    ] {
+        assert!(compare(&file(json, data)), "{json}");
+    }
+}
+
+#[test]
+fn refused() {
+    let deep = format!(
+        r#"{{"a":{{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":{}1{}}}}}"#,
+        "[".repeat(200),
+        "]".repeat(200)
+    );
+    let very_deep = format!(r#"{{"a":{}"#, "[".repeat(1_000_000));
+    for (json, data) in [
+        ("", 0),
+        ("[]", 0),
+        ("{", 0),
+        ("{}x", 0),
+        ("{}{}", 0),
+        ("{\"a\":1}", 0),
+        ("\u{feff}{}", 0),
+        (r#"{"__metadata__":{"a":1}}"#, 0),
+        (r#"{"__metadata__":[]}"#, 0),
+        (r#"{"__metadata__":{},"__metadata__":{}}"#, 0),
+        // Data that is missing, left over, overlapping, with holes.
+        (r#"{}"#, 1),
+        (r#"{"a":["U8",[2],[0,2]]}"#, 1),
+        (r#"{"a":["U8",[2],[0,2]]}"#, 3),
+        (r#"{"a":["U8",[2],[0,2]],"b":["U8",[2],[1,3]]}"#, 3),
+        (r#"{"a":["U8",[2],[0,2]],"b":["U8",[2],[0,2]]}"#, 2),
+        (r#"{"a":["U8",[1],[1,2]]}"#, 2),
+        (r#"{"a":["U8",[1],[0,1]],"b":["U8",[1],[2,3]]}"#, 3),
+        (r#"{"a":["U8",[0],[1,0]]}"#, 1),
+        (r#"{"a":["U8",[1],[18446744073709551614,18446744073709551615]]}"#, 1),
+        // Shapes that do not fit, or overflow.
+        (r#"{"a":["U8",[3],[0,2]]}"#, 2),
+        (r#"{"a":["U8",[18446744073709551615,5,0],[0,0]]}"#, 0),
+        (r#"{"a":["I32",[2,9223372036854775807],[0,16]]}"#, 16),
+        (r#"{"a":["U8",[2305843009213693952],[0,0]]}"#, 0),
+        (r#"{"a":["F4",[3],[0,2]]}"#, 2),
+        (r#"{"a":["F6_E2M3",[3],[0,3]]}"#, 3),
+        // Dtypes.
+        (r#"{"a":["F31",[1],[0,4]]}"#, 4),
+        (r#"{"a":["f32",[1],[0,4]]}"#, 4),
+        (r#"{"a":["F31",[0],[0,0]]}"#, 0),
+        (r#"{"a":[3,[1],[0,4]]}"#, 4),
+        (r#"{"a":{"dtype":{"U16":null,"U8":null},"shape":[1],"data_offsets":[0,2]}}"#, 2),
+        (r#"{"a":{"dtype":{"U16":{}},"shape":[1],"data_offsets":[0,2]}}"#, 2),
+        (r#"{"a":{"dtype":{"U16":1},"shape":[1],"data_offsets":[0,2]}}"#, 2),
+        (r#"{"a":{"dtype":{},"shape":[1],"data_offsets":[0,2]}}"#, 2),
+        // Fields.
+        (r#"{"a":{"dtype":"U8","shape":[1]}}"#, 1),
+        (r#"{"a":{"dtype":"U8","data_offsets":[0,1]}}"#, 1),
+        (r#"{"a":{"shape":[1],"data_offsets":[0,1]}}"#, 1),
+        (r#"{"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#, 1),
+        (r#"{"a":["U8",[1],[0,1],0]}"#, 1),
+        (r#"{"a":["U8",[1]]}"#, 1),
+        (r#"{"a":["U8",[1],[0,1,1]]}"#, 1),
+        (r#"{"a":["U8",[1],[0]]}"#, 1),
+        (r#"{"a":["U8",[1.0],[0,1]]}"#, 1),
+        (r#"{"a":["U8",[-1],[0,1]]}"#, 1),
+        (r#"{"a":["U8",[1],[-0,1]]}"#, 1),
+        (r#"{"a":["U8",[18446744073709551616],[0,1]]}"#, 1),
+        (r#"{"a":["U8",null,[0,1]]}"#, 1),
+        // Values that are not needed are checked all the same.
+        (r#"{"a":{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":1e999}}"#, 1),
+        (r#"{"a":{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":"\ud800"}}"#, 1),
+        (&deep, 1),
+        (&very_deep, 1),
+    ] {
+        assert!(!compare(&file(json, data)), "{json}");
+    }
+    // Lengths of the header that the file does not have.
+    for len in [0, 1, 2, 3, 100_000_000, 100_000_001, u64::MAX] {
+        let mut f = file("{}", 0);
+        f[..8].copy_from_slice(&len.to_le_bytes());
+        assert_eq!(compare(&f), len == 2, "{len}");
+        assert!(!compare(&f[..8]) && !compare(&f[..7]) && !compare(b""));
+    }
+}
+
+#[test]
+fn what_is_odd_is_opaque() {
+    let json = r#"{"a":["U8",[2],[0,2]],"b":["F31",[2],[2,6]],"c":["F32",[2],[9,17]],"d":["U8",[9],[17,18]]}"#;
+    let s = suggest(&file(json, 30)).unwrap();
+    let kinds: Vec<_> = s.iter().map(|s| (s.name.as_deref(), s.len)).collect();
+    let header = 8 + json.len() as u64;
+    assert_eq!(kinds, [(None, header), (Some("a"), 2), (None, 4), (None, 3), (Some("c"), 8), (None, 1)]);
+}
+
+#[test]
+fn ranks_beyond_the_index_are_opaque() {
+    for rank in [64, 65, 1000] {
+        let json = format!(r#"{{"a":["U8",[{}],[0,1]]}}"#, vec!["1"; rank].join(","));
+        let f = file(&json, 1);
+        assert!(SafeTensors::deserialize(&f).is_ok());
+        assert_eq!(suggest(&f).unwrap()[1].dtype.is_some(), rank <= MAX_RANK);
+    }
+}
+
+#[test]
+fn tensors_that_take_too_much_memory_make_a_file_raw() {
+    let one = |i: usize| format!(r#""{i}":["U8",[0],[0,0]]"#);
+    let json = format!("{{{}}}", (0..1000).map(one).collect::<Vec<_>>().join(","));
+    assert_eq!(header::parse(json.as_bytes(), 1 << 20).unwrap().len(), 1000);
+    assert!(header::parse(json.as_bytes(), 1 << 16).is_none());
+}
+
+fn dimension() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..6, Just(u64::MAX), Just(1 << 61)]
+}
+
+fn dtype() -> impl Strategy<Value = String> {
+    prop_oneof![9 => prop::sample::select(Dtype::ALL).prop_map(|d| d.name().to_owned()), 1 => Just("F31".to_owned())]
+}
+
+proptest! {
+    /// Headers that are nearly right: tensors of any dtype one after the other, with an offset or the size wrong now and then.
+    #[test]
+    fn agrees_with_the_crate_on_headers(
+        tensors in prop::collection::vec((dtype(), prop::collection::vec(dimension(), 0..4), 0u8..20, 0usize..4), 0..6),
+        order in any::<u64>(), extra in 0usize..8,
+    ) {
+        let mut at = 0u64;
+        let mut json: Vec<String> = tensors.iter().map(|(dtype, shape, nudge, name)| {
+            let len = dtype.parse().ok().and_then(|d| tensor_len(d, shape)).unwrap_or(4);
+            let begin = if *nudge == 0 { at + 1 } else { at };
+            let end = begin + if *nudge == 1 { len / 2 } else { len };
+            at = end;
+            let name = if *nudge == 2 { 0 } else { *name * 1000 + at as usize };
+            format!(r#""t{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{end}]}}"#)
+        }).collect();
+        let turn = if json.is_empty() { 0 } else { order as usize % json.len() };
+        json.rotate_left(turn);
+        let data = if at < 1 << 20 { at as usize } else { 0 };
+        compare(&file(&format!("{{{}}}", json.join(",")), data + if extra == 7 { 1 } else { 0 }));
+    }
+
+    /// A good file with a few bytes changed.
+    #[test]
+    fn agrees_with_the_crate_on_damaged_headers(changes in prop::collection::vec((0usize..160, any::<u8>()), 1..4), digit in any::<bool>()) {
+        let json = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"F16","shape":[1,2],"data_offsets":[2,6]}}"#;
+        let mut f = file(json, 6);
+        let n = f.len();
+        for (at, byte) in changes {
+            f[at % n] = if digit { b"0123456789,:[]{}\"\\ "[byte as usize % 19] } else { byte };
+        }
+        compare(&f);
+    }
+}
