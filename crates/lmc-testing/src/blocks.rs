@@ -3,7 +3,7 @@
 use crate::input::{Input, Random};
 use lmc::reference::write::Record;
 use lmc::reference::write::block::{Block, Group, Grouped, Part, unmapped};
-use lmc::reference::write::entropy::Coder;
+use lmc::reference::write::entropy::{Coder, Pad};
 
 /// A valid block as the input chooses it: parts, pieces, groups, classes, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {
@@ -72,6 +72,7 @@ fn grouped(input: &mut Input<'_>, lane_sets: u8) -> Grouped {
         symbols[class].push(symbol);
         let bits = random.u64() & low_bits(shape.group.k);
         let v = u128::from(symbol) << (shape.group.k + shape.group.z) | u128::from(bits) << shape.group.z;
+        let v = v | u128::from(random.u64() & low_bits(shape.group.sign_plane.into()));
         let v = v as u64 ^ shape.group.constant.unwrap_or(0);
         raw.extend(&unmapped(v & low_bits(w), u32::from(w), map).to_le_bytes()[..usize::from(w / 8)]);
     }
@@ -116,7 +117,8 @@ impl Shape {
         let h = w - symbol_bits - z - k;
         let constant = input.bool().then(|| input.random().u64() & low_bits(w));
         let (distribution, escape) = (input.below(5), input.bool());
-        let group = Group { constant, z, h, k, ..Group::default() };
+        let sign_plane = z > 0 && input.bool();
+        let group = Group { constant, z, h, k, sign_plane, ..Group::default() };
         Self { group, huffman: coder == 1, symbol_bits, distribution, escape }
     }
 
@@ -144,7 +146,8 @@ impl Shape {
         let known: Vec<u8> = symbols.iter().filter(narrow).copied().collect();
         let escape = self.escape || known.len() < symbols.len();
         let coder = if self.huffman { Coder::huffman(&known, escape) } else { Coder::rans(&known, escape) };
-        Group { coder, ..self.group.clone() }
+        let pad = if escape && self.escape { Pad::PadSymbolAsLiteral } else { Pad::PadSymbol };
+        Group { coder, pad, ..self.group.clone() }
     }
 }
 

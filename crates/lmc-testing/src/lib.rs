@@ -4,4 +4,8 @@
 #![deny(unsafe_code)]
 
 pub mod blocks;
+pub mod data;
+pub mod decoders;
 pub mod input;
+pub mod samples;
+pub mod targets;

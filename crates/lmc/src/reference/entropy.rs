@@ -172,10 +172,11 @@ impl<'a> Lanes<'a> {
             }
         }
 
-        let padded = symbols[t..].iter().all(|&symbol| symbol == Some(table.pad));
-        faults.must(padded, "padding is not the pad symbol");
         let literal_or = |symbol: Option<u8>| symbol.map_or_else(|| self.literals.u8(), Ok);
-        symbols[..t].iter().copied().map(literal_or).collect()
+        let mut symbols = symbols.into_iter().map(literal_or).collect::<Result<Vec<u8>, String>>()?;
+        let padding = symbols.split_off(t);
+        faults.must(padding.iter().all(|&symbol| symbol == table.pad), "padding is not the pad symbol");
+        Ok(symbols)
     }
 
     /// Checks that everything has been used up.

@@ -64,6 +64,11 @@ pub struct Segment {
     pub shape: Vec<u64>,
 }
 
+/// The check of records and trailers (§2.2).
+pub fn check64(bytes: &[u8]) -> u64 {
+    xxh3_64(bytes)
+}
+
 pub fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -126,7 +131,7 @@ impl File {
         let index_length = out.len() as u64 - index_offset;
         let mut trailer = index_offset.wrapping_add(self.offset_error).to_le_bytes().to_vec();
         trailer.extend(index_length.wrapping_add(self.length_error).to_le_bytes());
-        let check = xxh3_64(&trailer);
+        let check = check64(&trailer);
         out.extend(trailer);
         out.extend(check.to_le_bytes());
         out.extend(self.end_magic);
@@ -150,7 +155,7 @@ impl Record {
         out.extend(self.tag);
         out.extend((self.head.len() as u32).to_le_bytes());
         out.extend((self.body.len() as u64).to_le_bytes());
-        let check = xxh3_64(&[&out[start..], &self.head[..]].concat());
+        let check = check64(&[&out[start..], &self.head[..]].concat());
         out.extend(check.to_le_bytes());
         out.extend(&self.head);
         out.extend(&self.body);
@@ -236,5 +241,42 @@ impl Index {
         varint(&mut head, length.wrapping_add(self.table_length_error));
         head.extend(frame);
         Record { tag: *b"INDX", head, body: Vec::new() }
+    }
+}
+
+/// Makes the checks of a file fit whatever stands in it, as far as records can be told apart: those of records and of
+/// the trailer, and if `digests` also the leaf digests and the content hash.
+pub fn seal(file: &mut [u8], digests: bool, limit: usize) {
+    let mut all_digests = Vec::new();
+    let mut start = 16;
+    while let Some(prefix) = file.get(start..start + 24) {
+        let head_length = u32::from_le_bytes(prefix[4..8].try_into().expect("four bytes")) as usize;
+        let body_length = u64::from_le_bytes(prefix[8..16].try_into().expect("eight bytes"));
+        let left = file.len() - start - 24;
+        if head_length > left || body_length > (left - head_length) as u64 {
+            return;
+        }
+        let (head, body) = (start + 24, start + 24 + head_length);
+        let end = body + body_length as usize;
+        let tag: [u8; 4] = file[start..start + 4].try_into().expect("four bytes");
+        if digests && tag == *b"BLCK" {
+            let mut record = Record::block(file[head..body].to_vec(), file[body..end].to_vec());
+            record.redigest(limit);
+            file[head..body].copy_from_slice(&record.head);
+            all_digests.extend(record.digests().unwrap_or_default());
+        }
+        if digests && tag == *b"INDX" && head_length >= 24 {
+            file[head + 8..head + 24].copy_from_slice(&digest(&all_digests));
+        }
+        let check = check64(&[&file[start..start + 16], &file[head..body]].concat());
+        file[start + 16..head].copy_from_slice(&check.to_le_bytes());
+        start = end;
+        if tag == *b"INDX" {
+            if let Some(trailer) = file.get_mut(start..start + 24) {
+                let check = check64(&trailer[..16]);
+                trailer[16..].copy_from_slice(&check.to_le_bytes());
+            }
+            return;
+        }
     }
 }

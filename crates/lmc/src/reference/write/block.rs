@@ -1,7 +1,7 @@
 //! Blocks from a description (§3), and their fields one by one.
 
 use super::super::{LEAF, digest};
-use super::entropy::{Chunk, Coder, Encoded, encode};
+use super::entropy::{Chunk, Coder, Encoded, Pad, encode};
 use super::{Record, varint};
 
 /// The bytes of a block and how to code them.
@@ -41,9 +41,10 @@ pub struct Group {
     pub z: u8,
     pub h: u8,
     pub k: u8,
+    /// Whether bit 0 of each element has a plane of its own.
+    pub sign_plane: bool,
     pub coder: Coder,
-    /// What fills up a partial run, when it is not to be the pad symbol.
-    pub pad: Option<u8>,
+    pub pad: Pad,
 }
 
 /// A block, field by field.
@@ -233,7 +234,8 @@ impl Group {
             Coder::Huffman(_) => 1,
             Coder::Rans(_) => 2,
         };
-        head.extend([u8::from(self.constant.is_some()), self.z, self.h, self.k, coder]);
+        let flags = u8::from(self.constant.is_some()) | u8::from(self.sign_plane) << 1;
+        head.extend([flags, self.z, self.h, self.k, coder]);
         if let Some(constant) = self.constant {
             head.extend(&constant.to_le_bytes()[..width]);
         }
@@ -252,16 +254,22 @@ impl Group {
         for (i, run) in runs.iter().enumerate() {
             let mut symbols = Vec::new();
             let mut raws = Vec::new();
+            let mut signs = Vec::new();
             for &v in *run {
                 let v = u128::from((v ^ self.constant.unwrap_or(0)) & (u64::MAX >> (64 - w)));
                 let symbol = u8::try_from(v >> (k + z)).map_err(|_| "an element does not fit its group")?;
-                if v % (1 << z) != 0 || self.coder == Coder::None && symbol != 0 {
+                let low = v % (1 << z);
+                if low > u128::from(self.sign_plane) || self.coder == Coder::None && symbol != 0 {
                     return Err("an element does not fit its group".into());
                 }
                 symbols.push(symbol);
+                signs.push(low as u64);
                 raws.push((v >> z) as u64 & ((1u128 << k) - 1) as u64);
             }
             write_raw_bits(&raws, k, bulk);
+            if self.sign_plane {
+                write_bit_plane(&signs, 0, bulk);
+            }
             if self.coder != Coder::None {
                 if lane_sets == 0 {
                     return Err("a coder needs lanes".into());
@@ -279,9 +287,14 @@ fn write_raw_bits(raws: &[u64], k: u32, bulk: &mut Vec<u8>) {
         bulk.extend(raws.iter().map(|raw| (raw >> (8 * i)) as u8));
     }
     for bit in 8 * (k / 8)..k {
-        for eight in raws.chunks(8) {
-            bulk.push(eight.iter().rev().fold(0, |byte, raw| byte << 1 | (raw >> bit & 1) as u8));
-        }
+        write_bit_plane(raws, bit, bulk);
+    }
+}
+
+/// The given bit of each value.
+fn write_bit_plane(values: &[u64], bit: u32, bulk: &mut Vec<u8>) {
+    for eight in values.chunks(8) {
+        bulk.push(eight.iter().rev().fold(0, |byte, value| byte << 1 | (value >> bit & 1) as u8));
     }
 }
 

@@ -20,13 +20,26 @@ pub struct Table {
     pub escape: u8,
 }
 
+/// What fills up a partial run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pad {
+    /// The table's pad symbol.
+    #[default]
+    PadSymbol,
+    /// A symbol of the table: not valid when it is another.
+    Symbol(u8),
+    /// The pad symbol as a literal: the table must have an escape.
+    PadSymbolAsLiteral,
+    /// A literal: not valid when it is not the pad symbol.
+    Literal(u8),
+}
+
 /// 128 symbols that one lane set codes at once, or fewer: then padding fills them up.
 pub(super) struct Chunk {
     pub(super) lane_set: usize,
     pub(super) coder: Coder,
     pub(super) symbols: Vec<u8>,
-    /// What to pad with; the table's pad symbol when `None`.
-    pub(super) pad: Option<u8>,
+    pub(super) pad: Pad,
 }
 
 /// What the lanes of a block leave in its body.
@@ -198,8 +211,17 @@ pub(super) fn encode(chunks: &[Chunk], lane_sets: usize, final_state: u32) -> Re
                 }
             });
         }
-        let pad = chunk.pad.or(chunk.coder.pad_symbol()).and_then(|pad| table[usize::from(pad)]);
-        pushes.resize(128, pad.ok_or("the pad symbol is not in its table")?);
+        let pad_symbol = chunk.coder.pad_symbol().ok_or("a table has no symbol")?;
+        let (pad, literal) = match chunk.pad {
+            Pad::PadSymbol => (usize::from(pad_symbol), None),
+            Pad::Symbol(symbol) => (usize::from(symbol), None),
+            Pad::PadSymbolAsLiteral => (ESCAPE, Some(pad_symbol)),
+            Pad::Literal(literal) => (ESCAPE, Some(literal)),
+        };
+        if let Some(literal) = literal {
+            literals.resize(literals.len() + 128 - pushes.len(), literal);
+        }
+        pushes.resize(128, table[pad].ok_or("the pad symbol is not in its table")?);
         pushes_of_chunks.push(pushes);
     }
 

@@ -1,0 +1,196 @@
+//! Every way to decode a file, compared with the reference decoder.
+
+use lmc::reference;
+use lmc::{DecompressOptions, Decompressor, Isa, Reader, Result, WriteAt};
+use std::cell::RefCell;
+use std::io;
+use std::sync::Mutex;
+
+/// Raw size above which files are refused here: decoders must allocate nothing near what a hostile file claims.
+pub const LIMIT: usize = 1 << 20;
+
+/// The instruction sets of this machine.
+///
+/// # Panics
+/// When the environment variable `LMC_REQUIRE_ISA` (names with commas between) has one that is missing, so that a test
+/// cannot pass for lack of the machine.
+pub fn isas() -> Vec<Isa> {
+    let available = Isa::available();
+    let required = std::env::var("LMC_REQUIRE_ISA").unwrap_or_default();
+    for name in required.split(',').filter(|name| !name.is_empty()) {
+        assert!(available.iter().any(|isa| isa.name() == name), "LMC_REQUIRE_ISA: this machine has no {name}");
+    }
+    available
+}
+
+/// Options with the limit of this module and one thread.
+pub fn options(isa: Isa) -> DecompressOptions {
+    let mut options = DecompressOptions::default();
+    options.isa = Some(isa);
+    options.threads = 1;
+    options.limits.max_raw_size = LIMIT as u64;
+    options.limits.max_index_size = LIMIT;
+    options
+}
+
+/// A way from a file to its raw bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// [`Decompressor::decompress_into`].
+    Slice,
+    /// [`Decompressor::decompress_stream`].
+    Stream,
+    /// [`Decompressor::decompress_to`].
+    Positional,
+    /// [`Reader::read_range`] over everything.
+    Reader,
+}
+
+impl Way {
+    /// Every way. All but the reader see the whole file, and so everything that may be wrong with it.
+    pub const ALL: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::Reader];
+
+    /// Decodes a file this way.
+    ///
+    /// # Errors
+    /// Those of the decoder.
+    pub fn decode(self, file: &[u8], isa: Isa) -> Result<Vec<u8>> {
+        thread_local!(static DECOMPRESSORS: RefCell<Vec<(Isa, Decompressor)>> = const { RefCell::new(Vec::new()) });
+        DECOMPRESSORS.with_borrow_mut(|decompressors| {
+            let at = match decompressors.iter().position(|&(of, _)| of == isa) {
+                Some(at) => at,
+                None => {
+                    decompressors.push((isa, Decompressor::new(&options(isa))?));
+                    decompressors.len() - 1
+                }
+            };
+            self.decode_with(file, isa, &mut decompressors[at].1)
+        })
+    }
+
+    fn decode_with(self, file: &[u8], isa: Isa, decompressor: &mut Decompressor) -> Result<Vec<u8>> {
+        match self {
+            Way::Slice => {
+                let raw_size = Decompressor::raw_size(file)?;
+                // A larger file must be refused, whatever the buffer.
+                let mut raw = vec![0; raw_size.min(LIMIT as u64) as usize];
+                decompressor.decompress_into(file, &mut raw)?;
+                Ok(raw)
+            }
+            Way::Stream => {
+                let mut raw = Vec::new();
+                decompressor.decompress_stream(&mut &*file, &mut raw, &mut |_| ())?;
+                Ok(raw)
+            }
+            Way::Positional => {
+                let raw = Memory::default();
+                decompressor.decompress_to(&file, &raw, &mut |_| ())?;
+                Ok(raw.0.into_inner().expect("no writer panicked"))
+            }
+            Way::Reader => {
+                let reader = Reader::open(file, &options(isa))?;
+                let mut raw = vec![0; reader.raw_size() as usize];
+                reader.read_range(0, &mut raw)?;
+                Ok(raw)
+            }
+        }
+    }
+}
+
+/// A destination in memory.
+#[derive(Default)]
+struct Memory(Mutex<Vec<u8>>);
+
+impl WriteAt for Memory {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut bytes = self.0.lock().expect("no writer panicked");
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let end = start + buf.len();
+        assert!(end <= LIMIT, "a write beyond the limit");
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[start..end].copy_from_slice(buf);
+        Ok(())
+    }
+}
+
+/// Decodes a file on every instruction set, in every way, and with the reference.
+///
+/// # Errors
+/// What the reference says, when all refuse the file.
+///
+/// # Panics
+/// When they do not agree.
+#[track_caller]
+pub fn agree(file: &[u8]) -> Result<Vec<u8>, String> {
+    agree_by(&Way::ALL, file)
+}
+
+/// [`agree`] without the ways that are left out.
+///
+/// # Errors
+/// What the reference says, when all refuse the file.
+///
+/// # Panics
+/// When they do not agree.
+#[track_caller]
+pub fn agree_by(ways: &[Way], file: &[u8]) -> Result<Vec<u8>, String> {
+    let expected = reference::decode(file, LIMIT);
+    let isas = isas();
+    for &isa in &isas {
+        for way in ways {
+            // The ways differ in how they find the blocks, not in how they decode them.
+            if *way != Way::Slice && Some(&isa) != isas.last() {
+                continue;
+            }
+            match (&expected, way.decode(file, isa)) {
+                (Ok(raw), Ok(got)) => assert!(*raw == got, "{way:?} on {} gives other bytes", isa.name()),
+                (Err(_), Err(_)) => (),
+                (Ok(_), Err(e)) => panic!("{way:?} on {} refuses a valid file: {e}", isa.name()),
+                (Err(e), Ok(_)) => panic!("{way:?} on {} accepts a file, but {e}", isa.name()),
+            }
+        }
+    }
+    expected
+}
+
+/// Uses everything else that a [`Reader`] offers, and compares it with the raw bytes.
+///
+/// # Panics
+/// When something that is read is not what stands in `raw`, or cannot be read.
+pub fn read_everything(file: &[u8], raw: &[u8], isa: Isa) {
+    let reader = Reader::open(file, &options(isa)).expect("a valid file opens");
+    assert_eq!(reader.raw_size(), raw.len() as u64);
+    let mut end = 0;
+    for segment in reader.segments() {
+        assert_eq!(segment.offset, end, "segments leave no gap");
+        end += segment.len;
+        let bytes = &raw[segment.offset as usize..end as usize];
+        let mut read = vec![0; bytes.len()];
+        reader.read_range(segment.offset, &mut read).expect("a segment can be read");
+        assert!(read == bytes);
+        let Some(name) = &segment.name else { continue };
+        if reader.tensor(name) == Some(segment) {
+            assert!(reader.read_tensor(name).expect("a tensor can be read") == bytes);
+            if let Some(&rows) = segment.shape.first()
+                && rows > 0
+                && segment.len.is_multiple_of(rows)
+            {
+                let row = bytes.len() / rows as usize;
+                let (from, to) = (rows / 3, rows - rows / 4);
+                let read = reader.read_rows(name, from..to).expect("rows can be read");
+                assert!(read == bytes[from as usize * row..to as usize * row]);
+            }
+        }
+    }
+    assert_eq!(end, raw.len() as u64, "segments cover everything");
+    let mut covered = 0;
+    for (i, block) in reader.blocks().enumerate() {
+        assert_eq!(block.raw_offset, covered);
+        covered += block.raw_len;
+        reader.describe_block(i as u64).expect("a block can be described");
+    }
+    assert_eq!(covered, raw.len() as u64);
+    assert!(reader.read_range(raw.len() as u64, &mut [0]).is_err(), "there is nothing to read beyond the end");
+}

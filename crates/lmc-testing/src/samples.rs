@@ -1,0 +1,120 @@
+//! Small files of every kind, for tests that damage each byte of them.
+
+use crate::data;
+use crate::input::{Input, Random};
+use lmc::reference::write::File;
+use lmc::reference::write::block::{Block, Group, Grouped, Part};
+use lmc::reference::write::entropy::Coder;
+use lmc::{CompressOptions, Dtype, Level, compress};
+
+/// A name, the compressed file and the raw bytes.
+pub type Sample = (&'static str, Vec<u8>, Vec<u8>);
+
+/// Files as the encoder writes them, and some that only the reference writer does.
+pub fn all() -> Vec<Sample> {
+    let (bf16, f32) = (one_tensor(Dtype::Bf16, 1000), weights(Dtype::F32, 500));
+    vec![
+        encoded("empty", &[], None, Level::Default),
+        encoded("bf16, rANS", &bf16, None, Level::Default),
+        encoded("bf16, Huffman", &bf16, None, Level::Fast),
+        encoded("f32, dtype given", &f32, Some(Dtype::F32), Level::Default),
+        encoded("text", TEXT, None, Level::Default),
+        encoded("noise", &Random::new(5).bytes(300), None, Level::Default),
+        encoded("pack of dtypes", &pack(), None, Level::Default),
+        class_map(),
+    ]
+}
+
+const TEXT: &[u8] =
+    b"The quick brown fox jumps over the lazy dog, and the lazy dog sleeps on while the quick brown fox jumps \
+    over the lazy dog again, and over the quick brown fox, and over the lazy dog once more.";
+
+fn encoded(name: &'static str, raw: &[u8], dtype: Option<Dtype>, level: Level) -> Sample {
+    let mut options = CompressOptions::default();
+    options.dtype = dtype;
+    options.level = level;
+    options.threads = 1;
+    (name, compress(raw, &options).expect("anything can be compressed"), raw.to_vec())
+}
+
+/// So many elements that look like trained weights.
+pub fn weights(dtype: Dtype, count: u16) -> Vec<u8> {
+    let mut choices = vec![1];
+    choices.extend(count.to_le_bytes());
+    choices.resize(64, 0);
+    data::elements(&mut Input::new(&choices), Some(dtype))
+}
+
+/// A safetensors file of one tensor.
+fn one_tensor(dtype: Dtype, count: u16) -> Vec<u8> {
+    safetensors(&[(dtype, vec![count], weights(dtype, count))])
+}
+
+/// A safetensors file of small tensors of several dtypes.
+fn pack() -> Vec<u8> {
+    let mut random = Random::new(9);
+    let small: Vec<u8> = (0..400).map(|_| random.u64().trailing_zeros() as u8).collect();
+    safetensors(&[
+        (Dtype::Bf16, vec![20, 15], weights(Dtype::Bf16, 300)),
+        (Dtype::F32, vec![150], weights(Dtype::F32, 150)),
+        (Dtype::I8, vec![2, 100, 2], small),
+        (Dtype::Bf16, vec![301], weights(Dtype::Bf16, 301)),
+        (Dtype::F64, vec![], vec![1; 8]),
+        (Dtype::U8, vec![0], vec![]),
+    ])
+}
+
+/// A safetensors file of tensors of these dtypes, shapes and bytes.
+fn safetensors(tensors: &[(Dtype, Vec<u16>, Vec<u8>)]) -> Vec<u8> {
+    let mut data = Vec::new();
+    let mut entries = Vec::new();
+    for (i, (dtype, shape, bytes)) in tensors.iter().enumerate() {
+        let (start, end) = (data.len(), data.len() + bytes.len());
+        entries.push(format!(r#""t{i}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{start},{end}]}}"#));
+        data.extend(bytes);
+    }
+    let header = format!("{{{}}}", entries.join(","));
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
+}
+
+/// Elements of 32 bits in three groups, one of them empty, with class map, literals and a partial run; two lane sets.
+fn class_map() -> Sample {
+    let block = class_map_block();
+    let record = block.record().expect("the block can be coded");
+    ("f32 with class map", File::new(vec![record]).to_bytes(), block.raw())
+}
+
+/// The block of [`all`]'s file with a class map.
+///
+/// Its last run has 75 elements, so that padding and unused bits exist; its class map has 6 elements of 8 raw bits.
+pub fn class_map_block() -> Block {
+    let mut random = Random::new(3);
+    let elements = 5 * 128 + 75;
+    let classes = vec![0, 2, 0, 0, 2, 0];
+    let mut raw = Vec::new();
+    let mut symbols = [vec![], vec![], vec![]];
+    for e in 0..elements {
+        let class = classes[e / 128];
+        let symbol = 100 + random.u64().trailing_zeros() as u8 + if class == 2 { 20 } else { 0 };
+        symbols[usize::from(class)].push(symbol);
+        // Rotated: the symbol on top, then 23 bits, then the sign. In group 2 the low 13 bits are 0.
+        let low = random.u64() as u32 & if class == 2 { 0x00ff_e000 } else { 0x00ff_ffff };
+        let v = u32::from(symbol) << 24 | low;
+        raw.extend(v.rotate_right(1).to_le_bytes());
+    }
+    let known = [100, 101, 102, 104];
+    let groups = vec![
+        Group { k: 20, z: 4, coder: Coder::rans(&known, true), ..Group::default() },
+        Group { k: 24, coder: Coder::huffman(&[1, 2, 3], false), ..Group::default() },
+        Group { k: 11, z: 13, coder: Coder::huffman(&symbols[2], true), ..Group::default() },
+    ];
+    // Group 0 drops four low bits, too: clear them.
+    for (e, element) in raw.chunks_mut(4).enumerate() {
+        if classes[e / 128] == 0 {
+            let v = u32::from_le_bytes(element.try_into().expect("four bytes")).rotate_left(1) & !15;
+            element.copy_from_slice(&v.rotate_right(1).to_le_bytes());
+        }
+    }
+    let class_map = Group { k: 7, h: 1, ..Group::default() };
+    Block::of(Part::Grouped(Grouped { raw, width_code: 2, map: 1, classes, class_map, groups }), 2)
+}

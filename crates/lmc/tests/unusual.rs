@@ -1,0 +1,207 @@
+//! Files that are valid but that the encoder never writes: every instruction set decodes them as the reference does.
+
+use lmc::reference::write::block::{Block, Group, Grouped, Part, unmapped};
+use lmc::reference::write::entropy::{Coder, Pad, Table};
+use lmc::reference::write::{File, Record, Segment};
+use lmc_testing::blocks;
+use lmc_testing::decoders::{LIMIT, agree};
+use lmc_testing::input::{Input, Random};
+
+fn restored(blocks: &[Block]) {
+    let raw: Vec<u8> = blocks.iter().flat_map(|block| block.raw()).collect();
+    assert!(raw.len() <= LIMIT, "the decoders here take no more");
+    let records = blocks.iter().map(|block| block.record().expect("the block can be coded")).collect();
+    assert!(agree(&File::new(records).to_bytes()).is_ok_and(|decoded| decoded == raw));
+}
+
+/// A part of one group whose elements have the given symbols and random raw bits.
+fn one_group(width_code: u8, map: u8, group: Group, symbols: &[u8], random: &mut Random) -> Part {
+    let w = 8 << width_code;
+    let mut raw = Vec::new();
+    for &symbol in symbols {
+        let bits = u128::from(random.u64()) & ((1 << group.k) - 1);
+        let v = (u128::from(symbol) << (group.k + group.z) | bits << group.z) as u64
+            | random.u64() & u64::from(group.sign_plane);
+        let v = v ^ group.constant.unwrap_or(0);
+        let u = unmapped(v & (u64::MAX >> (64 - w)), w, map);
+        raw.extend(&u.to_le_bytes()[..1 << width_code]);
+    }
+    let groups = vec![group];
+    Part::Grouped(Grouped { raw, width_code, map, classes: vec![], class_map: Group::default(), groups })
+}
+
+#[test]
+fn any_block() {
+    let mut random = Random::new(7);
+    for _ in 0..1500 {
+        let choices = random.bytes(400);
+        let mut input = Input::new(&choices);
+        restored(&[blocks::block(&mut input)]);
+    }
+}
+
+#[test]
+fn every_split_of_the_bits_of_an_element() {
+    let mut random = Random::new(11);
+    for width_code in 0..4u8 {
+        let w = 8 << width_code;
+        for k in 0..=w {
+            for s in (0..=8u8).filter(|s| k + s <= w) {
+                // All the other bits dropped, low or high or both.
+                let dropped = w - k - s;
+                let z = [0, dropped, random.below(u64::from(dropped) + 1) as u8][random.below(3) as usize];
+                let map = random.below(3) as u8;
+                let constant = (random.below(2) == 0).then(|| random.u64() & (u64::MAX >> (64 - w)));
+                let count = [128, 1, 256, 200, 7, 65, 129][random.below(7) as usize];
+                let symbols: Vec<u8> =
+                    (0..count).map(|_| (random.u64().trailing_zeros() as u16 % (1 << s)) as u8).collect();
+                let coder = match (s, random.below(2)) {
+                    (0, _) => Coder::None,
+                    (_, 0) => Coder::huffman(&symbols, random.below(2) == 0),
+                    _ => Coder::rans(&symbols, random.below(2) == 0),
+                };
+                let sign_plane = z > 0 && random.below(2) == 0;
+                let group = Group { constant, z, h: dropped - z, k, sign_plane, coder, ..Group::default() };
+                let lane_sets = if s == 0 { random.below(3) } else { 1 + random.below(2) };
+                let part = one_group(width_code, map, group, &symbols, &mut random);
+                restored(&[Block::of(part, lane_sets as u8)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_length_around_a_run() {
+    let mut random = Random::new(13);
+    for count in (1..=130).chain([255, 256, 257, 383, 384, 385]) {
+        for coder in [Coder::huffman, Coder::rans] {
+            for (width_code, k) in [(1, 8), (2, 24), (0, 3)] {
+                let symbols: Vec<u8> = (0..count).map(|_| random.u64().trailing_zeros() as u8 % 8).collect();
+                let h = (8 << width_code) - k - 4;
+                let group = Group { k, h, coder: coder(&symbols, true), ..Group::default() };
+                let part = one_group(width_code, 1, group, &symbols, &mut random);
+                restored(&[Block::of(part, 1 + (count % 2) as u8)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn padding_may_be_escaped() {
+    let mut random = Random::new(15);
+    let symbols: Vec<u8> = (0..140).map(|_| random.below(20) as u8).collect();
+    for coder in [Coder::huffman(&symbols[..60], true), Coder::rans(&symbols[..60], true)] {
+        let group = Group { k: 8, coder, pad: Pad::PadSymbolAsLiteral, ..Group::default() };
+        restored(&[Block::of(one_group(1, 1, group, &symbols, &mut random), 2)]);
+    }
+}
+
+#[test]
+fn tables_of_every_size() {
+    let mut random = Random::new(17);
+    for n in (1..=130usize).chain([200, 256]) {
+        for escape in [false, true] {
+            let symbols: Vec<u8> = (0..600).map(|_| (random.below(n as u64) ^ 255) as u8).collect();
+            for coder in [Coder::huffman(&symbols, escape), Coder::rans(&symbols, escape)] {
+                let group = Group { k: 8, coder, ..Group::default() };
+                restored(&[Block::of(one_group(1, 1, group, &symbols, &mut random), 2)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_tables() {
+    let mut random = Random::new(19);
+    let table = |first, entries: &[u8], escape| Table { first, entries: entries.to_vec(), escape };
+    let full = |values: [(usize, u8); 2]| {
+        let mut entries = vec![0; 256];
+        values.into_iter().for_each(|(symbol, value)| entries[symbol] = value);
+        entries
+    };
+    let coders = [
+        // Every symbol but one is a literal.
+        Coder::Rans(table(77, &[1], 127)),
+        Coder::Rans(table(0, &[127], 1)),
+        Coder::Huffman(table(255, &[1], 1)),
+        Coder::Huffman(table(0, &[7, 6, 5, 4, 3, 2, 1], 7)),
+        Coder::Rans(table(0, &full([(0, 64), (255, 63)]), 1)),
+        Coder::Huffman(table(0, &full([(0, 1), (255, 2)]), 2)),
+        Coder::Huffman(table(3, &[7; 127], 7)),
+        Coder::Rans(table(3, &[1; 127], 1)),
+    ];
+    for (i, coder) in coders.into_iter().enumerate() {
+        for skew in [1, 3, 256] {
+            let symbols: Vec<u8> = (0..1000).map(|_| random.below(skew) as u8).collect();
+            let group = Group { k: 8, coder: coder.clone(), ..Group::default() };
+            restored(&[Block::of(one_group(1, 0, group, &symbols, &mut random), 1 + (i % 2) as u8)]);
+        }
+    }
+}
+
+#[test]
+fn literals_wider_than_their_symbols() {
+    let mut random = Random::new(23);
+    // Symbols of two bits with six more above them: a literal reaches into the bits that are dropped.
+    let symbols: Vec<u8> = (0..500).map(|_| random.u64() as u8).collect();
+    let coder = Coder::rans(&[0, 1, 2, 3], true);
+    let group = Group { k: 8, h: 6, coder, constant: Some(0x1234), ..Group::default() };
+    restored(&[Block::of(one_group(1, 2, group, &symbols, &mut random), 1)]);
+}
+
+#[test]
+fn many_blocks_and_no_block() {
+    let mut random = Random::new(29);
+    let blocks: Vec<Block> =
+        (0..300).map(|i| Block::of(Part::Stored(random.bytes(1 + i % 7)), (i % 3) as u8)).collect();
+    restored(&blocks);
+    restored(&[]);
+}
+
+#[test]
+fn pieces_of_one_byte() {
+    let mut random = Random::new(31);
+    let parts: Vec<Part> = (0..64).map(|_| Part::Stored(random.bytes(5))).collect();
+    let pieces = (0..5 * 64).map(|i| ((i % 64) as u8, 1)).collect();
+    restored(&[Block { lane_sets: 0, parts, pieces, final_state: 1 << 16 }]);
+}
+
+#[test]
+fn a_block_of_many_leaves() {
+    let mut random = Random::new(37);
+    for length in [(1 << 18) - 1, 1 << 18, (1 << 18) + 1, 3 << 18] {
+        let part = one_group(0, 0, Group { k: 8, ..Group::default() }, &vec![0; length], &mut random);
+        restored(&[Block::of(part, 0)]);
+        restored(&[Block::of(Part::Zstd(random.bytes(length)), 0)]);
+    }
+}
+
+#[test]
+fn segments_of_every_kind() {
+    let record = Record::block(
+        Block::of(Part::Stored(vec![1; 96]), 0).encode().expect("the block can be coded").head(),
+        vec![1; 96],
+    );
+    let accepted = |segments: &[Segment]| {
+        let mut file = File::new(vec![record.clone()]);
+        file.index.segments = segments.to_vec();
+        file.index.segment_count = segments.len() as u64;
+        agree(&file.to_bytes()).is_ok()
+    };
+    let bits = [8, 8, 8, 8, 16, 16, 32, 32, 16, 16, 32, 64, 64, 8, 8, 8, 8, 8, 4, 6, 6, 64, 64];
+    for (dtype, bits) in (0..).zip(bits) {
+        let elements = 96 * 8 / bits;
+        for shape in [vec![elements], vec![2, elements / 2], vec![1, elements, 1]] {
+            let name = "säge".into();
+            assert!(accepted(&[Segment { dtype, length: 96, name, shape }]), "dtype {dtype}");
+        }
+    }
+    let opaque = |length| Segment { length, ..Segment::default() };
+    let empty = |shape: &[u64]| Segment { dtype: 9, length: 0, name: vec![], shape: shape.to_vec() };
+    assert!(accepted(&[opaque(0), opaque(96), opaque(0)]));
+    assert!(accepted(&[opaque(96), empty(&[0])]));
+    assert!(accepted(&[empty(&[3, 0, 1 << 40]), opaque(96)]));
+    assert!(accepted(&vec![Segment { dtype: 2, length: 1, name: b"same".to_vec(), shape: vec![] }; 96]));
+    assert!(accepted(&[Segment { dtype: 2, length: 96, name: vec![], shape: [&[1; 63][..], &[96]].concat() }]));
+    assert!(!accepted(&[opaque(95)]));
+}
