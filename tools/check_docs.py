@@ -19,9 +19,10 @@ MODEL = ROOT / "testdata" / "gpt-step310-weights.safetensors"
 FOLDERS = ("crates/", "docs/", "fuzz/", "bench/", "testdata/", "tools/", ".ci/")
 
 
-def documents():
-    names = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [ROOT / name for name in names.split("\n") if name]
+def tracked_paths():
+    """Every path that git tracks, or would if it were added."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
 
 
 def without_code(text):
@@ -58,7 +59,8 @@ def expand(path):
 
 def check_links():
     wrong, count = [], 0
-    for document in documents():
+    tracked = tracked_paths()
+    for document in (ROOT / path for path in tracked if path.endswith(".md")):
         text = without_code(document.read_text())
         where = document.relative_to(ROOT)
         for link in re.findall(r"\]\(<?([^)\s>]+)>?\)", text):
@@ -72,6 +74,11 @@ def check_links():
             elif anchor and target.suffix == ".md" and anchor not in anchors(target):
                 wrong.append(f"{where}: no such heading: {link}")
         for quoted in re.findall(r"`([^`\n]+)`", text):
+            if re.fullmatch(r"[\w/-]+(\.rs|\.py|\.sh|/)", quoted):
+                count += 1
+                if not any(f"/{quoted}" in f"/{path}" for path in tracked):
+                    wrong.append(f"{where}: no path of the repository has {quoted} in it")
+                continue
             if not quoted.startswith(FOLDERS) or re.search(r"[\s…<>$]|NNNN", quoted):
                 continue
             count += 1

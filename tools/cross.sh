@@ -61,8 +61,7 @@ cross_unpack() {
     local deb
     for deb in "$dir"/debs/*.deb; do dpkg -x "$deb" "$root" || return 1; done
     rm -rf "$dir/lists" "$dir/cache" "$dir/debs"
-    as_root apt-get update -qq >>"$log" 2>&1
-    DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends "$llvm" >>"$log" 2>&1 || return 1
+    install "$llvm" 2>>"$log" || return 1
     cat >"$dir/rustc" <<EOF
 #!/bin/sh
 LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu exec $root/usr/bin/rustc "\$@"

@@ -6,17 +6,20 @@ as_root() {
     if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
-# need COMMAND PACKAGE...: installs Debian packages unless the command is there.
-need() {
-    command -v "$1" >/dev/null && return
-    shift
+# install PACKAGE...: Debian packages.
+install() {
     if ! command -v apt-get >/dev/null; then
         echo "needs $*, and this system has no apt-get: install it and run this again" >&2
         return 1
     fi
     echo "  installing $* with apt-get" >&2
-    as_root apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    as_root apt-get update -qq >/dev/null &&
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$@" >/dev/null
 }
+
+# need COMMAND PACKAGE...: installs the packages unless the command is there.
+need() { command -v "$1" >/dev/null || install "${@:2}"; }
 
 # need_rust: cargo and a C compiler (zstd is built from its C source).
 need_rust() {
@@ -46,7 +49,7 @@ python_tool() {
     local venv
     venv=$(target_dir)/venv
     if ! [[ -x $venv/bin/pip ]]; then
-        python3 -m venv "$venv" >/dev/null 2>&1 || { need python3-venv python3-venv && python3 -m venv "$venv"; } || return 1
+        python3 -m venv "$venv" >/dev/null 2>&1 || { install python3-venv && python3 -m venv "$venv"; } || return 1
     fi
     "$venv/bin/pip" install --quiet --disable-pip-version-check "$1" >&2 || return 1
     echo "$venv/bin/python"
