@@ -6,6 +6,7 @@ import filecmp
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,9 @@ TESTDATA = Path(__file__).resolve().parent.parent / "testdata"
 ISAS = ["avx512", "avx2", "portable"]  # fastest first
 
 
-def run(*command):
+def run(*command, cwd=None):
     """Runs a command and returns its output; shows its message and stops if it fails."""
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\nexits {done.returncode}: {done.stderr.strip()}")
     return done.stdout
@@ -47,9 +48,9 @@ def restore(lmc, files, work):
 
 def show_list(lmc, packed):
     print(f"\n$ lmc list {packed.name}     (the first lines)\n")
-    lines = run(lmc, "list", packed).splitlines()
+    lines = run(lmc.resolve(), "list", packed.name, cwd=packed.parent).splitlines()
     for line in lines[:12]:
-        print(f"  {line}")
+        print(f"  {line}".rstrip())
     if len(lines) > 12:
         print(f"  ... {len(lines) - 12} more lines")
 
@@ -81,15 +82,32 @@ def sizes_and_speeds(lmc, files, work, seconds):
     print(f"\n  in, out: compressing and decompressing, GB of raw data a second; lmc uses {best['isa']}")
 
 
+def enlarge(files, large, copies):
+    """One safetensors file with all tensors of the others, many times over.
+
+    That is fair to a compressor which looks for no repeats: lmc takes each copy anew.
+    """
+    header, bodies, at = {}, [], 0
+    for n, file in enumerate(files * copies):
+        data = file.read_bytes()
+        (length,) = struct.unpack("<Q", data[:8])
+        for name, tensor in json.loads(data[8 : 8 + length]).items():
+            if name != "__metadata__":
+                tensor["data_offsets"] = [at + end for end in tensor["data_offsets"]]
+                header[f"{n}.{name}"] = tensor
+        bodies.append(data[8 + length :])
+        at += len(bodies[-1])
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    large.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(bodies))
+
+
 def against_cp(lmc, files, work, copies):
     """Whole commands on one large file, written durably, beside cp."""
-    large, copy, packed, back = (work / n for n in ("large", "copy", "large.lmc", "back"))
-    with open(large, "wb") as out:
-        for _ in range(copies):
-            out.writelines(file.read_bytes() for file in files)
-    # Repeating is fair to a compressor that looks for no repeats: lmc takes each copy anew.
+    large, copy, packed, back = (work / n for n in ("large", "copy", "packed", "back"))
+    enlarge(files, large, copies)
     size = large.stat().st_size
-    print(f"\nWhole commands on {size / 1e6:.0f} MB ({copies} x the files above), output synced to disk:\n")
+    print(f"\nWhole commands on {size / 1e6:.0f} MB ({copies} x the tensors above), output synced to disk:\n")
     commands = [
         ("cp F G && sync G", ["sh", "-c", 'cp "$0" "$1" && sync "$1"', large, copy]),
         ("lmc compress F", [lmc, "compress", "-q", "-f", large, "-o", packed]),
