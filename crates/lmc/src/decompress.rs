@@ -105,7 +105,7 @@ impl Decompressor {
         let raw_size = opened.index.raw_size;
         if out.len() as u64 != raw_size {
             return Err(Error::usage(format!(
-                "the output has room for {} bytes, and the file restores to {raw_size}",
+                "the file restores to {raw_size} bytes, and the output has room for {}",
                 out.len()
             )));
         }

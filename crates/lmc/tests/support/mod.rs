@@ -4,33 +4,42 @@
 
 use std::io;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use lmc::{CompressOptions, Compressor, DecompressOptions, Decompressor, Reader, WriteAt};
-
-/// A generator of reproducible noise (splitmix64).
-#[derive(Clone)]
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Roughly gaussian, standard deviation 1.
-    pub(crate) fn gaussian(&mut self) -> f32 {
-        let sum: f64 = (0..12).map(|_| (self.next() >> 11) as f64 / (1u64 << 53) as f64).sum();
-        (sum - 6.0) as f32
-    }
-}
+use lmc::{
+    CompressOptions, Compressor, DecompressOptions, Decompressor, Error, Isa, ReadAt, Reader, Result, Summary, WriteAt,
+};
+use lmc_testing::input::Random;
 
 /// Random bytes.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut rng = Rng(seed);
-    (0..len.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes()).take(len).collect()
+    let mut random = Random::new(seed);
+    (0..len.div_ceil(8)).flat_map(|_| random.u64().to_le_bytes()).take(len).collect()
+}
+
+/// Roughly gaussian numbers, as a trained layer's weights are.
+pub(crate) fn weights(n: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random::new(seed);
+    let mut uniform = || (random.u64() >> 11) as f64 / (1u64 << 53) as f64;
+    (0..n).map(|_| ((0..12).map(|_| uniform()).sum::<f64>() - 6.0) as f32 * 0.02).collect()
+}
+
+/// A safetensors file. Data of a tensor may have any length.
+pub(crate) fn safetensors(tensors: &[(&str, &str, Vec<u64>, &[u8])]) -> Vec<u8> {
+    let mut at = 0;
+    let entries: Vec<String> = tensors
+        .iter()
+        .map(|(name, dtype, shape, data)| {
+            let begin = at;
+            at += data.len();
+            format!(r#""{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{at}]}}"#)
+        })
+        .collect();
+    let json = format!("{{{}}}", entries.join(","));
+    let mut file = (json.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(json.as_bytes());
+    tensors.iter().for_each(|t| file.extend_from_slice(t.3));
+    file
 }
 
 /// A file in memory that several threads write.
@@ -48,7 +57,33 @@ impl WriteAt for Memory {
     }
 }
 
-/// A stream that gives and takes a few bytes at a time.
+/// A file in memory that counts the bytes read of it.
+pub(crate) struct Counted<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) read: AtomicU64,
+}
+
+impl<'a> Counted<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, read: AtomicU64::new(0) }
+    }
+    /// Bytes read since the last call.
+    pub(crate) fn take(&self) -> u64 {
+        self.read.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl ReadAt for Counted<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read.fetch_add(buf.len() as u64, Ordering::SeqCst);
+        self.bytes.read_exact_at(buf, offset)
+    }
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+}
+
+/// A stream that gives at most so many bytes at a time.
 pub(crate) struct Trickle<T>(pub(crate) T, pub(crate) usize);
 
 impl<T: io::Read> io::Read for Trickle<T> {
@@ -90,19 +125,7 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
         assert_eq!(c.compress_from(&raw, &mut out, &mut |n| last = n).unwrap(), summary);
         assert_eq!(last, raw.len() as u64);
         assert!(out == file, "file, {threads} threads");
-
-        let mut d = Decompressor::new(&decompress_options(threads)).unwrap();
-        let mut back = vec![0xee; raw.len()];
-        assert_eq!(d.decompress_into(&file, &mut back).unwrap(), summary);
-        assert!(back == raw, "to a slice, {threads} threads");
-        back.clear();
-        let s = d.decompress_stream(&mut Trickle(&file[..], 65537), &mut back, &mut |_| ()).unwrap();
-        assert_eq!(s, summary);
-        assert!(back == raw, "to a stream, {threads} threads");
-        let to = Memory::default();
-        assert_eq!(d.decompress_to(&file, &to, &mut |n| last = n).unwrap(), summary);
-        assert_eq!(last, raw.len() as u64);
-        assert!(to.0.into_inner().unwrap() == raw, "to a file, {threads} threads");
+        check_restores(&file, raw, &summary, &decompress_options(threads));
     }
     assert_eq!(Decompressor::raw_size(&file).unwrap(), raw.len() as u64);
     let reader = Reader::open(&file, &decompress_options(2)).unwrap();
@@ -116,4 +139,58 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
     reader.read_range((raw.len() / 3) as u64, &mut part).unwrap();
     assert!(part == raw[raw.len() / 3..][..part.len()], "a range");
     file
+}
+
+/// Restores a file in every way.
+pub(crate) fn check_restores(file: &[u8], raw: &[u8], summary: &Summary, o: &DecompressOptions) {
+    let mut d = Decompressor::new(o).unwrap();
+    let mut back = vec![0xee; raw.len()];
+    assert_eq!(d.decompress_into(file, &mut back).unwrap(), *summary);
+    assert!(back == raw, "to a slice, {} threads", o.threads);
+    back.clear();
+    let mut last = 0;
+    let s = d.decompress_stream(&mut Trickle(file, 65537), &mut back, &mut |n| last = n).unwrap();
+    assert_eq!((s, last), (*summary, raw.len() as u64));
+    assert!(back == raw, "to a stream, {} threads", o.threads);
+    let to = Memory::default();
+    last = 0;
+    assert_eq!(d.decompress_to(&file, &to, &mut |n| last = n).unwrap(), *summary);
+    assert_eq!(last, raw.len() as u64);
+    assert!(to.0.into_inner().unwrap() == raw, "to a file, {} threads", o.threads);
+}
+
+/// Compresses with every instruction set of the machine, which must give the same bytes, and restores with every one.
+pub(crate) fn check_isas(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
+    let mut files: Vec<Vec<u8>> = Vec::new();
+    for isa in Isa::available() {
+        let mut o = *o;
+        (o.isa, o.threads) = (Some(isa), 1);
+        let file = lmc::compress(raw, &o).unwrap();
+        if let Some(first) = files.first() {
+            assert!(file == *first, "{} writes other bytes than {}", isa.name(), Isa::PORTABLE.name());
+        }
+        files.push(file);
+    }
+    for isa in Isa::available() {
+        let mut o = decompress_options(1);
+        o.isa = Some(isa);
+        assert!(lmc::decompress(&files[0], &o).unwrap() == raw, "{}", isa.name());
+    }
+    files.swap_remove(0)
+}
+
+/// Results of restoring a file from a slice, from a stream and by positional reads.
+pub(crate) fn try_all(file: &[u8], o: &DecompressOptions) -> [Result<Vec<u8>>; 3] {
+    let mut d = Decompressor::new(o).unwrap();
+    let slice = lmc::decompress(file, o);
+    let mut streamed = Vec::new();
+    let stream = d.decompress_stream(&mut &*file, &mut streamed, &mut |_| ()).map(|_| streamed);
+    let to = Memory::default();
+    let positional = d.decompress_to(&file, &to, &mut |_| ()).map(|_| to.0.into_inner().unwrap());
+    [slice, stream, positional]
+}
+
+/// The errors of a file that no way restores.
+pub(crate) fn refused(file: &[u8], o: &DecompressOptions) -> [Error; 3] {
+    try_all(file, o).map(|r| r.expect_err("the file must be refused"))
 }
