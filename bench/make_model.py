@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Writes a synthetic bf16 model of more than 100 million parameters: python3 bench/make_model.py OUT.safetensors
+
+Nothing in it was trained. Names and shapes are those of a small decoder of the Llama kind; values are drawn so that
+their exponents are spread as in trained weights: matrices are Gaussian or heavy-tailed, with scales of their own for
+every row and column; norms lie close to one. It exists so that a file of a realistic size and tensor count can be
+measured without downloading one. Sizes on it say little about real models.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensors
+
+VOCABULARY = 32_000
+WIDTH = 768
+FEED_FORWARD = 2_048
+LAYERS = 12
+SEED = 20_250_101
+
+
+def matrix(rng: np.random.Generator, rows: int, columns: int, scale: float, freedom: float | None) -> np.ndarray:
+    """Gaussian, or Student's t with some degrees of freedom; every row and column has its own scale."""
+    values = rng.standard_normal((rows, columns), dtype=np.float32)
+    if freedom is not None:
+        values /= np.sqrt(rng.standard_gamma(freedom / 2, (rows, columns), dtype=np.float32) * np.float32(2 / freedom))
+    values *= np.exp(rng.normal(0.0, 0.25, (rows, 1))).astype(np.float32)
+    values *= np.exp(rng.normal(0.0, 0.15, (1, columns))).astype(np.float32)
+    values *= np.float32(scale)
+    return values
+
+
+def model(rng: np.random.Generator):
+    """Yields names and fp32 values."""
+    yield "model.embed_tokens.weight", matrix(rng, VOCABULARY, WIDTH, 0.04, None)
+    for i in range(LAYERS):
+        layer = f"model.layers.{i}"
+        depth = 1.0 + i / LAYERS
+        yield f"{layer}.input_layernorm.weight", rng.normal(0.4 * depth, 0.05, WIDTH).astype(np.float32)
+        for part in "qkvo":
+            yield f"{layer}.self_attn.{part}_proj.weight", matrix(rng, WIDTH, WIDTH, 0.03 * depth, 5.0)
+        yield f"{layer}.post_attention_layernorm.weight", rng.normal(0.5 * depth, 0.05, WIDTH).astype(np.float32)
+        yield f"{layer}.mlp.gate_proj.weight", matrix(rng, FEED_FORWARD, WIDTH, 0.025 * depth, None)
+        yield f"{layer}.mlp.up_proj.weight", matrix(rng, FEED_FORWARD, WIDTH, 0.025 * depth, None)
+        yield f"{layer}.mlp.down_proj.weight", matrix(rng, WIDTH, FEED_FORWARD, 0.02 * depth, 8.0)
+    yield "model.norm.weight", rng.normal(2.0, 0.2, WIDTH).astype(np.float32)
+    yield "lm_head.weight", matrix(rng, VOCABULARY, WIDTH, 0.03, None)
+
+
+def make(path: Path) -> int:
+    """Writes the model; returns its number of parameters."""
+    rng = np.random.Generator(np.random.PCG64(SEED))
+    out = [
+        tensors.Tensor(name, "BF16", list(values.shape), tensors.to_bf16(values).ravel()) for name, values in model(rng)
+    ]
+    tensors.write(path, out, {"synthetic": "made by bench/make_model.py; untrained"})
+    return sum(t.data.size for t in out)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    print(f"{make(Path(sys.argv[1])):,} parameters")

@@ -1,0 +1,281 @@
+"""docs/benchmarks.md and the README's table, from the results alone."""
+
+import re
+from pathlib import Path
+
+import bars
+from bars import find
+
+LEVELS = ["fast", "default"]
+
+
+def table(headings: list[str], rows: list[list[str]], left: int = 1) -> str:
+    """A Markdown table; the first `left` columns are text, the others numbers."""
+    marks = ["---"] * left + ["--:"] * (len(headings) - left)
+    return "".join("| " + " | ".join(row) + " |\n" for row in [headings, marks, *rows])
+
+
+def number(value: float) -> str:
+    """Three significant digits, no exponent."""
+    return f"{value:.2f}" if value >= 1 else f"{value:.3f}" if value >= 0.01 else f"{value:.4f}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.2f} %"
+
+
+def codec_name(row: dict) -> str:
+    return f"{row['codec']} {row['level']}".strip()
+
+
+def kibibytes(text: str | None) -> str:
+    """`32768K` or `24684092 kB` in a unit that is easier to read."""
+    if not text:
+        return "unknown"
+    kib = int(re.sub(r"\D", "", text))
+    return f"{kib / 2**20:.1f} GiB" if kib >= 2**20 else f"{kib / 2**10:g} MiB"
+
+
+def machine_table(m: dict) -> str:
+    rows = [
+        ["processor", m["cpu"]],
+        ["cores, level 3 cache, memory", f"{m['cores']}, {kibibytes(m['l3_cache'])}, {kibibytes(m['memory'])}"],
+        ["instruction sets of `lmc`", ", ".join(m["isas"])],
+        ["huge pages", f"`{m['huge_pages']}`"],
+        ["kernel", m["kernel"]],
+        ["file system", m["folder"][0]],
+        ["load when it began", m["load"]],
+        ["`lmc`", f"{m['lmc']}, commit {m['commit'] or 'unknown'}, {m['profile']} build"],
+        ["compiler, Python, zstd program", f"{m['rustc']}; {m['python']}; {m['zstd_program']}"],
+        ["date", m["date"]],
+        ["command", "`BENCH_DATA=DIR bench/run`" if m["bench_data"] else "`bench/run`"],
+    ]
+    return table(["", ""], rows, left=2)
+
+
+def bar_tables(results: dict) -> str:
+    out = []
+    for title, group in bars.GROUPS:
+        rows = []
+        for b in group(results):
+            digits = 1 if b.unit == "MiB" else 3 if b.unit == "×" else 2
+            sign = "≥" if b.more else "≤"
+            rows.append([
+                b.what,
+                "—" if b.measured is None else f"{b.measured:.{digits}f} {b.unit}",
+                f"{sign} {b.must:g}",
+                "" if b.aim is None else f"{sign} {b.aim:g}",
+                b.verdict(),
+            ])  # fmt: skip
+        out.append(f"### {title}\n\n" + table(["", "measured", "must", "aim", ""], rows))
+    return "\n".join(out)
+
+
+def speed_table(measured: dict) -> str:
+    """Everything that `lmc bench` measured on one data set."""
+    rows = []
+    for m in measured["memcpy"]:
+        speed = number(m["gb_per_s"])
+        rows.append(["memcpy", "", str(m["threads"]), "", speed, "1", speed, "1", f"{100 * m['spread']:.0f} %"])
+    for r in measured["results"]:
+        name = codec_name(r) + (" *" if r["sampled"] else "")
+        how = r["isa"] or ("grouped" if r["grouped"] else "as is")
+        spread = max(r["compress"]["spread"], r["decompress"]["spread"])
+        row = [name, how, str(r["threads"]), percent(r["ratio"])]
+        for way in ("compress", "decompress"):
+            row += [number(r[way]["gb_per_s"]), number(r[way]["of_memcpy"])]
+        rows.append([*row, f"{100 * spread:.0f} %"])
+    headings = ["", "", "threads", "of raw", "in GB/s", "× memcpy", "out GB/s", "× memcpy", "±"]
+    return f"{measured['file']}\n\n" + table(headings, rows, left=2)
+
+
+def buffers_table(results: dict) -> str:
+    """The best ISA on 90 MB and 1 GB."""
+    best = results["machine"]["isas"][-1]
+    rows = []
+    for dtype, i in (("bf16", 0), ("fp32", 1)):
+        for run in (results["speed"][i], results["buffers"][i]):
+            measured = run["files"][0]
+            for level in LEVELS:
+                for threads in (1, 2):
+                    r = bars.lmc_row(run, level, best, threads)
+                    row = [dtype, f"{measured['raw_size'] / 1e6:,.0f} MB", level, str(threads)]
+                    for way in ("compress", "decompress"):
+                        row += [number(r[way]["gb_per_s"]), number(r[way]["of_memcpy"])]
+                    rows.append(row)
+    return table(["", "", "level", "threads", "in GB/s", "× memcpy", "out GB/s", "× memcpy"], rows, left=3)
+
+
+def peers_table(measured: dict) -> str:
+    rows = []
+    for r in measured["results"]:
+        row = [r["codec"], percent(r["ratio"])]
+        for way in ("compress", "decompress"):
+            s = r[way]
+            row += [number(s["gb_per_s"]), number(s["of_zipnn"]), number(s["of_memcpy"])]
+        rows.append(row)
+    headings = ["", "of raw", "in GB/s", "× ZipNN", "× memcpy", "out GB/s", "× ZipNN", "× memcpy"]
+    title = f"{measured['dtype']}, {measured['raw_size']:,} bytes, median of {measured['rounds']} rounds\n\n"
+    return title + table(headings, rows)
+
+
+def process_table(measured: dict) -> str:
+    rows = []
+    for what, r in measured["results"].items():
+        rows.append([
+            f"`{what}`",
+            number(r["seconds"]),
+            number(r["of_cp"]),
+            number(r["gb_per_s"]),
+            f"{r['output']:,}",
+            f"{r['peak_memory'] / 2**20:.0f}",
+        ])  # fmt: skip
+    headings = ["", "seconds", "× `cp && sync`", "GB/s", "bytes written", "peak memory, MiB"]
+    title = f"{measured['file']}, {measured['raw_size']:,} bytes, median of {measured['rounds']} rounds\n\n"
+    return title + table(headings, rows)
+
+
+def breakdown_table(results: dict) -> str:
+    files = [(d, r["files"][0]["breakdown"]) for d, r in zip(("bf16", "fp32"), results["breakdown"], strict=True)]
+    out = []
+    steps = [[s["what"], s["step"]] for s in files[0][1]["steps"]]
+    for _, b in files:
+        for row, step in zip(steps, b["steps"], strict=True):
+            row.append(number(step["gb_per_s"]))
+    rows = [[f"{name.replace('_', ' ')}: {what}", *speeds] for what, name, *speeds in steps]
+    out.append(table(["GB/s of raw data, one thread", "bf16", "fp32"], rows))
+    built = [[f"one table, `{level}`", *(number(b["table_us"][level]) for _, b in files)] for level in LEVELS]
+    out.append(table(["µs", "bf16", "fp32"], built))
+    shares = zip(*(b["shares"] for _, b in files), strict=True)
+    rows = [[each[0]["what"], *(f"{100 * s['share']:.1f} %" for s in each)] for each in shares]
+    out.append(table(["share of the time", "bf16", "fp32"], rows))
+    return "\n".join(out)
+
+
+def small_table(results: dict) -> str:
+    rows = []
+    for i, title in enumerate(["10,000 tensors of 4 KiB", "one tensor with the same elements"]):
+        for level in LEVELS:
+            found = [find(run["files"][i]["results"], codec="lmc", level=level) for run in results["small"]]
+            speeds = [sorted(r[way]["gb_per_s"] for r in found)[len(found) // 2] for way in ("compress", "decompress")]
+            rows.append([title, level, f"{found[0]['size']:,}", *map(number, speeds)])
+    return table(["", "level", "bytes", "in GB/s", "out GB/s"], rows, left=2)
+
+
+def size_table(results: dict) -> str:
+    """Sizes of every input; the smallest in bold, if it is not a sample's."""
+    headings = ["", "bytes", "lmc fast", "lmc default", "ZipNN", "OpenZL", "zstd -1", "zstd -19", "gzip", "bzip2"]
+    rows = []
+    for s in results["sizes"]:
+        cells = [find(s["results"], codec="lmc", level=level)["ratio"] for level in LEVELS]
+        cells += [s["packages"][p] / s["raw_size"] for p in ("ZipNN", "OpenZL")]
+        samples = [False] * len(cells)
+        for codec, level in (("zstd", "1"), ("zstd", "19"), ("gzip", "6"), ("bzip2", "9")):
+            both = [r for r in s["results"] if r["codec"] == codec and r["level"] == level]
+            cells.append(min(r["ratio"] for r in both))
+            samples.append(both[0]["sampled"])
+        smallest = min(c for c, sampled in zip(cells, samples, strict=True) if not sampled)
+        text = []
+        for c, sampled in zip(cells, samples, strict=True):
+            t = f"{100 * c:.2f}" + (" *" if sampled else "")
+            text.append(f"**{t}**" if c == smallest and smallest < 1 else t)
+        rows.append([s["name"], f"{s['raw_size']:,}", *text])
+    whats = "".join(f"* {s['name']}: {s['what']}\n" for s in results["sizes"])
+    return table(headings, rows) + "\n" + whats
+
+
+def notes() -> str:
+    """What was found out by hand: bench/notes.md, if there is something to say."""
+    path = Path(__file__).parent / "notes.md"
+    return "\n" + path.read_text().strip() + "\n" if path.exists() else ""
+
+
+def page(results: dict) -> str:
+    quick = "\n**A quick run: these numbers only show that the tool works.**\n" if results["machine"]["quick"] else ""
+    speed = "\n".join(speed_table(r["files"][0]) for r in results["speed"])
+    peers = "\n".join(map(peers_table, results["peers"]["memory"]))
+    processes = "\n".join(map(process_table, results["process"]))
+    return f"""# Benchmarks
+
+<!-- Written by bench/run from bench/results/*.json. Do not edit: edit bench/report.py or bench/notes.md. -->
+{quick}
+{machine_table(results["machine"])}
+Speeds count uncompressed bytes: 1 GB is 10^9 bytes. *In* is compression, *out* decompression. One thread unless said.
+`lmc` hashes what it compresses and checks the hashes when it restores, in every row. How things are measured is said in
+[`bench/README.md`](../bench/README.md).
+
+![Speed relative to memcpy against size, for every codec](benchmarks.svg)
+
+## What was to be reached, and what was
+
+*Must* is what the codec had to reach, *aim* what it should. Ratios to memcpy are the worse of 90 MB and 1 GB.
+
+{bar_tables(results)}{notes()}
+## Beside general-purpose codecs
+
+*Grouped*: the first bytes of all elements, then the second bytes, and so on; done and undone within the time. `*`:
+measured on a sample, pieces spread evenly over the data. ±: distance between the quartiles of the time, in per cent of
+the median.
+
+{speed}
+## Large buffers
+
+{buffers_table(results)}
+## Beside ZipNN and OpenZL
+
+One thread, in turns, on the same bytes; ratios are those of one round, and medians count. The allocator keeps freed
+memory, so that page faults do not count against the Python packages.
+
+{peers}
+## Whole processes
+
+Durable: every command's output is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.
+
+{processes}
+## Many small tensors
+
+{small_table(results)}
+## Where the time goes
+
+{breakdown_table(results)}
+## Sizes
+
+Per cent of raw, whole files. General-purpose codecs: the smaller of as is and grouped. ZipNN, OpenZL: every dtype's
+elements by themselves, with the package's best settings for them. `*`: a sample. Bold: the smallest that is not of a
+sample.
+
+{size_table(results)}"""
+
+
+def readme_table(results: dict) -> str:
+    """Size and speed of bf16 and fp32 beside the best known peers."""
+    best = results["machine"]["isas"][-1]
+    rows = []
+    for measured, run in zip(results["peers"]["memory"], results["speed"], strict=True):
+        dtype = {"BF16": "bf16", "F32": "fp32"}[measured["dtype"]]
+        for level in LEVELS:
+            r = find(measured["results"], codec=f"lmc {level} {best}")
+            rows.append([dtype, f"**lmc** `{level}`", r])
+        rows += [[dtype, r["codec"], r] for r in measured["results"] if not r["codec"].startswith("lmc ")]
+        general = run["files"][0]["results"]
+        rows.append([dtype, "zstd -3, grouped", find(general, codec="zstd", level="3", grouped=True)])
+    cells = [
+        [dtype, name, f"{100 * r['ratio']:.1f} %"]
+        + [f"{number(r[w]['gb_per_s'])} ({number(r[w]['of_memcpy'])})" for w in ("compress", "decompress")]
+        for dtype, name, r in rows
+    ]
+    m = results["machine"]
+    headings = ["", "", "size", "compress GB/s (× memcpy)", "decompress GB/s (× memcpy)"]
+    commit = m["commit"] or "unknown"
+    where = f"One thread, in memory, a model of 22.7 million parameters; {m['cpu']}, commit {commit}.\n"
+    return table(headings, cells, left=2) + "\n" + where
+
+
+def update_readme(results: dict, readme: Path) -> None:
+    """Replaces what stands between the README's two markers."""
+    text = readme.read_text()
+    block = f"<!-- bench:begin -->\n{readme_table(results)}<!-- bench:end -->"
+    new, count = re.subn(r"<!-- bench:begin -->.*?<!-- bench:end -->", lambda _: block, text, flags=re.S)
+    if count != 1:
+        raise SystemExit(f"{readme} has no place for the table (<!-- bench:begin --> … <!-- bench:end -->)")
+    readme.write_text(new)

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Runs every measurement of docs/benchmarks.md, a JSON file each, and writes the page. Started by bench/run."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import inputs
+import plot
+import process
+import report
+import tensors
+from inputs import DATA, ROOT
+
+# Peers whose sizes are listed for every input; lz4, snappy and zstd-3 would add nothing to it.
+SIZE_PEERS = "zstd-1,zstd-19,gzip,bzip2"
+GB = 1_000_000_000
+
+
+class Suite:
+    """The steps, in the order in which they run; each writes `<name>.json`."""
+
+    def __init__(self, lmc: str, quick: bool, out: Path):
+        self.lmc = lmc
+        self.quick = quick
+        self.out = out
+        self.seconds = 0.05 if quick else 1.0
+        self.rounds = 2 if quick else 7
+        self.inputs = inputs.prepare()
+
+    def path(self, name: str) -> Path:
+        return next(i.path for i in self.inputs if i.name == name)
+
+    def bench(self, *args: object) -> dict:
+        """`lmc bench --json`, decoded."""
+        command = [self.lmc, "bench", "--json", *map(str, args)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        measured = json.loads(done.stdout)
+        # Names instead of paths, which say more and nothing of this machine's folders.
+        for file in measured["files"]:
+            for i in self.inputs:
+                file["file"] = file["file"].replace(str(i.path), i.name)
+        return measured
+
+    def best_isa(self) -> str:
+        return json.loads(self._machine)["isas"][-1]
+
+    def elements(self, name: str, dtype: str) -> int:
+        """Bytes of a dtype in an input."""
+        return tensors.streams(self.path(name))[dtype].nbytes
+
+    def machine(self) -> dict:
+        probe = self.bench("--seconds", 0, "--threads", 1, "--peers", "none", self.path("testdata minilm-f32"))
+        described = probe["machine"]
+        described["python"] = platform.python_version()
+        described["zstd_program"] = subprocess.run(
+            ["zstd", "--version"], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout.strip("* \n")
+        described["folder"] = (
+            subprocess.run(["df", "--output=fstype,source", str(DATA)], check=True, stdout=subprocess.PIPE, text=True)
+            .stdout.splitlines()[-1]
+            .split()
+        )
+        described["date"] = time.strftime("%Y-%m-%d", time.gmtime())
+        described["quick"] = self.quick
+        described["bench_data"] = bool(os.environ.get("BENCH_DATA"))
+        self._machine = json.dumps(described)
+        return described
+
+    def speed(self) -> list[dict]:
+        """Every level, ISA and thread count, and every peer, on 90 MB of bf16 and of fp32."""
+        common = ["--seconds", self.seconds, "--threads", "1,2"]
+        size = 2 * self.elements("minilm bf16", "BF16") if not self.quick else 8_000_000
+        return [
+            self.bench(*common, "--size", size, self.path("minilm bf16")),
+            self.bench(*common, "--size", size, self.path("minilm fp32")),
+        ]
+
+    def buffers(self) -> list[dict]:
+        """The best ISA on 1 GB, which no cache holds."""
+        common = ["--seconds", 4 * self.seconds, "--threads", "1,2", "--isas", self.best_isa(), "--peers", "none"]
+        size = GB if not self.quick else GB // 20
+        return [self.bench(*common, "--size", size, self.path(f"minilm {t}")) for t in ("bf16", "fp32")]
+
+    def breakdown(self) -> list[dict]:
+        """Hashing, choosing, table building, page faults."""
+        common = [
+            "--seconds",
+            self.seconds,
+            "--threads",
+            1,
+            "--isas",
+            self.best_isa(),
+            "--peers",
+            "none",
+            "--breakdown",
+        ]
+        return [self.bench(*common, self.path(f"minilm {t}")) for t in ("bf16", "fp32")]
+
+    def small(self) -> list[dict]:
+        """10,000 small tensors and one large one, in turns."""
+        common = ["--seconds", self.seconds / 4, "--threads", 1, "--isas", self.best_isa(), "--peers", "none"]
+        return [self.bench(*common, self.path("10,000 tensors"), self.path("one tensor")) for _ in range(self.rounds)]
+
+    def peers(self) -> dict:
+        """ZipNN and OpenZL, in a process with an allocator that keeps memory."""
+        out = self.out / "peers.json"
+        size = 2 * self.elements("minilm bf16", "BF16") if not self.quick else 8_000_000
+        files = [self.path("minilm bf16"), self.path("minilm fp32")]
+        options = ["--lmc", self.lmc, "--rounds", self.rounds, "--seconds", self.seconds / 4, "--size", size]
+        command = [sys.executable, ROOT / "bench" / "peers.py", *options, "--folder", DATA, "--json", out, *files]
+        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+        return json.loads(out.read_text())
+
+    def sizes(self) -> list[dict]:
+        """Sizes of every input by every codec; one round each, so their speeds mean little."""
+        out = self.out / "sizes.json"
+        chosen = [i for i in self.inputs if not self.quick or i.path.stat().st_size < 8_000_000]
+        files = [str(i.path) for i in chosen]
+        command = [sys.executable, str(ROOT / "bench" / "peers.py"), "--sizes", "--json", str(out), *files]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        packages = json.loads(out.read_text())["sizes"]
+        common = ["--seconds", 0, "--threads", 1, "--isas", self.best_isa(), "--peers", SIZE_PEERS]
+        results = []
+        for i in chosen:
+            measured = self.bench(*common, i.path)["files"][0]
+            measured |= {"name": i.name, "what": i.what, "packages": packages[str(i.path)]}
+            results.append(measured)
+        return results
+
+    def process(self) -> list[dict]:
+        """Whole processes, durable."""
+        names = ["minilm bf16"] if self.quick else ["minilm bf16", "synthetic bf16"]
+        return [process.measure(self.path(n), n, self.rounds, self.lmc, DATA) for n in names]
+
+
+STEPS = ["machine", "speed", "buffers", "breakdown", "small", "peers", "sizes", "process"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lmc", required=True)
+    parser.add_argument("--quick", action="store_true", help="seconds, not minutes; results go to target/bench only")
+    parser.add_argument("--only", default="", help=f"steps to run again, of {', '.join(STEPS)}")
+    parser.add_argument("--report", action="store_true", help="write the page from the results that are there")
+    args = parser.parse_args()
+    only = [s for s in args.only.split(",") if s]
+    if unknown := set(only) - set(STEPS):
+        parser.error(f"no step {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
+
+    out = DATA / "quick" if args.quick else ROOT / "bench" / "results"
+    page = out / "benchmarks.md" if args.quick else ROOT / "docs" / "benchmarks.md"
+    out.mkdir(parents=True, exist_ok=True)
+    if not args.report:
+        suite = Suite(args.lmc, args.quick, out)
+        started = time.monotonic()
+        for step in STEPS:
+            if only and step not in only and step != "machine":
+                continue
+            print(f"{time.monotonic() - started:6.0f} s  {step}", flush=True)
+            result = getattr(suite, step)()
+            if step != "machine" or not only:
+                (out / f"{step}.json").write_text(json.dumps(result, indent=1) + "\n")
+        print(f"{time.monotonic() - started:6.0f} s  done")
+    results = {step: json.loads((out / f"{step}.json").read_text()) for step in STEPS}
+    plot.draw(results, page.with_suffix(".svg"))
+    page.write_text(report.page(results))
+    if not args.quick:
+        report.update_readme(results, ROOT / "README.md")
+    print(f"wrote {page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""safetensors files as names, dtypes, shapes and bytes: no tensor type is needed to move them about."""
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+# Unsigned integers of the same width stand for types that numpy lacks.
+NUMPY = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "F8_E4M3": "u1",
+    "F8_E5M2": "u1",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "u1",
+    "BOOL": "u1",
+}
+
+
+@dataclass
+class Tensor:
+    """One tensor; `data` is flat."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    data: np.ndarray
+
+
+def read(path: Path) -> list[Tensor]:
+    """The tensors of a file in the order of their bytes."""
+    raw = np.fromfile(path, dtype=np.uint8)
+    (length,) = struct.unpack("<Q", raw[:8].tobytes())
+    header = json.loads(raw[8 : 8 + length].tobytes())
+    header.pop("__metadata__", None)
+    body = raw[8 + length :]
+    tensors = []
+    for name, t in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        start, end = t["data_offsets"]
+        tensors.append(Tensor(name, t["dtype"], t["shape"], body[start:end].view(NUMPY[t["dtype"]])))
+    return tensors
+
+
+def write(path: Path, tensors: list[Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Writes a file whose tensors stand in the order given."""
+    header: dict = {"__metadata__": metadata} if metadata else {}
+    at = 0
+    for t in tensors:
+        header[t.name] = {"dtype": t.dtype, "shape": t.shape, "data_offsets": [at, at + t.data.nbytes]}
+        at += t.data.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)))
+        f.write(text)
+        for t in tensors:
+            f.write(memoryview(np.ascontiguousarray(t.data)).cast("B"))
+
+
+def streams(path: Path) -> dict[str, np.ndarray]:
+    """The bytes of each dtype of a file, joined; what belongs to no tensor is "opaque". A file that is no safetensors
+    file is opaque as a whole."""
+    try:
+        tensors = read(path)
+    except (ValueError, KeyError, struct.error):
+        return {"opaque": np.fromfile(path, dtype=np.uint8)}
+    parts: dict[str, list[np.ndarray]] = {}
+    for t in tensors:
+        parts.setdefault(t.dtype, []).append(t.data.view(np.uint8))
+    joined = {dtype: np.concatenate(p) for dtype, p in parts.items()}
+    head = path.stat().st_size - sum(s.nbytes for s in joined.values())
+    return joined | {"opaque": np.fromfile(path, dtype=np.uint8, count=head)}
+
+
+def to_bf16(values: np.ndarray) -> np.ndarray:
+    """fp32 to bf16, to nearest, ties to even; finite values only."""
+    assert np.isfinite(values).all()
+    u = values.astype("<f4").view("<u4")
+    return ((u + (0x7FFF + ((u >> 16) & 1))) >> 16).astype("<u2")
+
+
+def from_bf16(values: np.ndarray) -> np.ndarray:
+    """bf16 to fp32, exactly."""
+    return (values.astype("<u4") << 16).view("<f4")

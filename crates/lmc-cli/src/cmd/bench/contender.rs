@@ -1,0 +1,158 @@
+//! What is measured: a codec, the data it gets, and its times.
+
+use std::rc::Rc;
+
+use lmc::{CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, Isa, Level, Result};
+
+use super::measure::Times;
+use super::planes::Planes;
+
+/// Something that compresses memory to memory.
+pub(super) trait Codec {
+    /// Leaves the compressed data in `packed`, which comes as [`room_for`] or more bytes of anything, so that no codec
+    /// has to allocate or clear memory.
+    fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()>;
+    /// Fills `out`, which has the length of the data that was compressed.
+    fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()>;
+}
+
+/// Memory that holds what any of the codecs makes of `len` bytes; written to, so that its pages are there.
+pub(super) fn room_for(len: usize) -> Vec<u8> {
+    vec![1; len + len / 4 + (1 << 20)]
+}
+
+/// How the bytes were arranged for the codec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    AsIs,
+    Grouped,
+}
+
+impl Order {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Order::AsIs => "as is",
+            Order::Grouped => "grouped",
+        }
+    }
+}
+
+/// One row of the results.
+pub(super) struct Contender {
+    pub(super) name: &'static str,
+    /// Level of the codec; empty where it has only one.
+    pub(super) level: String,
+    /// Instruction set, of `lmc` only.
+    pub(super) isa: Option<&'static str>,
+    pub(super) threads: usize,
+    pub(super) order: Order,
+    pub(super) codec: Box<dyn Codec>,
+    /// The part of the data that a slow codec gets.
+    pub(super) sample: Option<Rc<[u8]>>,
+    pub(super) size: usize,
+    pub(super) compress: Times,
+    pub(super) decompress: Times,
+    /// Seconds of time taken so far.
+    pub(super) spent: f64,
+}
+
+impl Contender {
+    pub(super) fn new(name: &'static str, level: impl Into<String>, codec: Box<dyn Codec>) -> Self {
+        Self {
+            name,
+            level: level.into(),
+            isa: None,
+            threads: 1,
+            order: Order::AsIs,
+            codec,
+            sample: None,
+            size: 0,
+            compress: Times::default(),
+            decompress: Times::default(),
+            spent: 0.0,
+        }
+    }
+
+    pub(super) fn lmc(level: Level, isa: Isa, threads: usize, dtype: Option<Dtype>) -> Result<Self> {
+        let mut c = Self::new("lmc", level.name(), Box::new(Lmc::new(level, isa, threads, dtype)?));
+        c.isa = Some(isa.name());
+        c.threads = threads;
+        Ok(c)
+    }
+
+    /// The same codec behind byte grouping, which is part of the time.
+    pub(super) fn grouped(mut self, planes: Rc<Planes>) -> Self {
+        self.codec = Box::new(Grouped { codec: self.codec, planes, buffer: Vec::new() });
+        self.order = Order::Grouped;
+        self
+    }
+
+    /// Name and variant, for people.
+    pub(super) fn label(&self) -> String {
+        let level = if self.level.is_empty() { String::new() } else { format!(" {}", self.level) };
+        let order = if self.order == Order::Grouped { " grouped" } else { "" };
+        match self.isa {
+            Some(isa) => format!("{}{level} {isa} {} threads", self.name, self.threads),
+            None => format!("{}{level}{order}", self.name),
+        }
+    }
+}
+
+struct Lmc {
+    compressor: Compressor,
+    decompressor: Decompressor,
+}
+
+impl Lmc {
+    fn new(level: Level, isa: Isa, threads: usize, dtype: Option<Dtype>) -> Result<Self> {
+        Ok(Self {
+            compressor: Compressor::new(&compress_options(level, isa, threads, dtype))?,
+            decompressor: Decompressor::new(&decompress_options(isa, threads))?,
+        })
+    }
+}
+
+pub(super) fn compress_options(level: Level, isa: Isa, threads: usize, dtype: Option<Dtype>) -> CompressOptions {
+    let mut o = CompressOptions::default();
+    o.level = level;
+    o.threads = threads;
+    o.dtype = dtype;
+    o.isa = Some(isa);
+    o
+}
+
+pub(super) fn decompress_options(isa: Isa, threads: usize) -> DecompressOptions {
+    let mut o = DecompressOptions::default();
+    o.threads = threads;
+    o.isa = Some(isa);
+    o
+}
+
+impl Codec for Lmc {
+    fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
+        self.compressor.compress_into(raw, packed).map(drop)
+    }
+    fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
+        self.decompressor.decompress_into(packed, out).map(drop)
+    }
+}
+
+struct Grouped {
+    codec: Box<dyn Codec>,
+    planes: Rc<Planes>,
+    buffer: Vec<u8>,
+}
+
+impl Codec for Grouped {
+    fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
+        self.buffer.resize(raw.len(), 0);
+        self.planes.split(raw, &mut self.buffer);
+        self.codec.compress(&self.buffer, packed)
+    }
+    fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
+        self.buffer.resize(out.len(), 0);
+        self.codec.decompress(packed, &mut self.buffer)?;
+        self.planes.merge(&self.buffer, out);
+        Ok(())
+    }
+}

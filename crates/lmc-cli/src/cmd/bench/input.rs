@@ -1,0 +1,144 @@
+//! The data to measure with, and what is known of its elements.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use lmc::{CompressOptions, DecompressOptions, Dtype, Error, ErrorKind, PartDescription, Reader, Result};
+
+use super::planes::{self, Run};
+
+/// A file in memory.
+pub(super) struct Input {
+    pub(super) name: String,
+    pub(super) raw: Vec<u8>,
+    /// The host format that `lmc` recognised.
+    pub(super) layout: String,
+    /// Dtype to tell `lmc`, for data in no known format.
+    pub(super) dtype: Option<Dtype>,
+    pub(super) runs: Vec<Run>,
+    /// Groups of the compressed file (level default) that have a table.
+    pub(super) tables: usize,
+    typed: Vec<(Range<usize>, Dtype)>,
+    pub(super) tensors: usize,
+    /// Bytes of each dtype; what has none is opaque.
+    pub(super) bytes_by_dtype: BTreeMap<String, usize>,
+}
+
+impl Input {
+    /// Reads a file. With `size`, the elements of its most common dtype are repeated or cut to that many bytes and
+    /// stand alone, without the rest of the file.
+    pub(super) fn load(path: &Path, dtype: Option<Dtype>, size: Option<usize>) -> Result<Self> {
+        let name = path.display().to_string();
+        let raw = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {name}"), e))?;
+        if raw.is_empty() {
+            return Err(Error::new(ErrorKind::Usage, format!("{name} is empty; nothing to measure")));
+        }
+        let input = Self::parse(name, raw, dtype)?;
+        match size {
+            None => Ok(input),
+            Some(size) => input.resized(size),
+        }
+    }
+
+    fn parse(name: String, raw: Vec<u8>, dtype: Option<Dtype>) -> Result<Self> {
+        let mut options = CompressOptions::default();
+        options.dtype = dtype;
+        let reader = Reader::open(lmc::compress(&raw, &options)?, &DecompressOptions::default())?;
+        let mut typed = Vec::new();
+        let mut tensors = 0;
+        let mut bytes_by_dtype = BTreeMap::new();
+        for segment in reader.segments() {
+            let (start, len) = (segment.offset as usize, segment.len as usize);
+            tensors += usize::from(segment.name.is_some());
+            *bytes_by_dtype.entry(segment.dtype.map_or("opaque", Dtype::name).to_owned()).or_default() += len;
+            typed.extend(segment.dtype.map(|d| (start..start + len, d)));
+        }
+        let mut runs: Vec<_> =
+            typed.iter().map(|(bytes, d)| Run { bytes: bytes.clone(), width: d.coding_width() }).collect();
+        let mut tables = 0;
+        for (i, block) in reader.blocks().enumerate() {
+            let parts = reader.describe_block(i as u64)?.parts;
+            tables += parts.iter().flat_map(|p| &p.groups).filter(|g| g.coder != "none").count();
+            if typed.is_empty() && let [PartDescription { width: Some(width), .. }] = parts[..] {
+                // Data without types: the width that the codec found in each block.
+                let start = block.raw_offset as usize;
+                runs.push(Run { bytes: start..start + block.raw_len as usize, width });
+            }
+        }
+        let runs = planes::cover(raw.len(), runs);
+        let layout = reader.layout().to_owned();
+        Ok(Self { name, raw, layout, dtype, runs, tables, typed, tensors, bytes_by_dtype })
+    }
+
+    /// The most common dtype and its elements, joined.
+    pub(super) fn elements(&self) -> Option<(Dtype, Vec<u8>)> {
+        let common = self.bytes_by_dtype.iter().filter(|(d, _)| *d != "opaque").max_by_key(|(_, n)| **n);
+        let dtype = common.and_then(|(d, _)| d.parse::<Dtype>().ok())?;
+        let of_dtype = self.typed.iter().filter(|(_, d)| *d == dtype);
+        Some((dtype, of_dtype.flat_map(|(bytes, _)| &self.raw[bytes.clone()]).copied().collect()))
+    }
+
+    fn resized(self, size: usize) -> Result<Self> {
+        let Some((dtype, elements)) = self.elements() else {
+            let message = format!("{}: --size needs typed data; give its dtype with --dtype", self.name);
+            return Err(Error::new(ErrorKind::Usage, message));
+        };
+        let width = dtype.coding_width();
+        let size = size - size % width;
+        if size == 0 {
+            return Err(Error::new(ErrorKind::Usage, format!("--size must be at least {width} bytes")));
+        }
+        let mut raw = Vec::with_capacity(size);
+        while raw.len() < size {
+            let n = elements.len().min(size - raw.len());
+            raw.extend_from_slice(&elements[..n]);
+        }
+        Self::parse(format!("{} ({dtype} only, {size} bytes)", self.name), raw, Some(dtype))
+    }
+}
+
+/// A number of bytes: digits, and `k`, `M` or `G` (powers of 1000, with or without `B`) or `Ki`, `Mi`, `Gi`.
+pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim().trim_end_matches(['B', 'b']) {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "Ki" => 1024.0,
+        "Mi" => 1024.0 * 1024.0,
+        "Gi" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(format!("unknown unit {unit:?}; use k, M, G, Ki, Mi or Gi")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no number of bytes"))?;
+    let bytes = number * factor;
+    if bytes > (1u64 << 48) as f64 { Err(format!("{text} is too much")) } else { Ok(bytes as usize) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("17"), Ok(17));
+        assert_eq!(parse_size("90MB"), Ok(90_000_000));
+        assert_eq!(parse_size("1.5G"), Ok(1_500_000_000));
+        assert_eq!(parse_size("256KiB"), Ok(1 << 18));
+        for bad in ["", "MB", "1X", "1.2.3", "-1", "9999999999G"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn raw_data_is_repeated_in_whole_elements() {
+        let raw: Vec<u8> = (0..100u32).flat_map(|i| i.to_le_bytes()).collect();
+        let input = Input::parse("x".into(), raw.clone(), Some(Dtype::F32)).unwrap().resized(1003).unwrap();
+        assert_eq!(input.raw.len(), 1000);
+        assert_eq!(input.raw[..400], raw[..]);
+        assert_eq!(input.raw[800..], raw[..200]);
+        assert_eq!(input.runs, [Run { bytes: 0..1000, width: 4 }]);
+    }
+}

@@ -1,0 +1,197 @@
+//! `lmc bench`: speed and size of `lmc` beside memcpy and general-purpose codecs, in one run and in memory.
+
+mod breakdown;
+mod contender;
+mod input;
+mod machine;
+mod measure;
+mod memory;
+mod peers;
+mod planes;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lmc::{Dtype, Error, ErrorKind, Isa, Level, Result};
+
+use crate::args::{dtype, level};
+use crate::failure::{self, Failure};
+use crate::ui::Ui;
+use contender::Contender;
+use input::Input;
+use memory::Memcpy;
+use planes::Planes;
+
+/// Pieces of a file that make up the sample for slow codecs.
+const SAMPLE_PIECES: usize = 16;
+
+/// Measure speed and size of lmc beside memcpy, zstd, lz4, gzip, bzip2 and snappy.
+///
+/// Everything runs in memory, in buffers that are reused. All contenders run once a round; medians over the rounds
+/// are shown. Every round trip is verified. Speeds count uncompressed bytes, 1 GB = 10^9 bytes. "grouped" rows get the
+/// data with the first bytes of all elements together, then the second bytes, and so on; the time of that counts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// Files to measure with.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print one JSON object, with a description of the machine, on standard output.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+    /// The dtype of files in no known format.
+    #[arg(long, value_name = "DTYPE", ignore_case = true, value_parser = dtype())]
+    dtype: Option<Dtype>,
+    /// Time for each contender, in seconds; 0 is one round.
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_seconds)]
+    seconds: f64,
+    /// Thread counts of lmc, such as 1,2; by default one, and as many as there are cores.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
+    /// Levels of lmc; by default all.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = level())]
+    levels: Vec<Level>,
+    /// Instruction sets of lmc; by default all that this machine has.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_isa)]
+    isas: Vec<Isa>,
+    /// Codecs to compare with: all, none, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
+    peers: Vec<String>,
+    /// Repeat or cut the elements of the file's most common dtype to this many bytes, such as 1GB.
+    #[arg(long, value_name = "BYTES", value_parser = input::parse_size)]
+    size: Option<usize>,
+    /// How much of the data zstd-19 and bzip2 get; 0 is all of it.
+    #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = input::parse_size)]
+    sample: usize,
+    /// Also show what hashing, choosing groups and tables, page faults and copying cost.
+    #[arg(long)]
+    breakdown: bool,
+}
+
+fn parse_isa(s: &str) -> Result<Isa, String> {
+    Isa::named(s).map_err(|e| e.to_string())
+}
+
+fn parse_seconds(s: &str) -> Result<f64, String> {
+    match s.parse() {
+        Ok(v) if (0.0..=3600.0).contains(&v) => Ok(v),
+        _ => Err("use a number from 0 to 3600".to_owned()),
+    }
+}
+
+/// The results of one file.
+struct Measured {
+    input: Input,
+    memcpys: Vec<Memcpy>,
+    contenders: Vec<Contender>,
+    breakdown: Option<breakdown::Breakdown>,
+}
+
+pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> failure::Result {
+    let mut results = Vec::new();
+    for path in &args.files {
+        let bar = if ui.shows_progress() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+            bar.set_style(style);
+        }
+        let measured = measure(args, path, &bar).map_err(|e| match e.kind() {
+            ErrorKind::Usage => Failure::Usage(e.to_string()),
+            _ => Failure::Failed(e.to_string()),
+        });
+        bar.finish_and_clear();
+        match args.json {
+            true => results.push(report::json(&measured?)),
+            false => ui.print(&report::table(&measured?))?,
+        }
+    }
+    if args.json {
+        let all = serde_json::json!({
+            "machine": machine::describe(),
+            "seconds": args.seconds,
+            "files": results,
+        });
+        ui.print(&format!("{all:#}\n"))?;
+    }
+    Ok(())
+}
+
+fn measure(args: &BenchArgs, path: &Path, bar: &ProgressBar) -> Result<Measured> {
+    bar.set_message(format!("{}: reading", path.display()));
+    let input = Input::load(path, args.dtype, args.size)?;
+    let mut memcpys = threads(args).into_iter().map(Memcpy::new).collect::<Result<Vec<_>>>()?;
+    let mut contenders = contenders(args, &input)?;
+    let mut progress = |round: usize, label: &str| {
+        bar.set_message(format!("{}: round {}, {label}", input.name, round + 1));
+    };
+    measure::run(&input.raw, &mut contenders, &mut memcpys, args.seconds, &mut progress)?;
+    bar.set_message(format!("{}: where the time goes", input.name));
+    let breakdown = match args.breakdown {
+        true => Some(breakdown::measure(&input, &isas(args)?, args.seconds)?),
+        false => None,
+    };
+    Ok(Measured { input, memcpys, contenders, breakdown })
+}
+
+fn threads(args: &BenchArgs) -> Vec<usize> {
+    let mut list: Vec<usize> = args.threads.iter().map(|&n| n.into()).collect();
+    if list.is_empty() {
+        list.push(std::thread::available_parallelism().map_or(1, |n| n.get()));
+    }
+    list.push(1);
+    list.sort_unstable();
+    list.dedup();
+    list
+}
+
+fn isas(args: &BenchArgs) -> Result<Vec<Isa>> {
+    Ok(match (args.isas.is_empty(), std::env::var_os("LMC_ISA")) {
+        (false, _) => args.isas.clone(),
+        (true, Some(_)) => vec![Isa::detect()?],
+        (true, None) => Isa::available(),
+    })
+}
+
+fn contenders(args: &BenchArgs, input: &Input) -> Result<Vec<Contender>> {
+    let mut list = Vec::new();
+    let levels = if args.levels.is_empty() { Level::ALL } else { &args.levels };
+    let wanted = |n: &usize| args.threads.is_empty() || args.threads.iter().any(|&t| usize::from(t) == *n);
+    for &level in levels {
+        for &isa in isas(args)?.iter().rev() {
+            for n in threads(args).into_iter().filter(wanted) {
+                list.push(Contender::lmc(level, isa, n, input.dtype)?);
+            }
+        }
+    }
+    let names: Vec<&str> = match args.peers.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["none"] => Vec::new(),
+        ["all"] => peers::NAMES.to_vec(),
+        ref some => some.to_vec(),
+    };
+    let planes = Rc::new(Planes::new(&input.runs));
+    let (sample, sample_runs) = match args.sample {
+        0 => (None, Vec::new()),
+        n if n >= input.raw.len() => (None, Vec::new()),
+        n => {
+            let (bytes, runs) = planes::sample(&input.raw, &input.runs, n, SAMPLE_PIECES);
+            (Some(Rc::<[u8]>::from(bytes)), runs)
+        }
+    };
+    let sample_planes = Rc::new(Planes::new(&sample_runs));
+    for name in names {
+        let sample = sample.clone().filter(|_| peers::is_slow(name));
+        let planes = if sample.is_some() { &sample_planes } else { &planes };
+        let mut as_is = peers::contender(name)?;
+        as_is.sample.clone_from(&sample);
+        list.push(as_is);
+        if !planes.is_identity() {
+            let mut grouped = peers::contender(name)?.grouped(planes.clone());
+            grouped.sample = sample;
+            list.push(grouped);
+        }
+    }
+    match list.is_empty() {
+        true => Err(Error::new(ErrorKind::Usage, "nothing to measure")),
+        false => Ok(list),
+    }
+}
