@@ -1,6 +1,6 @@
-//! Blocks on every instruction set, beside memcpy: `cargo bench --bench blocks -- FILE DTYPE [MIB]`.
+//! Blocks on every instruction set, beside memcpy: `cargo bench --bench blocks -- FILE DTYPE [BLOCK_KIB [ONLY]]`.
 //!
-//! FILE holds raw elements and nothing else. Contenders take turns, and medians are printed.
+//! FILE holds raw elements and nothing else; only contenders whose name holds ONLY run, besides memcpy. Contenders take turns, and medians are printed.
 
 use lmc::bench_hooks::{Blocks, build_table, digests};
 use lmc::{Dtype, Isa, Level};
@@ -9,11 +9,13 @@ use std::time::Instant;
 
 const BLOCK: usize = 1 << 20;
 const ROUNDS: usize = 9;
+/// With ONLY, for a profiler.
+const MANY_ROUNDS: usize = 60;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let [file, dtype, rest @ ..] = &args[..] else {
-        eprintln!("usage: blocks FILE DTYPE [BLOCK_KIB]");
+        eprintln!("usage: blocks FILE DTYPE [BLOCK_KIB [ONLY]]");
         return;
     };
     let dtype: Dtype = dtype.parse().expect("a dtype of safetensors");
@@ -47,7 +49,10 @@ fn main() {
             contenders.push((format!("decode {name}"), vec![], Box::new(move || b.decode(&records, &mut out))));
         }
     }
-    for _ in 0..ROUNDS {
+    if let Some(only) = rest.get(1) {
+        contenders.retain(|c| c.0 == "memcpy" || c.0.contains(only.as_str()));
+    }
+    for _ in 0..if rest.len() > 1 { MANY_ROUNDS } else { ROUNDS } {
         for (_, times, run) in &mut contenders {
             let t = Instant::now();
             run();

@@ -6,7 +6,7 @@ use crate::dtype::Dtype;
 use crate::entropy::table::EncodeTable;
 use crate::entropy::{Histogram, cost, huffman, rans};
 use crate::group::RUN;
-use crate::group::classes::{Class, Effort, RunStats, classify, count_run, trailing_zeros};
+use crate::group::classes::{Class, Effort, RunStats, classify, count_run, sum_of, trailing_zeros};
 use crate::group::element::with_element;
 use crate::group::split::Shape;
 use crate::map::Map;
@@ -134,10 +134,15 @@ impl Planner {
         }
         let symbol_bits = left.min(8);
         let shift = low + left - symbol_bits;
-        let stride = effort.stride.min(class.runs.len().div_ceil(48)).max(1);
-        let mut hist = [[0u32; 256]; 4];
-        class.runs.iter().step_by(stride).for_each(|&r| count(shift, r, &mut hist));
-        let mut h: Histogram = std::array::from_fn(|s| hist.iter().map(|h| h[s]).sum());
+        let mut h: Histogram = match &class.top {
+            Some(top) if shift + 8 == bits => **top,
+            _ => {
+                let stride = effort.stride.min(class.runs.len().div_ceil(48)).max(1);
+                let mut hist = [[0u32; 256]; 4];
+                class.runs.iter().step_by(stride).for_each(|&r| count(shift, r, &mut hist));
+                std::array::from_fn(|s| sum_of(&hist, s))
+            }
+        };
         if symbol_bits < 8 {
             // Above the symbol there are bits that the constant takes out.
             for s in 1 << symbol_bits..256 {
@@ -187,6 +192,7 @@ impl Planner {
             runs: (0..map.len().div_ceil(RUN) as u32).collect(),
             varying: u64::from(map.iter().fold(0, |a, &b| a | b)),
             ones: 0,
+            top: None,
         };
         let (group, bits) =
             self.plan_group(Map::Identity, 8, &class, Effort { classes: 1, stride: 1 }, |shift, r, h| {

@@ -51,9 +51,15 @@ pub(crate) fn run_stats<E: Element>(map: Map, elements: &[u8], stats: &mut RunSt
 /// Adds the symbols `(v >> shift) & 255` of a run.
 #[inline(always)]
 pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut [Histogram; 4]) {
-    for quad in run.chunks(4 * E::BYTES) {
-        for (e, h) in quad.chunks_exact(E::BYTES).zip(hist.iter_mut()) {
-            h[usize::from(E::load(e).map(map).shr(shift).wide() as u8)] += 1;
+    let symbol = |e: &[u8]| usize::from(E::load(e).map(map).shr(shift).wide() as u8);
+    let quads = run.chunks_exact(4 * E::BYTES);
+    for (e, h) in quads.remainder().chunks_exact(E::BYTES).zip(hist.iter_mut()) {
+        h[symbol(e)] += 1;
+    }
+    // Four histograms, so that equal neighbours do not wait for each other.
+    for quad in quads {
+        for (i, h) in hist.iter_mut().enumerate() {
+            h[symbol(&quad[i * E::BYTES..])] += 1;
         }
     }
 }
@@ -67,6 +73,20 @@ pub(crate) struct Class {
     pub(crate) varying: u64,
     /// Bits that are one in all elements.
     pub(crate) ones: u64,
+    /// Top bytes of a sample of the class, if one was taken.
+    pub(crate) top: Option<Box<Histogram>>,
+}
+
+/// Runs with the sample that was taken of them.
+struct Sampled {
+    runs: Vec<u32>,
+    top: Option<Box<Histogram>>,
+}
+
+impl Sampled {
+    fn without(runs: Vec<u32>) -> Self {
+        Self { runs, top: None }
+    }
 }
 
 /// Limits of the search.
@@ -99,7 +119,7 @@ pub(crate) fn classify(
     let mask = u64::MAX >> (64 - width_bits);
     let varying = |r: usize| stats.or[r] ^ stats.and[r];
     let mut rest: Vec<u32> = (0..n as u32).collect();
-    let mut out: Vec<Vec<u32>> = Vec::new();
+    let mut out: Vec<Sampled> = Vec::new();
 
     // Runs of nothing but one value, and that the same one.
     if let Some(first) = (0..n).find(|&r| varying(r) == 0) {
@@ -108,7 +128,7 @@ pub(crate) fn classify(
         if same == n || same >= 4 {
             let apart;
             (apart, rest) = rest.into_iter().partition(|&r| varying(r as usize) == 0 && stats.or[r as usize] == value);
-            out.push(apart);
+            out.push(Sampled::without(apart));
         }
     }
     // Runs that end in more zeros than the others.
@@ -122,11 +142,11 @@ pub(crate) fn classify(
         out.extend(by_mean(stats, rest, effort, &mut top_bytes));
     }
     out.into_iter()
-        .filter(|runs| !runs.is_empty())
-        .map(|runs| {
+        .filter(|s| !s.runs.is_empty())
+        .map(|Sampled { runs, top }| {
             let or = runs.iter().fold(0, |a, &r| a | stats.or[r as usize]);
             let and = runs.iter().fold(u64::MAX, |a, &r| a & stats.and[r as usize]);
-            Class { runs, varying: (or ^ and) & mask, ones: and & mask }
+            Class { runs, varying: (or ^ and) & mask, ones: and & mask, top }
         })
         .collect()
 }
@@ -161,17 +181,17 @@ fn by_mean(
     runs: Vec<u32>,
     effort: Effort,
     top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
-) -> Vec<Vec<u32>> {
+) -> Vec<Sampled> {
     let k = effort.classes.min(runs.len() / MIN_RUNS);
     if k < 2 {
-        return vec![runs];
+        return vec![Sampled::without(runs)];
     }
     let mut bins = [0u32; BINS];
     runs.iter().for_each(|&r| bins[usize::from(stats.sum[r as usize] / BIN)] += 1);
     let class_of = k_means(&bins, k, runs.len());
     let classes = usize::from(class_of[BINS - 1]) + 1;
     if classes < 2 {
-        return vec![runs];
+        return vec![Sampled::without(runs)];
     }
     let mut split = vec![Vec::new(); classes];
     runs.iter().for_each(|&r| split[usize::from(class_of[usize::from(stats.sum[r as usize] / BIN)])].push(r));
@@ -213,50 +233,76 @@ fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
 
 /// Merges classes next to each other while a common table is cheaper.
 fn merge_neighbours(
-    mut split: Vec<Vec<u32>>,
+    split: Vec<Vec<u32>>,
     effort: Effort,
     top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
-) -> Vec<Vec<u32>> {
-    // Histograms scaled to the whole class.
-    let mut hists: Vec<Vec<u32>> = split
-        .iter()
+) -> Vec<Sampled> {
+    struct Candidate {
+        runs: Vec<u32>,
+        /// Scaled to the whole class.
+        top: Box<Histogram>,
+        cost: u64,
+    }
+    let mut classes: Vec<Candidate> = split
+        .into_iter()
         .map(|runs| {
             let mut h = [[0u32; 256]; 4];
             let stride = effort.stride.min(runs.len().div_ceil(MIN_RUNS)).max(1);
             runs.iter().step_by(stride).for_each(|&r| top_bytes(r, &mut h));
-            (0..256).map(|s| h.iter().map(|h| h[s]).sum::<u32>() * stride as u32).collect()
+            let top: Box<Histogram> = Box::new(std::array::from_fn(|s| sum_of(&h, s) * stride as u32));
+            Candidate { runs, cost: cost::estimate(&top[..]), top }
         })
         .collect();
-    let joined = |a: &[u32], b: &[u32]| -> Vec<u32> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
-    let mut costs: Vec<u64> = hists.iter().map(|h| cost::estimate(h)).collect();
     // A class less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
     let side = |a: usize, b: usize| {
         let (a, b) = (a as u32, b as u32);
         let whole = cost::log2(a + b);
         u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
     };
-    while split.len() > 1 {
-        let (mut best, mut gain) = (None, 0i64);
-        for i in 0..split.len() - 1 {
-            let h = joined(&hists[i], &hists[i + 1]);
-            let c = cost::estimate(&h);
-            let side = side(split[i].len(), split[i + 1].len()) + GROUP_BITS * cost::BIT;
-            let g = (costs[i] + costs[i + 1] + side) as i64 - c as i64;
-            if best.is_none() && g > 0 || g > gain {
-                gain = g;
-                best = Some((i, h, c));
-            }
+    // What merging each class with its right neighbour gains.
+    let gain = |a: &Candidate, b: &Candidate| -> i64 {
+        let joined: Histogram = std::array::from_fn(|s| a.top[s] + b.top[s]);
+        let apart = a.cost + b.cost + side(a.runs.len(), b.runs.len()) + GROUP_BITS * cost::BIT;
+        apart as i64 - cost::estimate(&joined) as i64
+    };
+    let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
+    while let Some((i, _)) =
+        gains.iter().enumerate().filter(|(_, g)| **g > 0).max_by_key(|(i, g)| (**g, usize::MAX - i))
+    {
+        let right = classes.remove(i + 1);
+        gains.remove(i);
+        let left = &mut classes[i];
+        left.runs = in_order(&left.runs, &right.runs);
+        left.top.iter_mut().zip(&right.top[..]).for_each(|(a, b)| *a += b);
+        left.cost = cost::estimate(&left.top[..]);
+        if i > 0 {
+            gains[i - 1] = gain(&classes[i - 1], &classes[i]);
         }
-        let Some((i, h, c)) = best else { break };
-        let mut moved = split.remove(i + 1);
-        split[i].append(&mut moved);
-        split[i].sort_unstable();
-        hists[i] = h;
-        hists.remove(i + 1);
-        costs[i] = c;
-        costs.remove(i + 1);
+        if i < gains.len() {
+            gains[i] = gain(&classes[i], &classes[i + 1]);
+        }
     }
-    split
+    classes.into_iter().map(|c| Sampled { runs: c.runs, top: Some(c.top) }).collect()
+}
+
+/// Two sorted lists as one.
+fn in_order(a: &[u32], b: &[u32]) -> Vec<u32> {
+    let mut out = Vec::with_capacity(a.len() + b.len());
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        let left = a[i] < b[j];
+        out.push(if left { a[i] } else { b[j] });
+        i += usize::from(left);
+        j += usize::from(!left);
+    }
+    out.extend_from_slice(&a[i..]);
+    out.extend_from_slice(&b[j..]);
+    out
+}
+
+/// Count of a symbol in a histogram that was taken in four.
+pub(crate) fn sum_of(h: &[Histogram; 4], symbol: usize) -> u32 {
+    h[0][symbol] + h[1][symbol] + h[2][symbol] + h[3][symbol]
 }
 
 #[cfg(test)]

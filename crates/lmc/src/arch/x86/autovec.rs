@@ -42,10 +42,3 @@ macro_rules! compiled_for {
 }
 
 compiled_for!(Avx2, "avx2,bmi1,bmi2,popcnt,lzcnt", avx2_decode_group, avx2_encode_group, avx2_run_stats);
-compiled_for!(
-    Avx512,
-    "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2",
-    avx512_decode_group,
-    avx512_encode_group,
-    avx512_run_stats
-);

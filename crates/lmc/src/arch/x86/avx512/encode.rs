@@ -1,0 +1,318 @@
+//! Encoding groups.
+//!
+//! rANS divides by multiplication. With c = ⌈log2 f⌉ and M = ⌈2^(31+c) / f⌉, x / f is the high half of x·M shifted right by c − 1, exactly, for
+//! every f that [`rans::divides_exactly`] lets through; f = 1 takes M = 2^32 − 1, whose quotient is one too low, and a start that makes up for it.
+//! Symbols are first renamed to their rank among the at most 128 of the table, so that every other column is a 128-entry look-up.
+
+use super::super::super::job::{EncodeJob, set_of};
+use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
+use super::{States, load, load_states, split, store_states};
+use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::entropy::table::{EncodeKind, EncodeTable};
+use crate::entropy::{CHUNK_WORDS, rans};
+use crate::group::RUN;
+use crate::group::element::with_element;
+use crate::group::split::split_run;
+use std::arch::x86_64::*;
+
+const HUFFMAN: bool = false;
+const RANS: bool = true;
+
+/// Columns by symbol (256 entries) or, for rANS, by rank (128 entries).
+struct Columns {
+    /// Huffman: code length, bit 7 set for what is escaped. rANS: the symbol's rank, bit 7 likewise.
+    first: [__m512i; 4],
+    code: [__m512i; 4],
+    /// 128 − f, and what is added to the state: the start.
+    gap: [__m512i; 2],
+    start: [__m512i; 2],
+    shift: [__m512i; 2],
+    /// The four bytes of M.
+    reciprocal: [[__m512i; 2]; 4],
+}
+
+/// What rANS needs of 64 symbols: bytes in symbol order, and M of each state register's lanes.
+struct Looked {
+    gap: __m512i,
+    start: __m512i,
+    shift: __m512i,
+    reciprocal: [__m512i; 4],
+}
+
+kernels! {
+    pub(super) fn group(job: &mut EncodeJob<'_>) {
+        match merge::way(job.width, &job.shape) {
+            Some(BYTE_16) => sets::<BYTE_16>(job),
+            Some(BYTES_32) => sets::<BYTES_32>(job),
+            Some(ANY_8) => sets::<ANY_8>(job),
+            Some(ANY_16) => sets::<ANY_16>(job),
+            Some(ANY_32) => sets::<ANY_32>(job),
+            _ => portable_split(job),
+        }
+    }
+
+    fn sets<const WAY: u8>(job: &mut EncodeJob<'_>) {
+        match job.table {
+            None => {
+                let raw_len = job.shape.raw_len(RUN);
+                for (i, &run) in job.runs.iter().enumerate() {
+                    let elements = run_of(job.elements, job.width, run);
+                    for h in 0..2 {
+                        split::half::<WAY>(&job.shape, h, elements, &mut job.raw[i * raw_len..][..raw_len]);
+                    }
+                }
+            }
+            Some(t) => match (&t.kind, job.lanes.len()) {
+                (EncodeKind::Huffman { .. }, 1) => chunks::<WAY, HUFFMAN, 1>(job, t),
+                (EncodeKind::Huffman { .. }, _) => chunks::<WAY, HUFFMAN, 2>(job, t),
+                (EncodeKind::Rans { .. }, 1) => chunks::<WAY, RANS, 1>(job, t),
+                (EncodeKind::Rans { .. }, _) => chunks::<WAY, RANS, 2>(job, t),
+            },
+        }
+    }
+
+    fn chunks<const WAY: u8, const CODER: bool, const SETS: usize>(job: &mut EncodeJob<'_>, table: &EncodeTable) {
+        let columns = columns(table);
+        let raw_len = job.shape.raw_len(RUN);
+        let lanes: &mut [LaneWriter; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
+        let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
+        let n = job.runs.len();
+        let mut chunk = |i: usize, s: usize| {
+            let elements = run_of(job.elements, job.width, job.runs[i]);
+            let raw = &mut job.raw[i * raw_len..][..raw_len];
+            let e = [split::half::<WAY>(&job.shape, 0, elements, raw), split::half::<WAY>(&job.shape, 1, elements, raw)];
+            push::<CODER>(&e, &columns, &mut x[s], &mut lanes[s], job.literals);
+        };
+        // From the last chunk to the first; pairs, so that the sets' registers are told apart at compile time.
+        let mut i = n;
+        if SETS == 2 && i % 2 == 1 {
+            i -= 1;
+            chunk(i, 0);
+        }
+        while i > 0 {
+            i -= SETS;
+            for s in (0..SETS).rev() {
+                chunk(i + s, s);
+            }
+        }
+        lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
+    }
+
+    /// For widths without a split of their own.
+    fn portable_split(job: &mut EncodeJob<'_>) {
+        let raw_len = job.shape.raw_len(RUN);
+        let mut symbols = [0; RUN];
+        let columns = job.table.map(|t| columns(t));
+        let sets = job.lanes.len();
+        for (i, &run) in job.runs.iter().enumerate().rev() {
+            let elements = run_of(job.elements, job.width, run);
+            let raw = &mut job.raw[i * raw_len..][..raw_len];
+            with_element!(job.width, E => split_run::<E>(&job.shape, elements, &mut symbols, raw));
+            let (Some(table), Some(columns)) = (job.table, &columns) else { continue };
+            let lane = &mut job.lanes[set_of(i, sets)];
+            let mut x = load_states(&lane.x);
+            let e = [load(symbols[..64].try_into().expect("half a run")), load(symbols[64..].try_into().expect("half a run"))];
+            match table.kind {
+                EncodeKind::Huffman { .. } => push::<HUFFMAN>(&e, columns, &mut x, lane, job.literals),
+                EncodeKind::Rans { .. } => push::<RANS>(&e, columns, &mut x, lane, job.literals),
+            }
+            store_states(&mut lane.x, &x);
+        }
+    }
+
+    fn columns(t: &EncodeTable) -> Columns {
+        let wide = |c: &[u8; 256]| -> [__m512i; 4] { std::array::from_fn(|i| load(c[64 * i..].first_chunk().expect("256 entries"))) };
+        let narrow = |c: &[u8; 128]| -> [__m512i; 2] { std::array::from_fn(|i| load(c[64 * i..].first_chunk().expect("128 entries"))) };
+        let escaped = |s: usize| if t.kept[s] { 0 } else { 0x80u8 };
+        let zero = [_mm512_setzero_si512(); 2];
+        match &t.kind {
+            EncodeKind::Huffman { len, code } => Columns {
+                first: wide(&std::array::from_fn(|s| len[s] | escaped(s))),
+                code: wide(code),
+                gap: zero,
+                start: zero,
+                shift: zero,
+                reciprocal: [zero; 4],
+            },
+            EncodeKind::Rans { freq, start } => {
+                let mut rank = [0u8; 256];
+                let (mut gap, mut add, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
+                let mut m = [[0u8; 128]; 4];
+                let mut next = 0u8;
+                let mut escape = None;
+                for s in 0..256 {
+                    if !t.kept[s] && let Some(e) = escape {
+                        rank[s] = e;
+                        continue;
+                    }
+                    let r = usize::from(next);
+                    rank[s] = next | escaped(s);
+                    next += 1;
+                    if !t.kept[s] {
+                        escape = Some(rank[s]);
+                        if freq[s] == 0 {
+                            // A table without an escape; what is not kept does not occur.
+                            next -= 1;
+                            continue;
+                        }
+                    }
+                    let f = u32::from(freq[s]);
+                    assert!(rans::divides_exactly(f), "encoders build tables with such frequencies only");
+                    let c = 32 - (f - 1).leading_zeros();
+                    gap[r] = 128 - f as u8;
+                    let reciprocal = if f == 1 {
+                        add[r] = start[s] + gap[r];
+                        u32::MAX
+                    } else {
+                        add[r] = start[s];
+                        shift[r] = c as u8 - 1;
+                        (1u64 << (31 + c)).div_ceil(u64::from(f)) as u32
+                    };
+                    (0..4).for_each(|i| m[i][r] = reciprocal.to_le_bytes()[i]);
+                }
+                Columns {
+                    first: wide(&rank),
+                    code: [_mm512_setzero_si512(); 4],
+                    gap: narrow(&gap),
+                    start: narrow(&add),
+                    shift: narrow(&shift),
+                    reciprocal: m.map(|m| narrow(&m)),
+                }
+            }
+        }
+    }
+
+    /// Pushes a chunk: first its second half, then its first, as a decoder reads them the other way round.
+    fn push<const CODER: bool>(e: &[__m512i; 2], t: &Columns, x: &mut States, lane: &mut LaneWriter, literals: &mut LiteralWriter) {
+        let first = [by_symbol(&t.first, e[0]), by_symbol(&t.first, e[1])];
+        for h in [1, 0] {
+            let escaped = _mm512_movepi8_mask(first[h]);
+            if escaped != 0 {
+                let n = escaped.count_ones() as usize;
+                let mut packed = [0u8; 64];
+                super::store(&mut packed, _mm512_maskz_compress_epi8(escaped, e[h]));
+                literals.pos -= n;
+                literals.bytes[literals.pos..][..n].copy_from_slice(&packed[..n]);
+            }
+        }
+        let window = lane.words[..lane.pos].last_chunk_mut::<CHUNK_WORDS>().expect("the job was checked");
+        lane.pos -= if CODER == RANS {
+            push_rans([ranked(t, first[0]), ranked(t, first[1])], x, window)
+        } else {
+            let code = [by_symbol(&t.code, e[0]), by_symbol(&t.code, e[1])];
+            push_huffman(first, code, x, window)
+        };
+    }
+
+    /// A look-up in 256 entries.
+    fn by_symbol(t: &[__m512i; 4], s: __m512i) -> __m512i {
+        let low = _mm512_permutex2var_epi8(t[0], s, t[1]);
+        let high = _mm512_permutex2var_epi8(t[2], s, t[3]);
+        _mm512_mask_blend_epi8(_mm512_movepi8_mask(s), low, high)
+    }
+
+    /// Look-ups by rank; bit 7 of a rank, the escape's mark, is not part of an index.
+    fn ranked(t: &Columns, rank: __m512i) -> Looked {
+        let look = |c: &[__m512i; 2]| _mm512_permutex2var_epi8(c[0], rank, c[1]);
+        let m: [__m512i; 4] = std::array::from_fn(|i| look(&t.reciprocal[i]));
+        // Transposes 4 x 4 bytes in every four dwords: byte z of dword i of register j becomes byte j of dword i of register z.
+        let even = _mm512_set1_epi16(0xff);
+        let pair = |a: __m512i, b: __m512i| {
+            (
+                _mm512_ternarylogic_epi32::<0xca>(even, a, _mm512_slli_epi16::<8>(b)),
+                _mm512_ternarylogic_epi32::<0xca>(even, _mm512_srli_epi16::<8>(a), b),
+            )
+        };
+        let (low_even, low_odd) = pair(m[0], m[1]);
+        let (high_even, high_odd) = pair(m[2], m[3]);
+        let low = |a: __m512i, b: __m512i| _mm512_mask_blend_epi16(0xaaaa_aaaa, a, _mm512_slli_epi32::<16>(b));
+        let high = |a: __m512i, b: __m512i| _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(a), b);
+        let reciprocal = [
+            low(low_even, high_even),
+            low(low_odd, high_odd),
+            high(low_even, high_even),
+            high(low_odd, high_odd),
+        ];
+        Looked { gap: look(&t.gap), start: look(&t.start), shift: look(&t.shift), reciprocal }
+    }
+
+    /// Returns the number of words that the chunk gave; they stand at the end of `words`.
+    fn push_rans(l: [Looked; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS]) -> usize {
+        let taken = rans_register::<3>(&l, x, words, 0);
+        let taken = rans_register::<2>(&l, x, words, taken);
+        let taken = rans_register::<1>(&l, x, words, taken);
+        rans_register::<0>(&l, x, words, taken)
+    }
+
+    fn rans_register<const Z: usize>(l: &[Looked; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS], taken: usize) -> usize {
+        let full = _mm512_set1_epi32(128);
+        let gap = [lane_byte::<Z>(l[0].gap), lane_byte::<Z>(l[1].gap)];
+        let freq = [_mm512_sub_epi32(full, gap[0]), _mm512_sub_epi32(full, gap[1])];
+        // x ≥ f1·f2·2^18
+        let top = _mm512_slli_epi32::<18>(_mm512_madd_epi16(freq[0], freq[1]));
+        let due = _mm512_cmpge_epu32_mask(x[Z], top);
+        let taken = emit(due, &mut x[Z], words, taken);
+        for h in [1, 0] {
+            let shift = lane_byte::<Z>(l[h].shift);
+            let start = lane_byte::<Z>(l[h].start);
+            let m = l[h].reciprocal[Z];
+            let even = _mm512_mul_epu32(x[Z], m);
+            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(x[Z]), _mm512_srli_epi64::<32>(m));
+            let high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(even), odd);
+            let q = _mm512_srlv_epi32(high, shift);
+            x[Z] = _mm512_add_epi32(_mm512_add_epi32(x[Z], start), _mm512_mullo_epi32(q, gap[h]));
+        }
+        taken
+    }
+
+    fn push_huffman(len: [__m512i; 2], code: [__m512i; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS]) -> usize {
+        let seven = _mm512_set1_epi8(0x7f);
+        let len = [_mm512_and_si512(len[0], seven), _mm512_and_si512(len[1], seven)];
+        let both = _mm512_add_epi8(len[0], len[1]);
+        let taken = huffman_register::<3>(len[0], both, code, x, words, 0);
+        let taken = huffman_register::<2>(len[0], both, code, x, words, taken);
+        let taken = huffman_register::<1>(len[0], both, code, x, words, taken);
+        huffman_register::<0>(len[0], both, code, x, words, taken)
+    }
+
+    fn huffman_register<const Z: usize>(
+        len: __m512i, both: __m512i, code: [__m512i; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS], taken: usize
+    ) -> usize {
+        let first = lane_byte::<Z>(code[0]);
+        let second = _mm512_sllv_epi32(lane_byte::<Z>(code[1]), lane_byte::<Z>(len));
+        let both = lane_byte::<Z>(both);
+        let over = _mm512_srlv_epi32(x[Z], _mm512_sub_epi32(_mm512_set1_epi32(32), both));
+        let due = _mm512_test_epi32_mask(over, over);
+        let taken = emit(due, &mut x[Z], words, taken);
+        x[Z] = _mm512_or_si512(_mm512_sllv_epi32(x[Z], both), _mm512_or_si512(first, second));
+        taken
+    }
+
+    /// Writes the low words of the lanes in `due` in front of the last `taken` of `words`, and shifts them out. Returns how many are taken then.
+    fn emit(due: __mmask16, x: &mut __m512i, words: &mut [u16; CHUNK_WORDS], taken: usize) -> usize {
+        let n = due.count_ones() as usize;
+        let packed = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(due, *x));
+        *x = _mm512_mask_srli_epi32::<16>(*x, due, *x);
+        let to = &mut words[CHUNK_WORDS - taken - n..];
+        // SAFETY: only n words are written, and `to` has n + taken.
+        unsafe { _mm256_mask_storeu_epi16(to.as_mut_ptr().cast(), ((1u32 << n) - 1) as u16, packed) };
+        taken + n
+    }
+
+    /// Byte Z of every dword.
+    fn lane_byte<const Z: usize>(v: __m512i) -> __m512i {
+        let byte = _mm512_set1_epi32(0xff);
+        match Z {
+            0 => _mm512_and_si512(v, byte),
+            1 => _mm512_and_si512(_mm512_srli_epi32::<8>(v), byte),
+            2 => _mm512_and_si512(_mm512_srli_epi32::<16>(v), byte),
+            _ => _mm512_srli_epi32::<24>(v),
+        }
+    }
+}
+
+/// The elements of a run.
+#[inline(always)]
+fn run_of(elements: &[u8], width: usize, run: u32) -> &[u8] {
+    &elements[run as usize * RUN * width..][..RUN * width]
+}

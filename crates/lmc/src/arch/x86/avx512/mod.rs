@@ -1,0 +1,109 @@
+//! AVX-512 kernels (F, BW, DQ, VL, VBMI, VBMI2: Ice Lake, Zen 4 and later).
+//!
+//! A lane set is four registers of sixteen 32-bit states; register z holds lanes z, 4+z, 8+z, …, so that byte z of dword i of a
+//! register of symbols belongs to lane 4i+z, symbols come out in order, and words are taken register by register. A 128-slot
+//! table column is two registers, and a look-up one `vpermi2b`. The register forms of compress and expand are used throughout; the
+//! memory forms are microcode on Zen 4. Gathers are not used: they are slow since Intel's GDS microcode, and on Zen.
+//!
+//! Soundness rests on three facts. Only [`super::super::Isa`] of kind `Avx512` leads here, so the instructions exist. The bounds that
+//! `DecodeJob::check` and `EncodeJob::check` assert before every call make all plain loads and stores of elements, raw bits and words
+//! stay inside their slices. What a stream makes the decoder read (words, literals) is checked before every pair of chunks.
+
+/// Declares functions with the features of this module; they can be called from one another without `unsafe`.
+macro_rules! kernels {
+    ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
+        $(#[$attr])*
+        #[inline]
+        #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+        $vis fn $name $(<$(const $g: $gt),*>)? ($($arg)*) $(-> $ret)? $body
+    )*};
+}
+
+mod decode;
+mod encode;
+mod merge;
+mod split;
+mod stats;
+
+pub(in super::super) use stats::run_stats;
+
+use super::super::job::{DecodeJob, EncodeJob};
+use super::super::{Isa, Kind};
+use crate::entropy::LANES;
+use crate::error::Result;
+use std::arch::x86_64::*;
+
+pub(in super::super) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    assert_eq!(isa.0, Kind::Avx512);
+    job.check();
+    // SAFETY: an `Isa` of this kind exists only where the features were detected; the job was checked.
+    unsafe { decode::group(job) }
+}
+
+pub(in super::super) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
+    assert_eq!(isa.0, Kind::Avx512);
+    job.check();
+    // SAFETY: as above.
+    unsafe { encode::group(job) }
+}
+
+/// The states of a lane set in registers.
+type States = [__m512i; 4];
+
+kernels! {
+    fn load(bytes: &[u8; 64]) -> __m512i {
+        // SAFETY: 64 bytes are there to read.
+        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+    }
+
+    fn store(bytes: &mut [u8; 64], v: __m512i) {
+        // SAFETY: 64 bytes are there to write.
+        unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), v) }
+    }
+
+    fn load_states(x: &[u32; LANES]) -> States {
+        std::array::from_fn(|z| {
+            let lanes: [u32; 16] = std::array::from_fn(|i| x[4 * i + z]);
+            // SAFETY: sixteen dwords are 64 bytes.
+            unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
+        })
+    }
+
+    fn store_states(x: &mut [u32; LANES], states: &States) {
+        for (z, s) in states.iter().enumerate() {
+            let mut lanes = [0u32; 16];
+            // SAFETY: sixteen dwords are 64 bytes.
+            unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), *s) };
+            (0..16).for_each(|i| x[4 * i + z] = lanes[i]);
+        }
+    }
+
+    /// Byte `i` of the result is byte `of(i)` of `(a, b)` when used as the index of `vpermi2b`.
+    fn index(of: [u8; 64]) -> __m512i {
+        load(&of)
+    }
+}
+
+/// Bytes of `a` and `b` in turn: `a0 b0 a1 b1 …`, from byte `first` on.
+const fn interleave(first: u8) -> [u8; 64] {
+    let mut t = [0; 64];
+    let mut i = 0;
+    while i < 32 {
+        t[2 * i] = first + i as u8;
+        t[2 * i + 1] = 64 + first + i as u8;
+        i += 1;
+    }
+    t
+}
+
+/// Every `step`-th byte of two registers, from byte `first` on, and behind them those from `first + 1` on as far as there is room.
+const fn every(step: usize, first: usize) -> [u8; 64] {
+    let mut t = [0; 64];
+    let n = 128 / step;
+    let mut i = 0;
+    while i < 64 {
+        t[i] = (first + i / n + step * (i % n)) as u8;
+        i += 1;
+    }
+    t
+}
