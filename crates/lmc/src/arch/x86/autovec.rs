@@ -9,7 +9,7 @@ use crate::map::Map;
 
 macro_rules! compiled_for {
     ($kind:ident, $features:literal, $decode:ident, $encode:ident, $stats:ident) => {
-        pub(in super::super) fn $decode(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
+        pub(in crate::arch) fn $decode(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
             #[target_feature(enable = $features)]
             fn inner(job: &mut DecodeJob<'_, '_>) -> Result<()> {
                 with_element!(job.width, E => portable::decode_group_of::<E>(job))
@@ -19,7 +19,7 @@ macro_rules! compiled_for {
             unsafe { inner(job) }
         }
 
-        pub(in super::super) fn $encode(isa: Isa, job: &mut EncodeJob<'_>) {
+        pub(in crate::arch) fn $encode(isa: Isa, job: &mut EncodeJob<'_>) {
             #[target_feature(enable = $features)]
             fn inner(job: &mut EncodeJob<'_>) {
                 with_element!(job.width, E => portable::encode_group_of::<E>(job))
@@ -29,7 +29,7 @@ macro_rules! compiled_for {
             unsafe { inner(job) }
         }
 
-        pub(in super::super) fn $stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
+        pub(in crate::arch) fn $stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
             #[target_feature(enable = $features)]
             fn inner(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
                 with_element!(width, E => run_stats::<E>(map, elements, stats))

@@ -25,7 +25,7 @@ mod merge;
 mod split;
 mod stats;
 
-pub(in super::super) use stats::run_stats;
+pub(in crate::arch) use stats::run_stats;
 
 use super::super::job::{DecodeJob, EncodeJob};
 use super::super::{Isa, Kind};
@@ -33,14 +33,14 @@ use crate::entropy::LANES;
 use crate::error::Result;
 use std::arch::x86_64::*;
 
-pub(in super::super) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
+pub(in crate::arch) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
     assert_eq!(isa.0, Kind::Avx512);
     job.check();
     // SAFETY: an `Isa` of this kind exists only where the features were detected; the job was checked.
     unsafe { decode::group(job) }
 }
 
-pub(in super::super) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
+pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
     assert_eq!(isa.0, Kind::Avx512);
     job.check();
     // SAFETY: as above.

@@ -8,7 +8,7 @@ use crate::group::element::with_element;
 use crate::map::Map;
 use std::arch::x86_64::*;
 
-pub(in super::super) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
+pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
     assert_eq!(isa.0, Kind::Avx512);
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
     unsafe { all(width, map, elements, stats) }
