@@ -66,7 +66,8 @@ pub struct DecompressOptions {
 pub struct DecodeLimits {
     /// Largest raw size that is restored, in bytes.
     pub max_raw_size: u64,
-    /// Largest index that is read, unpacked, in bytes.
+    /// Memory that a file's index may take in all, in bytes. The default, 256 MiB, is enough for files of several
+    /// terabytes and for a million tensors.
     pub max_index_size: usize,
 }
 

@@ -257,6 +257,17 @@ fn an_index_that_expands_is_stopped() {
     let table = good.index.table();
     let frame = zstd::bulk::compress(&table, 1).unwrap();
     let length = table.len() as u64;
+    let with_window = |log| {
+        let mut e = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        e.window_log(log).unwrap();
+        std::io::Write::write_all(&mut e, &table).unwrap();
+        e.finish().unwrap()
+    };
+    let mut f = good.clone();
+    f.index_record = Some(good.index.record_of_frame(length, &with_window(23)));
+    assert!(try_all(&f.to_bytes(), &options()).iter().all(Result::is_ok));
+    f.index_record = Some(good.index.record_of_frame(length, &with_window(24)));
+    check_refused(&f, "window");
     let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0][..], &frame].concat();
     let two = [zstd::bulk::compress(&table[..10], 1).unwrap(), zstd::bulk::compress(&table[10..], 1).unwrap()].concat();
     for frame in [skippable, two, frame[..frame.len() - 1].to_vec(), [&frame[..], &[0]].concat(), vec![], table.clone()]

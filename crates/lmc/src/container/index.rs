@@ -80,8 +80,7 @@ impl Index {
     /// Refuses an index before it is read if it cannot be within the limits.
     pub(crate) fn check_head_len(len: u32, limits: &DecodeLimits) -> Result<()> {
         let max = limits.max_index_size;
-        // zstd adds less than 1/128 and a few bytes to what it cannot compress.
-        if len as usize <= max.saturating_add(max / 128).saturating_add(1 << 10) {
+        if len as usize <= max {
             return Ok(());
         }
         Err(Error::limit(format!("the index takes more memory than the limit of {max} bytes")))
@@ -102,6 +101,7 @@ impl Index {
             return Err(Error::limit(format!("the file restores to {raw_size} bytes, more than the limit of {max}")));
         }
         let mut budget = Budget { left: limits.max_index_size, max: limits.max_index_size };
+        budget.take(head.len() as u64)?;
         budget.take(table_len)?;
         let table = unpack(c.bytes(c.remaining())?, table_len as usize)?;
         budget.take(n_blocks.saturating_mul(Self::BLOCK_COST as u64))?;

@@ -46,8 +46,9 @@ trait Format: Sync {
 /// Every known format. The first that recognises a file wins.
 const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors];
 
-/// The most memory that suggested segments may take: half of what a decoder allows an index by default.
-const MAX_COST: usize = 1 << 27;
+/// The most memory that suggested segments may take: a quarter of what a decoder allows an index by default, and
+/// enough for a quarter of a million tensors.
+const MAX_COST: usize = 1 << 26;
 
 /// The layout of a file; that of raw data of type `dtype` if its format is not known.
 pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {
