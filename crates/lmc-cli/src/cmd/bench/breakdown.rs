@@ -50,9 +50,7 @@ type Pass = fn(&mut Bench<'_>) -> Result<Duration>;
 
 /// Name, what is done, and how.
 const STEPS: [(&str, &str, Pass); 12] = [
-    ("memcpy", "copy into reused memory", |b| {
-        Ok(timed(|| black_box(&mut b.out).copy_from_slice(black_box(b.raw))).0)
-    }),
+    ("memcpy", "copy into reused memory", |b| Ok(timed(|| black_box(&mut b.out).copy_from_slice(black_box(b.raw))).0)),
     ("memcpy_fresh", "copy into memory just mapped", |b| {
         let raw = b.raw;
         fresh(raw.len(), |m| {

@@ -60,7 +60,9 @@ impl Input {
         for (i, block) in reader.blocks().enumerate() {
             let parts = reader.describe_block(i as u64)?.parts;
             tables += parts.iter().flat_map(|p| &p.groups).filter(|g| g.coder != "none").count();
-            if typed.is_empty() && let [PartDescription { width: Some(width), .. }] = parts[..] {
+            if typed.is_empty()
+                && let [PartDescription { width: Some(width), .. }] = parts[..]
+            {
                 // Data without types: the width that the codec found in each block.
                 let start = block.raw_offset as usize;
                 runs.push(Run { bytes: start..start + block.raw_len as usize, width });

@@ -26,7 +26,10 @@ pub(super) fn contender(name: &str) -> Result<Contender> {
         "snappy" => Contender::new("snappy", "", Box::new(Snappy { encoder: snap::raw::Encoder::new() })),
         _ => {
             let names = NAMES.join(", ");
-            return Err(Error::new(ErrorKind::Usage, format!("unknown peer {name:?}; use none, all or some of {names}")));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("unknown peer {name:?}; use none, all or some of {names}"),
+            ));
         }
     })
 }
