@@ -1,6 +1,7 @@
 //! What kernels are given: one group of a part, to decode or to encode, in whole runs.
 
-use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
+use crate::entropy::CHUNK_WORDS;
+use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter, WRITE_SLACK};
 use crate::entropy::table::{DecodeTable, EncodeTable};
 use crate::group::RUN;
 use crate::group::split::Shape;
@@ -56,9 +57,9 @@ impl EncodeJob<'_> {
             let n = self.lanes.len();
             for (i, l) in self.lanes.iter().enumerate() {
                 let chunks = (self.runs.len() + n - 1 - i) / n;
-                assert!(l.pos >= chunks * crate::entropy::CHUNK_WORDS, "room for the words");
+                assert!(l.pos >= chunks * CHUNK_WORDS + WRITE_SLACK, "room for the words");
             }
-            assert!(self.literals.pos >= self.runs.len() * RUN, "room for the literals");
+            assert!(self.literals.pos >= self.runs.len() * RUN + WRITE_SLACK, "room for the literals");
         }
     }
 }

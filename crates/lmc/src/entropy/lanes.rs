@@ -55,6 +55,9 @@ impl<'a> LiteralReader<'a> {
     }
 }
 
+/// Words, and literals, in front of those that are written, which vector stores may spoil.
+pub(crate) const WRITE_SLACK: usize = 64;
+
 /// One lane set while encoding. Words are written from the end of `words` towards its front, because the encoder
 /// runs backwards; `pos` is the first word in use.
 pub(crate) struct LaneWriter {
@@ -71,7 +74,7 @@ impl LaneWriter {
     /// Makes room for `chunks` chunks at most and starts anew.
     pub(crate) fn reset(&mut self, chunks: usize) {
         self.x = [STATE_MIN; LANES];
-        let need = chunks * super::CHUNK_WORDS;
+        let need = chunks * super::CHUNK_WORDS + WRITE_SLACK;
         if self.words.len() < need {
             self.words.resize(need, 0);
         }
@@ -97,8 +100,9 @@ impl LiteralWriter {
 
     /// Makes room for `symbols` literals at most and starts anew.
     pub(crate) fn reset(&mut self, symbols: usize) {
-        if self.bytes.len() < symbols {
-            self.bytes.resize(symbols, 0);
+        let need = symbols + WRITE_SLACK;
+        if self.bytes.len() < need {
+            self.bytes.resize(need, 0);
         }
         self.pos = self.bytes.len();
     }

@@ -3,7 +3,7 @@
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{States, load, load_states, store_states};
+use super::{States, in_register, load, load_states, store_states};
 use crate::entropy::lanes::LaneReader;
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, CHUNK_WORDS};
@@ -55,36 +55,47 @@ kernels! {
         let columns = columns(table);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
-        let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
+        // Variables of their own for each set: an array that is indexed in a loop would live in memory.
+        let mut x0 = load_states(&lanes[0].x);
+        let mut x1 = load_states(&lanes[SETS - 1].x);
+        let mut pos = [lanes[0].pos, lanes[SETS - 1].pos];
+        let bytes = [lanes[0].bytes, lanes[SETS - 1].bytes];
+        let literals = job.literals.bytes;
+        let mut literal = job.literals.pos;
         let mut i = 0;
+
+        macro_rules! chunk {
+            ($x:ident, $s:expr) => {{
+                let words = bytes[$s][2 * pos[$s]..].first_chunk().expect("checked before the chunk");
+                let e0 = step(&mut $x, &columns);
+                let e1 = step(&mut $x, &columns);
+                pos[$s] += refill(&mut $x, words);
+                let e0 = fill_in(e0, columns.escape, literals, &mut literal);
+                let e1 = fill_in(e1, columns.escape, literals, &mut literal);
+                let raw = &job.raw[(i + $s) * raw_len..][..raw_len];
+                let out = run_of(job.out, job.width, job.runs[i + $s]);
+                merge::half::<WAY>(&job.shape, 0, e0, raw, out);
+                merge::half::<WAY>(&job.shape, 1, e1, raw, out);
+            }};
+        }
         // Each chunk takes CHUNK_WORDS words and CHUNK literals at most; full-width loads stay within that.
         while i + SETS <= job.runs.len()
-            && lanes.iter().all(|l| 2 * (l.pos + CHUNK_WORDS) <= l.bytes.len())
-            && job.literals.pos + SETS * CHUNK <= job.literals.bytes.len()
+            && 2 * (pos[0] + CHUNK_WORDS) <= bytes[0].len()
+            && 2 * (pos[1] + CHUNK_WORDS) <= bytes[1].len()
+            && literal + SETS * CHUNK <= literals.len()
         {
-            for s in 0..SETS {
-                let mut e = [step(&mut x[s], &columns), step(&mut x[s], &columns)];
-                for e in &mut e {
-                    let mask = _mm512_cmpeq_epi8_mask(*e, columns.escape);
-                    if mask != 0 {
-                        let literals = &job.literals.bytes[job.literals.pos..];
-                        let literals = load(literals.first_chunk().expect("checked above"));
-                        *e = _mm512_mask_expand_epi8(*e, mask, literals);
-                        job.literals.pos += mask.count_ones() as usize;
-                    }
-                }
-                let l = &mut lanes[s];
-                l.pos += refill(&mut x[s], l.bytes[2 * l.pos..].first_chunk().expect("checked above"));
-                let raw = &job.raw[(i + s) * raw_len..][..raw_len];
-                let out = run_of(job.out, job.width, job.runs[i + s]);
-                merge::half::<WAY>(&job.shape, 0, e[0], raw, out);
-                merge::half::<WAY>(&job.shape, 1, e[1], raw, out);
+            chunk!(x0, 0);
+            if SETS == 2 {
+                chunk!(x1, 1);
             }
             i += SETS;
         }
-        lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
-        if i == job.runs.len() {
-            return Ok(());
+        job.literals.pos = literal;
+        store_states(&mut lanes[0].x, &x0);
+        lanes[0].pos = pos[0];
+        if SETS == 2 {
+            store_states(&mut lanes[1].x, &x1);
+            lanes[1].pos = pos[1];
         }
         // The last chunks, or a stream that ends too early.
         let packed = portable::pack(table);
@@ -98,6 +109,14 @@ kernels! {
             }
         }
         Ok(())
+    }
+
+    /// Puts literals in the place of escapes. Without a branch: one chunk in three or so has an escape, which no predictor learns.
+    fn fill_in(e: __m512i, escape: __m512i, literals: &[u8], at: &mut usize) -> __m512i {
+        let mask = _mm512_cmpeq_epi8_mask(e, escape);
+        let next = load(literals[*at..].first_chunk().expect("checked before the chunk"));
+        *at += mask.count_ones() as usize;
+        _mm512_mask_expand_epi8(e, mask, in_register(next))
     }
 
     /// For widths without a merge of their own: symbols by vectors, the rest as the compiler does it.

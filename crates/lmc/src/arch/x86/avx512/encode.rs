@@ -6,7 +6,8 @@
 
 use super::super::super::job::{EncodeJob, set_of};
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{States, load, load_states, split, store_states};
+use super::{States, index, load, load_states, split, store, store_states};
+use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::{EncodeKind, EncodeTable};
 use crate::entropy::{CHUNK_WORDS, rans};
@@ -185,17 +186,9 @@ kernels! {
     /// Pushes a chunk: first its second half, then its first, as a decoder reads them the other way round.
     fn push<const CODER: bool>(e: &[__m512i; 2], t: &Columns, x: &mut States, lane: &mut LaneWriter, literals: &mut LiteralWriter) {
         let first = [by_symbol(&t.first, e[0]), by_symbol(&t.first, e[1])];
-        for h in [1, 0] {
-            let escaped = _mm512_movepi8_mask(first[h]);
-            if escaped != 0 {
-                let n = escaped.count_ones() as usize;
-                let mut packed = [0u8; 64];
-                super::store(&mut packed, _mm512_maskz_compress_epi8(escaped, e[h]));
-                literals.pos -= n;
-                literals.bytes[literals.pos..][..n].copy_from_slice(&packed[..n]);
-            }
-        }
-        let window = lane.words[..lane.pos].last_chunk_mut::<CHUNK_WORDS>().expect("the job was checked");
+        put_literals(first[1], e[1], literals);
+        put_literals(first[0], e[0], literals);
+        let window = lane.words[..lane.pos].last_chunk_mut::<WINDOW>().expect("the job was checked");
         lane.pos -= if CODER == RANS {
             push_rans([ranked(t, first[0]), ranked(t, first[1])], x, window)
         } else {
@@ -237,14 +230,14 @@ kernels! {
     }
 
     /// Returns the number of words that the chunk gave; they stand at the end of `words`.
-    fn push_rans(l: [Looked; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS]) -> usize {
+    fn push_rans(l: [Looked; 2], x: &mut States, words: &mut [u16; WINDOW]) -> usize {
         let taken = rans_register::<3>(&l, x, words, 0);
         let taken = rans_register::<2>(&l, x, words, taken);
         let taken = rans_register::<1>(&l, x, words, taken);
         rans_register::<0>(&l, x, words, taken)
     }
 
-    fn rans_register<const Z: usize>(l: &[Looked; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS], taken: usize) -> usize {
+    fn rans_register<const Z: usize>(l: &[Looked; 2], x: &mut States, words: &mut [u16; WINDOW], taken: usize) -> usize {
         let full = _mm512_set1_epi32(128);
         let gap = [lane_byte::<Z>(l[0].gap), lane_byte::<Z>(l[1].gap)];
         let freq = [_mm512_sub_epi32(full, gap[0]), _mm512_sub_epi32(full, gap[1])];
@@ -265,7 +258,7 @@ kernels! {
         taken
     }
 
-    fn push_huffman(len: [__m512i; 2], code: [__m512i; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS]) -> usize {
+    fn push_huffman(len: [__m512i; 2], code: [__m512i; 2], x: &mut States, words: &mut [u16; WINDOW]) -> usize {
         let seven = _mm512_set1_epi8(0x7f);
         let len = [_mm512_and_si512(len[0], seven), _mm512_and_si512(len[1], seven)];
         let both = _mm512_add_epi8(len[0], len[1]);
@@ -276,7 +269,7 @@ kernels! {
     }
 
     fn huffman_register<const Z: usize>(
-        len: __m512i, both: __m512i, code: [__m512i; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS], taken: usize
+        len: __m512i, both: __m512i, code: [__m512i; 2], x: &mut States, words: &mut [u16; WINDOW], taken: usize
     ) -> usize {
         let first = lane_byte::<Z>(code[0]);
         let second = _mm512_sllv_epi32(lane_byte::<Z>(code[1]), lane_byte::<Z>(len));
@@ -288,15 +281,30 @@ kernels! {
         taken
     }
 
+    /// Writes the literals among 64 symbols in front of those that are written. Without a branch, as when decoding; what the store leaves in front
+    /// of them is overwritten later or not used.
+    fn put_literals(rank: __m512i, symbols: __m512i, literals: &mut LiteralWriter) {
+        let escaped = _mm512_movepi8_mask(rank);
+        let n = escaped.count_ones();
+        let packed = _mm512_maskz_compress_epi8(escaped, symbols);
+        // To the end of the register.
+        let packed = _mm512_permutexvar_epi8(_mm512_add_epi8(index(IOTA), _mm512_set1_epi8(n as i8)), packed);
+        store(literals.bytes[..literals.pos].last_chunk_mut().expect("the job was checked"), packed);
+        literals.pos -= n as usize;
+    }
+
     /// Writes the low words of the lanes in `due` in front of the last `taken` of `words`, and shifts them out. Returns how many are taken then.
-    fn emit(due: __mmask16, x: &mut __m512i, words: &mut [u16; CHUNK_WORDS], taken: usize) -> usize {
-        let n = due.count_ones() as usize;
+    fn emit(due: __mmask16, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize) -> usize {
+        let n = due.count_ones();
         let packed = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(due, *x));
         *x = _mm512_mask_srli_epi32::<16>(*x, due, *x);
-        let to = &mut words[CHUNK_WORDS - taken - n..];
-        // SAFETY: only n words are written, and `to` has n + taken.
-        unsafe { _mm256_mask_storeu_epi16(to.as_mut_ptr().cast(), ((1u32 << n) - 1) as u16, packed) };
-        taken + n
+        // To the end of the register, so that a whole store does: a masked one with a narrowing is slow.
+        let at = _mm256_add_epi16(_mm512_castsi512_si256(index(IOTA_16)), _mm256_set1_epi16(n as i16));
+        let packed = _mm256_permutexvar_epi16(at, packed);
+        let to = words[..WINDOW - taken].last_chunk_mut::<16>().expect("a window has room for five registers");
+        // SAFETY: sixteen words are there to write.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), packed) };
+        taken + n as usize
     }
 
     /// Byte Z of every dword.
@@ -310,6 +318,29 @@ kernels! {
         }
     }
 }
+
+/// Words that a chunk may touch: its own, and what a whole store takes in front of them.
+const WINDOW: usize = CHUNK_WORDS + WRITE_SLACK;
+
+const IOTA: [u8; 64] = {
+    let mut t = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        t[i] = i as u8;
+        i += 1;
+    }
+    t
+};
+/// The same in 16-bit words.
+const IOTA_16: [u8; 64] = {
+    let mut t = [0; 64];
+    let mut i = 0;
+    while i < 32 {
+        t[2 * i] = i as u8;
+        i += 1;
+    }
+    t
+};
 
 /// The elements of a run.
 #[inline(always)]

@@ -78,6 +78,14 @@ kernels! {
         }
     }
 
+    /// Keeps a loaded value in its register, where the compiler would make one instruction of the load and an expand: on Zen 4
+    /// those with a memory operand are microcode.
+    fn in_register(mut v: __m512i) -> __m512i {
+        // SAFETY: the assembly is empty.
+        unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+        v
+    }
+
     /// Byte `i` of the result is byte `of(i)` of `(a, b)` when used as the index of `vpermi2b`.
     fn index(of: [u8; 64]) -> __m512i {
         load(&of)
