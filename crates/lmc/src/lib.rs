@@ -52,6 +52,7 @@ mod varint;
 
 pub use arch::Isa;
 pub use compress::{Compressor, compress};
+pub use container::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use decompress::{Decompressor, decompress};
 pub use describe::{BlockDescription, GroupDescription, PartDescription};
 pub use dtype::Dtype;

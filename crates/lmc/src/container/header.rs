@@ -3,8 +3,10 @@
 use crate::error::{Error, ErrorKind, Result};
 
 pub(crate) const LEN: usize = 16;
-const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
-const VERSION: u16 = 0;
+/// The first eight bytes of a `.lmc` file.
+pub const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
+/// The version of the file format that is read and written.
+pub const VERSION: u16 = 0;
 
 /// What other files begin with, so that an error can say what was given.
 const OTHERS: &[(&[u8], &str)] = &[

@@ -1,0 +1,132 @@
+//! The command line's grammar, shared by the commands.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+
+use crate::cmd;
+
+/// Lossless compression of language model checkpoints.
+#[derive(Parser)]
+#[command(
+    name = "lmc",
+    disable_version_flag = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  lmc compress model.safetensors            writes model.safetensors.lmc beside it
+  lmc decompress model.safetensors.lmc      writes model.safetensors again, bit for bit
+  lmc compress -r --rm checkpoints/         every checkpoint in a directory, in place
+  lmc list model.safetensors.lmc            what is inside, without decoding it
+  tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
+
+Exit status: 0 done, 1 something failed, 2 the command line is wrong.
+Use 'lmc COMMAND --help' for the options of a command."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+
+    /// Print the version and the version of the file format; with -v, the instruction sets too.
+    #[arg(short = 'V', long)]
+    pub(crate) version: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What `lmc` can do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Compress(cmd::compress::CompressArgs),
+    Decompress(cmd::decompress::DecompressArgs),
+    Test(cmd::test::TestArgs),
+    List(cmd::list::ListArgs),
+    Cat(cmd::cat::CatArgs),
+    Bench(cmd::bench::BenchArgs),
+    Completions(cmd::completions::CompletionsArgs),
+    Man(cmd::completions::ManArgs),
+}
+
+/// Options of every command.
+#[derive(Args)]
+pub(crate) struct Global {
+    /// Print nothing but errors.
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
+    pub(crate) quiet: bool,
+
+    /// Say more.
+    #[arg(short, long, global = true, help_heading = "Messages")]
+    pub(crate) verbose: bool,
+
+    /// Show no progress bar; there is none anyway where standard error is not a terminal.
+    #[arg(long, global = true, help_heading = "Messages")]
+    pub(crate) no_progress: bool,
+}
+
+/// Which files are read and where what comes of them goes.
+#[derive(Args)]
+pub(crate) struct Files {
+    /// Files to work on; `-` is standard input, as is no file at all when input is piped.
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Write to FILE; `-` is standard output. With -r and one directory: the directory to mirror it in.
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["stdout", "output_dir_flat"])]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Write to standard output.
+    #[arg(short = 'c', long, conflicts_with = "output_dir_flat")]
+    pub(crate) stdout: bool,
+
+    /// Write everything into the directory DIR, under the names of the files alone.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output_dir_flat: Option<PathBuf>,
+
+    /// Go through directories, in order of names; symbolic links in them are not followed.
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+
+    /// Keep the input files; this is the default.
+    #[arg(short, long, overrides_with = "rm")]
+    pub(crate) keep: bool,
+
+    /// Remove each input file once its output is safely on disk.
+    #[arg(long, overrides_with = "keep", conflicts_with = "stdout")]
+    pub(crate) rm: bool,
+
+    /// Overwrite existing files, read through symbolic links, write binary data to a terminal.
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Print one JSON object a file on standard output.
+    #[arg(long, conflicts_with = "stdout", help_heading = "Messages")]
+    pub(crate) json: bool,
+}
+
+/// Threads of the codec.
+#[derive(Args)]
+pub(crate) struct Threads {
+    /// Threads to use; 0 is one for each core. What is written does not depend on it.
+    #[arg(short = 'T', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1024), hide_default_value = true)]
+    threads: u16,
+}
+
+impl Threads {
+    pub(crate) fn count(&self) -> usize {
+        usize::from(self.threads)
+    }
+}
+
+/// A parser of the names of compression levels.
+pub(crate) fn level() -> impl TypedValueParser<Value = lmc::Level> {
+    PossibleValuesParser::new(lmc::Level::ALL.iter().map(|l| l.name()))
+        .try_map(|name| name.parse::<lmc::Level>().map_err(|()| "no such level"))
+}
+
+/// A parser of the names of dtypes, in any case.
+pub(crate) fn dtype() -> impl TypedValueParser<Value = lmc::Dtype> {
+    PossibleValuesParser::new(lmc::Dtype::ALL.iter().map(|d| d.name()))
+        .try_map(|name| name.to_ascii_uppercase().parse::<lmc::Dtype>().map_err(|()| "no such dtype"))
+}

@@ -1,0 +1,182 @@
+//! `lmc cat`.
+
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lmc::{DecompressOptions, Reader, Segment};
+use serde_json::json;
+
+use crate::args::Threads;
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes};
+use crate::input::Source;
+use crate::output::{Origin, Output, Target};
+use crate::plan::is_dash;
+use crate::report;
+use crate::ui::Ui;
+
+/// Write the bytes of one tensor, or of some of its rows, as they were in the original file.
+///
+/// Only the blocks that hold them are read. `lmc list` names the tensors of a file.
+#[derive(Args)]
+pub(crate) struct CatArgs {
+    /// The compressed file.
+    file: PathBuf,
+
+    /// The name of the tensor; "" for data compressed with --dtype.
+    tensor: String,
+
+    /// Only rows A to B, without B, counted from 0 along the first dimension; A.. and ..B are open ranges.
+    #[arg(long, value_name = "A..B", value_parser = parse_rows)]
+    rows: Option<Rows>,
+
+    /// Write to FILE and not to standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Overwrite an existing file, read through symbolic links, write to a terminal.
+    #[arg(short, long)]
+    force: bool,
+
+    /// Print name, dtype and shape of what is written as a JSON object on standard error.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// A range of rows with open ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rows {
+    start: Option<u64>,
+    end: Option<u64>,
+}
+
+fn parse_rows(text: &str) -> Result<Rows, String> {
+    let (start, end) = text.split_once("..").ok_or("rows are given as A..B, A.. or ..B")?;
+    let number = |s: &str| match s {
+        "" => Ok(None),
+        s => s.parse().map(Some).map_err(|_| format!("{s:?} is not the number of a row")),
+    };
+    Ok(Rows { start: number(start)?, end: number(end)? })
+}
+
+/// Most bytes that are decoded before they are written.
+const CHUNK: u64 = 16 << 20;
+
+/// Writes a tensor.
+pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
+    if is_dash(&args.file) {
+        return Err(Failure::Usage("cat reads here and there in a file, not standard input: name a file".to_owned()));
+    }
+    let mut options = DecompressOptions::default();
+    options.threads = args.threads.count();
+    let source = Source::open(&args.file, args.force)?;
+    let at_fault = |e| Failure::codec(&args.file, &e);
+    let reader = Reader::open(&source, &options).map_err(at_fault)?;
+    let tensor = reader.tensor(&args.tensor).cloned().ok_or_else(|| no_tensor(&args.file, &args.tensor))?;
+    let (range, shape) = selection(&tensor, args.rows)
+        .map_err(|why| Failure::Usage(format!("{}: tensor {:?} {why}", Name::path(&args.file), args.tensor)))?;
+
+    let target = match &args.output {
+        Some(path) if !is_dash(path) => Target::File(path.clone()),
+        _ => Target::Stdout,
+    };
+    let mut output = Output::create(&target, args.force, Origin::PartOf(source.metadata()))?;
+    describe(args, &tensor, &range, &shape, ui);
+    let progress = ui.progress(&Name::text(&args.tensor).to_string(), Some(range.end - range.start));
+    let boundaries: Vec<u64> = reader.blocks().map(|b| b.raw_offset).collect();
+    let mut buf = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let next = chunk_end(&boundaries, at, range.end);
+        buf.resize(usize::try_from(next - at).expect("a chunk fits in memory"), 0);
+        reader.read_range(at, &mut buf).map_err(|e| report::explain(&source, &output, &e))?;
+        output
+            .write_all(&buf)
+            .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(target.path(), "cannot write", &e)))?;
+        at = next;
+        progress.at(at - range.start);
+    }
+    drop(progress);
+    source.check_unchanged()?;
+    output.finish()
+}
+
+fn no_tensor(file: &Path, name: &str) -> Failure {
+    Failure::at(file, format_args!("has no tensor {name:?}: lmc list shows the names"))
+}
+
+/// The bytes of the original file that are asked for, and their shape; or what is wrong with the rows.
+fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u64>), String> {
+    let all = tensor.offset..tensor.offset + tensor.len;
+    let Some(rows) = rows else { return Ok((all, tensor.shape.clone())) };
+    let (Some(&count), Some(dtype)) = (tensor.shape.first(), tensor.dtype) else {
+        return Err("has no rows".to_owned());
+    };
+    let (start, end) = (rows.start.unwrap_or(0), rows.end.unwrap_or(count));
+    if start > end || end > count {
+        return Err(format!("has {count} rows; {start}..{end} are not among them"));
+    }
+    let row_bits = tensor.shape[1..].iter().fold(u128::from(dtype.bits()), |n, &d| n * u128::from(d));
+    let bits = |row: u64| u128::from(row) * row_bits;
+    if bits(start) % 8 != 0 || bits(end) % 8 != 0 {
+        return Err(format!("has rows of {row_bits} bits; {start}..{end} are no whole bytes"));
+    }
+    let byte = |row: u64| tensor.offset + u64::try_from(bits(row) / 8).expect("a row starts within the tensor");
+    let mut shape = tensor.shape.clone();
+    shape[0] = end - start;
+    Ok((byte(start)..byte(end), shape))
+}
+
+/// Where to stop after `at`: at a boundary of blocks, so that none is decoded twice, unless they are too large.
+fn chunk_end(boundaries: &[u64], at: u64, end: u64) -> u64 {
+    let limit = end.min(at.saturating_add(CHUNK));
+    if limit == end {
+        return end;
+    }
+    let last = boundaries.partition_point(|&b| b <= limit);
+    boundaries[..last].last().copied().filter(|&b| b > at).unwrap_or(limit)
+}
+
+fn describe(args: &CatArgs, tensor: &Segment, range: &Range<u64>, shape: &[u64], ui: &Ui) {
+    let dtype = tensor.dtype.map(lmc::Dtype::name);
+    let len = range.end - range.start;
+    if args.json {
+        let object = json!({ "name": args.tensor, "dtype": dtype, "shape": shape, "size": len });
+        ui.always(object);
+    } else {
+        let dtype = dtype.unwrap_or("opaque");
+        ui.detail(format_args!("{} : {dtype} {shape:?}, {}", Name::text(&args.tensor), bytes(len)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_parsed() {
+        let rows = |start, end| Ok(Rows { start, end });
+        assert_eq!(parse_rows("3..7"), rows(Some(3), Some(7)));
+        assert_eq!(parse_rows("3.."), rows(Some(3), None));
+        assert_eq!(parse_rows("..7"), rows(None, Some(7)));
+        assert_eq!(parse_rows(".."), rows(None, None));
+        for bad in ["3", "a..b", "3..=7", "-1..2", "1...2", "99999999999999999999.."] {
+            assert!(parse_rows(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn chunks_end_where_blocks_do() {
+        const B: u64 = 5 << 20;
+        let boundaries: Vec<u64> = (0..10).map(|i| i * B).collect();
+        assert_eq!(chunk_end(&boundaries, 7, 100), 100);
+        assert_eq!(chunk_end(&boundaries, 7, 10 * B), 3 * B);
+        assert_eq!(chunk_end(&boundaries, 3 * B, 10 * B), 6 * B);
+        assert_eq!(chunk_end(&[0], 0, 2 * CHUNK), CHUNK);
+    }
+}

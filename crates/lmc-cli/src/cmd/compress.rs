@@ -1,0 +1,97 @@
+//! `lmc compress`.
+
+use std::path::Path;
+
+use clap::Args;
+use lmc::{CompressOptions, Compressor, Dtype, Level};
+use serde_json::json;
+
+use crate::args::{Files, Threads, dtype, level};
+use crate::failure::{Failure, Result};
+use crate::format::Name;
+use crate::input::{STDIN, Source, Stdin};
+use crate::output::Origin;
+use crate::plan::{AddSuffix, Input, Job, plan};
+use crate::report::{self, Outcome, Show};
+use crate::ui::Ui;
+
+/// Compress files: FILE becomes FILE.lmc, and FILE is kept.
+///
+/// Tensors are recognised in safetensors files; in others the width of the elements is found out from the data, unless
+/// --dtype tells it. Any file comes back bit for bit, whatever is in it, and none grows by more than 0.1 % and a few
+/// bytes. Output appears under its name only when it is complete and on disk, with the mode and the time of the input.
+///
+/// With -r, files in directories are compressed if they are checkpoints by their suffix: safetensors, pt, pth, bin,
+/// ckpt, distcp, gguf, npy, npz. Configurations and tokenizers stay as they are.
+#[derive(Args)]
+pub(crate) struct CompressArgs {
+    #[command(flatten)]
+    files: Files,
+
+    /// With -r, compress every regular file that is not compressed yet.
+    #[arg(long, requires = "recursive")]
+    all: bool,
+
+    /// How hard to try: `fast` is faster, `default` makes smaller files.
+    #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
+    level: Level,
+
+    /// Type of the elements in data of no known format, such as BF16, F16, F32 or F8_E4M3.
+    #[arg(long, value_name = "DTYPE", value_parser = dtype(), ignore_case = true, hide_possible_values = true)]
+    dtype: Option<Dtype>,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// Compresses files.
+pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
+    let jobs = plan(&args.files, &AddSuffix { all: args.all }, true, ui)?;
+    let mut options = CompressOptions::default();
+    options.level = args.level;
+    options.threads = args.threads.count();
+    options.dtype = args.dtype;
+    let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| compress(&mut compressor, job, args, ui))
+}
+
+fn compress(compressor: &mut Compressor, job: &Job, args: &CompressArgs, ui: &Ui) -> Result<Outcome> {
+    let force = args.files.force;
+    let summary = match &job.input {
+        Input::Stdin => {
+            let mut source = Stdin::open()?;
+            let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()))?;
+            let progress = ui.progress(STDIN, None);
+            let summary = compressor
+                .compress_stream(&mut source, &mut output, &mut |done| progress.at(done))
+                .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::codec(Path::new(STDIN), &e)))?;
+            drop(progress);
+            output.finish()?;
+            summary
+        }
+        Input::File(path) => {
+            let source = Source::open(path, force)?;
+            if !force && source.start(&mut [0; 8])? == lmc::MAGIC {
+                return Ok(Outcome::Skipped("it is compressed already; -f compresses it again"));
+            }
+            let mut output = job.create_output(force, Origin::File(source.metadata()))?;
+            output.check_stays(args.files.rm)?;
+            let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
+            let summary = compressor
+                .compress_from(&source, &mut output, &mut |done| progress.at(done))
+                .map_err(|e| report::explain(&source, &output, &e))?;
+            drop(progress);
+            source.check_unchanged()?;
+            output.finish()?;
+            if args.files.rm {
+                source.remove()?;
+            }
+            summary
+        }
+    };
+    Ok(Outcome::Done {
+        line: report::compressed(&summary, job.output.path()),
+        fields: vec![("output", json!(job.output.path().to_string_lossy()))],
+        summary,
+    })
+}

@@ -1,0 +1,32 @@
+//! The commands, a module each: its arguments, and a `run` that does the work.
+
+pub(crate) mod bench;
+pub(crate) mod cat;
+pub(crate) mod completions;
+pub(crate) mod compress;
+pub(crate) mod decompress;
+pub(crate) mod list;
+pub(crate) mod test;
+mod version;
+
+use crate::args::{Cli, Command};
+use crate::failure::{Failure, Result};
+use crate::ui::Ui;
+
+/// Runs the command that the command line asks for.
+pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
+    if cli.version {
+        return version::run(ui);
+    }
+    match cli.command {
+        Some(Command::Compress(args)) => compress::run(&args, ui),
+        Some(Command::Decompress(args)) => decompress::run(&args, ui),
+        Some(Command::Test(args)) => test::run(&args, ui),
+        Some(Command::List(args)) => list::run(&args, ui),
+        Some(Command::Cat(args)) => cat::run(&args, ui),
+        Some(Command::Bench(args)) => bench::run(&args, ui),
+        Some(Command::Completions(args)) => completions::run(&args, ui),
+        Some(Command::Man(args)) => completions::man(&args),
+        None => Err(Failure::Usage("no command: lmc --help lists them".to_owned())),
+    }
+}

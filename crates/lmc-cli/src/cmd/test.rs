@@ -1,0 +1,90 @@
+//! `lmc test`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lmc::{DecompressOptions, Decompressor, Reader};
+
+use crate::args::Threads;
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes};
+use crate::input::{STDIN, Source, Stdin};
+use crate::plan::{Input, RemoveSuffix, inputs};
+use crate::report::{self, Outcome, Show};
+use crate::ui::Ui;
+
+/// Check compressed files: decode everything, compare every checksum, write nothing.
+///
+/// Goes on after a file that fails; the exit status is 1 if any did.
+#[derive(Args)]
+pub(crate) struct TestArgs {
+    /// Files to check; `-` is standard input, as is no file at all when input is piped.
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Check every .lmc file in directories.
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// Read through symbolic links.
+    #[arg(short, long)]
+    force: bool,
+
+    /// Print one JSON object a file on standard output.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// Checks files.
+pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
+    let mut options = DecompressOptions::default();
+    options.threads = args.threads.count();
+    let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui);
+    report::each(&inputs, Input::path, Show::Verdicts, args.json, ui, |input| {
+        test(&mut decompressor, &options, input, args.force, ui)
+    })
+}
+
+fn test(
+    decompressor: &mut Decompressor,
+    options: &DecompressOptions,
+    input: &Input,
+    follow: bool,
+    ui: &Ui,
+) -> Result<Outcome> {
+    let summary = match input {
+        Input::Stdin => {
+            let mut source = Stdin::open()?;
+            let progress = ui.progress(STDIN, None);
+            decompressor
+                .decompress_stream(&mut source, &mut io::sink(), &mut |done| progress.at(done))
+                .map_err(|e| Failure::codec(Path::new(STDIN), &e))?
+        }
+        Input::File(path) => {
+            let source = Source::open(path, follow)?;
+            let raw_size = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?.raw_size();
+            let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
+            let summary = decompressor
+                .decompress_to(&source, &Nowhere, &mut |done| progress.at(done))
+                .map_err(|e| source.check_unchanged().err().unwrap_or_else(|| Failure::codec(path, &e)))?;
+            source.check_unchanged()?;
+            summary
+        }
+    };
+    let line = format!("OK  ({}, {} blocks)", bytes(summary.raw_size), summary.blocks);
+    Ok(Outcome::Done { line, fields: vec![("ok", true.into())], summary })
+}
+
+/// Takes what is decoded and keeps nothing.
+struct Nowhere;
+
+impl lmc::WriteAt for Nowhere {
+    fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}

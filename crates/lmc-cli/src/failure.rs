@@ -1,0 +1,52 @@
+//! What went wrong, in one line, and the exit code that it earns.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::path::Path;
+
+use lmc::ErrorKind;
+
+use crate::format::{Name, io_error};
+
+/// An error as the user sees it: `FILE: what (where): what to do`.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The work failed: exit code 1.
+    Failed(String),
+    /// The command line asks for something that does not fit together: exit code 2.
+    Usage(String),
+    /// Nobody reads standard output any more. Nothing to tell.
+    BrokenPipe,
+}
+
+/// `Result` with a [`Failure`].
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    /// A failure that concerns one file.
+    pub(crate) fn at(path: &Path, what: impl Display) -> Self {
+        Failure::Failed(format!("{}: {what}", Name::path(path)))
+    }
+
+    /// A failure of the operating system on one file.
+    pub(crate) fn io(path: &Path, doing: &str, error: &io::Error) -> Self {
+        Self::at(path, format_args!("{doing}: {}", io_error(error)))
+    }
+
+    /// An error of the codec while it worked on one file.
+    pub(crate) fn codec(path: &Path, error: &lmc::Error) -> Self {
+        match error.kind() {
+            ErrorKind::Usage => Failure::Usage(format!("{}: {error}", Name::path(path))),
+            _ => Self::at(path, error),
+        }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Failed(text) | Failure::Usage(text) => f.write_str(text),
+            Failure::BrokenPipe => f.write_str("nobody reads the output"),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! How names, sizes and errors are printed.
+
+use std::fmt::{self, Display, Write};
+use std::io;
+use std::path::Path;
+
+/// A name that came from outside, with everything escaped that a terminal would obey.
+pub(crate) struct Name<'a>(std::borrow::Cow<'a, str>);
+
+impl<'a> Name<'a> {
+    pub(crate) fn path(path: &'a Path) -> Self {
+        Name(path.to_string_lossy())
+    }
+
+    pub(crate) fn text(text: &'a str) -> Self {
+        Name(text.into())
+    }
+}
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() || is_invisible(c) {
+                write!(f, "{}", c.escape_default())?;
+            } else {
+                f.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Characters that reorder or hide what stands around them.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// A number of bytes in IEC units with three or four significant digits.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.95 would be printed as 1024.0.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if value < 9.995 { 2 } else { 1 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// Compressed over raw size, as a percentage.
+pub(crate) fn percent(compressed: u64, raw: u64) -> String {
+    if raw == 0 { "-".to_owned() } else { format!("{:.2} %", 100.0 * compressed as f64 / raw as f64) }
+}
+
+/// Compressed over raw size for JSON: null where there is nothing to divide by.
+pub(crate) fn ratio(compressed: u64, raw: u64) -> Option<f64> {
+    (raw != 0).then(|| compressed as f64 / raw as f64)
+}
+
+/// A hash in hexadecimal.
+pub(crate) fn hex(hash: &[u8]) -> String {
+    hash.iter().fold(String::new(), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    })
+}
+
+/// The text of an operating system's error, without its number, and what to do where that helps.
+pub(crate) fn io_error(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut chars = text.chars();
+    let text: String = chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect();
+    let advice = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, or write elsewhere with -o",
+        io::ErrorKind::FileTooLarge => "; raise the limit (ulimit -f), or write elsewhere with -o",
+        _ => "",
+    };
+    text + advice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_keep_their_width_at_the_edges_of_units() {
+        for (n, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (10 * 1024 - 1, "10.0 KiB"),
+            (1024 * 1024 - 1, "1.00 MiB"),
+            (1536 * 1024, "1.50 MiB"),
+            (45_426_432, "43.3 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(n), text, "{n}");
+        }
+    }
+
+    #[test]
+    fn names_cannot_command_a_terminal() {
+        assert_eq!(Name::text("a\x1b[2J\nb\u{202e}").to_string(), "a\\u{1b}[2J\\nb\\u{202e}");
+        assert_eq!(Name::text("wörter.0").to_string(), "wörter.0");
+    }
+
+    #[test]
+    fn ratios_of_nothing() {
+        assert_eq!((percent(64, 0), ratio(64, 0)), ("-".to_owned(), None));
+        assert_eq!((percent(1, 3), ratio(1, 2)), ("33.33 %".to_owned(), Some(0.5)));
+    }
+}

@@ -1,0 +1,154 @@
+//! Files that are read: only regular ones, and only while they stay as they are.
+
+use std::fs::{File, Metadata};
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, OFlags};
+
+use crate::failure::{Failure, Result};
+
+/// An open regular file, and what it was like when it was opened.
+pub(crate) struct Source {
+    path: PathBuf,
+    file: File,
+    opened: Metadata,
+}
+
+impl Source {
+    /// Opens a regular file. Symbolic links are followed only if told so; everything else is refused with the reason.
+    pub(crate) fn open(path: &Path, follow: bool) -> Result<Self> {
+        regular_file(path, follow)?;
+        // Between the look and the opening it may have been replaced: do not wait for the other end of a FIFO.
+        let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        if !follow {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+        let file = file.map_err(|e| Failure::io(path, "cannot read", &e))?;
+        let opened = file.metadata().map_err(|e| Failure::io(path, "cannot read", &e))?;
+        if let Some(reason) = refusal(&opened) {
+            return Err(Failure::at(path, reason));
+        }
+        // Only a hint, which file systems are free not to know.
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
+        Ok(Source { path: path.to_owned(), file, opened })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.opened
+    }
+
+    /// The first bytes, at most as many as the buffer has.
+    pub(crate) fn start<'a>(&self, buf: &'a mut [u8]) -> Result<&'a [u8]> {
+        let len = buf.len().min(usize::try_from(self.opened.len()).unwrap_or(usize::MAX));
+        let buf = &mut buf[..len];
+        lmc::ReadAt::read_exact_at(self, buf, 0).map_err(|e| Failure::io(&self.path, "cannot read", &e))?;
+        Ok(buf)
+    }
+
+    /// The file from front to back.
+    pub(crate) fn stream(&self) -> impl Read {
+        &self.file
+    }
+
+    /// Fails if the file was written to since it was opened.
+    pub(crate) fn check_unchanged(&self) -> Result {
+        let now = self.file.metadata().map_err(|e| Failure::io(&self.path, "cannot read", &e))?;
+        let same = now.len() == self.opened.len()
+            && (now.mtime(), now.mtime_nsec()) == (self.opened.mtime(), self.opened.mtime_nsec());
+        if same {
+            Ok(())
+        } else {
+            Err(Failure::at(&self.path, "changed while it was read: try again when nothing writes to it"))
+        }
+    }
+
+    /// Removes the file, unless its name stands for another one by now.
+    pub(crate) fn remove(self) -> Result {
+        let now = std::fs::symlink_metadata(&self.path);
+        let named = now.map_err(|e| Failure::io(&self.path, "cannot remove", &e))?;
+        if !named.file_type().is_symlink() && !same_file(&named, &self.opened) {
+            return Err(Failure::at(&self.path, "is another file than the one that was read; not removed"));
+        }
+        self.check_unchanged()?;
+        std::fs::remove_file(&self.path).map_err(|e| Failure::io(&self.path, "cannot remove", &e))
+    }
+}
+
+impl lmc::ReadAt for Source {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        lmc::ReadAt::read_exact_at(&self.file, buf, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.opened.len())
+    }
+}
+
+/// Fails with the reason if a path does not stand for a regular file.
+pub(crate) fn regular_file(path: &Path, follow: bool) -> Result {
+    let metadata = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
+    let metadata = metadata.map_err(|e| Failure::io(path, "cannot read", &e))?;
+    refusal(&metadata).map_or(Ok(()), |reason| Err(Failure::at(path, reason)))
+}
+
+/// Why a file of this type is not read, if it is not.
+fn refusal(metadata: &Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    Some(if kind.is_file() {
+        return None;
+    } else if kind.is_dir() {
+        "is a directory; -r goes through directories"
+    } else if kind.is_symlink() {
+        "is a symbolic link; name the file itself, or use -f to read through links"
+    } else if kind.is_fifo() {
+        "is a named pipe; give it as standard input: lmc … - < PIPE"
+    } else if kind.is_socket() {
+        "is a socket, not a file"
+    } else if kind.is_block_device() || kind.is_char_device() {
+        "is a device; give it as standard input: lmc … - < DEVICE"
+    } else {
+        "is not a regular file"
+    })
+}
+
+/// Whether two descriptions are of the same file.
+pub(crate) fn same_file(a: &Metadata, b: &Metadata) -> bool {
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Standard input, without a buffer in between.
+pub(crate) struct Stdin(File);
+
+impl Stdin {
+    /// Fails if there is nothing but a terminal to read from.
+    pub(crate) fn open() -> Result<Self> {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            return Err(Failure::Usage("standard input is a terminal: name a file, or pipe something in".to_owned()));
+        }
+        let file = stdin.as_fd().try_clone_to_owned().map(File::from);
+        let file = file.map_err(|e| Failure::io(Path::new(STDIN), "cannot read", &e))?;
+        Ok(Stdin(file))
+    }
+
+    pub(crate) fn metadata(&self) -> Option<Metadata> {
+        self.0.metadata().ok()
+    }
+}
+
+impl Read for Stdin {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+/// What standard input is called in messages.
+pub(crate) const STDIN: &str = "(stdin)";

@@ -1,0 +1,83 @@
+//! Leaves nothing behind: unfinished output is removed on a signal, on a panic and on an error alike.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+/// Temporary files that exist now. Whoever creates one holds the lock while doing so, so that none escapes the clean-up.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn remove_all(files: &mut Vec<PathBuf>) {
+    for path in files.drain(..) {
+        // It may have been renamed to its final name a moment ago: then it is finished, and not there.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Runs `create`, which makes a temporary file, and remembers its path until [`forget`].
+pub(crate) fn register<T>(create: impl FnOnce() -> std::io::Result<(T, PathBuf)>) -> std::io::Result<T> {
+    let mut files = unfinished();
+    let (file, path) = create()?;
+    files.push(path);
+    Ok(file)
+}
+
+/// The temporary file is gone or has its final name.
+pub(crate) fn forget(path: &Path) {
+    unfinished().retain(|p| p != path);
+}
+
+/// Installs the handlers of signals and panics.
+pub(crate) fn install() {
+    std::panic::set_hook(Box::new(|info| {
+        let payload = info.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let what = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        let place = info.location().map_or_else(|| "unknown place".to_owned(), ToString::to_string);
+        let _ = writeln!(
+            std::io::stderr(),
+            "lmc: internal error: {} ({place}): this is a bug in lmc, please report it",
+            crate::format::Name::text(what)
+        );
+        remove_all(&mut unfinished());
+        std::process::exit(1);
+    }));
+    // With any handler in place, a write beyond the file size limit is an error like a full disk, and not the end.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    let ignored = ignored_signals();
+    let ours = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let Ok(mut signals) = Signals::new(ours) else { return };
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            let mut files = unfinished();
+            remove_all(&mut files);
+            // Dies of the signal, as the shell expects, still holding the lock: no new file can appear.
+            let _ = emulate_default_handler(signal);
+            std::process::exit(128 + signal);
+        }
+    });
+}
+
+/// The signals that whoever started us wants ignored (`nohup`, a shell's background jobs), as Linux tells them: signal
+/// *n* is bit *n* − 1.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Ends as a program does that writes to a pipe nobody reads: of SIGPIPE, without a word.
+pub(crate) fn die_of_broken_pipe() -> ! {
+    remove_all(&mut unfinished());
+    let _ = emulate_default_handler(SIGPIPE);
+    std::process::exit(1)
+}

@@ -1,0 +1,271 @@
+//! Which files are worked on, and what each one's output is called.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::args::Files;
+use crate::failure::{Failure, Result};
+use crate::format::Name;
+use crate::input::{STDIN, regular_file};
+use crate::output::{Origin, Output, Target, create_directories};
+use crate::ui::Ui;
+
+/// The suffix of compressed files.
+pub(crate) const SUFFIX: &str = "lmc";
+
+/// Suffixes of the files that hold the bulk of a checkpoint.
+pub(crate) const CHECKPOINT_SUFFIXES: [&str; 9] =
+    ["safetensors", "pt", "pth", "bin", "ckpt", "distcp", "gguf", "npy", "npz"];
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    Stdin,
+    File(PathBuf),
+}
+
+impl Input {
+    /// What the input is called in messages.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Input::Stdin => Path::new(STDIN),
+            Input::File(path) => path,
+        }
+    }
+}
+
+/// One file to work on.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) input: Input,
+    pub(crate) output: Target,
+    /// A directory that has to be there before the output can be written.
+    pub(crate) directory: Option<PathBuf>,
+}
+
+impl Job {
+    /// What the input is called in messages.
+    pub(crate) fn path(&self) -> &Path {
+        self.input.path()
+    }
+
+    /// Opens the output, with the directory that it goes to.
+    pub(crate) fn create_output(&self, overwrite: bool, origin: Origin<'_>) -> Result<Output> {
+        if let Some(dir) = &self.directory {
+            create_directories(dir)?;
+        }
+        Output::create(&self.output, overwrite, origin)
+    }
+}
+
+/// Names of outputs, and files to pick from directories.
+pub(crate) trait Naming {
+    /// The name of the output for an input's; `None` if there is no telling.
+    fn output_name(&self, name: &OsStr) -> Option<OsString>;
+    /// Whether a file found in a directory is worked on.
+    fn picks(&self, path: &Path) -> bool;
+}
+
+/// `name` → `name.lmc`.
+pub(crate) struct AddSuffix {
+    /// Take every file of a directory, and not checkpoints alone.
+    pub(crate) all: bool,
+}
+
+impl Naming for AddSuffix {
+    fn output_name(&self, name: &OsStr) -> Option<OsString> {
+        let mut name = name.to_owned();
+        name.push(".");
+        name.push(SUFFIX);
+        Some(name)
+    }
+
+    fn picks(&self, path: &Path) -> bool {
+        let has = |suffix: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(suffix));
+        !has(SUFFIX) && (self.all || CHECKPOINT_SUFFIXES.iter().any(|s| has(s)))
+    }
+}
+
+/// `name.lmc` → `name`.
+pub(crate) struct RemoveSuffix;
+
+impl Naming for RemoveSuffix {
+    fn output_name(&self, name: &OsStr) -> Option<OsString> {
+        let path = Path::new(name);
+        let stem = path.file_stem().filter(|_| path.extension() == Some(OsStr::new(SUFFIX)))?;
+        Some(stem.to_owned())
+    }
+
+    fn picks(&self, path: &Path) -> bool {
+        path.extension() == Some(OsStr::new(SUFFIX))
+    }
+}
+
+/// Whether a path on the command line stands for standard input or output.
+pub(crate) fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// The inputs that a list of paths stands for: directories are gone through if `recursive`.
+pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui: &Ui) -> Vec<Input> {
+    let mut inputs = Vec::new();
+    for path in files {
+        if is_dash(path) {
+            inputs.push(Input::Stdin);
+        } else if recursive && path.is_dir() {
+            inputs.extend(walk(path, naming, ui).into_iter().map(Input::File));
+        } else {
+            inputs.push(Input::File(path.clone()));
+        }
+    }
+    if files.is_empty() {
+        inputs.push(Input::Stdin);
+    }
+    inputs
+}
+
+/// Plans the work of a command that writes files.
+pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui) -> Result<Vec<Job>> {
+    let stdin = args.files.iter().filter(|f| is_dash(f)).count();
+    if stdin > 1 {
+        return Err(Failure::Usage("standard input can be read only once: give - once".to_owned()));
+    }
+    let to_stdout = args.stdout || args.output.as_deref().is_some_and(is_dash);
+    if to_stdout && args.rm {
+        return Err(Failure::Usage("--rm removes nothing whose output is not a file: leave out --rm".to_owned()));
+    }
+    if let Some(mirror) = args.output.as_deref().filter(|_| !to_stdout)
+        && args.recursive
+        && let [dir] = args.files.as_slice()
+        && dir.is_dir()
+    {
+        return Ok(walk(dir, naming, ui).into_iter().map(|file| mirrored(dir, mirror, file, naming)).collect());
+    }
+    let inputs = inputs(&args.files, args.recursive, naming, ui);
+    if to_stdout && inputs.len() > 1 && one_stream {
+        return Err(Failure::Usage(
+            "several compressed files in one stream cannot be told apart: leave out -c, or give one file".to_owned(),
+        ));
+    }
+    if args.output.is_some() && !to_stdout && (inputs.len() > 1 || args.files.len() > 1) {
+        return Err(Failure::Usage(format!(
+            "-o names one file, but there are {} inputs: use --output-dir-flat DIR",
+            inputs.len()
+        )));
+    }
+    let mut jobs = Vec::new();
+    for input in inputs {
+        let mut directory = None;
+        let output = match (&input, &args.output, &args.output_dir_flat) {
+            _ if to_stdout => Target::Stdout,
+            (_, Some(path), _) => Target::File(path.clone()),
+            (Input::Stdin, _, None) => Target::Stdout,
+            (Input::Stdin, _, Some(_)) => {
+                return Err(Failure::Usage("standard input has no name: use -o FILE".to_owned()));
+            }
+            (Input::File(path), None, dir) => {
+                let Some(name) = path.file_name().and_then(|name| naming.output_name(name)) else {
+                    // What cannot be read at all has another reason to fail.
+                    let refused = regular_file(path, args.force).err();
+                    ui.fail(&refused.unwrap_or_else(|| no_name(path)));
+                    continue;
+                };
+                directory.clone_from(dir);
+                Target::File(match dir {
+                    Some(dir) => dir.join(name),
+                    None => path.with_file_name(name),
+                })
+            }
+        };
+        jobs.push(Job { input, output, directory });
+    }
+    refuse_collisions(&jobs)?;
+    Ok(jobs)
+}
+
+fn no_name(path: &Path) -> Failure {
+    Failure::at(path, format_args!("has no name ending in .{SUFFIX}: say with -o what to call the output"))
+}
+
+fn mirrored(dir: &Path, mirror: &Path, file: PathBuf, naming: &dyn Naming) -> Job {
+    let inside = file.strip_prefix(dir).unwrap_or(&file);
+    let name = inside.file_name().and_then(|name| naming.output_name(name)).unwrap_or_default();
+    let output = mirror.join(inside).with_file_name(name);
+    Job { directory: output.parent().map(Path::to_owned), output: Target::File(output), input: Input::File(file) }
+}
+
+/// Two inputs with one output: the second would overwrite the first, and with --rm nothing would be left of it.
+fn refuse_collisions(jobs: &[Job]) -> Result {
+    let mut seen = HashSet::new();
+    for job in jobs {
+        if let Target::File(path) = &job.output
+            && !seen.insert(path)
+        {
+            return Err(Failure::Usage(format!(
+                "two inputs would be written to {}: give them in two runs, with different directories",
+                Name::path(path)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The regular files under a directory that `naming` picks, in order of names.
+fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    // What is on the stack is a directory or not. The last name goes on first, so that the first comes off first.
+    let mut stack = vec![(dir.to_owned(), true)];
+    while let Some((path, is_dir)) = stack.pop() {
+        if !is_dir {
+            found.push(path);
+            continue;
+        }
+        let entries = std::fs::read_dir(&path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            Err(e) => {
+                ui.fail(&Failure::io(&path, "cannot read the directory", &e));
+                continue;
+            }
+        };
+        entries.sort_by_key(|e| std::cmp::Reverse(e.file_name()));
+        for entry in entries {
+            let path = entry.path();
+            match entry.file_type() {
+                Err(e) => ui.fail(&Failure::io(&path, "cannot read", &e)),
+                Ok(kind) if kind.is_dir() => stack.push((path, true)),
+                Ok(kind) if kind.is_file() && naming.picks(&path) => stack.push((path, false)),
+                Ok(kind) => {
+                    let why = if kind.is_file() { "not picked by -r" } else { "not a regular file" };
+                    ui.detail(format_args!("{}: left alone, {why}", Name::path(&path)));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_go_on_and_off() {
+        let add = AddSuffix { all: false };
+        assert_eq!(add.output_name(OsStr::new("a.b")), Some("a.b.lmc".into()));
+        assert_eq!(RemoveSuffix.output_name(OsStr::new("a.b.lmc")), Some("a.b".into()));
+        for bad in ["a", "a.LMC", ".lmc", "a.lmcx", "lmc"] {
+            assert_eq!(RemoveSuffix.output_name(OsStr::new(bad)), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn directories_are_searched_for_checkpoints() {
+        let some = AddSuffix { all: false };
+        let all = AddSuffix { all: true };
+        assert!(some.picks(Path::new("d/model.safetensors")) && some.picks(Path::new("X.PT")));
+        assert!(!some.picks(Path::new("config.json")) && all.picks(Path::new("config.json")));
+        assert!(!some.picks(Path::new("a.pt.lmc")) && !all.picks(Path::new("a.pt.LMC")));
+    }
+}

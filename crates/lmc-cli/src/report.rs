@@ -1,0 +1,113 @@
+//! Works through several files and tells how each one went.
+
+use std::path::Path;
+
+use lmc::Summary;
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes, hex, percent, ratio};
+use crate::ui::Ui;
+
+/// How the work on one file ended, if it did not fail.
+pub(crate) enum Outcome {
+    /// It is done: a line for people, fields for programs, and the sizes.
+    Done { line: String, fields: Vec<(&'static str, Value)>, summary: Summary },
+    /// There was nothing to do, and why.
+    Skipped(&'static str),
+}
+
+/// How the lines of files that are done are printed.
+#[derive(Clone, Copy)]
+pub(crate) enum Show {
+    /// On standard error, for people who watch.
+    Results,
+    /// On standard output: they are what the command is for.
+    Verdicts,
+}
+
+/// Does the work on every file, also after one has failed.
+///
+/// # Errors
+/// Only when nobody reads what is printed; the failures of files are reported to `ui`.
+pub(crate) fn each<'a, T>(
+    items: &'a [T],
+    path: impl Fn(&'a T) -> &'a Path,
+    show: Show,
+    json: bool,
+    ui: &Ui,
+    mut work: impl FnMut(&'a T) -> Result<Outcome>,
+) -> Result {
+    let mut total = (0_u64, 0_u64, 0_u64);
+    for item in items {
+        let path = path(item);
+        let record = match work(item) {
+            Ok(Outcome::Done { line, fields, summary }) => {
+                total.0 += 1;
+                total.1 = total.1.saturating_add(summary.raw_size);
+                total.2 = total.2.saturating_add(summary.compressed_size);
+                let line = format!("{} : {line}", Name::path(path));
+                match show {
+                    _ if json => {}
+                    Show::Verdicts => ui.verdict(&line)?,
+                    Show::Results => ui.result(line),
+                }
+                summary_json(path, &summary, fields)
+            }
+            Ok(Outcome::Skipped(why)) => {
+                ui.warn(format_args!("{}: skipped, {why}", Name::path(path)));
+                json!({ "file": path.to_string_lossy(), "skipped": why })
+            }
+            Err(failure) => {
+                ui.fail(&failure);
+                json!({ "file": path.to_string_lossy(), "error": failure.to_string() })
+            }
+        };
+        if json {
+            ui.json(&record)?;
+        }
+    }
+    if total.0 > 1 && !json {
+        let (files, raw, compressed) = total;
+        ui.result(format_args!("{files} files : {}", sizes(raw, compressed)));
+    }
+    Ok(())
+}
+
+/// Raw and compressed size for people: `66.31 %  (86.7 MiB => 57.5 MiB)`, less the last parenthesis.
+fn open_sizes(raw: u64, compressed: u64) -> String {
+    format!("{}  ({} => {}", percent(compressed, raw), bytes(raw), bytes(compressed))
+}
+
+fn sizes(raw: u64, compressed: u64) -> String {
+    open_sizes(raw, compressed) + ")"
+}
+
+/// The line about a compressed file.
+pub(crate) fn compressed(summary: &Summary, output: &Path) -> String {
+    format!("{}, {})", open_sizes(summary.raw_size, summary.compressed_size), Name::path(output))
+}
+
+fn summary_json(path: &Path, summary: &Summary, fields: Vec<(&'static str, Value)>) -> Value {
+    let mut record = json!({
+        "file": path.to_string_lossy(),
+        "raw_size": summary.raw_size,
+        "compressed_size": summary.compressed_size,
+        "ratio": ratio(summary.compressed_size, summary.raw_size),
+        "content_hash": hex(&summary.content_hash),
+        "blocks": summary.blocks,
+    });
+    for (name, value) in fields {
+        record[name] = value;
+    }
+    record
+}
+
+/// The failure of codec work that read a file and wrote an output: the output's fault, that of whoever writes to the
+/// source meanwhile, or the data's, in this order.
+pub(crate) fn explain(source: &crate::input::Source, output: &crate::output::Output, error: &lmc::Error) -> Failure {
+    output
+        .take_failure()
+        .or_else(|| source.check_unchanged().err())
+        .unwrap_or_else(|| Failure::codec(source.path(), error))
+}

@@ -1,0 +1,112 @@
+//! Messages: what is printed, where, and when.
+
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use crate::args::Global;
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::progress::Progress;
+
+/// Standard error and standard output as the options want them used, and whether anything has failed.
+pub(crate) struct Ui {
+    quiet: bool,
+    verbose: bool,
+    progress: bool,
+    stderr_is_terminal: bool,
+    worst: Cell<u8>,
+}
+
+impl Ui {
+    pub(crate) fn new(global: &Global) -> Self {
+        let stderr_is_terminal = std::io::stderr().is_terminal();
+        Ui {
+            quiet: global.quiet,
+            verbose: global.verbose,
+            progress: stderr_is_terminal && !global.quiet && !global.no_progress,
+            stderr_is_terminal,
+            worst: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// The code that everything reported so far amounts to.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.worst.get())
+    }
+
+    /// Reports a failure and remembers it for the exit code.
+    pub(crate) fn fail(&self, failure: &Failure) {
+        let (code, text) = match failure {
+            Failure::BrokenPipe => interrupt::die_of_broken_pipe(),
+            Failure::Failed(text) => (1, text),
+            Failure::Usage(text) => (2, text),
+        };
+        self.worst.set(self.worst.get().max(code));
+        self.line(format_args!("lmc: {text}"));
+    }
+
+    /// Something the user did not ask for but should know; not an error.
+    pub(crate) fn warn(&self, text: impl std::fmt::Display) {
+        if !self.quiet {
+            self.line(format_args!("lmc: {text}"));
+        }
+    }
+
+    /// Something that was asked for by an option of its own.
+    pub(crate) fn always(&self, text: impl std::fmt::Display) {
+        self.line(format_args!("{text}"));
+    }
+
+    /// The result of the work on a file: for people at a terminal, or who ask for it.
+    pub(crate) fn result(&self, text: impl std::fmt::Display) {
+        if self.verbose || (self.stderr_is_terminal && !self.quiet) {
+            self.line(format_args!("{text}"));
+        }
+    }
+
+    /// What a command was run to find out, on standard output.
+    pub(crate) fn verdict(&self, text: &str) -> Result {
+        if self.quiet { Ok(()) } else { self.print(&format!("{text}\n")) }
+    }
+
+    /// A detail for those who ask.
+    pub(crate) fn detail(&self, text: impl std::fmt::Display) {
+        if self.verbose {
+            self.line(format_args!("lmc: {text}"));
+        }
+    }
+
+    /// Prints text on standard output.
+    pub(crate) fn print(&self, text: &str) -> Result {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+            std::io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => Failure::Failed(format!("(stdout): cannot write: {}", crate::format::io_error(&e))),
+        })
+    }
+
+    /// Prints a JSON object on a line of its own on standard output.
+    pub(crate) fn json(&self, object: &serde_json::Value) -> Result {
+        self.print(&format!("{object}\n"))
+    }
+
+    /// Whether progress is shown.
+    pub(crate) fn shows_progress(&self) -> bool {
+        self.progress
+    }
+
+    /// A progress bar for the work on one file.
+    pub(crate) fn progress(&self, name: &str, total: Option<u64>) -> Progress {
+        if self.progress { Progress::visible(name, total) } else { Progress::hidden() }
+    }
+
+    fn line(&self, text: std::fmt::Arguments<'_>) {
+        // When standard error is closed there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
