@@ -80,6 +80,7 @@ def sizes_and_speeds(lmc, files, work, seconds):
         rows,
     )
     print(f"\n  in, out: compressing and decompressing, GB of raw data a second; lmc uses {best['isa']}")
+    print("  these files fit into the processor's cache, which helps memcpy most; docs/benchmarks.md has larger ones")
 
 
 def enlarge(files, large, copies):
