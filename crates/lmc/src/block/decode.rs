@@ -152,24 +152,25 @@ impl BlockDecoder {
             runs.extend(0..(class_map.len() / RUN) as u32);
             let map_t = class_map.len() % RUN;
             self.decode_group(map_group, 1, Map::Identity, &runs, map_t, streams, &mut class_map)?;
-            // Counting sort: the runs of each group, in order.
-            let mut count = [0usize; super::head::MAX_GROUPS];
-            for &c in &class_map {
-                *count[..g.groups.len()]
-                    .get_mut(usize::from(c))
-                    .ok_or_else(|| Error::damaged("a class map names a group that is not there"))? += 1;
+            // Counting sort: the runs of each group, in order. A count for every byte value, so that one check does for all.
+            let mut count = [0u32; 256];
+            class_map.iter().for_each(|&c| count[usize::from(c)] += 1);
+            if count[g.groups.len()..].iter().any(|&n| n > 0) {
+                return Err(Error::damaged("a class map names a group that is not there"));
             }
             let partial_in = if t > 0 { class_map.last().map(|&c| usize::from(c)) } else { None };
             let mut begin = [0usize; super::head::MAX_GROUPS + 1];
+            let mut next = [0u32; 256];
             for i in 0..g.groups.len() {
-                begin[i + 1] = begin[i] + count[i];
+                begin[i + 1] = begin[i] + count[i] as usize;
+                next[i] = begin[i] as u32;
             }
-            let mut next = begin;
             runs.clear();
             runs.resize(class_map.len(), 0);
             for (r, &c) in class_map.iter().enumerate() {
-                runs[next[usize::from(c)]] = r as u32;
-                next[usize::from(c)] += 1;
+                let place = &mut next[usize::from(c)];
+                runs[*place as usize] = r as u32;
+                *place += 1;
             }
             for (i, group) in g.groups.iter().enumerate() {
                 let (t, last) = if partial_in == Some(i) { (t, 1) } else { (0, 0) };

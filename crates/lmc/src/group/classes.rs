@@ -121,8 +121,10 @@ pub(crate) fn classify(
     let mut rest: Vec<u32> = (0..n as u32).collect();
     let mut out: Vec<Sampled> = Vec::new();
 
-    // Runs of nothing but one value, and that the same one.
-    if let Some(first) = (0..n).find(|&r| varying(r) == 0) {
+    // Runs of nothing but one value, and that the same one. Most parts have none, which a vectorised count tells.
+    let constant = stats.or.iter().zip(&stats.and).filter(|(o, a)| o == a).count();
+    if constant > 0 {
+        let first = (0..n).find(|&r| varying(r) == 0).expect("it was counted");
         let value = stats.or[first];
         let same = (0..n).filter(|&r| varying(r) == 0 && stats.or[r] == value).count();
         if same == n || same >= 4 {
@@ -133,7 +135,9 @@ pub(crate) fn classify(
     }
     // Runs that end in more zeros than the others.
     let zeros = |r: u32| trailing_zeros(map, stats.or[r as usize] & mask).min(width_bits);
-    if let Some(line) = trailing_zero_line(rest.iter().map(|&r| zeros(r))) {
+    if stats.or.iter().any(|&or| or & 0b1110 == 0)
+        && let Some(line) = trailing_zero_line(rest.iter().map(|&r| zeros(r)))
+    {
         let untouched;
         (untouched, rest) = rest.into_iter().partition(|&r| zeros(r) >= line);
         out.extend(by_mean(stats, untouched, Effort { classes: effort.classes.min(3), ..effort }, &mut top_bytes));
@@ -186,17 +190,39 @@ fn by_mean(
     if k < 2 {
         return vec![Sampled::without(runs)];
     }
+    let bin = |r: u32| usize::from(stats.sum[r as usize] / BIN);
     let mut bins = [0u32; BINS];
-    runs.iter().for_each(|&r| bins[usize::from(stats.sum[r as usize] / BIN)] += 1);
+    runs.iter().for_each(|&r| bins[bin(r)] += 1);
     let class_of = k_means(&bins, k, runs.len());
     let classes = usize::from(class_of[BINS - 1]) + 1;
     if classes < 2 {
         return vec![Sampled::without(runs)];
     }
-    let mut split = vec![Vec::new(); classes];
-    runs.iter().for_each(|&r| split[usize::from(class_of[usize::from(stats.sum[r as usize] / BIN)])].push(r));
-    split.retain(|c| !c.is_empty());
-    merge_neighbours(split, effort, top_bytes)
+    let split = deal(&runs, &bins, &class_of, classes, bin);
+    let (join, tops) = merge_neighbours(&split, effort, top_bytes);
+    let lists = if tops.len() == split.len() {
+        split
+    } else if tops.len() == 1 {
+        vec![runs]
+    } else {
+        deal(&runs, &bins, &class_of.map(|c| join[usize::from(c)]), tops.len(), bin)
+    };
+    lists.into_iter().zip(tops).map(|(runs, top)| Sampled { runs, top: Some(top) }).collect()
+}
+
+/// Puts runs into lists by the class of their bin.
+fn deal(
+    runs: &[u32],
+    bins: &[u32; BINS],
+    class_of: &[u8; BINS],
+    classes: usize,
+    bin: impl Fn(u32) -> usize,
+) -> Vec<Vec<u32>> {
+    let mut count = vec![0usize; classes];
+    bins.iter().zip(class_of).for_each(|(&n, &c)| count[usize::from(c)] += n as usize);
+    let mut lists: Vec<Vec<u32>> = count.into_iter().map(Vec::with_capacity).collect();
+    runs.iter().for_each(|&r| lists[usize::from(class_of[bin(r)])].push(r));
+    lists
 }
 
 /// One-dimensional k-means over binned means. Classes are intervals, so the answer is a rising map from bin to class.
@@ -231,38 +257,40 @@ fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
     class_of
 }
 
-/// Merges classes next to each other while a common table is cheaper.
+/// Merges classes next to each other while a common table is cheaper. Returns the new class of every old one, and a sample of every new one.
 fn merge_neighbours(
-    split: Vec<Vec<u32>>,
+    split: &[Vec<u32>],
     effort: Effort,
     top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
-) -> Vec<Sampled> {
+) -> (Vec<u8>, Vec<Box<Histogram>>) {
     struct Candidate {
-        runs: Vec<u32>,
+        /// Old classes in it.
+        members: usize,
+        runs: usize,
         /// Scaled to the whole class.
         top: Box<Histogram>,
         cost: u64,
     }
     let mut classes: Vec<Candidate> = split
-        .into_iter()
+        .iter()
         .map(|runs| {
             let mut h = [[0u32; 256]; 4];
             let stride = effort.stride.min(runs.len().div_ceil(MIN_RUNS)).max(1);
             runs.iter().step_by(stride).for_each(|&r| top_bytes(r, &mut h));
             let top: Box<Histogram> = Box::new(std::array::from_fn(|s| sum_of(&h, s) * stride as u32));
-            Candidate { runs, cost: cost::estimate(&top[..]), top }
+            Candidate { members: 1, runs: runs.len(), cost: cost::estimate(&top[..]), top }
         })
         .collect();
     // A class less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
     let side = |a: usize, b: usize| {
-        let (a, b) = (a as u32, b as u32);
+        let (a, b) = (a.max(1) as u32, b.max(1) as u32);
         let whole = cost::log2(a + b);
         u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
     };
     // What merging each class with its right neighbour gains.
     let gain = |a: &Candidate, b: &Candidate| -> i64 {
         let joined: Histogram = std::array::from_fn(|s| a.top[s] + b.top[s]);
-        let apart = a.cost + b.cost + side(a.runs.len(), b.runs.len()) + GROUP_BITS * cost::BIT;
+        let apart = a.cost + b.cost + side(a.runs, b.runs) + GROUP_BITS * cost::BIT;
         apart as i64 - cost::estimate(&joined) as i64
     };
     let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
@@ -272,7 +300,8 @@ fn merge_neighbours(
         let right = classes.remove(i + 1);
         gains.remove(i);
         let left = &mut classes[i];
-        left.runs = in_order(&left.runs, &right.runs);
+        left.members += right.members;
+        left.runs += right.runs;
         left.top.iter_mut().zip(&right.top[..]).for_each(|(a, b)| *a += b);
         left.cost = cost::estimate(&left.top[..]);
         if i > 0 {
@@ -282,22 +311,8 @@ fn merge_neighbours(
             gains[i] = gain(&classes[i], &classes[i + 1]);
         }
     }
-    classes.into_iter().map(|c| Sampled { runs: c.runs, top: Some(c.top) }).collect()
-}
-
-/// Two sorted lists as one.
-fn in_order(a: &[u32], b: &[u32]) -> Vec<u32> {
-    let mut out = Vec::with_capacity(a.len() + b.len());
-    let (mut i, mut j) = (0, 0);
-    while i < a.len() && j < b.len() {
-        let left = a[i] < b[j];
-        out.push(if left { a[i] } else { b[j] });
-        i += usize::from(left);
-        j += usize::from(!left);
-    }
-    out.extend_from_slice(&a[i..]);
-    out.extend_from_slice(&b[j..]);
-    out
+    let join = classes.iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as u8, c.members)).collect();
+    (join, classes.into_iter().map(|c| c.top).collect())
 }
 
 /// Count of a symbol in a histogram that was taken in four.

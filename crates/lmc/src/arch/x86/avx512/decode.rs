@@ -13,6 +13,9 @@ use crate::group::element::with_element;
 use crate::group::split::merge_run;
 use std::arch::x86_64::*;
 
+/// Runs between asking for cache lines and writing them.
+const AHEAD: usize = 12;
+
 /// Columns of a table, two registers each.
 #[derive(Clone, Copy)]
 struct Columns {
@@ -73,6 +76,9 @@ kernels! {
                 let e0 = fill_in(e0, columns.escape, literals, &mut literal);
                 let e1 = fill_in(e1, columns.escape, literals, &mut literal);
                 let raw = &job.raw[(i + $s) * raw_len..][..raw_len];
+                if let Some(&ahead) = job.runs.get(i + $s + AHEAD) {
+                    expect(&job.out[ahead as usize * RUN * job.width..], RUN * job.width);
+                }
                 let out = run_of(job.out, job.width, job.runs[i + $s]);
                 merge::half::<WAY>(&job.shape, 0, e0, raw, out);
                 merge::half::<WAY>(&job.shape, 1, e1, raw, out);
@@ -109,6 +115,14 @@ kernels! {
             }
         }
         Ok(())
+    }
+
+    /// Asks for the cache lines of a run that will be written soon: the runs of a group lie scattered, which the processor's own prefetchers
+    /// do not follow.
+    fn expect(out: &[u8], len: usize) {
+        for line in out[..len].chunks(64) {
+            _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast());
+        }
     }
 
     /// Puts literals in the place of escapes. Without a branch: one chunk in three or so has an escape, which no predictor learns.
