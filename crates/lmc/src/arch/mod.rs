@@ -1,5 +1,7 @@
 //! Instruction sets: detection, and the only place where kernels are dispatched.
 
+#[cfg(test)]
+mod conformance;
 pub(crate) mod job;
 mod portable;
 #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,9 @@
 //! Kernels for x86-64. Every function here that may be called takes an [`Isa`] of the right kind: that is what makes it sound.
 
-mod autovec;
+mod avx2;
 mod avx512;
 
-pub(super) use autovec::{avx2_decode_group, avx2_encode_group, avx2_run_stats};
+pub(super) use avx2::run_stats as avx2_run_stats;
+pub(super) use avx2::{decode_group as avx2_decode_group, encode_group as avx2_encode_group};
 pub(super) use avx512::run_stats as avx512_run_stats;
 pub(super) use avx512::{decode_group as avx512_decode_group, encode_group as avx512_encode_group};

@@ -1,0 +1,150 @@
+//! Symbols and raw bits to elements: the inverse of `split`.
+
+use super::{load, load_16, store};
+use crate::group::RUN;
+use crate::group::element::with_element;
+use crate::group::split::{Shape, merge_run};
+use crate::map::Map;
+use std::arch::x86_64::*;
+
+/// How a group's elements are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// 16 bits, rotated: symbol and one byte plane.
+    Byte16,
+    /// 32 bits, rotated: symbol and three byte planes.
+    Bytes32,
+    /// 16 or 32 bits of any shape.
+    Any16,
+    Any32,
+    /// As the compiler does it.
+    Portable,
+}
+
+pub(super) fn way(width: usize, s: &Shape) -> Way {
+    let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
+    match width {
+        2 if plain && s.raw_bits == 8 => Way::Byte16,
+        2 => Way::Any16,
+        4 if plain && s.raw_bits == 24 => Way::Bytes32,
+        4 => Way::Any32,
+        _ => Way::Portable,
+    }
+}
+
+/// A part of `bytes`, whose length was checked by the job.
+#[inline(always)]
+fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
+    bytes[offset..].first_chunk().expect("planes were checked")
+}
+
+#[inline(always)]
+fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
+    bytes[offset..].first_chunk_mut().expect("runs were checked")
+}
+
+kernels! {
+    /// Merges the symbols and the raw bits of a run into its elements.
+    pub(super) fn run(way: Way, shape: &Shape, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+        match way {
+            Way::Byte16 => byte_16(symbols, raw, out),
+            Way::Bytes32 => bytes_32(symbols, raw, out),
+            Way::Any16 => any_16(shape, symbols, raw, out),
+            Way::Any32 => any_32(shape, symbols, raw, out),
+            Way::Portable => with_element!(out.len() / RUN, E => merge_run::<E>(shape, symbols, raw, out)),
+        }
+    }
+
+    #[inline]
+    fn byte_16(symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+        let raw: &[u8; RUN] = at(raw, 0);
+        let out: &mut [u8; 2 * RUN] = at_mut(out, 0);
+        // Eight bytes to the left, eight to the right, so that unpacking gives sixteen elements in order.
+        let deal = |v: &[u8; 32]| _mm256_permute4x64_epi64::<0b11_01_10_00>(load(v));
+        for q in 0..4 {
+            let low = deal(at(raw, 32 * q));
+            let high = deal(at(symbols, 32 * q));
+            let rotated = |v| _mm256_or_si256(_mm256_srli_epi16::<1>(v), _mm256_slli_epi16::<15>(v));
+            store(at_mut(out, 64 * q), rotated(_mm256_unpacklo_epi8(low, high)));
+            store(at_mut(out, 64 * q + 32), rotated(_mm256_unpackhi_epi8(low, high)));
+        }
+    }
+
+    #[inline]
+    fn bytes_32(symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+        let raw: &[u8; 3 * RUN] = at(raw, 0);
+        let out: &mut [u8; 4 * RUN] = at_mut(out, 0);
+        // Four bytes to the left, four to the right, so that unpacking twice gives eight elements in order.
+        let dealt = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+        let deal = |v: &[u8; 32]| _mm256_permutevar8x32_epi32(load(v), dealt);
+        let rotated = |v| _mm256_or_si256(_mm256_srli_epi32::<1>(v), _mm256_slli_epi32::<31>(v));
+        for q in 0..4 {
+            let [a, b, c] = [0, 1, 2].map(|i| deal(at(raw, RUN * i + 32 * q)));
+            let d = deal(at(symbols, 32 * q));
+            let low = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
+            let high = [_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d)];
+            for h in 0..2 {
+                let to = 128 * q + 64 * h;
+                store(at_mut(out, to), rotated(_mm256_unpacklo_epi16(low[h], high[h])));
+                store(at_mut(out, to + 32), rotated(_mm256_unpackhi_epi16(low[h], high[h])));
+            }
+        }
+    }
+
+    fn any_16(s: &Shape, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+        let bytes = s.byte_planes();
+        let shift = |v: __m128i, n: u32| _mm256_sll_epi16(_mm256_cvtepu8_epi16(v), _mm_cvtsi32_si128(n as i32));
+        let bit = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15);
+        let constant = _mm256_set1_epi16(s.constant as i16);
+        for q in 0..RUN / 16 {
+            let mut v = shift(load_16(at(symbols, 16 * q)), s.symbol_shift());
+            for i in 0..bytes {
+                v = _mm256_or_si256(v, shift(load_16(at(raw, RUN * i + 16 * q)), s.low + 8 * i as u32));
+            }
+            for j in 0..s.bit_planes() {
+                let plane = i16::from_le_bytes(*at(raw, RUN * bytes + RUN / 8 * j + 2 * q));
+                let set = _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16(plane), bit), bit);
+                v = _mm256_or_si256(v, _mm256_and_si256(set, _mm256_set1_epi16(1i16 << s.bit_position(j))));
+            }
+            v = _mm256_xor_si256(v, constant);
+            let v = match s.map {
+                Map::Identity => v,
+                Map::Rotate => _mm256_or_si256(_mm256_srli_epi16::<1>(v), _mm256_slli_epi16::<15>(v)),
+                Map::Zigzag => {
+                    let odd = _mm256_srai_epi16::<15>(_mm256_slli_epi16::<15>(v));
+                    _mm256_xor_si256(_mm256_srli_epi16::<1>(v), odd)
+                }
+            };
+            store(at_mut(out, 32 * q), v);
+        }
+    }
+
+    fn any_32(s: &Shape, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+        let bytes = s.byte_planes();
+        let widen = |v: &[u8; 8]| _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*v)));
+        let shift = |v: &[u8; 8], n: u32| _mm256_sll_epi32(widen(v), _mm_cvtsi32_si128(n as i32));
+        let bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        let constant = _mm256_set1_epi32(s.constant as i32);
+        for q in 0..RUN / 8 {
+            let mut v = shift(at(symbols, 8 * q), s.symbol_shift());
+            for i in 0..bytes {
+                v = _mm256_or_si256(v, shift(at(raw, RUN * i + 8 * q), s.low + 8 * i as u32));
+            }
+            for j in 0..s.bit_planes() {
+                let plane = i32::from(raw[RUN * bytes + RUN / 8 * j + q]);
+                let set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(plane), bit), bit);
+                v = _mm256_or_si256(v, _mm256_and_si256(set, _mm256_set1_epi32(1i32 << s.bit_position(j))));
+            }
+            v = _mm256_xor_si256(v, constant);
+            let v = match s.map {
+                Map::Identity => v,
+                Map::Rotate => _mm256_or_si256(_mm256_srli_epi32::<1>(v), _mm256_slli_epi32::<31>(v)),
+                Map::Zigzag => {
+                    let odd = _mm256_srai_epi32::<31>(_mm256_slli_epi32::<31>(v));
+                    _mm256_xor_si256(_mm256_srli_epi32::<1>(v), odd)
+                }
+            };
+            store(at_mut(out, 32 * q), v);
+        }
+    }
+}

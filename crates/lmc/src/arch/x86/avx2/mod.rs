@@ -1,0 +1,118 @@
+//! AVX2 kernels (x86-64-v3: Haswell, Zen and later).
+//!
+//! A lane set is kept as 16-bit halves: register z of `high` and of `low` holds lanes z, 4+z, 8+z, …, 60+z. Everything
+//! that happens to a state is then 16-bit arithmetic: AVX2 has a multiplication that gives the upper half, a lane is due
+//! for a refill when its upper half is 0, and a refill is a byte shuffle by a table of 256 masks, without widening.
+//! A state is scaled by f/128 as `state · (f·2^9) >> 16`, which for Huffman is the shift by the code's length that AVX2
+//! lacks for words.
+//!
+//! A look-up in 128 entries is eight `vpshufb`. The k-th of them is given `index − 16·k`: a negative index reads 0, and the
+//! registers hold the difference between neighbouring stretches of the column, so that all that read something, XORed,
+//! give the entry. Few groups have more than 32 symbols, so that a slot is first looked up as the rank of its symbol, and
+//! the columns of a table are then one or two shuffles each.
+//!
+//! What did not help: see `decode` and `encode`.
+//!
+//! Soundness rests on two facts. Only an [`Isa`] of kind `Avx2` leads here, so the instructions exist. Loads and stores
+//! go through references to arrays of their size, but for the words of lanes, where the count of those before is the
+//! bound.
+
+/// Declares functions with the features of this module; they can be called from one another without `unsafe`.
+macro_rules! kernels {
+    ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
+        $(#[$attr])*
+        #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+        $vis fn $name $(<$(const $g: $gt),*>)? ($($arg)*) $(-> $ret)? $body
+    )*};
+}
+
+mod decode;
+mod lookup;
+mod merge;
+
+use super::super::job::{DecodeJob, EncodeJob};
+use super::super::{Isa, Kind, portable};
+use crate::entropy::LANES;
+use crate::error::Result;
+use crate::group::classes::RunStats;
+use crate::group::element::with_element;
+use crate::map::Map;
+use std::arch::x86_64::*;
+
+pub(in crate::arch) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: an `Isa` of this kind exists only where the features were detected.
+    unsafe { decode::group(job) }
+}
+
+pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { encode(job) }
+}
+
+pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { stats_of(width, map, elements, stats) }
+}
+
+/// The states of a lane set in registers: lane 4i + z is word i of register z.
+#[derive(Clone, Copy)]
+struct States {
+    high: [__m256i; 4],
+    low: [__m256i; 4],
+}
+
+kernels! {
+    /// The portable kernel, vectorised by the compiler.
+    fn encode(job: &mut EncodeJob<'_>) {
+        with_element!(job.width, E => portable::encode_group_of::<E>(job))
+    }
+
+    /// As above.
+    fn stats_of(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
+        with_element!(width, E => crate::group::classes::run_stats::<E>(map, elements, stats))
+    }
+
+    #[inline]
+    fn load(bytes: &[u8; 32]) -> __m256i {
+        // SAFETY: 32 bytes are there to read.
+        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+    }
+
+    #[inline]
+    fn store(bytes: &mut [u8; 32], v: __m256i) {
+        // SAFETY: 32 bytes are there to write.
+        unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), v) }
+    }
+
+    /// Loads 16 bytes.
+    #[inline]
+    fn load_16(bytes: &[u8; 16]) -> __m128i {
+        // SAFETY: 16 bytes are there to read.
+        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+    }
+
+    fn load_states(x: &[u32; LANES]) -> States {
+        let words = |z: usize, shift: u32| {
+            let mut bytes = [0; 32];
+            for (i, b) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+                *b = ((x[4 * i + z] >> shift) as u16).to_le_bytes();
+            }
+            load(&bytes)
+        };
+        States { high: std::array::from_fn(|z| words(z, 16)), low: std::array::from_fn(|z| words(z, 0)) }
+    }
+
+    fn store_states(x: &mut [u32; LANES], states: &States) {
+        for z in 0..4 {
+            let (mut high, mut low) = ([0; 32], [0; 32]);
+            store(&mut high, states.high[z]);
+            store(&mut low, states.low[z]);
+            for i in 0..16 {
+                x[4 * i + z] = u32::from_le_bytes([low[2 * i], low[2 * i + 1], high[2 * i], high[2 * i + 1]]);
+            }
+        }
+    }
+}
