@@ -37,6 +37,10 @@ impl Failure {
     pub(crate) fn codec(path: &Path, error: &lmc::Error) -> Self {
         match error.kind() {
             ErrorKind::Usage => Failure::Usage(format!("{}: {error}", Name::path(path))),
+            // Where the codec can, it says itself what to do.
+            ErrorKind::Damaged if !error.to_string().contains("again") => {
+                Self::at(path, format_args!("{error}: the file is damaged, fetch it again"))
+            }
             _ => Self::at(path, error),
         }
     }

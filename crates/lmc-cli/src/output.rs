@@ -76,6 +76,8 @@ struct Temporary {
     path: PathBuf,
     /// Bytes written from front to back so far.
     written: u64,
+    /// How many of them the kernel was told to write to disk.
+    handed_over: u64,
 }
 
 impl Drop for Temporary {
@@ -176,8 +178,11 @@ impl Write for Output {
         let result = match &mut self.kind {
             Kind::Stream(file) => file.write(buf),
             Kind::Temporary(t) => t.file().write_at(buf, t.written).inspect(|&n| {
-                start_writeback(t.file(), t.written, n as u64);
                 t.written += n as u64;
+                if t.written - t.handed_over >= WRITEBACK {
+                    start_writeback(t.file(), t.handed_over, t.written - t.handed_over);
+                    t.handed_over = t.written;
+                }
             }),
         };
         match result {
@@ -203,6 +208,10 @@ impl lmc::WriteAt for Output {
         Ok(())
     }
 }
+
+/// How much is written from front to back before write-back starts: one thread writes, and it had better not wait
+/// for the disk too often.
+const WRITEBACK: u64 = 8 << 20;
 
 /// Has the kernel begin to write a range to disk, so that the sync at the end finds little left to do.
 fn start_writeback(file: &File, offset: u64, len: u64) {
@@ -288,7 +297,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>) -> Result<Kind> {
     // The temporary name in the error would only puzzle.
     let file = file.map_err(|e| cannot(e.raw_os_error().map_or(e, io::Error::from_raw_os_error)))?;
     let temporary = file.path().to_owned();
-    Ok(Kind::Temporary(Temporary { file: Some(file), path: temporary, written: 0 }))
+    Ok(Kind::Temporary(Temporary { file: Some(file), path: temporary, written: 0, handed_over: 0 }))
 }
 
 /// Passes characters on while there is room for their bytes.
