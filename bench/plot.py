@@ -102,6 +102,8 @@ def panel(axes, found: list, title: str, limits: tuple[float, float], sizes: tup
                 fontweight="bold" if on_left else "normal",
                 horizontalalignment="right" if on_left else "left",
                 verticalalignment="center",
+                zorder=2,
+                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
                 arrowprops={
                     "arrowstyle": "-",
                     "color": color,

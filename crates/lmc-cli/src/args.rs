@@ -44,6 +44,7 @@ pub(crate) enum Command {
     Test(cmd::test::TestArgs),
     List(cmd::list::ListArgs),
     Cat(cmd::cat::CatArgs),
+    #[cfg(feature = "bench")]
     Bench(cmd::bench::BenchArgs),
     Completions(cmd::completions::CompletionsArgs),
     Man(cmd::completions::ManArgs),

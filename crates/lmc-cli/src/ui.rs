@@ -96,6 +96,7 @@ impl Ui {
     }
 
     /// Whether progress is shown.
+    #[cfg(feature = "bench")]
     pub(crate) fn shows_progress(&self) -> bool {
         self.progress
     }

@@ -195,7 +195,8 @@ fn versions() {
 fn help() {
     let dir = Dir::new();
     let help = dir.run(["--help"]);
-    for command in ["compress", "decompress", "test", "list", "cat", "bench", "completions"] {
+    let bench = cfg!(feature = "bench").then_some("bench");
+    for command in ["compress", "decompress", "test", "list", "cat", "completions"].into_iter().chain(bench) {
         assert!(help.ok().stdout().contains(&format!("\n  {command} ")), "{command} is not in the help");
         let help = dir.run([command, "--help"]);
         assert!(help.ok().stdout().contains("Usage: lmc "), "{help:?}");

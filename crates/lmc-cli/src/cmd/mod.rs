@@ -1,5 +1,6 @@
 //! The commands, a module each: its arguments, and a `run` that does the work.
 
+#[cfg(feature = "bench")]
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completions;
@@ -24,6 +25,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Test(args)) => test::run(&args, ui),
         Some(Command::List(args)) => list::run(&args, ui),
         Some(Command::Cat(args)) => cat::run(&args, ui),
+        #[cfg(feature = "bench")]
         Some(Command::Bench(args)) => bench::run(&args, ui),
         Some(Command::Completions(args)) => completions::run(&args, ui),
         Some(Command::Man(args)) => completions::man(&args),
