@@ -32,12 +32,12 @@ fn bytes(input: &mut Input<'_>) -> Vec<u8> {
 /// The parts' bytes in an order that alternates between them.
 fn pieces(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
     let mut left: Vec<u64> = parts.iter().map(|part| part.raw().len() as u64).collect();
-    let longest = 1 + input.u16();
+    let longest = 1 + u64::from(input.u16());
     let mut random = input.random();
     let mut pieces = Vec::new();
     while left.iter().any(|&left| left > 0) {
         let part = random.below(parts.len() as u64) as usize;
-        let length = (1 + random.below(u64::from(longest))).min(left[part]);
+        let length = (1 + random.below(longest)).min(left[part]);
         if length > 0 {
             pieces.push((part as u8, length));
             left[part] -= length;

@@ -155,11 +155,11 @@ pub fn agree_by(ways: &[Way], file: &[u8]) -> Result<Vec<u8>, String> {
     expected
 }
 
-/// Uses everything else that a [`Reader`] offers, and compares it with the raw bytes.
+/// Uses everything else that a [`Reader`] offers, compares it with the raw bytes, and returns the reader.
 ///
 /// # Panics
 /// When something that is read is not what stands in `raw`, or cannot be read.
-pub fn read_everything(file: &[u8], raw: &[u8], isa: Isa) {
+pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<&'a [u8]> {
     let reader = Reader::open(file, &options(isa)).expect("a valid file opens");
     assert_eq!(reader.raw_size(), raw.len() as u64);
     let mut end = 0;
@@ -193,4 +193,5 @@ pub fn read_everything(file: &[u8], raw: &[u8], isa: Isa) {
     }
     assert_eq!(covered, raw.len() as u64);
     assert!(reader.read_range(raw.len() as u64, &mut [0]).is_err(), "there is nothing to read beyond the end");
+    reader
 }

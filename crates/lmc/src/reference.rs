@@ -13,6 +13,7 @@ mod index;
 pub mod write;
 
 use bytes::Bytes;
+use std::cell::RefCell;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// Raw bytes that one digest covers (§2.5).
@@ -124,7 +125,9 @@ fn zstd_frame(frame: &[u8], length: usize) -> Result<Vec<u8>, String> {
     must(frame.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]), "this is no zstd frame")?;
     let frame_length = zstd::zstd_safe::find_frame_compressed_size(frame).map_err(|_| "damaged zstd frame")?;
     must(frame_length == frame.len(), "something follows the zstd frame")?;
-    let raw = zstd::bulk::decompress(frame, length).map_err(|e| format!("zstd: {e}"))?;
+    // Kept, because making one costs more than all the rest of a small file.
+    thread_local!(static ZSTD: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default());
+    let raw = ZSTD.with_borrow_mut(|zstd| zstd.decompress(frame, length)).map_err(|e| format!("zstd: {e}"))?;
     must(raw.len() == length, "a zstd frame is shorter than promised")?;
     Ok(raw)
 }

@@ -5,6 +5,7 @@ use lmc::reference::{self, write::block::BlockFields, write::block::Part, write:
 use lmc::{Decompressor, ErrorKind, Isa};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};
 use lmc_testing::samples::class_map_block;
+use std::io::Write;
 
 /// Lengths that lie.
 const HUGE: [u64; 8] =
@@ -177,6 +178,25 @@ fn indexes() {
         let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 0], &frame(file)[..]].concat();
         file.index_record = Some(record(file, &skippable));
     });
+}
+
+#[test]
+fn windows_of_indexes() {
+    let frame = |table: &[u8], window_log: u32| {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).expect("zstd has this level");
+        encoder.window_log(window_log).expect("zstd has this window");
+        encoder.write_all(table).expect("memory can be written");
+        encoder.finish().expect("zstd compresses anything")
+    };
+    for window_log in 10..=27 {
+        let mut file = file_of(&class_map());
+        let table = file.index.table();
+        file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame(&table, window_log)));
+        match window_log {
+            ..=23 => assert!(agree(&file.to_bytes()).is_ok(), "a window of 2^{window_log} bytes"),
+            _ => refused(&file.to_bytes(), "window"),
+        }
+    }
 }
 
 #[test]

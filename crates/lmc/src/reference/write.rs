@@ -9,6 +9,7 @@ pub mod entropy;
 
 use super::bytes::Bytes;
 use super::{END_MAGIC, LEAF, MAGIC, digest};
+use std::cell::RefCell;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A file, field by field.
@@ -80,6 +81,12 @@ pub fn varint(out: &mut Vec<u8>, mut value: u64) {
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     varint(out, bytes.len() as u64);
     out.extend(bytes);
+}
+
+/// One zstd frame of these bytes.
+pub fn zstd_frame(bytes: &[u8]) -> Vec<u8> {
+    thread_local!(static ZSTD: RefCell<zstd::bulk::Compressor<'static>> = RefCell::default());
+    ZSTD.with_borrow_mut(|zstd| zstd.compress(bytes)).expect("zstd compresses anything")
 }
 
 impl File {
@@ -229,7 +236,7 @@ impl Index {
 
     pub fn record(&self) -> Record {
         let table = self.table();
-        let frame = zstd::bulk::compress(&table, 1).expect("zstd compresses anything");
+        let frame = zstd_frame(&table);
         self.record_of_frame(table.len() as u64, &frame)
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::{LEAF, digest};
 use super::entropy::{Chunk, Coder, Encoded, Pad, encode};
-use super::{Record, varint};
+use super::{Record, varint, zstd_frame};
 
 /// The bytes of a block and how to code them.
 #[derive(Clone, Debug)]
@@ -187,7 +187,7 @@ impl Part {
         match self {
             Part::Stored(raw) => Ok((vec![0], raw.clone())),
             Part::Zstd(raw) => {
-                let frame = zstd::bulk::compress(raw, 1).map_err(|e| e.to_string())?;
+                let frame = zstd_frame(raw);
                 let mut head = vec![1];
                 varint(&mut head, frame.len() as u64);
                 Ok((head, frame))

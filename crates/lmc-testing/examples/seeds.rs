@@ -1,0 +1,33 @@
+//! Writes inputs to start fuzzing from: `cargo run -p lmc-testing --example seeds -- fuzz/corpus`.
+
+use lmc_testing::input::Random;
+use lmc_testing::{samples, targets};
+use std::{env, fs, io, path::Path};
+
+fn main() -> io::Result<()> {
+    let Some(corpus) = env::args_os().nth(1) else {
+        eprintln!("usage: seeds FOLDER");
+        std::process::exit(2);
+    };
+    let mut random = Random::new(1);
+    for (target, _) in targets::TARGETS {
+        let folder = Path::new(&corpus).join(target);
+        fs::create_dir_all(&folder)?;
+        for i in 0..40 {
+            fs::write(folder.join(format!("seed-{i:02}")), random.bytes(20 + 5 * i))?;
+        }
+        for (i, (_, file, raw)) in samples::all().into_iter().enumerate() {
+            let seeds: &[(u8, &[u8])] = match target {
+                // As it is, and with checks made to fit.
+                "container" => &[(0, &file), (2, &file)],
+                // As a whole file, and the header alone.
+                "layout" => &[(0, &raw), (1, raw.get(8..).unwrap_or(&[]))],
+                _ => &[],
+            };
+            for (mode, bytes) in seeds {
+                fs::write(folder.join(format!("sample-{i}-{mode}")), [&[*mode], *bytes].concat())?;
+            }
+        }
+    }
+    Ok(())
+}
