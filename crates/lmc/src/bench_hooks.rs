@@ -5,6 +5,7 @@ use crate::block::Piece;
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::BlockEncoder;
 use crate::block::head::BlockHead;
+use crate::block::output::Output;
 use crate::block::plan::{Planner, coding_of};
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
@@ -31,10 +32,11 @@ impl Blocks {
 
     /// Replaces `out` by the block records of `raw`.
     pub fn encode(&mut self, dtype: Dtype, raw: &[u8], out: &mut Vec<u8>) {
-        out.clear();
+        let mut out = Output::new(out);
         for block in raw.chunks(self.raw_len) {
-            self.encoder.encode(block, &[Piece { dtype: Some(dtype), len: block.len() }], out);
+            self.encoder.encode(block, &[Piece { dtype: Some(dtype), len: block.len() }], &mut out);
         }
+        out.finish();
     }
 
     /// Decodes the records of [`Blocks::encode`].

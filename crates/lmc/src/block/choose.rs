@@ -1,5 +1,6 @@
 //! Which method codes a part: grouped, zstd or stored.
 
+use super::head::Method;
 use super::plan::{GroupedPlan, PlannedGroup, Planner, coding_of};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
@@ -37,6 +38,15 @@ impl PartPlan {
     /// Chunks that the lanes will code.
     pub(crate) fn chunks(&self) -> usize {
         self.all_groups().map(PlannedGroup::chunks).sum()
+    }
+
+    /// What the block's head says of the part.
+    pub(crate) fn method(&self) -> Method {
+        match self {
+            PartPlan::Stored => Method::Stored,
+            PartPlan::Zstd(frame) => Method::Zstd { frame_len: frame.len() },
+            PartPlan::Grouped(g) => Method::Grouped(g.grouped.clone()),
+        }
     }
 
     pub(crate) fn groups(&self) -> usize {

@@ -3,6 +3,7 @@
 use super::Piece;
 use super::choose::{Chooser, PartPlan};
 use super::head::{BlockHead, Method, Part};
+use super::output::Output;
 use super::plan::{GroupedPlan, PlannedGroup};
 use crate::arch::job::{EncodeJob, set_of};
 use crate::arch::{Isa, encode_chunk};
@@ -23,7 +24,6 @@ pub(crate) struct BlockEncoder {
     isa: Isa,
     chooser: Chooser,
     head: Vec<u8>,
-    bulk: Vec<u8>,
     lanes: [LaneWriter; 2],
     literals: LiteralWriter,
 }
@@ -47,7 +47,6 @@ impl BlockEncoder {
             isa,
             chooser: Chooser::new(isa, level),
             head: Vec::new(),
-            bulk: Vec::new(),
             lanes: [LaneWriter::new(), LaneWriter::new()],
             literals: LiteralWriter::new(),
         }
@@ -56,54 +55,62 @@ impl BlockEncoder {
     /// Appends the record of a block to `out`.
     ///
     /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `pieces` (none zero) add up to it.
-    pub(crate) fn encode(&mut self, raw: &[u8], pieces: &[Piece], out: &mut Vec<u8>) -> BlockSummary {
+    pub(crate) fn encode(&mut self, raw: &[u8], pieces: &[Piece], out: &mut Output<'_>) -> BlockSummary {
         assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
         assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
         let start = out.len();
         let (sources, placed) = gather(raw, pieces);
         let plans: Vec<PartPlan> = sources.iter().map(|s| self.chooser.choose(s.dtype, &s.bytes)).collect();
+        let parts = plans.iter().zip(&sources).map(|(p, s)| Part { len: s.bytes.len(), method: p.method() }).collect();
+        let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
+        let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
         let mut head = BlockHead {
             raw_len: raw.len(),
-            words: Vec::new(),
+            words: vec![0; sets],
             literals: 0,
             pieces: placed,
-            parts: Vec::new(),
+            parts,
             leaves: raw.chunks(LEAF).map(digest).collect(),
         };
-        self.encode_parts(&sources, plans, &mut head);
-        self.put_record(&head, out);
-        if out.len() - start > record::HEADER_LEN + stored_overhead(raw.len()) + raw.len() {
+        // Bulk bytes, most of a body, are written in place: the head's length does not depend on what it does not know yet.
+        self.head.clear();
+        head.put(&mut self.head);
+        let (header_len, head_len) = (record::HEADER_LEN, self.head.len());
+        out.grow(header_len + head_len);
+        let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
+        self.encode_parts(&sources, &plans, sets, out.grow(bulk_len));
+        head.words = self.lanes[..sets].iter().map(|l| l.written().len()).collect();
+        head.literals = if sets > 0 { self.literals.written().len() } else { 0 };
+        self.put_lanes(sets, out);
+        let body_len = out.len() - start - header_len - head_len;
+        if header_len + head_len + body_len > header_len + stored_overhead(raw.len()) + raw.len() {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
-            let leaves = std::mem::take(&mut head.leaves);
-            head = BlockHead {
-                raw_len: raw.len(),
-                words: Vec::new(),
-                literals: 0,
-                pieces: vec![(0, raw.len())],
-                parts: vec![Part { len: raw.len(), method: Method::Stored }],
-                leaves,
-            };
-            self.bulk.clear();
-            self.bulk.extend_from_slice(raw);
-            self.put_record(&head, out);
+            head.words.clear();
+            head.pieces = vec![(0, raw.len())];
+            head.parts = vec![Part { len: raw.len(), method: Method::Stored }];
+            self.put_head(&head, raw.len(), out);
+            out.extend(raw);
+        } else {
+            self.head.clear();
+            head.put(&mut self.head);
+            assert_eq!(self.head.len(), head_len, "counts have a fixed width");
+            out.replace(start, &RecordHeader::encode(record::BLOCK, &self.head, body_len as u64));
+            out.replace(start + header_len, &self.head);
         }
         BlockSummary { record_len: (out.len() - start) as u64, raw_len: raw.len() as u64, leaves: head.leaves }
     }
 
     /// Encodes all parts, from the last to the first, into `bulk`, `lanes` and `literals`.
-    fn encode_parts(&mut self, sources: &[Source<'_>], plans: Vec<PartPlan>, head: &mut BlockHead) {
-        let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
-        let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
-        // A group begins anew with lane set 0, so that it can get up to a chunk more than the other.
-        let groups: usize = plans.iter().map(PartPlan::groups).sum();
-        self.lanes[..sets].iter_mut().for_each(|l| l.reset((chunks + groups) / sets + 1));
-        self.literals.reset(chunks * RUN);
-
-        let bulk_len: usize = plans.iter().zip(sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
-        let mut bulk = std::mem::take(&mut self.bulk);
-        bulk.resize(bulk_len, 0);
-        let mut end = bulk_len;
+    fn encode_parts(&mut self, sources: &[Source<'_>], plans: &[PartPlan], sets: usize, bulk: &mut [u8]) {
+        if sets > 0 {
+            let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
+            // Every group begins anew with lane set 0, so that one set can get up to a chunk a group more than the other.
+            let groups: usize = plans.iter().map(PartPlan::groups).sum();
+            self.lanes[..sets].iter_mut().for_each(|l| l.reset((chunks + groups) / sets + 1));
+            self.literals.reset(chunks * RUN);
+        }
+        let mut end = bulk.len();
         for (plan, source) in plans.iter().zip(sources).rev() {
             let begin = end - plan.bulk_len(source.bytes.len());
             let space = &mut bulk[begin..end];
@@ -114,21 +121,6 @@ impl BlockEncoder {
             }
             end = begin;
         }
-        self.bulk = bulk;
-        head.words = self.lanes[..sets].iter().map(|l| l.written().len()).collect();
-        head.literals = if sets > 0 { self.literals.written().len() } else { 0 };
-        head.parts = plans
-            .into_iter()
-            .zip(sources)
-            .map(|(p, s)| Part {
-                len: s.bytes.len(),
-                method: match p {
-                    PartPlan::Stored => Method::Stored,
-                    PartPlan::Zstd(frame) => Method::Zstd { frame_len: frame.len() },
-                    PartPlan::Grouped(g) => Method::Grouped(g.grouped),
-                },
-            })
-            .collect();
     }
 
     fn encode_grouped(&mut self, plan: &GroupedPlan, elements: &[u8], sets: usize, space: &mut [u8]) {
@@ -180,25 +172,27 @@ impl BlockEncoder {
         }
     }
 
-    fn put_record(&mut self, head: &BlockHead, out: &mut Vec<u8>) {
+    /// Words, literals and states: what follows the bulk bytes.
+    fn put_lanes(&self, sets: usize, out: &mut Output<'_>) {
+        for l in &self.lanes[..sets] {
+            let words = l.written();
+            for (to, w) in out.grow(2 * words.len()).as_chunks_mut::<2>().0.iter_mut().zip(words) {
+                *to = w.to_le_bytes();
+            }
+        }
+        if sets > 0 {
+            out.extend(self.literals.written());
+        }
+        for l in &self.lanes[..sets] {
+            l.x.iter().for_each(|x| out.extend(&x.to_le_bytes()));
+        }
+    }
+
+    fn put_head(&mut self, head: &BlockHead, body_len: usize, out: &mut Output<'_>) {
         self.head.clear();
         head.put(&mut self.head);
-        let sets = head.words.len();
-        let lanes = &self.lanes[..sets];
-        let literals = if sets > 0 { self.literals.written() } else { &[] };
-        let body_len =
-            self.bulk.len() + lanes.iter().map(|l| 2 * l.written().len() + 256).sum::<usize>() + literals.len();
-        out.reserve(record::HEADER_LEN + self.head.len() + body_len);
-        out.extend_from_slice(&RecordHeader::encode(record::BLOCK, &self.head, body_len as u64));
-        out.extend_from_slice(&self.head);
-        out.extend_from_slice(&self.bulk);
-        for l in lanes {
-            out.extend(l.written().iter().flat_map(|w| w.to_le_bytes()));
-        }
-        out.extend_from_slice(literals);
-        for l in lanes {
-            out.extend(l.x.iter().flat_map(|x| x.to_le_bytes()));
-        }
+        out.extend(&RecordHeader::encode(record::BLOCK, &self.head, body_len as u64));
+        out.extend(&self.head);
     }
 }
 

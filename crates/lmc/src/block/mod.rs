@@ -4,6 +4,7 @@ pub(crate) mod choose;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod head;
+pub(crate) mod output;
 pub(crate) mod plan;
 
 use crate::dtype::Dtype;

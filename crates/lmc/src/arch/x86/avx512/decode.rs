@@ -3,7 +3,7 @@
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{States, in_register, load, load_states, store_states};
+use super::{AHEAD, States, expect, in_register, load, load_states, store_states};
 use crate::entropy::lanes::LaneReader;
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, CHUNK_WORDS};
@@ -12,9 +12,6 @@ use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::group::split::merge_run;
 use std::arch::x86_64::*;
-
-/// Runs between asking for cache lines and writing them.
-const AHEAD: usize = 12;
 
 /// Columns of a table, two registers each.
 #[derive(Clone, Copy)]
@@ -77,7 +74,7 @@ kernels! {
                 let e1 = fill_in(e1, columns.escape, literals, &mut literal);
                 let raw = &job.raw[(i + $s) * raw_len..][..raw_len];
                 if let Some(&ahead) = job.runs.get(i + $s + AHEAD) {
-                    expect(&job.out[ahead as usize * RUN * job.width..], RUN * job.width);
+                    expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
                 }
                 let out = run_of(job.out, job.width, job.runs[i + $s]);
                 merge::half::<WAY>(&job.shape, 0, e0, raw, out);
@@ -115,14 +112,6 @@ kernels! {
             }
         }
         Ok(())
-    }
-
-    /// Asks for the cache lines of a run that will be written soon: the runs of a group lie scattered, which the processor's own prefetchers
-    /// do not follow.
-    fn expect(out: &[u8], len: usize) {
-        for line in out[..len].chunks(64) {
-            _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast());
-        }
     }
 
     /// Puts literals in the place of escapes. Without a branch: one chunk in three or so has an escape, which no predictor learns.

@@ -6,7 +6,7 @@
 
 use super::super::super::job::{EncodeJob, set_of};
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{States, index, load, load_states, split, store, store_states};
+use super::{AHEAD, States, expect, index, load, load_states, split, store, store_states};
 use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::{EncodeKind, EncodeTable};
@@ -79,6 +79,10 @@ kernels! {
         let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
         let n = job.runs.len();
         let mut chunk = |i: usize, s: usize| {
+            if let Some(ahead) = i.checked_sub(AHEAD) {
+                expect::<_MM_HINT_T0>(run_of(job.elements, job.width, job.runs[ahead]));
+                expect::<_MM_HINT_ET0>(&job.raw[ahead * raw_len..][..raw_len]);
+            }
             let elements = run_of(job.elements, job.width, job.runs[i]);
             let raw = &mut job.raw[i * raw_len..][..raw_len];
             let e = [split::half::<WAY>(&job.shape, 0, elements, raw), split::half::<WAY>(&job.shape, 1, elements, raw)];

@@ -47,6 +47,9 @@ pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
     unsafe { encode::group(job) }
 }
 
+/// Runs between asking for cache lines and using them.
+const AHEAD: usize = 12;
+
 /// The states of a lane set in registers.
 type States = [__m512i; 4];
 
@@ -75,6 +78,14 @@ kernels! {
             // SAFETY: sixteen dwords are 64 bytes.
             unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), *s) };
             (0..16).for_each(|i| x[4 * i + z] = lanes[i]);
+        }
+    }
+
+    /// Asks for cache lines that will be read, or with `_MM_HINT_ET0` written, soon: the runs of a group lie scattered, and encoders go
+    /// backwards, which the processor's own prefetchers follow badly or not at all.
+    fn expect<const HINT: i32>(bytes: &[u8]) {
+        for line in bytes.chunks(64) {
+            _mm_prefetch::<HINT>(line.as_ptr().cast());
         }
     }
 
