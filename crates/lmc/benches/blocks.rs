@@ -10,7 +10,7 @@ use std::time::Instant;
 const BLOCK: usize = 1 << 20;
 const ROUNDS: usize = 9;
 /// With ONLY, for a profiler.
-const MANY_ROUNDS: usize = 60;
+const MANY_ROUNDS: usize = 200;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();

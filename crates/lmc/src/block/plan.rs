@@ -49,8 +49,8 @@ impl Planner {
 
     fn effort(&self) -> Effort {
         match self.level {
-            Level::Fast => Effort { classes: 4, stride: 16 },
-            Level::Default => Effort { classes: 8, stride: 8 },
+            Level::Fast => Effort { classes: 4, stride: 24 },
+            Level::Default => Effort { classes: 8, stride: 12 },
         }
     }
 

@@ -198,31 +198,67 @@ fn by_mean(
     if classes < 2 {
         return vec![Sampled::without(runs)];
     }
-    let split = deal(&runs, &bins, &class_of, classes, bin);
-    let (join, tops) = merge_neighbours(&split, effort, top_bytes);
-    let lists = if tops.len() == split.len() {
-        split
-    } else if tops.len() == 1 {
-        vec![runs]
-    } else {
-        deal(&runs, &bins, &class_of.map(|c| join[usize::from(c)]), tops.len(), bin)
-    };
-    lists.into_iter().zip(tops).map(|(runs, top)| Sampled { runs, top: Some(top) }).collect()
+    let mut candidates: Vec<Candidate> = (0..classes).map(|_| Candidate::default()).collect();
+    bins.iter().zip(&class_of).for_each(|(&n, &c)| candidates[usize::from(c)].runs += n as usize);
+    sample(&mut candidates, &runs, effort, |r| usize::from(class_of[bin(r)]), top_bytes);
+    let (join, candidates) = merge_neighbours(candidates);
+    if candidates.len() == 1 {
+        return candidates.into_iter().map(|c| Sampled { runs: runs.clone(), top: Some(c.top) }).collect();
+    }
+    let class_of = class_of.map(|c| join[usize::from(c)]);
+    let mut sampled: Vec<Sampled> =
+        candidates.into_iter().map(|c| Sampled { runs: Vec::with_capacity(c.runs), top: Some(c.top) }).collect();
+    runs.iter().for_each(|&r| sampled[usize::from(class_of[bin(r)])].runs.push(r));
+    sampled
 }
 
-/// Puts runs into lists by the class of their bin.
-fn deal(
+/// A class before neighbours are merged.
+struct Candidate {
+    /// Classes of the k-means in it.
+    members: usize,
+    runs: usize,
+    /// Top bytes of a sample, scaled to the whole class.
+    top: Box<Histogram>,
+    cost: u64,
+}
+
+impl Default for Candidate {
+    fn default() -> Self {
+        Self { members: 1, runs: 0, top: Box::new([0; 256]), cost: 0 }
+    }
+}
+
+/// Counts one run in `stride`, and all runs of classes of which that would be too few to judge.
+fn sample(
+    classes: &mut [Candidate],
     runs: &[u32],
-    bins: &[u32; BINS],
-    class_of: &[u8; BINS],
-    classes: usize,
-    bin: impl Fn(u32) -> usize,
-) -> Vec<Vec<u32>> {
-    let mut count = vec![0usize; classes];
-    bins.iter().zip(class_of).for_each(|(&n, &c)| count[usize::from(c)] += n as usize);
-    let mut lists: Vec<Vec<u32>> = count.into_iter().map(Vec::with_capacity).collect();
-    runs.iter().for_each(|&r| lists[usize::from(class_of[bin(r)])].push(r));
-    lists
+    effort: Effort,
+    class_of: impl Fn(u32) -> usize,
+    top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
+) {
+    let small = |c: &Candidate| c.runs < 8 * effort.stride;
+    let mut hists = vec![([[0u32; 256]; 4], 0u32); classes.len()];
+    let mut add = |r: u32, c: usize| {
+        top_bytes(r, &mut hists[c].0);
+        hists[c].1 += 1;
+    };
+    if classes.iter().any(|c| small(c) && c.runs > 0) {
+        for (i, &r) in runs.iter().enumerate() {
+            let c = class_of(r);
+            if small(&classes[c]) || i.is_multiple_of(effort.stride) {
+                add(r, c);
+            }
+        }
+    } else {
+        runs.iter().step_by(effort.stride).for_each(|&r| add(r, class_of(r)));
+    }
+    for (class, (h, n)) in classes.iter_mut().zip(&hists) {
+        // In 1/16, so that classes of which more was seen do not seem to be larger.
+        let scale = (16 * class.runs as u32).checked_div(*n).unwrap_or(0);
+        class.top =
+            Box::new(std::array::from_fn(|s| ((u64::from(sum_of(h, s)) * u64::from(scale)).div_ceil(16)) as u32));
+        class.cost = cost::estimate(&class.top[..]);
+    }
 }
 
 /// One-dimensional k-means over binned means. Classes are intervals, so the answer is a rising map from bin to class.
@@ -257,30 +293,8 @@ fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
     class_of
 }
 
-/// Merges classes next to each other while a common table is cheaper. Returns the new class of every old one, and a sample of every new one.
-fn merge_neighbours(
-    split: &[Vec<u32>],
-    effort: Effort,
-    top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
-) -> (Vec<u8>, Vec<Box<Histogram>>) {
-    struct Candidate {
-        /// Old classes in it.
-        members: usize,
-        runs: usize,
-        /// Scaled to the whole class.
-        top: Box<Histogram>,
-        cost: u64,
-    }
-    let mut classes: Vec<Candidate> = split
-        .iter()
-        .map(|runs| {
-            let mut h = [[0u32; 256]; 4];
-            let stride = effort.stride.min(runs.len().div_ceil(MIN_RUNS)).max(1);
-            runs.iter().step_by(stride).for_each(|&r| top_bytes(r, &mut h));
-            let top: Box<Histogram> = Box::new(std::array::from_fn(|s| sum_of(&h, s) * stride as u32));
-            Candidate { members: 1, runs: runs.len(), cost: cost::estimate(&top[..]), top }
-        })
-        .collect();
+/// Merges classes next to each other while a common table is cheaper. Returns the new class of every old one, and the new ones.
+fn merge_neighbours(mut classes: Vec<Candidate>) -> (Vec<u8>, Vec<Candidate>) {
     // A class less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
     let side = |a: usize, b: usize| {
         let (a, b) = (a.max(1) as u32, b.max(1) as u32);
@@ -312,7 +326,7 @@ fn merge_neighbours(
         }
     }
     let join = classes.iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as u8, c.members)).collect();
-    (join, classes.into_iter().map(|c| c.top).collect())
+    (join, classes)
 }
 
 /// Count of a symbol in a histogram that was taken in four.

@@ -1,7 +1,7 @@
 //! Statistics of runs: one pass that also brings a block into the cache.
 
 use super::super::super::{Isa, Kind};
-use super::load;
+use super::{AHEAD, expect, load};
 use crate::group::RUN;
 use crate::group::classes::{RunStats, run_stats as portable};
 use crate::group::element::with_element;
@@ -26,7 +26,10 @@ kernels! {
     fn rotated<const WIDTH: usize>(elements: &[u8], stats: &mut RunStats) {
         let whole = elements.len() / (RUN * WIDTH) * (RUN * WIDTH);
         let (runs, partial) = elements.split_at(whole);
-        for run in runs.chunks_exact(RUN * WIDTH) {
+        for (i, run) in runs.chunks_exact(RUN * WIDTH).enumerate() {
+            if let Some(ahead) = runs.get((i + AHEAD) * RUN * WIDTH..(i + AHEAD + 1) * RUN * WIDTH) {
+                expect::<_MM_HINT_T0>(ahead);
+            }
             let (mut or, mut and) = (_mm512_setzero_si512(), _mm512_set1_epi8(-1));
             let mut sum = _mm512_setzero_si512();
             for bytes in run.as_chunks::<64>().0 {
