@@ -67,8 +67,8 @@ impl Case {
         let coder = match r.below(5) {
             _ if symbol_bits == 0 => Coder::None,
             0 if symbol_bits == room => Coder::None,
-            1 | 2 => Coder::Huffman(built(r, symbol_bits, huffman::build)),
-            _ => Coder::Rans(built(r, symbol_bits, rans::build)),
+            1 | 2 => Coder::Huffman(Box::new(built(r, symbol_bits, huffman::build))),
+            _ => Coder::Rans(Box::new(built(r, symbol_bits, rans::build))),
         };
         let symbol_bits = if matches!(coder, Coder::None) { 0 } else { symbol_bits };
         let runs = RUNS[r.below(RUNS.len() as u64) as usize];
@@ -172,7 +172,7 @@ fn any_table(r: &mut Random, symbol_bits: u32) -> Coder {
     for (i, &p) in parts.iter().enumerate() {
         if escape && i == 0 { e.escape = p } else { e.of[symbols[i - usize::from(escape)]] = p }
     }
-    if huffman { Coder::Huffman(e) } else { Coder::Rans(e) }
+    if huffman { Coder::Huffman(Box::new(e)) } else { Coder::Rans(Box::new(e)) }
 }
 
 /// What an encoder made of a group.
@@ -331,8 +331,8 @@ fn every_split_of_every_width() {
                 let symbol_bits = (bits - raw_bits).min(8);
                 for coder in [
                     Coder::None,
-                    Coder::Huffman(built(&mut r, symbol_bits.max(1), huffman::build)),
-                    Coder::Rans(built(&mut r, symbol_bits.max(1), rans::build)),
+                    Coder::Huffman(Box::new(built(&mut r, symbol_bits.max(1), huffman::build))),
+                    Coder::Rans(Box::new(built(&mut r, symbol_bits.max(1), rans::build))),
                 ] {
                     let symbol_bits = if matches!(coder, Coder::None) { 0 } else { symbol_bits };
                     let n = 1 + r.below(5) as usize;

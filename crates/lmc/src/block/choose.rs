@@ -15,7 +15,7 @@ use crate::options::Level;
 pub(crate) enum PartPlan {
     Stored,
     Zstd(Vec<u8>),
-    Grouped(GroupedPlan),
+    Grouped(Box<GroupedPlan>),
 }
 
 impl PlannedGroup {
@@ -106,7 +106,7 @@ impl Chooser {
             return PartPlan::Zstd(frame);
         }
         match grouped {
-            Some(g) if g.estimate + LANE_BYTES < len || g.estimate * 64 < len => PartPlan::Grouped(g),
+            Some(g) if g.estimate + LANE_BYTES < len || g.estimate * 64 < len => PartPlan::Grouped(Box::new(g)),
             _ => PartPlan::Stored,
         }
     }

@@ -65,8 +65,8 @@ pub(crate) struct Group {
 pub(crate) enum Coder {
     /// There are no symbols.
     None,
-    Huffman(Entries),
-    Rans(Entries),
+    Huffman(Box<Entries>),
+    Rans(Box<Entries>),
 }
 
 /// A table as it is stored: frequencies or code lengths by symbol. Completeness is checked where tables are built.
@@ -149,8 +149,8 @@ impl Group {
         }
         let coder = match coder {
             0 => Coder::None,
-            1 => Coder::Huffman(Entries::parse(c, true, symbol_bits)?),
-            2 => Coder::Rans(Entries::parse(c, false, symbol_bits)?),
+            1 => Coder::Huffman(Box::new(Entries::parse(c, true, symbol_bits)?)),
+            2 => Coder::Rans(Box::new(Entries::parse(c, false, symbol_bits)?)),
             _ => return Err(Error::unsupported("a group has a coder that this lmc does not know; a newer one may")),
         };
         Ok(Group { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
@@ -178,7 +178,7 @@ impl Group {
 impl Grouped {
     fn parse(c: &mut Cursor<'_>, len: usize) -> Result<Self> {
         let [width, map, predictor] = c.array()?;
-        if width > 3 || len % (1 << width) != 0 {
+        if width > 3 || !len.is_multiple_of(1 << width) {
             return Err(Error::damaged("a part's element width does not fit its length"));
         }
         let width = 1 << width;

@@ -49,8 +49,8 @@ impl Planner {
 
     fn effort(&self) -> Effort {
         match self.level {
-            Level::Fast => Effort { classes: 4, stride: 24 },
-            Level::Default => Effort { classes: 8, stride: 12 },
+            Level::Fast => Effort { classes: 4, stride: 24, plane_penalty: 24 },
+            Level::Default => Effort { classes: 8, stride: 12, plane_penalty: 2 },
         }
     }
 
@@ -150,41 +150,62 @@ impl Planner {
             }
         }
         let sampled = h.iter().map(|&c| u64::from(c)).sum::<u64>().max(1);
-        // How many of the symbol's bits had better be raw: folding the histogram answers it.
-        let (mut fold, mut best) = (symbol_bits, u64::from(symbol_bits) * cost::BIT * sampled);
-        let mut folded = h;
-        for j in 0..symbol_bits {
-            if j > 0 {
-                fold_once(&mut folded);
-            }
-            let raw_bits = left - symbol_bits + j;
-            // Planes of single bits are slower than planes of bytes and must earn it.
-            let planes = if raw_bits.is_multiple_of(8) { 0 } else { 12 * u64::from(left.is_multiple_of(8)) };
-            let c = cost::estimate(&folded) + (u64::from(j) * cost::BIT + planes) * sampled + 64 * cost::BIT;
-            if c < best {
-                (fold, best) = (j, c);
-            }
-        }
+        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, left, symbol_bits, sampled);
         group.raw_bits = left - symbol_bits + fold;
-        let mut bits_per_sample = u64::from(group.raw_bits + u32::from(sign_plane)) * cost::BIT * sampled;
-        if fold < symbol_bits {
-            (0..fold).for_each(|_| fold_once(&mut h));
+        group.coder = coder;
+        let bits_per_sample = bits_per_sample + u64::from(sign_plane) * cost::BIT * sampled;
+        (group, bits_per_sample / sampled * elements + 300 * cost::BIT)
+    }
+
+    /// How many of a symbol's bits had better be raw (folding the histogram answers it), the coder for the rest, and the cost of the sample in
+    /// 1/256 bit, raw bits included.
+    fn choose_fold(&self, h: &mut Histogram, left: u32, symbol_bits: u32, sampled: u64) -> (u32, Coder, u64) {
+        let raw_bits = |fold: u32| left - symbol_bits + fold;
+        // Planes of single bits are slower than planes of bytes and must earn it.
+        let planes = |fold: u32| {
+            let slow = !raw_bits(fold).is_multiple_of(8) && left.is_multiple_of(8) && left > 8;
+            if slow { self.effort().plane_penalty * sampled } else { 0 }
+        };
+        let raw_cost = |fold: u32| u64::from(raw_bits(fold)) * cost::BIT * sampled + planes(fold);
+        let mut folded = *h;
+        let estimates: Vec<u64> = (0..symbol_bits)
+            .map(|fold| {
+                if fold > 0 {
+                    fold_once(&mut folded);
+                }
+                cost::estimate(&folded) + raw_cost(fold)
+            })
+            .collect();
+        let least = *estimates.iter().min().expect("a symbol has a bit at least");
+        let mut best = (symbol_bits, Coder::None, raw_cost(symbol_bits));
+        for fold in 0..symbol_bits {
+            if fold > 0 {
+                fold_once(h);
+            }
+            // An estimate knows little of what 128 slots cost; where it is close, tables decide.
+            if estimates[fold as usize] > least + sampled * cost::BIT / 6 {
+                continue;
+            }
             // A sample cannot know that it saw everything.
             let complete = h[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
             let (coder, bits) = match self.level {
                 Level::Fast => {
-                    let (e, b) = huffman::build(&h, complete);
-                    (Coder::Huffman(e), b)
+                    let (e, b) = huffman::build(h, complete);
+                    (Coder::Huffman(Box::new(e)), b)
                 }
                 Level::Default => {
-                    let (e, b) = rans::build(&h, complete);
-                    (Coder::Rans(e), b)
+                    let (e, b) = rans::build(h, complete);
+                    (Coder::Rans(Box::new(e)), b)
                 }
             };
-            group.coder = coder;
-            bits_per_sample += bits;
+            // A table that saves next to nothing is not worth its lanes.
+            let total = bits + raw_cost(fold) + sampled * cost::BIT / 64;
+            if total < best.2 {
+                best = (fold, coder, total);
+            }
         }
-        (group, bits_per_sample / sampled * elements + 300 * cost::BIT)
+        best.2 -= planes(best.0);
+        best
     }
 
     fn plan_class_map(&self, map: Vec<u8>) -> (Group, PlannedClassMap, u64) {
@@ -194,11 +215,16 @@ impl Planner {
             ones: 0,
             top: None,
         };
-        let (group, bits) =
-            self.plan_group(Map::Identity, 8, &class, Effort { classes: 1, stride: 1 }, |shift, r, h| {
+        let (group, bits) = self.plan_group(
+            Map::Identity,
+            8,
+            &class,
+            Effort { classes: 1, stride: 1, plane_penalty: 0 },
+            |shift, r, h| {
                 let run = &map[r as usize * RUN..];
                 count_run::<u8>(Map::Identity, shift, &run[..run.len().min(RUN)], h);
-            });
+            },
+        );
         let partial = !map.len().is_multiple_of(RUN);
         let mut runs = class.runs;
         if partial {

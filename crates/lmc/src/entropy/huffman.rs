@@ -124,7 +124,7 @@ mod tests {
                 }
                 for complete in [false, true] {
                     let (e, _) = build(&h, complete);
-                    DecodeTable::new(&Coder::Huffman(e.clone())).unwrap().unwrap();
+                    DecodeTable::new(&Coder::Huffman(Box::new(e.clone()))).unwrap().unwrap();
                     assert!((0..256).all(|s| h[s] == 0 || e.of[s] > 0 || e.escape > 0));
                 }
             }

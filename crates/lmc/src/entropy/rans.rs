@@ -104,7 +104,7 @@ mod tests {
         for f in (65..=127u32).filter(|&f| divides_exactly(f)) {
             let c = 32 - (f - 1).leading_zeros();
             let m = (1u64 << (31 + c)).div_ceil(u64::from(f));
-            let top = u64::from(f) * 127 << 18;
+            let top = (u64::from(f) * 127) << 18;
             // Errors can only show just below a multiple of f; the largest ones are the worst.
             for q in (top / u64::from(f) - 70_000..top / u64::from(f)).chain(1..70_000) {
                 let x = q * u64::from(f) + u64::from(f) - 1;
@@ -125,11 +125,11 @@ mod tests {
             for skew in [0u32, 1, 4, 12] {
                 let mut h = [0u32; 256];
                 for i in 0..n {
-                    h[(i * 167) % 256] = 1 + (random() % 1000 >> (skew * i as u32 / 16).min(31)) * (1 + random() % 3);
+                    h[(i * 167) % 256] = 1 + ((random() % 1000) >> (skew * i as u32 / 16).min(31)) * (1 + random() % 3);
                 }
                 for complete in [false, true] {
                     let (e, bits) = build(&h, complete);
-                    let t = DecodeTable::new(&Coder::Rans(e.clone())).unwrap().unwrap();
+                    let t = DecodeTable::new(&Coder::Rans(Box::new(e.clone()))).unwrap().unwrap();
                     assert!(t.freq.iter().all(|&f| f > 0 && divides_exactly(u32::from(f))));
                     let covered = (0..256).all(|s| h[s] == 0 || e.of[s] > 0 || e.escape > 0);
                     assert!(covered && bits > 0);

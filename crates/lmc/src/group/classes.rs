@@ -96,6 +96,8 @@ pub(crate) struct Effort {
     pub(crate) classes: usize,
     /// One run of so many goes into a sample.
     pub(crate) stride: usize,
+    /// What splitting off planes of single bits must save, in 1/256 bit an element.
+    pub(crate) plane_penalty: u64,
 }
 
 /// Fewest runs for which a table of their own can pay.
@@ -255,8 +257,7 @@ fn sample(
     for (class, (h, n)) in classes.iter_mut().zip(&hists) {
         // In 1/16, so that classes of which more was seen do not seem to be larger.
         let scale = (16 * class.runs as u32).checked_div(*n).unwrap_or(0);
-        class.top =
-            Box::new(std::array::from_fn(|s| ((u64::from(sum_of(h, s)) * u64::from(scale)).div_ceil(16)) as u32));
+        *class.top = std::array::from_fn(|s| ((u64::from(sum_of(h, s)) * u64::from(scale)).div_ceil(16)) as u32);
         class.cost = cost::estimate(&class.top[..]);
     }
 }
@@ -344,7 +345,7 @@ mod tests {
             2 => run_stats::<u16>(Map::Rotate, elements, &mut stats),
             _ => run_stats::<u32>(Map::Rotate, elements, &mut stats),
         }
-        classify(&stats, Map::Rotate, 8 * width as u32, Effort { classes: 8, stride: 1 }, |r, h| {
+        classify(&stats, Map::Rotate, 8 * width as u32, Effort { classes: 8, stride: 1, plane_penalty: 0 }, |r, h| {
             let run = &elements[r as usize * RUN * width..];
             let run = &run[..run.len().min(RUN * width)];
             match width {
@@ -360,7 +361,7 @@ mod tests {
         for r in 0..1000u32 {
             for e in 0..RUN as u32 {
                 let exponent = 100 + 10 * (r % 3) + (e * 7 + r) % 4;
-                let mantissa = (e.wrapping_mul(2654435761) ^ r * 40503) & 0x7fffff;
+                let mantissa = (e.wrapping_mul(2654435761) ^ (r * 40503)) & 0x7fffff;
                 let zeros = if r % 10 == 0 { !0x1fff } else { !0 };
                 data.extend_from_slice(&((exponent << 23 | mantissa) & zeros).to_le_bytes());
             }
