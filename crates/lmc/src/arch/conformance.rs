@@ -362,7 +362,7 @@ fn the_shapes_of_weights_at_length() {
         for build in [false, true] {
             for n in [255, 256, 1001] {
                 let table = built(&mut r, 8, if build { huffman::build } else { rans::build });
-                let coder = if build { Coder::Huffman(table) } else { Coder::Rans(table) };
+                let coder = if build { Coder::Huffman(Box::new(table)) } else { Coder::Rans(Box::new(table)) };
                 let c = Case::new(&mut r, width, plain(Map::Rotate, raw_bits), 8, coder, n);
                 round_trip(&mut r, &c);
             }
@@ -389,7 +389,7 @@ fn every_frequency_from_any_state() {
             if n > 0 {
                 e.of[79] = n;
             }
-            let c = Case::new(&mut r, 2, plain(Map::Rotate, 8), 8, Coder::Rans(e), 8);
+            let c = Case::new(&mut r, 2, plain(Map::Rotate, 8), 8, Coder::Rans(Box::new(e)), 8);
             for _ in 0..20 {
                 let elements = c.elements(&mut r);
                 // The upper ends of the intervals, where a quotient is most easily one too high.
@@ -444,9 +444,9 @@ fn streams_that_run_out() {
     let mut r = Random::new(6);
     for huffman in [false, true] {
         let coder = if huffman {
-            Coder::Huffman(built(&mut r, 8, huffman::build))
+            Coder::Huffman(Box::new(built(&mut r, 8, huffman::build)))
         } else {
-            Coder::Rans(built(&mut r, 8, rans::build))
+            Coder::Rans(Box::new(built(&mut r, 8, rans::build)))
         };
         let mut c = Case::new(&mut r, 2, plain(Map::Rotate, 8), 8, coder, 5);
         for sets in [1, 2] {
@@ -475,7 +475,7 @@ fn streams_that_run_out() {
 #[test]
 fn a_chunk_follows_on_from_any_kernel() {
     let mut r = Random::new(7);
-    let coder = Coder::Rans(built(&mut r, 8, rans::build));
+    let coder = Coder::Rans(Box::new(built(&mut r, 8, rans::build)));
     let c = Case::new(&mut r, 1, plain(Map::Identity, 0), 8, coder, 6);
     let elements = c.elements(&mut r);
     let e = encode(Isa::PORTABLE, &c, &elements, &vec![[STATE_MIN; LANES]; c.sets]);
