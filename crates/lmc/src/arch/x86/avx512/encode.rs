@@ -6,7 +6,7 @@
 
 use super::super::super::job::{EncodeJob, set_of};
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{AHEAD, States, expect, index, load, load_states, split, store, store_states};
+use super::{AHEAD, expect, index, load, load_states, split, store, store_states};
 use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::{EncodeKind, EncodeTable};
@@ -38,6 +38,69 @@ struct Looked {
     start: __m512i,
     shift: __m512i,
     reciprocal: [__m512i; 4],
+}
+
+/// Pushes a chunk: first its second half, then its first, as a decoder reads them the other way round. These are macros because the states must
+/// stay in registers, and the compiler does not inline functions of this size with several callers.
+macro_rules! push {
+    ($coder:expr, $e:expr, $t:expr, $x:ident, $lane:expr, $literals:expr) => {{
+        let (e, t, lane): ([__m512i; 2], &Columns, &mut LaneWriter) = ($e, $t, $lane);
+        let first = [by_symbol(&t.first, e[0]), by_symbol(&t.first, e[1])];
+        put_literals(first[1], e[1], $literals);
+        put_literals(first[0], e[0], $literals);
+        let words: &mut [u16; WINDOW] = lane.words[..lane.pos].last_chunk_mut().expect("the job was checked");
+        let mut taken = 0;
+        if $coder == RANS {
+            let l = [ranked(t, first[0]), ranked(t, first[1])];
+            rans_register!(3, l, $x, words, taken);
+            rans_register!(2, l, $x, words, taken);
+            rans_register!(1, l, $x, words, taken);
+            rans_register!(0, l, $x, words, taken);
+        } else {
+            let code = [by_symbol(&t.code, e[0]), by_symbol(&t.code, e[1])];
+            let seven = _mm512_set1_epi8(0x7f);
+            let len = _mm512_and_si512(first[0], seven);
+            let both = _mm512_add_epi8(len, _mm512_and_si512(first[1], seven));
+            huffman_register!(3, len, both, code, $x, words, taken);
+            huffman_register!(2, len, both, code, $x, words, taken);
+            huffman_register!(1, len, both, code, $x, words, taken);
+            huffman_register!(0, len, both, code, $x, words, taken);
+        }
+        lane.pos -= taken;
+    }};
+}
+
+macro_rules! rans_register {
+    ($z:literal, $l:ident, $x:ident, $words:ident, $taken:ident) => {{
+        let full = _mm512_set1_epi32(128);
+        let gap = [lane_byte::<$z>($l[0].gap), lane_byte::<$z>($l[1].gap)];
+        let freq = [_mm512_sub_epi32(full, gap[0]), _mm512_sub_epi32(full, gap[1])];
+        // x ≥ f1·f2·2^18
+        let top = _mm512_slli_epi32::<18>(_mm512_madd_epi16(freq[0], freq[1]));
+        let due = _mm512_cmpge_epu32_mask($x[$z], top);
+        $taken = emit(due, &mut $x[$z], $words, $taken);
+        for h in [1, 0] {
+            let m = $l[h].reciprocal[$z];
+            let even = _mm512_mul_epu32($x[$z], m);
+            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>($x[$z]), _mm512_srli_epi64::<32>(m));
+            let high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(even), odd);
+            let q = _mm512_srlv_epi32(high, lane_byte::<$z>($l[h].shift));
+            let start = lane_byte::<$z>($l[h].start);
+            $x[$z] = _mm512_add_epi32(_mm512_add_epi32($x[$z], start), _mm512_mullo_epi32(q, gap[h]));
+        }
+    }};
+}
+
+macro_rules! huffman_register {
+    ($z:literal, $len:ident, $both:ident, $code:ident, $x:ident, $words:ident, $taken:ident) => {{
+        let first = lane_byte::<$z>($code[0]);
+        let second = _mm512_sllv_epi32(lane_byte::<$z>($code[1]), lane_byte::<$z>($len));
+        let both = lane_byte::<$z>($both);
+        let over = _mm512_srlv_epi32($x[$z], _mm512_sub_epi32(_mm512_set1_epi32(32), both));
+        let due = _mm512_test_epi32_mask(over, over);
+        $taken = emit(due, &mut $x[$z], $words, $taken);
+        $x[$z] = _mm512_or_si512(_mm512_sllv_epi32($x[$z], both), _mm512_or_si512(first, second));
+    }};
 }
 
 kernels! {
@@ -76,31 +139,40 @@ kernels! {
         let columns = columns(table);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneWriter; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
-        let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
-        let n = job.runs.len();
-        let mut chunk = |i: usize, s: usize| {
-            if let Some(ahead) = i.checked_sub(AHEAD) {
-                expect::<_MM_HINT_T0>(run_of(job.elements, job.width, job.runs[ahead]));
-                expect::<_MM_HINT_ET0>(&job.raw[ahead * raw_len..][..raw_len]);
-            }
-            let elements = run_of(job.elements, job.width, job.runs[i]);
-            let raw = &mut job.raw[i * raw_len..][..raw_len];
-            let e = [split::half::<WAY>(&job.shape, 0, elements, raw), split::half::<WAY>(&job.shape, 1, elements, raw)];
-            push::<CODER>(&e, &columns, &mut x[s], &mut lanes[s], job.literals);
-        };
-        // From the last chunk to the first; pairs, so that the sets' registers are told apart at compile time.
-        let mut i = n;
+        // Variables of their own for each set: an array that is indexed in a loop would live in memory.
+        let mut x0 = load_states(&lanes[0].x);
+        let mut x1 = load_states(&lanes[SETS - 1].x);
+        macro_rules! chunk {
+            ($x:ident, $s:expr, $i:expr) => {{
+                let i = $i;
+                if let Some(ahead) = i.checked_sub(AHEAD) {
+                    expect::<_MM_HINT_T0>(run_of(job.elements, job.width, job.runs[ahead]));
+                    expect::<_MM_HINT_ET0>(&job.raw[ahead * raw_len..][..raw_len]);
+                }
+                let elements = run_of(job.elements, job.width, job.runs[i]);
+                let raw = &mut job.raw[i * raw_len..][..raw_len];
+                let e0 = split::half::<WAY>(&job.shape, 0, elements, raw);
+                let e1 = split::half::<WAY>(&job.shape, 1, elements, raw);
+                push!(CODER, [e0, e1], &columns, $x, &mut lanes[$s], job.literals);
+            }};
+        }
+        // From the last chunk to the first. Without its pair the last one belongs to set 0.
+        let mut i = job.runs.len();
         if SETS == 2 && i % 2 == 1 {
             i -= 1;
-            chunk(i, 0);
+            chunk!(x0, 0, i);
         }
         while i > 0 {
             i -= SETS;
-            for s in (0..SETS).rev() {
-                chunk(i + s, s);
+            if SETS == 2 {
+                chunk!(x1, 1, i + 1);
             }
+            chunk!(x0, 0, i);
         }
-        lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
+        store_states(&mut lanes[0].x, &x0);
+        if SETS == 2 {
+            store_states(&mut lanes[1].x, &x1);
+        }
     }
 
     /// For widths without a split of their own.
@@ -117,10 +189,7 @@ kernels! {
             let lane = &mut job.lanes[set_of(i, sets)];
             let mut x = load_states(&lane.x);
             let e = [load(symbols[..64].try_into().expect("half a run")), load(symbols[64..].try_into().expect("half a run"))];
-            match table.kind {
-                EncodeKind::Huffman { .. } => push::<HUFFMAN>(&e, columns, &mut x, lane, job.literals),
-                EncodeKind::Rans { .. } => push::<RANS>(&e, columns, &mut x, lane, job.literals),
-            }
+            push!(matches!(table.kind, EncodeKind::Rans { .. }), e, columns, x, lane, job.literals);
             store_states(&mut lane.x, &x);
         }
     }
@@ -187,20 +256,6 @@ kernels! {
         }
     }
 
-    /// Pushes a chunk: first its second half, then its first, as a decoder reads them the other way round.
-    fn push<const CODER: bool>(e: &[__m512i; 2], t: &Columns, x: &mut States, lane: &mut LaneWriter, literals: &mut LiteralWriter) {
-        let first = [by_symbol(&t.first, e[0]), by_symbol(&t.first, e[1])];
-        put_literals(first[1], e[1], literals);
-        put_literals(first[0], e[0], literals);
-        let window = lane.words[..lane.pos].last_chunk_mut::<WINDOW>().expect("the job was checked");
-        lane.pos -= if CODER == RANS {
-            push_rans([ranked(t, first[0]), ranked(t, first[1])], x, window)
-        } else {
-            let code = [by_symbol(&t.code, e[0]), by_symbol(&t.code, e[1])];
-            push_huffman(first, code, x, window)
-        };
-    }
-
     /// A look-up in 256 entries.
     fn by_symbol(t: &[__m512i; 4], s: __m512i) -> __m512i {
         let low = _mm512_permutex2var_epi8(t[0], s, t[1]);
@@ -231,58 +286,6 @@ kernels! {
             high(low_odd, high_odd),
         ];
         Looked { gap: look(&t.gap), start: look(&t.start), shift: look(&t.shift), reciprocal }
-    }
-
-    /// Returns the number of words that the chunk gave; they stand at the end of `words`.
-    fn push_rans(l: [Looked; 2], x: &mut States, words: &mut [u16; WINDOW]) -> usize {
-        let taken = rans_register::<3>(&l, x, words, 0);
-        let taken = rans_register::<2>(&l, x, words, taken);
-        let taken = rans_register::<1>(&l, x, words, taken);
-        rans_register::<0>(&l, x, words, taken)
-    }
-
-    fn rans_register<const Z: usize>(l: &[Looked; 2], x: &mut States, words: &mut [u16; WINDOW], taken: usize) -> usize {
-        let full = _mm512_set1_epi32(128);
-        let gap = [lane_byte::<Z>(l[0].gap), lane_byte::<Z>(l[1].gap)];
-        let freq = [_mm512_sub_epi32(full, gap[0]), _mm512_sub_epi32(full, gap[1])];
-        // x ≥ f1·f2·2^18
-        let top = _mm512_slli_epi32::<18>(_mm512_madd_epi16(freq[0], freq[1]));
-        let due = _mm512_cmpge_epu32_mask(x[Z], top);
-        let taken = emit(due, &mut x[Z], words, taken);
-        for h in [1, 0] {
-            let shift = lane_byte::<Z>(l[h].shift);
-            let start = lane_byte::<Z>(l[h].start);
-            let m = l[h].reciprocal[Z];
-            let even = _mm512_mul_epu32(x[Z], m);
-            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(x[Z]), _mm512_srli_epi64::<32>(m));
-            let high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(even), odd);
-            let q = _mm512_srlv_epi32(high, shift);
-            x[Z] = _mm512_add_epi32(_mm512_add_epi32(x[Z], start), _mm512_mullo_epi32(q, gap[h]));
-        }
-        taken
-    }
-
-    fn push_huffman(len: [__m512i; 2], code: [__m512i; 2], x: &mut States, words: &mut [u16; WINDOW]) -> usize {
-        let seven = _mm512_set1_epi8(0x7f);
-        let len = [_mm512_and_si512(len[0], seven), _mm512_and_si512(len[1], seven)];
-        let both = _mm512_add_epi8(len[0], len[1]);
-        let taken = huffman_register::<3>(len[0], both, code, x, words, 0);
-        let taken = huffman_register::<2>(len[0], both, code, x, words, taken);
-        let taken = huffman_register::<1>(len[0], both, code, x, words, taken);
-        huffman_register::<0>(len[0], both, code, x, words, taken)
-    }
-
-    fn huffman_register<const Z: usize>(
-        len: __m512i, both: __m512i, code: [__m512i; 2], x: &mut States, words: &mut [u16; WINDOW], taken: usize
-    ) -> usize {
-        let first = lane_byte::<Z>(code[0]);
-        let second = _mm512_sllv_epi32(lane_byte::<Z>(code[1]), lane_byte::<Z>(len));
-        let both = lane_byte::<Z>(both);
-        let over = _mm512_srlv_epi32(x[Z], _mm512_sub_epi32(_mm512_set1_epi32(32), both));
-        let due = _mm512_test_epi32_mask(over, over);
-        let taken = emit(due, &mut x[Z], words, taken);
-        x[Z] = _mm512_or_si512(_mm512_sllv_epi32(x[Z], both), _mm512_or_si512(first, second));
-        taken
     }
 
     /// Writes the literals among 64 symbols in front of those that are written. Without a branch, as when decoding; what the store leaves in front
