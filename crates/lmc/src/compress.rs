@@ -1,6 +1,7 @@
 //! Compression of slices, streams and files: one planner, one writer, three sources.
 
 use std::io::{Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Summary;
 use crate::arch::Isa;
@@ -14,6 +15,7 @@ use crate::io::{ReadAt, append, read_full};
 use crate::layout::{self, Prefix};
 use crate::options::CompressOptions;
 use crate::pool::Workers;
+use crate::turns::Turns;
 use crate::units::Planner;
 
 /// Compresses a file in memory.
@@ -86,22 +88,55 @@ impl Compressor {
                 }
             });
         } else {
-            let mut next = 0;
-            self.run(
-                &Source::Slice(raw),
-                &mut writer,
-                |job| Ok(plan_known(&mut plan, &mut next, raw.len() as u64, job)),
-                |record| {
-                    out.extend(record);
-                    Ok(())
-                },
-                &mut |_| {},
-            )?;
+            self.compress_slice(raw, &mut plan, &mut writer, &mut out);
         }
         let (end, summary) = writer.finish(plan)?;
         out.extend(&end);
         out.finish();
         Ok(summary)
+    }
+
+    /// Compresses the blocks of a slice by all threads at once. Workers put their records into `out` themselves: a single thread that copies would
+    /// be most of the time of two that compress.
+    fn compress_slice(&mut self, raw: &[u8], plan: &mut Planner, writer: &mut Writer, out: &mut Output<'_>) {
+        let mut blocks = Vec::new();
+        let (mut next, mut bound) = (0, 0);
+        while next < raw.len() {
+            let mut pieces = Vec::new();
+            let len = plan.next_block((raw.len() - next) as u64, &mut pieces);
+            blocks.push((&raw[next..next + len], pieces));
+            next += len;
+            bound += BlockEncoder::bound(len);
+        }
+        self.jobs.resize_with(self.workers.in_flight(), Job::default);
+        let start = out.len();
+        let tickets = AtomicUsize::new(0);
+        let turns = Turns::new((&mut *writer, out.grow(bound), 0usize), std::mem::take(&mut self.jobs));
+        self.workers.each(|encoder| {
+            let _watch = turns.watch();
+            loop {
+                let mut job = turns.free();
+                let ticket = tickets.fetch_add(1, Ordering::Relaxed);
+                let Some((block, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
+                let mut record = Output::new(&mut job.record);
+                job.done = Some(Ok(encoder.encode(block, pieces, &mut record)));
+                record.finish();
+                let due = turns.done(ticket, job, |(writer, rest, written), job| {
+                    if let Some(Ok(summary)) = &job.done {
+                        writer.block(summary);
+                    }
+                    *written += job.record.len();
+                    rest.split_off_mut(..job.record.len()).expect("no record is above its bound")
+                });
+                for (job, place) in due {
+                    place.copy_from_slice(&job.record);
+                    turns.give_back(job);
+                }
+            }
+        });
+        let ((_, _, written), jobs) = turns.into_inner();
+        self.jobs = jobs;
+        out.truncate(start + written);
     }
 
     /// Compresses a stream of unknown length to a stream, in bounded memory. `progress` is called with the number of
@@ -197,16 +232,14 @@ impl Compressor {
 
 /// Where workers find the raw bytes of a block.
 enum Source<'a> {
-    Slice(&'a [u8]),
     File(&'a dyn ReadAt),
     /// In the job's own buffer, read by the calling thread.
     Buffered,
 }
 
 impl Source<'_> {
-    fn load<'j>(&'j self, offset: u64, len: usize, buf: &'j mut Vec<u8>) -> Result<&'j [u8]> {
+    fn load<'j>(&self, offset: u64, len: usize, buf: &'j mut Vec<u8>) -> Result<&'j [u8]> {
         match self {
-            Source::Slice(raw) => Ok(&raw[offset as usize..][..len]),
             Source::File(src) => {
                 buf.resize(len, 0);
                 read_at(*src, buf, offset)?;

@@ -47,6 +47,7 @@ mod reader;
 #[doc(hidden)]
 pub mod reference;
 mod segment;
+mod turns;
 mod units;
 mod varint;
 

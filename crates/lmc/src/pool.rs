@@ -59,6 +59,17 @@ impl<S: Send> Workers<S> {
         r
     }
 
+    /// Runs `f` once on every thread, with working memory of its own.
+    pub(crate) fn each(&self, f: impl Fn(&mut S) + Sync)
+    where
+        S: Send,
+    {
+        match &self.pool {
+            None => self.with(&f),
+            Some(pool) => _ = pool.broadcast(|_| self.with(&f)),
+        }
+    }
+
     /// An ordered, bounded pipeline: the calling thread feeds and drains jobs in order, workers do the work between.
     ///
     /// `feed` fills a job and says what its buffers weigh in bytes, or `None` at the end. `work` may run for several

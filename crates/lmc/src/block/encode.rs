@@ -52,6 +52,11 @@ impl BlockEncoder {
         }
     }
 
+    /// The longest record that a block of `raw_len` bytes can get.
+    pub(crate) fn bound(raw_len: usize) -> usize {
+        record::HEADER_LEN + stored_overhead(raw_len) + raw_len
+    }
+
     /// Appends the record of a block to `out`.
     ///
     /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `pieces` (none zero) add up to it.
@@ -83,7 +88,7 @@ impl BlockEncoder {
         head.literals = if sets > 0 { self.literals.written().len() } else { 0 };
         self.put_lanes(sets, out);
         let body_len = out.len() - start - header_len - head_len;
-        if header_len + head_len + body_len > header_len + stored_overhead(raw.len()) + raw.len() {
+        if header_len + head_len + body_len > Self::bound(raw.len()) {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
             head.words.clear();
