@@ -62,12 +62,10 @@ fn window(frame: &[u8], raw_length: u64) -> u64 {
     base + base / 8 * mantissa
 }
 
-/// Product of the dimensions and the bits of an element; `None` when that is too large for any length.
+/// Product of the dimensions and the bits of an element; `None` when a partial product exceeds 2^64 − 1.
 fn bits_of_shape(shape: &[u64], bits: u128) -> Option<u128> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    shape.iter().try_fold(bits, |product, &dimension| product.checked_mul(u128::from(dimension)))
+    let elements = shape.iter().try_fold(1u64, |product, &dimension| product.checked_mul(dimension))?;
+    elements.checked_mul(u64::try_from(bits).ok()?).map(u128::from)
 }
 
 fn bits_of_dtype(code: u8) -> Result<u128, String> {
