@@ -1,64 +1,42 @@
 //! Symbols and raw bits to elements: the inverse of `split`.
 
-use super::{load, load_16, store};
+use super::{at, at_mut, load, load_16, store};
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::group::split::{Shape, merge_run};
 use crate::map::Map;
 use std::arch::x86_64::*;
 
-/// How a group's elements are put together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// 16 bits, rotated: symbol and one byte plane.
-    Byte16,
-    /// 32 bits, rotated: symbol and three byte planes.
-    Bytes32,
-    /// 16 or 32 bits of any shape.
-    Any16,
-    Any32,
-    /// As the compiler does it.
-    Portable,
-}
-
-pub(super) fn way(width: usize, s: &Shape) -> Way {
-    let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
-    match width {
-        2 if plain && s.raw_bits == 8 => Way::Byte16,
-        2 => Way::Any16,
-        4 if plain && s.raw_bits == 24 => Way::Bytes32,
-        4 => Way::Any32,
-        _ => Way::Portable,
-    }
-}
-
-/// A part of `bytes`, whose length was checked by the job.
-#[inline(always)]
-fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..].first_chunk().expect("planes were checked")
-}
-
-#[inline(always)]
-fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
-    bytes[offset..].first_chunk_mut().expect("runs were checked")
-}
-
 kernels! {
-    /// Merges the symbols and the raw bits of a run into its elements.
-    pub(super) fn run(way: Way, shape: &Shape, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
-        match way {
-            Way::Byte16 => byte_16(symbols, raw, out),
-            Way::Bytes32 => bytes_32(symbols, raw, out),
-            Way::Any16 => any_16(shape, symbols, raw, out),
-            Way::Any32 => any_32(shape, symbols, raw, out),
-            Way::Portable => with_element!(out.len() / RUN, E => merge_run::<E>(shape, symbols, raw, out)),
+    /// Merges the symbols and the raw bits of runs into their elements, which are those at `places` in `out`.
+    pub(super) fn runs(
+        s: &Shape, width: usize, symbols: &[[u8; RUN]], raw: &[u8], places: &[u32], out: &mut [u8]
+    ) {
+        let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
+        let each = symbols.iter().zip(places).enumerate();
+        let raw_len = s.raw_len(RUN);
+        match width {
+            2 if plain && s.raw_bits == 8 => {
+                for ((symbols, place), raw) in symbols.iter().zip(places).zip(raw.as_chunks().0) {
+                    byte_16(symbols, raw, run_of(out, *place));
+                }
+            }
+            4 if plain && s.raw_bits == 24 => {
+                for ((symbols, place), raw) in symbols.iter().zip(places).zip(raw.as_chunks().0) {
+                    bytes_32(symbols, raw, run_of(out, *place));
+                }
+            }
+            2 => each.for_each(|(i, (e, p))| any_16(s, e, &raw[i * raw_len..][..raw_len], run_of(out, *p))),
+            4 => each.for_each(|(i, (e, p))| any_32(s, e, &raw[i * raw_len..][..raw_len], run_of(out, *p))),
+            _ => each.for_each(|(i, (e, p))| {
+                let out = &mut out[*p as usize * RUN * width..][..RUN * width];
+                with_element!(width, E => merge_run::<E>(s, e, &raw[i * raw_len..][..raw_len], out));
+            }),
         }
     }
 
     #[inline]
-    fn byte_16(symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
-        let raw: &[u8; RUN] = at(raw, 0);
-        let out: &mut [u8; 2 * RUN] = at_mut(out, 0);
+    fn byte_16(symbols: &[u8; RUN], raw: &[u8; RUN], out: &mut [u8; 2 * RUN]) {
         // Eight bytes to the left, eight to the right, so that unpacking gives sixteen elements in order.
         let deal = |v: &[u8; 32]| _mm256_permute4x64_epi64::<0b11_01_10_00>(load(v));
         for q in 0..4 {
@@ -71,9 +49,7 @@ kernels! {
     }
 
     #[inline]
-    fn bytes_32(symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
-        let raw: &[u8; 3 * RUN] = at(raw, 0);
-        let out: &mut [u8; 4 * RUN] = at_mut(out, 0);
+    fn bytes_32(symbols: &[u8; RUN], raw: &[u8; 3 * RUN], out: &mut [u8; 4 * RUN]) {
         // Four bytes to the left, four to the right, so that unpacking twice gives eight elements in order.
         let dealt = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
         let deal = |v: &[u8; 32]| _mm256_permutevar8x32_epi32(load(v), dealt);
@@ -91,7 +67,7 @@ kernels! {
         }
     }
 
-    fn any_16(s: &Shape, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+    fn any_16(s: &Shape, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8; 2 * RUN]) {
         let bytes = s.byte_planes();
         let shift = |v: __m128i, n: u32| _mm256_sll_epi16(_mm256_cvtepu8_epi16(v), _mm_cvtsi32_si128(n as i32));
         let bit = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15);
@@ -119,7 +95,7 @@ kernels! {
         }
     }
 
-    fn any_32(s: &Shape, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+    fn any_32(s: &Shape, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8; 4 * RUN]) {
         let bytes = s.byte_planes();
         let widen = |v: &[u8; 8]| _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*v)));
         let shift = |v: &[u8; 8], n: u32| _mm256_sll_epi32(widen(v), _mm_cvtsi32_si128(n as i32));
@@ -147,4 +123,10 @@ kernels! {
             store(at_mut(out, 32 * q), v);
         }
     }
+}
+
+/// The elements of a run of `N` bytes.
+#[inline(always)]
+fn run_of<const N: usize>(out: &mut [u8], place: u32) -> &mut [u8; N] {
+    at_mut(out, N * place as usize)
 }

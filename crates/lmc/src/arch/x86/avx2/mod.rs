@@ -27,11 +27,15 @@ macro_rules! kernels {
 }
 
 mod decode;
+mod encode;
 mod lookup;
 mod merge;
+mod slots;
+mod split;
+mod symbols;
 
 use super::super::job::{DecodeJob, EncodeJob};
-use super::super::{Isa, Kind, portable};
+use super::super::{Isa, Kind};
 use crate::entropy::LANES;
 use crate::error::Result;
 use crate::group::classes::RunStats;
@@ -48,7 +52,7 @@ pub(in crate::arch) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Re
 pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
     assert_eq!(isa.0, Kind::Avx2);
     // SAFETY: as above.
-    unsafe { encode(job) }
+    unsafe { encode::group(job) }
 }
 
 pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
@@ -66,11 +70,6 @@ struct States {
 
 kernels! {
     /// The portable kernel, vectorised by the compiler.
-    fn encode(job: &mut EncodeJob<'_>) {
-        with_element!(job.width, E => portable::encode_group_of::<E>(job))
-    }
-
-    /// As above.
     fn stats_of(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
         with_element!(width, E => crate::group::classes::run_stats::<E>(map, elements, stats))
     }
@@ -94,6 +93,33 @@ kernels! {
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
     }
 
+    /// The upper halves of the products of words.
+    ///
+    /// The empty `asm` hides from LLVM how they came about: it would go on with the 32-bit products, at half the speed.
+    #[inline]
+    fn mul_high(a: __m256i, b: __m256i) -> __m256i {
+        let mut v = _mm256_mulhi_epu16(a, b);
+        // SAFETY: no instruction at all.
+        unsafe { std::arch::asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+        v
+    }
+
+    #[inline]
+    fn store_8_words(words: &mut [u16; 8], v: __m128i) {
+        // SAFETY: eight words, 16 bytes, are there to write.
+        unsafe { _mm_storeu_si128(words.as_mut_ptr().cast(), v) }
+    }
+
+    /// 64 bytes in the order of lanes, from the bytes of registers 0 and 1, 2 and 3, eight of each in turn.
+    #[inline]
+    fn in_order(pairs: [__m256i; 2]) -> [__m256i; 2] {
+        let even = _mm256_unpacklo_epi8(pairs[0], pairs[1]);
+        let odd = _mm256_unpackhi_epi8(pairs[0], pairs[1]);
+        let low = _mm256_unpacklo_epi8(even, odd);
+        let high = _mm256_unpackhi_epi8(even, odd);
+        [_mm256_permute2x128_si256::<0x20>(low, high), _mm256_permute2x128_si256::<0x31>(low, high)]
+    }
+
     fn load_states(x: &[u32; LANES]) -> States {
         let words = |z: usize, shift: u32| {
             let mut bytes = [0; 32];
@@ -115,4 +141,15 @@ kernels! {
             }
         }
     }
+}
+
+/// `N` bytes of a slice whose length was checked by the job.
+#[inline(always)]
+fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
+    bytes[offset..].first_chunk().expect("lengths were checked")
+}
+
+#[inline(always)]
+fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
+    bytes[offset..].first_chunk_mut().expect("lengths were checked")
 }

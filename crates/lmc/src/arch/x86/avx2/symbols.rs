@@ -1,0 +1,138 @@
+//! What a symbol costs and becomes: the encoder's tables.
+//!
+//! Columns are looked up by an index that a symbol's distance from the first one is, as long as the kept symbols lie
+//! close enough together (exponents do); an index beyond the last is the escape's. Otherwise symbols are first renamed to
+//! their rank, one by one.
+//!
+//! rANS divides states by frequencies. In base 256, and 16-bit arithmetic, the long division of a 32-bit state by f ≤ 127
+//! has three digits: the first from the upper half, less than 512·f, the others from a remainder and eight more bits,
+//! less than 256·f. With c = ⌈log2 f⌉ and R = ⌈2^(15+c) / f⌉ < 2^16, a digit is
+//! `((a · 2^(7−c)) · R >> 16) >> 6`: the first product is below 2^16, and the quotient exact while a·(R·f − 2^(15+c)) <
+//! 2^(15+c). That always holds for f ≤ 64 and for the lower digits; the first digit may be one too high for a few
+//! frequencies above 64, of which a table has one at most ([`Columns::correct`]).
+
+use super::lookup::{Column, ENTRIES, column};
+use crate::entropy::table::{EncodeKind, EncodeTable};
+use std::arch::x86_64::*;
+
+/// Marks the entries of what is escaped, in the column that has a bit to spare.
+pub(super) const ESCAPED: u8 = 0x80;
+
+/// Columns by index.
+pub(super) struct Symbols {
+    /// The first symbol and the last index, where the index of a symbol is its distance from the first.
+    first: u8,
+    last: u8,
+    /// Otherwise the rank of every symbol, which is its index.
+    pub(super) ranks: Option<Box<[u8; 256]>>,
+    /// Huffman: 2^length. rANS: the frequency.
+    size: [u8; ENTRIES],
+    /// Huffman: the code. rANS: the first slot. `ESCAPED` or not.
+    code: [u8; ENTRIES],
+    /// rANS: 2^(7−c), and the halves of R.
+    scale: [u8; ENTRIES],
+    reciprocal: [[u8; ENTRIES]; 2],
+    correct: bool,
+}
+
+/// Columns in registers.
+pub(super) struct Columns<const N: usize> {
+    pub(super) size: Column<N>,
+    pub(super) code: Column<N>,
+    pub(super) scale: Column<N>,
+    pub(super) reciprocal: [Column<N>; 2],
+    /// Whether the first digit of a quotient may be one too high.
+    pub(super) correct: bool,
+    first: __m256i,
+    last: __m256i,
+}
+
+impl Symbols {
+    pub(super) fn new(t: &EncodeTable) -> Self {
+        let kept = || (0..256).filter(|&s| t.kept[s]);
+        let first = kept().next().expect("a table has a symbol");
+        let last = kept().next_back().expect("a table has a symbol") + 1;
+        let mut s = Self {
+            first: first as u8,
+            last: (last - first).min(ENTRIES - 1) as u8,
+            ranks: None,
+            size: [0; ENTRIES],
+            code: [0; ENTRIES],
+            scale: [0; ENTRIES],
+            reciprocal: [[0; ENTRIES]; 2],
+            correct: false,
+        };
+        // Any symbol that is not kept stands for the escape.
+        let escape = (0..256).find(|&s| !t.kept[s]);
+        if last - first < ENTRIES {
+            for (i, symbol) in (first..last).enumerate() {
+                s.put(t, i, symbol);
+            }
+            if let Some(e) = escape {
+                s.put(t, last - first, e);
+            }
+        } else {
+            let n = kept().count();
+            assert!(n < ENTRIES, "slots for every symbol and the escape");
+            let mut rank = Box::new([n as u8; 256]);
+            for (i, symbol) in kept().enumerate() {
+                rank[symbol] = i as u8;
+                s.put(t, i, symbol);
+            }
+            if let Some(e) = escape {
+                s.put(t, n, e);
+            }
+            (s.first, s.ranks) = (0, Some(rank));
+        }
+        s
+    }
+
+    fn put(&mut self, t: &EncodeTable, i: usize, symbol: usize) {
+        let escaped = if t.kept[symbol] { 0 } else { ESCAPED };
+        match &t.kind {
+            EncodeKind::Huffman { len, code } => {
+                (self.size[i], self.code[i]) = (1 << len[symbol], code[symbol] | escaped);
+            }
+            EncodeKind::Rans { freq, start } if freq[symbol] > 0 => {
+                let f = u32::from(freq[symbol]);
+                assert!(f < 128 && start[symbol] < 128, "slots of a table");
+                let c = 32 - (f - 1).leading_zeros();
+                let r = (1u32 << (15 + c)).div_ceil(f);
+                self.correct |= (512 * f - 1) * (r * f - (1 << (15 + c))) >= 1 << (15 + c);
+                (self.size[i], self.code[i], self.scale[i]) = (f as u8, start[symbol] | escaped, 1 << (7 - c));
+                [self.reciprocal[0][i], self.reciprocal[1][i], ..] = r.to_le_bytes();
+            }
+            // A table without an escape: what is not kept does not occur.
+            EncodeKind::Rans { .. } => {}
+        }
+    }
+
+    /// Stretches that the indexes need.
+    pub(super) fn stretches(&self) -> usize {
+        usize::from(self.last) / 16 + 1
+    }
+
+    kernels! {
+        pub(super) fn columns<const N: usize>(&self) -> Columns<N> {
+            Columns {
+                size: column(&self.size),
+                code: column(&self.code),
+                scale: column(&self.scale),
+                reciprocal: [column(&self.reciprocal[0]), column(&self.reciprocal[1])],
+                correct: self.correct,
+                first: _mm256_set1_epi8(self.first as i8),
+                last: _mm256_set1_epi8(self.last as i8),
+            }
+        }
+    }
+}
+
+impl<const N: usize> Columns<N> {
+    kernels! {
+        /// Indexes of 32 symbols, or of 32 ranks.
+        #[inline]
+        pub(super) fn index(&self, symbols: __m256i) -> __m256i {
+            _mm256_min_epu8(_mm256_sub_epi8(symbols, self.first), self.last)
+        }
+    }
+}
