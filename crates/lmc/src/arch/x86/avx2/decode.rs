@@ -4,7 +4,7 @@ use super::super::super::job::DecodeJob;
 use super::super::super::portable;
 use super::lookup::{indexes, look_up};
 use super::slots::{BY_RANK, BY_SLOT, Columns, HUFFMAN, RANS, Slots, rank};
-use super::{States, at_mut, in_order, load_16, load_states, merge, mul_high, store, store_states};
+use super::{AHEAD, States, at_mut, expect, in_order, load_16, load_states, merge, mul_high, store, store_states};
 use crate::entropy::lanes::LaneReader;
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, CHUNK_WORDS};
@@ -46,10 +46,6 @@ kernels! {
     ) -> Result<()> {
         let escape = _mm256_set1_epi8(table.escape_mark as i8);
         let raw_len = job.shape.raw_len(RUN);
-        let mut merge = |i: usize, symbols: &[[u8; CHUNK]]| {
-            let n = symbols.len();
-            merge::runs(&job.shape, job.width, symbols, &job.raw[i * raw_len..][..n * raw_len], &job.runs[i..][..n], job.out);
-        };
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
         // Behind the chunks there is a place for literals that are not there.
@@ -60,6 +56,9 @@ kernels! {
             && lanes.iter().all(|l| 2 * (l.pos + CHUNK_WORDS) <= l.bytes.len())
             && job.literals.pos + 2 * CHUNK <= job.literals.bytes.len()
         {
+            for &ahead in job.runs.iter().skip(i + AHEAD).take(SETS) {
+                expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
+            }
             let mut escapes = [0u64; 4];
             // Lane sets take turns, so that one works while the other waits.
             for h in 0..2 {
@@ -77,7 +76,9 @@ kernels! {
             }
             let literals = job.literals.bytes[job.literals.pos..].first_chunk().expect("checked above");
             job.literals.pos += take_literals(&escapes[..2 * SETS], literals, &mut symbols);
-            merge(i, &symbols.as_chunks().0[..SETS]);
+            let raw = &job.raw[i * raw_len..][..SETS * raw_len];
+            let runs = &job.runs[i..][..SETS];
+            merge::runs(&job.shape, job.width, &symbols.as_chunks().0[..SETS], raw, runs, job.out);
             i += SETS;
         }
         lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
@@ -87,7 +88,7 @@ kernels! {
             for i in i..job.runs.len() {
                 let symbols = &mut symbols.as_chunks_mut::<CHUNK>().0[..1];
                 portable::decode_chunk(&packed, table, &mut lanes[i % SETS], job.literals, &mut symbols[0])?;
-                merge(i, symbols);
+                merge::runs(&job.shape, job.width, symbols, &job.raw[i * raw_len..][..raw_len], &job.runs[i..=i], job.out);
             }
         }
         Ok(())

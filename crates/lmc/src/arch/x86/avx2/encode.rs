@@ -1,9 +1,11 @@
 //! Encoding groups.
 
 use super::super::super::job::EncodeJob;
-use super::lookup::{indexes, look_up};
+use super::lookup::{Column, indexes, look_up};
 use super::symbols::{Columns, ESCAPED, Symbols};
-use super::{States, at, load, load_states, mul_high, split, store_8_words, store_states};
+use super::{
+    AHEAD, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_8_words, store_states,
+};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::EncodeKind;
 use crate::entropy::{CHUNK, CHUNK_WORDS};
@@ -47,6 +49,10 @@ kernels! {
         let mut symbols = [[0; CHUNK]; BATCH];
         // From the last chunk to the first.
         for (b, runs) in job.runs.chunks(BATCH).enumerate().rev() {
+            for ahead in (b * BATCH).saturating_sub(AHEAD)..(b * BATCH + BATCH).saturating_sub(AHEAD) {
+                expect::<_MM_HINT_T0>(&job.elements[job.runs[ahead] as usize * RUN * job.width..][..RUN * job.width]);
+                expect::<_MM_HINT_ET0>(&job.raw[ahead * raw_len..][..raw_len]);
+            }
             let raw = &mut job.raw[b * BATCH * raw_len..][..runs.len() * raw_len];
             split::runs(&job.shape, job.width, job.elements, runs, &mut symbols, raw);
             for (i, symbols) in symbols[..runs.len()].iter().enumerate().rev() {
@@ -75,19 +81,32 @@ kernels! {
         if _mm256_movemask_epi8(all) != 0 {
             escape(code, symbols, literals);
         }
+        let kept = _mm256_set1_epi8(!ESCAPED as i8);
+        let code = code.map(|h| h.map(|v| _mm256_and_si256(v, kept)));
+        let size = [0, 1].map(|h| [0, 1].map(|p| look_up(&t.size, &halves[h][p])));
         let window = lane.words[..lane.pos].last_chunk_mut::<CHUNK_WORDS>().expect("the job was checked");
-        let mut left = CHUNK_WORDS;
-        for p in [1, 0] {
-            let kept = _mm256_set1_epi8(!ESCAPED as i8);
-            let code = [0, 1].map(|h| _mm256_and_si256(code[h][p], kept));
-            let size = [0, 1].map(|h| look_up(&t.size, &halves[h][p]));
-            left = if CODER == RANS {
-                push_rans(t, &[halves[0][p], halves[1][p]], size, code, x, 2 * p, window, left)
-            } else {
-                push_huffman(size, code, x, 2 * p, window, left)
-            };
-        }
-        lane.pos -= CHUNK_WORDS - left;
+        lane.pos -= if CODER == RANS {
+            push_rans(t, &halves, size, code, x, window)
+        } else {
+            push_huffman::<N>(size, code, x, window)
+        };
+    }
+
+    /// From bytes of registers 0 and 1, 2 and 3, eight of each in turn, to words.
+    #[inline]
+    fn wide(pairs: [__m256i; 2]) -> [__m256i; 4] {
+        together(pairs, [_mm256_setzero_si256(); 2])
+    }
+
+    /// Words of one byte from `low`, one from `high`.
+    #[inline]
+    fn together(low: [__m256i; 2], high: [__m256i; 2]) -> [__m256i; 4] {
+        [
+            _mm256_unpacklo_epi8(low[0], high[0]),
+            _mm256_unpackhi_epi8(low[0], high[0]),
+            _mm256_unpacklo_epi8(low[1], high[1]),
+            _mm256_unpackhi_epi8(low[1], high[1]),
+        ]
     }
 
     /// The bytes of 64 lanes in order, as those of registers 0 and 1, 2 and 3, eight of each in turn.
@@ -105,7 +124,7 @@ kernels! {
     #[inline]
     fn escape(code: [[__m256i; 2]; 2], symbols: &[u8; CHUNK], literals: &mut LiteralWriter) {
         for h in [1, 0] {
-            let marks = super::in_order(code[h]).map(|v| _mm256_movemask_epi8(v).cast_unsigned());
+            let marks = in_order(code[h]).map(|v| _mm256_movemask_epi8(v).cast_unsigned());
             let mut mask = u64::from(marks[0]) | u64::from(marks[1]) << 32;
             while mask != 0 {
                 let last = 63 - mask.leading_zeros() as usize;
@@ -116,55 +135,50 @@ kernels! {
         }
     }
 
-    /// Encodes the lanes of registers z and z + 1; returns how many words of the window are still free.
+    /// Returns the number of words that the chunk gave, which stand at the end of `words`.
     #[inline]
-    fn push_huffman(
-        size: [__m256i; 2], code: [__m256i; 2], x: &mut States, z: usize, words: &mut [u16; CHUNK_WORDS], left: usize
+    fn push_huffman<const N: usize>(
+        size: [[__m256i; 2]; 2], code: [[__m256i; 2]; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS]
     ) -> usize {
-        let zero = _mm256_setzero_si256();
-        let one = _mm256_set1_epi8(1);
         // code + 2^length · second code, 2^(length + second length)
-        let codes = [_mm256_unpacklo_epi8(code[0], code[1]), _mm256_unpackhi_epi8(code[0], code[1])];
-        let scales = [_mm256_unpacklo_epi8(one, size[0]), _mm256_unpackhi_epi8(one, size[0])];
-        let codes = [0, 1].map(|y| _mm256_maddubs_epi16(scales[y], codes[y]));
-        let wide = |v: __m256i| [_mm256_unpacklo_epi8(v, zero), _mm256_unpackhi_epi8(v, zero)];
-        let (first, second) = (wide(size[0]), wide(size[1]));
-        let scale = [0, 1].map(|y| _mm256_mullo_epi16(first[y], second[y]));
+        let codes = together(code[0], code[1]);
+        let shifts = together([_mm256_set1_epi8(1); 2], size[0]);
+        let sizes = size.map(|s| wide(s));
+        let scale: [__m256i; 4] = std::array::from_fn(|z| _mm256_mullo_epi16(sizes[0][z], sizes[1][z]));
         // What would be shifted out at the top says whether a word must go first.
-        let stay = [0, 1].map(|y| _mm256_cmpeq_epi16(mul_high(x.high[z + y], scale[y]), zero));
-        let left = emit(stay, x, z, words, left);
-        for y in 0..2 {
-            let (h, l) = (&mut x.high[z + y], &mut x.low[z + y]);
-            *h = _mm256_add_epi16(_mm256_mullo_epi16(*h, scale[y]), mul_high(*l, scale[y]));
-            *l = _mm256_add_epi16(_mm256_mullo_epi16(*l, scale[y]), codes[y]);
+        let stay = std::array::from_fn(|z| _mm256_cmpeq_epi16(mul_high(x.high[z], scale[z]), _mm256_setzero_si256()));
+        let taken = emit::<HUFFMAN, N>(stay, x, words);
+        for z in 0..4 {
+            let (h, l) = (&mut x.high[z], &mut x.low[z]);
+            *h = _mm256_add_epi16(_mm256_mullo_epi16(*h, scale[z]), mul_high(*l, scale[z]));
+            *l = _mm256_add_epi16(_mm256_mullo_epi16(*l, scale[z]), _mm256_maddubs_epi16(shifts[z], codes[z]));
         }
-        left
+        taken
     }
 
+    /// As above.
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "what the lanes need, in registers")]
     fn push_rans<const N: usize>(
-        t: &Columns<N>, index: &[[__m256i; N]; 2], freq: [__m256i; 2], start: [__m256i; 2], x: &mut States, z: usize,
-        words: &mut [u16; CHUNK_WORDS], left: usize
+        t: &Columns<N>, index: &[[[__m256i; N]; 2]; 2], freq: [[__m256i; 2]; 2], start: [[__m256i; 2]; 2],
+        x: &mut States, words: &mut [u16; CHUNK_WORDS]
     ) -> usize {
-        let zero = _mm256_setzero_si256();
-        let wide = |v: __m256i| [_mm256_unpacklo_epi8(v, zero), _mm256_unpackhi_epi8(v, zero)];
-        let freqs = freq.map(wide);
+        let freq = freq.map(|f| wide(f));
         // A word must go first where x ≥ f1·f2·2^18.
-        let stay = [0, 1].map(|y| {
-            let top = _mm256_mullo_epi16(freqs[0][y], freqs[1][y]);
-            _mm256_cmpgt_epi16(top, _mm256_srli_epi16::<2>(x.high[z + y]))
+        let stay = std::array::from_fn(|z| {
+            let top = _mm256_mullo_epi16(freq[0][z], freq[1][z]);
+            _mm256_cmpgt_epi16(top, _mm256_srli_epi16::<2>(x.high[z]))
         });
-        let left = emit(stay, x, z, words, left);
+        let taken = emit::<RANS, N>(stay, x, words);
         for h in [1, 0] {
-            let scale = wide(look_up(&t.scale, &index[h]));
-            let r = [look_up(&t.reciprocal[0], &index[h]), look_up(&t.reciprocal[1], &index[h])];
-            let r = [_mm256_unpacklo_epi8(r[0], r[1]), _mm256_unpackhi_epi8(r[0], r[1])];
+            let column = |c: &Column<N>| [look_up(c, &index[h][0]), look_up(c, &index[h][1])];
+            let scale = wide(column(&t.scale));
+            let reciprocal = together(column(&t.reciprocal[0]), column(&t.reciprocal[1]));
             let start = wide(start[h]);
-            for y in 0..2 {
-                let (high, low) = (&mut x.high[z + y], &mut x.low[z + y]);
-                let f = freqs[h][y];
-                let digit = |a: __m256i| _mm256_srli_epi16::<6>(mul_high(_mm256_mullo_epi16(a, scale[y]), r[y]));
+            for z in 0..4 {
+                let (high, low, f) = (&mut x.high[z], &mut x.low[z], freq[h][z]);
+                let digit = |a: __m256i| {
+                    _mm256_srli_epi16::<6>(mul_high(_mm256_mullo_epi16(a, scale[z]), reciprocal[z]))
+                };
                 let rest = |a: __m256i, q: __m256i| _mm256_sub_epi16(a, _mm256_mullo_epi16(q, f));
                 let mut q2 = digit(*high);
                 let mut rest2 = rest(*high, q2);
@@ -175,43 +189,51 @@ kernels! {
                 }
                 let a = _mm256_or_si256(_mm256_slli_epi16::<8>(rest2), _mm256_srli_epi16::<8>(*low));
                 let q1 = digit(a);
-                let a = _mm256_or_si256(_mm256_slli_epi16::<8>(rest(a, q1)), _mm256_and_si256(*low, _mm256_set1_epi16(0xff)));
+                let lowest = _mm256_and_si256(*low, _mm256_set1_epi16(0xff));
+                let a = _mm256_or_si256(_mm256_slli_epi16::<8>(rest(a, q1)), lowest);
                 let q0 = digit(a);
                 // quotient · 128 + rest + start
-                let slot = _mm256_add_epi16(rest(a, q0), start[y]);
+                let slot = _mm256_add_epi16(rest(a, q0), start[z]);
                 let upper = _mm256_add_epi16(_mm256_slli_epi16::<15>(q1), _mm256_slli_epi16::<7>(q0));
                 *low = _mm256_add_epi16(upper, slot);
                 *high = _mm256_add_epi16(_mm256_slli_epi16::<7>(q2), _mm256_srli_epi16::<1>(q1));
             }
         }
-        left
+        taken
     }
 
-    /// Writes the lower halves of the lanes of registers z and z + 1 that do not stay below their bound in front of the
-    /// words that are there, and shifts them out. Returns how many words are still free.
+    /// Writes the lower halves of the lanes that do not stay below their bound to the end of `words`, and shifts them out.
+    /// Returns their number. (The parameters tell callers apart: with one caller each, LLVM puts it in line.)
     #[inline]
-    fn emit(stay: [__m256i; 2], x: &mut States, z: usize, words: &mut [u16; CHUNK_WORDS], left: usize) -> usize {
-        // Packing works within halves: eight lanes of one register, eight of the other, and again.
-        let mask = !_mm256_movemask_epi8(_mm256_packs_epi16(stay[0], stay[1])).cast_unsigned();
-        let parts = [
-            (_mm256_castsi256_si128(x.low[z]), mask & 0xff, mask),
-            (_mm256_extracti128_si256::<1>(x.low[z]), mask >> 16 & 0xff, mask & 0xffff_ff00),
-            (_mm256_castsi256_si128(x.low[z + 1]), mask >> 8 & 0xff, mask & 0xff00_ff00),
-            (_mm256_extracti128_si256::<1>(x.low[z + 1]), mask >> 24, mask & 0xff00_0000),
-        ];
-        // Each part's words are packed at the end of eight, which end where the words of the parts behind them begin. What
-        // stands before them is overwritten by the parts in front, or never read.
-        for (low, due, from_here) in parts.into_iter().rev() {
-            let packed = _mm_shuffle_epi8(low, super::load_16(&GATHER[due as usize]));
-            let end = left - (from_here.count_ones() - due.count_ones()) as usize;
-            store_8_words(words[..end].last_chunk_mut().expect("eight words for each eight lanes"), packed);
+    fn emit<const CODER: bool, const N: usize>(
+        stay: [__m256i; 4], x: &mut States, words: &mut [u16; CHUNK_WORDS]
+    ) -> usize {
+        let mut left = CHUNK_WORDS;
+        for z in [2, 0] {
+            // Packing works within halves: eight lanes of one register, eight of the other, and again.
+            let mask = !_mm256_movemask_epi8(_mm256_packs_epi16(stay[z], stay[z + 1])).cast_unsigned();
+            let parts = [
+                (_mm256_castsi256_si128(x.low[z]), mask, 0x0000_0000),
+                (_mm256_extracti128_si256::<1>(x.low[z]), mask >> 16, 0x0000_00ff),
+                (_mm256_castsi256_si128(x.low[z + 1]), mask >> 8, 0x00ff_00ff),
+                (_mm256_extracti128_si256::<1>(x.low[z + 1]), mask >> 24, 0x00ff_ffff),
+            ];
+            left -= mask.count_ones() as usize;
+            // Each part's words are packed at the end of eight, which end where the words of the parts behind them begin.
+            // What stands before them is overwritten by the parts in front, or never read.
+            for (low, due, before) in parts.into_iter().rev() {
+                let due = (due & 0xff) as usize;
+                let packed = _mm_shuffle_epi8(low, load_16(&GATHER[due]));
+                let end = left + ((mask & before).count_ones() + (due as u32).count_ones()) as usize;
+                store_8_words(words[..end].last_chunk_mut().expect("eight words for each eight lanes"), packed);
+            }
         }
-        for (y, stay) in stay.into_iter().enumerate() {
-            let (h, l) = (&mut x.high[z + y], &mut x.low[z + y]);
+        for (z, stay) in stay.into_iter().enumerate() {
+            let (h, l) = (&mut x.high[z], &mut x.low[z]);
             *l = _mm256_blendv_epi8(*h, *l, stay);
             *h = _mm256_and_si256(*h, stay);
         }
-        left - mask.count_ones() as usize
+        CHUNK_WORDS - left
     }
 }
 
