@@ -3,114 +3,124 @@
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
 use super::lookup::{indexes, look_up};
+use super::merge::{self, ANY, BYTE_16, BYTES_32};
 use super::slots::{BY_RANK, BY_SLOT, Columns, HUFFMAN, RANS, Slots, rank};
-use super::{AHEAD, States, at_mut, expect, in_order, load_16, load_states, merge, mul_high, store, store_states};
-use crate::entropy::lanes::LaneReader;
+use super::{AHEAD, States, at, expect, in_order, load, load_16, load_states, mul_high, store, store_states};
+use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, CHUNK_WORDS};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::RUN;
 use std::arch::x86_64::*;
 
-/// Runs without symbols merged at a time.
-const BATCH: usize = 16;
-
-/// Two chunks, and room for bytes that nobody reads.
-const SYMBOLS: usize = 2 * CHUNK + 32;
-
 kernels! {
     pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+        match merge::way(job.width, &job.shape) {
+            BYTE_16 => group_of::<BYTE_16>(job),
+            BYTES_32 => group_of::<BYTES_32>(job),
+            _ => group_of::<ANY>(job),
+        }
+    }
+
+    fn group_of<const WAY: u8>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         let Some(table) = job.table else {
             let raw_len = job.shape.raw_len(RUN);
-            for (i, runs) in job.runs.chunks(BATCH).enumerate() {
-                let raw = &job.raw[i * BATCH * raw_len..][..runs.len() * raw_len];
-                merge::runs(&job.shape, job.width, &[[0; RUN]; BATCH][..runs.len()], raw, runs, job.out);
+            for (i, &run) in job.runs.iter().enumerate() {
+                let out = &mut job.out[run as usize * RUN * job.width..][..RUN * job.width];
+                merge::run(&job.shape, job.width, &[0; RUN], &job.raw[i * raw_len..][..raw_len], out);
             }
             return Ok(());
         };
         let slots = Slots::new(table);
         match (slots.huffman, slots.by_rank.as_ref(), job.lanes.len()) {
-            (true, Some(r), 1) => chunks::<HUFFMAN, BY_RANK, 1>(job, table, &r.columns()),
-            (true, Some(r), _) => chunks::<HUFFMAN, BY_RANK, 2>(job, table, &r.columns()),
-            (true, None, 1) => chunks::<HUFFMAN, BY_SLOT, 1>(job, table, &slots.columns()),
-            (true, None, _) => chunks::<HUFFMAN, BY_SLOT, 2>(job, table, &slots.columns()),
-            (false, Some(r), 1) => chunks::<RANS, BY_RANK, 1>(job, table, &r.columns()),
-            (false, Some(r), _) => chunks::<RANS, BY_RANK, 2>(job, table, &r.columns()),
-            (false, None, 1) => chunks::<RANS, BY_SLOT, 1>(job, table, &slots.columns()),
-            (false, None, _) => chunks::<RANS, BY_SLOT, 2>(job, table, &slots.columns()),
+            (true, Some(r), 1) => chunks::<WAY, HUFFMAN, BY_RANK, 1>(job, table, &r.columns()),
+            (true, Some(r), _) => chunks::<WAY, HUFFMAN, BY_RANK, 2>(job, table, &r.columns()),
+            (true, None, 1) => chunks::<WAY, HUFFMAN, BY_SLOT, 1>(job, table, &slots.columns()),
+            (true, None, _) => chunks::<WAY, HUFFMAN, BY_SLOT, 2>(job, table, &slots.columns()),
+            (false, Some(r), 1) => chunks::<WAY, RANS, BY_RANK, 1>(job, table, &r.columns()),
+            (false, Some(r), _) => chunks::<WAY, RANS, BY_RANK, 2>(job, table, &r.columns()),
+            (false, None, 1) => chunks::<WAY, RANS, BY_SLOT, 1>(job, table, &slots.columns()),
+            (false, None, _) => chunks::<WAY, RANS, BY_SLOT, 2>(job, table, &slots.columns()),
         }
     }
 
-    fn chunks<const CODER: bool, const N: usize, const SETS: usize>(
+    fn chunks<const WAY: u8, const CODER: bool, const N: usize, const SETS: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, columns: &Columns<N>
     ) -> Result<()> {
         let escape = _mm256_set1_epi8(table.escape_mark as i8);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
-        // Behind the chunks there is a place for literals that are not there.
-        let mut symbols = [0; SYMBOLS];
         let mut i = 0;
-        // A chunk takes CHUNK_WORDS words and CHUNK literals at most, and full-width loads stay within that.
-        while i + SETS <= job.runs.len()
-            && lanes.iter().all(|l| 2 * (l.pos + CHUNK_WORDS) <= l.bytes.len())
-            && job.literals.pos + 2 * CHUNK <= job.literals.bytes.len()
-        {
+        // A chunk takes CHUNK_WORDS words at most, and full-width loads stay within that.
+        while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + CHUNK_WORDS) <= l.bytes.len()) {
             for &ahead in job.runs.iter().skip(i + AHEAD).take(SETS) {
                 expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
             }
-            let mut escapes = [0u64; 4];
             // Lane sets take turns, so that one works while the other waits.
-            for h in 0..2 {
-                for s in 0..SETS {
-                    let half = step::<CODER, N>(&mut x[s], columns);
-                    let masks = half.map(|e| _mm256_movemask_epi8(_mm256_cmpeq_epi8(e, escape)).cast_unsigned());
-                    escapes[2 * s + h] = u64::from(masks[0]) | u64::from(masks[1]) << 32;
-                    store(at_mut(&mut symbols, CHUNK * s + 64 * h), half[0]);
-                    store(at_mut(&mut symbols, CHUNK * s + 64 * h + 32), half[1]);
-                }
+            let first: [_; SETS] = std::array::from_fn(|s| step::<CODER, N>(&mut x[s], columns));
+            let second: [_; SETS] = std::array::from_fn(|s| step::<CODER, N>(&mut x[s], columns));
+            for (l, x) in lanes.iter_mut().zip(&mut x) {
+                l.pos += refill(x, l.bytes[2 * l.pos..].first_chunk().expect("checked above"));
             }
             for s in 0..SETS {
-                let l = &mut lanes[s];
-                l.pos += refill(&mut x[s], l.bytes[2 * l.pos..].first_chunk().expect("checked above"));
+                let symbols = fill_in([first[s], second[s]], escape, job.literals)?;
+                let raw = &job.raw[i * raw_len..][..raw_len];
+                let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
+                if WAY == ANY {
+                    merge::run(&job.shape, job.width, &stored(symbols), raw, out);
+                } else {
+                    merge::half::<WAY>(0, symbols[0], raw, out);
+                    merge::half::<WAY>(1, symbols[1], raw, out);
+                }
+                i += 1;
             }
-            let literals = job.literals.bytes[job.literals.pos..].first_chunk().expect("checked above");
-            job.literals.pos += take_literals(&escapes[..2 * SETS], literals, &mut symbols);
-            let raw = &job.raw[i * raw_len..][..SETS * raw_len];
-            let runs = &job.runs[i..][..SETS];
-            merge::runs(&job.shape, job.width, &symbols.as_chunks().0[..SETS], raw, runs, job.out);
-            i += SETS;
         }
         lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
         if i < job.runs.len() {
             // The last chunks, or a stream that ends too early.
             let packed = portable::pack(table);
+            let mut symbols = [0; CHUNK];
             for i in i..job.runs.len() {
-                let symbols = &mut symbols.as_chunks_mut::<CHUNK>().0[..1];
-                portable::decode_chunk(&packed, table, &mut lanes[i % SETS], job.literals, &mut symbols[0])?;
-                merge::runs(&job.shape, job.width, symbols, &job.raw[i * raw_len..][..raw_len], &job.runs[i..=i], job.out);
+                portable::decode_chunk(&packed, table, &mut lanes[i % SETS], job.literals, &mut symbols)?;
+                let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
+                merge::run(&job.shape, job.width, &symbols, &job.raw[i * raw_len..][..raw_len], out);
             }
         }
         Ok(())
     }
 
-    /// Puts literals in the places of the bits that are set. Returns their number.
+    /// Puts literals in the places of marks.
     #[inline]
-    fn take_literals(masks: &[u64], literals: &[u8; 2 * CHUNK], symbols: &mut [u8; SYMBOLS]) -> usize {
-        let mut n = 0;
-        for (i, &mask) in masks.iter().enumerate() {
-            let place = |mask: u64| if mask == 0 { SYMBOLS - 1 } else { 64 * i + mask.trailing_zeros() as usize };
-            symbols[place(mask)] = literals[n];
-            let mut rest = mask & mask.wrapping_sub(1);
-            let all = n + mask.count_ones() as usize;
-            while rest != 0 {
-                n += 1;
-                symbols[place(rest)] = literals[n];
-                rest &= rest - 1;
-            }
-            n = all;
+    fn fill_in(
+        symbols: [[__m256i; 2]; 2], mark: __m256i, literals: &mut LiteralReader<'_>
+    ) -> Result<[[__m256i; 2]; 2]> {
+        let marks = symbols.map(|half| half.map(|e| _mm256_cmpeq_epi8(e, mark)));
+        let any = _mm256_or_si256(_mm256_or_si256(marks[0][0], marks[0][1]), _mm256_or_si256(marks[1][0], marks[1][1]));
+        if _mm256_testz_si256(any, any) == 1 {
+            return Ok(symbols);
         }
-        n
+        let mut bytes = stored(symbols);
+        for (part, marks) in bytes.as_chunks_mut::<32>().0.iter_mut().zip(marks.as_flattened()) {
+            let mut mask = _mm256_movemask_epi8(*marks).cast_unsigned();
+            while mask != 0 {
+                let literal = literals.bytes.get(literals.pos);
+                part[mask.trailing_zeros() as usize] =
+                    *literal.ok_or_else(|| Error::damaged("a block's literals run out"))?;
+                literals.pos += 1;
+                mask &= mask - 1;
+            }
+        }
+        Ok([0, 64].map(|h| [0, 32].map(|q| load(at(&bytes, h + q)))))
+    }
+
+    #[inline]
+    fn stored(symbols: [[__m256i; 2]; 2]) -> [u8; CHUNK] {
+        let mut bytes = [0; CHUNK];
+        for (to, e) in bytes.as_chunks_mut().0.iter_mut().zip(symbols.as_flattened()) {
+            store(to, *e);
+        }
+        bytes
     }
 
     /// One symbol a lane: 64 symbols in order.
@@ -171,11 +181,12 @@ kernels! {
         taken
     }
 
-    /// Eight words from word `at` on, which is at most 56.
+    /// Eight words from word `at` on, which is the number of words that at most seven times eight lanes took.
     #[inline]
     fn words_at(words: &[u8; 2 * CHUNK_WORDS], at: usize) -> __m128i {
         debug_assert!(at + 8 <= CHUNK_WORDS);
-        load_16(words[2 * at..].first_chunk().expect("eight words for each eight lanes"))
+        // SAFETY: `refill` passes popcounts of the masks of up to 56 lanes, so that eight of the 64 words are left.
+        unsafe { _mm_loadu_si128(words.as_ptr().add(2 * at).cast()) }
     }
 }
 

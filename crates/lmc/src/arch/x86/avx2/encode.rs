@@ -3,9 +3,7 @@
 use super::super::super::job::EncodeJob;
 use super::lookup::{Column, indexes, look_up};
 use super::symbols::{Columns, ESCAPED, Symbols};
-use super::{
-    AHEAD, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_8_words, store_states,
-};
+use super::{AHEAD, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::EncodeKind;
 use crate::entropy::{CHUNK, CHUNK_WORDS};
@@ -225,7 +223,10 @@ kernels! {
                 let due = (due & 0xff) as usize;
                 let packed = _mm_shuffle_epi8(low, load_16(&GATHER[due]));
                 let end = left + ((mask & before).count_ones() + (due as u32).count_ones()) as usize;
-                store_8_words(words[..end].last_chunk_mut().expect("eight words for each eight lanes"), packed);
+                debug_assert!((8..=CHUNK_WORDS).contains(&end));
+                // SAFETY: every part has eight lanes and gives that many words at most, so that in front of the words of the
+                // parts behind it there are at least eight left of the 64 for it and for each part before it.
+                unsafe { _mm_storeu_si128(words.as_mut_ptr().add(end - 8).cast(), packed) };
             }
         }
         for (z, stay) in stay.into_iter().enumerate() {

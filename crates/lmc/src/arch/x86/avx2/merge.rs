@@ -7,62 +7,68 @@ use crate::group::split::{Shape, merge_run};
 use crate::map::Map;
 use std::arch::x86_64::*;
 
+/// Ways to merge; a constant of the kernels, so that the frequent ones have loops of their own.
+pub(super) const BYTE_16: u8 = 0;
+pub(super) const BYTES_32: u8 = 1;
+pub(super) const ANY: u8 = 2;
+
+/// The way for elements of a width and shape.
+pub(super) fn way(width: usize, s: &Shape) -> u8 {
+    let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
+    match width {
+        2 if plain && s.raw_bits == 8 => BYTE_16,
+        4 if plain && s.raw_bits == 24 => BYTES_32,
+        _ => ANY,
+    }
+}
+
 kernels! {
-    /// Merges the symbols and the raw bits of runs into their elements, which are those at `places` in `out`.
-    pub(super) fn runs(
-        s: &Shape, width: usize, symbols: &[[u8; RUN]], raw: &[u8], places: &[u32], out: &mut [u8]
-    ) {
-        let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
-        let each = symbols.iter().zip(places).enumerate();
-        let raw_len = s.raw_len(RUN);
+    /// Merges the symbols and the raw bits of a run into its elements.
+    pub(super) fn run(s: &Shape, width: usize, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
         match width {
-            2 if plain && s.raw_bits == 8 => {
-                for ((symbols, place), raw) in symbols.iter().zip(places).zip(raw.as_chunks().0) {
-                    byte_16(symbols, raw, run_of(out, *place));
-                }
-            }
-            4 if plain && s.raw_bits == 24 => {
-                for ((symbols, place), raw) in symbols.iter().zip(places).zip(raw.as_chunks().0) {
-                    bytes_32(symbols, raw, run_of(out, *place));
-                }
-            }
-            2 => each.for_each(|(i, (e, p))| any_16(s, e, &raw[i * raw_len..][..raw_len], run_of(out, *p))),
-            4 => each.for_each(|(i, (e, p))| any_32(s, e, &raw[i * raw_len..][..raw_len], run_of(out, *p))),
-            _ => each.for_each(|(i, (e, p))| {
-                let out = &mut out[*p as usize * RUN * width..][..RUN * width];
-                with_element!(width, E => merge_run::<E>(s, e, &raw[i * raw_len..][..raw_len], out));
-            }),
+            2 => any_16(s, symbols, raw, at_mut(out, 0)),
+            4 => any_32(s, symbols, raw, at_mut(out, 0)),
+            _ => with_element!(width, E => merge_run::<E>(s, symbols, raw, out)),
+        }
+    }
+
+    /// Merges half `h` of a run: 64 symbols and the run's raw bits, into the run's elements.
+    #[inline]
+    pub(super) fn half<const WAY: u8>(h: usize, symbols: [__m256i; 2], raw: &[u8], out: &mut [u8]) {
+        match WAY {
+            BYTE_16 => byte_16(h, symbols, at(raw, 0), at_mut(out, 0)),
+            _ => bytes_32(h, symbols, at(raw, 0), at_mut(out, 0)),
         }
     }
 
     #[inline]
-    fn byte_16(symbols: &[u8; RUN], raw: &[u8; RUN], out: &mut [u8; 2 * RUN]) {
-        // Eight bytes to the left, eight to the right, so that unpacking gives sixteen elements in order.
-        let deal = |v: &[u8; 32]| _mm256_permute4x64_epi64::<0b11_01_10_00>(load(v));
-        for q in 0..4 {
-            let low = deal(at(raw, 32 * q));
-            let high = deal(at(symbols, 32 * q));
+    fn byte_16(h: usize, symbols: [__m256i; 2], raw: &[u8; RUN], out: &mut [u8; 2 * RUN]) {
+        for (q, symbols) in symbols.into_iter().enumerate() {
+            let from = 64 * h + 32 * q;
+            // Eight bytes to the left, eight to the right, so that unpacking gives sixteen elements in order.
+            let [low, high] = [load(at(raw, from)), symbols].map(|v| _mm256_permute4x64_epi64::<0b11_01_10_00>(v));
             let rotated = |v| _mm256_or_si256(_mm256_srli_epi16::<1>(v), _mm256_slli_epi16::<15>(v));
-            store(at_mut(out, 64 * q), rotated(_mm256_unpacklo_epi8(low, high)));
-            store(at_mut(out, 64 * q + 32), rotated(_mm256_unpackhi_epi8(low, high)));
+            store(at_mut(out, 2 * from), rotated(_mm256_unpacklo_epi8(low, high)));
+            store(at_mut(out, 2 * from + 32), rotated(_mm256_unpackhi_epi8(low, high)));
         }
     }
 
     #[inline]
-    fn bytes_32(symbols: &[u8; RUN], raw: &[u8; 3 * RUN], out: &mut [u8; 4 * RUN]) {
-        // Four bytes to the left, four to the right, so that unpacking twice gives eight elements in order.
-        let dealt = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-        let deal = |v: &[u8; 32]| _mm256_permutevar8x32_epi32(load(v), dealt);
-        let rotated = |v| _mm256_or_si256(_mm256_srli_epi32::<1>(v), _mm256_slli_epi32::<31>(v));
-        for q in 0..4 {
-            let [a, b, c] = [0, 1, 2].map(|i| deal(at(raw, RUN * i + 32 * q)));
-            let d = deal(at(symbols, 32 * q));
+    fn bytes_32(h: usize, symbols: [__m256i; 2], raw: &[u8; 3 * RUN], out: &mut [u8; 4 * RUN]) {
+        for (q, symbols) in symbols.into_iter().enumerate() {
+            let from = 64 * h + 32 * q;
+            // Four bytes to the left, four to the right, so that unpacking twice gives eight elements in order.
+            let dealt = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+            let plane = |i: usize| load(at(raw, RUN * i + from));
+            let [a, b, c, d] =
+                [plane(0), plane(1), plane(2), symbols].map(|v| _mm256_permutevar8x32_epi32(v, dealt));
             let low = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
             let high = [_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d)];
-            for h in 0..2 {
-                let to = 128 * q + 64 * h;
-                store(at_mut(out, to), rotated(_mm256_unpacklo_epi16(low[h], high[h])));
-                store(at_mut(out, to + 32), rotated(_mm256_unpackhi_epi16(low[h], high[h])));
+            let rotated = |v| _mm256_or_si256(_mm256_srli_epi32::<1>(v), _mm256_slli_epi32::<31>(v));
+            for q in 0..2 {
+                let to = 4 * from + 64 * q;
+                store(at_mut(out, to), rotated(_mm256_unpacklo_epi16(low[q], high[q])));
+                store(at_mut(out, to + 32), rotated(_mm256_unpackhi_epi16(low[q], high[q])));
             }
         }
     }
@@ -123,10 +129,4 @@ kernels! {
             store(at_mut(out, 32 * q), v);
         }
     }
-}
-
-/// The elements of a run of `N` bytes.
-#[inline(always)]
-fn run_of<const N: usize>(out: &mut [u8], place: u32) -> &mut [u8; N] {
-    at_mut(out, N * place as usize)
 }

@@ -76,8 +76,8 @@ kernels! {
     /// prefetchers do not follow.
     #[inline]
     fn expect<const HINT: i32>(bytes: &[u8]) {
-        for line in bytes.chunks(64) {
-            _mm_prefetch::<HINT>(line.as_ptr().cast());
+        for line in (0..bytes.len()).step_by(64) {
+            _mm_prefetch::<HINT>(bytes.as_ptr().wrapping_add(line).cast());
         }
     }
 
@@ -117,12 +117,6 @@ kernels! {
             );
         }
         product
-    }
-
-    #[inline]
-    fn store_8_words(words: &mut [u16; 8], v: __m128i) {
-        // SAFETY: eight words, 16 bytes, are there to write.
-        unsafe { _mm_storeu_si128(words.as_mut_ptr().cast(), v) }
     }
 
     /// 64 bytes in the order of lanes, from the bytes of registers 0 and 1, 2 and 3, eight of each in turn.
