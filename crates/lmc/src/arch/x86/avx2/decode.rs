@@ -5,7 +5,7 @@ use super::super::super::portable;
 use super::lookup::{indexes, look_up};
 use super::merge::{self, ANY, BYTE_16, BYTES_32};
 use super::slots::{BY_RANK, BY_SLOT, Columns, HUFFMAN, RANS, Slots, rank};
-use super::{AHEAD, States, at, expect, in_order, load, load_16, load_states, mul_high, store, store_states};
+use super::{AHEAD, States, expect, in_order, load_16, load_states, mul_high, store, store_states};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, CHUNK_WORDS};
@@ -64,14 +64,24 @@ kernels! {
                 l.pos += refill(x, l.bytes[2 * l.pos..].first_chunk().expect("checked above"));
             }
             for s in 0..SETS {
-                let symbols = fill_in([first[s], second[s]], escape, job.literals)?;
                 let raw = &job.raw[i * raw_len..][..raw_len];
                 let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
+                let marks = [first[s], second[s]].map(|half| half.map(|e| _mm256_cmpeq_epi8(e, escape)));
+                let any = _mm256_or_si256(_mm256_or_si256(marks[0][0], marks[0][1]), _mm256_or_si256(marks[1][0], marks[1][1]));
+                let escaped = _mm256_testz_si256(any, any) == 0;
                 if WAY == ANY {
-                    merge::run(&job.shape, job.width, &stored(symbols), raw, out);
+                    let mut symbols = stored([first[s], second[s]]);
+                    if escaped {
+                        put_literals(marks, job.literals, |at, literal| symbols[at] = literal)?;
+                    }
+                    merge::run(&job.shape, job.width, &symbols, raw, out);
                 } else {
-                    merge::half::<WAY>(0, symbols[0], raw, out);
-                    merge::half::<WAY>(1, symbols[1], raw, out);
+                    merge::half::<WAY>(0, first[s], raw, out);
+                    merge::half::<WAY>(1, second[s], raw, out);
+                    if escaped {
+                        let mark = table.escape_mark;
+                        put_literals(marks, job.literals, |at, literal| merge::exchange::<WAY>(at, mark, literal, out))?;
+                    }
                 }
                 i += 1;
             }
@@ -90,28 +100,22 @@ kernels! {
         Ok(())
     }
 
-    /// Puts literals in the places of marks.
+    /// Calls `put` with the place of every mark and the literal that belongs there.
     #[inline]
-    fn fill_in(
-        symbols: [[__m256i; 2]; 2], mark: __m256i, literals: &mut LiteralReader<'_>
-    ) -> Result<[[__m256i; 2]; 2]> {
-        let marks = symbols.map(|half| half.map(|e| _mm256_cmpeq_epi8(e, mark)));
-        let any = _mm256_or_si256(_mm256_or_si256(marks[0][0], marks[0][1]), _mm256_or_si256(marks[1][0], marks[1][1]));
-        if _mm256_testz_si256(any, any) == 1 {
-            return Ok(symbols);
-        }
-        let mut bytes = stored(symbols);
-        for (part, marks) in bytes.as_chunks_mut::<32>().0.iter_mut().zip(marks.as_flattened()) {
+    fn put_literals(marks: [[__m256i; 2]; 2], literals: &mut LiteralReader<'_>, mut put: impl FnMut(usize, u8)) -> Result<()> {
+        for (q, marks) in marks.as_flattened().iter().enumerate() {
             let mut mask = _mm256_movemask_epi8(*marks).cast_unsigned();
             while mask != 0 {
                 let literal = literals.bytes.get(literals.pos);
-                part[mask.trailing_zeros() as usize] =
-                    *literal.ok_or_else(|| Error::damaged("a block's literals run out"))?;
+                put(
+                    32 * q + mask.trailing_zeros() as usize,
+                    *literal.ok_or_else(|| Error::damaged("a block's literals run out"))?,
+                );
                 literals.pos += 1;
                 mask &= mask - 1;
             }
         }
-        Ok([0, 64].map(|h| [0, 32].map(|q| load(at(&bytes, h + q)))))
+        Ok(())
     }
 
     #[inline]

@@ -41,6 +41,18 @@ kernels! {
         }
     }
 
+    /// Makes the element at a place in a run, which was merged with one symbol, that of another.
+    #[inline]
+    pub(super) fn exchange<const WAY: u8>(place: usize, old: u8, new: u8, out: &mut [u8]) {
+        if WAY == BYTE_16 {
+            let e: &mut [u8; 2] = at_mut(out, 2 * place);
+            *e = (u16::from_le_bytes(*e) ^ (u16::from(old ^ new) << 8).rotate_right(1)).to_le_bytes();
+        } else {
+            let e: &mut [u8; 4] = at_mut(out, 4 * place);
+            *e = (u32::from_le_bytes(*e) ^ (u32::from(old ^ new) << 24).rotate_right(1)).to_le_bytes();
+        }
+    }
+
     #[inline]
     fn byte_16(h: usize, symbols: [__m256i; 2], raw: &[u8; RUN], out: &mut [u8; 2 * RUN]) {
         for (q, symbols) in symbols.into_iter().enumerate() {
