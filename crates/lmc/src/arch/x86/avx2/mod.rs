@@ -19,13 +19,14 @@
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
-    ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
+    ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? $(<$l:lifetime>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$attr])*
         #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-        $vis fn $name $(<$(const $g: $gt),*>)? ($($arg)*) $(-> $ret)? $body
+        $vis fn $name $(<$(const $g: $gt),*>)? $(<$l>)? ($($arg)*) $(-> $ret)? $body
     )*};
 }
 
+mod bits;
 mod decode;
 mod encode;
 mod lookup;
