@@ -6,16 +6,13 @@
 //! A state is scaled by f/128 as `state · (f·2^9) >> 16`, which for Huffman is the shift by the code's length that AVX2
 //! lacks for words.
 //!
-//! A look-up in 128 entries is eight `vpshufb`. The k-th of them is given `index − 16·k`: a negative index reads 0, and the
-//! registers hold the difference between neighbouring stretches of the column, so that all that read something, XORed,
-//! give the entry. Few groups have more than 32 symbols, so that a slot is first looked up as the rank of its symbol, and
-//! the columns of a table are then one or two shuffles each.
-//!
-//! What did not help: see `decode` and `encode`.
+//! A look-up in 128 entries is eight `vpshufb` (`lookup`), but hardly ever needed: few tables have more than 16 symbols,
+//! and theirs takes three or four shuffles from a slot to the rank of its symbol (`slots`), and one for each column from
+//! there. Encoders go from symbol to distance or rank in the same way (`symbols`).
 //!
 //! Soundness rests on two facts. Only an [`Isa`] of kind `Avx2` leads here, so the instructions exist. Loads and stores
-//! go through references to arrays of their size, but for the words of lanes, where the count of those before is the
-//! bound.
+//! go through references to arrays of their size, but for the words of lanes, eight at a time from or to a window of 64:
+//! there, the number of lanes that went before or are still to come is the bound.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
