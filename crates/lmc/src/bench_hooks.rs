@@ -1,12 +1,12 @@
 //! What benchmarks need to see of the inside. Not part of the API.
 
 use crate::arch::Isa;
-use crate::block::Piece;
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::BlockEncoder;
 use crate::block::head::BlockHead;
 use crate::block::output::Output;
 use crate::block::plan::{Planner, coding_of};
+use crate::block::{Nothing, Piece};
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
 use crate::options::Level;
@@ -34,7 +34,8 @@ impl Blocks {
     pub fn encode(&mut self, dtype: Dtype, raw: &[u8], out: &mut Vec<u8>) {
         let mut out = Output::new(out);
         for block in raw.chunks(self.raw_len) {
-            self.encoder.encode(block, &[Piece { dtype: Some(dtype), len: block.len() }], &mut out);
+            let piece = Piece::plain(Some(dtype), block.len());
+            self.encoder.encode(block, &[piece], &Nothing, &mut out).expect("nothing is read");
         }
         out.finish();
     }
@@ -48,7 +49,7 @@ impl Blocks {
             let header = RecordHeader::parse(records[..HEADER_LEN].try_into().expect("a header")).expect("valid");
             let (record, rest) = records.split_at(header.len() as usize);
             let (head, body) = record[HEADER_LEN..].split_at(header.head_len as usize);
-            self.decoder.decode(&BlockHead::parse(head).expect("valid"), body, block).expect("valid");
+            self.decoder.decode(&BlockHead::parse(head).expect("valid"), body, &Nothing, block).expect("valid");
             records = rest;
         }
     }

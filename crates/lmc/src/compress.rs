@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Summary;
 use crate::arch::Isa;
-use crate::block::Piece;
 use crate::block::encode::{BlockEncoder, BlockSummary};
 use crate::block::output::Output;
+use crate::block::{Nothing, Piece};
 use crate::container::header;
 use crate::container::writer::Writer;
 use crate::error::{Error, Result};
@@ -84,7 +84,7 @@ impl Compressor {
                     let len = plan.next_block(rest.len() as u64, &mut pieces);
                     let block;
                     (block, rest) = rest.split_at(len);
-                    writer.block(&encoder.encode(block, &pieces, &mut out));
+                    writer.block(&encoder.encode(block, &pieces, &Nothing, &mut out).expect("nothing is read"));
                 }
             });
         } else {
@@ -119,7 +119,7 @@ impl Compressor {
                 let ticket = tickets.fetch_add(1, Ordering::Relaxed);
                 let Some((block, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
                 let mut record = Output::new(&mut job.record);
-                job.done = Some(Ok(encoder.encode(block, pieces, &mut record)));
+                job.done = Some(encoder.encode(block, pieces, &Nothing, &mut record));
                 record.finish();
                 let due = turns.done(ticket, job, |(writer, rest, written), job| {
                     if let Some(Ok(summary)) = &job.done {
@@ -217,7 +217,7 @@ impl Compressor {
             |encoder, job| {
                 let raw = source.load(job.offset, job.len, &mut job.raw);
                 let mut record = Output::new(&mut job.record);
-                job.done = Some(raw.map(|raw| encoder.encode(raw, &job.pieces, &mut record)));
+                job.done = Some(raw.and_then(|raw| encoder.encode(raw, &job.pieces, &Nothing, &mut record)));
                 record.finish();
             },
             |job| {

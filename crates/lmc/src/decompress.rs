@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 
 use crate::Summary;
 use crate::arch::Isa;
+use crate::block::Nothing;
 use crate::block::decode::BlockDecoder;
 use crate::block::head::BlockHead;
 use crate::checksum::{ContentHash, Digest};
@@ -173,7 +174,7 @@ impl Decompressor {
                 let head = job.head.take().expect("a block was read");
                 job.raw.resize(head.raw_len, 0);
                 let body = &job.record[job.record.len() - body_len(&job.record)..];
-                job.done = Some(decoder.decode(&head, body, &mut job.raw).map(|()| head.leaves));
+                job.done = Some(decoder.decode(&head, body, &Nothing, &mut job.raw).map(|()| head.leaves));
             },
             |job| {
                 let leaves = job.done.take().expect("the worker is done");
@@ -263,7 +264,7 @@ pub(crate) fn decode(decoder: &mut BlockDecoder, record: &[u8], out: &mut [u8]) 
     if head.raw_len != out.len() {
         return Err(wrong_raw_len());
     }
-    decoder.decode(&head, body, out)?;
+    decoder.decode(&head, body, &Nothing, out)?;
     Ok(head.leaves)
 }
 

@@ -42,6 +42,7 @@ mod layout;
 mod map;
 mod options;
 mod pool;
+mod predict;
 mod reader;
 #[cfg(feature = "reference")]
 #[doc(hidden)]

@@ -100,7 +100,7 @@ impl Planner {
             match pieces.last_mut() {
                 _ if len == 0 => {}
                 Some(p) if p.dtype == dtype => p.len += len,
-                _ => pieces.push(Piece { dtype, len }),
+                _ => pieces.push(Piece::plain(dtype, len)),
             }
         }
         self.left -= len;
@@ -236,7 +236,7 @@ mod tests {
                 pack
             ]
         );
-        assert_eq!(blocks[1].1[0], Piece { dtype: Some(F32), len: pack });
+        assert_eq!(blocks[1].1[0], Piece::plain(Some(F32), pack));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Decoding a block.
 
+use super::Origin;
 use super::head::{BlockHead, Group, Grouped, Method};
 use crate::arch::job::{DecodeJob, set_of};
 use crate::arch::{Isa, decode_chunk};
@@ -76,7 +77,7 @@ impl BlockDecoder {
     /// Decodes a block into `out`, which has exactly `head.raw_len` bytes, and checks it.
     ///
     /// After an error `out` holds nothing of use.
-    pub(crate) fn decode(&mut self, head: &BlockHead, body: &[u8], out: &mut [u8]) -> Result<()> {
+    pub(crate) fn decode(&mut self, head: &BlockHead, body: &[u8], origin: &dyn Origin, out: &mut [u8]) -> Result<()> {
         assert_eq!(out.len(), head.raw_len, "room for the block");
         let mut streams = Streams::new(head, body)?;
         if let [part] = &head.parts[..] {

@@ -1,16 +1,17 @@
 //! Encoding a block.
 
-use super::Piece;
 use super::choose::{Chooser, PartPlan};
 use super::head::{BlockHead, Method, Part};
 use super::output::Output;
 use super::plan::{GroupedPlan, PlannedGroup};
+use super::{Origin, Piece};
 use crate::arch::job::{EncodeJob, set_of};
 use crate::arch::{Isa, encode_chunk};
 use crate::checksum::{Digest, LEAF, digest};
 use crate::container::record::{self, RecordHeader};
 use crate::dtype::Dtype;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::error::Result;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{shorten_raw, split_run};
@@ -60,7 +61,13 @@ impl BlockEncoder {
     /// Appends the record of a block to `out`.
     ///
     /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `pieces` (none zero) add up to it.
-    pub(crate) fn encode(&mut self, raw: &[u8], pieces: &[Piece], out: &mut Output<'_>) -> BlockSummary {
+    pub(crate) fn encode(
+        &mut self,
+        raw: &[u8],
+        pieces: &[Piece],
+        origin: &dyn Origin,
+        out: &mut Output<'_>,
+    ) -> Result<BlockSummary> {
         assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
         assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
         let start = out.len();
@@ -71,6 +78,7 @@ impl BlockEncoder {
         let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
         let mut head = BlockHead {
             raw_len: raw.len(),
+            dependencies: vec![],
             words: vec![0; sets],
             literals: 0,
             pieces: placed,
@@ -103,7 +111,7 @@ impl BlockEncoder {
             out.replace(start, &RecordHeader::encode(record::BLOCK, &self.head, body_len as u64));
             out.replace(start + header_len, &self.head);
         }
-        BlockSummary { record_len: (out.len() - start) as u64, raw_len: raw.len() as u64, leaves: head.leaves }
+        Ok(BlockSummary { record_len: (out.len() - start) as u64, raw_len: raw.len() as u64, leaves: head.leaves })
     }
 
     /// Encodes all parts, from the last to the first, into `bulk`, `lanes` and `literals`.

@@ -1,6 +1,7 @@
 //! The head of a block: what its body holds and how (`docs/format.md` §3).
 
 use crate::checksum::{Digest, leaves};
+use crate::container::bases::MAX_BASES;
 use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::varint::{Cursor, put};
@@ -9,11 +10,47 @@ pub(crate) const MAX_RAW: usize = 1 << 24;
 pub(crate) const MAX_PARTS: usize = 64;
 pub(crate) const MAX_PIECES: usize = 1 << 20;
 pub(crate) const MAX_GROUPS: usize = 64;
+pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
+/// Bytes that a block may depend on.
+pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;
+
+/// A range of raw bytes that must be at hand to decode a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    /// 0: this file; i: its i-th base.
+    pub(crate) source: u32,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl Dependency {
+    fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
+        let source = c.size(MAX_BASES, "the number of a base")? as u32;
+        let (offset, len) = (c.varint()?, c.varint()?);
+        if len == 0 || len > *left || offset.checked_add(len).is_none() {
+            return Err(Error::damaged("a block's dependency is out of range"));
+        }
+        *left -= len;
+        Ok(Self { source, offset, len })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put(out, self.source.into());
+        put(out, self.offset);
+        put(out, self.len);
+    }
+
+    /// Where the range ends in its source.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
 
 /// One block's head, parsed and checked as far as it can be without the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHead {
     pub(crate) raw_len: usize,
+    pub(crate) dependencies: Vec<Dependency>,
     /// Words of each lane set; its length is the number of lane sets.
     pub(crate) words: Vec<usize>,
     pub(crate) literals: usize,
@@ -234,11 +271,10 @@ impl BlockHead {
         if raw_len == 0 {
             return Err(Error::damaged("an empty block"));
         }
-        if c.varint()? != 0 {
-            return Err(Error::unsupported(
-                "a block depends on other data, which this lmc cannot use; a newer one may",
-            ));
-        }
+        // A dependency takes three bytes at least: the head's own length bounds the allocation.
+        let n = c.size(MAX_DEPENDENCIES.min(c.remaining() / 3), "a block's number of dependencies")?;
+        let mut left = MAX_DEPENDENCY_BYTES;
+        let dependencies = (0..n).map(|_| Dependency::parse(&mut c, &mut left)).collect::<Result<Vec<_>>>()?;
         let lane_sets = c.u8()?;
         if lane_sets > 2 {
             return Err(Error::damaged("a block has too many lane sets"));
@@ -292,13 +328,14 @@ impl BlockHead {
         }
         let leaves = (0..leaves(raw_len)).map(|_| c.array()).collect::<Result<_>>()?;
         c.finish()?;
-        Ok(Self { raw_len, words, literals, pieces, parts, leaves })
+        Ok(Self { raw_len, dependencies, words, literals, pieces, parts, leaves })
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         put(out, 0);
         put(out, self.raw_len as u64);
-        put(out, 0);
+        put(out, self.dependencies.len() as u64);
+        self.dependencies.iter().for_each(|d| d.put(out));
         out.push(self.words.len() as u8);
         // Fixed width: an encoder knows the length of a head before it knows these.
         self.words.iter().for_each(|&w| out.extend_from_slice(&(w as u32).to_le_bytes()));

@@ -8,12 +8,59 @@ pub(crate) mod output;
 pub(crate) mod plan;
 
 use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::predict::Conversion;
 
 /// A stretch of a block's raw bytes with one type. `None` is opaque.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) dtype: Option<Dtype>,
     pub(crate) len: usize,
+    /// What its elements may be predicted from.
+    pub(crate) base: Option<Link>,
+    /// What says of its elements how well they can be predicted, if not the base itself.
+    pub(crate) context: Option<Link>,
+}
+
+impl Piece {
+    /// A piece that nothing is known about but its type.
+    pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
+        Self { dtype, len, base: None, context: None }
+    }
+}
+
+/// Where the bytes start that belong to a piece's elements, one for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// 0: this file; i: its i-th base.
+    pub(crate) source: u32,
+    /// In raw bytes of the source.
+    pub(crate) offset: u64,
+    pub(crate) conversion: Conversion,
+}
+
+/// Where the raw bytes come from that a block depends on.
+pub(crate) trait Origin: Sync {
+    /// Fills `buf` with raw bytes of a source (0: this file; i: its i-th base).
+    fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// The same bytes, where they are in memory.
+    fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
+        _ = (source, offset, len);
+        None
+    }
+}
+
+/// The origin of blocks without dependencies.
+pub(crate) struct Nothing;
+
+impl Origin for Nothing {
+    fn read(&self, source: u32, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(match source {
+            0 => Error::unsupported("a block depends on earlier bytes, which are not at hand here"),
+            _ => Error::usage("the file is a delta: give the base that it was made from"),
+        })
+    }
 }
 
 #[cfg(test)]
