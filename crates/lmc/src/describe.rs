@@ -68,6 +68,18 @@ impl PartDescription {
         match &p.method {
             Method::Stored => plain("stored"),
             Method::Zstd { .. } => plain("zstd"),
+            Method::Predicted(p) => Self {
+                raw_len,
+                method: "predicted",
+                width: Some(p.width),
+                map: None,
+                groups: p
+                    .sections
+                    .iter()
+                    .filter_map(|s| s.1.as_ref())
+                    .flat_map(|g| g.groups.iter().map(|group| GroupDescription::new(g, group)))
+                    .collect(),
+            },
             Method::Grouped(g) => Self {
                 raw_len,
                 method: "grouped",

@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::group::classes::{RunStats, run_stats};
 use crate::group::element::with_element;
 use crate::map::Map;
+use crate::predict::job::{Model, Sections};
+use crate::predict::partition;
 use job::{DecodeJob, EncodeJob};
 
 /// An instruction set that this machine has been seen to support: the private field is the proof.
@@ -136,6 +138,31 @@ impl Isa {
             Kind::Avx2 => x86::avx2_run_stats(self, width, map, elements, stats),
             _ => with_element!(width, E => run_stats::<E>(map, elements, stats)),
         }
+    }
+}
+
+/// The predict stage.
+impl Isa {
+    /// Numbers of elements of every class.
+    pub(crate) fn count_classes(self, m: &Model<'_>) -> Vec<usize> {
+        m.check();
+        partition::count(m)
+    }
+
+    /// Puts the residuals of `elements` into `sections`, which has room for what [`Self::count_classes`] says.
+    pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
+        m.check();
+        assert_eq!(elements.len(), m.len * m.width, "all elements");
+        partition::partition(m, elements, sections);
+    }
+
+    /// The inverse of [`Self::partition`]. False if the sections do not have as many elements as there are of their classes; then `out`
+    /// holds nothing of use.
+    #[must_use]
+    pub(crate) fn restore(self, m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
+        m.check();
+        assert_eq!(out.len(), m.len * m.width, "all elements");
+        partition::restore(m, sections, out)
     }
 }
 

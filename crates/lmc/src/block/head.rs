@@ -4,6 +4,7 @@ use crate::checksum::{Digest, leaves};
 use crate::container::bases::MAX_BASES;
 use crate::error::{Error, Result};
 use crate::map::Map;
+use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
 use crate::varint::{Cursor, put};
 
 pub(crate) const MAX_RAW: usize = 1 << 24;
@@ -73,16 +74,67 @@ pub(crate) enum Method {
     Stored,
     Zstd { frame_len: usize },
     Grouped(Grouped),
+    Predicted(Box<Predicted>),
 }
 
+impl Method {
+    /// The sections that the lanes code.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = &Grouped> {
+        let grouped = if let Method::Grouped(g) = self { Some(g) } else { None };
+        let predicted = if let Method::Predicted(p) = self { Some(p) } else { None };
+        grouped.into_iter().chain(predicted.into_iter().flat_map(|p| p.sections.iter().filter_map(|s| s.1.as_ref())))
+    }
+}
+
+/// A section: an array of elements of one width, in groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grouped {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub(crate) width: usize,
     pub(crate) map: Map,
+    /// Bits of single elements that no group has.
+    pub(crate) patches: Patches,
     /// The class map's group; there when there are several groups.
     pub(crate) class_map: Option<Group>,
     pub(crate) groups: Vec<Group>,
+}
+
+/// Number of a section's patches, and bytes that they take; zero for both where there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Patches {
+    pub(crate) count: usize,
+    pub(crate) len: usize,
+}
+
+/// A part of which residuals are coded, by class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Predicted {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub(crate) width: usize,
+    pub(crate) predictor: Predictor,
+    pub(crate) conversion: Conversion,
+    /// There unless the predictor is [`Predictor::None`].
+    pub(crate) base: Option<Named>,
+    pub(crate) context: ContextSource,
+    /// There where there is a context.
+    pub(crate) classes: Option<Classes>,
+    /// Number of elements of every class, and how they are coded if there are any.
+    pub(crate) sections: Vec<(usize, Option<Grouped>)>,
+}
+
+/// Consecutive dependencies of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+}
+
+/// What the classes of a predicted part's elements are found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContextSource {
+    None,
+    Prediction,
+    Other { width: usize, named: Named },
 }
 
 /// How the elements of one group are split into symbol and raw bits.
@@ -212,31 +264,47 @@ impl Group {
     }
 }
 
+/// The width of a part's elements, of which it must have a whole number.
+fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
+    let code = c.u8()?;
+    if code > 3 || !len.is_multiple_of(1 << code) {
+        return Err(Error::damaged("a part's element width does not fit its length"));
+    }
+    Ok(1 << code)
+}
+
 impl Grouped {
-    fn parse(c: &mut Cursor<'_>, len: usize) -> Result<Self> {
-        let [width, map, predictor] = c.array()?;
-        if width > 3 || !len.is_multiple_of(1 << width) {
-            return Err(Error::damaged("a part's element width does not fit its length"));
-        }
-        let width = 1 << width;
-        let map = Map::from_code(map)
+    fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
+        let map = Map::from_code(c.u8()?)
             .ok_or_else(|| Error::unsupported("a part has a map that this lmc does not know; a newer one may"))?;
-        if predictor != 0 {
-            return Err(Error::unsupported(
-                "a part is predicted from other data, which this lmc cannot do; a newer one may",
-            ));
-        }
+        let patches = match c.u8()? {
+            0 => Patches::default(),
+            1 => {
+                let count = c.size(MAX_RAW, "a section's number of patches")?;
+                let len = c.size(2 * MAX_RAW, "the length of a section's patches")?;
+                // A patch takes two bytes at least.
+                if count == 0 || len / 2 < count {
+                    return Err(Error::damaged("a section's patches do not fit their length"));
+                }
+                Patches { count, len }
+            }
+            _ => return Err(Error::unsupported("a part has elements that this lmc cannot put right; a newer one may")),
+        };
         let n = c.size(MAX_GROUPS, "a part's number of groups")?;
         if n == 0 {
             return Err(Error::damaged("a part without groups"));
         }
         let class_map = if n > 1 { Some(Group::parse(c, 1)?) } else { None };
         let groups = (0..n).map(|_| Group::parse(c, width)).collect::<Result<_>>()?;
-        Ok(Self { width, map, class_map, groups })
+        Ok(Self { width, map, patches, class_map, groups })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend([self.width.trailing_zeros() as u8, self.map as u8, 0]);
+        out.extend([self.map as u8, u8::from(self.patches.count > 0)]);
+        if self.patches.count > 0 {
+            put(out, self.patches.count as u64);
+            put(out, self.patches.len as u64);
+        }
         put(out, self.groups.len() as u64);
         if let Some(g) = &self.class_map {
             g.put(out, 1);
@@ -252,6 +320,109 @@ impl Grouped {
     fn has_symbols(&self) -> bool {
         self.class_map.iter().chain(&self.groups).any(|g| g.coder != Coder::None)
     }
+}
+
+impl Predicted {
+    fn parse(c: &mut Cursor<'_>, len: usize, dependencies: &[Dependency]) -> Result<Self> {
+        let width = parse_width(c, len)?;
+        let n = len / width;
+        let predictor = Predictor::from_code(c.u8()?)
+            .ok_or_else(|| Error::unsupported("a part has a predictor that this lmc does not know; a newer one may"))?;
+        let mut base = None;
+        let mut conversion = Conversion::None;
+        if predictor != Predictor::None {
+            conversion = Conversion::from_code(c.u8()?).ok_or_else(|| {
+                Error::unsupported("a part has a conversion that this lmc does not know; a newer one may")
+            })?;
+            let source = conversion
+                .source_width(width)
+                .ok_or_else(|| Error::damaged("a part's conversion does not fit the width of its elements"))?;
+            base = Some(parse_named(c, n, source, dependencies)?);
+        }
+        let context = match c.u8()? {
+            0 => ContextSource::None,
+            1 if base.is_some() => ContextSource::Prediction,
+            2 => {
+                let width = match c.u8()? {
+                    code @ 0..=3 => 1 << code,
+                    _ => return Err(Error::damaged("the width of a context is out of range")),
+                };
+                ContextSource::Other { width, named: parse_named(c, n, width, dependencies)? }
+            }
+            _ => return Err(Error::damaged("a part's context is out of range")),
+        };
+        let context_width = match &context {
+            ContextSource::None => None,
+            ContextSource::Prediction => Some(width),
+            ContextSource::Other { width, .. } => Some(*width),
+        };
+        let classes = match context_width {
+            None => None,
+            Some(w) => {
+                let (shift, count) = (u32::from(c.u8()?), usize::from(c.u8()?));
+                let boundaries = c.bytes(count)?.to_vec();
+                let rising = boundaries.is_sorted_by(|a, b| a < b);
+                if shift + 8 > 8 * w as u32 || !(1..=MAX_BOUNDARIES).contains(&count) || boundaries[0] == 0 || !rising {
+                    return Err(Error::damaged("the classes of a part are out of range"));
+                }
+                Some(Classes { shift, boundaries })
+            }
+        };
+        let mut left = n;
+        let sections = (0..classes.as_ref().map_or(1, Classes::count))
+            .map(|_| {
+                let count = c.size(left, "the number of elements of a class")?;
+                left -= count;
+                let section = if count > 0 { Some(Grouped::parse(c, width)?) } else { None };
+                Ok((count, section))
+            })
+            .collect::<Result<_>>()?;
+        if left != 0 {
+            return Err(Error::damaged("the classes of a part do not cover it"));
+        }
+        Ok(Self { width, predictor, conversion, base, context, classes, sections })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let named = |n: &Named, out: &mut Vec<u8>| {
+            put(out, n.first as u64);
+            put(out, n.count as u64);
+        };
+        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8]);
+        if let Some(base) = &self.base {
+            out.push(self.conversion as u8);
+            named(base, out);
+        }
+        match &self.context {
+            ContextSource::None => out.push(0),
+            ContextSource::Prediction => out.push(1),
+            ContextSource::Other { width, named: n } => {
+                out.extend([2, width.trailing_zeros() as u8]);
+                named(n, out);
+            }
+        }
+        if let Some(classes) = &self.classes {
+            out.extend([classes.shift as u8, classes.boundaries.len() as u8]);
+            out.extend_from_slice(&classes.boundaries);
+        }
+        for (count, section) in &self.sections {
+            put(out, *count as u64);
+            if let Some(s) = section {
+                s.put(out);
+            }
+        }
+    }
+}
+
+/// Dependencies that together have `n` elements of `width` bytes.
+fn parse_named(c: &mut Cursor<'_>, n: usize, width: usize, dependencies: &[Dependency]) -> Result<Named> {
+    let first = c.size(dependencies.len(), "the number of a dependency")?;
+    let count = c.size(dependencies.len() - first, "a number of dependencies")?;
+    let bytes: u64 = dependencies[first..first + count].iter().map(|d| d.len).sum();
+    if count == 0 || bytes != (n * width) as u64 {
+        return Err(Error::damaged("the dependencies of a part do not have its number of elements"));
+    }
+    Ok(Named { first, count })
 }
 
 fn count(c: &mut Cursor<'_>, what: &str) -> Result<usize> {
@@ -314,7 +485,11 @@ impl BlockHead {
             let method = match c.u8()? {
                 0 => Method::Stored,
                 1 => Method::Zstd { frame_len: c.size(2 * MAX_RAW, "a frame's length")? },
-                2 => Method::Grouped(Grouped::parse(&mut c, len)?),
+                2 => {
+                    let width = parse_width(&mut c, len)?;
+                    Method::Grouped(Grouped::parse(&mut c, width)?)
+                }
+                3 => Method::Predicted(Box::new(Predicted::parse(&mut c, len, &dependencies)?)),
                 _ => {
                     return Err(Error::unsupported(
                         "a block has a method that this lmc does not know; a newer one may",
@@ -323,7 +498,7 @@ impl BlockHead {
             };
             parts.push(Part { len, method });
         }
-        if lane_sets == 0 && parts.iter().any(|p| matches!(&p.method, Method::Grouped(g) if g.has_symbols())) {
+        if lane_sets == 0 && parts.iter().any(|p| p.method.sections().any(Grouped::has_symbols)) {
             return Err(Error::damaged("a block has symbols but no lanes"));
         }
         let leaves = (0..leaves(raw_len)).map(|_| c.array()).collect::<Result<_>>()?;
@@ -358,8 +533,12 @@ impl BlockHead {
                     put(out, *frame_len as u64);
                 }
                 Method::Grouped(g) => {
-                    out.push(2);
+                    out.extend([2, g.width.trailing_zeros() as u8]);
                     g.put(out);
+                }
+                Method::Predicted(p) => {
+                    out.push(3);
+                    p.put(out);
                 }
             }
         }

@@ -7,6 +7,7 @@ pub(crate) mod head;
 pub(crate) mod output;
 pub(crate) mod plan;
 
+use self::head::Dependency;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::predict::Conversion;
@@ -49,6 +50,24 @@ pub(crate) trait Origin: Sync {
         _ = (source, offset, len);
         None
     }
+}
+
+/// The bytes of dependencies, one after the other: in `buf` unless they are in memory somewhere.
+pub(crate) fn gather<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+    if let [d] = list
+        && let Some(bytes) = origin.slice(d.source, d.offset, d.len as usize)
+    {
+        return Ok(bytes);
+    }
+    // Heads are checked: the lengths add up to 64 MiB at most.
+    buf.resize(list.iter().map(|d| d.len as usize).sum(), 0);
+    let mut rest = &mut buf[..];
+    for d in list {
+        let (to, more) = rest.split_at_mut(d.len as usize);
+        origin.read(d.source, d.offset, to)?;
+        rest = more;
+    }
+    Ok(buf)
 }
 
 /// The origin of blocks without dependencies.

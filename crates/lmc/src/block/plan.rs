@@ -1,6 +1,6 @@
 //! Choosing how a part is coded: method, classes, bits per group, tables.
 
-use super::head::{Coder, Group, Grouped};
+use super::head::{Coder, Group, Grouped, Patches};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
 use crate::entropy::table::EncodeTable;
@@ -71,7 +71,7 @@ impl Planner {
         });
         let partial_run = (!n.is_multiple_of(RUN)).then_some((n / RUN) as u32);
         let mut plan = GroupedPlan {
-            grouped: Grouped { width, map, class_map: None, groups: Vec::new() },
+            grouped: Grouped { width, map, patches: Patches::default(), class_map: None, groups: Vec::new() },
             groups: Vec::new(),
             class_map: None,
             estimate: 0,
