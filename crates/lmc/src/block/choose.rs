@@ -2,6 +2,7 @@
 
 use super::head::Method;
 use super::plan::{GroupedPlan, PlannedGroup, Planner, coding_of};
+use super::predicted::{Expectation, PredictedPlan};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
 use crate::entropy::{Histogram, cost};
@@ -10,12 +11,15 @@ use crate::group::classes::count_run;
 use crate::group::element::with_element;
 use crate::map::Map;
 use crate::options::Level;
+use crate::predict::Conversion;
+use crate::predict::job::Sections;
 
 /// How a part will be coded.
 pub(crate) enum PartPlan {
     Stored,
     Zstd(Vec<u8>),
     Grouped(Box<GroupedPlan>),
+    Predicted(Box<PredictedPlan>),
 }
 
 impl PlannedGroup {
@@ -29,10 +33,41 @@ impl PlannedGroup {
     }
 }
 
-impl PartPlan {
+impl GroupedPlan {
     fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
-        let plan = if let PartPlan::Grouped(g) = self { Some(g) } else { None };
-        plan.into_iter().flat_map(|g| g.class_map.iter().map(|c| &c.group).chain(&g.groups))
+        self.class_map.iter().map(|c| &c.group).chain(&self.groups)
+    }
+
+    /// Bulk bytes of a section of `n` elements.
+    pub(crate) fn bulk_len(&self, n: usize) -> usize {
+        let map = self.class_map.as_ref().map_or(0, |c| c.group.raw_len(c.map.len() % RUN));
+        map + self.groups.iter().map(|p| p.raw_len(n % RUN)).sum::<usize>() + self.patches.len()
+    }
+}
+
+impl PartPlan {
+    /// What the lanes code, in order, with the number of elements of each.
+    pub(crate) fn sections(&self, len: usize) -> impl DoubleEndedIterator<Item = (&GroupedPlan, usize)> {
+        let grouped = if let PartPlan::Grouped(g) = self { Some((&**g, len / g.grouped.width)) } else { None };
+        let predicted = if let PartPlan::Predicted(p) = self { Some(p) } else { None };
+        let sections = predicted.into_iter().flat_map(|p| {
+            p.plans.iter().zip(&p.predicted.sections).filter_map(|(plan, s)| plan.as_ref().map(|plan| (plan, s.0)))
+        });
+        grouped.into_iter().chain(sections)
+    }
+
+    /// Estimated bytes of a part of `len` raw bytes.
+    pub(crate) fn estimate(&self, len: usize) -> u64 {
+        match self {
+            PartPlan::Stored => len as u64,
+            PartPlan::Zstd(frame) => frame.len() as u64,
+            PartPlan::Grouped(g) => g.estimate,
+            PartPlan::Predicted(p) => p.estimate,
+        }
+    }
+
+    fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
+        self.sections(0).flat_map(|s| s.0.all_groups())
     }
 
     /// Chunks that the lanes will code.
@@ -46,6 +81,7 @@ impl PartPlan {
             PartPlan::Stored => Method::Stored,
             PartPlan::Zstd(frame) => Method::Zstd { frame_len: frame.len() },
             PartPlan::Grouped(g) => Method::Grouped(g.grouped.clone()),
+            PartPlan::Predicted(p) => Method::Predicted(Box::new(p.predicted.clone())),
         }
     }
 
@@ -58,18 +94,18 @@ impl PartPlan {
         match self {
             PartPlan::Stored => len,
             PartPlan::Zstd(frame) => frame.len(),
-            PartPlan::Grouped(g) => {
-                let map = g.class_map.as_ref().map_or(0, |c| c.group.raw_len(c.map.len() % RUN));
-                map + g.groups.iter().map(|p| p.raw_len(len / g.grouped.width % RUN)).sum::<usize>()
-            }
+            _ => self.sections(len).map(|(plan, n)| plan.bulk_len(n)).sum(),
         }
     }
 }
 
 /// Chooses methods, keeping its working memory.
 pub(crate) struct Chooser {
+    isa: Isa,
     level: Level,
     planner: Planner,
+    /// Working memory of predicted parts.
+    spare: Vec<Sections>,
     zstd: zstd::bulk::Compressor<'static>,
 }
 
@@ -86,11 +122,48 @@ impl Chooser {
             Level::Default => 3,
         };
         let zstd = zstd::bulk::Compressor::new(zstd_level).expect("zstd accepts its own levels");
-        Self { level, planner: Planner::new(isa, level), zstd }
+        Self { isa, level, planner: Planner::new(isa, level), spare: Vec::new(), zstd }
     }
 
-    /// Plans a part. `bytes` is a whole number of the dtype's elements.
-    pub(crate) fn choose(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> PartPlan {
+    /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` and `context` belong to them, element for element.
+    pub(crate) fn choose(
+        &mut self,
+        dtype: Option<Dtype>,
+        bytes: &[u8],
+        base: Option<(&[u8], Conversion)>,
+        context: Option<(&[u8], usize)>,
+    ) -> PartPlan {
+        if base.is_none() && context.is_none() {
+            return self.choose_plain(dtype, bytes);
+        }
+        let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
+        let expectation = Expectation { base, context, float: map == Map::Rotate };
+        let sections = self.spare.pop().unwrap_or_default();
+        match self.planner.plan_predicted(self.isa, width, bytes, &expectation, sections) {
+            Ok(predicted) if predicted.sure => PartPlan::Predicted(Box::new(predicted)),
+            Ok(predicted) => match self.choose_plain(dtype, bytes) {
+                plain if plain.estimate(bytes.len()) <= predicted.estimate => {
+                    self.spare.push(predicted.sections);
+                    plain
+                }
+                _ => PartPlan::Predicted(Box::new(predicted)),
+            },
+            Err(sections) => {
+                self.spare.push(sections);
+                self.choose_plain(dtype, bytes)
+            }
+        }
+    }
+
+    /// Takes back the working memory of a plan that is not needed any more.
+    pub(crate) fn recycle(&mut self, plan: PartPlan) {
+        if let PartPlan::Predicted(p) = plan {
+            self.spare.push(p.sections);
+        }
+    }
+
+    /// Plans a part without predictions.
+    fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> PartPlan {
         let len = bytes.len() as u64;
         let coding = match dtype {
             Some(d) => Some(coding_of(d)),

@@ -1,7 +1,7 @@
 //! Decoding a block.
 
 use super::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Named, Predicted};
-use super::{Origin, gather};
+use super::{Origin, collect};
 use crate::arch::job::{DecodeJob, set_of};
 use crate::arch::{Isa, decode_chunk};
 use crate::checksum::{LEAF, digest};
@@ -42,7 +42,7 @@ impl Dependencies<'_> {
     /// The bytes of some dependencies, one after the other: in `buf` unless they are in memory somewhere.
     fn get<'b>(&'b self, named: &Named, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let list = &self.list[named.first..named.first + named.count];
-        gather(list, self.origin, buf)
+        collect(list, self.origin, buf)
     }
 }
 

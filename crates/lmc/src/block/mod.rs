@@ -3,9 +3,12 @@
 pub(crate) mod choose;
 pub(crate) mod decode;
 pub(crate) mod encode;
+mod gather;
 pub(crate) mod head;
 pub(crate) mod output;
 pub(crate) mod plan;
+pub(crate) mod predicted;
+mod residual;
 
 use self::head::Dependency;
 use crate::dtype::Dtype;
@@ -53,7 +56,7 @@ pub(crate) trait Origin: Sync {
 }
 
 /// The bytes of dependencies, one after the other: in `buf` unless they are in memory somewhere.
-pub(crate) fn gather<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+pub(crate) fn collect<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
     if let [d] = list
         && let Some(bytes) = origin.slice(d.source, d.offset, d.len as usize)
     {

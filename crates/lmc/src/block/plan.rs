@@ -1,6 +1,6 @@
 //! Choosing how a part is coded: method, classes, bits per group, tables.
 
-use super::head::{Coder, Group, Grouped, Patches};
+use super::head::{Coder, Group, Grouped};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
 use crate::entropy::table::EncodeTable;
@@ -18,8 +18,27 @@ pub(crate) struct GroupedPlan {
     /// One for each group of `grouped`.
     pub(crate) groups: Vec<PlannedGroup>,
     pub(crate) class_map: Option<PlannedClassMap>,
+    /// As they stand in the body, behind the raw bits of the groups.
+    pub(crate) patches: Vec<u8>,
     /// Estimated bytes, lane states left out.
     pub(crate) estimate: u64,
+}
+
+impl GroupedPlan {
+    /// Appends a group of the runs at these places, in a part of `n` elements.
+    pub(super) fn push(&mut self, group: Group, mut runs: Vec<u32>, n: usize) {
+        let partial = !n.is_multiple_of(RUN) && runs.last() == Some(&((n / RUN) as u32));
+        if partial {
+            runs.pop();
+        }
+        self.groups.push(PlannedGroup {
+            shape: Shape::of(&group, self.grouped.map),
+            table: EncodeTable::new(&group.coder),
+            runs,
+            partial,
+        });
+        self.grouped.groups.push(group);
+    }
 }
 
 pub(crate) struct PlannedGroup {
@@ -39,7 +58,7 @@ pub(crate) struct PlannedClassMap {
 pub(crate) struct Planner {
     isa: Isa,
     level: Level,
-    stats: RunStats,
+    pub(super) stats: RunStats,
 }
 
 impl Planner {
@@ -54,14 +73,19 @@ impl Planner {
         }
     }
 
+    /// Takes the statistics of the runs of a part.
+    pub(super) fn run_stats(&mut self, width: usize, map: Map, elements: &[u8]) {
+        self.stats.clear();
+        self.isa.run_stats(width, map, elements, &mut self.stats);
+    }
+
     /// Plans `elements` (a whole number of them, at least one) of a width and map.
     pub(crate) fn plan(&mut self, width: usize, map: Map, elements: &[u8]) -> GroupedPlan {
         let n = elements.len() / width;
         assert!(n > 0 && elements.len().is_multiple_of(width));
         let bits = 8 * width as u32;
         let effort = self.effort();
-        self.stats.clear();
-        self.isa.run_stats(width, map, elements, &mut self.stats);
+        self.run_stats(width, map, elements);
         let run_bytes = |r: u32| {
             let run = &elements[r as usize * RUN * width..];
             &run[..run.len().min(RUN * width)]
@@ -69,13 +93,7 @@ impl Planner {
         let classes = classify(&self.stats, map, bits, effort, |r, h| {
             with_element!(width, E => count_run::<E>(map, bits - 8, run_bytes(r), h));
         });
-        let partial_run = (!n.is_multiple_of(RUN)).then_some((n / RUN) as u32);
-        let mut plan = GroupedPlan {
-            grouped: Grouped { width, map, patches: Patches::default(), class_map: None, groups: Vec::new() },
-            groups: Vec::new(),
-            class_map: None,
-            estimate: 0,
-        };
+        let mut plan = GroupedPlan::empty(width, map);
         let mut class_of = vec![0u8; if classes.len() > 1 { n.div_ceil(RUN) } else { 0 }];
         for (i, class) in classes.into_iter().enumerate() {
             if !class_of.is_empty() {
@@ -85,18 +103,7 @@ impl Planner {
                 with_element!(width, E => count_run::<E>(map, shift, run_bytes(r), h));
             });
             plan.estimate += bits;
-            let mut runs = class.runs;
-            let partial = partial_run.is_some() && runs.last() == partial_run.as_ref();
-            if partial {
-                runs.pop();
-            }
-            plan.groups.push(PlannedGroup {
-                shape: Shape::of(&group, map),
-                table: EncodeTable::new(&group.coder),
-                runs,
-                partial,
-            });
-            plan.grouped.groups.push(group);
+            plan.push(group, class.runs, n);
         }
         if !class_of.is_empty() {
             let (group, planned, bits) = self.plan_class_map(class_of);
@@ -159,7 +166,13 @@ impl Planner {
 
     /// How many of a symbol's bits had better be raw (folding the histogram answers it), the coder for the rest, and the cost of the sample in
     /// 1/256 bit, raw bits included.
-    fn choose_fold(&self, h: &mut Histogram, left: u32, symbol_bits: u32, sampled: u64) -> (u32, Coder, u64) {
+    pub(super) fn choose_fold(
+        &self,
+        h: &mut Histogram,
+        left: u32,
+        symbol_bits: u32,
+        sampled: u64,
+    ) -> (u32, Coder, u64) {
         let raw_bits = |fold: u32| left - symbol_bits + fold;
         // Planes of single bits are slower than planes of bytes and must earn it.
         let planes = |fold: u32| {
@@ -208,7 +221,7 @@ impl Planner {
         best
     }
 
-    fn plan_class_map(&self, map: Vec<u8>) -> (Group, PlannedClassMap, u64) {
+    pub(super) fn plan_class_map(&self, map: Vec<u8>) -> (Group, PlannedClassMap, u64) {
         let class = Class {
             runs: (0..map.len().div_ceil(RUN) as u32).collect(),
             varying: u64::from(map.iter().fold(0, |a, &b| a | b)),
