@@ -1,7 +1,7 @@
 //! Which method codes a part: grouped, zstd or stored.
 
 use super::head::Method;
-use super::plan::{GroupedPlan, PlannedGroup, Planner, coding_of};
+use super::plan::{GroupedPlan, PlannedClassMap, PlannedGroup, Planner, coding_of};
 use super::predicted::{Expectation, PredictedPlan};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
@@ -33,6 +33,13 @@ impl PlannedGroup {
     }
 }
 
+impl PlannedClassMap {
+    /// Raw bytes of the map.
+    pub(crate) fn raw_len(&self) -> usize {
+        self.group.raw_len(self.map.len() % RUN)
+    }
+}
+
 impl GroupedPlan {
     fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
         self.class_map.iter().map(|c| &c.group).chain(&self.groups)
@@ -40,7 +47,7 @@ impl GroupedPlan {
 
     /// Bulk bytes of a section of `n` elements.
     pub(crate) fn bulk_len(&self, n: usize) -> usize {
-        let map = self.class_map.as_ref().map_or(0, |c| c.group.raw_len(c.map.len() % RUN));
+        let map = self.class_map.as_ref().map_or(0, PlannedClassMap::raw_len);
         map + self.groups.iter().map(|p| p.raw_len(n % RUN)).sum::<usize>() + self.patches.len()
     }
 }
@@ -56,6 +63,10 @@ impl PartPlan {
         grouped.into_iter().chain(sections)
     }
 
+    fn unchanged(&self) -> Option<&PlannedClassMap> {
+        if let PartPlan::Predicted(p) = self { p.unchanged.as_ref() } else { None }
+    }
+
     /// Estimated bytes of a part of `len` raw bytes.
     pub(crate) fn estimate(&self, len: usize) -> u64 {
         match self {
@@ -67,7 +78,7 @@ impl PartPlan {
     }
 
     fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
-        self.sections(0).flat_map(|s| s.0.all_groups())
+        self.unchanged().map(|c| &c.group).into_iter().chain(self.sections(0).flat_map(|s| s.0.all_groups()))
     }
 
     /// Chunks that the lanes will code.
@@ -94,7 +105,10 @@ impl PartPlan {
         match self {
             PartPlan::Stored => len,
             PartPlan::Zstd(frame) => frame.len(),
-            _ => self.sections(len).map(|(plan, n)| plan.bulk_len(n)).sum(),
+            _ => {
+                let map = self.unchanged().map_or(0, PlannedClassMap::raw_len);
+                map + self.sections(len).map(|(plan, n)| plan.bulk_len(n)).sum::<usize>()
+            }
         }
     }
 }
@@ -137,10 +151,13 @@ impl Chooser {
             return self.choose_plain(dtype, bytes);
         }
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
-        let expectation = Expectation { base, context, float: map == Map::Rotate };
+        let expectation = Expectation { base, context, map };
         let sections = self.spare.pop().unwrap_or_default();
         match self.planner.plan_predicted(self.isa, width, bytes, &expectation, sections) {
-            Ok(predicted) if predicted.sure => PartPlan::Predicted(Box::new(predicted)),
+            // Nor may zstd see what a prediction does not.
+            Ok(predicted) if predicted.sure && map == Map::Rotate && !repeats(bytes) => {
+                PartPlan::Predicted(Box::new(predicted))
+            }
             Ok(predicted) => match self.choose_plain(dtype, bytes) {
                 plain if plain.estimate(bytes.len()) <= predicted.estimate => {
                     self.spare.push(predicted.sections);

@@ -13,6 +13,7 @@ use crate::group::element::{Element, with_element};
 use crate::group::split::{Shape, lengthen_raw, merge_run};
 use crate::map::Map;
 use crate::predict::job::{Context, Model, Sections};
+use crate::predict::unchanged::{elements, leave_out, put_back};
 use crate::predict::{Conversion, convert};
 use crate::varint::Cursor;
 
@@ -28,8 +29,10 @@ pub(crate) struct BlockDecoder {
     /// A part of several pieces before it is dealt out.
     gathered: Vec<u8>,
     sections: Sections,
-    /// Bytes of dependencies: a prediction's, the same converted, a context's.
-    bytes: [Vec<u8>; 3],
+    /// The map of unchanged runs of a part.
+    unchanged: Vec<u8>,
+    /// Bytes of dependencies: a prediction's, the same converted, a context's; the second and third without unchanged runs; what changed.
+    bytes: [Vec<u8>; 6],
 }
 
 /// The dependencies of a block, and where their bytes come from.
@@ -97,6 +100,7 @@ impl BlockDecoder {
             runs: Vec::new(),
             gathered: Vec::new(),
             sections: Sections::default(),
+            unchanged: Vec::new(),
             bytes: Default::default(),
         }
     }
@@ -182,7 +186,16 @@ impl BlockDecoder {
         out: &mut [u8],
     ) -> Result<()> {
         let (mut sections, mut bytes) = (std::mem::take(&mut self.sections), std::mem::take(&mut self.bytes));
+        let mut unchanged = std::mem::take(&mut self.unchanged);
         let result = (|| {
+            let n = out.len() / p.width;
+            if let Some(u) = &p.unchanged {
+                unchanged.resize(n.div_ceil(RUN), 0);
+                self.decode_map(&u.map, streams, &mut unchanged)?;
+                if unchanged.iter().any(|&b| b > 1) || elements(&unchanged, n) != u.elements {
+                    return Err(Error::damaged("a block's unchanged runs are not as many as its head says"));
+                }
+            }
             let counts: Vec<usize> = p.sections.iter().map(|s| s.0).collect();
             sections.reset(p.width, &counts);
             for (class, (_, section)) in p.sections.iter().enumerate() {
@@ -190,7 +203,7 @@ impl BlockDecoder {
                     self.decode_grouped(g, streams, sections.get_mut(class))?;
                 }
             }
-            let [base, converted, other] = &mut bytes;
+            let [base, converted, other, kept, kept_other, changed] = &mut bytes;
             let mut prediction: &[u8] = &[];
             if let Some(named) = &p.base {
                 prediction = origin.get(named, base)?;
@@ -204,15 +217,30 @@ impl BlockDecoder {
                 ContextSource::Prediction => Context::Prediction,
                 ContextSource::Other { width, named } => Context::Other(origin.get(named, other)?, *width),
             };
-            let model = Model {
+            let mut model = Model {
                 width: p.width,
-                len: out.len() / p.width,
+                len: n,
                 predictor: p.predictor,
                 prediction,
                 context,
                 classes: p.classes.as_ref(),
             };
-            if self.isa.restore(&model, &sections, out) {
+            let restored = match &p.unchanged {
+                None => self.isa.restore(&model, &sections, out),
+                Some(u) => {
+                    leave_out(p.width, &unchanged, prediction, kept);
+                    (model.len, model.prediction) = (n - u.elements, kept);
+                    if let Context::Other(bytes, width) = model.context {
+                        leave_out(width, &unchanged, bytes, kept_other);
+                        model.context = Context::Other(kept_other, width);
+                    }
+                    changed.resize(model.len * p.width, 0);
+                    let restored = self.isa.restore(&model, &sections, changed);
+                    put_back(p.width, &unchanged, prediction, changed, out);
+                    restored
+                }
+            };
+            if restored {
                 Ok(())
             } else {
                 Err(Error::damaged(
@@ -220,7 +248,7 @@ impl BlockDecoder {
                 ))
             }
         })();
-        (self.sections, self.bytes) = (sections, bytes);
+        (self.sections, self.bytes, self.unchanged) = (sections, bytes, unchanged);
         result
     }
 
@@ -236,9 +264,7 @@ impl BlockDecoder {
                 return self.decode_group(&g.groups[0], g.width, g.map, &runs, t, streams, out);
             };
             class_map.resize(n.div_ceil(RUN), 0);
-            runs.extend(0..(class_map.len() / RUN) as u32);
-            let map_t = class_map.len() % RUN;
-            self.decode_group(map_group, 1, Map::Identity, &runs, map_t, streams, &mut class_map)?;
+            self.decode_map_with(map_group, streams, &mut runs, &mut class_map)?;
             // Counting sort: the runs of each group, in order. A count for every byte value, so that one check does for all.
             let mut count = [0u32; 256];
             class_map.iter().for_each(|&c| count[usize::from(c)] += 1);
@@ -274,6 +300,26 @@ impl BlockDecoder {
             with_element!(g.width, E => apply_patches::<E>(g.patches.count, g.map, bytes, out))?;
         }
         Ok(())
+    }
+
+    /// Decodes a map of one byte for each run.
+    fn decode_map(&mut self, group: &Group, streams: &mut Streams<'_>, map: &mut [u8]) -> Result<()> {
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.clear();
+        let result = self.decode_map_with(group, streams, &mut runs, map);
+        self.runs = runs;
+        result
+    }
+
+    fn decode_map_with(
+        &self,
+        group: &Group,
+        streams: &mut Streams<'_>,
+        runs: &mut Vec<u32>,
+        map: &mut [u8],
+    ) -> Result<()> {
+        runs.extend(0..(map.len() / RUN) as u32);
+        self.decode_group(group, 1, Map::Identity, runs, map.len() % RUN, streams, map)
     }
 
     /// Decodes the whole runs of a group, and then the partial run of `t` elements if `t` is not 0.

@@ -192,6 +192,9 @@ impl BlockEncoder {
                         self.encode_grouped(plan, elements, sets, &mut space[begin..end]);
                         end = begin;
                     }
+                    if let Some(u) = &p.unchanged {
+                        self.encode_group(&u.group, 1, &u.map, sets, &mut space[..end]);
+                    }
                 }
             }
             end = begin;

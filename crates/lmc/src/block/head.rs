@@ -78,6 +78,12 @@ pub(crate) enum Method {
 }
 
 impl Method {
+    /// Whether anything of the part comes from the lanes.
+    fn has_symbols(&self) -> bool {
+        let map = if let Method::Predicted(p) = self { p.unchanged.as_ref() } else { None };
+        self.sections().any(Grouped::has_symbols) || map.is_some_and(|u| u.map.coder != Coder::None)
+    }
+
     /// The sections that the lanes code.
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Grouped> {
         let grouped = if let Method::Grouped(g) = self { Some(g) } else { None };
@@ -118,8 +124,18 @@ pub(crate) struct Predicted {
     pub(crate) context: ContextSource,
     /// There where there is a context.
     pub(crate) classes: Option<Classes>,
+    /// Runs that are their prediction, if they are told apart.
+    pub(crate) unchanged: Option<Unchanged>,
     /// Number of elements of every class, and how they are coded if there are any.
     pub(crate) sections: Vec<(usize, Option<Grouped>)>,
+}
+
+/// The map of unchanged runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unchanged {
+    /// Elements in those runs.
+    pub(crate) elements: usize,
+    pub(crate) map: Group,
 }
 
 /// Consecutive dependencies of a block.
@@ -368,7 +384,15 @@ impl Predicted {
                 Some(Classes { shift, boundaries })
             }
         };
-        let mut left = n;
+        let unchanged = match c.u8()? {
+            0 => None,
+            1 if base.is_some() => {
+                let elements = c.size(n, "the number of elements in unchanged runs")?;
+                Some(Unchanged { elements, map: Group::parse(c, 1)? })
+            }
+            _ => return Err(Error::damaged("a part's unchanged runs are out of range")),
+        };
+        let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
         let sections = (0..classes.as_ref().map_or(1, Classes::count))
             .map(|_| {
                 let count = c.size(left, "the number of elements of a class")?;
@@ -380,7 +404,7 @@ impl Predicted {
         if left != 0 {
             return Err(Error::damaged("the classes of a part do not cover it"));
         }
-        Ok(Self { width, predictor, conversion, base, context, classes, sections })
+        Ok(Self { width, predictor, conversion, base, context, classes, unchanged, sections })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -404,6 +428,14 @@ impl Predicted {
         if let Some(classes) = &self.classes {
             out.extend([classes.shift as u8, classes.boundaries.len() as u8]);
             out.extend_from_slice(&classes.boundaries);
+        }
+        match &self.unchanged {
+            None => out.push(0),
+            Some(u) => {
+                out.push(1);
+                put(out, u.elements as u64);
+                u.map.put(out, 1);
+            }
         }
         for (count, section) in &self.sections {
             put(out, *count as u64);
@@ -498,7 +530,7 @@ impl BlockHead {
             };
             parts.push(Part { len, method });
         }
-        if lane_sets == 0 && parts.iter().any(|p| p.method.sections().any(Grouped::has_symbols)) {
+        if lane_sets == 0 && parts.iter().any(|p| p.method.has_symbols()) {
             return Err(Error::damaged("a block has symbols but no lanes"));
         }
         let leaves = (0..leaves(raw_len)).map(|_| c.array()).collect::<Result<_>>()?;

@@ -59,11 +59,13 @@ pub(crate) struct Planner {
     isa: Isa,
     level: Level,
     pub(super) stats: RunStats,
+    /// Elements, their predictions and contexts, without unchanged runs.
+    pub(super) changed: Box<[Vec<u8>; 3]>,
 }
 
 impl Planner {
     pub(crate) fn new(isa: Isa, level: Level) -> Self {
-        Self { isa, level, stats: RunStats::default() }
+        Self { isa, level, stats: RunStats::default(), changed: Box::default() }
     }
 
     fn effort(&self) -> Effort {
@@ -222,10 +224,11 @@ impl Planner {
     }
 
     pub(super) fn plan_class_map(&self, map: Vec<u8>) -> (Group, PlannedClassMap, u64) {
+        let (or, and) = map.iter().fold((0, 255), |(or, and), &b| (or | b, and & b));
         let class = Class {
             runs: (0..map.len().div_ceil(RUN) as u32).collect(),
-            varying: u64::from(map.iter().fold(0, |a, &b| a | b)),
-            ones: 0,
+            varying: u64::from(or ^ and),
+            ones: u64::from(and),
             top: None,
         };
         let (group, bits) = self.plan_group(

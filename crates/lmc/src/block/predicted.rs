@@ -1,12 +1,14 @@
 //! How a part is predicted: from what, into which classes, or not at all.
 
-use super::head::{ContextSource, Predicted};
-use super::plan::{GroupedPlan, Planner};
+use super::head::{ContextSource, Predicted, Unchanged};
+use super::plan::{GroupedPlan, PlannedClassMap, Planner};
 use crate::arch::Isa;
 use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
+use crate::map::Map;
 use crate::predict::job::{Context, Model, Sections};
+use crate::predict::unchanged::{elements as unchanged_elements, find, leave_out};
 use crate::predict::{Classes, Conversion, Predictor};
 
 /// What a part may be predicted from.
@@ -15,8 +17,8 @@ pub(crate) struct Expectation<'a> {
     pub(crate) base: Option<(&'a [u8], Conversion)>,
     /// The same of other data, and the width of its elements in bytes.
     pub(crate) context: Option<(&'a [u8], usize)>,
-    /// Whether elements are floats.
-    pub(crate) float: bool,
+    /// How elements are mapped that are not predicted.
+    pub(crate) map: Map,
 }
 
 /// A predicted part, ready to be encoded.
@@ -26,6 +28,8 @@ pub(crate) struct PredictedPlan {
     /// One for every class that has elements.
     pub(crate) plans: Vec<Option<GroupedPlan>>,
     pub(crate) sections: Sections,
+    /// The map of unchanged runs, if they are told apart.
+    pub(crate) unchanged: Option<PlannedClassMap>,
     /// Estimated bytes, lane states left out.
     pub(crate) estimate: u64,
     /// Whether the sample says that nothing without prediction comes near.
@@ -64,14 +68,14 @@ fn bucket(v: u64) -> usize {
 
 /// Bits of a value that its bucket does not tell.
 fn rest_bits(bucket: usize) -> u64 {
-    if bucket < 4 { 0 } else { (bucket as u64 - 2) / 2 - 1 }
+    if bucket < 4 { 0 } else { bucket as u64 / 2 - 1 }
 }
 
 type Buckets = [u32; BUCKETS];
 
-/// Cost of values of these buckets in 1/256 bit.
-fn buckets_cost(h: &Buckets) -> u64 {
-    entropy(h) + h.iter().enumerate().map(|(b, &c)| u64::from(c) * rest_bits(b) * cost::BIT).sum::<u64>()
+/// Cost of values of these buckets in 1/256 bit, if a value has so many bits that its bucket does not tell.
+fn buckets_cost(h: &Buckets, rest: impl Fn(usize) -> u64) -> u64 {
+    entropy(h) + h.iter().enumerate().map(|(b, &c)| u64::from(c) * rest(b) * cost::BIT).sum::<u64>()
 }
 
 /// Entropy in 1/256 bit.
@@ -99,8 +103,15 @@ impl Planner {
                 Candidate { predictor: Predictor::Xor, context: Which::None, classes: None, bits: 0, sure: true };
             return Ok(self.plan_candidate(isa, width, elements, x, same, sections));
         }
+        // Runs of one value cost nothing without a prediction, which a sample may miss.
+        self.run_stats(width, x.map, elements);
+        let constant = self.stats.or.iter().zip(&self.stats.and).filter(|(o, a)| o == a).count();
+        let few = constant * 16 <= self.stats.len();
         match with_element!(width, E => candidate::<E>(elements, x)) {
-            Some(c) => Ok(self.plan_candidate(isa, width, elements, x, c, sections)),
+            Some(mut c) => {
+                c.sure &= few;
+                Ok(self.plan_candidate(isa, width, elements, x, c, sections))
+            }
             None => Err(sections),
         }
     }
@@ -117,7 +128,10 @@ impl Planner {
         let (base, conversion) = x.base.unwrap_or((&[], Conversion::None));
         let predicts = c.predictor != Predictor::None;
         let other_width = x.context.map_or(0, |o| o.1);
-        let model = Model {
+        let map = predicts.then(|| find(width, elements, base)).filter(|map| worth_telling(map));
+        let [changed, kept, kept_other] = &mut *self.changed;
+        let mut elements = elements;
+        let mut model = Model {
             width,
             len: elements.len() / width,
             predictor: c.predictor,
@@ -132,6 +146,17 @@ impl Planner {
             },
             classes: c.classes.as_ref(),
         };
+        let n = model.len;
+        if let Some(map) = &map {
+            leave_out(width, map, elements, changed);
+            elements = changed;
+            leave_out(width, map, base, kept);
+            (model.len, model.prediction) = (elements.len() / width, kept);
+            if let Context::Other(bytes, width) = model.context {
+                leave_out(width, map, bytes, kept_other);
+                model.context = Context::Other(kept_other, width);
+            }
+        }
         let counts = isa.count_classes(&model);
         sections.reset(width, &counts);
         isa.partition(&model, elements, &mut sections);
@@ -148,21 +173,40 @@ impl Planner {
                     Which::Other => ContextSource::Other { width: other_width, named: nowhere },
                 },
                 classes: c.classes,
+                unchanged: None,
                 sections: Vec::with_capacity(counts.len()),
             },
             plans: Vec::with_capacity(counts.len()),
             sections,
+            unchanged: None,
             estimate: 16,
             sure: c.sure,
         };
         for (class, &n) in counts.iter().enumerate() {
-            let section = (n > 0).then(|| self.plan_residuals(width, plan.sections.get_mut(class)));
+            let section = (n > 0).then(|| match c.predictor {
+                Predictor::None => self.plan(width, x.map, plan.sections.get(class)),
+                _ => self.plan_residuals(width, plan.sections.get_mut(class)),
+            });
             plan.estimate += section.as_ref().map_or(1, |s| s.estimate);
             plan.predicted.sections.push((n, section.as_ref().map(|s| s.grouped.clone())));
             plan.plans.push(section);
         }
+        if let Some(map) = map {
+            let elements = unchanged_elements(&map, n);
+            let (group, planned, bits) = self.plan_class_map(map);
+            plan.estimate += bits / (8 * cost::BIT) + 8;
+            plan.predicted.unchanged = Some(Unchanged { elements, map: group });
+            plan.unchanged = Some(planned);
+        }
         plan
     }
+}
+
+/// Whether runs that did not change are so many, and so often side by side, that they are not just sparse changes' chance gaps.
+fn worth_telling(map: &[u8]) -> bool {
+    let unchanged = map.iter().filter(|&&u| u == 1).count();
+    let beside = map.windows(2).filter(|w| w == &[1, 1]).count();
+    unchanged >= 16.max(map.len() / 64) && 2 * beside >= unchanged
 }
 
 /// The most promising way to predict, from a sample; `None` where nothing promises anything.
@@ -179,26 +223,34 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>) -> Option<Candida
         }
     };
     // What nothing but the exponent would cost.
-    let plain = {
+    let (plain, varying) = {
         let mut h = [0u32; 256];
-        sampled().for_each(|i| h[element(i).rotl1().shr(E::BITS - 8).wide() as usize] += 1);
-        entropy(&h) + seen * u64::from(E::BITS - 8) * cost::BIT
+        let (mut or, mut and) = (0, u64::MAX);
+        for i in sampled() {
+            let v = element(i).rotl1();
+            h[v.shr(E::BITS - 8).wide() as usize] += 1;
+            (or, and) = (or | v.wide(), and & v.wide());
+        }
+        // Bits below the exponent that are not always the same.
+        let varying = ((or ^ and) & (E::cut(u64::MAX).shr(8).wide())).count_ones();
+        (entropy(&h) + seen * u64::from(varying) * cost::BIT, varying)
     };
+    let float = x.map == Map::Rotate;
     if let Some((base, _)) = x.base {
         let predicted = |i: usize| E::load(&base[i * E::BYTES..]);
-        let difference = if x.float { Predictor::Float } else { Predictor::Integer };
+        let difference = if float { Predictor::Float } else { Predictor::Integer };
         let mut xor: Buckets = [0; BUCKETS];
         sampled().for_each(|i| xor[bucket(element(i).xor(predicted(i)).wide())] += 1);
-        let bits = buckets_cost(&xor);
+        let bits = buckets_cost(&xor, rest_bits);
         offer(Candidate { predictor: Predictor::Xor, context: Which::None, classes: None, bits, sure: false });
-        let mut keyed = Keyed::default();
+        let mut keyed = Keyed::new(rest_bits);
         let key_shift = E::BITS - 8;
         for i in sampled() {
             let p = predicted(i);
-            keyed.add(Classes::key(p, key_shift), difference.residual(element(i), p).wide());
+            keyed.add(Classes::key(p, key_shift), bucket(difference.residual(element(i), p).wide()));
         }
         // Integers have no exponent to go by.
-        let (classes, bits) = if x.float { keyed.classes(key_shift, n) } else { (None, keyed.whole()) };
+        let (classes, bits) = if float { keyed.classes(key_shift, n) } else { (None, keyed.whole()) };
         let context = if classes.is_some() { Which::Prediction } else { Which::None };
         offer(Candidate { predictor: difference, context, classes, bits, sure: false });
     }
@@ -206,17 +258,18 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>) -> Option<Candida
         with_element!(width, C => {
             let key_shift = C::BITS - 8;
             let key = |i: usize| Classes::key(C::load(&context[i * C::BYTES..]), key_shift);
-            let mut keyed = Keyed::default();
-            sampled().for_each(|i| keyed.add(key(i), element(i).rotl1().wide()));
+            // Without a prediction the exponent is the bucket; neighbours in one half of all exponents are as good as all.
+            let mut keyed = Keyed::new(|_| u64::from(varying));
+            sampled().for_each(|i| keyed.add(key(i), element(i).rotl1().shr(E::BITS - 8).wide() as usize % BUCKETS));
             let (classes, bits) = keyed.classes(key_shift, n);
             if classes.is_some() {
                 offer(Candidate { predictor: Predictor::None, context: Which::Other, classes, bits, sure: false });
             }
-            if let Some((base, _)) = x.base && x.float {
-                let mut keyed = Keyed::default();
+            if let Some((base, _)) = x.base && float {
+                let mut keyed = Keyed::new(rest_bits);
                 for i in sampled() {
                     let p = E::load(&base[i * E::BYTES..]);
-                    keyed.add(key(i), Predictor::Float.residual(element(i), p).wide());
+                    keyed.add(key(i), bucket(Predictor::Float.residual(element(i), p).wide()));
                 }
                 let (classes, bits) = keyed.classes(key_shift, n);
                 if classes.is_some() {
@@ -232,24 +285,26 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>) -> Option<Candida
 }
 
 /// Sampled residuals by key.
-#[derive(Default)]
-struct Keyed {
+struct Keyed<R> {
     of: Vec<Option<Box<Buckets>>>,
+    /// Bits that a bucket does not tell.
+    rest: R,
 }
 
-impl Keyed {
-    fn add(&mut self, key: u8, residual: u64) {
-        if self.of.is_empty() {
-            self.of.resize_with(256, || None);
-        }
-        self.of[usize::from(key)].get_or_insert_with(|| Box::new([0; BUCKETS]))[bucket(residual)] += 1;
+impl<R: Fn(usize) -> u64> Keyed<R> {
+    fn new(rest: R) -> Self {
+        Self { of: vec![None; 256], rest }
+    }
+
+    fn add(&mut self, key: u8, bucket: usize) {
+        self.of[usize::from(key)].get_or_insert_with(|| Box::new([0; BUCKETS]))[bucket] += 1;
     }
 
     /// Cost of all in one class.
     fn whole(&self) -> u64 {
         let mut all = [0; BUCKETS];
         self.of.iter().flatten().for_each(|h| join(&mut all, h));
-        buckets_cost(&all)
+        buckets_cost(&all, &self.rest)
     }
 
     /// Classes for `n` elements that are like the sample, and the sample's cost in them. `None` if one class is as good.
@@ -276,11 +331,11 @@ impl Keyed {
                 _ => classes.push(Class { first: key as u8, seen: count, h, cost: 0 }),
             }
         }
-        classes.iter_mut().for_each(|c| c.cost = buckets_cost(&c.h));
+        classes.iter_mut().for_each(|c| c.cost = buckets_cost(&c.h, &self.rest));
         let gain = |a: &Class, b: &Class| {
             let mut h = a.h.clone();
             join(&mut h, &b.h);
-            (a.cost + b.cost + class_cost) as i64 - buckets_cost(&h) as i64
+            (a.cost + b.cost + class_cost) as i64 - buckets_cost(&h, &self.rest) as i64
         };
         let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
         while let Some((i, &g)) = gains.iter().enumerate().max_by_key(|(i, g)| (**g, usize::MAX - i)) {
@@ -292,7 +347,7 @@ impl Keyed {
             let left = &mut classes[i];
             join(&mut left.h, &right.h);
             left.seen += right.seen;
-            left.cost = buckets_cost(&left.h);
+            left.cost = buckets_cost(&left.h, &self.rest);
             if i > 0 {
                 gains[i - 1] = gain(&classes[i - 1], &classes[i]);
             }
@@ -324,7 +379,7 @@ mod tests {
             assert!(b >= last && b < BUCKETS);
             last = b;
         }
-        for v in [4, 5, 6, 7, 8, 12, 1 << 20, 3 << 20] {
+        for v in [3, 4, 6, 8, 12, 1 << 20, 3 << 20] {
             let same = (v..).take_while(|&w| bucket(w) == bucket(v)).count() as u64;
             assert_eq!(same, 1 << rest_bits(bucket(v)), "{v}");
         }

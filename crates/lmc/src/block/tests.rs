@@ -4,11 +4,13 @@ use super::decode::BlockDecoder;
 use super::encode::BlockEncoder;
 use super::head::BlockHead;
 use super::output::Output;
-use super::{Nothing, Piece};
+use super::{Nothing, Origin, Piece};
 use crate::arch::Isa;
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
 use crate::options::Level;
+
+mod predicted;
 
 struct Random(u64);
 
@@ -29,12 +31,17 @@ impl Random {
 
 /// Encodes on every instruction set, checks that all agree, decodes on every one; returns the record.
 fn round_trip(raw: &[u8], pieces: &[Piece], level: Level) -> Vec<u8> {
+    round_trip_from(raw, pieces, &Nothing, level)
+}
+
+/// The same with predictions.
+fn round_trip_from(raw: &[u8], pieces: &[Piece], origin: &dyn Origin, level: Level) -> Vec<u8> {
     let mut first: Option<Vec<u8>> = None;
     for isa in Isa::available() {
         // Old contents of a buffer must not matter.
         let mut record = vec![0xa5; [0, 100, 2 * raw.len()][raw.len() % 3]];
         let mut out = Output::new(&mut record);
-        let summary = BlockEncoder::new(isa, level).encode(raw, pieces, &Nothing, &mut out).unwrap();
+        let summary = BlockEncoder::new(isa, level).encode(raw, pieces, origin, &mut out).unwrap();
         out.finish();
         assert_eq!(summary.record_len as usize, record.len());
         let first = first.get_or_insert_with(|| record.clone());
@@ -46,7 +53,7 @@ fn round_trip(raw: &[u8], pieces: &[Piece], level: Level) -> Vec<u8> {
         let mut back = vec![0xaa; raw.len()];
         let mut decoder = BlockDecoder::new(isa);
         for _ in 0..2 {
-            decoder.decode(&head, body, &Nothing, &mut back).unwrap_or_else(|e| panic!("{}: {e}", isa.name()));
+            decoder.decode(&head, body, origin, &mut back).unwrap_or_else(|e| panic!("{}: {e}", isa.name()));
             assert!(back == raw, "{} restores other bytes", isa.name());
         }
     }
