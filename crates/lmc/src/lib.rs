@@ -48,6 +48,7 @@ mod reader;
 #[doc(hidden)]
 pub mod reference;
 mod segment;
+mod siblings;
 mod turns;
 mod units;
 mod varint;
