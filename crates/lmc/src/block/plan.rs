@@ -1,10 +1,11 @@
 //! Choosing how a part is coded: method, classes, bits per group, tables.
 
-use super::head::{Coder, Group, Grouped};
+use super::head::{Group, Grouped};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
+use crate::entropy::coder::Coder;
 use crate::entropy::table::EncodeTable;
-use crate::entropy::{Histogram, cost, huffman, rans};
+use crate::entropy::{Histogram, cost, fine, huffman, rans};
 use crate::group::RUN;
 use crate::group::classes::{Class, Effort, RunStats, classify, count_run, sum_of, trailing_zeros};
 use crate::group::element::with_element;
@@ -51,6 +52,7 @@ impl Planner {
         match self.level {
             Level::Fast => Effort { classes: 4, stride: 24, plane_penalty: 24 },
             Level::Default => Effort { classes: 8, stride: 12, plane_penalty: 2 },
+            Level::Max => Effort { classes: 8, stride: 1, plane_penalty: 0 },
         }
     }
 
@@ -124,7 +126,8 @@ impl Planner {
         let low = low.min(bits);
         let high = if class.varying == 0 { 0 } else { class.varying.leading_zeros() - (64 - bits) };
         // The exponent of a float is its top byte; only for the rest is it worth looking below constant high bits.
-        let high = if map == Map::Rotate && bits > 8 && high < 8 && low + 8 <= bits { 0 } else { high };
+        let whole_exponent = self.level != Level::Max && map == Map::Rotate && bits > 8;
+        let high = if whole_exponent && high < 8 && low + 8 <= bits { 0 } else { high };
         let dropped = if low == bits { u64::MAX } else { !(u64::MAX >> (64 - (bits - high)) >> low << low) };
         let constant = class.ones & dropped & (u64::MAX >> (64 - bits)) & !u64::from(sign_plane);
         let mut group = Group { low, high, raw_bits: 0, sign_plane, constant, coder: Coder::None };
@@ -196,6 +199,10 @@ impl Planner {
                 Level::Default => {
                     let (e, b) = rans::build(h, complete);
                     (Coder::Rans(Box::new(e)), b)
+                }
+                Level::Max => {
+                    let (e, b) = fine::build(h, complete);
+                    (Coder::Fine(Box::new(e)), b)
                 }
             };
             // A table that saves next to nothing is not worth its lanes.

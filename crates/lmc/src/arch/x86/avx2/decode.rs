@@ -14,8 +14,8 @@ use super::merge::{self, ANY, BYTE_16, BYTES_32};
 use super::slots::{BY_RANK, BY_SLOT, Columns, HUFFMAN, RANS, Slots, rank};
 use super::{AHEAD, States, expect, in_order, load_16, load_states, mul_high, store, store_states};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
-use crate::entropy::table::DecodeTable;
-use crate::entropy::{CHUNK, CHUNK_WORDS};
+use crate::entropy::table::{CoarseTable, DecodeTable};
+use crate::entropy::{CHUNK, REFILL_WORDS};
 use crate::error::{Error, Result};
 use crate::group::RUN;
 use std::arch::x86_64::*;
@@ -38,6 +38,10 @@ kernels! {
             }
             return Ok(());
         };
+        let table = match table {
+            DecodeTable::Coarse(table) => table,
+            DecodeTable::Fine(_) => return portable::decode_group(job),
+        };
         let slots = Slots::new(table);
         match (slots.huffman, slots.by_rank.as_ref(), job.lanes.len()) {
             (true, Some(r), 1) => chunks::<WAY, HUFFMAN, BY_RANK, 1>(job, table, &r.columns()),
@@ -52,15 +56,15 @@ kernels! {
     }
 
     fn chunks<const WAY: u8, const CODER: bool, const N: usize, const SETS: usize>(
-        job: &mut DecodeJob<'_, '_>, table: &DecodeTable, columns: &Columns<N>
+        job: &mut DecodeJob<'_, '_>, table: &CoarseTable, columns: &Columns<N>
     ) -> Result<()> {
         let escape = _mm256_set1_epi8(table.escape_mark as i8);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
         let mut i = 0;
-        // A chunk takes CHUNK_WORDS words at most, and full-width loads stay within that.
-        while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + CHUNK_WORDS) <= l.bytes.len()) {
+        // A chunk takes REFILL_WORDS words at most, and full-width loads stay within that.
+        while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + REFILL_WORDS) <= l.bytes.len()) {
             for &ahead in job.runs.iter().skip(i + AHEAD).take(SETS) {
                 expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
             }
@@ -96,10 +100,10 @@ kernels! {
         lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
         if i < job.runs.len() {
             // The last chunks, or a stream that ends too early.
-            let packed = portable::pack(table);
+            let packed = portable::pack_coarse(table);
             let mut symbols = [0; CHUNK];
             for i in i..job.runs.len() {
-                portable::decode_chunk(&packed, table, &mut lanes[i % SETS], job.literals, &mut symbols)?;
+                portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
                 let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
                 merge::run(&job.shape, job.width, &symbols, &job.raw[i * raw_len..][..raw_len], out);
             }
@@ -172,7 +176,7 @@ kernels! {
 
     /// Gives every lane below 2^16 its next word; returns the number of words taken.
     #[inline]
-    fn refill(x: &mut States, words: &[u8; 2 * CHUNK_WORDS]) -> usize {
+    fn refill(x: &mut States, words: &[u8; 2 * REFILL_WORDS]) -> usize {
         let mut taken = 0;
         for z in [0, 2] {
             let due = [z, z + 1].map(|z| _mm256_cmpeq_epi16(x.high[z], _mm256_setzero_si256()));
@@ -194,8 +198,8 @@ kernels! {
 
     /// Eight words from word `at` on, which is the number of words that at most seven times eight lanes took.
     #[inline]
-    fn words_at(words: &[u8; 2 * CHUNK_WORDS], at: usize) -> __m128i {
-        debug_assert!(at + 8 <= CHUNK_WORDS);
+    fn words_at(words: &[u8; 2 * REFILL_WORDS], at: usize) -> __m128i {
+        debug_assert!(at + 8 <= REFILL_WORDS);
         // SAFETY: `refill` passes popcounts of the masks of up to 56 lanes, so that eight of the 64 words are left.
         unsafe { _mm_loadu_si128(words.as_ptr().add(2 * at).cast()) }
     }

@@ -5,8 +5,8 @@ use super::lookup::{Column, indexes, look_up};
 use super::symbols::{Columns, ESCAPED, Symbols};
 use super::{AHEAD, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
-use crate::entropy::table::EncodeKind;
-use crate::entropy::{CHUNK, CHUNK_WORDS};
+use crate::entropy::table::{CoarseKind, EncodeKind};
+use crate::entropy::{CHUNK, REFILL_WORDS};
 use crate::group::RUN;
 use std::arch::x86_64::*;
 
@@ -27,8 +27,12 @@ kernels! {
             }
             return;
         };
-        let symbols = Symbols::new(table);
-        let huffman = matches!(table.kind, EncodeKind::Huffman { .. });
+        let kind = match &table.kind {
+            EncodeKind::Coarse(kind) => kind,
+            EncodeKind::Fine(_) => return super::super::super::portable::encode_group(job),
+        };
+        let symbols = Symbols::new(kind, &table.kept);
+        let huffman = matches!(kind, CoarseKind::Huffman { .. });
         match (huffman, symbols.stretches()) {
             (true, 1) => chunks::<HUFFMAN, 1>(job, &symbols),
             (true, 2) => chunks::<HUFFMAN, 2>(job, &symbols),
@@ -82,7 +86,7 @@ kernels! {
         let kept = _mm256_set1_epi8(!ESCAPED as i8);
         let code = code.map(|h| h.map(|v| _mm256_and_si256(v, kept)));
         let size = [0, 1].map(|h| [0, 1].map(|p| look_up(&t.size, &halves[h][p])));
-        let window = lane.words[..lane.pos].last_chunk_mut::<CHUNK_WORDS>().expect("the job was checked");
+        let window = lane.words[..lane.pos].last_chunk_mut::<REFILL_WORDS>().expect("the job was checked");
         lane.pos -= if CODER == RANS {
             push_rans(t, &halves, size, code, x, window)
         } else {
@@ -136,7 +140,7 @@ kernels! {
     /// Returns the number of words that the chunk gave, which stand at the end of `words`.
     #[inline]
     fn push_huffman<const N: usize>(
-        size: [[__m256i; 2]; 2], code: [[__m256i; 2]; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS]
+        size: [[__m256i; 2]; 2], code: [[__m256i; 2]; 2], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
         // code + 2^length · second code, 2^(length + second length)
         let codes = together(code[0], code[1]);
@@ -158,7 +162,7 @@ kernels! {
     #[inline]
     fn push_rans<const N: usize>(
         t: &Columns<N>, index: &[[[__m256i; N]; 2]; 2], freq: [[__m256i; 2]; 2], start: [[__m256i; 2]; 2],
-        x: &mut States, words: &mut [u16; CHUNK_WORDS]
+        x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
         let freq = freq.map(|f| wide(f));
         // A word must go first where x ≥ f1·f2·2^18.
@@ -204,9 +208,9 @@ kernels! {
     /// Returns their number. (The parameters tell callers apart: with one caller each, LLVM puts it in line.)
     #[inline]
     fn emit<const CODER: bool, const N: usize>(
-        stay: [__m256i; 4], x: &mut States, words: &mut [u16; CHUNK_WORDS]
+        stay: [__m256i; 4], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
-        let mut left = CHUNK_WORDS;
+        let mut left = REFILL_WORDS;
         for z in [2, 0] {
             // Packing works within halves: eight lanes of one register, eight of the other, and again.
             let mask = !_mm256_movemask_epi8(_mm256_packs_epi16(stay[z], stay[z + 1])).cast_unsigned();
@@ -223,7 +227,7 @@ kernels! {
                 let due = (due & 0xff) as usize;
                 let packed = _mm_shuffle_epi8(low, load_16(&GATHER[due]));
                 let end = left + ((mask & before).count_ones() + (due as u32).count_ones()) as usize;
-                debug_assert!((8..=CHUNK_WORDS).contains(&end));
+                debug_assert!((8..=REFILL_WORDS).contains(&end));
                 // SAFETY: every part has eight lanes and gives that many words at most, so that in front of the words of the
                 // parts behind it there are at least eight left of the 64 for it and for each part before it.
                 unsafe { _mm_storeu_si128(words.as_mut_ptr().add(end - 8).cast(), packed) };
@@ -234,7 +238,7 @@ kernels! {
             *l = _mm256_blendv_epi8(*h, *l, stay);
             *h = _mm256_and_si256(*h, stay);
         }
-        CHUNK_WORDS - left
+        REFILL_WORDS - left
     }
 }
 

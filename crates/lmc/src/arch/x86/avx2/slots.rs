@@ -8,7 +8,7 @@
 
 use super::load_16;
 use super::lookup::{Column, ENTRIES, column};
-use crate::entropy::table::DecodeTable;
+use crate::entropy::table::CoarseTable;
 use std::arch::x86_64::*;
 
 pub(super) const HUFFMAN: bool = false;
@@ -65,7 +65,7 @@ pub(super) struct ByRank {
 }
 
 impl Slots {
-    pub(super) fn new(t: &DecodeTable) -> Self {
+    pub(super) fn new(t: &CoarseTable) -> Self {
         // The 16-bit factor of a state is f·2^9.
         assert!(t.freq.iter().all(|&f| f < 128), "frequencies were checked");
         let huffman = (0..ENTRIES).all(|slot| {

@@ -5,8 +5,8 @@ use super::super::super::portable;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::{AHEAD, States, expect, in_register, load, load_states, store_states};
 use crate::entropy::lanes::LaneReader;
-use crate::entropy::table::DecodeTable;
-use crate::entropy::{CHUNK, CHUNK_WORDS};
+use crate::entropy::table::{CoarseTable, DecodeTable};
+use crate::entropy::{CHUNK, REFILL_WORDS};
 use crate::error::Result;
 use crate::group::RUN;
 use crate::group::element::with_element;
@@ -46,12 +46,13 @@ kernels! {
                 }
                 Ok(())
             }
-            (Some(table), 1) => chunks::<WAY, 1>(job, table),
-            (Some(table), _) => chunks::<WAY, 2>(job, table),
+            (Some(DecodeTable::Coarse(table)), 1) => chunks::<WAY, 1>(job, table),
+            (Some(DecodeTable::Coarse(table)), _) => chunks::<WAY, 2>(job, table),
+            (Some(DecodeTable::Fine(_)), _) => portable::decode_group(job),
         }
     }
 
-    fn chunks<const WAY: u8, const SETS: usize>(job: &mut DecodeJob<'_, '_>, table: &DecodeTable) -> Result<()> {
+    fn chunks<const WAY: u8, const SETS: usize>(job: &mut DecodeJob<'_, '_>, table: &CoarseTable) -> Result<()> {
         let columns = columns(table);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
@@ -81,10 +82,10 @@ kernels! {
                 merge::half::<WAY>(&job.shape, 1, e1, raw, out);
             }};
         }
-        // Each chunk takes CHUNK_WORDS words and CHUNK literals at most; full-width loads stay within that.
+        // Each chunk takes REFILL_WORDS words and CHUNK literals at most; full-width loads stay within that.
         while i + SETS <= job.runs.len()
-            && 2 * (pos[0] + CHUNK_WORDS) <= bytes[0].len()
-            && 2 * (pos[1] + CHUNK_WORDS) <= bytes[1].len()
+            && 2 * (pos[0] + REFILL_WORDS) <= bytes[0].len()
+            && 2 * (pos[1] + REFILL_WORDS) <= bytes[1].len()
             && literal + SETS * CHUNK <= literals.len()
         {
             chunk!(x0, 0);
@@ -101,10 +102,10 @@ kernels! {
             lanes[1].pos = pos[1];
         }
         // The last chunks, or a stream that ends too early.
-        let packed = portable::pack(table);
+        let packed = portable::pack_coarse(table);
         for i in i..job.runs.len() {
             let mut symbols = [0; CHUNK];
-            portable::decode_chunk(&packed, table, &mut lanes[i % SETS], job.literals, &mut symbols)?;
+            portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
             let raw = &job.raw[i * raw_len..][..raw_len];
             let out = run_of(job.out, job.width, job.runs[i]);
             for (h, s) in symbols.as_chunks::<64>().0.iter().enumerate() {
@@ -154,7 +155,7 @@ kernels! {
         Ok(())
     }
 
-    fn columns(t: &DecodeTable) -> Columns {
+    fn columns(t: &CoarseTable) -> Columns {
         let pair = |c: &[u8; 128]| {
             let [a, b] = c.as_chunks::<64>().0.first_chunk::<2>().expect("128 slots");
             [load(a), load(b)]
@@ -195,7 +196,7 @@ kernels! {
     }
 
     /// Gives every lane below 2^16 its next word; returns the number of words taken.
-    fn refill(x: &mut States, words: &[u8; 2 * CHUNK_WORDS]) -> usize {
+    fn refill(x: &mut States, words: &[u8; 2 * REFILL_WORDS]) -> usize {
         let mut taken = 0;
         for (z, x) in x.iter_mut().enumerate() {
             let due = _mm512_cmplt_epu32_mask(*x, _mm512_set1_epi32(1 << 16));

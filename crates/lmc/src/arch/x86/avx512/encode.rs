@@ -9,8 +9,8 @@ use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::{AHEAD, expect, index, load, load_states, split, store, store_states};
 use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
-use crate::entropy::table::{EncodeKind, EncodeTable};
-use crate::entropy::{CHUNK_WORDS, rans};
+use crate::entropy::table::{CoarseKind, EncodeKind};
+use crate::entropy::{REFILL_WORDS, rans};
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::group::split::split_run;
@@ -105,6 +105,9 @@ macro_rules! huffman_register {
 
 kernels! {
     pub(super) fn group(job: &mut EncodeJob<'_>) {
+        if let Some(EncodeKind::Fine(_)) = job.table.map(|t| &t.kind) {
+            return super::super::super::portable::encode_group(job);
+        }
         match merge::way(job.width, &job.shape) {
             Some(BYTE_16) => sets::<BYTE_16>(job),
             Some(BYTES_32) => sets::<BYTES_32>(job),
@@ -127,16 +130,23 @@ kernels! {
                 }
             }
             Some(t) => match (&t.kind, job.lanes.len()) {
-                (EncodeKind::Huffman { .. }, 1) => chunks::<WAY, HUFFMAN, 1>(job, t),
-                (EncodeKind::Huffman { .. }, _) => chunks::<WAY, HUFFMAN, 2>(job, t),
-                (EncodeKind::Rans { .. }, 1) => chunks::<WAY, RANS, 1>(job, t),
-                (EncodeKind::Rans { .. }, _) => chunks::<WAY, RANS, 2>(job, t),
+                (EncodeKind::Fine(_), _) => super::super::super::portable::encode_group(job),
+                (EncodeKind::Coarse(k), 1) => match k {
+                    CoarseKind::Huffman { .. } => chunks::<WAY, HUFFMAN, 1>(job, k, &t.kept),
+                    CoarseKind::Rans { .. } => chunks::<WAY, RANS, 1>(job, k, &t.kept),
+                },
+                (EncodeKind::Coarse(k), _) => match k {
+                    CoarseKind::Huffman { .. } => chunks::<WAY, HUFFMAN, 2>(job, k, &t.kept),
+                    CoarseKind::Rans { .. } => chunks::<WAY, RANS, 2>(job, k, &t.kept),
+                },
             },
         }
     }
 
-    fn chunks<const WAY: u8, const CODER: bool, const SETS: usize>(job: &mut EncodeJob<'_>, table: &EncodeTable) {
-        let columns = columns(table);
+    fn chunks<const WAY: u8, const CODER: bool, const SETS: usize>(
+        job: &mut EncodeJob<'_>, table: &CoarseKind, kept: &[bool; 256]
+    ) {
+        let columns = columns(table, kept);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneWriter; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         // Variables of their own for each set: an array that is indexed in a loop would live in memory.
@@ -179,28 +189,28 @@ kernels! {
     fn portable_split(job: &mut EncodeJob<'_>) {
         let raw_len = job.shape.raw_len(RUN);
         let mut symbols = [0; RUN];
-        let columns = job.table.map(|t| columns(t));
+        let coarse = job.table.and_then(|t| match &t.kind { EncodeKind::Coarse(k) => Some((k, columns(k, &t.kept))), _ => None });
         let sets = job.lanes.len();
         for (i, &run) in job.runs.iter().enumerate().rev() {
             let elements = run_of(job.elements, job.width, run);
             let raw = &mut job.raw[i * raw_len..][..raw_len];
             with_element!(job.width, E => split_run::<E>(&job.shape, elements, &mut symbols, raw));
-            let (Some(table), Some(columns)) = (job.table, &columns) else { continue };
+            let Some((kind, columns)) = &coarse else { continue };
             let lane = &mut job.lanes[set_of(i, sets)];
             let mut x = load_states(&lane.x);
             let e = [load(symbols[..64].try_into().expect("half a run")), load(symbols[64..].try_into().expect("half a run"))];
-            push!(matches!(table.kind, EncodeKind::Rans { .. }), e, columns, x, lane, job.literals);
+            push!(matches!(kind, CoarseKind::Rans { .. }), e, columns, x, lane, job.literals);
             store_states(&mut lane.x, &x);
         }
     }
 
-    fn columns(t: &EncodeTable) -> Columns {
+    fn columns(t: &CoarseKind, kept: &[bool; 256]) -> Columns {
         let wide = |c: &[u8; 256]| -> [__m512i; 4] { std::array::from_fn(|i| load(c[64 * i..].first_chunk().expect("256 entries"))) };
         let narrow = |c: &[u8; 128]| -> [__m512i; 2] { std::array::from_fn(|i| load(c[64 * i..].first_chunk().expect("128 entries"))) };
-        let escaped = |s: usize| if t.kept[s] { 0 } else { 0x80u8 };
+        let escaped = |s: usize| if kept[s] { 0 } else { 0x80u8 };
         let zero = [_mm512_setzero_si512(); 2];
-        match &t.kind {
-            EncodeKind::Huffman { len, code } => Columns {
+        match t {
+            CoarseKind::Huffman { len, code } => Columns {
                 first: wide(&std::array::from_fn(|s| len[s] | escaped(s))),
                 code: wide(code),
                 gap: zero,
@@ -208,21 +218,21 @@ kernels! {
                 shift: zero,
                 reciprocal: [zero; 4],
             },
-            EncodeKind::Rans { freq, start } => {
+            CoarseKind::Rans { freq, start } => {
                 let mut rank = [0u8; 256];
                 let (mut gap, mut add, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
                 let mut m = [[0u8; 128]; 4];
                 let mut next = 0u8;
                 let mut escape = None;
                 for s in 0..256 {
-                    if !t.kept[s] && let Some(e) = escape {
+                    if !kept[s] && let Some(e) = escape {
                         rank[s] = e;
                         continue;
                     }
                     let r = usize::from(next);
                     rank[s] = next | escaped(s);
                     next += 1;
-                    if !t.kept[s] {
+                    if !kept[s] {
                         escape = Some(rank[s]);
                         if freq[s] == 0 {
                             // A table without an escape; what is not kept does not occur.
@@ -327,7 +337,7 @@ kernels! {
 }
 
 /// Words that a chunk may touch: its own, and what a whole store takes in front of them.
-const WINDOW: usize = CHUNK_WORDS + WRITE_SLACK;
+const WINDOW: usize = REFILL_WORDS + WRITE_SLACK;
 
 const IOTA: [u8; 64] = {
     let mut t = [0; 64];
