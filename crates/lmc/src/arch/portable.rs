@@ -121,21 +121,7 @@ pub(super) fn encode_chunk(
         }
     }
     match &table.kind {
-        EncodeKind::Coarse(CoarseKind::Huffman { len, code }) => emit(lane, |j, x| {
-            let (s1, s2) = (usize::from(symbols[j]), usize::from(symbols[LANES + j]));
-            let l = len[s1] + len[s2];
-            let code = u32::from(code[s1]) | u32::from(code[s2]) << len[s1];
-            let due = x >> (32 - l) != 0;
-            (due, (if due { x >> 16 } else { x }) << l | code)
-        }),
-        EncodeKind::Coarse(CoarseKind::Rans { freq, start }) => emit(lane, |j, x| {
-            let (s1, s2) = (usize::from(symbols[j]), usize::from(symbols[LANES + j]));
-            let (f1, f2) = (u32::from(freq[s1]), u32::from(freq[s2]));
-            let due = x >= (f1 * f2) << 18;
-            let x = if due { x >> 16 } else { x };
-            let x = (x / f2) * 128 + x % f2 + u32::from(start[s2]);
-            (due, (x / f1) * 128 + x % f1 + u32::from(start[s1]))
-        }),
+        EncodeKind::Coarse(kind) => encode_coarse(kind, lane, symbols),
         EncodeKind::Fine(t) => {
             for half in symbols.as_chunks::<LANES>().0.iter().rev() {
                 emit(lane, |j, x| {
@@ -145,6 +131,28 @@ pub(super) fn encode_chunk(
                 });
             }
         }
+    }
+}
+
+#[inline(always)]
+fn encode_coarse(kind: &CoarseKind, lane: &mut LaneWriter, symbols: &[u8; CHUNK]) {
+    let pair = |j: usize| (usize::from(symbols[j]), usize::from(symbols[LANES + j]));
+    match kind {
+        CoarseKind::Huffman { len, code } => emit(lane, |j, x| {
+            let (s1, s2) = pair(j);
+            let l = len[s1] + len[s2];
+            let code = u32::from(code[s1]) | u32::from(code[s2]) << len[s1];
+            let due = x >> (32 - l) != 0;
+            (due, (if due { x >> 16 } else { x }) << l | code)
+        }),
+        CoarseKind::Rans { freq, start } => emit(lane, |j, x| {
+            let (s1, s2) = pair(j);
+            let (f1, f2) = (u32::from(freq[s1]), u32::from(freq[s2]));
+            let due = x >= (f1 * f2) << 18;
+            let x = if due { x >> 16 } else { x };
+            let x = (x / f2) * 128 + x % f2 + u32::from(start[s2]);
+            (due, (x / f1) * 128 + x % f1 + u32::from(start[s1]))
+        }),
     }
 }
 

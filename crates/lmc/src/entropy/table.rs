@@ -8,7 +8,7 @@ use crate::error::Result;
 /// What a decoder looks up by slot.
 #[derive(Clone, Debug)]
 pub(crate) enum DecodeTable {
-    Coarse(CoarseTable),
+    Coarse(Box<CoarseTable>),
     Fine(Box<FineDecodeTable>),
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct EncodeTable {
 
 #[derive(Clone, Debug)]
 pub(crate) enum EncodeKind {
-    Coarse(CoarseKind),
+    Coarse(Box<CoarseKind>),
     Fine(Box<FineEncodeTable>),
 }
 
@@ -94,8 +94,8 @@ impl DecodeTable {
     pub(crate) fn new(coder: &Coder) -> Result<Option<Self>> {
         Ok(Some(match coder {
             Coder::None => return Ok(None),
-            Coder::Huffman(e) => Self::Coarse(huffman::decode_table(e)?),
-            Coder::Rans(e) => Self::Coarse(rans::decode_table(e)?),
+            Coder::Huffman(e) => Self::Coarse(Box::new(huffman::decode_table(e)?)),
+            Coder::Rans(e) => Self::Coarse(Box::new(rans::decode_table(e)?)),
             Coder::Fine(e) => Self::Fine(Box::new(fine::decode_table(e)?)),
         }))
     }
@@ -113,8 +113,8 @@ impl EncodeTable {
     pub(crate) fn new(coder: &Coder) -> Option<Self> {
         let (kind, pad) = match coder {
             Coder::None => return None,
-            Coder::Huffman(e) => (EncodeKind::Coarse(huffman::encode_table(e)), huffman::pad(e)),
-            Coder::Rans(e) => (EncodeKind::Coarse(rans::encode_table(e)), rans::pad(e)),
+            Coder::Huffman(e) => (EncodeKind::Coarse(Box::new(huffman::encode_table(e))), huffman::pad(e)),
+            Coder::Rans(e) => (EncodeKind::Coarse(Box::new(rans::encode_table(e))), rans::pad(e)),
             Coder::Fine(e) => (EncodeKind::Fine(Box::new(fine::encode_table(e))), rans::pad(e)),
         };
         let entries = coder.entries()?;

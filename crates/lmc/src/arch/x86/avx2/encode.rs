@@ -32,7 +32,7 @@ kernels! {
             EncodeKind::Fine(_) => return super::super::super::portable::encode_group(job),
         };
         let symbols = Symbols::new(kind, &table.kept);
-        let huffman = matches!(kind, CoarseKind::Huffman { .. });
+        let huffman = matches!(**kind, CoarseKind::Huffman { .. });
         match (huffman, symbols.stretches()) {
             (true, 1) => chunks::<HUFFMAN, 1>(job, &symbols),
             (true, 2) => chunks::<HUFFMAN, 2>(job, &symbols),

@@ -1,6 +1,6 @@
 //! Symbols and raw bits to elements: the inverse of `split`.
 
-use super::{index, interleave, load, store};
+use super::{at, at_mut, index, interleave, load, store};
 use crate::group::split::Shape;
 use crate::map::Map;
 use std::arch::x86_64::*;
@@ -23,17 +23,6 @@ pub(super) fn way(width: usize, s: &Shape) -> Option<u8> {
         4 => Some(ANY_32),
         _ => None,
     }
-}
-
-/// A part of `bytes`, whose length was checked by the job.
-#[inline(always)]
-fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..].first_chunk().expect("planes were checked")
-}
-
-#[inline(always)]
-fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
-    bytes[offset..].first_chunk_mut().expect("runs were checked")
 }
 
 kernels! {

@@ -1,21 +1,11 @@
 //! Elements to symbols and raw bits: the inverse of `merge`.
 
-use super::{every, index, load, store};
+use super::{at, at_mut, every, index, load, store};
 use crate::group::split::Shape;
 use crate::map::Map;
 use std::arch::x86_64::*;
 
 use super::merge::{ANY_8, ANY_16, BYTE_16, BYTES_32};
-
-#[inline(always)]
-fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..].first_chunk().expect("runs were checked")
-}
-
-#[inline(always)]
-fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
-    bytes[offset..].first_chunk_mut().expect("planes were checked")
-}
 
 kernels! {
     /// Splits half `h` of a run: returns its 64 symbols, writes its raw bits.
