@@ -1,17 +1,17 @@
 //! Encoding groups.
 
 use super::super::super::job::EncodeJob;
+use super::fine;
 use super::lookup::{Column, indexes, look_up};
 use super::symbols::{Columns, ESCAPED, Symbols};
-use super::{AHEAD, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states};
+use super::{
+    AHEAD, HUFFMAN, RANS, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states,
+};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::{CoarseKind, EncodeKind};
 use crate::entropy::{CHUNK, REFILL_WORDS};
 use crate::group::RUN;
 use std::arch::x86_64::*;
-
-const HUFFMAN: bool = false;
-const RANS: bool = true;
 
 /// Runs split before they are coded. Even, so that lane sets take turns across batches, too.
 const BATCH: usize = 8;
@@ -29,22 +29,38 @@ kernels! {
         };
         let kind = match &table.kind {
             EncodeKind::Coarse(kind) => kind,
-            EncodeKind::Fine(_) => return super::super::super::portable::encode_group(job),
+            EncodeKind::Fine(t) => {
+                let rows = fine::Rows::new(t, &table.kept);
+                return chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
+            }
         };
         let symbols = Symbols::new(kind, &table.kept);
         let huffman = matches!(**kind, CoarseKind::Huffman { .. });
         match (huffman, symbols.stretches()) {
-            (true, 1) => chunks::<HUFFMAN, 1>(job, &symbols),
-            (true, 2) => chunks::<HUFFMAN, 2>(job, &symbols),
-            (true, _) => chunks::<HUFFMAN, 8>(job, &symbols),
-            (false, 1) => chunks::<RANS, 1>(job, &symbols),
-            (false, 2) => chunks::<RANS, 2>(job, &symbols),
-            (false, _) => chunks::<RANS, 8>(job, &symbols),
+            (true, 1) => coarse::<HUFFMAN, 1>(job, &symbols),
+            (true, 2) => coarse::<HUFFMAN, 2>(job, &symbols),
+            (true, _) => coarse::<HUFFMAN, 8>(job, &symbols),
+            (false, 1) => coarse::<RANS, 1>(job, &symbols),
+            (false, 2) => coarse::<RANS, 2>(job, &symbols),
+            (false, _) => coarse::<RANS, 8>(job, &symbols),
         }
     }
 
-    fn chunks<const CODER: bool, const N: usize>(job: &mut EncodeJob<'_>, table: &Symbols) {
+    fn coarse<const CODER: u8, const N: usize>(job: &mut EncodeJob<'_>, table: &Symbols) {
         let columns = table.columns::<N>();
+        chunks(job, |symbols, x, lane, literals| match &table.ranks {
+            None => push::<CODER, N>(symbols, symbols, &columns, x, lane, literals),
+            Some(rank) => {
+                let ranks = symbols.map(|s| rank[usize::from(s)]);
+                push::<CODER, N>(&ranks, symbols, &columns, x, lane, literals);
+            }
+        });
+    }
+
+    #[inline]
+    fn chunks(
+        job: &mut EncodeJob<'_>, push: impl Fn(&[u8; CHUNK], &mut States, &mut LaneWriter, &mut LiteralWriter)
+    ) {
         let raw_len = job.shape.raw_len(RUN);
         let sets = job.lanes.len();
         let mut x: [States; 2] = std::array::from_fn(|s| load_states(&job.lanes[s % sets].x));
@@ -59,13 +75,7 @@ kernels! {
             split::runs(&job.shape, job.width, job.elements, runs, &mut symbols, raw);
             for (i, symbols) in symbols[..runs.len()].iter().enumerate().rev() {
                 let s = i % sets;
-                match &table.ranks {
-                    None => push::<CODER, N>(symbols, symbols, &columns, &mut x[s], &mut job.lanes[s], job.literals),
-                    Some(rank) => {
-                        let ranks = symbols.map(|s| rank[usize::from(s)]);
-                        push::<CODER, N>(&ranks, symbols, &columns, &mut x[s], &mut job.lanes[s], job.literals);
-                    }
-                }
+                push(symbols, &mut x[s], &mut job.lanes[s], job.literals);
             }
         }
         job.lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
@@ -73,7 +83,7 @@ kernels! {
 
     /// Encodes a chunk: first its second half, then its first, as a decoder reads them the other way round.
     #[inline]
-    fn push<const CODER: bool, const N: usize>(
+    fn push<const CODER: u8, const N: usize>(
         ranks: &[u8; CHUNK], symbols: &[u8; CHUNK], t: &Columns<N>, x: &mut States, lane: &mut LaneWriter,
         literals: &mut LiteralWriter
     ) {
@@ -96,7 +106,7 @@ kernels! {
 
     /// From bytes of registers 0 and 1, 2 and 3, eight of each in turn, to words.
     #[inline]
-    fn wide(pairs: [__m256i; 2]) -> [__m256i; 4] {
+    pub(super) fn wide(pairs: [__m256i; 2]) -> [__m256i; 4] {
         together(pairs, [_mm256_setzero_si256(); 2])
     }
 
@@ -113,7 +123,7 @@ kernels! {
 
     /// The bytes of 64 lanes in order, as those of registers 0 and 1, 2 and 3, eight of each in turn.
     #[inline]
-    fn by_lane(bytes: &[u8; 64]) -> [__m256i; 2] {
+    pub(super) fn by_lane(bytes: &[u8; 64]) -> [__m256i; 2] {
         let (a, b) = (load(at(bytes, 0)), load(at(bytes, 32)));
         let transpose =
             _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
@@ -207,7 +217,7 @@ kernels! {
     /// Writes the lower halves of the lanes that do not stay below their bound to the end of `words`, and shifts them out.
     /// Returns their number. (The parameters tell callers apart: with one caller each, LLVM puts it in line.)
     #[inline]
-    fn emit<const CODER: bool, const N: usize>(
+    pub(super) fn emit<const CODER: u8, const N: usize>(
         stay: [__m256i; 4], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
         let mut left = REFILL_WORDS;
