@@ -1,4 +1,4 @@
-//! AVX-512 kernels (F, BW, DQ, VL, VBMI, VBMI2: Ice Lake, Zen 4 and later).
+//! AVX-512 kernels (F, BW, DQ, VL, VBMI, VBMI2, GFNI: Ice Lake, Zen 4 and later).
 //!
 //! A lane set is four registers of sixteen 32-bit states; register z holds lanes z, 4+z, 8+z, …, so that byte z of dword i of a
 //! register of symbols belongs to lane 4i+z, symbols come out in order, and words are taken register by register. A 128-slot
@@ -15,11 +15,12 @@ macro_rules! kernels {
     ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$attr])*
         #[inline]
-        #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+        #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,gfni")]
         $vis fn $name $(<$(const $g: $gt),*>)? ($($arg)*) $(-> $ret)? $body
     )*};
 }
 
+mod bits;
 mod decode;
 mod encode;
 mod fine;
