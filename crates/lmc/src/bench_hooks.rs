@@ -98,6 +98,7 @@ pub fn build_table(level: Level, histogram: &[u32; 256]) -> u64 {
     match level {
         Level::Fast => crate::entropy::huffman::build(histogram, false).1,
         Level::Default => crate::entropy::rans::build(histogram, false).1,
+        Level::Max => crate::entropy::fine::build(histogram, false).1,
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a block is coded, for people who want to see.
 
-use crate::block::head::{BlockHead, Coder, Group, Grouped, Method, Part};
+use crate::block::head::{BlockHead, Group, Grouped, Method, Part};
 use crate::map::Map;
 
 /// How a block is coded.
@@ -45,7 +45,7 @@ pub struct GroupDescription {
     pub raw_bits: u32,
     /// Bits of an element that are a symbol of the coder.
     pub symbol_bits: u32,
-    /// "none", "huffman" or "rans".
+    /// "none", "huffman", "rans" or "fine-rans".
     pub coder: &'static str,
 }
 
@@ -101,11 +101,7 @@ impl GroupDescription {
             constant_bits: g.low + g.high,
             raw_bits: g.raw_bits,
             symbol_bits: g.symbol_bits(8 * part.width as u32),
-            coder: match g.coder {
-                Coder::None => "none",
-                Coder::Huffman(_) => "huffman",
-                Coder::Rans(_) => "rans",
-            },
+            coder: g.coder.name(),
         }
     }
 }

@@ -12,17 +12,20 @@ pub enum Level {
     /// rANS, more groups.
     #[default]
     Default,
+    /// rANS with finer tables and longer symbols.
+    Max,
 }
 
 impl Level {
     /// Every level, fastest first.
-    pub const ALL: &[Level] = &[Level::Fast, Level::Default];
+    pub const ALL: &[Level] = &[Level::Fast, Level::Default, Level::Max];
 
     /// The name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Level::Fast => "fast",
             Level::Default => "default",
+            Level::Max => "max",
         }
     }
 }

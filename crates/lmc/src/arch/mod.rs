@@ -48,7 +48,7 @@ impl Isa {
         None
     }
 
-    /// AVX-512 F, BW, DQ, VL, VBMI and VBMI2 (Ice Lake, Zen 4 and later), where the processor has them.
+    /// AVX-512 F, BW, DQ, VL, VBMI, VBMI2 and GFNI (Ice Lake, Zen 4 and later), where the processor has them.
     pub fn avx512() -> Option<Isa> {
         #[cfg(target_arch = "x86_64")]
         if Self::avx2().is_some()
@@ -58,6 +58,7 @@ impl Isa {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vbmi")
             && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("gfni")
         {
             return Some(Isa(Kind::Avx512));
         }
@@ -173,7 +174,7 @@ pub(crate) fn decode_chunk(
     literals: &mut LiteralReader<'_>,
     out: &mut [u8; CHUNK],
 ) -> Result<()> {
-    portable::decode_chunk(&portable::pack(table), table, lane, literals, out)
+    portable::decode_chunk(&portable::pack(table), lane, literals, out)
 }
 
 /// Encodes one chunk; for the partial run of a group.

@@ -134,6 +134,7 @@ impl Chooser {
         let zstd_level = match level {
             Level::Fast => 1,
             Level::Default => 3,
+            Level::Max => 9,
         };
         let zstd = zstd::bulk::Compressor::new(zstd_level).expect("zstd accepts its own levels");
         Self { isa, level, planner: Planner::new(isa, level), spare: Vec::new(), zstd }

@@ -388,7 +388,7 @@ fn decode_partial<E: Element>(
     if let Some(table) = table {
         let set = set_of(chunk, streams.lanes.len());
         decode_chunk(table, &mut streams.lanes[set], &mut streams.literals, &mut symbols)?;
-        if symbols[t..].iter().any(|&s| s != table.pad) {
+        if symbols[t..].iter().any(|&s| s != table.pad()) {
             return Err(Error::damaged("the padding of a group is not what it must be"));
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::checksum::{Digest, leaves};
 use crate::container::bases::MAX_BASES;
+use crate::entropy::coder::Coder;
 use crate::error::{Error, Result};
 use crate::map::Map;
 use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
@@ -166,68 +167,6 @@ pub(crate) struct Group {
     pub(crate) coder: Coder,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Coder {
-    /// There are no symbols.
-    None,
-    Huffman(Box<Entries>),
-    Rans(Box<Entries>),
-}
-
-/// A table as it is stored: frequencies or code lengths by symbol. Completeness is checked where tables are built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entries {
-    pub(crate) of: [u8; 256],
-    pub(crate) escape: u8,
-}
-
-impl Entries {
-    fn range(&self) -> Result<(usize, usize)> {
-        let first = self.of.iter().position(|&e| e != 0).ok_or_else(|| Error::damaged("a table without symbols"))?;
-        let last = self.of.iter().rposition(|&e| e != 0).expect("one is not zero");
-        Ok((first, last))
-    }
-
-    fn parse(c: &mut Cursor<'_>, nibbles: bool, symbol_bits: u32) -> Result<Self> {
-        let first = usize::from(c.u8()?);
-        let count = usize::from(c.u8()?) + 1;
-        if first + count > 256 {
-            return Err(Error::damaged("a table's symbols are out of range"));
-        }
-        let mut e = Entries { of: [0; 256], escape: 0 };
-        if nibbles {
-            let bytes = c.bytes((count + 2) / 2)?;
-            let nibble = |i: usize| bytes[i / 2] >> (4 * (i % 2)) & 15;
-            (0..count).for_each(|i| e.of[first + i] = nibble(i));
-            e.escape = nibble(count);
-            if count % 2 == 0 && bytes[count / 2] >> 4 != 0 {
-                return Err(Error::damaged("a table has bits left over"));
-            }
-        } else {
-            e.of[first..first + count].copy_from_slice(c.bytes(count)?);
-            e.escape = c.u8()?;
-        }
-        if symbol_bits < 8 && e.of[1 << symbol_bits..].iter().any(|&x| x != 0) {
-            return Err(Error::damaged("a table has a symbol that is too wide"));
-        }
-        e.range()?;
-        Ok(e)
-    }
-
-    fn put(&self, out: &mut Vec<u8>, nibbles: bool) {
-        let (first, last) = self.range().expect("encoders build tables with symbols");
-        out.extend([first as u8, (last - first) as u8]);
-        if nibbles {
-            let mut all = self.of[first..=last].to_vec();
-            all.push(self.escape);
-            out.extend(all.chunks(2).map(|p| p[0] | p.get(1).copied().unwrap_or(0) << 4));
-        } else {
-            out.extend_from_slice(&self.of[first..=last]);
-            out.push(self.escape);
-        }
-    }
-}
-
 impl Group {
     /// Width of a symbol in an element of `width_bits`.
     pub(crate) fn symbol_bits(&self, width_bits: u32) -> u32 {
@@ -252,31 +191,17 @@ impl Group {
         if (coder == 0) != (symbol_bits == 0) || symbol_bits > 8 {
             return Err(Error::damaged("a group's symbols have an impossible width"));
         }
-        let coder = match coder {
-            0 => Coder::None,
-            1 => Coder::Huffman(Box::new(Entries::parse(c, true, symbol_bits)?)),
-            2 => Coder::Rans(Box::new(Entries::parse(c, false, symbol_bits)?)),
-            _ => return Err(Error::unsupported("a group has a coder that this lmc does not know; a newer one may")),
-        };
+        let coder = Coder::parse(coder, c, symbol_bits)?;
         Ok(Group { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
     }
 
     fn put(&self, out: &mut Vec<u8>, width: usize) {
-        let code = match self.coder {
-            Coder::None => 0,
-            Coder::Huffman(_) => 1,
-            Coder::Rans(_) => 2,
-        };
         let flags = u8::from(self.constant != 0) | u8::from(self.sign_plane) << 1;
-        out.extend([flags, self.low as u8, self.high as u8, self.raw_bits as u8, code]);
+        out.extend([flags, self.low as u8, self.high as u8, self.raw_bits as u8, self.coder.code()]);
         if self.constant != 0 {
             out.extend_from_slice(&self.constant.to_le_bytes()[..width]);
         }
-        match &self.coder {
-            Coder::None => {}
-            Coder::Huffman(e) => e.put(out, true),
-            Coder::Rans(e) => e.put(out, false),
-        }
+        self.coder.put(out);
     }
 }
 

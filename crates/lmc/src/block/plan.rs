@@ -1,10 +1,11 @@
 //! Choosing how a part is coded: method, classes, bits per group, tables.
 
-use super::head::{Coder, Group, Grouped};
+use super::head::{Group, Grouped};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
+use crate::entropy::coder::Coder;
 use crate::entropy::table::EncodeTable;
-use crate::entropy::{Histogram, cost, huffman, rans};
+use crate::entropy::{Histogram, cost, fine, huffman, rans};
 use crate::group::RUN;
 use crate::group::classes::{Class, Effort, RunStats, classify, count_run, sum_of, trailing_zeros};
 use crate::group::element::with_element;
@@ -54,6 +55,20 @@ pub(crate) struct PlannedClassMap {
     pub(crate) group: PlannedGroup,
 }
 
+/// Which share of a group's coded size a coder must save that is finer, and slower, than the level's own.
+#[derive(Clone, Copy)]
+pub(super) struct Margins {
+    rans: Option<u64>,
+    fine: Option<u64>,
+}
+
+impl Margins {
+    /// None but the level's own.
+    pub(super) const OWN: Self = Self { rans: None, fine: None };
+    /// Residuals are often zero, which a few slots cannot express.
+    pub(super) const RESIDUALS: Self = Self { rans: Some(24), fine: Some(32) };
+}
+
 /// What the planner keeps from part to part.
 pub(crate) struct Planner {
     isa: Isa,
@@ -72,6 +87,7 @@ impl Planner {
         match self.level {
             Level::Fast => Effort { classes: 4, stride: 24, plane_penalty: 24 },
             Level::Default => Effort { classes: 8, stride: 12, plane_penalty: 2 },
+            Level::Max => Effort { classes: 8, stride: 1, plane_penalty: 0 },
         }
     }
 
@@ -133,7 +149,8 @@ impl Planner {
         let low = low.min(bits);
         let high = if class.varying == 0 { 0 } else { class.varying.leading_zeros() - (64 - bits) };
         // The exponent of a float is its top byte; only for the rest is it worth looking below constant high bits.
-        let high = if map == Map::Rotate && bits > 8 && high < 8 && low + 8 <= bits { 0 } else { high };
+        let whole_exponent = self.level != Level::Max && map == Map::Rotate && bits > 8;
+        let high = if whole_exponent && high < 8 && low + 8 <= bits { 0 } else { high };
         let dropped = if low == bits { u64::MAX } else { !(u64::MAX >> (64 - (bits - high)) >> low << low) };
         let constant = class.ones & dropped & (u64::MAX >> (64 - bits)) & !u64::from(sign_plane);
         let mut group = Group { low, high, raw_bits: 0, sign_plane, constant, coder: Coder::None };
@@ -159,7 +176,7 @@ impl Planner {
             }
         }
         let sampled = h.iter().map(|&c| u64::from(c)).sum::<u64>().max(1);
-        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, left, symbol_bits, sampled);
+        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, left, symbol_bits, sampled, Margins::OWN);
         group.raw_bits = left - symbol_bits + fold;
         group.coder = coder;
         let bits_per_sample = bits_per_sample + u64::from(sign_plane) * cost::BIT * sampled;
@@ -174,6 +191,7 @@ impl Planner {
         left: u32,
         symbol_bits: u32,
         sampled: u64,
+        margins: Margins,
     ) -> (u32, Coder, u64) {
         let raw_bits = |fold: u32| left - symbol_bits + fold;
         // Planes of single bits are slower than planes of bytes and must earn it.
@@ -203,16 +221,7 @@ impl Planner {
             }
             // A sample cannot know that it saw everything.
             let complete = h[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
-            let (coder, bits) = match self.level {
-                Level::Fast => {
-                    let (e, b) = huffman::build(h, complete);
-                    (Coder::Huffman(Box::new(e)), b)
-                }
-                Level::Default => {
-                    let (e, b) = rans::build(h, complete);
-                    (Coder::Rans(Box::new(e)), b)
-                }
-            };
+            let (coder, bits) = self.build_table(h, complete, margins);
             // A table that saves next to nothing is not worth its lanes.
             let total = bits + raw_cost(fold) + sampled * cost::BIT / 64;
             if total < best.2 {
@@ -220,6 +229,39 @@ impl Planner {
             }
         }
         best.2 -= planes(best.0);
+        best
+    }
+
+    /// The table of the level's own coder, or of a finer one that saves enough; and its cost in 1/256 bit.
+    fn build_table(&self, h: &Histogram, complete: bool, margins: Margins) -> (Coder, u64) {
+        let rans = || {
+            let (e, bits) = rans::build(h, complete);
+            (Coder::Rans(Box::new(e)), bits)
+        };
+        let fine = || {
+            let (e, bits) = fine::build(h, complete);
+            (Coder::Fine(Box::new(e)), bits)
+        };
+        let mut best = match self.level {
+            Level::Max => return fine(),
+            Level::Default => rans(),
+            Level::Fast => {
+                let (e, bits) = huffman::build(h, complete);
+                let huffman = (Coder::Huffman(Box::new(e)), bits);
+                match margins.rans {
+                    Some(share) if bits > cost::entropy(h) + bits / share => rans(),
+                    _ => huffman,
+                }
+            }
+        };
+        if let Some(share) = margins.fine
+            && best.1 > cost::entropy(h) + best.1 / share
+        {
+            let finer = fine();
+            if finer.1 + best.1 / share < best.1 {
+                best = finer;
+            }
+        }
         best
     }
 

@@ -75,17 +75,7 @@ type Buckets = [u32; BUCKETS];
 
 /// Cost of values of these buckets in 1/256 bit, if a value has so many bits that its bucket does not tell.
 fn buckets_cost(h: &Buckets, rest: impl Fn(usize) -> u64) -> u64 {
-    entropy(h) + h.iter().enumerate().map(|(b, &c)| u64::from(c) * rest(b) * cost::BIT).sum::<u64>()
-}
-
-/// Entropy in 1/256 bit.
-fn entropy(h: &[u32]) -> u64 {
-    let total: u32 = h.iter().sum();
-    if total == 0 {
-        return 0;
-    }
-    let all = cost::log2(total);
-    h.iter().filter(|c| **c > 0).map(|&c| u64::from(c) * u64::from(all - cost::log2(c))).sum()
+    cost::entropy(h) + h.iter().enumerate().map(|(b, &c)| u64::from(c) * rest(b) * cost::BIT).sum::<u64>()
 }
 
 impl Planner {
@@ -233,7 +223,7 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>) -> Option<Candida
         }
         // Bits below the exponent that are not always the same.
         let varying = ((or ^ and) & (E::cut(u64::MAX).shr(8).wide())).count_ones();
-        (entropy(&h) + seen * u64::from(varying) * cost::BIT, varying)
+        (cost::entropy(&h) + seen * u64::from(varying) * cost::BIT, varying)
     };
     let float = x.map == Map::Rotate;
     if let Some((base, _)) = x.base {

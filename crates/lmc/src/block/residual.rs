@@ -1,7 +1,8 @@
 //! How a section of residuals is coded: small numbers, most of them, and a few large ones.
 
-use super::head::{Coder, Group, Grouped, Patches};
-use super::plan::{GroupedPlan, Planner};
+use super::head::{Group, Grouped, Patches};
+use super::plan::{GroupedPlan, Margins, Planner};
+use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost};
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
@@ -9,7 +10,7 @@ use crate::map::Map;
 use crate::varint::put;
 
 /// Elements that decide how the others are split.
-const SAMPLE: usize = 2048;
+const SAMPLE: usize = 8192;
 /// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
 const PATCH_BITS: u64 = 30;
 /// Bits that a further group costs: its head and table.
@@ -137,7 +138,7 @@ impl Planner {
             // A sample that is smaller than what it stands for is scaled where zeros join it that were counted exactly.
             h[0] += (zeros * seen / elements.max(1)) as u32;
             let total: u64 = h.iter().map(|&c| u64::from(c)).sum();
-            let (fold, coder, bits) = self.choose_fold(&mut h, left, symbol_bits, total);
+            let (fold, coder, bits) = self.choose_fold(&mut h, left, symbol_bits, total, Margins::RESIDUALS);
             let whole = (elements + zeros) as u64;
             let bits = bits * whole / total
                 + GROUP_BITS * cost::BIT
