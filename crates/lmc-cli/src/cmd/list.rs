@@ -68,13 +68,13 @@ fn list(path: &Path, args: &ListArgs, ui: &Ui) -> Result<String> {
 
 /// An open file and what is known of its blocks.
 struct Listing<'a> {
-    reader: Reader<&'a Source>,
+    reader: Reader<'a, &'a Source>,
     blocks: Vec<BlockInfo>,
     coders: HashMap<usize, String>,
 }
 
 impl<'a> Listing<'a> {
-    fn new(reader: Reader<&'a Source>) -> Self {
+    fn new(reader: Reader<'a, &'a Source>) -> Self {
         let blocks = reader.blocks().collect();
         Listing { reader, blocks, coders: HashMap::new() }
     }
