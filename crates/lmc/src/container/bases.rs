@@ -159,8 +159,8 @@ mod tests {
     fn sources(names: &[&str]) -> Sources {
         let bases = names
             .iter()
-            .zip(1u8..)
-            .map(|(n, i)| BaseInfo { content_hash: [i; 16], raw_size: u64::from(i) << 40, name: (*n).to_owned() })
+            .zip(1u64..)
+            .map(|(n, i)| BaseInfo { content_hash: [i as u8; 16], raw_size: i << 40, name: (*n).to_owned() })
             .collect();
         Sources { features: Features { dependencies: true, own: true }, bases }
     }
