@@ -1,6 +1,6 @@
 //! Bases: the files that deltas are made from.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::checksum::{ContentHash, Digest, LEAF, digest};
 use crate::container::bases::BaseInfo;
@@ -27,12 +27,15 @@ use crate::units::Planner;
 /// assert_eq!(lmc::decompress_delta(&delta, &bases, &DecompressOptions::default())?, new);
 /// # Ok::<(), lmc::Error>(())
 /// ```
+///
+/// Clones share what they read from.
+#[derive(Clone)]
 pub struct Base<'a> {
-    source: Box<dyn ReadAt + Send + 'a>,
+    source: Arc<dyn ReadAt + Send + 'a>,
     raw_size: u64,
     layout: String,
     /// They cover the base.
-    segments: Vec<Segment>,
+    segments: Arc<[Segment]>,
     hash: OnceLock<Digest>,
     name: String,
     optional: bool,
@@ -48,10 +51,10 @@ impl<'a> Base<'a> {
         let layout = layout::detect(&mut Start::new(&raw, raw_size, "the base"), None)?;
         let (layout, segments) = Planner::new(layout).finish(raw_size);
         Ok(Self {
-            source: Box::new(raw),
+            source: Arc::new(raw),
             raw_size,
             layout: layout.to_owned(),
-            segments,
+            segments: segments.into(),
             hash: OnceLock::new(),
             name: String::new(),
             optional: false,
@@ -64,9 +67,9 @@ impl<'a> Base<'a> {
         Self {
             raw_size: reader.raw_size(),
             layout: reader.layout().to_owned(),
-            segments: reader.segments().to_vec(),
+            segments: reader.segments().into(),
             hash: OnceLock::from(reader.content_hash()),
-            source: Box::new(reader),
+            source: Arc::new(reader),
             name: String::new(),
             optional: false,
         }
@@ -92,6 +95,11 @@ impl<'a> Base<'a> {
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
+    }
+
+    /// Whether it is [`Self::optional`].
+    pub fn is_optional(&self) -> bool {
+        self.optional
     }
 
     /// Size of the raw bytes.

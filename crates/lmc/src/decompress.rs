@@ -453,3 +453,6 @@ fn cannot_spill(e: std::io::Error) -> Error {
 fn cannot_write(e: std::io::Error) -> Error {
     Error::io("cannot write the output", e)
 }
+
+#[cfg(test)]
+mod tests;

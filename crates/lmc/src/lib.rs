@@ -64,7 +64,7 @@ pub use compress::{Compressor, compress, compress_delta};
 pub use container::bases::BaseInfo;
 pub use container::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use decompress::{Decompressor, decompress, decompress_delta};
-pub use describe::{BlockDescription, GroupDescription, PartDescription};
+pub use describe::{BlockDescription, GroupDescription, PartDescription, PredictionDescription};
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
 pub use io::{ReadAt, WriteAt};
