@@ -12,7 +12,9 @@ mod residual;
 
 use self::head::Dependency;
 use crate::dtype::Dtype;
-use crate::error::{Error, Result};
+#[cfg(any(test, feature = "bench-hooks"))]
+use crate::error::Error;
+use crate::error::Result;
 use crate::predict::Conversion;
 
 /// A stretch of a block's raw bytes with one type. `None` is opaque.
@@ -26,6 +28,7 @@ pub(crate) struct Piece {
     pub(crate) context: Option<Link>,
 }
 
+#[cfg(any(test, feature = "bench-hooks"))]
 impl Piece {
     /// A piece that nothing is known about but its type.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
@@ -74,8 +77,10 @@ pub(crate) fn collect<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b 
 }
 
 /// The origin of blocks without dependencies.
+#[cfg(any(test, feature = "bench-hooks"))]
 pub(crate) struct Nothing;
 
+#[cfg(any(test, feature = "bench-hooks"))]
 impl Origin for Nothing {
     fn read(&self, source: u32, _: u64, _: &mut [u8]) -> Result<()> {
         Err(match source {

@@ -39,6 +39,16 @@ impl Conversion {
         })
     }
 
+    /// What it makes of what, for people.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Conversion::None => None,
+            Conversion::NarrowBf16 => Some("F32 to BF16"),
+            Conversion::WidenBf16 => Some("BF16 to F32"),
+            Conversion::NarrowF16 => Some("F32 to F16"),
+        }
+    }
+
     /// Bytes of an element before conversion, if afterwards it has `width`; `None` where that cannot be.
     pub(crate) fn source_width(self, width: usize) -> Option<usize> {
         match (self, width) {
