@@ -18,8 +18,9 @@ use crate::io::{ReadAt, append, read_at, read_full};
 use crate::layout::{self, Layout, Prefix, Start};
 use crate::matching::Matcher;
 use crate::options::CompressOptions;
-use crate::origin::{NotOwn, Sourced};
+use crate::origin::{NotOwn, Own, Raw, Sourced};
 use crate::pool::Workers;
+use crate::siblings;
 use crate::turns::Turns;
 use crate::units::Planner;
 
@@ -45,7 +46,8 @@ pub fn compress_delta(raw: &[u8], bases: &[Base<'_>], o: &CompressOptions) -> Re
 
 /// Compresses files, one after the other, with one pool of threads and one set of buffers.
 ///
-/// All ways to compress give the same bytes for the same raw file and bases, whatever the number of threads.
+/// All ways to compress give the same bytes for the same raw file and bases, whatever the number of threads; but what comes as a stream is
+/// compressed as with [`CompressOptions::independent`], since its earlier bytes are gone.
 ///
 /// A *delta* is a file that is predicted from others, its *bases*: earlier snapshots of the same model. Tensors are matched
 /// by name, shape and dtype, then by content, so that renamed, converted and resized ones find their like; of several
@@ -100,8 +102,9 @@ impl Compressor {
     /// Those of [`Self::compress_into`], and `Io` or `Base` when a base cannot be read.
     pub fn compress_delta_into(&mut self, raw: &[u8], bases: &[Base<'_>], out: &mut Vec<u8>) -> Result<Summary> {
         let mut out = Output::new(out);
-        let Begun { mut plan, mut writer, start, origin } =
-            self.begin(layout::detect(&mut &*raw, self.o.dtype)?, bases)?;
+        let layout = layout::detect(&mut &*raw, self.o.dtype)?;
+        let own = Raw::Slice(raw);
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
         out.extend(&start);
         let mut written = Ok(());
         if self.workers.is_single() {
@@ -197,14 +200,20 @@ impl Compressor {
         }
     }
 
-    /// Decides what a file is predicted from.
-    fn begin<'m>(&self, layout: Layout, bases: &'m [Base<'m>]) -> Result<Begun<'m>> {
+    /// Decides what a file is predicted from. `own` is the file where any of its bytes can be read at any time.
+    fn begin<'m>(&self, layout: Layout, own: Option<&'m Raw<'m>>, bases: &'m [Base<'m>]) -> Result<Begun<'m>> {
         let matcher = (!bases.is_empty()).then(|| Matcher::new(&layout, bases));
         let bases = matcher.as_ref().map_or(vec![], |m| m.bases().to_vec());
         let named = bases.iter().map(|b| b.info(&self.workers)).collect::<Result<Vec<_>>>()?;
-        let features = Features { dependencies: !named.is_empty(), own: false };
+        let siblings = match own {
+            Some(raw) if !self.o.independent => siblings::find(&layout.segments, |at, buf| raw.read(at, buf)),
+            _ => vec![],
+        };
+        let has_siblings = siblings.iter().any(Option::is_some);
+        let features = Features { dependencies: has_siblings || !named.is_empty(), own: has_siblings };
         let (writer, start) = Writer::start(&Sources { features, bases: named })?;
-        Ok(Begun { plan: Planner::with(layout, matcher), writer, start, origin: Sourced::new(bases, &[], &NotOwn) })
+        let origin = Sourced::new(bases, &[], own.map_or(&NotOwn as &dyn Own, |raw| raw));
+        Ok(Begun { plan: Planner::with(layout, matcher, siblings), writer, start, origin })
     }
 
     /// Compresses a stream of unknown length to a stream, in bounded memory. `progress` is called with the number of
@@ -234,7 +243,7 @@ impl Compressor {
     ) -> Result<Summary> {
         let mut source = Stream { src, ahead: Vec::new(), pos: 0 };
         let layout = layout::detect(&mut source, self.o.dtype)?;
-        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, bases)?;
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, None, bases)?;
         write(dst, &start)?;
         let mut next = 0;
         self.run(
@@ -286,7 +295,8 @@ impl Compressor {
     ) -> Result<Summary> {
         let size = src.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
         let layout = layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?;
-        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, bases)?;
+        let own = Raw::File(src);
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
         write(dst, &start)?;
         let mut next = 0;
         self.run(

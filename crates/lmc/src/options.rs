@@ -49,6 +49,9 @@ pub struct CompressOptions {
     pub dtype: Option<Dtype>,
     /// Instruction set; by default the fastest. The output does not depend on it.
     pub isa: Option<Isa>,
+    /// Predict no tensor from an earlier one of the same file. Otherwise equal tensors, and 16-bit weights beside the 32-bit ones that they
+    /// are rounded from, cost next to nothing; reading such a tensor alone then takes reading the other one, too.
+    pub independent: bool,
 }
 
 /// How to decompress.

@@ -7,7 +7,7 @@ use crate::base::{Base, not_given};
 use crate::block::Origin;
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, Result};
-use crate::io::WriteAt;
+use crate::io::{ReadAt, WriteAt, read_at};
 
 /// The bases of a file in its own order, and the file itself.
 pub(crate) struct Sourced<'a> {
@@ -59,6 +59,28 @@ pub(crate) struct NotOwn;
 impl Own for NotOwn {
     fn read(&self, _: u64, _: &mut [u8]) -> Result<()> {
         Err(Error::damaged("a block depends on the file, and the file's header says that none does"))
+    }
+}
+
+/// The raw bytes of a file that is being encoded.
+pub(crate) enum Raw<'a> {
+    Slice(&'a [u8]),
+    File(&'a dyn ReadAt),
+}
+
+impl Own for Raw<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self {
+            Raw::Slice(bytes) => read_at(bytes, "the input", buf, offset),
+            Raw::File(file) => read_at(*file, "the input", buf, offset),
+        }
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        match self {
+            Raw::Slice(bytes) => bytes.get(offset as usize..)?.get(..len),
+            Raw::File(_) => None,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::io::ReadAt;
 use crate::layout::Layout;
 use crate::matching::{Matcher, Related};
+use crate::predict::Conversion;
 use crate::segment::Segment;
 
 /// Raw bytes of a block of a large segment.
@@ -36,6 +37,11 @@ pub(crate) struct Planner<'m> {
     layout: Layout,
     /// Finds what segments may be predicted from.
     matcher: Option<Matcher<'m>>,
+    /// An earlier tensor of the file for each segment, if one says the same; empty where nobody looked.
+    siblings: Vec<Option<Link>>,
+    /// Where the next byte is in the file, and where its block begins.
+    at: u64,
+    block: u64,
     /// The segment that comes next; the number of segments once only the tail is left.
     next: usize,
     /// Bytes of that segment that are not in a block yet.
@@ -48,7 +54,7 @@ pub(crate) struct Planner<'m> {
 
 impl Planner<'static> {
     pub(crate) fn new(layout: Layout) -> Self {
-        Self::with(layout, None)
+        Self::with(layout, None, vec![])
     }
 
     /// For a file that these segments cover.
@@ -63,8 +69,8 @@ impl Planner<'static> {
 }
 
 impl<'m> Planner<'m> {
-    pub(crate) fn with(layout: Layout, matcher: Option<Matcher<'m>>) -> Self {
-        let mut p = Self { layout, matcher, next: 0, left: 0, large: false, related: None };
+    pub(crate) fn with(layout: Layout, matcher: Option<Matcher<'m>>, siblings: Vec<Option<Link>>) -> Self {
+        let mut p = Self { layout, matcher, siblings, at: 0, block: 0, next: 0, left: 0, large: false, related: None };
         p.enter(0);
         p
     }
@@ -102,6 +108,7 @@ impl<'m> Planner<'m> {
     pub(crate) fn next_block_of(&mut self, raw: &dyn ReadAt, ahead: u64, pieces: &mut Vec<Piece>) -> Result<usize> {
         assert!(ahead > 0);
         pieces.clear();
+        self.block = self.at;
         let mut len = 0;
         // Where blocks end may not depend on what pieces are predicted from: only changes of dtype count.
         let mut changes = 0;
@@ -127,9 +134,16 @@ impl<'m> Planner<'m> {
         let dtype = self.dtype();
         let pos = self.len() - self.left;
         if pos == 0 {
-            self.related = match &mut self.matcher {
+            let base = match &mut self.matcher {
                 Some(m) => m.relate(&self.layout, self.next, raw, len)?,
                 None => None,
+            };
+            let sibling = self.siblings.get(self.next).copied().flatten();
+            let sibling = sibling.map(|link| Related { link, len: self.len() });
+            // Equal and rounded tensors say everything; one of half the bits says no more than a base does.
+            self.related = match sibling {
+                Some(s) if base.is_none() || s.link.conversion != Conversion::WidenBf16 => Some(s),
+                _ => base,
             };
         }
         // Only the end of the file can cut an element.
@@ -137,6 +151,11 @@ impl<'m> Planner<'m> {
         let linked = self.related.map_or(0, |r| r.len.saturating_sub(pos).min(len - cut));
         let linked = linked - dtype.map_or(0, |d| linked % d.coding_width() as u64);
         let link = self.related.map(|r| r.link.at(dtype, pos));
+        // What is in the same block is not known when it is needed.
+        let (link, linked) = match link {
+            Some(l) if l.source == 0 && l.at(dtype, linked).offset > self.block => (None, 0),
+            l => (l, linked),
+        };
         let mut changes = 0;
         for (dtype, len, base) in [(dtype, linked, link), (dtype, len - cut - linked, None), (None, cut, None)] {
             let len = len as usize;
@@ -153,6 +172,7 @@ impl<'m> Planner<'m> {
             pieces.push(Piece { dtype, len, base, context: None });
         }
         self.left -= len;
+        self.at += len;
         if self.left == 0 {
             self.enter(self.next + 1);
         }
