@@ -38,6 +38,12 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// The predictions of `len` bytes of elements, from element `first` on; empty for [`Predictor::None`].
+    pub(crate) fn predictions(&self, first: usize, len: usize) -> &'a [u8] {
+        let at = first * self.width;
+        if self.predictor == Predictor::None { &[] } else { &self.prediction[at..at + len] }
+    }
+
     /// The bounds that every kernel relies on; holds in release builds too.
     pub(crate) fn check(&self) {
         let predicted = if self.predictor == Predictor::None { 0 } else { self.len * self.width };
@@ -74,10 +80,6 @@ impl Sections {
         if self.bytes.len() < at {
             self.bytes.resize(at, 0);
         }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.places.len()
     }
 
     pub(crate) fn get(&self, class: usize) -> &[u8] {
