@@ -492,7 +492,7 @@ fn expansion_is_limited() {
     assert!(bomb.size() < 1200);
     let file = File::new(vec![bomb; 1000]).to_bytes();
     assert_eq!(Decompressor::raw_size(&file).ok(), Some(1000 << 24));
-    for isa in isas() {
+    for &isa in isas() {
         for way in Way::ALL {
             let error = way.decode(&file, isa).expect_err("16 GB are more than the limit");
             assert_eq!(error.kind(), ErrorKind::Limit, "{way:?}: {error}");
@@ -509,7 +509,7 @@ fn a_table_that_expands_is_limited() {
     let frame = zstd::bulk::compress(&table, 1).expect("zstd compresses anything");
     file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame));
     drop(table);
-    for isa in isas() {
+    for &isa in isas() {
         for way in Way::ALL {
             let error = way.decode(&file.to_bytes(), isa).expect_err("the table is larger than the limit");
             assert_eq!(error.kind(), ErrorKind::Limit, "{way:?}: {error}");
@@ -553,7 +553,7 @@ fn ancillary_records_are_skipped() {
     let whole = [Way::Slice, Way::Stream, Way::Positional];
     assert!(agree_by(&whole, &file).is_ok_and(|decoded| decoded == raw));
     // The reader may refuse such a file, but not read it wrongly.
-    for isa in isas() {
+    for &isa in isas() {
         if let Ok(read) = Way::Reader.decode(&file, isa) {
             assert!(read == raw);
         }
