@@ -62,13 +62,7 @@ fn refused_file(reason: &str, change: impl FnOnce(&mut File)) {
 fn group_at(g: usize) -> usize {
     let block = class_map_block();
     let Part::Grouped(grouped) = &block.parts[0] else { unreachable!("the block is grouped") };
-    let sizes = [&grouped.class_map].into_iter().chain(&grouped.groups).map(|group| {
-        5 + match &group.coder {
-            entropy::Coder::None => 0,
-            entropy::Coder::Huffman(table) => 2 + (table.entries.len() + 1).div_ceil(2),
-            entropy::Coder::Rans(table) => 3 + table.entries.len(),
-        }
-    });
+    let sizes = [&grouped.class_map].into_iter().chain(&grouped.groups).map(|group| 5 + group.coder.table().len());
     // Method, width, map, predictor, number of groups.
     5 + sizes.take(g).sum::<usize>()
 }
@@ -342,7 +336,7 @@ fn groups() {
             refused_block("more bits", |block| block.parts[0][at + field] = 255);
             judged_block(|block| block.parts[0][at + field] += 1);
         }
-        refused_block("unknown coder", |block| block.parts[0][at + 4] = 3);
+        refused_block("unknown coder", |block| block.parts[0][at + 4] = 4);
     }
     // Symbols without a coder, of no bits, and of nine.
     refused_block("no coder", |block| block.parts[0][group_at(0) + 3] = 6);
