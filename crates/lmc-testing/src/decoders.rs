@@ -4,7 +4,7 @@ use lmc::reference;
 use lmc::{DecompressOptions, Decompressor, Isa, Reader, Result, WriteAt};
 use std::cell::RefCell;
 use std::io;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 /// Raw size above which files are refused here: decoders must allocate nothing near what a hostile file claims.
 pub const LIMIT: usize = 1 << 20;
@@ -14,13 +14,16 @@ pub const LIMIT: usize = 1 << 20;
 /// # Panics
 /// When the environment variable `LMC_REQUIRE_ISA` (names with commas between) has one that is missing, so that a test
 /// cannot pass for lack of the machine.
-pub fn isas() -> Vec<Isa> {
-    let available = Isa::available();
-    let required = std::env::var("LMC_REQUIRE_ISA").unwrap_or_default();
-    for name in required.split(',').filter(|name| !name.is_empty()) {
-        assert!(available.iter().any(|isa| isa.name() == name), "LMC_REQUIRE_ISA: this machine has no {name}");
-    }
-    available
+pub fn isas() -> &'static [Isa] {
+    static ISAS: LazyLock<Vec<Isa>> = LazyLock::new(|| {
+        let available = Isa::available();
+        let required = std::env::var("LMC_REQUIRE_ISA").unwrap_or_default();
+        for name in required.split(',').filter(|name| !name.is_empty()) {
+            assert!(available.iter().any(|isa| isa.name() == name), "LMC_REQUIRE_ISA: this machine has no {name}");
+        }
+        available
+    });
+    &ISAS
 }
 
 /// Options with the limit of this module and one thread.
@@ -138,7 +141,7 @@ pub fn agree(file: &[u8]) -> Result<Vec<u8>, String> {
 pub fn agree_by(ways: &[Way], file: &[u8]) -> Result<Vec<u8>, String> {
     let expected = reference::decode(file, LIMIT);
     let isas = isas();
-    for &isa in &isas {
+    for &isa in isas {
         for way in ways {
             // The ways differ in how they find the blocks, not in how they decode them.
             if *way != Way::Slice && Some(&isa) != isas.last() {
@@ -157,6 +160,8 @@ pub fn agree_by(ways: &[Way], file: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Uses everything else that a [`Reader`] offers, compares it with the raw bytes, and returns the reader.
 ///
+/// Segments with a name are read as tensors, the others as ranges: each read decodes its block anew, so none is read twice.
+///
 /// # Panics
 /// When something that is read is not what stands in `raw`, or cannot be read.
 pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<'a, &'a [u8]> {
@@ -167,11 +172,8 @@ pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<'a, &
         assert_eq!(segment.offset, end, "segments leave no gap");
         end += segment.len;
         let bytes = &raw[segment.offset as usize..end as usize];
-        let mut read = vec![0; bytes.len()];
-        reader.read_range(segment.offset, &mut read).expect("a segment can be read");
-        assert!(read == bytes);
-        let Some(name) = &segment.name else { continue };
-        if reader.tensor(name) == Some(segment) {
+        let name = segment.name.as_ref().filter(|name| reader.tensor(name) == Some(segment));
+        if let Some(name) = name {
             assert!(reader.read_tensor(name).expect("a tensor can be read") == bytes);
             if let Some(&rows) = segment.shape.first()
                 && rows > 0
@@ -182,8 +184,17 @@ pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<'a, &
                 let read = reader.read_rows(name, from..to).expect("rows can be read");
                 assert!(read == bytes[from as usize * row..to as usize * row]);
             }
+        } else {
+            let mut read = vec![0; bytes.len()];
+            reader.read_range(segment.offset, &mut read).expect("a segment can be read");
+            assert!(read == bytes);
         }
     }
+    // A range that begins and ends within segments.
+    let (from, to) = (raw.len() / 3, raw.len() - raw.len() / 4);
+    let mut read = vec![0; to - from];
+    reader.read_range(from as u64, &mut read).expect("a range can be read");
+    assert!(read == raw[from..to]);
     assert_eq!(end, raw.len() as u64, "segments cover everything");
     let mut covered = 0;
     for (i, block) in reader.blocks().enumerate() {

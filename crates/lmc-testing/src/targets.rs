@@ -48,10 +48,14 @@ pub fn decode_vs_reference(bytes: &[u8]) {
     let mutations = input.below(4);
     let blocks: Vec<_> = (0..1 + input.below(2)).map(|_| blocks::block(&mut input)).collect();
     let mut records: Vec<_> = blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
+    let mut mutated = [false; 2];
     for _ in 0..mutations {
         let record = input.below(records.len());
         blocks::mutate(&mut records[record], &mut input);
-        records[record].redigest(LIMIT);
+        mutated[record] = true;
+    }
+    for (record, _) in records.iter_mut().zip(mutated).filter(|&(_, mutated)| mutated) {
+        record.redigest(LIMIT);
     }
     let decoded = agree_by(&one_more_than_slice(input.u8()), &write::File::new(records).to_bytes());
     if mutations == 0 {
@@ -66,7 +70,7 @@ pub fn isas_agree(bytes: &[u8]) {
     let options = compress_options(&mut input);
     let raw = data::elements(&mut input, options.dtype);
     let mut first: Option<Vec<u8>> = None;
-    for isa in isas() {
+    for &isa in isas() {
         let file = with_compressor(options, isa, |compressor| {
             let mut file = Vec::new();
             compressor.compress_into(&raw, &mut file).expect("anything can be compressed");
@@ -88,7 +92,7 @@ pub fn layout(bytes: &[u8]) {
         1 => [&(bytes.len() as u64).to_le_bytes()[..], bytes, &vec![7; usize::from(mode / 3)]].concat(),
         _ => data::safetensors(&mut Input::new(bytes)),
     };
-    let isa = Isa::PORTABLE;
+    let isa = fastest();
     let mut compress_options = CompressOptions::default();
     compress_options.threads = 1;
     let file = with_compressor(compress_options, isa, |compressor| {
@@ -106,7 +110,9 @@ pub fn layout(bytes: &[u8]) {
         let shape: Vec<u64> = view.shape().iter().map(|&dimension| dimension as u64).collect();
         assert_eq!(segment.shape, shape);
         assert_eq!(segment.dtype.map(|dtype| dtype.to_string()), Some(view.dtype().to_string()));
-        assert!(reader.read_tensor(name).is_ok_and(|read| read == view.data()), "a tensor has other bytes");
+        // What stands in the segment has been read already.
+        let bytes = &raw[segment.offset as usize..(segment.offset + segment.len) as usize];
+        assert!(bytes == view.data(), "a tensor has other bytes");
     }
 }
 

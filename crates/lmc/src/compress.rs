@@ -65,7 +65,8 @@ struct Job {
     pieces: Vec<Piece>,
     offset: u64,
     len: usize,
-    /// The block's raw bytes, and those after it that were read to plan it, unless they are in the caller's slice.
+    /// The block's raw bytes, and those after it that were read to plan it, unless they are in the caller's slice. What
+    /// follows them is of no meaning.
     raw: Vec<u8>,
     /// The block's record.
     record: Vec<u8>,
@@ -251,13 +252,13 @@ impl Compressor {
             &origin,
             &mut writer,
             |job| {
-                source.fill(&mut job.raw, plan.lookahead() as usize)?;
+                let ahead = source.fill(&mut job.raw, plan.lookahead() as usize)?;
                 job.len = 0;
-                if !job.raw.is_empty() {
-                    let window = Window { offset: next, bytes: &job.raw };
-                    job.len = plan.next_block_of(&window, job.raw.len() as u64, &mut job.pieces)?;
+                if !ahead.is_empty() {
+                    let window = Window { offset: next, bytes: ahead };
+                    job.len = plan.next_block_of(&window, ahead.len() as u64, &mut job.pieces)?;
                     next += job.len as u64;
-                    source.put_back(&job.raw[job.len..]);
+                    source.put_back(&ahead[job.len..]);
                 }
                 Ok(job.len > 0)
             },
@@ -413,9 +414,10 @@ struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// Fills `buf` with the next `n` bytes, or fewer at the end of the stream.
-    fn fill(&mut self, buf: &mut Vec<u8>, n: usize) -> Result<()> {
-        buf.resize(n, 0);
+    /// Puts the next `n` bytes, or fewer at the end of the stream, into `buf`, which becomes no shorter: zeros for the next
+    /// call would take longer than a small file.
+    fn fill<'b>(&mut self, buf: &'b mut Vec<u8>, n: usize) -> Result<&'b [u8]> {
+        buf.resize(n.max(buf.len()), 0);
         let ahead = &self.ahead[self.pos..];
         let have = ahead.len().min(n);
         buf[..have].copy_from_slice(&ahead[..have]);
@@ -424,9 +426,8 @@ impl Stream<'_> {
             self.ahead = Vec::new();
             self.pos = 0;
         }
-        let got = read_full(self.src, &mut buf[have..]).map_err(|e| Error::io("cannot read the input", e))?;
-        buf.truncate(have + got);
-        Ok(())
+        let got = read_full(self.src, &mut buf[have..n]).map_err(|e| Error::io("cannot read the input", e))?;
+        Ok(&buf[..have + got])
     }
 
     /// Puts back the last bytes that [`Self::fill`] gave.

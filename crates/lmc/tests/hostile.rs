@@ -62,13 +62,7 @@ fn refused_file(reason: &str, change: impl FnOnce(&mut File)) {
 fn group_at(g: usize) -> usize {
     let block = class_map_block();
     let Part::Grouped(grouped) = &block.parts[0] else { unreachable!("the block is grouped") };
-    let sizes = [&grouped.class_map].into_iter().chain(&grouped.groups).map(|group| {
-        5 + match &group.coder {
-            entropy::Coder::None => 0,
-            entropy::Coder::Huffman(table) => 2 + (table.entries.len() + 1).div_ceil(2),
-            entropy::Coder::Rans(table) => 3 + table.entries.len(),
-        }
-    });
+    let sizes = [&grouped.class_map].into_iter().chain(&grouped.groups).map(|group| 5 + group.coder.table().len());
     // Method, width, map, predictor, number of groups.
     5 + sizes.take(g).sum::<usize>()
 }
@@ -342,7 +336,7 @@ fn groups() {
             refused_block("more bits", |block| block.parts[0][at + field] = 255);
             judged_block(|block| block.parts[0][at + field] += 1);
         }
-        refused_block("unknown coder", |block| block.parts[0][at + 4] = 3);
+        refused_block("unknown coder", |block| block.parts[0][at + 4] = 4);
     }
     // Symbols without a coder, of no bits, and of nine.
     refused_block("no coder", |block| block.parts[0][group_at(0) + 3] = 6);
@@ -492,7 +486,7 @@ fn expansion_is_limited() {
     assert!(bomb.size() < 1200);
     let file = File::new(vec![bomb; 1000]).to_bytes();
     assert_eq!(Decompressor::raw_size(&file).ok(), Some(1000 << 24));
-    for isa in isas() {
+    for &isa in isas() {
         for way in Way::ALL {
             let error = way.decode(&file, isa).expect_err("16 GB are more than the limit");
             assert_eq!(error.kind(), ErrorKind::Limit, "{way:?}: {error}");
@@ -509,7 +503,7 @@ fn a_table_that_expands_is_limited() {
     let frame = zstd::bulk::compress(&table, 1).expect("zstd compresses anything");
     file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame));
     drop(table);
-    for isa in isas() {
+    for &isa in isas() {
         for way in Way::ALL {
             let error = way.decode(&file.to_bytes(), isa).expect_err("the table is larger than the limit");
             assert_eq!(error.kind(), ErrorKind::Limit, "{way:?}: {error}");
@@ -553,7 +547,7 @@ fn ancillary_records_are_skipped() {
     let whole = [Way::Slice, Way::Stream, Way::Positional];
     assert!(agree_by(&whole, &file).is_ok_and(|decoded| decoded == raw));
     // The reader may refuse such a file, but not read it wrongly.
-    for isa in isas() {
+    for &isa in isas() {
         if let Ok(read) = Way::Reader.decode(&file, isa) {
             assert!(read == raw);
         }

@@ -155,6 +155,7 @@ fn group(head: &mut Bytes<'_>, width: usize, lane_sets: u8) -> Result<Group, Str
         0 => Coder::None,
         1 => Coder::Huffman,
         2 => Coder::Rans,
+        3 => Coder::FineRans,
         _ => return Err("a group has an unknown coder".into()),
     };
     let mut constant = 0;

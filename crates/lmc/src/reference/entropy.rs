@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use super::{Faults, must};
 
-/// What the low seven bits of a state stand for.
+/// What the low bits of a state stand for.
 #[derive(Clone, Copy)]
 struct Slot {
     /// `None` is the escape.
@@ -19,6 +19,8 @@ enum Step {
 }
 
 pub(super) struct Table {
+    coder: Coder,
+    /// 2^7 or, for fine rANS, 2^12.
     slots: Vec<Slot>,
     pad: u8,
 }
@@ -28,6 +30,7 @@ pub(super) enum Coder {
     None,
     Huffman,
     Rans,
+    FineRans,
 }
 
 /// An entry of a table: the escape is symbol 256.
@@ -40,34 +43,40 @@ impl Table {
         let count = u16::from(head.u8()?) + 1;
         must(first + count - 1 <= 255, "a table has symbols above 255")?;
 
-        let values = match coder {
-            Coder::Rans => head.take(u64::from(count) + 1)?.to_vec(),
+        let values: Vec<u64> = match coder {
+            Coder::FineRans => (0..count + 1).map(|_| head.varint()).collect::<Result<_, String>>()?,
+            Coder::Rans => head.take(u64::from(count) + 1)?.iter().map(|&freq| freq.into()).collect(),
             _ => {
                 let packed = head.take((u64::from(count) + 1).div_ceil(2))?;
                 let mut halves: Vec<u8> = packed.iter().flat_map(|byte| [byte & 15, byte >> 4]).collect();
                 if halves.len() > usize::from(count) + 1 {
                     must(halves.pop() == Some(0), "the last half-byte of a table is not 0")?;
                 }
-                halves
+                halves.into_iter().map(u64::from).collect()
             }
         };
         let symbols = (first..first + count).chain([ESCAPE]);
-        let entries: Vec<(u16, u8)> = symbols.zip(values).filter(|&(_, value)| value != 0).collect();
+        let entries: Vec<(u16, u64)> = symbols.zip(values).filter(|&(_, value)| value != 0).collect();
 
-        let below = |&(symbol, _): &(u16, u8)| symbol == ESCAPE || symbol < 1 << s;
+        let below = |&(symbol, _): &(u16, u64)| symbol == ESCAPE || symbol < 1 << s;
         must(entries.iter().all(below), "a table has a symbol that is too wide")?;
         let slots = match coder {
-            Coder::Rans => rans_slots(&entries)?,
+            Coder::FineRans => {
+                let escape = entries.iter().any(|&(symbol, _)| symbol == ESCAPE);
+                must(!escape || entries.len() - 1 <= 255, "a table has more than 255 symbols and an escape")?;
+                rans_slots(&entries, 4096)?
+            }
+            Coder::Rans => rans_slots(&entries, 128)?,
             _ => huffman_slots(&entries)?,
         };
         // The first of the best: entries are in the order of their symbols.
         let symbols = entries.iter().filter(|&&(symbol, _)| symbol != ESCAPE);
         let pad = match coder {
-            Coder::Rans => symbols.rev().max_by_key(|&&(_, freq)| freq),
+            Coder::Rans | Coder::FineRans => symbols.rev().max_by_key(|&&(_, freq)| freq),
             _ => symbols.min_by_key(|&&(_, length)| length),
         };
         let pad = pad.ok_or("a table has no symbol but the escape")?.0 as u8;
-        Ok(Self { slots, pad })
+        Ok(Self { coder, slots, pad })
     }
 }
 
@@ -75,30 +84,31 @@ fn symbol_or_escape(symbol: u16) -> Option<u8> {
     u8::try_from(symbol).ok()
 }
 
-fn rans_slots(entries: &[(u16, u8)]) -> Result<Vec<Slot>, String> {
-    must(entries.iter().all(|&(_, freq)| freq <= 127), "a frequency exceeds 127")?;
+fn rans_slots(entries: &[(u16, u64)], count: u64) -> Result<Vec<Slot>, String> {
+    must(entries.iter().all(|&(_, freq)| freq < count), &format!("a frequency exceeds {}", count - 1))?;
+    let sum: u64 = entries.iter().map(|&(_, freq)| freq).sum();
+    must(sum == count, &format!("the frequencies of a table do not sum to {count}"))?;
     let mut slots = Vec::new();
     for &(symbol, freq) in entries {
-        for offset in 0..u32::from(freq) {
-            let step = Step::Rans { freq: u32::from(freq), offset };
+        for offset in 0..freq as u32 {
+            let step = Step::Rans { freq: freq as u32, offset };
             slots.push(Slot { symbol: symbol_or_escape(symbol), step });
         }
     }
-    must(slots.len() == 128, "the frequencies of a table do not sum to 128")?;
     Ok(slots)
 }
 
-fn huffman_slots(entries: &[(u16, u8)]) -> Result<Vec<Slot>, String> {
+fn huffman_slots(entries: &[(u16, u64)]) -> Result<Vec<Slot>, String> {
     must(entries.iter().all(|&(_, length)| length <= 7), "a code length exceeds 7")?;
     let kraft: u32 = entries.iter().map(|&(_, length)| 1 << (7 - length)).sum();
     must(kraft == 128, "the code of a table is not complete")?;
 
-    let mut sorted = entries.to_vec();
-    sorted.sort_by_key(|&(symbol, length)| (length, symbol));
+    let mut sorted: Vec<(u8, u16)> = entries.iter().map(|&(symbol, length)| (length as u8, symbol)).collect();
+    sorted.sort();
     let mut slots = [None; 128];
     let mut code = 0u32;
-    let mut previous = sorted[0].1;
-    for (i, &(symbol, length)) in sorted.iter().enumerate() {
+    let mut previous = sorted[0].0;
+    for (i, &(length, symbol)) in sorted.iter().enumerate() {
         if i > 0 {
             code = (code + 1) << (length - previous);
         }
@@ -158,19 +168,13 @@ impl<'a> Lanes<'a> {
     pub(super) fn chunk(&mut self, i: usize, table: &Table, t: usize, faults: &mut Faults) -> Result<Vec<u8>, String> {
         let sets = self.sets.len();
         let set = &mut self.sets[i % sets];
-        let mut symbols = [None; 128];
-        for j in 0..64 {
-            symbols[j] = table.step(&mut set.states[j]);
-            symbols[64 + j] = table.step(&mut set.states[j]);
+        let mut symbols = Vec::new();
+        symbols.extend(set.states.iter_mut().map(|x| table.step(x)));
+        if table.coder == Coder::FineRans {
+            set.refill()?;
         }
-        let mut order: Vec<usize> = (0..64).collect();
-        order.sort_by_key(|j| (j % 4, j / 4));
-        for j in order {
-            let x = &mut set.states[j];
-            if *x < 1 << 16 {
-                *x = *x << 16 | u32::from(set.words.u16()?);
-            }
-        }
+        symbols.extend(set.states.iter_mut().map(|x| table.step(x)));
+        set.refill()?;
 
         let literal_or = |symbol: Option<u8>| symbol.map_or_else(|| self.literals.u8(), Ok);
         let mut symbols = symbols.into_iter().map(literal_or).collect::<Result<Vec<u8>, String>>()?;
@@ -189,12 +193,28 @@ impl<'a> Lanes<'a> {
     }
 }
 
+impl LaneSet<'_> {
+    /// Gives every lane below 2^16 a word.
+    fn refill(&mut self) -> Result<(), String> {
+        let mut order: Vec<usize> = (0..64).collect();
+        order.sort_by_key(|j| (j % 4, j / 4));
+        for j in order {
+            let x = &mut self.states[j];
+            if *x < 1 << 16 {
+                *x = *x << 16 | u32::from(self.words.u16()?);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Table {
     fn step(&self, x: &mut u32) -> Option<u8> {
-        let slot = self.slots[(*x % 128) as usize];
+        let slots = self.slots.len() as u32;
+        let slot = self.slots[(*x % slots) as usize];
         *x = match slot.step {
             Step::Huffman { length } => *x >> length,
-            Step::Rans { freq, offset } => freq * (*x >> 7) + offset,
+            Step::Rans { freq, offset } => freq * (*x / slots) + offset,
         };
         slot.symbol
     }

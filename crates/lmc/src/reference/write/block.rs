@@ -233,13 +233,14 @@ impl Group {
             Coder::None => 0,
             Coder::Huffman(_) => 1,
             Coder::Rans(_) => 2,
+            Coder::FineRans(_) => 3,
         };
         let flags = u8::from(self.constant.is_some()) | u8::from(self.sign_plane) << 1;
         head.extend([flags, self.z, self.h, self.k, coder]);
         if let Some(constant) = self.constant {
             head.extend(&constant.to_le_bytes()[..width]);
         }
-        self.coder.write_table(head);
+        head.extend(self.coder.table());
     }
 
     fn encode(

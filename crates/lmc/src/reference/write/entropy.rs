@@ -1,5 +1,8 @@
 //! Encoding by the text of §5.2, and tables to encode with.
 
+use super::varint;
+use std::cmp::Reverse;
+
 /// A group's coder, with its table as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Coder {
@@ -7,17 +10,19 @@ pub enum Coder {
     None,
     /// Entries are code lengths.
     Huffman(Table),
-    /// Entries are frequencies.
+    /// Entries are frequencies, which sum to 128.
     Rans(Table),
+    /// Entries are frequencies, which sum to 4096.
+    FineRans(Table<u16>),
 }
 
-/// The fields of a table (§5.3).
+/// The fields of a table (§5.3), whose entries are of type `E`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct Table<E = u8> {
     pub first: u8,
     /// At least one, for the symbols from `first` on.
-    pub entries: Vec<u8>,
-    pub escape: u8,
+    pub entries: Vec<E>,
+    pub escape: E,
 }
 
 /// What fills up a partial run.
@@ -54,6 +59,7 @@ pub(super) struct Encoded {
 enum Push {
     Huffman { length: u32, code: u32 },
     Rans { freq: u32, start: u32 },
+    FineRans { freq: u32, start: u32 },
 }
 
 /// Stands for the escape among symbols.
@@ -63,7 +69,7 @@ impl Coder {
     /// A Huffman code of the most frequent of `symbols`, the escape if `escape` says so or one is needed.
     pub fn huffman(symbols: &[u8], escape: bool) -> Self {
         // Every code has 7 bits at first. A code is shortened, the most frequent first, while there is room.
-        let present = most_frequent(symbols, escape);
+        let present = most_frequent(symbols, escape, 128);
         let mut lengths = vec![7u8; present.len()];
         let mut room = 128 - present.len();
         for length in &mut lengths {
@@ -77,29 +83,33 @@ impl Coder {
 
     /// A rANS table of the most frequent of `symbols`, the escape if `escape` says so or one is needed.
     pub fn rans(symbols: &[u8], escape: bool) -> Self {
-        let present = most_frequent(symbols, escape);
-        let count = |symbol: usize| symbols.iter().filter(|&&s| usize::from(s) == symbol).count();
-        let spare = 128 - present.len();
-        let mut freqs: Vec<u8> =
-            present.iter().map(|&symbol| 1 + (count(symbol) * spare / symbols.len().max(1)).min(126) as u8).collect();
-        let mut room = 128 - freqs.iter().map(|&freq| usize::from(freq)).sum::<usize>();
-        for freq in &mut freqs {
-            let more = room.min(127 - usize::from(*freq));
-            *freq += more as u8;
-            room -= more;
-        }
+        let present = most_frequent(symbols, escape, 128);
+        let freqs: Vec<u8> = frequencies(&present, symbols, 128).into_iter().map(|freq| freq as u8).collect();
         Coder::Rans(Table::of(&present, &freqs))
     }
 
-    pub(super) fn write_table(&self, head: &mut Vec<u8>) {
-        let (Coder::Huffman(table) | Coder::Rans(table)) = self else { return };
-        head.extend([table.first, (table.entries.len() - 1) as u8]);
-        let entries: Vec<u8> = table.entries.iter().copied().chain([table.escape]).collect();
+    /// A fine rANS table of all `symbols`, or of the 255 most frequent and the escape if `escape` says so or one is
+    /// needed.
+    pub fn fine_rans(symbols: &[u8], escape: bool) -> Self {
+        let present = most_frequent(symbols, escape, 256);
+        Coder::FineRans(Table::of(&present, &frequencies(&present, symbols, 4096)))
+    }
+
+    /// The table as it is written: nothing where there is no coder.
+    pub fn table(&self) -> Vec<u8> {
         match self {
-            Coder::Huffman(_) => {
-                head.extend(entries.chunks(2).map(|pair| pair[0] | pair.get(1).unwrap_or(&0) << 4));
+            Coder::None => Vec::new(),
+            Coder::Huffman(table) => {
+                let halves = table.entries_and_escape();
+                let bytes = halves.chunks(2).map(|pair| pair[0] | pair.get(1).unwrap_or(&0) << 4);
+                table.range().into_iter().chain(bytes).collect()
             }
-            _ => head.extend(entries),
+            Coder::Rans(table) => table.range().into_iter().chain(table.entries_and_escape()).collect(),
+            Coder::FineRans(table) => {
+                let mut bytes = table.range().to_vec();
+                table.entries_and_escape().into_iter().for_each(|freq| varint(&mut bytes, freq.into()));
+                bytes
+            }
         }
     }
 
@@ -109,10 +119,13 @@ impl Coder {
         match self {
             Coder::None => (),
             Coder::Rans(table) => {
-                let mut start = 0;
-                for (symbol, freq) in table.present() {
+                for (symbol, freq, start) in table.starts() {
                     pushes[symbol] = Some(Push::Rans { freq, start });
-                    start += freq;
+                }
+            }
+            Coder::FineRans(table) => {
+                for (symbol, freq, start) in table.starts() {
+                    pushes[symbol] = Some(Push::FineRans { freq, start });
                 }
             }
             Coder::Huffman(table) => {
@@ -130,23 +143,26 @@ impl Coder {
     }
 
     fn pad_symbol(&self) -> Option<u8> {
-        let symbols = |table: &Table| table.present().filter(|&(symbol, _)| symbol != ESCAPE).collect::<Vec<_>>();
+        let plain = |&(symbol, _): &(usize, u32)| symbol != ESCAPE;
         let best = match self {
             Coder::None => None,
-            Coder::Huffman(table) => symbols(table).into_iter().min_by_key(|&(symbol, length)| (length, symbol)),
-            Coder::Rans(table) => symbols(table).into_iter().min_by_key(|&(symbol, freq)| (127 - freq, symbol)),
+            Coder::Huffman(table) => table.present().filter(plain).min_by_key(|&(symbol, length)| (length, symbol)),
+            Coder::Rans(table) => table.present().filter(plain).min_by_key(|&(symbol, freq)| (Reverse(freq), symbol)),
+            Coder::FineRans(table) => {
+                table.present().filter(plain).min_by_key(|&(symbol, freq)| (Reverse(freq), symbol))
+            }
         };
         best.map(|(symbol, _)| symbol as u8)
     }
 }
 
-impl Table {
+impl<E: Copy + Default + Into<u32>> Table<E> {
     /// A table of these symbols, of which one may be the escape.
-    fn of(symbols: &[usize], values: &[u8]) -> Self {
+    fn of(symbols: &[usize], values: &[E]) -> Self {
         let plain = || symbols.iter().copied().filter(|&symbol| symbol != ESCAPE);
         let first = plain().min().unwrap_or(0);
-        let mut entries = vec![0; plain().max().unwrap_or(0) - first + 1];
-        let mut escape = 0;
+        let mut entries = vec![E::default(); plain().max().unwrap_or(0) - first + 1];
+        let mut escape = E::default();
         for (&symbol, &value) in symbols.iter().zip(values) {
             match symbol {
                 ESCAPE => escape = value,
@@ -159,12 +175,46 @@ impl Table {
     /// Symbols and their entries, the escape last.
     fn present(&self) -> impl Iterator<Item = (usize, u32)> {
         let symbols = (usize::from(self.first)..).zip(self.entries.iter().copied()).chain([(ESCAPE, self.escape)]);
-        symbols.filter(|&(_, entry)| entry != 0).map(|(symbol, entry)| (symbol, u32::from(entry)))
+        symbols.map(|(symbol, entry)| (symbol, entry.into())).filter(|&(_, entry)| entry != 0)
+    }
+
+    /// Symbols, frequencies and starts, the escape last.
+    fn starts(&self) -> impl Iterator<Item = (usize, u32, u32)> {
+        self.present().scan(0, |end, (symbol, freq)| {
+            let start = *end;
+            *end += freq;
+            Some((symbol, freq, start))
+        })
+    }
+
+    /// The first two bytes: the first symbol, and the number of entries for symbols less one.
+    fn range(&self) -> [u8; 2] {
+        [self.first, (self.entries.len() - 1) as u8]
+    }
+
+    fn entries_and_escape(&self) -> Vec<E> {
+        self.entries.iter().copied().chain([self.escape]).collect()
     }
 }
 
-/// At least two and at most 128 symbols, the most frequent first, and the escape where it is wanted or needed.
-fn most_frequent(symbols: &[u8], escape: bool) -> Vec<usize> {
+/// How often each of the symbols `present` shall occur among so many slots: at least once, and not in all of them.
+fn frequencies(present: &[usize], symbols: &[u8], slots: usize) -> Vec<u16> {
+    let count = |symbol: usize| symbols.iter().filter(|&&s| usize::from(s) == symbol).count();
+    let spare = slots - present.len();
+    let share = |&symbol: &usize| 1 + (count(symbol) * spare / symbols.len().max(1)).min(slots - 2);
+    let mut freqs: Vec<usize> = present.iter().map(share).collect();
+    let mut room = slots - freqs.iter().sum::<usize>();
+    for freq in &mut freqs {
+        let more = room.min(slots - 1 - *freq);
+        *freq += more;
+        room -= more;
+    }
+    freqs.into_iter().map(|freq| freq as u16).collect()
+}
+
+/// At least two and at most `most` symbols, the most frequent first, and among them the escape where it is wanted or
+/// needed.
+fn most_frequent(symbols: &[u8], escape: bool, most: usize) -> Vec<usize> {
     let mut counts: Vec<(usize, usize)> = (0..256).map(|symbol| (0, symbol)).collect();
     symbols.iter().for_each(|&symbol| counts[usize::from(symbol)].0 += 1);
     counts.sort_by_key(|&(count, symbol)| (usize::MAX - count, symbol));
@@ -172,8 +222,8 @@ fn most_frequent(symbols: &[u8], escape: bool) -> Vec<usize> {
     if present.is_empty() {
         present.push(0);
     }
-    if escape || present.len() == 1 || present.len() > 128 {
-        present.truncate(127);
+    if escape || present.len() == 1 || present.len() > most {
+        present.truncate(most - 1);
         present.push(ESCAPE);
     }
     present
@@ -183,7 +233,7 @@ impl Push {
     fn freq(self) -> u32 {
         match self {
             Push::Huffman { length, .. } => 1 << (7 - length),
-            Push::Rans { freq, .. } => freq,
+            Push::Rans { freq, .. } | Push::FineRans { freq, .. } => freq,
         }
     }
 
@@ -191,6 +241,7 @@ impl Push {
         *x = match self {
             Push::Huffman { length, code } => *x << length | code,
             Push::Rans { freq, start } => (*x / freq) * 128 + *x % freq + start,
+            Push::FineRans { freq, start } => (*x / freq) * 4096 + *x % freq + start,
         };
     }
 }
@@ -230,17 +281,31 @@ pub(super) fn encode(chunks: &[Chunk], lane_sets: usize, final_state: u32) -> Re
     let mut states = vec![[final_state; 64]; lane_sets];
     let mut words = vec![Vec::new(); lane_sets];
     for (chunk, pushes) in chunks.iter().zip(&pushes_of_chunks).rev() {
-        for &j in order.iter().rev() {
-            let x = &mut states[chunk.lane_set][j];
-            let (s1, s2) = (pushes[j], pushes[64 + j]);
-            if u64::from(*x) >= u64::from(s1.freq() * s2.freq()) << 18 {
-                words[chunk.lane_set].push(*x as u16);
-                *x >>= 16;
+        let (states, words) = (&mut states[chunk.lane_set], &mut words[chunk.lane_set]);
+        let (first, second) = pushes.split_at(64);
+        if let Coder::FineRans(_) = chunk.coder {
+            for pushes in [second, first] {
+                for &j in order.iter().rev() {
+                    emit(&mut states[j], u64::from(pushes[j].freq()) << 20, words);
+                    pushes[j].push(&mut states[j]);
+                }
             }
-            s2.push(x);
-            s1.push(x);
+        } else {
+            for &j in order.iter().rev() {
+                emit(&mut states[j], u64::from(first[j].freq() * second[j].freq()) << 18, words);
+                second[j].push(&mut states[j]);
+                first[j].push(&mut states[j]);
+            }
         }
     }
     words.iter_mut().for_each(|words| words.reverse());
     Ok(Encoded { states, words, literals })
+}
+
+/// Moves the low half of a state to the words where the state has reached the limit.
+fn emit(x: &mut u32, limit: u64, words: &mut Vec<u16>) {
+    if u64::from(*x) >= limit {
+        words.push(*x as u16);
+        *x >>= 16;
+    }
 }

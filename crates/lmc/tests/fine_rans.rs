@@ -1,0 +1,349 @@
+//! Fine rANS (coder 3): blocks of every kind that use it are restored, and each rule of its tables and lanes that a
+//! block breaks is found.
+
+use lmc::reference;
+use lmc::reference::write::block::{Block, BlockFields, Group, Grouped, Part};
+use lmc::reference::write::entropy::{Coder, Pad, Table};
+use lmc::reference::write::{File, varint};
+use lmc_testing::decoders::LIMIT;
+use lmc_testing::input::Random;
+
+/// What the decoder makes of a block, after its digests were made to fit what it decodes to.
+fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
+    let mut record = fields.record();
+    record.redigest(LIMIT);
+    reference::decode(&File::new(vec![record]).to_bytes(), LIMIT)
+}
+
+#[track_caller]
+fn refused(fields: &BlockFields, reason: &str) {
+    match judged(fields) {
+        Ok(_) => panic!("a block is accepted that breaks a rule: {reason}"),
+        Err(why) => assert!(why.contains(reason), "the reason is: {why}, but not: {reason}"),
+    }
+}
+
+#[track_caller]
+fn restored(block: &Block) {
+    assert!(judged(&encoded(block)) == Ok(block.raw()));
+}
+
+fn encoded(block: &Block) -> BlockFields {
+    block.encode().expect("the block can be coded")
+}
+
+/// Bytes as symbols of one group.
+fn of_symbols(symbols: &[u8], coder: Coder, lane_sets: u8) -> Block {
+    one_group(0, Group { coder, ..Group::default() }, symbols.to_vec(), lane_sets)
+}
+
+fn one_group(width_code: u8, group: Group, raw: Vec<u8>, lane_sets: u8) -> Block {
+    let (class_map, groups) = (Group::default(), vec![group]);
+    Block::of(Part::Grouped(Grouped { raw, width_code, map: 0, classes: vec![], class_map, groups }), lane_sets)
+}
+
+fn table(first: u8, entries: &[u16], escape: u16) -> Coder {
+    Coder::FineRans(Table { first, entries: entries.to_vec(), escape })
+}
+
+/// Half of them are 0, a quarter 1, an eighth 2, ….
+fn skewed(count: usize, random: &mut Random) -> Vec<u8> {
+    (0..count).map(|_| random.u64().trailing_zeros() as u8).collect()
+}
+
+/// Symbols 1 … 255 have frequency 1, so that each costs 12 bits, and start at 3841, 3842, ….
+fn rare_symbols() -> Coder {
+    let mut entries = [1; 256];
+    entries[0] = 4096 - 255;
+    table(0, &entries, 0)
+}
+
+#[test]
+fn lanes_refill_after_every_symbol_in_their_order() {
+    // Symbols of frequency 1 in two chunks. By §5.2 a lane goes from 2^16 to 2^28, and then, with a word each, to 2^24,
+    // 2^20 and 2^16, plus the start of the symbol; so that each word is the start of a symbol that was pushed before.
+    let symbols: Vec<u8> = (0..256).map(|i| (i * 7 % 255 + 1) as u8).collect();
+    let start = |i: usize| 3840 + u16::from(symbols[i]);
+    let order = [0, 1, 2, 3].into_iter().flat_map(|from| (from..64).step_by(4));
+    let words: Vec<u16> =
+        [64, 128, 192].into_iter().flat_map(|first| order.clone().map(move |j| first + j)).map(start).collect();
+    let states = std::array::from_fn(|j| (1 << 16) + u32::from(start(j)));
+
+    let fields = encoded(&of_symbols(&symbols, rare_symbols(), 1));
+    assert_eq!(fields.words, [words]);
+    assert_eq!(fields.states, [states]);
+    assert_eq!(judged(&fields), Ok(symbols));
+}
+
+#[test]
+fn lanes_without_words() {
+    // Two symbols of frequency 2048 cost a bit each.
+    let symbols: Vec<u8> = (0..128).map(|i| 200 + (i / 3 % 2) as u8).collect();
+    let fields = encoded(&of_symbols(&symbols, table(200, &[2048, 2048], 0), 1));
+    let bit = |i: usize| u32::from(symbols[i] - 200);
+    assert_eq!(fields.states, [std::array::from_fn(|j| (1 << 18) + 4096 * bit(64 + j) + 2048 * bit(j))]);
+    assert!(fields.words[0].is_empty());
+    assert_eq!(judged(&fields), Ok(symbols));
+}
+
+#[test]
+fn tables_as_they_are_written() {
+    assert_eq!(table(5, &[127, 0, 3969], 0).table(), [5, 2, 127, 0, 0x81, 0x1f, 0]);
+    assert_eq!(table(255, &[1], 4095).table(), [255, 0, 1, 0xff, 0x1f]);
+    // The symbols in proportion to how often they are there.
+    let symbols = [&[9; 3000][..], &[11; 1000]].concat();
+    let Coder::FineRans(fitted) = Coder::fine_rans(&symbols, false) else { unreachable!("it is fine rANS") };
+    assert_eq!((fitted.first, fitted.escape, fitted.entries.len()), (9, 0, 3));
+    assert!(fitted.entries[0].abs_diff(3072) <= 2 && fitted.entries[1] == 0);
+}
+
+#[test]
+fn tables_of_every_size() {
+    let mut random = Random::new(1);
+    for n in 1..=256u64 {
+        for escape in [false, true] {
+            let even: Vec<u8> = (0..700).map(|_| (random.below(n) ^ 255) as u8).collect();
+            let uneven: Vec<u8> = (0..700).map(|_| (random.below(n).pow(2) / n) as u8).collect();
+            for symbols in [even, uneven] {
+                restored(&of_symbols(&symbols, Coder::fine_rans(&symbols, escape), 1 + (n % 2) as u8));
+            }
+        }
+    }
+    let all: Vec<u8> = (0..=255).collect();
+    restored(&of_symbols(&all, table(0, &[16; 256], 0), 1));
+    restored(&of_symbols(&all, Coder::fine_rans(&all, true), 1));
+}
+
+#[test]
+fn extreme_tables() {
+    let mut random = Random::new(2);
+    let mut far = [0; 256];
+    (far[0], far[255]) = (4000, 95);
+    let coders = [
+        table(0, &[4095, 1], 0),
+        table(0, &[4095], 1),
+        table(0, &[1, 4095], 0),
+        // Every symbol but one is a literal.
+        table(77, &[1], 4095),
+        table(255, &[1], 4095),
+        table(0, &far, 1),
+        table(1, &[16; 255], 16),
+        table(0, &[16; 255], 16),
+    ];
+    for (i, coder) in coders.into_iter().enumerate() {
+        let zeros_and_ones: Vec<u8> = (0..1000).map(|_| u8::from(random.below(20) == 0)).collect();
+        let noise = random.bytes(1000);
+        for symbols in [vec![0; 1000], vec![1; 1000], zeros_and_ones, noise] {
+            let block = of_symbols(&symbols, coder.clone(), 1 + (i % 2) as u8);
+            match block.encode() {
+                Ok(_) => restored(&block),
+                Err(why) => assert!(i == 0 || i == 2, "table {i} has an escape, but {why}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_length_around_a_run() {
+    let mut random = Random::new(3);
+    for count in (1..=130).chain([255, 256, 257, 383, 384, 385]) {
+        let symbols = skewed(count, &mut random);
+        // All symbols in the table; then some as literals, and the padding as well.
+        for (known, pad) in [(&symbols[..], Pad::PadSymbol), (&symbols[..count / 2], Pad::PadSymbolAsLiteral)] {
+            let escape = pad == Pad::PadSymbolAsLiteral;
+            let group = Group { coder: Coder::fine_rans(known, escape), pad, ..Group::default() };
+            restored(&one_group(0, group, symbols.clone(), 1 + (count % 2) as u8));
+        }
+    }
+}
+
+#[test]
+fn symbols_with_raw_bits() {
+    let mut random = Random::new(4);
+    // Elements of 16 bits: a symbol of two bits, and literals that reach into the six above it.
+    let raw = random.bytes(2 * 500);
+    let coder = Coder::fine_rans(&[0, 0, 1, 2, 3], true);
+    let group = Group { k: 8, h: 6, coder, constant: Some(0x1234), ..Group::default() };
+    restored(&one_group(1, group, raw.clone(), 1));
+    // And one of eight bits between sign and raw bits.
+    let group = Group { k: 7, z: 1, sign_plane: true, coder: Coder::fine_rans(&raw, false), ..Group::default() };
+    restored(&one_group(1, group, raw, 2));
+}
+
+#[test]
+fn coders_mixed_in_a_block() {
+    let mut random = Random::new(5);
+    for case in 0..200 {
+        let lane_sets = 1 + (case % 2) as u8;
+        let part = |random: &mut Random| {
+            let elements = 1 + random.below(2500) as usize;
+            let symbols = skewed(elements, random);
+            let classes: Vec<u8> = (0..elements.div_ceil(128)).map(|_| random.below(5) as u8).collect();
+            let known = &symbols[..elements / 2 + 1];
+            let escape = |random: &mut Random| random.below(2) == 0;
+            // Tables of half of the symbols may lack one and need an escape; a fine one can have them all.
+            let coders = [
+                Coder::huffman(known, true),
+                Coder::fine_rans(&symbols, escape(random)),
+                Coder::rans(known, true),
+                Coder::fine_rans(known, true),
+            ];
+            let mut groups = coders.map(|coder| Group { coder, ..Group::default() }).to_vec();
+            groups.push(Group { k: 8, ..Group::default() });
+            let class_map = Group { h: 5, coder: Coder::fine_rans(&classes, escape(random)), ..Group::default() };
+            Part::Grouped(Grouped { raw: symbols, width_code: 0, map: 0, classes, class_map, groups })
+        };
+        let parts = vec![part(&mut random), part(&mut random)];
+        let pieces = (0..).zip(&parts).map(|(i, part)| (i, part.raw().len() as u64)).collect();
+        restored(&Block { lane_sets, parts, pieces, final_state: 1 << 16 });
+    }
+}
+
+/// 200 bytes as raw bits, and a group without elements whose head is given from `h` on.
+fn with_empty_group(head: &[u8]) -> BlockFields {
+    let raw: Vec<u8> = (0..200).collect();
+    let bits = || Group { k: 8, ..Group::default() };
+    let (classes, groups) = (vec![0, 0], vec![bits(), bits()]);
+    let grouped = Grouped { raw, width_code: 0, map: 0, classes, class_map: bits(), groups };
+    let mut fields = encoded(&Block::of(Part::Grouped(grouped), 1));
+    let h = fields.parts[0].len() - 3;
+    fields.parts[0].truncate(h);
+    fields.parts[0].extend(head);
+    fields
+}
+
+/// The same with a table for symbols of eight bits.
+fn with_table(first: u8, count_less_one: u8, entries: &[u64]) -> BlockFields {
+    let mut head = vec![0, 0, 3, first, count_less_one];
+    entries.iter().for_each(|&entry| varint(&mut head, entry));
+    with_empty_group(&head)
+}
+
+#[test]
+fn broken_tables() {
+    let accepted = |fields: &BlockFields| assert_eq!(judged(fields), Ok((0..200).collect()));
+    let entries = |entry: u64, count: usize, escape: u64| [&vec![entry; count][..], &[escape]].concat();
+
+    accepted(&with_table(0, 1, &[4095, 1, 0]));
+    accepted(&with_table(255, 0, &[4095, 1]));
+    accepted(&with_table(7, 0, &[1, 4095]));
+    accepted(&with_table(0, 255, &entries(16, 256, 0)));
+    refused(&with_table(255, 1, &[4095, 1, 0]), "above 255");
+    refused(&with_table(1, 255, &entries(16, 256, 0)), "above 255");
+
+    for entry in [4096, 1 << 12 | 1 << 32, (1 << 63) + 4096, u64::MAX] {
+        refused(&with_table(0, 0, &[entry, 0]), "exceeds 4095");
+        refused(&with_table(0, 0, &[0, entry]), "exceeds 4095");
+        refused(&with_table(0, 1, &[entry, entry.wrapping_neg(), 0]), "exceeds 4095");
+    }
+    for entries in [[0, 0, 0], [4095, 0, 0], [0, 0, 4095], [4095, 2, 0], [4095, 1, 1], [4095, 4095, 2], [100, 28, 0]] {
+        refused(&with_table(0, 1, &entries), "do not sum to 4096");
+    }
+    refused(&with_table(0, 15, &[&[4096 - 15][..], &entries(273, 15, 1)].concat()), "do not sum to 4096");
+
+    // With an escape, 255 symbols at most have a frequency.
+    accepted(&with_table(0, 254, &entries(16, 255, 16)));
+    accepted(&with_table(0, 255, &[&[0][..], &entries(16, 255, 16)].concat()));
+    refused(&with_table(0, 255, &[&[15][..], &entries(16, 255, 1)].concat()), "more than 255 symbols");
+
+    // Entries are varints, and so without padding.
+    let with_bytes = |bytes: &[u8]| with_empty_group(&[&[0, 0, 3, 0, 0][..], bytes].concat());
+    accepted(&with_bytes(&[0xff, 0x1f, 1]));
+    refused(&with_bytes(&[0xff, 0x9f, 0, 1]), "padded");
+    refused(&with_bytes(&[0xff, 0x1f, 0x81, 0]), "padded");
+    refused(&with_bytes(&[[0xff; 10], [0; 10]].concat()), "longer than 10 bytes");
+    refused(&with_bytes(&[&[0xff; 9][..], &[0x7f, 1]].concat()), "exceeds 64 bits");
+    for cut in 0..5 {
+        let mut fields = with_empty_group(&[0, 0, 3, 0, 0, 0xff, 0x1f, 1][..3 + cut]);
+        fields.digests.clear();
+        refused(&fields, "too early");
+    }
+}
+
+#[test]
+fn broken_groups() {
+    // Symbols of two bits: the others are raw, or dropped.
+    assert!(judged(&with_empty_group(&[0, 6, 3, 3, 0, 0xff, 0x1f, 1])).is_ok());
+    assert!(judged(&with_empty_group(&[6, 0, 3, 0, 4, 0xff, 0x1f, 0, 0, 0, 0, 1])).is_ok());
+    refused(&with_empty_group(&[0, 6, 3, 4, 0, 0xff, 0x1f, 1]), "too wide");
+    refused(&with_empty_group(&[6, 0, 3, 3, 1, 0xff, 0x1f, 1, 0]), "too wide");
+    // No bits, and nine.
+    refused(&with_empty_group(&[0, 8, 3, 0, 0, 0xff, 0x1f, 1]), "impossible width");
+    let nine = Group { k: 7, coder: Coder::fine_rans(&[0, 1], true), ..Group::default() };
+    refused(&encoded(&one_group(1, nine, vec![0; 2], 1)), "impossible width");
+    refused(&with_empty_group(&[0, 0, 4, 0, 0, 0xff, 0x1f, 1]), "unknown coder");
+
+    let mut no_lanes = with_table(0, 0, &[4095, 1]);
+    no_lanes.lane_sets = 0;
+    no_lanes.word_counts.clear();
+    no_lanes.states.clear();
+    refused(&no_lanes, "no lanes");
+}
+
+#[test]
+fn broken_lanes() {
+    let symbols = skewed(700, &mut Random::new(6));
+    let block = of_symbols(&symbols, Coder::fine_rans(&[0, 0, 0, 1, 1, 2, 3, 4], true), 2);
+    restored(&block);
+    let refused_if = |reason: &str, change: &dyn Fn(&mut BlockFields)| {
+        let mut fields = encoded(&block);
+        change(&mut fields);
+        refused(&fields, reason);
+    };
+    for set in 0..2 {
+        refused_if("words are left over", &|fields| {
+            fields.words[set].push(0);
+            fields.word_counts[set] += 1;
+        });
+        refused_if("too early", &|fields| {
+            fields.words[set].pop();
+            fields.word_counts[set] -= 1;
+        });
+        refused_if("", &|fields| fields.states[set][63] ^= 1);
+        refused_if("", &|fields| fields.words[set][0] ^= 1 << 15);
+    }
+    refused_if("literals are left over", &|fields| {
+        fields.literals.push(0);
+        fields.literal_count += 1;
+    });
+    refused_if("too early", &|fields| {
+        fields.literals.pop();
+        fields.literal_count -= 1;
+    });
+    for final_state in [(1 << 16) + 1, 1 << 20, u32::MAX] {
+        refused(&encoded(&Block { final_state, ..block.clone() }), "final state");
+    }
+}
+
+#[test]
+fn initial_states_below_2_to_the_16() {
+    // Symbol 1 (frequency 1, start 4095) takes the state 4096 + 4095 to 1, the word 16 makes it 2^16 + 16, and symbol 0
+    // (frequency 4095) takes that to 2^16: all is well, but for the state at the start.
+    let symbols = [[1; 64], [0; 64]].concat();
+    let mut fields = encoded(&of_symbols(&symbols, table(0, &[4095, 1], 0), 1));
+    assert_eq!(judged(&fields), Ok(symbols));
+    assert!(fields.words[0].is_empty());
+    fields.states = vec![[4096 + 4095; 64]];
+    fields.words = vec![vec![16; 64]];
+    fields.word_counts = vec![64];
+    refused(&fields, "initial state");
+}
+
+#[test]
+fn padding_is_the_lowest_of_the_most_frequent_symbols() {
+    let padded = |coder: &Coder, pad| {
+        let group = Group { coder: coder.clone(), pad, ..Group::default() };
+        encoded(&one_group(0, group, vec![3, 5, 3], 1))
+    };
+    let tie = table(3, &[2000, 0, 2000, 90], 6);
+    for right in [Pad::PadSymbol, Pad::Symbol(3), Pad::PadSymbolAsLiteral, Pad::Literal(3)] {
+        assert_eq!(judged(&padded(&tie, right)), Ok(vec![3, 5, 3]));
+    }
+    for wrong in [Pad::Symbol(5), Pad::Symbol(6), Pad::Literal(5), Pad::Literal(0)] {
+        refused(&padded(&tie, wrong), "pad symbol");
+    }
+    // The escape is no pad symbol, however frequent.
+    let escapes = table(3, &[1, 0, 2], 4093);
+    assert!(judged(&padded(&escapes, Pad::Symbol(5))).is_ok());
+    refused(&padded(&escapes, Pad::Symbol(3)), "pad symbol");
+}
