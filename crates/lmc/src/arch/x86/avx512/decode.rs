@@ -3,7 +3,10 @@
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{AHEAD, FINE, RANS, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states};
+use super::ranks::{self, Ranks};
+use super::{
+    AHEAD, FINE, RANKED, RANS, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
+};
 use crate::entropy::lanes::LaneReader;
 use crate::entropy::table::{CoarseTable, DecodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
@@ -45,22 +48,30 @@ kernels! {
                 }
                 Ok(())
             }
-            (Some(t @ DecodeTable::Coarse(_)), 1) => chunks::<WAY, RANS, 1>(job, t),
-            (Some(t @ DecodeTable::Coarse(_)), _) => chunks::<WAY, RANS, 2>(job, t),
-            (Some(t @ DecodeTable::Fine(_)), 1) => chunks::<WAY, FINE, 1>(job, t),
-            (Some(t @ DecodeTable::Fine(_)), _) => chunks::<WAY, FINE, 2>(job, t),
+            (Some(t @ DecodeTable::Coarse(_)), 1) => chunks::<WAY, RANS, 1>(job, t, None),
+            (Some(t @ DecodeTable::Coarse(_)), _) => chunks::<WAY, RANS, 2>(job, t, None),
+            (Some(table @ DecodeTable::Fine(t)), n) => match (Ranks::new(&t.slots), n) {
+                (Some(r), 1) => chunks::<WAY, RANKED, 1>(job, table, Some(&r)),
+                (Some(r), _) => chunks::<WAY, RANKED, 2>(job, table, Some(&r)),
+                (None, 1) => chunks::<WAY, FINE, 1>(job, table, None),
+                (None, _) => chunks::<WAY, FINE, 2>(job, table, None),
+            },
         }
     }
 
     fn chunks<const WAY: u8, const CODER: u8, const SETS: usize>(
-        job: &mut DecodeJob<'_, '_>, table: &DecodeTable
+        job: &mut DecodeJob<'_, '_>, table: &DecodeTable, ranks: Option<&Ranks>
     ) -> Result<()> {
-        // In memory for the fine coder, in registers for the others.
+        // In memory for the fine coder, or by rank; in registers for the others.
         let (columns, slots, escape): (_, &[u32], _) = match table {
             DecodeTable::Coarse(t) => (columns(t), &[], Some(t.escape_mark)),
             DecodeTable::Fine(t) => (no_columns(), &t.slots, t.escape_mark),
         };
-        let chunk_words = if CODER == FINE { CHUNK_WORDS } else { REFILL_WORDS };
+        let ranked = match ranks {
+            Some(ranks) => ranks::Columns::new(ranks),
+            None => ranks::Columns::none(),
+        };
+        let chunk_words = if CODER == RANS { REFILL_WORDS } else { CHUNK_WORDS };
         // Where a table has no escape, no byte is one.
         let may_escape = if escape.is_some() { u64::MAX } else { 0 };
         let escape = _mm512_set1_epi8(escape.unwrap_or_default() as i8);
@@ -78,7 +89,12 @@ kernels! {
         macro_rules! chunk {
             ($x:ident, $s:expr) => {{
                 let (e0, e1);
-                if CODER == FINE {
+                if CODER == RANKED {
+                    e0 = ranks::step(&mut $x, &ranked);
+                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+                    e1 = ranks::step(&mut $x, &ranked);
+                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+                } else if CODER == FINE {
                     let slots = slots.first_chunk().expect("4096 slots");
                     e0 = fine::step(&mut $x, slots);
                     pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));

@@ -26,6 +26,7 @@ mod encode;
 mod fine;
 mod merge;
 pub(in crate::arch) mod predict;
+mod ranks;
 mod split;
 mod stats;
 
@@ -59,6 +60,8 @@ const AHEAD: usize = 12;
 const HUFFMAN: u8 = 0;
 const RANS: u8 = 1;
 const FINE: u8 = 2;
+/// Fine rANS with a table that registers hold.
+const RANKED: u8 = 3;
 
 /// Words that the encoder of 64 symbols may touch: its own, and what a whole store takes in front of them.
 const WINDOW: usize = REFILL_WORDS + WRITE_SLACK;
