@@ -86,34 +86,31 @@ kernels! {
         let mut literal = job.literals.pos;
         let mut i = 0;
 
-        macro_rules! chunk {
-            ($x:ident, $s:expr) => {{
-                let (e0, e1);
-                if CODER == RANKED {
-                    e0 = ranks::step(&mut $x, &ranked);
-                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
-                    e1 = ranks::step(&mut $x, &ranked);
-                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
-                } else if CODER == FINE {
-                    let slots = slots.first_chunk().expect("4096 slots");
-                    e0 = fine::step(&mut $x, slots);
-                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
-                    e1 = fine::step(&mut $x, slots);
-                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
-                } else {
-                    e0 = step(&mut $x, &columns);
-                    e1 = step(&mut $x, &columns);
-                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+        // One symbol a lane.
+        macro_rules! step {
+            ($x:ident) => {
+                match CODER {
+                    RANKED => ranks::step(&mut $x, &ranked),
+                    FINE => fine::step(&mut $x, slots.first_chunk().expect("4096 slots")),
+                    _ => step(&mut $x, &columns),
                 }
-                let e0 = fill_in(e0, escape, may_escape, literals, &mut literal);
-                let e1 = fill_in(e1, escape, may_escape, literals, &mut literal);
+            };
+        }
+        macro_rules! refill {
+            ($x:ident, $s:literal) => {
+                pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+            };
+        }
+        macro_rules! put {
+            ($e:ident, $s:literal) => {{
+                let e = $e.map(|e| fill_in(e, escape, may_escape, literals, &mut literal));
                 let raw = &job.raw[(i + $s) * raw_len..][..raw_len];
                 if let Some(&ahead) = job.runs.get(i + $s + AHEAD) {
                     expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
                 }
                 let out = run_of(job.out, job.width, job.runs[i + $s]);
-                merge::half::<WAY>(&job.shape, 0, e0, raw, out);
-                merge::half::<WAY>(&job.shape, 1, e1, raw, out);
+                merge::half::<WAY>(&job.shape, 0, e[0], raw, out);
+                merge::half::<WAY>(&job.shape, 1, e[1], raw, out);
             }};
         }
         // A chunk takes so many words and CHUNK literals at most; full-width loads stay within that.
@@ -122,9 +119,24 @@ kernels! {
             && 2 * (pos[1] + chunk_words) <= bytes[1].len()
             && literal + SETS * CHUNK <= literals.len()
         {
-            chunk!(x0, 0);
+            // Lane sets take turns, so that one works while the other waits.
+            let none = _mm512_setzero_si512();
+            let (mut e0, mut e1) = ([none; 2], [none; 2]);
+            for h in 0..2 {
+                e0[h] = step!(x0);
+                if SETS == 2 {
+                    e1[h] = step!(x1);
+                }
+                if CODER != RANS || h == 1 {
+                    refill!(x0, 0);
+                    if SETS == 2 {
+                        refill!(x1, 1);
+                    }
+                }
+            }
+            put!(e0, 0);
             if SETS == 2 {
-                chunk!(x1, 1);
+                put!(e1, 1);
             }
             i += SETS;
         }
