@@ -51,16 +51,21 @@ pub(crate) fn run_stats<E: Element>(map: Map, elements: &[u8], stats: &mut RunSt
 /// Adds the symbols `(v >> shift) & 255` of a run.
 #[inline(always)]
 pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut [Histogram; 4]) {
-    let symbol = |e: &[u8]| usize::from(E::load(e).map(map).shr(shift).wide() as u8);
-    let quads = run.chunks_exact(4 * E::BYTES);
-    for (e, h) in quads.remainder().chunks_exact(E::BYTES).zip(hist.iter_mut()) {
-        h[symbol(e)] += 1;
+    // First the symbols, of which the compiler makes vectors.
+    let mut symbols = [0u8; RUN];
+    let symbols = &mut symbols[..run.len() / E::BYTES];
+    for (s, e) in symbols.iter_mut().zip(run.chunks_exact(E::BYTES)) {
+        *s = E::load(e).map(map).shr(shift).wide() as u8;
     }
     // Four histograms, so that equal neighbours do not wait for each other.
+    let (quads, rest) = symbols.as_chunks::<4>();
     for quad in quads {
-        for (i, h) in hist.iter_mut().enumerate() {
-            h[symbol(&quad[i * E::BYTES..])] += 1;
+        for (&s, h) in quad.iter().zip(hist.iter_mut()) {
+            h[usize::from(s)] += 1;
         }
+    }
+    for (&s, h) in rest.iter().zip(hist) {
+        h[usize::from(s)] += 1;
     }
 }
 
