@@ -156,7 +156,7 @@ fn each_level_is_smaller_than_the_one_before() {
     let b: Vec<u8> = w.iter().flat_map(|&x| bf16(x)).collect();
     let f: Vec<u8> = w.iter().flat_map(|x| x.to_le_bytes()).collect();
     for (dtype, raw) in [(Dtype::Bf16, &b), (Dtype::F32, &f)] {
-        let pieces = [Piece { dtype: Some(dtype), len: raw.len() }];
+        let pieces = [Piece::plain(Some(dtype), raw.len())];
         let records: Vec<Vec<u8>> = Level::ALL.iter().map(|&level| round_trip(raw, &pieces, level)).collect();
         assert!(records.is_sorted_by(|a, b| a.len() > b.len()));
         let coders = |i: usize| described(&records[i]).parts[0].groups.iter().map(|g| g.coder).collect::<Vec<_>>();
@@ -171,7 +171,7 @@ fn rare_exceptions_cost_little() {
     let mut r = Random(13);
     let n = 400_000;
     let raw: Vec<u8> = (0..n).map(|_| if r.next() % 40 == 0 { (r.next() % 7) as u8 } else { 9 }).collect();
-    let pieces = [Piece { dtype: Some(Dtype::U8), len: n }];
+    let pieces = [Piece::plain(Some(Dtype::U8), n)];
     let record = round_trip(&raw, &pieces, Level::Default);
     assert!(described(&record).parts[0].groups.iter().any(|g| g.coder == "fine-rans"));
     // Entropy is 0.239 bits an element. In 128 slots the seven exceptions take one each, more than twice their share: 0.266 bits.
