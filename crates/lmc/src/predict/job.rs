@@ -92,7 +92,7 @@ impl Sections {
         &mut self.bytes[at..at + len]
     }
 
-    /// All bytes, and where each class starts and how many it has; every start has its bytes and [`SLACK`] behind it.
+    /// All bytes, and where each class starts and how many it has.
     pub(crate) fn parts_mut(&mut self) -> (&mut [u8], &[(usize, usize)]) {
         (&mut self.bytes, &self.places)
     }
@@ -100,4 +100,22 @@ impl Sections {
     pub(crate) fn parts(&self) -> (&[u8], &[(usize, usize)]) {
         (&self.bytes, &self.places)
     }
+}
+
+/// Where a class goes on in its section, and where that ends.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place {
+    pub(crate) next: usize,
+    pub(crate) end: usize,
+}
+
+/// The places of so many classes, in a buffer of `len` bytes: kernels rely on it that behind every end there are [`SLACK`] of them.
+pub(crate) fn places(len: usize, of: &[(usize, usize)], classes: usize) -> [Place; super::MAX_BOUNDARIES + 1] {
+    assert_eq!(of.len(), classes, "a section for every class");
+    let mut places = [Place::default(); super::MAX_BOUNDARIES + 1];
+    for (place, &(at, n)) in places.iter_mut().zip(of) {
+        assert!(at <= len && n <= len - at && SLACK <= len - at - n, "sections have slack");
+        *place = Place { next: at, end: at + n };
+    }
+    places
 }

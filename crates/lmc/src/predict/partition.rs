@@ -75,25 +75,33 @@ pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
 }
 
 /// What finds keys, and the class of each.
-struct Finder<'a> {
+pub(crate) struct Finder<'a> {
     context: &'a [u8],
     width: usize,
     shift: u32,
-    classes: usize,
+    pub(crate) classes: usize,
+    pub(crate) boundaries: &'a [u8],
     table: [u8; 256],
 }
 
 impl<'a> Finder<'a> {
     /// `None` if there is but one class.
-    fn new(m: &Model<'a>) -> Option<Self> {
+    pub(crate) fn new(m: &Model<'a>) -> Option<Self> {
         let (context, width) = m.context()?;
         let classes = m.classes?;
-        Some(Self { context, width, shift: classes.shift, classes: classes.count(), table: classes.table() })
+        Some(Self {
+            context,
+            width,
+            shift: classes.shift,
+            classes: classes.count(),
+            boundaries: &classes.boundaries,
+            table: classes.table(),
+        })
     }
 
     /// The keys of `n` elements, from element `i` on.
     #[inline(always)]
-    fn keys<'k>(&self, i: usize, n: usize, keys: &'k mut [u8; TILE]) -> &'k [u8] {
+    pub(crate) fn keys<'k>(&self, i: usize, n: usize, keys: &'k mut [u8; TILE]) -> &'k [u8] {
         let context = &self.context[i * self.width..(i + n) * self.width];
         let keys = &mut keys[..n];
         with_element!(self.width, C => {

@@ -11,9 +11,9 @@
 
 use super::super::super::{Isa, Kind};
 use super::{every, in_register, index, load, store};
-use crate::predict::job::{Model, SLACK, Sections};
+use crate::predict::job::{Model, Place, Sections, places};
 use crate::predict::partition::{self as portable, TILE};
-use crate::predict::{MAX_BOUNDARIES, residual};
+use crate::predict::residual;
 use std::arch::x86_64::*;
 
 /// Elements taken at once.
@@ -65,15 +65,6 @@ struct Ids([u8; TILE]);
 #[repr(align(64))]
 struct Residuals([u8; 8 * TILE]);
 
-/// Where a class goes on, and where it ends.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    next: usize,
-    end: usize,
-}
-
-type Places = [Place; MAX_BOUNDARIES + 1];
-
 kernels! {
     fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = finder(m) else { return vec![m.len] };
@@ -93,8 +84,8 @@ kernels! {
 
     fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
         let Some(f) = finder(m) else { return portable::partition(m, elements, sections) };
-        let (bytes, places) = sections.parts_mut();
-        let mut places = self::places(bytes.len(), places, f.classes);
+        let (bytes, sections) = sections.parts_mut();
+        let mut places = places(bytes.len(), sections, f.classes);
         let places = &mut places[..f.classes];
         let mut ids = Ids([NO_CLASS; TILE]);
         let mut residuals = Residuals([0; 8 * TILE]);
@@ -182,8 +173,8 @@ kernels! {
 
     fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
         let Some(f) = finder(m) else { return portable::restore(m, sections, out) };
-        let (bytes, places) = sections.parts();
-        let mut places = self::places(bytes.len(), places, f.classes);
+        let (bytes, sections) = sections.parts();
+        let mut places = places(bytes.len(), sections, f.classes);
         let places = &mut places[..f.classes];
         let mut ids = Ids([NO_CLASS; TILE]);
         let mut last = Residuals([0; 8 * TILE]);
@@ -248,18 +239,6 @@ kernels! {
 
     fn undo(m: &Model<'_>, out: &mut [u8]) {
         portable::restore_in_place(m, out);
-    }
-
-    /// Where the classes of a part begin and end in a buffer of `len` bytes; behind every end there are 64 of them.
-    fn places(len: usize, of: &[(usize, usize)], classes: usize) -> Places {
-        const { assert!(SLACK >= 64) };
-        assert_eq!(of.len(), classes, "a section for every class");
-        let mut places = [Place::default(); MAX_BOUNDARIES + 1];
-        for (place, &(at, n)) in places.iter_mut().zip(of) {
-            assert!(at <= len && n <= len - at && SLACK <= len - at - n, "sections have slack");
-            *place = Place { next: at, end: at + n };
-        }
-        places
     }
 
     /// `None` if there is but one class.
