@@ -170,7 +170,7 @@ fn each_level_is_smaller_than_the_one_before() {
 fn rare_exceptions_cost_little() {
     let mut r = Random(13);
     let n = 400_000;
-    let raw: Vec<u8> = (0..n).map(|_| if r.next() % 40 == 0 { (r.next() % 7) as u8 } else { 9 }).collect();
+    let raw: Vec<u8> = (0..n).map(|_| if r.next().is_multiple_of(40) { (r.next() % 7) as u8 } else { 9 }).collect();
     let pieces = [Piece::plain(Some(Dtype::U8), n)];
     let record = round_trip(&raw, &pieces, Level::Default);
     assert!(described(&record).parts[0].groups.iter().any(|g| g.coder == "fine-rans"));

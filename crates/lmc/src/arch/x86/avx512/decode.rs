@@ -119,24 +119,33 @@ kernels! {
             && 2 * (pos[1] + chunk_words) <= bytes[1].len()
             && literal + SETS * CHUNK <= literals.len()
         {
-            // Lane sets take turns, so that one works while the other waits.
-            let none = _mm512_setzero_si512();
-            let (mut e0, mut e1) = ([none; 2], [none; 2]);
-            for h in 0..2 {
-                e0[h] = step!(x0);
+            if CODER == RANS {
+                let e = [step!(x0), step!(x0)];
+                refill!(x0, 0);
+                put!(e, 0);
                 if SETS == 2 {
-                    e1[h] = step!(x1);
+                    let e = [step!(x1), step!(x1)];
+                    refill!(x1, 1);
+                    put!(e, 1);
                 }
-                if CODER != RANS || h == 1 {
+            } else {
+                // More has to be waited for: lane sets take turns.
+                let none = _mm512_setzero_si512();
+                let (mut e0, mut e1) = ([none; 2], [none; 2]);
+                for h in 0..2 {
+                    e0[h] = step!(x0);
+                    if SETS == 2 {
+                        e1[h] = step!(x1);
+                    }
                     refill!(x0, 0);
                     if SETS == 2 {
                         refill!(x1, 1);
                     }
                 }
-            }
-            put!(e0, 0);
-            if SETS == 2 {
-                put!(e1, 1);
+                put!(e0, 0);
+                if SETS == 2 {
+                    put!(e1, 1);
+                }
             }
             i += SETS;
         }

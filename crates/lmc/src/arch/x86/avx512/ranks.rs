@@ -78,8 +78,7 @@ impl Ranks {
             start = end;
             rank += 1;
         }
-        let mut mixed = 0;
-        for cell in (0..ENTRIES).filter(|&c| inside[c] > 1) {
+        for (mixed, cell) in (0..ENTRIES).filter(|&c| inside[c] > 1).enumerate() {
             if mixed == MIXED {
                 return None;
             }
@@ -90,7 +89,6 @@ impl Ranks {
             }
             r.cells[cell] = IS_MIXED | (mixed % 4 * CELL) as u8;
             r.borders[cell] = ((mixed / 4) as u8) << 6;
-            mixed += 1;
         }
         Some(r)
     }
