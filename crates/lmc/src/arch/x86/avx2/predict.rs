@@ -1,8 +1,9 @@
 //! The predict stage: residuals by class and back.
 //!
-//! Every class has a mask of 32 elements; a table has, for eight bits of it, the shuffle that moves their elements to the front, or apart. That is for
-//! elements of two and four bytes, and as many classes as is faster than one element at a time, which has to wait for its class's place to be stored by the
-//! element before. All else is the portable loops, of which the compiler makes vectors where elements do not depend on one another.
+//! Every class has a mask of 32 elements; a table has, for eight bits of it, the shuffle that moves their elements to the
+//! front, or apart. That is for elements of two and four bytes, and for as many classes as is faster than one element at a
+//! time, where each waits for the one before to store the class's place. All else is the portable loops, of which the
+//! compiler makes vectors where elements do not depend on one another.
 
 use super::super::super::{Isa, Kind};
 use super::{at, at_mut, load, load_16, store};
