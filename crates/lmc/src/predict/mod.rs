@@ -17,7 +17,7 @@ pub(crate) use convert::convert;
 use crate::group::element::Element;
 
 /// How an element of what a prediction is made from becomes one of the part's own width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Conversion {
     /// As it is.
     None = 0,
