@@ -3,7 +3,7 @@
 use crate::data;
 use crate::input::{Input, Random};
 use lmc::reference::write::File;
-use lmc::reference::write::block::{Block, Group, Grouped, Part};
+use lmc::reference::write::block::{Block, Group, Grouped, Part, Section};
 use lmc::reference::write::entropy::Coder;
 use lmc::{CompressOptions, Dtype, Level, compress};
 
@@ -116,5 +116,6 @@ pub fn class_map_block() -> Block {
         }
     }
     let class_map = Group { k: 7, h: 1, ..Group::default() };
-    Block::of(Part::Grouped(Grouped { raw, width_code: 2, map: 1, classes, class_map, groups }), 2)
+    let section = Section { map: 1, classes, class_map, groups, ..Section::default() };
+    Block::of(Part::Grouped(Grouped { raw, width_code: 2, section }), 2)
 }

@@ -1,6 +1,6 @@
 //! Files that are valid but that the encoder never writes: every instruction set decodes them as the reference does.
 
-use lmc::reference::write::block::{Block, Group, Grouped, Part, unmapped};
+use lmc::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
 use lmc::reference::write::entropy::{Coder, Pad, Table};
 use lmc::reference::write::{File, Record, Segment};
 use lmc_testing::blocks;
@@ -26,8 +26,7 @@ fn one_group(width_code: u8, map: u8, group: Group, symbols: &[u8], random: &mut
         let u = unmapped(v & (u64::MAX >> (64 - w)), w, map);
         raw.extend(&u.to_le_bytes()[..1 << width_code]);
     }
-    let groups = vec![group];
-    Part::Grouped(Grouped { raw, width_code, map, classes: vec![], class_map: Group::default(), groups })
+    Part::Grouped(Grouped { raw, width_code, section: Section::of(map, group) })
 }
 
 #[test]
@@ -163,7 +162,7 @@ fn pieces_of_one_byte() {
     let mut random = Random::new(31);
     let parts: Vec<Part> = (0..64).map(|_| Part::Stored(random.bytes(5))).collect();
     let pieces = (0..5 * 64).map(|i| ((i % 64) as u8, 1)).collect();
-    restored(&[Block { lane_sets: 0, parts, pieces, final_state: 1 << 16 }]);
+    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, pieces, final_state: 1 << 16 }]);
 }
 
 #[test]
