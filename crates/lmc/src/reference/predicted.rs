@@ -203,5 +203,5 @@ fn f16_of(x: u32) -> u16 {
     let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(-14);
     let multiples = (f64::from(magnitude) * 2f64.powi(10 - exponent)).round_ties_even() as u16;
     // From 2^10 to 2^11, of which the first bit adds 1 to the exponent; fewer when the result is subnormal.
-    sign | (((exponent + 14) as u16) << 10) + multiples
+    sign | ((((exponent + 14) as u16) << 10) + multiples)
 }
