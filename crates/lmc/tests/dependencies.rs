@@ -79,6 +79,20 @@ fn several_dependencies_on_several_sources() {
 }
 
 #[test]
+fn every_flipped_bit_is_noticed() {
+    let valid = delta().to_bytes();
+    let bases = BASES.map(Base::of);
+    assert!(decode_with_bases(&valid, &bases, LIMIT).is_ok());
+    // The index is a zstd frame, some bits of which mean nothing.
+    let blocks_end = 16 + delta().records.iter().map(|record| record.size() as usize).sum::<usize>();
+    for bit in 0..8 * blocks_end {
+        let mut file = valid.clone();
+        file[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode_with_bases(&file, &bases, LIMIT).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
 fn bases() {
     let hash = |bytes| Some(content_hash(bytes));
     let decoded = |bases: &[Base<'_>]| decode_with_bases(&delta().to_bytes(), bases, LIMIT);
