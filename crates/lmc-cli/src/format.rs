@@ -35,6 +35,16 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
+/// A path as a word of a shell's command line.
+pub(crate) fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into_owned();
+    }
+    Name::text(&format!("'{}'", text.replace('\'', "'\\''"))).to_string()
+}
+
 /// A number of bytes in IEC units with three or four significant digits.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -108,6 +118,13 @@ mod tests {
     fn names_cannot_command_a_terminal() {
         assert_eq!(Name::text("a\x1b[2J\nb\u{202e}").to_string(), "a\\u{1b}[2J\\nb\\u{202e}");
         assert_eq!(Name::text("wörter.0").to_string(), "wörter.0");
+    }
+
+    #[test]
+    fn words_of_a_command_line() {
+        for (path, word) in [("a/b-1.lmc", "a/b-1.lmc"), ("a b", "'a b'"), ("it's", "'it'\\''s'"), ("", "''")] {
+            assert_eq!(quoted(Path::new(path)), word);
+        }
     }
 
     #[test]

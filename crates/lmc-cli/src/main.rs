@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)] // both panic when the other end is gone
 
 mod args;
+mod bases;
 mod cmd;
 mod failure;
 mod format;

@@ -207,6 +207,11 @@ impl lmc::WriteAt for Output {
         start_writeback(t.file(), offset, buf.len() as u64);
         Ok(())
     }
+
+    fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let Kind::Temporary(t) = &self.kind else { return Err(io::ErrorKind::Unsupported.into()) };
+        lmc::ReadAt::read_exact_at(t.file(), buf, offset)
+    }
 }
 
 /// How much is written from front to back before write-back starts: one thread writes, and it had better not wait

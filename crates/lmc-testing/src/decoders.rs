@@ -187,7 +187,7 @@ pub fn agree_with_bases(file: &[u8], bases: &[&[u8]]) -> Result<Vec<u8>, String>
 ///
 /// # Panics
 /// When something that is read is not what stands in `raw`, or cannot be read.
-pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<&'a [u8]> {
+pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<'a, &'a [u8]> {
     let reader = Reader::open(file, &options(isa)).expect("a valid file opens");
     assert_eq!(reader.raw_size(), raw.len() as u64);
     let mut end = 0;

@@ -1,6 +1,6 @@
-//! Blocks on every instruction set, beside memcpy: `cargo bench --bench blocks -- FILE DTYPE [BLOCK_KIB [ONLY]]`.
+//! Blocks on every instruction set, beside memcpy: `cargo bench --bench blocks -- FILE[@BASE] DTYPE [BLOCK_KIB [ONLY]]`.
 //!
-//! FILE holds raw elements and nothing else; only contenders whose name holds ONLY run, besides memcpy. Contenders take turns, and medians are printed.
+//! FILE holds raw elements and nothing else, BASE as many for a delta; only contenders whose name holds ONLY run, besides memcpy. Contenders take turns, and medians are printed.
 
 use lmc::bench_hooks::{Blocks, build_table, digests};
 use lmc::{Dtype, Isa, Level};
@@ -20,14 +20,20 @@ fn main() {
     };
     let dtype: Dtype = dtype.parse().expect("a dtype of safetensors");
     let block = rest.first().map_or(BLOCK, |k| k.parse::<usize>().expect("KiB") << 10);
+    let (file, base) = file.split_once('@').map_or((file.as_str(), None), |(f, b)| (f, Some(b)));
     let raw = std::fs::read(file).expect("FILE is readable");
+    let base = base.map(|b| std::sync::Arc::new(std::fs::read(b).expect("BASE is readable")));
+    let blocks = |isa, level| match &base {
+        None => Blocks::new(isa, level, block),
+        Some(base) => Blocks::new(isa, level, block).with_base(base.clone()),
+    };
     let mut copy = vec![1u8; raw.len()];
     type Contender<'a> = (String, Vec<f64>, Box<dyn FnMut() + 'a>);
     let mut sizes = Vec::new();
     let mut encoded = Vec::new();
     for &level in Level::ALL {
         let mut out = Vec::new();
-        Blocks::new(Isa::detect().expect("an ISA"), level, block).encode(dtype, &raw, &mut out);
+        blocks(Isa::detect().expect("an ISA"), level).encode(dtype, &raw, &mut out);
         sizes.push((level, out.len()));
         encoded.push(out);
     }
@@ -37,13 +43,13 @@ fn main() {
     for isa in Isa::available() {
         for (i, &level) in Level::ALL.iter().enumerate() {
             let name = format!("{} {}", isa.name(), level.name());
-            let mut b = Blocks::new(isa, level, block);
+            let mut b = blocks(isa, level);
             let raw = &raw;
             contenders.push((format!("plan {name}"), vec![], Box::new(move || _ = black_box(b.plan(dtype, raw)))));
-            let mut b = Blocks::new(isa, level, block);
+            let mut b = blocks(isa, level);
             let mut out = Vec::new();
             contenders.push((format!("encode {name}"), vec![], Box::new(move || b.encode(dtype, raw, &mut out))));
-            let mut b = Blocks::new(isa, level, block);
+            let mut b = blocks(isa, level);
             let mut out = vec![0; raw.len()];
             let records = encoded[i].clone();
             contenders.push((format!("decode {name}"), vec![], Box::new(move || b.decode(&records, &mut out))));

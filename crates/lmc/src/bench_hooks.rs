@@ -1,15 +1,16 @@
 //! What benchmarks need to see of the inside. Not part of the API.
 
 use crate::arch::Isa;
-use crate::block::Piece;
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::BlockEncoder;
 use crate::block::head::BlockHead;
 use crate::block::output::Output;
 use crate::block::plan::{Planner, coding_of};
+use crate::block::{Link, Nothing, Origin, Piece};
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
 use crate::options::Level;
+use crate::predict::Conversion;
 
 /// Blocks without a container around them.
 pub struct Blocks {
@@ -17,6 +18,21 @@ pub struct Blocks {
     decoder: BlockDecoder,
     planner: Planner,
     raw_len: usize,
+    base: Option<Base>,
+}
+
+/// A base that is in memory.
+#[derive(Clone)]
+struct Base(std::sync::Arc<Vec<u8>>);
+
+impl Origin for Base {
+    fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> crate::Result<()> {
+        buf.copy_from_slice(self.slice(source, offset, buf.len()).expect("it is there"));
+        Ok(())
+    }
+    fn slice(&self, _: u32, offset: u64, len: usize) -> Option<&[u8]> {
+        self.0.get(offset as usize..)?.get(..len)
+    }
 }
 
 impl Blocks {
@@ -27,14 +43,29 @@ impl Blocks {
             decoder: BlockDecoder::new(isa),
             planner: Planner::new(isa, level),
             raw_len,
+            base: None,
         }
+    }
+
+    /// Makes deltas against `base`, which must be as long as what is encoded.
+    #[must_use]
+    pub fn with_base(mut self, base: std::sync::Arc<Vec<u8>>) -> Self {
+        self.base = Some(Base(base));
+        self
+    }
+
+    fn origin(base: &Option<Base>) -> &dyn Origin {
+        base.as_ref().map_or(&Nothing as &dyn Origin, |b| b)
     }
 
     /// Replaces `out` by the block records of `raw`.
     pub fn encode(&mut self, dtype: Dtype, raw: &[u8], out: &mut Vec<u8>) {
         let mut out = Output::new(out);
-        for block in raw.chunks(self.raw_len) {
-            self.encoder.encode(block, &[Piece { dtype: Some(dtype), len: block.len() }], &mut out);
+        for (i, block) in raw.chunks(self.raw_len).enumerate() {
+            let mut piece = Piece::plain(Some(dtype), block.len());
+            let offset = (i * self.raw_len) as u64;
+            piece.base = self.base.as_ref().map(|_| Link { source: 1, offset, conversion: Conversion::None });
+            self.encoder.encode(block, &[piece], Self::origin(&self.base), &mut out).expect("nothing fails");
         }
         out.finish();
     }
@@ -48,7 +79,9 @@ impl Blocks {
             let header = RecordHeader::parse(records[..HEADER_LEN].try_into().expect("a header")).expect("valid");
             let (record, rest) = records.split_at(header.len() as usize);
             let (head, body) = record[HEADER_LEN..].split_at(header.head_len as usize);
-            self.decoder.decode(&BlockHead::parse(head).expect("valid"), body, block).expect("valid");
+            self.decoder
+                .decode(&BlockHead::parse(head).expect("valid"), body, Self::origin(&self.base), block)
+                .expect("valid");
             records = rest;
         }
     }
@@ -65,6 +98,7 @@ pub fn build_table(level: Level, histogram: &[u32; 256]) -> u64 {
     match level {
         Level::Fast => crate::entropy::huffman::build(histogram, false).1,
         Level::Default => crate::entropy::rans::build(histogram, false).1,
+        Level::Max => crate::entropy::fine::build(histogram, false).1,
     }
 }
 

@@ -1,20 +1,26 @@
 //! Compression of slices, streams and files: one planner, one writer, three sources.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Summary;
 use crate::arch::Isa;
-use crate::block::Piece;
+use crate::base::Base;
 use crate::block::encode::{BlockEncoder, BlockSummary};
 use crate::block::output::Output;
-use crate::container::header;
+use crate::block::{Origin, Piece};
+use crate::container::bases::Sources;
+use crate::container::header::Features;
 use crate::container::writer::Writer;
 use crate::error::{Error, Result};
-use crate::io::{ReadAt, append, read_full};
-use crate::layout::{self, Prefix};
+use crate::io::{ReadAt, append, read_at, read_full};
+use crate::layout::{self, Layout, Prefix, Start};
+use crate::matching::Matcher;
 use crate::options::CompressOptions;
+use crate::origin::{NotOwn, Own, Raw, Sourced};
 use crate::pool::Workers;
+use crate::siblings;
 use crate::turns::Turns;
 use crate::units::Planner;
 
@@ -28,9 +34,25 @@ pub fn compress(raw: &[u8], o: &CompressOptions) -> Result<Vec<u8>> {
     Ok(out)
 }
 
+/// Compresses a file in memory as a delta: what it has in common with its bases is not stored again.
+///
+/// # Errors
+/// Those of [`Compressor::compress_delta_into`].
+pub fn compress_delta(raw: &[u8], bases: &[Base<'_>], o: &CompressOptions) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    Compressor::new(o)?.compress_delta_into(raw, bases, &mut out)?;
+    Ok(out)
+}
+
 /// Compresses files, one after the other, with one pool of threads and one set of buffers.
 ///
-/// All ways to compress give the same bytes for the same raw file, whatever the number of threads.
+/// All ways to compress give the same bytes for the same raw file and bases, whatever the number of threads; but what comes as a stream is
+/// compressed as with [`CompressOptions::independent`], since its earlier bytes are gone.
+///
+/// A *delta* is a file that is predicted from others, its *bases*: earlier snapshots of the same model. Tensors are matched
+/// by name, shape and dtype, then by content, so that renamed, converted and resized ones find their like; of several
+/// bases (the shards of a checkpoint) the first one counts. The file names the bases that it needs by their content hashes, and it
+/// takes them to restore it. One that has nothing in common with any base is no delta, and needs none.
 pub struct Compressor {
     o: CompressOptions,
     workers: Workers<BlockEncoder>,
@@ -72,39 +94,60 @@ impl Compressor {
     /// # Errors
     /// `Limit` when the index would be too large for the format (many terabytes).
     pub fn compress_into(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Summary> {
+        self.compress_delta_into(raw, &[], out)
+    }
+
+    /// [`Self::compress_into`] for a delta.
+    ///
+    /// # Errors
+    /// Those of [`Self::compress_into`], and `Io` or `Base` when a base cannot be read.
+    pub fn compress_delta_into(&mut self, raw: &[u8], bases: &[Base<'_>], out: &mut Vec<u8>) -> Result<Summary> {
         let mut out = Output::new(out);
-        out.extend(&header::encode());
-        let mut plan = Planner::new(layout::detect(&mut &*raw, self.o.dtype)?);
-        let mut writer = Writer::new();
+        let layout = layout::detect(&mut &*raw, self.o.dtype)?;
+        let own = Raw::Slice(raw);
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
+        out.extend(&start);
+        let mut written = Ok(());
         if self.workers.is_single() {
             // Blocks go straight into `out`.
             let mut pieces = Vec::new();
-            let mut rest = raw;
+            let mut next = 0;
             self.workers.with(|encoder| {
-                while !rest.is_empty() {
-                    let len = plan.next_block(rest.len() as u64, &mut pieces);
-                    let block;
-                    (block, rest) = rest.split_at(len);
-                    writer.block(&encoder.encode(block, &pieces, &mut out));
+                while next < raw.len() && written.is_ok() {
+                    written = (|| {
+                        let len = plan.next_block_of(&raw, (raw.len() - next) as u64, &mut pieces)?;
+                        writer.block(&encoder.encode(&raw[next..next + len], &pieces, &origin, &mut out)?);
+                        next += len;
+                        Ok(())
+                    })();
                 }
             });
         } else {
-            self.compress_slice(raw, &mut plan, &mut writer, &mut out);
+            written = self.compress_slice(raw, &mut plan, &origin, &mut writer, &mut out);
         }
-        let (end, summary) = writer.finish(plan)?;
-        out.extend(&end);
+        let end = written.and_then(|()| writer.finish(plan));
+        if let Ok((end, _)) = &end {
+            out.extend(end);
+        }
         out.finish();
-        Ok(summary)
+        Ok(end?.1)
     }
 
     /// Compresses the blocks of a slice by all threads at once. Workers put their records into `out` themselves: a single thread that copies would
     /// be most of the time of two that compress.
-    fn compress_slice(&mut self, raw: &[u8], plan: &mut Planner, writer: &mut Writer, out: &mut Output<'_>) {
+    fn compress_slice(
+        &mut self,
+        raw: &[u8],
+        plan: &mut Planner<'_>,
+        origin: &dyn Origin,
+        writer: &mut Writer,
+        out: &mut Output<'_>,
+    ) -> Result<()> {
         let mut blocks = Vec::new();
         let (mut next, mut bound) = (0, 0);
         while next < raw.len() {
             let mut pieces = Vec::new();
-            let len = plan.next_block((raw.len() - next) as u64, &mut pieces);
+            let len = plan.next_block_of(&raw, (raw.len() - next) as u64, &mut pieces)?;
             blocks.push((&raw[next..next + len], pieces));
             next += len;
             bound += BlockEncoder::bound(len);
@@ -112,6 +155,7 @@ impl Compressor {
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
         let start = out.len();
         let tickets = AtomicUsize::new(0);
+        let failed = Mutex::new(None::<(usize, Error)>);
         let turns = Turns::new((&mut *writer, out.grow(bound), 0usize), std::mem::take(&mut self.jobs));
         self.workers.each(|encoder| {
             let _watch = turns.watch();
@@ -120,8 +164,21 @@ impl Compressor {
                 let ticket = tickets.fetch_add(1, Ordering::Relaxed);
                 let Some((block, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
                 let mut record = Output::new(&mut job.record);
-                job.done = Some(Ok(encoder.encode(block, pieces, &mut record)));
+                let done = encoder.encode(block, pieces, origin, &mut record);
                 record.finish();
+                job.done = match done {
+                    Ok(summary) => Some(Ok(summary)),
+                    Err(e) => {
+                        // What was begun before is finished: the earliest error is the one that counts.
+                        tickets.fetch_max(blocks.len(), Ordering::Relaxed);
+                        let mut failed = failed.lock().expect("no panic while it is held");
+                        if failed.as_ref().is_none_or(|f| ticket < f.0) {
+                            *failed = Some((ticket, e));
+                        }
+                        job.record.clear();
+                        None
+                    }
+                };
                 let due = turns.done(ticket, job, |(writer, rest, written), job| {
                     if let Some(Ok(summary)) = &job.done {
                         writer.block(summary);
@@ -138,6 +195,26 @@ impl Compressor {
         let ((_, _, written), jobs) = turns.into_inner();
         self.jobs = jobs;
         out.truncate(start + written);
+        match failed.into_inner().expect("no panic while it is held") {
+            None => Ok(()),
+            Some((_, e)) => Err(e),
+        }
+    }
+
+    /// Decides what a file is predicted from. `own` is the file where any of its bytes can be read at any time.
+    fn begin<'m>(&self, layout: Layout, own: Option<&'m Raw<'m>>, bases: &'m [Base<'m>]) -> Result<Begun<'m>> {
+        let matcher = (!bases.is_empty()).then(|| Matcher::new(&layout, bases));
+        let bases = matcher.as_ref().map_or(vec![], |m| m.bases().to_vec());
+        let named = bases.iter().map(|b| b.info(&self.workers)).collect::<Result<Vec<_>>>()?;
+        let siblings = match own {
+            Some(raw) if !self.o.independent => siblings::find(&layout.segments, |at, buf| raw.read(at, buf)),
+            _ => vec![],
+        };
+        let has_siblings = siblings.iter().any(Option::is_some);
+        let features = Features { dependencies: has_siblings || !named.is_empty(), own: has_siblings };
+        let (writer, start) = Writer::start(&Sources { features, bases: named })?;
+        let origin = Sourced::new(bases, &[], own.map_or(&NotOwn as &dyn Own, |raw| raw));
+        Ok(Begun { plan: Planner::with(layout, matcher, siblings), writer, start, origin })
     }
 
     /// Compresses a stream of unknown length to a stream, in bounded memory. `progress` is called with the number of
@@ -151,18 +228,36 @@ impl Compressor {
         dst: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
+        self.compress_delta_stream(src, &[], dst, progress)
+    }
+
+    /// [`Self::compress_stream`] for a delta.
+    ///
+    /// # Errors
+    /// Those of [`Self::compress_stream`], and `Io` or `Base` when a base cannot be read.
+    pub fn compress_delta_stream(
+        &mut self,
+        src: &mut dyn Read,
+        bases: &[Base<'_>],
+        dst: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Summary> {
         let mut source = Stream { src, ahead: Vec::new(), pos: 0 };
-        let mut plan = Planner::new(layout::detect(&mut source, self.o.dtype)?);
-        let mut writer = Writer::new();
-        write(dst, &header::encode())?;
+        let layout = layout::detect(&mut source, self.o.dtype)?;
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, None, bases)?;
+        write(dst, &start)?;
+        let mut next = 0;
         self.run(
             &Source::Buffered,
+            &origin,
             &mut writer,
             |job| {
                 let ahead = source.fill(&mut job.raw, plan.lookahead() as usize)?;
                 job.len = 0;
                 if !ahead.is_empty() {
-                    job.len = plan.next_block(ahead.len() as u64, &mut job.pieces);
+                    let window = Window { offset: next, bytes: ahead };
+                    job.len = plan.next_block_of(&window, ahead.len() as u64, &mut job.pieces)?;
+                    next += job.len as u64;
                     source.put_back(&ahead[job.len..]);
                 }
                 Ok(job.len > 0)
@@ -185,17 +280,39 @@ impl Compressor {
         dst: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
+        self.compress_delta_from(src, &[], dst, progress)
+    }
+
+    /// [`Self::compress_from`] for a delta.
+    ///
+    /// # Errors
+    /// Those of [`Self::compress_from`], and `Io` or `Base` when a base cannot be read.
+    pub fn compress_delta_from(
+        &mut self,
+        src: &dyn ReadAt,
+        bases: &[Base<'_>],
+        dst: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Summary> {
         let size = src.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
-        let mut start = Start { src, size, bytes: Vec::new() };
-        let mut plan = Planner::new(layout::detect(&mut start, self.o.dtype)?);
-        drop(start);
-        let mut writer = Writer::new();
-        write(dst, &header::encode())?;
+        let layout = layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?;
+        let own = Raw::File(src);
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
+        write(dst, &start)?;
         let mut next = 0;
         self.run(
             &Source::File(src),
+            &origin,
             &mut writer,
-            |job| Ok(plan_known(&mut plan, &mut next, size, job)),
+            |job| {
+                if next == size {
+                    return Ok(false);
+                }
+                job.len = plan.next_block_of(src, size - next, &mut job.pieces)?;
+                job.offset = next;
+                next += job.len as u64;
+                Ok(true)
+            },
             |record| write(dst, record),
             progress,
         )?;
@@ -206,6 +323,7 @@ impl Compressor {
     fn run(
         &mut self,
         source: &Source<'_>,
+        origin: &dyn Origin,
         writer: &mut Writer,
         mut plan: impl FnMut(&mut Job) -> Result<bool>,
         mut emit: impl FnMut(&[u8]) -> Result<()>,
@@ -218,7 +336,7 @@ impl Compressor {
             |encoder, job| {
                 let raw = source.load(job.offset, job.len, &mut job.raw);
                 let mut record = Output::new(&mut job.record);
-                job.done = Some(raw.map(|raw| encoder.encode(raw, &job.pieces, &mut record)));
+                job.done = Some(raw.and_then(|raw| encoder.encode(raw, &job.pieces, origin, &mut record)));
                 record.finish();
             },
             |job| {
@@ -243,7 +361,7 @@ impl Source<'_> {
         match self {
             Source::File(src) => {
                 buf.resize(len, 0);
-                read_at(*src, buf, offset)?;
+                read_at(*src, "the input", buf, offset)?;
                 Ok(buf)
             }
             Source::Buffered => Ok(&buf[..len]),
@@ -251,18 +369,32 @@ impl Source<'_> {
     }
 }
 
-/// Plans the next block of a file of known size, of which `next` bytes are planned.
-fn plan_known(plan: &mut Planner, next: &mut u64, size: u64, job: &mut Job) -> bool {
-    if *next == size {
-        return false;
-    }
-    job.len = plan.next_block(size - *next, &mut job.pieces);
-    job.offset = *next;
-    *next += job.len as u64;
-    true
+/// A file whose blocks come next.
+struct Begun<'m> {
+    plan: Planner<'m>,
+    writer: Writer,
+    /// What the file begins with.
+    start: Vec<u8>,
+    origin: Sourced<'m>,
 }
 
-fn finish(writer: Writer, plan: Planner, dst: &mut dyn Write) -> Result<Summary> {
+/// A stretch of a stream.
+struct Window<'a> {
+    offset: u64,
+    bytes: &'a [u8],
+}
+
+impl ReadAt for Window<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let within = offset.checked_sub(self.offset).ok_or(io::ErrorKind::InvalidInput)?;
+        self.bytes.read_exact_at(buf, within)
+    }
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.offset + self.bytes.len() as u64)
+    }
+}
+
+fn finish(writer: Writer, plan: Planner<'_>, dst: &mut dyn Write) -> Result<Summary> {
     let (end, summary) = writer.finish(plan)?;
     write(dst, &end)?;
     dst.flush().map_err(|e| Error::io("cannot write the output", e))?;
@@ -271,14 +403,6 @@ fn finish(writer: Writer, plan: Planner, dst: &mut dyn Write) -> Result<Summary>
 
 fn write(dst: &mut dyn Write, bytes: &[u8]) -> Result<()> {
     dst.write_all(bytes).map_err(|e| Error::io("cannot write the output", e))
-}
-
-fn read_at(src: &dyn ReadAt, buf: &mut [u8], offset: u64) -> Result<()> {
-    src.read_exact_at(buf, offset).map_err(|e| {
-        let shorter = e.kind() == std::io::ErrorKind::UnexpectedEof;
-        let what = if shorter { "the input became shorter while it was read" } else { "cannot read the input" };
-        Error::io(what, e).at_offset(offset)
-    })
 }
 
 /// A stream, and what was read ahead of the next block.
@@ -325,24 +449,5 @@ impl Prefix for Stream<'_> {
             append(self.src, &mut self.ahead, more).map_err(|e| Error::io("cannot read the input", e))?;
         }
         Ok(&self.ahead[..n.min(self.ahead.len())])
-    }
-}
-
-/// The beginning of a file that is read at any offset.
-struct Start<'a> {
-    src: &'a dyn ReadAt,
-    size: u64,
-    bytes: Vec<u8>,
-}
-
-impl Prefix for Start<'_> {
-    fn get(&mut self, n: usize) -> Result<&[u8]> {
-        let n = n.min(usize::try_from(self.size).unwrap_or(usize::MAX));
-        let have = self.bytes.len();
-        if n > have {
-            self.bytes.resize(n, 0);
-            read_at(self.src, &mut self.bytes[have..], have as u64)?;
-        }
-        Ok(&self.bytes[..n])
     }
 }

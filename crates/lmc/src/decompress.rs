@@ -3,16 +3,21 @@
 use std::io::{Read, Write};
 
 use crate::Summary;
+use crate::access::{Access, Cache};
 use crate::arch::Isa;
+use crate::base::{Base, blame, resolve};
+use crate::block::Origin;
 use crate::block::decode::BlockDecoder;
-use crate::block::head::BlockHead;
+use crate::block::head::{BlockHead, Dependency};
 use crate::checksum::{ContentHash, Digest};
+use crate::container::bases::{BaseInfo, Depths, Sources};
 use crate::container::open::{self, Opened, block_record, wrong_raw_len};
 use crate::container::record::HEADER_LEN;
 use crate::container::stream::{Next, Records};
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, WriteAt};
 use crate::options::DecompressOptions;
+use crate::origin::{Finished, NotOwn, Own, Sourced, Watermark, Written};
 use crate::pool::Workers;
 
 /// Restores a file in memory.
@@ -22,12 +27,21 @@ use crate::pool::Workers;
 ///
 /// # Errors
 /// `Damaged` or `Unsupported` for what is not a whole `.lmc` file that this version can read, `Limit` when it is
-/// larger than the limits or than memory.
+/// larger than the limits or than memory, `Base` when it is a delta: [`decompress_delta`] restores those.
 pub fn decompress(file: &[u8], o: &DecompressOptions) -> Result<Vec<u8>> {
+    decompress_delta(file, &[], o)
+}
+
+/// Restores a delta in memory, or any other file if there are no bases.
+///
+/// # Errors
+/// Those of [`decompress`] and [`Decompressor::decompress_delta_into`].
+pub fn decompress_delta(file: &[u8], bases: &[Base<'_>], o: &DecompressOptions) -> Result<Vec<u8>> {
     let mut d = Decompressor::new(o)?;
     let opened = Opened::open(&file, &o.limits)?;
+    let bases = d.bases(&opened.sources, bases)?;
     let mut out = zeroed(opened.index.raw_size)?;
-    d.decompress_opened(file, &opened, &mut out)?;
+    d.decompress_opened(file, &opened, bases, &mut out)?;
     Ok(out)
 }
 
@@ -43,6 +57,9 @@ pub(crate) fn zeroed(len: u64) -> Result<Vec<u8>> {
 ///
 /// A file is restored only if every block, the index, the trailer and the hash of the whole are what they should be.
 /// After an error, whatever was written is of no use.
+///
+/// A delta needs the bases that it was made from, in any order; they are known by their hashes, which are computed
+/// unless [`Base::with_hash`] has them, before anything is written. A base that the file was not made from is an error, unless it is [optional](Base::optional).
 pub struct Decompressor {
     o: DecompressOptions,
     workers: Workers<BlockDecoder>,
@@ -55,10 +72,16 @@ struct Job {
     block: usize,
     record: Vec<u8>,
     record_offset: u64,
+    raw_offset: u64,
     head: Option<BlockHead>,
     raw: Vec<u8>,
-    /// Digests of the block's leaves, once it is decoded.
-    done: Option<Result<Vec<Digest>>>,
+    done: Option<Result<Decoded>>,
+}
+
+/// What is left to do for a block that is decoded: its digests go into the hash, its dependencies into the depths.
+pub(crate) struct Decoded {
+    leaves: Vec<Digest>,
+    dependencies: Vec<Dependency>,
 }
 
 /// A block under way between slices.
@@ -67,7 +90,7 @@ struct SliceJob<'a> {
     block: usize,
     record: &'a [u8],
     out: &'a mut [u8],
-    done: Option<Result<Vec<Digest>>>,
+    done: Option<Result<Decoded>>,
 }
 
 /// Buffers that a block larger than ours has made larger than this are given back.
@@ -97,11 +120,32 @@ impl Decompressor {
     /// # Errors
     /// Those of [`decompress`], and `Usage` when `out` has another length.
     pub fn decompress_into(&mut self, file: &[u8], out: &mut [u8]) -> Result<Summary> {
-        let opened = Opened::open(&file, &self.o.limits)?;
-        self.decompress_opened(file, &opened, out)
+        self.decompress_delta_into(file, &[], out)
     }
 
-    fn decompress_opened(&mut self, file: &[u8], opened: &Opened, out: &mut [u8]) -> Result<Summary> {
+    /// [`Self::decompress_into`] for a delta.
+    ///
+    /// # Errors
+    /// Those of [`Self::decompress_into`]; `Base` when a base is missing, is another file or is not needed; `Io` or `Base` when one
+    /// cannot be read.
+    pub fn decompress_delta_into(&mut self, file: &[u8], bases: &[Base<'_>], out: &mut [u8]) -> Result<Summary> {
+        let opened = Opened::open(&file, &self.o.limits)?;
+        let bases = self.bases(&opened.sources, bases)?;
+        self.decompress_opened(file, &opened, bases, out)
+    }
+
+    /// The bases that a file names, in its order.
+    fn bases<'s>(&self, sources: &Sources, given: &'s [Base<'s>]) -> Result<Vec<&'s Base<'s>>> {
+        Ok(resolve(&sources.bases, given, &self.workers)?.into_iter().map(|i| &given[i]).collect())
+    }
+
+    fn decompress_opened(
+        &mut self,
+        file: &[u8],
+        opened: &Opened,
+        bases: Vec<&Base<'_>>,
+        out: &mut [u8],
+    ) -> Result<Summary> {
         let raw_size = opened.index.raw_size;
         if out.len() as u64 != raw_size {
             return Err(Error::usage(format!(
@@ -111,7 +155,9 @@ impl Decompressor {
         }
         let mut jobs = Vec::new();
         jobs.resize_with(self.workers.in_flight(), SliceJob::default);
-        let mut hash = ContentHash::default();
+        let finished = opened.sources.features.own.then(Finished::default);
+        let origin = sourced(bases, &opened.sources.bases, finished.as_ref());
+        let mut progress = Progress::new(&opened.sources);
         let (mut next, mut rest) = (0, out);
         self.workers.ordered(
             &mut jobs,
@@ -126,14 +172,24 @@ impl Decompressor {
                 next += 1;
                 Ok(Some(0))
             },
-            |decoder, job| job.done = Some(decode(decoder, job.record, job.out)),
+            |decoder, job| {
+                let b = opened.block(job.block);
+                let turn = finished.as_ref().map(|f| f.mark.begin(b.raw_offset));
+                let done = decode(decoder, job.record, &opened.sources, b.raw_offset, &origin, job.out);
+                if let (Some(f), Some(turn), Ok(_)) = (&finished, turn, &done) {
+                    let out: &mut [u8] = std::mem::take(&mut job.out);
+                    f.publish(b.raw_offset, out);
+                    turn.done(b.raw_offset + b.raw_len);
+                }
+                job.done = Some(done);
+            },
             |job| {
-                let leaves = job.done.take().expect("the worker is done");
-                leaves.map_err(|e| opened.locate(e, job.block))?.iter().for_each(|l| hash.push(l));
-                Ok(())
+                let done = job.done.take().expect("the worker is done");
+                done.and_then(|d| progress.push(&d, opened.block(job.block).raw_len))
+                    .map_err(|e| opened.locate(e, job.block))
             },
         )?;
-        finish(opened, &hash)
+        finish(opened, &progress.hash)
     }
 
     /// Restores a stream to a stream, front to back, in bounded memory, with nothing but its blocks; then checks
@@ -147,10 +203,31 @@ impl Decompressor {
         dst: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
+        self.decompress_delta_stream(src, &[], dst, progress)
+    }
+
+    /// [`Self::decompress_stream`] for a delta. If blocks depend on earlier ones of the same file, those are kept in a temporary
+    /// file meanwhile, which has no name.
+    ///
+    /// # Errors
+    /// Those of [`Self::decompress_stream`] and [`Self::decompress_delta_into`].
+    pub fn decompress_delta_stream(
+        &mut self,
+        src: &mut dyn Read,
+        bases: &[Base<'_>],
+        dst: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Summary> {
         let mut records = Records::open(src, self.o.limits)?;
+        let sources = records.sources().clone();
+        let bases = self.bases(&sources, bases)?;
+        let spill = if sources.features.own { Some(tempfile::tempfile().map_err(cannot_spill)?) } else { None };
+        let written = spill.as_ref().map(|f| Written { mark: Watermark::default(), to: f, again: &NotOwn });
+        let origin = sourced(bases, &sources.bases, written.as_ref());
         let mut hash = ContentHash::default();
         let mut raw = 0;
         let mut end = None;
+        let mut raw_offset = 0;
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
         self.workers.ordered(
             &mut self.jobs,
@@ -160,6 +237,8 @@ impl Decompressor {
                     Next::Block(head) => {
                         job.record_offset = records.offset() - job.record.len() as u64;
                         let weight = job.record.len() + head.raw_len;
+                        job.raw_offset = raw_offset;
+                        raw_offset += head.raw_len as u64;
                         job.head = Some(head);
                         Ok(Some(weight))
                     }
@@ -173,12 +252,20 @@ impl Decompressor {
                 let head = job.head.take().expect("a block was read");
                 job.raw.resize(head.raw_len, 0);
                 let body = &job.record[job.record.len() - body_len(&job.record)..];
-                job.done = Some(decoder.decode(&head, body, &mut job.raw).map(|()| head.leaves));
+                let turn = written.as_ref().map(|w| w.mark.begin(job.raw_offset));
+                let mut done = decode_checked(decoder, head, body, &origin, &mut job.raw);
+                if let (Some(spill), Some(turn), Ok(_)) = (&spill, turn, &done) {
+                    match spill.write_all_at(&job.raw, job.raw_offset) {
+                        Ok(()) => turn.done(job.raw_offset + job.raw.len() as u64),
+                        Err(e) => done = Err(cannot_spill(e)),
+                    }
+                }
+                job.done = Some(done);
             },
             |job| {
-                let leaves = job.done.take().expect("the worker is done");
-                let leaves = leaves.map_err(|e| e.in_block(job.block as u64).at_offset(job.record_offset))?;
-                leaves.iter().for_each(|l| hash.push(l));
+                let done = job.done.take().expect("the worker is done");
+                let done = done.map_err(|e| e.in_block(job.block as u64).at_offset(job.record_offset))?;
+                done.leaves.iter().for_each(|l| hash.push(l));
                 dst.write_all(&job.raw).map_err(cannot_write)?;
                 raw += job.raw.len() as u64;
                 job.trim();
@@ -208,8 +295,29 @@ impl Decompressor {
         dst: &dyn WriteAt,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
+        self.decompress_delta_to(src, &[], dst, progress)
+    }
+
+    /// [`Self::decompress_to`] for a delta. If blocks depend on earlier ones of the same file, those are read back from `dst`, or
+    /// decoded once more where [`WriteAt::read_back`] is not supported.
+    ///
+    /// # Errors
+    /// Those of [`Self::decompress_to`] and [`Self::decompress_delta_into`].
+    pub fn decompress_delta_to(
+        &mut self,
+        src: &dyn ReadAt,
+        bases: &[Base<'_>],
+        dst: &dyn WriteAt,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Summary> {
         let opened = Opened::open(src, &self.o.limits)?;
-        let mut hash = ContentHash::default();
+        let bases = self.bases(&opened.sources, bases)?;
+        let cache = Cache::default();
+        let again = Access { src, opened: &opened, bases: bases.clone(), workers: &self.workers, cache: &cache };
+        let written =
+            opened.sources.features.own.then(|| Written { mark: Watermark::default(), to: dst, again: &again });
+        let origin = sourced(bases, &opened.sources.bases, written.as_ref());
+        let mut done = Progress::new(&opened.sources);
         let mut next = 0;
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
         self.workers.ordered(
@@ -225,25 +333,28 @@ impl Decompressor {
             },
             |decoder, job| {
                 let b = opened.block(job.block);
+                let turn = written.as_ref().map(|w| w.mark.begin(b.raw_offset));
                 job.record.resize(b.record_len as usize, 0);
                 job.raw.resize(b.raw_len as usize, 0);
                 let done = open::read(src, &mut job.record, b.record_offset)
-                    .and_then(|()| decode(decoder, &job.record, &mut job.raw))
+                    .and_then(|()| decode(decoder, &job.record, &opened.sources, b.raw_offset, &origin, &mut job.raw))
                     .map_err(|e| opened.locate(e, job.block));
-                job.done = Some(done.and_then(|leaves| {
+                job.done = Some(done.and_then(|done| {
                     dst.write_all_at(&job.raw, b.raw_offset).map_err(cannot_write)?;
-                    Ok(leaves)
+                    turn.into_iter().for_each(|t| t.done(b.raw_offset + b.raw_len));
+                    Ok(done)
                 }));
             },
             |job| {
-                job.done.take().expect("the worker is done")?.iter().for_each(|l| hash.push(l));
-                job.trim();
                 let b = opened.block(job.block);
+                let decoded = job.done.take().expect("the worker is done")?;
+                done.push(&decoded, b.raw_len).map_err(|e| opened.locate(e, job.block))?;
+                job.trim();
                 progress(b.raw_offset + b.raw_len);
                 Ok(())
             },
         )?;
-        finish(&opened, &hash)
+        finish(&opened, &done.hash)
     }
 }
 
@@ -257,14 +368,58 @@ impl Job {
     }
 }
 
-/// Decodes a block's record to `out`, which has the raw length that the index gives; the digests of its leaves.
-pub(crate) fn decode(decoder: &mut BlockDecoder, record: &[u8], out: &mut [u8]) -> Result<Vec<Digest>> {
+/// What is known of a file after its first blocks.
+struct Progress {
+    hash: ContentHash,
+    /// Where blocks may depend on others.
+    depths: Option<Depths>,
+}
+
+impl Progress {
+    fn new(sources: &Sources) -> Self {
+        Self { hash: ContentHash::default(), depths: sources.features.own.then(Depths::default) }
+    }
+
+    /// Takes note of the next block.
+    fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
+        block.leaves.iter().for_each(|l| self.hash.push(l));
+        self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.dependencies))
+    }
+}
+
+/// Where the blocks of a file find what they depend on; `own`: where blocks may depend on others.
+fn sourced<'a, O: Own>(bases: Vec<&'a Base<'a>>, wanted: &'a [BaseInfo], own: Option<&'a O>) -> Sourced<'a> {
+    Sourced::new(bases, wanted, own.map_or(&NotOwn, |own| own as &dyn Own))
+}
+
+/// Decodes a block's record to `out`, which has the raw length that the index gives. The block starts at raw byte `start`.
+pub(crate) fn decode(
+    decoder: &mut BlockDecoder,
+    record: &[u8],
+    sources: &Sources,
+    start: u64,
+    origin: &dyn Origin,
+    out: &mut [u8],
+) -> Result<Decoded> {
     let (head, body) = block_record(record)?;
     if head.raw_len != out.len() {
         return Err(wrong_raw_len());
     }
-    decoder.decode(&head, body, out)?;
-    Ok(head.leaves)
+    sources.check(&head.dependencies, start)?;
+    decode_checked(decoder, head, body, origin, out)
+}
+
+/// Decodes a block whose dependencies were checked.
+fn decode_checked(
+    decoder: &mut BlockDecoder,
+    head: BlockHead,
+    body: &[u8],
+    origin: &dyn Origin,
+    out: &mut [u8],
+) -> Result<Decoded> {
+    let done = decoder.decode(&head, body, origin, out);
+    done.map_err(|e| if head.dependencies.is_empty() { e } else { blame(e) })?;
+    Ok(Decoded { leaves: head.leaves, dependencies: head.dependencies })
 }
 
 /// Length of the body of a block's record that is known to be well-formed.
@@ -291,6 +446,13 @@ fn check_hash(hash: &ContentHash, want: &Digest) -> Result<()> {
     }
 }
 
+fn cannot_spill(e: std::io::Error) -> Error {
+    Error::io("cannot keep what later blocks depend on in a temporary file", e)
+}
+
 fn cannot_write(e: std::io::Error) -> Error {
     Error::io("cannot write the output", e)
 }
+
+#[cfg(test)]
+mod tests;

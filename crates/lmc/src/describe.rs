@@ -1,7 +1,8 @@
 //! How a block is coded, for people who want to see.
 
-use crate::block::head::{BlockHead, Coder, Group, Grouped, Method, Part};
+use crate::block::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Part, Predicted};
 use crate::map::Map;
+use crate::predict::Predictor;
 
 /// How a block is coded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +26,31 @@ pub struct BlockDescription {
 pub struct PartDescription {
     /// Length of the part's contents in bytes.
     pub raw_len: u64,
-    /// "stored", "zstd" or "grouped".
+    /// "stored", "zstd", "grouped" or "predicted".
     pub method: &'static str,
-    /// Bytes of an element of a grouped part.
+    /// Bytes of an element of a grouped or predicted part.
     pub width: Option<usize>,
     /// How elements of a grouped part are mapped: "identity", "rotate" or "zigzag".
     pub map: Option<&'static str>,
-    /// The groups of a grouped part.
+    /// How the elements of a predicted part are predicted.
+    pub prediction: Option<PredictionDescription>,
+    /// The groups of a grouped part, or those of all classes of a predicted one.
     pub groups: Vec<GroupDescription>,
+}
+
+/// What the elements of a part are predicted from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PredictionDescription {
+    /// What is coded of an element: "xor" with what was expected, the distance to it in representable numbers ("ulp"), the
+    /// "difference" of integers, or "none": the element itself, by the class of other data.
+    pub predictor: &'static str,
+    /// Whether the prediction is of another type: "F32 to BF16", "BF16 to F32" or "F32 to F16".
+    pub conversion: Option<&'static str>,
+    /// Where predictions and classes come from, in order: 0 is the file itself, i its i-th base.
+    pub sources: Vec<u32>,
+    /// Number of classes.
+    pub classes: usize,
 }
 
 /// How the elements of a group are split into bits, and how those are coded.
@@ -45,7 +63,7 @@ pub struct GroupDescription {
     pub raw_bits: u32,
     /// Bits of an element that are a symbol of the coder.
     pub symbol_bits: u32,
-    /// "none", "huffman" or "rans".
+    /// "none", "huffman", "rans" or "fine-rans".
     pub coder: &'static str,
 }
 
@@ -56,18 +74,31 @@ impl BlockDescription {
             lane_sets: h.words.len(),
             literals: h.literals as u64,
             pieces: h.pieces.len(),
-            parts: h.parts.iter().map(PartDescription::new).collect(),
+            parts: h.parts.iter().map(|p| PartDescription::new(p, &h.dependencies)).collect(),
         }
     }
 }
 
 impl PartDescription {
-    fn new(p: &Part) -> Self {
+    fn new(p: &Part, dependencies: &[Dependency]) -> Self {
         let raw_len = p.len as u64;
-        let plain = |method| Self { raw_len, method, width: None, map: None, groups: vec![] };
+        let plain = |method| Self { raw_len, method, width: None, map: None, prediction: None, groups: vec![] };
         match &p.method {
             Method::Stored => plain("stored"),
             Method::Zstd { .. } => plain("zstd"),
+            Method::Predicted(p) => Self {
+                raw_len,
+                method: "predicted",
+                width: Some(p.width),
+                map: None,
+                prediction: Some(PredictionDescription::new(p, dependencies)),
+                groups: p
+                    .sections
+                    .iter()
+                    .filter_map(|s| s.1.as_ref())
+                    .flat_map(|g| g.groups.iter().map(|group| GroupDescription::new(g, group)))
+                    .collect(),
+            },
             Method::Grouped(g) => Self {
                 raw_len,
                 method: "grouped",
@@ -77,9 +108,27 @@ impl PartDescription {
                     Map::Rotate => "rotate",
                     Map::Zigzag => "zigzag",
                 }),
+                prediction: None,
                 groups: g.groups.iter().map(|group| GroupDescription::new(g, group)).collect(),
             },
         }
+    }
+}
+
+impl PredictionDescription {
+    fn new(p: &Predicted, dependencies: &[Dependency]) -> Self {
+        let context = if let ContextSource::Other { named, .. } = &p.context { Some(named) } else { None };
+        let named = p.base.iter().chain(context).flat_map(|n| &dependencies[n.first..n.first + n.count]);
+        let mut sources: Vec<u32> = named.map(|d| d.source).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let predictor = match p.predictor {
+            Predictor::None => "none",
+            Predictor::Xor => "xor",
+            Predictor::Float => "ulp",
+            Predictor::Integer => "difference",
+        };
+        Self { predictor, conversion: p.conversion.name(), sources, classes: p.sections.len() }
     }
 }
 
@@ -89,11 +138,7 @@ impl GroupDescription {
             constant_bits: g.low + g.high,
             raw_bits: g.raw_bits,
             symbol_bits: g.symbol_bits(8 * part.width as u32),
-            coder: match g.coder {
-                Coder::None => "none",
-                Coder::Huffman(_) => "huffman",
-                Coder::Rans(_) => "rans",
-            },
+            coder: g.coder.name(),
         }
     }
 }

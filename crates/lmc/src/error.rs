@@ -17,6 +17,8 @@ pub enum ErrorKind {
     Limit,
     /// The arguments do not fit together.
     Usage,
+    /// A base of a delta is missing, is another file than the one that the delta was made from, or cannot be read.
+    Base,
 }
 
 /// An error of this crate: a kind, a sentence, and where it happened.
@@ -48,8 +50,16 @@ impl Error {
     pub(crate) fn limit(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Limit, message)
     }
+    pub(crate) fn base(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Base, message)
+    }
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
+    }
+    /// Adds to the sentence.
+    pub(crate) fn adding(mut self, more: &str) -> Self {
+        self.0.message.push_str(more);
+        self
     }
     /// An operating-system error with what was being done.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {

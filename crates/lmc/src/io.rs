@@ -2,6 +2,9 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
 
 /// A source that is read at any offset, by several threads at once.
 pub trait ReadAt: Sync {
@@ -16,6 +19,11 @@ pub trait ReadAt: Sync {
     /// # Errors
     /// Whatever the source reports.
     fn size(&self) -> io::Result<u64>;
+
+    /// All of the source, where it is in memory.
+    fn as_slice(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// A destination that is written at any offset, by several threads at once.
@@ -25,6 +33,16 @@ pub trait WriteAt: Sync {
     /// # Errors
     /// Whatever the destination reports.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Fills `buf` with what was written from `offset` on. Files whose blocks depend on earlier ones are restored faster if
+    /// they can be read back from where they are written to.
+    ///
+    /// # Errors
+    /// `Unsupported` where this is not possible, and whatever the destination reports.
+    fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        _ = (buf, offset);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 impl ReadAt for [u8] {
@@ -36,6 +54,9 @@ impl ReadAt for [u8] {
     fn size(&self) -> io::Result<u64> {
         Ok(self.len() as u64)
     }
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self)
+    }
 }
 
 impl ReadAt for Vec<u8> {
@@ -44,6 +65,9 @@ impl ReadAt for Vec<u8> {
     }
     fn size(&self) -> io::Result<u64> {
         self[..].size()
+    }
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self)
     }
 }
 
@@ -54,11 +78,29 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     fn size(&self) -> io::Result<u64> {
         (**self).size()
     }
+    fn as_slice(&self) -> Option<&[u8]> {
+        (**self).as_slice()
+    }
+}
+
+impl<T: ReadAt + Send + ?Sized> ReadAt for Arc<T> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(buf, offset)
+    }
+    fn size(&self) -> io::Result<u64> {
+        (**self).size()
+    }
+    fn as_slice(&self) -> Option<&[u8]> {
+        (**self).as_slice()
+    }
 }
 
 impl<T: WriteAt + ?Sized> WriteAt for &T {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         (**self).write_all_at(buf, offset)
+    }
+    fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_back(buf, offset)
     }
 }
 
@@ -109,6 +151,19 @@ impl WriteAt for File {
         }
         Ok(())
     }
+    fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buf, offset)
+    }
+}
+
+/// Fills `buf` with bytes of a source that messages call `what`.
+pub(crate) fn read_at(src: &dyn ReadAt, what: &str, buf: &mut [u8], offset: u64) -> Result<()> {
+    src.read_exact_at(buf, offset).map_err(|e| {
+        let shorter = e.kind() == io::ErrorKind::UnexpectedEof;
+        let doing =
+            if shorter { format!("{what} became shorter while it was read") } else { format!("cannot read {what}") };
+        Error::io(doing, e).at_offset(offset)
+    })
 }
 
 /// Fills `buf` from a stream as far as the stream goes; the number of bytes read.

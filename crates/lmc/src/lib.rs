@@ -23,7 +23,9 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod arch;
+mod base;
 #[cfg(feature = "bench-hooks")]
 #[doc(hidden)]
 pub mod bench_hooks;
@@ -40,22 +42,29 @@ mod group;
 mod io;
 mod layout;
 mod map;
+mod matching;
 mod options;
+mod origin;
 mod pool;
+mod predict;
 mod reader;
 #[cfg(feature = "reference")]
 #[doc(hidden)]
 pub mod reference;
+mod sample;
 mod segment;
+mod siblings;
 mod turns;
 mod units;
 mod varint;
 
 pub use arch::Isa;
-pub use compress::{Compressor, compress};
+pub use base::Base;
+pub use compress::{Compressor, compress, compress_delta};
+pub use container::bases::BaseInfo;
 pub use container::header::{MAGIC, VERSION as FORMAT_VERSION};
-pub use decompress::{Decompressor, decompress};
-pub use describe::{BlockDescription, GroupDescription, PartDescription};
+pub use decompress::{Decompressor, decompress, decompress_delta};
+pub use describe::{BlockDescription, GroupDescription, PartDescription, PredictionDescription};
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
 pub use io::{ReadAt, WriteAt};

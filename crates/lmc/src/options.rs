@@ -12,17 +12,20 @@ pub enum Level {
     /// rANS, more groups.
     #[default]
     Default,
+    /// rANS with finer tables and longer symbols.
+    Max,
 }
 
 impl Level {
     /// Every level, fastest first.
-    pub const ALL: &[Level] = &[Level::Fast, Level::Default];
+    pub const ALL: &[Level] = &[Level::Fast, Level::Default, Level::Max];
 
     /// The name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Level::Fast => "fast",
             Level::Default => "default",
+            Level::Max => "max",
         }
     }
 }
@@ -46,6 +49,9 @@ pub struct CompressOptions {
     pub dtype: Option<Dtype>,
     /// Instruction set; by default the fastest. The output does not depend on it.
     pub isa: Option<Isa>,
+    /// Predict no tensor from an earlier one of the same file. Otherwise equal tensors, and 16-bit weights beside the 32-bit ones that they
+    /// are rounded from, cost next to nothing; reading such a tensor alone then takes reading the other one, too.
+    pub independent: bool,
 }
 
 /// How to decompress.

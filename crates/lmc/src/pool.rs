@@ -76,6 +76,8 @@ impl<S: Send> Workers<S> {
     /// jobs at once; `drain` sees jobs in the order in which they were fed. `jobs` (at least one) bounds what is
     /// under way and keeps the buffers for the next call. The error is the one of the earliest job that has one,
     /// whatever the number of threads: a job fails in `drain`, and an error of `feed` counts after the jobs fed before.
+    ///
+    /// Jobs are begun in the order in which they are fed: one that waits for what earlier ones do never waits in vain.
     pub(crate) fn ordered<J: Send>(
         &self,
         jobs: &mut Vec<J>,
@@ -92,6 +94,8 @@ impl<S: Send> Workers<S> {
             return Ok(());
         };
         let work = &work;
+        // Jobs that no worker has begun, oldest first.
+        let waiting = &Mutex::new(VecDeque::new());
         pool.in_place_scope(|scope| {
             let (tx, rx) = mpsc::channel();
             // Jobs under way, oldest first: `None` until the worker is done.
@@ -106,7 +110,10 @@ impl<S: Send> Workers<S> {
                             weight += w;
                             let (id, tx) = (first + under_way.len(), tx.clone());
                             under_way.push_back((None, w));
+                            waiting.lock().expect("no panic while it is held").push_back((id, job));
                             scope.spawn(move |_| {
+                                let job = waiting.lock().expect("no panic while it is held").pop_front();
+                                let (id, mut job) = job.expect("there is one for each");
                                 let done = catch_unwind(AssertUnwindSafe(|| self.with(|s| work(s, &mut job))));
                                 // The receiver is gone only after an error, when nobody needs the job.
                                 let _ = tx.send((id, done.map(|()| job)));

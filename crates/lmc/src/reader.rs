@@ -1,12 +1,16 @@
 //! Random access: tensors, rows and byte ranges of a file, reading only the blocks that hold them.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use crate::access::{Access, Cache};
 use crate::arch::Isa;
+use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
+use crate::container::bases::BaseInfo;
 use crate::container::open::{self, Opened};
-use crate::decompress::{decode, zeroed};
+use crate::decompress::zeroed;
 use crate::describe::BlockDescription;
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
@@ -32,6 +36,9 @@ pub struct BlockInfo {
 ///
 /// Every block that is read is checked; the hash of the whole is not, since that takes the whole.
 ///
+/// A delta can be opened and listed alone; to read from it, it needs its bases ([`Self::with_bases`]). A reader is a [`ReadAt`]
+/// over the raw bytes, and so can be compressed anew, or be the base of another delta ([`Base::lmc`]).
+///
 /// ```
 /// use lmc::{CompressOptions, DecompressOptions, Dtype, Reader};
 /// let mut o = CompressOptions::default();
@@ -44,9 +51,13 @@ pub struct BlockInfo {
 /// assert_eq!(reader.read_rows("", 1..3)?, [2, 0, 3, 0]);
 /// # Ok::<(), lmc::Error>(())
 /// ```
-pub struct Reader<R> {
+pub struct Reader<'b, R> {
     src: R,
     opened: Opened,
+    bases: Vec<Base<'b>>,
+    /// Which of them is the one that the file names first, second, …; none until all are there.
+    order: Vec<usize>,
+    cache: Cache,
     /// Indices of the tensors among the segments, sorted by name.
     by_name: Vec<usize>,
     workers: Workers<BlockDecoder>,
@@ -69,7 +80,7 @@ struct Job<'a> {
     done: Result<()>,
 }
 
-impl<R: ReadAt> Reader<R> {
+impl<'b, R: ReadAt> Reader<'b, R> {
     /// Opens a file: reads its header, trailer and index.
     ///
     /// # Errors
@@ -82,7 +93,23 @@ impl<R: ReadAt> Reader<R> {
         let segments = &opened.index.segments;
         let mut by_name: Vec<usize> = (0..segments.len()).filter(|&i| segments[i].name.is_some()).collect();
         by_name.sort_by_key(|&i| &segments[i].name);
-        Ok(Self { src, opened, by_name, workers, jobs: Mutex::default() })
+        let (bases, order, cache) = (vec![], vec![], Cache::default());
+        Ok(Self { src, opened, bases, order, cache, by_name, workers, jobs: Mutex::default() })
+    }
+
+    /// Gives a delta its bases, in any order. They are the ones whose hashes the file names, which is checked.
+    ///
+    /// # Errors
+    /// `Base` when one is missing, is another file or is not needed; `Io` or `Base` when one cannot be read.
+    pub fn with_bases(mut self, bases: Vec<Base<'b>>) -> Result<Self> {
+        self.order = resolve(&self.opened.sources.bases, &bases, &self.workers)?;
+        self.bases = bases;
+        Ok(self)
+    }
+
+    /// The bases that a delta needs to be restored; none for any other file.
+    pub fn bases(&self) -> &[BaseInfo] {
+        &self.opened.sources.bases
     }
 
     /// Size of the raw file in bytes.
@@ -121,7 +148,7 @@ impl<R: ReadAt> Reader<R> {
     /// Reads the raw bytes from `offset` on that fill `out`.
     ///
     /// # Errors
-    /// `Usage` when the file does not have them, `Damaged` when a block with some of them is not what it should be,
+    /// `Usage` when the file does not have them, `Base` when it is a delta without its bases, `Damaged` when a block with some of them is not what it should be,
     /// `Io` when reading fails.
     pub fn read_range(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.read(offset, out, None)
@@ -192,7 +219,7 @@ impl<R: ReadAt> Reader<R> {
             return Err(Error::usage(format!("there is no block {i}: the file has {}", self.opened.blocks())));
         };
         let b = self.opened.block(n);
-        let head = open::read_block_head(&self.src, &b).map_err(|e| self.opened.locate(e, n))?;
+        let head = open::read_block_head(&self.src, &self.opened.sources, &b).map_err(|e| self.opened.locate(e, n))?;
         Ok(BlockDescription::new(&head))
     }
 
@@ -218,6 +245,7 @@ impl<R: ReadAt> Reader<R> {
             jobs.iter_mut().for_each(|j| j.buffers = free.pop().unwrap_or_default());
         }
         let mut rest = out;
+        let access = self.access();
         let read = self.workers.ordered(
             &mut jobs,
             |job| {
@@ -233,7 +261,7 @@ impl<R: ReadAt> Reader<R> {
                 next += 1;
                 Ok(Some((b.record_len + b.raw_len) as usize))
             },
-            |decoder, job| job.done = self.read_block(decoder, job),
+            |decoder, job| job.done = self.read_block(decoder, &access, job),
             |job| {
                 std::mem::replace(&mut job.done, Ok(())).map_err(|e| {
                     let e = if let Some(name) = tensor { e.in_tensor(name) } else { e };
@@ -247,19 +275,36 @@ impl<R: ReadAt> Reader<R> {
         read
     }
 
-    fn read_block(&self, decoder: &mut BlockDecoder, job: &mut Job<'_>) -> Result<()> {
-        let b = self.opened.block(job.block);
+    fn access(&self) -> Access<'_> {
+        let bases = self.order.iter().map(|&i| &self.bases[i]).collect();
+        Access { src: &self.src, opened: &self.opened, bases, workers: &self.workers, cache: &self.cache }
+    }
+
+    fn read_block(&self, decoder: &mut BlockDecoder, access: &Access<'_>, job: &mut Job<'_>) -> Result<()> {
         let Buffers { record, raw } = &mut job.buffers;
-        record.resize(b.record_len as usize, 0);
-        open::read(&self.src, record, b.record_offset)?;
-        if job.part.len() as u64 == b.raw_len {
-            decode(decoder, record, job.out)?;
+        let len = self.opened.block(job.block).raw_len as usize;
+        if job.part.len() == len {
+            access.decode(decoder, job.block, record, job.out)
         } else {
-            raw.resize(b.raw_len as usize, 0);
-            decode(decoder, record, raw)?;
+            raw.resize(len, 0);
+            access.decode(decoder, job.block, record, raw)?;
             job.out.copy_from_slice(&raw[job.part.clone()]);
+            Ok(())
         }
-        Ok(())
+    }
+}
+
+/// Raw bytes, decoded on the calling thread. The last blocks are kept: reading on where the last read ended decodes nothing twice.
+impl<R: ReadAt> ReadAt for Reader<'_, R> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match offset.checked_add(buf.len() as u64) {
+            Some(end) if end <= self.raw_size() => self.access().read(offset, buf).map_err(io::Error::other),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.raw_size())
     }
 }
 
@@ -269,7 +314,7 @@ impl Default for Job<'_> {
     }
 }
 
-impl<R> std::fmt::Debug for Reader<R> {
+impl<R> std::fmt::Debug for Reader<'_, R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reader").field("layout", &self.opened.index.layout).finish_non_exhaustive()
     }

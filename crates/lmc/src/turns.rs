@@ -123,15 +123,15 @@ mod tests {
     fn a_panic_wakes_the_others() {
         let turns: Turns<(), ()> = Turns::new((), vec![()]);
         let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // The only job is in nobody's hands.
+            turns.free();
             std::thread::scope(|s| {
                 s.spawn(|| {
                     let _watch = turns.watch();
-                    turns.free();
                     panic!("as asked");
                 });
                 s.spawn(|| {
                     let _watch = turns.watch();
-                    turns.free();
                     turns.free();
                 });
             });

@@ -4,11 +4,15 @@
 //! order, into *packs* of one block each. Leaves of the content hash restart with every unit, so nothing here but
 //! [`BLOCK`] and [`LAST_BLOCK_MAX`] may change without changing content hashes.
 
-use crate::block::Piece;
 use crate::block::head::MAX_RAW;
+use crate::block::{Link, Piece};
 use crate::checksum::LEAF;
 use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::io::ReadAt;
 use crate::layout::Layout;
+use crate::matching::{Matcher, Related};
+use crate::predict::Conversion;
 use crate::segment::Segment;
 
 /// Raw bytes of a block of a large segment.
@@ -29,19 +33,44 @@ const _: () =
 const _: () = assert!(LOOKAHEAD <= MAX_RAW as u64);
 
 /// Cuts a file, front to back, into blocks.
-pub(crate) struct Planner {
+pub(crate) struct Planner<'m> {
     layout: Layout,
+    /// Finds what segments may be predicted from.
+    matcher: Option<Matcher<'m>>,
+    /// An earlier tensor of the file for each segment, if one says the same; empty where nobody looked.
+    siblings: Vec<Option<Link>>,
+    /// Where the next byte is in the file, and where its block begins.
+    at: u64,
+    block: u64,
     /// The segment that comes next; the number of segments once only the tail is left.
     next: usize,
     /// Bytes of that segment that are not in a block yet.
     left: u64,
     /// Whether the segment is a unit of its own.
     large: bool,
+    /// What the segment may be predicted from, once some of it is in a block.
+    related: Option<Related>,
 }
 
-impl Planner {
+impl Planner<'static> {
     pub(crate) fn new(layout: Layout) -> Self {
-        let mut p = Self { layout, next: 0, left: 0, large: false };
+        Self::with(layout, None, vec![])
+    }
+
+    /// For a file that these segments cover.
+    pub(crate) fn of_segments(segments: &[Segment]) -> Self {
+        Self::new(Layout { name: "", segments: segments.to_vec(), tail: None })
+    }
+
+    /// [`Self::next_block_of`] without predictions.
+    pub(crate) fn next_block(&mut self, ahead: u64, pieces: &mut Vec<Piece>) -> usize {
+        self.next_block_of(&&[][..], ahead, pieces).expect("nothing is read")
+    }
+}
+
+impl<'m> Planner<'m> {
+    pub(crate) fn with(layout: Layout, matcher: Option<Matcher<'m>>, siblings: Vec<Option<Link>>) -> Self {
+        let mut p = Self { layout, matcher, siblings, at: 0, block: 0, next: 0, left: 0, large: false, related: None };
         p.enter(0);
         p
     }
@@ -49,7 +78,12 @@ impl Planner {
     fn enter(&mut self, i: usize) {
         self.next = i;
         self.large = false;
-        self.left = self.layout.segments.get(i).map_or(u64::MAX, |s| s.len);
+        self.left = self.len();
+    }
+
+    /// Length of the segment that comes next; no file is longer than the tail.
+    fn len(&self) -> u64 {
+        self.layout.segments.get(self.next).map_or(u64::MAX, |s| s.len)
     }
 
     fn dtype(&self) -> Option<Dtype> {
@@ -68,45 +102,81 @@ impl Planner {
     }
 
     /// Length and pieces of the next block. `ahead` bytes are left in the file (not 0), or at least
-    /// [`Self::lookahead`]: what lies beyond makes no difference.
+    /// [`Self::lookahead`]: what lies beyond makes no difference. `raw` is the file, of which no other bytes are read.
     ///
     /// The length of a typed piece is a multiple of its dtype's coding width.
-    pub(crate) fn next_block(&mut self, ahead: u64, pieces: &mut Vec<Piece>) -> usize {
+    pub(crate) fn next_block_of(&mut self, raw: &dyn ReadAt, ahead: u64, pieces: &mut Vec<Piece>) -> Result<usize> {
         assert!(ahead > 0);
         pieces.clear();
+        self.block = self.at;
         let mut len = 0;
-        while len < PACK_MIN && len < ahead && pieces.len() < PACK_PIECES {
+        // Where blocks end may not depend on what pieces are predicted from: only changes of dtype count.
+        let mut changes = 0;
+        while len < PACK_MIN && len < ahead && changes < PACK_PIECES {
             self.skip_empty();
             let here = self.left.min(ahead - len);
             self.large |= here >= UNIT_MIN;
             if self.large {
                 if len == 0 {
                     len = if here <= LAST_BLOCK_MAX { here } else { BLOCK };
-                    self.take(len, pieces);
+                    self.take(raw, len, pieces)?;
                 }
                 break;
             }
-            self.take(here, pieces);
+            changes += self.take(raw, here, pieces)?;
             len += here;
         }
-        len as usize
+        Ok(len as usize)
     }
 
-    fn take(&mut self, len: u64, pieces: &mut Vec<Piece>) {
+    /// Moves bytes of the segment into the block; how often the dtype changed.
+    fn take(&mut self, raw: &dyn ReadAt, len: u64, pieces: &mut Vec<Piece>) -> Result<usize> {
         let dtype = self.dtype();
+        let pos = self.len() - self.left;
+        if pos == 0 {
+            let base = match &mut self.matcher {
+                Some(m) => m.relate(&self.layout, self.next, raw, len)?,
+                None => None,
+            };
+            let sibling = self.siblings.get(self.next).copied().flatten();
+            let sibling = sibling.map(|link| Related { link, len: self.len() });
+            // Equal and rounded tensors say everything; one of half the bits says no more than a base does.
+            self.related = match sibling {
+                Some(s) if base.is_none() || s.link.conversion != Conversion::WidenBf16 => Some(s),
+                _ => base,
+            };
+        }
         // Only the end of the file can cut an element.
         let cut = dtype.map_or(0, |d| len % d.coding_width() as u64);
-        for (dtype, len) in [(dtype, (len - cut) as usize), (None, cut as usize)] {
+        let linked = self.related.map_or(0, |r| r.len.saturating_sub(pos).min(len - cut));
+        let linked = linked - dtype.map_or(0, |d| linked % d.coding_width() as u64);
+        let link = self.related.map(|r| r.link.at(dtype, pos));
+        // What is in the same block is not known when it is needed.
+        let (link, linked) = match link {
+            Some(l) if l.source == 0 && l.at(dtype, linked).offset > self.block => (None, 0),
+            l => (l, linked),
+        };
+        let mut changes = 0;
+        for (dtype, len, base) in [(dtype, linked, link), (dtype, len - cut - linked, None), (None, cut, None)] {
+            let len = len as usize;
             match pieces.last_mut() {
-                _ if len == 0 => {}
-                Some(p) if p.dtype == dtype => p.len += len,
-                _ => pieces.push(Piece { dtype, len }),
+                _ if len == 0 => continue,
+                Some(p) if p.dtype == dtype => {
+                    if goes_on(p, base) {
+                        p.len += len;
+                        continue;
+                    }
+                }
+                _ => changes += 1,
             }
+            pieces.push(Piece { dtype, len, base, context: None });
         }
         self.left -= len;
+        self.at += len;
         if self.left == 0 {
             self.enter(self.next + 1);
         }
+        Ok(changes)
     }
 
     /// The segments of a file that turned out to have `total` bytes: they cover it exactly.
@@ -133,6 +203,20 @@ impl Planner {
         }
         (name, segments)
     }
+}
+
+impl Link {
+    /// The link of what lies `pos` bytes further on in data of this dtype.
+    fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
+        let width = dtype.map_or(1, Dtype::coding_width);
+        let source = self.conversion.source_width(width).unwrap_or(width);
+        Self { offset: self.offset + pos / width as u64 * source as u64, ..self }
+    }
+}
+
+/// Whether the elements after a piece are predicted from what follows where its own are predicted from.
+fn goes_on(p: &Piece, base: Option<Link>) -> bool {
+    p.base.map(|l| l.at(p.dtype, p.len as u64)) == base
 }
 
 const fn gcd(a: u32, b: u32) -> u32 {
@@ -236,7 +320,7 @@ mod tests {
                 pack
             ]
         );
-        assert_eq!(blocks[1].1[0], Piece { dtype: Some(F32), len: pack });
+        assert_eq!(blocks[1].1[0], Piece::plain(Some(F32), pack));
     }
 
     #[test]

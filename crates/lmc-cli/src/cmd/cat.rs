@@ -9,6 +9,7 @@ use lmc::{DecompressOptions, Reader, Segment};
 use serde_json::json;
 
 use crate::args::Threads;
+use crate::bases::BaseArgs;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::input::Source;
@@ -45,6 +46,9 @@ pub(crate) struct CatArgs {
     json: bool,
 
     #[command(flatten)]
+    bases: BaseArgs,
+
+    #[command(flatten)]
     threads: Threads,
 }
 
@@ -77,6 +81,9 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     let source = Source::open(&args.file, args.force)?;
     let at_fault = |e| Failure::codec(&args.file, &e);
     let reader = Reader::open(&source, &options).map_err(at_fault)?;
+    let bases = args.bases.open(false, options.threads)?;
+    let needed = bases.for_file(&args.file, reader.bases(), &["cat", &args.tensor])?;
+    let reader = reader.with_bases(needed.to_vec()).map_err(at_fault)?;
     let tensor = reader.tensor(&args.tensor).cloned().ok_or_else(|| no_tensor(&args.file, &args.tensor))?;
     let (range, shape) = selection(&tensor, args.rows)
         .map_err(|why| Failure::Usage(format!("{}: tensor {:?} {why}", Name::path(&args.file), args.tensor)))?;
@@ -103,6 +110,7 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     }
     drop(progress);
     source.check_unchanged()?;
+    bases.check_unchanged()?;
     output.finish()
 }
 

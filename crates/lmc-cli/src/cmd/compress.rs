@@ -7,6 +7,7 @@ use lmc::{CompressOptions, Compressor, Dtype, Level};
 use serde_json::json;
 
 use crate::args::{Files, Threads, dtype, level};
+use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::{STDIN, Source, Stdin};
@@ -20,6 +21,9 @@ use crate::ui::Ui;
 /// Tensors are recognised in safetensors files; in others the width of the elements is found out from the data, unless
 /// --dtype tells it. Any file comes back bit for bit, whatever is in it, and none grows by more than 0.1 % and a few
 /// bytes. Output appears under its name only when it is complete and on disk, with the mode and the time of the input.
+///
+/// With --base, only what is new since an earlier version is stored: tensors are matched by name, else by shape and
+/// content. To restore the file takes the same base. A file that shares nothing with the base is compressed as usual.
 ///
 /// With -r, files in directories are compressed if they are checkpoints by their suffix: safetensors, pt, pth, bin,
 /// ckpt, distcp, gguf, npy, npz. Configurations and tokenizers stay as they are.
@@ -41,6 +45,9 @@ pub(crate) struct CompressArgs {
     dtype: Option<Dtype>,
 
     #[command(flatten)]
+    bases: BaseArgs,
+
+    #[command(flatten)]
     threads: Threads,
 }
 
@@ -52,10 +59,13 @@ pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     options.threads = args.threads.count();
     options.dtype = args.dtype;
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| compress(&mut compressor, job, args, ui))
+    let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
+    report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
+        compress(&mut compressor, &bases, job, args, ui)
+    })
 }
 
-fn compress(compressor: &mut Compressor, job: &Job, args: &CompressArgs, ui: &Ui) -> Result<Outcome> {
+fn compress(compressor: &mut Compressor, bases: &Bases, job: &Job, args: &CompressArgs, ui: &Ui) -> Result<Outcome> {
     let force = args.files.force;
     let summary = match &job.input {
         Input::Stdin => {
@@ -63,9 +73,10 @@ fn compress(compressor: &mut Compressor, job: &Job, args: &CompressArgs, ui: &Ui
             let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()))?;
             let progress = ui.progress(STDIN, None);
             let summary = compressor
-                .compress_stream(&mut source, &mut output, &mut |done| progress.at(done))
+                .compress_delta_stream(&mut source, bases.all(), &mut output, &mut |done| progress.at(done))
                 .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::codec(Path::new(STDIN), &e)))?;
             drop(progress);
+            bases.check_unchanged()?;
             output.finish()?;
             summary
         }
@@ -78,10 +89,11 @@ fn compress(compressor: &mut Compressor, job: &Job, args: &CompressArgs, ui: &Ui
             output.check_stays(args.files.rm)?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
             let summary = compressor
-                .compress_from(&source, &mut output, &mut |done| progress.at(done))
+                .compress_delta_from(&source, bases.all(), &mut output, &mut |done| progress.at(done))
                 .map_err(|e| report::explain(&source, &output, &e))?;
             drop(progress);
             source.check_unchanged()?;
+            bases.check_unchanged()?;
             output.finish()?;
             if args.files.rm {
                 source.remove()?;

@@ -7,6 +7,7 @@ use lmc::{DecompressOptions, Decompressor, Reader};
 use serde_json::json;
 
 use crate::args::{Files, Threads};
+use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::input::{STDIN, Source, Stdin};
@@ -17,12 +18,17 @@ use crate::ui::Ui;
 
 /// Restore compressed files: FILE.lmc becomes FILE, and FILE.lmc is kept.
 ///
+/// A delta takes the base that it was made from (--base), which it knows by its contents; its name does not matter.
+///
 /// Everything is checked while it is restored: a damaged file ends with an error and leaves no output. Several files
 /// written to standard output follow one another. With -r, every .lmc file in a directory is restored.
 #[derive(Args)]
 pub(crate) struct DecompressArgs {
     #[command(flatten)]
     files: Files,
+
+    #[command(flatten)]
+    bases: BaseArgs,
 
     #[command(flatten)]
     threads: Threads,
@@ -34,14 +40,16 @@ pub(crate) fn run(args: &DecompressArgs, ui: &Ui) -> Result {
     let mut options = DecompressOptions::default();
     options.threads = args.threads.count();
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
     report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
-        decompress(&mut decompressor, &options, job, args, ui)
+        decompress(&mut decompressor, &options, &bases, job, args, ui)
     })
 }
 
 fn decompress(
     decompressor: &mut Decompressor,
     options: &DecompressOptions,
+    bases: &Bases,
     job: &Job,
     args: &DecompressArgs,
     ui: &Ui,
@@ -53,29 +61,33 @@ fn decompress(
             let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()))?;
             let progress = ui.progress(STDIN, None);
             let summary = decompressor
-                .decompress_stream(&mut source, &mut output, &mut |done| progress.at(done))
+                .decompress_delta_stream(&mut source, bases.all(), &mut output, &mut |done| progress.at(done))
                 .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::codec(Path::new(STDIN), &e)))?;
             drop(progress);
+            bases.check_unchanged()?;
             output.finish()?;
             summary
         }
         Input::File(path) => {
             let source = Source::open(path, force)?;
             // The index is read before anything is created: most of what is not a compressed file ends here.
-            let raw_size = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?.raw_size();
+            let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
+            let raw_size = reader.raw_size();
+            let needed = bases.for_file(path, reader.bases(), &["decompress"])?;
             let mut output = job.create_output(force, Origin::File(source.metadata()))?;
             output.check_stays(args.files.rm)?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let mut at = |done| progress.at(done);
             let summary = if output.is_file() {
                 output.set_size(raw_size)?;
-                decompressor.decompress_to(&source, &output, &mut at)
+                decompressor.decompress_delta_to(&source, needed, &output, &mut at)
             } else {
-                decompressor.decompress_stream(&mut source.stream(), &mut output, &mut at)
+                decompressor.decompress_delta_stream(&mut source.stream(), needed, &mut output, &mut at)
             };
             let summary = summary.map_err(|e| report::explain(&source, &output, &e))?;
             drop(progress);
             source.check_unchanged()?;
+            bases.check_unchanged()?;
             output.finish()?;
             if args.files.rm {
                 source.remove()?;

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use lmc::{BlockDescription, BlockInfo, DecompressOptions, PartDescription, Reader, Segment};
+use lmc::{BaseInfo, BlockDescription, BlockInfo, DecompressOptions, PartDescription, Reader, Segment};
 use serde_json::{Value, json};
 
+use crate::bases::{BaseArgs, Bases, describe};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, percent, ratio};
 use crate::input::Source;
@@ -18,7 +19,8 @@ use crate::ui::Ui;
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
 ///
 /// Reads the index and the heads of blocks, and decodes nothing. The compressed size of a tensor is its share of the
-/// blocks that it lies in; the coder is that of the first of them, and -v shows every block.
+/// blocks that it lies in; the coder is that of the first of them, and -v shows every block. Of deltas, it tells what each tensor is
+/// predicted from, and with --base whether that is the right base.
 #[derive(Args)]
 pub(crate) struct ListArgs {
     /// Files to look into.
@@ -32,12 +34,16 @@ pub(crate) struct ListArgs {
     /// Print one JSON object a file; with -v, it has the blocks too.
     #[arg(long, help_heading = "Messages")]
     json: bool,
+
+    #[command(flatten)]
+    bases: BaseArgs,
 }
 
 /// Lists files.
 pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
+    let bases = args.bases.open(args.files.len() > 1, 0)?;
     for (i, path) in args.files.iter().enumerate() {
-        match list(path, args, ui) {
+        match list(path, args, &bases, ui) {
             Ok(text) if args.json => ui.print(&text)?,
             Ok(text) => ui.print(&format!("{}{text}", if i == 0 { "" } else { "\n" }))?,
             Err(failure) => {
@@ -51,7 +57,7 @@ pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
     Ok(())
 }
 
-fn list(path: &Path, args: &ListArgs, ui: &Ui) -> Result<String> {
+fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<String> {
     if is_dash(path) {
         return Err(Failure::Usage("list reads here and there in a file, not standard input: name a file".to_owned()));
     }
@@ -59,7 +65,12 @@ fn list(path: &Path, args: &ListArgs, ui: &Ui) -> Result<String> {
     let mut options = DecompressOptions::default();
     options.threads = 1; // nothing is decoded
     let reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
-    let mut listing = Listing::new(reader);
+    let mut reader = reader;
+    if bases.are_given() {
+        let needed = bases.for_file(path, reader.bases(), &["list"])?.to_vec();
+        reader = reader.with_bases(needed).map_err(|e| Failure::codec(path, &e))?;
+    }
+    let mut listing = Listing::new(reader, bases.are_given());
     let text = if args.json { listing.json(path, ui.verbose()) } else { listing.text(path, ui.verbose()) };
     let text = text.map_err(|e| Failure::codec(path, &e))?;
     source.check_unchanged()?;
@@ -68,15 +79,35 @@ fn list(path: &Path, args: &ListArgs, ui: &Ui) -> Result<String> {
 
 /// An open file and what is known of its blocks.
 struct Listing<'a> {
-    reader: Reader<&'a Source>,
+    reader: Reader<'a, &'a Source>,
     blocks: Vec<BlockInfo>,
-    coders: HashMap<usize, String>,
+    /// Whether the bases were compared with those that the file needs.
+    verified: bool,
+    coded: HashMap<usize, Coded>,
+}
+
+/// How a block is coded.
+#[derive(Clone)]
+struct Coded {
+    coder: String,
+    predictor: Option<String>,
+    /// Where predictions come from, by number.
+    sources: Vec<u32>,
 }
 
 impl<'a> Listing<'a> {
-    fn new(reader: Reader<&'a Source>) -> Self {
+    fn new(reader: Reader<'a, &'a Source>, verified: bool) -> Self {
         let blocks = reader.blocks().collect();
-        Listing { reader, blocks, coders: HashMap::new() }
+        Listing { reader, blocks, verified, coded: HashMap::new() }
+    }
+
+    /// What predictions come from, for people.
+    fn source_name(&self, source: u32) -> String {
+        match (source as usize).checked_sub(1).map(|i| self.reader.bases()[i].name.as_str()) {
+            None => "this file".to_owned(),
+            Some("") => format!("base {source}"),
+            Some(name) => Name::text(name).to_string(),
+        }
     }
 
     fn text(&mut self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
@@ -94,18 +125,37 @@ impl<'a> Listing<'a> {
             count(self.blocks.len(), "block"),
             hex(&self.reader.content_hash()),
         );
-        let mut table = table(&["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"], &[3, 4, 5]);
+        for base in self.reader.bases() {
+            let checked = if self.verified { ", which is given" } else { "" };
+            let _ = writeln!(text, "delta of {}{checked}", describe(base));
+        }
+        let mut coded = Vec::with_capacity(segments.len());
         for segment in &segments {
+            coded.push(self.coded(segment)?);
+        }
+        let mut header = vec!["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"];
+        let predicted = coded.iter().flatten().any(|c| c.predictor.is_some());
+        if predicted {
+            header.extend(["predictor", "from"]);
+        }
+        let mut table = table(&header, &[3, 4, 5]);
+        for (segment, coded) in segments.iter().zip(coded) {
             let compressed = self.share(segment);
-            table.add_row([
+            let mut row = vec![
                 display_name(segment),
                 segment.dtype.map_or("-", lmc::Dtype::name).to_owned(),
                 if segment.name.is_some() { format!("{:?}", segment.shape) } else { "-".to_owned() },
                 bytes(segment.len),
                 bytes(compressed),
                 percent(compressed, segment.len),
-                self.coder_of(segment)?,
-            ]);
+                coded.as_ref().map_or("-".to_owned(), |c| c.coder.clone()),
+            ];
+            if predicted {
+                let from = coded.iter().flat_map(|c| &c.sources).map(|&s| self.source_name(s)).collect::<Vec<_>>();
+                row.push(coded.and_then(|c| c.predictor).unwrap_or("-".to_owned()));
+                row.push(if from.is_empty() { "-".to_owned() } else { from.join("+") });
+            }
+            table.add_row(row);
         }
         push_table(&mut text, &table, segments.len());
         if with_blocks {
@@ -132,6 +182,7 @@ impl<'a> Listing<'a> {
         let mut tensors = Vec::with_capacity(segments.len());
         for segment in &segments {
             let compressed = self.share(segment);
+            let coded = self.coded(segment)?;
             tensors.push(json!({
                 "name": segment.name,
                 "dtype": segment.dtype.map(lmc::Dtype::name),
@@ -140,7 +191,9 @@ impl<'a> Listing<'a> {
                 "raw_size": segment.len,
                 "compressed_size": compressed,
                 "ratio": ratio(compressed, segment.len),
-                "coder": self.coder_of(segment)?,
+                "coder": coded.as_ref().map_or("-", |c| &c.coder),
+                "predictor": coded.as_ref().and_then(|c| c.predictor.as_ref()),
+                "sources": coded.as_ref().map_or(&[][..], |c| &c.sources),
             }));
         }
         let mut object = json!({
@@ -150,6 +203,7 @@ impl<'a> Listing<'a> {
             "compressed_size": compressed,
             "ratio": ratio(compressed, raw),
             "content_hash": hex(&self.reader.content_hash()),
+            "bases": self.reader.bases().iter().map(base_json).collect::<Vec<_>>(),
             "blocks": self.blocks.len(),
             "segments": tensors,
         });
@@ -178,21 +232,37 @@ impl<'a> Listing<'a> {
         self.reader.describe_block(block as u64)
     }
 
-    fn coder_of(&mut self, segment: &Segment) -> lmc::Result<String> {
+    /// How the first block of a segment is coded; `None` if it has none.
+    fn coded(&mut self, segment: &Segment) -> lmc::Result<Option<Coded>> {
         if segment.len == 0 {
-            return Ok("-".to_owned());
+            return Ok(None);
         }
         let block = self.blocks.partition_point(|b| b.raw_offset <= segment.offset) - 1;
-        if let Some(coder) = self.coders.get(&block) {
-            return Ok(coder.clone());
+        if let Some(coded) = self.coded.get(&block) {
+            return Ok(Some(coded.clone()));
         }
-        let mut coders: Vec<_> = self.describe(block)?.parts.iter().flat_map(coders).collect();
-        coders.sort_unstable();
-        coders.dedup();
-        let coder = coders.join("+");
-        self.coders.insert(block, coder.clone());
-        Ok(coder)
+        let parts = self.describe(block)?.parts;
+        let predictions = || parts.iter().filter_map(|p| p.prediction.as_ref());
+        let mut sources: Vec<u32> = predictions().flat_map(|p| &p.sources).copied().collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let predictor = Some(joined(predictions().map(|p| p.predictor))).filter(|p| !p.is_empty());
+        let coded = Coded { coder: joined(parts.iter().flat_map(coders)), predictor, sources };
+        self.coded.insert(block, coded.clone());
+        Ok(Some(coded))
     }
+}
+
+/// Each of several words once.
+fn joined(words: impl Iterator<Item = &'static str>) -> String {
+    let mut words: Vec<_> = words.collect();
+    words.sort_unstable();
+    words.dedup();
+    words.join("+")
+}
+
+fn base_json(base: &BaseInfo) -> Value {
+    json!({ "name": base.name, "raw_size": base.raw_size, "content_hash": hex(&base.content_hash) })
 }
 
 /// What a part is coded with.
@@ -208,7 +278,13 @@ fn coders(part: &PartDescription) -> Vec<&'static str> {
 /// A part in words: `2-byte rotate: 6 × huffman 8+8, constant`. Bits are those of the symbol and the raw ones.
 fn part_text(part: &PartDescription) -> String {
     let Some(width) = part.width else { return format!("{} {}", part.method, bytes(part.raw_len)) };
-    let mut text = format!("{width}-byte {}:", part.map.unwrap_or("identity"));
+    let mut text = match &part.prediction {
+        None => format!("{width}-byte {}:", part.map.unwrap_or("identity")),
+        Some(p) => {
+            let converted = p.conversion.map_or(String::new(), |c| format!(" {c}"));
+            format!("{width}-byte {}{converted}, {}:", p.predictor, classes(p.classes))
+        }
+    };
     let mut groups: Vec<(String, usize)> = Vec::new();
     for (group, coder) in part.groups.iter().zip(coders(part)) {
         let group = match coder {
@@ -245,6 +321,12 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
             "method": p.method,
             "width": p.width,
             "map": p.map,
+            "prediction": p.prediction.as_ref().map(|p| json!({
+                "predictor": p.predictor,
+                "conversion": p.conversion,
+                "sources": p.sources,
+                "classes": p.classes,
+            })),
             "groups": p.groups.iter().map(group).collect::<Vec<_>>(),
         })
     };
@@ -270,6 +352,10 @@ fn display_name(segment: &Segment) -> String {
 
 fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn classes(n: usize) -> String {
+    if n == 1 { "1 class".to_owned() } else { format!("{n} classes") }
 }
 
 fn table(header: &[&str], right: &[usize]) -> Table {

@@ -7,6 +7,7 @@ use clap::Args;
 use lmc::{DecompressOptions, Decompressor, Reader};
 
 use crate::args::Threads;
+use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::input::{STDIN, Source, Stdin};
@@ -36,6 +37,9 @@ pub(crate) struct TestArgs {
     json: bool,
 
     #[command(flatten)]
+    bases: BaseArgs,
+
+    #[command(flatten)]
     threads: Threads,
 }
 
@@ -45,14 +49,16 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     options.threads = args.threads.count();
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui);
+    let bases = args.bases.open(inputs.len() > 1, args.threads.count())?;
     report::each(&inputs, Input::path, Show::Verdicts, args.json, ui, |input| {
-        test(&mut decompressor, &options, input, args.force, ui)
+        test(&mut decompressor, &options, &bases, input, args.force, ui)
     })
 }
 
 fn test(
     decompressor: &mut Decompressor,
     options: &DecompressOptions,
+    bases: &Bases,
     input: &Input,
     follow: bool,
     ui: &Ui,
@@ -62,17 +68,20 @@ fn test(
             let mut source = Stdin::open()?;
             let progress = ui.progress(STDIN, None);
             decompressor
-                .decompress_stream(&mut source, &mut io::sink(), &mut |done| progress.at(done))
+                .decompress_delta_stream(&mut source, bases.all(), &mut io::sink(), &mut |done| progress.at(done))
                 .map_err(|e| Failure::codec(Path::new(STDIN), &e))?
         }
         Input::File(path) => {
             let source = Source::open(path, follow)?;
-            let raw_size = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?.raw_size();
+            let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
+            let raw_size = reader.raw_size();
+            let needed = bases.for_file(path, reader.bases(), &["test"])?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let summary = decompressor
-                .decompress_to(&source, &Nowhere, &mut |done| progress.at(done))
+                .decompress_delta_to(&source, needed, &Nowhere, &mut |done| progress.at(done))
                 .map_err(|e| source.check_unchanged().err().unwrap_or_else(|| Failure::codec(path, &e)))?;
             source.check_unchanged()?;
+            bases.check_unchanged()?;
             summary
         }
     };

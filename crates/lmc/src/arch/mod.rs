@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::group::classes::{RunStats, run_stats};
 use crate::group::element::with_element;
 use crate::map::Map;
+use crate::predict::job::{Model, Sections};
+use crate::predict::partition;
 use job::{DecodeJob, EncodeJob};
 
 /// An instruction set that this machine has been seen to support: the private field is the proof.
@@ -46,7 +48,7 @@ impl Isa {
         None
     }
 
-    /// AVX-512 F, BW, DQ, VL, VBMI and VBMI2 (Ice Lake, Zen 4 and later), where the processor has them.
+    /// AVX-512 F, BW, DQ, VL, VBMI, VBMI2 and GFNI (Ice Lake, Zen 4 and later), where the processor has them.
     pub fn avx512() -> Option<Isa> {
         #[cfg(target_arch = "x86_64")]
         if Self::avx2().is_some()
@@ -56,6 +58,7 @@ impl Isa {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vbmi")
             && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("gfni")
         {
             return Some(Isa(Kind::Avx512));
         }
@@ -139,6 +142,31 @@ impl Isa {
     }
 }
 
+/// The predict stage.
+impl Isa {
+    /// Numbers of elements of every class.
+    pub(crate) fn count_classes(self, m: &Model<'_>) -> Vec<usize> {
+        m.check();
+        partition::count(m)
+    }
+
+    /// Puts the residuals of `elements` into `sections`, which has room for what [`Self::count_classes`] says.
+    pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
+        m.check();
+        assert_eq!(elements.len(), m.len * m.width, "all elements");
+        partition::partition(m, elements, sections);
+    }
+
+    /// The inverse of [`Self::partition`]. False if the sections do not have as many elements as there are of their classes; then `out`
+    /// holds nothing of use.
+    #[must_use]
+    pub(crate) fn restore(self, m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
+        m.check();
+        assert_eq!(out.len(), m.len * m.width, "all elements");
+        partition::restore(m, sections, out)
+    }
+}
+
 /// Decodes one chunk; for the partial run of a group.
 pub(crate) fn decode_chunk(
     table: &DecodeTable,
@@ -146,7 +174,7 @@ pub(crate) fn decode_chunk(
     literals: &mut LiteralReader<'_>,
     out: &mut [u8; CHUNK],
 ) -> Result<()> {
-    portable::decode_chunk(&portable::pack(table), table, lane, literals, out)
+    portable::decode_chunk(&portable::pack(table), lane, literals, out)
 }
 
 /// Encodes one chunk; for the partial run of a group.

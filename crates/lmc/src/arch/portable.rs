@@ -1,46 +1,91 @@
 //! Kernels in plain Rust: correct everywhere, the measure of all others, and what those use for their last chunks.
 
 use super::job::{DecodeJob, EncodeJob, set_of};
+use crate::entropy::fine::{self, FineDecodeTable};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
-use crate::entropy::table::{DecodeTable, EncodeKind, EncodeTable};
-use crate::entropy::{CHUNK, CHUNK_WORDS, LANES, refill_order};
+use crate::entropy::table::{CoarseKind, CoarseTable, DecodeTable, EncodeKind, EncodeTable};
+use crate::entropy::{CHUNK, LANES, REFILL_WORDS, SLOTS, refill_order};
 use crate::error::{Error, Result};
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{merge_run, split_run};
 
-/// A table's columns side by side, so that a symbol costs one load.
-pub(super) type PackedTable = [u32; 128];
+/// A table's columns side by side, so that a symbol costs one load: symbol in bits 0 … 7, frequency in bits 8 … 19,
+/// offset above.
+pub(super) enum PackedTable<'a> {
+    Coarse([u32; SLOTS], u8),
+    Fine(&'a FineDecodeTable),
+}
 
-pub(super) fn pack(t: &DecodeTable) -> PackedTable {
-    std::array::from_fn(|i| u32::from(t.symbol[i]) | u32::from(t.freq[i]) << 8 | u32::from(t.offset[i]) << 16)
+pub(super) fn pack(t: &DecodeTable) -> PackedTable<'_> {
+    match t {
+        DecodeTable::Coarse(t) => pack_coarse(t),
+        DecodeTable::Fine(t) => PackedTable::Fine(t),
+    }
+}
+
+pub(super) fn pack_coarse(t: &CoarseTable) -> PackedTable<'static> {
+    let slot = |i| u32::from(t.symbol[i]) | u32::from(t.freq[i]) << 8 | u32::from(t.offset[i]) << 20;
+    PackedTable::Coarse(std::array::from_fn(slot), t.escape_mark)
 }
 
 /// Decodes one chunk. Checks every read; the words and literals may run on into the rest of the body, which
 /// [`LaneReader::finish`] notices.
 #[inline(always)]
 pub(super) fn decode_chunk(
-    packed: &PackedTable,
-    table: &DecodeTable,
+    table: &PackedTable<'_>,
     lane: &mut LaneReader<'_>,
     literals: &mut LiteralReader<'_>,
     out: &mut [u8; CHUNK],
 ) -> Result<()> {
-    let step = |x: u32| {
-        let e = packed[(x & 127) as usize];
-        (e as u8, (e >> 8 & 255) * (x >> 7) + (e >> 16))
+    let escape_mark = match table {
+        PackedTable::Coarse(slots, mark) => {
+            step::<7, 2, SLOTS>(slots, lane, out)?;
+            Some(*mark)
+        }
+        PackedTable::Fine(t) => {
+            for half in out.as_chunks_mut::<LANES>().0 {
+                step::<{ fine::SLOT_BITS }, 1, { fine::SLOTS }>(&t.slots, lane, half)?;
+            }
+            t.escape_mark
+        }
+    };
+    if let Some(mark) = escape_mark
+        && out.contains(&mark)
+    {
+        for s in out.iter_mut().filter(|s| **s == mark) {
+            *s = *literals.bytes.get(literals.pos).ok_or_else(|| Error::damaged("a block's literals run out"))?;
+            literals.pos += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Lets every lane decode `N` symbols, for `out[lane]`, `out[64 + lane]`, …, and refill then.
+#[inline(always)]
+fn step<const BITS: u32, const N: usize, const SLOTS: usize>(
+    slots: &[u32; SLOTS],
+    lane: &mut LaneReader<'_>,
+    out: &mut [u8],
+) -> Result<()> {
+    let out = &mut out[..N * LANES];
+    let mut decode = |j: usize, mut x: u32| {
+        for n in 0..N {
+            let e = slots[x as usize & (SLOTS - 1)];
+            out[n * LANES + j] = e as u8;
+            x = (e >> 8 & 0xfff) * (x >> BITS) + (e >> 20);
+        }
+        x
     };
     let rest = &lane.bytes[(2 * lane.pos).min(lane.bytes.len())..];
     let mut taken = 0usize;
-    if let Some(words) = rest.first_chunk::<{ 2 * CHUNK_WORDS }>() {
+    if let Some(words) = rest.first_chunk::<{ 2 * REFILL_WORDS }>() {
         let words = words.as_chunks::<2>().0;
         for i in 0..LANES {
             let j = refill_order(i);
-            let (s1, x) = step(lane.x[j]);
-            let (s2, x) = step(x);
-            (out[j], out[LANES + j]) = (s1, s2);
+            let x = decode(j, lane.x[j]);
             // Without a branch: whether a lane is due is as good as random. `taken` is at most `i`.
-            let refilled = x << 16 | u32::from(u16::from_le_bytes(words[taken & (CHUNK_WORDS - 1)]));
+            let refilled = x << 16 | u32::from(u16::from_le_bytes(words[taken & (REFILL_WORDS - 1)]));
             let due = x < 1 << 16;
             lane.x[j] = if due { refilled } else { x };
             taken += usize::from(due);
@@ -48,9 +93,7 @@ pub(super) fn decode_chunk(
     } else {
         for i in 0..LANES {
             let j = refill_order(i);
-            let (s1, x) = step(lane.x[j]);
-            let (s2, mut x) = step(x);
-            (out[j], out[LANES + j]) = (s1, s2);
+            let mut x = decode(j, lane.x[j]);
             if x < 1 << 16 {
                 let w = rest.get(2 * taken..2 * taken + 2).ok_or_else(|| Error::damaged("a block's words run out"))?;
                 x = x << 16 | u32::from(u16::from_le_bytes([w[0], w[1]]));
@@ -60,13 +103,6 @@ pub(super) fn decode_chunk(
         }
     }
     lane.pos += taken;
-    let mark = table.escape_mark;
-    if out.contains(&mark) {
-        for s in out.iter_mut().filter(|s| **s == mark) {
-            *s = *literals.bytes.get(literals.pos).ok_or_else(|| Error::damaged("a block's literals run out"))?;
-            literals.pos += 1;
-        }
-    }
     Ok(())
 }
 
@@ -84,41 +120,57 @@ pub(super) fn encode_chunk(
             literals.bytes[literals.pos] = s;
         }
     }
-    let mut pos = lane.pos;
-    let words = &mut lane.words[pos - CHUNK_WORDS..pos];
-    let mut free = CHUNK_WORDS;
     match &table.kind {
-        EncodeKind::Huffman { len, code } => {
-            for i in (0..LANES).rev() {
-                let j = refill_order(i);
-                let (s1, s2) = (usize::from(symbols[j]), usize::from(symbols[LANES + j]));
-                let l = len[s1] + len[s2];
-                let code = u32::from(code[s1]) | u32::from(code[s2]) << len[s1];
-                let x = lane.x[j];
-                let due = x >> (32 - l) != 0;
-                words[(free - 1) & (CHUNK_WORDS - 1)] = x as u16;
-                free -= usize::from(due);
-                lane.x[j] = (if due { x >> 16 } else { x }) << l | code;
-            }
-        }
-        EncodeKind::Rans { freq, start } => {
-            for i in (0..LANES).rev() {
-                let j = refill_order(i);
-                let (s1, s2) = (usize::from(symbols[j]), usize::from(symbols[LANES + j]));
-                let (f1, f2) = (u32::from(freq[s1]), u32::from(freq[s2]));
-                let x = lane.x[j];
-                let due = x >= (f1 * f2) << 18;
-                words[(free - 1) & (CHUNK_WORDS - 1)] = x as u16;
-                free -= usize::from(due);
-                let x = if due { x >> 16 } else { x };
-                let x = (x / f2) * 128 + x % f2 + u32::from(start[s2]);
-                lane.x[j] = (x / f1) * 128 + x % f1 + u32::from(start[s1]);
+        EncodeKind::Coarse(kind) => encode_coarse(kind, lane, symbols),
+        EncodeKind::Fine(t) => {
+            for half in symbols.as_chunks::<LANES>().0.iter().rev() {
+                emit(lane, |j, x| {
+                    let row = t.rows[usize::from(half[j])];
+                    let due = x >= row.bound();
+                    (due, row.push(if due { x >> 16 } else { x }))
+                });
             }
         }
     }
-    pos -= CHUNK_WORDS - free;
-    // Words went to the window's end, in falling order.
-    lane.pos = pos;
+}
+
+#[inline(always)]
+fn encode_coarse(kind: &CoarseKind, lane: &mut LaneWriter, symbols: &[u8; CHUNK]) {
+    let pair = |j: usize| (usize::from(symbols[j]), usize::from(symbols[LANES + j]));
+    match kind {
+        CoarseKind::Huffman { len, code } => emit(lane, |j, x| {
+            let (s1, s2) = pair(j);
+            let l = len[s1] + len[s2];
+            let code = u32::from(code[s1]) | u32::from(code[s2]) << len[s1];
+            let due = x >> (32 - l) != 0;
+            (due, (if due { x >> 16 } else { x }) << l | code)
+        }),
+        CoarseKind::Rans { freq, start } => emit(lane, |j, x| {
+            let (s1, s2) = pair(j);
+            let (f1, f2) = (u32::from(freq[s1]), u32::from(freq[s2]));
+            let due = x >= (f1 * f2) << 18;
+            let x = if due { x >> 16 } else { x };
+            let x = (x / f2) * 128 + x % f2 + u32::from(start[s2]);
+            (due, (x / f1) * 128 + x % f1 + u32::from(start[s1]))
+        }),
+    }
+}
+
+/// Encodes on every lane: `push` says of a lane and its state whether a word must go first, and the new state.
+#[inline(always)]
+fn emit(lane: &mut LaneWriter, push: impl Fn(usize, u32) -> (bool, u32)) {
+    // Words go to the window's end, in falling order.
+    let words: &mut [u16; REFILL_WORDS] = lane.words[..lane.pos].last_chunk_mut().expect("the job was checked");
+    let mut free = REFILL_WORDS;
+    for i in (0..LANES).rev() {
+        let j = refill_order(i);
+        let x = lane.x[j];
+        let (due, next) = push(j, x);
+        words[(free - 1) & (REFILL_WORDS - 1)] = x as u16;
+        free -= usize::from(due);
+        lane.x[j] = next;
+    }
+    lane.pos -= REFILL_WORDS - free;
 }
 
 pub(super) fn decode_group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
@@ -132,8 +184,8 @@ pub(super) fn decode_group_of<E: Element>(job: &mut DecodeJob<'_, '_>) -> Result
     let sets = job.lanes.len();
     let mut symbols = [0; RUN];
     for (i, &run) in job.runs.iter().enumerate() {
-        if let (Some(table), Some(packed)) = (job.table, &packed) {
-            decode_chunk(packed, table, &mut job.lanes[set_of(i, sets)], job.literals, &mut symbols)?;
+        if let Some(packed) = &packed {
+            decode_chunk(packed, &mut job.lanes[set_of(i, sets)], job.literals, &mut symbols)?;
         }
         let out = &mut job.out[run as usize * RUN * E::BYTES..][..RUN * E::BYTES];
         merge_run::<E>(&job.shape, &symbols, &job.raw[i * raw_len..][..raw_len], out);

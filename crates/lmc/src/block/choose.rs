@@ -1,7 +1,8 @@
 //! Which method codes a part: grouped, zstd or stored.
 
 use super::head::Method;
-use super::plan::{GroupedPlan, PlannedGroup, Planner, coding_of};
+use super::plan::{GroupedPlan, PlannedClassMap, PlannedGroup, Planner, coding_of};
+use super::predicted::{Expectation, PredictedPlan};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
 use crate::entropy::{Histogram, cost};
@@ -10,12 +11,15 @@ use crate::group::classes::count_run;
 use crate::group::element::with_element;
 use crate::map::Map;
 use crate::options::Level;
+use crate::predict::Conversion;
+use crate::predict::job::Sections;
 
 /// How a part will be coded.
 pub(crate) enum PartPlan {
     Stored,
     Zstd(Vec<u8>),
     Grouped(Box<GroupedPlan>),
+    Predicted(Box<PredictedPlan>),
 }
 
 impl PlannedGroup {
@@ -29,10 +33,52 @@ impl PlannedGroup {
     }
 }
 
-impl PartPlan {
+impl PlannedClassMap {
+    /// Raw bytes of the map.
+    pub(crate) fn raw_len(&self) -> usize {
+        self.group.raw_len(self.map.len() % RUN)
+    }
+}
+
+impl GroupedPlan {
     fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
-        let plan = if let PartPlan::Grouped(g) = self { Some(g) } else { None };
-        plan.into_iter().flat_map(|g| g.class_map.iter().map(|c| &c.group).chain(&g.groups))
+        self.class_map.iter().map(|c| &c.group).chain(&self.groups)
+    }
+
+    /// Bulk bytes of a section of `n` elements.
+    pub(crate) fn bulk_len(&self, n: usize) -> usize {
+        let map = self.class_map.as_ref().map_or(0, PlannedClassMap::raw_len);
+        map + self.groups.iter().map(|p| p.raw_len(n % RUN)).sum::<usize>() + self.patches.len()
+    }
+}
+
+impl PartPlan {
+    /// What the lanes code, in order, with the number of elements of each.
+    pub(crate) fn sections(&self, len: usize) -> impl DoubleEndedIterator<Item = (&GroupedPlan, usize)> {
+        let grouped = if let PartPlan::Grouped(g) = self { Some((&**g, len / g.grouped.width)) } else { None };
+        let predicted = if let PartPlan::Predicted(p) = self { Some(p) } else { None };
+        let sections = predicted.into_iter().flat_map(|p| {
+            p.plans.iter().zip(&p.predicted.sections).filter_map(|(plan, s)| plan.as_ref().map(|plan| (plan, s.0)))
+        });
+        grouped.into_iter().chain(sections)
+    }
+
+    fn unchanged(&self) -> Option<&PlannedClassMap> {
+        if let PartPlan::Predicted(p) = self { p.unchanged.as_ref() } else { None }
+    }
+
+    /// Estimated bytes of a part of `len` raw bytes.
+    pub(crate) fn estimate(&self, len: usize) -> u64 {
+        match self {
+            PartPlan::Stored => len as u64,
+            PartPlan::Zstd(frame) => frame.len() as u64,
+            PartPlan::Grouped(g) => g.estimate,
+            PartPlan::Predicted(p) => p.estimate,
+        }
+    }
+
+    fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
+        self.unchanged().map(|c| &c.group).into_iter().chain(self.sections(0).flat_map(|s| s.0.all_groups()))
     }
 
     /// Chunks that the lanes will code.
@@ -46,6 +92,7 @@ impl PartPlan {
             PartPlan::Stored => Method::Stored,
             PartPlan::Zstd(frame) => Method::Zstd { frame_len: frame.len() },
             PartPlan::Grouped(g) => Method::Grouped(g.grouped.clone()),
+            PartPlan::Predicted(p) => Method::Predicted(Box::new(p.predicted.clone())),
         }
     }
 
@@ -58,9 +105,9 @@ impl PartPlan {
         match self {
             PartPlan::Stored => len,
             PartPlan::Zstd(frame) => frame.len(),
-            PartPlan::Grouped(g) => {
-                let map = g.class_map.as_ref().map_or(0, |c| c.group.raw_len(c.map.len() % RUN));
-                map + g.groups.iter().map(|p| p.raw_len(len / g.grouped.width % RUN)).sum::<usize>()
+            _ => {
+                let map = self.unchanged().map_or(0, PlannedClassMap::raw_len);
+                map + self.sections(len).map(|(plan, n)| plan.bulk_len(n)).sum::<usize>()
             }
         }
     }
@@ -68,8 +115,11 @@ impl PartPlan {
 
 /// Chooses methods, keeping its working memory.
 pub(crate) struct Chooser {
+    isa: Isa,
     level: Level,
     planner: Planner,
+    /// Working memory of predicted parts.
+    spare: Vec<Sections>,
     zstd: zstd::bulk::Compressor<'static>,
 }
 
@@ -84,13 +134,54 @@ impl Chooser {
         let zstd_level = match level {
             Level::Fast => 1,
             Level::Default => 3,
+            Level::Max => 9,
         };
         let zstd = zstd::bulk::Compressor::new(zstd_level).expect("zstd accepts its own levels");
-        Self { level, planner: Planner::new(isa, level), zstd }
+        Self { isa, level, planner: Planner::new(isa, level), spare: Vec::new(), zstd }
     }
 
-    /// Plans a part. `bytes` is a whole number of the dtype's elements.
-    pub(crate) fn choose(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> PartPlan {
+    /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` and `context` belong to them, element for element.
+    pub(crate) fn choose(
+        &mut self,
+        dtype: Option<Dtype>,
+        bytes: &[u8],
+        base: Option<(&[u8], Conversion)>,
+        context: Option<(&[u8], usize)>,
+    ) -> PartPlan {
+        if base.is_none() && context.is_none() {
+            return self.choose_plain(dtype, bytes);
+        }
+        let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
+        let expectation = Expectation { base, context, map };
+        let sections = self.spare.pop().unwrap_or_default();
+        match self.planner.plan_predicted(self.isa, width, bytes, &expectation, sections) {
+            // Nor may zstd see what a prediction does not.
+            Ok(predicted) if predicted.sure && map == Map::Rotate && !repeats(bytes) => {
+                PartPlan::Predicted(Box::new(predicted))
+            }
+            Ok(predicted) => match self.choose_plain(dtype, bytes) {
+                plain if plain.estimate(bytes.len()) <= predicted.estimate => {
+                    self.spare.push(predicted.sections);
+                    plain
+                }
+                _ => PartPlan::Predicted(Box::new(predicted)),
+            },
+            Err(sections) => {
+                self.spare.push(sections);
+                self.choose_plain(dtype, bytes)
+            }
+        }
+    }
+
+    /// Takes back the working memory of a plan that is not needed any more.
+    pub(crate) fn recycle(&mut self, plan: PartPlan) {
+        if let PartPlan::Predicted(p) = plan {
+            self.spare.push(p.sections);
+        }
+    }
+
+    /// Plans a part without predictions.
+    fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> PartPlan {
         let len = bytes.len() as u64;
         let coding = match dtype {
             Some(d) => Some(coding_of(d)),

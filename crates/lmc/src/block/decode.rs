@@ -1,6 +1,7 @@
 //! Decoding a block.
 
-use super::head::{BlockHead, Group, Grouped, Method};
+use super::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Named, Predicted};
+use super::{Origin, collect};
 use crate::arch::job::{DecodeJob, set_of};
 use crate::arch::{Isa, decode_chunk};
 use crate::checksum::{LEAF, digest};
@@ -11,6 +12,10 @@ use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{Shape, lengthen_raw, merge_run};
 use crate::map::Map;
+use crate::predict::job::{Context, Model, Sections};
+use crate::predict::unchanged::{elements, leave_out, put_back};
+use crate::predict::{Conversion, convert};
+use crate::varint::Cursor;
 
 /// Bytes of a lane set's states.
 const STATES: usize = 4 * crate::entropy::LANES;
@@ -23,6 +28,25 @@ pub(crate) struct BlockDecoder {
     runs: Vec<u32>,
     /// A part of several pieces before it is dealt out.
     gathered: Vec<u8>,
+    sections: Sections,
+    /// The map of unchanged runs of a part.
+    unchanged: Vec<u8>,
+    /// Bytes of dependencies: a prediction's, the same converted, a context's; the second and third without unchanged runs; what changed.
+    bytes: [Vec<u8>; 6],
+}
+
+/// The dependencies of a block, and where their bytes come from.
+struct Dependencies<'a> {
+    list: &'a [Dependency],
+    origin: &'a dyn Origin,
+}
+
+impl Dependencies<'_> {
+    /// The bytes of some dependencies, one after the other: in `buf` unless they are in memory somewhere.
+    fn get<'b>(&'b self, named: &Named, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+        let list = &self.list[named.first..named.first + named.count];
+        collect(list, self.origin, buf)
+    }
 }
 
 /// What the groups of a block share.
@@ -70,21 +94,30 @@ impl<'a> Streams<'a> {
 
 impl BlockDecoder {
     pub(crate) fn new(isa: Isa) -> Self {
-        Self { isa, class_map: Vec::new(), runs: Vec::new(), gathered: Vec::new() }
+        Self {
+            isa,
+            class_map: Vec::new(),
+            runs: Vec::new(),
+            gathered: Vec::new(),
+            sections: Sections::default(),
+            unchanged: Vec::new(),
+            bytes: Default::default(),
+        }
     }
 
     /// Decodes a block into `out`, which has exactly `head.raw_len` bytes, and checks it.
     ///
     /// After an error `out` holds nothing of use.
-    pub(crate) fn decode(&mut self, head: &BlockHead, body: &[u8], out: &mut [u8]) -> Result<()> {
+    pub(crate) fn decode(&mut self, head: &BlockHead, body: &[u8], origin: &dyn Origin, out: &mut [u8]) -> Result<()> {
         assert_eq!(out.len(), head.raw_len, "room for the block");
         let mut streams = Streams::new(head, body)?;
+        let origin = Dependencies { list: &head.dependencies, origin };
         if let [part] = &head.parts[..] {
-            self.decode_part(&part.method, &mut streams, out)?;
+            self.decode_part(&part.method, &mut streams, &origin, out)?;
         } else {
             let mut gathered = std::mem::take(&mut self.gathered);
             gathered.resize(head.raw_len, 0);
-            let done = self.decode_parts(head, &mut streams, &mut gathered, out);
+            let done = self.decode_parts(head, &mut streams, &origin, &mut gathered, out);
             self.gathered = gathered;
             done?;
         }
@@ -101,13 +134,14 @@ impl BlockDecoder {
         &mut self,
         head: &BlockHead,
         streams: &mut Streams<'_>,
+        origin: &Dependencies<'_>,
         gathered: &mut [u8],
         out: &mut [u8],
     ) -> Result<()> {
         let mut next = Vec::with_capacity(head.parts.len());
         let mut at = 0;
         for part in &head.parts {
-            self.decode_part(&part.method, streams, &mut gathered[at..at + part.len])?;
+            self.decode_part(&part.method, streams, origin, &mut gathered[at..at + part.len])?;
             next.push(at);
             at += part.len;
         }
@@ -121,7 +155,13 @@ impl BlockDecoder {
         Ok(())
     }
 
-    fn decode_part(&mut self, method: &Method, streams: &mut Streams<'_>, out: &mut [u8]) -> Result<()> {
+    fn decode_part(
+        &mut self,
+        method: &Method,
+        streams: &mut Streams<'_>,
+        origin: &Dependencies<'_>,
+        out: &mut [u8],
+    ) -> Result<()> {
         match method {
             Method::Stored => out.copy_from_slice(streams.take_bulk(out.len())?),
             Method::Zstd { frame_len } => {
@@ -133,8 +173,83 @@ impl BlockDecoder {
                 }
             }
             Method::Grouped(g) => self.decode_grouped(g, streams, out)?,
+            Method::Predicted(p) => self.decode_predicted(p, streams, origin, out)?,
         }
         Ok(())
+    }
+
+    fn decode_predicted(
+        &mut self,
+        p: &Predicted,
+        streams: &mut Streams<'_>,
+        origin: &Dependencies<'_>,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let (mut sections, mut bytes) = (std::mem::take(&mut self.sections), std::mem::take(&mut self.bytes));
+        let mut unchanged = std::mem::take(&mut self.unchanged);
+        let result = (|| {
+            let n = out.len() / p.width;
+            if let Some(u) = &p.unchanged {
+                unchanged.resize(n.div_ceil(RUN), 0);
+                self.decode_map(&u.map, streams, &mut unchanged)?;
+                if unchanged.iter().any(|&b| b > 1) || elements(&unchanged, n) != u.elements {
+                    return Err(Error::damaged("a block's unchanged runs are not as many as its head says"));
+                }
+            }
+            let counts: Vec<usize> = p.sections.iter().map(|s| s.0).collect();
+            sections.reset(p.width, &counts);
+            for (class, (_, section)) in p.sections.iter().enumerate() {
+                if let Some(g) = section {
+                    self.decode_grouped(g, streams, sections.get_mut(class))?;
+                }
+            }
+            let [base, converted, other, kept, kept_other, changed] = &mut bytes;
+            let mut prediction: &[u8] = &[];
+            if let Some(named) = &p.base {
+                prediction = origin.get(named, base)?;
+                if p.conversion != Conversion::None {
+                    convert(p.conversion, prediction, converted);
+                    prediction = converted;
+                }
+            }
+            let context = match &p.context {
+                ContextSource::None => Context::None,
+                ContextSource::Prediction => Context::Prediction,
+                ContextSource::Other { width, named } => Context::Other(origin.get(named, other)?, *width),
+            };
+            let mut model = Model {
+                width: p.width,
+                len: n,
+                predictor: p.predictor,
+                prediction,
+                context,
+                classes: p.classes.as_ref(),
+            };
+            let restored = match &p.unchanged {
+                None => self.isa.restore(&model, &sections, out),
+                Some(u) => {
+                    leave_out(p.width, &unchanged, prediction, kept);
+                    (model.len, model.prediction) = (n - u.elements, kept);
+                    if let Context::Other(bytes, width) = model.context {
+                        leave_out(width, &unchanged, bytes, kept_other);
+                        model.context = Context::Other(kept_other, width);
+                    }
+                    changed.resize(model.len * p.width, 0);
+                    let restored = self.isa.restore(&model, &sections, changed);
+                    put_back(p.width, &unchanged, prediction, changed, out);
+                    restored
+                }
+            };
+            if restored {
+                Ok(())
+            } else {
+                Err(Error::damaged(
+                    "a block's classes are not those of what it was predicted from: the block is damaged, or the base is not the right one",
+                ))
+            }
+        })();
+        (self.sections, self.bytes, self.unchanged) = (sections, bytes, unchanged);
+        result
     }
 
     fn decode_grouped(&mut self, g: &Grouped, streams: &mut Streams<'_>, out: &mut [u8]) -> Result<()> {
@@ -143,15 +258,13 @@ impl BlockDecoder {
         let mut runs = std::mem::take(&mut self.runs);
         let mut class_map = std::mem::take(&mut self.class_map);
         runs.clear();
-        let result = (|| {
+        let result: Result<()> = (|| {
             let Some(map_group) = &g.class_map else {
                 runs.extend(0..whole as u32);
                 return self.decode_group(&g.groups[0], g.width, g.map, &runs, t, streams, out);
             };
             class_map.resize(n.div_ceil(RUN), 0);
-            runs.extend(0..(class_map.len() / RUN) as u32);
-            let map_t = class_map.len() % RUN;
-            self.decode_group(map_group, 1, Map::Identity, &runs, map_t, streams, &mut class_map)?;
+            self.decode_map_with(map_group, streams, &mut runs, &mut class_map)?;
             // Counting sort: the runs of each group, in order. A count for every byte value, so that one check does for all.
             let mut count = [0u32; 256];
             class_map.iter().for_each(|&c| count[usize::from(c)] += 1);
@@ -181,7 +294,32 @@ impl BlockDecoder {
         })();
         self.runs = runs;
         self.class_map = class_map;
+        result?;
+        if g.patches.count > 0 {
+            let bytes = streams.take_bulk(g.patches.len)?;
+            with_element!(g.width, E => apply_patches::<E>(g.patches.count, g.map, bytes, out))?;
+        }
+        Ok(())
+    }
+
+    /// Decodes a map of one byte for each run.
+    fn decode_map(&mut self, group: &Group, streams: &mut Streams<'_>, map: &mut [u8]) -> Result<()> {
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.clear();
+        let result = self.decode_map_with(group, streams, &mut runs, map);
+        self.runs = runs;
         result
+    }
+
+    fn decode_map_with(
+        &self,
+        group: &Group,
+        streams: &mut Streams<'_>,
+        runs: &mut Vec<u32>,
+        map: &mut [u8],
+    ) -> Result<()> {
+        runs.extend(0..(map.len() / RUN) as u32);
+        self.decode_group(group, 1, Map::Identity, runs, map.len() % RUN, streams, map)
     }
 
     /// Decodes the whole runs of a group, and then the partial run of `t` elements if `t` is not 0.
@@ -218,6 +356,24 @@ impl BlockDecoder {
     }
 }
 
+/// Puts elements right of which the groups do not have all bits.
+fn apply_patches<E: Element>(count: usize, map: Map, bytes: &[u8], out: &mut [u8]) -> Result<()> {
+    let bad = || Error::damaged("the patches of a block are out of range");
+    let mut c = Cursor::new(bytes);
+    let mut at = 0u64;
+    for i in 0..count {
+        let (gap, x) = (c.varint()?, c.varint()?);
+        at = at.checked_add(gap).ok_or_else(bad)?;
+        let place = usize::try_from(at).ok().and_then(|at| at.checked_mul(E::BYTES)).ok_or_else(bad)?;
+        if (gap == 0 && i > 0) || x == 0 || E::cut(x).wide() != x || place >= out.len() {
+            return Err(bad());
+        }
+        let e = &mut out[place..place + E::BYTES];
+        E::load(e).map(map).xor(E::cut(x)).unmap(map).store(e);
+    }
+    c.finish()
+}
+
 /// The last run of a part, of which a chunk holds more than there is.
 fn decode_partial<E: Element>(
     shape: &Shape,
@@ -232,7 +388,7 @@ fn decode_partial<E: Element>(
     if let Some(table) = table {
         let set = set_of(chunk, streams.lanes.len());
         decode_chunk(table, &mut streams.lanes[set], &mut streams.literals, &mut symbols)?;
-        if symbols[t..].iter().any(|&s| s != table.pad) {
+        if symbols[t..].iter().any(|&s| s != table.pad()) {
             return Err(Error::damaged("the padding of a group is not what it must be"));
         }
     }

@@ -1,20 +1,22 @@
 //! Encoding a block.
 
-use super::Piece;
 use super::choose::{Chooser, PartPlan};
-use super::head::{BlockHead, Method, Part};
+use super::gather::{Source, gather};
+use super::head::{BlockHead, ContextSource, Dependency, Method, Named, Part};
 use super::output::Output;
 use super::plan::{GroupedPlan, PlannedGroup};
+use super::{Origin, Piece};
 use crate::arch::job::{EncodeJob, set_of};
 use crate::arch::{Isa, encode_chunk};
 use crate::checksum::{Digest, LEAF, digest};
 use crate::container::record::{self, RecordHeader};
-use crate::dtype::Dtype;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::error::Result;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{shorten_raw, split_run};
 use crate::options::Level;
+use crate::predict::{Conversion, convert};
 
 /// Chunks from which on a block gets a second lane set: it hides latency, and costs 256 bytes.
 const TWO_SETS: usize = 768;
@@ -26,6 +28,8 @@ pub(crate) struct BlockEncoder {
     head: Vec<u8>,
     lanes: [LaneWriter; 2],
     literals: LiteralWriter,
+    /// Bytes of dependencies: a prediction's, the same converted, a context's.
+    bytes: [Vec<u8>; 3],
 }
 
 /// What the index and the content hash need to know of a block.
@@ -33,12 +37,6 @@ pub(crate) struct BlockSummary {
     pub(crate) record_len: u64,
     pub(crate) raw_len: u64,
     pub(crate) leaves: Vec<Digest>,
-}
-
-/// The bytes of one part: pieces of one dtype, gathered if they are several.
-struct Source<'a> {
-    dtype: Option<Dtype>,
-    bytes: std::borrow::Cow<'a, [u8]>,
 }
 
 impl BlockEncoder {
@@ -49,6 +47,7 @@ impl BlockEncoder {
             head: Vec::new(),
             lanes: [LaneWriter::new(), LaneWriter::new()],
             literals: LiteralWriter::new(),
+            bytes: Default::default(),
         }
     }
 
@@ -60,17 +59,50 @@ impl BlockEncoder {
     /// Appends the record of a block to `out`.
     ///
     /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `pieces` (none zero) add up to it.
-    pub(crate) fn encode(&mut self, raw: &[u8], pieces: &[Piece], out: &mut Output<'_>) -> BlockSummary {
+    pub(crate) fn encode(
+        &mut self,
+        raw: &[u8],
+        pieces: &[Piece],
+        origin: &dyn Origin,
+        out: &mut Output<'_>,
+    ) -> Result<BlockSummary> {
         assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
         assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
         let start = out.len();
-        let (sources, placed) = gather(raw, pieces);
-        let plans: Vec<PartPlan> = sources.iter().map(|s| self.chooser.choose(s.dtype, &s.bytes)).collect();
+        let (summary, promised) = self.encode_as(raw, pieces, origin, true, out)?;
+        let Some(promised) = promised.filter(|&p| summary.record_len > p + p / 64 + 1024) else { return Ok(summary) };
+        // A prediction has not kept what its sample promised: nothing may be larger than without one.
+        _ = promised;
+        let predicted = out.since(start).to_vec();
+        out.truncate(start);
+        let (plain, _) = self.encode_as(raw, pieces, origin, false, out)?;
+        if plain.record_len < summary.record_len {
+            return Ok(plain);
+        }
+        out.truncate(start);
+        out.extend(&predicted);
+        Ok(summary)
+    }
+
+    /// Encodes a block, with predictions or without. What those promised comes with it, if there are any.
+    fn encode_as(
+        &mut self,
+        raw: &[u8],
+        pieces: &[Piece],
+        origin: &dyn Origin,
+        predict: bool,
+        out: &mut Output<'_>,
+    ) -> Result<(BlockSummary, Option<u64>)> {
+        let start = out.len();
+        let (sources, placed) = gather(raw, pieces, predict);
+        let mut plans: Vec<PartPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
+        let dependencies = name_dependencies(&sources, &mut plans);
         let parts = plans.iter().zip(&sources).map(|(p, s)| Part { len: s.bytes.len(), method: p.method() }).collect();
         let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
         let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
         let mut head = BlockHead {
             raw_len: raw.len(),
+            dependencies,
             words: vec![0; sets],
             literals: 0,
             pieces: placed,
@@ -88,10 +120,15 @@ impl BlockEncoder {
         head.literals = if sets > 0 { self.literals.written().len() } else { 0 };
         self.put_lanes(sets, out);
         let body_len = out.len() - start - header_len - head_len;
+        let predicted = plans.iter().any(|p| matches!(p, PartPlan::Predicted(_)));
+        let promised = plans.iter().zip(&sources).map(|(p, s)| p.estimate(s.bytes.len())).sum::<u64>();
+        let promised = promised + (header_len + head_len + sets * 256) as u64;
+        plans.into_iter().for_each(|p| self.chooser.recycle(p));
         if header_len + head_len + body_len > Self::bound(raw.len()) {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
             head.words.clear();
+            head.dependencies.clear();
             head.pieces = vec![(0, raw.len())];
             head.parts = vec![Part { len: raw.len(), method: Method::Stored }];
             self.put_head(&head, raw.len(), out);
@@ -103,7 +140,30 @@ impl BlockEncoder {
             out.replace(start, &RecordHeader::encode(record::BLOCK, &self.head, body_len as u64));
             out.replace(start + header_len, &self.head);
         }
-        BlockSummary { record_len: (out.len() - start) as u64, raw_len: raw.len() as u64, leaves: head.leaves }
+        let record_len = (out.len() - start) as u64;
+        let summary = BlockSummary { record_len, raw_len: raw.len() as u64, leaves: head.leaves };
+        Ok((summary, predicted.then_some(promised)))
+    }
+
+    /// Plans one part, with what it depends on at hand.
+    fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin) -> Result<PartPlan> {
+        let [base, converted, context] = &mut self.bytes;
+        let base = match s.conversion() {
+            None => None,
+            Some(conversion) => {
+                let mut bytes = super::collect(&s.base, origin, base)?;
+                if conversion != Conversion::None {
+                    convert(conversion, bytes, converted);
+                    bytes = converted;
+                }
+                Some((bytes, conversion))
+            }
+        };
+        let context = match s.context_width() {
+            None => None,
+            Some(width) => Some((super::collect(&s.context, origin, context)?, width)),
+        };
+        Ok(self.chooser.choose(s.dtype(), &s.bytes, base, context))
     }
 
     /// Encodes all parts, from the last to the first, into `bulk`, `lanes` and `literals`.
@@ -123,6 +183,19 @@ impl BlockEncoder {
                 PartPlan::Stored => space.copy_from_slice(&source.bytes),
                 PartPlan::Zstd(frame) => space.copy_from_slice(frame),
                 PartPlan::Grouped(g) => self.encode_grouped(g, &source.bytes, sets, space),
+                PartPlan::Predicted(p) => {
+                    let mut end = space.len();
+                    for (class, plan) in p.plans.iter().enumerate().rev() {
+                        let Some(plan) = plan else { continue };
+                        let elements = p.sections.get(class);
+                        let begin = end - plan.bulk_len(elements.len() / plan.grouped.width);
+                        self.encode_grouped(plan, elements, sets, &mut space[begin..end]);
+                        end = begin;
+                    }
+                    if let Some(u) = &p.unchanged {
+                        self.encode_group(&u.group, 1, &u.map, sets, &mut space[..end]);
+                    }
+                }
             }
             end = begin;
         }
@@ -131,7 +204,8 @@ impl BlockEncoder {
     fn encode_grouped(&mut self, plan: &GroupedPlan, elements: &[u8], sets: usize, space: &mut [u8]) {
         let width = plan.grouped.width;
         let t = elements.len() / width % RUN;
-        let mut end = space.len();
+        let mut end = space.len() - plan.patches.len();
+        space[end..].copy_from_slice(&plan.patches);
         for g in plan.groups.iter().rev() {
             let begin = end - g.raw_len(t);
             self.encode_group(g, width, elements, sets, &mut space[begin..end]);
@@ -201,51 +275,28 @@ impl BlockEncoder {
     }
 }
 
+/// Lists what the parts depend on, and tells them where.
+fn name_dependencies(sources: &[Source<'_>], plans: &mut [PartPlan]) -> Vec<Dependency> {
+    let mut list = Vec::new();
+    let mut add = |d: &[Dependency]| {
+        let named = Named { first: list.len(), count: d.len() };
+        list.extend_from_slice(d);
+        named
+    };
+    for (source, plan) in sources.iter().zip(plans) {
+        if let PartPlan::Predicted(p) = plan {
+            if let Some(base) = &mut p.predicted.base {
+                *base = add(&source.base);
+            }
+            if let ContextSource::Other { named, .. } = &mut p.predicted.context {
+                *named = add(&source.context);
+            }
+        }
+    }
+    list
+}
+
 /// Bytes of the head of a block that is stored as it is.
 fn stored_overhead(raw_len: usize) -> usize {
     16 + 16 * crate::checksum::leaves(raw_len)
-}
-
-/// Puts the pieces of a dtype together; says for every piece to which part it went.
-fn gather<'a>(raw: &'a [u8], pieces: &[Piece]) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
-    use std::borrow::Cow;
-    // A typed piece that ends within an element can only be coded as bytes.
-    let dtype_of = |p: &Piece| p.dtype.filter(|d| p.len.is_multiple_of(d.coding_width()));
-    let mut sources: Vec<Source<'a>> = Vec::new();
-    let mut placed: Vec<(u8, usize)> = Vec::new();
-    let mut at = 0;
-    for p in pieces {
-        let bytes = &raw[at..at + p.len];
-        at += p.len;
-        let dtype = dtype_of(p);
-        let part = match sources.iter().position(|s| s.dtype == dtype) {
-            None => {
-                sources.push(Source { dtype, bytes: Cow::Borrowed(bytes) });
-                sources.len() - 1
-            }
-            Some(i)
-                if placed.last().is_some_and(|l| usize::from(l.0) == i)
-                    && matches!(sources[i].bytes, Cow::Borrowed(_)) =>
-            {
-                // The same part goes on where it stopped: no copy is needed as long as it is the only stretch.
-                let only = placed.iter().filter(|l| usize::from(l.0) == i).count() == 1;
-                if only {
-                    let len = sources[i].bytes.len() + p.len;
-                    sources[i].bytes = Cow::Borrowed(&raw[at - len..at]);
-                } else {
-                    sources[i].bytes.to_mut().extend_from_slice(bytes);
-                }
-                i
-            }
-            Some(i) => {
-                sources[i].bytes.to_mut().extend_from_slice(bytes);
-                i
-            }
-        };
-        match placed.last_mut() {
-            Some(l) if usize::from(l.0) == part => l.1 += p.len,
-            _ => placed.push((part as u8, p.len)),
-        }
-    }
-    (sources, placed)
 }

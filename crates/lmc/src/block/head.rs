@@ -1,19 +1,58 @@
 //! The head of a block: what its body holds and how (`docs/format.md` §3).
 
 use crate::checksum::{Digest, leaves};
+use crate::container::bases::MAX_BASES;
+use crate::entropy::coder::Coder;
 use crate::error::{Error, Result};
 use crate::map::Map;
+use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
 use crate::varint::{Cursor, put};
 
 pub(crate) const MAX_RAW: usize = 1 << 24;
 pub(crate) const MAX_PARTS: usize = 64;
 pub(crate) const MAX_PIECES: usize = 1 << 20;
 pub(crate) const MAX_GROUPS: usize = 64;
+pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
+/// Bytes that a block may depend on.
+pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;
+
+/// A range of raw bytes that must be at hand to decode a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    /// 0: this file; i: its i-th base.
+    pub(crate) source: u32,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl Dependency {
+    fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
+        let source = c.size(MAX_BASES, "the number of a base")? as u32;
+        let (offset, len) = (c.varint()?, c.varint()?);
+        if len == 0 || len > *left || offset.checked_add(len).is_none() {
+            return Err(Error::damaged("a block's dependency is out of range"));
+        }
+        *left -= len;
+        Ok(Self { source, offset, len })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put(out, self.source.into());
+        put(out, self.offset);
+        put(out, self.len);
+    }
+
+    /// Where the range ends in its source.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
 
 /// One block's head, parsed and checked as far as it can be without the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHead {
     pub(crate) raw_len: usize,
+    pub(crate) dependencies: Vec<Dependency>,
     /// Words of each lane set; its length is the number of lane sets.
     pub(crate) words: Vec<usize>,
     pub(crate) literals: usize,
@@ -36,16 +75,83 @@ pub(crate) enum Method {
     Stored,
     Zstd { frame_len: usize },
     Grouped(Grouped),
+    Predicted(Box<Predicted>),
 }
 
+impl Method {
+    /// Whether anything of the part comes from the lanes.
+    fn has_symbols(&self) -> bool {
+        let map = if let Method::Predicted(p) = self { p.unchanged.as_ref() } else { None };
+        self.sections().any(Grouped::has_symbols) || map.is_some_and(|u| u.map.coder != Coder::None)
+    }
+
+    /// The sections that the lanes code.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = &Grouped> {
+        let grouped = if let Method::Grouped(g) = self { Some(g) } else { None };
+        let predicted = if let Method::Predicted(p) = self { Some(p) } else { None };
+        grouped.into_iter().chain(predicted.into_iter().flat_map(|p| p.sections.iter().filter_map(|s| s.1.as_ref())))
+    }
+}
+
+/// A section: an array of elements of one width, in groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grouped {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub(crate) width: usize,
     pub(crate) map: Map,
+    /// Bits of single elements that no group has.
+    pub(crate) patches: Patches,
     /// The class map's group; there when there are several groups.
     pub(crate) class_map: Option<Group>,
     pub(crate) groups: Vec<Group>,
+}
+
+/// Number of a section's patches, and bytes that they take; zero for both where there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Patches {
+    pub(crate) count: usize,
+    pub(crate) len: usize,
+}
+
+/// A part of which residuals are coded, by class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Predicted {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub(crate) width: usize,
+    pub(crate) predictor: Predictor,
+    pub(crate) conversion: Conversion,
+    /// There unless the predictor is [`Predictor::None`].
+    pub(crate) base: Option<Named>,
+    pub(crate) context: ContextSource,
+    /// There where there is a context.
+    pub(crate) classes: Option<Classes>,
+    /// Runs that are their prediction, if they are told apart.
+    pub(crate) unchanged: Option<Unchanged>,
+    /// Number of elements of every class, and how they are coded if there are any.
+    pub(crate) sections: Vec<(usize, Option<Grouped>)>,
+}
+
+/// The map of unchanged runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unchanged {
+    /// Elements in those runs.
+    pub(crate) elements: usize,
+    pub(crate) map: Group,
+}
+
+/// Consecutive dependencies of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+}
+
+/// What the classes of a predicted part's elements are found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContextSource {
+    None,
+    Prediction,
+    Other { width: usize, named: Named },
 }
 
 /// How the elements of one group are split into symbol and raw bits.
@@ -59,68 +165,6 @@ pub(crate) struct Group {
     /// XORed to every mapped element.
     pub(crate) constant: u64,
     pub(crate) coder: Coder,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Coder {
-    /// There are no symbols.
-    None,
-    Huffman(Box<Entries>),
-    Rans(Box<Entries>),
-}
-
-/// A table as it is stored: frequencies or code lengths by symbol. Completeness is checked where tables are built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entries {
-    pub(crate) of: [u8; 256],
-    pub(crate) escape: u8,
-}
-
-impl Entries {
-    fn range(&self) -> Result<(usize, usize)> {
-        let first = self.of.iter().position(|&e| e != 0).ok_or_else(|| Error::damaged("a table without symbols"))?;
-        let last = self.of.iter().rposition(|&e| e != 0).expect("one is not zero");
-        Ok((first, last))
-    }
-
-    fn parse(c: &mut Cursor<'_>, nibbles: bool, symbol_bits: u32) -> Result<Self> {
-        let first = usize::from(c.u8()?);
-        let count = usize::from(c.u8()?) + 1;
-        if first + count > 256 {
-            return Err(Error::damaged("a table's symbols are out of range"));
-        }
-        let mut e = Entries { of: [0; 256], escape: 0 };
-        if nibbles {
-            let bytes = c.bytes((count + 2) / 2)?;
-            let nibble = |i: usize| bytes[i / 2] >> (4 * (i % 2)) & 15;
-            (0..count).for_each(|i| e.of[first + i] = nibble(i));
-            e.escape = nibble(count);
-            if count % 2 == 0 && bytes[count / 2] >> 4 != 0 {
-                return Err(Error::damaged("a table has bits left over"));
-            }
-        } else {
-            e.of[first..first + count].copy_from_slice(c.bytes(count)?);
-            e.escape = c.u8()?;
-        }
-        if symbol_bits < 8 && e.of[1 << symbol_bits..].iter().any(|&x| x != 0) {
-            return Err(Error::damaged("a table has a symbol that is too wide"));
-        }
-        e.range()?;
-        Ok(e)
-    }
-
-    fn put(&self, out: &mut Vec<u8>, nibbles: bool) {
-        let (first, last) = self.range().expect("encoders build tables with symbols");
-        out.extend([first as u8, (last - first) as u8]);
-        if nibbles {
-            let mut all = self.of[first..=last].to_vec();
-            all.push(self.escape);
-            out.extend(all.chunks(2).map(|p| p[0] | p.get(1).copied().unwrap_or(0) << 4));
-        } else {
-            out.extend_from_slice(&self.of[first..=last]);
-            out.push(self.escape);
-        }
-    }
 }
 
 impl Group {
@@ -147,59 +191,61 @@ impl Group {
         if (coder == 0) != (symbol_bits == 0) || symbol_bits > 8 {
             return Err(Error::damaged("a group's symbols have an impossible width"));
         }
-        let coder = match coder {
-            0 => Coder::None,
-            1 => Coder::Huffman(Box::new(Entries::parse(c, true, symbol_bits)?)),
-            2 => Coder::Rans(Box::new(Entries::parse(c, false, symbol_bits)?)),
-            _ => return Err(Error::unsupported("a group has a coder that this lmc does not know; a newer one may")),
-        };
+        let coder = Coder::parse(coder, c, symbol_bits)?;
         Ok(Group { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
     }
 
     fn put(&self, out: &mut Vec<u8>, width: usize) {
-        let code = match self.coder {
-            Coder::None => 0,
-            Coder::Huffman(_) => 1,
-            Coder::Rans(_) => 2,
-        };
         let flags = u8::from(self.constant != 0) | u8::from(self.sign_plane) << 1;
-        out.extend([flags, self.low as u8, self.high as u8, self.raw_bits as u8, code]);
+        out.extend([flags, self.low as u8, self.high as u8, self.raw_bits as u8, self.coder.code()]);
         if self.constant != 0 {
             out.extend_from_slice(&self.constant.to_le_bytes()[..width]);
         }
-        match &self.coder {
-            Coder::None => {}
-            Coder::Huffman(e) => e.put(out, true),
-            Coder::Rans(e) => e.put(out, false),
-        }
+        self.coder.put(out);
     }
 }
 
+/// The width of a part's elements, of which it must have a whole number.
+fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
+    let code = c.u8()?;
+    if code > 3 || !len.is_multiple_of(1 << code) {
+        return Err(Error::damaged("a part's element width does not fit its length"));
+    }
+    Ok(1 << code)
+}
+
 impl Grouped {
-    fn parse(c: &mut Cursor<'_>, len: usize) -> Result<Self> {
-        let [width, map, predictor] = c.array()?;
-        if width > 3 || !len.is_multiple_of(1 << width) {
-            return Err(Error::damaged("a part's element width does not fit its length"));
-        }
-        let width = 1 << width;
-        let map = Map::from_code(map)
+    fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
+        let map = Map::from_code(c.u8()?)
             .ok_or_else(|| Error::unsupported("a part has a map that this lmc does not know; a newer one may"))?;
-        if predictor != 0 {
-            return Err(Error::unsupported(
-                "a part is predicted from other data, which this lmc cannot do; a newer one may",
-            ));
-        }
+        let patches = match c.u8()? {
+            0 => Patches::default(),
+            1 => {
+                let count = c.size(MAX_RAW, "a section's number of patches")?;
+                let len = c.size(2 * MAX_RAW, "the length of a section's patches")?;
+                // A patch takes two bytes at least.
+                if count == 0 || len / 2 < count {
+                    return Err(Error::damaged("a section's patches do not fit their length"));
+                }
+                Patches { count, len }
+            }
+            _ => return Err(Error::unsupported("a part has elements that this lmc cannot put right; a newer one may")),
+        };
         let n = c.size(MAX_GROUPS, "a part's number of groups")?;
         if n == 0 {
             return Err(Error::damaged("a part without groups"));
         }
         let class_map = if n > 1 { Some(Group::parse(c, 1)?) } else { None };
         let groups = (0..n).map(|_| Group::parse(c, width)).collect::<Result<_>>()?;
-        Ok(Self { width, map, class_map, groups })
+        Ok(Self { width, map, patches, class_map, groups })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend([self.width.trailing_zeros() as u8, self.map as u8, 0]);
+        out.extend([self.map as u8, u8::from(self.patches.count > 0)]);
+        if self.patches.count > 0 {
+            put(out, self.patches.count as u64);
+            put(out, self.patches.len as u64);
+        }
         put(out, self.groups.len() as u64);
         if let Some(g) = &self.class_map {
             g.put(out, 1);
@@ -215,6 +261,125 @@ impl Grouped {
     fn has_symbols(&self) -> bool {
         self.class_map.iter().chain(&self.groups).any(|g| g.coder != Coder::None)
     }
+}
+
+impl Predicted {
+    fn parse(c: &mut Cursor<'_>, len: usize, dependencies: &[Dependency]) -> Result<Self> {
+        let width = parse_width(c, len)?;
+        let n = len / width;
+        let predictor = Predictor::from_code(c.u8()?)
+            .ok_or_else(|| Error::unsupported("a part has a predictor that this lmc does not know; a newer one may"))?;
+        let mut base = None;
+        let mut conversion = Conversion::None;
+        if predictor != Predictor::None {
+            conversion = Conversion::from_code(c.u8()?).ok_or_else(|| {
+                Error::unsupported("a part has a conversion that this lmc does not know; a newer one may")
+            })?;
+            let source = conversion
+                .source_width(width)
+                .ok_or_else(|| Error::damaged("a part's conversion does not fit the width of its elements"))?;
+            base = Some(parse_named(c, n, source, dependencies)?);
+        }
+        let context = match c.u8()? {
+            0 => ContextSource::None,
+            1 if base.is_some() => ContextSource::Prediction,
+            2 => {
+                let width = match c.u8()? {
+                    code @ 0..=3 => 1 << code,
+                    _ => return Err(Error::damaged("the width of a context is out of range")),
+                };
+                ContextSource::Other { width, named: parse_named(c, n, width, dependencies)? }
+            }
+            _ => return Err(Error::damaged("a part's context is out of range")),
+        };
+        let context_width = match &context {
+            ContextSource::None => None,
+            ContextSource::Prediction => Some(width),
+            ContextSource::Other { width, .. } => Some(*width),
+        };
+        let classes = match context_width {
+            None => None,
+            Some(w) => {
+                let (shift, count) = (u32::from(c.u8()?), usize::from(c.u8()?));
+                let boundaries = c.bytes(count)?.to_vec();
+                let rising = boundaries.is_sorted_by(|a, b| a < b);
+                if shift + 8 > 8 * w as u32 || !(1..=MAX_BOUNDARIES).contains(&count) || boundaries[0] == 0 || !rising {
+                    return Err(Error::damaged("the classes of a part are out of range"));
+                }
+                Some(Classes { shift, boundaries })
+            }
+        };
+        let unchanged = match c.u8()? {
+            0 => None,
+            1 if base.is_some() => {
+                let elements = c.size(n, "the number of elements in unchanged runs")?;
+                Some(Unchanged { elements, map: Group::parse(c, 1)? })
+            }
+            _ => return Err(Error::damaged("a part's unchanged runs are out of range")),
+        };
+        let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
+        let sections = (0..classes.as_ref().map_or(1, Classes::count))
+            .map(|_| {
+                let count = c.size(left, "the number of elements of a class")?;
+                left -= count;
+                let section = if count > 0 { Some(Grouped::parse(c, width)?) } else { None };
+                Ok((count, section))
+            })
+            .collect::<Result<_>>()?;
+        if left != 0 {
+            return Err(Error::damaged("the classes of a part do not cover it"));
+        }
+        Ok(Self { width, predictor, conversion, base, context, classes, unchanged, sections })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let named = |n: &Named, out: &mut Vec<u8>| {
+            put(out, n.first as u64);
+            put(out, n.count as u64);
+        };
+        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8]);
+        if let Some(base) = &self.base {
+            out.push(self.conversion as u8);
+            named(base, out);
+        }
+        match &self.context {
+            ContextSource::None => out.push(0),
+            ContextSource::Prediction => out.push(1),
+            ContextSource::Other { width, named: n } => {
+                out.extend([2, width.trailing_zeros() as u8]);
+                named(n, out);
+            }
+        }
+        if let Some(classes) = &self.classes {
+            out.extend([classes.shift as u8, classes.boundaries.len() as u8]);
+            out.extend_from_slice(&classes.boundaries);
+        }
+        match &self.unchanged {
+            None => out.push(0),
+            Some(u) => {
+                out.push(1);
+                put(out, u.elements as u64);
+                u.map.put(out, 1);
+            }
+        }
+        for (count, section) in &self.sections {
+            put(out, *count as u64);
+            if let Some(s) = section {
+                s.put(out);
+            }
+        }
+    }
+}
+
+/// Dependencies that together have `n` elements of `width` bytes.
+fn parse_named(c: &mut Cursor<'_>, n: usize, width: usize, dependencies: &[Dependency]) -> Result<Named> {
+    let first = c.size(dependencies.len(), "the number of a dependency")?;
+    let count = c.size(dependencies.len() - first, "a number of dependencies")?;
+    let bytes: u64 = dependencies[first..first + count].iter().map(|d| d.len).sum();
+    if count == 0 || bytes != (n * width) as u64 {
+        return Err(Error::damaged("the dependencies of a part do not have its number of elements"));
+    }
+    Ok(Named { first, count })
 }
 
 fn count(c: &mut Cursor<'_>, what: &str) -> Result<usize> {
@@ -234,11 +399,10 @@ impl BlockHead {
         if raw_len == 0 {
             return Err(Error::damaged("an empty block"));
         }
-        if c.varint()? != 0 {
-            return Err(Error::unsupported(
-                "a block depends on other data, which this lmc cannot use; a newer one may",
-            ));
-        }
+        // A dependency takes three bytes at least: the head's own length bounds the allocation.
+        let n = c.size(MAX_DEPENDENCIES.min(c.remaining() / 3), "a block's number of dependencies")?;
+        let mut left = MAX_DEPENDENCY_BYTES;
+        let dependencies = (0..n).map(|_| Dependency::parse(&mut c, &mut left)).collect::<Result<Vec<_>>>()?;
         let lane_sets = c.u8()?;
         if lane_sets > 2 {
             return Err(Error::damaged("a block has too many lane sets"));
@@ -278,7 +442,11 @@ impl BlockHead {
             let method = match c.u8()? {
                 0 => Method::Stored,
                 1 => Method::Zstd { frame_len: c.size(2 * MAX_RAW, "a frame's length")? },
-                2 => Method::Grouped(Grouped::parse(&mut c, len)?),
+                2 => {
+                    let width = parse_width(&mut c, len)?;
+                    Method::Grouped(Grouped::parse(&mut c, width)?)
+                }
+                3 => Method::Predicted(Box::new(Predicted::parse(&mut c, len, &dependencies)?)),
                 _ => {
                     return Err(Error::unsupported(
                         "a block has a method that this lmc does not know; a newer one may",
@@ -287,18 +455,19 @@ impl BlockHead {
             };
             parts.push(Part { len, method });
         }
-        if lane_sets == 0 && parts.iter().any(|p| matches!(&p.method, Method::Grouped(g) if g.has_symbols())) {
+        if lane_sets == 0 && parts.iter().any(|p| p.method.has_symbols()) {
             return Err(Error::damaged("a block has symbols but no lanes"));
         }
         let leaves = (0..leaves(raw_len)).map(|_| c.array()).collect::<Result<_>>()?;
         c.finish()?;
-        Ok(Self { raw_len, words, literals, pieces, parts, leaves })
+        Ok(Self { raw_len, dependencies, words, literals, pieces, parts, leaves })
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         put(out, 0);
         put(out, self.raw_len as u64);
-        put(out, 0);
+        put(out, self.dependencies.len() as u64);
+        self.dependencies.iter().for_each(|d| d.put(out));
         out.push(self.words.len() as u8);
         // Fixed width: an encoder knows the length of a head before it knows these.
         self.words.iter().for_each(|&w| out.extend_from_slice(&(w as u32).to_le_bytes()));
@@ -321,8 +490,12 @@ impl BlockHead {
                     put(out, *frame_len as u64);
                 }
                 Method::Grouped(g) => {
-                    out.push(2);
+                    out.extend([2, g.width.trailing_zeros() as u8]);
                     g.put(out);
+                }
+                Method::Predicted(p) => {
+                    out.push(3);
+                    p.put(out);
                 }
             }
         }

@@ -3,17 +3,91 @@
 pub(crate) mod choose;
 pub(crate) mod decode;
 pub(crate) mod encode;
+mod gather;
 pub(crate) mod head;
 pub(crate) mod output;
 pub(crate) mod plan;
+pub(crate) mod predicted;
+mod residual;
 
+use self::head::Dependency;
 use crate::dtype::Dtype;
+#[cfg(any(test, feature = "bench-hooks"))]
+use crate::error::Error;
+use crate::error::Result;
+use crate::predict::Conversion;
 
 /// A stretch of a block's raw bytes with one type. `None` is opaque.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) dtype: Option<Dtype>,
     pub(crate) len: usize,
+    /// What its elements may be predicted from.
+    pub(crate) base: Option<Link>,
+    /// What says of its elements how well they can be predicted, if not the base itself.
+    pub(crate) context: Option<Link>,
+}
+
+#[cfg(any(test, feature = "bench-hooks"))]
+impl Piece {
+    /// A piece that nothing is known about but its type.
+    pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
+        Self { dtype, len, base: None, context: None }
+    }
+}
+
+/// Where the bytes start that belong to a piece's elements, one for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// 0: this file; i: its i-th base.
+    pub(crate) source: u32,
+    /// In raw bytes of the source.
+    pub(crate) offset: u64,
+    pub(crate) conversion: Conversion,
+}
+
+/// Where the raw bytes come from that a block depends on.
+pub(crate) trait Origin: Sync {
+    /// Fills `buf` with raw bytes of a source (0: this file; i: its i-th base).
+    fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// The same bytes, where they are in memory.
+    fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
+        _ = (source, offset, len);
+        None
+    }
+}
+
+/// The bytes of dependencies, one after the other: in `buf` unless they are in memory somewhere.
+pub(crate) fn collect<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+    if let [d] = list
+        && let Some(bytes) = origin.slice(d.source, d.offset, d.len as usize)
+    {
+        return Ok(bytes);
+    }
+    // Heads are checked: the lengths add up to 64 MiB at most.
+    buf.resize(list.iter().map(|d| d.len as usize).sum(), 0);
+    let mut rest = &mut buf[..];
+    for d in list {
+        let (to, more) = rest.split_at_mut(d.len as usize);
+        origin.read(d.source, d.offset, to)?;
+        rest = more;
+    }
+    Ok(buf)
+}
+
+/// The origin of blocks without dependencies.
+#[cfg(any(test, feature = "bench-hooks"))]
+pub(crate) struct Nothing;
+
+#[cfg(any(test, feature = "bench-hooks"))]
+impl Origin for Nothing {
+    fn read(&self, source: u32, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(match source {
+            0 => Error::unsupported("a block depends on earlier bytes, which are not at hand here"),
+            _ => Error::usage("the file is a delta: give the base that it was made from"),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,11 @@ impl<'a> Output<'a> {
         self.bytes[..self.len][at..at + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// What was written from `at` on.
+    pub(crate) fn since(&self, at: usize) -> &[u8] {
+        &self.bytes[at..self.len]
+    }
+
     /// Forgets what was written from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         assert!(len <= self.len);

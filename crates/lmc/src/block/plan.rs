@@ -1,10 +1,11 @@
 //! Choosing how a part is coded: method, classes, bits per group, tables.
 
-use super::head::{Coder, Group, Grouped};
+use super::head::{Group, Grouped};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
+use crate::entropy::coder::Coder;
 use crate::entropy::table::EncodeTable;
-use crate::entropy::{Histogram, cost, huffman, rans};
+use crate::entropy::{Histogram, cost, fine, huffman, rans};
 use crate::group::RUN;
 use crate::group::classes::{Class, Effort, RunStats, classify, count_run, sum_of, trailing_zeros};
 use crate::group::element::with_element;
@@ -18,8 +19,27 @@ pub(crate) struct GroupedPlan {
     /// One for each group of `grouped`.
     pub(crate) groups: Vec<PlannedGroup>,
     pub(crate) class_map: Option<PlannedClassMap>,
+    /// As they stand in the body, behind the raw bits of the groups.
+    pub(crate) patches: Vec<u8>,
     /// Estimated bytes, lane states left out.
     pub(crate) estimate: u64,
+}
+
+impl GroupedPlan {
+    /// Appends a group of the runs at these places, in a part of `n` elements.
+    pub(super) fn push(&mut self, group: Group, mut runs: Vec<u32>, n: usize) {
+        let partial = !n.is_multiple_of(RUN) && runs.last() == Some(&((n / RUN) as u32));
+        if partial {
+            runs.pop();
+        }
+        self.groups.push(PlannedGroup {
+            shape: Shape::of(&group, self.grouped.map),
+            table: EncodeTable::new(&group.coder),
+            runs,
+            partial,
+        });
+        self.grouped.groups.push(group);
+    }
 }
 
 pub(crate) struct PlannedGroup {
@@ -35,23 +55,46 @@ pub(crate) struct PlannedClassMap {
     pub(crate) group: PlannedGroup,
 }
 
+/// Which share of a group's coded size a coder must save that is finer, and slower, than the level's own.
+#[derive(Clone, Copy)]
+pub(super) struct Margins {
+    rans: Option<u64>,
+    fine: Option<u64>,
+}
+
+impl Margins {
+    /// None but the level's own.
+    pub(super) const OWN: Self = Self { rans: None, fine: None };
+    /// Residuals are often zero, which a few slots cannot express.
+    pub(super) const RESIDUALS: Self = Self { rans: Some(24), fine: Some(32) };
+}
+
 /// What the planner keeps from part to part.
 pub(crate) struct Planner {
     isa: Isa,
     level: Level,
-    stats: RunStats,
+    pub(super) stats: RunStats,
+    /// Elements, their predictions and contexts, without unchanged runs.
+    pub(super) changed: Box<[Vec<u8>; 3]>,
 }
 
 impl Planner {
     pub(crate) fn new(isa: Isa, level: Level) -> Self {
-        Self { isa, level, stats: RunStats::default() }
+        Self { isa, level, stats: RunStats::default(), changed: Box::default() }
     }
 
     fn effort(&self) -> Effort {
         match self.level {
             Level::Fast => Effort { classes: 4, stride: 24, plane_penalty: 24 },
             Level::Default => Effort { classes: 8, stride: 12, plane_penalty: 2 },
+            Level::Max => Effort { classes: 8, stride: 1, plane_penalty: 0 },
         }
+    }
+
+    /// Takes the statistics of the runs of a part.
+    pub(super) fn run_stats(&mut self, width: usize, map: Map, elements: &[u8]) {
+        self.stats.clear();
+        self.isa.run_stats(width, map, elements, &mut self.stats);
     }
 
     /// Plans `elements` (a whole number of them, at least one) of a width and map.
@@ -60,8 +103,7 @@ impl Planner {
         assert!(n > 0 && elements.len().is_multiple_of(width));
         let bits = 8 * width as u32;
         let effort = self.effort();
-        self.stats.clear();
-        self.isa.run_stats(width, map, elements, &mut self.stats);
+        self.run_stats(width, map, elements);
         let run_bytes = |r: u32| {
             let run = &elements[r as usize * RUN * width..];
             &run[..run.len().min(RUN * width)]
@@ -69,13 +111,7 @@ impl Planner {
         let classes = classify(&self.stats, map, bits, effort, |r, h| {
             with_element!(width, E => count_run::<E>(map, bits - 8, run_bytes(r), h));
         });
-        let partial_run = (!n.is_multiple_of(RUN)).then_some((n / RUN) as u32);
-        let mut plan = GroupedPlan {
-            grouped: Grouped { width, map, class_map: None, groups: Vec::new() },
-            groups: Vec::new(),
-            class_map: None,
-            estimate: 0,
-        };
+        let mut plan = GroupedPlan::empty(width, map);
         let mut class_of = vec![0u8; if classes.len() > 1 { n.div_ceil(RUN) } else { 0 }];
         for (i, class) in classes.into_iter().enumerate() {
             if !class_of.is_empty() {
@@ -85,18 +121,7 @@ impl Planner {
                 with_element!(width, E => count_run::<E>(map, shift, run_bytes(r), h));
             });
             plan.estimate += bits;
-            let mut runs = class.runs;
-            let partial = partial_run.is_some() && runs.last() == partial_run.as_ref();
-            if partial {
-                runs.pop();
-            }
-            plan.groups.push(PlannedGroup {
-                shape: Shape::of(&group, map),
-                table: EncodeTable::new(&group.coder),
-                runs,
-                partial,
-            });
-            plan.grouped.groups.push(group);
+            plan.push(group, class.runs, n);
         }
         if !class_of.is_empty() {
             let (group, planned, bits) = self.plan_class_map(class_of);
@@ -124,7 +149,8 @@ impl Planner {
         let low = low.min(bits);
         let high = if class.varying == 0 { 0 } else { class.varying.leading_zeros() - (64 - bits) };
         // The exponent of a float is its top byte; only for the rest is it worth looking below constant high bits.
-        let high = if map == Map::Rotate && bits > 8 && high < 8 && low + 8 <= bits { 0 } else { high };
+        let whole_exponent = self.level != Level::Max && map == Map::Rotate && bits > 8;
+        let high = if whole_exponent && high < 8 && low + 8 <= bits { 0 } else { high };
         let dropped = if low == bits { u64::MAX } else { !(u64::MAX >> (64 - (bits - high)) >> low << low) };
         let constant = class.ones & dropped & (u64::MAX >> (64 - bits)) & !u64::from(sign_plane);
         let mut group = Group { low, high, raw_bits: 0, sign_plane, constant, coder: Coder::None };
@@ -150,7 +176,7 @@ impl Planner {
             }
         }
         let sampled = h.iter().map(|&c| u64::from(c)).sum::<u64>().max(1);
-        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, left, symbol_bits, sampled);
+        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, left, symbol_bits, sampled, Margins::OWN);
         group.raw_bits = left - symbol_bits + fold;
         group.coder = coder;
         let bits_per_sample = bits_per_sample + u64::from(sign_plane) * cost::BIT * sampled;
@@ -159,7 +185,14 @@ impl Planner {
 
     /// How many of a symbol's bits had better be raw (folding the histogram answers it), the coder for the rest, and the cost of the sample in
     /// 1/256 bit, raw bits included.
-    fn choose_fold(&self, h: &mut Histogram, left: u32, symbol_bits: u32, sampled: u64) -> (u32, Coder, u64) {
+    pub(super) fn choose_fold(
+        &self,
+        h: &mut Histogram,
+        left: u32,
+        symbol_bits: u32,
+        sampled: u64,
+        margins: Margins,
+    ) -> (u32, Coder, u64) {
         let raw_bits = |fold: u32| left - symbol_bits + fold;
         // Planes of single bits are slower than planes of bytes and must earn it.
         let planes = |fold: u32| {
@@ -188,16 +221,7 @@ impl Planner {
             }
             // A sample cannot know that it saw everything.
             let complete = h[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
-            let (coder, bits) = match self.level {
-                Level::Fast => {
-                    let (e, b) = huffman::build(h, complete);
-                    (Coder::Huffman(Box::new(e)), b)
-                }
-                Level::Default => {
-                    let (e, b) = rans::build(h, complete);
-                    (Coder::Rans(Box::new(e)), b)
-                }
-            };
+            let (coder, bits) = self.build_table(h, complete, margins);
             // A table that saves next to nothing is not worth its lanes.
             let total = bits + raw_cost(fold) + sampled * cost::BIT / 64;
             if total < best.2 {
@@ -208,11 +232,45 @@ impl Planner {
         best
     }
 
-    fn plan_class_map(&self, map: Vec<u8>) -> (Group, PlannedClassMap, u64) {
+    /// The table of the level's own coder, or of a finer one that saves enough; and its cost in 1/256 bit.
+    fn build_table(&self, h: &Histogram, complete: bool, margins: Margins) -> (Coder, u64) {
+        let rans = || {
+            let (e, bits) = rans::build(h, complete);
+            (Coder::Rans(Box::new(e)), bits)
+        };
+        let fine = || {
+            let (e, bits) = fine::build(h, complete);
+            (Coder::Fine(Box::new(e)), bits)
+        };
+        let mut best = match self.level {
+            Level::Max => return fine(),
+            Level::Default => rans(),
+            Level::Fast => {
+                let (e, bits) = huffman::build(h, complete);
+                let huffman = (Coder::Huffman(Box::new(e)), bits);
+                match margins.rans {
+                    Some(share) if bits > cost::entropy(h) + bits / share => rans(),
+                    _ => huffman,
+                }
+            }
+        };
+        if let Some(share) = margins.fine
+            && best.1 > cost::entropy(h) + best.1 / share
+        {
+            let finer = fine();
+            if finer.1 + best.1 / share < best.1 {
+                best = finer;
+            }
+        }
+        best
+    }
+
+    pub(super) fn plan_class_map(&self, map: Vec<u8>) -> (Group, PlannedClassMap, u64) {
+        let (or, and) = map.iter().fold((0, 255), |(or, and), &b| (or | b, and & b));
         let class = Class {
             runs: (0..map.len().div_ceil(RUN) as u32).collect(),
-            varying: u64::from(map.iter().fold(0, |a, &b| a | b)),
-            ones: 0,
+            varying: u64::from(or ^ and),
+            ones: u64::from(and),
             top: None,
         };
         let (group, bits) = self.plan_group(

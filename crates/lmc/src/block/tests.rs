@@ -1,14 +1,16 @@
 //! Blocks out and back, on every instruction set.
 
-use super::Piece;
 use super::decode::BlockDecoder;
 use super::encode::BlockEncoder;
 use super::head::BlockHead;
 use super::output::Output;
+use super::{Nothing, Origin, Piece};
 use crate::arch::Isa;
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
 use crate::options::Level;
+
+mod predicted;
 
 struct Random(u64);
 
@@ -29,12 +31,17 @@ impl Random {
 
 /// Encodes on every instruction set, checks that all agree, decodes on every one; returns the record.
 fn round_trip(raw: &[u8], pieces: &[Piece], level: Level) -> Vec<u8> {
+    round_trip_from(raw, pieces, &Nothing, level)
+}
+
+/// The same with predictions.
+fn round_trip_from(raw: &[u8], pieces: &[Piece], origin: &dyn Origin, level: Level) -> Vec<u8> {
     let mut first: Option<Vec<u8>> = None;
     for isa in Isa::available() {
         // Old contents of a buffer must not matter.
         let mut record = vec![0xa5; [0, 100, 2 * raw.len()][raw.len() % 3]];
         let mut out = Output::new(&mut record);
-        let summary = BlockEncoder::new(isa, level).encode(raw, pieces, &mut out);
+        let summary = BlockEncoder::new(isa, level).encode(raw, pieces, origin, &mut out).unwrap();
         out.finish();
         assert_eq!(summary.record_len as usize, record.len());
         let first = first.get_or_insert_with(|| record.clone());
@@ -46,7 +53,7 @@ fn round_trip(raw: &[u8], pieces: &[Piece], level: Level) -> Vec<u8> {
         let mut back = vec![0xaa; raw.len()];
         let mut decoder = BlockDecoder::new(isa);
         for _ in 0..2 {
-            decoder.decode(&head, body, &mut back).unwrap_or_else(|e| panic!("{}: {e}", isa.name()));
+            decoder.decode(&head, body, origin, &mut back).unwrap_or_else(|e| panic!("{}: {e}", isa.name()));
             assert!(back == raw, "{} restores other bytes", isa.name());
         }
     }
@@ -56,8 +63,8 @@ fn round_trip(raw: &[u8], pieces: &[Piece], level: Level) -> Vec<u8> {
 }
 
 fn one(dtype: Option<Dtype>, raw: &[u8]) -> Vec<u8> {
-    round_trip(raw, &[Piece { dtype, len: raw.len() }], Level::Fast);
-    round_trip(raw, &[Piece { dtype, len: raw.len() }], Level::Default)
+    round_trip(raw, &[Piece::plain(dtype, raw.len())], Level::Fast);
+    round_trip(raw, &[Piece::plain(dtype, raw.len())], Level::Default)
 }
 
 fn weights(n: usize, seed: u64) -> Vec<f32> {
@@ -149,11 +156,11 @@ fn packs_of_several_dtypes() {
             Some(_) => (0..n).map(|_| (r.next() & 1) as u8).collect(),
             None => (0..n).map(|i| b"{\"name\": 12}"[i % 12]).collect(),
         };
-        pieces.push(Piece { dtype, len: bytes.len() });
+        pieces.push(Piece::plain(dtype, bytes.len()));
         raw.extend(bytes);
     }
     // A typed piece that ends within an element is coded as bytes.
-    pieces.push(Piece { dtype: Some(Dtype::F64), len: 13 });
+    pieces.push(Piece::plain(Some(Dtype::F64), 13));
     raw.extend([9; 13]);
     for level in [Level::Fast, Level::Default] {
         let record = round_trip(&raw, &pieces, level);

@@ -23,10 +23,43 @@ const OTHERS: &[(&[u8], &str)] = &[
     (b"<html", "a web page: the download went wrong"),
 ];
 
-pub(crate) fn encode() -> [u8; LEN] {
+/// What a decoder must be able to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// Blocks may have dependencies.
+    pub(crate) dependencies: bool,
+    /// Some of them may be on the file itself.
+    pub(crate) own: bool,
+}
+
+impl Features {
+    const DEPENDENCIES: u32 = 1;
+    const OWN: u32 = 2;
+
+    fn bits(self) -> u32 {
+        u32::from(self.dependencies) * Self::DEPENDENCIES + u32::from(self.own) * Self::OWN
+    }
+
+    fn of_bits(bits: u32) -> Result<Self> {
+        let unknown = bits & !(Self::DEPENDENCIES | Self::OWN);
+        if unknown != 0 {
+            return Err(Error::unsupported(format!(
+                "the file needs features that this lmc does not have ({unknown:#x}): use a newer one"
+            )));
+        }
+        let features = Self { dependencies: bits & Self::DEPENDENCIES != 0, own: bits & Self::OWN != 0 };
+        if features.own && !features.dependencies {
+            return Err(Error::damaged("the features of the file's header contradict each other; fetch it again"));
+        }
+        Ok(features)
+    }
+}
+
+pub(crate) fn encode(features: Features) -> [u8; LEN] {
     let mut h = [0; LEN];
     h[..8].copy_from_slice(&MAGIC);
     h[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    h[12..].copy_from_slice(&features.bits().to_le_bytes());
     h
 }
 
@@ -36,7 +69,7 @@ pub(crate) fn ends_early(at: u64) -> Error {
 }
 
 /// Checks the first bytes of a file: 16, or all of a file that is shorter.
-pub(crate) fn check(start: &[u8]) -> Result<()> {
+pub(crate) fn check(start: &[u8]) -> Result<Features> {
     let n = start.len().min(MAGIC.len());
     if start.is_empty() {
         return Err(Error::damaged("the input is empty; an lmc file is not: fetch it again").at_offset(0));
@@ -55,14 +88,7 @@ pub(crate) fn check(start: &[u8]) -> Result<()> {
     if rest[2..4] != [0; 2] {
         return Err(Error::damaged("a reserved field of the file's header is not zero; fetch it again").at_offset(10));
     }
-    let features = u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes"));
-    if features != 0 {
-        return Err(Error::unsupported(format!(
-            "the file needs features that this lmc does not have ({features:#x}): use a newer one"
-        ))
-        .at_offset(12));
-    }
-    Ok(())
+    Features::of_bits(u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes"))).map_err(|e| e.at_offset(12))
 }
 
 fn not_lmc(start: &[u8]) -> Error {
@@ -90,8 +116,8 @@ mod tests {
 
     #[test]
     fn a_header_is_accepted_whole_only() {
-        let h = encode();
-        check(&h).unwrap();
+        let h = encode(Features::default());
+        assert_eq!(check(&h).unwrap(), Features::default());
         assert_eq!(error(&[]).0, ErrorKind::Damaged);
         for n in 1..LEN {
             assert_eq!(error(&h[..n]), (ErrorKind::Damaged, format!("the file ends early; fetch it again (byte {n})")));
@@ -99,15 +125,29 @@ mod tests {
     }
 
     #[test]
+    fn features_are_kept() {
+        for (dependencies, own, bits) in [(false, false, 0), (true, false, 1), (true, true, 3)] {
+            let h = encode(Features { dependencies, own });
+            assert_eq!(h[12..], [bits, 0, 0, 0]);
+            assert_eq!(check(&h).unwrap(), Features { dependencies, own });
+        }
+        assert_eq!(error(&encode(Features { dependencies: false, own: true })).0, ErrorKind::Damaged);
+        let mut h = encode(Features::default());
+        h[12] = 5;
+        assert_eq!(error(&h).0, ErrorKind::Unsupported);
+        assert!(error(&h).1.contains("0x4"));
+    }
+
+    #[test]
     fn errors_say_what_was_given() {
-        let mut h = encode();
+        let mut h = encode(Features::default());
         h[8] = 7;
         assert_eq!(error(&h).0, ErrorKind::Unsupported);
         assert!(error(&h).1.contains("version 7"));
-        h = encode();
+        h = encode(Features::default());
         h[10] = 1;
         assert_eq!(error(&h).0, ErrorKind::Damaged);
-        h = encode();
+        h = encode(Features::default());
         h[15] = 1;
         assert_eq!(error(&h).0, ErrorKind::Unsupported);
         assert!(error(b"\x28\xb5\x2f\xfd0000").1.contains("zstd"));

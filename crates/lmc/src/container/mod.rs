@@ -1,5 +1,6 @@
 //! The `.lmc` container: header, records, index, trailer; writers and readers of it.
 
+pub(crate) mod bases;
 pub(crate) mod header;
 pub(crate) mod index;
 pub(crate) mod open;

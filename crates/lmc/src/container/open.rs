@@ -1,12 +1,15 @@
 //! Opening a file from its end: trailer, index, and where every block is.
 
-use super::header::{self, ends_early};
+use std::ops::Range;
+
+use super::bases::Sources;
+use super::header::{self, Features, ends_early};
 use super::index::Index;
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::trailer::{self, Trailer};
 use crate::block::head::BlockHead;
 use crate::error::{Error, Result};
-use crate::io::ReadAt;
+use crate::io::{ReadAt, read_at};
 use crate::options::DecodeLimits;
 use crate::reader::BlockInfo;
 
@@ -15,6 +18,7 @@ use crate::reader::BlockInfo;
 pub(crate) struct Opened {
     pub(crate) size: u64,
     pub(crate) index: Index,
+    pub(crate) sources: Sources,
     places: Vec<Place>,
 }
 
@@ -26,11 +30,7 @@ pub(crate) struct Place {
 }
 
 pub(crate) fn read(src: &dyn ReadAt, buf: &mut [u8], offset: u64) -> Result<()> {
-    src.read_exact_at(buf, offset).map_err(|e| {
-        let shorter = e.kind() == std::io::ErrorKind::UnexpectedEof;
-        let what = if shorter { "the file became shorter while it was read" } else { "cannot read the file" };
-        Error::io(what, e).at_offset(offset)
-    })
+    read_at(src, "the file", buf, offset)
 }
 
 impl Opened {
@@ -40,7 +40,7 @@ impl Opened {
         let mut start = [0; header::LEN];
         let start = &mut start[..size.min(header::LEN as u64) as usize];
         read(src, start, 0)?;
-        header::check(start)?;
+        let features = header::check(start)?;
         if size < (header::LEN + HEADER_LEN + trailer::LEN) as u64 {
             return Err(ends_early(size));
         }
@@ -48,13 +48,14 @@ impl Opened {
         read(src, &mut end, size - trailer::LEN as u64)?;
         let Trailer { index_offset, index_len } = Trailer::parse(&end, size)?;
         let index = read_index(src, index_offset, index_len, limits).map_err(|e| e.at_offset(index_offset))?;
-        let blocks = index.blocks.iter().try_fold(header::LEN as u64, |n, b| n.checked_add(u64::from(b.record)));
+        let (sources, begin) = read_bases(src, features, index_offset, limits)?;
+        let blocks = index.blocks.iter().try_fold(begin, |n, b| n.checked_add(u64::from(b.record)));
         if blocks.and_then(|n| n.checked_add(index.ancillary)) != Some(index_offset) {
             let e = Error::damaged("the blocks of the index do not add up to its offset; fetch the file again");
             return Err(e.at_offset(index_offset));
         }
-        let places = if index.ancillary == 0 { add_up(&index) } else { walk(src, &index, index_offset)? };
-        Ok(Self { size, index, places })
+        let places = if index.ancillary == 0 { add_up(&index, begin) } else { walk(src, &index, begin..index_offset)? };
+        Ok(Self { size, index, sources, places })
     }
 
     pub(crate) fn blocks(&self) -> usize {
@@ -89,6 +90,30 @@ impl Opened {
     }
 }
 
+/// What blocks may depend on, and where the records behind that begin. `end`: where the index is.
+fn read_bases(src: &dyn ReadAt, features: Features, end: u64, limits: &DecodeLimits) -> Result<(Sources, u64)> {
+    let at = header::LEN as u64;
+    let none = Sources { features, bases: vec![] };
+    if !features.dependencies || at == end {
+        return Ok((none, at));
+    }
+    let mut bytes = [0; HEADER_LEN];
+    read(src, &mut bytes, at)?;
+    let located = |e: Error| e.at_offset(at);
+    let h = RecordHeader::parse(&bytes).map_err(located)?;
+    if h.tag != record::BASES {
+        return Ok((none, at));
+    }
+    if h.len() > end - at {
+        return Err(located(Error::damaged("the record of the bases reaches into the index; fetch the file again")));
+    }
+    Sources::check_head_len(h.head_len, limits).map_err(located)?;
+    let mut head = vec![0; h.head_len as usize];
+    read(src, &mut head, at + HEADER_LEN as u64)?;
+    h.verify(&bytes, &head).map_err(located)?;
+    Ok((Sources::parse(features, &head).map_err(located)?, at + h.len()))
+}
+
 fn read_index(src: &dyn ReadAt, offset: u64, len: u64, limits: &DecodeLimits) -> Result<Index> {
     let mut bytes = [0; HEADER_LEN];
     read(src, &mut bytes, offset)?;
@@ -103,8 +128,8 @@ fn read_index(src: &dyn ReadAt, offset: u64, len: u64, limits: &DecodeLimits) ->
     Index::parse(&head, limits)
 }
 
-fn add_up(index: &Index) -> Vec<Place> {
-    let mut next = Place { record_offset: header::LEN as u64, raw_offset: 0 };
+fn add_up(index: &Index, begin: u64) -> Vec<Place> {
+    let mut next = Place { record_offset: begin, raw_offset: 0 };
     let mut places = Vec::with_capacity(index.blocks.len());
     for b in &index.blocks {
         places.push(next);
@@ -115,9 +140,9 @@ fn add_up(index: &Index) -> Vec<Place> {
 }
 
 /// Finds the blocks of a file that has ancillary records between them.
-fn walk(src: &dyn ReadAt, index: &Index, end: u64) -> Result<Vec<Place>> {
+fn walk(src: &dyn ReadAt, index: &Index, Range { start, end }: Range<u64>) -> Result<Vec<Place>> {
     let mut places = Vec::with_capacity(index.blocks.len());
-    let (mut offset, mut raw_offset) = (header::LEN as u64, 0);
+    let (mut offset, mut raw_offset) = (start, 0);
     let disagree = || Error::damaged("the records of the file are not those of its index; fetch it again");
     while offset < end {
         let mut bytes = [0; HEADER_LEN];
@@ -164,7 +189,7 @@ pub(crate) fn block_record(record: &[u8]) -> Result<(BlockHead, &[u8])> {
 }
 
 /// Reads and checks the head of a block, and nothing else of it.
-pub(crate) fn read_block_head(src: &dyn ReadAt, b: &BlockInfo) -> Result<BlockHead> {
+pub(crate) fn read_block_head(src: &dyn ReadAt, sources: &Sources, b: &BlockInfo) -> Result<BlockHead> {
     let mut bytes = [0; HEADER_LEN];
     read(src, &mut bytes, b.record_offset)?;
     let h = RecordHeader::parse(&bytes)?;
@@ -175,7 +200,11 @@ pub(crate) fn read_block_head(src: &dyn ReadAt, b: &BlockInfo) -> Result<BlockHe
     read(src, &mut head, b.record_offset + HEADER_LEN as u64)?;
     h.verify(&bytes, &head)?;
     let head = BlockHead::parse(&head)?;
-    if head.raw_len as u64 == b.raw_len { Ok(head) } else { Err(wrong_raw_len()) }
+    if head.raw_len as u64 != b.raw_len {
+        return Err(wrong_raw_len());
+    }
+    sources.check(&head.dependencies, b.raw_offset)?;
+    Ok(head)
 }
 
 pub(crate) fn wrong_raw_len() -> Error {

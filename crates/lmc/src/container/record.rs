@@ -9,12 +9,14 @@ use crate::error::{Error, Result};
 pub(crate) const HEADER_LEN: usize = 24;
 pub(crate) const BLOCK: [u8; 4] = *b"BLCK";
 pub(crate) const INDEX: [u8; 4] = *b"INDX";
+pub(crate) const BASES: [u8; 4] = *b"BASE";
 
 pub(crate) const MAX_BLOCK_HEAD: u32 = 1 << 24;
 pub(crate) const MAX_BLOCK_BODY: u64 = 1 << 25;
 /// Length of the longest block record.
 pub(crate) const MAX_BLOCK_RECORD: u64 = HEADER_LEN as u64 + MAX_BLOCK_HEAD as u64 + MAX_BLOCK_BODY;
 pub(crate) const MAX_INDEX_HEAD: u32 = 1 << 30;
+pub(crate) const MAX_BASES_HEAD: u32 = 1 << 24;
 
 /// The 24 bytes in front of every record. Lengths are checked against the tag's maxima by [`RecordHeader::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,7 @@ impl RecordHeader {
         let fits = match h.tag {
             BLOCK => h.head_len <= MAX_BLOCK_HEAD && h.body_len <= MAX_BLOCK_BODY,
             INDEX => h.head_len <= MAX_INDEX_HEAD && h.body_len == 0,
+            BASES => h.head_len <= MAX_BASES_HEAD && h.body_len == 0,
             // No file is longer than this: lengths can be added without overflow.
             [b'a'..=b'z', ..] => h.body_len < 1 << 62,
             _ => return Err(Error::damaged("unknown record: the file is damaged, or needs a newer lmc")),
@@ -128,6 +131,7 @@ mod tests {
         let ok = |tag, head: usize, body| RecordHeader::parse(&RecordHeader::encode(tag, &vec![0; head], body)).is_ok();
         assert!(ok(BLOCK, 1 << 24, 1 << 25) && !ok(BLOCK, (1 << 24) + 1, 0) && !ok(BLOCK, 0, (1 << 25) + 1));
         assert!(ok(INDEX, 100, 0) && !ok(INDEX, 0, 1));
+        assert!(ok(BASES, 1 << 24, 0) && !ok(BASES, (1 << 24) + 1, 0) && !ok(BASES, 0, 1));
         assert!(ok(*b"xyz0", 0, 1 << 40) && !ok(*b"xyz0", 0, u64::MAX) && !ok(*b"XYZ0", 0, 0));
     }
 }

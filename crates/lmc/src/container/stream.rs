@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use super::header::{self, ends_early};
+use super::bases::{Depths, Sources};
+use super::header::{self, Features, ends_early};
 use super::index::{BlockLen, Index};
 use super::open::block_record;
 use super::record::{self, HEADER_LEN, RecordHeader};
@@ -25,18 +26,57 @@ pub(crate) struct Records<'a> {
     limits: DecodeLimits,
     /// Bytes read so far.
     offset: u64,
+    /// A record's header that was read ahead.
+    ahead: Option<[u8; HEADER_LEN]>,
+    sources: Sources,
+    depths: Depths,
     blocks: Vec<BlockLen>,
     raw: u64,
     ancillary: u64,
 }
 
 impl<'a> Records<'a> {
-    /// Reads and checks the header.
+    /// Reads and checks the header, and the names of the bases.
     pub(crate) fn open(src: &'a mut dyn Read, limits: DecodeLimits) -> Result<Self> {
         let mut start = [0; header::LEN];
         let n = read_full(src, &mut start).map_err(cannot_read)?;
-        header::check(&start[..n])?;
-        Ok(Self { src, limits, offset: n as u64, blocks: vec![], raw: 0, ancillary: 0 })
+        let features = header::check(&start[..n])?;
+        let mut records = Self {
+            src,
+            limits,
+            offset: n as u64,
+            ahead: None,
+            sources: Sources { features, bases: vec![] },
+            depths: Depths::default(),
+            blocks: vec![],
+            raw: 0,
+            ancillary: 0,
+        };
+        if features.dependencies {
+            records.read_bases(features).map_err(|e| e.at_offset(n as u64))?;
+        }
+        Ok(records)
+    }
+
+    fn read_bases(&mut self, features: Features) -> Result<()> {
+        let mut buf = Vec::new();
+        self.take(&mut buf, HEADER_LEN)?;
+        let bytes = buf[..].try_into().expect("24 bytes");
+        let h = RecordHeader::parse(&bytes)?;
+        if h.tag != record::BASES {
+            self.ahead = Some(bytes);
+            return Ok(());
+        }
+        Sources::check_head_len(h.head_len, &self.limits)?;
+        self.take(&mut buf, h.head_len as usize)?;
+        h.verify(&bytes, &buf[HEADER_LEN..])?;
+        self.sources = Sources::parse(features, &buf[HEADER_LEN..])?;
+        Ok(())
+    }
+
+    /// What the file's blocks may depend on.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// Bytes read so far.
@@ -52,15 +92,22 @@ impl<'a> Records<'a> {
     /// Reads up to and including the next block, whose record is left in `buf`, or up to the end.
     pub(crate) fn next(&mut self, buf: &mut Vec<u8>) -> Result<Next> {
         loop {
-            let at = self.offset;
             buf.clear();
-            self.take(buf, HEADER_LEN)?;
+            match self.ahead.take() {
+                Some(header) => buf.extend_from_slice(&header),
+                None => self.take(buf, HEADER_LEN)?,
+            }
+            let at = self.offset - HEADER_LEN as u64;
             let bytes = buf[..].try_into().expect("24 bytes");
             let h = RecordHeader::parse(&bytes).map_err(|e| e.at_offset(at))?;
             if h.is_ancillary() {
                 self.skip(&h, &bytes, buf).map_err(|e| e.at_offset(at))?;
                 self.ancillary += h.len();
                 continue;
+            }
+            if h.tag == record::BASES {
+                let e = "the file names its bases elsewhere than behind its header; fetch it again";
+                return Err(Error::damaged(e).at_offset(at));
             }
             if h.tag == record::INDEX {
                 Index::check_head_len(h.head_len, &self.limits).map_err(|e| e.at_offset(at))?;
@@ -78,14 +125,20 @@ impl<'a> Records<'a> {
 
     fn block(&mut self, buf: &[u8]) -> Result<Next> {
         let (head, _) = block_record(buf)?;
+        self.sources.check(&head.dependencies, self.raw)?;
         self.raw += head.raw_len as u64;
         if self.raw > self.limits.max_raw_size {
             let max = self.limits.max_raw_size;
             return Err(Error::limit(format!("the file restores to more bytes than the limit of {max}")));
         }
-        if (self.blocks.len() + 1) * Index::BLOCK_COST > self.limits.max_index_size {
+        let own = self.sources.features.own;
+        let cost = Index::BLOCK_COST + if own { Depths::BLOCK_COST } else { 0 };
+        if (self.blocks.len() + 1) * cost > self.limits.max_index_size {
             let max = self.limits.max_index_size;
             return Err(Error::limit(format!("the index takes more memory than the limit of {max} bytes")));
+        }
+        if own {
+            self.depths.push(head.raw_len as u64, &head.dependencies)?;
         }
         self.blocks.push(BlockLen { record: buf.len() as u32, raw: head.raw_len as u32 });
         Ok(Next::Block(head))

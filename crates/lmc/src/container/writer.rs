@@ -1,5 +1,6 @@
-//! What a writer puts around its blocks: header, index, trailer.
+//! What a writer puts around its blocks: header, bases, index, trailer.
 
+use super::bases::Sources;
 use super::header;
 use super::index::Index;
 use super::trailer::{self, Trailer};
@@ -21,9 +22,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Of a file whose header ([`header::encode`]) is written.
-    pub(crate) fn new() -> Self {
-        Self { offset: header::LEN as u64, raw: 0, blocks: 0, lengths: vec![], hash: ContentHash::default() }
+    /// A writer, and the bytes that the file begins with.
+    pub(crate) fn start(sources: &Sources) -> Result<(Self, Vec<u8>)> {
+        let mut bytes = header::encode(sources.features).to_vec();
+        bytes.extend(sources.encode()?);
+        let offset = bytes.len() as u64;
+        Ok((Self { offset, raw: 0, blocks: 0, lengths: vec![], hash: ContentHash::default() }, bytes))
     }
 
     /// Raw bytes in the blocks so far.
@@ -42,7 +46,7 @@ impl Writer {
     }
 
     /// The bytes that follow the last block.
-    pub(crate) fn finish(self, plan: Planner) -> Result<(Vec<u8>, Summary)> {
+    pub(crate) fn finish(self, plan: Planner<'_>) -> Result<(Vec<u8>, Summary)> {
         let content_hash = self.hash.finish();
         let (layout, segments) = plan.finish(self.raw);
         let mut end = Index::encode(self.raw, &content_hash, (self.blocks, self.lengths), layout, &segments)?;

@@ -38,6 +38,16 @@ pub(crate) fn log2(n: u32) -> u32 {
     e * 256 + u32::from(LOG2[(m & 255) as usize])
 }
 
+/// Entropy of a histogram in 1/256 bit.
+pub(crate) fn entropy(h: &[u32]) -> u64 {
+    let total: u32 = h.iter().sum();
+    if total == 0 {
+        return 0;
+    }
+    let all = log2(total);
+    h.iter().filter(|c| **c > 0).map(|&c| u64::from(c) * u64::from(all - log2(c))).sum()
+}
+
 /// Entropy of a histogram in 1/256 bit, with the floor that 128 slots put under it: nothing is cheaper
 /// than 1/128 of the slots allow, and what would need a finer slot pays for an escape.
 pub(crate) fn estimate(hist: &[u32]) -> u64 {

@@ -1,20 +1,65 @@
 //! Huffman tables: code lengths of at most seven bits, from a histogram.
 
-use super::Histogram;
+use super::coder::Entries;
 use super::cost::BIT;
-use super::table::ESCAPE;
-use crate::block::head::Entries;
+use super::table::{CoarseKind, CoarseTable, ESCAPE, by_symbol, pad_symbol, unused_byte};
+use super::{Histogram, SLOTS};
+use crate::error::{Error, Result};
+use crate::varint::Cursor;
 
 const MAX_LEN: u8 = 7;
 
+/// Reads code lengths of four bits.
+pub(super) fn read(c: &mut Cursor<'_>, lens: &mut [u16]) -> Result<()> {
+    let bytes = c.bytes(lens.len().div_ceil(2))?;
+    let nibble = |i: usize| bytes[i / 2] >> (4 * (i % 2)) & 15;
+    lens.iter_mut().enumerate().for_each(|(i, len)| *len = u16::from(nibble(i)));
+    if !lens.len().is_multiple_of(2) && nibble(lens.len()) != 0 {
+        return Err(Error::damaged("a table has bits left over"));
+    }
+    Ok(())
+}
+
+pub(super) fn write(lens: &[u16], out: &mut Vec<u8>) {
+    out.extend(lens.chunks(2).map(|p| (p[0] | p.get(1).copied().unwrap_or(0) << 4) as u8));
+}
+
+/// The pad symbol: that with the shortest code.
+pub(super) fn pad(e: &Entries) -> u8 {
+    pad_symbol(e, |a, b| a < b)
+}
+
+pub(super) fn decode_table(e: &Entries) -> Result<CoarseTable> {
+    if e.all().any(|(_, len)| len > u16::from(MAX_LEN)) || e.all().map(|(_, len)| SLOTS >> len).sum::<usize>() != SLOTS
+    {
+        return Err(Error::damaged("the code of a table is not complete"));
+    }
+    let codes = codes(e);
+    let mark = unused_byte(e).expect("a table has at most 128 symbols");
+    let mut t = CoarseTable::empty(mark, pad(e));
+    for (symbol, len) in e.all() {
+        for slot in (usize::from(codes[symbol])..SLOTS).step_by(1 << len) {
+            t.symbol[slot] = if symbol == ESCAPE { mark } else { symbol as u8 };
+            (t.freq[slot], t.offset[slot]) = (1 << (u16::from(MAX_LEN) - len), (slot >> len) as u8);
+        }
+    }
+    Ok(t)
+}
+
+pub(super) fn encode_table(e: &Entries) -> CoarseKind {
+    let codes = codes(e);
+    let len = |s: usize| if s == ESCAPE { e.escape } else { e.of[s] };
+    CoarseKind::Huffman { len: by_symbol(e, |s| len(s) as u8), code: by_symbol(e, |s| codes[s]) }
+}
+
 /// The bit-reversed canonical code of every symbol, the escape at 256 (`docs/format.md` §5.3).
-pub(crate) fn codes(e: &Entries) -> [u8; 257] {
+fn codes(e: &Entries) -> [u8; 257] {
     let mut codes = [0; 257];
     let mut next = 0u16;
     for len in 1..=MAX_LEN {
         next <<= 1;
         for (symbol, code) in codes.iter_mut().enumerate() {
-            if (if symbol == ESCAPE { e.escape } else { e.of[symbol] }) == len {
+            if (if symbol == ESCAPE { e.escape } else { e.of[symbol] }) == u16::from(len) {
                 *code = (next << (8 - len)) as u8;
                 *code = code.reverse_bits();
                 next += 1;
@@ -46,10 +91,11 @@ pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
             kept.sort_unstable_by(|a, b| b.cmp(a));
         }
         let lens = limited_lengths(&kept);
-        let mut e = Entries { of: [0; 256], escape: 0 };
+        let mut e = Entries::none();
         let mut bits = u64::from(escaped) * 8 * BIT;
         for (&(count, symbol), &len) in kept.iter().zip(&lens) {
             bits += u64::from(count) * u64::from(len) * BIT;
+            let len = u16::from(len);
             if usize::from(symbol) == ESCAPE { e.escape = len } else { e.of[usize::from(symbol)] = len }
         }
         if best.as_ref().is_none_or(|b| bits < b.1) {
@@ -106,8 +152,6 @@ fn limited_lengths(kept: &[(u32, u16)]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::head::Coder;
-    use crate::entropy::table::DecodeTable;
 
     #[test]
     fn every_shape_of_histogram_gives_a_complete_code() {
@@ -124,7 +168,7 @@ mod tests {
                 }
                 for complete in [false, true] {
                     let (e, _) = build(&h, complete);
-                    DecodeTable::new(&Coder::Huffman(Box::new(e.clone()))).unwrap().unwrap();
+                    decode_table(&e).unwrap();
                     assert!((0..256).all(|s| h[s] == 0 || e.of[s] > 0 || e.escape > 0));
                 }
             }
@@ -133,7 +177,7 @@ mod tests {
 
     #[test]
     fn codes_are_canonical_and_reversed() {
-        let mut e = Entries { of: [0; 256], escape: 3 };
+        let mut e = Entries { escape: 3, ..Entries::none() };
         (e.of[5], e.of[9], e.of[4]) = (1, 2, 3);
         let c = codes(&e);
         assert_eq!([c[5], c[9], c[4], c[ESCAPE]], [0b0, 0b01, 0b011, 0b111]);

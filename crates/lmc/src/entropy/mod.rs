@@ -1,17 +1,20 @@
-//! The entropy stage: 128-slot tables over 64 interleaved lanes (`docs/format.md` §5).
+//! The entropy stage: tables over 64 interleaved lanes (`docs/format.md` §5).
 //!
-//! A state's low seven bits name a slot, so that a table is two 64-byte registers and a look-up one permute. Sixteen-bit
+//! A state's low seven bits name a slot, so that a table is two 64-byte registers and a look-up one permute; the fine
+//! coder's tables have 4096 slots, for what 128 are too few. Sixteen-bit
 //! words are taken from one stream a lane set, in a fixed order of lanes. The construction is interleaved rANS (Duda
 //! 2013, arXiv:1311.2540; interleaving and vector refills: Giesen 2014, arXiv:1402.3392); Huffman codes are the case of
 //! frequencies that are powers of two.
 
+pub(crate) mod coder;
 pub(crate) mod cost;
+pub(crate) mod fine;
 pub(crate) mod huffman;
 pub(crate) mod lanes;
 pub(crate) mod rans;
 pub(crate) mod table;
 
-/// Slots of a table.
+/// Slots of a coarse table.
 pub(crate) const SLOTS: usize = 128;
 /// Lanes of a lane set.
 pub(crate) const LANES: usize = 64;
@@ -19,8 +22,10 @@ pub(crate) const LANES: usize = 64;
 pub(crate) const CHUNK: usize = 2 * LANES;
 /// Lower end of a state's range; where encoders start and decoders end.
 pub(crate) const STATE_MIN: u32 = 1 << 16;
-/// Words that one chunk can take at most.
-pub(crate) const CHUNK_WORDS: usize = LANES;
+/// Words that one refill can take at most.
+pub(crate) const REFILL_WORDS: usize = LANES;
+/// Words that one chunk can take at most: those of two refills, which the fine coder has.
+pub(crate) const CHUNK_WORDS: usize = 2 * REFILL_WORDS;
 
 /// Number of symbols of each value.
 pub(crate) type Histogram = [u32; 256];

@@ -1,19 +1,49 @@
 //! rANS tables: frequencies that sum to 128, from a histogram.
 
-use super::Histogram;
+use super::coder::Entries;
 use super::cost::{BIT, log2};
-use super::table::ESCAPE;
-use crate::block::head::Entries;
+use super::table::{CoarseKind, CoarseTable, ESCAPE, by_symbol, pad_symbol, starts, unused_byte};
+use super::{Histogram, SLOTS};
+use crate::error::{Error, Result};
+use crate::varint::Cursor;
 
-/// First slot of every symbol, the escape at 256.
-pub(crate) fn starts(e: &Entries) -> [u8; 257] {
-    let mut at = 0u8;
-    let mut s = [0; 257];
-    for (i, s) in s.iter_mut().enumerate() {
-        *s = at;
-        at = at.wrapping_add(if i == ESCAPE { e.escape } else { e.of[i] });
+/// Reads frequencies of a byte.
+pub(super) fn read(c: &mut Cursor<'_>, freqs: &mut [u16]) -> Result<()> {
+    let bytes = c.bytes(freqs.len())?;
+    freqs.iter_mut().zip(bytes).for_each(|(f, &b)| *f = u16::from(b));
+    Ok(())
+}
+
+pub(super) fn write(freqs: &[u16], out: &mut Vec<u8>) {
+    out.extend(freqs.iter().map(|&f| f as u8));
+}
+
+/// The pad symbol: the most frequent one.
+pub(super) fn pad(e: &Entries) -> u8 {
+    pad_symbol(e, |a, b| a > b)
+}
+
+pub(super) fn decode_table(e: &Entries) -> Result<CoarseTable> {
+    if e.all().map(|(_, f)| usize::from(f)).sum::<usize>() != SLOTS || e.all().any(|(_, f)| usize::from(f) >= SLOTS) {
+        return Err(Error::damaged("the frequencies of a table do not sum to 128"));
     }
-    s
+    let mark = unused_byte(e).expect("a table has at most 128 symbols");
+    let mut t = CoarseTable::empty(mark, pad(e));
+    let starts = starts(e);
+    for (symbol, f) in e.all() {
+        for i in 0..usize::from(f) {
+            let slot = usize::from(starts[symbol]) + i;
+            t.symbol[slot] = if symbol == ESCAPE { mark } else { symbol as u8 };
+            (t.freq[slot], t.offset[slot]) = (f as u8, i as u8);
+        }
+    }
+    Ok(t)
+}
+
+pub(super) fn encode_table(e: &Entries) -> CoarseKind {
+    let starts = starts(e);
+    let freq = |s: usize| if s == ESCAPE { e.escape } else { e.of[s] };
+    CoarseKind::Rans { freq: by_symbol(e, |s| freq(s) as u8), start: by_symbol(e, |s| starts[s] as u8) }
 }
 
 /// Whether `x / f` is exact as a 32-bit multiplication in the vector encoder (see `arch::avx512`): true below 65, and for most
@@ -48,7 +78,7 @@ pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
         let escaped: u32 = order[keep..].iter().map(|o| o.0).sum();
         let escape = !(complete && keep == order.len()) || keep == 1;
         let (freqs, bits) = normalise(&order[..keep], escape.then_some(escaped), total);
-        let mut e = Entries { of: [0; 256], escape: 0 };
+        let mut e = Entries::none();
         order[..keep].iter().zip(&freqs).for_each(|(o, &f)| e.of[usize::from(o.1)] = f);
         if escape {
             e.escape = freqs[keep];
@@ -61,7 +91,7 @@ pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
 }
 
 /// Distributes the 128 slots over symbols (in order of count, highest first) and the escape, if there is one.
-fn normalise(order: &[(u32, u8)], escaped: Option<u32>, total: u32) -> (Vec<u8>, u64) {
+fn normalise(order: &[(u32, u8)], escaped: Option<u32>, total: u32) -> (Vec<u16>, u64) {
     let counts: Vec<u32> = order.iter().map(|o| o.0).chain(escaped.map(|e| e.max(1))).collect();
     let n = counts.len();
     debug_assert!((2..=127).contains(&n));
@@ -89,14 +119,12 @@ fn normalise(order: &[(u32, u8)], escaped: Option<u32>, total: u32) -> (Vec<u8>,
     }
     let mut bits: u64 = counts.iter().zip(&f).map(|(&c, &f)| u64::from(c) * u64::from(7 * 256 - log2(f))).sum();
     bits += u64::from(escaped.unwrap_or(0)) * 8 * BIT;
-    (f.into_iter().map(|f| f as u8).collect(), bits)
+    (f.into_iter().map(|f| f as u16).collect(), bits)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::head::Coder;
-    use crate::entropy::table::DecodeTable;
 
     #[test]
     fn exact_frequencies() {
@@ -129,7 +157,7 @@ mod tests {
                 }
                 for complete in [false, true] {
                     let (e, bits) = build(&h, complete);
-                    let t = DecodeTable::new(&Coder::Rans(Box::new(e.clone()))).unwrap().unwrap();
+                    let t = decode_table(&e).unwrap();
                     assert!(t.freq.iter().all(|&f| f > 0 && divides_exactly(u32::from(f))));
                     let covered = (0..256).all(|s| h[s] == 0 || e.of[s] > 0 || e.escape > 0);
                     assert!(covered && bits > 0);

@@ -1,14 +1,21 @@
 //! Tables: from their stored form to what decoders and encoders look up, with the checks that make a stored table safe.
 
-use super::SLOTS;
-use super::{huffman, rans};
-use crate::block::head::{Coder, Entries};
-use crate::error::{Error, Result};
+use super::coder::{Coder, Entries};
+use super::fine::{FineDecodeTable, FineEncodeTable};
+use super::{SLOTS, fine, huffman, rans};
+use crate::error::Result;
 
-/// What a decoder looks up by slot. Huffman codes are expressed as frequency and offset, too.
+/// What a decoder looks up by slot.
+#[derive(Clone, Debug)]
+pub(crate) enum DecodeTable {
+    Coarse(Box<CoarseTable>),
+    Fine(Box<FineDecodeTable>),
+}
+
+/// Columns of 128 slots. Huffman codes are expressed as frequency and offset, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub(crate) struct DecodeTable {
+pub(crate) struct CoarseTable {
     /// Symbol of the slot, or `escape_mark`.
     pub(crate) symbol: [u8; SLOTS],
     pub(crate) freq: [u8; SLOTS],
@@ -29,100 +36,88 @@ pub(crate) struct EncodeTable {
 
 #[derive(Clone, Debug)]
 pub(crate) enum EncodeKind {
+    Coarse(Box<CoarseKind>),
+    Fine(Box<FineEncodeTable>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum CoarseKind {
     /// `x ← x << len | code`
     Huffman { len: [u8; 256], code: [u8; 256] },
     /// `x ← (x / freq) · 128 + x % freq + start`
     Rans { freq: [u8; 256], start: [u8; 256] },
 }
 
+impl CoarseTable {
+    pub(super) fn empty(escape_mark: u8, pad: u8) -> Self {
+        Self { symbol: [0; SLOTS], freq: [0; SLOTS], offset: [0; SLOTS], escape_mark, pad }
+    }
+}
+
 /// Symbol index of the escape in tables of 257.
 pub(crate) const ESCAPE: usize = 256;
 
-fn pad_symbol(entries: &Entries, prefer_large: bool) -> u8 {
-    let key = |e: u8| if prefer_large { u16::from(e) } else { 255 - u16::from(e) };
-    let mut best = None;
-    for (s, &e) in entries.of.iter().enumerate().filter(|(_, e)| **e != 0) {
-        if best.is_none_or(|(k, _)| key(e) > k) {
-            best = Some((key(e), s as u8));
+/// The symbol whose entry comes first by `before`, the lowest of several.
+pub(super) fn pad_symbol(entries: &Entries, before: fn(u16, u16) -> bool) -> u8 {
+    let mut best: Option<(usize, u16)> = None;
+    for (s, e) in entries.all().filter(|e| e.0 != ESCAPE) {
+        if best.is_none_or(|b| before(e, b.1)) {
+            best = Some((s, e));
         }
     }
-    best.expect("stored tables have a symbol").1
+    best.expect("stored tables have a symbol").0 as u8
 }
 
-/// A byte value that is no symbol. There is one: at most 127 of 256 values are in a table.
-fn unused_byte(entries: &Entries) -> u8 {
-    entries.of.iter().rposition(|&e| e == 0).expect("a table has at most 128 symbols") as u8
+/// The first slot of every symbol and of the escape, where slots are given out in order.
+pub(super) fn starts(e: &Entries) -> [u16; 257] {
+    let mut starts = [0; 257];
+    let mut at = 0u16;
+    for (start, &entry) in starts.iter_mut().zip(e.of.iter().chain([&e.escape])) {
+        *start = at;
+        at = at.wrapping_add(entry);
+    }
+    starts
+}
+
+/// A byte value that is no symbol, if there is one.
+pub(super) fn unused_byte(entries: &Entries) -> Option<u8> {
+    entries.of.iter().rposition(|&e| e == 0).map(|s| s as u8)
+}
+
+/// A column by symbol; what is not in the table has the escape's value.
+pub(super) fn by_symbol<T>(entries: &Entries, of: impl Fn(usize) -> T) -> [T; 256] {
+    std::array::from_fn(|s| of(if entries.of[s] != 0 { s } else { ESCAPE }))
 }
 
 impl DecodeTable {
     /// The table of a coder, or `None` for the coder without symbols.
     pub(crate) fn new(coder: &Coder) -> Result<Option<Self>> {
-        let (entries, codes) = match coder {
+        Ok(Some(match coder {
             Coder::None => return Ok(None),
-            Coder::Rans(e) => {
-                let sum: u32 = e.of.iter().map(|&f| u32::from(f)).sum::<u32>() + u32::from(e.escape);
-                if sum != SLOTS as u32 || e.of.iter().any(|&f| f > 127) {
-                    return Err(Error::damaged("the frequencies of a table do not sum to 128"));
-                }
-                (e, None)
-            }
-            Coder::Huffman(e) => {
-                let all = || e.of.iter().chain([&e.escape]).filter(|&&l| l != 0);
-                if all().any(|&l| l > 7) || all().map(|&l| SLOTS >> l).sum::<usize>() != SLOTS {
-                    return Err(Error::damaged("the code of a table is not complete"));
-                }
-                (e, Some(huffman::codes(e)))
-            }
-        };
-        let mark = unused_byte(entries);
-        let mut t = DecodeTable {
-            symbol: [0; SLOTS],
-            freq: [0; SLOTS],
-            offset: [0; SLOTS],
-            escape_mark: mark,
-            pad: pad_symbol(entries, codes.is_none()),
-        };
-        let mut start = 0usize;
-        let with_escape = entries.of.iter().enumerate().map(|(s, &e)| (s, s as u8, e));
-        for (index, symbol, e) in with_escape.chain([(ESCAPE, mark, entries.escape)]).filter(|x| x.2 != 0) {
-            match &codes {
-                None => {
-                    for i in 0..usize::from(e) {
-                        (t.symbol[start + i], t.freq[start + i], t.offset[start + i]) = (symbol, e, i as u8);
-                    }
-                    start += usize::from(e);
-                }
-                Some(codes) => {
-                    for slot in (usize::from(codes[index])..SLOTS).step_by(1 << e) {
-                        (t.symbol[slot], t.freq[slot], t.offset[slot]) = (symbol, 1 << (7 - e), (slot >> e) as u8);
-                    }
-                }
-            }
+            Coder::Huffman(e) => Self::Coarse(Box::new(huffman::decode_table(e)?)),
+            Coder::Rans(e) => Self::Coarse(Box::new(rans::decode_table(e)?)),
+            Coder::Fine(e) => Self::Fine(Box::new(fine::decode_table(e)?)),
+        }))
+    }
+
+    pub(crate) fn pad(&self) -> u8 {
+        match self {
+            Self::Coarse(t) => t.pad,
+            Self::Fine(t) => t.pad,
         }
-        Ok(Some(t))
     }
 }
 
 impl EncodeTable {
     /// The table of a coder that an encoder built, or `None` for the coder without symbols.
     pub(crate) fn new(coder: &Coder) -> Option<Self> {
-        let spread = |of: &dyn Fn(usize) -> u8, entries: &Entries| {
-            std::array::from_fn(|s| of(if entries.of[s] != 0 { s } else { ESCAPE }))
-        };
-        let (entries, kind) = match coder {
+        let (kind, pad) = match coder {
             Coder::None => return None,
-            Coder::Huffman(e) => {
-                let codes = huffman::codes(e);
-                let len = |i: usize| if i == ESCAPE { e.escape } else { e.of[i] };
-                (e, EncodeKind::Huffman { len: spread(&len, e), code: spread(&|i| codes[i], e) })
-            }
-            Coder::Rans(e) => {
-                let starts = rans::starts(e);
-                let freq = |i: usize| if i == ESCAPE { e.escape } else { e.of[i] };
-                (e, EncodeKind::Rans { freq: spread(&freq, e), start: spread(&|i| starts[i], e) })
-            }
+            Coder::Huffman(e) => (EncodeKind::Coarse(Box::new(huffman::encode_table(e))), huffman::pad(e)),
+            Coder::Rans(e) => (EncodeKind::Coarse(Box::new(rans::encode_table(e))), rans::pad(e)),
+            Coder::Fine(e) => (EncodeKind::Fine(Box::new(fine::encode_table(e))), rans::pad(e)),
         };
-        let kept = std::array::from_fn(|s| entries.of[s] != 0);
-        Some(Self { kept, pad: pad_symbol(entries, matches!(coder, Coder::Rans(_))), kind })
+        let entries = coder.entries()?;
+        Some(Self { kept: std::array::from_fn(|s| entries.of[s] != 0), pad, kind })
     }
 }

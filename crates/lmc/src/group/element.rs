@@ -18,6 +18,12 @@ pub(crate) trait Element: Copy + Default + Eq + std::fmt::Debug + Send + Sync + 
     fn shr(self, n: u32) -> Self;
     fn rotl1(self) -> Self;
     fn rotr1(self) -> Self;
+    /// Modulo 2^w.
+    fn add(self, o: Self) -> Self;
+    /// Modulo 2^w.
+    fn sub(self, o: Self) -> Self;
+    /// A float's bits as an integer that counts the values below it; its own inverse.
+    fn ordered(self) -> Self;
     /// The sign bit in every bit.
     fn sign_fill(self) -> Self;
     /// Bit 0 in every bit.
@@ -68,6 +74,12 @@ macro_rules! element {
             fn rotl1(self) -> Self { self.rotate_left(1) }
             #[inline(always)]
             fn rotr1(self) -> Self { self.rotate_right(1) }
+            #[inline(always)]
+            fn add(self, o: Self) -> Self { self.wrapping_add(o) }
+            #[inline(always)]
+            fn sub(self, o: Self) -> Self { self.wrapping_sub(o) }
+            #[inline(always)]
+            fn ordered(self) -> Self { self ^ ((self as $signed >> (<$t>::BITS - 1)) as $t >> 1) }
             #[inline(always)]
             fn sign_fill(self) -> Self { (self as $signed >> (<$t>::BITS - 1)) as $t }
             #[inline(always)]

@@ -32,11 +32,15 @@ impl Shape {
     pub(crate) fn bit_planes(&self) -> usize {
         self.raw_bits as usize % 8 + usize::from(self.sign_plane)
     }
+    /// Position, in the mapped element, of the raw bits above the byte planes.
+    pub(crate) fn rest_shift(&self) -> u32 {
+        self.low + self.raw_bits / 8 * 8
+    }
     /// Position of bit plane `j` in the mapped element.
     #[inline(always)]
     pub(crate) fn bit_position(&self, j: usize) -> u32 {
         let j = j as u32;
-        if j < self.raw_bits % 8 { self.low + self.raw_bits / 8 * 8 + j } else { 0 }
+        if j < self.raw_bits % 8 { self.rest_shift() + j } else { 0 }
     }
     /// Bytes of the raw bits of a run of `t` elements.
     pub(crate) fn raw_len(&self, t: usize) -> usize {

@@ -9,6 +9,7 @@ mod safetensors;
 
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::io::{ReadAt, read_at};
 use crate::segment::Segment;
 
 /// Suggested segments of a file.
@@ -34,6 +35,33 @@ impl Prefix for &[u8] {
     }
 }
 
+/// The beginning of a file that is read at any offset.
+pub(crate) struct Start<'a> {
+    src: &'a dyn ReadAt,
+    size: u64,
+    /// What messages call the file.
+    what: &'static str,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Start<'a> {
+    pub(crate) fn new(src: &'a dyn ReadAt, size: u64, what: &'static str) -> Self {
+        Self { src, size, what, bytes: Vec::new() }
+    }
+}
+
+impl Prefix for Start<'_> {
+    fn get(&mut self, n: usize) -> Result<&[u8]> {
+        let n = n.min(usize::try_from(self.size).unwrap_or(usize::MAX));
+        let have = self.bytes.len();
+        if n > have {
+            self.bytes.resize(n, 0);
+            read_at(self.src, self.what, &mut self.bytes[have..], have as u64)?;
+        }
+        Ok(&self.bytes[..n])
+    }
+}
+
 /// A host format.
 trait Format: Sync {
     /// The layout, or `None` if the file is not of this format, or not well-formed.
@@ -42,6 +70,9 @@ trait Format: Sync {
     /// Only those of reading the file.
     fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>>;
 }
+
+/// The name of the layout of files in no known format.
+pub(crate) const RAW: &str = "raw";
 
 /// Every known format. The first that recognises a file wins.
 const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors];

@@ -9,13 +9,16 @@
 
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
+use super::fine;
 use super::lookup::{indexes, look_up};
 use super::merge::{self, ANY, BYTE_16, BYTES_32};
-use super::slots::{BY_RANK, BY_SLOT, Columns, HUFFMAN, RANS, Slots, rank};
-use super::{AHEAD, States, expect, in_order, load_16, load_states, mul_high, store, store_states};
+use super::slots::{BY_RANK, BY_SLOT, Columns, Slots, rank};
+use super::{
+    AHEAD, FINE, HUFFMAN, RANS, States, expect, in_order, load_16, load_states, mul_high, store, store_states,
+};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
-use crate::entropy::{CHUNK, CHUNK_WORDS};
+use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
 use crate::error::{Error, Result};
 use crate::group::RUN;
 use std::arch::x86_64::*;
@@ -38,7 +41,17 @@ kernels! {
             }
             return Ok(());
         };
-        let slots = Slots::new(table);
+        let coarse = match table {
+            DecodeTable::Coarse(coarse) => coarse,
+            DecodeTable::Fine(_) => {
+                let columns = Columns::none();
+                return match job.lanes.len() {
+                    1 => chunks::<WAY, FINE, BY_RANK, 1>(job, table, &columns),
+                    _ => chunks::<WAY, FINE, BY_RANK, 2>(job, table, &columns),
+                };
+            }
+        };
+        let slots = Slots::new(coarse);
         match (slots.huffman, slots.by_rank.as_ref(), job.lanes.len()) {
             (true, Some(r), 1) => chunks::<WAY, HUFFMAN, BY_RANK, 1>(job, table, &r.columns()),
             (true, Some(r), _) => chunks::<WAY, HUFFMAN, BY_RANK, 2>(job, table, &r.columns()),
@@ -51,31 +64,46 @@ kernels! {
         }
     }
 
-    fn chunks<const WAY: u8, const CODER: bool, const N: usize, const SETS: usize>(
+    fn chunks<const WAY: u8, const CODER: u8, const N: usize, const SETS: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, columns: &Columns<N>
     ) -> Result<()> {
-        let escape = _mm256_set1_epi8(table.escape_mark as i8);
+        // In memory for the fine coder, in registers for the others.
+        let (slots, escape): (&[u32], _) = match table {
+            DecodeTable::Coarse(t) => (&[], Some(t.escape_mark)),
+            DecodeTable::Fine(t) => (&t.slots, t.escape_mark),
+        };
+        // Where a table has no escape, no byte is one.
+        let may_escape = escape.is_some();
+        let mark = escape.unwrap_or_default();
+        let escape = _mm256_set1_epi8(mark as i8);
+        let chunk_words = if CODER == FINE { CHUNK_WORDS } else { REFILL_WORDS };
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
         let mut i = 0;
-        // A chunk takes CHUNK_WORDS words at most, and full-width loads stay within that.
-        while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + CHUNK_WORDS) <= l.bytes.len()) {
+        // A chunk takes so many words at most, and full-width loads stay within that.
+        while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + chunk_words) <= l.bytes.len()) {
             for &ahead in job.runs.iter().skip(i + AHEAD).take(SETS) {
                 expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
             }
             // Lane sets take turns, so that one works while the other waits.
-            let first: [_; SETS] = std::array::from_fn(|s| step::<CODER, N>(&mut x[s], columns));
-            let second: [_; SETS] = std::array::from_fn(|s| step::<CODER, N>(&mut x[s], columns));
-            for (l, x) in lanes.iter_mut().zip(&mut x) {
-                l.pos += refill(x, l.bytes[2 * l.pos..].first_chunk().expect("checked above"));
+            let (first, second): ([_; SETS], [_; SETS]);
+            if CODER == FINE {
+                let slots = slots.first_chunk().expect("4096 slots");
+                first = std::array::from_fn(|s| fine::step(&mut x[s], slots));
+                refill_all(&mut x, lanes);
+                second = std::array::from_fn(|s| fine::step(&mut x[s], slots));
+            } else {
+                first = std::array::from_fn(|s| step::<CODER, N>(&mut x[s], columns));
+                second = std::array::from_fn(|s| step::<CODER, N>(&mut x[s], columns));
             }
+            refill_all(&mut x, lanes);
             for s in 0..SETS {
                 let raw = &job.raw[i * raw_len..][..raw_len];
                 let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
                 let marks = [first[s], second[s]].map(|half| half.map(|e| _mm256_cmpeq_epi8(e, escape)));
                 let any = _mm256_or_si256(_mm256_or_si256(marks[0][0], marks[0][1]), _mm256_or_si256(marks[1][0], marks[1][1]));
-                let escaped = _mm256_testz_si256(any, any) == 0;
+                let escaped = may_escape && _mm256_testz_si256(any, any) == 0;
                 if WAY == ANY {
                     let mut symbols = stored([first[s], second[s]]);
                     if escaped {
@@ -86,7 +114,6 @@ kernels! {
                     merge::half::<WAY>(0, first[s], raw, out);
                     merge::half::<WAY>(1, second[s], raw, out);
                     if escaped {
-                        let mark = table.escape_mark;
                         put_literals(marks, job.literals, |at, literal| merge::exchange::<WAY>(at, mark, literal, out))?;
                     }
                 }
@@ -99,7 +126,7 @@ kernels! {
             let packed = portable::pack(table);
             let mut symbols = [0; CHUNK];
             for i in i..job.runs.len() {
-                portable::decode_chunk(&packed, table, &mut lanes[i % SETS], job.literals, &mut symbols)?;
+                portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
                 let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
                 merge::run(&job.shape, job.width, &symbols, &job.raw[i * raw_len..][..raw_len], out);
             }
@@ -136,7 +163,7 @@ kernels! {
 
     /// One symbol a lane: 64 symbols in order.
     #[inline]
-    fn step<const CODER: bool, const N: usize>(x: &mut States, t: &Columns<N>) -> [__m256i; 2] {
+    fn step<const CODER: u8, const N: usize>(x: &mut States, t: &Columns<N>) -> [__m256i; 2] {
         let zero = _mm256_setzero_si256();
         let seven = _mm256_set1_epi16(0x7f);
         let pairs = [0, 2].map(|z| {
@@ -170,9 +197,16 @@ kernels! {
         in_order(pairs)
     }
 
+    #[inline]
+    fn refill_all(x: &mut [States], lanes: &mut [LaneReader<'_>]) {
+        for (l, x) in lanes.iter_mut().zip(x) {
+            l.pos += refill(x, l.bytes[2 * l.pos..].first_chunk().expect("checked before the chunks"));
+        }
+    }
+
     /// Gives every lane below 2^16 its next word; returns the number of words taken.
     #[inline]
-    fn refill(x: &mut States, words: &[u8; 2 * CHUNK_WORDS]) -> usize {
+    fn refill(x: &mut States, words: &[u8; 2 * REFILL_WORDS]) -> usize {
         let mut taken = 0;
         for z in [0, 2] {
             let due = [z, z + 1].map(|z| _mm256_cmpeq_epi16(x.high[z], _mm256_setzero_si256()));
@@ -194,8 +228,8 @@ kernels! {
 
     /// Eight words from word `at` on, which is the number of words that at most seven times eight lanes took.
     #[inline]
-    fn words_at(words: &[u8; 2 * CHUNK_WORDS], at: usize) -> __m128i {
-        debug_assert!(at + 8 <= CHUNK_WORDS);
+    fn words_at(words: &[u8; 2 * REFILL_WORDS], at: usize) -> __m128i {
+        debug_assert!(at + 8 <= REFILL_WORDS);
         // SAFETY: `refill` passes popcounts of the masks of up to 56 lanes, so that eight of the 64 words are left.
         unsafe { _mm_loadu_si128(words.as_ptr().add(2 * at).cast()) }
     }

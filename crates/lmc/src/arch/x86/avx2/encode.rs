@@ -1,17 +1,17 @@
 //! Encoding groups.
 
 use super::super::super::job::EncodeJob;
+use super::fine;
 use super::lookup::{Column, indexes, look_up};
 use super::symbols::{Columns, ESCAPED, Symbols};
-use super::{AHEAD, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states};
+use super::{
+    AHEAD, HUFFMAN, RANS, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states,
+};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
-use crate::entropy::table::EncodeKind;
-use crate::entropy::{CHUNK, CHUNK_WORDS};
+use crate::entropy::table::{CoarseKind, EncodeKind};
+use crate::entropy::{CHUNK, REFILL_WORDS};
 use crate::group::RUN;
 use std::arch::x86_64::*;
-
-const HUFFMAN: bool = false;
-const RANS: bool = true;
 
 /// Runs split before they are coded. Even, so that lane sets take turns across batches, too.
 const BATCH: usize = 8;
@@ -27,20 +27,40 @@ kernels! {
             }
             return;
         };
-        let symbols = Symbols::new(table);
-        let huffman = matches!(table.kind, EncodeKind::Huffman { .. });
+        let kind = match &table.kind {
+            EncodeKind::Coarse(kind) => kind,
+            EncodeKind::Fine(t) => {
+                let rows = fine::Rows::new(t, &table.kept);
+                return chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
+            }
+        };
+        let symbols = Symbols::new(kind, &table.kept);
+        let huffman = matches!(**kind, CoarseKind::Huffman { .. });
         match (huffman, symbols.stretches()) {
-            (true, 1) => chunks::<HUFFMAN, 1>(job, &symbols),
-            (true, 2) => chunks::<HUFFMAN, 2>(job, &symbols),
-            (true, _) => chunks::<HUFFMAN, 8>(job, &symbols),
-            (false, 1) => chunks::<RANS, 1>(job, &symbols),
-            (false, 2) => chunks::<RANS, 2>(job, &symbols),
-            (false, _) => chunks::<RANS, 8>(job, &symbols),
+            (true, 1) => coarse::<HUFFMAN, 1>(job, &symbols),
+            (true, 2) => coarse::<HUFFMAN, 2>(job, &symbols),
+            (true, _) => coarse::<HUFFMAN, 8>(job, &symbols),
+            (false, 1) => coarse::<RANS, 1>(job, &symbols),
+            (false, 2) => coarse::<RANS, 2>(job, &symbols),
+            (false, _) => coarse::<RANS, 8>(job, &symbols),
         }
     }
 
-    fn chunks<const CODER: bool, const N: usize>(job: &mut EncodeJob<'_>, table: &Symbols) {
+    fn coarse<const CODER: u8, const N: usize>(job: &mut EncodeJob<'_>, table: &Symbols) {
         let columns = table.columns::<N>();
+        chunks(job, |symbols, x, lane, literals| match &table.ranks {
+            None => push::<CODER, N>(symbols, symbols, &columns, x, lane, literals),
+            Some(rank) => {
+                let ranks = symbols.map(|s| rank[usize::from(s)]);
+                push::<CODER, N>(&ranks, symbols, &columns, x, lane, literals);
+            }
+        });
+    }
+
+    #[inline]
+    fn chunks(
+        job: &mut EncodeJob<'_>, push: impl Fn(&[u8; CHUNK], &mut States, &mut LaneWriter, &mut LiteralWriter)
+    ) {
         let raw_len = job.shape.raw_len(RUN);
         let sets = job.lanes.len();
         let mut x: [States; 2] = std::array::from_fn(|s| load_states(&job.lanes[s % sets].x));
@@ -55,13 +75,7 @@ kernels! {
             split::runs(&job.shape, job.width, job.elements, runs, &mut symbols, raw);
             for (i, symbols) in symbols[..runs.len()].iter().enumerate().rev() {
                 let s = i % sets;
-                match &table.ranks {
-                    None => push::<CODER, N>(symbols, symbols, &columns, &mut x[s], &mut job.lanes[s], job.literals),
-                    Some(rank) => {
-                        let ranks = symbols.map(|s| rank[usize::from(s)]);
-                        push::<CODER, N>(&ranks, symbols, &columns, &mut x[s], &mut job.lanes[s], job.literals);
-                    }
-                }
+                push(symbols, &mut x[s], &mut job.lanes[s], job.literals);
             }
         }
         job.lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
@@ -69,7 +83,7 @@ kernels! {
 
     /// Encodes a chunk: first its second half, then its first, as a decoder reads them the other way round.
     #[inline]
-    fn push<const CODER: bool, const N: usize>(
+    fn push<const CODER: u8, const N: usize>(
         ranks: &[u8; CHUNK], symbols: &[u8; CHUNK], t: &Columns<N>, x: &mut States, lane: &mut LaneWriter,
         literals: &mut LiteralWriter
     ) {
@@ -82,7 +96,7 @@ kernels! {
         let kept = _mm256_set1_epi8(!ESCAPED as i8);
         let code = code.map(|h| h.map(|v| _mm256_and_si256(v, kept)));
         let size = [0, 1].map(|h| [0, 1].map(|p| look_up(&t.size, &halves[h][p])));
-        let window = lane.words[..lane.pos].last_chunk_mut::<CHUNK_WORDS>().expect("the job was checked");
+        let window = lane.words[..lane.pos].last_chunk_mut::<REFILL_WORDS>().expect("the job was checked");
         lane.pos -= if CODER == RANS {
             push_rans(t, &halves, size, code, x, window)
         } else {
@@ -92,7 +106,7 @@ kernels! {
 
     /// From bytes of registers 0 and 1, 2 and 3, eight of each in turn, to words.
     #[inline]
-    fn wide(pairs: [__m256i; 2]) -> [__m256i; 4] {
+    pub(super) fn wide(pairs: [__m256i; 2]) -> [__m256i; 4] {
         together(pairs, [_mm256_setzero_si256(); 2])
     }
 
@@ -109,7 +123,7 @@ kernels! {
 
     /// The bytes of 64 lanes in order, as those of registers 0 and 1, 2 and 3, eight of each in turn.
     #[inline]
-    fn by_lane(bytes: &[u8; 64]) -> [__m256i; 2] {
+    pub(super) fn by_lane(bytes: &[u8; 64]) -> [__m256i; 2] {
         let (a, b) = (load(at(bytes, 0)), load(at(bytes, 32)));
         let transpose =
             _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
@@ -136,7 +150,7 @@ kernels! {
     /// Returns the number of words that the chunk gave, which stand at the end of `words`.
     #[inline]
     fn push_huffman<const N: usize>(
-        size: [[__m256i; 2]; 2], code: [[__m256i; 2]; 2], x: &mut States, words: &mut [u16; CHUNK_WORDS]
+        size: [[__m256i; 2]; 2], code: [[__m256i; 2]; 2], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
         // code + 2^length · second code, 2^(length + second length)
         let codes = together(code[0], code[1]);
@@ -158,7 +172,7 @@ kernels! {
     #[inline]
     fn push_rans<const N: usize>(
         t: &Columns<N>, index: &[[[__m256i; N]; 2]; 2], freq: [[__m256i; 2]; 2], start: [[__m256i; 2]; 2],
-        x: &mut States, words: &mut [u16; CHUNK_WORDS]
+        x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
         let freq = freq.map(|f| wide(f));
         // A word must go first where x ≥ f1·f2·2^18.
@@ -203,10 +217,10 @@ kernels! {
     /// Writes the lower halves of the lanes that do not stay below their bound to the end of `words`, and shifts them out.
     /// Returns their number. (The parameters tell callers apart: with one caller each, LLVM puts it in line.)
     #[inline]
-    fn emit<const CODER: bool, const N: usize>(
-        stay: [__m256i; 4], x: &mut States, words: &mut [u16; CHUNK_WORDS]
+    pub(super) fn emit<const CODER: u8, const N: usize>(
+        stay: [__m256i; 4], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
-        let mut left = CHUNK_WORDS;
+        let mut left = REFILL_WORDS;
         for z in [2, 0] {
             // Packing works within halves: eight lanes of one register, eight of the other, and again.
             let mask = !_mm256_movemask_epi8(_mm256_packs_epi16(stay[z], stay[z + 1])).cast_unsigned();
@@ -223,7 +237,7 @@ kernels! {
                 let due = (due & 0xff) as usize;
                 let packed = _mm_shuffle_epi8(low, load_16(&GATHER[due]));
                 let end = left + ((mask & before).count_ones() + (due as u32).count_ones()) as usize;
-                debug_assert!((8..=CHUNK_WORDS).contains(&end));
+                debug_assert!((8..=REFILL_WORDS).contains(&end));
                 // SAFETY: every part has eight lanes and gives that many words at most, so that in front of the words of the
                 // parts behind it there are at least eight left of the 64 for it and for each part before it.
                 unsafe { _mm_storeu_si128(words.as_mut_ptr().add(end - 8).cast(), packed) };
@@ -234,7 +248,7 @@ kernels! {
             *l = _mm256_blendv_epi8(*h, *l, stay);
             *h = _mm256_and_si256(*h, stay);
         }
-        CHUNK_WORDS - left
+        REFILL_WORDS - left
     }
 }
 

@@ -26,6 +26,7 @@ macro_rules! kernels {
 mod bits;
 mod decode;
 mod encode;
+mod fine;
 mod lookup;
 mod merge;
 mod slots;
@@ -61,6 +62,11 @@ pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u
 
 /// Runs between asking for cache lines and using them. Even, so that they are asked for in pairs where runs are taken in pairs.
 const AHEAD: usize = 12;
+
+/// What codes the symbols of a group; a constant of the kernels.
+const HUFFMAN: u8 = 0;
+const RANS: u8 = 1;
+const FINE: u8 = 2;
 
 /// The states of a lane set in registers: lane 4i + z is word i of register z.
 #[derive(Clone, Copy)]

@@ -6,13 +6,10 @@
 //! slots are in the order of symbols): such a *prefix* has one symbol or, for rANS, two and a border between them. Up to
 //! two prefixes may be mixed; they get a table of eight entries each, for the other three bits.
 
-use super::load_16;
 use super::lookup::{Column, ENTRIES, column};
-use crate::entropy::table::DecodeTable;
+use super::{HUFFMAN, load_16};
+use crate::entropy::table::CoarseTable;
 use std::arch::x86_64::*;
-
-pub(super) const HUFFMAN: bool = false;
-pub(super) const RANS: bool = true;
 
 /// Stretches of a column that is looked up by rank, and by slot.
 pub(super) const BY_RANK: usize = 1;
@@ -65,7 +62,7 @@ pub(super) struct ByRank {
 }
 
 impl Slots {
-    pub(super) fn new(t: &DecodeTable) -> Self {
+    pub(super) fn new(t: &CoarseTable) -> Self {
         // The 16-bit factor of a state is f·2^9.
         assert!(t.freq.iter().all(|&f| f < 128), "frequencies were checked");
         let huffman = (0..ENTRIES).all(|slot| {
@@ -124,7 +121,7 @@ impl Slots {
 kernels! {
     /// Ranks of 32 slots.
     #[inline]
-    pub(super) fn rank<const CODER: bool>(slot: __m256i, t: &Ranks) -> __m256i {
+    pub(super) fn rank<const CODER: u8>(slot: __m256i, t: &Ranks) -> __m256i {
         if CODER == HUFFMAN {
             let rest = _mm256_and_si256(_mm256_srli_epi16::<4>(slot), _mm256_set1_epi8(7));
             let rest = _mm256_or_si256(rest, _mm256_shuffle_epi8(t.mixed, slot));
@@ -151,11 +148,29 @@ impl ByRank {
     }
 }
 
+impl Ranks {
+    kernels! {
+        fn none() -> Self {
+            let none = _mm256_setzero_si256();
+            Self { first: none, border: none, mixed: none, rest: none }
+        }
+    }
+}
+
+impl Columns<BY_RANK> {
+    kernels! {
+        /// For a coder that has its table in memory.
+        pub(super) fn none() -> Self {
+            let none = [_mm256_setzero_si256()];
+            Self { ranks: Ranks::none(), symbol: none, scale: none, start: none }
+        }
+    }
+}
+
 impl Slots {
     kernels! {
         pub(super) fn columns(&self) -> Columns<BY_SLOT> {
-            let none = _mm256_setzero_si256();
-            let ranks = Ranks { first: none, border: none, mixed: none, rest: none };
+            let ranks = Ranks::none();
             Columns { ranks, symbol: column(&self.symbol), scale: column(&self.scale), start: column(&self.start) }
         }
     }

@@ -12,7 +12,7 @@
 //! frequencies above 64, of which a table has one at most ([`Columns::correct`]).
 
 use super::lookup::{Column, ENTRIES, column};
-use crate::entropy::table::{EncodeKind, EncodeTable};
+use crate::entropy::table::CoarseKind;
 use std::arch::x86_64::*;
 
 /// Marks the entries of what is escaped, in the column that has a bit to spare.
@@ -48,10 +48,10 @@ pub(super) struct Columns<const N: usize> {
 }
 
 impl Symbols {
-    pub(super) fn new(t: &EncodeTable) -> Self {
-        let kept = || (0..256).filter(|&s| t.kept[s]);
-        let first = kept().next().expect("a table has a symbol");
-        let last = kept().next_back().expect("a table has a symbol") + 1;
+    pub(super) fn new(t: &CoarseKind, kept: &[bool; 256]) -> Self {
+        let known = || (0..256).filter(|&s| kept[s]);
+        let first = known().next().expect("a table has a symbol");
+        let last = known().next_back().expect("a table has a symbol") + 1;
         let mut s = Self {
             first: first as u8,
             last: (last - first).min(ENTRIES - 1) as u8,
@@ -63,37 +63,36 @@ impl Symbols {
             correct: false,
         };
         // Any symbol that is not kept stands for the escape.
-        let escape = (0..256).find(|&s| !t.kept[s]);
+        let escape = (0..256).find(|&s| !kept[s]);
         if last - first < ENTRIES {
             for (i, symbol) in (first..last).enumerate() {
-                s.put(t, i, symbol);
+                s.put(t, i, symbol, if kept[symbol] { 0 } else { ESCAPED });
             }
             if let Some(e) = escape {
-                s.put(t, last - first, e);
+                s.put(t, last - first, e, ESCAPED);
             }
         } else {
-            let n = kept().count();
+            let n = known().count();
             assert!(n < ENTRIES, "slots for every symbol and the escape");
             let mut rank = Box::new([n as u8; 256]);
-            for (i, symbol) in kept().enumerate() {
+            for (i, symbol) in known().enumerate() {
                 rank[symbol] = i as u8;
-                s.put(t, i, symbol);
+                s.put(t, i, symbol, 0);
             }
             if let Some(e) = escape {
-                s.put(t, n, e);
+                s.put(t, n, e, ESCAPED);
             }
             (s.first, s.ranks) = (0, Some(rank));
         }
         s
     }
 
-    fn put(&mut self, t: &EncodeTable, i: usize, symbol: usize) {
-        let escaped = if t.kept[symbol] { 0 } else { ESCAPED };
-        match &t.kind {
-            EncodeKind::Huffman { len, code } => {
+    fn put(&mut self, t: &CoarseKind, i: usize, symbol: usize, escaped: u8) {
+        match t {
+            CoarseKind::Huffman { len, code } => {
                 (self.size[i], self.code[i]) = (1 << len[symbol], code[symbol] | escaped);
             }
-            EncodeKind::Rans { freq, start } if freq[symbol] > 0 => {
+            CoarseKind::Rans { freq, start } if freq[symbol] > 0 => {
                 let f = u32::from(freq[symbol]);
                 assert!(f < 128 && start[symbol] < 128, "slots of a table");
                 let c = 32 - (f - 1).leading_zeros();
@@ -103,7 +102,7 @@ impl Symbols {
                 [self.reciprocal[0][i], self.reciprocal[1][i], ..] = r.to_le_bytes();
             }
             // A table without an escape: what is not kept does not occur.
-            EncodeKind::Rans { .. } => {}
+            CoarseKind::Rans { .. } => {}
         }
     }
 

@@ -3,10 +3,10 @@
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{AHEAD, States, expect, in_register, load, load_states, store_states};
+use super::{AHEAD, FINE, RANS, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states};
 use crate::entropy::lanes::LaneReader;
-use crate::entropy::table::DecodeTable;
-use crate::entropy::{CHUNK, CHUNK_WORDS};
+use crate::entropy::table::{CoarseTable, DecodeTable};
+use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
 use crate::error::Result;
 use crate::group::RUN;
 use crate::group::element::with_element;
@@ -19,7 +19,6 @@ struct Columns {
     symbol: [__m512i; 2],
     freq: [__m512i; 2],
     offset: [__m512i; 2],
-    escape: __m512i,
 }
 
 kernels! {
@@ -46,13 +45,25 @@ kernels! {
                 }
                 Ok(())
             }
-            (Some(table), 1) => chunks::<WAY, 1>(job, table),
-            (Some(table), _) => chunks::<WAY, 2>(job, table),
+            (Some(t @ DecodeTable::Coarse(_)), 1) => chunks::<WAY, RANS, 1>(job, t),
+            (Some(t @ DecodeTable::Coarse(_)), _) => chunks::<WAY, RANS, 2>(job, t),
+            (Some(t @ DecodeTable::Fine(_)), 1) => chunks::<WAY, FINE, 1>(job, t),
+            (Some(t @ DecodeTable::Fine(_)), _) => chunks::<WAY, FINE, 2>(job, t),
         }
     }
 
-    fn chunks<const WAY: u8, const SETS: usize>(job: &mut DecodeJob<'_, '_>, table: &DecodeTable) -> Result<()> {
-        let columns = columns(table);
+    fn chunks<const WAY: u8, const CODER: u8, const SETS: usize>(
+        job: &mut DecodeJob<'_, '_>, table: &DecodeTable
+    ) -> Result<()> {
+        // In memory for the fine coder, in registers for the others.
+        let (columns, slots, escape): (_, &[u32], _) = match table {
+            DecodeTable::Coarse(t) => (columns(t), &[], Some(t.escape_mark)),
+            DecodeTable::Fine(t) => (no_columns(), &t.slots, t.escape_mark),
+        };
+        let chunk_words = if CODER == FINE { CHUNK_WORDS } else { REFILL_WORDS };
+        // Where a table has no escape, no byte is one.
+        let may_escape = if escape.is_some() { u64::MAX } else { 0 };
+        let escape = _mm512_set1_epi8(escape.unwrap_or_default() as i8);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         // Variables of their own for each set: an array that is indexed in a loop would live in memory.
@@ -66,12 +77,20 @@ kernels! {
 
         macro_rules! chunk {
             ($x:ident, $s:expr) => {{
-                let words = bytes[$s][2 * pos[$s]..].first_chunk().expect("checked before the chunk");
-                let e0 = step(&mut $x, &columns);
-                let e1 = step(&mut $x, &columns);
-                pos[$s] += refill(&mut $x, words);
-                let e0 = fill_in(e0, columns.escape, literals, &mut literal);
-                let e1 = fill_in(e1, columns.escape, literals, &mut literal);
+                let (e0, e1);
+                if CODER == FINE {
+                    let slots = slots.first_chunk().expect("4096 slots");
+                    e0 = fine::step(&mut $x, slots);
+                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+                    e1 = fine::step(&mut $x, slots);
+                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+                } else {
+                    e0 = step(&mut $x, &columns);
+                    e1 = step(&mut $x, &columns);
+                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+                }
+                let e0 = fill_in(e0, escape, may_escape, literals, &mut literal);
+                let e1 = fill_in(e1, escape, may_escape, literals, &mut literal);
                 let raw = &job.raw[(i + $s) * raw_len..][..raw_len];
                 if let Some(&ahead) = job.runs.get(i + $s + AHEAD) {
                     expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
@@ -81,10 +100,10 @@ kernels! {
                 merge::half::<WAY>(&job.shape, 1, e1, raw, out);
             }};
         }
-        // Each chunk takes CHUNK_WORDS words and CHUNK literals at most; full-width loads stay within that.
+        // A chunk takes so many words and CHUNK literals at most; full-width loads stay within that.
         while i + SETS <= job.runs.len()
-            && 2 * (pos[0] + CHUNK_WORDS) <= bytes[0].len()
-            && 2 * (pos[1] + CHUNK_WORDS) <= bytes[1].len()
+            && 2 * (pos[0] + chunk_words) <= bytes[0].len()
+            && 2 * (pos[1] + chunk_words) <= bytes[1].len()
             && literal + SETS * CHUNK <= literals.len()
         {
             chunk!(x0, 0);
@@ -104,7 +123,7 @@ kernels! {
         let packed = portable::pack(table);
         for i in i..job.runs.len() {
             let mut symbols = [0; CHUNK];
-            portable::decode_chunk(&packed, table, &mut lanes[i % SETS], job.literals, &mut symbols)?;
+            portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
             let raw = &job.raw[i * raw_len..][..raw_len];
             let out = run_of(job.out, job.width, job.runs[i]);
             for (h, s) in symbols.as_chunks::<64>().0.iter().enumerate() {
@@ -115,10 +134,10 @@ kernels! {
     }
 
     /// Puts literals in the place of escapes. Without a branch: one chunk in three or so has an escape, which no predictor learns.
-    fn fill_in(e: __m512i, escape: __m512i, literals: &[u8], at: &mut usize) -> __m512i {
-        let mask = _mm512_cmpeq_epi8_mask(e, escape);
-        let next = load(literals[*at..].first_chunk().expect("checked before the chunk"));
-        *at += mask.count_ones() as usize;
+    fn fill_in(e: __m512i, escape: __m512i, may_escape: u64, literals: &[u8], pos: &mut usize) -> __m512i {
+        let mask = _mm512_mask_cmpeq_epi8_mask(may_escape, e, escape);
+        let next = load(at(literals, *pos));
+        *pos += mask.count_ones() as usize;
         _mm512_mask_expand_epi8(e, mask, in_register(next))
     }
 
@@ -154,7 +173,12 @@ kernels! {
         Ok(())
     }
 
-    fn columns(t: &DecodeTable) -> Columns {
+    fn no_columns() -> Columns {
+        let none = [_mm512_setzero_si512(); 2];
+        Columns { symbol: none, freq: none, offset: none }
+    }
+
+    fn columns(t: &CoarseTable) -> Columns {
         let pair = |c: &[u8; 128]| {
             let [a, b] = c.as_chunks::<64>().0.first_chunk::<2>().expect("128 slots");
             [load(a), load(b)]
@@ -163,17 +187,13 @@ kernels! {
             symbol: pair(&t.symbol),
             freq: pair(&t.freq),
             offset: pair(&t.offset),
-            escape: _mm512_set1_epi8(t.escape_mark as i8),
         }
     }
 
     /// One symbol a lane: 64 symbols in order.
     fn step(x: &mut States, t: &Columns) -> __m512i {
         let byte = _mm512_set1_epi32(0xff);
-        // Byte z of every dword from state register z.
-        let a = _mm512_ternarylogic_epi32::<0xca>(byte, x[0], _mm512_slli_epi32::<8>(x[1]));
-        let b = _mm512_ternarylogic_epi32::<0xca>(byte, x[2], _mm512_slli_epi32::<8>(x[3]));
-        let slot = _mm512_mask_blend_epi16(0xaaaa_aaaa, a, _mm512_slli_epi32::<16>(b));
+        let slot = low_bytes(x);
         let freq = _mm512_permutex2var_epi8(t.freq[0], slot, t.freq[1]);
         let offset = _mm512_permutex2var_epi8(t.offset[0], slot, t.offset[1]);
         let next = |x: __m512i, freq: __m512i, offset: __m512i| {
@@ -195,7 +215,7 @@ kernels! {
     }
 
     /// Gives every lane below 2^16 its next word; returns the number of words taken.
-    fn refill(x: &mut States, words: &[u8; 2 * CHUNK_WORDS]) -> usize {
+    fn refill(x: &mut States, words: &[u8; 2 * REFILL_WORDS]) -> usize {
         let mut taken = 0;
         for (z, x) in x.iter_mut().enumerate() {
             let due = _mm512_cmplt_epu32_mask(*x, _mm512_set1_epi32(1 << 16));

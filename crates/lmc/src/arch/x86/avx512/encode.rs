@@ -6,22 +6,19 @@
 
 use super::super::super::job::{EncodeJob, set_of};
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{AHEAD, expect, index, load, load_states, split, store, store_states};
-use crate::entropy::lanes::WRITE_SLACK;
+use super::{AHEAD, FINE, HUFFMAN, RANS, WINDOW, expect, fine, index, load, load_states, split, store, store_states};
+use crate::entropy::fine::Row;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
-use crate::entropy::table::{EncodeKind, EncodeTable};
-use crate::entropy::{CHUNK_WORDS, rans};
+use crate::entropy::rans;
+use crate::entropy::table::{CoarseKind, EncodeKind, EncodeTable};
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::group::split::split_run;
 use std::arch::x86_64::*;
 
-const HUFFMAN: bool = false;
-const RANS: bool = true;
-
 /// Columns by symbol (256 entries) or, for rANS, by rank (128 entries).
-struct Columns {
-    /// Huffman: code length, bit 7 set for what is escaped. rANS: the symbol's rank, bit 7 likewise.
+struct Columns<'a> {
+    /// Huffman: code length, bit 7 set for what is escaped. rANS: the symbol's rank, bit 7 likewise. Fine rANS: only that bit.
     first: [__m512i; 4],
     code: [__m512i; 4],
     /// 128 − f, and what is added to the state: the start.
@@ -30,6 +27,8 @@ struct Columns {
     shift: [__m512i; 2],
     /// The four bytes of M.
     reciprocal: [[__m512i; 2]; 4],
+    /// Fine rANS, in memory.
+    rows: Option<&'a [Row; 256]>,
 }
 
 /// What rANS needs of 64 symbols: bytes in symbol order, and M of each state register's lanes.
@@ -44,11 +43,24 @@ struct Looked {
 /// stay in registers, and the compiler does not inline functions of this size with several callers.
 macro_rules! push {
     ($coder:expr, $e:expr, $t:expr, $x:ident, $lane:expr, $literals:expr) => {{
-        let (e, t, lane): ([__m512i; 2], &Columns, &mut LaneWriter) = ($e, $t, $lane);
+        let (e, t, lane): ([__m512i; 2], &Columns<'_>, &mut LaneWriter) = ($e, $t, $lane);
         let first = [by_symbol(&t.first, e[0]), by_symbol(&t.first, e[1])];
         put_literals(first[1], e[1], $literals);
         put_literals(first[0], e[0], $literals);
-        let words: &mut [u16; WINDOW] = lane.words[..lane.pos].last_chunk_mut().expect("the job was checked");
+        if $coder == FINE {
+            let rows = t.rows.expect("columns of the fine coder");
+            lane.pos -= fine_half!(rows, e[1], $x, window(lane));
+            lane.pos -= fine_half!(rows, e[0], $x, window(lane));
+        } else {
+            lane.pos -= coarse!($coder, e, first, t, $x, window(lane));
+        }
+    }};
+}
+
+/// The words that a chunk took.
+macro_rules! coarse {
+    ($coder:expr, $e:ident, $first:ident, $t:ident, $x:ident, $words:expr) => {{
+        let (e, first, t, words) = ($e, $first, $t, $words);
         let mut taken = 0;
         if $coder == RANS {
             let l = [ranked(t, first[0]), ranked(t, first[1])];
@@ -66,7 +78,18 @@ macro_rules! push {
             huffman_register!(1, len, both, code, $x, words, taken);
             huffman_register!(0, len, both, code, $x, words, taken);
         }
-        lane.pos -= taken;
+        taken
+    }};
+}
+
+/// The words that half a chunk took.
+macro_rules! fine_half {
+    ($rows:ident, $symbols:expr, $x:ident, $words:expr) => {{
+        let (words, symbols) = ($words, $symbols);
+        let taken = fine::push::<3>($rows, symbols, &mut $x[3], words, 0);
+        let taken = fine::push::<2>($rows, symbols, &mut $x[2], words, taken);
+        let taken = fine::push::<1>($rows, symbols, &mut $x[1], words, taken);
+        fine::push::<0>($rows, symbols, &mut $x[0], words, taken)
     }};
 }
 
@@ -126,16 +149,18 @@ kernels! {
                     }
                 }
             }
-            Some(t) => match (&t.kind, job.lanes.len()) {
-                (EncodeKind::Huffman { .. }, 1) => chunks::<WAY, HUFFMAN, 1>(job, t),
-                (EncodeKind::Huffman { .. }, _) => chunks::<WAY, HUFFMAN, 2>(job, t),
-                (EncodeKind::Rans { .. }, 1) => chunks::<WAY, RANS, 1>(job, t),
-                (EncodeKind::Rans { .. }, _) => chunks::<WAY, RANS, 2>(job, t),
+            Some(t) => match (coder_of(t), job.lanes.len()) {
+                (HUFFMAN, 1) => chunks::<WAY, HUFFMAN, 1>(job, t),
+                (HUFFMAN, _) => chunks::<WAY, HUFFMAN, 2>(job, t),
+                (RANS, 1) => chunks::<WAY, RANS, 1>(job, t),
+                (RANS, _) => chunks::<WAY, RANS, 2>(job, t),
+                (_, 1) => chunks::<WAY, FINE, 1>(job, t),
+                (..) => chunks::<WAY, FINE, 2>(job, t),
             },
         }
     }
 
-    fn chunks<const WAY: u8, const CODER: bool, const SETS: usize>(job: &mut EncodeJob<'_>, table: &EncodeTable) {
+    fn chunks<const WAY: u8, const CODER: u8, const SETS: usize>(job: &mut EncodeJob<'_>, table: &EncodeTable) {
         let columns = columns(table);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneWriter; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
@@ -189,26 +214,29 @@ kernels! {
             let lane = &mut job.lanes[set_of(i, sets)];
             let mut x = load_states(&lane.x);
             let e = [load(symbols[..64].try_into().expect("half a run")), load(symbols[64..].try_into().expect("half a run"))];
-            push!(matches!(table.kind, EncodeKind::Rans { .. }), e, columns, x, lane, job.literals);
+            push!(coder_of(table), e, columns, x, lane, job.literals);
             store_states(&mut lane.x, &x);
         }
     }
 
-    fn columns(t: &EncodeTable) -> Columns {
+    fn columns(t: &EncodeTable) -> Columns<'_> {
         let wide = |c: &[u8; 256]| -> [__m512i; 4] { std::array::from_fn(|i| load(c[64 * i..].first_chunk().expect("256 entries"))) };
         let narrow = |c: &[u8; 128]| -> [__m512i; 2] { std::array::from_fn(|i| load(c[64 * i..].first_chunk().expect("128 entries"))) };
         let escaped = |s: usize| if t.kept[s] { 0 } else { 0x80u8 };
         let zero = [_mm512_setzero_si512(); 2];
-        match &t.kind {
-            EncodeKind::Huffman { len, code } => Columns {
-                first: wide(&std::array::from_fn(|s| len[s] | escaped(s))),
-                code: wide(code),
-                gap: zero,
-                start: zero,
-                shift: zero,
-                reciprocal: [zero; 4],
-            },
-            EncodeKind::Rans { freq, start } => {
+        let none = [_mm512_setzero_si512(); 4];
+        let columns = |first: &[u8; 256]| Columns {
+            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], rows: None,
+        };
+        let kind = match &t.kind {
+            EncodeKind::Coarse(kind) => &**kind,
+            EncodeKind::Fine(t) => return Columns { rows: Some(&t.rows), ..columns(&std::array::from_fn(escaped)) },
+        };
+        match kind {
+            CoarseKind::Huffman { len, code } => {
+                Columns { code: wide(code), ..columns(&std::array::from_fn(|s| len[s] | escaped(s))) }
+            }
+            CoarseKind::Rans { freq, start } => {
                 let mut rank = [0u8; 256];
                 let (mut gap, mut add, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
                 let mut m = [[0u8; 128]; 4];
@@ -245,12 +273,11 @@ kernels! {
                     (0..4).for_each(|i| m[i][r] = reciprocal.to_le_bytes()[i]);
                 }
                 Columns {
-                    first: wide(&rank),
-                    code: [_mm512_setzero_si512(); 4],
                     gap: narrow(&gap),
                     start: narrow(&add),
                     shift: narrow(&shift),
                     reciprocal: m.map(|m| narrow(&m)),
+                    ..columns(&rank)
                 }
             }
         }
@@ -264,7 +291,7 @@ kernels! {
     }
 
     /// Look-ups by rank; bit 7 of a rank, the escape's mark, is not part of an index.
-    fn ranked(t: &Columns, rank: __m512i) -> Looked {
+    fn ranked(t: &Columns<'_>, rank: __m512i) -> Looked {
         let look = |c: &[__m512i; 2]| _mm512_permutex2var_epi8(c[0], rank, c[1]);
         let m: [__m512i; 4] = std::array::from_fn(|i| look(&t.reciprocal[i]));
         // Transposes 4 x 4 bytes in every four dwords: byte z of dword i of register j becomes byte j of dword i of register z.
@@ -301,7 +328,7 @@ kernels! {
     }
 
     /// Writes the low words of the lanes in `due` in front of the last `taken` of `words`, and shifts them out. Returns how many are taken then.
-    fn emit(due: __mmask16, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize) -> usize {
+    pub(super) fn emit(due: __mmask16, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize) -> usize {
         let n = due.count_ones();
         let packed = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(due, *x));
         *x = _mm512_mask_srli_epi32::<16>(*x, due, *x);
@@ -326,9 +353,6 @@ kernels! {
     }
 }
 
-/// Words that a chunk may touch: its own, and what a whole store takes in front of them.
-const WINDOW: usize = CHUNK_WORDS + WRITE_SLACK;
-
 const IOTA: [u8; 64] = {
     let mut t = [0; 64];
     let mut i = 0;
@@ -348,6 +372,22 @@ const IOTA_16: [u8; 64] = {
     }
     t
 };
+
+fn coder_of(t: &EncodeTable) -> u8 {
+    match &t.kind {
+        EncodeKind::Coarse(kind) => match **kind {
+            CoarseKind::Huffman { .. } => HUFFMAN,
+            CoarseKind::Rans { .. } => RANS,
+        },
+        EncodeKind::Fine(_) => FINE,
+    }
+}
+
+/// Where the next words go.
+#[inline(always)]
+fn window(lane: &mut LaneWriter) -> &mut [u16; WINDOW] {
+    lane.words[..lane.pos].last_chunk_mut().expect("the job was checked")
+}
 
 /// The elements of a run.
 #[inline(always)]

@@ -1,6 +1,7 @@
 //! Symbols and raw bits to elements: the inverse of `split`.
 
-use super::{index, interleave, load, store};
+use super::{at, at_mut, bits, index, interleave, load, store};
+use crate::group::RUN;
 use crate::group::split::Shape;
 use crate::map::Map;
 use std::arch::x86_64::*;
@@ -23,17 +24,6 @@ pub(super) fn way(width: usize, s: &Shape) -> Option<u8> {
         4 => Some(ANY_32),
         _ => None,
     }
-}
-
-/// A part of `bytes`, whose length was checked by the job.
-#[inline(always)]
-fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..].first_chunk().expect("planes were checked")
-}
-
-#[inline(always)]
-fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
-    bytes[offset..].first_chunk_mut().expect("runs were checked")
 }
 
 kernels! {
@@ -78,9 +68,9 @@ kernels! {
         if bytes == 1 {
             v = _mm512_or_si512(v, shift(load(at(raw, 64 * h)), s.low));
         }
-        for j in 0..s.bit_planes() {
-            let mask = u64::from_le_bytes(*at(raw, 128 * bytes + 16 * j + 8 * h));
-            v = _mm512_mask_add_epi8(v, mask, v, _mm512_set1_epi8(1i8 << s.bit_position(j)));
+        if s.bit_planes() > 0 {
+            let (rest, sign) = rest(s, h, raw);
+            v = _mm512_or_si512(v, _mm512_or_si512(shift(rest, s.rest_shift()), sign));
         }
         v = _mm512_xor_si512(v, _mm512_set1_epi8(s.constant as i8));
         let halved = _mm512_and_si512(_mm512_srli_epi16::<1>(v), _mm512_set1_epi8(0x7f));
@@ -95,6 +85,7 @@ kernels! {
 
     fn any_16(s: &Shape, h: usize, symbols: __m512i, raw: &[u8], out: &mut [u8]) {
         let bytes = s.byte_planes();
+        let (rest, sign) = rest(s, h, raw);
         for q in 0..2 {
             let half = if q == 0 { _mm512_castsi512_si256(symbols) } else { _mm512_extracti64x4_epi64::<1>(symbols) };
             let mut v = _mm512_sll_epi16(_mm512_cvtepu8_epi16(half), _mm_cvtsi32_si128(s.symbol_shift() as i32));
@@ -103,9 +94,13 @@ kernels! {
                 let p = _mm512_sll_epi16(_mm512_cvtepu8_epi16(p), _mm_cvtsi32_si128((s.low as usize + 8 * i) as i32));
                 v = _mm512_or_si512(v, p);
             }
-            for j in 0..s.bit_planes() {
-                let mask = u32::from_le_bytes(*at(raw, 128 * bytes + 16 * j + 8 * h + 4 * q));
-                v = _mm512_mask_add_epi16(v, mask, v, _mm512_set1_epi16(1i16 << s.bit_position(j)));
+            if s.bit_planes() > 0 {
+                let widen = |v: __m512i| _mm512_cvtepu8_epi16(if q == 0 { _mm512_castsi512_si256(v) } else { _mm512_extracti64x4_epi64::<1>(v) });
+                let p = _mm512_sll_epi16(widen(rest), _mm_cvtsi32_si128(s.rest_shift() as i32));
+                v = _mm512_or_si512(v, p);
+                if s.sign_plane {
+                    v = _mm512_or_si512(v, widen(sign));
+                }
             }
             v = _mm512_xor_si512(v, _mm512_set1_epi16(s.constant as i16));
             let v = match s.map {
@@ -122,22 +117,20 @@ kernels! {
 
     fn any_32(s: &Shape, h: usize, symbols: __m512i, raw: &[u8], out: &mut [u8]) {
         let bytes = s.byte_planes();
-        let quarters = [
-            _mm512_castsi512_si128(symbols),
-            _mm512_extracti32x4_epi32::<1>(symbols),
-            _mm512_extracti32x4_epi32::<2>(symbols),
-            _mm512_extracti32x4_epi32::<3>(symbols),
-        ];
-        for (q, quarter) in quarters.into_iter().enumerate() {
-            let mut v = _mm512_sll_epi32(_mm512_cvtepu8_epi32(quarter), _mm_cvtsi32_si128(s.symbol_shift() as i32));
+        let (rest, sign) = rest(s, h, raw);
+        for q in 0..4 {
+            let mut v = _mm512_sll_epi32(_mm512_cvtepu8_epi32(quarter_of(symbols, q)), _mm_cvtsi32_si128(s.symbol_shift() as i32));
             for i in 0..bytes {
                 let p = load_16(at(raw, 128 * i + 64 * h + 16 * q));
                 let p = _mm512_sll_epi32(_mm512_cvtepu8_epi32(p), _mm_cvtsi32_si128((s.low as usize + 8 * i) as i32));
                 v = _mm512_or_si512(v, p);
             }
-            for j in 0..s.bit_planes() {
-                let mask = u16::from_le_bytes(*at(raw, 128 * bytes + 16 * j + 8 * h + 2 * q));
-                v = _mm512_mask_add_epi32(v, mask, v, _mm512_set1_epi32(1i32 << s.bit_position(j)));
+            if s.bit_planes() > 0 {
+                let p = _mm512_sll_epi32(_mm512_cvtepu8_epi32(quarter_of(rest, q)), _mm_cvtsi32_si128(s.rest_shift() as i32));
+                v = _mm512_or_si512(v, p);
+                if s.sign_plane {
+                    v = _mm512_or_si512(v, _mm512_cvtepu8_epi32(quarter_of(sign, q)));
+                }
             }
             v = _mm512_xor_si512(v, _mm512_set1_epi32(s.constant as i32));
             let v = match s.map {
@@ -149,6 +142,30 @@ kernels! {
                 }
             };
             store(at_mut(out, 256 * h + 64 * q), v);
+        }
+    }
+
+    /// The raw bits above the byte planes, and the sign if it has a plane, a byte each.
+    fn rest(s: &Shape, h: usize, raw: &[u8]) -> (__m512i, __m512i) {
+        if s.bit_planes() == 0 {
+            return (_mm512_setzero_si512(), _mm512_setzero_si512());
+        }
+        let all = bits::join(&raw[RUN * s.byte_planes()..], s.bit_planes(), h);
+        if !s.sign_plane {
+            return (all, _mm512_setzero_si512());
+        }
+        let n = s.raw_bits % 8;
+        let kept = _mm512_set1_epi8(((1u32 << n) - 1) as i8);
+        let sign = _mm512_test_epi8_mask(all, _mm512_set1_epi8(1i8 << n));
+        (_mm512_and_si512(all, kept), _mm512_maskz_set1_epi8(sign, 1))
+    }
+
+    fn quarter_of(v: __m512i, q: usize) -> __m128i {
+        match q {
+            0 => _mm512_castsi512_si128(v),
+            1 => _mm512_extracti32x4_epi32::<1>(v),
+            2 => _mm512_extracti32x4_epi32::<2>(v),
+            _ => _mm512_extracti32x4_epi32::<3>(v),
         }
     }
 

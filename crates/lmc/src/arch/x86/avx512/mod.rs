@@ -1,9 +1,10 @@
-//! AVX-512 kernels (F, BW, DQ, VL, VBMI, VBMI2: Ice Lake, Zen 4 and later).
+//! AVX-512 kernels (F, BW, DQ, VL, VBMI, VBMI2, GFNI: Ice Lake, Zen 4 and later).
 //!
 //! A lane set is four registers of sixteen 32-bit states; register z holds lanes z, 4+z, 8+z, …, so that byte z of dword i of a
 //! register of symbols belongs to lane 4i+z, symbols come out in order, and words are taken register by register. A 128-slot
 //! table column is two registers, and a look-up one `vpermi2b`. The register forms of compress and expand are used throughout; the
-//! memory forms are microcode on Zen 4. Gathers are not used: they are slow since Intel's GDS microcode, and on Zen.
+//! memory forms are microcode on Zen 4. Gathers are slow since Intel's GDS microcode, and on Zen; only the fine coder, whose tables
+//! registers do not hold, uses them.
 //!
 //! Soundness rests on three facts. Only [`super::super::Isa`] of kind `Avx512` leads here, so the instructions exist. The bounds that
 //! `DecodeJob::check` and `EncodeJob::check` assert before every call make all plain loads and stores of elements, raw bits and words
@@ -14,13 +15,15 @@ macro_rules! kernels {
     ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$attr])*
         #[inline]
-        #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+        #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,gfni")]
         $vis fn $name $(<$(const $g: $gt),*>)? ($($arg)*) $(-> $ret)? $body
     )*};
 }
 
+mod bits;
 mod decode;
 mod encode;
+mod fine;
 mod merge;
 mod split;
 mod stats;
@@ -29,7 +32,8 @@ pub(in crate::arch) use stats::run_stats;
 
 use super::super::job::{DecodeJob, EncodeJob};
 use super::super::{Isa, Kind};
-use crate::entropy::LANES;
+use crate::entropy::lanes::WRITE_SLACK;
+use crate::entropy::{LANES, REFILL_WORDS};
 use crate::error::Result;
 use std::arch::x86_64::*;
 
@@ -49,6 +53,14 @@ pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
 
 /// Runs between asking for cache lines and using them.
 const AHEAD: usize = 12;
+
+/// What codes the symbols of a group; a constant of the kernels.
+const HUFFMAN: u8 = 0;
+const RANS: u8 = 1;
+const FINE: u8 = 2;
+
+/// Words that the encoder of 64 symbols may touch: its own, and what a whole store takes in front of them.
+const WINDOW: usize = REFILL_WORDS + WRITE_SLACK;
 
 /// The states of a lane set in registers.
 type States = [__m512i; 4];
@@ -81,6 +93,15 @@ kernels! {
         }
     }
 
+    /// The lowest byte of every dword, in the order of lanes.
+    fn low_bytes(x: &[__m512i; 4]) -> __m512i {
+        let byte = _mm512_set1_epi32(0xff);
+        // Byte z of every dword from register z.
+        let a = _mm512_ternarylogic_epi32::<0xca>(byte, x[0], _mm512_slli_epi32::<8>(x[1]));
+        let b = _mm512_ternarylogic_epi32::<0xca>(byte, x[2], _mm512_slli_epi32::<8>(x[3]));
+        _mm512_mask_blend_epi16(0xaaaa_aaaa, a, _mm512_slli_epi32::<16>(b))
+    }
+
     /// Asks for cache lines that will be read, or with `_MM_HINT_ET0` written, soon: the runs of a group lie scattered, and encoders go
     /// backwards, which the processor's own prefetchers follow badly or not at all.
     fn expect<const HINT: i32>(bytes: &[u8]) {
@@ -101,6 +122,17 @@ kernels! {
     fn index(of: [u8; 64]) -> __m512i {
         load(&of)
     }
+}
+
+/// `N` bytes of a slice whose length was checked, by the job or before the chunk.
+#[inline(always)]
+fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
+    bytes[offset..].first_chunk().expect("lengths were checked")
+}
+
+#[inline(always)]
+fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
+    bytes[offset..].first_chunk_mut().expect("lengths were checked")
 }
 
 /// Bytes of `a` and `b` in turn: `a0 b0 a1 b1 …`, from byte `first` on.

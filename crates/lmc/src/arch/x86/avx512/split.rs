@@ -1,21 +1,12 @@
 //! Elements to symbols and raw bits: the inverse of `merge`.
 
-use super::{every, index, load, store};
+use super::{at, at_mut, bits, every, index, load, store};
+use crate::group::RUN;
 use crate::group::split::Shape;
 use crate::map::Map;
 use std::arch::x86_64::*;
 
 use super::merge::{ANY_8, ANY_16, BYTE_16, BYTES_32};
-
-#[inline(always)]
-fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..].first_chunk().expect("runs were checked")
-}
-
-#[inline(always)]
-fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
-    bytes[offset..].first_chunk_mut().expect("planes were checked")
-}
 
 kernels! {
     /// Splits half `h` of a run: returns its 64 symbols, writes its raw bits.
@@ -69,9 +60,8 @@ kernels! {
         if bytes == 1 {
             store(at_mut(raw, 64 * h), shift(s.low));
         }
-        for j in 0..s.bit_planes() {
-            let mask = _mm512_test_epi8_mask(v, _mm512_set1_epi8(1i8 << s.bit_position(j)));
-            *at_mut(raw, 128 * bytes + 16 * j + 8 * h) = mask.to_le_bytes();
+        if s.bit_planes() > 0 {
+            put_rest(s, h, shift(s.rest_shift()), v, raw);
         }
         shift(s.symbol_shift())
     }
@@ -94,9 +84,8 @@ kernels! {
         for i in 0..bytes {
             store(at_mut(raw, 128 * i + 64 * h), narrow(s.low as usize + 8 * i));
         }
-        for j in 0..s.bit_planes() {
-            let [a, b] = v.map(|v| _mm512_test_epi16_mask(v, _mm512_set1_epi16(1i16 << s.bit_position(j))));
-            *at_mut(raw, 128 * bytes + 16 * j + 8 * h) = (u64::from(a) | u64::from(b) << 32).to_le_bytes();
+        if s.bit_planes() > 0 {
+            put_rest(s, h, narrow(s.rest_shift() as usize), narrow(0), raw);
         }
         narrow(s.symbol_shift() as usize)
     }
@@ -121,10 +110,20 @@ kernels! {
         for i in 0..bytes {
             store(at_mut(raw, 128 * i + 64 * h), narrow(s.low as usize + 8 * i));
         }
-        for j in 0..s.bit_planes() {
-            let m = v.map(|v| u64::from(_mm512_test_epi32_mask(v, _mm512_set1_epi32(1i32 << s.bit_position(j)))));
-            *at_mut(raw, 128 * bytes + 16 * j + 8 * h) = (m[0] | m[1] << 16 | m[2] << 32 | m[3] << 48).to_le_bytes();
+        if s.bit_planes() > 0 {
+            put_rest(s, h, narrow(s.rest_shift() as usize), narrow(0), raw);
         }
         narrow(s.symbol_shift() as usize)
+    }
+
+    /// Writes the bit planes of half a run: of `rest`, the bytes above the byte planes, and of the signs, which are bit 0 of `lowest`.
+    fn put_rest(s: &Shape, h: usize, rest: __m512i, lowest: __m512i, raw: &mut [u8]) {
+        let mut bytes = rest;
+        if s.sign_plane {
+            let bit = _mm512_set1_epi8(1i8 << (s.raw_bits % 8));
+            let sign = _mm512_test_epi8_mask(lowest, _mm512_set1_epi8(1));
+            bytes = _mm512_or_si512(_mm512_andnot_si512(bit, rest), _mm512_maskz_mov_epi8(sign, bit));
+        }
+        bits::part(bytes, s.bit_planes(), h, &mut raw[RUN * s.byte_planes()..]);
     }
 }

@@ -1,0 +1,253 @@
+//! Single blocks of an open file, for whoever needs some of its bytes: with what they depend on, and the last ones kept.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::base::Base;
+use crate::block::decode::BlockDecoder;
+use crate::container::bases::{MAX_DEPTH, too_deep};
+use crate::container::open::{self, Opened};
+use crate::decompress::decode;
+use crate::error::{Error, Result};
+use crate::io::ReadAt;
+use crate::origin::{NotOwn, Own, Sourced};
+use crate::pool::Workers;
+
+/// Raw bytes of other blocks that may have to be decoded for the sake of one: our files need some dozen MiB.
+const MAX_DETOUR: u64 = 1 << 30;
+/// What a block counts at least.
+const MIN_COST: u64 = 1 << 16;
+
+/// An open file.
+pub(crate) struct Access<'a> {
+    pub(crate) src: &'a dyn ReadAt,
+    pub(crate) opened: &'a Opened,
+    /// In the file's order; none if they are not there.
+    pub(crate) bases: Vec<&'a Base<'a>>,
+    pub(crate) workers: &'a Workers<BlockDecoder>,
+    pub(crate) cache: &'a Cache,
+}
+
+/// A decoded block, and its depth.
+type Decoded = (Arc<Vec<u8>>, usize);
+
+/// What may still be done for the sake of one block.
+#[derive(Clone, Copy)]
+struct Budget<'a> {
+    levels: usize,
+    bytes: &'a AtomicU64,
+}
+
+impl Budget<'_> {
+    fn spend(&self, n: u64) -> Result<()> {
+        let n = n.max(MIN_COST);
+        let left = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(n));
+        left.map(|_| ()).map_err(|_| {
+            Error::limit("too many other blocks would have to be decoded to read this one: restore the whole file")
+        })
+    }
+}
+
+impl Access<'_> {
+    /// Decodes a block to `out`, which has its raw length. Errors are not located.
+    pub(crate) fn decode(
+        &self,
+        decoder: &mut BlockDecoder,
+        i: usize,
+        record: &mut Vec<u8>,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let bytes = AtomicU64::new(MAX_DETOUR);
+        self.decode_within(decoder, i, record, out, Budget { levels: MAX_DEPTH, bytes: &bytes }).map(|_| ())
+    }
+
+    /// Fills `buf` with raw bytes, which must be in the file, on the calling thread.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.parts(offset, buf, |i, range, to| {
+            let bytes = AtomicU64::new(MAX_DETOUR + to.len() as u64);
+            self.part(i, range, to, Budget { levels: MAX_DEPTH, bytes: &bytes }).map(|_| ())
+        })
+    }
+
+    /// Calls `f` with every block that a range touches, what is wanted of it, and where it goes.
+    fn parts(
+        &self,
+        mut offset: u64,
+        mut buf: &mut [u8],
+        mut f: impl FnMut(usize, Range<usize>, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        while !buf.is_empty() {
+            let i = self.opened.block_at(offset);
+            let b = self.opened.block(i);
+            let from = (offset - b.raw_offset) as usize;
+            let n = (b.raw_len as usize - from).min(buf.len());
+            let (to, rest) = buf.split_at_mut(n);
+            f(i, from..from + n, to)?;
+            (offset, buf) = (offset + n as u64, rest);
+        }
+        Ok(())
+    }
+
+    /// Copies a part of a block to `to`; the block's depth.
+    fn part(&self, i: usize, range: Range<usize>, to: &mut [u8], budget: Budget<'_>) -> Result<usize> {
+        let whole = range.len() as u64 == self.opened.block(i).raw_len;
+        match self.cache.get(i) {
+            // A block that is wanted whole is not kept: it will hardly be wanted again.
+            None if whole => self.fresh(i, to, budget),
+            entry => {
+                let (raw, depth) = self.kept(i, entry, budget)?;
+                to.copy_from_slice(&raw[range]);
+                Ok(depth)
+            }
+        }
+    }
+
+    /// Decodes a block with buffers of its own; its depth.
+    fn fresh(&self, i: usize, out: &mut [u8], budget: Budget<'_>) -> Result<usize> {
+        budget.spend(out.len() as u64)?;
+        let mut record = Vec::new();
+        let done = self.workers.with(|decoder| self.decode_within(decoder, i, &mut record, out, budget));
+        done.map_err(|e| self.opened.locate(e, i))
+    }
+
+    /// A block from the cache, or to be kept there.
+    fn kept(&self, i: usize, entry: Option<Arc<Entry>>, budget: Budget<'_>) -> Result<Decoded> {
+        let len = self.opened.block(i).raw_len as usize;
+        let entry = entry.unwrap_or_else(|| self.cache.insert(i, len));
+        // Who comes second waits for who came first. A block waits for earlier ones alone, so that somebody is at work.
+        let mut decoded = entry.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(d) = &*decoded {
+            return Ok(d.clone());
+        }
+        let mut raw = vec![0; len];
+        let depth = self.fresh(i, &mut raw, budget)?;
+        Ok(decoded.insert((Arc::new(raw), depth)).clone())
+    }
+
+    /// Decodes a block within a budget; its depth.
+    fn decode_within(
+        &self,
+        decoder: &mut BlockDecoder,
+        i: usize,
+        record: &mut Vec<u8>,
+        out: &mut [u8],
+        budget: Budget<'_>,
+    ) -> Result<usize> {
+        let b = self.opened.block(i);
+        let sources = &self.opened.sources;
+        record.resize(b.record_len as usize, 0);
+        open::read(self.src, record, b.record_offset)?;
+        let earlier = Earlier { access: self, budget, depth: AtomicUsize::new(0) };
+        let own: &dyn Own = if sources.features.own { &earlier } else { &NotOwn };
+        let origin = Sourced::new(self.bases.clone(), &sources.bases, own);
+        decode(decoder, record, sources, b.raw_offset, &origin, out)?;
+        match earlier.depth.into_inner() {
+            depth if depth > MAX_DEPTH => Err(too_deep()),
+            depth => Ok(depth),
+        }
+    }
+}
+
+/// Whoever needs earlier bytes of the file has them decoded.
+impl Own for Access<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Access::read(self, offset, buf)
+    }
+}
+
+/// What comes before a block that is being decoded.
+struct Earlier<'a> {
+    access: &'a Access<'a>,
+    budget: Budget<'a>,
+    /// That of the block, as far as it is known.
+    depth: AtomicUsize,
+}
+
+impl Own for Earlier<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let levels = self.budget.levels.checked_sub(1).ok_or_else(too_deep)?;
+        self.access.parts(offset, buf, |i, range, to| {
+            let depth = self.access.part(i, range, to, Budget { levels, ..self.budget })?;
+            self.depth.fetch_max(depth + 1, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+}
+
+/// The last blocks that were decoded for the sake of a part of them, or of others.
+pub(crate) struct Cache {
+    /// Oldest first.
+    entries: Mutex<VecDeque<(usize, Arc<Entry>)>>,
+    /// Bytes that all blocks may have together, if there is more than one.
+    capacity: usize,
+}
+
+pub(crate) struct Entry {
+    len: usize,
+    /// `None` until whoever put the entry there is done.
+    decoded: Mutex<Option<Decoded>>,
+}
+
+impl Default for Cache {
+    /// Room for what as many threads as the machine has read at once.
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Self { entries: Mutex::default(), capacity: (threads + 2) << 21 }
+    }
+}
+
+impl Cache {
+    fn get(&self, block: usize) -> Option<Arc<Entry>> {
+        let mut entries = self.entries.lock().expect("no panic while it is held");
+        let at = entries.iter().position(|e| e.0 == block)?;
+        let found = entries.remove(at)?;
+        let entry = found.1.clone();
+        entries.push_back(found);
+        Some(entry)
+    }
+
+    /// The entry of a block, a new one if there is none.
+    fn insert(&self, block: usize, len: usize) -> Arc<Entry> {
+        if let Some(entry) = self.get(block) {
+            return entry;
+        }
+        let entry = Arc::new(Entry { len, decoded: Mutex::default() });
+        let mut entries = self.entries.lock().expect("no panic while it is held");
+        entries.push_back((block, entry.clone()));
+        let mut sum: usize = entries.iter().map(|e| e.1.len.max(MIN_COST as usize)).sum();
+        while sum > self.capacity && entries.len() > 1 {
+            sum -= entries.pop_front().expect("there are several").1.len.max(MIN_COST as usize);
+        }
+        entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_keeps_what_was_used_last() {
+        let cache = Cache { capacity: 3 << 20, ..Cache::default() };
+        for block in 0..3 {
+            cache.insert(block, 1 << 20);
+        }
+        assert!(cache.get(0).is_some());
+        cache.insert(3, 1 << 20);
+        assert!(cache.get(1).is_none() && cache.get(2).is_some() && cache.get(0).is_some());
+        cache.insert(4, 1 << 24);
+        assert!(cache.get(4).is_some() && cache.get(0).is_none());
+        let entry = cache.insert(4, 1 << 24);
+        assert!(Arc::ptr_eq(&entry, &cache.insert(4, 1 << 24)));
+    }
+
+    #[test]
+    fn a_budget_ends() {
+        let bytes = AtomicU64::new(MAX_DETOUR);
+        let budget = Budget { levels: 1, bytes: &bytes };
+        let n = (0..).take_while(|_| budget.spend(1).is_ok()).count() as u64;
+        assert_eq!(n, MAX_DETOUR / MIN_COST);
+    }
+}

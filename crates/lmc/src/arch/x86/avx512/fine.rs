@@ -1,0 +1,54 @@
+//! What the fine coder does otherwise: its tables are too large for registers and are gathered from.
+
+use super::encode::emit;
+use super::{States, WINDOW};
+use crate::entropy::fine::{Row, SLOT_BITS, SLOTS};
+use std::arch::x86_64::*;
+
+kernels! {
+    /// Decodes one symbol a lane: 64 symbols in order.
+    pub(super) fn step(x: &mut States, slots: &[u32; SLOTS]) -> __m512i {
+        let twelve = _mm512_set1_epi32(SLOTS as i32 - 1);
+        let e = x.map(|x| {
+            let slot = _mm512_and_si512(x, twelve);
+            // SAFETY: the table has an entry for every number of twelve bits.
+            unsafe { _mm512_i32gather_epi32::<4>(slot, slots.as_ptr().cast()) }
+        });
+        for (x, e) in x.iter_mut().zip(e) {
+            let freq = _mm512_and_si512(_mm512_srli_epi32::<8>(e), twelve);
+            let scaled = _mm512_mullo_epi32(_mm512_srli_epi32::<SLOT_BITS>(*x), freq);
+            *x = _mm512_add_epi32(scaled, _mm512_srli_epi32::<20>(e));
+        }
+        super::low_bytes(&e)
+    }
+
+    /// Encodes the symbols of state register Z, which are byte Z of every dword. Returns the words of `words` that are
+    /// taken then.
+    pub(super) fn push<const Z: u32>(
+        rows: &[Row; 256], symbols: __m512i, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize
+    ) -> usize {
+        let byte = _mm512_set1_epi64(0xff);
+        let rows = [8 * Z, 8 * Z + 32].map(|at| {
+            let symbol = _mm512_and_si512(_mm512_srl_epi64(symbols, _mm_cvtsi32_si128(at as i32)), byte);
+            // SAFETY: there is a row for every byte.
+            unsafe { _mm512_i64gather_epi64::<8>(symbol, rows.as_ptr().cast()) }
+        });
+        // The halves above the reciprocals; see `Row`.
+        let upper = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(rows[0]), rows[1]);
+        let bound = _mm512_and_si512(upper, _mm512_set1_epi32(0xfff0_0000_u32.cast_signed()));
+        let taken = emit(_mm512_cmpge_epu32_mask(*x, bound), x, words, taken);
+        let one = _mm512_set1_epi32(1);
+        let more = _mm512_test_epi32_mask(upper, _mm512_set1_epi32(1 << 16));
+        let dividend = _mm512_mask_add_epi32(*x, more, *x, one);
+        let even = _mm512_mul_epu32(dividend, rows[0]);
+        let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(dividend), rows[1]);
+        let high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(even), odd);
+        let shift = _mm512_and_si512(_mm512_srli_epi32::<12>(upper), _mm512_set1_epi32(15));
+        let quotient = _mm512_srlv_epi32(high, shift);
+        // x − q·f + 4096·q + start
+        let gap = _mm512_sub_epi32(_mm512_set1_epi32(SLOTS as i32), _mm512_srli_epi32::<20>(upper));
+        let start = _mm512_and_si512(upper, _mm512_set1_epi32(0xfff));
+        *x = _mm512_add_epi32(_mm512_add_epi32(*x, start), _mm512_mullo_epi32(quotient, gap));
+        taken
+    }
+}

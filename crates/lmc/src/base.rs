@@ -1,0 +1,315 @@
+//! Bases: the files that deltas are made from.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::checksum::{ContentHash, Digest, LEAF, digest};
+use crate::container::bases::BaseInfo;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::ReadAt;
+use crate::layout::{self, Start};
+use crate::pool::Workers;
+use crate::reader::Reader;
+use crate::segment::Segment;
+use crate::units::Planner;
+
+/// A file that deltas are made from: the raw bytes of an earlier snapshot.
+///
+/// A delta names its bases by the hash of their raw bytes. It makes no difference whether a base is given as raw bytes,
+/// as a `.lmc` file, or as a delta of yet another base, here or when the delta is restored.
+///
+/// ```
+/// use lmc::{Base, CompressOptions, DecompressOptions};
+/// let old: Vec<u8> = (0..100_000u32).flat_map(|i| (i as f32).sqrt().to_le_bytes()).collect();
+/// let new: Vec<u8> = (0..100_000u32).flat_map(|i| (i as f32 * 1.00001).sqrt().to_le_bytes()).collect();
+/// let bases = [Base::new(&old[..])?];
+/// let delta = lmc::compress_delta(&new, &bases, &CompressOptions::default())?;
+/// assert!(delta.len() < lmc::compress(&new, &CompressOptions::default())?.len());
+/// assert_eq!(lmc::decompress_delta(&delta, &bases, &DecompressOptions::default())?, new);
+/// # Ok::<(), lmc::Error>(())
+/// ```
+///
+/// Clones share what they read from.
+#[derive(Clone)]
+pub struct Base<'a> {
+    source: Arc<dyn ReadAt + Send + 'a>,
+    raw_size: u64,
+    layout: String,
+    /// They cover the base.
+    segments: Arc<[Segment]>,
+    hash: OnceLock<Digest>,
+    name: String,
+    optional: bool,
+}
+
+impl<'a> Base<'a> {
+    /// A base that is there as it is: a slice, a file.
+    ///
+    /// # Errors
+    /// `Io` when its beginning cannot be read.
+    pub fn new(raw: impl ReadAt + Send + 'a) -> Result<Self> {
+        let raw_size = raw.size().map_err(|e| Error::io("cannot tell the size of the base", e))?;
+        let layout = layout::detect(&mut Start::new(&raw, raw_size, "the base"), None)?;
+        let (layout, segments) = Planner::new(layout).finish(raw_size);
+        Ok(Self {
+            source: Arc::new(raw),
+            raw_size,
+            layout: layout.to_owned(),
+            segments: segments.into(),
+            hash: OnceLock::new(),
+            name: String::new(),
+            optional: false,
+        })
+    }
+
+    /// A base that is compressed: an open `.lmc` file. If that is a delta, it must have its own bases
+    /// ([`Reader::with_bases`]).
+    pub fn lmc<R: ReadAt + Send + 'a>(reader: Reader<'a, R>) -> Self {
+        Self {
+            raw_size: reader.raw_size(),
+            layout: reader.layout().to_owned(),
+            segments: reader.segments().into(),
+            hash: OnceLock::from(reader.content_hash()),
+            source: Arc::new(reader),
+            name: String::new(),
+            optional: false,
+        }
+    }
+
+    /// Says what the hash of the raw bytes is ([`Summary`](crate::Summary) has it of what was compressed or restored),
+    /// which is believed. Otherwise it is computed once, which reads all of the base.
+    #[must_use]
+    pub fn with_hash(mut self, content_hash: [u8; 16]) -> Self {
+        self.hash = OnceLock::from(content_hash);
+        self
+    }
+
+    /// Sets the name of the file, which deltas record for those who look for it later, and which errors mention.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// One of several files of which a delta may need only some: it is no error if this one is not needed.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Whether it is [`Self::optional`].
+    pub fn is_optional(&self) -> bool {
+        self.optional
+    }
+
+    /// Size of the raw bytes.
+    pub fn raw_size(&self) -> u64 {
+        self.raw_size
+    }
+
+    /// The name that was given; empty if none was.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The segments of the raw bytes, in order; they cover them without gaps.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Hash of the raw bytes. It is computed by `threads` threads (0 for as many as the machine has) unless it is known.
+    ///
+    /// # Errors
+    /// `Io` when reading fails or threads cannot be started.
+    pub fn content_hash(&self, threads: usize) -> Result<[u8; 16]> {
+        match self.hash.get() {
+            Some(h) => Ok(*h),
+            None => self.hash_by(&Workers::new(threads, || ())?),
+        }
+    }
+
+    /// Hash of the raw bytes, computed by `workers` unless it is known.
+    pub(crate) fn hash_by<S: Send>(&self, workers: &Workers<S>) -> Result<Digest> {
+        if let Some(h) = self.hash.get() {
+            return Ok(*h);
+        }
+        let computed = match self.source.as_slice() {
+            Some(raw) => {
+                self.hash_blocks(workers, |offset, len, _: &mut Vec<u8>| Ok(leaves(&raw[offset as usize..][..len])))?
+            }
+            None => self.hash_blocks(workers, |offset, len, buf: &mut Vec<u8>| {
+                buf.resize(len, 0);
+                self.read(offset, buf)?;
+                Ok(leaves(buf))
+            })?,
+        };
+        Ok(*self.hash.get_or_init(|| computed))
+    }
+
+    /// Cuts the base as an encoder would, and hashes what `leaves` gives for each block.
+    fn hash_blocks<S: Send>(
+        &self,
+        workers: &Workers<S>,
+        leaves: impl Fn(u64, usize, &mut Vec<u8>) -> Result<Vec<Digest>> + Sync,
+    ) -> Result<Digest> {
+        #[derive(Default)]
+        struct Job {
+            offset: u64,
+            len: usize,
+            buf: Vec<u8>,
+            leaves: Option<Result<Vec<Digest>>>,
+        }
+        let mut jobs = Vec::new();
+        jobs.resize_with(workers.in_flight(), Job::default);
+        let mut plan = Planner::of_segments(&self.segments);
+        let mut next = 0;
+        let mut hash = ContentHash::default();
+        let mut pieces = Vec::new();
+        workers.ordered(
+            &mut jobs,
+            |job| {
+                if next == self.raw_size {
+                    return Ok(None);
+                }
+                job.offset = next;
+                job.len = plan.next_block(self.raw_size - next, &mut pieces);
+                next += job.len as u64;
+                Ok(Some(job.len))
+            },
+            |_, job| job.leaves = Some(leaves(job.offset, job.len, &mut job.buf)),
+            |job| {
+                job.leaves.take().expect("the worker is done")?.iter().for_each(|l| hash.push(l));
+                Ok(())
+            },
+        )?;
+        Ok(hash.finish())
+    }
+
+    /// Whether the base is of no known format: a single range of bytes.
+    pub(crate) fn is_raw(&self) -> bool {
+        self.layout == layout::RAW
+    }
+
+    /// Fills `buf` with raw bytes.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.source.read_exact_at(buf, offset).map_err(|e| {
+            let name = described(&self.name);
+            match e.downcast::<Error>() {
+                Ok(e) => Error::base(format!("cannot read the base{name}: {e}")),
+                Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    Error::base(format!("the base{name} became shorter while it was read"))
+                }
+                Err(e) => Error::io(format!("cannot read the base{name}"), e),
+            }
+        })
+    }
+
+    /// The same bytes, if the base is in memory.
+    pub(crate) fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.source.as_slice()?.get(usize::try_from(offset).ok()?..)?.get(..len)
+    }
+
+    /// How a delta names this base.
+    pub(crate) fn info<S: Send>(&self, workers: &Workers<S>) -> Result<BaseInfo> {
+        Ok(BaseInfo { content_hash: self.hash_by(workers)?, raw_size: self.raw_size, name: self.name.clone() })
+    }
+}
+
+impl std::fmt::Debug for Base<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut d = f.debug_struct("Base");
+        d.field("name", &self.name).field("raw_size", &self.raw_size).field("layout", &self.layout);
+        d.finish_non_exhaustive()
+    }
+}
+
+fn leaves(block: &[u8]) -> Vec<Digest> {
+    block.chunks(LEAF).map(digest).collect()
+}
+
+/// Finds for each base that a file names the one among those `given`: its place there.
+///
+/// # Errors
+/// `Base` when one is missing, or when one is given that is not needed.
+pub(crate) fn resolve<S: Send>(wanted: &[BaseInfo], given: &[Base<'_>], workers: &Workers<S>) -> Result<Vec<usize>> {
+    if let Some(b) = given.iter().find(|b| wanted.is_empty() && !b.optional) {
+        let name = described(&b.name);
+        return Err(Error::base(format!("the file is no delta, and needs no base: leave out the base{name}")));
+    }
+    let mut needed = vec![false; given.len()];
+    let mut found = Vec::with_capacity(wanted.len());
+    for w in wanted {
+        let mut candidates: Vec<usize> = (0..given.len()).filter(|&i| given[i].raw_size == w.raw_size).collect();
+        candidates.sort_by_key(|&i| given[i].name != w.name);
+        let mut other = None;
+        let mut right = None;
+        for i in candidates {
+            let hash = given[i].hash_by(workers)?;
+            if hash == w.content_hash {
+                right = Some(i);
+                break;
+            }
+            other.get_or_insert((i, hash));
+        }
+        let Some(i) = right else { return Err(missing(w, given, other)) };
+        needed[i] = true;
+        found.push(i);
+    }
+    match given.iter().zip(needed).find(|(b, needed)| !needed && !b.optional) {
+        None => Ok(found),
+        Some((b, _)) => {
+            let name = described(&b.name);
+            let names: Vec<String> = wanted.iter().map(describe).collect();
+            Err(Error::base(format!("the delta was not made from the base{name}, but from {}", names.join(" and "))))
+        }
+    }
+}
+
+/// The error of a delta without a base that it needs. `other`: a base of the same size, and its hash.
+fn missing(wanted: &BaseInfo, given: &[Base<'_>], other: Option<(usize, Digest)>) -> Error {
+    let what = describe(wanted);
+    Error::base(match (other, given) {
+        (Some((i, hash)), _) => {
+            let name = described(&given[i].name);
+            format!(
+                "the base{name} is another file, or was altered: its content hash is {}, and the delta was made from {what}",
+                hex(&hash)
+            )
+        }
+        (None, []) => format!("the file is a delta: give the base that it was made from, {what}"),
+        (None, [b]) => {
+            let (name, size) = (described(&b.name), b.raw_size);
+            format!("the base{name} is another file, of {size} bytes: the delta was made from {what}")
+        }
+        (None, _) => format!("none of the {} bases is the one that the delta was made from, {what}", given.len()),
+    })
+}
+
+/// The error of reading a block without the base that it needs.
+pub(crate) fn not_given(wanted: &BaseInfo) -> Error {
+    missing(wanted, &[], None)
+}
+
+/// A base as messages name it.
+fn describe(b: &BaseInfo) -> String {
+    let name = if b.name.is_empty() { "a file".to_owned() } else { format!("{:?}", b.name) };
+    format!("{name} of {} bytes with content hash {}", b.raw_size, hex(&b.content_hash))
+}
+
+/// A name in the middle of a sentence, if there is one.
+fn described(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" {name:?}") }
+}
+
+fn hex(hash: &Digest) -> String {
+    hash.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// What the error of a block with dependencies adds, unless it is another block's.
+pub(crate) fn blame(e: Error) -> Error {
+    if e.kind() == ErrorKind::Damaged && e.block().is_none() {
+        e.adding(": the block, or what it was predicted from, was altered")
+    } else {
+        e
+    }
+}

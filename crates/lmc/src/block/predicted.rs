@@ -1,0 +1,378 @@
+//! How a part is predicted: from what, into which classes, or not at all.
+
+use super::head::{ContextSource, Predicted, Unchanged};
+use super::plan::{GroupedPlan, PlannedClassMap, Planner};
+use crate::arch::Isa;
+use crate::entropy::cost;
+use crate::group::RUN;
+use crate::group::element::{Element, with_element};
+use crate::map::Map;
+use crate::predict::job::{Context, Model, Sections};
+use crate::predict::unchanged::{elements as unchanged_elements, find, leave_out};
+use crate::predict::{Classes, Conversion, Predictor};
+
+/// What a part may be predicted from.
+pub(crate) struct Expectation<'a> {
+    /// An element for every one of the part, and how it was converted.
+    pub(crate) base: Option<(&'a [u8], Conversion)>,
+    /// The same of other data, and the width of its elements in bytes.
+    pub(crate) context: Option<(&'a [u8], usize)>,
+    /// How elements are mapped that are not predicted.
+    pub(crate) map: Map,
+}
+
+/// A predicted part, ready to be encoded.
+pub(crate) struct PredictedPlan {
+    /// Dependencies are named by whoever puts the block together.
+    pub(crate) predicted: Predicted,
+    /// One for every class that has elements.
+    pub(crate) plans: Vec<Option<GroupedPlan>>,
+    pub(crate) sections: Sections,
+    /// The map of unchanged runs, if they are told apart.
+    pub(crate) unchanged: Option<PlannedClassMap>,
+    /// Estimated bytes, lane states left out.
+    pub(crate) estimate: u64,
+    /// Whether the sample says that nothing without prediction comes near.
+    pub(crate) sure: bool,
+}
+
+/// A way to predict, and what it would cost in 1/256 bit.
+struct Candidate {
+    predictor: Predictor,
+    context: Which,
+    classes: Option<Classes>,
+    bits: u64,
+    sure: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    None,
+    Prediction,
+    Other,
+}
+
+/// Elements that decide, at least (if there are as many).
+const SAMPLE: usize = 8192;
+/// Values of about equal size: four exact ones, then two for each further bit.
+const BUCKETS: usize = 128;
+/// Most classes.
+const MAX_CLASSES: usize = 16;
+/// Bits that a further class costs: its head and table, and what its last chunk is padded with.
+const CLASS_BITS: u64 = 700;
+
+fn bucket(v: u64) -> usize {
+    let len = 64 - v.leading_zeros() as usize;
+    if len < 3 { v as usize } else { (2 * len - 2 + (v >> (len - 2) & 1) as usize).min(BUCKETS - 1) }
+}
+
+/// Bits of a value that its bucket does not tell.
+fn rest_bits(bucket: usize) -> u64 {
+    if bucket < 4 { 0 } else { bucket as u64 / 2 - 1 }
+}
+
+type Buckets = [u32; BUCKETS];
+
+/// Cost of values of these buckets in 1/256 bit, if a value has so many bits that its bucket does not tell.
+fn buckets_cost(h: &Buckets, rest: impl Fn(usize) -> u64) -> u64 {
+    cost::entropy(h) + h.iter().enumerate().map(|(b, &c)| u64::from(c) * rest(b) * cost::BIT).sum::<u64>()
+}
+
+impl Planner {
+    /// The best way to predict `elements`, if there is one that is better than `plain` bytes, or might be.
+    pub(super) fn plan_predicted(
+        &mut self,
+        isa: Isa,
+        width: usize,
+        elements: &[u8],
+        x: &Expectation<'_>,
+        sections: Sections,
+    ) -> Result<PredictedPlan, Sections> {
+        if x.base.is_some_and(|(b, _)| b == elements) {
+            let same =
+                Candidate { predictor: Predictor::Xor, context: Which::None, classes: None, bits: 0, sure: true };
+            return Ok(self.plan_candidate(isa, width, elements, x, same, sections));
+        }
+        // Runs of one value cost nothing without a prediction, which a sample may miss.
+        self.run_stats(width, x.map, elements);
+        let constant = self.stats.or.iter().zip(&self.stats.and).filter(|(o, a)| o == a).count();
+        let few = constant * 16 <= self.stats.len();
+        match with_element!(width, E => candidate::<E>(elements, x)) {
+            Some(mut c) => {
+                c.sure &= few;
+                Ok(self.plan_candidate(isa, width, elements, x, c, sections))
+            }
+            None => Err(sections),
+        }
+    }
+
+    fn plan_candidate(
+        &mut self,
+        isa: Isa,
+        width: usize,
+        elements: &[u8],
+        x: &Expectation<'_>,
+        c: Candidate,
+        mut sections: Sections,
+    ) -> PredictedPlan {
+        let (base, conversion) = x.base.unwrap_or((&[], Conversion::None));
+        let predicts = c.predictor != Predictor::None;
+        let other_width = x.context.map_or(0, |o| o.1);
+        let map = predicts.then(|| find(width, elements, base)).filter(|map| worth_telling(map));
+        let [changed, kept, kept_other] = &mut *self.changed;
+        let mut elements = elements;
+        let mut model = Model {
+            width,
+            len: elements.len() / width,
+            predictor: c.predictor,
+            prediction: if predicts { base } else { &[] },
+            context: match c.context {
+                Which::None => Context::None,
+                Which::Prediction => Context::Prediction,
+                Which::Other => {
+                    let (bytes, width) = x.context.expect("a candidate has what it names");
+                    Context::Other(bytes, width)
+                }
+            },
+            classes: c.classes.as_ref(),
+        };
+        let n = model.len;
+        if let Some(map) = &map {
+            leave_out(width, map, elements, changed);
+            elements = changed;
+            leave_out(width, map, base, kept);
+            (model.len, model.prediction) = (elements.len() / width, kept);
+            if let Context::Other(bytes, width) = model.context {
+                leave_out(width, map, bytes, kept_other);
+                model.context = Context::Other(kept_other, width);
+            }
+        }
+        let counts = isa.count_classes(&model);
+        sections.reset(width, &counts);
+        isa.partition(&model, elements, &mut sections);
+        let nowhere = super::head::Named { first: 0, count: 0 };
+        let mut plan = PredictedPlan {
+            predicted: Predicted {
+                width,
+                predictor: c.predictor,
+                conversion: if predicts { conversion } else { Conversion::None },
+                base: predicts.then_some(nowhere),
+                context: match c.context {
+                    Which::None => ContextSource::None,
+                    Which::Prediction => ContextSource::Prediction,
+                    Which::Other => ContextSource::Other { width: other_width, named: nowhere },
+                },
+                classes: c.classes,
+                unchanged: None,
+                sections: Vec::with_capacity(counts.len()),
+            },
+            plans: Vec::with_capacity(counts.len()),
+            sections,
+            unchanged: None,
+            estimate: 16,
+            sure: c.sure,
+        };
+        for (class, &n) in counts.iter().enumerate() {
+            let section = (n > 0).then(|| match c.predictor {
+                Predictor::None => self.plan(width, x.map, plan.sections.get(class)),
+                _ => self.plan_residuals(width, plan.sections.get_mut(class)),
+            });
+            plan.estimate += section.as_ref().map_or(1, |s| s.estimate);
+            plan.predicted.sections.push((n, section.as_ref().map(|s| s.grouped.clone())));
+            plan.plans.push(section);
+        }
+        if let Some(map) = map {
+            let elements = unchanged_elements(&map, n);
+            let (group, planned, bits) = self.plan_class_map(map);
+            plan.estimate += bits / (8 * cost::BIT) + 8;
+            plan.predicted.unchanged = Some(Unchanged { elements, map: group });
+            plan.unchanged = Some(planned);
+        }
+        plan
+    }
+}
+
+/// Whether runs that did not change are so many, and so often side by side, that they are not just sparse changes' chance gaps.
+fn worth_telling(map: &[u8]) -> bool {
+    let unchanged = map.iter().filter(|&&u| u == 1).count();
+    let beside = map.windows(2).filter(|w| w == &[1, 1]).count();
+    unchanged >= 16.max(map.len() / 64) && 2 * beside >= unchanged
+}
+
+/// The most promising way to predict, from a sample; `None` where nothing promises anything.
+fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>) -> Option<Candidate> {
+    let n = elements.len() / E::BYTES;
+    let stride = (n.div_ceil(RUN) / (SAMPLE / RUN)).max(1);
+    let sampled = || (0..n).step_by(RUN * stride).flat_map(|r| r..n.min(r + RUN));
+    let seen = sampled().count() as u64;
+    let element = |i: usize| E::load(&elements[i * E::BYTES..]);
+    let mut best: Option<Candidate> = None;
+    let mut offer = |c: Candidate| {
+        if best.as_ref().is_none_or(|b| c.bits < b.bits) {
+            best = Some(c);
+        }
+    };
+    // What nothing but the exponent would cost.
+    let (plain, varying) = {
+        let mut h = [0u32; 256];
+        let (mut or, mut and) = (0, u64::MAX);
+        for i in sampled() {
+            let v = element(i).rotl1();
+            h[v.shr(E::BITS - 8).wide() as usize] += 1;
+            (or, and) = (or | v.wide(), and & v.wide());
+        }
+        // Bits below the exponent that are not always the same.
+        let varying = ((or ^ and) & (E::cut(u64::MAX).shr(8).wide())).count_ones();
+        (cost::entropy(&h) + seen * u64::from(varying) * cost::BIT, varying)
+    };
+    let float = x.map == Map::Rotate;
+    if let Some((base, _)) = x.base {
+        let predicted = |i: usize| E::load(&base[i * E::BYTES..]);
+        let difference = if float { Predictor::Float } else { Predictor::Integer };
+        let mut xor: Buckets = [0; BUCKETS];
+        sampled().for_each(|i| xor[bucket(element(i).xor(predicted(i)).wide())] += 1);
+        let bits = buckets_cost(&xor, rest_bits);
+        offer(Candidate { predictor: Predictor::Xor, context: Which::None, classes: None, bits, sure: false });
+        let mut keyed = Keyed::new(rest_bits);
+        let key_shift = E::BITS - 8;
+        for i in sampled() {
+            let p = predicted(i);
+            keyed.add(Classes::key(p, key_shift), bucket(difference.residual(element(i), p).wide()));
+        }
+        // Integers have no exponent to go by.
+        let (classes, bits) = if float { keyed.classes(key_shift, n) } else { (None, keyed.whole()) };
+        let context = if classes.is_some() { Which::Prediction } else { Which::None };
+        offer(Candidate { predictor: difference, context, classes, bits, sure: false });
+    }
+    if let Some((context, width)) = x.context {
+        with_element!(width, C => {
+            let key_shift = C::BITS - 8;
+            let key = |i: usize| Classes::key(C::load(&context[i * C::BYTES..]), key_shift);
+            // Without a prediction the exponent is the bucket; neighbours in one half of all exponents are as good as all.
+            let mut keyed = Keyed::new(|_| u64::from(varying));
+            sampled().for_each(|i| keyed.add(key(i), element(i).rotl1().shr(E::BITS - 8).wide() as usize % BUCKETS));
+            let (classes, bits) = keyed.classes(key_shift, n);
+            if classes.is_some() {
+                offer(Candidate { predictor: Predictor::None, context: Which::Other, classes, bits, sure: false });
+            }
+            if let Some((base, _)) = x.base && float {
+                let mut keyed = Keyed::new(rest_bits);
+                for i in sampled() {
+                    let p = E::load(&base[i * E::BYTES..]);
+                    keyed.add(key(i), bucket(Predictor::Float.residual(element(i), p).wide()));
+                }
+                let (classes, bits) = keyed.classes(key_shift, n);
+                if classes.is_some() {
+                    offer(Candidate { predictor: Predictor::Float, context: Which::Other, classes, bits, sure: false });
+                }
+            }
+        });
+    }
+    // Estimates of unlike things: what is close is planned both ways.
+    let mut best = best.filter(|b| b.bits < plain + plain / 32)?;
+    best.sure = best.bits < plain - plain / 5;
+    Some(best)
+}
+
+/// Sampled residuals by key.
+struct Keyed<R> {
+    of: Vec<Option<Box<Buckets>>>,
+    /// Bits that a bucket does not tell.
+    rest: R,
+}
+
+impl<R: Fn(usize) -> u64> Keyed<R> {
+    fn new(rest: R) -> Self {
+        Self { of: vec![None; 256], rest }
+    }
+
+    fn add(&mut self, key: u8, bucket: usize) {
+        self.of[usize::from(key)].get_or_insert_with(|| Box::new([0; BUCKETS]))[bucket] += 1;
+    }
+
+    /// Cost of all in one class.
+    fn whole(&self) -> u64 {
+        let mut all = [0; BUCKETS];
+        self.of.iter().flatten().for_each(|h| join(&mut all, h));
+        buckets_cost(&all, &self.rest)
+    }
+
+    /// Classes for `n` elements that are like the sample, and the sample's cost in them. `None` if one class is as good.
+    fn classes(self, shift: u32, n: usize) -> (Option<Classes>, u64) {
+        let seen: u64 = self.of.iter().flatten().map(|h| h.iter().map(|&c| u64::from(c)).sum::<u64>()).sum();
+        // What a class costs is counted in sampled elements.
+        let class_cost = CLASS_BITS * cost::BIT * seen / n.max(1) as u64;
+        struct Class {
+            first: u8,
+            seen: u64,
+            h: Box<Buckets>,
+            cost: u64,
+        }
+        let mut classes: Vec<Class> = Vec::new();
+        // Keys that are too rare to judge join their neighbour.
+        let rare = (seen / 256).max(24);
+        for (key, h) in self.of.into_iter().enumerate().filter_map(|(k, h)| h.map(|h| (k, h))) {
+            let count: u64 = h.iter().map(|&c| u64::from(c)).sum();
+            match classes.last_mut() {
+                Some(last) if last.seen < rare || count < rare => {
+                    join(&mut last.h, &h);
+                    last.seen += count;
+                }
+                _ => classes.push(Class { first: key as u8, seen: count, h, cost: 0 }),
+            }
+        }
+        classes.iter_mut().for_each(|c| c.cost = buckets_cost(&c.h, &self.rest));
+        let gain = |a: &Class, b: &Class| {
+            let mut h = a.h.clone();
+            join(&mut h, &b.h);
+            (a.cost + b.cost + class_cost) as i64 - buckets_cost(&h, &self.rest) as i64
+        };
+        let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
+        while let Some((i, &g)) = gains.iter().enumerate().max_by_key(|(i, g)| (**g, usize::MAX - i)) {
+            if g <= 0 && classes.len() <= MAX_CLASSES {
+                break;
+            }
+            let right = classes.remove(i + 1);
+            gains.remove(i);
+            let left = &mut classes[i];
+            join(&mut left.h, &right.h);
+            left.seen += right.seen;
+            left.cost = buckets_cost(&left.h, &self.rest);
+            if i > 0 {
+                gains[i - 1] = gain(&classes[i - 1], &classes[i]);
+            }
+            if i < gains.len() {
+                gains[i] = gain(&classes[i], &classes[i + 1]);
+            }
+        }
+        let bits = classes.iter().map(|c| c.cost + class_cost).sum();
+        if classes.len() < 2 {
+            return (None, bits);
+        }
+        (Some(Classes { shift, boundaries: classes[1..].iter().map(|c| c.first).collect() }), bits)
+    }
+}
+
+fn join(a: &mut Buckets, b: &Buckets) {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_tell_all_but_the_rest() {
+        let mut last = 0;
+        for v in 0..100_000u64 {
+            let b = bucket(v);
+            assert!(b >= last && b < BUCKETS);
+            last = b;
+        }
+        for v in [3, 4, 6, 8, 12, 1 << 20, 3 << 20] {
+            let same = (v..).take_while(|&w| bucket(w) == bucket(v)).count() as u64;
+            assert_eq!(same, 1 << rest_bits(bucket(v)), "{v}");
+        }
+        assert_eq!(bucket(u64::MAX), 127);
+    }
+}

@@ -1,0 +1,214 @@
+//! How a section of residuals is coded: small numbers, most of them, and a few large ones.
+
+use super::head::{Group, Grouped, Patches};
+use super::plan::{GroupedPlan, Margins, Planner};
+use crate::entropy::coder::Coder;
+use crate::entropy::{Histogram, cost};
+use crate::group::RUN;
+use crate::group::element::{Element, with_element};
+use crate::map::Map;
+use crate::varint::put;
+
+/// Elements that decide how the others are split.
+const SAMPLE: usize = 8192;
+/// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
+const PATCH_BITS: u64 = 30;
+/// Bits that a further group costs: its head and table.
+const GROUP_BITS: u64 = 400;
+
+/// Values of a section, for all its runs that are not zero.
+struct Sample {
+    values: Vec<u64>,
+    /// Bits that one of them is set anywhere.
+    or: u64,
+}
+
+impl Planner {
+    /// Plans a section of residuals, under map [`Map::Identity`]. Elements that would make all others expensive lose their high bits to
+    /// patches.
+    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8]) -> GroupedPlan {
+        let n = elements.len() / width;
+        let runs = n.div_ceil(RUN);
+        self.run_stats(width, Map::Identity, elements);
+        let or = std::mem::take(&mut self.stats.or);
+        let zero: Vec<bool> = or.iter().map(|&o| o == 0).collect();
+        let zeros = zero.iter().filter(|z| **z).count();
+        let plan = if zeros == runs {
+            self.zero_plan(width, runs, n)
+        } else {
+            self.plan_nonzero(width, elements, &or, &zero, zeros)
+        };
+        self.stats.or = or;
+        plan
+    }
+
+    /// All elements are zero.
+    fn zero_plan(&self, width: usize, runs: usize, n: usize) -> GroupedPlan {
+        let mut plan = GroupedPlan::empty(width, Map::Identity);
+        plan.push(zero_group(8 * width as u32), (0..runs as u32).collect(), n);
+        plan
+    }
+
+    fn plan_nonzero(
+        &mut self,
+        width: usize,
+        elements: &mut [u8],
+        or: &[u64],
+        zero: &[bool],
+        zeros: usize,
+    ) -> GroupedPlan {
+        let n = elements.len() / width;
+        let bits = 8 * width as u32;
+        let sample = with_element!(width, E => sample::<E>(elements, zero, zeros, or));
+        let low = sample.or.trailing_zeros();
+        let top = 64 - sample.or.leading_zeros();
+        let rest = (zero.len() - zeros) * RUN;
+        // Runs of zeros in a group of their own cost nothing but being told apart.
+        let best = self.best_split(&sample, low, top, rest, 0);
+        let mut apart = false;
+        let mut chosen = best;
+        if zeros > 0 {
+            let together = self.best_split(&sample, low, top, rest, zeros * RUN);
+            let side = {
+                let (a, b) = (zeros as u32, (zero.len() - zeros) as u32);
+                let whole = cost::log2(a + b);
+                u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
+            };
+            apart = chosen.bits + side + GROUP_BITS * cost::BIT < together.bits;
+            if !apart {
+                chosen = together;
+            }
+        }
+        let mut plan = GroupedPlan::empty(width, Map::Identity);
+        let kept = chosen.group.low + chosen.left;
+        if kept < top {
+            let patches = with_element!(width, E => take_patches::<E>(elements, or, kept, &mut plan.patches));
+            plan.grouped.patches = Patches { count: patches, len: plan.patches.len() };
+        }
+        let mut group = chosen.group;
+        group.high = bits - kept;
+        plan.estimate = chosen.bits;
+        if apart {
+            let (mut empty, mut filled) = (Vec::with_capacity(zeros), Vec::with_capacity(zero.len() - zeros));
+            zero.iter().zip(0u32..).for_each(|(&z, r)| if z { empty.push(r) } else { filled.push(r) });
+            plan.push(zero_group(bits), empty, n);
+            plan.push(group, filled, n);
+            let map = zero.iter().map(|&z| u8::from(!z)).collect();
+            let (group, planned, bits) = self.plan_class_map(map);
+            plan.estimate += bits;
+            plan.grouped.class_map = Some(group);
+            plan.class_map = Some(planned);
+        } else {
+            plan.push(group, (0..zero.len() as u32).collect(), n);
+        }
+        plan.estimate = plan.estimate / (8 * cost::BIT) + 8 + plan.patches.len() as u64;
+        plan
+    }
+
+    /// Chooses how many low bits go out raw, how many bits are a symbol, and its table, for `elements` elements that are like the sample and
+    /// `zeros` more that are zero.
+    fn best_split(&self, sample: &Sample, low: u32, top: u32, elements: usize, zeros: usize) -> Split {
+        let mut lengths = [0usize; 65];
+        sample.values.iter().for_each(|v| lengths[64 - v.leading_zeros() as usize] += 1);
+        let mut best: Option<Split> = None;
+        let mut tried = 0;
+        // Shares of the elements that may be patched.
+        for share in [usize::MAX, 512, 64] {
+            let mut patched = 0;
+            let mut kept = top;
+            while kept > low + 1 && (patched + lengths[kept as usize]).saturating_mul(share) <= sample.values.len() {
+                patched += lengths[kept as usize];
+                kept -= 1;
+            }
+            if share == usize::MAX {
+                kept = top;
+                patched = 0;
+            }
+            if kept == tried {
+                continue;
+            }
+            tried = kept;
+            let left = kept - low;
+            let symbol_bits = left.min(8);
+            let shift = kept - symbol_bits;
+            let mask = (1u64 << symbol_bits) - 1;
+            let mut h: Histogram = [0; 256];
+            sample.values.iter().for_each(|v| h[(v >> shift & mask) as usize] += 1);
+            let seen = sample.values.len();
+            // A sample that is smaller than what it stands for is scaled where zeros join it that were counted exactly.
+            h[0] += (zeros * seen / elements.max(1)) as u32;
+            let total: u64 = h.iter().map(|&c| u64::from(c)).sum();
+            let (fold, coder, bits) = self.choose_fold(&mut h, left, symbol_bits, total, Margins::RESIDUALS);
+            let whole = (elements + zeros) as u64;
+            let bits = bits * whole / total
+                + GROUP_BITS * cost::BIT
+                + (patched * elements / seen) as u64 * PATCH_BITS * cost::BIT;
+            if best.as_ref().is_none_or(|b| bits < b.bits) {
+                let group =
+                    Group { low, high: 0, raw_bits: left - symbol_bits + fold, sign_plane: false, constant: 0, coder };
+                best = Some(Split { group, left, bits });
+            }
+        }
+        best.expect("one was tried")
+    }
+}
+
+struct Split {
+    /// Without its dropped high bits.
+    group: Group,
+    /// Raw and symbol bits.
+    left: u32,
+    /// Cost of all elements in 1/256 bit.
+    bits: u64,
+}
+
+fn zero_group(bits: u32) -> Group {
+    Group { low: bits, high: 0, raw_bits: 0, sign_plane: false, constant: 0, coder: Coder::None }
+}
+
+/// Elements of runs that are not all zero, evenly spread.
+fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64]) -> Sample {
+    let runs = zero.len() - zeros;
+    let stride = (runs * RUN / SAMPLE).max(1);
+    let mut values = Vec::with_capacity(runs.div_ceil(stride) * RUN);
+    let filled = elements.chunks(RUN * E::BYTES).zip(zero).filter(|(_, z)| !**z);
+    for (run, _) in filled.step_by(stride) {
+        values.extend(run.chunks_exact(E::BYTES).map(|e| E::load(e).wide()));
+    }
+    Sample { values, or: or.iter().fold(0, |a, &o| a | o) }
+}
+
+/// Removes the bits from `kept` on of all elements that have any, and writes them down.
+fn take_patches<E: Element>(elements: &mut [u8], or: &[u64], kept: u32, out: &mut Vec<u8>) -> usize {
+    let (mut count, mut last) = (0, 0);
+    for (r, run) in elements.chunks_mut(RUN * E::BYTES).enumerate() {
+        if or[r] >> kept == 0 {
+            continue;
+        }
+        for (i, e) in run.chunks_exact_mut(E::BYTES).enumerate() {
+            let v = E::load(e).wide();
+            let high = v >> kept << kept;
+            if high != 0 {
+                let at = r * RUN + i;
+                put(out, (at - last) as u64);
+                put(out, high);
+                E::cut(v ^ high).store(e);
+                last = at;
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+impl GroupedPlan {
+    pub(super) fn empty(width: usize, map: Map) -> Self {
+        GroupedPlan {
+            grouped: Grouped { width, map, patches: Patches::default(), class_map: None, groups: Vec::new() },
+            groups: Vec::new(),
+            class_map: None,
+            patches: Vec::new(),
+            estimate: 0,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Blocks that are predicted from a base or from other tensors.
+
+use super::super::Link;
+use super::super::head::{Method, Predicted};
+use super::*;
+use crate::predict::{Conversion, Predictor};
+
+/// Sources by number: this file, then its bases.
+struct Files(Vec<Vec<u8>>);
+
+impl Origin for Files {
+    fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> crate::Result<()> {
+        buf.copy_from_slice(&self.0[source as usize][offset as usize..][..buf.len()]);
+        Ok(())
+    }
+}
+
+fn link(source: u32, offset: usize) -> Link {
+    Link { source, offset: offset as u64, conversion: Conversion::None }
+}
+
+/// Encodes at all levels, in memory and not; returns the record of the default level.
+fn delta(dtype: Dtype, raw: &[u8], base: &[u8]) -> Vec<u8> {
+    let files = Files(vec![vec![], base.to_vec()]);
+    let piece = Piece { base: Some(link(1, 0)), ..Piece::plain(Some(dtype), raw.len()) };
+    round_trip_from(raw, &[piece], &files, Level::Fast);
+    let record = round_trip_from(raw, &[piece], &files, Level::Default);
+    let plain = round_trip(raw, &[Piece::plain(Some(dtype), raw.len())], Level::Default);
+    // A thousandth, and what names the dependency.
+    assert!(record.len() <= plain.len() + plain.len() / 1000 + 48, "{} after {}", record.len(), plain.len());
+    record
+}
+
+fn head_of(record: &[u8]) -> BlockHead {
+    let header = RecordHeader::parse(record[..HEADER_LEN].try_into().unwrap()).unwrap();
+    BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).unwrap()
+}
+
+fn predicted(record: &[u8]) -> Vec<Predicted> {
+    let head = head_of(record);
+    head.parts.into_iter().filter_map(|p| if let Method::Predicted(p) = p.method { Some(*p) } else { None }).collect()
+}
+
+/// A step of an optimizer: every weight moves by about as much.
+fn step(weights: &[f32], by: f32, seed: u64) -> Vec<f32> {
+    let mut r = Random(seed);
+    weights.iter().map(|w| w + by * r.normal()).collect()
+}
+
+fn bf16s(w: &[f32]) -> Vec<u8> {
+    w.iter().flat_map(|&x| bf16(x)).collect()
+}
+
+fn f32s(w: &[f32]) -> Vec<u8> {
+    w.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_step_of_training_costs_its_difference() {
+    let old = weights(300_000, 1);
+    for (by, bf16_share, f32_share) in [(1e-6, 12, 45), (1e-5, 25, 60), (1e-4, 45, 80)] {
+        let new = step(&old, by, 2);
+        for (dtype, raw, base, share) in
+            [(Dtype::Bf16, bf16s(&new), bf16s(&old), bf16_share), (Dtype::F32, f32s(&new), f32s(&old), f32_share)]
+        {
+            let record = delta(dtype, &raw, &base);
+            assert!(record.len() * 100 < raw.len() * share, "{dtype} {by}: {} of {}", record.len(), raw.len());
+            let p = &predicted(&record)[0];
+            assert_eq!(p.predictor, Predictor::Float);
+            assert!(p.sections.len() > 2, "classes by exponent");
+        }
+    }
+}
+
+#[test]
+fn what_is_the_same_costs_next_to_nothing() {
+    let raw = f32s(&weights(250_000, 3));
+    assert!(delta(Dtype::F32, &raw, &raw).len() < 180);
+    // Rows that did not change, between rows that did.
+    let old = weights(262_144, 4);
+    let mut new = old.clone();
+    for (row, new) in new.chunks_mut(512).enumerate().filter(|(i, _)| i % 16 == 0) {
+        new.copy_from_slice(&step(new, 1e-4, row as u64));
+    }
+    let (some, all) = (
+        delta(Dtype::F32, &f32s(&new), &f32s(&old)).len(),
+        delta(Dtype::F32, &f32s(&step(&old, 1e-4, 9)), &f32s(&old)).len(),
+    );
+    assert!(some < all / 14, "{some} of {all}");
+}
+
+#[test]
+fn unrelated_bases_are_left_alone() {
+    let (a, b) = (weights(200_000, 5), weights(200_000, 6));
+    for (dtype, raw, base) in [(Dtype::Bf16, bf16s(&a), bf16s(&b)), (Dtype::F32, f32s(&a), f32s(&b))] {
+        assert_eq!(predicted(&delta(dtype, &raw, &base)), []);
+    }
+    let mut r = Random(8);
+    let noise: Vec<u8> = (0..400_000).map(|_| r.next() as u8).collect();
+    let more: Vec<u8> = (0..400_000).map(|_| r.next() as u8).collect();
+    for &dtype in Dtype::ALL {
+        assert!(head_of(&delta(dtype, &noise, &more)).dependencies.is_empty());
+    }
+}
+
+#[test]
+fn every_dtype_against_every_base() {
+    let n = 40_000;
+    let mut r = Random(7);
+    let noise: Vec<u8> = (0..n).map(|_| r.next() as u8).collect();
+    let bits: Vec<u8> = (0..=u16::MAX).take(n / 2).flat_map(|v| v.wrapping_mul(40503).to_le_bytes()).collect();
+    let changes: [fn(usize, u8) -> u8; 6] = [
+        |_, b| b,
+        |i, b| if i % 100 == 0 { b ^ 1 } else { b },
+        // Quiet where a sample may look.
+        |i, b| if i / 4096 % 2 == 0 { b } else { b.wrapping_mul(77).rotate_left(3) },
+        |i, b| if i % 4 == 0 { b.wrapping_add((i * i >> 5) as u8) } else { b },
+        |_, b| b ^ 0x80,
+        |i, b| if i == 12_345 { !b } else { b },
+    ];
+    for base in [noise.clone(), bits, vec![0; n], vec![0x80; n]] {
+        for change in &changes {
+            let raw: Vec<u8> = base.iter().enumerate().map(|(i, &b)| change(i, b)).collect();
+            for &dtype in Dtype::ALL {
+                for len in [n, 4096, 24, 8] {
+                    delta(dtype, &raw[..len], &base[..len]);
+                }
+            }
+            let files = Files(vec![vec![], base.clone()]);
+            let piece = Piece { base: Some(link(1, 0)), ..Piece::plain(None, n - 1) };
+            round_trip_from(&raw[..n - 1], &[piece], &files, Level::Default);
+        }
+    }
+}
+
+#[test]
+fn single_changes_of_any_size_are_patched() {
+    let old = weights(200_000, 9);
+    let mut new = step(&old, 1e-7, 1);
+    for (i, x) in new.iter_mut().enumerate().filter(|(i, _)| i % 5003 == 17) {
+        *x = [f32::NAN, -0.0, f32::INFINITY, 1e30, -1e-40][i % 5];
+    }
+    let record = delta(Dtype::F32, &f32s(&new), &f32s(&old));
+    let p = &predicted(&record)[0];
+    assert!(p.sections.iter().filter_map(|s| s.1.as_ref()).any(|g| g.patches.count > 0));
+    let calm = delta(Dtype::F32, &f32s(&step(&old, 1e-7, 1)), &f32s(&old));
+    assert!(record.len() < calm.len() + 40 * 12, "{} after {}", record.len(), calm.len());
+}
+
+#[test]
+fn other_widths_predict_each_other() {
+    let master = weights(150_000, 10);
+    let (wide, narrow) = (f32s(&master), bf16s(&master));
+    let files = Files(vec![[wide.clone(), narrow.clone()].concat()]);
+    let from = |offset, conversion| Some(Link { source: 0, offset, conversion });
+    let piece = Piece { base: from(0, Conversion::NarrowBf16), ..Piece::plain(Some(Dtype::Bf16), narrow.len()) };
+    let record = round_trip_from(&narrow, &[piece], &files, Level::Default);
+    assert!(record.len() < 180, "rounded weights are free: {}", record.len());
+    let piece =
+        Piece { base: from(wide.len() as u64, Conversion::WidenBf16), ..Piece::plain(Some(Dtype::F32), wide.len()) };
+    let record = round_trip_from(&wide, &[piece], &files, Level::Default);
+    assert!(record.len() < wide.len() / 2 + 800, "half of the bits are known: {}", record.len());
+    let half: Vec<u8> = {
+        let mut h = Vec::new();
+        crate::predict::convert(Conversion::NarrowF16, &wide, &mut h);
+        h
+    };
+    let piece = Piece { base: from(0, Conversion::NarrowF16), ..Piece::plain(Some(Dtype::F16), half.len()) };
+    assert!(round_trip_from(&half, &[piece], &files, Level::Default).len() < 180);
+}
+
+#[test]
+fn a_context_tells_scales_apart() {
+    // Second moments tell the scale of first moments.
+    let mut r = Random(12);
+    let scale: Vec<f32> = (0..150_000).map(|_| (1e-3 * 2f32.powi((r.next() % 12) as i32)).powi(2)).collect();
+    let first: Vec<f32> = scale.iter().map(|s| s.sqrt() * r.normal()).collect();
+    let (second, raw) = (f32s(&scale), f32s(&first));
+    let files = Files(vec![second.clone()]);
+    let piece = Piece { context: Some(link(0, 0)), ..Piece::plain(Some(Dtype::F32), raw.len()) };
+    let record = round_trip_from(&raw, &[piece], &files, Level::Default);
+    let plain = round_trip(&raw, &[Piece::plain(Some(Dtype::F32), raw.len())], Level::Default);
+    assert_eq!(predicted(&record)[0].predictor, Predictor::None);
+    assert!(record.len() + raw.len() / 40 < plain.len(), "{} after {}", record.len(), plain.len());
+}
+
+#[test]
+fn packs_share_classes_and_keep_what_is_new() {
+    let mut r = Random(13);
+    let (mut raw, mut base, mut pieces) = (vec![], vec![0; 3], vec![]);
+    for i in 0..200 {
+        let old = weights(1 + r.next() as usize % 3000, i);
+        let new = step(&old, 1e-5, i);
+        let (bytes, from, dtype) =
+            if i % 3 == 0 { (bf16s(&new), bf16s(&old), Dtype::Bf16) } else { (f32s(&new), f32s(&old), Dtype::F32) };
+        let mut piece = Piece::plain(Some(dtype), bytes.len());
+        if i % 7 != 0 {
+            piece.base = Some(link(1, base.len()));
+            base.extend(from);
+            base.extend([9; 5]);
+        }
+        raw.extend(bytes);
+        pieces.push(piece);
+    }
+    let files = Files(vec![vec![], base]);
+    for level in [Level::Fast, Level::Default] {
+        let record = round_trip_from(&raw, &pieces, &files, level);
+        let plain = round_trip(&raw, &pieces.iter().map(|p| Piece::plain(p.dtype, p.len)).collect::<Vec<_>>(), level);
+        assert!(record.len() * 10 < plain.len() * 8, "{} after {}", record.len(), plain.len());
+        assert_eq!(head_of(&record).parts.len(), 4);
+        assert_eq!(predicted(&record).len(), 2);
+    }
+}
+
+#[test]
+fn a_wrong_base_is_noticed() {
+    let old = weights(100_000, 14);
+    let (raw, base) = (bf16s(&step(&old, 1e-5, 1)), bf16s(&old));
+    let record = delta(Dtype::Bf16, &raw, &base);
+    let head = head_of(&record);
+    let body = &record[HEADER_LEN + {
+        let mut h = vec![];
+        head.put(&mut h);
+        h.len()
+    }..];
+    for isa in Isa::available() {
+        let mut decoder = BlockDecoder::new(isa);
+        let mut out = vec![0; raw.len()];
+        for change in [0, 77_777, base.len() - 1] {
+            for bit in [0, 6, 7] {
+                let mut wrong = base.clone();
+                wrong[change] ^= 1 << bit;
+                let e = decoder.decode(&head, body, &Files(vec![vec![], wrong]), &mut out).unwrap_err();
+                assert_eq!(e.kind(), crate::ErrorKind::Damaged);
+            }
+        }
+        decoder.decode(&head, body, &Files(vec![vec![], base.clone()]), &mut out).unwrap();
+        assert!(out == raw);
+        assert_eq!(decoder.decode(&head, body, &Nothing, &mut out).unwrap_err().kind(), crate::ErrorKind::Usage);
+    }
+}

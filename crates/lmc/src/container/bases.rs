@@ -1,0 +1,231 @@
+//! The bases of a delta: the record that names them (`docs/format.md` §2.6), and what blocks may depend on (§3.6).
+
+use super::header::Features;
+use super::index::{put_string, string};
+use super::record::{self, HEADER_LEN, RecordHeader};
+use crate::block::head::Dependency;
+use crate::checksum::Digest;
+use crate::error::{Error, Result};
+use crate::options::DecodeLimits;
+use crate::varint::{Cursor, put};
+
+pub(crate) const MAX_BASES: usize = 1 << 16;
+/// Blocks that must be decoded one after the other to have the last of them, not counting that one.
+pub(crate) const MAX_DEPTH: usize = 8;
+
+/// A base as a delta names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BaseInfo {
+    /// Hash of the base's raw bytes, as [`Summary`](crate::Summary) has it.
+    pub content_hash: Digest,
+    /// Size of the base's raw bytes.
+    pub raw_size: u64,
+    /// Name of its file when the delta was made, to help a person; may be empty.
+    pub name: String,
+}
+
+/// What the blocks of a file may depend on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    pub(crate) features: Features,
+    pub(crate) bases: Vec<BaseInfo>,
+}
+
+impl Sources {
+    /// The record that names the bases; nothing if there are none.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        if self.bases.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut out = vec![0; HEADER_LEN];
+        put(&mut out, self.bases.len() as u64);
+        for b in &self.bases {
+            out.extend_from_slice(&b.content_hash);
+            put(&mut out, b.raw_size);
+            put_string(&mut out, &b.name);
+        }
+        if self.bases.len() > MAX_BASES || out.len() - HEADER_LEN > record::MAX_BASES_HEAD as usize {
+            return Err(Error::limit(format!("{} bases are more than a file can name", self.bases.len())));
+        }
+        let header = RecordHeader::encode(record::BASES, &out[HEADER_LEN..], 0);
+        out[..HEADER_LEN].copy_from_slice(&header);
+        Ok(out)
+    }
+
+    /// Refuses a record before it is read if its bases cannot be within the limits.
+    pub(crate) fn check_head_len(len: u32, limits: &DecodeLimits) -> Result<()> {
+        let max = limits.max_index_size;
+        if len as usize <= max {
+            return Ok(());
+        }
+        Err(Error::limit(format!("the names of the file's bases take more memory than the limit of {max} bytes")))
+    }
+
+    /// Parses the head of a bases record.
+    pub(crate) fn parse(features: Features, head: &[u8]) -> Result<Self> {
+        let mut c = Cursor::new(head);
+        // A base takes 18 bytes at least: the head's own length bounds the allocation.
+        let n = c.size(MAX_BASES.min(head.len() / 18), "the number of bases")?;
+        if n == 0 {
+            return Err(Error::damaged("a record of bases that names none"));
+        }
+        let bases = (0..n)
+            .map(|_| {
+                let (content_hash, raw_size) = (c.array()?, c.varint()?);
+                Ok(BaseInfo { content_hash, raw_size, name: string(&mut c)?.to_owned() })
+            })
+            .collect::<Result<_>>()?;
+        c.finish()?;
+        Ok(Self { features, bases })
+    }
+
+    /// Checks what a block that starts at raw byte `start` says that it depends on.
+    pub(crate) fn check(&self, dependencies: &[Dependency], start: u64) -> Result<()> {
+        if !dependencies.is_empty() && !self.features.dependencies {
+            return Err(Error::damaged("a block has dependencies, and the file's header says that there are none"));
+        }
+        for d in dependencies {
+            let (end, what) = match d.source {
+                0 if !self.features.own => {
+                    return Err(Error::damaged(
+                        "a block depends on the file, and the file's header says that none does",
+                    ));
+                }
+                0 => (start, "a block depends on bytes that are not before it"),
+                i => match self.bases.get(i as usize - 1) {
+                    Some(base) => (base.raw_size, "a block depends on bytes that its base does not have"),
+                    None => return Err(Error::damaged("a block depends on a base that the file does not name")),
+                },
+            };
+            if d.end() > end {
+                return Err(Error::damaged(what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The depth of every block of a file that depends on itself, for a reader that meets all of them in order.
+#[derive(Default)]
+pub(crate) struct Depths {
+    /// Where each block ends in the raw file.
+    ends: Vec<u64>,
+    /// The blocks of each depth, in order; those of depth 0 are left out.
+    of: [Vec<u32>; MAX_DEPTH],
+}
+
+impl Depths {
+    /// Memory that a block takes here.
+    pub(crate) const BLOCK_COST: usize = size_of::<u64>() + size_of::<u32>();
+
+    /// Takes note of the next block, whose dependencies were checked.
+    pub(crate) fn push(&mut self, raw_len: u64, dependencies: &[Dependency]) -> Result<()> {
+        let block = self.ends.len() as u32;
+        let start = self.ends.last().copied().unwrap_or(0);
+        let depth = dependencies.iter().filter(|d| d.source == 0).map(|d| 1 + self.deepest(d)).max().unwrap_or(0);
+        if depth > MAX_DEPTH {
+            return Err(too_deep());
+        }
+        if depth > 0 {
+            self.of[depth - 1].push(block);
+        }
+        self.ends.push(start + raw_len);
+        Ok(())
+    }
+
+    /// The largest depth of the blocks that a range touches.
+    fn deepest(&self, d: &Dependency) -> usize {
+        let first = self.ends.partition_point(|&end| end <= d.offset) as u32;
+        let last = self.ends.partition_point(|&end| end < d.end()) as u32;
+        let touched =
+            |blocks: &Vec<u32>| blocks.get(blocks.partition_point(|&b| b < first)).is_some_and(|&b| b <= last);
+        self.of.iter().rposition(touched).map_or(0, |i| i + 1)
+    }
+}
+
+pub(crate) fn too_deep() -> Error {
+    Error::damaged(format!("a block depends on more than {MAX_DEPTH} others, one after the other"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(source: u32, offset: u64, len: u64) -> Dependency {
+        Dependency { source, offset, len }
+    }
+
+    fn sources(names: &[&str]) -> Sources {
+        let bases = names
+            .iter()
+            .zip(1u64..)
+            .map(|(n, i)| BaseInfo { content_hash: [i as u8; 16], raw_size: i << 40, name: (*n).to_owned() })
+            .collect();
+        Sources { features: Features { dependencies: true, own: true }, bases }
+    }
+
+    #[test]
+    fn bases_are_named_again() {
+        for names in [&["old.safetensors"][..], &["", "b", "wörter"], &["x"; 300]] {
+            let s = sources(&names.iter().map(|n| &n[..]).collect::<Vec<_>>());
+            let record = s.encode().unwrap();
+            let h = RecordHeader::parse(record[..HEADER_LEN].try_into().unwrap()).unwrap();
+            let head = &record[HEADER_LEN..];
+            assert_eq!((h.tag, h.len()), (record::BASES, record.len() as u64));
+            h.verify(record[..HEADER_LEN].try_into().unwrap(), head).unwrap();
+            assert_eq!(Sources::parse(s.features, head).unwrap().bases, s.bases);
+            for n in 0..head.len() {
+                Sources::parse(s.features, &head[..n]).unwrap_err();
+            }
+            Sources::parse(s.features, &[head, &[0]].concat()).unwrap_err();
+        }
+        assert!(Sources::default().encode().unwrap().is_empty());
+        Sources::parse(Features::default(), &[0]).unwrap_err();
+        let long = "x".repeat(record::MAX_BASES_HEAD as usize);
+        sources(&[&long]).encode().unwrap_err();
+    }
+
+    #[test]
+    fn a_name_that_lies_about_its_length_is_refused() {
+        let mut head = vec![1];
+        head.extend([7; 16]);
+        head.extend([5, 2, b'a']);
+        Sources::parse(Features::default(), &head).unwrap_err();
+        head.push(0xff);
+        Sources::parse(Features::default(), &head).unwrap_err();
+        *head.last_mut().unwrap() = b'b';
+        assert_eq!(Sources::parse(Features::default(), &head).unwrap().bases[0].name, "ab");
+    }
+
+    #[test]
+    fn dependencies_keep_to_their_sources() {
+        let s = sources(&["a", "b"]);
+        let ok = |d: &[Dependency]| s.check(d, 100).is_ok();
+        assert!(ok(&[]) && ok(&[on(0, 0, 100), on(1, 0, 1 << 20), on(2, (2 << 40) - 1, 1)]));
+        assert!(!ok(&[on(0, 1, 100)]) && !ok(&[on(1, (1 << 40) - 1, 2)]) && !ok(&[on(3, 0, 1)]));
+        let mut s = s;
+        s.features.own = false;
+        assert!(s.check(&[on(0, 0, 1)], 100).is_err() && s.check(&[on(1, 0, 1)], 100).is_ok());
+        s.features.dependencies = false;
+        assert!(s.check(&[on(1, 0, 1)], 100).is_err() && s.check(&[], 100).is_ok());
+    }
+
+    #[test]
+    fn depths_are_those_of_the_blocks_that_are_touched() {
+        let mut d = Depths::default();
+        d.push(10, &[]).unwrap();
+        for i in 0..MAX_DEPTH as u64 {
+            // Each on the last byte of the one before.
+            d.push(10, &[on(1, 999, 5), on(0, 10 * i + 9, 1)]).unwrap();
+        }
+        let last = 10 * MAX_DEPTH as u64;
+        d.push(10, &[on(0, last, 1)]).unwrap_err();
+        d.push(10, &[on(0, 0, last + 1)]).unwrap_err();
+        d.push(10, &[on(0, 0, last)]).unwrap();
+        d.push(10, &[on(0, last + 10, 10)]).unwrap_err();
+        d.push(10, &[on(0, 0, 10), on(0, 5, 10)]).unwrap();
+        d.push(10, &[on(3, last, 10)]).unwrap();
+        d.push(10, &[on(0, last + 30, 10)]).unwrap();
+    }
+}

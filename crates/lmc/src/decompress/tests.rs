@@ -1,0 +1,217 @@
+//! Files whose blocks depend on earlier ones, in every way to restore them.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::arch::Isa;
+use crate::block::encode::BlockEncoder;
+use crate::block::output::Output;
+use crate::block::{Link, Piece};
+use crate::container::header::Features;
+use crate::container::writer::Writer;
+use crate::dtype::Dtype;
+use crate::error::ErrorKind;
+use crate::layout::Layout;
+use crate::options::Level;
+use crate::origin::Own;
+use crate::predict::Conversion;
+use crate::reader::Reader;
+use crate::segment::Segment;
+use crate::units::Planner;
+
+/// The raw bytes of a file that is being written.
+struct Raw<'a>(&'a [u8]);
+
+impl Own for Raw<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
+        Ok(())
+    }
+}
+
+/// A file of `raw` in blocks: dtype, length, and where in the file its elements are expected.
+fn file(raw: &[u8], own: bool, blocks: &[(Dtype, usize, Option<(u64, Conversion)>)]) -> Vec<u8> {
+    let sources = Sources { features: Features { dependencies: own, own }, bases: vec![] };
+    let (mut writer, start) = Writer::start(&sources).unwrap();
+    let mut bytes = vec![];
+    let mut out = Output::new(&mut bytes);
+    out.extend(&start);
+    let mut encoder = BlockEncoder::new(Isa::PORTABLE, Level::Default);
+    let own = Raw(raw);
+    let origin = Sourced::new(vec![], &[], &own);
+    let mut segments = vec![];
+    let mut at = 0;
+    for &(dtype, len, link) in blocks {
+        let base = link.map(|(offset, conversion)| Link { source: 0, offset, conversion });
+        let piece = Piece { dtype: Some(dtype), len, base, context: None };
+        writer.block(&encoder.encode(&raw[at..at + len], &[piece], &origin, &mut out).unwrap());
+        let shape = vec![(len / dtype.coding_width()) as u64];
+        segments.push(Segment::tensor(format!("t{}", segments.len()), dtype, shape, at as u64, len as u64));
+        at += len;
+    }
+    let plan = Planner::new(Layout { name: "test", segments, tail: None });
+    let (end, _) = writer.finish(plan).unwrap();
+    out.extend(&end);
+    out.finish();
+    bytes
+}
+
+/// Takes what is written, and gives it back if it may.
+struct Memory {
+    bytes: Mutex<Vec<u8>>,
+    gives: bool,
+}
+
+impl WriteAt for Memory {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+        let mut bytes = self.bytes.lock().unwrap();
+        let end = offset as usize + buf.len();
+        let len = bytes.len().max(end);
+        bytes.resize(len, 0xee);
+        bytes[offset as usize..end].copy_from_slice(buf);
+        Ok(())
+    }
+
+    fn read_back(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        if !self.gives {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        self.bytes.lock().unwrap().read_exact_at(buf, offset)
+    }
+}
+
+/// What every way gives.
+fn all_ways(file: &[u8], threads: usize) -> Vec<Result<Vec<u8>>> {
+    let mut o = DecompressOptions::default();
+    o.threads = threads;
+    let mut d = Decompressor::new(&o).unwrap();
+    let mut all = vec![decompress(file, &o)];
+    let mut streamed = vec![];
+    all.push(d.decompress_stream(&mut &*file, &mut streamed, &mut |_| ()).map(|_| streamed));
+    for gives in [true, false] {
+        let to = Memory { bytes: Mutex::default(), gives };
+        all.push(d.decompress_to(&file, &to, &mut |_| ()).map(|_| to.bytes.into_inner().unwrap()));
+    }
+    let reader = Reader::open(file, &o).unwrap();
+    let mut raw = vec![0; reader.raw_size() as usize];
+    all.push(reader.read_range(0, &mut raw).map(|()| raw.clone()));
+    let steps = raw.len().div_ceil(1000);
+    let read = (0..steps).try_for_each(|i| {
+        let range = i * 1000..raw.len().min((i + 1) * 1000);
+        reader.read_exact_at(&mut raw[range.clone()], range.start as u64)
+    });
+    all.push(read.map(|()| raw).map_err(|e| e.downcast::<Error>().unwrap()));
+    all
+}
+
+#[track_caller]
+fn restores(file: &[u8], raw: &[u8]) {
+    for threads in [1, 2, 5] {
+        for (way, got) in all_ways(file, threads).into_iter().enumerate() {
+            assert!(got.unwrap_or_else(|e| panic!("way {way}: {e}")) == raw, "way {way}, {threads} threads");
+        }
+    }
+}
+
+#[track_caller]
+fn refuses(file: &[u8], why: &str) {
+    for threads in [1, 2, 5] {
+        for (way, got) in all_ways(file, threads).into_iter().enumerate() {
+            let Err(e) = got else { panic!("way {way} accepts what breaks a rule: {why}") };
+            assert!(e.to_string().contains(why), "way {way}, {threads} threads: {e}");
+            assert!(matches!(e.kind(), ErrorKind::Damaged), "way {way}: {e:?}");
+        }
+    }
+}
+
+fn noise(n: usize, seed: u32) -> Vec<u8> {
+    let f = |i: u32| ((i ^ seed).wrapping_mul(2_654_435_761).rotate_left(i % 7) as f32) * 1e-9 - 1.0;
+    (0..n as u32).flat_map(|i| f(i).to_le_bytes()).collect()
+}
+
+/// Blocks that differ little, each expected to be the one before it.
+fn chain(n: usize) -> (Vec<u8>, Vec<u8>) {
+    let block = noise(3000, 1);
+    let len = block.len();
+    let mut raw = block.repeat(n);
+    for (i, element) in raw.chunks_exact_mut(4).enumerate() {
+        element[0] ^= ((i as u32).wrapping_mul(2_654_435_761) >> 28) as u8;
+    }
+    let blocks: Vec<_> =
+        (0..n).map(|i| (Dtype::F32, len, i.checked_sub(1).map(|i| ((i * len) as u64, Conversion::None)))).collect();
+    (file(&raw, true, &blocks), raw)
+}
+
+#[test]
+fn blocks_are_predicted_from_earlier_ones() {
+    use Conversion::{NarrowBf16, None as Same, WidenBf16};
+    let (a, b) = (noise(300_000, 1), noise(70_000, 5));
+    let half = |f: &[u8]| -> Vec<u8> {
+        let mut to = vec![];
+        crate::predict::convert(NarrowBf16, f, &mut to);
+        to
+    };
+    let (a16, b16) = (half(&a), half(&b));
+    // The third depends on two blocks, the fourth on parts of two, the last on the fifth, which depends on the second.
+    let raw = [&a[..], &b, &a16, &b16, &a[800_000..], &b, &b16].concat();
+    let (n, m) = (a.len(), b.len());
+    let at = |i: usize| i as u64;
+    let blocks = [
+        (Dtype::F32, n / 2, None),
+        (Dtype::F32, n / 2, None),
+        (Dtype::F32, m, None),
+        (Dtype::Bf16, n / 2, Some((0, NarrowBf16))),
+        (Dtype::Bf16, m / 2, Some((at(n), NarrowBf16))),
+        (Dtype::F32, n - 800_000, Some((800_000, Same))),
+        (Dtype::F32, m, Some((at(n + m + n / 2), WidenBf16))),
+        (Dtype::Bf16, m / 2, Some((at(n + m + n / 2), Same))),
+    ];
+    let bytes = file(&raw, true, &blocks);
+    assert!(bytes.len() < (n + m) * 9 / 8, "{} bytes", bytes.len());
+    restores(&bytes, &raw);
+}
+
+#[test]
+fn a_chain_of_blocks_ends() {
+    let (bytes, raw) = chain(9);
+    restores(&bytes, &raw);
+    let (bytes, _) = chain(10);
+    refuses(&bytes, "more than 8 others");
+    let (bytes, _) = chain(40);
+    refuses(&bytes, "more than 8 others");
+}
+
+#[test]
+fn the_error_of_a_block_comes_before_those_that_depend_on_it() {
+    let (bytes, _) = chain(9);
+    let opened = Opened::open(&bytes, &Default::default()).unwrap();
+    for block in [0, 3] {
+        let b = opened.block(block);
+        let mut bad = bytes.clone();
+        bad[(b.record_offset + b.record_len) as usize - 1] ^= 0x40;
+        for threads in [1, 2, 5] {
+            for (way, got) in all_ways(&bad, threads).into_iter().enumerate() {
+                let e = got.unwrap_err();
+                assert_eq!((e.kind(), e.block()), (ErrorKind::Damaged, Some(block as u64)), "way {way}: {e}");
+                let blamed = e.to_string().contains("what it was predicted from");
+                assert_eq!(blamed, block > 0, "way {way}: {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_header_must_announce_dependencies() {
+    let raw = noise(6000, 1).repeat(2);
+    let blocks = [(Dtype::F32, 24_000, None), (Dtype::F32, 24_000, Some((0, Conversion::None)))];
+    let good = file(&raw, true, &blocks);
+    restores(&good, &raw);
+    for (features, why) in [(0, "header says that there are none"), (1, "header says that none does")] {
+        let mut bad = good.clone();
+        bad[12] = features;
+        refuses(&bad, why);
+    }
+    // A block that is expected to be itself.
+    let late = [(Dtype::F32, 24_000, None), (Dtype::F32, 24_000, Some((24_000, Conversion::None)))];
+    refuses(&file(&raw, true, &late), "not before it");
+}

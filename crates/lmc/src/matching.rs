@@ -1,0 +1,309 @@
+//! Which tensors of a file belong to which tensors of its bases: by name, shape and dtype, then by content.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::base::Base;
+use crate::block::Link;
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::io::{ReadAt, read_at};
+use crate::layout::{self, Layout};
+use crate::predict::Conversion;
+use crate::sample::Sample;
+use crate::segment::Segment;
+
+/// Where the bytes are that a segment may be predicted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Related {
+    /// Where those of the segment's beginning are.
+    pub(crate) link: Link,
+    /// Bytes of the segment, from its beginning on, that have them.
+    pub(crate) len: u64,
+}
+
+/// A segment below this is not worth what naming its base takes.
+const LINK_MIN: u64 = 64;
+/// A tensor below this is not searched for by content.
+const SEARCH_MIN: u64 = 1024;
+/// Comparisons of samples for one file: some tenths of a second.
+const COMPARISONS: usize = 1 << 24;
+/// What is compared of the candidates around a tensor's own place once those are used up.
+const NEIGHBOURS: usize = 32;
+
+/// Finds what each segment of a file may be predicted from.
+pub(crate) struct Matcher<'m> {
+    /// The bases that the file will name, in order.
+    bases: Vec<&'m Base<'m>>,
+    /// For each segment, and the tail behind them.
+    found: Vec<Found>,
+    pools: Vec<Pool>,
+    comparisons: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Found {
+    Nothing,
+    Related(Related),
+    /// Perhaps one of a pool, if its contents say so; its rank among the tensors that look there.
+    Search {
+        pool: usize,
+        rank: usize,
+    },
+}
+
+/// Tensors of the bases of one dtype and shape.
+#[derive(Default)]
+struct Pool {
+    candidates: Vec<Candidate>,
+    searching: usize,
+}
+
+struct Candidate {
+    source: u32,
+    segment: usize,
+    /// Belongs to a tensor of the file already.
+    taken: bool,
+    /// `None` until it is needed.
+    sample: Option<Sample>,
+}
+
+/// How well a base's tensor fits, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Same,
+    Reshaped,
+    Retyped,
+    Resized,
+}
+
+/// How the elements of a tensor correspond to those of a base's: how well, converted how, and for how many bytes of it.
+fn fit(new: &Segment, old: &Segment) -> Option<(Fit, Conversion, u64)> {
+    let (to, from) = (new.dtype?, old.dtype?);
+    let conversion = match (from, to) {
+        _ if from == to => Conversion::None,
+        (Dtype::F32, Dtype::Bf16) => Conversion::NarrowBf16,
+        (Dtype::Bf16, Dtype::F32) => Conversion::WidenBf16,
+        (Dtype::F32, Dtype::F16) => Conversion::NarrowF16,
+        _ => return None,
+    };
+    let retyped = conversion != Conversion::None;
+    let elements = |s: &Segment, d: Dtype| u128::from(s.len) * 8 / u128::from(d.bits());
+    if elements(new, to) == elements(old, from) {
+        let fit = match new.shape == old.shape {
+            _ if retyped => Fit::Retyped,
+            true => Fit::Same,
+            false => Fit::Reshaped,
+        };
+        return Some((fit, conversion, new.len));
+    }
+    let ((&rows, row), (&old_rows, old_row)) = (new.shape.split_first()?, old.shape.split_first()?);
+    if row != old_row || !new.len.is_multiple_of(rows) {
+        return None;
+    }
+    Some((Fit::Resized, conversion, new.len / rows * rows.min(old_rows)))
+}
+
+impl<'m> Matcher<'m> {
+    /// Matches what names, shapes and dtypes can tell of a file.
+    pub(crate) fn new(layout: &Layout, bases: &'m [Base<'m>]) -> Self {
+        let tensors = layout.segments.len();
+        let mut m = Self {
+            bases: bases.iter().collect(),
+            found: vec![Found::Nothing; tensors + 1],
+            pools: vec![],
+            comparisons: 0,
+        };
+        let taken = m.by_name(layout);
+        let mut votes = vec![0usize; bases.len()];
+        taken.iter().for_each(|&(base, _)| votes[base] += 1);
+        m.by_position(layout, &votes);
+        m.by_content(layout, &votes, &taken);
+        m.keep_needed();
+        m
+    }
+
+    /// The bases that the file names, in order.
+    pub(crate) fn bases(&self) -> &[&'m Base<'m>] {
+        &self.bases
+    }
+
+    /// Finds a tensor of the same name for each; gives those that were found: base and segment.
+    fn by_name(&mut self, layout: &Layout) -> Vec<(usize, usize)> {
+        let named: Vec<Vec<(&str, usize)>> = self.bases.iter().map(|b| by_name(b.segments())).collect();
+        let mut taken = Vec::new();
+        for (segment, found) in layout.segments.iter().zip(&mut self.found) {
+            let Some(name) = segment.name.as_deref().filter(|n| !n.is_empty() && segment.len > 0) else { continue };
+            let best = named.iter().enumerate().filter_map(|(base, names)| {
+                let at = names.partition_point(|&(n, _)| n < name);
+                let &(_, i) = names.get(at).filter(|&&(n, _)| n == name)?;
+                let (fit, conversion, len) = fit(segment, &self.bases[base].segments()[i])?;
+                Some((fit, base, i, conversion, len))
+            });
+            let Some((_, base, i, conversion, len)) = best.min_by_key(|b| (b.0, b.1)) else { continue };
+            taken.push((base, i));
+            if len >= LINK_MIN {
+                let offset = self.bases[base].segments()[i].offset;
+                *found = Found::Related(Related { link: Link { source: base as u32 + 1, offset, conversion }, len });
+            }
+        }
+        taken
+    }
+
+    /// Finds bytes at the same place for what has no name: the file's headers, or all of a file of no known format.
+    fn by_position(&mut self, layout: &Layout, votes: &[usize]) {
+        let related = |base: usize, offset, len| {
+            let link = Link { source: base as u32 + 1, offset, conversion: Conversion::None };
+            Found::Related(Related { link, len })
+        };
+        if layout.name == layout::RAW {
+            let raw = |b: &&Base<'_>| b.is_raw() && b.raw_size() >= LINK_MIN;
+            if let Some(base) = self.bases.iter().position(raw) {
+                *self.found.last_mut().expect("there is the tail") = related(base, 0, self.bases[base].raw_size());
+            }
+            return;
+        }
+        let most = votes.iter().copied().max().unwrap_or(0);
+        let Some(base) = votes.iter().position(|&v| v == most).filter(|_| most > 0) else { return };
+        let opaque = |segments: &'m [Segment]| segments.iter().filter(|s| s.dtype.is_none() && s.len > 0);
+        let mut theirs = opaque(self.bases[base].segments());
+        let mut ours = layout.segments.iter().zip(&mut self.found).filter(|(s, _)| s.dtype.is_none() && s.len > 0);
+        if let Some(((segment, found), header)) = ours.next().zip(theirs.next())
+            && segment.len.min(header.len) >= LINK_MIN
+        {
+            *found = related(base, header.offset, segment.len.min(header.len));
+        }
+        for (segment, found) in ours.filter(|(s, _)| s.len >= LINK_MIN) {
+            match theirs.find(|t| t.len == segment.len) {
+                Some(t) => *found = related(base, t.offset, segment.len),
+                None => break,
+            }
+        }
+    }
+
+    /// Prepares a search for the tensors that have no related one yet, in the bases that have most of the others.
+    fn by_content(&mut self, layout: &Layout, votes: &[usize], taken: &[(usize, usize)]) {
+        let mut pool_of: BTreeMap<(Dtype, &[u64]), usize> = BTreeMap::new();
+        for (segment, found) in layout.segments.iter().zip(&mut self.found) {
+            let (Found::Nothing, Some(dtype)) = (*found, segment.dtype) else { continue };
+            if segment.len < SEARCH_MIN {
+                continue;
+            }
+            let new = pool_of.len();
+            let pool = *pool_of.entry((dtype, &segment.shape)).or_insert(new);
+            if pool == new {
+                self.pools.push(Pool::default());
+            }
+            *found = Found::Search { pool, rank: self.pools[pool].searching };
+            self.pools[pool].searching += 1;
+        }
+        if pool_of.is_empty() {
+            return;
+        }
+        let mut taken = taken.to_vec();
+        taken.sort_unstable();
+        let strangers = votes.iter().all(|&v| v == 0);
+        for (i, base) in self.bases.iter().enumerate().filter(|&(i, _)| strangers || votes[i] > 0) {
+            for (segment, s) in base.segments().iter().enumerate() {
+                let Some(dtype) = s.dtype else { continue };
+                if let Some(&pool) = pool_of.get(&(dtype, &s.shape[..])) {
+                    let taken = taken.binary_search(&(i, segment)).is_ok();
+                    let source = i as u32 + 1;
+                    self.pools[pool].candidates.push(Candidate { source, segment, taken, sample: None });
+                }
+            }
+        }
+    }
+
+    /// Drops the bases that nothing can be related to, and numbers the others anew.
+    fn keep_needed(&mut self) {
+        let mut number = vec![0u32; self.bases.len() + 1];
+        for f in &self.found {
+            match f {
+                Found::Nothing => {}
+                Found::Related(r) => number[r.link.source as usize] = 1,
+                Found::Search { pool, .. } => {
+                    self.pools[*pool].candidates.iter().for_each(|c| number[c.source as usize] = 1);
+                }
+            }
+        }
+        let mut needed = number[1..].iter().map(|&n| n > 0);
+        self.bases.retain(|_| needed.next().expect("one for each"));
+        let mut next = 0;
+        number.iter_mut().filter(|n| **n > 0).for_each(|n| {
+            next += 1;
+            *n = next;
+        });
+        for f in &mut self.found {
+            if let Found::Related(r) = f {
+                r.link.source = number[r.link.source as usize];
+            }
+        }
+        let candidates = self.pools.iter_mut().flat_map(|p| &mut p.candidates);
+        candidates.for_each(|c| c.source = number[c.source as usize]);
+    }
+
+    /// What a segment may be predicted from, of which the file has at least `len` bytes. The tail follows the segments.
+    pub(crate) fn relate(&mut self, layout: &Layout, i: usize, raw: &dyn ReadAt, len: u64) -> Result<Option<Related>> {
+        match self.found[i] {
+            Found::Nothing => Ok(None),
+            Found::Related(r) => Ok(Some(r)),
+            Found::Search { pool, rank } => self.search(&layout.segments[i], pool, rank, raw, len),
+        }
+    }
+
+    fn search(
+        &mut self,
+        segment: &Segment,
+        pool: usize,
+        rank: usize,
+        raw: &dyn ReadAt,
+        len: u64,
+    ) -> Result<Option<Related>> {
+        let dtype = segment.dtype.expect("only tensors are searched for");
+        let pool = &mut self.pools[pool];
+        // Blocks are planned before anything beyond them is at hand.
+        if len < segment.len.min(Sample::REACH) || pool.candidates.is_empty() {
+            return Ok(None);
+        }
+        let read = |buf: &mut [u8], at: u64| read_at(raw, "the input", buf, segment.offset + at);
+        let sample = Sample::take(dtype, segment.len, read)?;
+        if sample.is_constant() {
+            return Ok(None);
+        }
+        let n = pool.candidates.len();
+        let trials = if self.comparisons + n <= COMPARISONS {
+            self.comparisons += n;
+            0..n
+        } else {
+            let from = rank.min(n - 1).saturating_sub(NEIGHBOURS);
+            from..n.min(from + 2 * NEIGHBOURS)
+        };
+        let mut best: Option<((usize, bool, Reverse<usize>), usize, Link)> = None;
+        for (i, c) in pool.candidates.iter_mut().enumerate().take(trials.end).skip(trials.start) {
+            let base = self.bases[c.source as usize - 1];
+            let offset = base.segments()[c.segment].offset;
+            let theirs = match &mut c.sample {
+                Some(s) => s,
+                none => none.insert(Sample::take(dtype, segment.len, |buf, at| base.read(offset + at, buf))?),
+            };
+            // Between equals: one that no other tensor has, then the one at the same rank.
+            let order = (sample.agreement(theirs), !c.taken, Reverse(i.abs_diff(rank)));
+            if sample.is_related(theirs) && best.is_none_or(|b| order > b.0) {
+                best = Some((order, i, Link { source: c.source, offset, conversion: Conversion::None }));
+            }
+        }
+        let Some((_, i, link)) = best else { return Ok(None) };
+        pool.candidates[i].taken = true;
+        Ok(Some(Related { link, len: segment.len }))
+    }
+}
+
+/// The tensors that have a name, sorted by it; the first of each.
+fn by_name(segments: &[Segment]) -> Vec<(&str, usize)> {
+    let named = segments.iter().enumerate().filter_map(|(i, s)| Some((s.name.as_deref()?, i)));
+    let mut named: Vec<_> = named.filter(|(name, _)| !name.is_empty()).collect();
+    named.sort_unstable();
+    named.dedup_by_key(|n| n.0);
+    named
+}

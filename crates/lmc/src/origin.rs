@@ -1,0 +1,271 @@
+//! Where blocks find the raw bytes that they depend on: in bases, and in the file itself.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use crate::base::{Base, not_given};
+use crate::block::Origin;
+use crate::container::bases::BaseInfo;
+use crate::error::{Error, Result};
+use crate::io::{ReadAt, WriteAt, read_at};
+
+/// The bases of a file in its own order, and the file itself.
+pub(crate) struct Sourced<'a> {
+    bases: Vec<&'a Base<'a>>,
+    /// The names of the bases, which are not there, if `bases` is empty.
+    wanted: &'a [BaseInfo],
+    own: &'a dyn Own,
+}
+
+impl<'a> Sourced<'a> {
+    pub(crate) fn new(bases: Vec<&'a Base<'a>>, wanted: &'a [BaseInfo], own: &'a dyn Own) -> Self {
+        Self { bases, wanted, own }
+    }
+
+    fn base(&self, source: u32) -> Option<&'a Base<'a>> {
+        self.bases.get((source as usize).checked_sub(1)?).copied()
+    }
+}
+
+impl Origin for Sourced<'_> {
+    fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match (source, self.base(source)) {
+            (0, _) => self.own.read(offset, buf),
+            (_, Some(base)) => base.read(offset, buf),
+            (i, None) => Err(not_given(&self.wanted[i as usize - 1])),
+        }
+    }
+
+    fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
+        if source == 0 { self.own.slice(offset, len) } else { self.base(source)?.slice(offset, len) }
+    }
+}
+
+/// Raw bytes of the file that is being decoded, before the block that asks for them.
+pub(crate) trait Own: Sync {
+    /// Fills `buf` with the raw bytes from `offset` on; waits for them if necessary.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// The same bytes, where they are in memory.
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        _ = (offset, len);
+        None
+    }
+}
+
+/// For files whose header says that no block depends on the file itself: nobody asks.
+pub(crate) struct NotOwn;
+
+impl Own for NotOwn {
+    fn read(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(Error::damaged("a block depends on the file, and the file's header says that none does"))
+    }
+}
+
+/// The raw bytes of a file that is being encoded.
+pub(crate) enum Raw<'a> {
+    Slice(&'a [u8]),
+    File(&'a dyn ReadAt),
+}
+
+impl Own for Raw<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self {
+            Raw::Slice(bytes) => read_at(bytes, "the input", buf, offset),
+            Raw::File(file) => read_at(*file, "the input", buf, offset),
+        }
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        match self {
+            Raw::Slice(bytes) => bytes.get(offset as usize..)?.get(..len),
+            Raw::File(_) => None,
+        }
+    }
+}
+
+/// How much of a file is decoded, from its beginning on without a gap.
+///
+/// Blocks are begun in order, so that those before the earliest one that waits are done or at work: nobody waits in vain.
+#[derive(Default)]
+pub(crate) struct Watermark {
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// All bytes before this one are there.
+    upto: u64,
+    /// Stretches beyond that are there: start and end.
+    ahead: BTreeMap<u64, u64>,
+    /// The first byte of those that will never come.
+    failed: Option<u64>,
+}
+
+impl State {
+    /// The end of the stretch that goes on where there are all bytes.
+    fn take_next(&mut self) -> Option<u64> {
+        self.ahead.remove(&self.upto)
+    }
+}
+
+impl Watermark {
+    /// A block that starts at raw byte `start` is begun. Until [`Turn::done`] it counts as failed if it is dropped.
+    pub(crate) fn begin(&self, start: u64) -> Turn<'_> {
+        Turn { mark: self, start, end: None }
+    }
+
+    /// Waits until all bytes before `end` are there.
+    pub(crate) fn wait(&self, end: u64) -> Result<()> {
+        let there = |s: &mut State| s.upto >= end || s.failed.is_some_and(|at| at < end);
+        let s = self.moved.wait_while(self.lock(), |s| !there(s)).expect("no panic while it is held");
+        // The block that failed has the error that is reported: it comes before the one that waits.
+        if s.upto >= end { Ok(()) } else { Err(Error::damaged("a block that this one depends on is damaged")) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while it is held")
+    }
+}
+
+/// A block under way.
+pub(crate) struct Turn<'a> {
+    mark: &'a Watermark,
+    start: u64,
+    end: Option<u64>,
+}
+
+impl Turn<'_> {
+    /// The block is decoded, and its bytes, which end before `end`, are where others find them.
+    pub(crate) fn done(mut self, end: u64) {
+        self.end = Some(end);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut s = self.mark.lock();
+        match self.end {
+            Some(end) => {
+                s.ahead.insert(self.start, end);
+                while let Some(end) = s.take_next() {
+                    s.upto = end;
+                }
+            }
+            None => s.failed = Some(s.failed.map_or(self.start, |f| f.min(self.start))),
+        }
+        drop(s);
+        self.mark.moved.notify_all();
+    }
+}
+
+/// The blocks of a slice that are decoded.
+#[derive(Default)]
+pub(crate) struct Finished<'a> {
+    pub(crate) mark: Watermark,
+    blocks: Mutex<BTreeMap<u64, &'a [u8]>>,
+}
+
+impl<'a> Finished<'a> {
+    /// Takes the bytes of a block, from raw byte `start` on, which nobody writes to any more.
+    pub(crate) fn publish(&self, start: u64, bytes: &'a [u8]) {
+        self.blocks.lock().expect("no panic while it is held").insert(start, bytes);
+    }
+
+    /// The bytes from `offset` on, to the end of their block.
+    fn from(&self, offset: u64) -> &'a [u8] {
+        let blocks = self.blocks.lock().expect("no panic while it is held");
+        let (start, bytes) = blocks.range(..=offset).next_back().expect("all blocks before were waited for");
+        &bytes[(offset - start) as usize..]
+    }
+}
+
+impl Own for Finished<'_> {
+    fn read(&self, mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
+        self.mark.wait(offset + buf.len() as u64)?;
+        while !buf.is_empty() {
+            let from = self.from(offset);
+            let n = from.len().min(buf.len());
+            let (to, rest) = buf.split_at_mut(n);
+            to.copy_from_slice(&from[..n]);
+            (offset, buf) = (offset + n as u64, rest);
+        }
+        Ok(())
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.mark.wait(offset + len as u64).ok()?;
+        self.from(offset).get(..len)
+    }
+}
+
+/// Blocks that are written somewhere and read back from there; decoded once more by `again` where that is not possible.
+pub(crate) struct Written<'a> {
+    pub(crate) mark: Watermark,
+    pub(crate) to: &'a dyn WriteAt,
+    pub(crate) again: &'a dyn Own,
+}
+
+impl Own for Written<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.mark.wait(offset + buf.len() as u64)?;
+        match self.to.read_back(buf, offset) {
+            Err(e) if e.kind() == std::io::ErrorKind::Unsupported => self.again.read(offset, buf),
+            r => r.map_err(|e| Error::io("cannot read back the output", e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_comes_or_fails() {
+        let mark = Watermark::default();
+        mark.wait(0).unwrap();
+        mark.begin(10).done(20);
+        mark.begin(0).done(10);
+        mark.wait(20).unwrap();
+        drop(mark.begin(30));
+        mark.wait(31).unwrap_err();
+        mark.begin(20).done(30);
+        mark.wait(30).unwrap();
+        mark.begin(30).done(40);
+        mark.wait(40).unwrap();
+    }
+
+    #[test]
+    fn waiting_ends_when_another_thread_is_done() {
+        for fails in [false, true] {
+            let mark = Watermark::default();
+            std::thread::scope(|s| {
+                let waiting = s.spawn(|| mark.wait(30).is_ok());
+                mark.begin(10).done(30);
+                let turn = mark.begin(0);
+                if fails {
+                    drop(turn);
+                } else {
+                    turn.done(10);
+                }
+                assert_eq!(waiting.join().unwrap(), !fails);
+            });
+        }
+    }
+
+    #[test]
+    fn slices_cross_blocks_by_copy() {
+        let f = Finished::default();
+        for (start, bytes) in [(3, &[3u8, 4][..]), (0, &[0, 1, 2]), (5, &[5])] {
+            f.publish(start, bytes);
+            f.mark.begin(start).done(start + bytes.len() as u64);
+        }
+        assert_eq!(f.slice(1, 2), Some(&[1, 2][..]));
+        assert_eq!(f.slice(3, 2), Some(&[3, 4][..]));
+        assert_eq!(f.slice(2, 2), None);
+        let mut all = [0; 6];
+        f.read(0, &mut all).unwrap();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5]);
+    }
+}

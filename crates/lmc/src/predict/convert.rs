@@ -1,0 +1,110 @@
+//! Conversions between float types, in integers: the same on every machine (`docs/format.md` §3.7).
+
+use super::Conversion;
+
+/// Replaces `out` by `source`, converted.
+///
+/// # Panics
+/// If `source` is not a whole number of elements.
+pub(crate) fn convert(conversion: Conversion, source: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    match conversion {
+        Conversion::None => out.extend_from_slice(source),
+        Conversion::NarrowBf16 => narrow(source, out, bf16),
+        Conversion::NarrowF16 => narrow(source, out, f16),
+        Conversion::WidenBf16 => {
+            let (elements, rest) = source.as_chunks::<2>();
+            assert!(rest.is_empty(), "whole elements");
+            out.resize(2 * source.len(), 0);
+            for (to, e) in out.as_chunks_mut::<4>().0.iter_mut().zip(elements) {
+                *to = (u32::from(u16::from_le_bytes(*e)) << 16).to_le_bytes();
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn narrow(source: &[u8], out: &mut Vec<u8>, f: impl Fn(u32) -> u16) {
+    let (elements, rest) = source.as_chunks::<4>();
+    assert!(rest.is_empty(), "whole elements");
+    out.resize(source.len() / 2, 0);
+    for (to, e) in out.as_chunks_mut::<2>().0.iter_mut().zip(elements) {
+        *to = f(u32::from_le_bytes(*e)).to_le_bytes();
+    }
+}
+
+#[inline(always)]
+fn bf16(x: u32) -> u16 {
+    (x.wrapping_add(0x7fff + (x >> 16 & 1)) >> 16) as u16
+}
+
+#[inline(always)]
+fn f16(x: u32) -> u16 {
+    let sign = (x >> 16 & 0x8000) as u16;
+    let m = x & 0x7fff_ffff;
+    let half = |v: u32, shift: u32| {
+        // To nearest, ties to even: half a unit less one, and one more where the result is odd.
+        (v + (1 << (shift - 1)) - 1 + (v >> shift & 1)) >> shift
+    };
+    let magnitude = match m {
+        0x7f80_0001.. => 0x7e00,
+        // At least 65520, half a unit above the largest.
+        0x477f_f000.. => 0x7c00,
+        // Normal results: the exponent's bias goes from 127 to 15.
+        0x3880_0000.. => half(m - (112 << 23), 13),
+        // Subnormal results, in units of 2^-24; below half of one, nothing.
+        0x3300_0000.. => {
+            let exponent = m >> 23;
+            half(m & 0x7f_ffff | 0x80_0000, 126 - exponent)
+        }
+        _ => 0,
+    };
+    sign | magnitude as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn f16_value(h: u16) -> f64 {
+        let (e, m) = (i32::from(h >> 10 & 31), f64::from(h & 1023));
+        if e == 0 { m * 2f64.powi(-24) } else { (1.0 + m / 1024.0) * 2f64.powi(e - 15) }
+    }
+
+    #[test]
+    fn f16_is_the_nearest_one() {
+        // Every finite value, what lies half-way to the next one, and the neighbours of that.
+        for h in 0..0x7c00u16 {
+            let (v, next) = (f16_value(h), if h == 0x7bff { 65536.0 } else { f16_value(h + 1) });
+            assert_eq!(f16((v as f32).to_bits()), h);
+            assert_eq!(f16((-(v as f32)).to_bits()), h | 0x8000);
+            let middle = ((v + next) / 2.0) as f32;
+            assert_eq!(f16(middle.to_bits()), if h % 2 == 0 { h } else { h + 1 }, "{h:#x}");
+            assert_eq!(f16(middle.next_down().to_bits()), h, "{h:#x}");
+            assert_eq!(f16(middle.next_up().to_bits()), h + 1, "{h:#x}");
+        }
+        assert_eq!(f16(f32::INFINITY.to_bits()), 0x7c00);
+        assert_eq!(f16(0xff80_0001), 0xfe00);
+        assert_eq!(f16(f32::MAX.to_bits()), 0x7c00);
+        assert_eq!(f16(1), 0);
+    }
+
+    #[test]
+    fn bf16_is_rounded_to_even() {
+        assert_eq!([0x3f80_7fff, 0x3f80_8000, 0x3f80_8001, 0x3f81_8000].map(bf16), [0x3f80, 0x3f80, 0x3f81, 0x3f82]);
+        assert_eq!(bf16(0xffff_ffff), 0);
+    }
+
+    #[test]
+    fn widths() {
+        let mut out = vec![];
+        convert(Conversion::WidenBf16, &[0x80, 0x3f, 1, 2], &mut out);
+        assert_eq!(out, [0, 0, 0x80, 0x3f, 0, 0, 1, 2]);
+        convert(Conversion::NarrowBf16, &out.clone(), &mut out);
+        assert_eq!(out, [0x80, 0x3f, 1, 2]);
+        convert(Conversion::NarrowF16, &1.0f32.to_le_bytes(), &mut out);
+        assert_eq!(out, 0x3c00u16.to_le_bytes());
+        convert(Conversion::None, &[1, 2, 3], &mut out);
+        assert_eq!(out, [1, 2, 3]);
+    }
+}

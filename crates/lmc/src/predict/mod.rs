@@ -1,0 +1,178 @@
+//! The predict stage: what is expected of an element, from a base snapshot or from another tensor, and in which class of
+//! elements its residual is coded (`docs/format.md` §3.7).
+//!
+//! One step of an optimizer moves all weights by about the same amount, so that the difference counted in units in the
+//! last place doubles with each exponent step down: given the exponent of what an element is predicted from, the
+//! difference is nearly without memory. Elements are therefore dealt to classes by that exponent, in a stable partition,
+//! and each class is a section with tables of its own.
+
+mod convert;
+pub(crate) mod job;
+pub(crate) mod partition;
+pub(crate) mod unchanged;
+
+pub(crate) use convert::convert;
+
+use crate::group::element::Element;
+
+/// How an element of what a prediction is made from becomes one of the part's own width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conversion {
+    /// As it is.
+    None = 0,
+    /// F32 to BF16, to nearest, ties to even.
+    NarrowBf16 = 1,
+    /// BF16 to F32.
+    WidenBf16 = 2,
+    /// F32 to F16, to nearest, ties to even.
+    NarrowF16 = 3,
+}
+
+impl Conversion {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Conversion::None,
+            1 => Conversion::NarrowBf16,
+            2 => Conversion::WidenBf16,
+            3 => Conversion::NarrowF16,
+            _ => return None,
+        })
+    }
+
+    /// What it makes of what, for people.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Conversion::None => None,
+            Conversion::NarrowBf16 => Some("F32 to BF16"),
+            Conversion::WidenBf16 => Some("BF16 to F32"),
+            Conversion::NarrowF16 => Some("F32 to F16"),
+        }
+    }
+
+    /// Bytes of an element before conversion, if afterwards it has `width`; `None` where that cannot be.
+    pub(crate) fn source_width(self, width: usize) -> Option<usize> {
+        match (self, width) {
+            (Conversion::None, w) => Some(w),
+            (Conversion::NarrowBf16 | Conversion::NarrowF16, 2) => Some(4),
+            (Conversion::WidenBf16, 4) => Some(2),
+            _ => None,
+        }
+    }
+}
+
+/// How an element and its prediction make a residual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Predictor {
+    /// The element itself.
+    None = 0,
+    /// Their exclusive or.
+    Xor = 1,
+    /// Their distance in units in the last place, zigzag.
+    Float = 2,
+    /// Their difference, zigzag.
+    Integer = 3,
+}
+
+impl Predictor {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Predictor::None,
+            1 => Predictor::Xor,
+            2 => Predictor::Float,
+            3 => Predictor::Integer,
+            _ => return None,
+        })
+    }
+
+    /// The residual of `u`, of which `p` was expected.
+    #[inline(always)]
+    pub(crate) fn residual<E: Element>(self, u: E, p: E) -> E {
+        let zigzag = |d: E| d.shl(1).xor(d.sign_fill());
+        match self {
+            Predictor::None => u,
+            Predictor::Xor => u.xor(p),
+            Predictor::Float => zigzag(u.ordered().sub(p.ordered())),
+            Predictor::Integer => zigzag(u.sub(p)),
+        }
+    }
+
+    /// The inverse of [`Self::residual`].
+    #[inline(always)]
+    pub(crate) fn restore<E: Element>(self, e: E, p: E) -> E {
+        let unzigzag = |e: E| e.shr(1).xor(e.low_fill());
+        match self {
+            Predictor::None => e,
+            Predictor::Xor => e.xor(p),
+            Predictor::Float => unzigzag(e).add(p.ordered()).ordered(),
+            Predictor::Integer => unzigzag(e).add(p),
+        }
+    }
+}
+
+/// Most boundaries between classes.
+pub(crate) const MAX_BOUNDARIES: usize = 63;
+
+/// Which class an element belongs to, by a byte of its context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Classes {
+    /// Bits below the key in the context, which is rotated left by one before: 8 less than its width for the topmost.
+    pub(crate) shift: u32,
+    /// Rising. An element's class is the number of boundaries that are at most its key.
+    pub(crate) boundaries: Vec<u8>,
+}
+
+impl Classes {
+    pub(crate) fn count(&self) -> usize {
+        self.boundaries.len() + 1
+    }
+
+    /// The class of every key.
+    pub(crate) fn table(&self) -> [u8; 256] {
+        std::array::from_fn(|key| self.boundaries.partition_point(|&b| usize::from(b) <= key) as u8)
+    }
+
+    #[inline(always)]
+    pub(crate) fn key<E: Element>(context: E, shift: u32) -> u8 {
+        context.rotl1().shr(shift).wide() as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn residuals_are_undone() {
+        for p in [Predictor::None, Predictor::Xor, Predictor::Float, Predictor::Integer] {
+            for u in (0..=u16::MAX).step_by(7) {
+                for b in [0, 1, 0x3f80, 0x7fff, 0x8000, 0x8001, 0xbf80, 0xffff, u.wrapping_add(3)] {
+                    assert_eq!(p.restore(p.residual(u, b), b), u);
+                    let (u, b) = (u32::from(u) << 16 | 77, u32::from(b) << 15 | 3);
+                    assert_eq!(p.restore(p.residual(u, b), b), u);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbouring_floats_have_small_residuals() {
+        let r = |u: f32, p: f32| Predictor::Float.residual(u.to_bits(), p.to_bits());
+        assert_eq!(r(1.0, 1.0), 0);
+        assert_eq!(r(1.0_f32.next_up(), 1.0), 2);
+        assert_eq!(r(1.0_f32.next_down(), 1.0), 1);
+        assert_eq!(r(-1.0_f32, (-1.0_f32).next_up()), 1);
+        assert_eq!(r(f32::from_bits(1), 0.0), 2);
+        // The zeros are neighbours.
+        assert_eq!(r(-0.0, 0.0), 1);
+    }
+
+    #[test]
+    fn classes_are_counted_boundaries() {
+        let c = Classes { shift: 8, boundaries: vec![1, 100, 255] };
+        let t = c.table();
+        assert_eq!([t[0], t[1], t[99], t[100], t[254], t[255]], [0, 1, 1, 2, 2, 3]);
+        assert_eq!(Classes::key(0x3f80u16, 8), 0x7f);
+        assert_eq!(Classes::key(0xbf80u16, 8), 0x7f);
+        assert_eq!(Classes::key(1.0f32.to_bits(), 24), 0x7f);
+    }
+}

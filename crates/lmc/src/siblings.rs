@@ -1,0 +1,145 @@
+//! Tensors of one file that say the same: equal ones, and 16-bit weights that are a rounded 32-bit tensor.
+//!
+//! They are found by sampled values, and by nothing else: names do not matter. One look-up a tensor, so that thousands of tensors cost no more
+//! than their samples. A pair that only looks alike costs ratio, never bytes: residuals are coded whatever was expected.
+
+use std::collections::HashMap;
+
+use crate::block::Link;
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::predict::{Conversion, convert};
+use crate::segment::Segment;
+
+/// Smaller tensors would save less than finding them costs.
+const MIN_ELEMENTS: u64 = 4096;
+/// Elements of a tensor that are compared: in stretches, so that a file is read in few places.
+const STRETCHES: u64 = 8;
+const STRETCH: usize = 8;
+
+/// What makes two tensors look alike: number of elements, and a sample as it would be in one dtype.
+#[derive(PartialEq, Eq, Hash)]
+struct Look {
+    dtype: Dtype,
+    elements: u64,
+    sample: Vec<u8>,
+}
+
+/// For every segment, an earlier one that it can be predicted from. `read` fills a buffer with raw bytes of the file from an offset on.
+pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Vec<Option<Link>> {
+    let mut links = vec![None; segments.len()];
+    // Earlier tensors by how they, or what they predict, look.
+    let mut seen: HashMap<Look, Link> = HashMap::new();
+    for (segment, link) in segments.iter().zip(&mut links) {
+        let Some(dtype) = segment.dtype else { continue };
+        let width = dtype.coding_width();
+        let elements = segment.len / width as u64;
+        if elements < MIN_ELEMENTS || !segment.len.is_multiple_of(width as u64) {
+            continue;
+        }
+        // A header may promise more than the file has; what it has is compressed as it is.
+        let Ok(sample) = sample(segment.offset, elements, width, &mut read) else { continue };
+        if sample.chunks_exact(width).all(|e| e == &sample[..width]) {
+            // Constants look like each other, and need nobody.
+            continue;
+        }
+        let look = |dtype, sample| Look { dtype, elements, sample };
+        let as_dtype = |conversion| {
+            let mut to = Vec::new();
+            convert(conversion, &sample, &mut to);
+            to
+        };
+        let here = |conversion| Link { source: 0, offset: segment.offset, conversion };
+        // Equal tensors first: their residual is nothing.
+        *link = seen.get(&look(dtype, sample.clone())).copied();
+        if dtype == Dtype::F32 {
+            let rounded = as_dtype(Conversion::NarrowBf16);
+            if link.is_none() {
+                // A 16-bit tensor that may be this one, rounded.
+                *link = seen
+                    .get(&look(Dtype::Bf16, rounded.clone()))
+                    .filter(|l| l.conversion == Conversion::None)
+                    .map(|l| Link { conversion: Conversion::WidenBf16, ..*l });
+            }
+            seen.entry(look(Dtype::Bf16, rounded)).or_insert(here(Conversion::NarrowBf16));
+            seen.entry(look(Dtype::F16, as_dtype(Conversion::NarrowF16))).or_insert(here(Conversion::NarrowF16));
+        }
+        seen.entry(look(dtype, sample)).or_insert(here(Conversion::None));
+    }
+    links
+}
+
+/// Elements of a tensor, the same places for every tensor of as many elements.
+fn sample(
+    offset: u64,
+    elements: u64,
+    width: usize,
+    read: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
+) -> Result<Vec<u8>> {
+    let mut sample = vec![0; STRETCHES as usize * STRETCH * width];
+    for (i, to) in (0..STRETCHES).zip(sample.chunks_exact_mut(STRETCH * width)) {
+        // Not at the very start of rows, which may be alike.
+        let at = elements / STRETCHES * i + elements / STRETCHES / 3;
+        read(offset + at * width as u64, to)?;
+    }
+    Ok(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(n: usize, seed: u32) -> Vec<u8> {
+        (0..n as u32).flat_map(|i| ((i ^ seed).wrapping_mul(2654435761) as f32 * 1e-9 - 1.0).to_le_bytes()).collect()
+    }
+
+    fn narrow(f: &[u8], conversion: Conversion) -> Vec<u8> {
+        let mut to = vec![];
+        convert(conversion, f, &mut to);
+        to
+    }
+
+    fn links(tensors: &[(Dtype, Vec<u8>)]) -> Vec<Option<Link>> {
+        let raw: Vec<u8> = tensors.iter().flat_map(|t| t.1.clone()).collect();
+        let mut at = 0;
+        let segments: Vec<Segment> = tensors
+            .iter()
+            .enumerate()
+            .map(|(i, (dtype, bytes))| {
+                let n = bytes.len() as u64;
+                let s = Segment::tensor(format!("{i}"), *dtype, vec![n / dtype.coding_width() as u64], at, n);
+                at += n;
+                s
+            })
+            .collect();
+        find(&segments, |offset, buf| {
+            buf.copy_from_slice(&raw[offset as usize..][..buf.len()]);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn rounded_and_equal_tensors_are_found() {
+        use Conversion::{NarrowBf16, NarrowF16, None as Same, WidenBf16};
+        let (a, b) = (noise(5000, 1), noise(5000, 77));
+        let (a16, b16, ah) = (narrow(&a, NarrowBf16), narrow(&b, NarrowBf16), narrow(&a, NarrowF16));
+        let l = links(&[
+            (Dtype::F32, a.clone()),
+            (Dtype::Bf16, b16.clone()),
+            (Dtype::Bf16, a16.clone()),
+            (Dtype::F16, ah),
+            (Dtype::F32, b.clone()),
+            (Dtype::Bf16, b16),
+            (Dtype::F32, a.clone()),
+            (Dtype::F32, noise(5000, 5)),
+            (Dtype::F32, noise(4000, 1)),
+            (Dtype::F32, noise(4000, 1)),
+            (Dtype::Bf16, vec![0; 9000]),
+            (Dtype::Bf16, vec![0; 9000]),
+        ]);
+        let at = |offset, conversion| Some(Link { source: 0, offset, conversion });
+        assert_eq!(l[..4], [None, None, at(0, NarrowBf16), at(0, NarrowF16)]);
+        assert_eq!(l[4..7], [at(20_000, WidenBf16), at(20_000, Same), at(0, Same)]);
+        assert_eq!(l[7..], [None; 5], "new, small, and constant ones have nobody");
+    }
+}
