@@ -105,8 +105,8 @@ pub(crate) fn to_bytes(elements: &[u64], width_code: u8) -> Vec<u8> {
     elements.iter().flat_map(|u| u.to_le_bytes().into_iter().take(1 << width_code)).collect()
 }
 
-/// How the class map is coded: all its bits as they are, or as symbols.
-fn class_map(input: &mut Input<'_>, classes: &[u8], lane_sets: u8) -> Group {
+/// How a class map is coded: all its bits as they are, or as symbols.
+pub(crate) fn class_map(input: &mut Input<'_>, classes: &[u8], lane_sets: u8) -> Group {
     let raw = Group { k: 8, ..Group::default() };
     if lane_sets == 0 {
         return raw;

@@ -4,7 +4,7 @@ use crate::blocks::{self, element_count, low_bits, section};
 use crate::input::{Input, Random};
 use lmc::reference::write::File;
 use lmc::reference::write::block::{
-    Block, Context, ContextClasses, Dependency, Named, Part, Patch, Predicted, Section, mapped, unmapped,
+    Block, Context, ContextClasses, Dependency, Named, Part, Patch, Predicted, Section, UnchangedRuns, mapped, unmapped,
 };
 
 /// The blocks of a file and the files that they depend on.
@@ -202,7 +202,10 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
     };
 
     let raw = vec![0; elements * width];
-    let mut predicted = Predicted { raw, width_code, predictor, conversion, prediction, context, sections: Vec::new() };
+    let unchanged = if predictor != 0 { unchanged(input, elements, lane_sets) } else { None };
+    let sections = Vec::new();
+    let mut predicted =
+        Predicted { raw, width_code, predictor, conversion, prediction, context, unchanged, sections };
     let mut residuals = Vec::new();
     for count in predicted.class_counts(&sources.chosen).expect("the dependencies are as long as the part needs") {
         if count == 0 {
@@ -218,6 +221,18 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
     }
     predicted.set_residuals(&sources.chosen, residuals).expect("the dependencies are as long as the part needs");
     predicted
+}
+
+/// A map of unchanged runs, or none.
+fn unchanged(input: &mut Input<'_>, elements: usize, lane_sets: u8) -> Option<UnchangedRuns> {
+    // One run in so many is coded.
+    let coded_one_in = match input.below(8) {
+        kind @ 0..4 => [1, 2, 20, u64::MAX][kind],
+        _ => return None,
+    };
+    let mut random = input.random();
+    let runs: Vec<u8> = (0..elements.div_ceil(128)).map(|_| u8::from(random.below(coded_one_in) != 0)).collect();
+    Some(UnchangedRuns { map: blocks::class_map(input, &runs, lane_sets), runs })
 }
 
 fn context_classes(input: &mut Input<'_>, width_code: u8) -> ContextClasses {

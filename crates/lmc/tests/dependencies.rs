@@ -41,6 +41,7 @@ fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
         conversion: 0,
         prediction: Named::of(0, dependencies.len() as u64),
         context: Context::None,
+        unchanged: None,
         sections: vec![Section::of(0, Group { z: 8, ..Group::default() })],
     };
     encoded(&Block { dependencies, ..Block::of(Part::Predicted(part), 0) })
@@ -295,17 +296,19 @@ fn part() -> (Vec<u8>, Vec<Dependency>, Predicted) {
         conversion: 1,
         prediction: named,
         context: Context::Other { width_code: 2, named, classes },
+        unchanged: None,
         sections: vec![Section::of(0, Group { k: 16, ..Group::default() }); 3],
     };
     (base, dependencies, part)
 }
 
 /// The head of [`part`], byte by byte.
-const HEAD: [u8; 34] = [
+const HEAD: [u8; 35] = [
     3, 1, 2, // method, width code, predictor
     1, 0, 2, // conversion, dependencies
     2, 2, 0, 2, // context, its width code, dependencies
     24, 2, 100, 120, // shift, boundaries
+    0,   // no unchanged runs
     1, 0, 0, 1, 0, 0, 0, 16, 0, // one element in class 0
     0, // none in class 1
     3, 0, 0, 1, 0, 0, 0, 16, 0,   // three in class 2
@@ -322,14 +325,14 @@ fn judged_head(head: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Its head with the bytes from `at` on replaced.
 fn head_with(at: usize, bytes: &[u8]) -> Vec<u8> {
-    let mut head = HEAD[..33].to_vec();
+    let mut head = HEAD[..34].to_vec();
     head[at..at + bytes.len()].copy_from_slice(bytes);
     head
 }
 
 #[test]
 fn heads_of_predicted_parts() {
-    assert_eq!(judged_head(&HEAD[..33]), Ok((1..9).collect()));
+    assert_eq!(judged_head(&HEAD[..34]), Ok((1..9).collect()));
     #[track_caller]
     fn refused_with(at: usize, bytes: &[u8], reason: &str) {
         refused_head(&head_with(at, bytes), reason);
@@ -361,10 +364,10 @@ fn heads_of_predicted_parts() {
         refused_with(at, &[2, 1], "does not exist");
         refused_with(at, &[0, 1], "not as many elements");
         refused_with(at, &[1, 1], "not as many elements");
-        let mut head = HEAD[..33].to_vec();
+        let mut head = HEAD[..34].to_vec();
         head.splice(at..at + 1, [[0xff; 9].as_slice(), &[1]].concat());
         refused_head(&head, "does not exist");
-        let mut head = HEAD[..33].to_vec();
+        let mut head = HEAD[..34].to_vec();
         head.splice(at + 1..at + 2, [[0xff; 9].as_slice(), &[1]].concat());
         refused_head(&head, "does not exist");
     }
@@ -375,34 +378,34 @@ fn heads_of_predicted_parts() {
     // Keys, boundaries and classes.
     refused_with(10, &[25, 2, 50, 60], "shift of a context");
     // With 0 as the first boundary the first class is empty.
-    refused_head(&[&HEAD[..12], &[0, 100, 0], &HEAD[14..23], &HEAD[24..33]].concat(), "first boundary is 0");
+    refused_head(&[&HEAD[..12], &[0, 100, 0, 0], &HEAD[15..24], &HEAD[25..34]].concat(), "first boundary is 0");
     refused_with(12, &[120, 100], "not larger");
     refused_with(12, &[100, 100], "not larger");
     refused_with(12, &[127, 128], "another number of elements");
     refused_with(12, &[1, 255], "another number of elements");
     // One class more with an element, one less: they still add up.
-    refused_head(&[&HEAD[..14], &[2], &HEAD[15..24], &[2], &HEAD[25..33]].concat(), "another number of elements");
-    refused_head(&[&HEAD[..14], &[0, 1], &HEAD[15..23], &HEAD[24..33]].concat(), "another number of elements");
-    refused_head(&[&HEAD[..24], &[2], &HEAD[25..33]].concat(), "do not add up");
-    refused_head(&[&HEAD[..24], &[4], &HEAD[25..33]].concat(), "do not add up");
-    refused_head(&[&HEAD[..24], &[0xff; 9], &[1], &HEAD[25..33]].concat(), "do not add up");
+    refused_head(&[&HEAD[..15], &[2], &HEAD[16..25], &[2], &HEAD[26..34]].concat(), "another number of elements");
+    refused_head(&[&HEAD[..15], &[0, 1], &HEAD[16..24], &HEAD[25..34]].concat(), "another number of elements");
+    refused_head(&[&HEAD[..25], &[2], &HEAD[26..34]].concat(), "do not add up");
+    refused_head(&[&HEAD[..25], &[4], &HEAD[26..34]].concat(), "do not add up");
+    refused_head(&[&HEAD[..25], &[0xff; 9], &[1], &HEAD[26..34]].concat(), "do not add up");
     // They add up modulo 2^64.
-    let wrapped = [&HEAD[..14], &[0xff; 9], &[1], &HEAD[15..23], &[0], &[5], &HEAD[25..33]].concat();
+    let wrapped = [&HEAD[..15], &[0xff; 9], &[1], &HEAD[16..24], &[0], &[5], &HEAD[26..34]].concat();
     refused_head(&wrapped, "do not add up");
     // What their sections say.
-    refused_with(15, &[3], "unknown map");
-    refused_with(16, &[2], "patches of an unknown kind");
-    refused_with(17, &[0], "number of groups");
-    refused_with(17, &[65], "number of groups");
-    refused_with(21, &[17], "more bits");
-    refused_with(21, &[8], "no coder");
+    refused_with(16, &[3], "unknown map");
+    refused_with(17, &[2], "patches of an unknown kind");
+    refused_with(18, &[0], "number of groups");
+    refused_with(18, &[65], "number of groups");
+    refused_with(22, &[17], "more bits");
+    refused_with(22, &[8], "no coder");
     // A boundary less: one class less, whose section is left over. A boundary more: the data end.
-    let mut head = HEAD[..33].to_vec();
+    let mut head = HEAD[..34].to_vec();
     head[11] = 1;
     head.remove(12);
     refused_head(&head, "");
     refused_head(&HEAD, "follows the digests");
-    for end in 0..33 {
+    for end in 0..34 {
         // What is missing is taken from the digest, and so the head ends too early, or nothing fits.
         assert!(judged_head(&HEAD[..end]).is_err());
     }
@@ -414,7 +417,7 @@ fn numbers_of_boundaries() {
     let head = |shift: u8, boundaries: &[u8]| {
         let mut head = vec![3, 0, 0, 2, 0, 0, 1, shift, boundaries.len() as u8];
         head.extend(boundaries);
-        head.extend([3, 0, 0, 1, 0, 0, 0, 8, 0]);
+        head.extend([0, 3, 0, 0, 1, 0, 0, 0, 8, 0]);
         head.extend(vec![0; boundaries.len()]);
         head
     };
@@ -437,7 +440,7 @@ fn numbers_of_boundaries() {
         assert!(why.contains("shift of a context"), "{why}");
     }
     // The prediction as context needs one.
-    let why = judged_head(vec![3, 0, 0, 1, 0, 1, 1, 3, 0, 0, 1, 0, 0, 0, 8, 0, 0]).expect_err("there is none");
+    let why = judged_head(vec![3, 0, 0, 1, 0, 1, 1, 0, 3, 0, 0, 1, 0, 0, 0, 8, 0, 0]).expect_err("there is none");
     assert!(why.contains("without a predictor"), "{why}");
 }
 

@@ -44,6 +44,7 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
         conversion,
         prediction: Named::of(0, 1),
         context: Context::None,
+        unchanged: None,
         sections: vec![plain(width)],
     };
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: predictions.to_vec() }];
@@ -56,7 +57,7 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
     let n = elements.len() as u8;
     assert!(n < 128, "the number of elements is to take a byte");
     let section = [0, 0, 1, 0, 0, 0, 8 * width as u8, 0];
-    let head = [&[3, width_code, predictor, conversion, 0, 1, 0, n][..], &section].concat();
+    let head = [&[3, width_code, predictor, conversion, 0, 1, 0, 0, n][..], &section].concat();
     assert_eq!(fields.parts[0], head);
     assert_eq!(fields.dependencies, [&[1, 0][..], &varint(predictions.len())].concat());
     assert_eq!(decoded(&fields, predictions), Ok(to_bytes(elements, width)));
@@ -232,7 +233,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
     let raw = vec![0; 2 * floats.len()];
     let (prediction, sections) = (Named::of(0, 1), vec![plain(2)]);
     let part =
-        Predicted { raw, width_code: 1, predictor: 1, conversion: 3, prediction, context: Context::None, sections };
+        Predicted { raw, width_code: 1, predictor: 1, conversion: 3, prediction, context: Context::None, unchanged: None, sections };
     let fields = block_of(&base, part, vec![vec![0; floats.len()]]).encode().expect("the block can be coded");
     assert!(decoded(&fields, &base) == Ok(to_bytes(&converted, 2)));
 }
@@ -256,6 +257,7 @@ fn known_classes(width_code: u8, shift: u8, boundaries: &[u8], contexts: &[u64],
             conversion: 0,
             prediction: named,
             context,
+            unchanged: None,
             sections: vec![plain(width); boundaries.len() + 1],
         };
         let residuals = (0..boundaries.len() + 1).map(|class| vec![100 + class as u64; contexts.len()]).collect();
@@ -310,10 +312,11 @@ fn without_predictor_and_context() {
         conversion: 0,
         prediction: Named::default(),
         context: Context::None,
+        unchanged: None,
         sections: vec![plain(8)],
     };
     let fields = Block::of(Part::Predicted(part), 0).encode().expect("the block can be coded");
-    assert_eq!(fields.parts[0], [3, 3, 0, 0, 32, 0, 0, 1, 0, 0, 0, 64, 0]);
+    assert_eq!(fields.parts[0], [3, 3, 0, 0, 0, 32, 0, 0, 1, 0, 0, 0, 64, 0]);
     assert_eq!(decoded(&fields, b"not needed"), Ok((0..=255).collect()));
 }
 
@@ -385,6 +388,7 @@ fn every_predictor_conversion_context_and_width() {
                             conversion,
                             prediction: Named::of(0, 1),
                             context,
+                            unchanged: None,
                             sections: (0..7).map(section).collect(),
                         };
                         let raw = part.raw.clone();

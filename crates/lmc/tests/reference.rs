@@ -24,7 +24,7 @@ fn every_shape_of_block_is_read_back() {
 fn every_shape_of_delta_is_read_back() {
     let mut random = Random::new(2);
     // How often there was what matters.
-    let (mut own, mut of_bases, mut packs, mut patched, mut empty) = (0, 0, 0, 0, 0);
+    let (mut own, mut of_bases, mut packs, mut patched, mut empty, mut unchanged) = (0, 0, 0, 0, 0, 0);
     for case in 0..3000 {
         let choices = random.bytes(600);
         let delta = deltas::delta(&mut Input::new(&choices));
@@ -45,12 +45,14 @@ fn every_shape_of_delta_is_read_back() {
                         patched += predicted.sections.iter().filter(|section| !section.patches.is_empty()).count();
                         let contexts = !matches!(predicted.context, Context::None);
                         empty += usize::from(contexts && predicted.sections.iter().any(|s| s.groups.is_empty()));
+                        let runs = predicted.unchanged.as_ref().map_or(&[][..], |unchanged| &unchanged.runs);
+                        unchanged += usize::from(runs.contains(&0) && runs.contains(&1));
                     }
                     _ => (),
                 }
             }
         }
     }
-    let counts = [own, of_bases, packs, patched, empty];
+    let counts = [own, of_bases, packs, patched, empty, unchanged];
     assert!(counts.iter().all(|&count| count > 300), "{counts:?}");
 }

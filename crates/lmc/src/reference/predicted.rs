@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use super::dependencies::{Dependencies, bytes_of};
-use super::section::{Section, Streams, ones};
+use super::section::{Group, Section, Streams, ones, run_lengths};
 use super::{Faults, must};
 use std::iter::zip;
 
@@ -12,10 +12,17 @@ pub(super) struct Predicted {
     predictor: Predictor,
     /// One for each element; all 0 where there is no predictor.
     predictions: Vec<u64>,
-    /// The class of each element.
+    unchanged: Option<UnchangedRuns>,
+    /// The class of each element; it does not count where the element's run is unchanged.
     classes: Vec<usize>,
     /// Number of elements of each class, with its section unless the class is empty.
     sections: Vec<(usize, Option<Section>)>,
+}
+
+struct UnchangedRuns {
+    /// Number of their elements.
+    count: u64,
+    map: Group,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +75,17 @@ impl Predicted {
             _ => return Err("a part has an unknown context".into()),
         };
 
+        let unchanged = match head.u8()? {
+            0 => None,
+            1 => {
+                must(predictor != Predictor::None, "unchanged runs in a part without a predictor")?;
+                Some(UnchangedRuns { count: head.varint()?, map: Group::parse(head, 1, lane_sets)? })
+            }
+            _ => return Err("a part has an unknown kind of unchanged runs".into()),
+        };
+
         let mut sections = Vec::new();
-        let mut sum = 0u128;
+        let mut sum = unchanged.as_ref().map_or(0, |unchanged| u128::from(unchanged.count));
         for _ in 0..class_count {
             let count = head.varint()?;
             sum += u128::from(count);
@@ -77,15 +93,20 @@ impl Predicted {
             sections.push((count, section));
         }
         must(sum == n as u128, "the classes of a part do not add up to its elements")?;
-        for (class, (count, _)) in sections.iter().enumerate() {
-            let actual = classes.iter().filter(|&&of_element| of_element == class).count();
-            must(*count == actual as u64, "a class of a part has another number of elements")?;
-        }
         let sections = sections.into_iter().map(|(count, section)| (count as usize, section)).collect();
-        Ok(Self { width, predictor, predictions, classes, sections })
+        Ok(Self { width, predictor, predictions, unchanged, classes, sections })
     }
 
     pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u8>, String> {
+        let coded = match &self.unchanged {
+            None => vec![true; self.classes.len()],
+            Some(unchanged) => unchanged.decode(self.classes.len(), streams, faults)?,
+        };
+        for (class, (count, _)) in self.sections.iter().enumerate() {
+            let actual = zip(&self.classes, &coded).filter(|&(&c, &coded)| coded && c == class).count();
+            must(*count == actual, "a class of a part has another number of elements")?;
+        }
+
         let mut residuals = Vec::new();
         for (count, section) in &self.sections {
             residuals.push(match section {
@@ -94,12 +115,28 @@ impl Predicted {
             });
         }
         let w = 8 * self.width as u32;
-        let element = |(&p, &class): (&u64, &usize)| {
+        let element = |((&p, &class), &coded): ((&u64, &usize), &bool)| {
+            if !coded {
+                return p;
+            }
             let e = residuals[class].next().expect("a class has the elements that were counted");
             self.predictor.element(e, p, w)
         };
-        let elements: Vec<u64> = zip(&self.predictions, &self.classes).map(element).collect();
+        let elements: Vec<u64> = zip(zip(&self.predictions, &self.classes), &coded).map(element).collect();
         Ok(bytes_of(&elements, self.width))
+    }
+}
+
+impl UnchangedRuns {
+    /// Whether each of `n` elements is coded.
+    fn decode(&self, n: usize, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<bool>, String> {
+        let runs = run_lengths(n);
+        let map = self.map.decode(&run_lengths(runs.len()), 8, streams, faults)?;
+        must(map.iter().all(|&run| run <= 1), "a run is neither unchanged nor coded")?;
+        let coded: Vec<bool> = zip(map, runs).flat_map(|(run, length)| vec![run == 0; length]).collect();
+        let unchanged = coded.iter().filter(|&&coded| !coded).count();
+        must(self.count == unchanged as u64, "another number of elements is in unchanged runs")?;
+        Ok(coded)
     }
 }
 

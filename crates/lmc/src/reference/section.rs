@@ -19,7 +19,7 @@ struct Patches {
     length: u64,
 }
 
-struct Group {
+pub(super) struct Group {
     z: u32,
     k: u32,
     sign_plane: bool,
@@ -118,7 +118,7 @@ impl Patches {
 }
 
 /// Lengths of the runs of so many elements (§3.4).
-fn run_lengths(elements: usize) -> Vec<usize> {
+pub(super) fn run_lengths(elements: usize) -> Vec<usize> {
     let mut runs = vec![128; elements / 128];
     if !elements.is_multiple_of(128) {
         runs.push(elements % 128);
@@ -127,7 +127,7 @@ fn run_lengths(elements: usize) -> Vec<usize> {
 }
 
 impl Group {
-    fn parse(head: &mut Bytes<'_>, width: usize, lane_sets: u8) -> Result<Self, String> {
+    pub(super) fn parse(head: &mut Bytes<'_>, width: usize, lane_sets: u8) -> Result<Self, String> {
         let w = 8 * width as u32;
         let flags = head.u8()?;
         must(flags <= 3, "a group has an unknown flag")?;
@@ -163,7 +163,7 @@ impl Group {
     }
 
     /// The values v of all elements (§3.5), `w` bits wide.
-    fn decode(
+    pub(super) fn decode(
         &self,
         runs: &[usize],
         w: u32,

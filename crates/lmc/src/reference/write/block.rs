@@ -1,6 +1,6 @@
 //! Blocks from a description (§3), and their fields one by one.
 
-pub use super::predicted::{Context, ContextClasses, Named, Predicted};
+pub use super::predicted::{Context, ContextClasses, Named, Predicted, UnchangedRuns};
 pub use super::section::{Group, Patch, Section, mapped, unmapped};
 
 use super::super::dependencies::elements;

@@ -5,7 +5,7 @@
 use super::super::dependencies::{bytes_of, elements};
 use super::super::predicted::{Conversion, Predictor, class, key, ord};
 use super::block::Dependency;
-use super::section::{Output, Section};
+use super::section::{Group, Output, Section};
 use super::varint;
 
 /// A part of method 3.
@@ -18,8 +18,18 @@ pub struct Predicted {
     pub conversion: u8,
     pub prediction: Named,
     pub context: Context,
+    pub unchanged: Option<UnchangedRuns>,
     /// One for each class; not used when the class is empty.
     pub sections: Vec<Section>,
+}
+
+/// Which runs of 128 elements are what they are predicted to be.
+#[derive(Clone, Debug)]
+pub struct UnchangedRuns {
+    /// One for each run: 1 if it is unchanged, and 0 if it is coded.
+    pub runs: Vec<u8>,
+    /// How that is coded.
+    pub map: Group,
 }
 
 /// Dependencies of a block that stand one after the other.
@@ -52,7 +62,8 @@ pub struct ContextClasses {
 /// The prediction and the class of each element.
 struct Contexts {
     predictions: Vec<u64>,
-    classes: Vec<usize>,
+    /// `None` in unchanged runs.
+    classes: Vec<Option<usize>>,
 }
 
 impl Predicted {
@@ -62,10 +73,11 @@ impl Predicted {
     /// When the dependencies are not as many elements as the part has.
     pub fn class_counts(&self, dependencies: &[Dependency]) -> Result<Vec<usize>, String> {
         let Contexts { classes, .. } = self.contexts(dependencies)?;
-        Ok((0..self.class_count()).map(|class| classes.iter().filter(|&&c| c == class).count()).collect())
+        Ok((0..self.class_count()).map(|class| classes.iter().filter(|&&c| c == Some(class)).count()).collect())
     }
 
-    /// Replaces `raw`, of which only the length matters, by the elements that have these residuals, class by class.
+    /// Replaces `raw`, of which only the length matters, by the elements that have these residuals, class by class,
+    /// and are otherwise unchanged.
     ///
     /// # Errors
     /// When the dependencies are not as many elements as the part has.
@@ -76,7 +88,8 @@ impl Predicted {
         let Contexts { predictions, classes } = self.contexts(dependencies)?;
         let predictor = Predictor::of(self.predictor).ok_or("there is no such predictor")?;
         let mut residuals: Vec<_> = residuals.into_iter().map(Vec::into_iter).collect();
-        let element = |(p, class): (u64, usize)| {
+        let element = |(p, class): (u64, Option<usize>)| {
+            let Some(class) = class else { return p };
             let e = residuals[class].next().expect("every element has a residual");
             predictor.element(e, p, self.w())
         };
@@ -111,13 +124,15 @@ impl Predicted {
         let classes_of = |contexts: &[u64], w: u32, classes: &ContextClasses| {
             contexts.iter().map(|&c| class(key(c, w, classes.shift), &classes.boundaries)).collect()
         };
-        let classes = match &self.context {
+        let classes: Vec<usize> = match &self.context {
             Context::None => vec![0; n],
             Context::Prediction(classes) => classes_of(&predictions, self.w(), classes),
             Context::Other { width_code, named, classes } => {
                 classes_of(&named.elements(dependencies, 1 << width_code, n)?, 8 << width_code, classes)
             }
         };
+        let changed = |(i, class)| (!self.unchanged.as_ref().is_some_and(|of| of.contain(i))).then_some(class);
+        let classes = classes.into_iter().enumerate().map(changed).collect();
         Ok(Contexts { predictions, classes })
     }
 
@@ -140,10 +155,19 @@ impl Predicted {
             }
         }
 
+        match &self.unchanged {
+            None => output.head.push(0),
+            Some(unchanged) => unchanged.encode(self.raw.len() / self.width(), output)?,
+        }
+
         let Contexts { predictions, classes } = self.contexts(dependencies)?;
         let mut residuals = vec![Vec::new(); self.class_count()];
         for ((u, p), class) in elements(&self.raw, self.width()).into_iter().zip(predictions).zip(classes) {
-            residuals[class].push(residual(self.predictor, u, p, self.w()));
+            match class {
+                Some(class) => residuals[class].push(residual(self.predictor, u, p, self.w())),
+                None if u == p => (),
+                None => return Err("an element of an unchanged run is not its prediction".into()),
+            }
         }
         for (class, residuals) in residuals.iter().enumerate() {
             varint(&mut output.head, residuals.len() as u64);
@@ -153,6 +177,22 @@ impl Predicted {
             }
         }
         Ok(())
+    }
+}
+
+impl UnchangedRuns {
+    /// Whether they contain this element of the part.
+    fn contain(&self, element: usize) -> bool {
+        self.runs.get(element / 128) == Some(&1)
+    }
+
+    /// Writes the map for a part of `n` elements.
+    fn encode(&self, n: usize, output: &mut Output<'_>) -> Result<(), String> {
+        output.head.push(1);
+        varint(&mut output.head, (0..n).filter(|&i| self.contain(i)).count() as u64);
+        self.map.write_head(&mut output.head, 1);
+        let runs: Vec<u64> = self.runs.iter().map(|&run| u64::from(run)).collect();
+        self.map.encode(&runs.chunks(128).collect::<Vec<_>>(), 8, output)
     }
 }
 

@@ -88,7 +88,7 @@ impl Section {
 }
 
 impl Group {
-    fn write_head(&self, head: &mut Vec<u8>, width: usize) {
+    pub(super) fn write_head(&self, head: &mut Vec<u8>, width: usize) {
         let coder = match self.coder {
             Coder::None => 0,
             Coder::Huffman(_) => 1,
@@ -103,7 +103,7 @@ impl Group {
         head.extend(self.coder.table());
     }
 
-    fn encode(&self, runs: &[&[u64]], w: u32, output: &mut Output<'_>) -> Result<(), String> {
+    pub(super) fn encode(&self, runs: &[&[u64]], w: u32, output: &mut Output<'_>) -> Result<(), String> {
         let (z, k) = (u32::from(self.z), u32::from(self.k));
         for (i, run) in runs.iter().enumerate() {
             let mut symbols = Vec::new();
