@@ -111,10 +111,11 @@ pub(crate) fn class_map(input: &mut Input<'_>, classes: &[u8], lane_sets: u8) ->
     if lane_sets == 0 {
         return raw;
     }
-    match input.below(3) {
+    match input.below(4) {
         0 => raw,
         1 => Group { h: 1, coder: Coder::huffman(classes, input.bool()), ..Group::default() },
-        _ => Group { h: 2, coder: Coder::rans(classes, input.bool()), ..Group::default() },
+        2 => Group { h: 2, coder: Coder::rans(classes, input.bool()), ..Group::default() },
+        _ => Group { h: 2, coder: Coder::fine_rans(classes, input.bool()), ..Group::default() },
     }
 }
 
@@ -125,7 +126,8 @@ pub(crate) fn low_bits(n: u8) -> u64 {
 /// A group without its table, and what its symbols look like.
 struct Shape {
     group: Group,
-    huffman: bool,
+    /// Makes the table from symbols, and an escape if asked for one.
+    coder: fn(&[u8], bool) -> Coder,
     symbol_bits: u8,
     distribution: usize,
     escape: bool,
@@ -143,7 +145,9 @@ impl Shape {
         let (distribution, escape) = (input.below(5), input.bool());
         let sign_plane = z > 0 && input.bool();
         let group = Group { constant, z, h, k, sign_plane, ..Group::default() };
-        Self { group, huffman: coder == 1, symbol_bits, distribution, escape }
+        // Where there are no symbols the coder is not used.
+        let coder = [Coder::huffman, Coder::rans, Coder::fine_rans][usize::max(coder, 1) - 1];
+        Self { group, coder, symbol_bits, distribution, escape }
     }
 
     fn symbol(&self, random: &mut Random) -> u8 {
@@ -169,7 +173,7 @@ impl Shape {
         let narrow = |&&symbol: &&u8| u64::from(symbol) <= low_bits(self.symbol_bits);
         let known: Vec<u8> = symbols.iter().filter(narrow).copied().collect();
         let escape = self.escape || known.len() < symbols.len();
-        let coder = if self.huffman { Coder::huffman(&known, escape) } else { Coder::rans(&known, escape) };
+        let coder = (self.coder)(&known, escape);
         let pad = if escape && self.escape { Pad::PadSymbolAsLiteral } else { Pad::PadSymbol };
         Group { coder, pad, ..self.group.clone() }
     }

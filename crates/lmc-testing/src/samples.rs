@@ -22,6 +22,7 @@ pub fn all() -> Vec<Sample> {
         encoded("noise", &Random::new(5).bytes(300), None, Level::Default),
         encoded("pack of dtypes", &pack(), None, Level::Default),
         class_map(),
+        fine_rans(),
     ]
 }
 
@@ -82,6 +83,17 @@ fn class_map() -> Sample {
     let block = class_map_block();
     let record = block.record().expect("the block can be coded");
     ("f32 with class map", File::new(vec![record]).to_bytes(), block.raw())
+}
+
+/// Bytes as symbols of fine rANS, some of them literals, with a partial run.
+fn fine_rans() -> Sample {
+    let mut random = Random::new(21);
+    let raw: Vec<u8> = (0..300).map(|_| random.u64().trailing_zeros() as u8).collect();
+    let group = Group { coder: Coder::fine_rans(&[0, 0, 0, 0, 1, 1, 2, 3, 4], true), ..Group::default() };
+    let grouped = Grouped { raw, width_code: 0, section: Section::of(0, group) };
+    let block = Block::of(Part::Grouped(grouped), 1);
+    let record = block.record().expect("the block can be coded");
+    ("fine rANS", File::new(vec![record]).to_bytes(), block.raw())
 }
 
 /// The block of [`all`]'s file with a class map.

@@ -1,18 +1,17 @@
 //! Fine rANS (coder 3): blocks of every kind that use it are restored, and each rule of its tables and lanes that a
 //! block breaks is found.
 
-use lmc::reference;
 use lmc::reference::write::block::{Block, BlockFields, Group, Grouped, Part, Section};
 use lmc::reference::write::entropy::{Coder, Pad, Table};
 use lmc::reference::write::{File, varint};
-use lmc_testing::decoders::LIMIT;
+use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 
-/// What the decoder makes of a block, after its digests were made to fit what it decodes to.
+/// What all decoders make of a block, after its digests were made to fit what it decodes to.
 fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
     let mut record = fields.record();
     record.redigest(LIMIT);
-    reference::decode(&File::new(vec![record]).to_bytes(), LIMIT)
+    agree(&File::new(vec![record]).to_bytes())
 }
 
 #[track_caller]

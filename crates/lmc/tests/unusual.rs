@@ -54,10 +54,11 @@ fn every_split_of_the_bits_of_an_element() {
                 let count = [128, 1, 256, 200, 7, 65, 129][random.below(7) as usize];
                 let symbols: Vec<u8> =
                     (0..count).map(|_| (random.u64().trailing_zeros() as u16 % (1 << s)) as u8).collect();
-                let coder = match (s, random.below(2)) {
+                let coder = match (s, random.below(3)) {
                     (0, _) => Coder::None,
                     (_, 0) => Coder::huffman(&symbols, random.below(2) == 0),
-                    _ => Coder::rans(&symbols, random.below(2) == 0),
+                    (_, 1) => Coder::rans(&symbols, random.below(2) == 0),
+                    _ => Coder::fine_rans(&symbols, random.below(2) == 0),
                 };
                 let sign_plane = z > 0 && random.below(2) == 0;
                 let group = Group { constant, z, h: dropped - z, k, sign_plane, coder, ..Group::default() };
@@ -73,7 +74,7 @@ fn every_split_of_the_bits_of_an_element() {
 fn every_length_around_a_run() {
     let mut random = Random::new(13);
     for count in (1..=130).chain([255, 256, 257, 383, 384, 385]) {
-        for coder in [Coder::huffman, Coder::rans] {
+        for coder in [Coder::huffman, Coder::rans, Coder::fine_rans] {
             for (width_code, k) in [(1, 8), (2, 24), (0, 3)] {
                 let symbols: Vec<u8> = (0..count).map(|_| random.u64().trailing_zeros() as u8 % 8).collect();
                 let h = (8 << width_code) - k - 4;
