@@ -204,8 +204,7 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
     let raw = vec![0; elements * width];
     let unchanged = if predictor != 0 { unchanged(input, elements, lane_sets) } else { None };
     let sections = Vec::new();
-    let mut predicted =
-        Predicted { raw, width_code, predictor, conversion, prediction, context, unchanged, sections };
+    let mut predicted = Predicted { raw, width_code, predictor, conversion, prediction, context, unchanged, sections };
     let mut residuals = Vec::new();
     for count in predicted.class_counts(&sources.chosen).expect("the dependencies are as long as the part needs") {
         if count == 0 {
@@ -226,7 +225,7 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
 /// A map of unchanged runs, or none.
 fn unchanged(input: &mut Input<'_>, elements: usize, lane_sets: u8) -> Option<UnchangedRuns> {
     // One run in so many is coded.
-    let coded_one_in = match input.below(8) {
+    let coded_one_in = match input.below(6) {
         kind @ 0..4 => [1, 2, 20, u64::MAX][kind],
         _ => return None,
     };

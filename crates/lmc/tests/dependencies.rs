@@ -1,18 +1,31 @@
-//! Bases (§2.6), dependencies (§3.6) and the heads of predicted parts (§3.7): the reference decoder finds each rule that a
-//! file breaks, with all checks and digests made to fit.
+//! Bases (§2.6), dependencies (§3.6) and the heads of predicted parts (§3.7): every decoder finds each rule that a file
+//! breaks, with all checks and digests made to fit.
 
 use lmc::reference::write::block::{
     Block, BlockFields, Context, ContextClasses, Dependency, Group, Named, Part, Predicted, Section,
 };
 use lmc::reference::write::{Bases, File, Record, content_hash, varint};
 use lmc::reference::{Base, decode_with_bases};
-use lmc_testing::decoders::LIMIT;
+use lmc::{DecompressOptions, decompress_delta};
+use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases, agree_with_bases};
 
-/// What the decoder makes of a file, after its digests were made to fit what it decodes to.
+/// What all decoders make of a file, after its digests were made to fit what it decodes to.
+#[track_caller]
 fn judged(mut file: File, bases: &[&[u8]]) -> Result<Vec<u8>, String> {
     file.redigest(bases, LIMIT);
-    let bases: Vec<Base<'_>> = bases.iter().map(|base| Base::of(base)).collect();
-    decode_with_bases(&file.to_bytes(), &bases, LIMIT)
+    agree_with_bases(&file.to_bytes(), bases)
+}
+
+/// The same for a file whose bases take more than the limits of these tests.
+#[track_caller]
+fn judged_without_limits(file: &File, bases: &[&[u8]]) -> Result<Vec<u8>, String> {
+    let named: Vec<Base<'_>> = bases.iter().map(|base| Base::of(base)).collect();
+    let expected = decode_with_bases(&file.to_bytes(), &named, LIMIT);
+    let base = |raw: &&'_ [u8]| lmc::Base::new(raw.to_vec()).expect("memory can be read");
+    let bases: Vec<lmc::Base<'_>> = bases.iter().map(base).collect();
+    let decompressed = decompress_delta(&file.to_bytes(), &bases, &DecompressOptions::default());
+    assert_eq!(decompressed.ok(), expected.clone().ok());
+    expected
 }
 
 #[track_caller]
@@ -62,6 +75,9 @@ fn unnamed(dependencies: &[[u64; 3]]) -> BlockFields {
     dependencies.iter().flatten().for_each(|&number| varint(&mut fields.dependencies, number));
     fields
 }
+
+/// The ways that see the whole file.
+const WHOLE: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::WriteOnly];
 
 const FIRST: &[u8] = b"the first base";
 const SECOND: &[u8] = b"the second one";
@@ -129,15 +145,34 @@ fn bases() {
     refused(with(&|named| named.after = vec![0]), &BASES, "follows the last base");
     refused(with(&|named| named.bases[0].raw_length += 1), &BASES, "a base does not have its length");
     refused(with(&|named| named.bases[0].raw_length = u64::MAX), &BASES, "a base does not have its length");
-    // Nothing but the caller knows the hash.
-    assert!(judged(with(&|named| named.bases[0].content_hash[7] ^= 1), &BASES).is_ok());
+    for i in 0..2 {
+        refused(with(&|named| named.bases[i].content_hash[7] ^= 1), &BASES, "a base does not have its content hash");
+    }
 
     // As many bases as there may be, and one more.
     for (count, fits) in [(1 << 16, true), ((1 << 16) + 1, false)] {
         let many = vec![&b"m"[..]; count];
-        let file = File::delta(&many, records(&[copy(&[(count as u64, 0, b"m"), (1, 0, b"m")])]));
-        assert_eq!(judged(file, &many).is_ok(), fits);
+        let file = File::delta(&many, records(&[copy(&[(count as u64, 0, b"m"), (1, 0, b"m")])])).to_bytes();
+        let named: Vec<Base<'_>> = many.iter().map(|base| Base::of(base)).collect();
+        assert_eq!(decode_with_bases(&file, &named, LIMIT).is_ok(), fits);
+        let base = [lmc::Base::new(&b"m"[..]).expect("memory can be read")];
+        assert_eq!(decompress_delta(&file, &base, &DecompressOptions::default()).is_ok(), fits);
     }
+}
+
+#[test]
+fn bases_that_are_alike() {
+    // Named twice, and given once or as often as they are named.
+    let file = File::delta(&[FIRST, SECOND, FIRST], records(&[copy(&[(1, 0, b"the"), (3, 3, b" first")])]));
+    assert_eq!(judged(file.clone(), &[FIRST, SECOND, FIRST]), Ok(b"the first".to_vec()));
+    let given = |bases: &[&'static [u8]]| {
+        let bases: Vec<_> = bases.iter().map(|raw| lmc::Base::new(*raw).expect("memory can be read")).collect();
+        decompress_delta(&file.to_bytes(), &bases, &DecompressOptions::default())
+    };
+    assert!(given(&[FIRST, SECOND]).is_ok_and(|raw| raw == b"the first"));
+    assert!(given(&[SECOND, SECOND, FIRST]).is_ok_and(|raw| raw == b"the first"));
+    given(&[FIRST, SECOND, b"another base!!"]).unwrap_err();
+    given(&[FIRST, FIRST]).unwrap_err();
 }
 
 #[test]
@@ -175,8 +210,9 @@ fn records_of_bases() {
     let file =
         |length| File { features: 1, ..File::new([vec![named(length - rest)], records(&[stored(b"a")])].concat()) };
     assert_eq!(file(1 << 24).records[0].head.len(), 1 << 24);
-    assert!(judged(file(1 << 24), &[b"b"]).is_ok());
-    refused(file((1 << 24) + 1), &[b"b"], "exceeds 2^24 bytes");
+    assert!(judged_without_limits(&file(1 << 24), &[b"b"]).is_ok());
+    let why = judged_without_limits(&file((1 << 24) + 1), &[b"b"]).expect_err("the head is too long");
+    assert!(why.contains("exceeds 2^24 bytes"), "{why}");
     // The index does not count them as ancillary.
     refused_index(|file| file.index.offset_gap = file.records[0].size(), "offset gap");
 }
@@ -185,7 +221,7 @@ fn records_of_bases() {
 fn refused_index(change: impl FnOnce(&mut File), reason: &str) {
     let mut file = delta();
     change(&mut file);
-    let decoded = decode_with_bases(&file.to_bytes(), &BASES.map(Base::of), LIMIT);
+    let decoded = agree_with_bases(&file.to_bytes(), &BASES);
     assert!(decoded.is_err_and(|why| why.contains(reason)));
 }
 
@@ -260,17 +296,25 @@ fn depths() {
     assert_eq!(judged(file(&chain(8)), &[]), Ok(vec![b'a'; 9]));
     refused(file(&chain(9)), &[], "depth of a block exceeds 8");
 
-    // Blocks of one byte, of depths 0 to 8, then one whose range touches some of them.
-    let after = |offset, length| file(&[chain(8), vec![unnamed(&[[0, offset, length]])]].concat());
-    assert!(judged(after(0, 8), &[]).is_ok());
-    assert!(judged(after(7, 1), &[]).is_ok());
-    refused(after(8, 1), &[], "depth of a block exceeds 8");
-    refused(after(0, 9), &[], "depth of a block exceeds 8");
-    refused(after(7, 2), &[], "depth of a block exceeds 8");
-    // The deepest of several dependencies counts.
-    let several = |dependencies: &[[u64; 3]]| file(&[chain(8), vec![unnamed(dependencies)]].concat());
-    assert!(judged(several(&[[0, 7, 1], [0, 0, 1]]), &[]).is_ok());
-    refused(several(&[[0, 0, 1], [0, 8, 1], [0, 1, 1]]), &[], "depth of a block exceeds 8");
+    // Blocks of one byte, of depths 0 to 8, then one whose ranges touch some of them. The deepest one counts.
+    let valid: [&[[u64; 3]]; 3] = [&[[0, 0, 8]], &[[0, 7, 1]], &[[0, 7, 1], [0, 0, 1]]];
+    let too_deep: [&[[u64; 3]]; 4] = [&[[0, 8, 1]], &[[0, 0, 9]], &[[0, 7, 2]], &[[0, 0, 1], [0, 8, 1], [0, 1, 1]]];
+    for (dependencies, fits) in valid.map(|valid| (valid, true)).into_iter().chain(too_deep.map(|deep| (deep, false))) {
+        let bytes = [b'a'; 9];
+        let named: Vec<(u64, u64, &[u8])> =
+            dependencies.iter().map(|&[source, offset, length]| (source, offset, &bytes[..length as usize])).collect();
+        let judged = [
+            judged(file(&[chain(8), vec![copy(&named)]].concat()), &[]),
+            // A reader of single blocks does not follow what no part names.
+            agree_by_with_bases(&WHOLE, &file(&[chain(8), vec![unnamed(dependencies)]].concat()).to_bytes(), &[]),
+        ];
+        for judged in judged {
+            match judged {
+                Ok(_) => assert!(fits, "{dependencies:?}"),
+                Err(why) => assert!(!fits && why.contains("depth of a block exceeds 8"), "{dependencies:?}: {why}"),
+            }
+        }
+    }
     // Bases do not.
     let mut blocks = chain(8);
     blocks.push(copy(&[(1, 0, b"the")]));

@@ -524,15 +524,27 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     file.version = 1;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     file.version = 0;
-    file.features = 1;
+    file.features = 4;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     assert_eq!(kind_of(&changed(&|block| block.features = 4)), ErrorKind::Unsupported);
-    assert_eq!(kind_of(&changed(&|block| block.parts[0][3] = 1)), ErrorKind::Unsupported);
-    let dependency = |block: &mut BlockFields| {
-        block.dependency_count = 1;
-        block.dependencies = [&[1; 17][..], &[0, 100]].concat();
+    // A part's method, its map and its kind of patches.
+    for at in [0, 2, 3] {
+        assert_eq!(kind_of(&changed(&|block| block.parts[0][at] = 4)), ErrorKind::Unsupported, "byte {at}");
+    }
+    // What a predicted part says, byte by byte: method, width, predictor, conversion, dependencies, context, unchanged runs.
+    let predicted = |head: [u8; 8]| {
+        changed(&|block| {
+            block.dependency_count = 1;
+            block.dependencies = vec![0, 0];
+            varint(&mut block.dependencies, block.raw_length);
+            block.parts[0] = head.to_vec();
+        })
     };
-    assert_eq!(kind_of(&changed(&dependency)), ErrorKind::Unsupported);
+    for at in [2, 3, 6, 7] {
+        let mut head = [3, 2, 1, 0, 0, 1, 0, 0];
+        head[at] = 4;
+        assert_eq!(kind_of(&predicted(head)), ErrorKind::Unsupported, "byte {at}");
+    }
 }
 
 #[test]

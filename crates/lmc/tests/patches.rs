@@ -1,16 +1,15 @@
 //! Patches (§3.3.2): known bytes, and each rule that a block with patches breaks.
 
-use lmc::reference::decode;
 use lmc::reference::write::block::{Block, BlockFields, Group, Grouped, Part, Patch, Section};
 use lmc::reference::write::{File, varint};
-use lmc_testing::decoders::LIMIT;
+use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 
-/// What the decoder makes of a block, after its digests were made to fit what it decodes to.
+/// What all decoders make of a block, after its digests were made to fit what it decodes to.
 fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
     let mut record = fields.record();
     record.redigest(LIMIT);
-    decode(&File::new(vec![record]).to_bytes(), LIMIT)
+    agree(&File::new(vec![record]).to_bytes())
 }
 
 /// All bits raw: the bulk is byte planes, then patches.

@@ -1,15 +1,13 @@
-//! Predicted parts (§3.7): what the writer makes of known residuals and predictions, byte by byte, and that the reference
-//! decoder restores them; and every predictor with every conversion, context and width.
+//! Predicted parts (§3.7): what the writer makes of known residuals and predictions, byte by byte, and that all decoders
+//! restore them; and every predictor with every conversion, context and width.
 
 use lmc::reference::write::File;
 use lmc::reference::write::block::{
     Block, BlockFields, Context, ContextClasses, Dependency, Group, Named, Part, Patch, Predicted, Section,
 };
 use lmc::reference::write::entropy::Coder;
-use lmc::reference::{Base, decode_with_bases};
+use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
-
-const LIMIT: usize = 1 << 20;
 
 /// All bits of an element of `width` bytes as they are.
 fn plain(width: usize) -> Section {
@@ -20,10 +18,10 @@ fn to_bytes(elements: &[u64], width: usize) -> Vec<u8> {
     elements.iter().flat_map(|u| u.to_le_bytes()[..width].to_vec()).collect()
 }
 
-/// What the decoder makes of a block that depends on one base.
+/// What all decoders make of a block that depends on one base.
 fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
     let file = File { features: 1, ..File::delta(&[base], vec![fields.record()]) };
-    decode_with_bases(&file.to_bytes(), &[Base::of(base)], LIMIT)
+    agree_with_bases(&file.to_bytes(), &[base])
 }
 
 /// A block of one part, of which only the length of `raw` matters, with these residuals, class by class.
@@ -33,7 +31,7 @@ fn block_of(base: &[u8], mut part: Predicted, residuals: Vec<Vec<u64>>) -> Block
     Block { dependencies, ..Block::of(Part::Predicted(part), 0) }
 }
 
-/// Elements of `width` bytes as a base that predicts `elements`: both decoder and writer must find these residuals.
+/// Elements of `width` bytes as a base that predicts `elements`: decoders and writer must find these residuals.
 #[track_caller]
 fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], residuals: &[u64], elements: &[u64]) {
     let width = 1 << width_code;
@@ -232,8 +230,16 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
     let base = to_bytes(&floats, 4);
     let raw = vec![0; 2 * floats.len()];
     let (prediction, sections) = (Named::of(0, 1), vec![plain(2)]);
-    let part =
-        Predicted { raw, width_code: 1, predictor: 1, conversion: 3, prediction, context: Context::None, unchanged: None, sections };
+    let part = Predicted {
+        raw,
+        width_code: 1,
+        predictor: 1,
+        conversion: 3,
+        prediction,
+        context: Context::None,
+        unchanged: None,
+        sections,
+    };
     let fields = block_of(&base, part, vec![vec![0; floats.len()]]).encode().expect("the block can be coded");
     assert!(decoded(&fields, &base) == Ok(to_bytes(&converted, 2)));
 }

@@ -150,8 +150,7 @@ fn parts_that_are_all_unchanged_or_not_at_all() {
         let huffman = |map: &[u8]| Group { h: 1, coder: Coder::huffman(map, false), ..Group::default() };
         let rans = |map: &[u8]| Group { h: 7, coder: Coder::rans(map, true), ..Group::default() };
         let fine = |map: &[u8]| Group { h: 7, coder: Coder::fine_rans(map, false), ..Group::default() };
-        let constant =
-            |map: &[u8]| Group { z: 8, constant: Some(map[0].into()), ..Group::default() };
+        let constant = |map: &[u8]| Group { z: 8, constant: Some(map[0].into()), ..Group::default() };
         let all_unchanged = vec![1; runs];
         let fields = block(&base, &base, &all_unchanged, constant(&all_unchanged), 0).encode().expect("all is there");
         assert!(fields.bulk[0].is_empty());
