@@ -2,7 +2,7 @@
 
 use crate::input::{Input, Random};
 use lmc::reference::write::Record;
-use lmc::reference::write::block::{Block, Group, Grouped, Part, unmapped};
+use lmc::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
 use lmc::reference::write::entropy::{Coder, Pad};
 
 /// A valid block as the input chooses it: parts, pieces, groups, classes, tables, lane sets.
@@ -11,10 +11,10 @@ pub fn block(input: &mut Input<'_>) -> Block {
     let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let parts: Vec<Part> = (0..part_count).map(|_| part(input, lane_sets)).collect();
     let pieces = pieces(input, &parts);
-    Block { lane_sets, parts, pieces, final_state: 1 << 16 }
+    Block { dependencies: Vec::new(), lane_sets, parts, pieces, final_state: 1 << 16 }
 }
 
-fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {
+pub(crate) fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {
     match input.below(8) {
         0 => Part::Stored(bytes(input)),
         1 => Part::Zstd(bytes(input)),
@@ -22,7 +22,7 @@ fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {
     }
 }
 
-fn bytes(input: &mut Input<'_>) -> Vec<u8> {
+pub(crate) fn bytes(input: &mut Input<'_>) -> Vec<u8> {
     let length = 1 + input.below(300);
     let random = input.bool();
     let mut source = input.random();
@@ -30,7 +30,7 @@ fn bytes(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// The parts' bytes in an order that alternates between them.
-fn pieces(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
+pub(crate) fn pieces(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
     let mut left: Vec<u64> = parts.iter().map(|part| part.raw().len() as u64).collect();
     let longest = u64::from(input.u16());
     // Thousands of pieces, which take long, only where the input asks for them.
@@ -51,13 +51,30 @@ fn pieces(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
 
 fn grouped(input: &mut Input<'_>, lane_sets: u8) -> Grouped {
     let width_code = input.below(4) as u8;
-    let w = 8 << width_code;
     let map = input.below(3) as u8;
-    let elements = match input.below(4) {
+    let elements = element_count(input);
+    let (section, elements) = section(input, width_code, map, elements, lane_sets);
+    Grouped { raw: to_bytes(&elements, width_code), width_code, section }
+}
+
+/// A number of elements that fills up its last run, or nearly, or not.
+pub(crate) fn element_count(input: &mut Input<'_>) -> usize {
+    match input.below(4) {
         0 => 128 * (1 + input.below(4)),
         1 => 127 + input.below(3),
         _ => 1 + input.below(700),
-    };
+    }
+}
+
+/// Elements and how they are coded, without patches.
+pub(crate) fn section(
+    input: &mut Input<'_>,
+    width_code: u8,
+    map: u8,
+    elements: usize,
+    lane_sets: u8,
+) -> (Section, Vec<u64>) {
+    let w = 8 << width_code;
     let group_count = [1, 1, 2, 3, 64][input.below(5)];
     let shapes: Vec<Shape> = (0..group_count).map(|_| Shape::choose(input, w, lane_sets)).collect();
     let sparse = input.bool();
@@ -67,7 +84,7 @@ fn grouped(input: &mut Input<'_>, lane_sets: u8) -> Grouped {
     let used = if sparse { 1 + random.below(group_count) } else { group_count };
     let classes: Vec<u8> = (0..runs).map(|_| random.below(used) as u8).collect();
     let mut symbols = vec![Vec::new(); group_count as usize];
-    let mut raw = Vec::new();
+    let mut chosen = Vec::new();
     for e in 0..elements {
         let class = usize::from(classes[e / 128]);
         let shape = &shapes[class];
@@ -77,34 +94,40 @@ fn grouped(input: &mut Input<'_>, lane_sets: u8) -> Grouped {
         let v = u128::from(symbol) << (shape.group.k + shape.group.z) | u128::from(bits) << shape.group.z;
         let v = v | u128::from(random.u64() & low_bits(shape.group.sign_plane.into()));
         let v = v as u64 ^ shape.group.constant.unwrap_or(0);
-        raw.extend(&unmapped(v & low_bits(w), u32::from(w), map).to_le_bytes()[..usize::from(w / 8)]);
+        chosen.push(unmapped(v & low_bits(w), u32::from(w), map));
     }
     let groups = shapes.iter().zip(&symbols).map(|(shape, symbols)| shape.group_with_table(symbols)).collect();
     let class_map = class_map(input, &classes, lane_sets);
-    Grouped { raw, width_code, map, classes, class_map, groups }
+    (Section { map, classes, class_map, groups, patches: Vec::new() }, chosen)
 }
 
-/// How the class map is coded: all its bits as they are, or as symbols.
-fn class_map(input: &mut Input<'_>, classes: &[u8], lane_sets: u8) -> Group {
+pub(crate) fn to_bytes(elements: &[u64], width_code: u8) -> Vec<u8> {
+    elements.iter().flat_map(|u| u.to_le_bytes().into_iter().take(1 << width_code)).collect()
+}
+
+/// How a class map is coded: all its bits as they are, or as symbols.
+pub(crate) fn class_map(input: &mut Input<'_>, classes: &[u8], lane_sets: u8) -> Group {
     let raw = Group { k: 8, ..Group::default() };
     if lane_sets == 0 {
         return raw;
     }
-    match input.below(3) {
+    match input.below(4) {
         0 => raw,
         1 => Group { h: 1, coder: Coder::huffman(classes, input.bool()), ..Group::default() },
-        _ => Group { h: 2, coder: Coder::rans(classes, input.bool()), ..Group::default() },
+        2 => Group { h: 2, coder: Coder::rans(classes, input.bool()), ..Group::default() },
+        _ => Group { h: 2, coder: Coder::fine_rans(classes, input.bool()), ..Group::default() },
     }
 }
 
-fn low_bits(n: u8) -> u64 {
+pub(crate) fn low_bits(n: u8) -> u64 {
     ((1u128 << n) - 1) as u64
 }
 
 /// A group without its table, and what its symbols look like.
 struct Shape {
     group: Group,
-    huffman: bool,
+    /// Makes the table from symbols, and an escape if asked for one.
+    coder: fn(&[u8], bool) -> Coder,
     symbol_bits: u8,
     distribution: usize,
     escape: bool,
@@ -122,7 +145,9 @@ impl Shape {
         let (distribution, escape) = (input.below(5), input.bool());
         let sign_plane = z > 0 && input.bool();
         let group = Group { constant, z, h, k, sign_plane, ..Group::default() };
-        Self { group, huffman: coder == 1, symbol_bits, distribution, escape }
+        // Where there are no symbols the coder is not used.
+        let coder = [Coder::huffman, Coder::rans, Coder::fine_rans][usize::max(coder, 1) - 1];
+        Self { group, coder, symbol_bits, distribution, escape }
     }
 
     fn symbol(&self, random: &mut Random) -> u8 {
@@ -148,7 +173,7 @@ impl Shape {
         let narrow = |&&symbol: &&u8| u64::from(symbol) <= low_bits(self.symbol_bits);
         let known: Vec<u8> = symbols.iter().filter(narrow).copied().collect();
         let escape = self.escape || known.len() < symbols.len();
-        let coder = if self.huffman { Coder::huffman(&known, escape) } else { Coder::rans(&known, escape) };
+        let coder = (self.coder)(&known, escape);
         let pad = if escape && self.escape { Pad::PadSymbolAsLiteral } else { Pad::PadSymbol };
         Group { coder, pad, ..self.group.clone() }
     }

@@ -1,7 +1,7 @@
 //! Every way to decode a file, compared with the reference decoder.
 
-use lmc::reference;
-use lmc::{DecompressOptions, Decompressor, Isa, Reader, Result, WriteAt};
+use lmc::reference::{self, write};
+use lmc::{Base, DecompressOptions, Decompressor, Isa, Reader, Result, WriteAt};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -43,21 +43,35 @@ pub enum Way {
     Slice,
     /// [`Decompressor::decompress_stream`].
     Stream,
-    /// [`Decompressor::decompress_to`].
+    /// [`Decompressor::decompress_to`], which can read back what it has written.
     Positional,
+    /// The same without reading back, so that blocks on which others depend are decoded anew.
+    WriteOnly,
     /// [`Reader::read_range`] over everything.
     Reader,
 }
 
 impl Way {
-    /// Every way. All but the reader see the whole file, and so everything that may be wrong with it.
+    /// Every way that makes a difference to a file whose blocks depend on nothing. All but the reader see the whole file,
+    /// and so everything that may be wrong with it.
     pub const ALL: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::Reader];
+
+    /// Every way to restore a delta.
+    pub const OF_DELTAS: [Way; 5] = [Way::Slice, Way::Stream, Way::Positional, Way::WriteOnly, Way::Reader];
 
     /// Decodes a file this way.
     ///
     /// # Errors
     /// Those of the decoder.
     pub fn decode(self, file: &[u8], isa: Isa) -> Result<Vec<u8>> {
+        self.decode_delta(file, &[], isa)
+    }
+
+    /// Decodes a file that depends on bases this way.
+    ///
+    /// # Errors
+    /// Those of the decoder.
+    pub fn decode_delta(self, file: &[u8], bases: &[Base<'_>], isa: Isa) -> Result<Vec<u8>> {
         thread_local!(static DECOMPRESSORS: RefCell<Vec<(Isa, Decompressor)>> = const { RefCell::new(Vec::new()) });
         DECOMPRESSORS.with_borrow_mut(|decompressors| {
             let at = match decompressors.iter().position(|&(of, _)| of == isa) {
@@ -67,31 +81,37 @@ impl Way {
                     decompressors.len() - 1
                 }
             };
-            self.decode_with(file, isa, &mut decompressors[at].1)
+            self.decode_with(file, bases, isa, &mut decompressors[at].1)
         })
     }
 
-    fn decode_with(self, file: &[u8], isa: Isa, decompressor: &mut Decompressor) -> Result<Vec<u8>> {
+    fn decode_with(
+        self,
+        file: &[u8],
+        bases: &[Base<'_>],
+        isa: Isa,
+        decompressor: &mut Decompressor,
+    ) -> Result<Vec<u8>> {
         match self {
             Way::Slice => {
                 let raw_size = Decompressor::raw_size(file)?;
                 // A larger file must be refused, whatever the buffer.
                 let mut raw = vec![0; raw_size.min(LIMIT as u64) as usize];
-                decompressor.decompress_into(file, &mut raw)?;
+                decompressor.decompress_delta_into(file, bases, &mut raw)?;
                 Ok(raw)
             }
             Way::Stream => {
                 let mut raw = Vec::new();
-                decompressor.decompress_stream(&mut &*file, &mut raw, &mut |_| ())?;
+                decompressor.decompress_delta_stream(&mut &*file, bases, &mut raw, &mut |_| ())?;
                 Ok(raw)
             }
-            Way::Positional => {
-                let raw = Memory::default();
-                decompressor.decompress_to(&file, &raw, &mut |_| ())?;
-                Ok(raw.0.into_inner().expect("no writer panicked"))
+            Way::Positional | Way::WriteOnly => {
+                let raw = Memory { bytes: Mutex::default(), readable: self == Way::Positional };
+                decompressor.decompress_delta_to(&file, bases, &raw, &mut |_| ())?;
+                Ok(raw.bytes.into_inner().expect("no writer panicked"))
             }
             Way::Reader => {
-                let reader = Reader::open(file, &options(isa))?;
+                let reader = Reader::open(file, &options(isa))?.with_bases(bases.to_vec())?;
                 let mut raw = vec![0; reader.raw_size() as usize];
                 reader.read_range(0, &mut raw)?;
                 Ok(raw)
@@ -101,12 +121,15 @@ impl Way {
 }
 
 /// A destination in memory.
-#[derive(Default)]
-struct Memory(Mutex<Vec<u8>>);
+struct Memory {
+    bytes: Mutex<Vec<u8>>,
+    /// Whether it can be read back.
+    readable: bool,
+}
 
 impl WriteAt for Memory {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let mut bytes = self.0.lock().expect("no writer panicked");
+        let mut bytes = self.bytes.lock().expect("no writer panicked");
         let start = usize::try_from(offset).map_err(io::Error::other)?;
         let end = start + buf.len();
         assert!(end <= LIMIT, "a write beyond the limit");
@@ -114,6 +137,16 @@ impl WriteAt for Memory {
             bytes.resize(end, 0);
         }
         bytes[start..end].copy_from_slice(buf);
+        Ok(())
+    }
+
+    fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if !self.readable {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let bytes = self.bytes.lock().expect("no writer panicked");
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        buf.copy_from_slice(&bytes[start..start + buf.len()]);
         Ok(())
     }
 }
@@ -139,7 +172,36 @@ pub fn agree(file: &[u8]) -> Result<Vec<u8>, String> {
 /// When they do not agree.
 #[track_caller]
 pub fn agree_by(ways: &[Way], file: &[u8]) -> Result<Vec<u8>, String> {
-    let expected = reference::decode(file, LIMIT);
+    agree_by_with_bases(ways, file, &[])
+}
+
+/// [`agree`] for a file that may be a delta of these bases, or depend on itself.
+///
+/// # Errors
+/// What the reference says, when all refuse the file.
+///
+/// # Panics
+/// When the decoders do not agree.
+#[track_caller]
+pub fn agree_with_bases(file: &[u8], bases: &[&[u8]]) -> Result<Vec<u8>, String> {
+    agree_by_with_bases(&Way::OF_DELTAS, file, bases)
+}
+
+/// [`agree_with_bases`] without the ways that are left out.
+///
+/// # Errors
+/// What the reference says, when all refuse the file.
+///
+/// # Panics
+/// When the decoders do not agree.
+#[track_caller]
+pub fn agree_by_with_bases(ways: &[Way], file: &[u8], bases: &[&[u8]]) -> Result<Vec<u8>, String> {
+    let hashed: Vec<(&[u8], [u8; 16])> = bases.iter().map(|raw| (*raw, write::content_hash(raw))).collect();
+    let with_hash = |&(raw, hash)| reference::Base { raw, content_hash: Some(hash) };
+    let expected = reference::decode_with_bases(file, &hashed.iter().map(with_hash).collect::<Vec<_>>(), LIMIT);
+
+    let base = |&(raw, hash): &(_, _)| Base::new(raw).expect("memory can be read").with_hash(hash);
+    let bases: Vec<Base<'_>> = hashed.iter().map(base).collect();
     let isas = isas();
     for &isa in isas {
         for way in ways {
@@ -147,7 +209,7 @@ pub fn agree_by(ways: &[Way], file: &[u8]) -> Result<Vec<u8>, String> {
             if *way != Way::Slice && Some(&isa) != isas.last() {
                 continue;
             }
-            match (&expected, way.decode(file, isa)) {
+            match (&expected, way.decode_delta(file, &bases, isa)) {
                 (Ok(raw), Ok(got)) => assert!(*raw == got, "{way:?} on {} gives other bytes", isa.name()),
                 (Err(_), Err(_)) => (),
                 (Ok(_), Err(e)) => panic!("{way:?} on {} refuses a valid file: {e}", isa.name()),

@@ -6,6 +6,7 @@
 pub mod blocks;
 pub mod data;
 pub mod decoders;
+pub mod deltas;
 pub mod input;
 pub mod samples;
 pub mod targets;

@@ -3,7 +3,7 @@
 use crate::data;
 use crate::input::{Input, Random};
 use lmc::reference::write::File;
-use lmc::reference::write::block::{Block, Group, Grouped, Part};
+use lmc::reference::write::block::{Block, Group, Grouped, Part, Section};
 use lmc::reference::write::entropy::Coder;
 use lmc::{CompressOptions, Dtype, Level, compress};
 
@@ -23,6 +23,7 @@ pub fn all() -> Vec<Sample> {
         encoded("noise", &Random::new(5).bytes(300), None, Level::Default),
         encoded("pack of dtypes", &pack(), None, Level::Default),
         class_map(),
+        fine_rans(),
     ]
 }
 
@@ -85,6 +86,17 @@ fn class_map() -> Sample {
     ("f32 with class map", File::new(vec![record]).to_bytes(), block.raw())
 }
 
+/// Bytes as symbols of fine rANS, some of them literals, with a partial run.
+fn fine_rans() -> Sample {
+    let mut random = Random::new(21);
+    let raw: Vec<u8> = (0..300).map(|_| random.u64().trailing_zeros() as u8).collect();
+    let group = Group { coder: Coder::fine_rans(&[0, 0, 0, 0, 1, 1, 2, 3, 4], true), ..Group::default() };
+    let grouped = Grouped { raw, width_code: 0, section: Section::of(0, group) };
+    let block = Block::of(Part::Grouped(grouped), 1);
+    let record = block.record().expect("the block can be coded");
+    ("fine rANS", File::new(vec![record]).to_bytes(), block.raw())
+}
+
 /// The block of [`all`]'s file with a class map.
 ///
 /// Its last run has 75 elements, so that padding and unused bits exist; its class map has 6 elements of 8 raw bits.
@@ -117,5 +129,6 @@ pub fn class_map_block() -> Block {
         }
     }
     let class_map = Group { k: 7, h: 1, ..Group::default() };
-    Block::of(Part::Grouped(Grouped { raw, width_code: 2, map: 1, classes, class_map, groups }), 2)
+    let section = Section { map: 1, classes, class_map, groups, ..Section::default() };
+    Block::of(Part::Grouped(Grouped { raw, width_code: 2, section }), 2)
 }

@@ -1,9 +1,9 @@
 //! The bodies of the fuzz targets. Each takes any bytes and panics when a promise is broken; the corpus under `fuzz/` is
 //! replayed through them by the tests.
 
-use crate::decoders::{LIMIT, Way, agree_by, isas, read_everything};
+use crate::decoders::{LIMIT, Way, agree_by, agree_with_bases, isas, read_everything};
 use crate::input::Input;
-use crate::{blocks, data};
+use crate::{blocks, data, deltas};
 use lmc::reference::{self, write};
 use lmc::{CompressOptions, Compressor, Dtype, Isa, Level};
 use safetensors::SafeTensors;
@@ -13,9 +13,10 @@ use std::cell::RefCell;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("container", container),
     ("decode_vs_reference", decode_vs_reference),
+    ("delta_vs_reference", delta_vs_reference),
     ("isas_agree", isas_agree),
     ("layout", layout),
     ("roundtrip", roundtrip),
@@ -61,6 +62,26 @@ pub fn decode_vs_reference(bytes: &[u8]) {
     if mutations == 0 {
         let raw: Vec<u8> = blocks.iter().flat_map(|block| block.raw()).collect();
         assert!(decoded.is_ok_and(|decoded| decoded == raw));
+    }
+}
+
+/// A valid file that depends on bases and on itself, made from the bytes, then damaged, with every check made to fit: all
+/// decoders agree with the reference.
+pub fn delta_vs_reference(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mutations = input.below(4);
+    let delta = deltas::delta(&mut input);
+    let mut file = delta.file();
+    for _ in 0..mutations {
+        let record = input.below(file.records.len());
+        blocks::mutate(&mut file.records[record], &mut input);
+    }
+    if mutations > 0 {
+        file.redigest(&delta.bases(), LIMIT);
+    }
+    let decoded = agree_with_bases(&file.to_bytes(), &delta.bases());
+    if mutations == 0 {
+        assert!(decoded.is_ok_and(|decoded| decoded == delta.raw()));
     }
 }
 

@@ -255,14 +255,18 @@ pub(crate) fn resolve<S: Send>(wanted: &[BaseInfo], given: &[Base<'_>], workers:
         needed[i] = true;
         found.push(i);
     }
-    match given.iter().zip(needed).find(|(b, needed)| !needed && !b.optional) {
-        None => Ok(found),
-        Some((b, _)) => {
+    for (b, _) in given.iter().zip(needed).filter(|(b, needed)| !needed && !b.optional) {
+        // It may be a copy of one that is needed.
+        let same_size = wanted.iter().any(|w| w.raw_size == b.raw_size);
+        let hash = if same_size { Some(b.hash_by(workers)?) } else { None };
+        if !wanted.iter().any(|w| Some(w.content_hash) == hash && w.raw_size == b.raw_size) {
             let name = described(&b.name);
             let names: Vec<String> = wanted.iter().map(describe).collect();
-            Err(Error::base(format!("the delta was not made from the base{name}, but from {}", names.join(" and "))))
+            let names = names.join(" and ");
+            return Err(Error::base(format!("the delta was not made from the base{name}, but from {names}")));
         }
     }
+    Ok(found)
 }
 
 /// The error of a delta without a base that it needs. `other`: a base of the same size, and its hash.

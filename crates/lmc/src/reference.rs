@@ -8,11 +8,15 @@
 
 mod block;
 mod bytes;
+mod dependencies;
 mod entropy;
 mod index;
+mod predicted;
+mod section;
 pub mod write;
 
 use bytes::Bytes;
+use dependencies::Sources;
 use std::cell::RefCell;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -43,19 +47,47 @@ fn digest(leaf: &[u8]) -> [u8; 16] {
     xxh3_128(leaf).to_le_bytes()
 }
 
-/// Decodes a whole file of at most `limit` raw bytes.
+/// A file that a delta depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Base<'a> {
+    pub raw: &'a [u8],
+    /// What its content hash is, if the caller knows: the hash depends on how an encoder cut the base, which its raw
+    /// bytes alone do not show. It is compared only where it is given.
+    pub content_hash: Option<[u8; 16]>,
+}
+
+impl<'a> Base<'a> {
+    /// A base whose content hash is not compared.
+    pub fn of(raw: &'a [u8]) -> Self {
+        Self { raw, content_hash: None }
+    }
+}
+
+/// Decodes a whole file without bases, of at most `limit` raw bytes.
 ///
 /// # Errors
 /// The first condition of the format that the file breaks, in words.
 pub fn decode(file: &[u8], limit: usize) -> Result<Vec<u8>, String> {
+    decode_with_bases(file, &[], limit)
+}
+
+/// Decodes a whole file of at most `limit` raw bytes with the bases that it names, in their order.
+///
+/// # Errors
+/// The first condition of the format that the file breaks, in words; also when the bases are not those that it names, as
+/// far as their number, their lengths and the content hashes that were given tell.
+pub fn decode_with_bases(file: &[u8], bases: &[Base<'_>], limit: usize) -> Result<Vec<u8>, String> {
     let mut rest = Bytes::new(file);
 
     must(rest.take(8)? == MAGIC, "the magic of the header is wrong")?;
     must(rest.u16()? == 0, "the version is not 0")?;
     must(rest.u16()? == 0, "the reserved field of the header is not 0")?;
-    must(rest.u32()? == 0, "the file needs a feature that does not exist")?;
+    let features = rest.u32()?;
+    must(features <= 3, "the file needs a feature that does not exist")?;
+    must(features != 2, "bit 1 of the features needs bit 0")?;
 
-    let mut raw = Vec::new();
+    let mut bases_named = 0;
+    let mut sources = Sources::new(features, Vec::new());
     let mut digests = Vec::new();
     let mut block_lengths = Vec::new();
     let mut ancillary_bytes = 0;
@@ -64,10 +96,25 @@ pub fn decode(file: &[u8], limit: usize) -> Result<Vec<u8>, String> {
         let record = record(&mut rest)?;
         let length = rest.position() - offset;
         match &record.tag {
+            b"BASE" => {
+                must(offset == 16, "the bases do not follow the header directly")?;
+                must(features & 1 != 0, "bases need bit 0 of the features")?;
+                must(record.head.len() <= 1 << 24, "the head of the bases exceeds 2^24 bytes")?;
+                must(record.body.is_empty(), "the bases have a body")?;
+                let named = dependencies::parse_bases(record.head)?;
+                must(named.len() == bases.len(), "the file names another number of bases")?;
+                for (named, base) in named.iter().zip(bases) {
+                    must(named.raw_length == base.raw.len() as u64, "a base does not have its length")?;
+                    let same = base.content_hash.is_none_or(|hash| hash == named.content_hash);
+                    must(same, "a base does not have its content hash")?;
+                }
+                bases_named = named.len();
+                sources = Sources::new(features, bases.iter().map(|base| base.raw).collect());
+            }
             b"BLCK" => {
                 must(record.head.len() <= 1 << 24, "the head of a block exceeds 2^24 bytes")?;
                 must(record.body.len() <= 1 << 25, "the body of a block exceeds 2^25 bytes")?;
-                let block = block::decode(record.head, record.body, limit - raw.len())?;
+                let block = block::decode(record.head, record.body, &sources, limit)?;
                 if let Some(fault) = block.fault {
                     return Err(fault);
                 }
@@ -75,7 +122,7 @@ pub fn decode(file: &[u8], limit: usize) -> Result<Vec<u8>, String> {
                 must(leaves.concat() == block.digests, "a leaf does not have its digest")?;
                 digests.extend(leaves);
                 block_lengths.push((length, block.raw.len() as u64));
-                raw.extend(block.raw);
+                sources.add(&block);
             }
             b"INDX" => {
                 must(record.head.len() <= 1 << 30, "the head of the index exceeds 2^30 bytes")?;
@@ -87,7 +134,10 @@ pub fn decode(file: &[u8], limit: usize) -> Result<Vec<u8>, String> {
         }
     };
 
+    must(bases_named == bases.len(), "the file names no bases")?;
+
     let index = index::parse(index)?;
+    let raw = sources.into_raw();
     must(index.raw_size == raw.len() as u64, "the raw size in the index is wrong")?;
     must(index.content_hash == digest(&digests.concat()), "the content hash is wrong")?;
     must(index.blocks == block_lengths, "the index disagrees with the blocks")?;

@@ -1,18 +1,17 @@
 //! Fine rANS (coder 3): blocks of every kind that use it are restored, and each rule of its tables and lanes that a
 //! block breaks is found.
 
-use lmc::reference;
-use lmc::reference::write::block::{Block, BlockFields, Group, Grouped, Part};
+use lmc::reference::write::block::{Block, BlockFields, Group, Grouped, Part, Section};
 use lmc::reference::write::entropy::{Coder, Pad, Table};
 use lmc::reference::write::{File, varint};
-use lmc_testing::decoders::LIMIT;
+use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 
-/// What the decoder makes of a block, after its digests were made to fit what it decodes to.
+/// What all decoders make of a block, after its digests were made to fit what it decodes to.
 fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
     let mut record = fields.record();
     record.redigest(LIMIT);
-    reference::decode(&File::new(vec![record]).to_bytes(), LIMIT)
+    agree(&File::new(vec![record]).to_bytes())
 }
 
 #[track_caller]
@@ -38,8 +37,7 @@ fn of_symbols(symbols: &[u8], coder: Coder, lane_sets: u8) -> Block {
 }
 
 fn one_group(width_code: u8, group: Group, raw: Vec<u8>, lane_sets: u8) -> Block {
-    let (class_map, groups) = (Group::default(), vec![group]);
-    Block::of(Part::Grouped(Grouped { raw, width_code, map: 0, classes: vec![], class_map, groups }), lane_sets)
+    Block::of(Part::Grouped(Grouped { raw, width_code, section: Section::of(0, group) }), lane_sets)
 }
 
 fn table(first: u8, entries: &[u16], escape: u16) -> Coder {
@@ -191,11 +189,12 @@ fn coders_mixed_in_a_block() {
             let mut groups = coders.map(|coder| Group { coder, ..Group::default() }).to_vec();
             groups.push(Group { k: 8, ..Group::default() });
             let class_map = Group { h: 5, coder: Coder::fine_rans(&classes, escape(random)), ..Group::default() };
-            Part::Grouped(Grouped { raw: symbols, width_code: 0, map: 0, classes, class_map, groups })
+            let section = Section { classes, class_map, groups, ..Section::default() };
+            Part::Grouped(Grouped { raw: symbols, width_code: 0, section })
         };
         let parts = vec![part(&mut random), part(&mut random)];
         let pieces = (0..).zip(&parts).map(|(i, part)| (i, part.raw().len() as u64)).collect();
-        restored(&Block { lane_sets, parts, pieces, final_state: 1 << 16 });
+        restored(&Block { dependencies: vec![], lane_sets, parts, pieces, final_state: 1 << 16 });
     }
 }
 
@@ -204,7 +203,8 @@ fn with_empty_group(head: &[u8]) -> BlockFields {
     let raw: Vec<u8> = (0..200).collect();
     let bits = || Group { k: 8, ..Group::default() };
     let (classes, groups) = (vec![0, 0], vec![bits(), bits()]);
-    let grouped = Grouped { raw, width_code: 0, map: 0, classes, class_map: bits(), groups };
+    let section = Section { classes, class_map: bits(), groups, ..Section::default() };
+    let grouped = Grouped { raw, width_code: 0, section };
     let mut fields = encoded(&Block::of(Part::Grouped(grouped), 1));
     let h = fields.parts[0].len() - 3;
     fields.parts[0].truncate(h);

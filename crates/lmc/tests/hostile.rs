@@ -62,8 +62,9 @@ fn refused_file(reason: &str, change: impl FnOnce(&mut File)) {
 fn group_at(g: usize) -> usize {
     let block = class_map_block();
     let Part::Grouped(grouped) = &block.parts[0] else { unreachable!("the block is grouped") };
-    let sizes = [&grouped.class_map].into_iter().chain(&grouped.groups).map(|group| 5 + group.coder.table().len());
-    // Method, width, map, predictor, number of groups.
+    let section = &grouped.section;
+    let sizes = [&section.class_map].into_iter().chain(&section.groups).map(|group| 5 + group.coder.table().len());
+    // Method, width, map, patches, number of groups.
     5 + sizes.take(g).sum::<usize>()
 }
 
@@ -78,9 +79,10 @@ fn headers_and_trailers() {
     refused_file("magic of the header", |file| file.magic[1] = b'l');
     refused_file("version", |file| file.version = 1);
     refused_file("reserved", |file| file.reserved = 1);
-    for bit in [0, 7, 31] {
+    for bit in [2, 7, 31] {
         refused_file("feature", |file| file.features = 1 << bit);
     }
+    refused_file("needs bit 0", |file| file.features = 2);
     refused_file("wrong offset", |file| file.offset_error = 1);
     refused_file("wrong offset", |file| file.offset_error = u64::MAX);
     refused_file("wrong offset", |file| file.offset_error = 1 << 63);
@@ -222,10 +224,13 @@ fn heads_of_blocks() {
         refused_block("feature", |block| block.features = features);
     }
     refused_block("impossible length", |block| block.raw_length = 0);
-    refused_block("dependencies", |block| block.dependency_count = 1);
-    refused_block("dependencies", |block| {
+    refused_block("not named", |block| {
         block.dependency_count = 1;
-        block.dependencies = [&[1; 17][..], &[0, 0]].concat();
+        block.dependencies = vec![1, 0, 1];
+    });
+    refused_block("not within its source", |block| {
+        block.dependency_count = 1;
+        block.dependencies = vec![0, 0, 1];
     });
     for lane_sets in [3, 255] {
         refused_block("lane sets", |block| block.lane_sets = lane_sets);
@@ -245,11 +250,11 @@ fn heads_of_blocks() {
     refused_block("number of parts", |block| block.part_count = 0);
     refused_block("follows the digests", |block| block.digests.push([0; 16]));
     refused_block("too early", |block| block.digests.clear());
-    refused_block("unknown method", |block| block.parts[0][0] = 3);
+    refused_block("unknown method", |block| block.parts[0][0] = 4);
     refused_block("width code", |block| block.parts[0][1] = 4);
     refused_block("width code", |block| block.parts[0][1] = 255);
     refused_block("unknown map", |block| block.parts[0][2] = 3);
-    refused_block("predictors", |block| block.parts[0][3] = 1);
+    refused_block("patches of an unknown kind", |block| block.parts[0][3] = 2);
     refused_block("number of groups", |block| block.parts[0][4] = 0);
     refused_block("number of groups", |block| block.parts[0][4] = 65);
     refused_block("padded", |block| {
@@ -447,7 +452,7 @@ fn lanes() {
     }
     let pad = |block: &mut block::Block, pad| {
         let Part::Grouped(grouped) = &mut block.parts[0] else { unreachable!("the block is grouped") };
-        grouped.groups[0].pad = pad;
+        grouped.section.groups[0].pad = pad;
     };
     for wrong in [entropy::Pad::Symbol(101), entropy::Pad::Symbol(102), entropy::Pad::Literal(101)] {
         refused_coded("pad symbol", &|block| pad(block, wrong));
@@ -469,14 +474,7 @@ fn lanes() {
 fn bomb() -> Record {
     let raw = vec![9; 1 << 24];
     let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
-    let part = block::Grouped {
-        raw,
-        width_code: 0,
-        map: 0,
-        classes: vec![],
-        class_map: Default::default(),
-        groups: vec![group],
-    };
+    let part = block::Grouped { raw, width_code: 0, section: block::Section::of(0, group) };
     block::Block::of(Part::Grouped(part), 0).record().expect("the block can be coded")
 }
 
@@ -526,15 +524,27 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     file.version = 1;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     file.version = 0;
-    file.features = 1;
+    file.features = 4;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     assert_eq!(kind_of(&changed(&|block| block.features = 4)), ErrorKind::Unsupported);
-    assert_eq!(kind_of(&changed(&|block| block.parts[0][3] = 1)), ErrorKind::Unsupported);
-    let dependency = |block: &mut BlockFields| {
-        block.dependency_count = 1;
-        block.dependencies = [&[1; 17][..], &[0, 100]].concat();
+    // A part's method, its map and its kind of patches.
+    for at in [0, 2, 3] {
+        assert_eq!(kind_of(&changed(&|block| block.parts[0][at] = 4)), ErrorKind::Unsupported, "byte {at}");
+    }
+    // What a predicted part says, byte by byte: method, width, predictor, conversion, dependencies, context, unchanged runs.
+    let predicted = |head: [u8; 8]| {
+        changed(&|block| {
+            block.dependency_count = 1;
+            block.dependencies = vec![0, 0];
+            varint(&mut block.dependencies, block.raw_length);
+            block.parts[0] = head.to_vec();
+        })
     };
-    assert_eq!(kind_of(&changed(&dependency)), ErrorKind::Unsupported);
+    for at in [2, 3, 6, 7] {
+        let mut head = [3, 2, 1, 0, 0, 1, 0, 0];
+        head[at] = 4;
+        assert_eq!(kind_of(&predicted(head)), ErrorKind::Unsupported, "byte {at}");
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The reference decoder and the writer of test files agree with each other, so that either may judge the codec.
 
-use lmc::reference::{decode, write::File};
-use lmc_testing::blocks;
+use lmc::reference::write::File;
+use lmc::reference::write::block::{Context, Part};
+use lmc::reference::{Base, decode, decode_with_bases};
 use lmc_testing::input::{Input, Random};
+use lmc_testing::{blocks, deltas};
 
 #[test]
 fn every_shape_of_block_is_read_back() {
@@ -16,4 +18,41 @@ fn every_shape_of_block_is_read_back() {
         let decoded = decode(&File::new(records).to_bytes(), raw.len());
         assert!(decoded.as_ref() == Ok(&raw), "case {case}: {:?}", decoded.map(|_| "other bytes"));
     }
+}
+
+#[test]
+fn every_shape_of_delta_is_read_back() {
+    let mut random = Random::new(2);
+    // How often there was what matters.
+    let (mut own, mut of_bases, mut packs, mut patched, mut empty, mut unchanged) = (0, 0, 0, 0, 0, 0);
+    for case in 0..3000 {
+        let choices = random.bytes(600);
+        let delta = deltas::delta(&mut Input::new(&choices));
+        let (file, raw) = (delta.file(), delta.raw());
+        let bases: Vec<Base<'_>> = delta.bases.iter().map(|base| Base::of(base)).collect();
+        let decoded = decode_with_bases(&file.to_bytes(), &bases, raw.len());
+        assert!(decoded.as_ref() == Ok(&raw), "case {case}: {:?}", decoded.map(|_| "other bytes"));
+
+        for block in &delta.blocks {
+            own += usize::from(block.dependencies.iter().any(|dependency| dependency.source == 0));
+            of_bases += usize::from(block.dependencies.iter().any(|dependency| dependency.source > 1));
+            let is_predicted = |part: &Part| matches!(part, Part::Predicted(_));
+            packs += usize::from(block.parts.iter().any(is_predicted) && !block.parts.iter().all(is_predicted));
+            for part in &block.parts {
+                match part {
+                    Part::Grouped(grouped) => patched += usize::from(!grouped.section.patches.is_empty()),
+                    Part::Predicted(predicted) => {
+                        patched += predicted.sections.iter().filter(|section| !section.patches.is_empty()).count();
+                        let contexts = !matches!(predicted.context, Context::None);
+                        empty += usize::from(contexts && predicted.sections.iter().any(|s| s.groups.is_empty()));
+                        let runs = predicted.unchanged.as_ref().map_or(&[][..], |unchanged| &unchanged.runs);
+                        unchanged += usize::from(runs.contains(&0) && runs.contains(&1));
+                    }
+                    _ => (),
+                }
+            }
+        }
+    }
+    let counts = [own, of_bases, packs, patched, empty, unchanged];
+    assert!(counts.iter().all(|&count| count > 300), "{counts:?}");
 }

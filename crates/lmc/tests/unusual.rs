@@ -1,6 +1,6 @@
 //! Files that are valid but that the encoder never writes: every instruction set decodes them as the reference does.
 
-use lmc::reference::write::block::{Block, Group, Grouped, Part, unmapped};
+use lmc::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
 use lmc::reference::write::entropy::{Coder, Pad, Table};
 use lmc::reference::write::{File, Record, Segment};
 use lmc_testing::blocks;
@@ -26,8 +26,7 @@ fn one_group(width_code: u8, map: u8, group: Group, symbols: &[u8], random: &mut
         let u = unmapped(v & (u64::MAX >> (64 - w)), w, map);
         raw.extend(&u.to_le_bytes()[..1 << width_code]);
     }
-    let groups = vec![group];
-    Part::Grouped(Grouped { raw, width_code, map, classes: vec![], class_map: Group::default(), groups })
+    Part::Grouped(Grouped { raw, width_code, section: Section::of(map, group) })
 }
 
 #[test]
@@ -55,10 +54,11 @@ fn every_split_of_the_bits_of_an_element() {
                 let count = [128, 1, 256, 200, 7, 65, 129][random.below(7) as usize];
                 let symbols: Vec<u8> =
                     (0..count).map(|_| (random.u64().trailing_zeros() as u16 % (1 << s)) as u8).collect();
-                let coder = match (s, random.below(2)) {
+                let coder = match (s, random.below(3)) {
                     (0, _) => Coder::None,
                     (_, 0) => Coder::huffman(&symbols, random.below(2) == 0),
-                    _ => Coder::rans(&symbols, random.below(2) == 0),
+                    (_, 1) => Coder::rans(&symbols, random.below(2) == 0),
+                    _ => Coder::fine_rans(&symbols, random.below(2) == 0),
                 };
                 let sign_plane = z > 0 && random.below(2) == 0;
                 let group = Group { constant, z, h: dropped - z, k, sign_plane, coder, ..Group::default() };
@@ -74,7 +74,7 @@ fn every_split_of_the_bits_of_an_element() {
 fn every_length_around_a_run() {
     let mut random = Random::new(13);
     for count in (1..=130).chain([255, 256, 257, 383, 384, 385]) {
-        for coder in [Coder::huffman, Coder::rans] {
+        for coder in [Coder::huffman, Coder::rans, Coder::fine_rans] {
             for (width_code, k) in [(1, 8), (2, 24), (0, 3)] {
                 let symbols: Vec<u8> = (0..count).map(|_| random.u64().trailing_zeros() as u8 % 8).collect();
                 let h = (8 << width_code) - k - 4;
@@ -163,7 +163,7 @@ fn pieces_of_one_byte() {
     let mut random = Random::new(31);
     let parts: Vec<Part> = (0..64).map(|_| Part::Stored(random.bytes(5))).collect();
     let pieces = (0..5 * 64).map(|i| ((i % 64) as u8, 1)).collect();
-    restored(&[Block { lane_sets: 0, parts, pieces, final_state: 1 << 16 }]);
+    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, pieces, final_state: 1 << 16 }]);
 }
 
 #[test]

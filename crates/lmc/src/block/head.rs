@@ -290,7 +290,8 @@ impl Predicted {
                 };
                 ContextSource::Other { width, named: parse_named(c, n, width, dependencies)? }
             }
-            _ => return Err(Error::damaged("a part's context is out of range")),
+            1 => return Err(Error::damaged("a part's context is a prediction that it does not have")),
+            _ => return Err(Error::unsupported("a part has a context that this lmc does not know; a newer one may")),
         };
         let context_width = match &context {
             ContextSource::None => None,
@@ -315,7 +316,10 @@ impl Predicted {
                 let elements = c.size(n, "the number of elements in unchanged runs")?;
                 Some(Unchanged { elements, map: Group::parse(c, 1)? })
             }
-            _ => return Err(Error::damaged("a part's unchanged runs are out of range")),
+            1 => return Err(Error::damaged("a part has unchanged runs, and no prediction")),
+            _ => {
+                return Err(Error::unsupported("a part has unchanged runs that this lmc cannot read; a newer one may"));
+            }
         };
         let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
         let sections = (0..classes.as_ref().map_or(1, Classes::count))

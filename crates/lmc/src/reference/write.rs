@@ -6,8 +6,11 @@
 
 pub mod block;
 pub mod entropy;
+pub mod predicted;
+pub mod section;
 
 use super::bytes::Bytes;
+use super::dependencies::Sources;
 use super::{END_MAGIC, LEAF, MAGIC, digest};
 use std::cell::RefCell;
 use xxhash_rust::xxh3::xxh3_64;
@@ -19,7 +22,7 @@ pub struct File {
     pub version: u16,
     pub reserved: u16,
     pub features: u32,
-    /// Blocks and ancillary records, without the index.
+    /// Bases, blocks and ancillary records, without the index.
     pub records: Vec<Record>,
     pub index: Index,
     /// Tag, head and body of the index record; made from `index` when `None`.
@@ -37,6 +40,22 @@ pub struct Record {
     pub tag: [u8; 4],
     pub head: Vec<u8>,
     pub body: Vec<u8>,
+}
+
+/// The head of a bases record, field by field (§2.6).
+#[derive(Clone, Debug)]
+pub struct Bases {
+    pub count: u64,
+    pub bases: Vec<NamedBase>,
+    /// Bytes after the last base.
+    pub after: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NamedBase {
+    pub content_hash: [u8; 16],
+    pub raw_length: u64,
+    pub name: Vec<u8>,
 }
 
 /// The index, field by field (§2.3).
@@ -108,18 +127,40 @@ impl File {
         }
     }
 
+    /// The same for a file whose blocks depend on bases and on the file itself: bits 0 and 1 of the features are set.
+    /// The bases are named only if there are any.
+    pub fn delta(bases: &[&[u8]], mut blocks: Vec<Record>) -> Self {
+        if !bases.is_empty() {
+            blocks.insert(0, Bases::of(bases).record());
+        }
+        Self { features: 3, ..Self::new(blocks) }
+    }
+
     /// Takes a valid file apart. Its index becomes the one that [`File::new`] makes.
     pub fn parse(file: &[u8]) -> Result<Self, String> {
         let mut rest = Bytes::new(file);
-        rest.take(16)?;
+        rest.take(12)?;
+        let features = rest.u32()?;
         let mut records = Vec::new();
         loop {
             let record = super::record(&mut rest)?;
             if record.tag == *b"INDX" {
-                return Ok(Self::new(records));
+                return Ok(Self { features, ..Self::new(records) });
             }
             records.push(Record { tag: record.tag, head: record.head.to_vec(), body: record.body.to_vec() });
         }
+    }
+
+    /// Makes the leaf digests of all blocks fit what they decode to, as [`Record::redigest`] does, as far as they can be
+    /// decoded one after the other; then makes the index as [`File::new`] does.
+    pub fn redigest(&mut self, bases: &[&[u8]], limit: usize) {
+        let mut sources = Sources::new(self.features, bases.to_vec());
+        for record in self.records.iter_mut().filter(|record| record.tag == *b"BLCK") {
+            if !record.redigest_after(&mut sources, limit) {
+                break;
+            }
+        }
+        self.index = Index::of(&self.records);
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -181,19 +222,52 @@ impl Record {
         self.head.get(self.head.len().checked_sub(length)?..)
     }
 
-    /// Makes the leaf digests fit what a changed block decodes to, if it does, be it with faults.
+    /// Makes the leaf digests fit what a changed block without dependencies decodes to, if it does, be it with faults.
     pub fn redigest(&mut self, limit: usize) {
-        if let Ok(block) = super::block::decode(&self.head, &self.body, limit) {
-            let start = self.head.len() - block.digests.len();
-            self.head.truncate(start);
-            self.head.extend(block.raw.chunks(LEAF).flat_map(digest));
-        }
+        self.redigest_after(&mut Sources::new(0, Vec::new()), limit);
     }
+
+    /// The same for the block after those in `sources`, to which it is added; whether it could be decoded.
+    fn redigest_after(&mut self, sources: &mut Sources<'_>, limit: usize) -> bool {
+        let Ok(block) = super::block::decode(&self.head, &self.body, sources, limit) else { return false };
+        let start = self.head.len() - block.digests.len();
+        self.head.truncate(start);
+        self.head.extend(block.raw.chunks(LEAF).flat_map(digest));
+        sources.add(&block);
+        true
+    }
+}
+
+impl Bases {
+    /// Bases of these raw bytes, without names.
+    pub fn of(bases: &[&[u8]]) -> Self {
+        let named =
+            |raw: &&[u8]| NamedBase { content_hash: content_hash(raw), raw_length: raw.len() as u64, name: Vec::new() };
+        Self { count: bases.len() as u64, bases: bases.iter().map(named).collect(), after: Vec::new() }
+    }
+
+    pub fn record(&self) -> Record {
+        let mut head = Vec::new();
+        varint(&mut head, self.count);
+        for base in &self.bases {
+            head.extend(base.content_hash);
+            varint(&mut head, base.raw_length);
+            string(&mut head, &base.name);
+        }
+        head.extend(&self.after);
+        Record { tag: *b"BASE", head, body: Vec::new() }
+    }
+}
+
+/// The content hash (§2.5) of bytes whose leaves restart nowhere.
+pub fn content_hash(raw: &[u8]) -> [u8; 16] {
+    digest(&raw.chunks(LEAF).flat_map(digest).collect::<Vec<u8>>())
 }
 
 impl Index {
     fn of(records: &[Record]) -> Self {
-        let (blocks, others): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.tag == *b"BLCK");
+        let (blocks, others): (Vec<_>, Vec<_>) =
+            records.iter().filter(|record| record.tag != *b"BASE").partition(|record| record.tag == *b"BLCK");
         let lengths: Vec<(u64, u64)> =
             blocks.iter().map(|block| (block.size(), block.raw_length().unwrap_or(0))).collect();
         let raw_size = lengths.iter().fold(0u64, |sum, &(_, raw)| sum.wrapping_add(raw));
@@ -252,8 +326,11 @@ impl Index {
 }
 
 /// Makes the checks of a file fit whatever stands in it, as far as records can be told apart: those of records and of
-/// the trailer, and if `digests` also the leaf digests and the content hash.
+/// the trailer, and if `digests` also the content hash and the leaf digests of the blocks, as far as they can be decoded
+/// without bases.
 pub fn seal(file: &mut [u8], digests: bool, limit: usize) {
+    let features = file.get(12..16).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
+    let mut sources = Sources::new(features, Vec::new());
     let mut all_digests = Vec::new();
     let mut start = 16;
     while let Some(prefix) = file.get(start..start + 24) {
@@ -268,7 +345,7 @@ pub fn seal(file: &mut [u8], digests: bool, limit: usize) {
         let tag: [u8; 4] = file[start..start + 4].try_into().expect("four bytes");
         if digests && tag == *b"BLCK" {
             let mut record = Record::block(file[head..body].to_vec(), file[body..end].to_vec());
-            record.redigest(limit);
+            record.redigest_after(&mut sources, limit);
             file[head..body].copy_from_slice(&record.head);
             all_digests.extend(record.digests().unwrap_or_default());
         }

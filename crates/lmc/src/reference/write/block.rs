@@ -1,12 +1,18 @@
 //! Blocks from a description (§3), and their fields one by one.
 
+pub use super::predicted::{Context, ContextClasses, Named, Predicted, UnchangedRuns};
+pub use super::section::{Group, Patch, Section, mapped, unmapped};
+
+use super::super::dependencies::elements;
 use super::super::{LEAF, digest};
-use super::entropy::{Chunk, Coder, Encoded, Pad, encode};
+use super::entropy::{Encoded, encode};
+use super::section::Output;
 use super::{Record, varint, zstd_frame};
 
 /// The bytes of a block and how to code them.
 #[derive(Clone, Debug)]
 pub struct Block {
+    pub dependencies: Vec<Dependency>,
     pub lane_sets: u8,
     pub parts: Vec<Part>,
     /// Part and length of each piece. Written only when there are several parts.
@@ -15,11 +21,22 @@ pub struct Block {
     pub final_state: u32,
 }
 
+/// A range of raw bytes on which a block depends (§3.6).
+#[derive(Clone, Debug)]
+pub struct Dependency {
+    /// 0 for the file itself, or the number of a base.
+    pub source: u64,
+    pub offset: u64,
+    /// What stands there, which the block is coded with; as many bytes as the range has.
+    pub bytes: Vec<u8>,
+}
+
 #[derive(Clone, Debug)]
 pub enum Part {
     Stored(Vec<u8>),
     Zstd(Vec<u8>),
     Grouped(Grouped),
+    Predicted(Predicted),
 }
 
 /// A part of method 2.
@@ -27,24 +44,7 @@ pub enum Part {
 pub struct Grouped {
     pub raw: Vec<u8>,
     pub width_code: u8,
-    pub map: u8,
-    /// The group of each run; not used when there is one group.
-    pub classes: Vec<u8>,
-    /// How the classes are coded.
-    pub class_map: Group,
-    pub groups: Vec<Group>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Group {
-    pub constant: Option<u64>,
-    pub z: u8,
-    pub h: u8,
-    pub k: u8,
-    /// Whether bit 0 of each element has a plane of its own.
-    pub sign_plane: bool,
-    pub coder: Coder,
-    pub pad: Pad,
+    pub section: Section,
 }
 
 /// A block, field by field.
@@ -75,14 +75,15 @@ impl Part {
         match self {
             Part::Stored(raw) | Part::Zstd(raw) => raw,
             Part::Grouped(grouped) => &grouped.raw,
+            Part::Predicted(predicted) => &predicted.raw,
         }
     }
 }
 
 impl Block {
-    /// A block of one part.
+    /// A block of one part without dependencies.
     pub fn of(part: Part, lane_sets: u8) -> Self {
-        Self { lane_sets, parts: vec![part], pieces: Vec::new(), final_state: 1 << 16 }
+        Self { dependencies: Vec::new(), lane_sets, parts: vec![part], pieces: Vec::new(), final_state: 1 << 16 }
     }
 
     /// The raw bytes: the parts' as the pieces interleave them.
@@ -103,23 +104,31 @@ impl Block {
     /// Codes the block as described.
     ///
     /// # Errors
-    /// When a group cannot hold its elements.
+    /// When a group cannot hold its elements, or the dependencies of a part are not as many elements as it has.
     pub fn encode(&self) -> Result<BlockFields, String> {
         let mut chunks = Vec::new();
         let mut parts = Vec::new();
         let mut bulk = Vec::new();
         for part in &self.parts {
-            let (head, bytes) = part.encode(usize::from(self.lane_sets), &mut chunks)?;
-            parts.push(head);
-            bulk.push(bytes);
+            let lane_sets = usize::from(self.lane_sets);
+            let mut output = Output { lane_sets, chunks: &mut chunks, head: Vec::new(), bulk: Vec::new() };
+            part.encode(&self.dependencies, &mut output)?;
+            parts.push(output.head);
+            bulk.push(output.bulk);
+        }
+        let mut dependencies = Vec::new();
+        for dependency in &self.dependencies {
+            varint(&mut dependencies, dependency.source);
+            varint(&mut dependencies, dependency.offset);
+            varint(&mut dependencies, dependency.bytes.len() as u64);
         }
         let raw = self.raw();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;
         Ok(BlockFields {
             features: 0,
             raw_length: raw.len() as u64,
-            dependency_count: 0,
-            dependencies: Vec::new(),
+            dependency_count: self.dependencies.len() as u64,
+            dependencies,
             lane_sets: self.lane_sets,
             word_counts: words.iter().map(|words| words.len() as u32).collect(),
             literal_count: literals.len() as u32,
@@ -138,7 +147,7 @@ impl Block {
     /// The record of the block, coded as described.
     ///
     /// # Errors
-    /// When a group cannot hold its elements.
+    /// When a group cannot hold its elements, or the dependencies of a part are not as many elements as it has.
     pub fn record(&self) -> Result<Record, String> {
         Ok(self.encode()?.record())
     }
@@ -183,139 +192,24 @@ impl BlockFields {
 }
 
 impl Part {
-    fn encode(&self, lane_sets: usize, chunks: &mut Vec<Chunk>) -> Result<(Vec<u8>, Vec<u8>), String> {
+    fn encode(&self, dependencies: &[Dependency], output: &mut Output<'_>) -> Result<(), String> {
         match self {
-            Part::Stored(raw) => Ok((vec![0], raw.clone())),
+            Part::Stored(raw) => {
+                output.head.push(0);
+                output.bulk.extend(raw);
+            }
             Part::Zstd(raw) => {
                 let frame = zstd_frame(raw);
-                let mut head = vec![1];
-                varint(&mut head, frame.len() as u64);
-                Ok((head, frame))
+                output.head.push(1);
+                varint(&mut output.head, frame.len() as u64);
+                output.bulk.extend(frame);
             }
-            Part::Grouped(grouped) => grouped.encode(lane_sets, chunks),
-        }
-    }
-}
-
-impl Grouped {
-    fn encode(&self, lane_sets: usize, chunks: &mut Vec<Chunk>) -> Result<(Vec<u8>, Vec<u8>), String> {
-        let width = 1 << self.width_code;
-        let w = 8 * width as u32;
-        let elements: Vec<u64> = self
-            .raw
-            .chunks(width)
-            .map(|bytes| mapped(bytes.iter().rev().fold(0, |u, &byte| u << 8 | u64::from(byte)), w, self.map))
-            .collect();
-
-        let mut head = vec![2, self.width_code, self.map, 0];
-        varint(&mut head, self.groups.len() as u64);
-        let mut bulk = Vec::new();
-        if self.groups.len() > 1 {
-            self.class_map.write_head(&mut head, 1);
-            let classes: Vec<u64> = self.classes.iter().map(|&class| u64::from(class)).collect();
-            let runs: Vec<&[u64]> = classes.chunks(128).collect();
-            self.class_map.encode(&runs, 8, lane_sets, chunks, &mut bulk)?;
-        }
-        for (class, group) in self.groups.iter().enumerate() {
-            group.write_head(&mut head, width);
-            let mine = |run: &usize| self.groups.len() == 1 || usize::from(self.classes[*run]) == class;
-            let runs: Vec<&[u64]> =
-                elements.chunks(128).enumerate().filter(|(run, _)| mine(run)).map(|(_, run)| run).collect();
-            group.encode(&runs, w, lane_sets, chunks, &mut bulk)?;
-        }
-        Ok((head, bulk))
-    }
-}
-
-impl Group {
-    fn write_head(&self, head: &mut Vec<u8>, width: usize) {
-        let coder = match self.coder {
-            Coder::None => 0,
-            Coder::Huffman(_) => 1,
-            Coder::Rans(_) => 2,
-            Coder::FineRans(_) => 3,
-        };
-        let flags = u8::from(self.constant.is_some()) | u8::from(self.sign_plane) << 1;
-        head.extend([flags, self.z, self.h, self.k, coder]);
-        if let Some(constant) = self.constant {
-            head.extend(&constant.to_le_bytes()[..width]);
-        }
-        head.extend(self.coder.table());
-    }
-
-    fn encode(
-        &self,
-        runs: &[&[u64]],
-        w: u32,
-        lane_sets: usize,
-        chunks: &mut Vec<Chunk>,
-        bulk: &mut Vec<u8>,
-    ) -> Result<(), String> {
-        let (z, k) = (u32::from(self.z), u32::from(self.k));
-        for (i, run) in runs.iter().enumerate() {
-            let mut symbols = Vec::new();
-            let mut raws = Vec::new();
-            let mut signs = Vec::new();
-            for &v in *run {
-                let v = u128::from((v ^ self.constant.unwrap_or(0)) & (u64::MAX >> (64 - w)));
-                let symbol = u8::try_from(v >> (k + z)).map_err(|_| "an element does not fit its group")?;
-                let low = v % (1 << z);
-                if low > u128::from(self.sign_plane) || self.coder == Coder::None && symbol != 0 {
-                    return Err("an element does not fit its group".into());
-                }
-                symbols.push(symbol);
-                signs.push(low as u64);
-                raws.push((v >> z) as u64 & ((1u128 << k) - 1) as u64);
+            Part::Grouped(Grouped { raw, width_code, section }) => {
+                output.head.extend([2, *width_code]);
+                section.encode(&elements(raw, 1 << width_code), 1 << width_code, output)?;
             }
-            write_raw_bits(&raws, k, bulk);
-            if self.sign_plane {
-                write_bit_plane(&signs, 0, bulk);
-            }
-            if self.coder != Coder::None {
-                if lane_sets == 0 {
-                    return Err("a coder needs lanes".into());
-                }
-                chunks.push(Chunk { lane_set: i % lane_sets, coder: self.coder.clone(), symbols, pad: self.pad });
-            }
+            Part::Predicted(predicted) => predicted.encode(dependencies, output)?,
         }
         Ok(())
-    }
-}
-
-/// Byte planes, then bit planes, of the raw values of a run (§3.5).
-fn write_raw_bits(raws: &[u64], k: u32, bulk: &mut Vec<u8>) {
-    for i in 0..k / 8 {
-        bulk.extend(raws.iter().map(|raw| (raw >> (8 * i)) as u8));
-    }
-    for bit in 8 * (k / 8)..k {
-        write_bit_plane(raws, bit, bulk);
-    }
-}
-
-/// The given bit of each value.
-fn write_bit_plane(values: &[u64], bit: u32, bulk: &mut Vec<u8>) {
-    for eight in values.chunks(8) {
-        bulk.push(eight.iter().rev().fold(0, |byte, value| byte << 1 | (value >> bit & 1) as u8));
-    }
-}
-
-/// The mapped value of an element of `w` bits (§4.1).
-pub fn mapped(u: u64, w: u32, map: u8) -> u64 {
-    let mask = u64::MAX >> (64 - w);
-    let sign = u >> (w - 1) & 1;
-    match map {
-        1 => (u << 1 | sign) & mask,
-        2 => ((u << 1) ^ if sign == 1 { u64::MAX } else { 0 }) & mask,
-        _ => u,
-    }
-}
-
-/// The element of a mapped value of `w` bits (§4.1).
-pub fn unmapped(v: u64, w: u32, map: u8) -> u64 {
-    let mask = u64::MAX >> (64 - w);
-    match map {
-        1 => v >> 1 | (v & 1) << (w - 1),
-        2 => (v >> 1) ^ if v & 1 == 1 { mask } else { 0 },
-        _ => v,
     }
 }

@@ -1,0 +1,246 @@
+//! Valid files that depend on bases and on themselves: dependencies, predicted parts and patches of every shape.
+
+use crate::blocks::{self, element_count, low_bits, section};
+use crate::input::{Input, Random};
+use lmc::reference::write::File;
+use lmc::reference::write::block::{
+    Block, Context, ContextClasses, Dependency, Named, Part, Patch, Predicted, Section, UnchangedRuns, mapped, unmapped,
+};
+
+/// The blocks of a file and the files that they depend on.
+#[derive(Clone, Debug)]
+pub struct Delta {
+    /// The raw bytes of each base.
+    pub bases: Vec<Vec<u8>>,
+    /// In the order in which they follow one another.
+    pub blocks: Vec<Block>,
+}
+
+impl Delta {
+    /// The raw bytes of each base.
+    pub fn bases(&self) -> Vec<&[u8]> {
+        self.bases.iter().map(|base| &base[..]).collect()
+    }
+
+    /// The raw bytes of the file.
+    pub fn raw(&self) -> Vec<u8> {
+        self.blocks.iter().flat_map(|block| block.raw()).collect()
+    }
+
+    /// The file, which requires no more features than it needs.
+    ///
+    /// # Panics
+    /// When a block cannot be coded as it is described.
+    pub fn file(&self) -> File {
+        let records = self.blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
+        let depends_on = |own: bool| {
+            let dependencies = || self.blocks.iter().flat_map(|block| &block.dependencies);
+            dependencies().any(|dependency| (dependency.source == 0) == own)
+        };
+        let features = match (depends_on(true), depends_on(false) || !self.bases.is_empty()) {
+            (true, _) => 3,
+            (false, true) => 1,
+            (false, false) => 0,
+        };
+        File { features, ..File::delta(&self.bases(), records) }
+    }
+}
+
+/// A valid delta as the input chooses it.
+pub fn delta(input: &mut Input<'_>) -> Delta {
+    let bases: Vec<Vec<u8>> = (0..input.below(4)).map(|_| base(input)).collect();
+    let mut raw = Vec::new();
+    let mut blocks = Vec::new();
+    for _ in 0..1 + input.below(4) {
+        let block = block(input, &bases, &raw);
+        raw.extend(block.raw());
+        blocks.push(block);
+    }
+    Delta { bases, blocks }
+}
+
+/// Bytes to depend on: noise, elements that are much alike, or the corner cases of floats.
+fn base(input: &mut Input<'_>) -> Vec<u8> {
+    let length = 100 + input.below(8000);
+    let kind = input.below(4);
+    let mut random = input.random();
+    let special: [u32; 10] = [
+        0,
+        0x8000_0000,
+        0x7f80_0000,
+        0xff80_0000,
+        0x7fc0_0000,
+        0xffff_ffff,
+        0x7f80_0001,
+        0x0000_0001,
+        0x477f_f000,
+        0x3380_0000,
+    ];
+    let mut base = Vec::new();
+    while base.len() < length {
+        let u = random.u64() as u32;
+        let u = match kind {
+            0 => u,
+            1 => 0x3f80_0000 ^ u >> 9,
+            2 => special[random.below(10) as usize] ^ u >> 31,
+            _ => 7,
+        };
+        base.extend(u.to_le_bytes());
+    }
+    base.truncate(length);
+    base
+}
+
+/// What a block may depend on, and what it does.
+struct Sources<'a> {
+    /// The file itself, then the bases, without those that are empty.
+    available: Vec<(u64, &'a [u8])>,
+    chosen: Vec<Dependency>,
+}
+
+impl Sources<'_> {
+    /// More dependencies, of so many bytes in all.
+    fn choose(&mut self, input: &mut Input<'_>, length: usize) -> Named {
+        let first = self.chosen.len();
+        let longest = [length, length / 3 + 1, 500][input.below(3)];
+        let mut random = input.random();
+        let mut left = length;
+        while left > 0 {
+            let (source, bytes) = self.available[random.below(self.available.len() as u64) as usize];
+            let most = left.min(longest).min(bytes.len());
+            let length = if random.below(2) == 0 { most } else { 1 + random.below(most as u64) as usize };
+            let offset = random.below((bytes.len() - length + 1) as u64) as usize;
+            let bytes = bytes[offset..][..length].to_vec();
+            self.chosen.push(Dependency { source, offset: offset as u64, bytes });
+            left -= length;
+        }
+        Named { first: first as u64, count: (self.chosen.len() - first) as u64 }
+    }
+}
+
+/// A block after those that hold `raw`.
+fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
+    let available = (0..).zip([raw].into_iter().chain(bases.iter().map(|base| &base[..])));
+    let mut sources =
+        Sources { available: available.filter(|(_, bytes)| !bytes.is_empty()).collect(), chosen: Vec::new() };
+    let lane_sets = input.below(3) as u8;
+    let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
+    let mut parts = Vec::new();
+    for _ in 0..part_count {
+        parts.push(match input.below(5) {
+            0 => {
+                let part = blocks::part(input, lane_sets);
+                patched(input, part)
+            }
+            _ => Part::Predicted(predicted(input, &mut sources, lane_sets)),
+        });
+    }
+    if input.below(8) == 0 && !sources.available.is_empty() {
+        // Dependencies that no part names.
+        sources.choose(input, 10);
+    }
+    let pieces = blocks::pieces(input, &parts);
+    Block { dependencies: sources.chosen, lane_sets, parts, pieces, final_state: 1 << 16 }
+}
+
+/// The part with patches, if it is grouped.
+fn patched(input: &mut Input<'_>, part: Part) -> Part {
+    let Part::Grouped(mut grouped) = part else { return part };
+    let width = 1 << grouped.width_code;
+    let element = |bytes: &[u8]| bytes.iter().rev().fold(0, |u, &byte| u << 8 | u64::from(byte));
+    let mut elements: Vec<u64> = grouped.raw.chunks(width).map(element).collect();
+    patch(input, grouped.width_code, &mut grouped.section, &mut elements);
+    grouped.raw = blocks::to_bytes(&elements, grouped.width_code);
+    Part::Grouped(grouped)
+}
+
+/// Gives a section without patches some, or none, and changes its elements accordingly.
+fn patch(input: &mut Input<'_>, width_code: u8, section: &mut Section, elements: &mut [u64]) {
+    let w: u8 = 8 << width_code;
+    // One in so many elements, and the last.
+    let one_in = [0, 0, 1, 3, 50, 400][input.below(6)];
+    let also_last = input.bool();
+    let mut random = input.random();
+    let last = elements.len().saturating_sub(1);
+    for (i, u) in elements.iter_mut().enumerate() {
+        let chosen = one_in > 0 && (random.below(one_in) == 0 || also_last && i == last);
+        let x = random.u64() & low_bits(1 + random.below(w.into()) as u8);
+        if chosen && x > 0 {
+            *u = unmapped(mapped(*u, w.into(), section.map) ^ x, w.into(), section.map);
+            section.patches.push(Patch { element: i as u64, x });
+        }
+    }
+}
+
+fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) -> Predicted {
+    let width_code = input.below(4) as u8;
+    let width = 1 << width_code;
+    let elements = element_count(input);
+    let predictor = if sources.available.is_empty() { 0 } else { input.below(4) as u8 };
+    let (mut conversion, mut prediction) = (0, Named::default());
+    if predictor != 0 {
+        let conversions: &[(u8, usize)] = match width {
+            2 => &[(0, 2), (1, 4), (3, 4)],
+            4 => &[(0, 4), (2, 2)],
+            _ => &[(0, width)],
+        };
+        let (chosen, takes) = conversions[input.below(conversions.len())];
+        conversion = chosen;
+        prediction = sources.choose(input, takes * elements);
+    }
+
+    let context = match input.below(4) {
+        0 | 1 if predictor != 0 => Context::Prediction(context_classes(input, width_code)),
+        2 if !sources.available.is_empty() => {
+            let width_code = input.below(4) as u8;
+            // The same bytes as those of the prediction, if they fit.
+            let same = predictor != 0 && conversion == 0 && width == 1 << width_code && input.bool();
+            let named = if same { prediction } else { sources.choose(input, elements << width_code) };
+            Context::Other { width_code, named, classes: context_classes(input, width_code) }
+        }
+        _ => Context::None,
+    };
+
+    let raw = vec![0; elements * width];
+    let unchanged = if predictor != 0 { unchanged(input, elements, lane_sets) } else { None };
+    let sections = Vec::new();
+    let mut predicted = Predicted { raw, width_code, predictor, conversion, prediction, context, unchanged, sections };
+    let mut residuals = Vec::new();
+    for count in predicted.class_counts(&sources.chosen).expect("the dependencies are as long as the part needs") {
+        if count == 0 {
+            predicted.sections.push(Section::default());
+            residuals.push(Vec::new());
+            continue;
+        }
+        let map = input.below(3) as u8;
+        let (mut section, mut elements) = section(input, width_code, map, count, lane_sets);
+        patch(input, width_code, &mut section, &mut elements);
+        predicted.sections.push(section);
+        residuals.push(elements);
+    }
+    predicted.set_residuals(&sources.chosen, residuals).expect("the dependencies are as long as the part needs");
+    predicted
+}
+
+/// A map of unchanged runs, or none.
+fn unchanged(input: &mut Input<'_>, elements: usize, lane_sets: u8) -> Option<UnchangedRuns> {
+    // One run in so many is coded.
+    let coded_one_in = match input.below(6) {
+        kind @ 0..4 => [1, 2, 20, u64::MAX][kind],
+        _ => return None,
+    };
+    let mut random = input.random();
+    let runs: Vec<u8> = (0..elements.div_ceil(128)).map(|_| u8::from(random.below(coded_one_in) != 0)).collect();
+    Some(UnchangedRuns { map: blocks::class_map(input, &runs, lane_sets), runs })
+}
+
+fn context_classes(input: &mut Input<'_>, width_code: u8) -> ContextClasses {
+    let most = (8 << width_code) - 8;
+    let shift = if input.bool() { most } else { input.below(most + 1) } as u8;
+    let count = [1, 2, 5, 63][input.below(4)];
+    let mut random: Random = input.random();
+    let mut boundaries: Vec<u8> = (0..count).map(|_| 1 + random.below(255) as u8).collect();
+    boundaries.sort_unstable();
+    boundaries.dedup();
+    ContextClasses { shift, boundaries }
+}

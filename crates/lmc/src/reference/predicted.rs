@@ -1,0 +1,244 @@
+//! Predicted parts (§3.7): elements of which only the residual is coded.
+
+use super::bytes::Bytes;
+use super::dependencies::{Dependencies, bytes_of};
+use super::section::{Group, Section, Streams, ones, run_lengths};
+use super::{Faults, must};
+use std::iter::zip;
+
+pub(super) struct Predicted {
+    /// Bytes of an element.
+    width: usize,
+    predictor: Predictor,
+    /// One for each element; all 0 where there is no predictor.
+    predictions: Vec<u64>,
+    unchanged: Option<UnchangedRuns>,
+    /// The class of each element; it does not count where the element's run is unchanged.
+    classes: Vec<usize>,
+    /// Number of elements of each class, with its section unless the class is empty.
+    sections: Vec<(usize, Option<Section>)>,
+}
+
+struct UnchangedRuns {
+    /// Number of their elements.
+    count: u64,
+    map: Group,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Predictor {
+    None,
+    Xor,
+    DifferenceOfFloats,
+    DifferenceOfIntegers,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conversion {
+    None,
+    F32ToBf16,
+    Bf16ToF32,
+    F32ToF16,
+}
+
+impl Predicted {
+    /// Reads the head of a part of `length` bytes, elements of `width` bytes, after the width code.
+    pub(super) fn parse(
+        head: &mut Bytes<'_>,
+        width: usize,
+        length: usize,
+        lane_sets: u8,
+        dependencies: &Dependencies<'_>,
+        faults: &mut Faults,
+    ) -> Result<Self, String> {
+        let n = length / width;
+        let predictor = Predictor::of(head.u8()?).ok_or("a part has an unknown predictor")?;
+        let mut predictions = vec![0; n];
+        if predictor != Predictor::None {
+            let conversion = Conversion::of(head.u8()?).ok_or("a part has an unknown conversion")?;
+            must(conversion.gives(width), "the conversion of a part does not give elements of its width")?;
+            predictions = dependencies.elements(head, conversion.takes(width), n)?;
+            predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
+        }
+
+        let (classes, class_count) = match head.u8()? {
+            0 => (vec![0; n], 1),
+            1 => {
+                must(predictor != Predictor::None, "the prediction is the context of a part without a predictor")?;
+                classes(head, &predictions, width, faults)?
+            }
+            2 => {
+                let context_width = super::block::width(head)?;
+                let contexts = dependencies.elements(head, context_width, n)?;
+                classes(head, &contexts, context_width, faults)?
+            }
+            _ => return Err("a part has an unknown context".into()),
+        };
+
+        let unchanged = match head.u8()? {
+            0 => None,
+            1 => {
+                must(predictor != Predictor::None, "unchanged runs in a part without a predictor")?;
+                Some(UnchangedRuns { count: head.varint()?, map: Group::parse(head, 1, lane_sets)? })
+            }
+            _ => return Err("a part has an unknown kind of unchanged runs".into()),
+        };
+
+        let mut sections = Vec::new();
+        let mut sum = unchanged.as_ref().map_or(0, |unchanged| u128::from(unchanged.count));
+        for _ in 0..class_count {
+            let count = head.varint()?;
+            sum += u128::from(count);
+            let section = if count == 0 { None } else { Some(Section::parse(head, width, lane_sets, faults)?) };
+            sections.push((count, section));
+        }
+        must(sum == n as u128, "the classes of a part do not add up to its elements")?;
+        let sections = sections.into_iter().map(|(count, section)| (count as usize, section)).collect();
+        Ok(Self { width, predictor, predictions, unchanged, classes, sections })
+    }
+
+    pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u8>, String> {
+        let coded = match &self.unchanged {
+            None => vec![true; self.classes.len()],
+            Some(unchanged) => unchanged.decode(self.classes.len(), streams, faults)?,
+        };
+        for (class, (count, _)) in self.sections.iter().enumerate() {
+            let actual = zip(&self.classes, &coded).filter(|&(&c, &coded)| coded && c == class).count();
+            must(*count == actual, "a class of a part has another number of elements")?;
+        }
+
+        let mut residuals = Vec::new();
+        for (count, section) in &self.sections {
+            residuals.push(match section {
+                None => Vec::new().into_iter(),
+                Some(section) => section.decode(*count, streams, faults)?.into_iter(),
+            });
+        }
+        let w = 8 * self.width as u32;
+        let element = |((&p, &class), &coded): ((&u64, &usize), &bool)| {
+            if !coded {
+                return p;
+            }
+            let e = residuals[class].next().expect("a class has the elements that were counted");
+            self.predictor.element(e, p, w)
+        };
+        let elements: Vec<u64> = zip(zip(&self.predictions, &self.classes), &coded).map(element).collect();
+        Ok(bytes_of(&elements, self.width))
+    }
+}
+
+impl UnchangedRuns {
+    /// Whether each of `n` elements is coded.
+    fn decode(&self, n: usize, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<bool>, String> {
+        let runs = run_lengths(n);
+        let map = self.map.decode(&run_lengths(runs.len()), 8, streams, faults)?;
+        must(map.iter().all(|&run| run <= 1), "a run is neither unchanged nor coded")?;
+        let coded: Vec<bool> = zip(map, runs).flat_map(|(run, length)| vec![run == 0; length]).collect();
+        let unchanged = coded.iter().filter(|&&coded| !coded).count();
+        must(self.count == unchanged as u64, "another number of elements is in unchanged runs")?;
+        Ok(coded)
+    }
+}
+
+/// Reads how contexts of `width` bytes are classified; the class of each, and the number of classes.
+fn classes(
+    head: &mut Bytes<'_>,
+    contexts: &[u64],
+    width: usize,
+    faults: &mut Faults,
+) -> Result<(Vec<usize>, usize), String> {
+    let bits = 8 * width as u32;
+    let shift = head.u8()?;
+    faults.must(u32::from(shift) <= bits - 8, "the shift of a context exceeds its bits");
+    let count = head.u8()?;
+    faults.must((1..=63).contains(&count), "a part has an impossible number of boundaries");
+    let boundaries = head.take(count.into())?;
+    faults.must(boundaries.first() != Some(&0), "the first boundary is 0");
+    faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");
+    let classes = contexts.iter().map(|&c| class(key(c, bits, shift), boundaries)).collect();
+    Ok((classes, boundaries.len() + 1))
+}
+
+/// The key of a context of so many bits.
+pub(super) fn key(c: u64, bits: u32, shift: u8) -> u8 {
+    let rotated = (c << 1 | c >> (bits - 1)) & ones(bits);
+    rotated.checked_shr(shift.into()).unwrap_or(0) as u8
+}
+
+/// The number of boundaries that are at most the key.
+pub(super) fn class(key: u8, boundaries: &[u8]) -> usize {
+    boundaries.iter().filter(|&&boundary| boundary <= key).count()
+}
+
+impl Predictor {
+    pub(super) fn of(code: u8) -> Option<Self> {
+        let all = [Self::None, Self::Xor, Self::DifferenceOfFloats, Self::DifferenceOfIntegers];
+        all.get(usize::from(code)).copied()
+    }
+
+    /// The element of `w` bits from its residual and its prediction.
+    pub(super) fn element(self, e: u64, p: u64, w: u32) -> u64 {
+        let d = (e >> 1) ^ if e & 1 == 1 { ones(w) } else { 0 };
+        match self {
+            Self::None => e,
+            Self::Xor => e ^ p,
+            Self::DifferenceOfFloats => ord(d.wrapping_add(ord(p, w)) & ones(w), w),
+            Self::DifferenceOfIntegers => d.wrapping_add(p) & ones(w),
+        }
+    }
+}
+
+/// Makes neighbouring floats of `w` bits neighbouring integers, and back.
+pub(super) fn ord(y: u64, w: u32) -> u64 {
+    if y >> (w - 1) == 0 { y } else { y ^ (ones(w) >> 1) }
+}
+
+impl Conversion {
+    pub(super) fn of(code: u8) -> Option<Self> {
+        [Self::None, Self::F32ToBf16, Self::Bf16ToF32, Self::F32ToF16].get(usize::from(code)).copied()
+    }
+
+    /// Whether it gives elements of `width` bytes.
+    fn gives(self, width: usize) -> bool {
+        match self {
+            Self::None => true,
+            Self::F32ToBf16 | Self::F32ToF16 => width == 2,
+            Self::Bf16ToF32 => width == 4,
+        }
+    }
+
+    /// Bytes of the elements that it makes those of `width` bytes from.
+    pub(super) fn takes(self, width: usize) -> usize {
+        match self {
+            Self::None => width,
+            Self::F32ToBf16 | Self::F32ToF16 => 4,
+            Self::Bf16ToF32 => 2,
+        }
+    }
+
+    pub(super) fn convert(self, x: u64) -> u64 {
+        match self {
+            Self::None => x,
+            Self::F32ToBf16 => ((x + 0x7fff + (x >> 16 & 1)) % (1 << 32)) >> 16,
+            Self::Bf16ToF32 => x << 16,
+            Self::F32ToF16 => f16_of(x as u32).into(),
+        }
+    }
+}
+
+/// The F16 nearest to an F32. Everything here is exact but the rounding.
+fn f16_of(x: u32) -> u16 {
+    let sign = (x >> 16) as u16 & 0x8000;
+    let magnitude = f32::from_bits(x & 0x7fff_ffff);
+    if magnitude.is_nan() {
+        return sign | 0x7e00;
+    }
+    if magnitude >= 65536.0 {
+        return sign | 0x7c00;
+    }
+    // The exponent of the first bit; below 2^-14 all F16 are multiples of 2^-24.
+    let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(-14);
+    let multiples = (f64::from(magnitude) * 2f64.powi(10 - exponent)).round_ties_even() as u16;
+    // From 2^10 to 2^11, of which the first bit adds 1 to the exponent; fewer when the result is subnormal.
+    sign | ((((exponent + 14) as u16) << 10) + multiples)
+}

@@ -1,0 +1,243 @@
+//! Predicted parts (§3.7) from a description.
+//!
+//! What is read alike by encoders and decoders (conversions, classes) is shared with the reference decoder.
+
+use super::super::dependencies::{bytes_of, elements};
+use super::super::predicted::{Conversion, Predictor, class, key, ord};
+use super::block::Dependency;
+use super::section::{Group, Output, Section};
+use super::varint;
+
+/// A part of method 3.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    pub raw: Vec<u8>,
+    pub width_code: u8,
+    /// Not written when it is 0: `conversion` and `prediction`.
+    pub predictor: u8,
+    pub conversion: u8,
+    pub prediction: Named,
+    pub context: Context,
+    pub unchanged: Option<UnchangedRuns>,
+    /// One for each class; not used when the class is empty.
+    pub sections: Vec<Section>,
+}
+
+/// Which runs of 128 elements are what they are predicted to be.
+#[derive(Clone, Debug)]
+pub struct UnchangedRuns {
+    /// One for each run: 1 if it is unchanged, and 0 if it is coded.
+    pub runs: Vec<u8>,
+    /// How that is coded.
+    pub map: Group,
+}
+
+/// Dependencies of a block that stand one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    pub first: u64,
+    pub count: u64,
+}
+
+/// What the class of an element depends on.
+#[derive(Clone, Debug, Default)]
+pub enum Context {
+    #[default]
+    None,
+    Prediction(ContextClasses),
+    Other {
+        width_code: u8,
+        named: Named,
+        classes: ContextClasses,
+    },
+}
+
+/// How contexts are classified.
+#[derive(Clone, Debug, Default)]
+pub struct ContextClasses {
+    pub shift: u8,
+    pub boundaries: Vec<u8>,
+}
+
+/// The prediction and the class of each element.
+struct Contexts {
+    predictions: Vec<u64>,
+    /// `None` in unchanged runs.
+    classes: Vec<Option<usize>>,
+}
+
+impl Predicted {
+    /// Number of elements of each class. Of `raw` only the length matters.
+    ///
+    /// # Errors
+    /// When the dependencies are not as many elements as the part has.
+    pub fn class_counts(&self, dependencies: &[Dependency]) -> Result<Vec<usize>, String> {
+        let Contexts { classes, .. } = self.contexts(dependencies)?;
+        Ok((0..self.class_count()).map(|class| classes.iter().filter(|&&c| c == Some(class)).count()).collect())
+    }
+
+    /// Replaces `raw`, of which only the length matters, by the elements that have these residuals, class by class,
+    /// and are otherwise unchanged.
+    ///
+    /// # Errors
+    /// When the dependencies are not as many elements as the part has.
+    ///
+    /// # Panics
+    /// When a class has fewer residuals than elements.
+    pub fn set_residuals(&mut self, dependencies: &[Dependency], residuals: Vec<Vec<u64>>) -> Result<(), String> {
+        let Contexts { predictions, classes } = self.contexts(dependencies)?;
+        let predictor = Predictor::of(self.predictor).ok_or("there is no such predictor")?;
+        let mut residuals: Vec<_> = residuals.into_iter().map(Vec::into_iter).collect();
+        let element = |(p, class): (u64, Option<usize>)| {
+            let Some(class) = class else { return p };
+            let e = residuals[class].next().expect("every element has a residual");
+            predictor.element(e, p, self.w())
+        };
+        let elements: Vec<u64> = predictions.into_iter().zip(classes).map(element).collect();
+        self.raw = bytes_of(&elements, self.width());
+        Ok(())
+    }
+
+    fn width(&self) -> usize {
+        1 << self.width_code
+    }
+
+    fn w(&self) -> u32 {
+        8 << self.width_code
+    }
+
+    fn class_count(&self) -> usize {
+        match &self.context {
+            Context::None => 1,
+            Context::Prediction(classes) | Context::Other { classes, .. } => classes.boundaries.len() + 1,
+        }
+    }
+
+    fn contexts(&self, dependencies: &[Dependency]) -> Result<Contexts, String> {
+        let n = self.raw.len() / self.width();
+        let mut predictions = vec![0; n];
+        if self.predictor != 0 {
+            let conversion = Conversion::of(self.conversion).ok_or("there is no such conversion")?;
+            predictions = self.prediction.elements(dependencies, conversion.takes(self.width()), n)?;
+            predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
+        }
+        let classes_of = |contexts: &[u64], w: u32, classes: &ContextClasses| {
+            contexts.iter().map(|&c| class(key(c, w, classes.shift), &classes.boundaries)).collect()
+        };
+        let classes: Vec<usize> = match &self.context {
+            Context::None => vec![0; n],
+            Context::Prediction(classes) => classes_of(&predictions, self.w(), classes),
+            Context::Other { width_code, named, classes } => {
+                classes_of(&named.elements(dependencies, 1 << width_code, n)?, 8 << width_code, classes)
+            }
+        };
+        let changed = |(i, class)| (!self.unchanged.as_ref().is_some_and(|of| of.contain(i))).then_some(class);
+        let classes = classes.into_iter().enumerate().map(changed).collect();
+        Ok(Contexts { predictions, classes })
+    }
+
+    pub(super) fn encode(&self, dependencies: &[Dependency], output: &mut Output<'_>) -> Result<(), String> {
+        output.head.extend([3, self.width_code, self.predictor]);
+        if self.predictor != 0 {
+            output.head.push(self.conversion);
+            self.prediction.write(&mut output.head);
+        }
+        match &self.context {
+            Context::None => output.head.push(0),
+            Context::Prediction(classes) => {
+                output.head.push(1);
+                classes.write(&mut output.head);
+            }
+            Context::Other { width_code, named, classes } => {
+                output.head.extend([2, *width_code]);
+                named.write(&mut output.head);
+                classes.write(&mut output.head);
+            }
+        }
+
+        match &self.unchanged {
+            None => output.head.push(0),
+            Some(unchanged) => unchanged.encode(self.raw.len() / self.width(), output)?,
+        }
+
+        let Contexts { predictions, classes } = self.contexts(dependencies)?;
+        let mut residuals = vec![Vec::new(); self.class_count()];
+        for ((u, p), class) in elements(&self.raw, self.width()).into_iter().zip(predictions).zip(classes) {
+            match class {
+                Some(class) => residuals[class].push(residual(self.predictor, u, p, self.w())),
+                None if u == p => (),
+                None => return Err("an element of an unchanged run is not its prediction".into()),
+            }
+        }
+        for (class, residuals) in residuals.iter().enumerate() {
+            varint(&mut output.head, residuals.len() as u64);
+            if !residuals.is_empty() {
+                let section = self.sections.get(class).ok_or("a class has no section")?;
+                section.encode(residuals, self.width(), output)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl UnchangedRuns {
+    /// Whether they contain this element of the part.
+    fn contain(&self, element: usize) -> bool {
+        self.runs.get(element / 128) == Some(&1)
+    }
+
+    /// Writes the map for a part of `n` elements.
+    fn encode(&self, n: usize, output: &mut Output<'_>) -> Result<(), String> {
+        output.head.push(1);
+        varint(&mut output.head, (0..n).filter(|&i| self.contain(i)).count() as u64);
+        self.map.write_head(&mut output.head, 1);
+        let runs: Vec<u64> = self.runs.iter().map(|&run| u64::from(run)).collect();
+        self.map.encode(&runs.chunks(128).collect::<Vec<_>>(), 8, output)
+    }
+}
+
+/// What remains of an element of `w` bits when its prediction is known.
+fn residual(predictor: u8, u: u64, p: u64, w: u32) -> u64 {
+    let mask = u64::MAX >> (64 - w);
+    // A small distance, up or down, as a small number.
+    let zigzag = |d: u64| (d << 1 ^ if d >> (w - 1) & 1 == 1 { u64::MAX } else { 0 }) & mask;
+    match predictor {
+        1 => u ^ p,
+        2 => zigzag(ord(u, w).wrapping_sub(ord(p, w)) & mask),
+        3 => zigzag(u.wrapping_sub(p) & mask),
+        _ => u,
+    }
+}
+
+impl Named {
+    /// The first of them and their number.
+    pub fn of(first: u64, count: u64) -> Self {
+        Self { first, count }
+    }
+
+    fn write(self, head: &mut Vec<u8>) {
+        varint(head, self.first);
+        varint(head, self.count);
+    }
+
+    /// What stands there: `n` elements of `width` bytes.
+    fn elements(self, dependencies: &[Dependency], width: usize, n: usize) -> Result<Vec<u64>, String> {
+        let bytes: Vec<u8> = dependencies
+            .iter()
+            .skip(self.first as usize)
+            .take(self.count as usize)
+            .flat_map(|dependency| dependency.bytes.clone())
+            .collect();
+        if bytes.len() != n * width {
+            return Err("the dependencies of a part are not as many elements as it has".into());
+        }
+        Ok(elements(&bytes, width))
+    }
+}
+
+impl ContextClasses {
+    fn write(&self, head: &mut Vec<u8>) {
+        head.extend([self.shift, self.boundaries.len() as u8]);
+        head.extend(&self.boundaries);
+    }
+}

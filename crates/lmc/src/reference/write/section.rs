@@ -1,0 +1,172 @@
+//! Sections (§3.3.1) and their groups from a description.
+
+use super::entropy::{Chunk, Coder, Pad};
+use super::varint;
+
+/// How the elements of a section are coded.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    pub map: u8,
+    /// The group of each run; not used when there is one group.
+    pub classes: Vec<u8>,
+    /// How the classes are coded.
+    pub class_map: Group,
+    pub groups: Vec<Group>,
+    pub patches: Vec<Patch>,
+}
+
+/// What the groups have of an element differs by `x` from its mapped value (§3.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// Counted from 0 in the section; patches are in the order of their elements.
+    pub element: u64,
+    pub x: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    pub constant: Option<u64>,
+    pub z: u8,
+    pub h: u8,
+    pub k: u8,
+    /// Whether bit 0 of each element has a plane of its own.
+    pub sign_plane: bool,
+    pub coder: Coder,
+    pub pad: Pad,
+}
+
+/// Where a block gathers what its sections become.
+pub(super) struct Output<'a> {
+    pub(super) lane_sets: usize,
+    /// Of all parts, in order.
+    pub(super) chunks: &'a mut Vec<Chunk>,
+    /// Of this part.
+    pub(super) head: Vec<u8>,
+    pub(super) bulk: Vec<u8>,
+}
+
+impl Section {
+    /// A section of one group.
+    pub fn of(map: u8, group: Group) -> Self {
+        Self { map, groups: vec![group], ..Self::default() }
+    }
+
+    /// Codes elements of `width` bytes.
+    pub(super) fn encode(&self, elements: &[u64], width: usize, output: &mut Output<'_>) -> Result<(), String> {
+        let w = 8 * width as u32;
+        let mut values: Vec<u64> = elements.iter().map(|&u| mapped(u, w, self.map)).collect();
+        let mut patches = Vec::new();
+        let mut previous = 0;
+        for patch in &self.patches {
+            varint(&mut patches, patch.element.wrapping_sub(previous));
+            varint(&mut patches, patch.x);
+            previous = patch.element;
+            *values.get_mut(patch.element as usize).ok_or("a patch is not in its section")? ^= patch.x;
+        }
+
+        output.head.extend([self.map, u8::from(!self.patches.is_empty())]);
+        if !self.patches.is_empty() {
+            varint(&mut output.head, self.patches.len() as u64);
+            varint(&mut output.head, patches.len() as u64);
+        }
+        varint(&mut output.head, self.groups.len() as u64);
+        if self.groups.len() > 1 {
+            self.class_map.write_head(&mut output.head, 1);
+            let classes: Vec<u64> = self.classes.iter().map(|&class| u64::from(class)).collect();
+            self.class_map.encode(&classes.chunks(128).collect::<Vec<_>>(), 8, output)?;
+        }
+        for (class, group) in self.groups.iter().enumerate() {
+            group.write_head(&mut output.head, width);
+            let mine = |run: &usize| self.groups.len() == 1 || usize::from(self.classes[*run]) == class;
+            let runs: Vec<&[u64]> =
+                values.chunks(128).enumerate().filter(|(run, _)| mine(run)).map(|(_, run)| run).collect();
+            group.encode(&runs, w, output)?;
+        }
+        output.bulk.extend(patches);
+        Ok(())
+    }
+}
+
+impl Group {
+    pub(super) fn write_head(&self, head: &mut Vec<u8>, width: usize) {
+        let coder = match self.coder {
+            Coder::None => 0,
+            Coder::Huffman(_) => 1,
+            Coder::Rans(_) => 2,
+            Coder::FineRans(_) => 3,
+        };
+        let flags = u8::from(self.constant.is_some()) | u8::from(self.sign_plane) << 1;
+        head.extend([flags, self.z, self.h, self.k, coder]);
+        if let Some(constant) = self.constant {
+            head.extend(&constant.to_le_bytes()[..width]);
+        }
+        head.extend(self.coder.table());
+    }
+
+    pub(super) fn encode(&self, runs: &[&[u64]], w: u32, output: &mut Output<'_>) -> Result<(), String> {
+        let (z, k) = (u32::from(self.z), u32::from(self.k));
+        for (i, run) in runs.iter().enumerate() {
+            let mut symbols = Vec::new();
+            let mut raws = Vec::new();
+            let mut signs = Vec::new();
+            for &v in *run {
+                let v = u128::from((v ^ self.constant.unwrap_or(0)) & (u64::MAX >> (64 - w)));
+                let symbol = u8::try_from(v >> (k + z)).map_err(|_| "an element does not fit its group")?;
+                let low = v % (1 << z);
+                if low > u128::from(self.sign_plane) || self.coder == Coder::None && symbol != 0 {
+                    return Err("an element does not fit its group".into());
+                }
+                symbols.push(symbol);
+                signs.push(low as u64);
+                raws.push((v >> z) as u64 & ((1u128 << k) - 1) as u64);
+            }
+            write_raw_bits(&raws, k, &mut output.bulk);
+            if self.sign_plane {
+                write_bit_plane(&signs, 0, &mut output.bulk);
+            }
+            if self.coder != Coder::None {
+                let lane_set = i.checked_rem(output.lane_sets).ok_or("a coder needs lanes")?;
+                output.chunks.push(Chunk { lane_set, coder: self.coder.clone(), symbols, pad: self.pad });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Byte planes, then bit planes, of the raw values of a run (§3.5).
+fn write_raw_bits(raws: &[u64], k: u32, bulk: &mut Vec<u8>) {
+    for i in 0..k / 8 {
+        bulk.extend(raws.iter().map(|raw| (raw >> (8 * i)) as u8));
+    }
+    for bit in 8 * (k / 8)..k {
+        write_bit_plane(raws, bit, bulk);
+    }
+}
+
+/// The given bit of each value.
+fn write_bit_plane(values: &[u64], bit: u32, bulk: &mut Vec<u8>) {
+    for eight in values.chunks(8) {
+        bulk.push(eight.iter().rev().fold(0, |byte, value| byte << 1 | (value >> bit & 1) as u8));
+    }
+}
+
+/// The mapped value of an element of `w` bits (§4.1).
+pub fn mapped(u: u64, w: u32, map: u8) -> u64 {
+    let mask = u64::MAX >> (64 - w);
+    let sign = u >> (w - 1) & 1;
+    match map {
+        1 => (u << 1 | sign) & mask,
+        2 => ((u << 1) ^ if sign == 1 { u64::MAX } else { 0 }) & mask,
+        _ => u,
+    }
+}
+
+/// The element of a mapped value of `w` bits (§4.1).
+pub fn unmapped(v: u64, w: u32, map: u8) -> u64 {
+    let mask = u64::MAX >> (64 - w);
+    match map {
+        1 => v >> 1 | (v & 1) << (w - 1),
+        2 => (v >> 1) ^ if v & 1 == 1 { mask } else { 0 },
+        _ => v,
+    }
+}

@@ -1,0 +1,416 @@
+//! Predicted parts (§3.7): what the writer makes of known residuals and predictions, byte by byte, and that all decoders
+//! restore them; and every predictor with every conversion, context and width.
+
+use lmc::reference::write::File;
+use lmc::reference::write::block::{
+    Block, BlockFields, Context, ContextClasses, Dependency, Group, Named, Part, Patch, Predicted, Section,
+};
+use lmc::reference::write::entropy::Coder;
+use lmc_testing::decoders::agree_with_bases;
+use lmc_testing::input::Random;
+
+/// All bits of an element of `width` bytes as they are.
+fn plain(width: usize) -> Section {
+    Section::of(0, Group { k: 8 * width as u8, ..Group::default() })
+}
+
+fn to_bytes(elements: &[u64], width: usize) -> Vec<u8> {
+    elements.iter().flat_map(|u| u.to_le_bytes()[..width].to_vec()).collect()
+}
+
+/// What all decoders make of a block that depends on one base.
+fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
+    let file = File { features: 1, ..File::delta(&[base], vec![fields.record()]) };
+    agree_with_bases(&file.to_bytes(), &[base])
+}
+
+/// A block of one part, of which only the length of `raw` matters, with these residuals, class by class.
+fn block_of(base: &[u8], mut part: Predicted, residuals: Vec<Vec<u64>>) -> Block {
+    let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.to_vec() }];
+    part.set_residuals(&dependencies, residuals).expect("the base has the elements");
+    Block { dependencies, ..Block::of(Part::Predicted(part), 0) }
+}
+
+/// Elements of `width` bytes as a base that predicts `elements`: decoders and writer must find these residuals.
+#[track_caller]
+fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], residuals: &[u64], elements: &[u64]) {
+    let width = 1 << width_code;
+    let part = Predicted {
+        raw: to_bytes(elements, width),
+        width_code,
+        predictor,
+        conversion,
+        prediction: Named::of(0, 1),
+        context: Context::None,
+        unchanged: None,
+        sections: vec![plain(width)],
+    };
+    let dependencies = vec![Dependency { source: 1, offset: 0, bytes: predictions.to_vec() }];
+    let block = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
+    let fields = block.encode().expect("the block can be coded");
+
+    // Raw bits of all bits are byte planes.
+    let planes: Vec<u8> = (0..width).flat_map(|i| residuals.iter().map(move |e| (e >> (8 * i)) as u8)).collect();
+    assert_eq!(fields.bulk[0], planes, "the residuals are others");
+    let n = elements.len() as u8;
+    assert!(n < 128, "the number of elements is to take a byte");
+    let section = [0, 0, 1, 0, 0, 0, 8 * width as u8, 0];
+    let head = [&[3, width_code, predictor, conversion, 0, 1, 0, 0, n][..], &section].concat();
+    assert_eq!(fields.parts[0], head);
+    assert_eq!(fields.dependencies, [&[1, 0][..], &varint(predictions.len())].concat());
+    assert_eq!(decoded(&fields, predictions), Ok(to_bytes(elements, width)));
+}
+
+fn varint(value: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    lmc::reference::write::varint(&mut out, value as u64);
+    out
+}
+
+#[test]
+fn xor_of_bytes() {
+    known(0, 1, 0, &[0x0f, 0xff, 0x00], &[0xff, 0x0f, 0x80], &[0xf0, 0xf0, 0x80]);
+}
+
+#[test]
+fn xor_of_longer_elements() {
+    known(1, 1, 0, &to_bytes(&[0x1234, 0xffff], 2), &[0x1235, 0x8000], &[0x0001, 0x7fff]);
+    known(3, 1, 0, &to_bytes(&[u64::MAX], 8), &[0x0123_4567_89ab_cdef], &[0xfedc_ba98_7654_3210]);
+}
+
+#[test]
+fn difference_of_integers() {
+    // Residuals 0, 1, 2, 3, 4 mean 0, −1, 1, −2, 2; the largest ones mean −128 and 127.
+    known(0, 3, 0, &[5, 5, 5, 5, 5, 5, 5], &[0, 1, 2, 3, 4, 255, 254], &[5, 4, 6, 3, 7, 133, 132]);
+    // They wrap around.
+    known(0, 3, 0, &[255, 0], &[2, 1], &[0, 255]);
+    known(1, 3, 0, &to_bytes(&[0xffff, 0x0100], 2), &[4, 0x0201], &[0x0001, 0xffff]);
+    known(2, 3, 0, &to_bytes(&[0x8000_0000], 4), &[1], &[0x7fff_ffff]);
+    known(3, 3, 0, &to_bytes(&[u64::MAX, 7], 8), &[2, u64::MAX], &[0, 7 + (1 << 63)]);
+}
+
+#[test]
+fn difference_of_floats() {
+    // BF16 1.0 and its neighbours, 1 and 2 units up and down.
+    let one = 0x3f80;
+    let predictions = to_bytes(&[one; 5], 2);
+    known(1, 2, 0, &predictions, &[0, 2, 1, 4, 3], &[0x3f80, 0x3f81, 0x3f7f, 0x3f82, 0x3f7e]);
+    // Of negative numbers the larger ones have the smaller bits: −1.0 and one unit up is −0.996.
+    let predictions = to_bytes(&[one | 0x8000; 3], 2);
+    known(1, 2, 0, &predictions, &[0, 2, 1], &[0xbf80, 0xbf7f, 0xbf81]);
+    // ord takes −0 to 0xffff, that is −1: next below 0, and one unit above the negative number nearest to 0.
+    let predictions = to_bytes(&[0x0000, 0x8000, 0x8000, 0x8001, 0x0001], 2);
+    known(1, 2, 0, &predictions, &[1, 2, 1, 2, 3], &[0x8000, 0x0000, 0x8001, 0x8000, 0x8000]);
+    // From infinity one up is the first number that is none, and from the largest integer it goes to the smallest.
+    let predictions = to_bytes(&[0x7f80, 0xff80, 0x7fff, 0xffff], 2);
+    known(1, 2, 0, &predictions, &[2, 1, 2, 1], &[0x7f81, 0xff81, 0xffff, 0x7fff]);
+}
+
+#[test]
+fn difference_of_floats_of_every_width() {
+    known(0, 2, 0, &[0x38, 0x80, 0xb8], &[2, 2, 1], &[0x39, 0x00, 0xb9]);
+    known(2, 2, 0, &to_bytes(&[0x3f80_0000, 0xbf80_0000], 4), &[1, 4], &[0x3f7f_ffff, 0xbf7f_fffe]);
+    let one = 0x3ff0_0000_0000_0000;
+    known(3, 2, 0, &to_bytes(&[one, 1 << 63], 8), &[3, 2], &[one - 2, 0]);
+}
+
+#[test]
+fn f32_to_bf16() {
+    #[rustfmt::skip]
+    let known_values = [
+        (0x3f80_0000, 0x3f80), // 1
+        (0x3f80_7fff, 0x3f80), // below the middle
+        (0x3f80_8000, 0x3f80), // a tie, to even
+        (0x3f80_8001, 0x3f81), // above the middle
+        (0x3f81_8000, 0x3f82), // a tie, to even
+        (0x3f81_7fff, 0x3f81),
+        (0xbf81_8000, 0xbf82), // negative
+        (0x0000_0000, 0x0000),
+        (0x8000_0000, 0x8000), // −0
+        (0x0000_8000, 0x0000), // a subnormal tie
+        (0x0000_8001, 0x0001),
+        (0x007f_8000, 0x0080), // a subnormal that becomes normal: 0x007f is odd
+        (0x7f7f_ffff, 0x7f80), // the largest number becomes infinite
+        (0x7f7f_7fff, 0x7f7f),
+        (0x7f80_0000, 0x7f80), // infinity
+        (0xff80_0000, 0xff80),
+        (0x7f80_0001, 0x7f80), // what is not a number may become one, for it is rounded like any other
+        (0x7fc0_1234, 0x7fc0),
+        (0x7fff_ffff, 0x8000), // even the sign may change
+        (0xffff_ffff, 0x0000), // modulo 2^32
+        (0xffff_8000, 0x0000),
+        (0xffff_7fff, 0xffff),
+    ];
+    let (floats, converted): (Vec<u64>, Vec<u64>) = known_values.into_iter().unzip();
+    let nothing = vec![0; floats.len()];
+    known(1, 1, 1, &to_bytes(&floats, 4), &nothing, &converted);
+    known(1, 2, 1, &to_bytes(&floats, 4), &nothing, &converted);
+    known(1, 3, 1, &to_bytes(&floats, 4), &nothing, &converted);
+    // And a step up from there.
+    known(1, 2, 1, &to_bytes(&[0x3f81_8000], 4), &[2], &[0x3f83]);
+}
+
+#[test]
+fn bf16_to_f32() {
+    let (bf16, f32) = ([0x3f80, 0xff81, 0x8000, 0x0001], [0x3f80_0000, 0xff81_0000, 0x8000_0000, 0x0001_0000]);
+    for predictor in 1..=3 {
+        known(2, predictor, 2, &to_bytes(&bf16, 2), &[0; 4], &f32);
+    }
+    known(2, 1, 2, &to_bytes(&[0x3f80], 2), &[0x1234], &[0x3f80_1234]);
+    known(2, 2, 2, &to_bytes(&[0x3f80, 0x3f80], 2), &[1, 0x10], &[0x3f7f_ffff, 0x3f80_0008]);
+}
+
+#[test]
+fn f32_to_f16() {
+    #[rustfmt::skip]
+    let known_values = [
+        (0x3f80_0000, 0x3c00), // 1
+        (0x3f80_1000, 0x3c00), // a tie between 1 and its neighbour, to even
+        (0x3f80_1001, 0x3c01),
+        (0x3f80_3000, 0x3c02), // a tie, to even
+        (0x3fff_ffff, 0x4000), // just below 2
+        (0xc000_0000, 0xc000), // −2
+        (0x477f_e000, 0x7bff), // 65504, the largest
+        (0x477f_efff, 0x7bff), // just below 65520
+        (0x477f_f000, 0x7c00), // 65520, a tie, to infinity
+        (0x4780_0000, 0x7c00), // 65536
+        (0x7f7f_ffff, 0x7c00),
+        (0x7f80_0000, 0x7c00), // infinity
+        (0xff80_0000, 0xfc00),
+        (0x7f80_0001, 0x7e00), // not a number
+        (0xffff_ffff, 0xfe00),
+        (0x7fc0_1234, 0x7e00),
+        (0x3880_0000, 0x0400), // 2^−14, the smallest normal one
+        (0x387f_ffff, 0x0400), // just below it
+        (0x387f_e000, 0x0400), // a tie between it and the largest subnormal one, to even
+        (0x387f_dfff, 0x03ff),
+        (0x3380_0000, 0x0001), // 2^−24, the smallest
+        (0x3300_0000, 0x0000), // 2^−25, a tie, to 0
+        (0xb300_0000, 0x8000), // to −0
+        (0x3300_0001, 0x0001),
+        (0x33c0_0000, 0x0002), // 1.5 · 2^−24, a tie
+        (0x0000_0001, 0x0000),
+        (0x8000_0000, 0x8000), // −0
+    ];
+    let (floats, converted): (Vec<u64>, Vec<u64>) = known_values.into_iter().unzip();
+    let nothing = vec![0; floats.len()];
+    known(1, 1, 3, &to_bytes(&floats, 4), &nothing, &converted);
+    known(1, 2, 3, &to_bytes(&floats, 4), &nothing, &converted);
+    known(1, 3, 3, &to_bytes(&floats, 4), &nothing, &converted);
+    known(1, 2, 3, &to_bytes(&[0x3f80_3000], 4), &[1], &[0x3c01]);
+}
+
+/// The number that an F16 stands for, if it is one.
+fn f16(bits: u16) -> f32 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 0x3ff));
+    let magnitude =
+        if exponent == 0 { fraction * 2f32.powi(-24) } else { (1024.0 + fraction) * 2f32.powi(exponent - 25) };
+    if bits >> 15 == 1 { -magnitude } else { magnitude }
+}
+
+#[test]
+fn every_f16_is_what_its_neighbourhood_becomes() {
+    // Rounding is monotonous, so it is right everywhere if it is right at the middles and next to them.
+    let mut floats = Vec::new();
+    let mut converted = Vec::new();
+    for sign in [0, 0x8000] {
+        for bits in 0..0x7c00u16 {
+            // 65536 stands in the place of infinity.
+            let middle = (f16(bits) + f16(bits + 1)) / 2.0;
+            let even = bits + (bits & 1);
+            let middle = middle.to_bits() | u32::from(sign) << 16;
+            for (float, to) in [(middle - 1, bits), (middle, even), (middle + 1, bits + 1)] {
+                floats.push(u64::from(float));
+                converted.push(u64::from(to | sign));
+            }
+            floats.push(u64::from(f16(bits | sign).to_bits()));
+            converted.push(u64::from(bits | sign));
+        }
+    }
+    let base = to_bytes(&floats, 4);
+    let raw = vec![0; 2 * floats.len()];
+    let (prediction, sections) = (Named::of(0, 1), vec![plain(2)]);
+    let part = Predicted {
+        raw,
+        width_code: 1,
+        predictor: 1,
+        conversion: 3,
+        prediction,
+        context: Context::None,
+        unchanged: None,
+        sections,
+    };
+    let fields = block_of(&base, part, vec![vec![0; floats.len()]]).encode().expect("the block can be coded");
+    assert!(decoded(&fields, &base) == Ok(to_bytes(&converted, 2)));
+}
+
+/// Keys of context, with a predictor that leaves the context as it is: the class of each element.
+#[track_caller]
+fn known_classes(width_code: u8, shift: u8, boundaries: &[u8], contexts: &[u64], classes: &[usize]) {
+    let width = 1 << width_code;
+    let base = to_bytes(contexts, width);
+    let named = Named::of(0, 1);
+    let context_classes = || ContextClasses { shift, boundaries: boundaries.to_vec() };
+    let of_prediction = (width_code, Context::Prediction(context_classes()));
+    let of_other = (0, Context::Other { width_code, named, classes: context_classes() });
+    for (width_code, context) in [of_prediction, of_other] {
+        // Each class has its own residuals, so that it shows in the elements.
+        let width = 1 << width_code;
+        let part = Predicted {
+            raw: vec![0; contexts.len() * width],
+            width_code,
+            predictor: if let Context::Prediction(_) = context { 1 } else { 0 },
+            conversion: 0,
+            prediction: named,
+            context,
+            unchanged: None,
+            sections: vec![plain(width); boundaries.len() + 1],
+        };
+        let residuals = (0..boundaries.len() + 1).map(|class| vec![100 + class as u64; contexts.len()]).collect();
+        let predictor = part.predictor;
+        let fields = block_of(&base, part, residuals).encode().expect("the block can be coded");
+        let elements: Vec<u64> = contexts
+            .iter()
+            .zip(classes)
+            .map(|(&c, &class)| (100 + class as u64) ^ if predictor == 1 { c } else { 0 })
+            .collect();
+        assert_eq!(decoded(&fields, &base), Ok(to_bytes(&elements, width)));
+    }
+}
+
+#[test]
+fn classes_of_bytes() {
+    // Rotated, 0x80 is 1, 0x7f is 0xfe and 0xff is itself.
+    known_classes(0, 0, &[1], &[0x00, 0x80, 0x7f, 0xff, 0x01], &[0, 1, 1, 1, 1]);
+    known_classes(0, 0, &[255], &[0x7f, 0xff, 0x00], &[0, 1, 0]);
+    known_classes(0, 0, &[2, 3, 0xfe], &[0x80, 0x01, 0x81, 0x7f, 0xff], &[0, 1, 2, 3, 3]);
+}
+
+#[test]
+fn classes_of_longer_elements() {
+    // BF16 1.0, rotated 0x7f00, has the exponent as its key when shifted by 8; so have all from 1.0 to 2.0, of any sign.
+    let contexts = [0x3f80, 0xbf80, 0x3fff, 0x3f7f, 0x4000, 0x8000, 0x7fc0, 0xffff];
+    known_classes(1, 8, &[127, 128, 255], &contexts, &[1, 1, 1, 0, 2, 0, 3, 3]);
+    // Bits above the key are ignored: with a shift of 4 the key of 0x3f80 is 0xf0, as that of 0x7f00 >> 4 = 0x7f0 is.
+    known_classes(1, 4, &[0xf0, 0xf1], &[0x3f80, 0x3f81, 0x3f88, 0x0000], &[1, 1, 2, 0]);
+    // With a shift of 0 it is the low bits, with the sign below them.
+    known_classes(1, 0, &[1, 2], &[0x0000, 0x8000, 0x0001, 0xff80], &[0, 1, 2, 1]);
+    known_classes(2, 24, &[127], &[0x3f80_0000, 0x3f7f_ffff, 0xbf80_0000], &[1, 0, 1]);
+    known_classes(3, 56, &[127], &[0x3f80 << 48, 0x3f7f << 48, 0xbf80 << 48], &[1, 0, 1]);
+    known_classes(3, 5, &[1], &[0x10, 0x0f, 0x8000_0000_0000_000f], &[1, 0, 0]);
+}
+
+#[test]
+fn classes_without_elements() {
+    // The first, the last, one in the middle, and all but one.
+    known_classes(0, 0, &[1, 2, 4, 200], &[0x80, 0x02, 0x02], &[1, 3, 3]);
+    let every_fourth: Vec<u8> = (1..=63).map(|i| 4 * i).collect();
+    known_classes(0, 0, &every_fourth, &[0x7f, 0x7f], &[63, 63]);
+    known_classes(0, 0, &every_fourth, &[0, 1], &[0, 0]);
+}
+
+#[test]
+fn without_predictor_and_context() {
+    let part = Predicted {
+        raw: (0..=255).collect(),
+        width_code: 3,
+        predictor: 0,
+        conversion: 0,
+        prediction: Named::default(),
+        context: Context::None,
+        unchanged: None,
+        sections: vec![plain(8)],
+    };
+    let fields = Block::of(Part::Predicted(part), 0).encode().expect("the block can be coded");
+    assert_eq!(fields.parts[0], [3, 3, 0, 0, 0, 32, 0, 0, 1, 0, 0, 0, 64, 0]);
+    assert_eq!(decoded(&fields, b"not needed"), Ok((0..=255).collect()));
+}
+
+/// Bytes as floats of all kinds: numbers, −0, infinities, and what is not a number, with every payload.
+fn floats(width: usize, count: usize, random: &mut Random) -> Vec<u8> {
+    let w = 8 * width as u32;
+    let exponent_bits = [4, 5, 8, 11][width.trailing_zeros() as usize];
+    let exponent = ((1u64 << exponent_bits) - 1) << (w - 1 - exponent_bits);
+    let element = |random: &mut Random| {
+        let (sign, noise) = (random.u64() << (w - 1), random.u64());
+        match random.below(6) {
+            0 => sign,
+            1 => sign | exponent,
+            2 => sign | exponent | noise & (exponent & exponent.wrapping_neg()).wrapping_sub(1),
+            3 => sign | noise & 3,
+            _ => noise,
+        }
+    };
+    to_bytes(&(0..count).map(|_| element(random)).collect::<Vec<_>>(), width)
+}
+
+#[test]
+fn every_predictor_conversion_context_and_width() {
+    let mut random = Random::new(1);
+    let mut cases = 0;
+    for width_code in 0..4u8 {
+        let width = 1 << width_code;
+        let conversions: &[(u8, usize)] = match width {
+            2 => &[(0, 2), (1, 4), (3, 4)],
+            4 => &[(0, 4), (2, 2)],
+            _ => &[(0, width)],
+        };
+        for predictor in 0..4 {
+            for &(conversion, takes) in if predictor == 0 { &conversions[..1] } else { conversions } {
+                // No context, the prediction, and others of every width.
+                for context_kind in 0..6 {
+                    if context_kind == 1 && predictor == 0 {
+                        continue;
+                    }
+                    for count in [1, 127, 128, 129, 1000] {
+                        let base = floats(takes, count, &mut random);
+                        let context_width_code = (context_kind + 2) as u8 % 4;
+                        let other = floats(1 << context_width_code, count, &mut random);
+                        let classes = |width_code: u8, random: &mut Random| ContextClasses {
+                            shift: random.below((8 << width_code) - 7) as u8,
+                            boundaries: vec![1, 2, 100, 128, 250, 255],
+                        };
+                        let context = match context_kind {
+                            0 => Context::None,
+                            1 => Context::Prediction(classes(width_code, &mut random)),
+                            _ => Context::Other {
+                                width_code: context_width_code,
+                                named: Named::of(1, 1),
+                                classes: classes(context_width_code, &mut random),
+                            },
+                        };
+                        // Every class in another way: all bits raw, with symbols above, and with patches.
+                        let symbols =
+                            Group { k: 8 * width as u8 - 8, coder: Coder::rans(&[0, 0, 1], true), ..Group::default() };
+                        let section = |class: usize| match class % 3 {
+                            0 => plain(width),
+                            1 => Section::of(1, symbols.clone()),
+                            _ => Section { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
+                        };
+                        let part = Predicted {
+                            raw: floats(width, count, &mut random),
+                            width_code,
+                            predictor,
+                            conversion,
+                            prediction: Named::of(0, 1),
+                            context,
+                            unchanged: None,
+                            sections: (0..7).map(section).collect(),
+                        };
+                        let raw = part.raw.clone();
+                        let dependencies = vec![
+                            Dependency { source: 1, offset: 0, bytes: base.clone() },
+                            Dependency { source: 1, offset: base.len() as u64, bytes: other.clone() },
+                        ];
+                        let block = Block { dependencies, ..Block::of(Part::Predicted(part), 1 + (count % 2) as u8) };
+                        let fields = block.encode().expect("the block can be coded");
+                        assert!(decoded(&fields, &[base, other].concat()) == Ok(raw));
+                        cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    // Seven conversions in all, with three predictors and six contexts; and four widths without predictor.
+    assert_eq!(cases, 5 * (7 * 3 * 6 + 4 * 5));
+}
