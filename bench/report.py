@@ -149,7 +149,8 @@ def breakdown_table(results: dict) -> str:
             row.append(number(step["gb_per_s"]))
     rows = [[f"{name.replace('_', ' ')}: {what}", *speeds] for what, name, *speeds in steps]
     out.append(table(["GB/s of raw data, one thread", "bf16", "fp32"], rows))
-    built = [[f"one table, `{level}`", *(number(b["table_us"][level]) for _, b in files)] for level in levels_of(results)]
+    levels = levels_of(results)
+    built = [[f"one table, `{level}`", *(number(b["table_us"][level]) for _, b in files)] for level in levels]
     out.append(table(["µs", "bf16", "fp32"], built))
     shares = zip(*(b["shares"] for _, b in files), strict=True)
     rows = [[each[0]["what"], *(f"{100 * s['share']:.1f} %" for s in each)] for each in shares]
@@ -170,7 +171,8 @@ def small_table(results: dict) -> str:
 def size_table(results: dict) -> str:
     """Sizes of every input; the smallest in bold, if it is not a sample's."""
     levels = levels_of(results)
-    headings = ["", "bytes", *(f"lmc {level}" for level in levels), "ZipNN", "OpenZL", "zstd -1", "zstd -19", "gzip", "bzip2"]
+    headings = ["", "bytes", *(f"lmc {level}" for level in levels), "ZipNN", "OpenZL"]
+    headings += ["zstd -1", "zstd -19", "gzip", "bzip2"]
     rows = []
     for s in results["sizes"]:
         cells = [find(s["results"], codec="lmc", level=level)["ratio"] for level in levels]
