@@ -29,8 +29,11 @@ impl Own for Raw<'_> {
     }
 }
 
-/// A file of `raw` in blocks: dtype, length, and where in the file its elements are expected.
-fn file(raw: &[u8], own: bool, blocks: &[(Dtype, usize, Option<(u64, Conversion)>)]) -> Vec<u8> {
+/// Dtype and length of a block, and where in the file its elements are expected.
+type Block = (Dtype, usize, Option<(u64, Conversion)>);
+
+/// A file of `raw` in blocks.
+fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
     let sources = Sources { features: Features { dependencies: own, own }, bases: vec![] };
     let (mut writer, start) = Writer::start(&sources).unwrap();
     let mut bytes = vec![];
@@ -82,8 +85,7 @@ impl WriteAt for Memory {
 
 /// What every way gives.
 fn all_ways(file: &[u8], threads: usize) -> Vec<Result<Vec<u8>>> {
-    let mut o = DecompressOptions::default();
-    o.threads = threads;
+    let o = DecompressOptions { threads, ..Default::default() };
     let mut d = Decompressor::new(&o).unwrap();
     let mut all = vec![decompress(file, &o)];
     let mut streamed = vec![];

@@ -114,7 +114,7 @@ fn every_dtype_against_every_base() {
         |i, b| if i % 100 == 0 { b ^ 1 } else { b },
         // Quiet where a sample may look.
         |i, b| if i / 4096 % 2 == 0 { b } else { b.wrapping_mul(77).rotate_left(3) },
-        |i, b| if i % 4 == 0 { b.wrapping_add((i * i >> 5) as u8) } else { b },
+        |i, b| if i % 4 == 0 { b.wrapping_add(((i * i) >> 5) as u8) } else { b },
         |_, b| b ^ 0x80,
         |i, b| if i == 12_345 { !b } else { b },
     ];
