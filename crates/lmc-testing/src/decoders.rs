@@ -81,15 +81,19 @@ impl Way {
                     decompressors.len() - 1
                 }
             };
-            self.decode_with(file, bases, isa, &mut decompressors[at].1)
+            self.decode_by(file, bases, &options(isa), &mut decompressors[at].1)
         })
     }
 
-    fn decode_with(
+    /// [`Self::decode_delta`] with these options, which are the decompressor's.
+    ///
+    /// # Errors
+    /// Those of the decoder.
+    pub fn decode_by(
         self,
         file: &[u8],
         bases: &[Base<'_>],
-        isa: Isa,
+        options: &DecompressOptions,
         decompressor: &mut Decompressor,
     ) -> Result<Vec<u8>> {
         match self {
@@ -111,7 +115,7 @@ impl Way {
                 Ok(raw.bytes.into_inner().expect("no writer panicked"))
             }
             Way::Reader => {
-                let reader = Reader::open(file, &options(isa))?.with_bases(bases.to_vec())?;
+                let reader = Reader::open(file, options)?.with_bases(bases.to_vec())?;
                 let mut raw = vec![0; reader.raw_size() as usize];
                 reader.read_range(0, &mut raw)?;
                 Ok(raw)

@@ -1,6 +1,7 @@
 //! Valid files that depend on bases and on themselves: dependencies, predicted parts and patches of every shape.
 
 use crate::blocks::{self, element_count, low_bits, section};
+use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
 use lmc::reference::write::File;
 use lmc::reference::write::block::{
@@ -44,6 +45,21 @@ impl Delta {
         };
         File { features, ..File::delta(&self.bases(), records) }
     }
+}
+
+/// A valid delta as the input chooses it, and its file, which may be damaged, with every check made to fit; whether it is.
+pub fn damaged(input: &mut Input<'_>) -> (Delta, Vec<u8>, bool) {
+    let mutations = input.below(4);
+    let delta = delta(input);
+    let mut file = delta.file();
+    for _ in 0..mutations {
+        let record = input.below(file.records.len());
+        blocks::mutate(&mut file.records[record], input);
+    }
+    if mutations > 0 {
+        file.redigest(&delta.bases(), LIMIT);
+    }
+    (delta, file.to_bytes(), mutations > 0)
 }
 
 /// A valid delta as the input chooses it.
