@@ -6,7 +6,7 @@ from pathlib import Path
 import bars
 from bars import find
 
-LEVELS = ["fast", "default"]
+LEVELS = ["fast", "default", "max"]
 
 
 def table(headings: list[str], rows: list[list[str]], left: int = 1) -> str:
@@ -18,6 +18,11 @@ def table(headings: list[str], rows: list[list[str]], left: int = 1) -> str:
 def number(value: float) -> str:
     """Three significant digits, no exponent."""
     return f"{value:.2f}" if value >= 1 else f"{value:.3f}" if value >= 0.01 else f"{value:.4f}"
+
+
+def levels_of(results: dict) -> list[str]:
+    """Those that were measured."""
+    return [level for level in LEVELS if any(r["level"] == level for r in results["speed"][0]["files"][0]["results"])]
 
 
 def percent(value: float) -> str:
@@ -96,7 +101,7 @@ def buffers_table(results: dict) -> str:
     for dtype, i in (("bf16", 0), ("fp32", 1)):
         for run in (results["speed"][i], results["buffers"][i]):
             measured = run["files"][0]
-            for level in LEVELS:
+            for level in levels_of(results):
                 for threads in (1, 2):
                     r = bars.lmc_row(run, level, best, threads)
                     row = [dtype, f"{measured['raw_size'] / 1e6:,.0f} MB", level, str(threads)]
@@ -144,7 +149,8 @@ def breakdown_table(results: dict) -> str:
             row.append(number(step["gb_per_s"]))
     rows = [[f"{name.replace('_', ' ')}: {what}", *speeds] for what, name, *speeds in steps]
     out.append(table(["GB/s of raw data, one thread", "bf16", "fp32"], rows))
-    built = [[f"one table, `{level}`", *(number(b["table_us"][level]) for _, b in files)] for level in LEVELS]
+    levels = levels_of(results)
+    built = [[f"one table, `{level}`", *(number(b["table_us"][level]) for _, b in files)] for level in levels]
     out.append(table(["µs", "bf16", "fp32"], built))
     shares = zip(*(b["shares"] for _, b in files), strict=True)
     rows = [[each[0]["what"], *(f"{100 * s['share']:.1f} %" for s in each)] for each in shares]
@@ -155,7 +161,7 @@ def breakdown_table(results: dict) -> str:
 def small_table(results: dict) -> str:
     rows = []
     for i, title in enumerate(["10,000 tensors of 4 KiB", "one tensor with the same elements"]):
-        for level in LEVELS:
+        for level in levels_of(results):
             found = [find(run["files"][i]["results"], codec="lmc", level=level) for run in results["small"]]
             speeds = [sorted(r[way]["gb_per_s"] for r in found)[len(found) // 2] for way in ("compress", "decompress")]
             rows.append([title, level, f"{found[0]['size']:,}", *map(number, speeds)])
@@ -164,10 +170,12 @@ def small_table(results: dict) -> str:
 
 def size_table(results: dict) -> str:
     """Sizes of every input; the smallest in bold, if it is not a sample's."""
-    headings = ["", "bytes", "lmc fast", "lmc default", "ZipNN", "OpenZL", "zstd -1", "zstd -19", "gzip", "bzip2"]
+    levels = levels_of(results)
+    headings = ["", "bytes", *(f"lmc {level}" for level in levels), "ZipNN", "OpenZL"]
+    headings += ["zstd -1", "zstd -19", "gzip", "bzip2"]
     rows = []
     for s in results["sizes"]:
-        cells = [find(s["results"], codec="lmc", level=level)["ratio"] for level in LEVELS]
+        cells = [find(s["results"], codec="lmc", level=level)["ratio"] for level in levels]
         cells += [s["packages"][p] / s["raw_size"] for p in ("ZipNN", "OpenZL")]
         samples = [False] * len(cells)
         for codec, level in (("zstd", "1"), ("zstd", "19"), ("gzip", "6"), ("bzip2", "9")):
@@ -253,7 +261,7 @@ def readme_table(results: dict) -> str:
     rows = []
     for measured, run in zip(results["peers"]["memory"], results["speed"], strict=True):
         dtype = {"BF16": "bf16", "F32": "fp32"}[measured["dtype"]]
-        for level in LEVELS:
+        for level in levels_of(results):
             r = find(measured["results"], codec=f"lmc {level} {best}")
             rows.append([dtype, f"**lmc** `{level}`", r])
         rows += [[dtype, r["codec"], r] for r in measured["results"] if not r["codec"].startswith("lmc ")]

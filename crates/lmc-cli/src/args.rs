@@ -69,7 +69,8 @@ pub(crate) struct Global {
 /// Which files are read and where what comes of them goes.
 #[derive(Args)]
 pub(crate) struct Files {
-    /// Files to work on; `-` is standard input, as is no file at all when input is piped.
+    /// Files to work on; `-` is standard input, as is no file at all when input is piped. The index of a checkpoint
+    /// (model.safetensors.index.json) stands for its files.
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 

@@ -1,6 +1,5 @@
 //! The bases of deltas: raw files, compressed ones, and whole checkpoints of several files.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,8 @@ use lmc::{Base, BaseInfo, DecompressOptions, Reader};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, quoted};
 use crate::input::Source;
-use crate::plan::{SUFFIX, is_dash};
+use crate::plan::is_dash;
+use crate::shards::{shards, with_suffix};
 
 /// What deltas are made from.
 #[derive(Args)]
@@ -25,6 +25,7 @@ pub(crate) struct BaseArgs {
 
 /// Open bases.
 pub(crate) struct Bases {
+    /// In the order in which they were given.
     bases: Vec<Base<'static>>,
     files: Vec<Arc<Source>>,
     given: bool,
@@ -34,34 +35,53 @@ pub(crate) struct Bases {
 struct Delta {
     reader: Reader<'static, Arc<Source>>,
     path: PathBuf,
-    name: String,
-    optional: bool,
+    /// Its place among all.
+    place: usize,
 }
 
-/// The longest index of a checkpoint, in bytes.
-const MAX_INDEX: u64 = 100_000_000;
+/// Bases on their way: `None` for those that wait for their own.
+type Slots = Vec<Option<Base<'static>>>;
 
 impl BaseArgs {
     /// Opens all bases. `several`: whether they are for several files, of which each may need only some.
     pub(crate) fn open(&self, several: bool, threads: usize) -> Result<Bases> {
-        let mut bases = Bases { bases: vec![], files: vec![], given: !self.paths.is_empty() };
-        let mut deltas = Vec::new();
+        let mut files = Vec::new();
         for path in &self.paths {
             if is_dash(path) {
-                return Err(Failure::Usage(
-                    "a base is read here and there, not from standard input: name a file".into(),
-                ));
+                let why = "a base is read here and there, not from standard input: name a file";
+                return Err(Failure::Usage(why.to_owned()));
             }
-            if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
-                for shard in shards(path)? {
-                    bases.add(&shard, true, &mut deltas)?;
-                }
-            } else {
-                bases.add(path, several, &mut deltas)?;
+            match shards(path)? {
+                None => files.push((path.clone(), several)),
+                Some(names) => files.extend(names.iter().map(|name| {
+                    let (raw, compressed) = (path.with_file_name(name), with_suffix(path, name));
+                    (if !raw.exists() && compressed.exists() { compressed } else { raw }, true)
+                })),
             }
         }
-        bases.link(deltas, threads)?;
-        Ok(bases)
+        let mut slots = Slots::new();
+        let mut sources = Vec::new();
+        let mut deltas = Vec::new();
+        for (place, (path, _)) in files.iter().enumerate() {
+            // Caches of models are full of links.
+            let source = Arc::new(Source::open(path, true)?);
+            sources.push(source.clone());
+            let at_fault = |e| Failure::codec(path, &e);
+            slots.push(if source.start(&mut [0; 8])? == lmc::MAGIC {
+                let mut options = DecompressOptions::default();
+                options.threads = 1; // its blocks are decoded by those who read them
+                let reader = Reader::open(source, &options).map_err(at_fault)?;
+                deltas.push(Delta { reader, path: path.clone(), place });
+                None
+            } else {
+                Some(named(Base::new(source).map_err(at_fault)?, path))
+            });
+        }
+        let used = link(&mut slots, deltas, threads)?;
+        let optional = files.iter().zip(used).map(|((_, several), used)| *several || used);
+        let bases = slots.into_iter().map(|b| b.expect("all have their own bases"));
+        let bases = bases.zip(optional).map(|(b, optional)| if optional { b.optional() } else { b }).collect();
+        Ok(Bases { bases, files: sources, given: !self.paths.is_empty() })
     }
 }
 
@@ -92,102 +112,55 @@ impl Bases {
     pub(crate) fn check_unchanged(&self) -> Result {
         self.files.iter().try_for_each(|f| f.check_unchanged())
     }
-
-    /// Opens a file, which becomes a base or waits for its own.
-    fn add(&mut self, path: &Path, optional: bool, deltas: &mut Vec<Delta>) -> Result {
-        // Caches of models are full of links.
-        let source = Arc::new(Source::open(path, true)?);
-        self.files.push(source.clone());
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let at_fault = |e| Failure::codec(path, &e);
-        if source.start(&mut [0; 8])? == lmc::MAGIC {
-            let mut options = DecompressOptions::default();
-            options.threads = 1; // its blocks are decoded by those who read them
-            let reader = Reader::open(source, &options).map_err(at_fault)?;
-            deltas.push(Delta { reader, path: path.to_owned(), name, optional });
-        } else {
-            self.push(Base::new(source).map_err(at_fault)?, name, optional);
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, base: Base<'static>, name: String, optional: bool) {
-        let base = base.with_name(name);
-        self.bases.push(if optional { base.optional() } else { base });
-    }
-
-    /// Gives compressed bases their own bases, from among all. They need not come in order.
-    fn link(&mut self, mut deltas: Vec<Delta>, threads: usize) -> Result {
-        while !deltas.is_empty() {
-            let mut waiting = Vec::new();
-            let before = deltas.len();
-            for delta in deltas {
-                match self.find(delta.reader.bases(), threads)? {
-                    None => waiting.push(delta),
-                    Some(found) => {
-                        let reader = delta.reader.with_bases(found).map_err(|e| Failure::codec(&delta.path, &e))?;
-                        self.push(Base::lmc(reader), delta.name, delta.optional);
-                    }
-                }
-            }
-            deltas = waiting;
-            if deltas.len() == before {
-                let Delta { reader, path, .. } = &deltas[0];
-                let wanted = &reader.bases()[0];
-                return Err(Failure::at(
-                    path,
-                    format_args!("is a delta itself, made from {}: give that too, with --base", describe(wanted)),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The bases that a compressed base needs, if all are there. Whoever has been of use need not be of any other.
-    fn find(&mut self, wanted: &[BaseInfo], threads: usize) -> Result<Option<Vec<Base<'static>>>> {
-        let mut found = Vec::new();
-        for w in wanted {
-            let mut right = None;
-            for (i, b) in self.bases.iter().enumerate().filter(|(_, b)| b.raw_size() == w.raw_size) {
-                let hash = b.content_hash(threads).map_err(|e| Failure::codec(Path::new(b.name()), &e))?;
-                if hash == w.content_hash {
-                    right = Some(i);
-                    break;
-                }
-            }
-            let Some(i) = right else { return Ok(None) };
-            self.bases[i] = self.bases[i].clone().optional();
-            found.push(self.bases[i].clone());
-        }
-        Ok(Some(found))
-    }
 }
 
-/// The files of a checkpoint that an index names, in the directory of the index; compressed ones where they are not
-/// there as they are.
-fn shards(index: &Path) -> Result<Vec<PathBuf>> {
-    let source = Source::open(index, true)?;
-    let bad = |why: &str| {
-        Failure::at(index, format_args!("is no index of a checkpoint, as a base must be that ends in .json: {why}"))
-    };
-    if source.metadata().len() > MAX_INDEX {
-        return Err(bad("it is too long"));
-    }
-    let text = std::io::read_to_string(source.stream()).map_err(|e| Failure::io(index, "cannot read", &e))?;
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| bad(&e.to_string()))?;
-    let map = json.get("weight_map").and_then(|m| m.as_object()).ok_or_else(|| bad("it has no \"weight_map\""))?;
-    let names: Option<BTreeSet<&str>> = map.values().map(|v| v.as_str()).collect();
-    let names = names.ok_or_else(|| bad("its \"weight_map\" has something else than names of files"))?;
-    let mut found = Vec::new();
-    for name in names {
-        if Path::new(name).file_name() != Some(OsStr::new(name)) {
-            return Err(bad(&format!("{name:?} is not the name of a file beside it")));
+fn named(base: Base<'static>, path: &Path) -> Base<'static> {
+    base.with_name(path.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Gives compressed bases their own bases, from among all, in whatever order they come. Says which ones were of use so.
+fn link(slots: &mut Slots, mut deltas: Vec<Delta>, threads: usize) -> Result<Vec<bool>> {
+    let mut used = vec![false; slots.len()];
+    while let Some(n) = Some(deltas.len()).filter(|&n| n > 0) {
+        let mut waiting = Vec::new();
+        for delta in deltas {
+            let Some(places) = find(slots, delta.reader.bases(), threads)? else {
+                waiting.push(delta);
+                continue;
+            };
+            let own = places.iter().map(|&i| slots[i].clone().expect("it was found")).collect();
+            let reader = delta.reader.with_bases(own).map_err(|e| Failure::codec(&delta.path, &e))?;
+            slots[delta.place] = Some(named(Base::lmc(reader), &delta.path));
+            places.iter().for_each(|&i| used[i] = true);
         }
-        let path = index.with_file_name(name);
-        let compressed = index.with_file_name(format!("{name}.{SUFFIX}"));
-        found.push(if !path.exists() && compressed.exists() { compressed } else { path });
+        deltas = waiting;
+        if deltas.len() == n {
+            let Delta { reader, path, .. } = &deltas[0];
+            let wanted = describe(&reader.bases()[0]);
+            let why = format_args!("is a delta itself, made from {wanted}: give that too, with --base");
+            return Err(Failure::at(path, why));
+        }
     }
-    Ok(found)
+    Ok(used)
+}
+
+/// Where the bases are that a compressed base needs, if all are there.
+fn find(slots: &Slots, wanted: &[BaseInfo], threads: usize) -> Result<Option<Vec<usize>>> {
+    let mut found = Vec::new();
+    for w in wanted {
+        let mut right = None;
+        for (i, b) in slots.iter().enumerate() {
+            let Some(b) = b.as_ref().filter(|b| b.raw_size() == w.raw_size) else { continue };
+            let hash = b.content_hash(threads).map_err(|e| Failure::codec(Path::new(b.name()), &e))?;
+            if hash == w.content_hash {
+                right = Some(i);
+                break;
+            }
+        }
+        let Some(i) = right else { return Ok(None) };
+        found.push(i);
+    }
+    Ok(Some(found))
 }
 
 /// The failure of a delta without a base: what it was made from, and the command to run.

@@ -14,6 +14,7 @@ mod output;
 mod plan;
 mod progress;
 mod report;
+mod shards;
 mod ui;
 
 use std::process::ExitCode;

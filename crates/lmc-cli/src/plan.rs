@@ -9,6 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::{STDIN, regular_file};
 use crate::output::{Origin, Output, Target, create_directories};
+use crate::shards::{shards, with_suffix};
 use crate::ui::Ui;
 
 /// The suffix of compressed files.
@@ -63,6 +64,8 @@ impl Job {
 pub(crate) trait Naming {
     /// The name of the output for an input's; `None` if there is no telling.
     fn output_name(&self, name: &OsStr) -> Option<OsString>;
+    /// The input that stands for a file of a checkpoint, beside its index.
+    fn input_beside(&self, index: &Path, name: &str) -> PathBuf;
     /// Whether a file found in a directory is worked on.
     fn picks(&self, path: &Path) -> bool;
 }
@@ -81,6 +84,10 @@ impl Naming for AddSuffix {
         Some(name)
     }
 
+    fn input_beside(&self, index: &Path, name: &str) -> PathBuf {
+        index.with_file_name(name)
+    }
+
     fn picks(&self, path: &Path) -> bool {
         let has = |suffix: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(suffix));
         !has(SUFFIX) && (self.all || CHECKPOINT_SUFFIXES.iter().any(|s| has(s)))
@@ -97,6 +104,10 @@ impl Naming for RemoveSuffix {
         Some(stem.to_owned())
     }
 
+    fn input_beside(&self, index: &Path, name: &str) -> PathBuf {
+        with_suffix(index, name)
+    }
+
     fn picks(&self, path: &Path) -> bool {
         path.extension() == Some(OsStr::new(SUFFIX))
     }
@@ -107,14 +118,17 @@ pub(crate) fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The inputs that a list of paths stands for: directories are gone through if `recursive`.
-pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui: &Ui) -> Vec<Input> {
+/// The inputs that a list of paths stands for: directories are gone through if `recursive`, and the index of a checkpoint
+/// stands for its files.
+pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui: &Ui) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     for path in files {
         if is_dash(path) {
             inputs.push(Input::Stdin);
         } else if recursive && path.is_dir() {
             inputs.extend(walk(path, naming, ui).into_iter().map(Input::File));
+        } else if let Some(shards) = shards(path)? {
+            inputs.extend(shards.iter().map(|name| Input::File(naming.input_beside(path, name))));
         } else {
             inputs.push(Input::File(path.clone()));
         }
@@ -122,7 +136,7 @@ pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui
     if files.is_empty() {
         inputs.push(Input::Stdin);
     }
-    inputs
+    Ok(inputs)
 }
 
 /// Plans the work of a command that writes files.
@@ -142,7 +156,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
     {
         return Ok(walk(dir, naming, ui).into_iter().map(|file| mirrored(dir, mirror, file, naming)).collect());
     }
-    let inputs = inputs(&args.files, args.recursive, naming, ui);
+    let inputs = inputs(&args.files, args.recursive, naming, ui)?;
     if to_stdout && inputs.len() > 1 && one_stream {
         return Err(Failure::Usage(
             "several compressed files in one stream cannot be told apart: leave out -c, or give one file".to_owned(),

@@ -38,7 +38,7 @@ fn levels_and_threads_and_dtype() {
     let dir = Dir::new();
     let data = weights(400_000, 3);
     dir.write("w", &data);
-    for level in ["fast", "default"] {
+    for level in ["fast", "default", "max"] {
         let mut outputs = vec![];
         for threads in ["-T1", "-T2", "-T0", "--threads=5"] {
             dir.run(["compress", "-f", "--level", level, threads, "--dtype", "bf16", "w"]).silent();
@@ -53,7 +53,9 @@ fn levels_and_threads_and_dtype() {
     }
     let fast = dir.run(["compress", "w", "-o", "fast", "--level", "fast", "--json"]).json();
     let default = dir.run(["compress", "w", "-o", "default", "--json"]).json();
+    let max = dir.run(["compress", "w", "-o", "max", "--level", "max", "--json"]).json();
     assert!(default[0]["compressed_size"].as_u64() < fast[0]["compressed_size"].as_u64());
+    assert!(max[0]["compressed_size"].as_u64() < default[0]["compressed_size"].as_u64());
 }
 
 #[test]
@@ -63,7 +65,7 @@ fn what_the_command_line_refuses() {
     dir.write("b", b"b");
     for args in [
         &["compress", "a", "--dtype", "BF15"][..],
-        &["compress", "a", "--level", "max"],
+        &["compress", "a", "--level", "best"],
         &["compress", "a", "-T", "x"],
         &["compress", "a", "-T", "5000"],
         &["compress", "a", "--nonsense"],

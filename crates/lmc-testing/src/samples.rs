@@ -17,6 +17,7 @@ pub fn all() -> Vec<Sample> {
         encoded("empty", &[], None, Level::Default),
         encoded("bf16, rANS", &bf16, None, Level::Default),
         encoded("bf16, Huffman", &bf16, None, Level::Fast),
+        encoded("bf16, fine rANS", &bf16, None, Level::Max),
         encoded("f32, dtype given", &f32, Some(Dtype::F32), Level::Default),
         encoded("text", TEXT, None, Level::Default),
         encoded("noise", &Random::new(5).bytes(300), None, Level::Default),

@@ -2,9 +2,11 @@
 //!
 //! FILE holds raw elements and nothing else, BASE as many for a delta; only contenders whose name holds ONLY run, besides memcpy. Contenders take turns, and medians are printed.
 
-use lmc::bench_hooks::{Blocks, build_table, digests};
+use lmc::bench_hooks::{Blocks, PredictStage, build_table, digests};
 use lmc::{Dtype, Isa, Level};
+use std::cell::RefCell;
 use std::hint::black_box;
+use std::rc::Rc;
 use std::time::Instant;
 
 const BLOCK: usize = 1 << 20;
@@ -40,6 +42,26 @@ fn main() {
     let mut contenders: Vec<Contender<'_>> = Vec::new();
     contenders.push(("memcpy".into(), vec![], Box::new(|| black_box(&mut copy).copy_from_slice(black_box(&raw)))));
     contenders.push(("hash".into(), vec![], Box::new(|| _ = black_box(digests(&raw)))));
+    let stages: Vec<_> = match &base {
+        None => vec![],
+        Some(base) => {
+            let stage = |isa: Isa| (isa, PredictStage::new(isa, block, encoded.last().expect("levels"), base.clone()));
+            Isa::available().into_iter().map(stage).collect()
+        }
+    };
+    for (isa, stage) in stages {
+        if isa == Isa::PORTABLE {
+            println!("{:<28} {:?}", "classes of the blocks", stage.classes());
+        }
+        let stage = Rc::new(RefCell::new(stage));
+        stage.borrow_mut().partition(&raw);
+        let (s, raw) = (stage.clone(), &raw);
+        let partition = move || s.borrow_mut().partition(raw);
+        contenders.push((format!("partition {}", isa.name()), vec![], Box::new(partition)));
+        let mut out = vec![0; raw.len()];
+        let restore = move || stage.borrow().restore(&mut out);
+        contenders.push((format!("restore {}", isa.name()), vec![], Box::new(restore)));
+    }
     for isa in Isa::available() {
         for (i, &level) in Level::ALL.iter().enumerate() {
             let name = format!("{} {}", isa.name(), level.name());

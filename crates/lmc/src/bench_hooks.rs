@@ -3,14 +3,15 @@
 use crate::arch::Isa;
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::BlockEncoder;
-use crate::block::head::BlockHead;
+use crate::block::head::{BlockHead, ContextSource, Method};
 use crate::block::output::Output;
 use crate::block::plan::{Planner, coding_of};
 use crate::block::{Link, Nothing, Origin, Piece};
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
 use crate::options::Level;
-use crate::predict::Conversion;
+use crate::predict::job::{Context, Model, Sections};
+use crate::predict::{Classes, Conversion, Predictor};
 
 /// Blocks without a container around them.
 pub struct Blocks {
@@ -90,6 +91,102 @@ impl Blocks {
     pub fn plan(&mut self, dtype: Dtype, raw: &[u8]) -> u64 {
         let (width, map) = coding_of(dtype);
         raw.chunks(self.raw_len).map(|b| self.planner.plan(width, map, b).estimate).sum()
+    }
+}
+
+/// The predict stage of blocks of one part each, as they were encoded against a base.
+pub struct PredictStage {
+    isa: Isa,
+    raw_len: usize,
+    base: std::sync::Arc<Vec<u8>>,
+    parts: Vec<PredictedPart>,
+}
+
+/// What one block was predicted by, and its residuals.
+struct PredictedPart {
+    /// Bytes of the block and of an element.
+    len: usize,
+    width: usize,
+    predictor: Predictor,
+    classes: Option<Classes>,
+    sections: Sections,
+}
+
+impl PredictStage {
+    /// What [`Blocks::encode`] chose for the blocks of `raw_len` bytes whose records these are. Unchanged runs are taken with all others; blocks that
+    /// are not predicted from the base alone are left out.
+    ///
+    /// # Panics
+    /// If they are no such records.
+    pub fn new(isa: Isa, raw_len: usize, mut records: &[u8], base: std::sync::Arc<Vec<u8>>) -> Self {
+        let mut parts = Vec::new();
+        while !records.is_empty() {
+            let header = RecordHeader::parse(records[..HEADER_LEN].try_into().expect("a header")).expect("valid");
+            let (record, rest) = records.split_at(header.len() as usize);
+            let head = BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).expect("valid");
+            let mut part = PredictedPart {
+                len: head.raw_len,
+                width: 0,
+                predictor: Predictor::None,
+                classes: None,
+                sections: Sections::default(),
+            };
+            if let [only] = &head.parts[..]
+                && let Method::Predicted(p) = &only.method
+                && !matches!(p.context, ContextSource::Other { .. })
+            {
+                (part.width, part.predictor, part.classes) = (p.width, p.predictor, p.classes.clone());
+            }
+            parts.push(part);
+            records = rest;
+        }
+        Self { isa, raw_len, base, parts }
+    }
+
+    /// Numbers of classes, of every block.
+    pub fn classes(&self) -> Vec<usize> {
+        self.parts.iter().map(|p| p.classes.as_ref().map_or(1, Classes::count)).collect()
+    }
+
+    /// Counts classes, and deals residuals to them.
+    pub fn partition(&mut self, raw: &[u8]) {
+        let blocks = raw.chunks(self.raw_len).zip(self.base.chunks(self.raw_len));
+        for ((raw, base), part) in blocks.zip(&mut self.parts).filter(|(_, p)| p.width > 0) {
+            let mut sections = std::mem::take(&mut part.sections);
+            let model = part.model(base);
+            sections.reset(part.width, &self.isa.count_classes(&model));
+            self.isa.partition(&model, raw, &mut sections);
+            part.sections = sections;
+        }
+    }
+
+    /// The inverse of [`Self::partition`], which must have gone before.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn restore(&self, out: &mut [u8]) {
+        let blocks = out.chunks_mut(self.raw_len).zip(self.base.chunks(self.raw_len));
+        for ((out, base), part) in blocks.zip(&self.parts).filter(|(_, p)| p.width > 0) {
+            let model = part.model(base);
+            if part.classes.is_none() {
+                self.isa.restore_in_place(&model, out);
+            } else {
+                assert!(self.isa.restore(&model, &part.sections, out), "partitioned before");
+            }
+        }
+    }
+}
+
+impl PredictedPart {
+    fn model<'a>(&'a self, base: &'a [u8]) -> Model<'a> {
+        Model {
+            width: self.width,
+            len: self.len / self.width,
+            predictor: self.predictor,
+            prediction: if self.predictor == Predictor::None { &[] } else { base },
+            context: if self.classes.is_some() { Context::Prediction } else { Context::None },
+            classes: self.classes.as_ref(),
+        }
     }
 }
 

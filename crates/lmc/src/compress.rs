@@ -7,20 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::Summary;
 use crate::arch::Isa;
 use crate::base::Base;
+use crate::begun::Begun;
 use crate::block::encode::{BlockEncoder, BlockSummary};
 use crate::block::output::Output;
 use crate::block::{Origin, Piece};
-use crate::container::bases::Sources;
-use crate::container::header::Features;
 use crate::container::writer::Writer;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, append, read_at, read_full};
 use crate::layout::{self, Layout, Prefix, Start};
-use crate::matching::Matcher;
 use crate::options::CompressOptions;
-use crate::origin::{NotOwn, Own, Raw, Sourced};
+use crate::origin::Raw;
 use crate::pool::Workers;
-use crate::siblings;
 use crate::turns::Turns;
 use crate::units::Planner;
 
@@ -201,20 +198,16 @@ impl Compressor {
         }
     }
 
-    /// Decides what a file is predicted from. `own` is the file where any of its bytes can be read at any time.
     fn begin<'m>(&self, layout: Layout, own: Option<&'m Raw<'m>>, bases: &'m [Base<'m>]) -> Result<Begun<'m>> {
-        let matcher = (!bases.is_empty()).then(|| Matcher::new(&layout, bases));
-        let bases = matcher.as_ref().map_or(vec![], |m| m.bases().to_vec());
-        let named = bases.iter().map(|b| b.info(&self.workers)).collect::<Result<Vec<_>>>()?;
-        let siblings = match own {
-            Some(raw) if !self.o.independent => siblings::find(&layout.segments, |at, buf| raw.read(at, buf)),
-            _ => vec![],
-        };
-        let has_siblings = siblings.iter().any(Option::is_some);
-        let features = Features { dependencies: has_siblings || !named.is_empty(), own: has_siblings };
-        let (writer, start) = Writer::start(&Sources { features, bases: named })?;
-        let origin = Sourced::new(bases, &[], own.map_or(&NotOwn as &dyn Own, |raw| raw));
-        Ok(Begun { plan: Planner::with(layout, matcher, siblings), writer, start, origin })
+        Begun::new(&self.o, layout, own, bases, |b| b.info(&self.workers))
+    }
+
+    pub(crate) fn options(&self) -> &CompressOptions {
+        &self.o
+    }
+
+    pub(crate) fn workers(&self) -> &Workers<BlockEncoder> {
+        &self.workers
     }
 
     /// Compresses a stream of unknown length to a stream, in bounded memory. `progress` is called with the number of
@@ -367,15 +360,6 @@ impl Source<'_> {
             Source::Buffered => Ok(&buf[..len]),
         }
     }
-}
-
-/// A file whose blocks come next.
-struct Begun<'m> {
-    plan: Planner<'m>,
-    writer: Writer,
-    /// What the file begins with.
-    start: Vec<u8>,
-    origin: Sourced<'m>,
 }
 
 /// A stretch of a stream.

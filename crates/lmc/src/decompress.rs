@@ -16,7 +16,7 @@ use crate::container::record::HEADER_LEN;
 use crate::container::stream::{Next, Records};
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, WriteAt};
-use crate::options::DecompressOptions;
+use crate::options::{DecodeLimits, DecompressOptions};
 use crate::origin::{Finished, NotOwn, Own, Sourced, Watermark, Written};
 use crate::pool::Workers;
 
@@ -112,7 +112,7 @@ impl Decompressor {
     /// # Errors
     /// Those of [`decompress`], as far as they concern header, index and trailer.
     pub fn raw_size(file: &[u8]) -> Result<u64> {
-        Ok(Opened::open(&file, &crate::DecodeLimits::default())?.index.raw_size)
+        Ok(Opened::open(&file, &DecodeLimits::default())?.index.raw_size)
     }
 
     /// Restores `file` into `out`, which must have exactly its raw size; blocks go straight there, in parallel.
@@ -132,6 +132,14 @@ impl Decompressor {
         let opened = Opened::open(&file, &self.o.limits)?;
         let bases = self.bases(&opened.sources, bases)?;
         self.decompress_opened(file, &opened, bases, out)
+    }
+
+    pub(crate) fn limits(&self) -> &DecodeLimits {
+        &self.o.limits
+    }
+
+    pub(crate) fn workers(&self) -> &Workers<BlockDecoder> {
+        &self.workers
     }
 
     /// The bases that a file names, in its order.
@@ -369,19 +377,19 @@ impl Job {
 }
 
 /// What is known of a file after its first blocks.
-struct Progress {
-    hash: ContentHash,
+pub(crate) struct Progress {
+    pub(crate) hash: ContentHash,
     /// Where blocks may depend on others.
     depths: Option<Depths>,
 }
 
 impl Progress {
-    fn new(sources: &Sources) -> Self {
+    pub(crate) fn new(sources: &Sources) -> Self {
         Self { hash: ContentHash::default(), depths: sources.features.own.then(Depths::default) }
     }
 
     /// Takes note of the next block.
-    fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
+    pub(crate) fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
         block.leaves.iter().for_each(|l| self.hash.push(l));
         self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.dependencies))
     }
@@ -428,7 +436,7 @@ fn body_len(record: &[u8]) -> usize {
     record.len() - HEADER_LEN - head_len
 }
 
-fn finish(opened: &Opened, hash: &ContentHash) -> Result<Summary> {
+pub(crate) fn finish(opened: &Opened, hash: &ContentHash) -> Result<Summary> {
     check_hash(hash, &opened.index.content_hash)?;
     Ok(Summary {
         raw_size: opened.index.raw_size,

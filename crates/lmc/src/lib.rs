@@ -26,6 +26,7 @@
 mod access;
 mod arch;
 mod base;
+mod begun;
 #[cfg(feature = "bench-hooks")]
 #[doc(hidden)]
 pub mod bench_hooks;
@@ -38,7 +39,9 @@ mod describe;
 mod dtype;
 mod entropy;
 mod error;
+mod estimate;
 mod group;
+mod in_place;
 mod io;
 mod layout;
 mod map;
@@ -67,6 +70,7 @@ pub use decompress::{Decompressor, decompress, decompress_delta};
 pub use describe::{BlockDescription, GroupDescription, PartDescription, PredictionDescription};
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
+pub use estimate::{Estimate, estimate};
 pub use io::{ReadAt, WriteAt};
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
 pub use reader::{BlockInfo, Reader};

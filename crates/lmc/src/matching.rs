@@ -104,6 +104,9 @@ fn fit(new: &Segment, old: &Segment) -> Option<(Fit, Conversion, u64)> {
     Some((Fit::Resized, conversion, new.len / rows * rows.min(old_rows)))
 }
 
+/// Agreement of samples, whether no other tensor has it, and how near its rank is.
+type Order = (usize, bool, Reverse<usize>);
+
 impl<'m> Matcher<'m> {
     /// Matches what names, shapes and dtypes can tell of a file.
     pub(crate) fn new(layout: &Layout, bases: &'m [Base<'m>]) -> Self {
@@ -279,7 +282,7 @@ impl<'m> Matcher<'m> {
             let from = rank.min(n - 1).saturating_sub(NEIGHBOURS);
             from..n.min(from + 2 * NEIGHBOURS)
         };
-        let mut best: Option<((usize, bool, Reverse<usize>), usize, Link)> = None;
+        let mut best: Option<(Order, usize, Link)> = None;
         for (i, c) in pool.candidates.iter_mut().enumerate().take(trials.end).skip(trials.start) {
             let base = self.bases[c.source as usize - 1];
             let offset = base.segments()[c.segment].offset;

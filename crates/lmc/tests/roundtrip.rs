@@ -117,8 +117,10 @@ fn every_16_bit_value() {
 fn data_of_unknown_type() {
     for width in [1, 2, 4, 8] {
         for (name, raw) in distributions(30_000, width) {
-            let file = check_isas(&raw, &options(None, Level::Default));
-            assert!(file.len() <= raw.len() + raw.len() / 1000 + 512, "{name}");
+            for &level in Level::ALL {
+                let file = check_isas(&raw, &options(None, level));
+                assert!(file.len() <= raw.len() + raw.len() / 1000 + 512, "{name}");
+            }
         }
     }
     let text = "the quick brown fox jumps over the lazy dog\n".repeat(5000);
@@ -219,7 +221,7 @@ proptest! {
     #[test]
     fn any_bytes(
         parts in prop::collection::vec((0usize..6, 0usize..40_000, any::<u64>()), 0..6),
-        dtype in prop::option::of(prop::sample::select(Dtype::ALL)), fast in any::<bool>(),
+        dtype in prop::option::of(prop::sample::select(Dtype::ALL)), level in prop::sample::select(Level::ALL),
     ) {
         let raw: Vec<u8> = parts.iter().flat_map(|&(kind, len, seed)| match kind {
             0 => vec![seed as u8; len],
@@ -229,13 +231,13 @@ proptest! {
             4 => weights(len / 2, seed).iter().flat_map(|x| x.to_bits().to_le_bytes()[2..].to_vec()).collect(),
             _ => (0..len / 4).flat_map(|i| ((i as u64 * (seed & 0xff)) as u32).to_le_bytes()).collect(),
         }).collect();
-        let level = if fast { Level::Fast } else { Level::Default };
         check_isas(&raw, &options(dtype, level));
     }
 
     #[test]
     fn any_safetensors_file(
         tensors in prop::collection::vec((prop::sample::select(Dtype::ALL), 0u64..30_000, any::<u64>()), 0..8), cut in 0usize..1000,
+        level in prop::sample::select(Level::ALL),
     ) {
         let data: Vec<_> = tensors.iter().map(|(d, n, seed)| noise((u64::from(d.bits()) * 4 * n / 8) as usize, *seed)).collect();
         let names: Vec<_> = (0..tensors.len()).map(|i| format!("t{i}")).collect();
@@ -244,7 +246,7 @@ proptest! {
             (names[i].as_str(), d.name(), vec![4, *n], &data[i][..])
         }).collect();
         let raw = safetensors(&all);
-        check_all_paths(&raw, &CompressOptions::default());
-        check_all_paths(&raw[..raw.len().saturating_sub(cut)], &CompressOptions::default());
+        check_all_paths(&raw, &options(None, level));
+        check_all_paths(&raw[..raw.len().saturating_sub(cut)], &options(None, level));
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct CompressArgs {
     #[arg(long, requires = "recursive")]
     all: bool,
 
-    /// How hard to try: `fast` is faster, `default` makes smaller files.
+    /// How hard to try: `fast` is faster, `default` makes smaller files, `max` the smallest at less than half of the speed.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
 

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let mut options = DecompressOptions::default();
     options.threads = args.threads.count();
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui);
+    let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
     let bases = args.bases.open(inputs.len() > 1, args.threads.count())?;
     report::each(&inputs, Input::path, Show::Verdicts, args.json, ui, |input| {
         test(&mut decompressor, &options, &bases, input, args.force, ui)

@@ -147,14 +147,26 @@ impl Isa {
     /// Numbers of elements of every class.
     pub(crate) fn count_classes(self, m: &Model<'_>) -> Vec<usize> {
         m.check();
-        partition::count(m)
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_predict::count_classes(self, m),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_predict::count_classes(self, m),
+            _ => partition::count(m),
+        }
     }
 
     /// Puts the residuals of `elements` into `sections`, which has room for what [`Self::count_classes`] says.
     pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
         m.check();
         assert_eq!(elements.len(), m.len * m.width, "all elements");
-        partition::partition(m, elements, sections);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_predict::partition(self, m, elements, sections),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_predict::partition(self, m, elements, sections),
+            _ => partition::partition(m, elements, sections),
+        }
     }
 
     /// The inverse of [`Self::partition`]. False if the sections do not have as many elements as there are of their classes; then `out`
@@ -163,7 +175,27 @@ impl Isa {
     pub(crate) fn restore(self, m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
         m.check();
         assert_eq!(out.len(), m.len * m.width, "all elements");
-        partition::restore(m, sections, out)
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_predict::restore(self, m, sections, out),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_predict::restore(self, m, sections, out),
+            _ => partition::restore(m, sections, out),
+        }
+    }
+
+    /// The same where there is but one class and `out` holds its section.
+    pub(crate) fn restore_in_place(self, m: &Model<'_>, out: &mut [u8]) {
+        m.check();
+        assert!(m.classes.is_none(), "there is one class");
+        assert_eq!(out.len(), m.len * m.width, "all elements");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_predict::restore_in_place(self, m, out),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_predict::restore_in_place(self, m, out),
+            _ => partition::restore_in_place(m, out),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::group::split::{merge_run, split_run};
 
 /// A table's columns side by side, so that a symbol costs one load: symbol in bits 0 … 7, frequency in bits 8 … 19,
 /// offset above.
+#[expect(clippy::large_enum_variant, reason = "one for each group, on the stack")]
 pub(super) enum PackedTable<'a> {
     Coarse([u32; SLOTS], u8),
     Fine(&'a FineDecodeTable),

@@ -264,7 +264,7 @@ fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
             // Only the top byte is coded by a table; constant ones below it are dropped.
             let constant = h.iter().any(|&c| u64::from(c) == n);
             bits += if plane == width - 1 || constant {
-                cost::estimate(&h).min(8 * cost::BIT * n)
+                cost::estimate(&h, 7).min(8 * cost::BIT * n)
             } else {
                 8 * cost::BIT * n
             };

@@ -196,14 +196,27 @@ impl BlockDecoder {
                     return Err(Error::damaged("a block's unchanged runs are not as many as its head says"));
                 }
             }
-            let counts: Vec<usize> = p.sections.iter().map(|s| s.0).collect();
-            sections.reset(p.width, &counts);
-            for (class, (_, section)) in p.sections.iter().enumerate() {
-                if let Some(g) = section {
-                    self.decode_grouped(g, streams, sections.get_mut(class))?;
+            let [base, converted, other, kept, kept_other, changed] = &mut bytes;
+            // What changed is decoded alone, and put among the rest in the end.
+            let to = match &p.unchanged {
+                None => &mut *out,
+                Some(u) => {
+                    changed.resize((n - u.elements) * p.width, 0);
+                    &mut changed[..]
+                }
+            };
+            if let [(_, only)] = &p.sections[..] {
+                // Residuals become elements where they are.
+                only.iter().try_for_each(|g| self.decode_grouped(g, streams, to))?;
+            } else {
+                let counts: Vec<usize> = p.sections.iter().map(|s| s.0).collect();
+                sections.reset(p.width, &counts);
+                for (class, (_, section)) in p.sections.iter().enumerate() {
+                    if let Some(g) = section {
+                        self.decode_grouped(g, streams, sections.get_mut(class))?;
+                    }
                 }
             }
-            let [base, converted, other, kept, kept_other, changed] = &mut bytes;
             let mut prediction: &[u8] = &[];
             if let Some(named) = &p.base {
                 prediction = origin.get(named, base)?;
@@ -219,34 +232,31 @@ impl BlockDecoder {
             };
             let mut model = Model {
                 width: p.width,
-                len: n,
+                len: to.len() / p.width,
                 predictor: p.predictor,
                 prediction,
                 context,
                 classes: p.classes.as_ref(),
             };
-            let restored = match &p.unchanged {
-                None => self.isa.restore(&model, &sections, out),
-                Some(u) => {
-                    leave_out(p.width, &unchanged, prediction, kept);
-                    (model.len, model.prediction) = (n - u.elements, kept);
-                    if let Context::Other(bytes, width) = model.context {
-                        leave_out(width, &unchanged, bytes, kept_other);
-                        model.context = Context::Other(kept_other, width);
-                    }
-                    changed.resize(model.len * p.width, 0);
-                    let restored = self.isa.restore(&model, &sections, changed);
-                    put_back(p.width, &unchanged, prediction, changed, out);
-                    restored
+            if p.unchanged.is_some() {
+                leave_out(p.width, &unchanged, prediction, kept);
+                model.prediction = kept;
+                if let Context::Other(bytes, width) = model.context {
+                    leave_out(width, &unchanged, bytes, kept_other);
+                    model.context = Context::Other(kept_other, width);
                 }
-            };
-            if restored {
-                Ok(())
-            } else {
-                Err(Error::damaged(
-                    "a block's classes are not those of what it was predicted from: the block is damaged, or the base is not the right one",
-                ))
             }
+            if model.classes.is_none() {
+                self.isa.restore_in_place(&model, to);
+            } else if !self.isa.restore(&model, &sections, to) {
+                return Err(Error::damaged(
+                    "a block's classes are not those of what it was predicted from: the block is damaged, or the base is not the right one",
+                ));
+            }
+            if p.unchanged.is_some() {
+                put_back(p.width, &unchanged, prediction, changed, out);
+            }
+            Ok(())
         })();
         (self.sections, self.bytes, self.unchanged) = (sections, bytes, unchanged);
         result

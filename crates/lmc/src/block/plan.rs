@@ -55,20 +55,6 @@ pub(crate) struct PlannedClassMap {
     pub(crate) group: PlannedGroup,
 }
 
-/// Which share of a group's coded size a coder must save that is finer, and slower, than the level's own.
-#[derive(Clone, Copy)]
-pub(super) struct Margins {
-    rans: Option<u64>,
-    fine: Option<u64>,
-}
-
-impl Margins {
-    /// None but the level's own.
-    pub(super) const OWN: Self = Self { rans: None, fine: None };
-    /// Residuals are often zero, which a few slots cannot express.
-    pub(super) const RESIDUALS: Self = Self { rans: Some(24), fine: Some(32) };
-}
-
 /// What the planner keeps from part to part.
 pub(crate) struct Planner {
     isa: Isa,
@@ -83,11 +69,20 @@ impl Planner {
         Self { isa, level, stats: RunStats::default(), changed: Box::default() }
     }
 
-    fn effort(&self) -> Effort {
+    pub(super) fn effort(&self) -> Effort {
+        let coarse = Effort {
+            classes: 8,
+            stride: 12,
+            table_stride: 12,
+            slot_bits: 7,
+            group_bits: 400,
+            plane_penalty: 2,
+            residuals: false,
+        };
         match self.level {
-            Level::Fast => Effort { classes: 4, stride: 24, plane_penalty: 24 },
-            Level::Default => Effort { classes: 8, stride: 12, plane_penalty: 2 },
-            Level::Max => Effort { classes: 8, stride: 1, plane_penalty: 0 },
+            Level::Fast => Effort { classes: 4, stride: 24, table_stride: 24, plane_penalty: 24, ..coarse },
+            Level::Default => coarse,
+            Level::Max => Effort { table_stride: 1, slot_bits: 12, group_bits: 1000, plane_penalty: 0, ..coarse },
         }
     }
 
@@ -160,13 +155,13 @@ impl Planner {
         }
         let symbol_bits = left.min(8);
         let shift = low + left - symbol_bits;
-        let mut h: Histogram = match &class.top {
-            Some(top) if shift + 8 == bits => **top,
+        let (mut h, exact): (Histogram, bool) = match &class.top {
+            Some(top) if shift + 8 == bits && effort.table_stride >= effort.stride => (**top, false),
             _ => {
-                let stride = effort.stride.min(class.runs.len().div_ceil(48)).max(1);
+                let stride = effort.table_stride.min(class.runs.len().div_ceil(48)).max(1);
                 let mut hist = [[0u32; 256]; 4];
                 class.runs.iter().step_by(stride).for_each(|&r| count(shift, r, &mut hist));
-                std::array::from_fn(|s| sum_of(&hist, s))
+                (std::array::from_fn(|s| sum_of(&hist, s)), stride == 1)
             }
         };
         if symbol_bits < 8 {
@@ -176,7 +171,8 @@ impl Planner {
             }
         }
         let sampled = h.iter().map(|&c| u64::from(c)).sum::<u64>().max(1);
-        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, left, symbol_bits, sampled, Margins::OWN);
+        let sample = Sample { exact, sampled, elements };
+        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, left, symbol_bits, &sample, effort);
         group.raw_bits = left - symbol_bits + fold;
         group.coder = coder;
         let bits_per_sample = bits_per_sample + u64::from(sign_plane) * cost::BIT * sampled;
@@ -190,14 +186,15 @@ impl Planner {
         h: &mut Histogram,
         left: u32,
         symbol_bits: u32,
-        sampled: u64,
-        margins: Margins,
+        sample: &Sample,
+        effort: Effort,
     ) -> (u32, Coder, u64) {
+        let sampled = sample.sampled;
         let raw_bits = |fold: u32| left - symbol_bits + fold;
         // Planes of single bits are slower than planes of bytes and must earn it.
         let planes = |fold: u32| {
             let slow = !raw_bits(fold).is_multiple_of(8) && left.is_multiple_of(8) && left > 8;
-            if slow { self.effort().plane_penalty * sampled } else { 0 }
+            if slow { effort.plane_penalty * sampled } else { 0 }
         };
         let raw_cost = |fold: u32| u64::from(raw_bits(fold)) * cost::BIT * sampled + planes(fold);
         let mut folded = *h;
@@ -206,7 +203,7 @@ impl Planner {
                 if fold > 0 {
                     fold_once(&mut folded);
                 }
-                cost::estimate(&folded) + raw_cost(fold)
+                cost::estimate(&folded, effort.slot_bits) + raw_cost(fold)
             })
             .collect();
         let least = *estimates.iter().min().expect("a symbol has a bit at least");
@@ -220,10 +217,11 @@ impl Planner {
                 continue;
             }
             // A sample cannot know that it saw everything.
-            let complete = h[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
-            let (coder, bits) = self.build_table(h, complete, margins);
+            let complete = sample.exact || h[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
+            let (coder, bits) = self.build(h, complete, estimates[fold as usize], raw_cost(fold), effort);
             // A table that saves next to nothing is not worth its lanes.
-            let total = bits + raw_cost(fold) + sampled * cost::BIT / 64;
+            let total =
+                bits + coder_bits(&coder) * sampled / sample.elements + raw_cost(fold) + sampled * cost::BIT / 64;
             if total < best.2 {
                 best = (fold, coder, total);
             }
@@ -232,8 +230,9 @@ impl Planner {
         best
     }
 
-    /// The table of the level's own coder, or of a finer one that saves enough; and its cost in 1/256 bit.
-    fn build_table(&self, h: &Histogram, complete: bool, margins: Margins) -> (Coder, u64) {
+    /// A table of the level's coder, or of a finer one that saves enough, and what the sample costs with it. `estimate` is what it costs if
+    /// slots are no concern, with `raw` for its raw bits.
+    fn build(&self, h: &Histogram, complete: bool, estimate: u64, raw: u64, effort: Effort) -> (Coder, u64) {
         let rans = || {
             let (e, bits) = rans::build(h, complete);
             (Coder::Rans(Box::new(e)), bits)
@@ -242,23 +241,24 @@ impl Planner {
             let (e, bits) = fine::build(h, complete);
             (Coder::Fine(Box::new(e)), bits)
         };
+        // Finer coders are slower, and must save a share of all bits.
+        let saves = |share: u64, bits: u64, less: u64| bits > less && (bits - less) * share > bits + raw;
+        let least = estimate.saturating_sub(raw);
         let mut best = match self.level {
             Level::Max => return fine(),
             Level::Default => rans(),
             Level::Fast => {
                 let (e, bits) = huffman::build(h, complete);
-                let huffman = (Coder::Huffman(Box::new(e)), bits);
-                match margins.rans {
-                    Some(share) if bits > cost::entropy(h) + bits / share => rans(),
-                    _ => huffman,
+                if !effort.residuals {
+                    return (Coder::Huffman(Box::new(e)), bits);
                 }
+                if saves(24, bits, least) { rans() } else { (Coder::Huffman(Box::new(e)), bits) }
             }
         };
-        if let Some(share) = margins.fine
-            && best.1 > cost::entropy(h) + best.1 / share
-        {
+        // Symbols that are nearly always the same lose much with 128 slots.
+        if saves(50, best.1, least) {
             let finer = fine();
-            if finer.1 + best.1 / share < best.1 {
+            if saves(50, best.1, finer.1) {
                 best = finer;
             }
         }
@@ -277,7 +277,7 @@ impl Planner {
             Map::Identity,
             8,
             &class,
-            Effort { classes: 1, stride: 1, plane_penalty: 0 },
+            Effort { classes: 1, stride: 1, table_stride: 1, plane_penalty: 0, ..self.effort() },
             |shift, r, h| {
                 let run = &map[r as usize * RUN..];
                 count_run::<u8>(Map::Identity, shift, &run[..run.len().min(RUN)], h);
@@ -296,6 +296,22 @@ impl Planner {
         };
         (group, PlannedClassMap { map, group: planned }, bits)
     }
+}
+
+/// What a group's histogram was taken from.
+pub(super) struct Sample {
+    /// Whether that is the whole group.
+    pub(super) exact: bool,
+    pub(super) sampled: u64,
+    /// Elements of the group.
+    pub(super) elements: u64,
+}
+
+/// Size of a coder's table in 1/256 bit.
+fn coder_bits(coder: &Coder) -> u64 {
+    let mut table = Vec::new();
+    coder.put(&mut table);
+    8 * table.len() as u64 * cost::BIT
 }
 
 fn fold_once(h: &mut Histogram) {

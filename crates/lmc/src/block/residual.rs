@@ -1,10 +1,11 @@
 //! How a section of residuals is coded: small numbers, most of them, and a few large ones.
 
 use super::head::{Group, Grouped, Patches};
-use super::plan::{GroupedPlan, Margins, Planner};
+use super::plan::{GroupedPlan, Planner, Sample as Basis};
 use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost};
 use crate::group::RUN;
+use crate::group::classes::Effort;
 use crate::group::element::{Element, with_element};
 use crate::map::Map;
 use crate::varint::put;
@@ -138,7 +139,9 @@ impl Planner {
             // A sample that is smaller than what it stands for is scaled where zeros join it that were counted exactly.
             h[0] += (zeros * seen / elements.max(1)) as u32;
             let total: u64 = h.iter().map(|&c| u64::from(c)).sum();
-            let (fold, coder, bits) = self.choose_fold(&mut h, left, symbol_bits, total, Margins::RESIDUALS);
+            let effort = Effort { slot_bits: 12, residuals: true, ..self.effort() };
+            let seen_of = Basis { exact: seen == elements, sampled: total, elements: (elements + zeros) as u64 };
+            let (fold, coder, bits) = self.choose_fold(&mut h, left, symbol_bits, &seen_of, effort);
             let whole = (elements + zeros) as u64;
             let bits = bits * whole / total
                 + GROUP_BITS * cost::BIT

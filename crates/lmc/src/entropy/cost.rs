@@ -48,18 +48,19 @@ pub(crate) fn entropy(h: &[u32]) -> u64 {
     h.iter().filter(|c| **c > 0).map(|&c| u64::from(c) * u64::from(all - log2(c))).sum()
 }
 
-/// Entropy of a histogram in 1/256 bit, with the floor that 128 slots put under it: nothing is cheaper
-/// than 1/128 of the slots allow, and what would need a finer slot pays for an escape.
-pub(crate) fn estimate(hist: &[u32]) -> u64 {
+/// Entropy of a histogram in 1/256 bit, with what a table of 2^`slot_bits` slots adds: what would need a finer slot pays
+/// for an escape.
+pub(crate) fn estimate(hist: &[u32], slot_bits: u32) -> u64 {
     let total: u32 = hist.iter().sum();
     if total == 0 {
         return 0;
     }
     let lt = log2(total);
+    let (rare, literal) = (u64::from(slot_bits + 2) * BIT, u64::from(slot_bits + 8) * BIT);
     let mut bits = 0u64;
     for &c in hist.iter().filter(|&&c| c > 0) {
         let l = u64::from(lt - log2(c).min(lt));
-        bits += u64::from(c) * if l > 9 * BIT { 15 * BIT } else { l };
+        bits += u64::from(c) * if l > rare { literal } else { l };
     }
     bits
 }

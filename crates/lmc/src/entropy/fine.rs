@@ -56,7 +56,8 @@ impl Row {
         } else {
             let c = u64::from(64 - (f - 1).leading_zeros());
             let k = 1u64 << (31 + c);
-            let more = k % f != 0 && k % f <= f / 2;
+            let rest = k % f;
+            let more = (1..=f / 2).contains(&rest);
             (if more { k / f } else { k.div_ceil(f) }, c - 1, u64::from(more))
         };
         Self(reciprocal | u64::from(start) << 32 | shift << 44 | more << 48 | f << 52)

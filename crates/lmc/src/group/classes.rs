@@ -51,16 +51,21 @@ pub(crate) fn run_stats<E: Element>(map: Map, elements: &[u8], stats: &mut RunSt
 /// Adds the symbols `(v >> shift) & 255` of a run.
 #[inline(always)]
 pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut [Histogram; 4]) {
-    let symbol = |e: &[u8]| usize::from(E::load(e).map(map).shr(shift).wide() as u8);
-    let quads = run.chunks_exact(4 * E::BYTES);
-    for (e, h) in quads.remainder().chunks_exact(E::BYTES).zip(hist.iter_mut()) {
-        h[symbol(e)] += 1;
+    // First the symbols, of which the compiler makes vectors.
+    let mut symbols = [0u8; RUN];
+    let symbols = &mut symbols[..run.len() / E::BYTES];
+    for (s, e) in symbols.iter_mut().zip(run.chunks_exact(E::BYTES)) {
+        *s = E::load(e).map(map).shr(shift).wide() as u8;
     }
     // Four histograms, so that equal neighbours do not wait for each other.
+    let (quads, rest) = symbols.as_chunks::<4>();
     for quad in quads {
-        for (i, h) in hist.iter_mut().enumerate() {
-            h[symbol(&quad[i * E::BYTES..])] += 1;
+        for (&s, h) in quad.iter().zip(hist.iter_mut()) {
+            h[usize::from(s)] += 1;
         }
+    }
+    for (&s, h) in rest.iter().zip(hist) {
+        h[usize::from(s)] += 1;
     }
 }
 
@@ -89,15 +94,23 @@ impl Sampled {
     }
 }
 
-/// Limits of the search.
+/// Limits of the search, and what the tables are like.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
     /// Most classes by mean.
     pub(crate) classes: usize,
-    /// One run of so many goes into a sample.
+    /// One run of so many goes into the sample that classes are made from.
     pub(crate) stride: usize,
+    /// One run of so many goes into the sample that a table is made from.
+    pub(crate) table_stride: usize,
+    /// The tables have two to the power of so many slots.
+    pub(crate) slot_bits: u32,
+    /// Bits that a further group costs: its head and table.
+    pub(crate) group_bits: u64,
     /// What splitting off planes of single bits must save, in 1/256 bit an element.
     pub(crate) plane_penalty: u64,
+    /// Whether symbols are residuals, of which most may be the same: then coders above the level's own may be taken.
+    pub(crate) residuals: bool,
 }
 
 /// Fewest runs for which a table of their own can pay.
@@ -105,8 +118,6 @@ const MIN_RUNS: usize = 32;
 /// Means are told apart in steps of 1/4: a sum is divided by this.
 const BIN: u16 = RUN as u16 / 4;
 const BINS: usize = 4 * 256;
-/// Bits that a further group costs: its head and table.
-const GROUP_BITS: u64 = 400;
 
 /// Puts every run into a class. `top_bytes` counts the top bytes of one run's elements.
 pub(crate) fn classify(
@@ -138,7 +149,7 @@ pub(crate) fn classify(
     // Runs that end in more zeros than the others.
     let zeros = |r: u32| trailing_zeros(map, stats.or[r as usize] & mask).min(width_bits);
     if stats.or.iter().any(|&or| or & 0b1110 == 0)
-        && let Some(line) = trailing_zero_line(rest.iter().map(|&r| zeros(r)))
+        && let Some(line) = trailing_zero_line(rest.iter().map(|&r| zeros(r)), effort)
     {
         let untouched;
         (untouched, rest) = rest.into_iter().partition(|&r| zeros(r) >= line);
@@ -166,7 +177,7 @@ pub(crate) fn trailing_zeros(map: Map, bits: u64) -> u32 {
 }
 
 /// The number of trailing zero bits from which on runs are set apart, if that pays.
-fn trailing_zero_line(zeros: impl Iterator<Item = u32>) -> Option<u32> {
+fn trailing_zero_line(zeros: impl Iterator<Item = u32>, effort: Effort) -> Option<u32> {
     let mut count = [0u64; 65];
     zeros.for_each(|z| count[z as usize] += 1);
     let base = count.iter().position(|&c| c > 0)?;
@@ -175,7 +186,7 @@ fn trailing_zero_line(zeros: impl Iterator<Item = u32>) -> Option<u32> {
     for t in (base + 3..65).rev() {
         at_least += count[t];
         let saved = at_least * (t - base) as u64 * RUN as u64;
-        if count[t] > 0 && saved > 4 * GROUP_BITS && best.is_none_or(|(s, _)| saved > s) {
+        if count[t] > 0 && saved > 4 * effort.group_bits && best.is_none_or(|(s, _)| saved > s) {
             best = Some((saved, t as u32));
         }
     }
@@ -203,7 +214,7 @@ fn by_mean(
     let mut candidates: Vec<Candidate> = (0..classes).map(|_| Candidate::default()).collect();
     bins.iter().zip(&class_of).for_each(|(&n, &c)| candidates[usize::from(c)].runs += n as usize);
     sample(&mut candidates, &runs, effort, |r| usize::from(class_of[bin(r)]), top_bytes);
-    let (join, candidates) = merge_neighbours(candidates);
+    let (join, candidates) = merge_neighbours(candidates, effort);
     if candidates.len() == 1 {
         return candidates.into_iter().map(|c| Sampled { runs: runs.clone(), top: Some(c.top) }).collect();
     }
@@ -258,7 +269,7 @@ fn sample(
         // In 1/16, so that classes of which more was seen do not seem to be larger.
         let scale = (16 * class.runs as u32).checked_div(*n).unwrap_or(0);
         *class.top = std::array::from_fn(|s| ((u64::from(sum_of(h, s)) * u64::from(scale)).div_ceil(16)) as u32);
-        class.cost = cost::estimate(&class.top[..]);
+        class.cost = cost::estimate(&class.top[..], effort.slot_bits);
     }
 }
 
@@ -295,7 +306,7 @@ fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
 }
 
 /// Merges classes next to each other while a common table is cheaper. Returns the new class of every old one, and the new ones.
-fn merge_neighbours(mut classes: Vec<Candidate>) -> (Vec<u8>, Vec<Candidate>) {
+fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> (Vec<u8>, Vec<Candidate>) {
     // A class less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
     let side = |a: usize, b: usize| {
         let (a, b) = (a.max(1) as u32, b.max(1) as u32);
@@ -305,8 +316,8 @@ fn merge_neighbours(mut classes: Vec<Candidate>) -> (Vec<u8>, Vec<Candidate>) {
     // What merging each class with its right neighbour gains.
     let gain = |a: &Candidate, b: &Candidate| -> i64 {
         let joined: Histogram = std::array::from_fn(|s| a.top[s] + b.top[s]);
-        let apart = a.cost + b.cost + side(a.runs, b.runs) + GROUP_BITS * cost::BIT;
-        apart as i64 - cost::estimate(&joined) as i64
+        let apart = a.cost + b.cost + side(a.runs, b.runs) + effort.group_bits * cost::BIT;
+        apart as i64 - cost::estimate(&joined, effort.slot_bits) as i64
     };
     let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
     while let Some((i, _)) =
@@ -318,7 +329,7 @@ fn merge_neighbours(mut classes: Vec<Candidate>) -> (Vec<u8>, Vec<Candidate>) {
         left.members += right.members;
         left.runs += right.runs;
         left.top.iter_mut().zip(&right.top[..]).for_each(|(a, b)| *a += b);
-        left.cost = cost::estimate(&left.top[..]);
+        left.cost = cost::estimate(&left.top[..], effort.slot_bits);
         if i > 0 {
             gains[i - 1] = gain(&classes[i - 1], &classes[i]);
         }
@@ -345,7 +356,16 @@ mod tests {
             2 => run_stats::<u16>(Map::Rotate, elements, &mut stats),
             _ => run_stats::<u32>(Map::Rotate, elements, &mut stats),
         }
-        classify(&stats, Map::Rotate, 8 * width as u32, Effort { classes: 8, stride: 1, plane_penalty: 0 }, |r, h| {
+        let effort = Effort {
+            classes: 8,
+            stride: 1,
+            table_stride: 1,
+            slot_bits: 7,
+            group_bits: 400,
+            plane_penalty: 0,
+            residuals: false,
+        };
+        classify(&stats, Map::Rotate, 8 * width as u32, effort, |r, h| {
             let run = &elements[r as usize * RUN * width..];
             let run = &run[..run.len().min(RUN * width)];
             match width {

@@ -7,9 +7,11 @@ use super::Conversion;
 /// # Panics
 /// If `source` is not a whole number of elements.
 pub(crate) fn convert(conversion: Conversion, source: &[u8], out: &mut Vec<u8>) {
-    out.clear();
     match conversion {
-        Conversion::None => out.extend_from_slice(source),
+        Conversion::None => {
+            out.clear();
+            out.extend_from_slice(source);
+        }
         Conversion::NarrowBf16 => narrow(source, out, bf16),
         Conversion::NarrowF16 => narrow(source, out, f16),
         Conversion::WidenBf16 => {

@@ -38,6 +38,12 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// The predictions of `len` bytes of elements, from element `first` on; empty for [`Predictor::None`].
+    pub(crate) fn predictions(&self, first: usize, len: usize) -> &'a [u8] {
+        let at = first * self.width;
+        if self.predictor == Predictor::None { &[] } else { &self.prediction[at..at + len] }
+    }
+
     /// The bounds that every kernel relies on; holds in release builds too.
     pub(crate) fn check(&self) {
         let predicted = if self.predictor == Predictor::None { 0 } else { self.len * self.width };
@@ -76,10 +82,6 @@ impl Sections {
         }
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.places.len()
-    }
-
     pub(crate) fn get(&self, class: usize) -> &[u8] {
         let (at, len) = self.places[class];
         &self.bytes[at..at + len]
@@ -90,7 +92,7 @@ impl Sections {
         &mut self.bytes[at..at + len]
     }
 
-    /// All bytes, and where each class starts and how many it has; every start has its bytes and [`SLACK`] behind it.
+    /// All bytes, and where each class starts and how many it has.
     pub(crate) fn parts_mut(&mut self) -> (&mut [u8], &[(usize, usize)]) {
         (&mut self.bytes, &self.places)
     }
@@ -98,4 +100,22 @@ impl Sections {
     pub(crate) fn parts(&self) -> (&[u8], &[(usize, usize)]) {
         (&self.bytes, &self.places)
     }
+}
+
+/// Where a class goes on in its section, and where that ends.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place {
+    pub(crate) next: usize,
+    pub(crate) end: usize,
+}
+
+/// The places of so many classes, in a buffer of `len` bytes: kernels rely on it that behind every end there are [`SLACK`] of them.
+pub(crate) fn places(len: usize, of: &[(usize, usize)], classes: usize) -> [Place; super::MAX_BOUNDARIES + 1] {
+    assert_eq!(of.len(), classes, "a section for every class");
+    let mut places = [Place::default(); super::MAX_BOUNDARIES + 1];
+    for (place, &(at, n)) in places.iter_mut().zip(of) {
+        assert!(at <= len && n <= len - at && SLACK <= len - at - n, "sections have slack");
+        *place = Place { next: at, end: at + n };
+    }
+    places
 }

@@ -9,6 +9,7 @@
 mod convert;
 pub(crate) mod job;
 pub(crate) mod partition;
+pub(crate) mod residual;
 pub(crate) mod unchanged;
 
 pub(crate) use convert::convert;
@@ -16,7 +17,7 @@ pub(crate) use convert::convert;
 use crate::group::element::Element;
 
 /// How an element of what a prediction is made from becomes one of the part's own width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Conversion {
     /// As it is.
     None = 0,

@@ -1,69 +1,149 @@
-//! Residuals by class and back, in plain Rust: the measure of every kernel.
+//! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
-use super::Classes;
 use super::job::{Model, Sections};
+use super::{Classes, residual};
 use crate::group::element::{Element, with_element};
 
+/// Elements that are taken at once: what is known of them stays in the first-level cache.
+pub(crate) const TILE: usize = 1024;
+
 /// Numbers of elements of every class.
+#[inline(always)]
 pub(crate) fn count(m: &Model<'_>) -> Vec<usize> {
-    let Some((bytes, width)) = m.context() else { return vec![m.len] };
-    let classes = m.classes.expect("it was checked");
-    let mut keys = [[0usize; 256]; 4];
-    with_element!(width, C => {
-        for quad in bytes.chunks(4 * C::BYTES) {
-            for (c, n) in quad.chunks_exact(C::BYTES).zip(&mut keys) {
-                n[usize::from(Classes::key(C::load(c), classes.shift))] += 1;
-            }
+    let Some(finder) = Finder::new(m) else { return vec![m.len] };
+    // Several of each, so that equal keys that follow one another do not wait for one another.
+    let mut seen = [[0usize; 256]; 4];
+    let mut keys = [0; TILE];
+    for i in (0..m.len).step_by(TILE) {
+        for four in finder.keys(i, TILE.min(m.len - i), &mut keys).chunks(4) {
+            four.iter().zip(&mut seen).for_each(|(&key, n)| n[usize::from(key)] += 1);
         }
-    });
-    let mut counts = vec![0; classes.count()];
-    for (key, class) in classes.table().into_iter().enumerate() {
-        counts[usize::from(class)] += keys.iter().map(|k| k[key]).sum::<usize>();
+    }
+    let mut counts = vec![0; finder.classes];
+    for (key, &class) in finder.table.iter().enumerate() {
+        counts[usize::from(class)] += seen.iter().map(|k| k[key]).sum::<usize>();
     }
     counts
 }
 
 /// Puts the residuals of `elements` into `sections`, which has room for what [`count`] says.
+#[inline(always)]
 pub(crate) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
-    with_element!(m.width, E => each::<E>(m, elements.len(), sections.count(), |i, class, next| {
-        let u = E::load(&elements[i * E::BYTES..]);
-        let p = if m.prediction.is_empty() { E::default() } else { E::load(&m.prediction[i * E::BYTES..]) };
-        let to = &mut sections.get_mut(class)[*next..];
-        m.predictor.residual(u, p).store(to);
-        *next += E::BYTES;
-        true
-    }));
+    let Some(finder) = Finder::new(m) else {
+        return residual::residuals(m.width, m.predictor, elements, m.prediction, sections.get_mut(0));
+    };
+    let (bytes, places) = sections.parts_mut();
+    let mut next = starts(places, finder.classes);
+    let mut keys = [0; TILE];
+    let mut residuals = [0; 8 * TILE];
+    for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
+        let residuals = &mut residuals[..elements.len()];
+        residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, elements.len()), residuals);
+        let keys = finder.keys(i * TILE, elements.len() / m.width, &mut keys);
+        with_element!(m.width, E => deal::<E>(keys, &finder.table, residuals, bytes, &mut next));
+    }
+    assert!(are_full(places, &next), "sections have room for what was counted");
 }
 
 /// The inverse of [`partition`]. False if the sections do not have as many elements as there are of their classes; then `out` holds
 /// nothing of use.
+#[inline(always)]
 #[must_use]
 pub(crate) fn restore(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
-    with_element!(m.width, E => each::<E>(m, out.len(), sections.count(), |i, class, next| {
-        let Some(from) = sections.get(class).get(*next..*next + E::BYTES) else { return false };
-        let p = if m.prediction.is_empty() { E::default() } else { E::load(&m.prediction[i * E::BYTES..]) };
-        m.predictor.restore(E::load(from), p).store(&mut out[i * E::BYTES..]);
-        *next += E::BYTES;
-        true
-    }))
+    let Some(finder) = Finder::new(m) else {
+        out.copy_from_slice(sections.get(0));
+        restore_in_place(m, out);
+        return true;
+    };
+    let (bytes, places) = sections.parts();
+    let mut next = starts(places, finder.classes);
+    let mut keys = [0; TILE];
+    for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
+        let keys = finder.keys(i * TILE, out.len() / m.width, &mut keys);
+        if !with_element!(m.width, E => collect::<E>(keys, &finder.table, bytes, &mut next, out)) {
+            return false;
+        }
+        residual::restore(m.width, m.predictor, m.predictions(i * TILE, out.len()), out);
+    }
+    are_full(places, &next)
 }
 
-/// Calls `f` with every element's place, its class, and how many bytes of the class are used, until it says false. Whether it never did.
+/// Replaces the residuals of the only class by their elements.
 #[inline(always)]
-fn each<E: Element>(
-    m: &Model<'_>,
-    bytes: usize,
-    classes: usize,
-    mut f: impl FnMut(usize, usize, &mut usize) -> bool,
-) -> bool {
-    let n = bytes / E::BYTES;
-    let mut next = [0usize; super::MAX_BOUNDARIES + 1];
-    let Some((context, width)) = m.context() else { return (0..n).all(|i| f(i, 0, &mut next[0])) };
-    let c = m.classes.expect("it was checked");
-    assert!(c.count() <= classes, "a section for every class");
-    let table = c.table();
-    with_element!(width, C => (0..n).all(|i| {
-        let class = usize::from(table[usize::from(Classes::key(C::load(&context[i * C::BYTES..]), c.shift))]);
-        f(i, class, &mut next[class])
-    }))
+pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
+    residual::restore(m.width, m.predictor, m.prediction, out);
+}
+
+/// What finds keys, and the class of each.
+pub(crate) struct Finder<'a> {
+    context: &'a [u8],
+    width: usize,
+    shift: u32,
+    pub(crate) classes: usize,
+    pub(crate) boundaries: &'a [u8],
+    table: [u8; 256],
+}
+
+impl<'a> Finder<'a> {
+    /// `None` if there is but one class.
+    pub(crate) fn new(m: &Model<'a>) -> Option<Self> {
+        let (context, width) = m.context()?;
+        let classes = m.classes?;
+        Some(Self {
+            context,
+            width,
+            shift: classes.shift,
+            classes: classes.count(),
+            boundaries: &classes.boundaries,
+            table: classes.table(),
+        })
+    }
+
+    /// The keys of `n` elements, from element `i` on.
+    #[inline(always)]
+    pub(crate) fn keys<'k>(&self, i: usize, n: usize, keys: &'k mut [u8; TILE]) -> &'k [u8] {
+        let context = &self.context[i * self.width..(i + n) * self.width];
+        let keys = &mut keys[..n];
+        with_element!(self.width, C => {
+            for (key, c) in keys.iter_mut().zip(context.chunks_exact(C::BYTES)) {
+                *key = Classes::key(C::load(c), self.shift);
+            }
+        });
+        keys
+    }
+}
+
+/// The next place of every class.
+type Next = [usize; 256];
+
+fn starts(places: &[(usize, usize)], classes: usize) -> Next {
+    assert_eq!(places.len(), classes, "a section for every class");
+    let mut next = [0; 256];
+    next.iter_mut().zip(places).for_each(|(next, place)| *next = place.0);
+    next
+}
+
+fn are_full(places: &[(usize, usize)], next: &Next) -> bool {
+    places.iter().zip(next).all(|(&(at, len), &next)| next == at + len)
+}
+
+#[inline(always)]
+fn deal<E: Element>(keys: &[u8], table: &[u8; 256], residuals: &[u8], bytes: &mut [u8], next: &mut Next) {
+    for (e, &key) in residuals.chunks_exact(E::BYTES).zip(keys) {
+        let next = &mut next[usize::from(table[usize::from(key)])];
+        bytes[*next..*next + E::BYTES].copy_from_slice(e);
+        *next += E::BYTES;
+    }
+}
+
+/// False where the buffer ends. What is taken from the next section instead shows in the end.
+#[inline(always)]
+fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], next: &mut Next, out: &mut [u8]) -> bool {
+    for (e, &key) in out.chunks_exact_mut(E::BYTES).zip(keys) {
+        let next = &mut next[usize::from(table[usize::from(key)])];
+        let Some(from) = bytes.get(*next..*next + E::BYTES) else { return false };
+        e.copy_from_slice(from);
+        *next += E::BYTES;
+    }
+    true
 }

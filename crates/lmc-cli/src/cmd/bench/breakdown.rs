@@ -39,8 +39,8 @@ struct Bench<'a> {
     raw: &'a [u8],
     elements: Option<(Dtype, Vec<u8>)>,
     histograms: Vec<[u32; 256]>,
-    compressors: [Compressor; 2],
-    planners: [Blocks; 2],
+    compressors: [Compressor; 3],
+    planners: [Blocks; 3],
     decompressor: Decompressor,
     packed: Vec<u8>,
     out: Vec<u8>,
@@ -49,7 +49,7 @@ struct Bench<'a> {
 type Pass = fn(&mut Bench<'_>) -> Result<Duration>;
 
 /// Name, what is done, and how.
-const STEPS: [(&str, &str, Pass); 12] = [
+const STEPS: [(&str, &str, Pass); 16] = [
     ("memcpy", "copy into reused memory", |b| Ok(timed(|| black_box(&mut b.out).copy_from_slice(black_box(b.raw))).0)),
     ("memcpy_fresh", "copy into memory just mapped", |b| {
         let raw = b.raw;
@@ -61,8 +61,13 @@ const STEPS: [(&str, &str, Pass); 12] = [
     ("hash", "xxh3-128 of every 256 KiB of the raw data", |b| Ok(timed(|| digests(black_box(b.raw))).0)),
     ("plan_fast", "statistics, groups and tables, level fast", |b| Ok(b.plan(0))),
     ("plan", "statistics, groups and tables, level default", |b| Ok(b.plan(1))),
+    ("plan_max", "statistics, groups and tables, level max", |b| Ok(b.plan(2))),
     ("tables_fast", "64 Huffman tables", |b| Ok(b.build_tables(Level::Fast))),
     ("tables", "64 rANS tables", |b| Ok(b.build_tables(Level::Default))),
+    ("tables_max", "64 fine rANS tables", |b| Ok(b.build_tables(Level::Max))),
+    // In front of level default, whose output the later steps read.
+    ("compress_max", "level max, reused memory", |b| b.compress(2)),
+    ("decompress_max", "level max, reused memory", |b| b.decompress()),
     ("compress_fast", "level fast, reused memory", |b| b.compress(0)),
     ("compress", "level default, reused memory", |b| b.compress(1)),
     ("compress_fresh", "level default, into memory just allocated", |b| {
@@ -72,15 +77,7 @@ const STEPS: [(&str, &str, Pass); 12] = [
         });
         result.map(|_| took)
     }),
-    ("decompress", "level default, reused memory", |b| {
-        b.out.fill(0xa5);
-        let (took, result) = timed(|| b.decompressor.decompress_into(&b.packed, &mut b.out));
-        result?;
-        match b.out == b.raw {
-            true => Ok(took),
-            false => Err(Error::new(ErrorKind::Damaged, "lmc did not restore the data; this is a bug")),
-        }
-    }),
+    ("decompress", "level default, reused memory", |b| b.decompress()),
     ("decompress_fresh", "level default, into memory just mapped", |b| {
         fresh(b.raw.len(), |m| b.decompressor.decompress_into(&b.packed, m).map(drop))
     }),
@@ -100,6 +97,17 @@ impl Bench<'_> {
     fn compress(&mut self, level: usize) -> Result<Duration> {
         let (took, result) = timed(|| self.compressors[level].compress_into(self.raw, &mut self.packed));
         result.map(|_| took)
+    }
+
+    /// What was compressed last.
+    fn decompress(&mut self) -> Result<Duration> {
+        self.out.fill(0xa5);
+        let (took, result) = timed(|| self.decompressor.decompress_into(&self.packed, &mut self.out));
+        result?;
+        match self.out == self.raw {
+            true => Ok(took),
+            false => Err(Error::new(ErrorKind::Damaged, "lmc did not restore the data; this is a bug")),
+        }
     }
 }
 
@@ -134,8 +142,8 @@ pub(super) fn measure(input: &Input, isas: &[Isa], seconds: f64) -> Result<Break
     let mut bench = Bench {
         raw,
         histograms: elements.as_ref().map_or(Vec::new(), |(d, e)| histograms(d.coding_width(), e)),
-        compressors: [compressor(Level::Fast)?, compressor(Level::Default)?],
-        planners: [Level::Fast, Level::Default].map(|level| Blocks::new(isa, level, BLOCK)),
+        compressors: [compressor(Level::Fast)?, compressor(Level::Default)?, compressor(Level::Max)?],
+        planners: [Level::Fast, Level::Default, Level::Max].map(|level| Blocks::new(isa, level, BLOCK)),
         decompressor: Decompressor::new(&decompress_options(isa, 1))?,
         packed: room_for(raw.len()),
         out: vec![1; raw.len()],
@@ -144,8 +152,8 @@ pub(super) fn measure(input: &Input, isas: &[Isa], seconds: f64) -> Result<Break
     let mut steps = Vec::new();
     for (name, what, pass) in STEPS {
         let bytes = match (name, &bench.elements) {
-            ("plan" | "plan_fast" | "tables" | "tables_fast", None) => continue,
-            ("plan" | "plan_fast", Some((_, elements))) => elements.len(),
+            (name, None) if Breakdown::is_table_building(name) || name.starts_with("plan") => continue,
+            (name, Some((_, elements))) if name.starts_with("plan") => elements.len(),
             _ => raw.len(),
         };
         steps.push((Step { name, what, bytes, seconds: Vec::new() }, pass));
@@ -180,9 +188,11 @@ impl Breakdown {
         let t = |name| self.per_byte(name);
         let raw = self.steps[0].bytes as f64;
         let mut shares = Vec::new();
-        for (level, plan, tables, compress) in
-            [("fast", "plan_fast", "tables_fast", "compress_fast"), ("default", "plan", "tables", "compress")]
-        {
+        for (level, plan, tables, compress) in [
+            ("fast", "plan_fast", "tables_fast", "compress_fast"),
+            ("default", "plan", "tables", "compress"),
+            ("max", "plan_max", "tables_max", "compress_max"),
+        ] {
             let mut push = |what: &str, share: f64| shares.push((format!("{what}, of compression ({level})"), share));
             let (hash, plan) = (t("hash") / t(compress), t(plan) / t(compress));
             let tables = self.tables as f64 * self.table_us(tables) / 1e6 / (t(compress) * raw);
@@ -210,7 +220,7 @@ impl Breakdown {
     }
 
     fn is_table_building(name: &str) -> bool {
-        matches!(name, "tables" | "tables_fast")
+        name.starts_with("tables")
     }
 
     pub(super) fn json(&self) -> Value {
@@ -237,7 +247,7 @@ impl Breakdown {
             "threads": 1,
             "steps": steps,
             "tables": self.tables,
-            "table_us": { "fast": table("tables_fast"), "default": table("tables") },
+            "table_us": { "fast": table("tables_fast"), "default": table("tables"), "max": table("tables_max") },
             "shares": shares,
         })
     }

@@ -104,8 +104,11 @@ pub(super) fn plain(map: Map, raw_bits: u32) -> Shape {
     Shape { map, low: 0, raw_bits, sign_plane: false, constant: 0 }
 }
 
+type OfTable = fn(Box<Entries>) -> Coder;
+type Build = fn(&Histogram, bool) -> (Entries, u64);
+
 /// The coders with tables, and what builds those.
-pub(super) const CODERS: [(fn(Box<Entries>) -> Coder, fn(&Histogram, bool) -> (Entries, u64)); 3] =
+pub(super) const CODERS: [(OfTable, Build); 3] =
     [(Coder::Huffman, huffman::build), (Coder::Rans, rans::build), (Coder::Fine, fine::build)];
 
 /// A table as encoders build them, of one of `CODERS`, for symbols of so many bits.

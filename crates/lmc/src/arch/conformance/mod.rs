@@ -4,6 +4,7 @@
 //! `LMC_REQUIRE_ISA=avx2,avx512` makes a set that this machine lacks a failure, so that a test cannot pass by being skipped.
 
 mod case;
+mod predict;
 mod stream;
 
 use super::{Isa, decode_chunk};

@@ -29,6 +29,7 @@ mod encode;
 mod fine;
 mod lookup;
 mod merge;
+pub(in crate::arch) mod predict;
 mod slots;
 mod split;
 mod stats;

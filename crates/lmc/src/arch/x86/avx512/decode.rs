@@ -3,7 +3,10 @@
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{AHEAD, FINE, RANS, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states};
+use super::ranks::{self, Ranks};
+use super::{
+    AHEAD, FINE, RANKED, RANS, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
+};
 use crate::entropy::lanes::LaneReader;
 use crate::entropy::table::{CoarseTable, DecodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
@@ -45,22 +48,30 @@ kernels! {
                 }
                 Ok(())
             }
-            (Some(t @ DecodeTable::Coarse(_)), 1) => chunks::<WAY, RANS, 1>(job, t),
-            (Some(t @ DecodeTable::Coarse(_)), _) => chunks::<WAY, RANS, 2>(job, t),
-            (Some(t @ DecodeTable::Fine(_)), 1) => chunks::<WAY, FINE, 1>(job, t),
-            (Some(t @ DecodeTable::Fine(_)), _) => chunks::<WAY, FINE, 2>(job, t),
+            (Some(t @ DecodeTable::Coarse(_)), 1) => chunks::<WAY, RANS, 1>(job, t, None),
+            (Some(t @ DecodeTable::Coarse(_)), _) => chunks::<WAY, RANS, 2>(job, t, None),
+            (Some(table @ DecodeTable::Fine(t)), n) => match (Ranks::new(&t.slots), n) {
+                (Some(r), 1) => chunks::<WAY, RANKED, 1>(job, table, Some(&r)),
+                (Some(r), _) => chunks::<WAY, RANKED, 2>(job, table, Some(&r)),
+                (None, 1) => chunks::<WAY, FINE, 1>(job, table, None),
+                (None, _) => chunks::<WAY, FINE, 2>(job, table, None),
+            },
         }
     }
 
     fn chunks<const WAY: u8, const CODER: u8, const SETS: usize>(
-        job: &mut DecodeJob<'_, '_>, table: &DecodeTable
+        job: &mut DecodeJob<'_, '_>, table: &DecodeTable, ranks: Option<&Ranks>
     ) -> Result<()> {
-        // In memory for the fine coder, in registers for the others.
+        // In memory for the fine coder, or by rank; in registers for the others.
         let (columns, slots, escape): (_, &[u32], _) = match table {
             DecodeTable::Coarse(t) => (columns(t), &[], Some(t.escape_mark)),
             DecodeTable::Fine(t) => (no_columns(), &t.slots, t.escape_mark),
         };
-        let chunk_words = if CODER == FINE { CHUNK_WORDS } else { REFILL_WORDS };
+        let ranked = match ranks {
+            Some(ranks) => ranks::Columns::new(ranks),
+            None => ranks::Columns::none(),
+        };
+        let chunk_words = if CODER == RANS { REFILL_WORDS } else { CHUNK_WORDS };
         // Where a table has no escape, no byte is one.
         let may_escape = if escape.is_some() { u64::MAX } else { 0 };
         let escape = _mm512_set1_epi8(escape.unwrap_or_default() as i8);
@@ -75,29 +86,31 @@ kernels! {
         let mut literal = job.literals.pos;
         let mut i = 0;
 
-        macro_rules! chunk {
-            ($x:ident, $s:expr) => {{
-                let (e0, e1);
-                if CODER == FINE {
-                    let slots = slots.first_chunk().expect("4096 slots");
-                    e0 = fine::step(&mut $x, slots);
-                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
-                    e1 = fine::step(&mut $x, slots);
-                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
-                } else {
-                    e0 = step(&mut $x, &columns);
-                    e1 = step(&mut $x, &columns);
-                    pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+        // One symbol a lane.
+        macro_rules! step {
+            ($x:ident) => {
+                match CODER {
+                    RANKED => ranks::step(&mut $x, &ranked),
+                    FINE => fine::step(&mut $x, slots.first_chunk().expect("4096 slots")),
+                    _ => step(&mut $x, &columns),
                 }
-                let e0 = fill_in(e0, escape, may_escape, literals, &mut literal);
-                let e1 = fill_in(e1, escape, may_escape, literals, &mut literal);
+            };
+        }
+        macro_rules! refill {
+            ($x:ident, $s:literal) => {
+                pos[$s] += refill(&mut $x, at(bytes[$s], 2 * pos[$s]));
+            };
+        }
+        macro_rules! put {
+            ($e:ident, $s:literal) => {{
+                let e = $e.map(|e| fill_in(e, escape, may_escape, literals, &mut literal));
                 let raw = &job.raw[(i + $s) * raw_len..][..raw_len];
                 if let Some(&ahead) = job.runs.get(i + $s + AHEAD) {
                     expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
                 }
                 let out = run_of(job.out, job.width, job.runs[i + $s]);
-                merge::half::<WAY>(&job.shape, 0, e0, raw, out);
-                merge::half::<WAY>(&job.shape, 1, e1, raw, out);
+                merge::half::<WAY>(&job.shape, 0, e[0], raw, out);
+                merge::half::<WAY>(&job.shape, 1, e[1], raw, out);
             }};
         }
         // A chunk takes so many words and CHUNK literals at most; full-width loads stay within that.
@@ -106,9 +119,33 @@ kernels! {
             && 2 * (pos[1] + chunk_words) <= bytes[1].len()
             && literal + SETS * CHUNK <= literals.len()
         {
-            chunk!(x0, 0);
-            if SETS == 2 {
-                chunk!(x1, 1);
+            if CODER == RANS {
+                let e = [step!(x0), step!(x0)];
+                refill!(x0, 0);
+                put!(e, 0);
+                if SETS == 2 {
+                    let e = [step!(x1), step!(x1)];
+                    refill!(x1, 1);
+                    put!(e, 1);
+                }
+            } else {
+                // More has to be waited for: lane sets take turns.
+                let none = _mm512_setzero_si512();
+                let (mut e0, mut e1) = ([none; 2], [none; 2]);
+                for h in 0..2 {
+                    e0[h] = step!(x0);
+                    if SETS == 2 {
+                        e1[h] = step!(x1);
+                    }
+                    refill!(x0, 0);
+                    if SETS == 2 {
+                        refill!(x1, 1);
+                    }
+                }
+                put!(e0, 0);
+                if SETS == 2 {
+                    put!(e1, 1);
+                }
             }
             i += SETS;
         }

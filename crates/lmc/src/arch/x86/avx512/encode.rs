@@ -6,7 +6,9 @@
 
 use super::super::super::job::{EncodeJob, set_of};
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
-use super::{AHEAD, FINE, HUFFMAN, RANS, WINDOW, expect, fine, index, load, load_states, split, store, store_states};
+use super::{
+    AHEAD, FINE, HUFFMAN, RANKED, RANS, WINDOW, expect, fine, index, load, load_states, split, store, store_states,
+};
 use crate::entropy::fine::Row;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans;
@@ -16,9 +18,9 @@ use crate::group::element::with_element;
 use crate::group::split::split_run;
 use std::arch::x86_64::*;
 
-/// Columns by symbol (256 entries) or, for rANS, by rank (128 entries).
+/// Columns by symbol (256 entries) or, for rANS and mostly for fine rANS, by rank (128 entries).
 struct Columns<'a> {
-    /// Huffman: code length, bit 7 set for what is escaped. rANS: the symbol's rank, bit 7 likewise. Fine rANS: only that bit.
+    /// Huffman: code length, bit 7 set for what is escaped. By rank: the symbol's rank, bit 7 likewise. Otherwise: only that bit.
     first: [__m512i; 4],
     code: [__m512i; 4],
     /// 128 − f, and what is added to the state: the start.
@@ -27,7 +29,8 @@ struct Columns<'a> {
     shift: [__m512i; 2],
     /// The four bytes of M.
     reciprocal: [[__m512i; 2]; 4],
-    /// Fine rANS, in memory.
+    /// Fine rANS: the eight bytes of a [`Row`] by rank; or, if symbols are too many for that, all rows in memory.
+    row: [[__m512i; 2]; 8],
     rows: Option<&'a [Row; 256]>,
 }
 
@@ -47,7 +50,10 @@ macro_rules! push {
         let first = [by_symbol(&t.first, e[0]), by_symbol(&t.first, e[1])];
         put_literals(first[1], e[1], $literals);
         put_literals(first[0], e[0], $literals);
-        if $coder == FINE {
+        if $coder == RANKED {
+            lane.pos -= ranked_half!(t, first[1], $x, window(lane));
+            lane.pos -= ranked_half!(t, first[0], $x, window(lane));
+        } else if $coder == FINE {
             let rows = t.rows.expect("columns of the fine coder");
             lane.pos -= fine_half!(rows, e[1], $x, window(lane));
             lane.pos -= fine_half!(rows, e[0], $x, window(lane));
@@ -86,10 +92,28 @@ macro_rules! coarse {
 macro_rules! fine_half {
     ($rows:ident, $symbols:expr, $x:ident, $words:expr) => {{
         let (words, symbols) = ($words, $symbols);
-        let taken = fine::push::<3>($rows, symbols, &mut $x[3], words, 0);
-        let taken = fine::push::<2>($rows, symbols, &mut $x[2], words, taken);
-        let taken = fine::push::<1>($rows, symbols, &mut $x[1], words, taken);
-        fine::push::<0>($rows, symbols, &mut $x[0], words, taken)
+        let taken = fine::push(fine::gathered::<3>($rows, symbols), &mut $x[3], words, 0);
+        let taken = fine::push(fine::gathered::<2>($rows, symbols), &mut $x[2], words, taken);
+        let taken = fine::push(fine::gathered::<1>($rows, symbols), &mut $x[1], words, taken);
+        fine::push(fine::gathered::<0>($rows, symbols), &mut $x[0], words, taken)
+    }};
+}
+
+/// The words that half a chunk took.
+macro_rules! ranked_half {
+    ($t:ident, $ranks:expr, $x:ident, $words:expr) => {{
+        let (words, ranks) = ($words, $ranks);
+        let byte = |i: usize| _mm512_permutex2var_epi8($t.row[i][0], ranks, $t.row[i][1]);
+        let reciprocals = transposed([byte(0), byte(1), byte(2), byte(3)]);
+        let uppers = transposed([byte(4), byte(5), byte(6), byte(7)]);
+        let rows = |z: usize| {
+            let odd = _mm512_srli_epi64::<32>(reciprocals[z]);
+            fine::Rows { reciprocals: [reciprocals[z], odd], upper: uppers[z] }
+        };
+        let taken = fine::push(rows(3), &mut $x[3], words, 0);
+        let taken = fine::push(rows(2), &mut $x[2], words, taken);
+        let taken = fine::push(rows(1), &mut $x[1], words, taken);
+        fine::push(rows(0), &mut $x[0], words, taken)
     }};
 }
 
@@ -154,6 +178,8 @@ kernels! {
                 (HUFFMAN, _) => chunks::<WAY, HUFFMAN, 2>(job, t),
                 (RANS, 1) => chunks::<WAY, RANS, 1>(job, t),
                 (RANS, _) => chunks::<WAY, RANS, 2>(job, t),
+                (RANKED, 1) => chunks::<WAY, RANKED, 1>(job, t),
+                (RANKED, _) => chunks::<WAY, RANKED, 2>(job, t),
                 (_, 1) => chunks::<WAY, FINE, 1>(job, t),
                 (..) => chunks::<WAY, FINE, 2>(job, t),
             },
@@ -204,17 +230,17 @@ kernels! {
     fn portable_split(job: &mut EncodeJob<'_>) {
         let raw_len = job.shape.raw_len(RUN);
         let mut symbols = [0; RUN];
-        let columns = job.table.map(|t| columns(t));
+        let table = job.table.map(|t| (coder_of(t), columns(t)));
         let sets = job.lanes.len();
         for (i, &run) in job.runs.iter().enumerate().rev() {
             let elements = run_of(job.elements, job.width, run);
             let raw = &mut job.raw[i * raw_len..][..raw_len];
             with_element!(job.width, E => split_run::<E>(&job.shape, elements, &mut symbols, raw));
-            let (Some(table), Some(columns)) = (job.table, &columns) else { continue };
+            let Some((coder, columns)) = &table else { continue };
             let lane = &mut job.lanes[set_of(i, sets)];
             let mut x = load_states(&lane.x);
             let e = [load(symbols[..64].try_into().expect("half a run")), load(symbols[64..].try_into().expect("half a run"))];
-            push!(coder_of(table), e, columns, x, lane, job.literals);
+            push!(*coder, e, columns, x, lane, job.literals);
             store_states(&mut lane.x, &x);
         }
     }
@@ -226,38 +252,32 @@ kernels! {
         let zero = [_mm512_setzero_si512(); 2];
         let none = [_mm512_setzero_si512(); 4];
         let columns = |first: &[u8; 256]| Columns {
-            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], rows: None,
+            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], row: [zero; 8], rows: None,
         };
         let kind = match &t.kind {
             EncodeKind::Coarse(kind) => &**kind,
-            EncodeKind::Fine(t) => return Columns { rows: Some(&t.rows), ..columns(&std::array::from_fn(escaped)) },
+            EncodeKind::Fine(fine) if coder_of(t) == RANKED => {
+                let (rank, symbols) = ranks(&t.kept);
+                let mut row = [[0u8; 128]; 8];
+                for (r, s) in symbols.into_iter().enumerate() {
+                    fine.rows[s].0.to_le_bytes().into_iter().zip(&mut row).for_each(|(byte, column)| column[r] = byte);
+                }
+                return Columns { row: row.map(|c| narrow(&c)), ..columns(&rank) };
+            }
+            EncodeKind::Fine(fine) => {
+                return Columns { rows: Some(&fine.rows), ..columns(&std::array::from_fn(escaped)) };
+            }
         };
         match kind {
             CoarseKind::Huffman { len, code } => {
                 Columns { code: wide(code), ..columns(&std::array::from_fn(|s| len[s] | escaped(s))) }
             }
             CoarseKind::Rans { freq, start } => {
-                let mut rank = [0u8; 256];
                 let (mut gap, mut add, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
                 let mut m = [[0u8; 128]; 4];
-                let mut next = 0u8;
-                let mut escape = None;
-                for s in 0..256 {
-                    if !t.kept[s] && let Some(e) = escape {
-                        rank[s] = e;
-                        continue;
-                    }
-                    let r = usize::from(next);
-                    rank[s] = next | escaped(s);
-                    next += 1;
-                    if !t.kept[s] {
-                        escape = Some(rank[s]);
-                        if freq[s] == 0 {
-                            // A table without an escape; what is not kept does not occur.
-                            next -= 1;
-                            continue;
-                        }
-                    }
+                let (rank, symbols) = ranks(&t.kept);
+                // Without an escape, what is not in the table does not occur.
+                for (r, s) in symbols.into_iter().enumerate().filter(|&(_, s)| freq[s] > 0) {
                     let f = u32::from(freq[s]);
                     assert!(rans::divides_exactly(f), "encoders build tables with such frequencies only");
                     let c = 32 - (f - 1).leading_zeros();
@@ -290,11 +310,8 @@ kernels! {
         _mm512_mask_blend_epi8(_mm512_movepi8_mask(s), low, high)
     }
 
-    /// Look-ups by rank; bit 7 of a rank, the escape's mark, is not part of an index.
-    fn ranked(t: &Columns<'_>, rank: __m512i) -> Looked {
-        let look = |c: &[__m512i; 2]| _mm512_permutex2var_epi8(c[0], rank, c[1]);
-        let m: [__m512i; 4] = std::array::from_fn(|i| look(&t.reciprocal[i]));
-        // Transposes 4 x 4 bytes in every four dwords: byte z of dword i of register j becomes byte j of dword i of register z.
+    /// Transposes 4 x 4 bytes in every four dwords: byte z of dword i of register j becomes byte j of dword i of register z.
+    fn transposed(m: [__m512i; 4]) -> [__m512i; 4] {
         let even = _mm512_set1_epi16(0xff);
         let pair = |a: __m512i, b: __m512i| {
             (
@@ -306,12 +323,13 @@ kernels! {
         let (high_even, high_odd) = pair(m[2], m[3]);
         let low = |a: __m512i, b: __m512i| _mm512_mask_blend_epi16(0xaaaa_aaaa, a, _mm512_slli_epi32::<16>(b));
         let high = |a: __m512i, b: __m512i| _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(a), b);
-        let reciprocal = [
-            low(low_even, high_even),
-            low(low_odd, high_odd),
-            high(low_even, high_even),
-            high(low_odd, high_odd),
-        ];
+        [low(low_even, high_even), low(low_odd, high_odd), high(low_even, high_even), high(low_odd, high_odd)]
+    }
+
+    /// Look-ups by rank; bit 7 of a rank, the escape's mark, is not part of an index.
+    fn ranked(t: &Columns<'_>, rank: __m512i) -> Looked {
+        let look = |c: &[__m512i; 2]| _mm512_permutex2var_epi8(c[0], rank, c[1]);
+        let reciprocal = transposed(std::array::from_fn(|i| look(&t.reciprocal[i])));
         Looked { gap: look(&t.gap), start: look(&t.start), shift: look(&t.shift), reciprocal }
     }
 
@@ -379,8 +397,19 @@ fn coder_of(t: &EncodeTable) -> u8 {
             CoarseKind::Huffman { .. } => HUFFMAN,
             CoarseKind::Rans { .. } => RANS,
         },
+        EncodeKind::Fine(_) if ranks(&t.kept).1.len() <= 128 => RANKED,
         EncodeKind::Fine(_) => FINE,
     }
+}
+
+/// The rank of every symbol among those in the table, and the symbols by rank. What is not in the table has the last rank, with bit 7
+/// set; one of those stands for all.
+fn ranks(kept: &[bool; 256]) -> ([u8; 256], Vec<usize>) {
+    let mut symbols: Vec<usize> = (0..256).filter(|&s| kept[s]).collect();
+    let mut rank = [0x80 | symbols.len() as u8; 256];
+    symbols.iter().enumerate().for_each(|(r, &s)| rank[s] = r as u8);
+    symbols.extend(kept.iter().position(|k| !k));
+    (rank, symbols)
 }
 
 /// Where the next words go.

@@ -1,9 +1,17 @@
-//! What the fine coder does otherwise: its tables are too large for registers and are gathered from.
+//! What the fine coder does otherwise. Tables of more symbols than registers hold by rank are gathered from.
 
 use super::encode::emit;
 use super::{States, WINDOW};
 use crate::entropy::fine::{Row, SLOT_BITS, SLOTS};
 use std::arch::x86_64::*;
+
+/// [`Row`]s of sixteen lanes.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    /// Reciprocals of even and of odd lanes, in the lower halves of quadwords.
+    pub(super) reciprocals: [__m512i; 2],
+    pub(super) upper: __m512i,
+}
 
 kernels! {
     /// Decodes one symbol a lane: 64 symbols in order.
@@ -22,26 +30,26 @@ kernels! {
         super::low_bytes(&e)
     }
 
-    /// Encodes the symbols of state register Z, which are byte Z of every dword. Returns the words of `words` that are
-    /// taken then.
-    pub(super) fn push<const Z: u32>(
-        rows: &[Row; 256], symbols: __m512i, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize
-    ) -> usize {
+    /// Rows of the symbols of state register Z, which are byte Z of every dword.
+    pub(super) fn gathered<const Z: u32>(rows: &[Row; 256], symbols: __m512i) -> Rows {
         let byte = _mm512_set1_epi64(0xff);
         let rows = [8 * Z, 8 * Z + 32].map(|at| {
             let symbol = _mm512_and_si512(_mm512_srl_epi64(symbols, _mm_cvtsi32_si128(at as i32)), byte);
             // SAFETY: there is a row for every byte.
             unsafe { _mm512_i64gather_epi64::<8>(symbol, rows.as_ptr().cast()) }
         });
-        // The halves above the reciprocals; see `Row`.
-        let upper = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(rows[0]), rows[1]);
+        Rows { reciprocals: rows, upper: _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(rows[0]), rows[1]) }
+    }
+
+    /// Encodes a symbol on every lane of a state register. Returns how many of `words` are taken then.
+    pub(super) fn push(rows: Rows, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize) -> usize {
+        let upper = rows.upper;
         let bound = _mm512_and_si512(upper, _mm512_set1_epi32(0xfff0_0000_u32.cast_signed()));
         let taken = emit(_mm512_cmpge_epu32_mask(*x, bound), x, words, taken);
-        let one = _mm512_set1_epi32(1);
         let more = _mm512_test_epi32_mask(upper, _mm512_set1_epi32(1 << 16));
-        let dividend = _mm512_mask_add_epi32(*x, more, *x, one);
-        let even = _mm512_mul_epu32(dividend, rows[0]);
-        let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(dividend), rows[1]);
+        let dividend = _mm512_mask_add_epi32(*x, more, *x, _mm512_set1_epi32(1));
+        let even = _mm512_mul_epu32(dividend, rows.reciprocals[0]);
+        let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(dividend), rows.reciprocals[1]);
         let high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(even), odd);
         let shift = _mm512_and_si512(_mm512_srli_epi32::<12>(upper), _mm512_set1_epi32(15));
         let quotient = _mm512_srlv_epi32(high, shift);

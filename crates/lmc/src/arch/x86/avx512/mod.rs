@@ -12,11 +12,11 @@
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
-    ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
+    ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? $(<$l:lifetime>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$attr])*
         #[inline]
         #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,gfni")]
-        $vis fn $name $(<$(const $g: $gt),*>)? ($($arg)*) $(-> $ret)? $body
+        $vis fn $name $(<$(const $g: $gt),*>)? $(<$l>)? ($($arg)*) $(-> $ret)? $body
     )*};
 }
 
@@ -25,6 +25,8 @@ mod decode;
 mod encode;
 mod fine;
 mod merge;
+pub(in crate::arch) mod predict;
+mod ranks;
 mod split;
 mod stats;
 
@@ -58,6 +60,8 @@ const AHEAD: usize = 12;
 const HUFFMAN: u8 = 0;
 const RANS: u8 = 1;
 const FINE: u8 = 2;
+/// Fine rANS with a table that registers hold.
+const RANKED: u8 = 3;
 
 /// Words that the encoder of 64 symbols may touch: its own, and what a whole store takes in front of them.
 const WINDOW: usize = REFILL_WORDS + WRITE_SLACK;

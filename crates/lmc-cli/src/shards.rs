@@ -1,0 +1,44 @@
+//! Checkpoints of several files, and the index that names them.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::failure::{Failure, Result};
+use crate::input::Source;
+use crate::plan::SUFFIX;
+
+/// What the names of such indexes end with: `model.safetensors.index.json`.
+const INDEX: &str = ".index.json";
+/// The longest index, in bytes.
+const MAX_INDEX: u64 = 100_000_000;
+
+/// The names of a checkpoint's files, which lie beside its index; `None` if the path is not that of an index.
+pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
+    if !path.to_string_lossy().ends_with(INDEX) || !path.is_file() {
+        return Ok(None);
+    }
+    let source = Source::open(path, true)?;
+    if source.metadata().len() > MAX_INDEX {
+        return Ok(None);
+    }
+    let text = std::io::read_to_string(source.stream()).map_err(|e| Failure::io(path, "cannot read", &e))?;
+    let Ok(json) = serde_json::from_str::<Value>(&text) else { return Ok(None) };
+    let Some(map) = json.get("weight_map").and_then(Value::as_object) else { return Ok(None) };
+    let mut names = BTreeSet::new();
+    for value in map.values() {
+        let name = value.as_str().filter(|n| Path::new(n).file_name() == Some(OsStr::new(n)));
+        let name = name.ok_or_else(|| {
+            Failure::at(path, format_args!("has a weight_map with {value}, which is not the name of a file beside it"))
+        })?;
+        names.insert(name.to_owned());
+    }
+    Ok(Some(names))
+}
+
+/// The compressed form of a file beside `index`.
+pub(crate) fn with_suffix(index: &Path, name: &str) -> PathBuf {
+    index.with_file_name(format!("{name}.{SUFFIX}"))
+}

@@ -1,0 +1,250 @@
+//! The predict stage: every instruction set of this machine, portable included, against the definition.
+
+use super::others;
+use crate::arch::Isa;
+use crate::group::element::{Element, with_element};
+use crate::predict::job::{Context, Model, Sections};
+use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
+use lmc_testing::input::Random;
+
+const WIDTHS: [usize; 4] = [1, 2, 4, 8];
+const PREDICTORS: [Predictor; 4] = [Predictor::None, Predictor::Xor, Predictor::Float, Predictor::Integer];
+/// More than any kernel takes at once, with and without a rest.
+const LARGE: [usize; 8] = [511, 512, 1000, 1023, 1024, 1025, 2047, 5003];
+
+fn all() -> Vec<Isa> {
+    others().into_iter().chain([Isa::PORTABLE]).collect()
+}
+
+/// What the context is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    None,
+    Prediction,
+    /// Elements of this width in bytes.
+    Other(usize),
+}
+
+const KINDS: [Kind; 6] = [Kind::None, Kind::Prediction, Kind::Other(1), Kind::Other(2), Kind::Other(4), Kind::Other(8)];
+
+/// A part and all that is known of it.
+struct Case {
+    width: usize,
+    len: usize,
+    predictor: Predictor,
+    kind: Kind,
+    elements: Vec<u8>,
+    prediction: Vec<u8>,
+    context: Vec<u8>,
+    classes: Option<Classes>,
+}
+
+impl Case {
+    fn new(r: &mut Random, width: usize, len: usize, predictor: Predictor, kind: Kind) -> Self {
+        let mut elements = values(r, width, len);
+        let mut prediction = vec![];
+        if predictor != Predictor::None {
+            prediction = values(r, width, len);
+            if r.below(2) == 0 {
+                // Elements near their predictions.
+                with_element!(width, E => {
+                    for (u, p) in elements.chunks_exact_mut(E::BYTES).zip(prediction.chunks_exact(E::BYTES)) {
+                        E::load(p).add(E::cut(r.below(9))).sub(E::cut(4)).store(u);
+                    }
+                });
+            }
+        }
+        let (context, context_width) = match kind {
+            Kind::None => (vec![], 0),
+            Kind::Prediction => (vec![], width),
+            Kind::Other(w) => (values(r, w, len), w),
+        };
+        let classes = (kind != Kind::None).then(|| classes(r, context_width));
+        Self { width, len, predictor, kind, elements, prediction, context, classes }
+    }
+
+    fn model(&self) -> Model<'_> {
+        Model {
+            width: self.width,
+            len: self.len,
+            predictor: self.predictor,
+            prediction: &self.prediction,
+            context: match self.kind {
+                Kind::None => Context::None,
+                Kind::Prediction => Context::Prediction,
+                Kind::Other(w) => Context::Other(&self.context, w),
+            },
+            classes: self.classes.as_ref(),
+        }
+    }
+
+    /// The sections, element by element as the format has it.
+    fn sections(&self) -> Vec<Vec<u8>> {
+        let mut sections = vec![vec![]; self.classes.as_ref().map_or(1, Classes::count)];
+        for i in 0..self.len {
+            let class = self.classes.as_ref().map_or(0, |c| {
+                let (bytes, width) = self.model().context().unwrap();
+                let key = with_element!(width, C => {
+                    C::load(&bytes[i * width..]).rotl1().shr(c.shift).wide() & 255
+                });
+                c.boundaries.iter().filter(|&&b| u64::from(b) <= key).count()
+            });
+            with_element!(self.width, E => {
+                let element = |from: &[u8]| E::load(&from[i * E::BYTES..]);
+                let p = if self.predictor == Predictor::None { E::default() } else { element(&self.prediction) };
+                let mut e = [0; 8];
+                self.predictor.residual(element(&self.elements), p).store(&mut e);
+                sections[class].extend_from_slice(&e[..E::BYTES]);
+            });
+        }
+        sections
+    }
+
+    fn name(&self, isa: Isa) -> String {
+        let Self { width, len, predictor, kind, classes, .. } = self;
+        format!("{}: {len} elements of {width} bytes, {predictor:?}, context {kind:?}, {classes:?}", isa.name())
+    }
+
+    /// Every instruction set does what is defined, and undoes it.
+    fn check(&self, sections: &mut Sections) {
+        let m = self.model();
+        let want = self.sections();
+        let counts: Vec<usize> = want.iter().map(|s| s.len() / self.width).collect();
+        for isa in all() {
+            assert_eq!(isa.count_classes(&m), counts, "{}", self.name(isa));
+            // Whatever was there before must not matter.
+            sections.parts_mut().0.fill(0xa5);
+            sections.reset(self.width, &counts);
+            isa.partition(&m, &self.elements, sections);
+            for (class, want) in want.iter().enumerate() {
+                assert!(sections.get(class) == want, "{}: class {class}", self.name(isa));
+            }
+            let mut out = vec![0x5a; self.elements.len()];
+            assert!(isa.restore(&m, sections, &mut out), "{}: refused", self.name(isa));
+            assert!(out == self.elements, "{}: restored otherwise", self.name(isa));
+            if self.kind == Kind::None {
+                let mut out = want[0].clone();
+                isa.restore_in_place(&m, &mut out);
+                assert!(out == self.elements, "{}: restored otherwise in place", self.name(isa));
+            }
+        }
+    }
+}
+
+/// Elements in one of several ways: noise, one value, two that take turns, few, or floats of a model.
+fn values(r: &mut Random, width: usize, n: usize) -> Vec<u8> {
+    match r.below(6) {
+        0 => r.bytes(n * width),
+        1 => r.bytes(width).repeat(n),
+        2 => r.bytes(2 * width).into_iter().cycle().take(n * width).collect(),
+        3 => {
+            let few: Vec<Vec<u8>> = (0..5).map(|_| r.bytes(width)).collect();
+            (0..n).flat_map(|_| few[r.below(5) as usize].clone()).collect()
+        }
+        // Exponents that are halved in number with each step down, and random mantissas.
+        _ => (0..n)
+            .flat_map(|_| {
+                let exponent = 124 - u64::from((r.u64() | 1 << 40).trailing_zeros());
+                let float = r.below(2) << 63 | exponent << 55 | r.u64() >> 9;
+                float.to_be_bytes().into_iter().take(width).rev().collect::<Vec<u8>>()
+            })
+            .collect(),
+    }
+}
+
+/// From one boundary to as many as there may be, with a key's bits anywhere.
+fn classes(r: &mut Random, width: usize) -> Classes {
+    let most = 8 * width as u64 - 8;
+    let shift = [most, most, 0, r.below(most + 1)][r.below(4) as usize] as u32;
+    let boundaries: Vec<u8> = match r.below(5) {
+        0 => vec![[1, 255, 128, 100][r.below(4) as usize]],
+        // Around the exponents of `values`.
+        1 | 2 => (115..=124).collect(),
+        3 => (0..1 + r.below(20)).map(|_| 1 + r.below(255) as u8).collect(),
+        _ => (0..MAX_BOUNDARIES as u8).map(|i| 4 * i + 1 + r.below(4) as u8).collect(),
+    };
+    let mut c = Classes { shift, boundaries };
+    c.boundaries.sort_unstable();
+    c.boundaries.dedup();
+    c
+}
+
+/// Every width, predictor and context that goes with it.
+fn combinations() -> impl Iterator<Item = (usize, Predictor, Kind)> {
+    WIDTHS
+        .into_iter()
+        .flat_map(|w| PREDICTORS.into_iter().flat_map(move |p| KINDS.into_iter().map(move |k| (w, p, k))))
+        .filter(|&(_, p, k)| p != Predictor::None || k != Kind::Prediction)
+}
+
+#[test]
+fn residuals_by_class_and_back() {
+    let mut r = Random::new(11);
+    let mut sections = Sections::default();
+    for (width, predictor, kind) in combinations() {
+        for len in (0..=300).chain(LARGE) {
+            Case::new(&mut r, width, len, predictor, kind).check(&mut sections);
+        }
+    }
+}
+
+/// Every number of boundaries, and every shift of every width.
+#[test]
+fn classes_of_every_kind() {
+    let mut r = Random::new(12);
+    let mut sections = Sections::default();
+    for width in WIDTHS {
+        for shift in 0..=8 * width as u32 - 8 {
+            for kind in [Kind::Prediction, Kind::Other(width)] {
+                let mut c = Case::new(&mut r, width, 700, Predictor::Xor, kind);
+                c.classes.as_mut().unwrap().shift = shift;
+                c.check(&mut sections);
+            }
+        }
+        for n in 1..=MAX_BOUNDARIES {
+            let mut c = Case::new(&mut r, width, 700, Predictor::Float, Kind::Prediction);
+            c.classes.as_mut().unwrap().boundaries = (1..=n as u8).map(|i| i * (255 / n as u8)).collect();
+            c.check(&mut sections);
+        }
+    }
+}
+
+/// Sections with other numbers of elements than there are of their classes, as a damaged file may have them.
+#[test]
+fn wrong_counts_are_refused() {
+    let mut r = Random::new(13);
+    let mut sections = Sections::default();
+    let mut refused = 0;
+    for (width, predictor, kind) in combinations().filter(|c| c.2 != Kind::None) {
+        for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003] {
+            let c = Case::new(&mut r, width, len, predictor, kind);
+            let m = c.model();
+            let right = Isa::PORTABLE.count_classes(&m);
+            for _ in 0..8 {
+                let mut counts = right.clone();
+                let from = r.below(counts.len() as u64) as usize;
+                let to = r.below(counts.len() as u64) as usize;
+                let moved = match r.below(3) {
+                    0 => counts[from].min(1),
+                    1 => counts[from],
+                    _ => r.below(counts[from] as u64 + 1) as usize,
+                };
+                counts[from] -= moved;
+                // Mostly the sum stays what it must be.
+                if r.below(8) > 0 {
+                    counts[to] += moved;
+                }
+                if counts == right {
+                    continue;
+                }
+                sections.reset(width, &counts);
+                for isa in all() {
+                    let mut out = vec![0; c.elements.len()];
+                    assert!(!isa.restore(&m, &sections, &mut out), "{}: {counts:?}, not {right:?}", c.name(isa));
+                }
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 1000, "{refused} refused");
+}

@@ -1,0 +1,282 @@
+//! The predict stage: residuals by class and back.
+//!
+//! Every class has a mask of 32 elements; a table has, for eight bits of it, the shuffle that moves their elements to the
+//! front, or apart. That is for elements of two and four bytes, and for as many classes as is faster than one element at a
+//! time, where each waits for the one before to store the class's place. All else is the portable loops, of which the
+//! compiler makes vectors where elements do not depend on one another.
+
+use super::super::super::{Isa, Kind};
+use super::{at, at_mut, load, load_16, store};
+use crate::predict::job::{Model, Place, Sections, places};
+use crate::predict::partition::{self as portable, Finder, TILE};
+use crate::predict::residual;
+use std::arch::x86_64::*;
+
+/// Elements taken at once.
+const STEP: usize = 32;
+/// Most classes that are taken one after the other.
+const MOST: usize = 12;
+/// The class of what is no element.
+const NO_CLASS: u8 = u8::MAX;
+
+pub(in crate::arch) fn count_classes(isa: Isa, m: &Model<'_>) -> Vec<usize> {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: an `Isa` of this kind exists only where the features were detected.
+    unsafe { count(m) }
+}
+
+pub(in crate::arch) fn partition(isa: Isa, m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { deal(m, elements, sections) }
+}
+
+pub(in crate::arch) fn restore(isa: Isa, m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { collect(m, sections, out) }
+}
+
+pub(in crate::arch) fn restore_in_place(isa: Isa, m: &Model<'_>, out: &mut [u8]) {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { undo(m, out) }
+}
+
+/// The classes of the elements of a tile, in whole steps.
+type Ids = [u8; TILE];
+
+/// Finds classes, where there are few enough.
+fn finder<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
+    Finder::new(m).filter(|f| f.classes <= MOST)
+}
+
+kernels! {
+    fn count(m: &Model<'_>) -> Vec<usize> {
+        let Some(f) = finder(m) else { return portable::count(m) };
+        let mut counts = vec![0; f.classes];
+        let mut ids = [NO_CLASS; TILE];
+        for i in (0..m.len).step_by(TILE) {
+            let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
+            for (class, count) in (0..).zip(&mut counts) {
+                let class = _mm256_set1_epi8(class);
+                *count += ids.iter().map(|ids| mask(load(ids), class).count_ones() as usize).sum::<usize>();
+            }
+        }
+        counts
+    }
+
+    fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
+        let Some(f) = finder(m).filter(|_| matches!(m.width, 2 | 4)) else {
+            return portable::partition(m, elements, sections);
+        };
+        let (bytes, sections) = sections.parts_mut();
+        let mut places = places(bytes.len(), sections, f.classes);
+        let places = &mut places[..f.classes];
+        let mut ids = [NO_CLASS; TILE];
+        let mut residuals = [0; 4 * TILE];
+        for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
+            let n = elements.len();
+            residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, n), &mut residuals[..n]);
+            let ids = find(&f, i * TILE, n / m.width, &mut ids);
+            match m.width {
+                2 => deal_tile::<2>(ids, &residuals, bytes, places),
+                _ => deal_tile::<4>(ids, &residuals, bytes, places),
+            }
+        }
+    }
+
+    fn deal_tile<const WIDTH: usize>(ids: &[[u8; STEP]], residuals: &[u8], bytes: &mut [u8], places: &mut [Place]) {
+        for (ids, residuals) in ids.iter().zip(residuals.chunks_exact(STEP * WIDTH)) {
+            let ids = load(ids);
+            let mut class = _mm256_setzero_si256();
+            for place in &mut *places {
+                let mask = mask(ids, class);
+                class = _mm256_add_epi8(class, _mm256_set1_epi8(1));
+                let mut to = place.next;
+                place.next += WIDTH * mask.count_ones() as usize;
+                assert!(place.next <= place.end, "room for every element of a class");
+                for j in 0..4 {
+                    let eight = usize::from((mask >> (8 * j)) as u8);
+                    // SAFETY: `to` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
+                    let to_bytes = unsafe { bytes.as_mut_ptr().add(to) };
+                    if WIDTH == 2 {
+                        let v = _mm_shuffle_epi8(load_16(at(residuals, 16 * j)), load_16(&FRONT_2[eight]));
+                        // SAFETY: as above.
+                        unsafe { _mm_storeu_si128(to_bytes.cast(), v) };
+                    } else {
+                        let v = _mm256_permutevar8x32_epi32(load(at(residuals, 32 * j)), dwords(&FRONT_4[eight]));
+                        // SAFETY: as above.
+                        unsafe { _mm256_storeu_si256(to_bytes.cast(), v) };
+                    }
+                    to += WIDTH * eight.count_ones() as usize;
+                }
+            }
+        }
+    }
+
+    fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
+        let Some(f) = finder(m).filter(|_| matches!(m.width, 2 | 4)) else { return portable::restore(m, sections, out) };
+        let (bytes, sections) = sections.parts();
+        let mut places = places(bytes.len(), sections, f.classes);
+        let places = &mut places[..f.classes];
+        let mut ids = [NO_CLASS; TILE];
+        let mut last = [0; 4 * TILE];
+        for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
+            let n = out.len();
+            let ids = find(&f, i * TILE, n / m.width, &mut ids);
+            let whole = n == TILE * m.width;
+            let to = if whole { &mut *out } else { &mut last[..] };
+            let there = match m.width {
+                2 => collect_tile::<2>(ids, bytes, places, to),
+                _ => collect_tile::<4>(ids, bytes, places, to),
+            };
+            if !there {
+                return false;
+            }
+            if !whole {
+                out.copy_from_slice(&last[..n]);
+            }
+            residual::restore(m.width, m.predictor, m.predictions(i * TILE, n), out);
+        }
+        places.iter().all(|p| p.next == p.end)
+    }
+
+    fn collect_tile<const WIDTH: usize>(ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [u8]) -> bool {
+        for (ids, to) in ids.iter().zip(to.chunks_exact_mut(STEP * WIDTH)) {
+            let ids = load(ids);
+            let mut class = _mm256_setzero_si256();
+            // Eight elements each; those of two bytes have the lower halves.
+            let mut residuals = [class; 4];
+            for place in &mut *places {
+                let mask = mask(ids, class);
+                class = _mm256_add_epi8(class, _mm256_set1_epi8(1));
+                let mut from = place.next;
+                place.next += WIDTH * mask.count_ones() as usize;
+                if place.next > place.end {
+                    return false;
+                }
+                for (j, e) in residuals.iter_mut().enumerate() {
+                    let eight = usize::from((mask >> (8 * j)) as u8);
+                    // SAFETY: `from` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
+                    let from_bytes = unsafe { bytes.as_ptr().add(from) };
+                    if WIDTH == 2 {
+                        // SAFETY: as above.
+                        let v = unsafe { _mm_loadu_si128(from_bytes.cast()) };
+                        let v = _mm_shuffle_epi8(v, load_16(&APART_2[eight]));
+                        *e = _mm256_castsi128_si256(_mm_or_si128(_mm256_castsi256_si128(*e), v));
+                    } else {
+                        // SAFETY: as above.
+                        let v = unsafe { _mm256_loadu_si256(from_bytes.cast()) };
+                        let from = dwords(&APART_4[eight]);
+                        let v = _mm256_permutevar8x32_epi32(v, from);
+                        *e = _mm256_or_si256(*e, _mm256_andnot_si256(_mm256_srai_epi32::<31>(from), v));
+                    }
+                    from += WIDTH * eight.count_ones() as usize;
+                }
+            }
+            for (j, e) in residuals.into_iter().enumerate() {
+                if WIDTH == 2 {
+                    let to = at_mut::<16>(to, 16 * j);
+                    // SAFETY: 16 bytes are there to write.
+                    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_castsi256_si128(e)) };
+                } else {
+                    store(at_mut(to, 32 * j), e);
+                }
+            }
+        }
+        true
+    }
+
+    fn undo(m: &Model<'_>, out: &mut [u8]) {
+        portable::restore_in_place(m, out);
+    }
+
+    /// The classes of `n` elements, from element `i` on; behind the last one [`NO_CLASS`].
+    fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
+        let mut keys = [0; TILE];
+        f.keys(i, n, &mut keys);
+        let mut boundaries = [_mm256_setzero_si256(); MOST];
+        boundaries.iter_mut().zip(f.boundaries).for_each(|(v, b)| *v = _mm256_set1_epi8(b.cast_signed()));
+        let boundaries = &boundaries[..f.boundaries.len()];
+        let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];
+        for (ids, keys) in steps.iter_mut().zip(keys.as_chunks().0) {
+            let keys = load(keys);
+            let mut class = _mm256_setzero_si256();
+            for &boundary in boundaries {
+                class = _mm256_sub_epi8(class, _mm256_cmpeq_epi8(_mm256_max_epu8(keys, boundary), keys));
+            }
+            store(ids, class);
+        }
+        steps.as_flattened_mut()[n..].fill(NO_CLASS);
+        steps
+    }
+
+    /// The elements of a class.
+    #[inline]
+    fn mask(ids: __m256i, class: __m256i) -> u32 {
+        _mm256_movemask_epi8(_mm256_cmpeq_epi8(ids, class)).cast_unsigned()
+    }
+
+    /// Eight bytes as dwords, with their sign.
+    #[inline]
+    fn dwords(bytes: &[u8; 8]) -> __m256i {
+        _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*bytes)))
+    }
+}
+
+/// By the mask of eight elements: the number of the one that comes to each place, those in the mask first.
+static FRONT_4: [[u8; 8]; 256] = front();
+/// By the mask of eight elements: where each in the mask comes from, or a byte that reads as 0.
+static APART_4: [[u8; 8]; 256] = apart();
+/// The same for the bytes of words.
+static FRONT_2: [[u8; 16]; 256] = words(&front());
+static APART_2: [[u8; 16]; 256] = words(&apart());
+
+const fn front() -> [[u8; 8]; 256] {
+    let mut t = [[0; 8]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut lane, mut next) = (0, 0);
+        while lane < 8 {
+            if (mask >> lane) & 1 == 1 {
+                t[mask][next] = lane as u8;
+                next += 1;
+            }
+            lane += 1;
+        }
+        mask += 1;
+    }
+    t
+}
+
+const fn apart() -> [[u8; 8]; 256] {
+    let mut t = [[0x80; 8]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut lane, mut next) = (0, 0);
+        while lane < 8 {
+            if (mask >> lane) & 1 == 1 {
+                t[mask][lane] = next;
+                next += 1;
+            }
+            lane += 1;
+        }
+        mask += 1;
+    }
+    t
+}
+
+const fn words(elements: &[[u8; 8]; 256]) -> [[u8; 16]; 256] {
+    let mut t = [[0x80; 16]; 256];
+    let mut i = 0;
+    while i < 256 * 8 {
+        let of = elements[i / 8][i % 8];
+        if of < 8 {
+            t[i / 8][2 * (i % 8)] = 2 * of;
+            t[i / 8][2 * (i % 8) + 1] = 2 * of + 1;
+        }
+        i += 1;
+    }
+    t
+}

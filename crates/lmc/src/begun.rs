@@ -1,0 +1,46 @@
+//! What is decided of a file before its first block: what it is predicted from, and what it begins with.
+
+use crate::base::Base;
+use crate::container::bases::{BaseInfo, Sources};
+use crate::container::header::Features;
+use crate::container::writer::Writer;
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::matching::Matcher;
+use crate::options::CompressOptions;
+use crate::origin::{NotOwn, Own, Raw, Sourced};
+use crate::siblings;
+use crate::units::Planner;
+
+/// A file whose blocks come next.
+pub(crate) struct Begun<'m> {
+    pub(crate) plan: Planner<'m>,
+    pub(crate) writer: Writer,
+    /// What the file begins with.
+    pub(crate) start: Vec<u8>,
+    pub(crate) origin: Sourced<'m>,
+}
+
+impl<'m> Begun<'m> {
+    /// `own` is the file where any of its bytes can be read at any time. `info` says how a base is named, if the file needs it.
+    pub(crate) fn new(
+        o: &CompressOptions,
+        layout: Layout,
+        own: Option<&'m Raw<'m>>,
+        bases: &'m [Base<'m>],
+        info: impl FnMut(&Base<'m>) -> Result<BaseInfo>,
+    ) -> Result<Self> {
+        let matcher = (!bases.is_empty()).then(|| Matcher::new(&layout, bases));
+        let bases = matcher.as_ref().map_or(vec![], |m| m.bases().to_vec());
+        let named = bases.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
+        let siblings = match own {
+            Some(raw) if !o.independent => siblings::find(&layout.segments, |at, buf| raw.read(at, buf)),
+            _ => vec![],
+        };
+        let has_siblings = siblings.iter().any(Option::is_some);
+        let features = Features { dependencies: has_siblings || !named.is_empty(), own: has_siblings };
+        let (writer, start) = Writer::start(&Sources { features, bases: named })?;
+        let origin = Sourced::new(bases, &[], own.map_or(&NotOwn as &dyn Own, |raw| raw));
+        Ok(Self { plan: Planner::with(layout, matcher, siblings), writer, start, origin })
+    }
+}

@@ -1,0 +1,49 @@
+//! Residuals of many elements, and back: loops that compilers make vectors of.
+
+use super::Predictor;
+use crate::group::element::{Element, with_element};
+
+/// Calls a function that is generic over elements, with the predictor as a constant.
+macro_rules! with_predictor {
+    ($width:expr, $predictor:expr, $f:ident($($arg:expr),*)) => {
+        with_element!($width, E => match $predictor {
+            Predictor::None => $f::<E>(Predictor::None, $($arg),*),
+            Predictor::Xor => $f::<E>(Predictor::Xor, $($arg),*),
+            Predictor::Float => $f::<E>(Predictor::Float, $($arg),*),
+            Predictor::Integer => $f::<E>(Predictor::Integer, $($arg),*),
+        })
+    };
+}
+
+/// Replaces `out` by the residuals of `elements`. All have one length; but there is no prediction for [`Predictor::None`].
+#[inline(always)]
+pub(crate) fn residuals(width: usize, predictor: Predictor, elements: &[u8], prediction: &[u8], out: &mut [u8]) {
+    with_predictor!(width, predictor, residuals_as(elements, prediction, out));
+}
+
+/// Replaces residuals by their elements.
+#[inline(always)]
+pub(crate) fn restore(width: usize, predictor: Predictor, prediction: &[u8], residuals: &mut [u8]) {
+    with_predictor!(width, predictor, restore_as(prediction, residuals));
+}
+
+#[inline(always)]
+fn residuals_as<E: Element>(predictor: Predictor, elements: &[u8], prediction: &[u8], out: &mut [u8]) {
+    if predictor == Predictor::None {
+        return out.copy_from_slice(elements);
+    }
+    let both = elements.chunks_exact(E::BYTES).zip(prediction.chunks_exact(E::BYTES));
+    for (to, (u, p)) in out.chunks_exact_mut(E::BYTES).zip(both) {
+        predictor.residual(E::load(u), E::load(p)).store(to);
+    }
+}
+
+#[inline(always)]
+fn restore_as<E: Element>(predictor: Predictor, prediction: &[u8], residuals: &mut [u8]) {
+    if predictor == Predictor::None {
+        return;
+    }
+    for (e, p) in residuals.chunks_exact_mut(E::BYTES).zip(prediction.chunks_exact(E::BYTES)) {
+        predictor.restore(E::load(e), E::load(p)).store(e);
+    }
+}
