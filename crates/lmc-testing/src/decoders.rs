@@ -1,7 +1,7 @@
 //! Every way to decode a file, compared with the reference decoder.
 
 use lmc::reference::{self, write};
-use lmc::{Base, DecompressOptions, Decompressor, Isa, Reader, Result, WriteAt};
+use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Isa, Reader, Result, WriteAt};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -81,15 +81,19 @@ impl Way {
                     decompressors.len() - 1
                 }
             };
-            self.decode_with(file, bases, isa, &mut decompressors[at].1)
+            self.decode_by(file, bases, &options(isa), &mut decompressors[at].1)
         })
     }
 
-    fn decode_with(
+    /// [`Self::decode_delta`] with these options, which are the decompressor's.
+    ///
+    /// # Errors
+    /// Those of the decoder.
+    pub fn decode_by(
         self,
         file: &[u8],
         bases: &[Base<'_>],
-        isa: Isa,
+        options: &DecompressOptions,
         decompressor: &mut Decompressor,
     ) -> Result<Vec<u8>> {
         match self {
@@ -111,7 +115,7 @@ impl Way {
                 Ok(raw.bytes.into_inner().expect("no writer panicked"))
             }
             Way::Reader => {
-                let reader = Reader::open(file, &options(isa))?.with_bases(bases.to_vec())?;
+                let reader = Reader::open(file, options)?.with_bases(bases.to_vec())?;
                 let mut raw = vec![0; reader.raw_size() as usize];
                 reader.read_range(0, &mut raw)?;
                 Ok(raw)
@@ -217,7 +221,26 @@ pub fn agree_by_with_bases(ways: &[Way], file: &[u8], bases: &[&[u8]]) -> Result
             }
         }
     }
+    if let [base] = &bases[..] {
+        agree_in_place(file, hashed[0].0, base, &expected);
+    }
     expected
+}
+
+/// Whether a delta that can be applied over its base is so, and the base kept otherwise.
+#[track_caller]
+fn agree_in_place(file: &[u8], old: &[u8], base: &Base<'_>, expected: &Result<Vec<u8>, String>) {
+    let isa = *isas().last().expect("there is a portable instruction set");
+    let mut decompressor = Decompressor::new(&options(isa)).expect("no threads are needed");
+    let mut buffer = old.to_vec();
+    let hash = base.content_hash(1).expect("memory can be read");
+    match (expected, decompressor.apply_in_place(file, &mut buffer, Some(hash))) {
+        (Ok(raw), Ok(_)) => assert!(*raw == buffer, "in place there are other bytes"),
+        (_, Err(e)) if e.kind() == ErrorKind::Usage => assert!(buffer == old, "{e}, but it was overwritten"),
+        (Err(_), Err(_)) => (),
+        (Ok(_), Err(e)) => panic!("a valid delta is not applied in place: {e}"),
+        (Err(e), Ok(_)) => panic!("a file is applied in place, but {e}"),
+    }
 }
 
 /// Uses everything else that a [`Reader`] offers, compares it with the raw bytes, and returns the reader.

@@ -1,6 +1,7 @@
 //! Valid files that depend on bases and on themselves: dependencies, predicted parts and patches of every shape.
 
 use crate::blocks::{self, element_count, low_bits, section};
+use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
 use lmc::reference::write::File;
 use lmc::reference::write::block::{
@@ -46,22 +47,46 @@ impl Delta {
     }
 }
 
+/// A valid delta as the input chooses it, and its file, which may be damaged, with every check made to fit; whether it is.
+pub fn damaged(input: &mut Input<'_>) -> (Delta, Vec<u8>, bool) {
+    let mutations = input.below(4);
+    let delta = delta(input);
+    let mut file = delta.file();
+    for _ in 0..mutations {
+        let record = input.below(file.records.len());
+        blocks::mutate(&mut file.records[record], input);
+    }
+    if mutations > 0 {
+        file.redigest(&delta.bases(), LIMIT);
+    }
+    (delta, file.to_bytes(), mutations > 0)
+}
+
 /// A valid delta as the input chooses it.
 pub fn delta(input: &mut Input<'_>) -> Delta {
-    let bases: Vec<Vec<u8>> = (0..input.below(4)).map(|_| base(input)).collect();
+    let base_count = input.below(5);
+    // What there may be four of is something else: one base that blocks can replace in place.
+    let in_place = base_count == 4;
+    let mut bases: Vec<Vec<u8>> = match in_place {
+        true => vec![base(input, 1 << 15)],
+        false => (0..base_count).map(|_| base(input, 100)).collect(),
+    };
     let mut raw = Vec::new();
     let mut blocks = Vec::new();
     for _ in 0..1 + input.below(4) {
-        let block = block(input, &bases, &raw);
+        let block = block(input, &bases, &raw, in_place);
         raw.extend(block.raw());
         blocks.push(block);
+    }
+    if in_place {
+        bases[0].resize(raw.len(), 0);
     }
     Delta { bases, blocks }
 }
 
-/// Bytes to depend on: noise, elements that are much alike, or the corner cases of floats.
-fn base(input: &mut Input<'_>) -> Vec<u8> {
-    let length = 100 + input.below(8000);
+/// Bytes to depend on, `least` or more: noise, elements that are much alike, or the corner cases of floats.
+fn base(input: &mut Input<'_>, least: usize) -> Vec<u8> {
+    let length = least + input.below(8000);
     let kind = input.below(4);
     let mut random = input.random();
     let special: [u32; 10] = [
@@ -93,8 +118,9 @@ fn base(input: &mut Input<'_>) -> Vec<u8> {
 
 /// What a block may depend on, and what it does.
 struct Sources<'a> {
-    /// The file itself, then the bases, without those that are empty.
-    available: Vec<(u64, &'a [u8])>,
+    /// The file itself, then the bases, without those that are empty; of each what the block may depend on, and where in
+    /// the source that begins.
+    available: Vec<(u64, usize, &'a [u8])>,
     chosen: Vec<Dependency>,
 }
 
@@ -106,26 +132,36 @@ impl Sources<'_> {
         let mut random = input.random();
         let mut left = length;
         while left > 0 {
-            let (source, bytes) = self.available[random.below(self.available.len() as u64) as usize];
+            let (source, start, bytes) = self.available[random.below(self.available.len() as u64) as usize];
             let most = left.min(longest).min(bytes.len());
             let length = if random.below(2) == 0 { most } else { 1 + random.below(most as u64) as usize };
             let offset = random.below((bytes.len() - length + 1) as u64) as usize;
             let bytes = bytes[offset..][..length].to_vec();
-            self.chosen.push(Dependency { source, offset: offset as u64, bytes });
+            self.chosen.push(Dependency { source, offset: (start + offset) as u64, bytes });
             left -= length;
         }
         Named { first: first as u64, count: (self.chosen.len() - first) as u64 }
     }
 }
 
-/// A block after those that hold `raw`.
-fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
-    let available = (0..).zip([raw].into_iter().chain(bases.iter().map(|base| &base[..])));
-    let mut sources =
-        Sources { available: available.filter(|(_, bytes)| !bytes.is_empty()).collect(), chosen: Vec::new() };
+/// A block after those that hold `raw`; if it is to be `in_place`, it depends on no bytes of the base but those that it
+/// replaces.
+fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8], in_place: bool) -> Block {
+    // So long is its first part.
+    let least = 100;
+    let mut available = vec![(0, 0, raw)];
+    for (source, base) in (1..).zip(bases) {
+        let range = if in_place { raw.len()..raw.len() + least } else { 0..base.len() };
+        available.push((source, range.start, base.get(range).unwrap_or_default()));
+    }
+    available.retain(|(.., bytes)| !bytes.is_empty());
+    let mut sources = Sources { available, chosen: Vec::new() };
     let lane_sets = input.below(3) as u8;
     let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let mut parts = Vec::new();
+    if in_place {
+        parts.push(Part::Stored(input.random().bytes(least)));
+    }
     for _ in 0..part_count {
         parts.push(match input.below(5) {
             0 => {
