@@ -19,6 +19,7 @@ Examples:
   lmc decompress model.safetensors.lmc      writes model.safetensors again, bit for bit
   lmc compress -r --rm checkpoints/         every checkpoint in a directory, in place
   lmc list model.safetensors.lmc            what is inside, without decoding it
+  lmc diff step100.safetensors step200.safetensors   what changed, tensor by tensor
   tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
 
 Exit status: 0 done, 1 something failed, 2 the command line is wrong.
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Test(cmd::test::TestArgs),
     List(cmd::list::ListArgs),
     Cat(cmd::cat::CatArgs),
+    Diff(cmd::diff::DiffArgs),
     #[cfg(feature = "bench")]
     Bench(cmd::bench::BenchArgs),
     Completions(cmd::completions::CompletionsArgs),

@@ -27,6 +27,8 @@ pub(crate) struct BaseArgs {
 pub(crate) struct Bases {
     /// In the order in which they were given.
     bases: Vec<Base<'static>>,
+    /// For each, which of the paths that were given stands for it.
+    numbers: Vec<usize>,
     files: Vec<Arc<Source>>,
     given: bool,
 }
@@ -45,24 +47,37 @@ type Slots = Vec<Option<Base<'static>>>;
 impl BaseArgs {
     /// Opens all bases. `several`: whether they are for several files, of which each may need only some.
     pub(crate) fn open(&self, several: bool, threads: usize) -> Result<Bases> {
+        Bases::open(&self.paths, several, threads)
+    }
+
+    /// The paths that were given.
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+}
+
+impl Bases {
+    /// Opens files of which each may be the base of others: raw ones, compressed ones, or whole checkpoints. `several`: as
+    /// for [`BaseArgs::open`].
+    pub(crate) fn open(paths: &[PathBuf], several: bool, threads: usize) -> Result<Self> {
         let mut files = Vec::new();
-        for path in &self.paths {
+        for (number, path) in paths.iter().enumerate() {
             if is_dash(path) {
                 let why = "a base is read here and there, not from standard input: name a file";
                 return Err(Failure::Usage(why.to_owned()));
             }
             match shards(path)? {
-                None => files.push((path.clone(), several)),
+                None => files.push((path.clone(), number, several)),
                 Some(names) => files.extend(names.iter().map(|name| {
                     let (raw, compressed) = (path.with_file_name(name), with_suffix(path, name));
-                    (if !raw.exists() && compressed.exists() { compressed } else { raw }, true)
+                    (if !raw.exists() && compressed.exists() { compressed } else { raw }, number, true)
                 })),
             }
         }
         let mut slots = Slots::new();
         let mut sources = Vec::new();
         let mut deltas = Vec::new();
-        for (place, (path, _)) in files.iter().enumerate() {
+        for (place, (path, ..)) in files.iter().enumerate() {
             // Caches of models are full of links.
             let source = Arc::new(Source::open(path, true)?);
             sources.push(source.clone());
@@ -78,14 +93,19 @@ impl BaseArgs {
             });
         }
         let used = link(&mut slots, deltas, threads)?;
-        let optional = files.iter().zip(used).map(|((_, several), used)| *several || used);
+        let optional = files.iter().zip(used).map(|((_, _, several), used)| *several || used);
         let bases = slots.into_iter().map(|b| b.expect("all have their own bases"));
         let bases = bases.zip(optional).map(|(b, optional)| if optional { b.optional() } else { b }).collect();
-        Ok(Bases { bases, files: sources, given: !self.paths.is_empty() })
+        let numbers = files.iter().map(|f| f.1).collect();
+        Ok(Bases { bases, numbers, files: sources, given: !paths.is_empty() })
     }
-}
 
-impl Bases {
+    /// The files that the path with this number stands for, in order.
+    pub(crate) fn of(&self, number: usize) -> Vec<Base<'static>> {
+        let each = self.bases.iter().zip(&self.numbers);
+        each.filter(|(_, n)| **n == number).map(|(b, _)| b.clone()).collect()
+    }
+
     /// Whether there are any.
     pub(crate) fn are_given(&self) -> bool {
         self.given

@@ -190,6 +190,11 @@ impl<'a> Base<'a> {
         self.layout == layout::RAW
     }
 
+    /// Where the raw bytes are.
+    pub(crate) fn source(&self) -> &(dyn ReadAt + Send + 'a) {
+        &*self.source
+    }
+
     /// Fills `buf` with raw bytes.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.source.read_exact_at(buf, offset).map_err(|e| {

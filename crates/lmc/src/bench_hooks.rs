@@ -1,5 +1,9 @@
 //! What benchmarks need to see of the inside. Not part of the API.
 
+mod delta;
+
+pub use delta::{Entropy, Expected, raw_bytes};
+
 use crate::arch::Isa;
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::BlockEncoder;

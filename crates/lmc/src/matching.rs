@@ -39,6 +39,22 @@ pub(crate) struct Matcher<'m> {
     found: Vec<Found>,
     pools: Vec<Pool>,
     comparisons: usize,
+    /// For each segment, the tensor of its name that fits best.
+    named: Vec<Option<Named>>,
+    /// Which of the bases that were given the ones are that the file will name.
+    numbers: Vec<usize>,
+}
+
+/// A tensor of a base with the name of one of the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Named {
+    /// Which base, as they were given, and which of its segments.
+    pub(crate) base: usize,
+    pub(crate) segment: usize,
+    pub(crate) fit: Fit,
+    pub(crate) conversion: Conversion,
+    /// Bytes of the tensor, from its beginning on, that have their like.
+    pub(crate) len: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +86,7 @@ struct Candidate {
 
 /// How well a base's tensor fits, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+pub(crate) enum Fit {
     Same,
     Reshaped,
     Retyped,
@@ -116,6 +132,8 @@ impl<'m> Matcher<'m> {
             found: vec![Found::Nothing; tensors + 1],
             pools: vec![],
             comparisons: 0,
+            named: vec![None; tensors],
+            numbers: vec![],
         };
         let taken = m.by_name(layout);
         let mut votes = vec![0usize; bases.len()];
@@ -131,11 +149,21 @@ impl<'m> Matcher<'m> {
         &self.bases
     }
 
+    /// The tensor of a segment's name that fits it best, however small it is.
+    pub(crate) fn named(&self, i: usize) -> Option<&Named> {
+        self.named.get(i)?.as_ref()
+    }
+
+    /// Which of the bases that were given is source `source` (≥ 1) of the file.
+    pub(crate) fn number(&self, source: u32) -> usize {
+        self.numbers[source as usize - 1]
+    }
+
     /// Finds a tensor of the same name for each; gives those that were found: base and segment.
     fn by_name(&mut self, layout: &Layout) -> Vec<(usize, usize)> {
         let named: Vec<Vec<(&str, usize)>> = self.bases.iter().map(|b| by_name(b.segments())).collect();
         let mut taken = Vec::new();
-        for (segment, found) in layout.segments.iter().zip(&mut self.found) {
+        for ((segment, found), like) in layout.segments.iter().zip(&mut self.found).zip(&mut self.named) {
             let Some(name) = segment.name.as_deref().filter(|n| !n.is_empty() && segment.len > 0) else { continue };
             let best = named.iter().enumerate().filter_map(|(base, names)| {
                 let at = names.partition_point(|&(n, _)| n < name);
@@ -143,8 +171,9 @@ impl<'m> Matcher<'m> {
                 let (fit, conversion, len) = fit(segment, &self.bases[base].segments()[i])?;
                 Some((fit, base, i, conversion, len))
             });
-            let Some((_, base, i, conversion, len)) = best.min_by_key(|b| (b.0, b.1)) else { continue };
+            let Some((fit, base, i, conversion, len)) = best.min_by_key(|b| (b.0, b.1)) else { continue };
             taken.push((base, i));
+            *like = Some(Named { base, segment: i, fit, conversion, len });
             if len >= LINK_MIN {
                 let offset = self.bases[base].segments()[i].offset;
                 *found = Found::Related(Related { link: Link { source: base as u32 + 1, offset, conversion }, len });
@@ -230,6 +259,7 @@ impl<'m> Matcher<'m> {
                 }
             }
         }
+        self.numbers = (0..self.bases.len()).filter(|&i| number[i + 1] > 0).collect();
         let mut needed = number[1..].iter().map(|&n| n > 0);
         self.bases.retain(|_| needed.next().expect("one for each"));
         let mut next = 0;

@@ -342,7 +342,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
     })
 }
 
-fn display_name(segment: &Segment) -> String {
+pub(super) fn display_name(segment: &Segment) -> String {
     match segment.name.as_deref() {
         None => "(no tensor)".to_owned(),
         Some("") => "(unnamed)".to_owned(),
@@ -358,7 +358,7 @@ fn classes(n: usize) -> String {
     if n == 1 { "1 class".to_owned() } else { format!("{n} classes") }
 }
 
-fn table(header: &[&str], right: &[usize]) -> Table {
+pub(super) fn table(header: &[&str], right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.iter().copied());
     for &i in right {
@@ -377,7 +377,7 @@ fn table_of_blocks() -> Table {
 }
 
 /// Appends a table that has rows, after an empty line.
-fn push_table(text: &mut String, table: &Table, rows: usize) {
+pub(super) fn push_table(text: &mut String, table: &Table, rows: usize) {
     if rows > 0 {
         text.push('\n');
         for line in table.lines() {

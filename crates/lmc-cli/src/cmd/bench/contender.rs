@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use lmc::{CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, Isa, Level, Result};
 
+use super::delta::Xor;
 use super::measure::Times;
 use super::planes::Planes;
 
@@ -46,6 +47,8 @@ pub(super) struct Contender {
     pub(super) isa: Option<&'static str>,
     pub(super) threads: usize,
     pub(super) order: Order,
+    /// Whether the codec gets the exclusive or of the data and what a base has.
+    pub(super) xor: bool,
     pub(super) codec: Box<dyn Codec>,
     /// The part of the data that a slow codec gets.
     pub(super) sample: Option<Rc<[u8]>>,
@@ -64,6 +67,7 @@ impl Contender {
             isa: None,
             threads: 1,
             order: Order::AsIs,
+            xor: false,
             codec,
             sample: None,
             size: 0,
@@ -87,13 +91,21 @@ impl Contender {
         self
     }
 
+    /// The same codec on the difference from what is expected, which is part of the time.
+    pub(super) fn xored(mut self, expected: Rc<[u8]>) -> Self {
+        self.codec = Box::new(Xor::new(self.codec, expected));
+        self.xor = true;
+        self
+    }
+
     /// Name and variant, for people.
     pub(super) fn label(&self) -> String {
         let level = if self.level.is_empty() { String::new() } else { format!(" {}", self.level) };
+        let xor = if self.xor { " XOR" } else { "" };
         let order = if self.order == Order::Grouped { " grouped" } else { "" };
         match self.isa {
             Some(isa) => format!("{}{level} {isa} {} threads", self.name, self.threads),
-            None => format!("{}{level}{order}", self.name),
+            None => format!("{}{level}{xor}{order}", self.name),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod breakdown;
 mod contender;
+mod delta;
 mod input;
 mod machine;
 mod measure;
@@ -20,6 +21,7 @@ use crate::args::{dtype, level};
 use crate::failure::{self, Failure};
 use crate::ui::Ui;
 use contender::Contender;
+use delta::{Delta, Old};
 use input::Input;
 use memory::Memcpy;
 use planes::Planes;
@@ -32,6 +34,12 @@ const SAMPLE_PIECES: usize = 16;
 /// Everything runs in memory, in buffers that are reused. All contenders run once a round; medians over the rounds
 /// are shown. Every round trip is verified. Speeds count uncompressed bytes, 1 GB = 10^9 bytes. "grouped" rows get the
 /// data with the first bytes of all elements together, then the second bytes, and so on; the time of that counts.
+///
+/// With --base, deltas are measured: of lmc, and of the others on the exclusive or with what the base has for each tensor,
+/// and of zstd with the base as its prefix, as `zstd --patch-from` has it. Bases are in memory and hashed before. Beside the
+/// sizes stands the entropy of the difference, counted in representable numbers, given the base's exponent: over all elements of a
+/// dtype, which has to be of 16 bits or less; for wider ones, of the length and the first 8 bits of the difference, and the bits
+/// below those as they are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// Files to measure with.
@@ -55,7 +63,11 @@ pub(crate) struct BenchArgs {
     /// Instruction sets of lmc; by default all that this machine has.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_isa)]
     isas: Vec<Isa>,
-    /// Codecs to compare with: all, none, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy.
+    /// Measure deltas, made from OLD: as it is, or as .lmc file, or the index.json of a checkpoint in several files.
+    #[arg(long = "base", value_name = "OLD", conflicts_with_all = ["size", "breakdown"])]
+    bases: Vec<PathBuf>,
+    /// Codecs to compare with: all, none, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy; with --base also
+    /// zstd-patch.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     peers: Vec<String>,
     /// Repeat or cut the elements of the file's most common dtype to this many bytes, such as 1GB.
@@ -85,17 +97,19 @@ struct Measured {
     input: Input,
     memcpys: Vec<Memcpy>,
     contenders: Vec<Contender>,
+    delta: Option<Delta>,
     breakdown: Option<breakdown::Breakdown>,
 }
 
 pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> failure::Result {
     let mut results = Vec::new();
+    let old = Old::load(&args.bases)?;
     for path in &args.files {
         let bar = if ui.shows_progress() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
             bar.set_style(style);
         }
-        let measured = measure(args, path, &bar).map_err(|e| match e.kind() {
+        let measured = measure(args, path, old.as_ref(), &bar).map_err(|e| match e.kind() {
             ErrorKind::Usage => Failure::Usage(e.to_string()),
             _ => Failure::Failed(e.to_string()),
         });
@@ -116,11 +130,12 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> failure::Result {
     Ok(())
 }
 
-fn measure(args: &BenchArgs, path: &Path, bar: &ProgressBar) -> Result<Measured> {
+fn measure(args: &BenchArgs, path: &Path, old: Option<&Old>, bar: &ProgressBar) -> Result<Measured> {
     bar.set_message(format!("{}: reading", path.display()));
     let input = Input::load(path, args.dtype, args.size)?;
     let mut memcpys = threads(args).into_iter().map(Memcpy::new).collect::<Result<Vec<_>>>()?;
-    let mut contenders = contenders(args, &input)?;
+    let delta = old.map(|old| old.expect(&input.raw, input.dtype)).transpose()?;
+    let mut contenders = contenders(args, &input, old.zip(delta.as_ref()))?;
     let mut progress = |round: usize, label: &str| {
         bar.set_message(format!("{}: round {}, {label}", input.name, round + 1));
     };
@@ -130,7 +145,7 @@ fn measure(args: &BenchArgs, path: &Path, bar: &ProgressBar) -> Result<Measured>
         true => Some(breakdown::measure(&input, &isas(args)?, args.seconds)?),
         false => None,
     };
-    Ok(Measured { input, memcpys, contenders, breakdown })
+    Ok(Measured { input, memcpys, contenders, delta, breakdown })
 }
 
 fn threads(args: &BenchArgs) -> Vec<usize> {
@@ -152,40 +167,54 @@ fn isas(args: &BenchArgs) -> Result<Vec<Isa>> {
     })
 }
 
-fn contenders(args: &BenchArgs, input: &Input) -> Result<Vec<Contender>> {
+fn contenders(args: &BenchArgs, input: &Input, delta: Option<(&Old, &Delta)>) -> Result<Vec<Contender>> {
     let mut list = Vec::new();
     let levels = if args.levels.is_empty() { Level::ALL } else { &args.levels };
     let wanted = |n: &usize| args.threads.is_empty() || args.threads.iter().any(|&t| usize::from(t) == *n);
     for &level in levels {
         for &isa in isas(args)?.iter().rev() {
             for n in threads(args).into_iter().filter(wanted) {
-                list.push(Contender::lmc(level, isa, n, input.dtype)?);
+                list.push(match delta {
+                    Some((old, _)) => old.lmc(level, isa, n, input.dtype)?,
+                    None => Contender::lmc(level, isa, n, input.dtype)?,
+                });
             }
         }
     }
     let names: Vec<&str> = match args.peers.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["none"] => Vec::new(),
-        ["all"] => peers::NAMES.to_vec(),
+        ["all"] => peers::NAMES.iter().copied().chain(delta.map(|_| peers::PATCH)).collect(),
         ref some => some.to_vec(),
     };
     let planes = Rc::new(Planes::new(&input.runs));
-    let (sample, sample_runs) = match args.sample {
-        0 => (None, Vec::new()),
-        n if n >= input.raw.len() => (None, Vec::new()),
+    let expected = delta.map(|(_, d)| d.expected.clone());
+    let (sample, sample_runs, sample_expected) = match args.sample {
+        0 => (None, Vec::new(), None),
+        n if n >= input.raw.len() => (None, Vec::new(), None),
         n => {
             let (bytes, runs) = planes::sample(&input.raw, &input.runs, n, SAMPLE_PIECES);
-            (Some(Rc::<[u8]>::from(bytes)), runs)
+            let expected = expected.as_deref().map(|e| delta::sample(e, &input.runs, n, SAMPLE_PIECES));
+            (Some(Rc::<[u8]>::from(bytes)), runs, expected)
         }
     };
     let sample_planes = Rc::new(Planes::new(&sample_runs));
     for name in names {
+        if let (peers::PATCH, Some((old, _))) = (name, delta) {
+            list.push(old.patch(input.raw.len()));
+            continue;
+        }
         let sample = sample.clone().filter(|_| peers::is_slow(name));
         let planes = if sample.is_some() { &sample_planes } else { &planes };
-        let mut as_is = peers::contender(name)?;
+        let expected = if sample.is_some() { &sample_expected } else { &expected };
+        let xored = |c: Contender| match expected {
+            Some(e) => c.xored(e.clone()),
+            None => c,
+        };
+        let mut as_is = xored(peers::contender(name)?);
         as_is.sample.clone_from(&sample);
         list.push(as_is);
         if !planes.is_identity() {
-            let mut grouped = peers::contender(name)?.grouped(planes.clone());
+            let mut grouped = xored(peers::contender(name)?.grouped(planes.clone()));
             grouped.sample = sample;
             list.push(grouped);
         }

@@ -9,6 +9,9 @@ use super::contender::{Codec, Contender};
 /// Names that `--peers` takes, in the order of the table.
 pub(super) const NAMES: &[&str] = &["zstd-1", "zstd-3", "zstd-19", "lz4", "gzip", "bzip2", "snappy"];
 
+/// What `--peers` takes with `--base` besides.
+pub(super) const PATCH: &str = "zstd-patch";
+
 /// Whether a codec is so slow that it only gets a sample.
 pub(super) fn is_slow(name: &str) -> bool {
     matches!(name, "zstd-19" | "bzip2")

@@ -1,10 +1,12 @@
 //! The results as a table and as JSON.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
+use lmc::bench_hooks::Entropy;
 use serde_json::{Value, json};
 
 use super::Measured;
 use super::contender::{Contender, Order};
+use super::delta::Delta;
 use super::measure::Speed;
 
 fn raw_size(m: &Measured, c: &Contender) -> usize {
@@ -35,6 +37,7 @@ pub(super) fn json(m: &Measured) -> Value {
                 "isa": c.isa,
                 "threads": c.threads,
                 "grouped": c.order == Order::Grouped,
+                "xor": c.xor,
                 "sampled": c.sample.is_some(),
                 "raw_size": raw,
                 "size": c.size,
@@ -51,10 +54,37 @@ pub(super) fn json(m: &Measured) -> Value {
         "dtype": m.input.dtype.map(|d| d.name()),
         "tensors": m.input.tensors,
         "bytes_by_dtype": m.input.bytes_by_dtype,
+        "bases": m.delta.as_ref().map(|d| &d.bases),
+        "entropy": m.delta.as_ref().map(|d| d.entropies.iter().map(entropy_json).collect::<Vec<_>>()),
         "memcpy": memcpy,
         "results": results,
         "breakdown": m.breakdown.as_ref().map(|b| b.json()),
     })
+}
+
+/// Bits over the bits of the elements as they are.
+fn of_raw(e: &Entropy) -> f64 {
+    e.bits / (8 * e.dtype.coding_width()) as f64 / e.elements as f64
+}
+
+fn entropy_json(e: &Entropy) -> Value {
+    let bits = e.bits / e.elements as f64;
+    json!({ "dtype": e.dtype.name(), "elements": e.elements, "bits": bits, "of_raw": of_raw(e), "exact": e.exact })
+}
+
+/// What the base leaves to be told, a line for each dtype.
+fn entropy_lines(d: &Delta) -> String {
+    let mut out = format!("delta of {}\n", d.bases.join(", "));
+    for e in &d.entropies {
+        let what = match e.exact {
+            true => "entropy of the difference given the base's top 8 bits below the sign",
+            false => {
+                "entropy of the difference's length and first 8 bits given the base's top 8, the other bits as they are"
+            }
+        };
+        out += &format!("{}: {:.2} % of raw, {what}, {} elements\n", e.dtype, 100.0 * of_raw(e), e.elements);
+    }
+    out
 }
 
 /// Two lines, above and below the headings.
@@ -97,6 +127,9 @@ pub(super) fn table(m: &Measured) -> String {
     if let Some(sample) = m.contenders.iter().find_map(|c| c.sample.as_ref()) {
         out += &format!("* measured on a sample of {} bytes (--sample)\n", sample.len());
     }
+    if let Some(d) = &m.delta {
+        out += &entropy_lines(d);
+    }
     out += "in, out: compression, decompression; ±: distance between the quartiles of the time, the larger of both\n";
     if let Some(b) = &m.breakdown {
         out += &b.text();
@@ -112,7 +145,11 @@ fn row(m: &Measured, c: &Contender) -> [String; 11] {
     let level = if c.level.is_empty() { String::new() } else { format!(" {}", c.level) };
     [
         format!("{}{level}{mark}", c.name),
-        if c.name == "lmc" { String::new() } else { c.order.name().to_owned() },
+        match (c.name, c.xor) {
+            ("lmc", _) => String::new(),
+            (_, true) => format!("XOR, {}", c.order.name()),
+            (_, false) => c.order.name().to_owned(),
+        },
         c.isa.unwrap_or_default().to_owned(),
         c.threads.to_string(),
         c.size.to_string(),

@@ -1,0 +1,82 @@
+//! The report for programs.
+
+use std::path::Path;
+
+use lmc::{Base, Segment, SegmentDiff};
+use serde_json::{Map, Value, json};
+
+use super::{Report, bits, elements, state};
+
+impl Report {
+    pub(super) fn json(&self, old: &Path, new: &Path) -> Value {
+        let t = &self.total;
+        let segments = self.new.iter().flat_map(|(file, d)| d.segments.iter().map(move |s| self.segment(file, s)));
+        let missing = self.missing.iter().map(|&(base, i)| {
+            let s = &self.old[base].segments()[i];
+            let mut object = described(&self.old[base], s);
+            object["raw_size"] = json!(s.len);
+            object
+        });
+        let states: Map<String, Value> = self.states().into_iter().map(|(s, n)| (s.to_owned(), json!(n))).collect();
+        json!({
+            "old": old.to_string_lossy(),
+            "new": new.to_string_lossy(),
+            "total": {
+                "raw_size": t.raw_size,
+                "delta_size": t.delta_size,
+                "alone_size": t.alone_size,
+                "elements": t.elements,
+                "compared": t.changes.compared,
+                "changed": t.changes.changed,
+                "states": states,
+            },
+            "segments": segments.collect::<Vec<_>>(),
+            "missing": missing.collect::<Vec<_>>(),
+        })
+    }
+
+    fn segment(&self, file: &Base<'_>, s: &SegmentDiff) -> Value {
+        let mut object = described(file, &s.segment);
+        let c = &s.changes;
+        let fields = [
+            ("raw_size", json!(s.segment.len)),
+            ("state", json!(state(s.relation))),
+            ("old", s.counterpart.map_or(Value::Null, |(b, i)| described(&self.old[b], &self.old[b].segments()[i]))),
+            ("elements", json!(elements(&s.segment))),
+            ("compared", json!(c.compared)),
+            ("changed", json!(c.changed)),
+            (
+                "distance",
+                c.quantile(1.0).map_or(Value::Null, |_| {
+                    json!({
+                        "log2": c.levels,
+                        "median": c.quantile(0.5),
+                        "p90": c.quantile(0.9),
+                        "p99": c.quantile(0.99),
+                        "max": c.largest,
+                    })
+                }),
+            ),
+            ("delta_size", json!(s.delta_size)),
+            ("alone_size", json!(s.alone_size)),
+            ("delta_bits", json!(bits(s.delta_size, &s.segment))),
+            ("alone_bits", json!(bits(s.alone_size, &s.segment))),
+            ("predictor", json!(s.coded.first().and_then(|c| c.predictor))),
+            ("from_itself", json!(s.coded.first().is_some_and(|c| c.from_itself))),
+        ];
+        for (name, value) in fields {
+            object[name] = value;
+        }
+        object
+    }
+}
+
+/// Which segment of which file.
+fn described(file: &Base<'_>, s: &Segment) -> Value {
+    json!({
+        "file": file.name(),
+        "name": s.name,
+        "dtype": s.dtype.map(lmc::Dtype::name),
+        "shape": s.name.as_ref().map(|_| &s.shape),
+    })
+}

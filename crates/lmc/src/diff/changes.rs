@@ -1,0 +1,184 @@
+//! How far the elements of a tensor moved.
+
+use crate::dtype::Dtype;
+use crate::group::element::{Element, with_element};
+use crate::map::Map;
+
+/// How the elements of a tensor differ from those of its counterpart.
+///
+/// Elements are what the codec works on: those of the dtype, but halves of a `C64`, and bytes of opaque data and where
+/// an element has fewer than eight bits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changes {
+    /// Elements that have a counterpart.
+    pub compared: u64,
+    /// Those of them whose bits are not the same.
+    pub changed: u64,
+    /// How many changed by a distance of 2^i to 2^(i+1) − 1, for each i up to the largest; empty for dtypes
+    /// whose values have no order.
+    ///
+    /// The distance of floats is the number of representable values from one to the other (units in the last place),
+    /// where zeros of both signs are neighbours, and infinities and what is not a number follow the largest values. That of
+    /// integers is their difference.
+    pub levels: Vec<u64>,
+    /// The largest distance; 0 where there is none.
+    pub largest: u64,
+}
+
+impl Changes {
+    /// The level that the given part (0 to 1) of the changed elements does not exceed; `None` if there are no distances.
+    pub fn quantile(&self, part: f64) -> Option<usize> {
+        let total: u64 = self.levels.iter().sum();
+        let wanted = (total as f64 * part).ceil().max(1.0) as u64;
+        let mut sum = 0;
+        self.levels.iter().position(|&n| {
+            sum += n;
+            sum >= wanted.min(total) && total > 0
+        })
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.compared += other.compared;
+        self.changed += other.changed;
+        self.largest = self.largest.max(other.largest);
+        if self.levels.len() < other.levels.len() {
+            self.levels.resize(other.levels.len(), 0);
+        }
+        self.levels.iter_mut().zip(&other.levels).for_each(|(n, m)| *n += m);
+    }
+}
+
+/// What makes values far from each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Nothing: they are the same or not.
+    None,
+    Unsigned,
+    Signed,
+    Float,
+}
+
+impl Order {
+    fn of(dtype: Option<Dtype>) -> Self {
+        match dtype {
+            None | Some(Dtype::Bool) => Order::None,
+            Some(d) if d.bits() < 8 => Order::None,
+            Some(d) => match d.map() {
+                Map::Identity => Order::Unsigned,
+                Map::Zigzag => Order::Signed,
+                Map::Rotate => Order::Float,
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn distance<E: Element>(self, a: E, b: E) -> u64 {
+        let signed = |x: E| ((x.wide() << (64 - E::BITS)) as i64) >> (64 - E::BITS);
+        match self {
+            Order::None => 0,
+            Order::Unsigned => a.wide().abs_diff(b.wide()),
+            Order::Signed => signed(a).abs_diff(signed(b)),
+            Order::Float => signed(a.ordered()).abs_diff(signed(b.ordered())),
+        }
+    }
+}
+
+/// Bytes that are compared before their elements are.
+const STRETCH: usize = 64;
+
+/// Counts the changes from `old` to `new`, both whole elements of `dtype` and of one length.
+pub(crate) fn measure(dtype: Option<Dtype>, new: &[u8], old: &[u8]) -> Changes {
+    assert_eq!(new.len(), old.len(), "element for element");
+    let order = Order::of(dtype);
+    with_element!(dtype.map_or(1, Dtype::coding_width), E => measure_as::<E>(order, new, old))
+}
+
+fn measure_as<E: Element>(order: Order, new: &[u8], old: &[u8]) -> Changes {
+    let mut changes = Changes { compared: (new.len() / E::BYTES) as u64, ..Changes::default() };
+    // One for each bit length, of which 0 is never counted.
+    let mut levels = [0u64; 65];
+    for (new, old) in new.chunks(STRETCH).zip(old.chunks(STRETCH)) {
+        if new == old {
+            continue;
+        }
+        for (a, b) in new.chunks_exact(E::BYTES).zip(old.chunks_exact(E::BYTES)) {
+            let (a, b) = (E::load(a), E::load(b));
+            if a != b {
+                changes.changed += 1;
+                let distance = order.distance(a, b);
+                levels[(64 - distance.leading_zeros()) as usize] += 1;
+                changes.largest = changes.largest.max(distance);
+            }
+        }
+    }
+    if order != Order::None {
+        let used = 65 - levels.iter().rev().take_while(|&&n| n == 0).count();
+        changes.levels = levels.get(1..used).unwrap_or_default().to_vec();
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn f32s(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn distances_of_floats() {
+        let old = f32s(&[1.0, 1.0, -1.0, 0.0, f32::MAX, 2.0, f32::NAN]);
+        let new = f32s(&[1.0, 1.0_f32.next_up(), -1.0_f32, -0.0, f32::INFINITY, -2.0, f32::NAN]);
+        let c = measure(Some(Dtype::F32), &new, &old);
+        assert_eq!((c.compared, c.changed), (7, 4));
+        assert_eq!((c.levels[0], c.levels.iter().sum::<u64>()), (3, 4));
+        assert_eq!(c.largest, 2 * u64::from(2.0_f32.to_bits()) + 1, "the zeros are two");
+        assert_eq!(c.levels.len(), 32);
+        assert_eq!(
+            (c.quantile(0.5), c.quantile(0.75), c.quantile(0.76), c.quantile(1.0)),
+            (Some(0), Some(0), Some(31), Some(31))
+        );
+    }
+
+    #[test]
+    fn distances_of_what_is_not_a_number() {
+        let c = measure(Some(Dtype::Bf16), &0x7fc0u16.to_le_bytes(), &0x7f80u16.to_le_bytes());
+        assert_eq!((c.changed, c.largest), (1, 0x40));
+        let c = measure(Some(Dtype::F64), &u64::MAX.to_le_bytes(), &(u64::MAX >> 1).to_le_bytes());
+        assert_eq!((c.largest, c.levels.len()), (u64::MAX, 64));
+    }
+
+    #[test]
+    fn distances_of_integers() {
+        let c = measure(Some(Dtype::U8), &[255, 0, 7], &[0, 255, 7]);
+        assert_eq!((c.changed, c.largest), (2, 255));
+        let c = measure(Some(Dtype::I8), &[255, 0, 7], &[0, 255, 7]);
+        assert_eq!((c.changed, c.largest, &c.levels[..]), (2, 1, &[2][..]));
+        let c = measure(Some(Dtype::I64), &i64::MIN.to_le_bytes(), &i64::MAX.to_le_bytes());
+        assert_eq!((c.largest, c.levels.len()), (u64::MAX, 64));
+    }
+
+    #[test]
+    fn bytes_have_no_distance() {
+        for dtype in [None, Some(Dtype::Bool), Some(Dtype::F4)] {
+            let c = measure(dtype, &[1; 200], &[[1; 199].as_slice(), &[9]].concat());
+            assert_eq!((c.compared, c.changed, c.largest, c.levels.len()), (200, 1, 0, 0));
+            assert_eq!(c.quantile(0.5), None);
+        }
+        assert_eq!(measure(Some(Dtype::F32), &[], &[]), Changes::default());
+    }
+
+    #[test]
+    fn counts_add_up() {
+        let (a, b) = (measure(Some(Dtype::U8), &[9, 5], &[1, 5]), measure(Some(Dtype::U8), &[2], &[1]));
+        let mut sum = b.clone();
+        sum.add(&a);
+        assert_eq!(sum, measure(Some(Dtype::U8), &[9, 5, 2], &[1, 5, 1]));
+        sum = a;
+        sum.add(&b);
+        assert_eq!((sum.levels, sum.largest), (vec![1, 0, 0, 1], 8));
+    }
+}

@@ -1,0 +1,154 @@
+//! What the tensors of a file correspond to in its bases: what the matcher says, by tensor.
+
+use std::collections::HashMap;
+
+use crate::base::Base;
+use crate::error::Result;
+use crate::io::ReadAt;
+use crate::layout::Layout;
+use crate::matching::{Fit, Matcher};
+use crate::predict::{Conversion, convert};
+use crate::segment::Segment;
+use crate::units::Planner;
+
+/// How a tensor came from its counterpart in a base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Relation {
+    /// It has none.
+    New,
+    /// The one of the same name, shape and dtype; of opaque bytes, those at the same place.
+    Same,
+    /// The one of the same name and dtype, with as many elements in another shape.
+    Reshaped,
+    /// The one of the same name with more or fewer elements. Whole rows that both have are compared.
+    Resized,
+    /// The one of the same name in another dtype. Elements are compared after conversion, if there is one.
+    Retyped,
+    /// One of another name whose elements are alike.
+    Renamed,
+}
+
+/// Where the counterpart of a segment is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counterpart {
+    /// Which base, and which of its segments.
+    pub(crate) place: (usize, usize),
+    pub(crate) relation: Relation,
+    conversion: Conversion,
+    /// Bytes of the segment, from its beginning on, that have one; whole elements.
+    pub(crate) len: u64,
+    /// Where theirs are in the base.
+    offset: u64,
+}
+
+/// The counterparts of the segments of a file, of which `raw` has the bytes.
+pub(crate) fn find(
+    layout: &Layout,
+    segments: &[Segment],
+    raw: &dyn ReadAt,
+    bases: &[Base<'_>],
+) -> Result<Vec<Option<Counterpart>>> {
+    let mut matcher = Matcher::new(layout, bases);
+    let names = names(bases);
+    let tail = layout.segments.len();
+    let mut found = Vec::with_capacity(segments.len());
+    for (i, segment) in segments.iter().enumerate() {
+        // A tensor that the file does not hold whole, and what is left over behind the tail, have none.
+        let known = layout.segments.get(i).map_or(i == tail, |s| s == segment);
+        let related = match known && segment.len > 0 {
+            true => matcher.relate(layout, i, raw, segment.len)?,
+            false => None,
+        };
+        let named = matcher.named(i).filter(|_| known);
+        let width = segment.dtype.map_or(1, |d| d.coding_width() as u64);
+        let counterpart = match (named, related) {
+            (Some(n), _) => Some(Counterpart {
+                place: (n.base, n.segment),
+                relation: match n.fit {
+                    Fit::Same => Relation::Same,
+                    Fit::Reshaped => Relation::Reshaped,
+                    Fit::Retyped => Relation::Retyped,
+                    Fit::Resized => Relation::Resized,
+                },
+                conversion: n.conversion,
+                len: n.len,
+                offset: bases[n.base].segments()[n.segment].offset,
+            }),
+            (None, Some(r)) => {
+                let base = matcher.number(r.link.source);
+                let theirs = bases[base].segments();
+                let at = theirs.partition_point(|s| s.end() <= r.link.offset);
+                let relation = if segment.name.is_some() && theirs[at].name.is_some() {
+                    Relation::Renamed
+                } else {
+                    Relation::Same
+                };
+                Some(Counterpart {
+                    place: (base, at),
+                    relation,
+                    conversion: r.link.conversion,
+                    len: r.len.min(segment.len),
+                    offset: r.link.offset,
+                })
+            }
+            (None, None) => {
+                let place = segment.name.as_deref().and_then(|n| names.get(n));
+                place.map(|&place| incomparable(segment, place, bases))
+            }
+        };
+        found.push(counterpart.map(|c| Counterpart { len: c.len - c.len % width, ..c }));
+    }
+    Ok(found)
+}
+
+/// The first tensor of each name in the bases, where it is.
+fn names<'b>(bases: &'b [Base<'_>]) -> HashMap<&'b str, (usize, usize)> {
+    let mut names = HashMap::new();
+    for (base, b) in bases.iter().enumerate() {
+        for (i, s) in b.segments().iter().enumerate() {
+            if let Some(name) = s.name.as_deref().filter(|n| !n.is_empty()) {
+                names.entry(name).or_insert((base, i));
+            }
+        }
+    }
+    names
+}
+
+/// A tensor of the same name whose elements cannot be compared.
+fn incomparable(segment: &Segment, place: (usize, usize), bases: &[Base<'_>]) -> Counterpart {
+    let theirs = &bases[place.0].segments()[place.1];
+    let relation = if theirs.dtype == segment.dtype { Relation::Resized } else { Relation::Retyped };
+    Counterpart { place, relation, conversion: Conversion::None, len: 0, offset: theirs.offset }
+}
+
+impl Counterpart {
+    /// What stands in the base at the place of the `len` bytes from byte `pos` of the segment on, converted; whole
+    /// elements within [`Self::len`]. It is in one of the buffers.
+    pub(crate) fn read<'b>(
+        &self,
+        segment: &Segment,
+        pos: u64,
+        len: usize,
+        bases: &[Base<'_>],
+        buf: &'b mut Vec<u8>,
+        converted: &'b mut Vec<u8>,
+    ) -> Result<&'b [u8]> {
+        let width = segment.dtype.map_or(1, |d| d.coding_width());
+        let source = self.conversion.source_width(width).unwrap_or(width);
+        buf.resize(len / width * source, 0);
+        bases[self.place.0].read(self.offset + pos / width as u64 * source as u64, buf)?;
+        Ok(match self.conversion {
+            Conversion::None => buf,
+            c => {
+                convert(c, buf, converted);
+                converted
+            }
+        })
+    }
+}
+
+/// The segments of a file of this layout and size.
+pub(crate) fn segments(layout: &Layout, size: u64) -> Vec<Segment> {
+    Planner::new(layout.clone()).finish(size).1
+}
