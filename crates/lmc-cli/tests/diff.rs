@@ -68,7 +68,7 @@ fn one_element() {
     let (old, mut new) = (model(), model());
     let n = new.len();
     // An element of the embedding, in the middle, moves by four values; the counter at the end by one.
-    new[n / 2 & !1] ^= 4;
+    new[(n / 2) & !1] ^= 4;
     new[n - 8] += 1;
     dir.write("old", &old);
     dir.write("new", &new);

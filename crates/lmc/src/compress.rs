@@ -198,7 +198,12 @@ impl Compressor {
         }
     }
 
-    pub(crate) fn begin<'m>(&self, layout: Layout, own: Option<&'m Raw<'m>>, bases: &'m [Base<'m>]) -> Result<Begun<'m>> {
+    pub(crate) fn begin<'m>(
+        &self,
+        layout: Layout,
+        own: Option<&'m Raw<'m>>,
+        bases: &'m [Base<'m>],
+    ) -> Result<Begun<'m>> {
         Begun::new(&self.o, layout, own, bases, |b| b.info(&self.workers))
     }
 
