@@ -89,7 +89,7 @@ def check_links():
 
 
 def check_commands(lmc):
-    """Runs the README's `$ lmc …` lines in order, in an empty folder that holds model.safetensors."""
+    """Runs the README's `$ lmc …` lines in order, in an empty folder that holds model.safetensors and two snapshots."""
     readme = (ROOT / "README.md").read_text()
     wrong, count = [], 0
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,8 @@ def check_commands(lmc):
         bin_folder.mkdir()
         work.mkdir()
         (bin_folder / "lmc").symlink_to(lmc.resolve())
-        shutil.copy(MODEL, work / "model.safetensors")
+        for name in ("model", "step1000", "step2000"):
+            shutil.copy(MODEL, work / f"{name}.safetensors")
         env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
         for block in re.findall(r"^```console\n(.*?)^```", readme, re.M | re.S):
             for command in re.findall(r"^\$ (.*)$", block, re.M):
