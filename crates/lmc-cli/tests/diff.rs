@@ -212,13 +212,13 @@ fn compressed_files_and_sets() {
     // A set of files, and one that has all.
     dir.write("1", &file("a", &old));
     dir.write("2", &file("b", &weights(300_000, 9)));
-    dir.write("set.json", br#"{"weight_map": {"a": "1", "b": "2"}}"#);
+    dir.write("set.index.json", br#"{"weight_map": {"a": "1", "b": "2"}}"#);
     let both =
         safetensors(&[("b", "BF16", &[300_000], &weights(300_000, 9)), ("a", "BF16", &[300_000], &moved(&old, 1))]);
     dir.write("both", &both);
-    let d = diff(&dir, "set.json", "both");
-    assert_eq!(&segment(&d, "b")["changed"], &json!(0));
-    let d = diff(&dir, "both", "set.json");
+    let d = diff(&dir, "set.index.json", "both");
+    assert_eq!((&segment(&d, "b")["changed"], &segment(&d, "b")["old"]["file"]), (&json!(0), &json!("2")));
+    let d = diff(&dir, "both", "set.index.json");
     assert_eq!((&segment(&d, "b")["file"], &d["total"]["states"]), (&json!("2"), &json!({ "same": 2 })));
     assert_eq!(d["missing"], json!([]), "what one file lacks is in another");
 }
