@@ -4,9 +4,12 @@
 #![deny(unsafe_code)]
 
 pub mod blocks;
+pub mod damage;
 pub mod data;
 pub mod decoders;
 pub mod deltas;
+pub mod handmade;
 pub mod input;
 pub mod samples;
+pub mod snapshots;
 pub mod targets;

@@ -1,0 +1,87 @@
+//! Files put together by hand, block by block: what tests of bases, dependencies and predicted parts share.
+
+use crate::decoders::{LIMIT, agree_with_bases};
+use lmc::reference::write::block::{Block, BlockFields, Context, Dependency, Group, Named, Part, Predicted, Section};
+use lmc::reference::write::{File, Record, varint};
+
+/// What all decoders make of a file, after its digests were made to fit what it decodes to.
+///
+/// # Errors
+/// What the reference says, when all refuse the file.
+#[track_caller]
+pub fn judged(mut file: File, bases: &[&[u8]]) -> Result<Vec<u8>, String> {
+    file.redigest(bases, LIMIT);
+    agree_with_bases(&file.to_bytes(), bases)
+}
+
+/// Asserts that all decoders refuse a file, the reference for a reason with `reason` in it.
+///
+/// # Panics
+/// When they do not.
+#[track_caller]
+pub fn refused(file: File, bases: &[&[u8]], reason: &str) {
+    match judged(file, bases) {
+        Ok(_) => panic!("a file is accepted that breaks a rule: {reason}"),
+        Err(why) => assert!(why.contains(reason), "the reason is: {why}, but not: {reason}"),
+    }
+}
+
+/// The fields of a block, to be changed.
+///
+/// # Panics
+/// When it cannot be coded as it is described.
+pub fn encoded(block: &Block) -> BlockFields {
+    block.encode().expect("the block can be coded")
+}
+
+/// Bytes that are XORed with those of a block's dependencies, all of which are named.
+pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
+    let dependencies: Vec<Dependency> = dependencies
+        .iter()
+        .map(|&(source, offset, bytes)| Dependency { source, offset, bytes: bytes.to_vec() })
+        .collect();
+    let raw: Vec<u8> = dependencies.iter().flat_map(|dependency| dependency.bytes.clone()).collect();
+    let part = Predicted {
+        raw,
+        width_code: 0,
+        predictor: 1,
+        conversion: 0,
+        prediction: Named::of(0, dependencies.len() as u64),
+        context: Context::None,
+        unchanged: None,
+        sections: vec![Section::of(0, Group { z: 8, ..Group::default() })],
+    };
+    encoded(&Block { dependencies, ..Block::of(Part::Predicted(part), 0) })
+}
+
+/// Bytes as they are.
+pub fn stored(bytes: &[u8]) -> BlockFields {
+    encoded(&Block::of(Part::Stored(bytes.to_vec()), 0))
+}
+
+/// The records of blocks.
+pub fn records(blocks: &[BlockFields]) -> Vec<Record> {
+    blocks.iter().map(BlockFields::record).collect()
+}
+
+/// A block whose dependencies are given as numbers, and of which no part names one.
+pub fn unnamed(dependencies: &[[u64; 3]]) -> BlockFields {
+    let mut fields = stored(b"xyz");
+    fields.dependency_count = dependencies.len() as u64;
+    dependencies.iter().flatten().for_each(|&number| varint(&mut fields.dependencies, number));
+    fields
+}
+
+/// A base.
+pub const FIRST: &[u8] = b"the first base";
+/// Another base of the same length.
+pub const SECOND: &[u8] = b"the second one";
+/// The bases of [`delta`].
+pub const BASES: [&[u8]; 2] = [FIRST, SECOND];
+
+/// Two blocks: the first depends on both bases, the second also on the first block.
+pub fn delta() -> File {
+    let first = copy(&[(1, 4, b"first"), (2, 3, b" second one")]);
+    let second = copy(&[(0, 0, b"first second"), (1, 0, b"the"), (0, 15, b"e")]);
+    File::delta(&BASES, records(&[first, second]))
+}

@@ -1,0 +1,135 @@
+//! Bases (§2.6): every decoder finds each rule that a file breaks in naming them, with all checks and digests made to fit.
+
+use lmc::reference::write::{Bases, File, Record, content_hash};
+use lmc::reference::{Base, decode_with_bases};
+use lmc::{DecompressOptions, decompress_delta};
+use lmc_testing::decoders::{LIMIT, agree_with_bases};
+use lmc_testing::handmade::{BASES, FIRST, SECOND, copy, delta, judged, records, refused, stored};
+
+/// The same for a file whose bases take more than the limits of these tests.
+#[track_caller]
+fn judged_without_limits(file: &File, bases: &[&[u8]]) -> Result<Vec<u8>, String> {
+    let named: Vec<Base<'_>> = bases.iter().map(|base| Base::of(base)).collect();
+    let expected = decode_with_bases(&file.to_bytes(), &named, LIMIT);
+    let base = |raw: &&'_ [u8]| lmc::Base::new(raw.to_vec()).expect("memory can be read");
+    let bases: Vec<lmc::Base<'_>> = bases.iter().map(base).collect();
+    let decompressed = decompress_delta(&file.to_bytes(), &bases, &DecompressOptions::default());
+    assert_eq!(decompressed.ok(), expected.clone().ok());
+    expected
+}
+
+#[test]
+fn bases() {
+    let hash = |bytes| Some(content_hash(bytes));
+    let decoded = |bases: &[Base<'_>]| decode_with_bases(&delta().to_bytes(), bases, LIMIT);
+    let right = [Base { raw: FIRST, content_hash: hash(FIRST) }, Base { raw: SECOND, content_hash: hash(SECOND) }];
+    assert!(decoded(&right).is_ok());
+    assert!(
+        decoded(&[right[0], Base { content_hash: hash(FIRST), ..right[1] }]).is_err_and(|why| why.contains("hash"))
+    );
+    assert!(decoded(&right[..1]).is_err_and(|why| why.contains("another number of bases")));
+    assert!(decoded(&[&right[..], &right].concat()).is_err_and(|why| why.contains("another number of bases")));
+    assert!(decoded(&[]).is_err_and(|why| why.contains("another number of bases")));
+    assert!(decoded(&[right[0], Base::of(b"short")]).is_err_and(|why| why.contains("length")));
+    // Another base of the same length shows in the digests.
+    assert!(decoded(&[right[0], Base::of(FIRST)]).is_err_and(|why| why.contains("digest")));
+    let without_bases = File::new(records(&[stored(b"a")])).to_bytes();
+    assert!(decode_with_bases(&without_bases, &right, LIMIT).is_err_and(|why| why.contains("names no bases")));
+
+    let with = |change: &dyn Fn(&mut Bases)| {
+        let mut named = Bases::of(&BASES);
+        change(&mut named);
+        let mut file = delta();
+        file.records[0] = named.record();
+        file
+    };
+    assert!(judged(with(&|named| named.bases[1].name = "sélection".into()), &BASES).is_ok());
+    assert!(judged(with(&|named| named.bases[1].name = vec![b'n'; 100_000]), &BASES).is_ok());
+    refused(with(&|named| named.bases[1].name = vec![0xff]), &BASES, "UTF-8");
+    refused(with(&|named| named.count = 0), &BASES, "impossible number of bases");
+    refused(with(&|named| named.count = (1 << 16) + 1), &BASES, "impossible number of bases");
+    refused(with(&|named| named.count = u64::MAX), &BASES, "impossible number of bases");
+    refused(with(&|named| named.count = 1), &BASES, "follows the last base");
+    refused(with(&|named| named.count = 3), &BASES, "too early");
+    refused(with(&|named| named.after = vec![0]), &BASES, "follows the last base");
+    refused(with(&|named| named.bases[0].raw_length += 1), &BASES, "a base does not have its length");
+    refused(with(&|named| named.bases[0].raw_length = u64::MAX), &BASES, "a base does not have its length");
+    for i in 0..2 {
+        refused(with(&|named| named.bases[i].content_hash[7] ^= 1), &BASES, "a base does not have its content hash");
+    }
+
+    // As many bases as there may be, and one more.
+    for (count, fits) in [(1 << 16, true), ((1 << 16) + 1, false)] {
+        let many = vec![&b"m"[..]; count];
+        let file = File::delta(&many, records(&[copy(&[(count as u64, 0, b"m"), (1, 0, b"m")])])).to_bytes();
+        let named: Vec<Base<'_>> = many.iter().map(|base| Base::of(base)).collect();
+        assert_eq!(decode_with_bases(&file, &named, LIMIT).is_ok(), fits);
+        let base = [lmc::Base::new(&b"m"[..]).expect("memory can be read")];
+        assert_eq!(decompress_delta(&file, &base, &DecompressOptions::default()).is_ok(), fits);
+    }
+}
+
+#[test]
+fn bases_that_are_alike() {
+    // Named twice, and given once or as often as they are named.
+    let file = File::delta(&[FIRST, SECOND, FIRST], records(&[copy(&[(1, 0, b"the"), (3, 3, b" first")])]));
+    assert_eq!(judged(file.clone(), &[FIRST, SECOND, FIRST]), Ok(b"the first".to_vec()));
+    let given = |bases: &[&'static [u8]]| {
+        let bases: Vec<_> = bases.iter().map(|raw| lmc::Base::new(*raw).expect("memory can be read")).collect();
+        decompress_delta(&file.to_bytes(), &bases, &DecompressOptions::default())
+    };
+    assert!(given(&[FIRST, SECOND]).is_ok_and(|raw| raw == b"the first"));
+    assert!(given(&[SECOND, SECOND, FIRST]).is_ok_and(|raw| raw == b"the first"));
+    given(&[FIRST, SECOND, b"another base!!"]).unwrap_err();
+    given(&[FIRST, FIRST]).unwrap_err();
+}
+
+#[test]
+fn records_of_bases() {
+    let bases = Bases::of(&BASES).record();
+    let changed = |change: &dyn Fn(&mut File)| {
+        let mut file = delta();
+        change(&mut file);
+        file
+    };
+    let ancillary = Record { tag: *b"note", head: vec![1], body: vec![2] };
+    assert!(judged(changed(&|file| file.records.insert(1, ancillary.clone())), &BASES).is_ok());
+    refused(changed(&|file| file.records.insert(0, ancillary.clone())), &BASES, "follow the header directly");
+    refused(changed(&|file| file.records.insert(1, bases.clone())), &BASES, "follow the header directly");
+    refused(changed(&|file| file.records.push(bases.clone())), &BASES, "follow the header directly");
+    refused(changed(&|file| file.records[0].body.push(0)), &BASES, "the bases have a body");
+    refused(changed(&|file| drop(file.records.remove(0))), &BASES, "not named");
+    refused(changed(&|file| file.features = 0), &BASES, "bases need bit 0");
+    refused(changed(&|file| file.features = 2), &BASES, "needs bit 0");
+    // Bases that no block depends on.
+    let unused = File { features: 1, ..File::delta(&BASES, records(&[stored(b"a")])) };
+    assert!(judged(unused.clone(), &BASES).is_ok());
+    refused(File { features: 0, ..unused }, &BASES, "bases need bit 0");
+    // Features that nothing needs.
+    for features in [1, 3] {
+        assert!(judged(File { features, ..File::new(records(&[stored(b"a")])) }, &[]).is_ok());
+    }
+    // A head of 2^24 bytes, and of one more.
+    let named = |name_length: usize| {
+        let mut named = Bases::of(&[b"b"]);
+        named.bases[0].name = vec![b'n'; name_length];
+        named.record()
+    };
+    let rest = named(1 << 23).head.len() - (1 << 23);
+    let file =
+        |length| File { features: 1, ..File::new([vec![named(length - rest)], records(&[stored(b"a")])].concat()) };
+    assert_eq!(file(1 << 24).records[0].head.len(), 1 << 24);
+    assert!(judged_without_limits(&file(1 << 24), &[b"b"]).is_ok());
+    let why = judged_without_limits(&file((1 << 24) + 1), &[b"b"]).expect_err("the head is too long");
+    assert!(why.contains("exceeds 2^24 bytes"), "{why}");
+    // The index does not count them as ancillary.
+    refused_index(|file| file.index.offset_gap = file.records[0].size(), "offset gap");
+}
+
+#[track_caller]
+fn refused_index(change: impl FnOnce(&mut File), reason: &str) {
+    let mut file = delta();
+    change(&mut file);
+    let decoded = agree_with_bases(&file.to_bytes(), &BASES);
+    assert!(decoded.is_err_and(|why| why.contains(reason)));
+}

@@ -1,0 +1,297 @@
+//! Blocks that no honest writer makes: each breaks one rule of the format, with all checks in order, and is refused by
+//! every decoder for that reason.
+
+use lmc::reference::write::block::{self, BlockFields, Part};
+use lmc::reference::write::{File, entropy, varint};
+use lmc_testing::damage::{HUGE, class_map, file_of, refused};
+use lmc_testing::decoders::{LIMIT, agree};
+use lmc_testing::samples::class_map_block;
+
+/// The class map block with a change that must be refused.
+#[track_caller]
+fn refused_block(reason: &str, change: impl FnOnce(&mut BlockFields)) {
+    let mut fields = class_map();
+    change(&mut fields);
+    let mut record = fields.record();
+    record.redigest(LIMIT);
+    refused(&File::new(vec![record]).to_bytes(), reason);
+}
+
+/// The class map block with a change that may leave it valid.
+#[track_caller]
+fn judged_block(change: impl FnOnce(&mut BlockFields)) {
+    let mut fields = class_map();
+    change(&mut fields);
+    let mut record = fields.record();
+    record.redigest(LIMIT);
+    // What matters is that all agree.
+    let _ = agree(&File::new(vec![record]).to_bytes());
+}
+
+/// Offset, in the head of the part of the class map block, of the first byte of group `g` (0 is the class map).
+fn group_at(g: usize) -> usize {
+    let block = class_map_block();
+    let Part::Grouped(grouped) = &block.parts[0] else { unreachable!("the block is grouped") };
+    let section = &grouped.section;
+    let sizes = [&section.class_map].into_iter().chain(&section.groups).map(|group| 5 + group.coder.table().len());
+    // Method, width, map, patches, number of groups.
+    5 + sizes.take(g).sum::<usize>()
+}
+
+#[test]
+fn the_block_that_is_damaged_is_valid() {
+    let raw = class_map_block().raw();
+    assert!(agree(&file_of(&class_map()).to_bytes()).is_ok_and(|decoded| decoded == raw));
+}
+
+#[test]
+fn heads_of_blocks() {
+    for features in [1, 1 << 63] {
+        refused_block("feature", |block| block.features = features);
+    }
+    refused_block("impossible length", |block| block.raw_length = 0);
+    refused_block("not named", |block| {
+        block.dependency_count = 1;
+        block.dependencies = vec![1, 0, 1];
+    });
+    refused_block("not within its source", |block| {
+        block.dependency_count = 1;
+        block.dependencies = vec![0, 0, 1];
+    });
+    for lane_sets in [3, 255] {
+        refused_block("lane sets", |block| block.lane_sets = lane_sets);
+    }
+    for count in HUGE {
+        refused_block("", |block| block.raw_length = count);
+        refused_block("", |block| block.dependency_count = count);
+        refused_block("", |block| block.word_counts[1] = count as u32);
+        refused_block("", |block| block.literal_count = count as u32);
+    }
+    for (first, second) in [(1, u32::MAX), (u32::MAX, 1), (1 << 31, 1 << 31)] {
+        refused_block("", |block| {
+            block.word_counts[0] = block.word_counts[0].wrapping_add(first);
+            block.word_counts[1] = block.word_counts[1].wrapping_add(second);
+        });
+    }
+    refused_block("number of parts", |block| block.part_count = 0);
+    refused_block("follows the digests", |block| block.digests.push([0; 16]));
+    refused_block("too early", |block| block.digests.clear());
+    refused_block("unknown method", |block| block.parts[0][0] = 4);
+    refused_block("width code", |block| block.parts[0][1] = 4);
+    refused_block("width code", |block| block.parts[0][1] = 255);
+    refused_block("unknown map", |block| block.parts[0][2] = 3);
+    refused_block("patches of an unknown kind", |block| block.parts[0][3] = 2);
+    refused_block("number of groups", |block| block.parts[0][4] = 0);
+    refused_block("number of groups", |block| block.parts[0][4] = 65);
+    refused_block("padded", |block| {
+        block.parts[0].splice(4..5, [0x83, 0]);
+    });
+}
+
+#[test]
+fn parts_and_pieces() {
+    let parts = |count: u8| {
+        let mut block = class_map_block();
+        let length = block.raw().len() as u64;
+        block.parts.extend((1..count).map(|i| Part::Stored(vec![i; 10])));
+        block.pieces = (0..count).map(|part| (part, if part == 0 { length } else { 10 })).collect();
+        block.encode().expect("the block can be coded")
+    };
+    let refused_parts = |reason: &str, change: &dyn Fn(&mut BlockFields)| {
+        let mut fields = parts(3);
+        change(&mut fields);
+        let mut record = fields.record();
+        record.redigest(LIMIT);
+        refused(&File::new(vec![record]).to_bytes(), reason);
+    };
+    assert!(agree(&file_of(&parts(64)).to_bytes()).is_ok());
+    refused(&file_of(&parts(65)).to_bytes(), "number of parts");
+    refused_parts("belongs to no part", &|block| block.pieces[2].0 = 3);
+    refused_parts("belongs to no part", &|block| block.pieces[2].0 = 255);
+    refused_parts("a part is empty", &|block| block.pieces[2].0 = 1);
+    refused_parts("piece is empty", &|block| block.pieces[2].1 = 0);
+    refused_parts("exceed the block", &|block| block.pieces[2].1 = 11);
+    refused_parts("do not fill", &|block| block.pieces[2].1 = 9);
+    refused_parts("no multiple", &|block| {
+        block.pieces[0].1 -= 1;
+        block.pieces[1].1 += 1;
+    });
+    for count in HUGE.into_iter().chain([0, 1, 2, 4]) {
+        refused_parts("", &|block| block.piece_count = count);
+        refused_parts("", &|block| block.pieces[1].1 = count.max(11));
+    }
+    refused_parts("too many pieces", &|block| block.piece_count = (1 << 20) + 1);
+}
+
+#[test]
+fn zstd_parts() {
+    let zstd = || {
+        let block = block::Block::of(Part::Zstd(vec![7; 1000]), 0);
+        block.encode().expect("the block can be coded")
+    };
+    let refused_zstd = |reason: &str, frame: &[u8], length: u64| {
+        let mut fields = zstd();
+        fields.parts[0] = vec![1];
+        varint(&mut fields.parts[0], length);
+        fields.bulk[0] = frame.to_vec();
+        refused(&file_of(&fields).to_bytes(), reason);
+    };
+    let compress = |length: usize| zstd::bulk::compress(&vec![7; length], 3).expect("zstd compresses anything");
+    let frame = compress(1000);
+    let length = frame.len() as u64;
+    refused_zstd("shorter", &compress(999), compress(999).len() as u64);
+    refused_zstd("zstd", &compress(1001), compress(1001).len() as u64);
+    refused_zstd("follows the zstd frame", &[&frame[..], &compress(0)].concat(), length + compress(0).len() as u64);
+    refused_zstd("follows the zstd frame", &[&frame[..], &[0]].concat(), length + 1);
+    refused_zstd("too long", &[&frame[..], &[0]].concat(), length);
+    refused_zstd("damaged zstd", &frame[..frame.len() - 1], length - 1);
+    refused_zstd("no zstd frame", &[], 0);
+    for length in HUGE {
+        refused_zstd("too early", &frame, length);
+    }
+    let halves = [compress(500), compress(500)].concat();
+    refused_zstd("follows the zstd frame", &halves, halves.len() as u64);
+    // A bomb: 64 MiB of zeros in a few kilobytes.
+    let bomb = zstd::bulk::compress(&vec![0; 1 << 26], 3).expect("zstd compresses anything");
+    refused_zstd("zstd", &bomb, bomb.len() as u64);
+}
+
+#[test]
+fn groups() {
+    for g in 0..4 {
+        let at = group_at(g);
+        for bit in 2..8 {
+            refused_block("unknown flag", |block| block.parts[0][at] |= 1 << bit);
+        }
+        for field in 1..4 {
+            refused_block("more bits", |block| block.parts[0][at + field] = 255);
+            judged_block(|block| block.parts[0][at + field] += 1);
+        }
+        refused_block("unknown coder", |block| block.parts[0][at + 4] = 4);
+    }
+    // Symbols without a coder, of no bits, and of nine.
+    refused_block("no coder", |block| block.parts[0][group_at(0) + 3] = 6);
+    refused_block("impossible width", |block| block.parts[0][group_at(1) + 3] = 28);
+    refused_block("impossible width", |block| block.parts[0][group_at(1) + 3] = 19);
+    // A class that is no group: the first byte of the bit planes of the class map, which are the first of the bulk.
+    refused_block("a class is no group", |block| block.bulk[0][0] |= 1 << 1);
+    // The class map has six elements in each of its bit planes, the last run 75.
+    refused_block("unused bits", |block| block.bulk[0][0] |= 1 << 6);
+    refused_block("unused bits", |block| block.bulk[0][6] |= 1 << 7);
+    let planes = 7 + 3 * (2 * 128 + 4 * 16) + 2 * 75;
+    for plane in 0..4 {
+        refused_block("unused bits", |block| block.bulk[0][planes + 10 * plane + 9] |= 1 << (3 + plane));
+    }
+}
+
+#[test]
+fn tables() {
+    // Group 0 (rANS) stands at 1, the empty group (Huffman) at 2, the last one (Huffman) at 3.
+    for (g, sum) in [(1, "do not sum to 128"), (2, "not complete"), (3, "not complete")] {
+        let table = group_at(g) + 5;
+        refused_block("above 255", |block| {
+            block.parts[0][table] = 255;
+            block.parts[0][table + 1] = block.parts[0][table + 1].max(1);
+        });
+        refused_block(sum, |block| block.parts[0][table + 2] += 1);
+        refused_block(sum, |block| block.parts[0][table + 2] -= 1);
+        judged_block(|block| block.parts[0][table + 1] += 1);
+        judged_block(|block| block.parts[0][table + 1] -= 1);
+        judged_block(|block| block.parts[0][table + 1] = 255);
+    }
+    refused_block("exceeds 127", |block| block.parts[0][group_at(1) + 7] = 128);
+    refused_block("code length exceeds 7", |block| block.parts[0][group_at(3) + 7] = 0x88);
+    // Three symbols and the escape make two bytes; of two symbols and the escape, half a byte is left over.
+    let empty_group = |table: &'static [u8], coder: u8, k: u8| {
+        move |block: &mut BlockFields| {
+            let (from, to) = (group_at(2), group_at(3));
+            block.parts[0].splice(from..to, [&[0, 0, 0, k, coder][..], table].concat());
+        }
+    };
+    let valid = |table, coder, k| {
+        let mut fields = class_map();
+        empty_group(table, coder, k)(&mut fields);
+        assert!(agree(&file_of(&fields).to_bytes()).is_ok());
+    };
+    valid(&[254, 1, 0x11, 0x00], 1, 24);
+    valid(&[254, 1, 0x21, 0x02], 1, 24);
+    refused_block("half-byte", empty_group(&[254, 1, 0x11, 0x10], 1, 24));
+    refused_block("above 255", empty_group(&[255, 1, 0x11, 0x00], 1, 24));
+    valid(&[0, 0, 0x11], 1, 31);
+    valid(&[0, 1, 64, 64, 0], 2, 31);
+    refused_block("too wide", empty_group(&[0, 2, 0, 64, 64, 0], 2, 31));
+    refused_block("too wide", empty_group(&[2, 0, 0x11], 1, 31));
+    valid(&[0, 2, 64, 64, 0, 0], 2, 31);
+    // Only the escape: its frequency would be 128, or its code incomplete.
+    refused_block("127", empty_group(&[0, 0, 0, 128], 2, 24));
+    refused_block("sum to 128", empty_group(&[0, 0, 0, 127], 2, 24));
+    refused_block("not complete", empty_group(&[0, 0, 0x10], 1, 24));
+    refused_block("127", empty_group(&[0, 0, 128, 0], 2, 24));
+    refused_block("not complete", empty_group(&[0, 0, 0x01], 1, 24));
+    refused_block("not complete", empty_group(&[0, 0, 0x00], 1, 24));
+    refused_block("sum to 128", empty_group(&[0, 2, 100, 100, 56, 0], 2, 24));
+    refused_block("not complete", empty_group(&[0, 2, 0x11, 0x01], 1, 24));
+    refused_block("not complete", empty_group(&[0, 2, 0x21, 0x00], 1, 24));
+}
+
+#[test]
+fn lanes() {
+    for (set, lane) in [(0, 0), (0, 63), (1, 17)] {
+        for state in [0, 1, (1 << 16) - 1] {
+            refused_block("", |block| block.states[set][lane] = state);
+        }
+        refused_block("", |block| block.states[set][lane] ^= 1 << 31);
+    }
+    for set in 0..2 {
+        refused_block("words are left over", |block| {
+            block.words[set].push(0);
+            block.word_counts[set] += 1;
+        });
+        refused_block("", |block| {
+            block.words[set].pop();
+            block.word_counts[set] -= 1;
+        });
+    }
+    // A word moved from one set to the other, which leaves the length of the body as it was.
+    refused_block("", |block| {
+        block.word_counts[0] += 1;
+        block.word_counts[1] -= 1;
+    });
+    refused_block("literals are left over", |block| {
+        block.literals.push(0);
+        block.literal_count += 1;
+    });
+    refused_block("too early", |block| {
+        block.literals.pop();
+        block.literal_count -= 1;
+    });
+    refused_block("too long", |block| block.bulk[0].push(0));
+    refused_block("", |block| block.bulk[0].truncate(100));
+
+    let refused_coded = |reason: &str, change: &dyn Fn(&mut block::Block)| {
+        let mut block = class_map_block();
+        change(&mut block);
+        refused(&file_of(&block.encode().expect("the block can be coded")).to_bytes(), reason);
+    };
+    for state in [(1 << 16) + 1, 1 << 20, u32::MAX >> 1] {
+        refused_coded("final state", &|block| block.final_state = state);
+    }
+    let pad = |block: &mut block::Block, pad| {
+        let Part::Grouped(grouped) = &mut block.parts[0] else { unreachable!("the block is grouped") };
+        grouped.section.groups[0].pad = pad;
+    };
+    for wrong in [entropy::Pad::Symbol(101), entropy::Pad::Symbol(102), entropy::Pad::Literal(101)] {
+        refused_coded("pad symbol", &|block| pad(block, wrong));
+    }
+    // No lanes where there are symbols, and lanes where there are none.
+    refused_block("no lanes", |block| {
+        block.lane_sets = 0;
+        block.word_counts.clear();
+        block.states.clear();
+        block.words.clear();
+    });
+    let mut stored = block::Block::of(Part::Stored(vec![1, 2, 3]), 2).encode().expect("the block can be coded");
+    assert!(agree(&file_of(&stored).to_bytes()).is_ok());
+    stored.states[1][5] += 1;
+    refused(&file_of(&stored).to_bytes(), "final state");
+}
