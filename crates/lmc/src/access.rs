@@ -15,17 +15,23 @@ use crate::io::ReadAt;
 use crate::origin::{NotOwn, Own, Sourced};
 use crate::pool::Workers;
 
-/// Raw bytes of other blocks that may have to be decoded for the sake of one: our files need some dozen MiB.
+/// Raw bytes of other blocks, of the file and of its bases, that may have to be decoded to read one alone: our files need some dozen
+/// MiB.
 const MAX_DETOUR: u64 = 1 << 30;
+/// The same for a block of a file that is restored whole. A pack may hold thousands of tensors that are far from each other in a
+/// compressed base.
+const MAX_DETOUR_OF_WHOLE: u64 = 1 << 32;
 /// What a block counts at least.
 const MIN_COST: u64 = 1 << 16;
+/// Blocks that may have to be decoded one within the other, in the file and in its bases: a thread's stack must have room for them.
+const MAX_NESTED: usize = 128;
 
 /// An open file.
 pub(crate) struct Access<'a> {
     pub(crate) src: &'a dyn ReadAt,
     pub(crate) opened: &'a Opened,
     /// In the file's order; none if they are not there.
-    pub(crate) bases: Vec<&'a Base<'a>>,
+    pub(crate) bases: &'a [Base<'a>],
     pub(crate) workers: &'a Workers<BlockDecoder>,
     pub(crate) cache: &'a Cache,
 }
@@ -33,21 +39,60 @@ pub(crate) struct Access<'a> {
 /// A decoded block, and its depth.
 type Decoded = (Arc<Vec<u8>>, usize);
 
-/// What may still be done for the sake of one block.
+/// What may still be done for the sake of one block. It covers bases, and what they are made from: otherwise each in a chain of
+/// deltas could multiply the work.
 #[derive(Clone, Copy)]
-struct Budget<'a> {
+pub(crate) struct Budget<'a> {
+    /// Blocks of one file that depend on each other.
     levels: usize,
+    /// Blocks that are decoded one within the other.
+    nested: usize,
     bytes: &'a AtomicU64,
 }
 
-impl Budget<'_> {
+impl<'a> Budget<'a> {
+    fn new(bytes: &'a AtomicU64) -> Self {
+        Self { levels: MAX_DEPTH, nested: MAX_NESTED, bytes }
+    }
+
     fn spend(&self, n: u64) -> Result<()> {
         let n = n.max(MIN_COST);
         let left = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(n));
         left.map(|_| ()).map_err(|_| {
-            Error::limit("too many other blocks would have to be decoded to read this one: restore the whole file")
+            Error::limit(
+                "too many other blocks would have to be decoded for this one: restore the whole file, from bases that are not \
+                 compressed",
+            )
         })
     }
+
+    /// One block further in.
+    fn within(self) -> Result<Self> {
+        let nested = self.nested.checked_sub(1).ok_or_else(|| {
+            Error::limit(format!(
+                "more than {MAX_NESTED} blocks depend on each other, in deltas of deltas: restore one of those first"
+            ))
+        })?;
+        Ok(Self { nested, ..self })
+    }
+}
+
+/// What may be done for the sake of a block of a file that is restored whole.
+pub(crate) struct Detour(AtomicU64);
+
+impl Detour {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(MAX_DETOUR_OF_WHOLE))
+    }
+
+    pub(crate) fn budget(&self) -> Budget<'_> {
+        Budget::new(&self.0)
+    }
+}
+
+/// Raw bytes that are decoded for the sake of a block of another file.
+pub(crate) trait ReadWithin: Send + Sync {
+    fn read_within(&self, offset: u64, buf: &mut [u8], budget: Budget<'_>) -> Result<()>;
 }
 
 impl Access<'_> {
@@ -60,15 +105,26 @@ impl Access<'_> {
         out: &mut [u8],
     ) -> Result<()> {
         let bytes = AtomicU64::new(MAX_DETOUR);
-        self.decode_within(decoder, i, record, out, Budget { levels: MAX_DEPTH, bytes: &bytes }).map(|_| ())
+        self.decode_within(decoder, i, record, out, Budget::new(&bytes)).map(|_| ())
     }
 
     /// Fills `buf` with raw bytes, which must be in the file, on the calling thread.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.parts(offset, buf, |i, range, to| {
             let bytes = AtomicU64::new(MAX_DETOUR + to.len() as u64);
-            self.part(i, range, to, Budget { levels: MAX_DEPTH, bytes: &bytes }).map(|_| ())
+            self.part(i, range, to, Budget::new(&bytes)).map(|_| ())
         })
+    }
+
+    /// [`Self::read`] for the sake of a block of another file.
+    pub(crate) fn read_within(&self, offset: u64, buf: &mut [u8], budget: Budget<'_>) -> Result<()> {
+        let budget = Budget { levels: MAX_DEPTH, ..budget };
+        self.parts(offset, buf, |i, range, to| self.part(i, range, to, budget).map(|_| ()))
+    }
+
+    /// Earlier blocks of the file, decoded for the sake of one.
+    pub(crate) fn earlier<'s>(&'s self, budget: Budget<'s>) -> Earlier<'s> {
+        Earlier { access: self, budget, depth: AtomicUsize::new(0) }
     }
 
     /// Calls `f` with every block that a range touches, what is wanted of it, and where it goes.
@@ -107,6 +163,7 @@ impl Access<'_> {
     /// Decodes a block with buffers of its own; its depth.
     fn fresh(&self, i: usize, out: &mut [u8], budget: Budget<'_>) -> Result<usize> {
         budget.spend(out.len() as u64)?;
+        let budget = budget.within()?;
         let mut record = Vec::new();
         let done = self.workers.with(|decoder| self.decode_within(decoder, i, &mut record, out, budget));
         done.map_err(|e| self.opened.locate(e, i))
@@ -139,26 +196,19 @@ impl Access<'_> {
         let sources = &self.opened.sources;
         record.resize(b.record_len as usize, 0);
         open::read(self.src, record, b.record_offset)?;
-        let earlier = Earlier { access: self, budget, depth: AtomicUsize::new(0) };
+        let earlier = self.earlier(budget);
         let own: &dyn Own = if sources.features.own { &earlier } else { &NotOwn };
-        let origin = Sourced::new(self.bases.clone(), &sources.bases, own);
-        decode(decoder, record, sources, b.raw_offset, &origin, out)?;
-        match earlier.depth.into_inner() {
+        let origin = Sourced::new(self.bases, &sources.bases, own);
+        decode(decoder, record, sources, b.raw_offset, &origin.within(budget), out)?;
+        match earlier.depth.load(Ordering::Relaxed) {
             depth if depth > MAX_DEPTH => Err(too_deep()),
             depth => Ok(depth),
         }
     }
 }
 
-/// Whoever needs earlier bytes of the file has them decoded.
-impl Own for Access<'_> {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        Access::read(self, offset, buf)
-    }
-}
-
-/// What comes before a block that is being decoded.
-struct Earlier<'a> {
+/// What comes before a block that is being decoded: whoever needs it has it decoded.
+pub(crate) struct Earlier<'a> {
     access: &'a Access<'a>,
     budget: Budget<'a>,
     /// That of the block, as far as it is known.
@@ -246,8 +296,10 @@ mod tests {
     #[test]
     fn a_budget_ends() {
         let bytes = AtomicU64::new(MAX_DETOUR);
-        let budget = Budget { levels: 1, bytes: &bytes };
+        let budget = Budget::new(&bytes);
         let n = (0..).take_while(|_| budget.spend(1).is_ok()).count() as u64;
         assert_eq!(n, MAX_DETOUR / MIN_COST);
+        let nested = std::iter::successors(Some(budget), |b| b.within().ok()).count();
+        assert_eq!(nested, MAX_NESTED + 1);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::access::{Budget, ReadWithin};
 use crate::checksum::{ContentHash, Digest, LEAF, digest};
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,6 +33,8 @@ use crate::units::Planner;
 #[derive(Clone)]
 pub struct Base<'a> {
     source: Arc<dyn ReadAt + Send + 'a>,
+    /// The same, if it must be decoded.
+    compressed: Option<Arc<dyn ReadWithin + 'a>>,
     raw_size: u64,
     layout: String,
     /// They cover the base.
@@ -52,6 +55,7 @@ impl<'a> Base<'a> {
         let (layout, segments) = Planner::new(layout).finish(raw_size);
         Ok(Self {
             source: Arc::new(raw),
+            compressed: None,
             raw_size,
             layout: layout.to_owned(),
             segments: segments.into(),
@@ -64,12 +68,14 @@ impl<'a> Base<'a> {
     /// A base that is compressed: an open `.lmc` file. If that is a delta, it must have its own bases
     /// ([`Reader::with_bases`]).
     pub fn lmc<R: ReadAt + Send + 'a>(reader: Reader<'a, R>) -> Self {
+        let reader = Arc::new(reader);
         Self {
             raw_size: reader.raw_size(),
             layout: reader.layout().to_owned(),
             segments: reader.segments().into(),
             hash: OnceLock::from(reader.content_hash()),
-            source: Arc::new(reader),
+            source: reader.clone(),
+            compressed: Some(reader),
             name: String::new(),
             optional: false,
         }
@@ -197,7 +203,16 @@ impl<'a> Base<'a> {
 
     /// Fills `buf` with raw bytes.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.source.read_exact_at(buf, offset).map_err(|e| {
+        self.read_within(offset, buf, None)
+    }
+
+    /// [`Self::read`] for the sake of a block: if the base is compressed, decoding it may cost no more than that block may.
+    pub(crate) fn read_within(&self, offset: u64, buf: &mut [u8], budget: Option<Budget<'_>>) -> Result<()> {
+        let read = match (&self.compressed, budget) {
+            (Some(c), Some(budget)) => c.read_within(offset, buf, budget).map_err(std::io::Error::other),
+            _ => self.source.read_exact_at(buf, offset),
+        };
+        read.map_err(|e| {
             let name = described(&self.name);
             match e.downcast::<Error>() {
                 Ok(e) => Error::base(format!("cannot read the base{name}: {e}")),
@@ -232,11 +247,15 @@ fn leaves(block: &[u8]) -> Vec<Digest> {
     block.chunks(LEAF).map(digest).collect()
 }
 
-/// Finds for each base that a file names the one among those `given`: its place there.
+/// Finds for each base that a file names the one among those `given`; they come as the file names them.
 ///
 /// # Errors
 /// `Base` when one is missing, or when one is given that is not needed.
-pub(crate) fn resolve<S: Send>(wanted: &[BaseInfo], given: &[Base<'_>], workers: &Workers<S>) -> Result<Vec<usize>> {
+pub(crate) fn resolve<'a, S: Send>(
+    wanted: &[BaseInfo],
+    given: &[Base<'a>],
+    workers: &Workers<S>,
+) -> Result<Vec<Base<'a>>> {
     if let Some(b) = given.iter().find(|b| wanted.is_empty() && !b.optional) {
         let name = described(&b.name);
         return Err(Error::base(format!("the file is no delta, and needs no base: leave out the base{name}")));
@@ -258,7 +277,7 @@ pub(crate) fn resolve<S: Send>(wanted: &[BaseInfo], given: &[Base<'_>], workers:
         }
         let Some(i) = right else { return Err(missing(w, given, other)) };
         needed[i] = true;
-        found.push(i);
+        found.push(given[i].clone());
     }
     for (b, _) in given.iter().zip(needed).filter(|(b, needed)| !needed && !b.optional) {
         // It may be a copy of one that is needed.
@@ -266,9 +285,9 @@ pub(crate) fn resolve<S: Send>(wanted: &[BaseInfo], given: &[Base<'_>], workers:
         let hash = if same_size { Some(b.hash_by(workers)?) } else { None };
         if !wanted.iter().any(|w| Some(w.content_hash) == hash && w.raw_size == b.raw_size) {
             let name = described(&b.name);
-            let names: Vec<String> = wanted.iter().map(describe).collect();
-            let names = names.join(" and ");
-            return Err(Error::base(format!("the delta was not made from the base{name}, but from {names}")));
+            let (first, more) = (describe(&wanted[0]), wanted.len() - 1);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            return Err(Error::base(format!("the delta was not made from the base{name}, but from {first}{more}")));
         }
     }
     Ok(found)

@@ -31,8 +31,9 @@ impl<'m> Begun<'m> {
         info: impl FnMut(&Base<'m>) -> Result<BaseInfo>,
     ) -> Result<Self> {
         let matcher = (!bases.is_empty()).then(|| Matcher::new(&layout, bases));
-        let bases = matcher.as_ref().map_or(vec![], |m| m.bases().to_vec());
-        let named = bases.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
+        let needed = matcher.as_ref().map_or(&[][..], Matcher::bases);
+        let named = needed.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
+        let bases: Vec<Base<'m>> = needed.iter().copied().cloned().collect();
         let siblings = match own {
             Some(raw) if !o.independent => siblings::find(&layout.segments, |at, buf| raw.read(at, buf)),
             _ => vec![],

@@ -1,9 +1,10 @@
 //! Decompression to slices, streams and files.
 
+use std::borrow::Cow;
 use std::io::{Read, Write};
 
 use crate::Summary;
-use crate::access::{Access, Cache};
+use crate::access::{Access, Cache, Detour};
 use crate::arch::Isa;
 use crate::base::{Base, blame, resolve};
 use crate::block::Origin;
@@ -39,7 +40,7 @@ pub fn decompress(file: &[u8], o: &DecompressOptions) -> Result<Vec<u8>> {
 pub fn decompress_delta(file: &[u8], bases: &[Base<'_>], o: &DecompressOptions) -> Result<Vec<u8>> {
     let mut d = Decompressor::new(o)?;
     let opened = Opened::open(&file, &o.limits)?;
-    let bases = d.bases(&opened.sources, bases)?;
+    let bases = resolve(&opened.sources.bases, bases, &d.workers)?;
     let mut out = zeroed(opened.index.raw_size)?;
     d.decompress_opened(file, &opened, bases, &mut out)?;
     Ok(out)
@@ -130,7 +131,7 @@ impl Decompressor {
     /// cannot be read.
     pub fn decompress_delta_into(&mut self, file: &[u8], bases: &[Base<'_>], out: &mut [u8]) -> Result<Summary> {
         let opened = Opened::open(&file, &self.o.limits)?;
-        let bases = self.bases(&opened.sources, bases)?;
+        let bases = resolve(&opened.sources.bases, bases, &self.workers)?;
         self.decompress_opened(file, &opened, bases, out)
     }
 
@@ -142,16 +143,11 @@ impl Decompressor {
         &self.workers
     }
 
-    /// The bases that a file names, in its order.
-    fn bases<'s>(&self, sources: &Sources, given: &'s [Base<'s>]) -> Result<Vec<&'s Base<'s>>> {
-        Ok(resolve(&sources.bases, given, &self.workers)?.into_iter().map(|i| &given[i]).collect())
-    }
-
     fn decompress_opened(
         &mut self,
         file: &[u8],
         opened: &Opened,
-        bases: Vec<&Base<'_>>,
+        bases: Vec<Base<'_>>,
         out: &mut [u8],
     ) -> Result<Summary> {
         let raw_size = opened.index.raw_size;
@@ -183,6 +179,8 @@ impl Decompressor {
             |decoder, job| {
                 let b = opened.block(job.block);
                 let turn = finished.as_ref().map(|f| f.mark.begin(b.raw_offset));
+                let detour = Detour::new();
+                let origin = origin.within(detour.budget());
                 let done = decode(decoder, job.record, &opened.sources, b.raw_offset, &origin, job.out);
                 if let (Some(f), Some(turn), Ok(_)) = (&finished, turn, &done) {
                     let out: &mut [u8] = std::mem::take(&mut job.out);
@@ -228,9 +226,10 @@ impl Decompressor {
     ) -> Result<Summary> {
         let mut records = Records::open(src, self.o.limits)?;
         let sources = records.sources().clone();
-        let bases = self.bases(&sources, bases)?;
+        let bases = resolve(&sources.bases, bases, &self.workers)?;
         let spill = if sources.features.own { Some(tempfile::tempfile().map_err(cannot_spill)?) } else { None };
-        let written = spill.as_ref().map(|f| Written { mark: Watermark::default(), to: f, again: &NotOwn });
+        let mark = Watermark::default();
+        let written = spill.as_ref().map(|f| Written { mark: &mark, to: f, again: &NotOwn });
         let origin = sourced(bases, &sources.bases, written.as_ref());
         let mut hash = ContentHash::default();
         let mut raw = 0;
@@ -260,7 +259,9 @@ impl Decompressor {
                 let head = job.head.take().expect("a block was read");
                 job.raw.resize(head.raw_len, 0);
                 let body = &job.record[job.record.len() - body_len(&job.record)..];
-                let turn = written.as_ref().map(|w| w.mark.begin(job.raw_offset));
+                let turn = written.as_ref().map(|_| mark.begin(job.raw_offset));
+                let detour = Detour::new();
+                let origin = origin.within(detour.budget());
                 let mut done = decode_checked(decoder, head, body, &origin, &mut job.raw);
                 if let (Some(spill), Some(turn), Ok(_)) = (&spill, turn, &done) {
                     match spill.write_all_at(&job.raw, job.raw_offset) {
@@ -319,12 +320,10 @@ impl Decompressor {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
         let opened = Opened::open(src, &self.o.limits)?;
-        let bases = self.bases(&opened.sources, bases)?;
+        let bases = resolve(&opened.sources.bases, bases, &self.workers)?;
         let cache = Cache::default();
-        let again = Access { src, opened: &opened, bases: bases.clone(), workers: &self.workers, cache: &cache };
-        let written =
-            opened.sources.features.own.then(|| Written { mark: Watermark::default(), to: dst, again: &again });
-        let origin = sourced(bases, &opened.sources.bases, written.as_ref());
+        let again = Access { src, opened: &opened, bases: &bases, workers: &self.workers, cache: &cache };
+        let mark = Watermark::default();
         let mut done = Progress::new(&opened.sources);
         let mut next = 0;
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
@@ -341,7 +340,12 @@ impl Decompressor {
             },
             |decoder, job| {
                 let b = opened.block(job.block);
-                let turn = written.as_ref().map(|w| w.mark.begin(b.raw_offset));
+                let turn = opened.sources.features.own.then(|| mark.begin(b.raw_offset));
+                let detour = Detour::new();
+                let again = again.earlier(detour.budget());
+                let written = turn.as_ref().map(|_| Written { mark: &mark, to: dst, again: &again });
+                let origin = sourced(&bases[..], &opened.sources.bases, written.as_ref());
+                let origin = origin.within(detour.budget());
                 job.record.resize(b.record_len as usize, 0);
                 job.raw.resize(b.raw_len as usize, 0);
                 let done = open::read(src, &mut job.record, b.record_offset)
@@ -396,7 +400,11 @@ impl Progress {
 }
 
 /// Where the blocks of a file find what they depend on; `own`: where blocks may depend on others.
-fn sourced<'a, O: Own>(bases: Vec<&'a Base<'a>>, wanted: &'a [BaseInfo], own: Option<&'a O>) -> Sourced<'a> {
+fn sourced<'a, O: Own>(
+    bases: impl Into<Cow<'a, [Base<'a>]>>,
+    wanted: &'a [BaseInfo],
+    own: Option<&'a O>,
+) -> Sourced<'a> {
     Sourced::new(bases, wanted, own.map_or(&NotOwn, |own| own as &dyn Own))
 }
 

@@ -1,8 +1,10 @@
 //! Where blocks find the raw bytes that they depend on: in bases, and in the file itself.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
+use crate::access::Budget;
 use crate::base::{Base, not_given};
 use crate::block::Origin;
 use crate::container::bases::BaseInfo;
@@ -11,19 +13,26 @@ use crate::io::{ReadAt, WriteAt, read_at};
 
 /// The bases of a file in its own order, and the file itself.
 pub(crate) struct Sourced<'a> {
-    bases: Vec<&'a Base<'a>>,
+    bases: Cow<'a, [Base<'a>]>,
     /// The names of the bases, which are not there, if `bases` is empty.
     wanted: &'a [BaseInfo],
     own: &'a dyn Own,
+    /// What decoding the bases may cost in all; by default it is limited for every range alone.
+    budget: Option<Budget<'a>>,
 }
 
 impl<'a> Sourced<'a> {
-    pub(crate) fn new(bases: Vec<&'a Base<'a>>, wanted: &'a [BaseInfo], own: &'a dyn Own) -> Self {
-        Self { bases, wanted, own }
+    pub(crate) fn new(bases: impl Into<Cow<'a, [Base<'a>]>>, wanted: &'a [BaseInfo], own: &'a dyn Own) -> Self {
+        Self { bases: bases.into(), wanted, own, budget: None }
     }
 
-    fn base(&self, source: u32) -> Option<&'a Base<'a>> {
-        self.bases.get((source as usize).checked_sub(1)?).copied()
+    /// The same for one block.
+    pub(crate) fn within<'s>(&'s self, budget: Budget<'s>) -> Sourced<'s> {
+        Sourced { bases: Cow::Borrowed(&self.bases[..]), wanted: self.wanted, own: self.own, budget: Some(budget) }
+    }
+
+    fn base(&self, source: u32) -> Option<&Base<'a>> {
+        self.bases.get((source as usize).checked_sub(1)?)
     }
 }
 
@@ -31,7 +40,7 @@ impl Origin for Sourced<'_> {
     fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
         match (source, self.base(source)) {
             (0, _) => self.own.read(offset, buf),
-            (_, Some(base)) => base.read(offset, buf),
+            (_, Some(base)) => base.read_within(offset, buf, self.budget),
             (i, None) => Err(not_given(&self.wanted[i as usize - 1])),
         }
     }
@@ -202,7 +211,7 @@ impl Own for Finished<'_> {
 
 /// Blocks that are written somewhere and read back from there; decoded once more by `again` where that is not possible.
 pub(crate) struct Written<'a> {
-    pub(crate) mark: Watermark,
+    pub(crate) mark: &'a Watermark,
     pub(crate) to: &'a dyn WriteAt,
     pub(crate) again: &'a dyn Own,
 }

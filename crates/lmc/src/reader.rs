@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use crate::access::{Access, Cache};
+use crate::access::{Access, Budget, Cache, ReadWithin};
 use crate::arch::Isa;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
@@ -54,9 +54,8 @@ pub struct BlockInfo {
 pub struct Reader<'b, R> {
     src: R,
     opened: Opened,
+    /// As the file names them; none until all are there.
     bases: Vec<Base<'b>>,
-    /// Which of them is the one that the file names first, second, …; none until all are there.
-    order: Vec<usize>,
     cache: Cache,
     /// Indices of the tensors among the segments, sorted by name.
     by_name: Vec<usize>,
@@ -93,8 +92,8 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         let segments = &opened.index.segments;
         let mut by_name: Vec<usize> = (0..segments.len()).filter(|&i| segments[i].name.is_some()).collect();
         by_name.sort_by_key(|&i| &segments[i].name);
-        let (bases, order, cache) = (vec![], vec![], Cache::default());
-        Ok(Self { src, opened, bases, order, cache, by_name, workers, jobs: Mutex::default() })
+        let (bases, cache) = (vec![], Cache::default());
+        Ok(Self { src, opened, bases, cache, by_name, workers, jobs: Mutex::default() })
     }
 
     /// Gives a delta its bases, in any order. They are the ones whose hashes the file names, which is checked.
@@ -102,8 +101,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     /// # Errors
     /// `Base` when one is missing, is another file or is not needed; `Io` or `Base` when one cannot be read.
     pub fn with_bases(mut self, bases: Vec<Base<'b>>) -> Result<Self> {
-        self.order = resolve(&self.opened.sources.bases, &bases, &self.workers)?;
-        self.bases = bases;
+        self.bases = resolve(&self.opened.sources.bases, &bases, &self.workers)?;
         Ok(self)
     }
 
@@ -276,8 +274,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     }
 
     fn access(&self) -> Access<'_> {
-        let bases = self.order.iter().map(|&i| &self.bases[i]).collect();
-        Access { src: &self.src, opened: &self.opened, bases, workers: &self.workers, cache: &self.cache }
+        Access { src: &self.src, opened: &self.opened, bases: &self.bases, workers: &self.workers, cache: &self.cache }
     }
 
     fn read_block(&self, decoder: &mut BlockDecoder, access: &Access<'_>, job: &mut Job<'_>) -> Result<()> {
@@ -305,6 +302,15 @@ impl<R: ReadAt> ReadAt for Reader<'_, R> {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.raw_size())
+    }
+}
+
+impl<R: ReadAt + Send> ReadWithin for Reader<'_, R> {
+    fn read_within(&self, offset: u64, buf: &mut [u8], budget: Budget<'_>) -> Result<()> {
+        match offset.checked_add(buf.len() as u64) {
+            Some(end) if end <= self.raw_size() => self.access().read_within(offset, buf, budget),
+            _ => Err(Error::usage("a range is not in the file")),
+        }
     }
 }
 

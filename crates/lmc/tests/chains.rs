@@ -1,0 +1,117 @@
+//! Deltas of deltas, and files whose blocks depend on each other: what reading them costs is bounded, whoever wrote them.
+
+use lmc::reference::write::block::{
+    Block, Context, ContextClasses, Dependency, Grouped, Named, Part, Predicted, Section,
+};
+use lmc::reference::write::{Bases, File, block};
+use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
+use lmc_testing::handmade::{copy, records};
+use std::io;
+
+fn options(threads: usize) -> DecompressOptions {
+    let mut o = DecompressOptions::default();
+    o.threads = threads;
+    o
+}
+
+/// The last of `length` copies of a delta, of which each is the base of the next; the first one's is raw.
+fn chain<'a>(file: &'a [u8], raw: &'a [u8], length: usize) -> Base<'a> {
+    let open = |base| Reader::open(file, &options(1)).and_then(|r| r.with_bases(vec![base])).expect("it has its base");
+    // They all have the same contents, but may be cut into other blocks than a raw file is.
+    let hash = Reader::open(file, &options(1)).expect("a valid file opens").bases()[0].content_hash;
+    let first = Base::new(raw).expect("memory can be read").with_hash(hash);
+    (0..length).fold(first, |base, _| Base::lmc(open(base)))
+}
+
+/// Restores a delta of the last one.
+fn restored(file: &[u8], raw: &[u8], length: usize, threads: usize) -> lmc::Result<Vec<u8>> {
+    let mut out = vec![0; raw.len()];
+    let base = [chain(file, raw, length)];
+    Decompressor::new(&options(threads))?.decompress_delta_into(file, &base, &mut out)?;
+    Ok(out)
+}
+
+#[test]
+fn chains_are_as_long_as_a_stack_has_room_for() {
+    // The last block depends on eight others, one after the other; the first one on the last one of the base.
+    let raw = b"aaaaaaaaa";
+    let mut blocks = vec![copy(&[(1, 8, b"a")])];
+    blocks.extend((0..8).map(|i| copy(&[(0, i, b"a")])));
+    let mut file = File::delta(&[raw], records(&blocks));
+    let mut bases = Bases::of(&[raw]);
+    bases.bases[0].content_hash = file.index.content_hash;
+    file.records[0] = bases.record();
+    let file = file.to_bytes();
+    for threads in [1, 2] {
+        for length in [1, 5, 12] {
+            assert_eq!(restored(&file, raw, length, threads).expect("a chain is restored"), raw);
+        }
+        for length in [20, 100, 1000] {
+            let e = restored(&file, raw, length, threads).expect_err("the chain is too long");
+            assert!(e.kind() == ErrorKind::Base && e.to_string().contains("more than 128 blocks"), "{e}");
+        }
+    }
+    // Blocks that depend on nothing else of their file.
+    let file = File { features: 1, ..File::delta(&[raw], records(&[copy(&[(1, 0, raw)])])) }.to_bytes();
+    assert_eq!(restored(&file, raw, 120, 2).expect("a chain is restored"), raw);
+    restored(&file, raw, 1000, 2).expect_err("the chain is too long");
+}
+
+#[test]
+fn work_does_not_multiply_along_a_chain() {
+    // Each block depends on all of its base nine times over.
+    let raw = [0; 64];
+    let dependencies = vec![Dependency { source: 1, offset: 0, bytes: raw.to_vec() }; 9];
+    let classes = ContextClasses { shift: 0, boundaries: vec![1] };
+    let part = Predicted {
+        raw: raw.to_vec(),
+        width_code: 0,
+        predictor: 1,
+        conversion: 0,
+        prediction: Named::of(0, 1),
+        context: Context::Other { width_code: 3, named: Named::of(1, 8), classes },
+        unchanged: None,
+        sections: vec![Section::of(0, block::Group { z: 8, ..Default::default() }), Section::default()],
+    };
+    let block = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
+    let record = block.record().expect("the block can be coded");
+    let file = File { features: 1, ..File::delta(&[&raw], vec![record]) }.to_bytes();
+    assert_eq!(restored(&file, &raw, 3, 1).expect("729 blocks are not too many"), raw);
+    for threads in [1, 2] {
+        let e = restored(&file, &raw, 20, threads).expect_err("9^20 blocks would have to be decoded");
+        assert!(e.kind() == ErrorKind::Base && e.to_string().contains("too many other blocks"), "{e}");
+        let reader = Reader::open(&file[..], &options(threads)).expect("a valid file opens");
+        let reader = reader.with_bases(vec![chain(&file, &raw, 20)]).expect("it has its base");
+        let e = reader.read_range(5, &mut [0]).expect_err("9^20 blocks would have to be decoded");
+        assert!(e.to_string().contains("too many other blocks"), "{e}");
+    }
+}
+
+/// Takes what is written, and gives none of it back.
+struct Nowhere;
+
+impl WriteAt for Nowhere {
+    fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn blocks_that_are_decoded_anew_for_one_are_limited() {
+    const LARGE: usize = 1 << 24;
+    let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
+    let large = Grouped { raw: vec![9; LARGE], width_code: 0, section: Section::of(0, group) };
+    let large = Block::of(Part::Grouped(large), 0).encode().expect("the block can be coded");
+    // More than a cache holds, so that each range takes decoding a block.
+    const BLOCKS: usize = 70;
+    let ranges = |n: usize| -> Vec<_> { (0..n).map(|i| (0, (i % BLOCKS * LARGE) as u64, &[9][..])).collect() };
+    let file =
+        |n| File::delta(&[], records(&[&vec![large.clone(); BLOCKS][..], &[copy(&ranges(n))]].concat())).to_bytes();
+    let decoded = |n| {
+        let mut decompressor = Decompressor::new(&options(1)).expect("no threads are needed");
+        decompressor.decompress_delta_to(&file(n), &[], &Nowhere, &mut |_| ())
+    };
+    decoded(BLOCKS).expect("a gigabyte is little");
+    let e = decoded(5 * BLOCKS).expect_err("more than four gigabytes");
+    assert!(e.kind() == ErrorKind::Limit && e.to_string().contains("too many other blocks"), "{e}");
+}
