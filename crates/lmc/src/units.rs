@@ -48,8 +48,8 @@ pub(crate) struct Planner<'m> {
     left: u64,
     /// Whether the segment is a unit of its own.
     large: bool,
-    /// What the segment may be predicted from, once some of it is in a block.
-    related: Option<Related>,
+    /// What the segment may be predicted from, once some of it is in a block: the best first.
+    related: [Option<Related>; 2],
 }
 
 impl Planner<'static> {
@@ -70,7 +70,8 @@ impl Planner<'static> {
 
 impl<'m> Planner<'m> {
     pub(crate) fn with(layout: Layout, matcher: Option<Matcher<'m>>, siblings: Vec<Option<Link>>) -> Self {
-        let mut p = Self { layout, matcher, siblings, at: 0, block: 0, next: 0, left: 0, large: false, related: None };
+        let mut p =
+            Self { layout, matcher, siblings, at: 0, block: 0, next: 0, left: 0, large: false, related: [None; 2] };
         p.enter(0);
         p
     }
@@ -142,20 +143,19 @@ impl<'m> Planner<'m> {
             let sibling = sibling.map(|link| Related { link, len: self.len() });
             // Equal and rounded tensors say everything; one of half the bits says no more than a base does.
             self.related = match sibling {
-                Some(s) if base.is_none() || s.link.conversion != Conversion::WidenBf16 => Some(s),
-                _ => base,
+                Some(s) if s.link.conversion != Conversion::WidenBf16 => [sibling, base],
+                _ => [base, sibling],
             };
         }
         // Only the end of the file can cut an element.
         let cut = dtype.map_or(0, |d| len % d.coding_width() as u64);
-        let linked = self.related.map_or(0, |r| r.len.saturating_sub(pos).min(len - cut));
-        let linked = linked - dtype.map_or(0, |d| linked % d.coding_width() as u64);
-        let link = self.related.map(|r| r.link.at(dtype, pos));
+        let mut links = self.related.iter().flatten().map(|r| {
+            let linked = r.len.saturating_sub(pos).min(len - cut);
+            (r.link.at(dtype, pos), linked - dtype.map_or(0, |d| linked % d.coding_width() as u64))
+        });
         // What is in the same block is not known when it is needed.
-        let (link, linked) = match link {
-            Some(l) if l.source == 0 && l.at(dtype, linked).offset > self.block => (None, 0),
-            l => (l, linked),
-        };
+        let known = |(l, linked): &(Link, u64)| l.source != 0 || l.at(dtype, *linked).offset <= self.block;
+        let (link, linked) = links.find(known).map_or((None, 0), |(l, linked)| (Some(l), linked));
         let mut changes = 0;
         for (dtype, len, base) in [(dtype, linked, link), (dtype, len - cut - linked, None), (None, cut, None)] {
             let len = len as usize;
