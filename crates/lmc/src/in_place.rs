@@ -4,8 +4,8 @@ use crate::Summary;
 use crate::base::{Base, resolve};
 use crate::block::Origin;
 use crate::block::head::BlockHead;
-use crate::container::bases::Sources;
-use crate::container::open::{Opened, block_record};
+use crate::container::bases::{Depths, Sources};
+use crate::container::open::{Opened, block_record, wrong_raw_len};
 use crate::decompress::{Decoded, Decompressor, Progress, decode, finish};
 use crate::error::{Error, Result};
 use crate::origin::{Finished, NotOwn, Own};
@@ -62,7 +62,7 @@ impl Decompressor {
     /// be loaded again from elsewhere. The error, which is of kind `Damaged`, says so.
     ///
     /// # Errors
-    /// `Usage` when the delta cannot be applied in place, or `buf` has another size; otherwise those of
+    /// `Usage` when the delta cannot be applied in place, `Base` when `buf` does not hold its base; otherwise those of
     /// [`Self::decompress_delta_into`].
     pub fn apply_in_place(&mut self, file: &[u8], buf: &mut [u8], content_hash: Option<[u8; 16]>) -> Result<Summary> {
         let opened = Opened::open(&file, self.limits())?;
@@ -133,9 +133,16 @@ fn check(file: &[u8], opened: &Opened) -> Result<()> {
         [_] => return Err(cannot("the base has another size")),
         _ => return Err(cannot("the delta has several bases")),
     }
+    let mut depths = Depths::default();
     for i in 0..opened.blocks() {
         let b = opened.block(i);
-        let checked = block_record(record_of(file, &b)).and_then(|(head, _)| keeps_to_itself(&head, sources, &b));
+        let checked = block_record(record_of(file, &b)).and_then(|(head, _)| {
+            if head.raw_len as u64 != b.raw_len {
+                return Err(wrong_raw_len());
+            }
+            keeps_to_itself(&head, sources, &b)?;
+            depths.push(b.raw_len, &head.dependencies)
+        });
         checked.map_err(|e| opened.locate(e, i))?;
     }
     Ok(())

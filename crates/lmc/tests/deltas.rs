@@ -3,22 +3,8 @@
 mod support;
 
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, ErrorKind, Reader, Summary};
+use support::snapshots::{Tensor, bf16, f32s, file_of, model, trained};
 use support::{Memory, Trickle, decompress_options, noise, safetensors, weights};
-
-/// A tensor's bytes after a few steps of training: every weight moves a little.
-fn trained(old: &[f32], seed: u64, step: f32) -> Vec<f32> {
-    old.iter().zip(weights(old.len(), seed)).map(|(w, d)| w + step * d).collect()
-}
-
-fn bf16(w: &[f32]) -> Vec<u8> {
-    w.iter().flat_map(|x| (((x.to_bits() + 0x7fff + (x.to_bits() >> 16 & 1)) >> 16) as u16).to_le_bytes()).collect()
-}
-
-fn f32s(w: &[f32]) -> Vec<u8> {
-    w.iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
-type Tensor<'a> = (&'a str, &'a str, Vec<u64>, &'a [u8]);
 
 /// Compresses `raw` against `bases` in every way, with the same bytes, and restores it in every way; the file.
 fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
@@ -114,23 +100,6 @@ fn every_way_gives_the_same_bytes() {
     check(&new, &[&[]], &o);
 }
 
-/// A checkpoint of a few tensors, as pairs of a name and values.
-fn model(seed: u64, step: f32) -> Vec<(String, Vec<f32>)> {
-    (0..6)
-        .map(|i| {
-            let old = weights(20_000 + 1000 * (i as usize % 3), 100 + i);
-            (format!("layer.{i}.weight"), if step == 0.0 { old } else { trained(&old, seed + i, step) })
-        })
-        .collect()
-}
-
-fn file_of(tensors: &[(String, Vec<f32>)]) -> Vec<u8> {
-    let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| bf16(&t.1)).collect();
-    let list: Vec<Tensor<'_>> =
-        tensors.iter().zip(&bytes).map(|(t, b)| (&t.0[..], "BF16", vec![t.1.len() as u64], &b[..])).collect();
-    safetensors(&list)
-}
-
 /// Size of `new` as a delta of `bases`, over its size without.
 #[track_caller]
 fn share(new: &[u8], bases: &[&[u8]]) -> f64 {
@@ -214,6 +183,18 @@ fn shards_are_put_together_otherwise() {
     let bases = [&a[..], &b, &c].map(|b| Base::new(b).unwrap());
     let names = |new: &[u8]| named_bases(&lmc::compress_delta(new, &bases, &o).unwrap());
     assert_eq!((names(&file_of(&new[2..3])), names(&file_of(&new)), names(&file_of(&new[..3]))), (1, 3, 2));
+}
+
+#[test]
+fn what_is_rounded_in_the_same_block_is_predicted_from_the_base() {
+    let w = weights(9000, 1);
+    let file = |w: &[f32]| {
+        let (wide, narrow) = (f32s(w), bf16(w));
+        let tensors: &[Tensor<'_>] = &[("master", "F32", vec![9000], &wide), ("rounded", "BF16", vec![9000], &narrow)];
+        safetensors(tensors)
+    };
+    let same = check(&file(&w), &[&file(&w)], &CompressOptions::default());
+    assert!(same.len() < 1000, "{} bytes", same.len());
 }
 
 #[test]
@@ -395,130 +376,4 @@ fn damage_to_the_names_of_bases_is_found() {
     refused(&bad, &[], ErrorKind::Damaged, "");
     let twice = [&good[..head.end], &good[16..]].concat();
     refused(&twice, &bases, ErrorKind::Damaged, "");
-}
-
-/// A training state: master weights, and the same rounded.
-fn state(seed: u64, step: f32) -> Vec<u8> {
-    let (a, b) = (weights(600_000, 1), weights(9_000, 2));
-    let (a, b) = (trained(&a, seed, step), trained(&b, seed + 1, step));
-    let (a32, b32, a16, b16) = (f32s(&a), f32s(&b), bf16(&a), bf16(&b));
-    let tensors: &[Tensor<'_>] = &[
-        ("master.a", "F32", vec![600, 1000], &a32),
-        ("master.b", "F32", vec![9_000], &b32),
-        ("a", "BF16", vec![600, 1000], &a16),
-        ("b", "BF16", vec![9_000], &b16),
-    ];
-    safetensors(tensors)
-}
-
-#[test]
-fn deltas_are_applied_in_place() {
-    let o = CompressOptions::default();
-    let steps: Vec<Vec<u8>> = (0..4).map(|i| state(10 * i, i as f32 * 0.0001)).collect();
-    for threads in [1, 2, 5] {
-        let mut d = Decompressor::new(&decompress_options(threads)).unwrap();
-        let mut buf = steps[0].clone();
-        let mut hash = None;
-        for pair in steps.windows(2) {
-            let bases = [Base::new(&pair[0][..]).unwrap()];
-            let delta = lmc::compress_delta(&pair[1], &bases, &o).unwrap();
-            assert_eq!(delta[12], 3, "blocks depend on the base and on earlier ones");
-            let summary = d.apply_in_place(&delta, &mut buf, hash).unwrap();
-            assert!(buf == pair[1]);
-            assert_eq!(summary.content_hash, Base::new(&buf[..]).unwrap().content_hash(1).unwrap());
-            hash = Some(summary.content_hash);
-        }
-    }
-}
-
-#[test]
-fn what_cannot_be_applied_in_place_changes_nothing() {
-    let o = CompressOptions::default();
-    let (old, new) = (model(0, 0.0), model(7, 0.0005));
-    let large = [("a".to_owned(), weights(400_000, 1)), ("b".to_owned(), weights(400_000, 2))];
-    let mut moved = large.clone();
-    moved.swap(0, 1);
-    let large = file_of(&large);
-    let (old_file, new_file) = (file_of(&old), file_of(&new));
-    let mut d = Decompressor::new(&decompress_options(2)).unwrap();
-    let mut refused = |file: &[u8], base: &[u8], hash, kind: ErrorKind, why: &str| {
-        let mut buf = base.to_vec();
-        let e = d.apply_in_place(file, &mut buf, hash).unwrap_err();
-        assert!(e.kind() == kind && e.to_string().contains(why), "{e:?}");
-        assert!(buf == base, "nothing is changed: {e}");
-    };
-    let delta = |new: &[u8], bases: &[&[u8]]| {
-        let bases: Vec<_> = bases.iter().map(|b| Base::new(*b).unwrap()).collect();
-        lmc::compress_delta(new, &bases, &o).unwrap()
-    };
-    let good = delta(&new_file, &[&old_file]);
-    refused(
-        &delta(&file_of(&moved), &[&large]),
-        &large,
-        None,
-        ErrorKind::Usage,
-        "bytes of the base that others replace",
-    );
-    refused(&delta(&file_of(&new[1..]), &[&old_file]), &old_file, None, ErrorKind::Usage, "another size");
-    refused(&lmc::compress(&new_file, &o).unwrap(), &old_file, None, ErrorKind::Usage, "is no delta");
-    let two = delta(&new_file, &[&file_of(&old[..3]), &file_of(&old[3..])]);
-    refused(&two, &old_file, None, ErrorKind::Usage, "several bases");
-    refused(&good, &old_file[1..], None, ErrorKind::Base, "another file");
-    refused(&good, &new_file, None, ErrorKind::Base, "altered");
-    refused(&good, &old_file, Some([1; 16]), ErrorKind::Base, "altered");
-    refused(&good[..good.len() - 1], &old_file, None, ErrorKind::Damaged, "");
-    // Damage that only decoding finds.
-    let mut bad = good.clone();
-    let b = Reader::open(&good[..], &decompress_options(1)).unwrap().blocks().next().unwrap();
-    bad[(b.record_offset + b.record_len) as usize - 1] ^= 0x40;
-    let mut buf = old_file.clone();
-    let e = d.apply_in_place(&bad, &mut buf, None).unwrap_err();
-    assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("now neither old nor new"), "{e}");
-    // And a base of which the caller said that it is the right one.
-    let hash = Base::new(&old_file[..]).unwrap().content_hash(1).unwrap();
-    buf = old_file.iter().map(|b| b ^ 1).collect();
-    let e = d.apply_in_place(&good, &mut buf, Some(hash)).unwrap_err();
-    assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("now neither old nor new"), "{e}");
-}
-
-#[test]
-fn estimates_are_near_what_comes_of_it() {
-    // Weights whose scale changes from row to row, of which more and more stay as they were.
-    let values = weights(5_000_000, 1);
-    let old: Vec<f32> = values.iter().enumerate().map(|(i, w)| w * (1.0 + (i / 1000 % 97) as f32)).collect();
-    let moves = weights(old.len(), 2);
-    let new: Vec<f32> = (0..old.len())
-        .map(|i| if (moves[i] > 0.0) ^ (i % 5000 < i / 1000) { old[i] } else { old[i] + 0.002 * moves[i] })
-        .collect();
-    let file = |w: &[f32]| {
-        let (wide, narrow, small) = (f32s(w), bf16(&w[..4_000_000]), f32s(&weights(100_000, 3)));
-        let tensors: &[Tensor<'_>] = &[
-            ("a", "F32", vec![5000, 1000], &wide),
-            ("b", "BF16", vec![4_000_000], &narrow),
-            ("c", "F32", vec![100_000], &small),
-        ];
-        safetensors(tensors)
-    };
-    let (old, new) = (file(&old), file(&new));
-    let bases = [Base::new(&old[..]).unwrap().with_name("old")];
-    let mut o = CompressOptions::default();
-    for level in [lmc::Level::Fast, lmc::Level::Default] {
-        for independent in [false, true] {
-            (o.level, o.independent) = (level, independent);
-            for bases in [&bases[..], &[]] {
-                let real = lmc::compress_delta(&new, bases, &o).unwrap().len() as f64;
-                let e = lmc::estimate(&&new[..], bases, &o).unwrap();
-                let error = e.compressed_size as f64 / real - 1.0;
-                assert!(error.abs() < 0.02, "{:.3} % off", 100.0 * error);
-                assert_eq!(e.raw_size, new.len() as u64);
-                assert!(e.sampled * 5 < e.raw_size * 4, "{} of {}", e.sampled, e.raw_size);
-            }
-        }
-    }
-    // A small file is not sampled.
-    let small = file_of(&model(0, 0.0));
-    let e = lmc::estimate(&small, &[], &o).unwrap();
-    assert_eq!((e.compressed_size, e.sampled), (lmc::compress(&small, &o).unwrap().len() as u64, small.len() as u64));
-    let none = lmc::estimate(&&[][..], &bases, &o).unwrap();
-    assert_eq!(none.compressed_size, lmc::compress(&[], &o).unwrap().len() as u64);
 }
