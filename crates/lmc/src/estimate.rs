@@ -16,6 +16,7 @@ use crate::layout::{self, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;
 use crate::predict::Conversion;
+use crate::segment::Segment;
 
 /// What compressing a file would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +33,8 @@ pub struct Estimate {
 /// Estimates the size of a file that is compressed, as a delta if there are bases: to decide whether, against which bases and at
 /// which level to do it.
 ///
-/// One block in sixteen is compressed, and sixteen at least; with that the sizes of checkpoints were found to be within
-/// two percent. A file of fewer blocks (some 16 MiB) is compressed whole, and the size is exact. Of the bases nothing is read but what those blocks are
+/// One block in sixteen is compressed, and 32 at least; with that the sizes of training states and weights, alone and as deltas, were
+/// found to be within one percent (or a hundred-thousandth of the raw size, where next to nothing changed). A file of fewer blocks (some 32 MiB) is compressed whole, and the size is exact. Of the bases nothing is read but what those blocks are
 /// predicted from, and their hashes are not computed.
 ///
 /// # Errors
@@ -45,7 +46,7 @@ pub fn estimate(raw: &dyn ReadAt, bases: &[Base<'_>], o: &CompressOptions) -> Re
 /// One block in so many is compressed.
 const STEP: usize = 16;
 /// Blocks that are compressed if there are as many.
-const BLOCKS: usize = 16;
+const BLOCKS: usize = 32;
 
 /// A block, and its record's length: known or not.
 struct Block {
@@ -66,6 +67,7 @@ impl Compressor {
     pub fn estimate(&mut self, raw: &dyn ReadAt, bases: &[Base<'_>]) -> Result<Estimate> {
         let size = raw.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
         let layout = layout::detect(&mut Start::new(raw, size, "the input"), self.options().dtype)?;
+        let names: Vec<(u64, String)> = layout.segments.iter().map(|s| (s.offset, pattern(s))).collect();
         let own = raw.as_slice().map_or(Raw::File(raw), Raw::Slice);
         let info =
             |b: &Base<'_>| Ok(BaseInfo { content_hash: [0; 16], raw_size: b.raw_size(), name: b.name().to_owned() });
@@ -78,7 +80,7 @@ impl Compressor {
             blocks.push(Block { offset: next, len, pieces, record_len: None });
             next += len as u64;
         }
-        let kinds = sample(&blocks);
+        let kinds = sample(&blocks, &names);
         let mut chosen = kinds.values().flat_map(|k| &k.chosen).copied();
         #[derive(Default)]
         struct Job {
@@ -139,8 +141,13 @@ struct Sampled {
     chosen: Vec<usize>,
 }
 
-/// Chooses blocks of every kind, evenly spread.
-fn sample(blocks: &[Block]) -> BTreeMap<Kind, Sampled> {
+/// The name of a tensor without its numbers: what is called alike in another layer is alike.
+fn pattern(segment: &Segment) -> String {
+    segment.name.iter().flat_map(|n| n.chars()).filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// Chooses blocks of every kind, evenly spread over names and over the file. `names`: the pattern of every segment's, and where it starts.
+fn sample(blocks: &[Block], names: &[(u64, String)]) -> BTreeMap<Kind, Sampled> {
     let mut kinds: BTreeMap<Kind, Sampled> = BTreeMap::new();
     for (i, b) in blocks.iter().enumerate() {
         let largest = b.pieces.iter().max_by_key(|p| p.len).expect("a block has pieces");
@@ -148,6 +155,10 @@ fn sample(blocks: &[Block]) -> BTreeMap<Kind, Sampled> {
         kinds.entry(kind).or_default().all.push(i);
     }
     for k in kinds.values_mut() {
+        // Layers repeat: blocks that are spread over the file alone could be of the same tensors again and again.
+        let middle = |b: &Block| b.offset + b.len as u64 / 2;
+        let name = |b: usize| names.partition_point(|n| n.0 <= middle(&blocks[b])).checked_sub(1).map(|i| &names[i].1);
+        k.all.sort_by(|&a, &b| name(a).cmp(&name(b)));
         let n = k.all.len();
         // The share of the kind, and two at least: one block says nothing of how they differ.
         let share = (n * BLOCKS).div_ceil(blocks.len()).max(n.div_ceil(STEP)).max(2).min(n);
