@@ -5,8 +5,11 @@ use std::path::Path;
 use lmc::Summary;
 use serde_json::{Value, json};
 
+use crate::bases::Bases;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, percent, ratio};
+use crate::input::{STDIN, Source};
+use crate::output::Output;
 use crate::ui::Ui;
 
 /// How the work on one file ended, if it did not fail.
@@ -103,11 +106,20 @@ fn summary_json(path: &Path, summary: &Summary, fields: Vec<(&'static str, Value
     record
 }
 
-/// The failure of codec work that read a file and wrote an output: the output's fault, that of whoever writes to the
-/// source meanwhile, or the data's, in this order.
-pub(crate) fn explain(source: &crate::input::Source, output: &crate::output::Output, error: &lmc::Error) -> Failure {
+/// The failure of codec work that read a file and bases and wrote an output: the output's fault, that of whoever writes to
+/// what is read meanwhile, or the data's, in this order.
+pub(crate) fn explain(source: &Source, bases: &Bases, output: &Output, error: &lmc::Error) -> Failure {
     output
         .take_failure()
         .or_else(|| source.check_unchanged().err())
+        .or_else(|| bases.check_unchanged().err())
         .unwrap_or_else(|| Failure::codec(source.path(), error))
+}
+
+/// The same where the file is standard input.
+pub(crate) fn explain_stdin(bases: &Bases, output: &Output, error: &lmc::Error) -> Failure {
+    output
+        .take_failure()
+        .or_else(|| bases.check_unchanged().err())
+        .unwrap_or_else(|| Failure::codec(Path::new(STDIN), error))
 }

@@ -2,8 +2,12 @@
 
 mod support;
 
+use std::io::Write;
+
+use lmc::reference::write::File;
+use lmc_testing::handmade::{copy, records, stored};
 use serde_json::json;
-use support::{Dir, model, noise, safetensors, weights};
+use support::{Dir, Run, model, noise, safetensors, weights};
 
 /// The same values, of which some are the next larger or smaller number.
 fn trained(old: &[u8], seed: u64) -> Vec<u8> {
@@ -111,6 +115,61 @@ fn a_wrong_base_is_refused() {
     dir.run(["decompress", "--base", "no such", "new.safetensors.lmc", "-o", "out"]).fails(&["no such: cannot read"]);
     dir.run(["decompress", "--base", "-", "new.safetensors.lmc", "-o", "out"]).is_misused(&["name a file"]);
     assert!(!dir.has("out"));
+}
+
+#[test]
+fn a_base_that_is_written_to_meanwhile_is_told_from_damage() {
+    let dir = Dir::new();
+    let (a, b) = (noise(600_000, 1), weights(400_000, 2));
+    let file = |b: &[u8]| safetensors(&[("a", "U8", &[600_000], &a), ("b", "BF16", &[400_000], b)]);
+    let old = file(&b);
+    dir.write("old", &old);
+    // Only the second block depends on the base.
+    let new = safetensors(&[("a", "U8", &[600_000], &noise(600_000, 3)), ("b", "BF16", &[400_000], &trained(&b, 4))]);
+    dir.write("new", &new);
+    dir.run(["compress", "--base", "old", "new"]).silent();
+    let delta = dir.read("new.lmc");
+    for command in ["decompress", "test"] {
+        dir.write("old", &old);
+        let mut child = dir.spawn([command, "--base", "old"]);
+        let mut stdin = child.stdin.take().unwrap();
+        // More than a pipe holds, so that the base has been looked at when it is all written.
+        stdin.write_all(&delta[..400_000]).unwrap();
+        dir.write("old", &old.iter().map(|b| b ^ 1).collect::<Vec<_>>());
+        stdin.write_all(&delta[400_000..]).unwrap();
+        drop(stdin);
+        Run(child.wait_with_output().unwrap()).fails(&["old: changed while it was read: try again"]);
+    }
+}
+
+#[test]
+fn blocks_that_cannot_have_what_they_depend_on_leave_nothing() {
+    let dir = Dir::new();
+    let old = b"base.base.base.";
+    dir.write("old", old);
+    let at = |source, offset| copy(&[(source, offset, b"aaaaa")]);
+    let first = || stored(b"first");
+    let files = [
+        // The block itself, later ones, each other, what is nowhere.
+        vec![first(), at(0, 5), first()],
+        vec![first(), at(0, 10), first()],
+        vec![first(), at(0, 10), at(0, 5)],
+        vec![first(), at(0, 20), first()],
+        vec![first(), at(0, u64::MAX - 4), first()],
+        vec![first(), at(1, 11), first()],
+        vec![first(), at(2, 0), first()],
+    ];
+    for (i, blocks) in files.iter().enumerate() {
+        let file = File::delta(&[old], records(blocks)).to_bytes();
+        dir.write("new.lmc", &file);
+        for threads in ["1", "3"] {
+            dir.run(["decompress", "-T", threads, "--base", "old", "new.lmc"]).fails(&["new.lmc: ", "(block 1, "]);
+            dir.run(["test", "-T", threads, "--base", "old", "new.lmc"]).fails(&["new.lmc: ", "(block 1, "]);
+            let piped = dir.feed(["decompress", "-T", threads, "--base", "old", "-o", "new"], &file);
+            piped.fails(&["(stdin): ", "(block 1, "]);
+            assert_eq!(dir.names(), ["new.lmc", "old"], "file {i}");
+        }
+    }
 }
 
 #[test]

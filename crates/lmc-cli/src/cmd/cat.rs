@@ -101,7 +101,7 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     while at < range.end {
         let next = chunk_end(&boundaries, at, range.end);
         buf.resize(usize::try_from(next - at).expect("a chunk fits in memory"), 0);
-        reader.read_range(at, &mut buf).map_err(|e| report::explain(&source, &output, &e))?;
+        reader.read_range(at, &mut buf).map_err(|e| report::explain(&source, &bases, &output, &e))?;
         output
             .write_all(&buf)
             .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(target.path(), "cannot write", &e)))?;

@@ -1,7 +1,5 @@
 //! `lmc compress`.
 
-use std::path::Path;
-
 use clap::Args;
 use lmc::{CompressOptions, Compressor, Dtype, Level};
 use serde_json::json;
@@ -74,7 +72,7 @@ fn compress(compressor: &mut Compressor, bases: &Bases, job: &Job, args: &Compre
             let progress = ui.progress(STDIN, None);
             let summary = compressor
                 .compress_delta_stream(&mut source, bases.all(), &mut output, &mut |done| progress.at(done))
-                .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::codec(Path::new(STDIN), &e)))?;
+                .map_err(|e| report::explain_stdin(bases, &output, &e))?;
             drop(progress);
             bases.check_unchanged()?;
             output.finish()?;
@@ -90,7 +88,7 @@ fn compress(compressor: &mut Compressor, bases: &Bases, job: &Job, args: &Compre
             let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
             let summary = compressor
                 .compress_delta_from(&source, bases.all(), &mut output, &mut |done| progress.at(done))
-                .map_err(|e| report::explain(&source, &output, &e))?;
+                .map_err(|e| report::explain(&source, bases, &output, &e))?;
             drop(progress);
             source.check_unchanged()?;
             bases.check_unchanged()?;

@@ -1,7 +1,5 @@
 //! `lmc decompress`.
 
-use std::path::Path;
-
 use clap::Args;
 use lmc::{DecompressOptions, Decompressor, Reader};
 use serde_json::json;
@@ -62,7 +60,7 @@ fn decompress(
             let progress = ui.progress(STDIN, None);
             let summary = decompressor
                 .decompress_delta_stream(&mut source, bases.all(), &mut output, &mut |done| progress.at(done))
-                .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::codec(Path::new(STDIN), &e)))?;
+                .map_err(|e| report::explain_stdin(bases, &output, &e))?;
             drop(progress);
             bases.check_unchanged()?;
             output.finish()?;
@@ -84,7 +82,7 @@ fn decompress(
             } else {
                 decompressor.decompress_delta_stream(&mut source.stream(), needed, &mut output, &mut at)
             };
-            let summary = summary.map_err(|e| report::explain(&source, &output, &e))?;
+            let summary = summary.map_err(|e| report::explain(&source, bases, &output, &e))?;
             drop(progress);
             source.check_unchanged()?;
             bases.check_unchanged()?;

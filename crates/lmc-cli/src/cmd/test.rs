@@ -69,7 +69,7 @@ fn test(
             let progress = ui.progress(STDIN, None);
             decompressor
                 .decompress_delta_stream(&mut source, bases.all(), &mut io::sink(), &mut |done| progress.at(done))
-                .map_err(|e| Failure::codec(Path::new(STDIN), &e))?
+                .map_err(|e| bases.check_unchanged().err().unwrap_or_else(|| Failure::codec(Path::new(STDIN), &e)))?
         }
         Input::File(path) => {
             let source = Source::open(path, follow)?;
@@ -79,7 +79,10 @@ fn test(
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let summary = decompressor
                 .decompress_delta_to(&source, needed, &Nowhere, &mut |done| progress.at(done))
-                .map_err(|e| source.check_unchanged().err().unwrap_or_else(|| Failure::codec(path, &e)))?;
+                .map_err(|e| {
+                    let changed = source.check_unchanged().and_then(|()| bases.check_unchanged());
+                    changed.err().unwrap_or_else(|| Failure::codec(path, &e))
+                })?;
             source.check_unchanged()?;
             bases.check_unchanged()?;
             summary
