@@ -1,11 +1,12 @@
 //! The bodies of the fuzz targets. Each takes any bytes and panics when a promise is broken; the corpus under `fuzz/` is
 //! replayed through them by the tests.
 
-use crate::decoders::{LIMIT, Way, agree_by, agree_with_bases, isas, read_everything};
+use crate::decoders::{LIMIT, Way, agree_by, agree_with_bases, isas, options as options_of, read_everything};
 use crate::input::Input;
+use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas};
 use lmc::reference::{self, write};
-use lmc::{CompressOptions, Compressor, Dtype, Isa, Level};
+use lmc::{Base, CompressOptions, Compressor, Dtype, Isa, Level, Reader};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 
@@ -13,9 +14,10 @@ use std::cell::RefCell;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("container", container),
     ("decode_vs_reference", decode_vs_reference),
+    ("delta_roundtrip", delta_roundtrip),
     ("delta_vs_reference", delta_vs_reference),
     ("isas_agree", isas_agree),
     ("layout", layout),
@@ -75,6 +77,79 @@ pub fn delta_vs_reference(bytes: &[u8]) {
     }
 }
 
+/// Snapshots of a model, and any level: every instruction set writes the same delta, whether bases are compressed or not; streams
+/// write what an independent one is; estimates and comparisons tell its size; every decoder restores it, also in place.
+pub fn delta_roundtrip(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut options = CompressOptions::default();
+    options.level = Level::ALL[input.below(Level::ALL.len())];
+    options.threads = 1;
+    let Snapshots { bases: raw_bases, new, dtype } = snapshots(&mut input);
+    options.dtype = dtype;
+    let base = |raw: &&'_ [u8]| Base::new(raw.to_vec()).expect("memory can be read");
+    let slices: Vec<&[u8]> = raw_bases.iter().map(|raw| &raw[..]).collect();
+    let bases: Vec<Base<'_>> = slices.iter().map(base).collect();
+    let delta = |options, isa, bases: &[Base<'_>]| {
+        with_compressor(options, isa, |compressor| {
+            let mut file = Vec::new();
+            compressor.compress_delta_into(&new, bases, &mut file).expect("anything can be compressed");
+            file
+        })
+    };
+    let fastest = fastest();
+    let mut files = Vec::new();
+    for independent in [true, false] {
+        options.independent = independent;
+        let file = delta(options, fastest, &bases);
+        for &isa in isas().iter().filter(|isa| **isa != fastest) {
+            assert!(file == delta(options, isa, &bases), "{} writes other bytes", isa.name());
+        }
+        files.push(file);
+    }
+    with_compressor(options, fastest, |compressor| {
+        let mut other = Vec::new();
+        compressor
+            .compress_delta_stream(&mut &new[..], &bases, &mut other, &mut |_| ())
+            .expect("memory can be read and written");
+        assert!(files[0] == other, "a stream is not compressed as an independent file is");
+        other.clear();
+        compressor.compress_delta_from(&new, &bases, &mut other, &mut |_| ()).expect("memory can be read and written");
+        assert!(files[1] == other, "positional reads are compressed to other bytes than a slice");
+        let estimate = compressor.estimate(&new, &bases).expect("memory can be read");
+        assert_eq!(estimate.compressed_size, other.len() as u64, "a small file is estimated as it is");
+        if dtype.is_none() {
+            let diff = compressor.diff(&base(&&new[..]), &bases, &mut |_| ()).expect("memory can be read");
+            assert_eq!(diff.delta.compressed_size, other.len() as u64);
+        }
+    });
+    let compressed: Vec<Vec<u8>> = slices
+        .iter()
+        .map(|raw| {
+            with_compressor(options, fastest, |c| {
+                let mut file = Vec::new();
+                c.compress_into(raw, &mut file).expect("anything can be compressed");
+                file
+            })
+        })
+        .collect();
+    let open = |file| Base::lmc(Reader::open(file, &options_of(fastest)).expect("a valid file opens"));
+    let lmc: Vec<Base<'_>> = compressed.iter().map(open).collect();
+    if dtype.is_none() {
+        assert!(files[1] == delta(options, fastest, &lmc), "compressed bases give other bytes");
+    }
+    for file in files {
+        let overhead = 512 + new.len() / 64;
+        assert!(file.len() <= new.len() + overhead, "{} bytes grow to {}", new.len(), file.len());
+        let reader = Reader::open(&file, &options_of(fastest)).expect("a valid file opens");
+        let named = |info: &lmc::BaseInfo| {
+            let is_it = |raw: &&&[u8]| write::content_hash(raw) == info.content_hash;
+            *slices.iter().find(is_it).expect("a delta names bases that were given")
+        };
+        let named: Vec<&[u8]> = reader.bases().iter().map(named).collect();
+        assert!(agree_with_bases(&file, &named).is_ok_and(|decoded| decoded == new), "the file is not restored");
+    }
+}
+
 /// Any data, dtype and level: every instruction set writes the same bytes, and every decoder restores the data.
 pub fn isas_agree(bytes: &[u8]) {
     let mut input = Input::new(bytes);
@@ -127,7 +202,8 @@ pub fn layout(bytes: &[u8]) {
     }
 }
 
-/// Any data: the same bytes from slices, streams and positional reads, which never grow much and are restored.
+/// Any data: the same bytes from slices and positional reads, and from streams if no tensor may be predicted from an earlier one,
+/// which never grow much and are restored.
 pub fn roundtrip(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut options = compress_options(&mut input);
@@ -139,6 +215,8 @@ pub fn roundtrip(bytes: &[u8]) {
         _ => data::elements(&mut input, options.dtype),
     };
     let (isa, stream) = (fastest(), input.bool());
+    // What comes as a stream is compressed so.
+    options.independent = stream;
     let way = Way::ALL[input.below(4)];
     let file = with_compressor(options, isa, |compressor| {
         let mut file = Vec::new();
@@ -170,18 +248,19 @@ fn one_more_than_slice(choice: u8) -> [Way; 2] {
 
 /// Runs `f` with a compressor that is kept for the next input: making one costs more than compressing some bytes.
 fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Compressor) -> T) -> T {
-    type Kept = (Isa, Level, Option<Dtype>, Compressor);
+    type Kept = (Isa, Level, Option<Dtype>, bool, Compressor);
     thread_local!(static COMPRESSORS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) });
     COMPRESSORS.with_borrow_mut(|kept| {
-        let fits = |kept: &Kept| (kept.0, kept.1, kept.2) == (isa, options.level, options.dtype);
+        let wanted = (isa, options.level, options.dtype, options.independent);
+        let fits = |kept: &Kept| (kept.0, kept.1, kept.2, kept.3) == wanted;
         let at = kept.iter().position(fits).unwrap_or_else(|| {
             let mut options = options;
             options.isa = Some(isa);
             let compressor = Compressor::new(&options).expect("the options are valid");
-            kept.push((isa, options.level, options.dtype, compressor));
+            kept.push((isa, options.level, options.dtype, options.independent, compressor));
             kept.len() - 1
         });
-        f(&mut kept[at].3)
+        f(&mut kept[at].4)
     })
 }
 
