@@ -12,7 +12,7 @@ pub type Sample = (&'static str, Vec<u8>, Vec<u8>);
 
 /// Files as the encoder writes them, and some that only the reference writer does.
 pub fn all() -> Vec<Sample> {
-    let (bf16, f32) = (one_tensor(Dtype::Bf16, 1000), weights(Dtype::F32, 500));
+    let (bf16, f32) = (one_tensor(Dtype::Bf16, 650), weights(Dtype::F32, 450));
     vec![
         encoded("empty", &[], None, Level::Default),
         encoded("bf16, rANS", &bf16, None, Level::Default),
@@ -41,10 +41,13 @@ fn encoded(name: &'static str, raw: &[u8], dtype: Option<Dtype>, level: Level) -
 
 /// So many elements that look like trained weights.
 pub fn weights(dtype: Dtype, count: u16) -> Vec<u8> {
-    let mut choices = vec![1];
+    // Weights, and up to 2047 of them.
+    let mut choices = vec![1, 0];
     choices.extend(count.to_le_bytes());
     choices.resize(64, 0);
-    data::elements(&mut Input::new(&choices), Some(dtype))
+    let weights = data::elements(&mut Input::new(&choices), Some(dtype));
+    assert_eq!(weights.len(), usize::from(count) * dtype.coding_width());
+    weights
 }
 
 /// A safetensors file of one tensor.
