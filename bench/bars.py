@@ -130,9 +130,60 @@ def size_bars(results: dict) -> list[Bar]:
     return bars
 
 
+def delta_row(measured: dict, level: str = "default", given: str = "base", threads: int = 1) -> dict:
+    """A row of `lmc` in what `lmc bench --base` measured with one instruction set."""
+    return find(measured["results"], codec="lmc", level=level, given=given, threads=threads)
+
+
+# A delta below this size has tables and heads that count; H has none.
+LARGE_DELTA = 16_000_000
+
+
+def delta_bars(results: dict) -> list[Bar]:
+    """Deltas: sizes in per cent of raw, level default; speeds."""
+    deltas = results["deltas"]
+    sizes = {s["name"]: s for s in deltas["sizes"]}
+    bars = []
+
+    def worst(values: list[float], pick=max) -> float | None:
+        return pick(values) if values else None
+
+    for what, name, must, aim in [
+        ("bf16 weights, 1 step apart", "step00300 → step00301 model", 7.9, 7.6),
+        ("bf16 weights, 9 steps apart", "step00301 → step00310 model", 21.3, 20.7),
+        ("bf16 weights, 40 steps apart", "step00310 → step00350 model", 30.5, 29.8),
+        ("the whole state, 1 step apart", "step00300 → step00301", 57, 55),
+        ("the whole state, 9 steps apart", "step00301 → step00310", 64, 62),
+    ]:
+        measured = 100 * delta_row(sizes[name])["ratio"] if name in sizes else None
+        bars.append(Bar(f"size of {what}", measured, must, aim, "%", False))
+    tuned = [s for s in sizes.values() if s["kind"] == "fine-tuning" and s["name"].endswith(" model")]
+    measured = worst([100 * delta_row(s)["ratio"] for s in tuned if s["changed"] < 0.02])
+    bars.append(Bar("size of bf16 weights, 98 % or more unchanged", measured, 0.80, 0.74, "%", False))
+
+    large = [s for s in sizes.values() if s["kind"] != "unrelated" and s["raw_size"] >= LARGE_DELTA]
+    for what, chosen in [
+        ("5 % or more changed", [s for s in large if s["changed"] > 0.049]),
+        ("less than 5 % changed", [s for s in large if s["changed"] <= 0.049]),
+    ]:
+        measured = worst([over for s in chosen if (over := delta_row(s)["of_entropy"]) is not None])
+        bars.append(Bar(f"size over H, deltas of 16 MB or more, {what}", measured, 1.05, 1.02, "×", False))
+    unrelated = [s for s in sizes.values() if s["kind"] == "unrelated"]
+    measured = worst([delta_row(s)["ratio"] / delta_row(s, given="nothing")["ratio"] for s in unrelated])
+    bars.append(Bar("size given an unrelated model, over no base", measured, 1.001, None, "×", False))
+
+    runs = [m for m in deltas["speed"] + deltas["buffers"] if m["kind"] == "training" and m["dtype"] == "BF16"]
+    for way, must, aim in [("decompress", 0.22, 0.30), ("compress", 0.15, 0.25)]:
+        for level in ("fast", "default"):
+            measured = worst([delta_row(m, level)[way]["of_memcpy"] for m in runs], min)
+            bars.append(Bar(f"bf16 delta {way}, `{level}`", measured, must, aim, "× memcpy", True))
+    return bars
+
+
 GROUPS: list[tuple[str, Callable[[dict], list[Bar]]]] = [
     ("Speed in memory", speed_bars),
     ("Many small tensors", small_bars),
     ("Whole processes", process_bars),
     ("Size", size_bars),
+    ("Deltas", delta_bars),
 ]

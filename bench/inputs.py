@@ -13,6 +13,8 @@ from tensors import Tensor
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "target" / "bench"
 MIB = 1 << 20
+# Snapshots of further runs (bench/README.md) would say nothing new by themselves.
+ONLY_FOR_DELTAS = ("finetune-", "large-")
 
 
 @dataclass
@@ -100,6 +102,12 @@ def parts_of_state(path: Path, out: Path, name: str) -> list[Input]:
     return inputs
 
 
+def bench_data() -> list[Path]:
+    """The safetensors files in the folders of BENCH_DATA."""
+    folders = [Path(f) for f in os.environ.get("BENCH_DATA", "").split(":") if f]
+    return sorted((p for f in folders for p in f.glob("*.safetensors")), key=lambda p: p.name)
+
+
 def prepare() -> list[Input]:
     """Makes every file that is not there yet, and lists all of them."""
     DATA.mkdir(parents=True, exist_ok=True)
@@ -136,12 +144,11 @@ def prepare() -> list[Input]:
 
     for file in sorted((ROOT / "testdata").glob("*.safetensors")):
         inputs.append(Input(f"testdata {file.stem}", file, "ships with the repository (testdata/README.md)"))
-    if folder := os.environ.get("BENCH_DATA"):
-        files = sorted(Path(folder).glob("*.safetensors"))
-        inputs += [Input(f.name.removesuffix(".safetensors"), f, "from BENCH_DATA") for f in files]
-        states = [f for f in files if any(t.name.startswith("exp_avg.") for t in tensors.read(f))]
-        for file in states[-1:]:
-            inputs += parts_of_state(file, DATA, file.name.removesuffix(".safetensors"))
+    files = [f for f in bench_data() if not f.name.startswith(ONLY_FOR_DELTAS)]
+    inputs += [Input(f.name.removesuffix(".safetensors"), f, "from BENCH_DATA") for f in files]
+    states = [f for f in files if any(t.name.startswith("exp_avg.") for t in tensors.read(f))]
+    for file in states[-1:]:
+        inputs += parts_of_state(file, DATA, file.name.removesuffix(".safetensors"))
     return inputs
 
 

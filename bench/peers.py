@@ -14,7 +14,6 @@ told to keep freed memory. ZipNN overwrites its input; it gets a new copy each t
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -23,11 +22,10 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Read by glibc when the process starts; hence the process starts itself again.
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "OMP_NUM_THREADS": "1"}
+import allocator
 
-if __name__ == "__main__" and any(os.environ.get(k) != v for k, v in KEEP_MEMORY.items()):
-    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | KEEP_MEMORY)
+if __name__ == "__main__":
+    allocator.keep_memory()
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 
@@ -164,12 +162,14 @@ def one_round(raw: np.ndarray, codec, row: Row) -> None:
     row.decompress.append(raw.nbytes / 1e9 / unpack)
 
 
-def lmc_round(lmc: str, path: Path, dtype: str, seconds: float, rows: dict[str, Row], copies: list[float]) -> None:
-    command = [lmc, "bench", "--json", "--peers", "none", "--threads", "1", "--seconds", str(seconds)]
-    done = subprocess.run([*command, "--dtype", dtype, str(path)], check=True, stdout=subprocess.PIPE, text=True)
+def lmc_round(command: list[str], rows: dict[str, Row], copies: list[float]) -> None:
+    """One run of `lmc bench`; of a delta, the rows that have the base count."""
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     measured = json.loads(done.stdout)["files"][0]
     copies.append(measured["memcpy"][0]["gb_per_s"])
     for r in measured["results"]:
+        if r["given"] != ("base" if measured["bases"] else "nothing"):
+            continue
         row = rows.setdefault(f"lmc {r['level']} {r['isa']}", Row(f"lmc {r['level']} {r['isa']}"))
         row.size = r["size"]
         row.compress.append(r["compress"]["gb_per_s"])
@@ -189,8 +189,15 @@ def measure(path: Path, name: str, size: int, rounds: int, lmc: str, seconds: fl
     raw = np.resize(stream, (size or stream.nbytes) // 8 * 8)
     file = folder / "peers.raw"
     raw.tofile(file)
+    command = [lmc, "bench", "--json", "--peers", "none", "--threads", "1", "--seconds", str(seconds)]
+    results = in_turns(raw, codecs(dtype), [*command, "--dtype", dtype, str(file)], rounds)
+    file.unlink()
+    return {"file": name, "dtype": dtype, "raw_size": raw.nbytes, "rounds": rounds, **results}
+
+
+def in_turns(raw: np.ndarray, peers: list, command: list[str], rounds: int) -> dict:
+    """Runs numpy's copy, the codecs, and `lmc bench` on the same bytes, in rounds."""
     target = np.ones_like(raw)
-    peers = codecs(dtype)
     rows = {codec.name: Row(codec.name) for codec in peers}
     copies: list[float] = []
     lmc_copies: list[float] = []
@@ -198,8 +205,7 @@ def measure(path: Path, name: str, size: int, rounds: int, lmc: str, seconds: fl
         copies.append(raw.nbytes / 1e9 / timed(np.copyto, target, raw)[0])
         for codec in peers:
             one_round(raw, codec, rows[codec.name])
-        lmc_round(lmc, file, dtype, seconds, rows, lmc_copies)
-    file.unlink()
+        lmc_round(command, rows, lmc_copies)
     results = []
     for row in rows.values():
         own_copies = lmc_copies if row.name.startswith("lmc ") else copies
@@ -212,14 +218,7 @@ def measure(path: Path, name: str, size: int, rounds: int, lmc: str, seconds: fl
                 "of_zipnn": ratio(speeds, getattr(rows["ZipNN"], way)),
             }
         results.append(result)
-    return {
-        "file": name,
-        "dtype": dtype,
-        "raw_size": raw.nbytes,
-        "rounds": rounds,
-        "numpy_copy_gb_per_s": statistics.median(copies),
-        "results": results,
-    }
+    return {"numpy_copy_gb_per_s": statistics.median(copies), "results": results}
 
 
 def sizes(path: Path) -> dict[str, int]:

@@ -4,29 +4,14 @@ import re
 from pathlib import Path
 
 import bars
+import report_deltas
 from bars import find
-
-LEVELS = ["fast", "default", "max"]
-
-
-def table(headings: list[str], rows: list[list[str]], left: int = 1) -> str:
-    """A Markdown table; the first `left` columns are text, the others numbers."""
-    marks = ["---"] * left + ["--:"] * (len(headings) - left)
-    return "".join("| " + " | ".join(row) + " |\n" for row in [headings, marks, *rows])
-
-
-def number(value: float) -> str:
-    """Three significant digits, no exponent."""
-    return f"{value:.2f}" if value >= 1 else f"{value:.3f}" if value >= 0.01 else f"{value:.4f}"
+from markdown import LEVELS, number, peers_table, percent, smallest_in_bold, table
 
 
 def levels_of(results: dict) -> list[str]:
     """Those that were measured."""
     return [level for level in LEVELS if any(r["level"] == level for r in results["speed"][0]["files"][0]["results"])]
-
-
-def percent(value: float) -> str:
-    return f"{100 * value:.2f} %"
 
 
 def codec_name(row: dict) -> str:
@@ -111,19 +96,6 @@ def buffers_table(results: dict) -> str:
     return table(["", "", "level", "threads", "in GB/s", "× memcpy", "out GB/s", "× memcpy"], rows, left=3)
 
 
-def peers_table(measured: dict) -> str:
-    rows = []
-    for r in measured["results"]:
-        row = [r["codec"], percent(r["ratio"])]
-        for way in ("compress", "decompress"):
-            s = r[way]
-            row += [number(s["gb_per_s"]), number(s["of_zipnn"]), number(s["of_memcpy"])]
-        rows.append(row)
-    headings = ["", "of raw", "in GB/s", "× ZipNN", "× memcpy", "out GB/s", "× ZipNN", "× memcpy"]
-    title = f"{measured['dtype']}, {measured['raw_size']:,} bytes, median of {measured['rounds']} rounds\n\n"
-    return title + table(headings, rows)
-
-
 def process_table(measured: dict) -> str:
     rows = []
     for what, r in measured["results"].items():
@@ -182,12 +154,7 @@ def size_table(results: dict) -> str:
             both = [r for r in s["results"] if r["codec"] == codec and r["level"] == level]
             cells.append(min(r["ratio"] for r in both))
             samples.append(both[0]["sampled"])
-        smallest = min(c for c, sampled in zip(cells, samples, strict=True) if not sampled)
-        text = []
-        for c, sampled in zip(cells, samples, strict=True):
-            t = f"{100 * c:.2f}" + (" *" if sampled else "")
-            text.append(f"**{t}**" if c == smallest and smallest < 1 else t)
-        rows.append([s["name"], f"{s['raw_size']:,}", *text])
+        rows.append([s["name"], f"{s['raw_size']:,}", *smallest_in_bold(cells, samples)])
     whats = "".join(f"* {s['name']}: {s['what']}\n" for s in results["sizes"])
     return table(headings, rows) + "\n" + whats
 
@@ -201,7 +168,7 @@ def notes() -> str:
 def page(results: dict) -> str:
     quick = "\n**A quick run: these numbers only show that the tool works.**\n" if results["machine"]["quick"] else ""
     speed = "\n".join(speed_table(r["files"][0]) for r in results["speed"])
-    peers = "\n".join(map(peers_table, results["peers"]["memory"]))
+    peers = "\n".join(peers_table(m, m["dtype"]) for m in results["peers"]["memory"])
     processes = "\n".join(map(process_table, results["process"]))
     return f"""# Benchmarks
 
@@ -235,6 +202,7 @@ One thread, in turns, on the same bytes; ratios are those of one round, and medi
 memory, so that page faults do not count against the Python packages.
 
 {peers}
+{report_deltas.section(results)}
 ## Whole processes
 
 Durable: every command's output is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import delta_inputs
 import inputs
 import plot
 import process
@@ -19,6 +20,7 @@ from inputs import DATA, ROOT
 
 # Peers whose sizes are listed for every input; lz4, snappy and zstd-3 would add nothing to it.
 SIZE_PEERS = "zstd-1,zstd-19,gzip,bzip2"
+DELTA_PEERS = "lmc-alone,lmc-xor,zstd-1,zstd-19,bzip2,zstd-patch"
 GB = 1_000_000_000
 
 
@@ -133,13 +135,67 @@ class Suite:
             results.append(measured)
         return results
 
+    def deltas(self) -> dict:
+        """Sizes of every pair of files by every codec; speeds of those of one dtype; both beside Python packages."""
+        pairs = delta_inputs.prepare(self.quick)
+        # Of each related pair of one dtype; of fine-tuned and larger models the weights alone.
+        speed = [p for p in pairs if p.dtype and p.kind != "unrelated"]
+        speed = [p for p in speed if p.kind in ("training", "made up") or p.dtype == "BF16"]
+        weights = [p for p in speed if p.kind != "made up" and p.dtype == "BF16"]
+        peers = [*weights, *(p for p in speed if p.kind == "made up" and " 1 %" in p.name)]
+        best = ["--isas", self.best_isa()]
+        return {
+            "sizes": self.delta_sizes(pairs, ["--seconds", 0, "--threads", 1, *best]),
+            "speed": [self.delta_speed(p, 90_000_000, ["--threads", "1,2", *best]) for p in speed],
+            "buffers": [self.delta_speed(p, GB, ["--threads", "1,2", *best]) for p in weights[:2]],
+            "isas": [self.delta_speed(p, 90_000_000, ["--threads", 1]) for p in (weights or speed)[:1]],
+            "peers": self.delta_peers(peers),
+        }
+
+    def delta(self, pair: delta_inputs.Pair, *args: object) -> dict:
+        """`lmc bench --base` on a pair."""
+        measured = self.bench(*args, "--base", pair.old, pair.new)["files"][0]
+        described = {"name": pair.name, "what": pair.what, "kind": pair.kind}
+        return measured | described | {"file": pair.name, "bases": [pair.old.name]}
+
+    def delta_sizes(self, pairs: list[delta_inputs.Pair], options: list[object]) -> list[dict]:
+        """One round each, whose speeds mean nothing."""
+        packages = self.beside_packages(pairs, "--sizes")
+        found = []
+        for pair, sizes in zip(pairs, packages, strict=True):
+            measured = self.delta(pair, *options, "--peers", DELTA_PEERS)
+            for r in measured["results"]:
+                del r["compress"], r["decompress"]
+            found.append(measured | {"packages": sizes, "changed": pair.changed()})
+        return found
+
+    def delta_speed(self, pair: delta_inputs.Pair, size: int, options: list[object]) -> dict:
+        """Every level on a pair's elements, repeated to a size."""
+        size = size if not self.quick else size // 20
+        measured = self.delta(pair, "--seconds", self.seconds, *options, "--peers", "none", "--size", size)
+        return measured | {"changed": pair.changed()}
+
+    def delta_peers(self, pairs: list[delta_inputs.Pair]) -> list[dict]:
+        rounds = ["--rounds", 2 if self.quick else 5, "--seconds", self.seconds / 4, "--size", 45_000_000]
+        measured = self.beside_packages(pairs, *rounds)
+        return [m | {"file": p.name} for m, p in zip(measured, pairs, strict=True)]
+
+    def beside_packages(self, pairs: list[delta_inputs.Pair], *options: object) -> list:
+        """bench/delta_peers.py on pairs."""
+        out = self.out / "deltas.json"
+        script = ROOT / "bench" / "delta_peers.py"
+        files = [f for p in pairs for f in (p.old, p.new)]
+        command = [sys.executable, script, "--lmc", self.lmc, "--folder", DATA, "--json", out, *options, *files]
+        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+        return json.loads(out.read_text())
+
     def process(self) -> list[dict]:
         """Whole processes, durable."""
         names = ["minilm bf16"] if self.quick else ["minilm bf16", "synthetic bf16"]
         return [process.measure(self.path(n), n, self.rounds, self.lmc, DATA) for n in names]
 
 
-STEPS = ["machine", "speed", "buffers", "breakdown", "small", "peers", "sizes", "process"]
+STEPS = ["machine", "speed", "buffers", "breakdown", "small", "peers", "sizes", "deltas", "process"]
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 mod delta;
 
-pub use delta::{Entropy, Expected, raw_bytes};
+pub use delta::{Expected, raw_bytes};
 
 use crate::arch::Isa;
 use crate::block::decode::BlockDecoder;

@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod counterparts;
+pub(crate) mod entropy;
 
 use std::ops::Range;
 

@@ -71,6 +71,7 @@ pub use decompress::{Decompressor, decompress, decompress_delta};
 pub use describe::{BlockDescription, GroupDescription, PartDescription, PredictionDescription};
 pub use diff::changes::Changes;
 pub use diff::counterparts::Relation;
+pub use diff::entropy::DifferenceEntropy;
 pub use diff::{Coded, Diff, SegmentDiff};
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};

@@ -38,6 +38,29 @@ impl Order {
     }
 }
 
+/// What a codec is given besides the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    Nothing,
+    /// The bases as they are.
+    Base,
+    /// The exclusive or with what the bases have, in place of the data.
+    Xor,
+    /// The bases as if they came before the data.
+    Prefix,
+}
+
+impl Given {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Given::Nothing => "nothing",
+            Given::Base => "base",
+            Given::Xor => "xor",
+            Given::Prefix => "prefix",
+        }
+    }
+}
+
 /// One row of the results.
 pub(super) struct Contender {
     pub(super) name: &'static str,
@@ -47,8 +70,7 @@ pub(super) struct Contender {
     pub(super) isa: Option<&'static str>,
     pub(super) threads: usize,
     pub(super) order: Order,
-    /// Whether the codec gets the exclusive or of the data and what a base has.
-    pub(super) xor: bool,
+    pub(super) given: Given,
     pub(super) codec: Box<dyn Codec>,
     /// The part of the data that a slow codec gets.
     pub(super) sample: Option<Rc<[u8]>>,
@@ -67,7 +89,7 @@ impl Contender {
             isa: None,
             threads: 1,
             order: Order::AsIs,
-            xor: false,
+            given: Given::Nothing,
             codec,
             sample: None,
             size: 0,
@@ -94,18 +116,23 @@ impl Contender {
     /// The same codec on the difference from what is expected, which is part of the time.
     pub(super) fn xored(mut self, expected: Rc<[u8]>) -> Self {
         self.codec = Box::new(Xor::new(self.codec, expected));
-        self.xor = true;
+        self.given = Given::Xor;
         self
     }
 
     /// Name and variant, for people.
     pub(super) fn label(&self) -> String {
         let level = if self.level.is_empty() { String::new() } else { format!(" {}", self.level) };
-        let xor = if self.xor { " XOR" } else { "" };
+        let given = match self.given {
+            Given::Nothing => "",
+            Given::Base => " delta",
+            Given::Xor => " XOR",
+            Given::Prefix => " prefix",
+        };
         let order = if self.order == Order::Grouped { " grouped" } else { "" };
         match self.isa {
-            Some(isa) => format!("{}{level} {isa} {} threads", self.name, self.threads),
-            None => format!("{}{level}{xor}{order}", self.name),
+            Some(isa) => format!("{}{level}{given} {isa} {} threads", self.name, self.threads),
+            None => format!("{}{level}{given}{order}", self.name),
         }
     }
 }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::bench_hooks::{Entropy, Expected, raw_bytes};
-use lmc::{Base, Compressor, Decompressor, Dtype, Error, ErrorKind, Isa, Level, Result};
+use lmc::bench_hooks::{Expected, raw_bytes};
+use lmc::{Base, Compressor, Decompressor, DifferenceEntropy, Dtype, Error, ErrorKind, Isa, Level, Result};
 
-use super::contender::{Codec, Contender, compress_options, decompress_options};
+use super::contender::{Codec, Contender, Given, compress_options, decompress_options};
+use super::input::{Input, repeat};
 use super::planes::{self, Run};
 use crate::bases::Bases;
 use crate::failure::Failure;
@@ -23,8 +24,24 @@ pub(super) struct Old {
 pub(super) struct Delta {
     /// Names of the bases.
     pub(super) bases: Vec<String>,
-    pub(super) entropies: Vec<Entropy>,
+    /// Of each float dtype.
+    pub(super) entropies: Vec<DifferenceEntropy>,
+    /// For each byte of the file.
     pub(super) expected: Rc<[u8]>,
+    /// The same, with zeros for what belongs to no tensor.
+    pub(super) of_tensors: Rc<[u8]>,
+}
+
+impl Delta {
+    /// What has to be told of all floats together, in bytes.
+    pub(super) fn told(&self) -> f64 {
+        self.entropies.iter().map(DifferenceEntropy::bits).sum::<f64>() / 8.0
+    }
+
+    /// How many bytes those floats have.
+    pub(super) fn covered(&self) -> u64 {
+        self.entropies.iter().map(|e| e.elements() * e.dtype().coding_width() as u64).sum()
+    }
 }
 
 impl Old {
@@ -50,11 +67,35 @@ impl Old {
     /// What they have for a file.
     pub(super) fn expect(&self, raw: &[u8], dtype: Option<Dtype>) -> Result<Delta> {
         let expected = Expected::new(raw, dtype, &self.bases)?;
-        Ok(Delta {
-            bases: self.bases.iter().map(|b| b.name().to_owned()).collect(),
-            entropies: expected.entropies(raw),
-            expected: expected.bytes.into(),
-        })
+        let entropies = expected.entropies(raw);
+        let all_typed = expected.stretches.iter().all(|s| s.1.is_some());
+        let of_tensors = (!all_typed).then(|| expected.of_tensors().into());
+        let bytes: Rc<[u8]> = expected.bytes.into();
+        let of_tensors = of_tensors.unwrap_or_else(|| bytes.clone());
+        Ok(Delta { bases: self.names(), entropies, expected: bytes, of_tensors })
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.bases.iter().map(|b| b.name().to_owned()).collect()
+    }
+
+    /// The elements of the file's most common dtype that the bases have something for, and what that is, both repeated or
+    /// cut to so many bytes.
+    pub(super) fn resized(&self, input: &Input, size: usize) -> Result<(Input, Self)> {
+        let expected = Expected::new(&input.raw, input.dtype, &self.bases)?;
+        let bytes_of = |d: Dtype| expected.stretches.iter().filter(move |s| s.1 == Some(d)).map(|s| s.0.clone());
+        let common = Dtype::ALL.iter().copied().max_by_key(|&d| bytes_of(d).map(|s| s.len()).sum::<usize>());
+        let (new, old): (Vec<_>, Vec<_>) =
+            common.into_iter().flat_map(bytes_of).map(|s| (&input.raw[s.clone()], &expected.bytes[s])).unzip();
+        let Some(dtype) = common.filter(|_| !new.is_empty()) else {
+            let message = format!("{}: no tensor of it is in the base, which --size needs", input.name);
+            return Err(Error::new(ErrorKind::Usage, message));
+        };
+        let resized = input.repeated(dtype, &new.concat(), size)?;
+        let raw = Arc::new(repeat(&old.concat(), resized.raw.len()));
+        let base = Base::new(raw.clone())?.with_name(self.names().join(", "));
+        let hash = base.content_hash(0)?;
+        Ok((resized, Self { bases: Rc::new([base.with_hash(hash).optional()]), raw: vec![raw] }))
     }
 
     /// `lmc` with the bases.
@@ -67,15 +108,18 @@ impl Old {
         let mut c = Contender::new("lmc", level.name(), Box::new(codec));
         c.isa = Some(isa.name());
         c.threads = threads;
+        c.given = Given::Base;
         Ok(c)
     }
 
-    /// zstd with the bases as what came before the data: `zstd --patch-from`.
+    /// zstd with the bases as what came before the data: `zstd --patch-from --single-thread`.
     pub(super) fn patch(&self, raw_len: usize) -> Contender {
         let prefix = self.raw.iter().flat_map(|r| r.iter()).copied().collect::<Vec<u8>>();
-        // The window reaches from the last byte of the data to the first one of the prefix, if any does.
-        let window_log = (prefix.len() + raw_len).max(1 << 10).next_power_of_two().ilog2().min(31);
-        Contender::new("zstd patch", PATCH_LEVEL.to_string(), Box::new(Patch { prefix, window_log }))
+        // As the program chooses it.
+        let window_log = (prefix.len().max(raw_len).max(1 << 9).ilog2() + 1).min(31);
+        let mut c = Contender::new("zstd", PATCH_LEVEL.to_string(), Box::new(Patch { prefix, window_log }));
+        c.given = Given::Prefix;
+        c
     }
 }
 
@@ -176,8 +220,10 @@ mod tests {
         assert_eq!((&delta.bases[..], &delta.expected[..]), (&["old".to_owned()][..], &old[..]));
         let mut zstd = super::super::peers::contender("zstd-1").unwrap();
         zstd = zstd.xored(delta.expected.clone());
-        let lmc = bases.lmc(Level::Default, Isa::detect().unwrap(), 1, dtype).unwrap();
-        for mut c in [zstd, lmc, bases.patch(new.len())] {
+        let isa = Isa::detect().unwrap();
+        let lmc = bases.lmc(Level::Default, isa, 1, dtype).unwrap();
+        let xor = Contender::lmc(Level::Default, isa, 1, dtype).unwrap().xored(delta.of_tensors.clone());
+        for mut c in [zstd, lmc, xor, bases.patch(new.len())] {
             let mut packed = room_for(new.len());
             c.codec.compress(&new, &mut packed).unwrap();
             assert!(packed.len() < new.len() / 50, "{}: {}", c.label(), packed.len());
@@ -185,7 +231,39 @@ mod tests {
             c.codec.decompress(&packed, &mut out).unwrap();
             assert!(out == new, "{}", c.label());
         }
+        assert_eq!((delta.told(), delta.covered()), (0.0, 0), "integers are no floats");
         assert!(Old::load(&[]).unwrap().is_none());
         assert!(Old::load(&[dir.path().join("none")]).is_err());
+    }
+
+    /// One tensor of so many elements, each of one value.
+    fn file(dtype: &str, elements: usize, value: &[u8]) -> Vec<u8> {
+        let header = format!(
+            r#"{{"w":{{"dtype":"{dtype}","shape":[{elements}],"data_offsets":[0,{}]}}}}"#,
+            elements * value.len()
+        );
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &value.repeat(elements)].concat()
+    }
+
+    #[test]
+    fn old_and_new_are_repeated_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
+        std::fs::write(&old, file("BF16", 1000, &[0x80, 0x3f])).unwrap();
+        std::fs::write(&new, file("BF16", 1000, &[0x81, 0x3f])).unwrap();
+        let bases = Old::load(&[old]).unwrap().unwrap();
+        let input = Input::load(&new, None).unwrap();
+        let whole = bases.expect(&input.raw, None).unwrap();
+        assert_eq!((whole.told(), whole.covered()), (0.0, 2000));
+        let header = input.raw.len() - 2000;
+        assert!(whole.of_tensors[..header].iter().all(|&b| b == 0), "the header stays, so that XOR keeps the layout");
+        assert_eq!(whole.of_tensors[header..], whole.expected[header..]);
+        let (resized, repeated) = bases.resized(&input, 5000).unwrap();
+        assert_eq!((resized.dtype, &resized.raw[..]), (Some(Dtype::Bf16), &[0x81, 0x3f].repeat(2500)[..]));
+        let delta = repeated.expect(&resized.raw, resized.dtype).unwrap();
+        assert_eq!((&delta.expected[..], delta.covered()), (&[0x80, 0x3f].repeat(2500)[..], 5000));
+        // Of another dtype there is nothing to repeat.
+        std::fs::write(&new, file("I32", 1000, &[1; 4])).unwrap();
+        assert!(bases.resized(&Input::load(&new, None).unwrap(), 5000).is_err());
     }
 }

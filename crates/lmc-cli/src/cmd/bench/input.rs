@@ -26,19 +26,14 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Reads a file. With `size`, the elements of its most common dtype are repeated or cut to that many bytes and
-    /// stand alone, without the rest of the file.
-    pub(super) fn load(path: &Path, dtype: Option<Dtype>, size: Option<usize>) -> Result<Self> {
+    /// Reads a file.
+    pub(super) fn load(path: &Path, dtype: Option<Dtype>) -> Result<Self> {
         let name = path.display().to_string();
         let raw = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {name}"), e))?;
         if raw.is_empty() {
             return Err(Error::new(ErrorKind::Usage, format!("{name} is empty; nothing to measure")));
         }
-        let input = Self::parse(name, raw, dtype)?;
-        match size {
-            None => Ok(input),
-            Some(size) => input.resized(size),
-        }
+        Self::parse(name, raw, dtype)
     }
 
     fn parse(name: String, raw: Vec<u8>, dtype: Option<Dtype>) -> Result<Self> {
@@ -81,23 +76,34 @@ impl Input {
         Some((dtype, of_dtype.flat_map(|(bytes, _)| &self.raw[bytes.clone()]).copied().collect()))
     }
 
-    fn resized(self, size: usize) -> Result<Self> {
+    /// The elements of the most common dtype alone, repeated or cut to so many bytes.
+    pub(super) fn resized(&self, size: usize) -> Result<Self> {
         let Some((dtype, elements)) = self.elements() else {
             let message = format!("{}: --size needs typed data; give its dtype with --dtype", self.name);
             return Err(Error::new(ErrorKind::Usage, message));
         };
+        self.repeated(dtype, &elements, size)
+    }
+
+    /// Some elements of the file, repeated or cut to so many bytes.
+    pub(super) fn repeated(&self, dtype: Dtype, elements: &[u8], size: usize) -> Result<Self> {
         let width = dtype.coding_width();
         let size = size - size % width;
         if size == 0 {
             return Err(Error::new(ErrorKind::Usage, format!("--size must be at least {width} bytes")));
         }
-        let mut raw = Vec::with_capacity(size);
-        while raw.len() < size {
-            let n = elements.len().min(size - raw.len());
-            raw.extend_from_slice(&elements[..n]);
-        }
-        Self::parse(format!("{} ({dtype} only, {size} bytes)", self.name), raw, Some(dtype))
+        Self::parse(format!("{} ({dtype} only, {size} bytes)", self.name), repeat(elements, size), Some(dtype))
     }
+}
+
+/// Bytes, at least one, repeated or cut to so many.
+pub(super) fn repeat(bytes: &[u8], size: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(size);
+    while out.len() < size {
+        let n = bytes.len().min(size - out.len());
+        out.extend_from_slice(&bytes[..n]);
+    }
+    out
 }
 
 /// A number of bytes: digits, and `k`, `M` or `G` (powers of 1000, with or without `B`) or `Ki`, `Mi`, `Gi`.

@@ -35,11 +35,12 @@ const SAMPLE_PIECES: usize = 16;
 /// are shown. Every round trip is verified. Speeds count uncompressed bytes, 1 GB = 10^9 bytes. "grouped" rows get the
 /// data with the first bytes of all elements together, then the second bytes, and so on; the time of that counts.
 ///
-/// With --base, deltas are measured: of lmc, and of the others on the exclusive or with what the base has for each tensor,
-/// and of zstd with the base as its prefix, as `zstd --patch-from` has it. Bases are in memory and hashed before. Beside the
-/// sizes stands the entropy of the difference, counted in representable numbers, given the base's exponent: over all elements of a
-/// dtype, which has to be of 16 bits or less; for wider ones, of the length and the first 8 bits of the difference, and the bits
-/// below those as they are.
+/// With --base, deltas are measured: of lmc; of all codecs on the exclusive or with what the base has for each tensor; of
+/// zstd with the base as its prefix, as `zstd --patch-from` has it; and lmc without the base. Bases are in memory and
+/// hashed before, and their bytes do not count. Beside the sizes stands H: how much the elements leave to be told given the base's
+/// exponents, by counting how often each difference follows each exponent, over all tensors of a dtype. A difference is
+/// a number of representable values; of types of more than 16 bits, H counts its length and first 8 bits, and adds the bits below as
+/// they are. "×H" is size over H.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// Files to measure with.
@@ -64,13 +65,14 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_isa)]
     isas: Vec<Isa>,
     /// Measure deltas, made from OLD: as it is, or as .lmc file, or the index.json of a checkpoint in several files.
-    #[arg(long = "base", value_name = "OLD", conflicts_with_all = ["size", "breakdown"])]
+    #[arg(long = "base", value_name = "OLD", conflicts_with = "breakdown")]
     bases: Vec<PathBuf>,
     /// Codecs to compare with: all, none, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy; with --base also
-    /// zstd-patch.
+    /// lmc-alone, lmc-xor and zstd-patch.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     peers: Vec<String>,
-    /// Repeat or cut the elements of the file's most common dtype to this many bytes, such as 1GB.
+    /// Repeat or cut the elements of the file's most common dtype to this many bytes, such as 1GB; with --base, those that the
+    /// base has something for.
     #[arg(long, value_name = "BYTES", value_parser = input::parse_size)]
     size: Option<usize>,
     /// How much of the data zstd-19 and bzip2 get; 0 is all of it.
@@ -132,7 +134,13 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> failure::Result {
 
 fn measure(args: &BenchArgs, path: &Path, old: Option<&Old>, bar: &ProgressBar) -> Result<Measured> {
     bar.set_message(format!("{}: reading", path.display()));
-    let input = Input::load(path, args.dtype, args.size)?;
+    let input = Input::load(path, args.dtype)?;
+    let (input, resized) = match (args.size, old) {
+        (None, _) => (input, None),
+        (Some(size), None) => (input.resized(size)?, None),
+        (Some(size), Some(old)) => old.resized(&input, size).map(|(input, old)| (input, Some(old)))?,
+    };
+    let old = resized.as_ref().or(old);
     let mut memcpys = threads(args).into_iter().map(Memcpy::new).collect::<Result<Vec<_>>>()?;
     let delta = old.map(|old| old.expect(&input.raw, input.dtype)).transpose()?;
     let mut contenders = contenders(args, &input, old.zip(delta.as_ref()))?;
@@ -171,8 +179,12 @@ fn contenders(args: &BenchArgs, input: &Input, delta: Option<(&Old, &Delta)>) ->
     let mut list = Vec::new();
     let levels = if args.levels.is_empty() { Level::ALL } else { &args.levels };
     let wanted = |n: &usize| args.threads.is_empty() || args.threads.iter().any(|&t| usize::from(t) == *n);
+    let chosen = isas(args)?;
+    // Those rows that are there once for each level.
+    let best = Isa::available().into_iter().rfind(|isa| chosen.contains(isa)).map_or_else(Isa::detect, Ok)?;
+    let fewest = threads(args).into_iter().find(wanted).unwrap_or(1);
     for &level in levels {
-        for &isa in isas(args)?.iter().rev() {
+        for &isa in chosen.iter().rev() {
             for n in threads(args).into_iter().filter(wanted) {
                 list.push(match delta {
                     Some((old, _)) => old.lmc(level, isa, n, input.dtype)?,
@@ -183,7 +195,12 @@ fn contenders(args: &BenchArgs, input: &Input, delta: Option<(&Old, &Delta)>) ->
     }
     let names: Vec<&str> = match args.peers.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["none"] => Vec::new(),
-        ["all"] => peers::NAMES.iter().copied().chain(delta.map(|_| peers::PATCH)).collect(),
+        ["all"] => {
+            // zstd would find the repetition of what is repeated to a size.
+            let of_deltas =
+                peers::OF_DELTAS.iter().filter(|n| delta.is_some() && (**n != peers::PATCH || args.size.is_none()));
+            of_deltas.chain(peers::NAMES).copied().collect()
+        }
         ref some => some.to_vec(),
     };
     let planes = Rc::new(Planes::new(&input.runs));
@@ -199,8 +216,16 @@ fn contenders(args: &BenchArgs, input: &Input, delta: Option<(&Old, &Delta)>) ->
     };
     let sample_planes = Rc::new(Planes::new(&sample_runs));
     for name in names {
-        if let (peers::PATCH, Some((old, _))) = (name, delta) {
-            list.push(old.patch(input.raw.len()));
+        if let Some((old, delta)) = delta.filter(|_| peers::OF_DELTAS.contains(&name)) {
+            let alone = |level| Contender::lmc(level, best, fewest, input.dtype);
+            match name {
+                peers::ALONE => list.extend(levels.iter().map(|&l| alone(l)).collect::<Result<Vec<_>>>()?),
+                peers::LMC_XOR => {
+                    let xored = |l: &Level| alone(*l).map(|c| c.xored(delta.of_tensors.clone()));
+                    list.extend(levels.iter().map(xored).collect::<Result<Vec<_>>>()?);
+                }
+                _ => list.push(old.patch(input.raw.len())),
+            }
             continue;
         }
         let sample = sample.clone().filter(|_| peers::is_slow(name));

@@ -9,7 +9,10 @@ use super::contender::{Codec, Contender};
 /// Names that `--peers` takes, in the order of the table.
 pub(super) const NAMES: &[&str] = &["zstd-1", "zstd-3", "zstd-19", "lz4", "gzip", "bzip2", "snappy"];
 
-/// What `--peers` takes with `--base` besides.
+/// What `--peers` takes with `--base` besides: `lmc` without the base, `lmc` on the exclusive or, zstd with a prefix.
+pub(super) const OF_DELTAS: &[&str] = &[ALONE, LMC_XOR, PATCH];
+pub(super) const ALONE: &str = "lmc-alone";
+pub(super) const LMC_XOR: &str = "lmc-xor";
 pub(super) const PATCH: &str = "zstd-patch";
 
 /// Whether a codec is so slow that it only gets a sample.
@@ -28,11 +31,11 @@ pub(super) fn contender(name: &str) -> Result<Contender> {
         "bzip2" => Contender::new("bzip2", "9", Box::new(Bzip2)),
         "snappy" => Contender::new("snappy", "", Box::new(Snappy { encoder: snap::raw::Encoder::new() })),
         _ => {
-            let names = NAMES.join(", ");
-            return Err(Error::new(
-                ErrorKind::Usage,
-                format!("unknown peer {name:?}; use none, all or some of {names}"),
-            ));
+            let why = match OF_DELTAS.contains(&name) {
+                true => format!("peer {name:?} needs --base"),
+                false => format!("unknown peer {name:?}; use none, all or some of {}", NAMES.join(", ")),
+            };
+            return Err(Error::new(ErrorKind::Usage, why));
         }
     })
 }

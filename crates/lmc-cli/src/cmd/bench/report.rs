@@ -1,11 +1,11 @@
 //! The results as a table and as JSON.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
-use lmc::bench_hooks::Entropy;
+use lmc::DifferenceEntropy;
 use serde_json::{Value, json};
 
 use super::Measured;
-use super::contender::{Contender, Order};
+use super::contender::{Contender, Given, Order};
 use super::delta::Delta;
 use super::measure::Speed;
 
@@ -37,11 +37,12 @@ pub(super) fn json(m: &Measured) -> Value {
                 "isa": c.isa,
                 "threads": c.threads,
                 "grouped": c.order == Order::Grouped,
-                "xor": c.xor,
+                "given": c.given.name(),
                 "sampled": c.sample.is_some(),
                 "raw_size": raw,
                 "size": c.size,
                 "ratio": c.size as f64 / raw as f64,
+                "of_entropy": of_entropy(m, c),
                 "compress": speed_json(c.compress.speed(raw)),
                 "decompress": speed_json(c.decompress.speed(raw)),
             })
@@ -55,35 +56,56 @@ pub(super) fn json(m: &Measured) -> Value {
         "tensors": m.input.tensors,
         "bytes_by_dtype": m.input.bytes_by_dtype,
         "bases": m.delta.as_ref().map(|d| &d.bases),
-        "entropy": m.delta.as_ref().map(|d| d.entropies.iter().map(entropy_json).collect::<Vec<_>>()),
+        "entropy": m.delta.as_ref().map(|d| entropy_json(m, d)),
         "memcpy": memcpy,
         "results": results,
         "breakdown": m.breakdown.as_ref().map(|b| b.json()),
     })
 }
 
+/// Size over the entropy of the difference, if there is any; of a sample, as if the rest were like it.
+fn of_entropy(m: &Measured, c: &Contender) -> Option<f64> {
+    let told = m.delta.as_ref().map(Delta::told).filter(|&t| t > 0.0)?;
+    let ratio = c.size as f64 / raw_size(m, c) as f64;
+    Some(ratio / (told / m.input.raw.len() as f64))
+}
+
 /// Bits over the bits of the elements as they are.
-fn of_raw(e: &Entropy) -> f64 {
-    e.bits / (8 * e.dtype.coding_width()) as f64 / e.elements as f64
+fn of_raw(e: &DifferenceEntropy) -> f64 {
+    e.bits() / (8 * e.dtype().coding_width()) as f64 / e.elements() as f64
 }
 
-fn entropy_json(e: &Entropy) -> Value {
-    let bits = e.bits / e.elements as f64;
-    json!({ "dtype": e.dtype.name(), "elements": e.elements, "bits": bits, "of_raw": of_raw(e), "exact": e.exact })
+fn entropy_json(m: &Measured, d: &Delta) -> Value {
+    let of_dtype = |e: &DifferenceEntropy| {
+        json!({
+            "dtype": e.dtype().name(),
+            "elements": e.elements(),
+            "bits": e.bits() / e.elements() as f64,
+            "of_raw": of_raw(e),
+            "exact": e.is_exact(),
+        })
+    };
+    json!({
+        "bytes": d.told(),
+        "of_raw": d.told() / m.input.raw.len() as f64,
+        "covered": d.covered() as f64 / m.input.raw.len() as f64,
+        "dtypes": d.entropies.iter().map(of_dtype).collect::<Vec<_>>(),
+    })
 }
 
-/// What the base leaves to be told, a line for each dtype.
-fn entropy_lines(d: &Delta) -> String {
+/// What the base leaves to be told.
+fn entropy_lines(m: &Measured, d: &Delta) -> String {
     let mut out = format!("delta of {}\n", d.bases.join(", "));
     for e in &d.entropies {
-        let what = match e.exact {
-            true => "entropy of the difference given the base's top 8 bits below the sign",
-            false => {
-                "entropy of the difference's length and first 8 bits given the base's top 8, the other bits as they are"
-            }
-        };
-        out += &format!("{}: {:.2} % of raw, {what}, {} elements\n", e.dtype, 100.0 * of_raw(e), e.elements);
+        let what = if e.is_exact() { "" } else { ", of the difference's first bits, and the others as they are" };
+        out += &format!("H of {}: {:.2} % of {} elements{what}\n", e.dtype(), 100.0 * of_raw(e), e.elements());
     }
+    let raw = m.input.raw.len() as f64;
+    let (told, covered) = (d.told(), 100.0 * d.covered() as f64 / raw);
+    out += &format!(
+        "H in all: {told:.0} bytes, {:.2} % of raw; its elements are {covered:.2} % of the file\n",
+        100.0 * told / raw
+    );
     out
 }
 
@@ -93,27 +115,37 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::new('─', '─', '─', '─'))
     .bottom_border(LineStyle::new('─', '─', '─', '─'));
 
-const HEADINGS: [&str; 11] =
-    ["codec", "bytes", "ISA", "T", "size", "% of raw", "in GB/s", "×memcpy", "out GB/s", "×memcpy", "±"];
+const HEADINGS: [&str; 12] =
+    ["codec", "bytes", "ISA", "T", "size", "% of raw", "×H", "in GB/s", "×memcpy", "out GB/s", "×memcpy", "±"];
+
+/// The column of what only deltas have.
+const OF_ENTROPY: usize = 6;
+
+/// The columns of a table.
+fn shown<T>(m: &Measured, cells: [T; HEADINGS.len()]) -> impl Iterator<Item = T> {
+    let delta = m.delta.is_some();
+    cells.into_iter().enumerate().filter(move |(i, _)| delta || *i != OF_ENTROPY).map(|(_, cell)| cell)
+}
 
 pub(super) fn table(m: &Measured) -> String {
     let mut table = Table::new();
-    table.load_style(STYLE).set_header(HEADINGS);
+    table.load_style(STYLE).set_header(shown(m, HEADINGS));
     for copy in &m.memcpys {
         let s = copy.speed();
         let speed = format!("{:.2}", s.gb_per_s);
         let spread = format!("{:.0} %", s.spread * 100.0);
-        let row = ["memcpy", "", "", &copy.threads.to_string(), "", "", &speed, "1", &speed, "1", &spread];
-        table.add_row(row.map(Cell::new));
+        let row = ["memcpy", "", "", &copy.threads.to_string(), "", "", "", &speed, "1", &speed, "1", &spread];
+        table.add_row(shown(m, row).map(Cell::new));
     }
     for c in &m.contenders {
-        table.add_row(row(m, c).map(Cell::new));
+        table.add_row(shown(m, row(m, c)).map(Cell::new));
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    let last = shown(m, HEADINGS).count() - 1;
     for (i, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if i + 1 == HEADINGS.len() { 0 } else { 2 }));
+        column.set_padding((0, if i == last { 0 } else { 2 }));
     }
     let types: Vec<_> = m.input.bytes_by_dtype.iter().map(|(d, n)| format!("{d} {n}")).collect();
     let mut out = format!(
@@ -128,7 +160,7 @@ pub(super) fn table(m: &Measured) -> String {
         out += &format!("* measured on a sample of {} bytes (--sample)\n", sample.len());
     }
     if let Some(d) = &m.delta {
-        out += &entropy_lines(d);
+        out += &entropy_lines(m, d);
     }
     out += "in, out: compression, decompression; ±: distance between the quartiles of the time, the larger of both\n";
     if let Some(b) = &m.breakdown {
@@ -138,28 +170,38 @@ pub(super) fn table(m: &Measured) -> String {
     out
 }
 
-fn row(m: &Measured, c: &Contender) -> [String; 11] {
+fn row(m: &Measured, c: &Contender) -> [String; HEADINGS.len()] {
     let raw = raw_size(m, c);
     let (pack, unpack) = (c.compress.speed(raw), c.decompress.speed(raw));
     let mark = if c.sample.is_some() { "*" } else { "" };
     let level = if c.level.is_empty() { String::new() } else { format!(" {}", c.level) };
     [
         format!("{}{level}{mark}", c.name),
-        match (c.name, c.xor) {
-            ("lmc", _) => String::new(),
-            (_, true) => format!("XOR, {}", c.order.name()),
-            (_, false) => c.order.name().to_owned(),
-        },
+        arrangement(m, c),
         c.isa.unwrap_or_default().to_owned(),
         c.threads.to_string(),
         c.size.to_string(),
         format!("{:.2}", 100.0 * c.size as f64 / raw as f64),
+        of_entropy(m, c).map_or(String::new(), |v| format!("{v:.3}")),
         speed(pack.gb_per_s),
         of_memcpy(pack.of_memcpy),
         speed(unpack.gb_per_s),
         of_memcpy(unpack.of_memcpy),
         format!("{:.0} %", pack.spread.max(unpack.spread) * 100.0),
     ]
+}
+
+/// How the codec gets the data, and what it is given of the base.
+fn arrangement(m: &Measured, c: &Contender) -> String {
+    match (c.given, c.isa) {
+        (Given::Base, _) => "delta".to_owned(),
+        (Given::Prefix, _) => "base as prefix".to_owned(),
+        (Given::Xor, Some(_)) => "XOR".to_owned(),
+        (Given::Xor, None) => format!("XOR, {}", c.order.name()),
+        (Given::Nothing, Some(_)) if m.delta.is_some() => "no base".to_owned(),
+        (Given::Nothing, Some(_)) => String::new(),
+        (Given::Nothing, None) => c.order.name().to_owned(),
+    }
 }
 
 /// Three significant digits, roughly.
