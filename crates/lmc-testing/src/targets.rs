@@ -194,7 +194,7 @@ pub fn layout(bytes: &[u8]) {
     for (name, view) in expected.iter() {
         let segment = reader.tensor(name).expect("every tensor has a segment");
         let shape: Vec<u64> = view.shape().iter().map(|&dimension| dimension as u64).collect();
-        assert_eq!(segment.shape, shape);
+        assert_eq!(segment.shape[..], shape);
         assert_eq!(segment.dtype.map(|dtype| dtype.to_string()), Some(view.dtype().to_string()));
         // What stands in the segment has been read already.
         let bytes = &raw[segment.offset as usize..(segment.offset + segment.len) as usize];

@@ -41,6 +41,7 @@ mod dtype;
 mod entropy;
 mod error;
 mod estimate;
+mod frames;
 mod group;
 mod in_place;
 mod io;
@@ -79,7 +80,7 @@ pub use estimate::{Estimate, estimate};
 pub use io::{ReadAt, WriteAt};
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
 pub use reader::{BlockInfo, Reader};
-pub use segment::Segment;
+pub use segment::{Name, Segment, Shape};
 
 /// What was compressed or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,11 @@
 //! Segments: the typed and opaque ranges that a file is made of.
 
+mod name;
+mod shape;
+
+pub use self::name::Name;
+pub(crate) use self::name::Names;
+pub use self::shape::Shape;
 use crate::dtype::Dtype;
 
 /// A range of the raw file: a tensor, or opaque bytes between tensors.
@@ -7,11 +13,11 @@ use crate::dtype::Dtype;
 #[non_exhaustive]
 pub struct Segment {
     /// Name of the tensor; `None` for opaque bytes. Data of a given dtype but no known format is a tensor named "".
-    pub name: Option<String>,
+    pub name: Option<Name>,
     /// Type of the elements; `None` for opaque bytes.
     pub dtype: Option<Dtype>,
     /// Dimensions, outermost first; empty for a scalar and for opaque bytes.
-    pub shape: Vec<u64>,
+    pub shape: Shape,
     /// Where the segment starts in the raw file, in bytes.
     pub offset: u64,
     /// Length of the segment in the raw file, in bytes.
@@ -20,10 +26,10 @@ pub struct Segment {
 
 impl Segment {
     pub(crate) fn opaque(offset: u64, len: u64) -> Self {
-        Self { name: None, dtype: None, shape: vec![], offset, len }
+        Self { name: None, dtype: None, shape: Shape::default(), offset, len }
     }
 
-    pub(crate) fn tensor(name: String, dtype: Dtype, shape: Vec<u64>, offset: u64, len: u64) -> Self {
+    pub(crate) fn tensor(name: Name, dtype: Dtype, shape: Shape, offset: u64, len: u64) -> Self {
         Self { name: Some(name), dtype: Some(dtype), shape, offset, len }
     }
 

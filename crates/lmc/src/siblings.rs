@@ -107,7 +107,8 @@ mod tests {
             .enumerate()
             .map(|(i, (dtype, bytes))| {
                 let n = bytes.len() as u64;
-                let s = Segment::tensor(format!("{i}"), *dtype, vec![n / dtype.coding_width() as u64], at, n);
+                let shape = [n / dtype.coding_width() as u64].into();
+                let s = Segment::tensor((*format!("{i}")).into(), *dtype, shape, at, n);
                 at += n;
                 s
             })

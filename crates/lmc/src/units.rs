@@ -13,7 +13,7 @@ use crate::io::ReadAt;
 use crate::layout::Layout;
 use crate::matching::{Matcher, Related};
 use crate::predict::Conversion;
-use crate::segment::Segment;
+use crate::segment::{Name, Segment};
 
 /// Raw bytes of a block of a large segment.
 pub(crate) const BLOCK: u64 = 1 << 20;
@@ -195,7 +195,8 @@ impl<'m> Planner<'m> {
             let unit = elements * u64::from(dtype.bits()) / 8;
             typed = rest - rest % unit;
             if typed > 0 {
-                segments.push(Segment::tensor(String::new(), dtype, vec![typed / unit * elements], start, typed));
+                let shape = [typed / unit * elements].into();
+                segments.push(Segment::tensor(Name::default(), dtype, shape, start, typed));
             }
         }
         if rest > typed {
@@ -266,8 +267,8 @@ mod tests {
                     None => Segment::opaque(at, n),
                     Some(d) => {
                         // Whole elements only: 24 bytes are some for every dtype.
-                        let shape = vec![n, 24 * 8 / u64::from(d.bits())];
-                        Segment::tensor(String::new(), d, shape, at, 24 * n)
+                        let shape = [n, 24 * 8 / u64::from(d.bits())].into();
+                        Segment::tensor(Name::default(), d, shape, at, 24 * n)
                     }
                 };
                 at = s.end();

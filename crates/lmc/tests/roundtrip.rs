@@ -142,7 +142,7 @@ fn the_tail_that_fills_no_element_is_opaque() {
         let file = check_all_paths(&raw, &options(Some(dtype), Level::Fast));
         let reader = Reader::open(&file, &DecompressOptions::default()).unwrap();
         assert_eq!(reader.layout(), "raw");
-        let t = reader.tensor("").map_or((0, vec![0]), |t| (t.len, t.shape.clone()));
+        let t = reader.tensor("").map_or((0, vec![0]), |t| (t.len, t.shape.to_vec()));
         assert_eq!(t, (typed, vec![shape]));
     }
 }

@@ -121,7 +121,7 @@ fn no_tensor(file: &Path, name: &str) -> Failure {
 /// The bytes of the original file that are asked for, and their shape; or what is wrong with the rows.
 fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u64>), String> {
     let all = tensor.offset..tensor.offset + tensor.len;
-    let Some(rows) = rows else { return Ok((all, tensor.shape.clone())) };
+    let Some(rows) = rows else { return Ok((all, tensor.shape.to_vec())) };
     let (Some(&count), Some(dtype)) = (tensor.shape.first(), tensor.dtype) else {
         return Err("has no rows".to_owned());
     };
@@ -135,7 +135,7 @@ fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u6
         return Err(format!("has rows of {row_bits} bits; {start}..{end} are no whole bytes"));
     }
     let byte = |row: u64| tensor.offset + u64::try_from(bits(row) / 8).expect("a row starts within the tensor");
-    let mut shape = tensor.shape.clone();
+    let mut shape = tensor.shape.to_vec();
     shape[0] = end - start;
     Ok((byte(start)..byte(end), shape))
 }

@@ -184,9 +184,9 @@ impl<'a> Listing<'a> {
             let compressed = self.share(segment);
             let coded = self.coded(segment)?;
             tensors.push(json!({
-                "name": segment.name,
+                "name": segment.name.as_deref(),
                 "dtype": segment.dtype.map(lmc::Dtype::name),
-                "shape": segment.name.as_ref().map(|_| &segment.shape),
+                "shape": segment.name.as_ref().map(|_| &segment.shape[..]),
                 "offset": segment.offset,
                 "raw_size": segment.len,
                 "compressed_size": compressed,

@@ -6,6 +6,7 @@ use super::predicted::{Expectation, PredictedPlan};
 use crate::arch::Isa;
 use crate::dtype::Dtype;
 use crate::entropy::{Histogram, cost};
+use crate::frames::FrameEncoder;
 use crate::group::RUN;
 use crate::group::classes::count_run;
 use crate::group::element::with_element;
@@ -120,7 +121,7 @@ pub(crate) struct Chooser {
     planner: Planner,
     /// Working memory of predicted parts.
     spare: Vec<Sections>,
-    zstd: zstd::bulk::Compressor<'static>,
+    frames: FrameEncoder,
 }
 
 /// Lane states of a small block, which a part must earn at least.
@@ -128,16 +129,14 @@ const LANE_BYTES: u64 = 256;
 /// What is tried of a part before zstd gets all of it.
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 8 << 10;
+/// Opaque bytes of which zstd leaves less than one in so many are text, and go to it without further trials; but it is not for
+/// constants, of which nothing is left.
+const TEXT: u64 = 4;
+const TEXT_MOST: u64 = 64;
 
 impl Chooser {
     pub(crate) fn new(isa: Isa, level: Level) -> Self {
-        let zstd_level = match level {
-            Level::Fast => 1,
-            Level::Default => 3,
-            Level::Max => 9,
-        };
-        let zstd = zstd::bulk::Compressor::new(zstd_level).expect("zstd accepts its own levels");
-        Self { isa, level, planner: Planner::new(isa, level), spare: Vec::new(), zstd }
+        Self { isa, level, planner: Planner::new(isa, level), spare: Vec::new(), frames: FrameEncoder::new(level) }
     }
 
     /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` and `context` belong to them, element for element.
@@ -183,6 +182,11 @@ impl Chooser {
     /// Plans a part without predictions.
     fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> PartPlan {
         let len = bytes.len() as u64;
+        let sampled = dtype.is_none().then(|| self.sampled(bytes)).flatten();
+        // What packs like this is text, not a tensor.
+        if sampled.is_some_and(|n| n * TEXT < len && n * TEXT_MOST > len) {
+            return PartPlan::Zstd(self.frames.encode(bytes).to_vec());
+        }
         let coding = match dtype {
             Some(d) => Some(coding_of(d)),
             None => detect_width(bytes),
@@ -192,7 +196,7 @@ impl Chooser {
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         // Trained floats have no repeats for zstd to find; a look at a few words tells the rest.
         if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
-            && let Some(frame) = self.try_zstd(bytes, estimate)
+            && let Some(frame) = self.try_zstd(bytes, sampled, estimate)
         {
             return PartPlan::Zstd(frame);
         }
@@ -203,21 +207,25 @@ impl Chooser {
     }
 
     /// A frame of `bytes` if it is shorter than `other` bytes.
-    fn try_zstd(&mut self, bytes: &[u8], other: u64) -> Option<Vec<u8>> {
-        if bytes.len() > 2 * SAMPLES * SAMPLE_BYTES {
-            let step = bytes.len() / SAMPLES;
-            let sample: Vec<u8> =
-                (0..SAMPLES).flat_map(|i| &bytes[i * step..i * step + SAMPLE_BYTES]).copied().collect();
-            let got = self.zstd.compress(&sample).ok()?.len() as u64;
-            // A longer input finds more repeats than its sample; a tenth is allowed for that.
-            if got * bytes.len() as u64 / sample.len() as u64 > other + other / 10 {
-                return None;
-            }
+    fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Option<Vec<u8>> {
+        // A longer input finds more repeats than its sample; a tenth is allowed for that.
+        if sampled.or_else(|| self.sampled(bytes)).is_some_and(|n| n > other + other / 10) {
+            return None;
         }
-        let frame = self.zstd.compress(bytes).ok()?;
+        let frame = self.frames.encode(bytes);
         // Between equals the lanes are several times as fast.
         let margin = if self.level == Level::Fast { other / 20 } else { other / 100 };
-        (frame.len() as u64 + margin < other).then_some(frame)
+        (frame.len() as u64 + margin < other).then(|| frame.to_vec())
+    }
+
+    /// How long a frame of `bytes` would be by a sample; `None` for so few that they need none.
+    fn sampled(&mut self, bytes: &[u8]) -> Option<u64> {
+        if bytes.len() <= 2 * SAMPLES * SAMPLE_BYTES {
+            return None;
+        }
+        let step = bytes.len() / SAMPLES;
+        let sample: Vec<u8> = (0..SAMPLES).flat_map(|i| &bytes[i * step..i * step + SAMPLE_BYTES]).copied().collect();
+        Some(self.frames.encode(&sample).len() as u64 * bytes.len() as u64 / sample.len() as u64)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::checksum::{LEAF, digest};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
+use crate::frames::FrameDecoder;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{Shape, lengthen_raw, merge_run};
@@ -23,6 +24,8 @@ const STATES: usize = 4 * crate::entropy::LANES;
 /// Decodes blocks one after the other, keeping its working memory.
 pub(crate) struct BlockDecoder {
     isa: Isa,
+    /// Made when it is needed: files without headers are decoded, too.
+    frames: Option<FrameDecoder>,
     class_map: Vec<u8>,
     /// Runs of every group, one group after the other.
     runs: Vec<u32>,
@@ -96,6 +99,7 @@ impl BlockDecoder {
     pub(crate) fn new(isa: Isa) -> Self {
         Self {
             isa,
+            frames: None,
             class_map: Vec::new(),
             runs: Vec::new(),
             gathered: Vec::new(),
@@ -166,9 +170,7 @@ impl BlockDecoder {
             Method::Stored => out.copy_from_slice(streams.take_bulk(out.len())?),
             Method::Zstd { frame_len } => {
                 let frame = streams.take_bulk(*frame_len)?;
-                let one = zstd::zstd_safe::find_frame_compressed_size(frame).is_ok_and(|n| n == frame.len());
-                let n = zstd::bulk::decompress_to_buffer(frame, out).unwrap_or(0);
-                if !one || n != out.len() {
+                if !self.frames.get_or_insert_with(FrameDecoder::new).decode(frame, out) {
                     return Err(Error::damaged("a zstd frame does not decode to the length of its part"));
                 }
             }

@@ -7,12 +7,11 @@ use crate::block::head::MAX_RAW;
 use crate::checksum::Digest;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::frames;
 use crate::options::DecodeLimits;
-use crate::segment::{Segment, tensor_len};
+use crate::segment::{Names, Segment, Shape, tensor_len};
 use crate::varint::{Cursor, put};
 
-/// zstd level of the table. Higher ones gain little on names and lengths.
-const ZSTD_LEVEL: i32 = 3;
 /// log2 of the largest window that a table may ask of its decoder.
 const WINDOW_LOG_MAX: u32 = 23;
 pub(crate) const MAX_RANK: usize = 64;
@@ -64,7 +63,8 @@ impl Index {
         out.extend_from_slice(content_hash);
         put(&mut out, n);
         put(&mut out, table.len() as u64);
-        let frame = zstd::bulk::compress(&table, ZSTD_LEVEL).map_err(|e| Error::io("cannot compress the index", e))?;
+        let mut frame = Vec::new();
+        frames::encode(&mut frames::near(), &table, &mut frame);
         out.extend_from_slice(&frame);
         if out.len() - HEADER_LEN > record::MAX_INDEX_HEAD as usize {
             return Err(Error::limit("the file has so many blocks that its index would be too large"));
@@ -152,7 +152,10 @@ impl Budget {
 
 fn segments(c: &mut Cursor<'_>, raw_size: u64, budget: &mut Budget) -> Result<Vec<Segment>> {
     let n = c.varint()?;
-    let mut segments = Vec::new();
+    // The budget bounds the allocation.
+    let room = n.min((budget.left / Segment::cost(0, 0)) as u64).min(c.remaining() as u64 / 2) as usize;
+    let mut names = Names::default();
+    let mut segments = Vec::with_capacity(room);
     let mut offset = 0u64;
     for _ in 0..n {
         let code = c.u8()?;
@@ -170,11 +173,15 @@ fn segments(c: &mut Cursor<'_>, raw_size: u64, budget: &mut Budget) -> Result<Ve
             let name = string(c)?;
             let rank = c.size(MAX_RANK, "a tensor's rank in the index")?;
             budget.take(Segment::cost(name.len(), rank) as u64)?;
-            let shape = (0..rank).map(|_| c.varint()).collect::<Result<Vec<_>>>()?;
+            let mut shape = Shape::default();
+            for _ in 0..rank {
+                shape.push(c.varint()?);
+            }
             if tensor_len(dtype, &shape) != Some(len) {
                 return Err(Error::damaged("a tensor's shape in the index does not fit its length").in_tensor(name));
             }
-            Segment::tensor(name.to_owned(), dtype, shape, offset, len)
+            let name = names.push(name).ok_or_else(|| Error::limit("the names of the tensors take more than 4 GiB"))?;
+            Segment::tensor(name, dtype, shape, offset, len)
         };
         offset += len;
         segments.push(segment);
@@ -182,6 +189,7 @@ fn segments(c: &mut Cursor<'_>, raw_size: u64, budget: &mut Budget) -> Result<Ve
     if offset != raw_size {
         return Err(Error::damaged("the segments of the index do not cover the file"));
     }
+    names.finish();
     Ok(segments)
 }
 

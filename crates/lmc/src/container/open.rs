@@ -84,7 +84,7 @@ impl Opened {
         let mut here = self.index.segments[from..].iter().take_while(|s| s.offset < b.raw_offset + b.raw_len);
         let e = e.in_block(block as u64).at_offset(b.record_offset);
         match here.find(|s| s.len > 0 && s.name.is_some()).and_then(|s| s.name.as_ref()).filter(|n| !n.is_empty()) {
-            Some(name) => e.in_tensor(name),
+            Some(name) => e.in_tensor(&**name),
             None => e,
         }
     }

@@ -48,8 +48,9 @@ fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
         let base = link.map(|(offset, conversion)| Link { source: 0, offset, conversion });
         let piece = Piece { dtype: Some(dtype), len, base, context: None };
         writer.block(&encoder.encode(&raw[at..at + len], &[piece], &origin, &mut out).unwrap());
-        let shape = vec![(len / dtype.coding_width()) as u64];
-        segments.push(Segment::tensor(format!("t{}", segments.len()), dtype, shape, at as u64, len as u64));
+        let shape = [(len / dtype.coding_width()) as u64].into();
+        let name = (*format!("t{}", segments.len())).into();
+        segments.push(Segment::tensor(name, dtype, shape, at as u64, len as u64));
         at += len;
     }
     let plan = Planner::new(Layout { name: "test", segments, tail: None });

@@ -43,36 +43,43 @@ fn may_be_json(start: &[u8]) -> bool {
 
 /// Segments of a file whose tensors' bytes start at `data`; `None` if tensors overlap or reach beyond all files.
 fn segments(data: u64, mut entries: Vec<Entry>) -> Option<Vec<Segment>> {
-    // Of tensors of the same name, the last one counts.
-    let mut by_name: Vec<usize> = (0..entries.len()).collect();
-    by_name.sort_by(|&a, &b| entries[a].name.cmp(&entries[b].name));
-    let repeated: Vec<usize> =
-        by_name.windows(2).filter(|w| entries[w[0]].name == entries[w[1]].name).map(|w| w[0]).collect();
-    let mut keep = vec![true; entries.len()];
-    repeated.iter().for_each(|&i| keep[i] = false);
-    let mut keep = keep.into_iter();
-    entries.retain(|_| keep.next().expect("one for each"));
-    entries.sort_by_key(|e| (e.begin, e.end));
-
-    let mut segments = Vec::with_capacity(entries.len() + 1);
-    segments.push(Segment::opaque(0, data));
-    let mut at = 0;
-    for Entry { name, dtype, shape, begin, end } in entries {
-        if begin < at || end < begin || end > u64::MAX / 2 {
+    drop_repeated(&mut entries);
+    entries.sort_by_key(|e| (e.offset, e.len));
+    let mut gaps = Vec::new();
+    let mut at = data;
+    for e in &mut entries {
+        e.offset = e.offset.checked_add(data)?;
+        if e.offset < at || e.offset.checked_add(e.len)? > u64::MAX / 2 {
             return None;
         }
-        if begin > at {
-            segments.push(Segment::opaque(data + at, begin - at));
+        if e.offset > at {
+            gaps.push(Segment::opaque(at, e.offset - at));
         }
-        let (offset, len) = (data + begin, end - begin);
-        let typed = dtype.filter(|&d| shape.len() <= MAX_RANK && tensor_len(d, &shape) == Some(len));
-        segments.push(match typed {
-            Some(dtype) => Segment::tensor(name, dtype, shape, offset, len),
-            None => Segment::opaque(offset, len),
-        });
-        at = end;
+        at = e.end();
+        let fits = e.shape.len() <= MAX_RANK && e.dtype.is_some_and(|d| tensor_len(d, &e.shape) == Some(e.len));
+        if !fits {
+            *e = Segment::opaque(e.offset, e.len);
+        }
     }
-    Some(segments)
+    entries.insert(0, Segment::opaque(0, data));
+    if !gaps.is_empty() {
+        entries.append(&mut gaps);
+        entries.sort_by_key(|s| (s.offset, s.len));
+    }
+    Some(entries)
+}
+
+/// Of tensors of the same name, the last one counts.
+fn drop_repeated(entries: &mut Vec<Entry>) {
+    if entries.is_sorted_by(|a, b| a.name < b.name) {
+        return;
+    }
+    let mut by_name: Vec<usize> = (0..entries.len()).collect();
+    by_name.sort_by(|&a, &b| entries[a].name.cmp(&entries[b].name));
+    let mut keep = vec![true; entries.len()];
+    by_name.windows(2).filter(|w| entries[w[0]].name == entries[w[1]].name).for_each(|w| keep[w[0]] = false);
+    let mut keep = keep.into_iter();
+    entries.retain(|_| keep.next().expect("one for each"));
 }
 
 #[cfg(test)]

@@ -75,8 +75,8 @@ impl Report {
 fn described(file: &Base<'_>, s: &Segment) -> Value {
     json!({
         "file": file.name(),
-        "name": s.name,
+        "name": s.name.as_deref(),
         "dtype": s.dtype.map(lmc::Dtype::name),
-        "shape": s.name.as_ref().map(|_| &s.shape),
+        "shape": s.name.as_ref().map(|_| &s.shape[..]),
     })
 }

@@ -1,6 +1,8 @@
 //! The JSON header, read as the `safetensors` crate reads it: what it takes for a header is one here, and nothing else.
 //!
-//! Values are visited as they come and only tensors are kept, so that memory stays near the header's own size.
+//! What that crate writes itself is read by [`compact`], several times as fast; any other JSON by serde. There values are visited as they come and only tensors are kept, so that memory stays near the header's own size.
+
+mod compact;
 
 use std::fmt;
 
@@ -8,24 +10,26 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 
 use crate::container::index::MAX_RANK;
 use crate::dtype::Dtype;
-use crate::segment::Segment;
+use crate::segment::{Name, Names, Segment, Shape};
 
-/// What the header says of one tensor.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) name: String,
-    /// `None` if it is not known.
-    pub(super) dtype: Option<Dtype>,
-    /// Dimensions; of a tensor with too many of them only one more than there may be.
-    pub(super) shape: Vec<u64>,
-    /// Where the tensor's bytes begin and end, counted from the end of the header.
-    pub(super) begin: u64,
-    pub(super) end: u64,
+/// What the header says of one tensor: its offset counts from the end of the header, and nothing says yet that dtype, shape and length
+/// fit each other. Of too many dimensions only one more than there may be is kept.
+pub(super) type Entry = Segment;
+
+/// The tensors in the order of the header. `None` if it is none, or if they would take more than `max_cost` bytes.
+pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Vec<Entry>> {
+    let json = std::str::from_utf8(json).ok()?;
+    compact::parse(json, max_cost).or_else(|| with_serde(json, max_cost))
 }
 
-/// The tensors in the order of the header. `None` if it is not one, or if they would take more than `max_cost` bytes.
-pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Vec<Entry>> {
-    let mut d = serde_json::Deserializer::from_str(std::str::from_utf8(json).ok()?);
+/// An entry. One that ends before it begins reaches beyond all files.
+fn entry(name: Name, dtype: Option<Dtype>, shape: Shape, (begin, end): (u64, u64)) -> Entry {
+    Segment { name: Some(name), dtype, shape, offset: begin, len: end.checked_sub(begin).unwrap_or(u64::MAX) }
+}
+
+/// The same for any JSON.
+fn with_serde(json: &str, max_cost: usize) -> Option<Vec<Entry>> {
+    let mut d = serde_json::Deserializer::from_str(json);
     let entries = Header { max_cost }.deserialize(&mut d).ok()?;
     d.end().ok()?;
     Some(entries)
@@ -48,25 +52,49 @@ impl<'de> Visitor<'de> for Header {
         f.write_str("a map of tensors")
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut entries = Vec::new();
+        let (mut names, mut entries) = (Names::default(), Vec::new());
         let mut left = self.max_cost;
         let mut has_metadata = false;
-        while let Some(name) = map.next_key::<String>()? {
-            if name == "__metadata__" {
+        while let Some(key) = map.next_key_seed(Key(&mut names))? {
+            let Some(name) = key else {
                 if has_metadata {
                     return Err(A::Error::duplicate_field("__metadata__"));
                 }
                 has_metadata = true;
                 map.next_value::<Option<Metadata>>()?;
                 continue;
-            }
-            let Info { dtype, shape, offsets: (begin, end) } = map.next_value()?;
+            };
+            let Info { dtype, shape, offsets } = map.next_value()?;
             left = left
-                .checked_sub(Segment::cost(name.len(), shape.len()))
+                .checked_sub(Segment::cost(name.size(), shape.len()))
                 .ok_or_else(|| A::Error::custom("too many tensors"))?;
-            entries.push(Entry { name, dtype, shape, begin, end });
+            entries.push(entry(name, dtype, shape, offsets));
         }
+        names.finish();
         Ok(entries)
+    }
+}
+
+/// A key of the header: where a tensor's name was put, or `None` for the metadata.
+struct Key<'a>(&'a mut Names);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = Option<Name>;
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+        d.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = Option<Name>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a tensor")
+    }
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        if name == "__metadata__" {
+            return Ok(None);
+        }
+        self.0.push(name).map(Some).ok_or_else(|| E::custom("too many tensors"))
     }
 }
 
@@ -93,7 +121,7 @@ impl<'de> Deserialize<'de> for Metadata {
 /// A tensor without its name: a map, or a sequence of the three values.
 struct Info {
     dtype: Option<Dtype>,
-    shape: Vec<u64>,
+    shape: Shape,
     offsets: (u64, u64),
 }
 
@@ -107,12 +135,12 @@ impl<'de> Deserialize<'de> for Info {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Info, A::Error> {
                 let (mut dtype, mut shape, mut offsets) = (None, None, None);
-                while let Some(key) = map.next_key::<String>()? {
-                    let again = match key.as_str() {
-                        "dtype" => dtype.replace(map.next_value::<DtypeName>()?).is_some(),
-                        "shape" => shape.replace(map.next_value::<Shape>()?).is_some(),
-                        "data_offsets" => offsets.replace(map.next_value::<(u64, u64)>()?).is_some(),
-                        _ => {
+                while let Some(key) = map.next_key()? {
+                    let again = match key {
+                        Field::Dtype => dtype.replace(map.next_value::<DtypeName>()?).is_some(),
+                        Field::Shape => shape.replace(map.next_value::<Dimensions>()?).is_some(),
+                        Field::Offsets => offsets.replace(map.next_value::<(u64, u64)>()?).is_some(),
+                        Field::Other => {
                             map.next_value::<Anything>()?;
                             false
                         }
@@ -132,7 +160,7 @@ impl<'de> Deserialize<'de> for Info {
                 let short = |n| A::Error::invalid_length(n, &"three values");
                 Ok(Info {
                     dtype: seq.next_element::<DtypeName>()?.ok_or_else(|| short(0))?.0,
-                    shape: seq.next_element::<Shape>()?.ok_or_else(|| short(1))?.0,
+                    shape: seq.next_element::<Dimensions>()?.ok_or_else(|| short(1))?.0,
                     offsets: seq.next_element()?.ok_or_else(|| short(2))?,
                 })
             }
@@ -141,26 +169,54 @@ impl<'de> Deserialize<'de> for Info {
     }
 }
 
-/// A list of dimensions. Those after the first that is too many are checked and dropped.
-struct Shape(Vec<u64>);
+/// What a value of a tensor's map is. Names are told apart as they come, without memory of their own.
+enum Field {
+    Dtype,
+    Shape,
+    Offsets,
+    Other,
+}
 
-impl<'de> Deserialize<'de> for Shape {
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl Visitor<'_> for V {
+            type Value = Field;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a field")
+            }
+            fn visit_str<E>(self, s: &str) -> Result<Field, E> {
+                Ok(match s {
+                    "dtype" => Field::Dtype,
+                    "shape" => Field::Shape,
+                    "data_offsets" => Field::Offsets,
+                    _ => Field::Other,
+                })
+            }
+        }
+        d.deserialize_str(V)
+    }
+}
+
+/// A list of dimensions. Those after the first that is too many are checked and dropped.
+struct Dimensions(Shape);
+
+impl<'de> Deserialize<'de> for Dimensions {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct V;
         impl<'de> Visitor<'de> for V {
-            type Value = Shape;
+            type Value = Dimensions;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of dimensions")
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
-                let mut dims = Vec::new();
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Dimensions, A::Error> {
+                let mut dims = Shape::default();
                 while let Some(d) = seq.next_element()? {
                     if dims.len() <= MAX_RANK {
                         dims.push(d);
                     }
                 }
-                dims.shrink_to_fit();
-                Ok(Shape(dims))
+                Ok(Dimensions(dims))
             }
         }
         d.deserialize_seq(V)

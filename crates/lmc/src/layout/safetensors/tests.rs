@@ -43,7 +43,7 @@ fn compare(file: &[u8]) -> bool {
     for s in &ours[1..] {
         let t = theirs.tensor(s.name.as_ref().unwrap()).unwrap();
         assert_eq!(s.dtype.unwrap().name(), t.dtype().to_string());
-        assert_eq!(s.shape, t.shape().iter().map(|&d| d as u64).collect::<Vec<_>>());
+        assert_eq!(s.shape[..], t.shape().iter().map(|&d| d as u64).collect::<Vec<_>>());
         assert_eq!(file[s.offset as usize..s.end() as usize].as_ptr_range(), t.data().as_ptr_range());
     }
     assert_eq!(ours.last().unwrap().end(), file.len() as u64);

@@ -1,0 +1,201 @@
+//! Headers as the `safetensors` crate writes them: no white space, the fields in one order, nothing escaped.
+//!
+//! ```text
+//! {"__metadata__":{"format":"pt"},"name":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},…}
+//! ```
+//!
+//! Whatever differs, if only in a blank, is not read here: `None` says no more than that.
+
+use super::{Entry, entry};
+use crate::container::index::MAX_RANK;
+use crate::segment::{Names, Segment, Shape};
+
+pub(super) fn parse(json: &str, max_cost: usize) -> Option<Vec<Entry>> {
+    let (mut names, mut entries) = (Names::default(), Vec::new());
+    let mut left = max_cost;
+    let mut has_metadata = false;
+    // The crate pads headers with blanks.
+    let mut s = Scanner { json: json.trim_end_matches(' '), at: 0 };
+    s.expect(b"{")?;
+    loop {
+        let key = s.string()?;
+        s.expect(b":{")?;
+        if key == "__metadata__" {
+            if std::mem::replace(&mut has_metadata, true) {
+                return None;
+            }
+            s.strings()?;
+        } else {
+            s.expect(b"\"dtype\":")?;
+            let dtype = s.string()?.parse().ok();
+            s.expect(b",\"shape\":[")?;
+            let shape = s.shape()?;
+            s.expect(b",\"data_offsets\":[")?;
+            let begin = s.number()?;
+            s.expect(b",")?;
+            let end = s.number()?;
+            s.expect(b"]}")?;
+            left = left.checked_sub(Segment::cost(key.len(), shape.len()))?;
+            entries.push(entry(names.push(key)?, dtype, shape, (begin, end)));
+        }
+        if !s.accept(b",") {
+            break;
+        }
+    }
+    s.expect(b"}")?;
+    names.finish();
+    (s.at == s.json.len()).then_some(entries)
+}
+
+struct Scanner<'a> {
+    json: &'a str,
+    at: usize,
+}
+
+impl<'a> Scanner<'a> {
+    fn rest(&self) -> &'a [u8] {
+        &self.json.as_bytes()[self.at..]
+    }
+
+    fn accept<const N: usize>(&mut self, token: &[u8; N]) -> bool {
+        let found = self.rest().first_chunk() == Some(token);
+        self.at += if found { N } else { 0 };
+        found
+    }
+
+    fn expect<const N: usize>(&mut self, token: &[u8; N]) -> Option<()> {
+        self.accept(token).then_some(())
+    }
+
+    /// A string in which nothing is escaped, nor had to be.
+    fn string(&mut self) -> Option<&'a str> {
+        self.expect(b"\"")?;
+        let rest = self.rest();
+        let len = rest.iter().position(|&b| b == b'"' || b == b'\\' || b < b' ')?;
+        if rest[len] != b'"' {
+            return None;
+        }
+        let start = self.at;
+        self.at += len + 1;
+        self.json.get(start..start + len)
+    }
+
+    /// The rest of a map of strings to strings.
+    fn strings(&mut self) -> Option<()> {
+        if self.accept(b"}") {
+            return Some(());
+        }
+        loop {
+            self.string()?;
+            self.expect(b":")?;
+            self.string()?;
+            if !self.accept(b",") {
+                return self.expect(b"}");
+            }
+        }
+    }
+
+    /// The rest of a list of dimensions, not more than there may be.
+    fn shape(&mut self) -> Option<Shape> {
+        let mut shape = Shape::default();
+        if self.accept(b"]") {
+            return Some(shape);
+        }
+        loop {
+            if shape.len() == MAX_RANK {
+                return None;
+            }
+            shape.push(self.number()?);
+            if !self.accept(b",") {
+                self.expect(b"]")?;
+                return Some(shape);
+            }
+        }
+    }
+
+    /// A number below 10^18, without a sign, a fraction or an exponent.
+    fn number(&mut self) -> Option<u64> {
+        let rest = self.rest();
+        let (mut number, mut digits) = (0, 0);
+        for &b in rest.iter().take(19).take_while(|b| b.is_ascii_digit()) {
+            number = 10 * number + u64::from(b - b'0');
+            digits += 1;
+        }
+        let zeros = digits > 1 && rest[0] == b'0';
+        self.at += digits;
+        ((1..=18).contains(&digits) && !zeros).then_some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use safetensors::tensor::{Dtype, TensorView, serialize};
+
+    use super::super::with_serde;
+    use super::*;
+
+    #[test]
+    fn what_the_crate_writes_is_read() {
+        let view = |dtype, shape: &[usize], bytes| TensorView::new(dtype, shape.to_vec(), bytes).unwrap();
+        let bytes = [0; 24];
+        let tensors = [
+            ("a", view(Dtype::F32, &[2, 3], &bytes[..])),
+            ("model.layers.0.ümläut.weight", view(Dtype::BF16, &[], &bytes[..2])),
+            ("", view(Dtype::U8, &[3, 0, 5], &bytes[..0])),
+        ];
+        for metadata in [None, Some([("format".to_owned(), "pt".to_owned())].into())] {
+            let file = serialize(tensors.clone(), metadata).unwrap();
+            let len = u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
+            let json = std::str::from_utf8(&file[8..8 + len]).unwrap();
+            let entries = parse(json, usize::MAX).expect("it is compact");
+            assert_eq!(entries.len(), tensors.len());
+            assert_eq!(Some(entries), with_serde(json, usize::MAX));
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let json = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+        let cost = Segment::cost(1, 1);
+        assert!(parse(json, cost).is_some() && parse(json, cost - 1).is_none());
+    }
+
+    /// A header of these names and numbers.
+    fn header(names: &[String], n: [u64; 4], metadata: bool) -> String {
+        let [a, b, c, d] = n;
+        let value = format!(r#"{{"dtype":"BF16","shape":[{a},{b}],"data_offsets":[{c},{d}]}}"#);
+        let metadata = metadata.then(|| r#""__metadata__":{"k":"v"}"#.to_owned());
+        let tensors = names.iter().map(|n| format!("\"{n}\":{value}"));
+        format!("{{{}}}", metadata.into_iter().chain(tensors).collect::<Vec<_>>().join(","))
+    }
+
+    proptest! {
+        #[test]
+        fn compact_headers_are_read(
+            names in prop::collection::vec("[a-z_.0-9é]{0,9}", 1..9), n in prop::array::uniform4(0u64..1_000_000_000_000_000_000), metadata: bool,
+        ) {
+            let json = header(&names, n, metadata);
+            let entries = parse(&json, usize::MAX);
+            prop_assert!(entries.is_some());
+            prop_assert_eq!(entries, with_serde(&json, usize::MAX));
+        }
+
+        /// Of headers that are one change away from compact ones, too.
+        #[test]
+        fn what_is_read_is_what_serde_reads(
+            names in prop::collection::vec("[a-c_]{0,2}|__metadata__|[\\PC]{0,3}", 1..4), n: [u64; 4], shifts in prop::array::uniform4(0u32..64),
+            metadata: bool, at: prop::sample::Index, put in "[ \\-0-9.e\"\\\\{}\\[\\],:\n]{0,2}", remove in 0usize..12,
+        ) {
+            let n = std::array::from_fn(|i| n[i] >> shifts[i]);
+            let json = header(&names, n, metadata);
+            let places: Vec<usize> = json.char_indices().map(|c| c.0).collect();
+            let at = at.index(places.len());
+            let to = (at + remove).min(places.len() - 1);
+            let json = format!("{}{put}{}", &json[..places[at]], &json[places[to]..]);
+            if let Some(read) = parse(&json, usize::MAX) {
+                prop_assert_eq!(Some(read), with_serde(&json, usize::MAX));
+            }
+        }
+    }
+}

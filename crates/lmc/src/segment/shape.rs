@@ -1,0 +1,41 @@
+//! Dimensions of tensors. Nearly all tensors have two at most, which need no memory of their own.
+
+use std::fmt;
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+/// The dimensions of a tensor, outermost first.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Shape(SmallVec<[u64; 2]>);
+
+impl Shape {
+    pub(crate) fn push(&mut self, dimension: u64) {
+        self.0.push(dimension);
+    }
+}
+
+impl Deref for Shape {
+    type Target = [u64];
+    fn deref(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+impl From<&[u64]> for Shape {
+    fn from(dimensions: &[u64]) -> Self {
+        Self(dimensions.into())
+    }
+}
+
+impl<const N: usize> From<[u64; N]> for Shape {
+    fn from(dimensions: [u64; N]) -> Self {
+        Self(SmallVec::from_slice(&dimensions))
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
