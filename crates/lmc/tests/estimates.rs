@@ -62,7 +62,7 @@ fn enlarged(file: &str, copies: usize) -> Vec<u8> {
             let mut bytes = raw[s.offset as usize..s.end() as usize].to_vec();
             let by = 97 * copy * dtype.coding_width() % bytes.len();
             bytes.rotate_left(by);
-            tensors.push((format!("{copy}.{name}"), dtype.to_string(), s.shape.clone(), bytes));
+            tensors.push((format!("{copy}.{name}"), dtype.to_string(), s.shape.to_vec(), bytes));
         }
     }
     let list: Vec<Tensor<'_>> = tensors.iter().map(|t| (&t.0[..], &t.1[..], t.2.clone(), &t.3[..])).collect();
