@@ -244,7 +244,7 @@ impl Default for Cache {
     /// Room for what as many threads as the machine has read at once.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Self { entries: Mutex::default(), capacity: (threads + 2) << 21 }
+        Self { entries: Mutex::default(), capacity: (threads + 2) << 22 }
     }
 }
 

@@ -95,7 +95,7 @@ struct SliceJob<'a> {
 }
 
 /// Buffers that a block larger than ours has made larger than this are given back.
-const KEEP: usize = 1 << 22;
+const KEEP: usize = 1 << 23;
 
 impl Decompressor {
     /// Starts the threads.

@@ -33,8 +33,8 @@ pub struct Estimate {
 /// Estimates the size of a file that is compressed, as a delta if there are bases: to decide whether, against which bases and at
 /// which level to do it.
 ///
-/// One block in sixteen is compressed, and 32 at least; with that the sizes of training states and weights, alone and as deltas, were
-/// found to be within one percent (or a hundred-thousandth of the raw size, where next to nothing changed). A file of fewer blocks (some 32 MiB) is compressed whole, and the size is exact. Of the bases nothing is read but what those blocks are
+/// One block in sixteen is compressed, and 32 MiB in eight blocks at least; with that the sizes of training states and weights, alone and as deltas, were
+/// found to be within one percent (or a hundred-thousandth of the raw size, where next to nothing changed). A smaller file is compressed whole, and the size is exact. Of the bases nothing is read but what those blocks are
 /// predicted from, and their hashes are not computed.
 ///
 /// # Errors
@@ -45,8 +45,9 @@ pub fn estimate(raw: &dyn ReadAt, bases: &[Base<'_>], o: &CompressOptions) -> Re
 
 /// One block in so many is compressed.
 const STEP: usize = 16;
-/// Blocks that are compressed if there are as many.
-const BLOCKS: usize = 32;
+/// Bytes, and blocks, that are compressed if there are as many.
+const BYTES: u64 = 32 << 20;
+const BLOCKS: usize = 8;
 
 /// A block, and its record's length: known or not.
 struct Block {
@@ -154,6 +155,8 @@ fn sample(blocks: &[Block], names: &[(u64, String)]) -> BTreeMap<Kind, Sampled> 
         let kind = (largest.dtype, largest.base.map(|l| (l.source, l.conversion)));
         kinds.entry(kind).or_default().all.push(i);
     }
+    let size: u64 = blocks.iter().map(|b| b.len as u64).sum();
+    let least = ((blocks.len() as u64 * BYTES).div_ceil(size.max(1)) as usize).max(BLOCKS);
     for k in kinds.values_mut() {
         // Layers repeat: blocks that are spread over the file alone could be of the same tensors again and again.
         let middle = |b: &Block| b.offset + b.len as u64 / 2;
@@ -161,7 +164,7 @@ fn sample(blocks: &[Block], names: &[(u64, String)]) -> BTreeMap<Kind, Sampled> 
         k.all.sort_by(|&a, &b| name(a).cmp(&name(b)));
         let n = k.all.len();
         // The share of the kind, and two at least: one block says nothing of how they differ.
-        let share = (n * BLOCKS).div_ceil(blocks.len()).max(n.div_ceil(STEP)).max(2).min(n);
+        let share = (n * least).div_ceil(blocks.len()).max(n.div_ceil(STEP)).max(2).min(n);
         k.chosen = (0..share).map(|i| k.all[(2 * i + 1) * n / (2 * share)]).collect();
     }
     kinds

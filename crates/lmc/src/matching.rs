@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Layout};
-use crate::predict::Conversion;
+use crate::predict::{self, Conversion};
 use crate::sample::Sample;
 use crate::segment::Segment;
 
@@ -30,6 +30,10 @@ const SEARCH_MIN: u64 = 1024;
 const COMPARISONS: usize = 1 << 24;
 /// What is compared of the candidates around a tensor's own place once those are used up.
 const NEIGHBOURS: usize = 32;
+
+/// How many stretches, of how many bytes, are looked at to see how close two tensors are.
+const STRETCHES: u64 = 16;
+const STRETCH: usize = 128;
 
 /// Finds what each segment of a file may be predicted from.
 pub(crate) struct Matcher<'m> {
@@ -283,6 +287,26 @@ impl<'m> Matcher<'m> {
             Found::Related(r) => Ok(Some(r)),
             Found::Search { pool, rank } => self.search(&layout.segments[i], pool, rank, raw, len),
         }
+    }
+
+    /// Whether `len` bytes of this dtype at `offset` differ by less than half of their bits from those that a base has there, going by a
+    /// sample.
+    pub(crate) fn is_close(&self, dtype: Dtype, offset: u64, link: &Link, raw: &dyn ReadAt, len: u64) -> Result<bool> {
+        if link.source == 0 || link.conversion != Conversion::None {
+            return Ok(false);
+        }
+        let width = dtype.coding_width() as u64;
+        let (mut ours, mut theirs) = ([0; STRETCH], [0; STRETCH]);
+        let (mut differ, mut seen) = (0, 0);
+        for i in 0..STRETCHES {
+            let at = len / STRETCHES * i / width * width;
+            let n = (len - at).min(STRETCH as u64) as usize;
+            read_at(raw, "the input", &mut ours[..n], offset + at)?;
+            self.bases[link.source as usize - 1].read(link.offset + at, &mut theirs[..n])?;
+            differ += predict::bits_apart(dtype, &ours[..n], &theirs[..n]);
+            seen += 8 * n as u64;
+        }
+        Ok(2 * differ < seen)
     }
 
     fn search(

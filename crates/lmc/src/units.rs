@@ -19,6 +19,8 @@ use crate::segment::{Name, Segment};
 pub(crate) const BLOCK: u64 = 1 << 20;
 /// The last block of a large segment takes up to this much, so that no tiny block is left over.
 pub(crate) const LAST_BLOCK_MAX: u64 = BLOCK + BLOCK / 4;
+/// Raw bytes of a block of a large segment of which little changed since its base: what blocks cost by themselves is much of a sparse delta.
+const CALM_BLOCK: u64 = 4 * BLOCK;
 /// A segment of at least this size is not packed.
 const UNIT_MIN: u64 = 1 << 19;
 /// A pack that has reached this size is closed.
@@ -28,9 +30,14 @@ const PACK_PIECES: usize = 1 << 14;
 /// What must be known of the bytes ahead to decide on a pack, or on the first block of a large segment.
 const LOOKAHEAD: u64 = 1 << 21;
 
+/// The last block of a large segment takes up to this much, if others take `block`.
+const fn last_block_max(block: u64) -> u64 {
+    block + BLOCK / 4
+}
+
 const _: () =
     assert!(BLOCK.is_multiple_of(LEAF as u64) && LOOKAHEAD > LAST_BLOCK_MAX && LOOKAHEAD >= PACK_MIN + UNIT_MIN);
-const _: () = assert!(LOOKAHEAD <= MAX_RAW as u64);
+const _: () = assert!(LAST_BLOCK_MAX == last_block_max(BLOCK) && last_block_max(CALM_BLOCK) < MAX_RAW as u64);
 
 /// Cuts a file, front to back, into blocks.
 pub(crate) struct Planner<'m> {
@@ -46,8 +53,9 @@ pub(crate) struct Planner<'m> {
     next: usize,
     /// Bytes of that segment that are not in a block yet.
     left: u64,
-    /// Whether the segment is a unit of its own.
+    /// Whether the segment is a unit of its own, and how large its blocks are then.
     large: bool,
+    block_len: u64,
     /// What the segment may be predicted from, once some of it is in a block: the best first.
     related: [Option<Related>; 2],
 }
@@ -70,8 +78,18 @@ impl Planner<'static> {
 
 impl<'m> Planner<'m> {
     pub(crate) fn with(layout: Layout, matcher: Option<Matcher<'m>>, siblings: Vec<Option<Link>>) -> Self {
-        let mut p =
-            Self { layout, matcher, siblings, at: 0, block: 0, next: 0, left: 0, large: false, related: [None; 2] };
+        let mut p = Self {
+            layout,
+            matcher,
+            siblings,
+            at: 0,
+            block: 0,
+            next: 0,
+            left: 0,
+            large: false,
+            block_len: BLOCK,
+            related: [None; 2],
+        };
         p.enter(0);
         p
     }
@@ -99,7 +117,14 @@ impl<'m> Planner<'m> {
 
     /// How many bytes ahead [`Self::next_block`] must know to exist, or the end of the file.
     pub(crate) fn lookahead(&self) -> u64 {
-        if self.large { self.left.min(LAST_BLOCK_MAX + 1) } else { LOOKAHEAD }
+        match self.large {
+            true if self.matcher.is_none() || self.left < self.len() => {
+                self.left.min(last_block_max(self.block_len) + 1)
+            }
+            // The first block may turn out to be a large one.
+            _ if self.matcher.is_some() => last_block_max(CALM_BLOCK) + 1,
+            _ => LOOKAHEAD,
+        }
     }
 
     /// Length and pieces of the next block. `ahead` bytes are left in the file (not 0), or at least
@@ -119,34 +144,52 @@ impl<'m> Planner<'m> {
             self.large |= here >= UNIT_MIN;
             if self.large {
                 if len == 0 {
-                    len = if here <= LAST_BLOCK_MAX { here } else { BLOCK };
-                    self.take(raw, len, pieces)?;
+                    if self.left == self.len() {
+                        self.find_related(raw, here.min(BLOCK))?;
+                        self.block_len = if self.is_calm(raw, here.min(BLOCK))? { CALM_BLOCK } else { BLOCK };
+                    }
+                    len = if here <= last_block_max(self.block_len) { here } else { self.block_len };
+                    self.take(len, pieces);
                 }
                 break;
             }
-            changes += self.take(raw, here, pieces)?;
+            if self.left == self.len() {
+                self.find_related(raw, here)?;
+            }
+            changes += self.take(here, pieces);
             len += here;
         }
         Ok(len as usize)
     }
 
+    /// Looks for what the segment, of which `len` bytes are at hand, may be predicted from.
+    fn find_related(&mut self, raw: &dyn ReadAt, len: u64) -> Result<()> {
+        let base = match &mut self.matcher {
+            Some(m) => m.relate(&self.layout, self.next, raw, len)?,
+            None => None,
+        };
+        let sibling = self.siblings.get(self.next).copied().flatten();
+        let sibling = sibling.map(|link| Related { link, len: self.len() });
+        // Equal and rounded tensors say everything; one of half the bits says no more than a base does.
+        self.related = match sibling {
+            Some(s) if s.link.conversion != Conversion::WidenBf16 => [sibling, base],
+            _ => [base, sibling],
+        };
+        Ok(())
+    }
+
+    /// Whether the segment, of which `len` bytes are at hand, is much like what it is predicted from, going by a sample of them.
+    fn is_calm(&self, raw: &dyn ReadAt, len: u64) -> Result<bool> {
+        match (&self.matcher, self.related[0], self.dtype()) {
+            (Some(m), Some(r), Some(dtype)) if r.len >= len => m.is_close(dtype, self.at, &r.link, raw, len),
+            _ => Ok(false),
+        }
+    }
+
     /// Moves bytes of the segment into the block; how often the dtype changed.
-    fn take(&mut self, raw: &dyn ReadAt, len: u64, pieces: &mut Vec<Piece>) -> Result<usize> {
+    fn take(&mut self, len: u64, pieces: &mut Vec<Piece>) -> usize {
         let dtype = self.dtype();
         let pos = self.len() - self.left;
-        if pos == 0 {
-            let base = match &mut self.matcher {
-                Some(m) => m.relate(&self.layout, self.next, raw, len)?,
-                None => None,
-            };
-            let sibling = self.siblings.get(self.next).copied().flatten();
-            let sibling = sibling.map(|link| Related { link, len: self.len() });
-            // Equal and rounded tensors say everything; one of half the bits says no more than a base does.
-            self.related = match sibling {
-                Some(s) if s.link.conversion != Conversion::WidenBf16 => [sibling, base],
-                _ => [base, sibling],
-            };
-        }
         // Only the end of the file can cut an element.
         let cut = dtype.map_or(0, |d| len % d.coding_width() as u64);
         let mut links = self.related.iter().flatten().map(|r| {
@@ -176,7 +219,7 @@ impl<'m> Planner<'m> {
         if self.left == 0 {
             self.enter(self.next + 1);
         }
-        Ok(changes)
+        changes
     }
 
     /// The segments of a file that turned out to have `total` bytes: they cover it exactly.

@@ -377,3 +377,36 @@ fn damage_to_the_names_of_bases_is_found() {
     let twice = [&good[..head.end], &good[16..]].concat();
     refused(&twice, &bases, ErrorKind::Damaged, "");
 }
+
+#[test]
+fn what_hardly_changed_is_cut_into_large_blocks() {
+    const MIB: usize = 1 << 20;
+    // Just above what is one block still; with a rest; one block.
+    let lens = [17 * MIB / 4 + 2, 9 * MIB, 17 * MIB / 4];
+    let shapes = lens.map(|len| [(len / 2) as u64]);
+    let old: Vec<Vec<u8>> = lens.iter().zip(1..).map(|(&len, seed)| bf16(&weights(len / 2, seed))).collect();
+    let calm: Vec<Vec<u8>> = old.iter().map(|t| moved(t, 40)).collect();
+    let wild: Vec<Vec<u8>> = lens.iter().zip(1..).map(|(&len, seed)| noise(len, seed)).collect();
+    let file = |tensors: &[Vec<u8>]| {
+        let list = ["a", "b", "c"].iter().zip(&shapes).zip(tensors);
+        safetensors(
+            &list.map(|((name, shape), t)| (*name, "BF16", shape.to_vec(), &t[..])).collect::<Vec<Tensor<'_>>>(),
+        )
+    };
+    let (old, calm, wild) = (file(&old), file(&calm), file(&wild));
+    let cuts = |delta: &[u8]| {
+        let reader = Reader::open(delta, &decompress_options(1)).unwrap();
+        reader.blocks().map(|b| b.raw_len as usize).skip(1).collect::<Vec<_>>()
+    };
+    let o = CompressOptions::default();
+    assert_eq!(cuts(&check(&calm, &[&old], &o)), [4 * MIB, MIB / 4 + 2, 4 * MIB, 4 * MIB, MIB, 17 * MIB / 4]);
+    let delta = lmc::compress_delta(&wild, &[Base::new(&old[..]).unwrap()], &o).unwrap();
+    assert_eq!(cuts(&delta), cuts(&lmc::compress(&wild, &o).unwrap()));
+}
+
+/// The same elements, every `n`-th of them one representable value further on.
+fn moved(weights: &[u8], n: usize) -> Vec<u8> {
+    let mut weights = weights.to_vec();
+    weights.chunks_exact_mut(2).step_by(n).for_each(|e| e[0] ^= 1);
+    weights
+}

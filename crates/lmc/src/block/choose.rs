@@ -116,7 +116,6 @@ impl PartPlan {
 
 /// Chooses methods, keeping its working memory.
 pub(crate) struct Chooser {
-    isa: Isa,
     level: Level,
     planner: Planner,
     /// Working memory of predicted parts.
@@ -136,7 +135,7 @@ const TEXT_MOST: u64 = 64;
 
 impl Chooser {
     pub(crate) fn new(isa: Isa, level: Level) -> Self {
-        Self { isa, level, planner: Planner::new(isa, level), spare: Vec::new(), frames: FrameEncoder::new(level) }
+        Self { level, planner: Planner::new(isa, level), spare: Vec::new(), frames: FrameEncoder::new(level) }
     }
 
     /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` and `context` belong to them, element for element.
@@ -153,7 +152,7 @@ impl Chooser {
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let expectation = Expectation { base, context, map };
         let sections = self.spare.pop().unwrap_or_default();
-        match self.planner.plan_predicted(self.isa, width, bytes, &expectation, sections) {
+        match self.planner.plan_predicted(width, bytes, &expectation, sections) {
             // Nor may zstd see what a prediction does not.
             Ok(predicted) if predicted.sure && map == Map::Rotate && !repeats(bytes) => {
                 PartPlan::Predicted(Box::new(predicted))

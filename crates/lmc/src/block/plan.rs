@@ -57,7 +57,7 @@ pub(crate) struct PlannedClassMap {
 
 /// What the planner keeps from part to part.
 pub(crate) struct Planner {
-    isa: Isa,
+    pub(super) isa: Isa,
     level: Level,
     pub(super) stats: RunStats,
     /// Elements, their predictions and contexts, without unchanged runs.

@@ -2,7 +2,6 @@
 
 use super::head::{ContextSource, Predicted, Unchanged};
 use super::plan::{GroupedPlan, PlannedClassMap, Planner};
-use crate::arch::Isa;
 use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
@@ -54,6 +53,9 @@ enum Which {
 
 /// Elements that decide, at least (if there are as many).
 const SAMPLE: usize = 8192;
+/// Runs that are looked at together, and of how many such stretches one is.
+const STRETCH: usize = 4;
+const STRETCHES: usize = 6;
 /// Values of about equal size: four exact ones, then two for each further bit.
 const BUCKETS: usize = 128;
 /// Most classes.
@@ -82,7 +84,6 @@ impl Planner {
     /// The best way to predict `elements`, if there is one that is better than `plain` bytes, or might be.
     pub(super) fn plan_predicted(
         &mut self,
-        isa: Isa,
         width: usize,
         elements: &[u8],
         x: &Expectation<'_>,
@@ -91,16 +92,22 @@ impl Planner {
         if x.base.is_some_and(|(b, _)| b == elements) {
             let same =
                 Candidate { predictor: Predictor::Xor, context: Which::None, classes: None, bits: 0, sure: true };
-            return Ok(self.plan_candidate(isa, width, elements, x, same, sections));
+            let map = vec![1; elements.len().div_ceil(RUN * width)];
+            let map = Some(map).filter(|map| worth_telling(map));
+            return Ok(self.plan_candidate(width, elements, x, same, map, sections));
         }
-        // Runs of one value cost nothing without a prediction, which a sample may miss.
-        self.run_stats(width, x.map, elements);
+        // Runs of one value cost nothing without a prediction; where there are some, they are many, side by side.
+        self.stats.clear();
+        for stretch in elements.chunks(STRETCH * RUN * width).step_by(STRETCHES) {
+            self.isa.run_stats(width, x.map, stretch, &mut self.stats);
+        }
         let constant = self.stats.or.iter().zip(&self.stats.and).filter(|(o, a)| o == a).count();
         let few = constant * 16 <= self.stats.len();
-        match with_element!(width, E => candidate::<E>(elements, x)) {
+        let map = x.base.map(|(base, _)| find(width, elements, base)).filter(|map| worth_telling(map));
+        match with_element!(width, E => candidate::<E>(elements, x, map.as_deref())) {
             Some(mut c) => {
                 c.sure &= few;
-                Ok(self.plan_candidate(isa, width, elements, x, c, sections))
+                Ok(self.plan_candidate(width, elements, x, c, map, sections))
             }
             None => Err(sections),
         }
@@ -108,17 +115,17 @@ impl Planner {
 
     fn plan_candidate(
         &mut self,
-        isa: Isa,
         width: usize,
         elements: &[u8],
         x: &Expectation<'_>,
         c: Candidate,
+        map: Option<Vec<u8>>,
         mut sections: Sections,
     ) -> PredictedPlan {
         let (base, conversion) = x.base.unwrap_or((&[], Conversion::None));
         let predicts = c.predictor != Predictor::None;
         let other_width = x.context.map_or(0, |o| o.1);
-        let map = predicts.then(|| find(width, elements, base)).filter(|map| worth_telling(map));
+        let map = map.filter(|_| predicts);
         let [changed, kept, kept_other] = &mut *self.changed;
         let mut elements = elements;
         let mut model = Model {
@@ -147,9 +154,10 @@ impl Planner {
                 model.context = Context::Other(kept_other, width);
             }
         }
-        let counts = isa.count_classes(&model);
+        let changed_len = model.len;
+        let counts = self.isa.count_classes(&model);
         sections.reset(width, &counts);
-        isa.partition(&model, elements, &mut sections);
+        self.isa.partition(&model, elements, &mut sections);
         let nowhere = super::head::Named { first: 0, count: 0 };
         let mut plan = PredictedPlan {
             predicted: Predicted {
@@ -175,7 +183,7 @@ impl Planner {
         for (class, &n) in counts.iter().enumerate() {
             let section = (n > 0).then(|| match c.predictor {
                 Predictor::None => self.plan(width, x.map, plan.sections.get(class)),
-                _ => self.plan_residuals(width, plan.sections.get_mut(class)),
+                _ => self.plan_residuals(width, plan.sections.get_mut(class), changed_len),
             });
             plan.estimate += section.as_ref().map_or(1, |s| s.estimate);
             plan.predicted.sections.push((n, section.as_ref().map(|s| s.grouped.clone())));
@@ -199,12 +207,17 @@ fn worth_telling(map: &[u8]) -> bool {
     unchanged >= 16.max(map.len() / 64) && 2 * beside >= unchanged
 }
 
-/// The most promising way to predict, from a sample; `None` where nothing promises anything.
-fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>) -> Option<Candidate> {
+/// The most promising way to predict, from a sample of what did not stay as it was; `None` where nothing promises anything.
+fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]>) -> Option<Candidate> {
     let n = elements.len() / E::BYTES;
-    let stride = (n.div_ceil(RUN) / (SAMPLE / RUN)).max(1);
-    let sampled = || (0..n).step_by(RUN * stride).flat_map(|r| r..n.min(r + RUN));
+    let runs: Vec<usize> = (0..n.div_ceil(RUN)).filter(|&r| map.is_none_or(|map| map[r] == 0)).collect();
+    // Where most stayed as it was, few of the others tell something.
+    let size = if map.is_some() { 4 * SAMPLE } else { SAMPLE };
+    let stride = (runs.len() / (size / RUN)).max(1);
+    let sampled = || runs.iter().step_by(stride).flat_map(|&r| r * RUN..n.min((r + 1) * RUN));
     let seen = sampled().count() as u64;
+    // What a class saves, it saves in runs that changed.
+    let n = n.min(runs.len() * RUN);
     let element = |i: usize| E::load(&elements[i * E::BYTES..]);
     let mut best: Option<Candidate> = None;
     let mut offer = |c: Candidate| {
@@ -231,7 +244,9 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>) -> Option<Candida
         let difference = if float { Predictor::Float } else { Predictor::Integer };
         let mut xor: Buckets = [0; BUCKETS];
         sampled().for_each(|i| xor[bucket(element(i).xor(predicted(i)).wide())] += 1);
+        // Of what a sample cannot tell apart, a difference is the better guess.
         let bits = buckets_cost(&xor, rest_bits);
+        let bits = bits + bits / 32;
         offer(Candidate { predictor: Predictor::Xor, context: Which::None, classes: None, bits, sure: false });
         let mut keyed = Keyed::new(rest_bits);
         let key_shift = E::BITS - 8;

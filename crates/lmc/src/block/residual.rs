@@ -10,8 +10,9 @@ use crate::group::element::{Element, with_element};
 use crate::map::Map;
 use crate::varint::put;
 
-/// Elements that decide how the others are split.
-const SAMPLE: usize = 8192;
+/// Elements of a part that decide how the others are split; each section has its share, but not less than some.
+const SAMPLE: usize = 32 * 1024;
+const SAMPLE_LEAST: usize = 1024;
 /// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
 const PATCH_BITS: u64 = 30;
 /// Bits that a further group costs: its head and table.
@@ -26,8 +27,8 @@ struct Sample {
 
 impl Planner {
     /// Plans a section of residuals, under map [`Map::Identity`]. Elements that would make all others expensive lose their high bits to
-    /// patches.
-    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8]) -> GroupedPlan {
+    /// patches. `part` is the number of elements of all sections.
+    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], part: usize) -> GroupedPlan {
         let n = elements.len() / width;
         let runs = n.div_ceil(RUN);
         self.run_stats(width, Map::Identity, elements);
@@ -37,7 +38,8 @@ impl Planner {
         let plan = if zeros == runs {
             self.zero_plan(width, runs, n)
         } else {
-            self.plan_nonzero(width, elements, &or, &zero, zeros)
+            let size = (SAMPLE * n / part).max(SAMPLE_LEAST);
+            self.plan_nonzero(width, elements, &or, &zero, zeros, size)
         };
         self.stats.or = or;
         plan
@@ -57,10 +59,11 @@ impl Planner {
         or: &[u64],
         zero: &[bool],
         zeros: usize,
+        size: usize,
     ) -> GroupedPlan {
         let n = elements.len() / width;
         let bits = 8 * width as u32;
-        let sample = with_element!(width, E => sample::<E>(elements, zero, zeros, or));
+        let sample = with_element!(width, E => sample::<E>(elements, zero, zeros, or, size));
         let low = sample.or.trailing_zeros();
         let top = 64 - sample.or.leading_zeros();
         let rest = (zero.len() - zeros) * RUN;
@@ -109,16 +112,17 @@ impl Planner {
     /// Chooses how many low bits go out raw, how many bits are a symbol, and its table, for `elements` elements that are like the sample and
     /// `zeros` more that are zero.
     fn best_split(&self, sample: &Sample, low: u32, top: u32, elements: usize, zeros: usize) -> Split {
-        let mut lengths = [0usize; 65];
-        sample.values.iter().for_each(|v| lengths[64 - v.leading_zeros() as usize] += 1);
+        let lengths = histogram::<65>(&sample.values, |v| 64 - v.leading_zeros() as usize);
         let mut best: Option<Split> = None;
         let mut tried = 0;
         // Shares of the elements that may be patched.
         for share in [usize::MAX, 512, 64] {
             let mut patched = 0;
             let mut kept = top;
-            while kept > low + 1 && (patched + lengths[kept as usize]).saturating_mul(share) <= sample.values.len() {
-                patched += lengths[kept as usize];
+            while kept > low + 1
+                && (patched + lengths[kept as usize] as usize).saturating_mul(share) <= sample.values.len()
+            {
+                patched += lengths[kept as usize] as usize;
                 kept -= 1;
             }
             if share == usize::MAX {
@@ -133,8 +137,7 @@ impl Planner {
             let symbol_bits = left.min(8);
             let shift = kept - symbol_bits;
             let mask = (1u64 << symbol_bits) - 1;
-            let mut h: Histogram = [0; 256];
-            sample.values.iter().for_each(|v| h[(v >> shift & mask) as usize] += 1);
+            let mut h: Histogram = histogram(&sample.values, |v| (v >> shift & mask) as usize);
             let seen = sample.values.len();
             // A sample that is smaller than what it stands for is scaled where zeros join it that were counted exactly.
             h[0] += (zeros * seen / elements.max(1)) as u32;
@@ -156,6 +159,17 @@ impl Planner {
     }
 }
 
+/// How often each place is named. Four tables, so that equal neighbours, of which residuals have many, do not wait for each other.
+fn histogram<const N: usize>(values: &[u64], place: impl Fn(u64) -> usize) -> [u32; N] {
+    let mut tables = [[0u32; N]; 4];
+    let (quads, rest) = values.as_chunks::<4>();
+    for quad in quads {
+        quad.iter().zip(&mut tables).for_each(|(&v, h)| h[place(v)] += 1);
+    }
+    rest.iter().for_each(|&v| tables[0][place(v)] += 1);
+    std::array::from_fn(|i| tables.iter().map(|h| h[i]).sum())
+}
+
 struct Split {
     /// Without its dropped high bits.
     group: Group,
@@ -169,10 +183,10 @@ fn zero_group(bits: u32) -> Group {
     Group { low: bits, high: 0, raw_bits: 0, sign_plane: false, constant: 0, coder: Coder::None }
 }
 
-/// Elements of runs that are not all zero, evenly spread.
-fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64]) -> Sample {
+/// About `size` elements of runs that are not all zero, evenly spread.
+fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64], size: usize) -> Sample {
     let runs = zero.len() - zeros;
-    let stride = (runs * RUN / SAMPLE).max(1);
+    let stride = (runs * RUN / size).max(1);
     let mut values = Vec::with_capacity(runs.div_ceil(stride) * RUN);
     let filled = elements.chunks(RUN * E::BYTES).zip(zero).filter(|(_, z)| !**z);
     for (run, _) in filled.step_by(stride) {

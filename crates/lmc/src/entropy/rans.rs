@@ -98,16 +98,24 @@ fn normalise(order: &[(u32, u8)], escaped: Option<u32>, total: u32) -> (Vec<u16>
     let mut f: Vec<u32> =
         counts.iter().map(|&c| ((u64::from(c) * 256 / u64::from(total)).div_ceil(2) as u32).clamp(1, 127)).collect();
     let mut sum: i64 = f.iter().map(|&f| i64::from(f)).sum();
-    // What one more slot would save, and what one less would cost.
-    let step = |c: u32, lo: u32| u64::from(c) * u64::from(log2(lo + 1) - log2(lo));
-    while sum != 128 {
-        if sum < 128 {
-            let i = (0..n).filter(|&i| f[i] < 127).max_by_key(|&i| (step(counts[i], f[i]), n - i));
-            f[i.expect("some frequency can grow")] += 1;
+    // What one more slot would save, or one less would cost; between equals the earlier symbol takes slots and the later one gives them.
+    let step = |i: usize, lo: u32| u64::from(counts[i]) * u64::from(log2(lo + 1) - log2(lo));
+    if sum < 128 {
+        let key = |i: usize, f: u32| if f < 127 { step(i, f) << 8 | (n - i) as u64 } else { 0 };
+        let mut keys: Vec<u64> = (0..n).map(|i| key(i, f[i])).collect();
+        while sum < 128 {
+            let i = n - (keys.iter().copied().max().expect("there are symbols") & 255) as usize;
+            f[i] += 1;
+            keys[i] = key(i, f[i]);
             sum += 1;
-        } else {
-            let i = (0..n).filter(|&i| f[i] > 1).min_by_key(|&i| (step(counts[i], f[i] - 1), n - i));
-            f[i.expect("some frequency can shrink")] -= 1;
+        }
+    } else if sum > 128 {
+        let key = |i: usize, f: u32| if f > 1 { step(i, f - 1) << 8 | (n - i) as u64 } else { u64::MAX };
+        let mut keys: Vec<u64> = (0..n).map(|i| key(i, f[i])).collect();
+        while sum > 128 {
+            let i = n - (keys.iter().copied().min().expect("there are symbols") & 255) as usize;
+            f[i] -= 1;
+            keys[i] = key(i, f[i]);
             sum -= 1;
         }
     }

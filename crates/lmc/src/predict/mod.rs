@@ -14,7 +14,9 @@ pub(crate) mod unchanged;
 
 pub(crate) use convert::convert;
 
-use crate::group::element::Element;
+use crate::dtype::Dtype;
+use crate::group::element::{Element, with_element};
+use crate::map::Map;
 
 /// How an element of what a prediction is made from becomes one of the part's own width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +112,15 @@ impl Predictor {
     }
 }
 
+/// Bits of the differences between elements of this dtype and what is expected of them, leading zeros left out.
+pub(crate) fn bits_apart(dtype: Dtype, elements: &[u8], expected: &[u8]) -> u64 {
+    let predictor = if dtype.map() == Map::Rotate { Predictor::Float } else { Predictor::Integer };
+    with_element!(dtype.coding_width(), E => {
+        let pairs = elements.chunks_exact(E::BYTES).zip(expected.chunks_exact(E::BYTES));
+        pairs.map(|(e, p)| u64::from(64 - predictor.residual(E::load(e), E::load(p)).wide().leading_zeros())).sum()
+    })
+}
+
 /// Most boundaries between classes.
 pub(crate) const MAX_BOUNDARIES: usize = 63;
 
@@ -165,6 +176,14 @@ mod tests {
         assert_eq!(r(f32::from_bits(1), 0.0), 2);
         // The zeros are neighbours.
         assert_eq!(r(-0.0, 0.0), 1);
+    }
+
+    #[test]
+    fn bits_apart_are_those_of_differences() {
+        let bytes = |v: &[f32]| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        let (a, b) = (bytes(&[1.0, -2.0, 0.5]), bytes(&[1.0, (-2.0f32).next_up(), 0.5f32.next_down().next_down()]));
+        assert_eq!(bits_apart(Dtype::F32, &a, &b), 1 + 3);
+        assert_eq!(bits_apart(Dtype::I8, &[5, 0, 255], &[5, 3, 0]), 3 + 1);
     }
 
     #[test]
