@@ -73,8 +73,10 @@ pub struct Coded {
 struct Job {
     offset: u64,
     len: usize,
-    /// Given the bases, and without.
-    pieces: [Vec<Piece>; 2],
+    /// Given the bases.
+    pieces: Vec<Piece>,
+    /// The blocks that the same bytes are without them, each with its length: blocks of what hardly changed are larger.
+    alone: Vec<(usize, Vec<Piece>)>,
     raw: Vec<u8>,
     base: Vec<u8>,
     converted: Vec<u8>,
@@ -85,7 +87,7 @@ struct Job {
 /// What is known of a block.
 struct Done {
     delta: BlockSummary,
-    alone: BlockSummary,
+    alone: Vec<BlockSummary>,
     /// In order: what of the block belongs to which segment.
     shares: Vec<Share>,
 }
@@ -137,17 +139,23 @@ impl Compressor {
                     return Ok(None);
                 }
                 job.offset = next;
-                job.len = plan.next_block_of(&source, size - next, &mut job.pieces[0])?;
-                let len = plain.next_block_of(&source, size - next, &mut job.pieces[1])?;
-                assert_eq!(job.len, len, "where blocks end depends on the layout alone");
-                next += len as u64;
-                Ok(Some(4 * len))
+                job.len = plan.next_block_of(&source, size - next, &mut job.pieces)?;
+                let end = next + job.len as u64;
+                job.alone.clear();
+                while next < end {
+                    let mut pieces = Vec::new();
+                    let len = plain.next_block_of(&source, size - next, &mut pieces)?;
+                    job.alone.push((len, pieces));
+                    next += len as u64;
+                }
+                assert_eq!(next, end, "a block ends where one without bases ends");
+                Ok(Some(4 * job.len))
             },
             |encoder, job| job.done = Some(c.block(job, encoder, &origin, &plain_origin)),
             |job| {
                 let done = job.done.take().expect("the worker is done")?;
                 writer.block(&done.delta);
-                plain_writer.block(&done.alone);
+                done.alone.iter().for_each(|b| plain_writer.block(b));
                 for share in &done.shares {
                     segments[share.segment].add(share, &done);
                 }
@@ -195,11 +203,15 @@ impl Comparison<'_> {
     ) -> Result<Done> {
         job.raw.resize(job.len, 0);
         read_at(&self.new.source(), "the input", &mut job.raw, job.offset)?;
-        let [pieces, plain_pieces] = &job.pieces;
         let mut out = Output::new(&mut job.record);
-        let alone = encoder.encode(&job.raw, plain_pieces, plain_origin, &mut out)?;
-        out.truncate(0);
-        let delta = encoder.encode(&job.raw, pieces, origin, &mut out)?;
+        let mut alone = Vec::with_capacity(job.alone.len());
+        let mut rest = &job.raw[..];
+        for (len, pieces) in &job.alone {
+            let block = rest.split_off(..*len).expect("they add up to the block");
+            alone.push(encoder.encode(block, pieces, plain_origin, &mut out)?);
+            out.truncate(0);
+        }
+        let delta = encoder.encode(&job.raw, &job.pieces, origin, &mut out)?;
         out.finish();
         let coding = coding(&job.record)?;
         let mut shares = Vec::new();
@@ -233,11 +245,11 @@ impl Comparison<'_> {
 impl SegmentDiff {
     fn add(&mut self, share: &Share, block: &Done) {
         // Shares of a record in whole bytes, which add up to it.
-        let before =
-            |b: &BlockSummary, at: u64| (u128::from(b.record_len) * u128::from(at) / u128::from(b.raw_len)) as u64;
-        let part = |b: &BlockSummary| before(b, share.bytes.end) - before(b, share.bytes.start);
-        self.delta_size += part(&block.delta);
-        self.alone_size += part(&block.alone);
+        let raw_len = u128::from(block.delta.raw_len);
+        let before = |record_len: u64, at: u64| (u128::from(record_len) * u128::from(at) / raw_len) as u64;
+        let part = |record_len| before(record_len, share.bytes.end) - before(record_len, share.bytes.start);
+        self.delta_size += part(block.delta.record_len);
+        self.alone_size += part(block.alone.iter().map(|b| b.record_len).sum());
         self.changes.add(&share.changes);
         share.coded.iter().for_each(|c| note(&mut self.coded, *c));
     }
