@@ -7,7 +7,7 @@ use crate::checksum::{ContentHash, Digest, LEAF, digest};
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::ReadAt;
-use crate::layout::{self, Start};
+use crate::layout::{self, Layout, Start};
 use crate::pool::Workers;
 use crate::reader::Reader;
 use crate::segment::Segment;
@@ -52,8 +52,21 @@ impl<'a> Base<'a> {
     pub fn new(raw: impl ReadAt + Send + 'a) -> Result<Self> {
         let raw_size = raw.size().map_err(|e| Error::io("cannot tell the size of the base", e))?;
         let layout = layout::detect(&mut Start::new(&raw, raw_size, "the base"), None)?;
+        Ok(Self::with_layout(raw, raw_size, layout))
+    }
+
+    /// Bytes whose segments the caller knows: part of a file, or tensors in memory.
+    ///
+    /// # Errors
+    /// `Usage` when the segments do not cover the bytes, `Io` when their size cannot be told.
+    pub fn of_segments(raw: impl ReadAt + Send + 'a, segments: &[Segment]) -> Result<Self> {
+        let raw_size = raw.size().map_err(|e| Error::io("cannot tell the size of the base", e))?;
+        Ok(Self::with_layout(raw, raw_size, Layout::of_segments(segments, raw_size)?))
+    }
+
+    fn with_layout(raw: impl ReadAt + Send + 'a, raw_size: u64, layout: Layout) -> Self {
         let (layout, segments) = Planner::new(layout).finish(raw_size);
-        Ok(Self {
+        Self {
             source: Arc::new(raw),
             compressed: None,
             raw_size,
@@ -62,7 +75,7 @@ impl<'a> Base<'a> {
             hash: OnceLock::new(),
             name: String::new(),
             optional: false,
-        })
+        }
     }
 
     /// A base that is compressed: an open `.lmc` file. If that is a delta, it must have its own bases
@@ -116,6 +129,11 @@ impl<'a> Base<'a> {
     /// The name that was given; empty if none was.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The format of the raw bytes, as far as it was recognised, as [`Reader::layout`] says it.
+    pub fn layout(&self) -> &str {
+        &self.layout
     }
 
     /// The segments of the raw bytes, in order; they cover them without gaps.

@@ -18,6 +18,7 @@ use crate::layout::{self, Layout, Prefix, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;
 use crate::pool::Workers;
+use crate::segment::Segment;
 use crate::turns::Turns;
 use crate::units::Planner;
 
@@ -99,8 +100,34 @@ impl Compressor {
     /// # Errors
     /// Those of [`Self::compress_into`], and `Io` or `Base` when a base cannot be read.
     pub fn compress_delta_into(&mut self, raw: &[u8], bases: &[Base<'_>], out: &mut Vec<u8>) -> Result<Summary> {
-        let mut out = Output::new(out);
         let layout = layout::detect(&mut &*raw, self.o.dtype)?;
+        self.compress_layout_into(raw, layout, bases, out)
+    }
+
+    /// [`Self::compress_delta_into`] for bytes whose segments the caller knows: parts of files, tensors in memory. The segments
+    /// cover `raw` in order; bases that are parts, too, are made with [`Base::of_segments`].
+    ///
+    /// # Errors
+    /// Those of [`Self::compress_delta_into`], and `Usage` when the segments do not cover `raw`.
+    pub fn compress_segments_into(
+        &mut self,
+        raw: &[u8],
+        segments: &[Segment],
+        bases: &[Base<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<Summary> {
+        let layout = Layout::of_segments(segments, raw.len() as u64)?;
+        self.compress_layout_into(raw, layout, bases, out)
+    }
+
+    fn compress_layout_into(
+        &mut self,
+        raw: &[u8],
+        layout: Layout,
+        bases: &[Base<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<Summary> {
+        let mut out = Output::new(out);
         let own = Raw::Slice(raw);
         let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
         out.extend(&start);

@@ -6,7 +6,9 @@ mod shape;
 pub use self::name::Name;
 pub(crate) use self::name::Names;
 pub use self::shape::Shape;
+use crate::container::index::MAX_RANK;
 use crate::dtype::Dtype;
+use crate::error::{Error, Result};
 
 /// A range of the raw file: a tensor, or opaque bytes between tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,25 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Opaque bytes, or a tensor if it has a name and a dtype.
+    ///
+    /// # Errors
+    /// `Usage` when a tensor of that dtype and shape does not have `len` bytes, when it has too many dimensions, or when one of name and
+    /// dtype is missing.
+    pub fn new(name: Option<Name>, dtype: Option<Dtype>, shape: Shape, offset: u64, len: u64) -> Result<Self> {
+        match (name, dtype) {
+            (None, None) if shape.is_empty() => Ok(Self::opaque(offset, len)),
+            (Some(name), Some(dtype)) if shape.len() <= MAX_RANK && tensor_len(dtype, &shape) == Some(len) => {
+                Ok(Self::tensor(name, dtype, shape, offset, len))
+            }
+            (Some(name), Some(dtype)) => {
+                let m = format!("{len} bytes are not those of a tensor of {dtype} with the shape {shape:?}");
+                Err(Error::usage(m).in_tensor(&*name))
+            }
+            _ => Err(Error::usage("a tensor has a name and a dtype, and opaque bytes have neither, nor a shape")),
+        }
+    }
+
     pub(crate) fn opaque(offset: u64, len: u64) -> Self {
         Self { name: None, dtype: None, shape: Shape::default(), offset, len }
     }

@@ -8,7 +8,7 @@ mod raw;
 mod safetensors;
 
 use crate::dtype::Dtype;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::{ReadAt, read_at};
 use crate::segment::Segment;
 
@@ -21,6 +21,32 @@ pub(crate) struct Layout {
     pub(crate) segments: Vec<Segment>,
     /// Type of what follows the segments, however long.
     pub(crate) tail: Option<Dtype>,
+}
+
+/// The name of the layout of bytes whose segments the caller gave.
+const SEGMENTS: &str = "segments";
+
+impl Layout {
+    /// The layout of `len` bytes whose segments the caller knows.
+    ///
+    /// # Errors
+    /// `Usage` when they do not cover the bytes.
+    pub(crate) fn of_segments(segments: &[Segment], len: u64) -> Result<Self> {
+        let mut at = 0;
+        for s in segments {
+            if s.offset != at {
+                return Err(Error::usage(format!(
+                    "a segment starts at byte {}, and the one before it ends at {at}",
+                    s.offset
+                )));
+            }
+            at = s.offset.checked_add(s.len).ok_or_else(|| Error::usage("a segment ends beyond all files"))?;
+        }
+        if at != len {
+            return Err(Error::usage(format!("the segments have {at} bytes in all, and the data {len}")));
+        }
+        Ok(Self { name: SEGMENTS, segments: segments.to_vec(), tail: None })
+    }
 }
 
 /// The beginning of a file.

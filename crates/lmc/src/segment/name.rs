@@ -63,7 +63,7 @@ impl AsRef<str> for Name {
     }
 }
 
-#[cfg(test)]
+/// A name of its own, which shares its memory with its clones alone.
 impl From<&str> for Name {
     fn from(name: &str) -> Self {
         let mut names = Names::default();

@@ -1,0 +1,61 @@
+//! Bytes whose segments the caller knows: parts of files, tensors in memory.
+
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Segment};
+
+fn floats(count: u32, scale: f32) -> Vec<u8> {
+    (0..count).flat_map(|i| ((i as f32).sqrt() * scale).to_le_bytes()).collect()
+}
+
+fn segments(first: u64, second: u64) -> Vec<Segment> {
+    let tensor = |name: &str, dtype: Dtype, offset, len: u64| {
+        Segment::new(Some(name.into()), Some(dtype), [len * 8 / u64::from(dtype.bits())].into(), offset, len).unwrap()
+    };
+    vec![tensor("a", Dtype::F32, 0, first), tensor("b", Dtype::Bf16, first, second)]
+}
+
+#[test]
+fn parts_are_deltas_of_parts() {
+    let (old, new) = (floats(100_000, 1.0), floats(100_000, 1.00001));
+    let parts = segments(300_000, 100_000);
+    let mut c = Compressor::new(&CompressOptions::default()).unwrap();
+    let (mut plain, mut delta) = (vec![], vec![]);
+    c.compress_segments_into(&new, &parts, &[], &mut plain).unwrap();
+    let bases = [Base::of_segments(&old[..], &parts).unwrap()];
+    c.compress_segments_into(&new, &parts, &bases, &mut delta).unwrap();
+    assert!(delta.len() * 10 < plain.len() * 7, "{} of {}", delta.len(), plain.len());
+    let o = DecompressOptions::default();
+    assert_eq!(lmc::decompress(&plain, &o).unwrap(), new);
+    assert_eq!(lmc::decompress_delta(&delta, &bases, &o).unwrap(), new);
+    // Tensors are found by name, wherever they are.
+    let swapped = [&new[300_000..], &new[..300_000]].concat();
+    let mut parts: Vec<Segment> = parts.into_iter().rev().collect();
+    (parts[0].offset, parts[1].offset) = (0, 100_000);
+    c.compress_segments_into(&swapped, &parts, &bases, &mut delta).unwrap();
+    assert!(delta.len() * 10 < plain.len() * 7, "{} of {}", delta.len(), plain.len());
+    assert_eq!(lmc::decompress_delta(&delta, &bases, &o).unwrap(), swapped);
+}
+
+#[test]
+fn segments_that_do_not_cover_the_bytes_are_refused() {
+    let raw = floats(100, 1.0);
+    let mut c = Compressor::new(&CompressOptions::default()).unwrap();
+    let mut gap = segments(200, 200);
+    gap[1].offset += 2;
+    let mut beyond = segments(200, 200);
+    beyond[1].len = u64::MAX;
+    for bad in [segments(200, 198), segments(200, 202), gap, beyond, vec![]] {
+        assert_eq!(c.compress_segments_into(&raw, &bad, &[], &mut vec![]).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(Base::of_segments(&raw[..], &bad).unwrap_err().kind(), ErrorKind::Usage);
+    }
+    let name = || Some("t".into());
+    for bad in [
+        Segment::new(name(), Some(Dtype::F32), [3].into(), 0, 11),
+        Segment::new(name(), Some(Dtype::F32), [1; 65].into(), 0, 4),
+        Segment::new(name(), None, [].into(), 0, 4),
+        Segment::new(None, Some(Dtype::F32), [1].into(), 0, 4),
+        Segment::new(None, None, [1].into(), 0, 4),
+    ] {
+        assert_eq!(bad.unwrap_err().kind(), ErrorKind::Usage);
+    }
+    assert!(Segment::new(None, None, [].into(), 0, 4).unwrap().dtype.is_none());
+}
