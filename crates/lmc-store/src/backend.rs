@@ -1,0 +1,122 @@
+//! Where a store is: a directory, a bucket, or memory.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+#[cfg(feature = "s3")]
+use object_store::{aws::AmazonS3Builder, prefix::PrefixStore};
+
+use crate::error::{Error, Result};
+
+/// Where a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A directory. What is written there has reached the disk when it is said to be.
+    Directory(PathBuf),
+    /// A prefix of a bucket of S3, or of a server that speaks its protocol. Credentials, region and endpoint come from the usual
+    /// environment variables: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` and others.
+    #[cfg(feature = "s3")]
+    S3 {
+        /// The bucket.
+        bucket: String,
+        /// What all keys begin with; may be empty.
+        prefix: String,
+    },
+    /// Memory of this process, new for each store.
+    Memory,
+}
+
+impl FromStr for Location {
+    type Err = Error;
+
+    /// `s3://bucket/prefix`, or the path of a directory.
+    fn from_str(s: &str) -> Result<Self> {
+        let Some((scheme, rest)) = s.split_once("://") else {
+            return if s.is_empty() {
+                Err(Error::usage("a store has no empty name"))
+            } else {
+                Ok(Self::Directory(s.into()))
+            };
+        };
+        match scheme {
+            #[cfg(feature = "s3")]
+            "s3" => {
+                let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+                if bucket.is_empty() {
+                    return Err(Error::usage(format!("{s}: no bucket is named; a store in one is s3://BUCKET/PREFIX")));
+                }
+                Ok(Self::S3 { bucket: bucket.into(), prefix: prefix.trim_matches('/').into() })
+            }
+            "file" => Ok(Self::Directory(rest.into())),
+            _ => Err(Error::usage(format!("{s}: a store is a directory, or s3://BUCKET/PREFIX"))),
+        }
+    }
+}
+
+impl Location {
+    /// The objects there. A directory is created if told so.
+    ///
+    /// # Errors
+    /// `NotFound` or `Io` when a directory is not there or cannot be created, `Store` when the environment does not say how to reach a bucket.
+    pub fn connect(&self, create: bool) -> Result<Arc<dyn ObjectStore>> {
+        match self {
+            Self::Memory => Ok(Arc::new(InMemory::new())),
+            Self::Directory(path) => {
+                if create {
+                    let cannot = |e| Error::io(format_args!("{}: cannot create the directory", path.display()), e);
+                    std::fs::create_dir_all(path).map_err(cannot)?;
+                } else if !path.is_dir() {
+                    return Err(Error::not_found(format!("{}: there is no such directory", path.display())));
+                }
+                let files = LocalFileSystem::new_with_prefix(path)
+                    .map_err(|e| Error::store(format!("{}: cannot open the directory: {e}", path.display())))?;
+                Ok(Arc::new(files.with_fsync(true)))
+            }
+            #[cfg(feature = "s3")]
+            Self::S3 { bucket, prefix } => {
+                // Fails if another part of the program was first, which is as good.
+                _ = rustls::crypto::ring::default_provider().install_default();
+                let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+                // TLS is asked for by the scheme; who names a plain endpoint wants one.
+                let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
+                    .iter()
+                    .find_map(|v| std::env::var(v).ok());
+                if let Some(endpoint) = endpoint {
+                    builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
+                }
+                let s3 =
+                    builder.build().map_err(|e| Error::store(format!("s3://{bucket}: cannot use the bucket: {e}")))?;
+                Ok(match &prefix[..] {
+                    "" => Arc::new(s3),
+                    prefix => Arc::new(PrefixStore::new(s3, prefix)),
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_parsed() {
+        let parse = |s: &str| s.parse::<Location>();
+        assert_eq!(parse("runs/7").unwrap(), Location::Directory("runs/7".into()));
+        assert_eq!(parse("file:///runs/7").unwrap(), Location::Directory("/runs/7".into()));
+        for bad in ["", "gs://b/p", "http://b"] {
+            parse(bad).unwrap_err();
+        }
+        #[cfg(feature = "s3")]
+        {
+            let s3 = |bucket: &str, prefix: &str| Location::S3 { bucket: bucket.into(), prefix: prefix.into() };
+            assert_eq!(parse("s3://b").unwrap(), s3("b", ""));
+            assert_eq!(parse("s3://b/runs/7/").unwrap(), s3("b", "runs/7"));
+            parse("s3:///p").unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Parts that were read, and the block sets in them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::error::{Error, Result};
+use crate::ids::PartId;
+use crate::layout;
+use crate::manifest::Document;
+use crate::manifest::part::{BlockSet, Part, Ref};
+use crate::remote::{CONCURRENT, Remote};
+
+/// The longest chain: sets that are decoded one after the other for the last one.
+pub(crate) const MAX_CHAIN: usize = 64;
+
+/// A block set: which of the sets that a part has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SetId {
+    pub(crate) part: PartId,
+    pub(crate) index: usize,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Catalog {
+    parts: HashMap<PartId, Arc<Part>>,
+}
+
+impl Catalog {
+    /// Reads parts, and those that they refer to.
+    pub(crate) async fn load(remote: &Remote, ids: &[PartId]) -> Result<Self> {
+        let mut catalog = Self::default();
+        catalog.add(remote, ids.to_vec()).await?;
+        let mut more: Vec<PartId> = catalog.parts.values().flat_map(|p| p.parts.iter().copied()).collect();
+        more.sort_unstable();
+        more.dedup();
+        more.retain(|id| !catalog.parts.contains_key(id));
+        catalog.add(remote, more).await?;
+        Ok(catalog)
+    }
+
+    async fn add(&mut self, remote: &Remote, ids: Vec<PartId>) -> Result<()> {
+        let mut parts = stream::iter(ids).map(|id| read(remote, id)).buffer_unordered(CONCURRENT);
+        while let Some((id, part)) = parts.try_next().await.map_err(Error::or_damaged)? {
+            self.parts.insert(id, Arc::new(part));
+        }
+        Ok(())
+    }
+
+    /// Adds what another one has.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.parts.extend(other.parts.iter().map(|(&id, part)| (id, part.clone())));
+    }
+
+    pub(crate) fn part(&self, id: PartId) -> Result<&Arc<Part>> {
+        self.parts.get(&id).ok_or_else(|| {
+            Error::damaged(format!("{}: is needed, and the parts that need it do not say so", layout::part(id)))
+        })
+    }
+
+    pub(crate) fn set(&self, id: SetId) -> Result<&BlockSet> {
+        self.part(id.part)?.sets.get(id.index).ok_or_else(|| {
+            Error::damaged(format!(
+                "{}: has no block set {}, which another part refers to",
+                layout::part(id.part),
+                id.index
+            ))
+        })
+    }
+
+    /// The set that a part means by a reference.
+    pub(crate) fn resolve(&self, from: PartId, Ref(part, index): Ref) -> Result<SetId> {
+        let part = match part {
+            0 => from,
+            i => self.part(from)?.parts[i - 1],
+        };
+        Ok(SetId { part, index })
+    }
+
+    /// What a set is made from.
+    pub(crate) fn base(&self, id: SetId) -> Result<Option<SetId>> {
+        self.set(id)?.base.map(|base| self.resolve(id.part, base)).transpose()
+    }
+
+    /// The sets that are decoded one after the other for this one, which is the last.
+    pub(crate) fn chain(&self, id: SetId) -> Result<Vec<SetId>> {
+        let mut chain = vec![id];
+        while let Some(base) = self.base(*chain.last().expect("it has one"))? {
+            chain.push(base);
+            if chain.len() > MAX_CHAIN {
+                let part = layout::part(id.part);
+                return Err(Error::limit(format!(
+                    "{part}: block set {} has a chain of more than {MAX_CHAIN}",
+                    id.index
+                )));
+            }
+        }
+        chain.reverse();
+        Ok(chain)
+    }
+}
+
+/// Reads a part and checks that it is the one that was meant.
+pub(crate) async fn read(remote: &Remote, id: PartId) -> Result<(PartId, Part)> {
+    let key = layout::part(id);
+    let bytes = remote.get(&key, Part::MAX).await?;
+    if PartId::of(&bytes) != id {
+        return Err(Error::damaged(format!("{key}: is damaged: its contents do not have the hash that its name says")));
+    }
+    Ok((id, Part::parse(&bytes).map_err(|e| e.at(&key))?))
+}

@@ -1,0 +1,85 @@
+//! Block sets decoded: fetched, compared with their hashes, each after the one that it was made from.
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+use lmc::{Base, DecompressOptions, Decompressor};
+
+use crate::catalog::{Catalog, SetId};
+use crate::error::{Error, Result};
+use crate::ids::Hash;
+use crate::layout;
+use crate::manifest::part::{At, BlockSet};
+use crate::remote::Remote;
+
+/// Fetches block sets, all at once.
+pub(crate) async fn fetch(remote: &Remote, catalog: &Catalog, sets: &[SetId]) -> Result<Vec<Bytes>> {
+    try_join_all(sets.iter().map(|&id| async move {
+        let set = catalog.set(id)?;
+        let At(object, offset, len) = set.at;
+        let key = layout::data(catalog.part(id.part)?.save, object);
+        let bytes = remote.get_range(&key, offset..offset + len).await.map_err(Error::or_damaged)?;
+        if Hash::of(&bytes) == set.hash {
+            Ok(bytes)
+        } else {
+            Err(damaged(catalog, id, "is not what was written there"))
+        }
+    }))
+    .await
+}
+
+/// The error of a block set: says where it is.
+pub(crate) fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display) -> Error {
+    let place = match (catalog.part(id.part), catalog.set(id)) {
+        (Ok(part), Ok(&BlockSet { at: At(object, offset, len), .. })) => {
+            format!("{}: bytes {offset}..{}", layout::data(part.save, object), offset + len)
+        }
+        _ => layout::part(id.part).to_string(),
+    };
+    Error::damaged(format!("{place} (block set {} of {}): {what}", id.index, layout::part(id.part)))
+}
+
+/// Decodes chains, one after the other, with one set of buffers.
+pub(crate) struct ChainDecoder {
+    decompressor: Decompressor,
+    raw: Vec<u8>,
+    before: Vec<u8>,
+    /// `lmc`'s own hash of `raw`, by which a delta knows its base.
+    content_hash: [u8; 16],
+}
+
+impl ChainDecoder {
+    pub(crate) fn new() -> Result<Self> {
+        let mut o = DecompressOptions::default();
+        // Block sets are decoded side by side; each by one thread.
+        o.threads = 1;
+        let decompressor = Decompressor::new(&o).map_err(Error::codec)?;
+        Ok(Self { decompressor, raw: vec![], before: vec![], content_hash: [0; 16] })
+    }
+
+    /// The raw bytes of the last set of a chain, and the hash that a delta of them records. With `each`, all sets are compared with their raw
+    /// hashes, and not only the last.
+    pub(crate) fn decode(
+        &mut self,
+        catalog: &Catalog,
+        chain: &[SetId],
+        stored: &[Bytes],
+        each: bool,
+    ) -> Result<(&[u8], [u8; 16])> {
+        for (i, (&id, bytes)) in chain.iter().zip(stored).enumerate() {
+            let set = catalog.set(id)?;
+            std::mem::swap(&mut self.raw, &mut self.before);
+            let bases = match i {
+                0 => vec![],
+                // A set may need nothing of its base after all.
+                _ => vec![Base::new(&self.before[..]).map_err(Error::codec)?.with_hash(self.content_hash).optional()],
+            };
+            self.raw.resize(usize::try_from(set.raw_len).expect("it is within the limits"), 0);
+            let done = self.decompressor.decompress_delta_into(bytes, &bases, &mut self.raw);
+            self.content_hash = done.map_err(|e| damaged(catalog, id, e))?.content_hash;
+            if (each || i + 1 == chain.len()) && Hash::of(&self.raw) != set.raw_hash {
+                return Err(damaged(catalog, id, "does not decode to what was saved"));
+            }
+        }
+        Ok((&self.raw, self.content_hash))
+    }
+}

@@ -1,0 +1,149 @@
+//! Errors: few kinds, by what the caller should do next; the detail is in the message.
+
+use std::fmt;
+
+/// What a caller can do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The store cannot be reached, or refused: look at it, and at the credentials, and try again.
+    Store,
+    /// A file to be saved, or to be restored to, cannot be read or written.
+    Io,
+    /// Something in the store is missing or is not what was written there.
+    Damaged,
+    /// It was written by another version of `lmc`, or is no store.
+    Unsupported,
+    /// There is no such store, snapshot, file or tensor.
+    NotFound,
+    /// The snapshot exists already, or another process was first.
+    Exists,
+    /// The save took longer than the store allows: start it again.
+    Expired,
+    /// Something is larger than the limits.
+    Limit,
+    /// The arguments do not fit together.
+    Usage,
+}
+
+/// An error of this crate: a kind, and a sentence that says what, where and what to do.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+macro_rules! constructors {
+    ($($name:ident $kind:ident)*) => {
+        $(pub(crate) fn $name(message: impl Into<String>) -> Self {
+            Self::new(ErrorKind::$kind, message)
+        })*
+    };
+}
+
+impl Error {
+    /// A new error of a kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), source: None }))
+    }
+
+    constructors! {
+        store Store
+        damaged Damaged
+        unsupported Unsupported
+        not_found NotFound
+        exists Exists
+        expired Expired
+        limit Limit
+        usage Usage
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Puts where it happened in front of the sentence.
+    #[must_use]
+    pub(crate) fn at(mut self, place: impl fmt::Display) -> Self {
+        self.0.message = format!("{place}: {}", self.0.message);
+        self
+    }
+
+    /// What is not there although something refers to it is damage.
+    #[must_use]
+    pub(crate) fn or_damaged(self) -> Self {
+        if self.0.kind != ErrorKind::NotFound {
+            return self;
+        }
+        Self(Box::new(Inner { kind: ErrorKind::Damaged, ..*self.0 }))
+    }
+
+    /// An error of the object store for one of its keys.
+    pub(crate) fn request(doing: &str, key: &object_store::path::Path, e: object_store::Error) -> Self {
+        use object_store::Error as E;
+        let (kind, advice) = match &e {
+            E::NotFound { .. } => (ErrorKind::NotFound, ""),
+            E::AlreadyExists { .. } | E::Precondition { .. } => (ErrorKind::Exists, ""),
+            E::PermissionDenied { .. } => (ErrorKind::Store, "; look at the permissions"),
+            E::Unauthenticated { .. } => (ErrorKind::Store, "; look at the credentials"),
+            _ => (ErrorKind::Store, ""),
+        };
+        let mut new = Self::new(kind, format!("cannot {doing} {key}: {}{advice}", root_cause(&e)));
+        new.0.source = Some(Box::new(e));
+        new
+    }
+
+    /// An error of the codec.
+    pub(crate) fn codec(e: lmc::Error) -> Self {
+        let kind = match e.kind() {
+            lmc::ErrorKind::Io => ErrorKind::Io,
+            lmc::ErrorKind::Usage => ErrorKind::Usage,
+            lmc::ErrorKind::Unsupported => ErrorKind::Unsupported,
+            lmc::ErrorKind::Limit => ErrorKind::Limit,
+            _ => ErrorKind::Damaged,
+        };
+        let mut new = Self::new(kind, e.to_string());
+        new.0.source = Some(Box::new(e));
+        new
+    }
+
+    /// An operating-system error with what was being done.
+    pub fn io(doing: impl fmt::Display, e: std::io::Error) -> Self {
+        let mut new = Self::new(ErrorKind::Io, format!("{doing}: {e}"));
+        new.0.source = Some(Box::new(e));
+        new
+    }
+}
+
+/// The last of a chain of causes: what the operating system or the server said.
+fn root_cause(e: &object_store::Error) -> String {
+    let mut last: &dyn std::error::Error = e;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    last.to_string()
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|e| e as _)
+    }
+}

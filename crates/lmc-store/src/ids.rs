@@ -1,0 +1,188 @@
+//! Typed ids: what names snapshots, parts and data, and how each is written.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::{Error, Result};
+
+/// `N` bytes as lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Hex<const N: usize>([u8; N]);
+
+impl<const N: usize> fmt::Display for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl<const N: usize> Hex<N> {
+    fn parse(s: &str) -> Option<Self> {
+        let digit = |b: u8| match b {
+            b'0'..=b'9' => Some(b - b'0'),
+            b'a'..=b'f' => Some(b - b'a' + 10),
+            _ => None,
+        };
+        let s = s.as_bytes();
+        let mut bytes = [0; N];
+        if s.len() != 2 * N {
+            return None;
+        }
+        for (b, pair) in bytes.iter_mut().zip(s.chunks_exact(2)) {
+            *b = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+/// An id of `N` bytes: written, parsed and serialized as hexadecimal digits.
+macro_rules! hex_id {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Hex<$bytes>);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+            fn from_str(s: &str) -> Result<Self> {
+                let wrong = || Error::damaged(format!("{s:?} is not {} ({} lower-case hexadecimal digits)", $what, 2 * $bytes));
+                Hex::parse(s).map(Self).ok_or_else(wrong)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let s = std::borrow::Cow::<'de, str>::deserialize(d)?;
+                s.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+hex_id!(
+    /// BLAKE3 of some bytes.
+    Hash, 32, "a BLAKE3 hash"
+);
+hex_id!(
+    /// A part of a snapshot: the hash of its manifest.
+    PartId, 32, "the id of a part"
+);
+hex_id!(
+    /// One save by one process, drawn at random; a snapshot has that of the process that committed it.
+    SaveId, 16, "the id of a save"
+);
+
+impl Hash {
+    /// The hash of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Hex(*blake3::hash(bytes).as_bytes()))
+    }
+}
+
+impl PartId {
+    /// The id of the part whose manifest has these bytes.
+    pub(crate) fn of(manifest: &[u8]) -> Self {
+        Self(Hash::of(manifest).0)
+    }
+}
+
+impl SaveId {
+    pub(crate) fn new(random: [u8; 16]) -> Self {
+        Self(Hex(random))
+    }
+}
+
+/// A step of a training run: what snapshots are known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Step(u64);
+
+impl Step {
+    /// The largest one: what every reader of JSON has an exact number for.
+    pub const MAX: Step = Step(1 << 53);
+
+    /// Step `n`.
+    ///
+    /// # Errors
+    /// `Usage` when it is above [`Self::MAX`].
+    pub fn new(n: u64) -> Result<Self> {
+        if n > Self::MAX.0 {
+            return Err(Error::usage(format!("step {n} is above the largest, {}", Self::MAX.0)));
+        }
+        Ok(Self(n))
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The next one.
+    pub(crate) fn next(self) -> Result<Self> {
+        Self::new(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for Step {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Step::new(u64::deserialize(d)?).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_blake3_in_lower_case() {
+        let empty = Hash::of(b"").to_string();
+        assert_eq!(empty, "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
+        assert_eq!(empty.parse::<Hash>().unwrap(), Hash::of(b""));
+        for bad in ["", &empty[1..], &empty.to_uppercase(), &format!("{empty}0"), &empty.replace('a', "g")] {
+            bad.parse::<Hash>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn ids_are_json_strings() {
+        let id = SaveId::new([0xab; 16]);
+        let json = serde_json::to_string(&id).unwrap();
+        assert_eq!(json, format!("\"{}\"", "ab".repeat(16)));
+        assert_eq!(serde_json::from_str::<SaveId>(&json).unwrap(), id);
+        serde_json::from_str::<SaveId>("\"ab\"").unwrap_err();
+        serde_json::from_str::<SaveId>("7").unwrap_err();
+    }
+
+    #[test]
+    fn steps_end() {
+        assert_eq!(serde_json::from_str::<Step>("300").unwrap(), Step::new(300).unwrap());
+        for bad in ["-1", "1.5", "9007199254740993", "\"1\""] {
+            serde_json::from_str::<Step>(bad).unwrap_err();
+        }
+        Step::MAX.next().unwrap_err();
+    }
+}

@@ -1,0 +1,64 @@
+//! Every key of a store (`docs/store.md` §1): no other file builds one.
+
+use object_store::path::Path;
+
+use crate::ids::{PartId, SaveId, Step};
+
+pub(crate) fn marker() -> Path {
+    Path::from("lmc-store.json")
+}
+
+/// Under which all records are.
+pub(crate) fn records() -> Path {
+    Path::from("snapshots")
+}
+
+/// Under which the generations of a step are.
+pub(crate) fn records_of(step: Step) -> Path {
+    Path::from(format!("snapshots/{:020}", step.get()))
+}
+
+pub(crate) fn record(step: Step, generation: u32) -> Path {
+    Path::from(format!("snapshots/{:020}/{generation:010}.json", step.get()))
+}
+
+pub(crate) fn part(id: PartId) -> Path {
+    Path::from(format!("parts/{id}.json"))
+}
+
+pub(crate) fn data(save: SaveId, number: usize) -> Path {
+    Path::from(format!("data/{save}/{number:06}"))
+}
+
+pub(crate) fn probe(id: SaveId) -> Path {
+    Path::from(format!("probes/{id}"))
+}
+
+/// The step and the generation of a record's key; `None` for any other key.
+pub(crate) fn parse_record(key: &Path) -> Option<(Step, u32)> {
+    let text = key.as_ref();
+    let (step, generation) = text.strip_prefix("snapshots/")?.strip_suffix(".json")?.split_once('/')?;
+    let (step, generation) = (Step::new(step.parse().ok()?).ok()?, generation.parse().ok()?);
+    (record(step, generation).as_ref() == text).then_some((step, generation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_sort_by_number_and_are_found_again() {
+        let step = |n| Step::new(n).unwrap();
+        let keys: Vec<Path> =
+            [(9, 0), (10, 0), (10, 1), (10, 10), (1 << 53, u32::MAX)].map(|(s, g)| record(step(s), g)).into();
+        assert!(keys.is_sorted());
+        assert_eq!(keys[3].as_ref(), "snapshots/00000000000000000010/0000000010.json");
+        assert_eq!(parse_record(&keys[3]), Some((step(10), 10)));
+        assert_eq!(parse_record(&keys[4]), Some((Step::MAX, u32::MAX)));
+        for other in ["snapshots/10/0.json", "snapshots/00000000000000000010/0000000010", "parts/0.json", "snapshots/x"]
+        {
+            assert_eq!(parse_record(&Path::from(other)), None, "{other}");
+        }
+        assert_eq!(parse_record(&Path::from("snapshots/+0000000000000000010/0000000010.json")), None);
+    }
+}

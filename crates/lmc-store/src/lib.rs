@@ -1,0 +1,48 @@
+//! Every snapshot of a training run in one store: a directory, or a bucket.
+//!
+//! Saving a snapshot costs what changed since an earlier one; any snapshot is restored byte for byte, whole or a few tensors of it. A crash or a second
+//! writer at any moment loses nothing that was committed. What is where, and why that is so, is in `docs/store.md`.
+//!
+//! ```
+//! use lmc_store::{At, Input, Location, SaveOptions, Step, Store};
+//! let store = Store::create(&Location::Memory, Default::default())?;
+//! let weights = |scale: f32| -> Vec<u8> { (0..50_000).flat_map(|i| (i as f32 * scale).to_le_bytes()).collect() };
+//! for (step, scale) in [(100, 1.0), (200, 1.0001)] {
+//!     store.save(&[Input::new("w", &weights(scale))], Some(Step::new(step)?), Default::default(), &SaveOptions::default())?;
+//! }
+//! let mut restored = Vec::new();
+//! store.open_snapshot(&store.find(At::Step(Step::new(100)?))?)?.read_file("w", &mut restored)?;
+//! assert_eq!(restored, weights(1.0));
+//! # Ok::<(), lmc_store::Error>(())
+//! ```
+//!
+//! The API is synchronous and must not be called from asynchronous code. Requests to the store run on threads of its own.
+
+#![deny(unsafe_code)]
+
+mod backend;
+mod catalog;
+mod chain;
+mod clock;
+mod error;
+mod ids;
+mod layout;
+mod manifest;
+mod ordered;
+mod pieces;
+mod remote;
+mod restore;
+mod save;
+mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod verify;
+
+pub use backend::Location;
+pub use error::{Error, ErrorKind, Result};
+pub use ids::{Hash, PartId, SaveId, Step};
+pub use manifest::VERSION as FORMAT_VERSION;
+pub use restore::{FileInfo, SnapshotReader};
+pub use save::{BasePolicy, Input, SaveOptions, Saved};
+pub use store::{At, Snapshot, Store, StoreOptions};
+pub use verify::{Problem, Verified};

@@ -1,0 +1,76 @@
+//! The JSON documents of a store (`docs/store.md` §2–4), parsed as untrusted input.
+
+pub(crate) mod marker;
+pub(crate) mod part;
+pub(crate) mod record;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+
+/// The version of the store's format that is read and written.
+pub const VERSION: u32 = 0;
+
+/// A kind of document.
+pub(crate) trait Document: Serialize + DeserializeOwned {
+    /// What its field `format` says.
+    const FORMAT: &'static str;
+    /// The most bytes that are read of one.
+    const MAX: usize;
+
+    fn format(&self) -> (&str, u32);
+
+    /// What serde cannot check.
+    ///
+    /// # Errors
+    /// `Damaged` when the document contradicts itself, `Limit` when it is above the limits of the format.
+    fn check(&self) -> Result<()>;
+
+    /// The document of these bytes, checked.
+    ///
+    /// # Errors
+    /// `Damaged`, `Limit`, and `Unsupported` when it was written by another version.
+    fn parse(bytes: &[u8]) -> Result<Self> {
+        Self::check_size(bytes.len())?;
+        // First the version alone: of another one nothing is known.
+        #[derive(serde::Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
+        let damaged = |e: serde_json::Error| Error::damaged(format!("not a valid {}: {e}", Self::FORMAT));
+        let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
+        if head.format != Self::FORMAT {
+            return Err(Error::damaged(format!("is a {:?}, and not a {:?}", head.format, Self::FORMAT)));
+        }
+        if head.version != VERSION {
+            return Err(Error::unsupported(format!(
+                "has version {} of the store's format, and this lmc reads version {VERSION}: use the lmc that wrote it, or a newer one",
+                head.version
+            )));
+        }
+        let document: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        document.check()?;
+        Ok(document)
+    }
+
+    /// The bytes of the document: what it parses from.
+    ///
+    /// # Errors
+    /// Those of [`Self::check`].
+    fn to_bytes(&self) -> Result<Vec<u8>> {
+        debug_assert_eq!(self.format(), (Self::FORMAT, VERSION));
+        self.check()?;
+        let bytes = serde_json::to_vec(self).expect("documents have nothing that JSON cannot say");
+        Self::check_size(bytes.len())?;
+        Ok(bytes)
+    }
+
+    fn check_size(len: usize) -> Result<()> {
+        if len > Self::MAX {
+            return Err(Error::limit(format!("a {} of {len} bytes is above the limit of {}", Self::FORMAT, Self::MAX)));
+        }
+        Ok(())
+    }
+}

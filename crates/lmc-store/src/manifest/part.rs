@@ -1,0 +1,292 @@
+//! Parts: the files that one process saved, and the block sets that they are made of.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Document, VERSION};
+use crate::error::{Error, Result};
+use crate::ids::{Hash, PartId, SaveId};
+
+/// The most raw bytes of a block set.
+pub(crate) const MAX_RAW: u64 = 1 << 26;
+/// The most bytes of a block set as it is stored.
+pub(crate) const MAX_STORED: u64 = 1 << 27;
+
+/// A block set: number of the part (0 is the one that says so), number of the set there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ref(pub(crate) usize, pub(crate) usize);
+
+/// Where a block set is: number of the data object, offset and length in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct At(pub(crate) usize, pub(crate) u64, pub(crate) u64);
+
+/// A range of a file: part, set, first raw byte in the set, length in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Extent(pub(crate) usize, pub(crate) usize, pub(crate) u64, pub(crate) u64);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BlockSet {
+    pub(crate) at: At,
+    pub(crate) hash: Hash,
+    pub(crate) raw_len: u64,
+    pub(crate) raw_hash: Hash,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<Ref>,
+    pub(crate) age: u32,
+}
+
+/// A range of a file: a tensor if it has a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Segment {
+    pub(crate) len: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) dtype: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) shape: Vec<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) len: u64,
+    pub(crate) layout: String,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) extents: Vec<Extent>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    format: String,
+    version: u32,
+    pub(crate) save: SaveId,
+    pub(crate) began: u64,
+    pub(crate) parts: Vec<PartId>,
+    pub(crate) objects: Vec<u64>,
+    pub(crate) sets: Vec<BlockSet>,
+    pub(crate) files: Vec<File>,
+}
+
+impl Part {
+    pub(crate) fn new(save: SaveId, began: u64) -> Self {
+        let format = Self::FORMAT.into();
+        Self { format, version: VERSION, save, began, parts: vec![], objects: vec![], sets: vec![], files: vec![] }
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn raw_size(&self) -> u64 {
+        self.files.iter().map(|f| f.len).sum()
+    }
+
+    /// Bytes of its data objects.
+    pub(crate) fn new_size(&self) -> u64 {
+        self.objects.iter().sum()
+    }
+
+    fn check_set(&self, i: usize, set: &BlockSet) -> Result<()> {
+        let At(object, offset, len) = set.at;
+        let within =
+            self.objects.get(object).is_some_and(|&size| offset.checked_add(len).is_some_and(|end| end <= size));
+        if !within {
+            return Err(Error::damaged("is not within its data object"));
+        }
+        if set.raw_len > MAX_RAW || len > MAX_STORED {
+            return Err(Error::limit(format!(
+                "has {len} bytes, {} raw: the limits are {MAX_STORED} and {MAX_RAW}",
+                set.raw_len
+            )));
+        }
+        match set.base {
+            Some(Ref(0, base)) if base >= i => Err(Error::damaged("has a base that does not come before it")),
+            Some(Ref(part, _)) if part > self.parts.len() => Err(Error::damaged("has its base in an unknown part")),
+            None if set.age != 0 => Err(Error::damaged("has an age and no base")),
+            Some(_) if set.age == 0 => Err(Error::damaged("has a base and no age")),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_file(&self, file: &File) -> Result<()> {
+        check_name(&file.name)?;
+        if sum(file.segments.iter().map(|s| s.len)) != Some(file.len) {
+            return Err(Error::damaged("does not have the length of its segments"));
+        }
+        if sum(file.extents.iter().map(|e| e.3)) != Some(file.len) {
+            return Err(Error::damaged("does not have the length of its extents"));
+        }
+        for &Extent(part, set, from, len) in &file.extents {
+            let end = from.checked_add(len);
+            let within = match part {
+                0 => self.sets.get(set).is_some_and(|s| end.is_some_and(|end| end <= s.raw_len)),
+                _ => part <= self.parts.len() && end.is_some(),
+            };
+            if !within || len == 0 {
+                return Err(Error::damaged("has an extent that no block set holds"));
+            }
+        }
+        let mut offset = 0;
+        file.segments.iter().try_for_each(|s| {
+            let segment = s.to_lmc(offset)?;
+            offset = segment.end();
+            Ok(())
+        })
+    }
+}
+
+impl Segment {
+    pub(crate) fn of(s: &lmc::Segment) -> Self {
+        Self {
+            len: s.len,
+            name: s.name.as_ref().map(|n| n.to_string()),
+            dtype: s.dtype.map(|d| d.name().to_owned()),
+            shape: s.shape.to_vec(),
+        }
+    }
+
+    /// The same as the codec has it; it starts at `offset`.
+    pub(crate) fn to_lmc(&self, offset: u64) -> Result<lmc::Segment> {
+        let dtype = self.dtype.as_deref().map(|d| {
+            d.parse()
+                .map_err(|_| Error::unsupported(format!("has a tensor of the unknown dtype {d:?}: use a newer lmc")))
+        });
+        lmc::Segment::new(
+            self.name.as_deref().map(Into::into),
+            dtype.transpose()?,
+            self.shape[..].into(),
+            offset,
+            self.len,
+        )
+        .map_err(|e| Error::damaged(e.to_string()))
+    }
+}
+
+fn sum(mut lens: impl Iterator<Item = u64>) -> Option<u64> {
+    lens.try_fold(0, u64::checked_add)
+}
+
+/// Refuses names that are no names of files in a directory: restoring must not write elsewhere.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let bad = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
+    if name.is_empty() || name == "." || name == ".." || name.len() > 255 || name.contains(bad) {
+        return Err(Error::usage(format!("{name:?} cannot be the name of a file in a store")));
+    }
+    Ok(())
+}
+
+impl Document for Part {
+    const FORMAT: &'static str = "lmc-part";
+    const MAX: usize = 1 << 28;
+
+    fn format(&self) -> (&str, u32) {
+        (&self.format, self.version)
+    }
+
+    fn check(&self) -> Result<()> {
+        let mut seen = HashSet::new();
+        if let Some(p) = self.parts.iter().find(|p| !seen.insert(**p)) {
+            return Err(Error::damaged(format!("names the part {p} twice")));
+        }
+        if sum(self.objects.iter().copied()).is_none() {
+            return Err(Error::damaged("has data objects of more than 2^64 bytes"));
+        }
+        for (i, set) in self.sets.iter().enumerate() {
+            self.check_set(i, set).map_err(|e| e.at(format_args!("block set {i}")))?;
+        }
+        let mut names = BTreeMap::new();
+        let mut raw = 0u64;
+        for f in &self.files {
+            self.check_file(f).map_err(|e| e.at(format_args!("file {:?}", f.name)))?;
+            raw = raw.checked_add(f.len).ok_or_else(|| Error::damaged("has files of more than 2^64 bytes"))?;
+            if names.insert(&f.name, ()).is_some() {
+                return Err(Error::damaged(format!("has two files named {:?}", f.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part() -> Part {
+        let hash = Hash::of(b"");
+        let set = |at, raw_len, base: Option<Ref>| BlockSet {
+            at,
+            hash,
+            raw_len,
+            raw_hash: hash,
+            base,
+            age: base.is_some().into(),
+        };
+        let mut p = Part::new(SaveId::new([7; 16]), 1000);
+        p.parts = vec![PartId::of(b"earlier")];
+        p.objects = vec![100];
+        p.sets = vec![
+            set(At(0, 0, 60), 1000, None),
+            set(At(0, 60, 40), 24, Some(Ref(0, 0))),
+            set(At(0, 60, 0), 8, Some(Ref(1, 9))),
+        ];
+        let tensor = Segment { len: 1000, name: Some("t".into()), dtype: Some("BF16".into()), shape: vec![5, 100] };
+        let header = Segment { len: 24, name: None, dtype: None, shape: vec![] };
+        p.files = vec![File {
+            name: "m.safetensors".into(),
+            len: 1024,
+            layout: "safetensors".into(),
+            segments: vec![header, tensor],
+            extents: vec![Extent(0, 1, 0, 24), Extent(1, 4, 8, 1000)],
+        }];
+        p
+    }
+
+    #[test]
+    fn parts_are_parsed_again() {
+        let p = part();
+        assert_eq!(Part::parse(&p.to_bytes().unwrap()).unwrap(), p);
+    }
+
+    #[test]
+    fn parts_that_contradict_themselves_are_refused() {
+        type Spoil = fn(&mut Part);
+        let bad: &[(&str, Spoil)] = &[
+            ("part twice", |p| p.parts.push(p.parts[0])),
+            ("beyond its object", |p| p.objects[0] = 99),
+            ("no such object", |p| p.sets[0].at.0 = 1),
+            ("offset overflows", |p| p.sets[0].at = At(0, u64::MAX, 2)),
+            ("too large", |p| p.sets[0].raw_len = MAX_RAW + 1),
+            ("objects overflow", |p| p.objects.push(u64::MAX)),
+            ("its own base", |p| p.sets[1].base = Some(Ref(0, 1))),
+            ("a later base", |p| p.sets[1].base = Some(Ref(0, 2))),
+            ("unknown part", |p| p.sets[1].base = Some(Ref(2, 0))),
+            ("age without base", |p| p.sets[0].age = 1),
+            ("base without age", |p| p.sets[1].age = 0),
+            ("length of segments", |p| p.files[0].segments[0].len += 1),
+            ("length of extents", |p| p.files[0].extents[0].3 -= 1),
+            ("extents overflow", |p| p.files[0].extents[1].3 = u64::MAX),
+            ("beyond its set", |p| p.files[0].extents[0].2 = 1),
+            ("no such set", |p| p.files[0].extents[0].1 = 3),
+            ("no such part", |p| p.files[0].extents[1].0 = 2),
+            ("an empty extent", |p| p.files[0].extents.push(Extent(0, 0, 0, 0))),
+            ("shape", |p| p.files[0].segments[1].shape[0] = 6),
+            ("dtype", |p| p.files[0].segments[1].dtype = Some("F99".into())),
+            ("dtype without name", |p| p.files[0].segments[1].name = None),
+            ("name twice", |p| p.files.push(p.files[0].clone())),
+        ];
+        for (what, spoil) in bad {
+            let mut p = part();
+            spoil(&mut p);
+            p.to_bytes().expect_err(what);
+            Part::parse(&serde_json::to_vec(&p).unwrap()).expect_err(what);
+        }
+        for name in ["", ".", "..", "../x", "/etc/passwd", "a\\b", "C:x", "a\nb"] {
+            let mut p = part();
+            p.files[0].name = name.into();
+            p.to_bytes().expect_err(name);
+        }
+    }
+}

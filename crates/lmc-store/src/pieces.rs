@@ -1,0 +1,216 @@
+//! How files are cut into pieces, each of which becomes a block set (`docs/store.md` §4).
+
+use lmc::Segment;
+
+use crate::error::{Error, Result};
+use crate::ids::Hash;
+
+/// The most raw bytes of a piece.
+pub(crate) const MAX_PIECE: u64 = 1 << 24;
+/// The most elements of a piece of a tensor: pieces of tensors of equal shape hold the same elements whatever their dtypes.
+const ELEMENTS: u64 = 1 << 22;
+/// A tensor below this shares a block set with others.
+const SMALL: u64 = 1 << 18;
+/// The most raw bytes of tensors that share one.
+const MAX_PACK: u64 = 1 << 22;
+
+/// A range of a file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// Bytes of a file that are compressed together, one range after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) ranges: Vec<Range>,
+    /// What the bytes are; none if they are opaque.
+    pub(crate) segments: Vec<Segment>,
+    /// Equal for pieces of files of the same name that hold the same.
+    pub(crate) key: Hash,
+    /// Equal for pieces of any files that hold the same tensors; that of opaque bytes is `key`.
+    pub(crate) tensors_key: Hash,
+}
+
+impl Piece {
+    pub(crate) fn len(&self) -> u64 {
+        self.ranges.iter().map(|r| r.len).sum()
+    }
+}
+
+/// A piece in the making.
+#[derive(Default)]
+struct Builder {
+    ranges: Vec<Range>,
+    segments: Vec<Segment>,
+    /// What tells pieces apart, unambiguously.
+    holds: Vec<u8>,
+    len: u64,
+}
+
+impl Builder {
+    /// Adds elements of a tensor, from the byte `start` of it on.
+    fn tensor(&mut self, s: &Segment, start: u64, len: u64) -> Result<()> {
+        let (name, dtype) = (s.name.clone().unwrap_or_default(), s.dtype.expect("it is a tensor"));
+        self.holds(&name);
+        self.holds(dtype.name());
+        self.holds.extend([start.to_le_bytes(), len.to_le_bytes()].as_flattened());
+        let shape = [len * 8 / u64::from(dtype.bits())].into();
+        self.segments.push(Segment::new(Some(name), Some(dtype), shape, self.len, len).map_err(Error::codec)?);
+        self.range(s.offset + start, len);
+        Ok(())
+    }
+
+    fn holds(&mut self, text: &str) {
+        self.holds.extend((text.len() as u64).to_le_bytes());
+        self.holds.extend(text.bytes());
+    }
+
+    fn range(&mut self, offset: u64, len: u64) {
+        self.len += len;
+        match self.ranges.last_mut() {
+            Some(last) if last.offset + last.len == offset => last.len += len,
+            _ => self.ranges.push(Range { offset, len }),
+        }
+    }
+
+    fn finish(self, file: &str) -> Piece {
+        let key = Hash::of(&[&self.holds[..], file.as_bytes()].concat());
+        let tensors_key = if self.segments.is_empty() { key } else { Hash::of(&self.holds) };
+        Piece { ranges: self.ranges, segments: self.segments, key, tensors_key }
+    }
+}
+
+/// Cuts a file: every byte of it is in exactly one piece.
+pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut pack = Builder::default();
+    for s in segments.iter().filter(|s| s.len > 0) {
+        let Some(dtype) = s.dtype else {
+            for (start, len) in cuts(s.len, MAX_PIECE, 1) {
+                let mut piece = Builder::default();
+                piece.holds.extend(s.offset.wrapping_add(start).to_le_bytes());
+                piece.holds.extend(len.to_le_bytes());
+                piece.range(s.offset + start, len);
+                pieces.push(piece.finish(file));
+            }
+            continue;
+        };
+        if s.len < SMALL {
+            if pack.len + s.len > MAX_PACK {
+                pieces.push(std::mem::take(&mut pack).finish(file));
+            }
+            pack.tensor(s, 0, s.len)?;
+            continue;
+        }
+        let most = (ELEMENTS * u64::from(dtype.bits()) / 8).min(MAX_PIECE);
+        // Whole runs of 128 elements.
+        for (start, len) in cuts(s.len, most, 16 * u64::from(dtype.bits())) {
+            let mut piece = Builder::default();
+            piece.tensor(s, start, len)?;
+            pieces.push(piece.finish(file));
+        }
+    }
+    if pack.len > 0 {
+        pieces.push(pack.finish(file));
+    }
+    Ok(pieces)
+}
+
+/// Offsets and lengths of pieces of at most `most` bytes; the last two share what is left, cut at a multiple of `unit`.
+fn cuts(len: u64, most: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let left = len - at;
+        let next = match left {
+            0 => return None,
+            _ if left <= most => left,
+            _ if left < 2 * most => (left / 2).next_multiple_of(unit),
+            _ => most,
+        };
+        at += next;
+        Some((at - next, next))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lmc::Dtype;
+
+    fn file(tensors: &[(&str, Option<Dtype>, u64)]) -> Vec<Segment> {
+        let mut at = 0;
+        let segment = |&(name, dtype, len): &(&str, Option<Dtype>, u64)| {
+            let shape = dtype.map(|d: Dtype| [len * 8 / u64::from(d.bits())].into()).unwrap_or_default();
+            at += len;
+            Segment::new(dtype.map(|_| name.into()), dtype, shape, at - len, len).unwrap()
+        };
+        tensors.iter().map(segment).collect()
+    }
+
+    /// Every byte is in one piece, and the segments of a piece cover it.
+    fn check(segments: &[Segment]) -> Vec<Piece> {
+        let pieces = cut("f", segments).unwrap();
+        let mut ranges: Vec<Range> = pieces.iter().flat_map(|p| p.ranges.clone()).collect();
+        ranges.sort_by_key(|r| r.offset);
+        let end = ranges.iter().fold(0, |at, r| {
+            assert_eq!(r.offset, at);
+            at + r.len
+        });
+        assert_eq!(end, segments.iter().map(|s| s.len).sum::<u64>());
+        for p in &pieces {
+            assert!(p.len() > 0 && p.len() <= MAX_PIECE);
+            if !p.segments.is_empty() {
+                lmc::Base::of_segments(vec![0; p.len() as usize], &p.segments).unwrap();
+            }
+        }
+        pieces
+    }
+
+    #[test]
+    fn tensors_are_cut_by_elements_and_small_ones_packed() {
+        let f = file(&[
+            ("", None, 1000),
+            ("a", Some(Dtype::F32), 40 << 20),
+            ("s", Some(Dtype::F32), 128),
+            ("b", Some(Dtype::Bf16), 20 << 20),
+            ("t", Some(Dtype::U8), 0),
+            ("u", Some(Dtype::U8), 77),
+            ("c", Some(Dtype::F64), SMALL),
+        ]);
+        let pieces = check(&f);
+        let names: Vec<Vec<&str>> =
+            pieces.iter().map(|p| p.segments.iter().map(|s| s.name.as_deref().unwrap()).collect()).collect();
+        assert_eq!(names, [&[][..], &["a"], &["a"], &["a"], &["b"], &["b"], &["b"], &["c"], &["s", "u"]]);
+        // The same elements of both.
+        let elements = |i: usize| pieces[i].segments[0].shape[0];
+        assert_eq!([elements(1), elements(2), elements(3)], [elements(4), elements(5), elements(6)]);
+        assert_eq!(pieces.last().unwrap().ranges.len(), 2);
+    }
+
+    #[test]
+    fn many_small_tensors_take_several_packs() {
+        let names: Vec<String> = (0..100).map(|i| format!("t{i}")).collect();
+        let tensors: Vec<_> = names.iter().map(|n| (n.as_str(), Some(Dtype::F16), SMALL - 2)).collect();
+        let pieces = check(&file(&tensors));
+        assert_eq!(pieces.len(), 7);
+        // Neighbours make one range.
+        assert!(pieces.iter().all(|p| p.ranges.len() == 1 && p.len() <= MAX_PACK));
+        assert!(check(&[]).is_empty());
+    }
+
+    #[test]
+    fn pieces_are_known_by_what_they_hold() {
+        let f = file(&[("", None, 16), ("a", Some(Dtype::F32), SMALL)]);
+        let moved = file(&[("", None, 24), ("a", Some(Dtype::F32), SMALL)]);
+        let other = file(&[("", None, 16), ("a", Some(Dtype::Bf16), SMALL)]);
+        let keys = |name: &str, f: &[Segment]| -> Vec<(Hash, Hash)> {
+            cut(name, f).unwrap().iter().map(|p| (p.key, p.tensors_key)).collect()
+        };
+        let (a, moved, other, renamed) = (keys("f", &f), keys("f", &moved), keys("f", &other), keys("g", &f));
+        assert!(a[1] == moved[1] && a[0] != moved[0]);
+        assert!(a[1].0 != other[1].0 && a[1].1 != other[1].1);
+        assert!(a[1].0 != renamed[1].0 && a[1].1 == renamed[1].1 && a[0].1 != renamed[0].1);
+    }
+}

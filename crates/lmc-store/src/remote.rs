@@ -1,0 +1,124 @@
+//! Requests to the object store, and the threads that they run on.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use tokio::runtime::Runtime;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Requests that are under way at once for one purpose.
+pub(crate) const CONCURRENT: usize = 16;
+
+pub(crate) struct Remote {
+    objects: Arc<dyn ObjectStore>,
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Remote {
+    pub(crate) fn new(objects: Arc<dyn ObjectStore>) -> Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).thread_name("lmc-store").enable_all();
+        let runtime = builder.build().map_err(|e| Error::io("cannot start threads for the store", e))?;
+        Ok(Self { objects, runtime: Some(runtime) })
+    }
+
+    /// Waits for requests.
+    pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> T {
+        self.runtime.as_ref().expect("it is not being dropped").block_on(requests)
+    }
+
+    pub(crate) fn objects(&self) -> &dyn ObjectStore {
+        &*self.objects
+    }
+
+    /// All of an object of at most `limit` bytes.
+    pub(crate) async fn get(&self, key: &Path, limit: usize) -> Result<Bytes> {
+        let failed = |e| Error::request("read", key, e);
+        let got = self.objects.get(key).await.map_err(failed)?;
+        let size = got.meta.size;
+        if size > limit as u64 {
+            return Err(Error::limit(format!("{key}: has {size} bytes, and the limit is {limit}")));
+        }
+        let bytes = got.bytes().await.map_err(failed)?;
+        if bytes.len() as u64 != size {
+            return Err(Error::store(format!("{key}: has {size} bytes, and {} came: try again", bytes.len())));
+        }
+        Ok(bytes)
+    }
+
+    /// A range of an object.
+    pub(crate) async fn get_range(&self, key: &Path, range: Range<u64>) -> Result<Bytes> {
+        let len = range.end - range.start;
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let end = range.end;
+        let e = match self.objects.get_range(key, range).await {
+            Ok(bytes) if bytes.len() as u64 == len => return Ok(bytes),
+            Ok(bytes) => {
+                Error::store(format!("{key}: {len} bytes were asked for, and {} came: try again", bytes.len()))
+            }
+            Err(e) => Error::request("read", key, e),
+        };
+        // Backends tell in different ways that an object ends before a range does: ask.
+        match self.head(key).await {
+            Ok(head) if head.size < end => {
+                Err(Error::damaged(format!("{key}: is cut short: it has only {} bytes", head.size)))
+            }
+            _ => Err(e),
+        }
+    }
+
+    /// Writes an object under a key that nobody else writes.
+    pub(crate) async fn put(&self, key: &Path, bytes: Bytes) -> Result<()> {
+        self.objects.put(key, bytes.into()).await.map(|_| ()).map_err(|e| Error::request("write", key, e))
+    }
+
+    /// Writes an object that is not there; whether it is now ours. Afterwards it is there in any case.
+    ///
+    /// The answer to such a request cannot be trusted when it is a refusal: it may be the second try's, and the first one's answer lost.
+    /// So the object itself is asked. Bytes of several writers must differ.
+    pub(crate) async fn create(&self, key: &Path, bytes: Bytes) -> Result<bool> {
+        let options = PutOptions::from(PutMode::Create);
+        let Err(e) = self.objects.put_opts(key, bytes.clone().into(), options).await else { return Ok(true) };
+        let told = Error::request("write", key, e);
+        match self.objects.get(key).await {
+            Ok(got) if got.meta.size != bytes.len() as u64 => Ok(false),
+            Ok(got) => Ok(got.bytes().await.map_err(|e| Error::request("read back", key, e))? == bytes),
+            // It says that it exists, and it does not: a conflict that nobody won.
+            Err(_) if told.kind() == ErrorKind::Exists => {
+                Err(Error::store(format!("{told}; and it cannot be read: try again")))
+            }
+            Err(_) => Err(told),
+        }
+    }
+
+    pub(crate) async fn head(&self, key: &Path) -> Result<ObjectMeta> {
+        self.objects.head(key).await.map_err(|e| Error::request("look at", key, e))
+    }
+
+    pub(crate) async fn delete(&self, key: &Path) -> Result<()> {
+        self.objects.delete(key).await.map_err(|e| Error::request("delete", key, e))
+    }
+
+    /// The keys under a prefix.
+    pub(crate) async fn list(&self, prefix: &Path) -> Result<Vec<Path>> {
+        let listed = self.objects.list(Some(prefix)).map_ok(|o| o.location);
+        listed.try_collect().await.map_err(|e| Error::request("list", prefix, e))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // Requests that nobody waits for any more need not be finished.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What an earlier snapshot offers a new one: block sets to refer to, and to make pieces from.
+
+use std::collections::HashMap;
+
+use crate::catalog::{Catalog, SetId};
+use crate::error::Result;
+use crate::ids::{Hash, PartId};
+use crate::manifest::part::{Extent, File, Ref};
+use crate::pieces::{Piece, cut};
+
+pub(super) struct Bases {
+    pub(super) catalog: Catalog,
+    /// By the hash of their raw bytes.
+    equal: HashMap<Hash, SetId>,
+    /// By what pieces hold.
+    alike: HashMap<Hash, SetId>,
+}
+
+impl Bases {
+    /// Takes what the files of `parts` refer to, and nothing else of the catalog: only that is sure to stay while we save.
+    pub(super) fn new(catalog: Catalog, parts: &[PartId]) -> Result<Self> {
+        let mut bases = Self { catalog, equal: HashMap::new(), alike: HashMap::new() };
+        for &id in parts {
+            let part = bases.catalog.part(id)?.clone();
+            for file in &part.files {
+                for &Extent(of, set, ..) in &file.extents {
+                    let set = bases.catalog.resolve(id, Ref(of, set))?;
+                    // Bases of what is there are there, too.
+                    for link in bases.catalog.chain(set)? {
+                        let raw_hash = bases.catalog.set(link)?.raw_hash;
+                        bases.equal.entry(raw_hash).or_insert(link);
+                    }
+                }
+                bases.add_pieces(id, file)?;
+            }
+        }
+        Ok(bases)
+    }
+
+    /// Finds the sets that hold what pieces of a file would hold if it were cut now.
+    fn add_pieces(&mut self, part: PartId, file: &File) -> Result<()> {
+        let mut offset = 0;
+        let mut segments = Vec::with_capacity(file.segments.len());
+        for s in &file.segments {
+            segments.push(s.to_lmc(offset)?);
+            offset += s.len;
+        }
+        let mut at = 0;
+        let extents: Vec<(u64, Extent)> = file
+            .extents
+            .iter()
+            .map(|&e| {
+                at += e.3;
+                (at - e.3, e)
+            })
+            .collect();
+        for piece in cut(&file.name, &segments)? {
+            let Some(set) = held_by(&piece, &extents) else { continue };
+            let set = self.catalog.resolve(part, set)?;
+            if self.catalog.set(set)?.raw_len == piece.len() {
+                self.alike.entry(piece.key).or_insert(set);
+                self.alike.entry(piece.tensors_key).or_insert(set);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn equal(&self, raw_hash: Hash) -> Option<SetId> {
+        self.equal.get(&raw_hash).copied()
+    }
+
+    /// The set that holds the same as a piece, of a file of that name if there is one.
+    pub(super) fn alike(&self, piece: &Piece) -> Option<SetId> {
+        self.alike.get(&piece.key).or_else(|| self.alike.get(&piece.tensors_key)).copied()
+    }
+}
+
+/// The set of which a piece is the bytes from the first on, if there is one.
+fn held_by(piece: &Piece, extents: &[(u64, Extent)]) -> Option<Ref> {
+    let mut from = 0;
+    let mut held = None;
+    for r in &piece.ranges {
+        let mut at = r.offset;
+        while at < r.offset + r.len {
+            let &(start, Extent(part, set, first, len)) =
+                &extents[extents.partition_point(|e| e.0 <= at).checked_sub(1)?];
+            if first + (at - start) != from || *held.get_or_insert(Ref(part, set)) != Ref(part, set) {
+                return None;
+            }
+            let n = (start + len).min(r.offset + r.len) - at;
+            (at, from) = (at + n, from + n);
+        }
+    }
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pieces::Range;
+
+    #[test]
+    fn a_piece_is_held_by_one_set_or_by_none() {
+        let range = |offset, len| Range { offset, len };
+        let piece = |ranges: &[Range]| {
+            let key = Hash::of(b"");
+            Piece { ranges: ranges.to_vec(), segments: vec![], key, tensors_key: key }
+        };
+        let extents =
+            [(0, Extent(0, 0, 0, 10)), (10, Extent(0, 1, 0, 5)), (15, Extent(0, 0, 10, 5)), (20, Extent(0, 1, 5, 5))];
+        let held = |ranges: &[Range]| held_by(&piece(ranges), &extents);
+        assert_eq!(held(&[range(0, 10), range(15, 5)]), Some(Ref(0, 0)));
+        assert_eq!(held(&[range(10, 5), range(20, 5)]), Some(Ref(0, 1)));
+        assert_eq!(held(&[range(10, 4)]), Some(Ref(0, 1)));
+        // Two sets, not from the first byte on, and in another order.
+        for ranges in [&[range(0, 15)][..], &[range(1, 9)], &[range(15, 5)], &[range(20, 5), range(10, 5)]] {
+            assert_eq!(held(ranges), None);
+        }
+        assert_eq!(held_by(&piece(&[range(0, 1)]), &[]), None);
+    }
+}

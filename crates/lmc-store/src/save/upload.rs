@@ -1,0 +1,110 @@
+//! Data objects written: block sets one after the other, sent while the next ones are compressed.
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, WriteMultipart};
+
+use crate::error::{Error, Result};
+use crate::ids::SaveId;
+use crate::layout;
+use crate::manifest::part::At;
+use crate::remote::Remote;
+
+/// An object is closed when it has so many bytes.
+const FULL: u64 = 1 << 30;
+/// What a request carries, unless it is the last; an object of less is one request.
+const CHUNK: usize = 1 << 23;
+/// Requests under way at once.
+const CONCURRENT: usize = 4;
+
+pub(super) struct Uploader<'a> {
+    remote: &'a Remote,
+    save: SaveId,
+    /// Lengths of the objects that are complete.
+    complete: Vec<u64>,
+    open: Option<Open>,
+}
+
+/// An object in the making.
+struct Open {
+    key: Path,
+    len: u64,
+    /// Bytes that are not sent yet, as long as there is no upload.
+    waiting: Vec<Bytes>,
+    upload: Option<WriteMultipart>,
+}
+
+impl<'a> Uploader<'a> {
+    pub(super) fn new(remote: &'a Remote, save: SaveId) -> Self {
+        Self { remote, save, complete: vec![], open: None }
+    }
+
+    /// Appends a block set; where it is.
+    pub(super) fn append(&mut self, bytes: Bytes) -> Result<At> {
+        let number = self.complete.len();
+        let open = self.open.get_or_insert_with(|| Open {
+            key: layout::data(self.save, number),
+            len: 0,
+            waiting: vec![],
+            upload: None,
+        });
+        let at = At(number, open.len, bytes.len() as u64);
+        open.len += bytes.len() as u64;
+        let full = open.len >= FULL;
+        self.remote.wait(open.send(self.remote, bytes))?;
+        if full {
+            self.close()?;
+        }
+        Ok(at)
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        // From here on it may be there.
+        self.complete.push(open.len);
+        self.remote.wait(open.finish(self.remote))
+    }
+
+    /// Completes the last object; the lengths of all.
+    pub(super) fn finish(&mut self) -> Result<Vec<u64>> {
+        self.close()?;
+        Ok(self.complete.clone())
+    }
+
+    /// Takes back what was written, as far as that is possible: nobody refers to it.
+    pub(super) fn discard(self) {
+        self.remote.wait(async {
+            if let Some(upload) = self.open.and_then(|o| o.upload) {
+                _ = upload.abort().await;
+            }
+            for number in 0..self.complete.len() {
+                _ = self.remote.delete(&layout::data(self.save, number)).await;
+            }
+        });
+    }
+}
+
+impl Open {
+    async fn send(&mut self, remote: &Remote, bytes: Bytes) -> Result<()> {
+        let failed = |e| Error::request("write", &self.key, e);
+        self.waiting.push(bytes);
+        if self.upload.is_none() && self.len > CHUNK as u64 {
+            let upload = remote.objects().put_multipart(&self.key).await.map_err(failed)?;
+            self.upload = Some(WriteMultipart::new_with_chunk_size(upload, CHUNK));
+        }
+        if let Some(upload) = &mut self.upload {
+            for bytes in self.waiting.drain(..) {
+                upload.wait_for_capacity(CONCURRENT).await.map_err(failed)?;
+                upload.put(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(self, remote: &Remote) -> Result<()> {
+        match self.upload {
+            Some(upload) => upload.finish().await.map(|_| ()).map_err(|e| Error::request("write", &self.key, e)),
+            None => remote.put(&self.key, self.waiting.concat().into()).await,
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! A store: its marker, its snapshots, and how one comes to be.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use object_store::ObjectStore;
+
+use crate::backend::Location;
+use crate::catalog::{self, Catalog};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{PartId, SaveId, Step};
+use crate::layout;
+use crate::manifest::Document;
+use crate::manifest::marker::Marker;
+use crate::manifest::record::{Record, State};
+use crate::remote::{CONCURRENT, Remote};
+use crate::restore::SnapshotReader;
+use crate::save::{self, Input, SaveOptions, Saved};
+
+/// How a store is made, and used.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct StoreOptions {
+    /// For a new store: a save that takes more than half of so many seconds is refused, and what no snapshot needs may be deleted when so many have
+    /// passed.
+    pub grace_seconds: u64,
+    /// Where random ids come from; by default the operating system.
+    pub entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        let entropy = Arc::new(|| {
+            let mut id = [0; 16];
+            getrandom::fill(&mut id).map_err(|e| Error::io("cannot get random numbers", std::io::Error::other(e)))?;
+            Ok(id)
+        });
+        Self { grace_seconds: 86_400, entropy }
+    }
+}
+
+impl std::fmt::Debug for StoreOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreOptions").field("grace_seconds", &self.grace_seconds).finish_non_exhaustive()
+    }
+}
+
+/// Which snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// That of the largest step.
+    #[default]
+    Latest,
+    /// That of a step.
+    Step(Step),
+    /// The one of this id.
+    Id(SaveId),
+}
+
+impl std::str::FromStr for At {
+    type Err = Error;
+
+    /// `latest`, a step, or an id.
+    fn from_str(s: &str) -> Result<Self> {
+        if s == "latest" {
+            return Ok(At::Latest);
+        }
+        // An id may have nothing but decimal digits, but no step has so many.
+        if let Ok(id) = s.parse() {
+            return Ok(At::Id(id));
+        }
+        let step =
+            s.parse().map_err(|_| Error::usage(format!("{s:?} is not a step, not an id, and not \"latest\"")))?;
+        Ok(At::Step(Step::new(step)?))
+    }
+}
+
+/// A snapshot of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The step of the run.
+    pub step: Step,
+    /// Names it for ever.
+    pub id: SaveId,
+    /// When it was committed, in seconds since 1970 by the store's clock.
+    pub time: u64,
+    /// What the user said about it.
+    pub metadata: BTreeMap<String, String>,
+    /// One for each process that saved.
+    pub parts: Vec<PartId>,
+    /// Bytes of its files.
+    pub raw_size: u64,
+    /// Bytes that were stored for it.
+    pub new_size: u64,
+}
+
+impl Snapshot {
+    fn of(r: Record) -> Self {
+        let Record { step, id, time, metadata, parts, raw_size, new_size, .. } = r;
+        Self { step, id, time, metadata, parts, raw_size, new_size }
+    }
+}
+
+/// The snapshots of a training run. Any number of processes may use a store at once; each has a `Store` of its own, or several threads share one.
+pub struct Store {
+    remote: Arc<Remote>,
+    grace_seconds: u64,
+    entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("objects", &self.remote.objects().to_string()).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens a store, and makes it where there is none.
+    ///
+    /// # Errors
+    /// `Store` or `Io` when the location cannot be reached or written, `Damaged` or `Unsupported` when what is there is no store of this version.
+    pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
+        Self::create_on(location.connect(true)?, o)
+    }
+
+    /// Opens a store that is there.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`], and `NotFound` when there is no store.
+    pub fn open(location: &Location, o: StoreOptions) -> Result<Self> {
+        Self::open_on(location.connect(false)?, o)
+    }
+
+    /// [`Self::create`] on any object store.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`].
+    pub fn create_on(objects: Arc<dyn ObjectStore>, o: StoreOptions) -> Result<Self> {
+        let remote = Remote::new(objects)?;
+        let marker = match read_marker(&remote) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                let marker = Marker::new(o.grace_seconds);
+                // Somebody else may have been faster: what they wrote counts.
+                remote.wait(remote.create(&layout::marker(), marker.to_bytes()?.into()))?;
+                read_marker(&remote)?
+            }
+            found => found?,
+        };
+        Ok(Self { remote: Arc::new(remote), grace_seconds: marker.grace_seconds, entropy: o.entropy })
+    }
+
+    /// [`Self::open`] on any object store.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn open_on(objects: Arc<dyn ObjectStore>, o: StoreOptions) -> Result<Self> {
+        let remote = Remote::new(objects)?;
+        let marker = read_marker(&remote).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Error::not_found(format!("there is no store here: {} is missing", layout::marker())),
+            _ => e,
+        })?;
+        Ok(Self { remote: Arc::new(remote), grace_seconds: marker.grace_seconds, entropy: o.entropy })
+    }
+
+    /// All snapshots, by step.
+    ///
+    /// # Errors
+    /// `Store` when requests fail, `Damaged` or `Unsupported` when a record is not what it should be.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        let newest = self.newest()?;
+        let read = stream::iter(newest).map(|(step, generation)| self.record(step, generation)).buffered(CONCURRENT);
+        let records: Vec<Record> = self.remote.wait(read.try_collect())?;
+        Ok(records.into_iter().filter(|r| r.state == State::Kept).map(Snapshot::of).collect())
+    }
+
+    /// One snapshot.
+    ///
+    /// # Errors
+    /// Those of [`Self::snapshots`], and `NotFound` when it is not there.
+    pub fn find(&self, at: At) -> Result<Snapshot> {
+        let found = match at {
+            At::Latest => self.last_before(None)?,
+            At::Step(step) => self.kept(step)?,
+            At::Id(id) => self.snapshots()?.into_iter().find(|s| s.id == id),
+        };
+        found.ok_or_else(|| {
+            Error::not_found(match at {
+                At::Latest => "the store has no snapshots".to_owned(),
+                At::Step(step) => format!("the store has no snapshot of step {step}"),
+                At::Id(id) => format!("the store has no snapshot with the id {id}"),
+            })
+        })
+    }
+
+    /// Opens a snapshot to read from it.
+    ///
+    /// # Errors
+    /// `Store` when requests fail, `Damaged`, `Unsupported` or `Limit` when a part is not what it should be.
+    pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<SnapshotReader> {
+        let catalog = self.remote.wait(Catalog::load(&self.remote, &snapshot.parts))?;
+        SnapshotReader::new(self.remote.clone(), catalog, snapshot.clone())
+    }
+
+    /// Saves files as the snapshot of a step; by default that after the last one.
+    ///
+    /// # Errors
+    /// Those of [`Self::save_part`] and [`Self::publish`].
+    pub fn save(
+        &self,
+        inputs: &[Input<'_>],
+        step: Option<Step>,
+        metadata: BTreeMap<String, String>,
+        o: &SaveOptions,
+    ) -> Result<Snapshot> {
+        let step = self.step(step)?;
+        let saved = self.save_part(inputs, step, o)?;
+        self.publish(step, metadata, &[saved.part])
+    }
+
+    /// The step that is meant: by default the one after the last. One that has a snapshot is refused.
+    ///
+    /// # Errors
+    /// `Exists`, and those of [`Self::snapshots`].
+    pub fn step(&self, step: Option<Step>) -> Result<Step> {
+        match step {
+            Some(step) if self.kept(step)?.is_some() => Err(exists(step)),
+            Some(step) => Ok(step),
+            None => self.newest()?.last_key_value().map_or(Step::new(0), |(step, _)| step.next()),
+        }
+    }
+
+    /// Saves files as one part of the snapshot of a step, which exists once all of its parts are published.
+    ///
+    /// # Errors
+    /// `Io` when a file cannot be read, `Usage` when the options or the names of the files are not possible, and those of [`Self::open_snapshot`] for the snapshot
+    /// before.
+    pub fn save_part(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
+        let before = match o.from {
+            Some(from) => Some(self.find(At::Step(from))?),
+            None => self.last_before(Some(step))?,
+        };
+        let parts = before.map_or(vec![], |s| s.parts);
+        save::save(&self.remote, inputs, &parts, o, &|| self.fresh_id())
+    }
+
+    /// Makes saved parts the snapshot of a step: all of it at once, or nothing.
+    ///
+    /// After an error of the kind `Store` it may have come to be all the same: [`Self::find`] tells.
+    ///
+    /// # Errors
+    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a part was begun too long ago; `Usage` when two parts have files of the same name;
+    /// `Store` when requests fail.
+    pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, parts: &[PartId]) -> Result<Snapshot> {
+        let remote = &*self.remote;
+        let mut record = Record::kept(step, self.fresh_id()?, 0, metadata);
+        record.parts = parts.to_vec();
+        let mut names = HashSet::new();
+        let mut began = u64::MAX;
+        for &id in parts {
+            let (_, part) = remote.wait(catalog::read(remote, id))?;
+            record.raw_size = record.raw_size.saturating_add(part.raw_size());
+            record.new_size = record.new_size.saturating_add(part.new_size());
+            began = began.min(part.began);
+            if let Some(f) = part.files.into_iter().find(|f| !names.insert(f.name.clone())) {
+                return Err(Error::usage(format!(
+                    "two parts have a file named {:?}: names are unique in a snapshot",
+                    f.name
+                )));
+            }
+        }
+        let generation = match self.newest_of(step)? {
+            None => 0,
+            Some(generation) if self.remote.wait(self.record(step, generation))?.state == State::Kept => {
+                return Err(exists(step));
+            }
+            Some(generation) => generation
+                .checked_add(1)
+                .ok_or_else(|| Error::limit(format!("step {step} was saved and pruned too often")))?,
+        };
+        // Asked for last: what comes before must not count against the grace period unseen.
+        record.time = remote.wait(clock::now(remote, self.fresh_id()?))?;
+        if record.time.saturating_sub(began) > self.grace_seconds / 2 {
+            return Err(Error::expired(format!(
+                "the save began {} s ago, and half of the store's grace period is {} s: what it refers to may be gone; save again",
+                record.time - began,
+                self.grace_seconds / 2
+            )));
+        }
+        let key = layout::record(step, generation);
+        if remote.wait(remote.create(&key, record.to_bytes()?.into()))? {
+            Ok(Snapshot::of(record))
+        } else {
+            Err(exists(step))
+        }
+    }
+
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    fn fresh_id(&self) -> Result<SaveId> {
+        (self.entropy)().map(SaveId::new)
+    }
+
+    /// The newest generation of every step.
+    fn newest(&self) -> Result<BTreeMap<Step, u32>> {
+        self.newest_under(&layout::records())
+    }
+
+    fn newest_of(&self, step: Step) -> Result<Option<u32>> {
+        Ok(self.newest_under(&layout::records_of(step))?.get(&step).copied())
+    }
+
+    fn newest_under(&self, prefix: &object_store::path::Path) -> Result<BTreeMap<Step, u32>> {
+        let mut newest = BTreeMap::new();
+        for key in self.remote.wait(self.remote.list(prefix))? {
+            let Some((step, generation)) = layout::parse_record(&key) else {
+                return Err(Error::damaged(format!("{key}: is no record of a snapshot; move it out of the store")));
+            };
+            let newest = newest.entry(step).or_insert(generation);
+            *newest = generation.max(*newest);
+        }
+        Ok(newest)
+    }
+
+    fn kept(&self, step: Step) -> Result<Option<Snapshot>> {
+        let Some(generation) = self.newest_of(step)? else { return Ok(None) };
+        let record = self.remote.wait(self.record(step, generation))?;
+        Ok((record.state == State::Kept).then(|| Snapshot::of(record)))
+    }
+
+    /// The last snapshot, or the last one before a step.
+    fn last_before(&self, step: Option<Step>) -> Result<Option<Snapshot>> {
+        for (s, generation) in self.newest()?.into_iter().rev().filter(|&(s, _)| step.is_none_or(|step| s < step)) {
+            let record = self.remote.wait(self.record(s, generation))?;
+            if record.state == State::Kept {
+                return Ok(Some(Snapshot::of(record)));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn record(&self, step: Step, generation: u32) -> Result<Record> {
+        let key = layout::record(step, generation);
+        let record = Record::parse(&self.remote.get(&key, Record::MAX).await?).map_err(|e| e.at(&key))?;
+        if record.step != step {
+            return Err(Error::damaged(format!("{key}: is the record of step {}", record.step)));
+        }
+        Ok(record)
+    }
+}
+
+fn read_marker(remote: &Remote) -> Result<Marker> {
+    let key = layout::marker();
+    Marker::parse(&remote.wait(remote.get(&key, Marker::MAX))?).map_err(|e| e.at(&key))
+}
+
+fn exists(step: Step) -> Error {
+    Error::exists(format!("step {step} has a snapshot: save under another step"))
+}

@@ -1,0 +1,187 @@
+//! Verifying: that everything is there, and is what was saved.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use futures::stream::{self, StreamExt};
+
+use crate::catalog::{Catalog, SetId};
+use crate::chain::{self, ChainDecoder};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::Step;
+use crate::layout;
+use crate::manifest::part::At;
+use crate::ordered;
+use crate::remote::{CONCURRENT, Remote};
+use crate::restore::SnapshotReader;
+use crate::store::{Snapshot, Store};
+
+/// Something that is wrong with a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The snapshot that cannot be restored whole.
+    pub step: Step,
+    /// What of it cannot be: file and tensor, or file alone for bytes outside of tensors; nothing if all of it.
+    pub lost: Vec<(String, Option<String>)>,
+    /// What is wrong, with the object and where in it.
+    pub message: String,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Data objects that were looked at.
+    pub objects: u64,
+    /// Block sets that the snapshots need.
+    pub block_sets: u64,
+    /// By snapshot; none if all is well.
+    pub problems: Vec<Problem>,
+}
+
+/// Sets that are not what they should be, and why.
+type Bad = HashMap<SetId, String>;
+
+impl Store {
+    /// Verifies snapshots: that manifests have their hashes and agree with each other, and that every data object is there with its length. With `deep`, that every
+    /// block set has its hash and decodes to what was saved.
+    ///
+    /// # Errors
+    /// `Store` when requests fail. What is wrong with the snapshots is no error but is what is found.
+    pub fn verify(&self, snapshots: &[Snapshot], deep: bool, threads: usize) -> Result<Verified> {
+        let mut found = Verified::default();
+        let (mut readers, mut catalog) = (vec![], Catalog::default());
+        for s in snapshots {
+            match self.open_snapshot(s) {
+                Ok(reader) => {
+                    catalog.extend(reader.catalog());
+                    readers.push(reader);
+                }
+                Err(e) if e.kind() == ErrorKind::Store => return Err(e),
+                Err(e) => found.problems.push(Problem { step: s.step, lost: vec![], message: e.to_string() }),
+            }
+        }
+        let mut chains: BTreeMap<SetId, Vec<SetId>> = BTreeMap::new();
+        for e in readers.iter().flat_map(|r| r.extents()).flat_map(|(_, extents)| extents) {
+            for link in catalog.chain(e.set)? {
+                chains.entry(link).or_insert(catalog.chain(link)?);
+            }
+        }
+        found.block_sets = chains.len() as u64;
+        let mut bad = Bad::new();
+        found.objects = self.remote().wait(look_at_objects(self.remote(), &catalog, &chains, &mut bad))?;
+        if deep {
+            decode_all(self.remote(), &catalog, &chains, threads, &mut bad)?;
+        }
+        for reader in &readers {
+            problems_of(reader, &chains, &bad, &mut found.problems);
+        }
+        found.problems.sort_by_key(|p| p.step);
+        Ok(found)
+    }
+}
+
+/// Finds sets whose data object is missing or too short; the number of objects.
+async fn look_at_objects(
+    remote: &Remote,
+    catalog: &Catalog,
+    chains: &BTreeMap<SetId, Vec<SetId>>,
+    bad: &mut Bad,
+) -> Result<u64> {
+    let mut sets: BTreeMap<_, Vec<SetId>> = BTreeMap::new();
+    for &id in chains.keys() {
+        let (part, At(object, ..)) = (catalog.part(id.part)?, catalog.set(id)?.at);
+        sets.entry((part.save, object, part.objects[object])).or_default().push(id);
+    }
+    let objects = sets.len() as u64;
+    let mut looked = stream::iter(sets)
+        .map(async |((save, object, size), sets)| {
+            let key = layout::data(save, object);
+            (remote.head(&key).await, key, size, sets)
+        })
+        .buffer_unordered(CONCURRENT);
+    while let Some((head, key, size, sets)) = looked.next().await {
+        let wrong = match head {
+            Ok(head) if head.size == size => continue,
+            Ok(head) => format!("{key}: has {} bytes, and {size} were written", head.size),
+            Err(e) if e.kind() == ErrorKind::NotFound => format!("{key}: is missing"),
+            Err(e) => return Err(e),
+        };
+        bad.extend(sets.into_iter().map(|id| (id, wrong.clone())));
+    }
+    Ok(objects)
+}
+
+/// Decodes every set at least once: those that are no other's base, with all that they are made from.
+fn decode_all(
+    remote: &Remote,
+    catalog: &Catalog,
+    chains: &BTreeMap<SetId, Vec<SetId>>,
+    threads: usize,
+    bad: &mut Bad,
+) -> Result<()> {
+    let bases: HashSet<SetId> = chains.values().filter(|c| c.len() > 1).map(|c| c[c.len() - 2]).collect();
+    let ends: Vec<&[SetId]> = chains.iter().filter(|(id, _)| !bases.contains(id)).map(|(_, c)| &c[..]).collect();
+    let known = bad.clone();
+    let threads = match threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
+    };
+    ordered::run(
+        threads + 1,
+        ends.len(),
+        ChainDecoder::new,
+        |decoder, i| {
+            // What depends on a set that is known to be bad cannot be decoded.
+            let whole = ends[i].iter().take_while(|id| !known.contains_key(id)).count();
+            let chain = &ends[i][..whole];
+            let mut decode = |chain: &[SetId]| -> Result<()> {
+                let stored = remote.wait(chain::fetch(remote, catalog, chain))?;
+                decoder.decode(catalog, chain, &stored, true).map(|_| ())
+            };
+            if let Err(e) = decode(chain) {
+                only_damage(e)?;
+                for n in 1..=whole {
+                    if let Err(e) = decode(&chain[..n]) {
+                        return Ok(Some((chain[n - 1], only_damage(e)?)));
+                    }
+                }
+            }
+            Ok(None)
+        },
+        |_, wrong| {
+            bad.extend(wrong);
+            Ok(())
+        },
+    )
+}
+
+/// The message of an error that says that something in the store is wrong; other errors as they are.
+fn only_damage(e: Error) -> Result<String> {
+    match e.kind() {
+        ErrorKind::Store | ErrorKind::Io => Err(e),
+        _ => Ok(e.to_string()),
+    }
+}
+
+/// Says for each bad set what of a snapshot depends on it.
+fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, bad: &Bad, problems: &mut Vec<Problem>) {
+    let mut lost: BTreeMap<&str, BTreeSet<(String, Option<String>)>> = BTreeMap::new();
+    for (file, extents) in reader.extents() {
+        for e in extents {
+            let Some(message) = chains[&e.set].iter().find_map(|link| bad.get(link)) else { continue };
+            let lost = lost.entry(message).or_default();
+            let end = e.offset + e.len;
+            let first = file.segments.partition_point(|s| s.end() <= e.offset);
+            for s in file.segments[first..].iter().take_while(|s| s.offset < end).filter(|s| s.len > 0) {
+                lost.insert((file.name.clone(), s.name.as_ref().map(|n| n.to_string())));
+            }
+        }
+    }
+    let step = reader.snapshot().step;
+    problems.extend(lost.into_iter().map(|(message, lost)| Problem {
+        step,
+        lost: lost.into_iter().collect(),
+        message: message.to_owned(),
+    }));
+}
