@@ -20,6 +20,7 @@ Examples:
   lmc compress -r --rm checkpoints/         every checkpoint in a directory, in place
   lmc list model.safetensors.lmc            what is inside, without decoding it
   lmc diff step100.safetensors step200.safetensors   what changed, tensor by tensor
+  lmc snapshot save runs/7 model.safetensors --step 300   into a store, where it costs what changed
   tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
 
 Exit status: 0 done, 1 something failed, 2 the command line is wrong.
@@ -46,6 +47,7 @@ pub(crate) enum Command {
     List(cmd::list::ListArgs),
     Cat(cmd::cat::CatArgs),
     Diff(cmd::diff::DiffArgs),
+    Snapshot(cmd::snapshot::SnapshotArgs),
     #[cfg(feature = "bench")]
     Bench(cmd::bench::BenchArgs),
     Completions(cmd::completions::CompletionsArgs),

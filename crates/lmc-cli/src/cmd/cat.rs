@@ -54,12 +54,12 @@ pub(crate) struct CatArgs {
 
 /// A range of rows with open ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rows {
-    start: Option<u64>,
-    end: Option<u64>,
+pub(super) struct Rows {
+    pub(super) start: Option<u64>,
+    pub(super) end: Option<u64>,
 }
 
-fn parse_rows(text: &str) -> Result<Rows, String> {
+pub(super) fn parse_rows(text: &str) -> Result<Rows, String> {
     let (start, end) = text.split_once("..").ok_or("rows are given as A..B, A.. or ..B")?;
     let number = |s: &str| match s {
         "" => Ok(None),

@@ -8,6 +8,7 @@ pub(crate) mod compress;
 pub(crate) mod decompress;
 pub(crate) mod diff;
 pub(crate) mod list;
+pub(crate) mod snapshot;
 pub(crate) mod test;
 mod version;
 
@@ -24,6 +25,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Compress(args)) => compress::run(&args, ui),
         Some(Command::Decompress(args)) => decompress::run(&args, ui),
         Some(Command::Diff(args)) => diff::run(&args, ui),
+        Some(Command::Snapshot(args)) => snapshot::run(&args, ui),
         Some(Command::Test(args)) => test::run(&args, ui),
         Some(Command::List(args)) => list::run(&args, ui),
         Some(Command::Cat(args)) => cat::run(&args, ui),

@@ -1,0 +1,117 @@
+//! `lmc snapshot restore`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lmc_store::SnapshotReader;
+
+use super::{Place, Which};
+use crate::args::Threads;
+use crate::cmd::cat::{Rows, parse_rows};
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes};
+use crate::output::{Origin, Output, Target, create_directories};
+use crate::plan::is_dash;
+use crate::ui::Ui;
+
+/// Restore the files of a snapshot, or the bytes of one of its tensors.
+///
+/// Files come back bit for bit, into the current directory or the one that -o names; each appears under its name when it is complete and on disk. With
+/// --tensor, only what that tensor takes is read, and -o names the file that its bytes are written to.
+#[derive(Args)]
+pub(super) struct RestoreArgs {
+    #[command(flatten)]
+    place: Place,
+
+    /// Files to restore; by default all of the snapshot.
+    #[arg(value_name = "FILE", conflicts_with = "tensor")]
+    files: Vec<String>,
+
+    #[command(flatten)]
+    which: Which,
+
+    /// Where to write: a directory for files, a file for a tensor.
+    #[arg(short, long, value_name = "PATH")]
+    output: Option<PathBuf>,
+
+    /// Write the bytes of this tensor, as they are in its file; to standard output if there is no -o.
+    #[arg(long, value_name = "NAME")]
+    tensor: Option<String>,
+
+    /// Only rows A to B of the tensor, without B, counted from 0 along the first dimension; A.. and ..B are open ranges.
+    #[arg(long, value_name = "A..B", value_parser = parse_rows, requires = "tensor")]
+    rows: Option<Rows>,
+
+    /// Overwrite existing files, write binary data to a terminal.
+    #[arg(short, long)]
+    force: bool,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// Restores a snapshot, or a tensor of it.
+pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
+    let failure = |e| args.place.failure(&e);
+    let store = args.place.open()?;
+    let snapshot = store.find(args.which.at).map_err(failure)?;
+    let reader = store.open_snapshot(&snapshot).map_err(failure)?.with_threads(args.threads.count());
+    if let Some(name) = &args.tensor {
+        return restore_tensor(args, &reader, name);
+    }
+    let dir = args.output.clone().unwrap_or_default();
+    if is_dash(&dir) {
+        return Err(Failure::Usage("files are restored into a directory: name one with -o".to_owned()));
+    }
+    let names: Vec<&str> = match &args.files[..] {
+        [] => reader.files().iter().map(|f| &f.name[..]).collect(),
+        names => names.iter().map(|n| &n[..]).collect(),
+    };
+    // All that is asked for is there, or nothing is written.
+    names.iter().try_for_each(|n| reader.file(n).map(|_| ())).map_err(failure)?;
+    if !dir.as_os_str().is_empty() {
+        create_directories(&dir)?;
+    }
+    names.iter().try_for_each(|name| restore_file(args, &reader, name, &dir, ui))
+}
+
+fn restore_file(args: &RestoreArgs, reader: &SnapshotReader, name: &str, dir: &Path, ui: &Ui) -> Result {
+    let len = reader.file(name).map_err(|e| args.place.failure(&e))?.len;
+    let path = dir.join(name);
+    let output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None))?;
+    if !output.is_file() {
+        return Err(Failure::at(&path, "is no regular file, and files are restored to nothing else"));
+    }
+    output.set_size(len)?;
+    let progress = ui.progress(&Name::text(name).to_string(), Some(len));
+    reader
+        .restore_file(name, &output, &mut |done| progress.at(done))
+        .map_err(|e| output.take_failure().unwrap_or_else(|| args.place.failure(&e)))?;
+    drop(progress);
+    output.finish()?;
+    ui.result(format_args!("{} : step {}, {}", Name::path(&path), reader.snapshot().step, bytes(len)));
+    Ok(())
+}
+
+fn restore_tensor(args: &RestoreArgs, reader: &SnapshotReader, name: &str) -> Result {
+    let failure = |e| args.place.failure(&e);
+    let data = match args.rows {
+        None => reader.read_tensor(name),
+        Some(Rows { start, end }) => {
+            let (_, tensor) = reader.tensor(name).map_err(failure)?;
+            let count = tensor.shape.first().copied().unwrap_or(0);
+            reader.read_rows(name, start.unwrap_or(0)..end.unwrap_or(count))
+        }
+    };
+    let target = match &args.output {
+        Some(path) if !is_dash(path) => Target::File(path.clone()),
+        _ => Target::Stdout,
+    };
+    let data = data.map_err(failure)?;
+    let mut output = Output::create(&target, args.force, Origin::Stdin(None))?;
+    output
+        .write_all(&data)
+        .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(target.path(), "cannot write", &e)))?;
+    output.finish()
+}

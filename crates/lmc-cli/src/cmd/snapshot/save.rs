@@ -1,0 +1,131 @@
+//! `lmc snapshot save`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use lmc::Level;
+use lmc_store::{BasePolicy, Input, SaveOptions, Step};
+use serde_json::json;
+
+use super::{Place, time};
+use crate::args::{Threads, level};
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes, percent};
+use crate::input::Source;
+use crate::ui::Ui;
+
+/// Save files as the snapshot of a step. The store is made if it is not there.
+///
+/// Files are known by their names without directories. Tensors that did not change since the snapshot before cost next to nothing, others what changed in them. The
+/// snapshot appears when all of it is there.
+#[derive(Args)]
+pub(super) struct SaveArgs {
+    #[command(flatten)]
+    place: Place,
+
+    /// Files to save.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The step; by default the one after the last.
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+
+    /// Something to remember about the snapshot.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_meta)]
+    meta: Vec<(String, String)>,
+
+    /// What tensors are made from: the snapshot before, the one that its chain began with, nothing, or the snapshot before where that pays.
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Policy::Auto)]
+    base: Policy,
+
+    /// Store tensors alone every N saves: so many are needed to restore one at most.
+    #[arg(long, value_name = "N", default_value_t = SaveOptions::default().anchor_every, value_parser = clap::value_parser!(u32).range(1..=64))]
+    anchor_every: u32,
+
+    /// The snapshot that is the one before; by default that of the last step before this one.
+    #[arg(long, value_name = "STEP")]
+    from: Option<u64>,
+
+    /// How hard to try: `fast`, `default` or `max`.
+    #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
+    level: Level,
+
+    /// Print a JSON object on standard output.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Policy {
+    Auto,
+    Previous,
+    Anchor,
+    None,
+}
+
+fn parse_meta(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("it is given as KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Saves a snapshot.
+pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
+    let place = &args.place;
+    let failure = |e: lmc_store::Error| place.failure(&e);
+    let step = |n: Option<u64>| n.map(Step::new).transpose().map_err(failure);
+    let mut options = SaveOptions::default();
+    options.level = args.level;
+    options.threads = args.threads.count();
+    options.anchor_every = args.anchor_every;
+    options.from = step(args.from)?;
+    options.base = match args.base {
+        Policy::Auto => BasePolicy::Auto,
+        Policy::Previous => BasePolicy::Previous,
+        Policy::Anchor => BasePolicy::Anchor,
+        Policy::None => BasePolicy::Nothing,
+    };
+    let mut metadata = BTreeMap::new();
+    for (key, value) in &args.meta {
+        if metadata.insert(key.clone(), value.clone()).is_some() {
+            return Err(Failure::Usage(format!("--meta {}: is given twice", Name::text(key))));
+        }
+    }
+    let sources: Vec<Source> = args.files.iter().map(|f| Source::open(f, true)).collect::<Result<_>>()?;
+    let mut inputs = Vec::with_capacity(sources.len());
+    for s in &sources {
+        let name = s.path().file_name().and_then(|n| n.to_str());
+        let name = name.ok_or_else(|| Failure::at(s.path(), "a store knows files by names in UTF-8: rename it"))?;
+        inputs.push(Input::new(name, s));
+    }
+    let store = place.create()?;
+    let step = store.step(step(args.step)?).map_err(failure)?;
+    let saved = store.save_part(&inputs, step, &options).map_err(failure)?;
+    // What changed while it was read must not be published.
+    sources.iter().try_for_each(Source::check_unchanged)?;
+    let snapshot = store.publish(step, metadata, &[saved.part]).map_err(failure)?;
+    if args.json {
+        return ui.json(&json!({
+            "store": place.store,
+            "step": snapshot.step.get(),
+            "id": snapshot.id.to_string(),
+            "time": snapshot.time,
+            "raw_size": snapshot.raw_size,
+            "new_size": snapshot.new_size,
+        }));
+    }
+    ui.result(format_args!(
+        "{} : step {}, {} => {} ({}), {} UTC",
+        Name::text(&place.store),
+        snapshot.step,
+        bytes(snapshot.raw_size),
+        bytes(snapshot.new_size),
+        percent(snapshot.new_size, snapshot.raw_size),
+        time(snapshot.time)
+    ));
+    Ok(())
+}

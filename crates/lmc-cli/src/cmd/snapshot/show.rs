@@ -1,0 +1,80 @@
+//! `lmc snapshot show`.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{Place, Which, list, time};
+use crate::cmd::list::{display_name, push_table, table};
+use crate::failure::Result;
+use crate::format::{Name, bytes, percent};
+use crate::ui::Ui;
+
+/// Show what is in a snapshot: its files, and with -v their tensors.
+#[derive(Args)]
+pub(super) struct ShowArgs {
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    which: Which,
+
+    /// Print a JSON object, tensors included.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+}
+
+/// Shows a snapshot.
+pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
+    let failure = |e| args.place.failure(&e);
+    let store = args.place.open()?;
+    let s = store.find(args.which.at).map_err(failure)?;
+    let reader = store.open_snapshot(&s).map_err(failure)?;
+    if args.json {
+        let segment = |t: &lmc::Segment| {
+            json!({
+                "name": t.name.as_deref(),
+                "dtype": t.dtype.map(lmc::Dtype::name),
+                "shape": &t.shape[..],
+                "offset": t.offset,
+                "size": t.len,
+            })
+        };
+        let file = |f: &lmc_store::FileInfo| {
+            let segments: Vec<_> = f.segments.iter().map(segment).collect();
+            json!({ "name": f.name, "size": f.len, "layout": f.layout, "segments": segments })
+        };
+        let mut object = list::to_json(&s);
+        object["files"] = reader.files().iter().map(file).collect();
+        return ui.json(&object);
+    }
+    let mut text = format!(
+        "step {} : {} => {} ({}), {} UTC\nid {}\n",
+        s.step,
+        bytes(s.raw_size),
+        bytes(s.new_size),
+        percent(s.new_size, s.raw_size),
+        time(s.time),
+        s.id
+    );
+    for (key, value) in &s.metadata {
+        text += &format!("{} = {}\n", Name::text(key), Name::text(value));
+    }
+    let mut files = table(&["file", "format", "size", "tensors"], &[2, 3]);
+    let mut tensors = table(&["file", "tensor", "dtype", "shape", "size"], &[4]);
+    let mut count = 0;
+    for f in reader.files() {
+        let named = f.segments.iter().filter(|t| t.name.is_some());
+        let (name, layout) = (Name::text(&f.name).to_string(), Name::text(&f.layout).to_string());
+        files.add_row([name.clone(), layout, bytes(f.len), named.clone().count().to_string()]);
+        for t in named {
+            let dtype = t.dtype.map_or("", lmc::Dtype::name).to_owned();
+            tensors.add_row([name.clone(), display_name(t), dtype, format!("{:?}", t.shape), bytes(t.len)]);
+            count += 1;
+        }
+    }
+    push_table(&mut text, &files, reader.files().len());
+    if ui.verbose() {
+        push_table(&mut text, &tensors, count);
+    }
+    ui.print(&text)
+}

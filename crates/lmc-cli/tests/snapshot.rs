@@ -1,0 +1,170 @@
+//! `lmc snapshot`: a store on disk.
+
+mod support;
+
+use std::fs;
+
+use serde_json::json;
+use support::{Dir, model, noise, safetensors, weights};
+
+/// A directory with two snapshots of a model and their store.
+fn saved() -> Dir {
+    let dir = Dir::new();
+    dir.write("m.safetensors", &model());
+    dir.write("notes.txt", b"first");
+    dir.run(["snapshot", "save", "runs/7", "m.safetensors", "notes.txt", "--step", "100", "--meta", "loss=2.5"])
+        .silent();
+    dir.write("notes.txt", b"second");
+    dir.run(["snapshot", "save", "runs/7", "m.safetensors", "notes.txt"]).silent();
+    dir
+}
+
+#[test]
+fn what_was_saved_is_restored() {
+    let dir = saved();
+    dir.run(["snapshot", "restore", "runs/7", "-o", "latest"]).silent();
+    dir.run(["snapshot", "restore", "runs/7", "-o", "old/one", "--at", "100", "-T", "1"]).silent();
+    assert!(dir.read("latest/m.safetensors") == model() && dir.read("old/one/m.safetensors") == model());
+    assert_eq!(
+        (&dir.read("latest/notes.txt")[..], &dir.read("old/one/notes.txt")[..]),
+        (&b"second"[..], &b"first"[..])
+    );
+    // Nothing is overwritten unless told so.
+    dir.run(["snapshot", "restore", "runs/7", "notes.txt"]).fails(&["notes.txt: exists"]);
+    dir.run(["snapshot", "restore", "runs/7", "notes.txt", "--at", "100", "-f"]).silent();
+    assert_eq!(dir.read("notes.txt"), b"first");
+    dir.run(["snapshot", "restore", "runs/7", "m.safetensors", "other", "-o", "no"]).fails(&["runs/7", "\"other\""]);
+    assert!(!dir.has("no"));
+}
+
+#[test]
+fn tensors_and_rows_are_restored_alone() {
+    let dir = saved();
+    let embed = weights(96_000, 1);
+    let run = dir.run(["snapshot", "restore", "runs/7", "--tensor", "embed.weight"]);
+    assert!(run.ok().0.stdout == embed);
+    dir.run(["snapshot", "restore", "runs/7", "--tensor", "embed.weight", "--rows", "10..12", "-o", "rows"]).silent();
+    assert_eq!(dir.read("rows"), embed[10 * 192..12 * 192]);
+    let run = dir.run(["snapshot", "restore", "runs/7", "--tensor", "embed.weight", "--rows", "999.."]);
+    assert_eq!(run.ok().0.stdout, embed[999 * 192..]);
+    dir.run(["snapshot", "restore", "runs/7", "--tensor", "none"]).fails(&["runs/7", "no tensor \"none\""]);
+    let beyond = dir.run(["snapshot", "restore", "runs/7", "--tensor", "embed.weight", "--rows", "0..1001"]);
+    beyond.is_misused(&["no rows 0..1001"]);
+    dir.run(["snapshot", "restore", "runs/7", "--rows", "0..1"]).0.status.code().filter(|c| *c == 2).unwrap();
+}
+
+#[test]
+fn snapshots_are_listed_and_shown() {
+    let dir = saved();
+    let list = dir.run(["snapshot", "list", "runs/7"]);
+    list.silent();
+    let rows: Vec<Vec<&str>> = list.stdout().lines().map(|l| l.split_whitespace().collect()).collect();
+    assert!(list.stdout().starts_with("runs/7 : 2 snapshots, "), "{list:?}");
+    assert_eq!((rows[3][0], rows[4][0], rows[3].last().unwrap()), ("100", "101", &"loss=2.5"));
+    let listed = dir.run(["snapshot", "list", "runs/7", "--json"]).json();
+    assert_eq!(
+        (&listed[0]["step"], &listed[0]["metadata"], &listed[1]["step"]),
+        (&json!(100), &json!({"loss": "2.5"}), &json!(101))
+    );
+    // The model did not change.
+    assert!(listed[1]["new_size"].as_u64().unwrap() < 1000 && listed[0]["new_size"].as_u64().unwrap() > 100_000);
+    let id = listed[1]["id"].as_str().unwrap();
+    let shown = dir.run(["snapshot", "show", "runs/7", "--at", id]);
+    assert!(shown.ok().stdout().starts_with("step 101 : ") && shown.stdout().contains(id), "{shown:?}");
+    let file = shown.stdout().lines().find(|l| l.starts_with("m.safetensors")).unwrap();
+    assert_eq!(file.split_whitespace().nth(1), Some("safetensors"));
+    assert!(!shown.stdout().contains("embed.weight"));
+    assert!(dir.run(["snapshot", "show", "runs/7", "-v"]).ok().stdout().contains("embed.weight"));
+    let json = &dir.run(["snapshot", "show", "runs/7", "--json"]).json()[0];
+    assert_eq!(json["files"][0]["segments"][1]["shape"], json!([1000, 96]));
+    assert_eq!(
+        json["files"][1],
+        json!({"name": "notes.txt", "size": 6, "layout": "raw", "segments": [{"name": null, "dtype": null, "shape": [], "offset": 0, "size": 6}]})
+    );
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let dir = saved();
+    let verify = dir.run(["snapshot", "verify", "runs/7"]);
+    verify.silent();
+    assert!(verify.stdout().contains("are there"));
+    assert!(dir.run(["snapshot", "verify", "runs/7", "--deep"]).ok().stdout().contains("decode to what was saved"));
+    let listed = dir.run(["snapshot", "verify", "runs/7", "--deep", "--json"]).json();
+    assert_eq!((&listed[0]["snapshots"], &listed[0]["problems"]), (&json!(2), &json!([])));
+    let mut data: Vec<String> =
+        dir.names().into_iter().filter(|n| n.contains("/data/") && n.ends_with("000000")).collect();
+    data.sort_by_key(|n| fs::metadata(dir.path(n)).unwrap().len());
+    let large = data.last().unwrap();
+    let mut bytes = dir.read(large);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    dir.write(large, &bytes);
+    // Lengths are as they were: only reading shows it.
+    dir.run(["snapshot", "verify", "runs/7"]).silent();
+    let deep = dir.run(["snapshot", "verify", "runs/7", "--deep"]);
+    assert_eq!(deep.0.status.code(), Some(1));
+    let lines: Vec<&str> = deep.stderr().lines().collect();
+    assert_eq!(lines.len(), 2, "{deep:?}");
+    for (line, step) in lines.iter().zip(["step 100", "step 101"]) {
+        assert!(line.contains(step) && line.contains("embed.weight of m.safetensors"), "{line}");
+        assert!(line.contains(&large["runs/7/".len()..]), "{line}");
+    }
+    dir.run(["snapshot", "restore", "runs/7", "m.safetensors", "-o", "out"]).fails(&[
+        "runs/7",
+        "m.safetensors",
+        "data/",
+    ]);
+    assert_eq!(dir.names().iter().filter(|n| n.starts_with("out/")).count(), 0);
+    dir.run(["snapshot", "restore", "runs/7", "notes.txt", "-o", "out"]).silent();
+    fs::remove_file(dir.path(large)).unwrap();
+    let gone = dir.run(["snapshot", "verify", "runs/7", "--at", "100"]);
+    gone.fails(&["step 100", "is missing", "embed.weight"]);
+}
+
+#[test]
+fn what_cannot_be_saved_is_refused() {
+    let dir = saved();
+    let before = dir.names();
+    dir.run(["snapshot", "save", "runs/7", "notes.txt", "--step", "100"]).fails(&["runs/7: step 100 has a snapshot"]);
+    dir.run(["snapshot", "save", "runs/7", "notes.txt", "./notes.txt"]).is_misused(&["two files are named"]);
+    dir.run(["snapshot", "save", "runs/7", "runs"]).fails(&["runs: is a directory"]);
+    dir.run(["snapshot", "save", "runs/7", "none"]).fails(&["none: cannot read"]);
+    dir.run(["snapshot", "save", "runs/7", "notes.txt", "--meta", "a=1", "--meta", "a=2"]).is_misused(&["--meta a"]);
+    dir.run(["snapshot", "save", "gs://bucket", "notes.txt"]).is_misused(&["gs://bucket", "s3://BUCKET/PREFIX"]);
+    assert_eq!(dir.run(["snapshot", "save", "runs/7", "notes.txt", "--meta", "a"]).0.status.code(), Some(2));
+    assert_eq!(dir.run(["snapshot", "list", "runs/7", "--at", "x"]).0.status.code(), Some(2));
+    dir.run(["snapshot", "list", "runs/8"]).fails(&["runs/8: there is no such directory"]);
+    dir.run(["snapshot", "list", "runs"]).fails(&["runs: there is no store here"]);
+    dir.run(["snapshot", "show", "runs/7", "--at", "99"]).fails(&["runs/7: the store has no snapshot of step 99"]);
+    assert_eq!(dir.names(), before);
+}
+
+#[test]
+fn policies_and_steps_are_obeyed() {
+    let dir = Dir::new();
+    let mut data = noise(400_000, 1);
+    let size = |dir: &Dir, args: &[&str]| {
+        let run = dir.command([&["snapshot", "save", "s", "w", "--json"], args].concat()).output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).unwrap()["new_size"].as_u64().unwrap()
+    };
+    let mut step = |n: usize| {
+        data[n] ^= 1;
+        let t = safetensors(&[("w", "BF16", &[200_000], &data)]);
+        dir.write("w", &t);
+    };
+    step(0);
+    let full = size(&dir, &["--step", "0"]);
+    step(1);
+    assert!(size(&dir, &["--step", "10", "--base", "previous"]) * 2 < full);
+    step(2);
+    assert!(size(&dir, &["--step", "20", "--base", "none"]) * 2 > full);
+    step(3);
+    assert!(size(&dir, &["--step", "15", "--base", "anchor", "-l", "fast"]) * 2 < full);
+    step(4);
+    assert!(size(&dir, &["--step", "30", "--anchor-every", "1"]) * 2 > full);
+    step(5);
+    assert!(size(&dir, &["--step", "31", "--from", "10"]) * 2 < full);
+    assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("6 snapshots"));
+}
