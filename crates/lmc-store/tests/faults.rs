@@ -109,7 +109,8 @@ fn writers_of_one_step_with_bad_luck() {
         drop(new_store(&objects));
         let files: Vec<Vec<u8>> = (0..4).map(|i| noise(5000, seed * 10 + i)).collect();
         let saved: Vec<_> = std::thread::scope(|scope| {
-            let spawn = |(i, file)| {
+            let spawn = |i: usize| {
+                let file = &files[i];
                 let mut faults = Faults::default();
                 (faults.refused, faults.answer_lost) = (50, 25);
                 let faulty = Arc::new(Faulty::new(objects.clone(), seed * 10 + i as u64, faults));
@@ -118,7 +119,7 @@ fn writers_of_one_step_with_bad_luck() {
                     save_with(&store, 7, file, &SaveOptions::default())
                 })
             };
-            let writers: Vec<_> = files.iter().enumerate().map(spawn).collect();
+            let writers: Vec<_> = (0..files.len()).map(spawn).collect();
             writers.into_iter().map(|w| w.join().unwrap()).collect()
         });
         let won: Vec<usize> = (0..4).filter(|&i| saved[i].is_ok()).collect();
