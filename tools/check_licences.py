@@ -6,9 +6,10 @@ import re
 import subprocess
 import sys
 
+# CDLA-Permissive-2.0 is a licence for data: that of Mozilla's list of root certificates, which TLS needs.
 ALLOWED = {
-    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC",
-    "MIT", "NCSA", "Unicode-3.0", "Unlicense", "Zlib", "bzip2-1.0.6",
+    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0",
+    "CDLA-Permissive-2.0", "ISC", "MIT", "NCSA", "Unicode-3.0", "Unlicense", "Zlib", "bzip2-1.0.6",
 }  # fmt: skip
 REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
 
