@@ -3,7 +3,7 @@
 default:
     @just --list
 
-# every check, or the parts named (rust lint fuzz-corpus cross bench docs)
+# every check, or the parts named (rust lint fuzz-corpus store cross bench docs)
 test *parts:
     ./test {{ parts }}
 

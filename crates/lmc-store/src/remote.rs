@@ -1,7 +1,8 @@
 //! Requests to the object store, and the threads that they run on.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -14,23 +15,41 @@ use crate::error::{Error, ErrorKind, Result};
 /// Requests that are under way at once for one purpose.
 pub(crate) const CONCURRENT: usize = 16;
 
+/// How often an object is created that is said to exist and cannot be read.
+const CONFLICTS: u32 = 6;
+
 pub(crate) struct Remote {
     objects: Arc<dyn ObjectStore>,
-    /// `None` only while it is dropped.
-    runtime: Option<Runtime>,
+    runtime: Arc<Runtime>,
+}
+
+/// The threads of all stores of this process. A client's connections live on the threads that opened them, so that stores which share
+/// a client must share those. They are never stopped; a child that was forked off has none of its parent's, and gets its own.
+fn runtime() -> Result<Arc<Runtime>> {
+    static SHARED: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if let Some((of, runtime)) = &*shared
+        && *of == process
+    {
+        return Ok(runtime.clone());
+    }
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).thread_name("lmc-store").enable_all();
+    let runtime = Arc::new(builder.build().map_err(|e| Error::io("cannot start threads for the store", e))?);
+    // Stopping the parent's would wait for threads that are not there.
+    std::mem::forget(shared.replace((process, runtime.clone())));
+    Ok(runtime)
 }
 
 impl Remote {
     pub(crate) fn new(objects: Arc<dyn ObjectStore>) -> Result<Self> {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(2).thread_name("lmc-store").enable_all();
-        let runtime = builder.build().map_err(|e| Error::io("cannot start threads for the store", e))?;
-        Ok(Self { objects, runtime: Some(runtime) })
+        Ok(Self { objects, runtime: runtime()? })
     }
 
     /// Waits for requests.
     pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> T {
-        self.runtime.as_ref().expect("it is not being dropped").block_on(requests)
+        self.runtime.block_on(requests)
     }
 
     pub(crate) fn objects(&self) -> &dyn ObjectStore {
@@ -85,17 +104,22 @@ impl Remote {
     /// The answer to such a request cannot be trusted when it is a refusal: it may be the second try's, and the first one's answer lost.
     /// So the object itself is asked. Bytes of several writers must differ.
     pub(crate) async fn create(&self, key: &Path, bytes: Bytes) -> Result<bool> {
-        let options = PutOptions::from(PutMode::Create);
-        let Err(e) = self.objects.put_opts(key, bytes.clone().into(), options).await else { return Ok(true) };
-        let told = Error::request("write", key, e);
-        match self.objects.get(key).await {
-            Ok(got) if got.meta.size != bytes.len() as u64 => Ok(false),
-            Ok(got) => Ok(got.bytes().await.map_err(|e| Error::request("read back", key, e))? == bytes),
-            // It says that it exists, and it does not: a conflict that nobody won.
-            Err(_) if told.kind() == ErrorKind::Exists => {
-                Err(Error::store(format!("{told}; and it cannot be read: try again")))
+        let mut conflicts = 0;
+        loop {
+            let options = PutOptions::from(PutMode::Create);
+            let Err(e) = self.objects.put_opts(key, bytes.clone().into(), options).await else { return Ok(true) };
+            let told = Error::request("write", key, e);
+            match self.objects.get(key).await {
+                Ok(got) if got.meta.size != bytes.len() as u64 => return Ok(false),
+                Ok(got) => return Ok(got.bytes().await.map_err(|e| Error::request("read back", key, e))? == bytes),
+                Err(_) if told.kind() != ErrorKind::Exists => return Err(told),
+                // Said to exist, and not there: others create it at this moment, of whom one or none will win.
+                Err(_) if conflicts < CONFLICTS => {
+                    conflicts += 1;
+                    tokio::time::sleep(Duration::from_millis(20 << conflicts)).await;
+                }
+                Err(_) => return Err(Error::store(format!("{told}; and it cannot be read: try again"))),
             }
-            Err(_) => Err(told),
         }
     }
 
@@ -111,14 +135,5 @@ impl Remote {
     pub(crate) async fn list(&self, prefix: &Path) -> Result<Vec<Path>> {
         let listed = self.objects.list(Some(prefix)).map_ok(|o| o.location);
         listed.try_collect().await.map_err(|e| Error::request("list", prefix, e))
-    }
-}
-
-impl Drop for Remote {
-    fn drop(&mut self) {
-        // Requests that nobody waits for any more need not be finished.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::executor::block_on;
 use futures::{StreamExt, TryStreamExt};
 use lmc_store::{At, ErrorKind, Input, SaveOptions, Store, StoreOptions};
 use object_store::path::Path;
@@ -141,7 +140,10 @@ fn of_many_who_save_a_step_one_wins_and_the_others_are_told() {
         });
         let (won, lost): (Vec<_>, Vec<_>) = saved.iter().zip(&files).partition(|(s, _)| s.is_ok());
         assert_eq!(won.len(), 1);
-        assert!(lost.iter().all(|(s, _)| s.as_ref().unwrap_err().kind() == ErrorKind::Exists));
+        for (lost, _) in lost {
+            let e = lost.as_ref().unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Exists, "{e}");
+        }
         let store = new_store(&objects);
         assert_eq!(restored(&store, 7).unwrap(), *won[0].1);
         assert_eq!(store.snapshots().unwrap().len(), 1);
@@ -153,7 +155,7 @@ fn there_is_no_store_where_nobody_made_one() {
     on_each_backend(|objects| {
         let e = Store::open_on(objects.clone(), StoreOptions::default()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::NotFound);
-        assert!(block_on(objects.list(None).next()).is_none());
+        assert!(wait(objects.list(None).next()).is_none());
         drop(new_store(&objects));
         drop(Store::open_on(Arc::clone(&objects), StoreOptions::default()).unwrap());
     });

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# A real S3 server for tests: a Ceph monitor, an OSD that keeps its objects in memory, and a RADOS Gateway, on loopback alone.
+#
+#   tools/ceph.sh start FOLDER [PORT]   starts it; prints the endpoint
+#   tools/ceph.sh stop FOLDER           ends the three processes
+#
+# Access key: AKTEST, secret key: SKTEST, bucket: test. PORT is the gateway's (7480), the one after it the monitor's. Needs ceph-mon,
+# ceph-osd, radosgw, ceph-common and curl, and a folder with a short name, for there are sockets in it.
+set -euo pipefail
+
+verb=${1:?start or stop}
+run=$(realpath -m "${2:?a folder for the state of the server}")
+port=${3:-7480}
+export CEPH_CONF=$run/ceph.conf
+
+stop() {
+    local file
+    for file in "$run"/*.pid; do
+        [[ -f $file ]] && kill "$(cat "$file")" 2>/dev/null
+    done
+    return 0
+}
+
+# wait_for WHAT COMMAND...
+wait_for() {
+    local what=$1
+    shift
+    for ((i = 0; i < 240; i++)); do
+        "$@" >/dev/null 2>&1 && return
+        sleep 0.25
+    done
+    echo "ceph.sh: $what did not come up; see $run/*.log" >&2
+    return 1
+}
+
+configuration() {
+    cat <<EOF
+[global]
+fsid = $1
+mon_host = v1:127.0.0.1:$((port + 1))
+mon_initial_members = a
+ms_bind_msgr2 = false
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+auth_cluster_required = none
+auth_service_required = none
+auth_client_required = none
+run_dir = $run
+crash_dir = $run
+log_file = $run/\$name.log
+pid_file = $run/\$name.pid
+admin_socket = $run/\$name.asok
+osd_pool_default_size = 1
+osd_pool_default_min_size = 1
+osd_pool_default_pg_num = 1
+osd_pool_default_pgp_num = 1
+osd_pool_default_pg_autoscale_mode = off
+mon_allow_pool_size_one = true
+mon_max_pg_per_osd = 1000
+[mon]
+mon_data = $run/mon
+[osd]
+osd_data = $run/osd
+osd_objectstore = memstore
+memstore_device_bytes = 4294967296
+[client.rgw]
+rgw_frontends = beast endpoint=127.0.0.1:$port
+rgw_enable_apis = s3, admin
+EOF
+}
+
+osd_is_up() { ceph osd stat | grep -q "1 up"; }
+
+start() {
+    local fsid osd
+    mkdir -p "$run/mon" "$run/osd"
+    fsid=$(cat /proc/sys/kernel/random/uuid)
+    osd=$(cat /proc/sys/kernel/random/uuid)
+    configuration "$fsid" >"$CEPH_CONF"
+    monmaptool --create --fsid "$fsid" --addv a "v1:127.0.0.1:$((port + 1))" "$run/monmap"
+    ceph-mon -i a --mkfs --monmap "$run/monmap"
+    ceph-mon -i a
+    timeout 60 ceph osd new "$osd"
+    ceph-osd -i 0 --mkfs --osd-uuid "$osd"
+    ceph-osd -i 0
+    wait_for "the OSD" osd_is_up
+    radosgw -n client.rgw
+    wait_for "the gateway" curl -fs "http://127.0.0.1:$port/"
+    radosgw-admin -n client.rgw --admin-socket= user create --uid=test --display-name=test --access-key=AKTEST --secret-key=SKTEST
+    # curl signs the request that makes a bucket, but not every version sends the hash of its empty body.
+    curl -fsS -X PUT --aws-sigv4 aws:amz:us-east-1:s3 \
+        -H "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" \
+        --user AKTEST:SKTEST "http://127.0.0.1:$port/test"
+}
+
+case $verb in
+    start)
+        rm -rf "$run"
+        mkdir -p "$run"
+        start >"$run/start.log" 2>&1 || { cat "$run/start.log" >&2; stop; exit 1; }
+        echo "http://127.0.0.1:$port"
+        ;;
+    stop) stop ;;
+    *) echo "ceph.sh: start or stop, not $verb" >&2; exit 2 ;;
+esac
