@@ -3,14 +3,25 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 #[cfg(feature = "s3")]
-use object_store::{aws::AmazonS3Builder, prefix::PrefixStore};
+use object_store::{
+    ClientConfigKey, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    prefix::PrefixStore,
+};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+
+/// For how long requests that fail are tried again.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// A server that sends nothing for so long is asked again.
+#[cfg(feature = "s3")]
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +74,14 @@ impl Location {
     /// # Errors
     /// `NotFound` or `Io` when a directory is not there or cannot be created, `Store` when the environment does not say how to reach a bucket.
     pub fn connect(&self, create: bool) -> Result<Arc<dyn ObjectStore>> {
+        self.connect_within(create, PATIENCE)
+    }
+
+    /// [`Self::connect`], and how long it may take until a server that cannot be reached, does not answer, or only fails is given up: three minutes unless told.
+    ///
+    /// # Errors
+    /// Those of [`Self::connect`].
+    pub fn connect_within(&self, create: bool, patience: Duration) -> Result<Arc<dyn ObjectStore>> {
         match self {
             Self::Memory => Ok(Arc::new(InMemory::new())),
             Self::Directory(path) => {
@@ -88,12 +107,52 @@ impl Location {
                 if let Some(endpoint) = endpoint {
                     builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
                 }
+                let limit = |d: Duration| format!("{} ms", d.as_millis());
+                // `AWS_TIMEOUT` and `AWS_READ_TIMEOUT` are those of the user.
+                if std::env::var_os("AWS_TIMEOUT").is_none() {
+                    let request = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+                    builder = builder.with_config(request, limit(patience));
+                }
+                if std::env::var_os("AWS_READ_TIMEOUT").is_none() {
+                    let silence = AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout);
+                    builder = builder.with_config(silence, limit(SILENCE.min(patience)));
+                }
+                builder = builder.with_retry(RetryConfig { retry_timeout: patience, ..RetryConfig::default() });
                 let s3 =
                     builder.build().map_err(|e| Error::store(format!("s3://{bucket}: cannot use the bucket: {e}")))?;
                 Ok(match &prefix[..] {
                     "" => Arc::new(s3),
                     prefix => Arc::new(PrefixStore::new(s3, prefix)),
                 })
+            }
+        }
+    }
+}
+
+/// What those who can give credentials are told by; see `AmazonS3Builder::from_env`.
+#[cfg(feature = "s3")]
+const CREDENTIALS: [&str; 4] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+];
+
+impl Location {
+    /// An error of the first request there, with what is missing for it.
+    pub(crate) fn explain(&self, e: Error) -> Error {
+        self.explain_in(e, |variable| std::env::var_os(variable).is_some())
+    }
+
+    fn explain_in(&self, e: Error, is_set: impl Fn(&str) -> bool) -> Error {
+        match self {
+            #[cfg(feature = "s3")]
+            Self::S3 { .. } if e.kind() == ErrorKind::Store && !CREDENTIALS.iter().any(|v| is_set(v)) => e.and(
+                "; no credentials are in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, unless this machine has a role",
+            ),
+            _ => {
+                _ = is_set;
+                e
             }
         }
     }
@@ -118,5 +177,19 @@ mod tests {
             assert_eq!(parse("s3://b/runs/7/").unwrap(), s3("b", "runs/7"));
             parse("s3:///p").unwrap_err();
         }
+    }
+
+    #[cfg(feature = "s3")]
+    #[test]
+    fn missing_credentials_are_named() {
+        let s3: Location = "s3://b".parse().unwrap();
+        let failed = || Error::store("cannot read lmc-store.json: no answer");
+        let none = s3.explain_in(failed(), |_| false).to_string();
+        assert!(none.starts_with("cannot read lmc-store.json: no answer; no credentials"), "{none}");
+        let some = s3.explain_in(failed(), |v| v == "AWS_ACCESS_KEY_ID").to_string();
+        assert_eq!(some, failed().to_string());
+        let other = s3.explain_in(Error::not_found("there is no store here"), |_| false).to_string();
+        assert_eq!(other, "there is no store here");
+        assert_eq!(Location::Memory.explain_in(failed(), |_| false).to_string(), some);
     }
 }

@@ -75,6 +75,13 @@ impl Error {
         self
     }
 
+    /// Puts advice behind the sentence.
+    #[must_use]
+    pub(crate) fn and(mut self, advice: &str) -> Self {
+        self.0.message += advice;
+        self
+    }
+
     /// What is not there although something refers to it is damage.
     #[must_use]
     pub(crate) fn or_damaged(self) -> Self {

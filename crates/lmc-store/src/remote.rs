@@ -123,6 +123,17 @@ impl Remote {
         }
     }
 
+    /// Whether an object that is there is kept by a server that is told to create it.
+    pub(crate) async fn refuses_to_replace(&self, key: &Path, bytes: Bytes) -> Result<bool> {
+        match self.objects.put_opts(key, bytes.into(), PutOptions::from(PutMode::Create)).await {
+            Ok(_) => Ok(false),
+            Err(e) => match Error::request("write", key, e) {
+                e if e.kind() == ErrorKind::Exists => Ok(true),
+                e => Err(e),
+            },
+        }
+    }
+
     pub(crate) async fn head(&self, key: &Path) -> Result<ObjectMeta> {
         self.objects.head(key).await.map_err(|e| Error::request("look at", key, e))
     }

@@ -123,7 +123,7 @@ impl Store {
     /// # Errors
     /// `Store` or `Io` when the location cannot be reached or written, `Damaged` or `Unsupported` when what is there is no store of this version.
     pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
-        Self::create_on(location.connect(true)?, o)
+        Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))
     }
 
     /// Opens a store that is there.
@@ -131,7 +131,7 @@ impl Store {
     /// # Errors
     /// Those of [`Self::create`], and `NotFound` when there is no store.
     pub fn open(location: &Location, o: StoreOptions) -> Result<Self> {
-        Self::open_on(location.connect(false)?, o)
+        Self::open_on(location.connect(false)?, o).map_err(|e| location.explain(e))
     }
 
     /// [`Self::create`] on any object store.
@@ -144,8 +144,17 @@ impl Store {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let marker = Marker::new(o.grace_seconds);
                 // Somebody else may have been faster: what they wrote counts.
-                remote.wait(remote.create(&layout::marker(), marker.to_bytes()?.into()))?;
-                read_marker(&remote)?
+                let bytes = bytes::Bytes::from(marker.to_bytes()?);
+                remote.wait(remote.create(&layout::marker(), bytes.clone()))?;
+                let marker = read_marker(&remote)?;
+                // The same bytes once more: where they are taken, a second writer's record would take the place of the first one's.
+                if marker.to_bytes()? == bytes && !remote.wait(remote.refuses_to_replace(&layout::marker(), bytes))? {
+                    return Err(Error::unsupported(
+                        "this server ignores the condition `If-None-Match: *` and overwrites what it was told only to create: \
+                         of two writers one would lose its snapshot without being told; use a server that knows it, or a directory",
+                    ));
+                }
+                marker
             }
             found => found?,
         };

@@ -1,0 +1,268 @@
+//! A small S3 server whose answers a test may spoil, on a loopback port. Objects are in memory; requests are not authenticated.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    /// Within the bucket.
+    pub(crate) key: String,
+    pub(crate) query: String,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+/// What becomes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spoil {
+    /// It is given as it should be.
+    Not,
+    /// The request is not served; the answer has this status.
+    Status(u16),
+    /// The request is served, and the answer has this status.
+    ServedThen(u16),
+    /// There is no answer, and the connection stays.
+    Silence,
+    /// The connection ends in the middle of the body.
+    Cut,
+    /// The second half of the body never comes, and the connection stays.
+    Stall,
+    /// The body is half of what was asked for, and the head says so, too.
+    Short,
+    /// The whole object comes for a range of it.
+    Whole,
+    /// A bit of the body is another.
+    Flip,
+    /// Every answer has another ETag.
+    Etag,
+    /// Conditions of the request are ignored.
+    Unconditional,
+}
+
+type Objects = BTreeMap<String, Vec<u8>>;
+type Spoiler = Box<dyn FnMut(&Request) -> Spoil + Send>;
+
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) endpoint: String,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    objects: Objects,
+    spoil: Spoiler,
+    answers: u64,
+}
+
+struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self { status, headers: vec![], body: body.into() }
+    }
+
+    fn error(status: u16) -> Self {
+        let code = match status {
+            403 => "AccessDenied",
+            404 => "NoSuchKey",
+            412 => "PreconditionFailed",
+            503 => "SlowDown",
+            _ => "InternalError",
+        };
+        let text = format!("<Error><Code>{code}</Code><Message>told to say so</Message></Error>");
+        Self::new(status, text)
+    }
+}
+
+impl Server {
+    /// Serves until the process ends.
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let state = State { objects: Objects::new(), spoil: Box::new(|_| Spoil::Not), answers: 0 };
+        let state = Arc::new(Mutex::new(state));
+        let shared = state.clone();
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let state = shared.clone();
+                // An error is a client that went away.
+                std::thread::spawn(move || _ = serve(&connection, &state));
+            }
+        });
+        Self { endpoint, state }
+    }
+
+    /// From here on, this decides what becomes of answers.
+    pub(crate) fn spoil(&self, spoil: impl FnMut(&Request) -> Spoil + Send + 'static) {
+        self.state.lock().unwrap().spoil = Box::new(spoil);
+    }
+
+    pub(crate) fn heal(&self) {
+        self.spoil(|_| Spoil::Not);
+    }
+
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.state.lock().unwrap().objects.keys().cloned().collect()
+    }
+}
+
+fn serve(connection: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(connection.try_clone()?);
+    while let Some(request) = read(&mut reader)? {
+        let (spoil, mut answer, number) = {
+            let mut state = state.lock().unwrap();
+            let spoil = (state.spoil)(&request);
+            state.answers += 1;
+            let answer = match spoil {
+                Spoil::Status(status) => Answer::error(status),
+                Spoil::ServedThen(status) => {
+                    _ = respond(&request, &mut state.objects, spoil);
+                    Answer::error(status)
+                }
+                _ => respond(&request, &mut state.objects, spoil),
+            };
+            (spoil, answer, state.answers)
+        };
+        let middle = answer.body.len() / 2;
+        match spoil {
+            Spoil::Silence => return silence(&mut reader),
+            Spoil::Short => answer.body.truncate(middle),
+            Spoil::Flip if !answer.body.is_empty() => answer.body[middle] ^= 4,
+            _ => {}
+        }
+        let mut head = format!("HTTP/1.1 {} X\r\nContent-Length: {}\r\n", answer.status, answer.body.len());
+        for (name, value) in &answer.headers {
+            match *name {
+                "Content-Length" => {}
+                "ETag" if spoil == Spoil::Etag => _ = write!(head, "ETag: \"{number:032x}\"\r\n"),
+                _ => _ = write!(head, "{name}: {value}\r\n"),
+            }
+        }
+        if let Some((_, length)) = answer.headers.iter().find(|(name, _)| *name == "Content-Length") {
+            // To HEAD: the length is that of the body which does not come.
+            head = head.replacen("Content-Length: 0", &format!("Content-Length: {length}"), 1);
+        }
+        let mut writer = connection;
+        writer.write_all(head.as_bytes())?;
+        writer.write_all(b"\r\n")?;
+        match spoil {
+            Spoil::Cut => return writer.write_all(&answer.body[..middle]),
+            Spoil::Stall => {
+                writer.write_all(&answer.body[..middle])?;
+                return silence(&mut reader);
+            }
+            _ => writer.write_all(&answer.body)?,
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the client to give up, but not for ever.
+fn silence(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
+    reader.get_ref().set_read_timeout(Some(Duration::from_secs(120)))?;
+    reader.read(&mut [0]).map(|_| ())
+}
+
+fn read(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
+    let mut line = String::new();
+    if reader.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let mut words = line.split_whitespace();
+    let method = words.next().unwrap().to_owned();
+    let target = words.next().unwrap();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let key = path.trim_start_matches("/test").trim_start_matches('/').to_owned();
+    let query = query.replace("%2F", "/");
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let mut body = vec![0; headers.get("content-length").map_or(0, |n| n.parse().unwrap())];
+    reader.read_exact(&mut body)?;
+    Ok(Some(Request { method, key, query, headers, body }))
+}
+
+fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {
+    let Request { method, key, query, headers, body } = request;
+    match &method[..] {
+        "PUT"
+            if headers.contains_key("if-none-match") && objects.contains_key(key) && spoil != Spoil::Unconditional =>
+        {
+            Answer::error(412)
+        }
+        "PUT" => {
+            objects.insert(key.clone(), body.clone());
+            described(Answer::new(200, ""))
+        }
+        "GET" if key.is_empty() => Answer::new(200, list(query, objects)),
+        "GET" | "HEAD" => {
+            let Some(object) = objects.get(key) else { return Answer::error(404) };
+            let range = headers.get("range").filter(|_| spoil != Spoil::Whole).map(|r| {
+                let (from, to) = r.trim_start_matches("bytes=").split_once('-').unwrap();
+                let from = from.parse::<usize>().unwrap();
+                from..to.parse::<usize>().map_or(object.len(), |to| to + 1).min(object.len())
+            });
+            match range {
+                _ if method == "HEAD" => {
+                    let mut answer = described(Answer::new(200, ""));
+                    answer.headers.push(("Content-Length", object.len().to_string()));
+                    answer
+                }
+                None => described(Answer::new(200, object.clone())),
+                Some(range) if range.start >= range.end => Answer::error(416),
+                Some(range) => {
+                    let mut answer = described(Answer::new(206, &object[range.clone()]));
+                    let value = format!("bytes {}-{}/{}", range.start, range.end - 1, object.len());
+                    answer.headers.push(("Content-Range", value));
+                    answer
+                }
+            }
+        }
+        "DELETE" => {
+            objects.remove(key);
+            Answer::new(204, "")
+        }
+        // Deletion of several objects.
+        "POST" if query.starts_with("delete") => {
+            let text = String::from_utf8_lossy(body).into_owned();
+            for piece in text.split("<Key>").skip(1) {
+                objects.remove(piece.split("</Key>").next().unwrap());
+            }
+            Answer::new(200, "<DeleteResult></DeleteResult>")
+        }
+        _ => Answer::error(501),
+    }
+}
+
+fn described(mut answer: Answer) -> Answer {
+    answer.headers.push(("ETag", format!("\"{:032x}\"", 7)));
+    answer.headers.push(("Last-Modified", "Sat, 21 Nov 2026 12:00:00 GMT".to_owned()));
+    answer
+}
+
+fn list(query: &str, objects: &Objects) -> String {
+    let prefix = query.split('&').find_map(|p| p.strip_prefix("prefix=")).unwrap_or("");
+    let mut text = String::from("<ListBucketResult><IsTruncated>false</IsTruncated>");
+    for (key, object) in objects.iter().filter(|(k, _)| k.starts_with(prefix)) {
+        _ = write!(
+            text,
+            "<Contents><Key>{key}</Key><LastModified>2026-11-21T12:00:00.000Z</LastModified>\
+             <ETag>\"7\"</ETag><Size>{}</Size></Contents>",
+            object.len()
+        );
+    }
+    text + "</ListBucketResult>"
+}
