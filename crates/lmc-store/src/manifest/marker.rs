@@ -26,10 +26,6 @@ impl Document for Marker {
     const FORMAT: &'static str = "lmc-store";
     const MAX: usize = 1 << 12;
 
-    fn format(&self) -> (&str, u32) {
-        (&self.format, self.version)
-    }
-
     fn check(&self) -> Result<()> {
         if GRACE.contains(&self.grace_seconds) {
             return Ok(());

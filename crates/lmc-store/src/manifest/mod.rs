@@ -12,14 +12,39 @@ use crate::error::{Error, Result};
 /// The version of the store's format that is read and written.
 pub const VERSION: u32 = 0;
 
+/// Says that a document is of a format, and of the version that this crate reads. Of another one nothing else is known.
+///
+/// # Errors
+/// `Damaged` when it is of another format, `Unsupported` when it was written by another version.
+fn check_version(document: &[u8], format: &str) -> Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        format: String,
+        version: u32,
+    }
+    let head: Head = serde_json::from_slice(document).map_err(|e| invalid(format, &e))?;
+    if head.format != format {
+        return Err(Error::damaged(format!("is a {:?}, and not a {format:?}", head.format)));
+    }
+    if head.version != VERSION {
+        return Err(Error::unsupported(format!(
+            "has version {} of the store's format, and this lmc reads version {VERSION}: use the lmc that wrote it, or a newer one",
+            head.version
+        )));
+    }
+    Ok(())
+}
+
+fn invalid(format: &str, e: &serde_json::Error) -> Error {
+    Error::damaged(format!("not a valid {format}: {e}"))
+}
+
 /// A kind of document.
 pub(crate) trait Document: Serialize + DeserializeOwned {
     /// What its field `format` says.
     const FORMAT: &'static str;
     /// The most bytes that are read of one.
     const MAX: usize;
-
-    fn format(&self) -> (&str, u32);
 
     /// What serde cannot check.
     ///
@@ -33,24 +58,8 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// `Damaged`, `Limit`, and `Unsupported` when it was written by another version.
     fn parse(bytes: &[u8]) -> Result<Self> {
         Self::check_size(bytes.len())?;
-        // First the version alone: of another one nothing is known.
-        #[derive(serde::Deserialize)]
-        struct Head {
-            format: String,
-            version: u32,
-        }
-        let damaged = |e: serde_json::Error| Error::damaged(format!("not a valid {}: {e}", Self::FORMAT));
-        let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
-        if head.format != Self::FORMAT {
-            return Err(Error::damaged(format!("is a {:?}, and not a {:?}", head.format, Self::FORMAT)));
-        }
-        if head.version != VERSION {
-            return Err(Error::unsupported(format!(
-                "has version {} of the store's format, and this lmc reads version {VERSION}: use the lmc that wrote it, or a newer one",
-                head.version
-            )));
-        }
-        let document: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        check_version(bytes, Self::FORMAT)?;
+        let document: Self = serde_json::from_slice(bytes).map_err(|e| invalid(Self::FORMAT, &e))?;
         document.check()?;
         Ok(document)
     }
@@ -60,9 +69,9 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// # Errors
     /// Those of [`Self::check`].
     fn to_bytes(&self) -> Result<Vec<u8>> {
-        debug_assert_eq!(self.format(), (Self::FORMAT, VERSION));
         self.check()?;
         let bytes = serde_json::to_vec(self).expect("documents have nothing that JSON cannot say");
+        debug_assert!(check_version(&bytes, Self::FORMAT).is_ok());
         Self::check_size(bytes.len())?;
         Ok(bytes)
     }

@@ -182,10 +182,6 @@ impl Document for Part {
     const FORMAT: &'static str = "lmc-part";
     const MAX: usize = 1 << 28;
 
-    fn format(&self) -> (&str, u32) {
-        (&self.format, self.version)
-    }
-
     fn check(&self) -> Result<()> {
         let mut seen = HashSet::new();
         if let Some(p) = self.parts.iter().find(|p| !seen.insert(**p)) {

@@ -54,10 +54,6 @@ impl Document for Record {
     const FORMAT: &'static str = "lmc-snapshot";
     const MAX: usize = 1 << 20;
 
-    fn format(&self) -> (&str, u32) {
-        (&self.format, self.version)
-    }
-
     fn check(&self) -> Result<()> {
         let mut parts = self.parts.clone();
         parts.sort_unstable();
