@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::ObjectStore;
-use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 #[cfg(feature = "s3")]
 use object_store::{
@@ -15,6 +14,7 @@ use object_store::{
     prefix::PrefixStore,
 };
 
+use crate::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
 
 /// For how long requests that fail are tried again.
@@ -84,17 +84,7 @@ impl Location {
     pub fn connect_within(&self, create: bool, patience: Duration) -> Result<Arc<dyn ObjectStore>> {
         match self {
             Self::Memory => Ok(Arc::new(InMemory::new())),
-            Self::Directory(path) => {
-                if create {
-                    let cannot = |e| Error::io(format_args!("{}: cannot create the directory", path.display()), e);
-                    std::fs::create_dir_all(path).map_err(cannot)?;
-                } else if !path.is_dir() {
-                    return Err(Error::not_found(format!("{}: there is no such directory", path.display())));
-                }
-                let files = LocalFileSystem::new_with_prefix(path)
-                    .map_err(|e| Error::store(format!("{}: cannot open the directory: {e}", path.display())))?;
-                Ok(Arc::new(files.with_fsync(true)))
-            }
+            Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
             #[cfg(feature = "s3")]
             Self::S3 { bucket, prefix } => {
                 // Fails if another part of the program was first, which is as good.
@@ -125,6 +115,14 @@ impl Location {
                     prefix => Arc::new(PrefixStore::new(s3, prefix)),
                 })
             }
+        }
+    }
+
+    /// The path of a directory.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        match self {
+            Self::Directory(path) => Some(path.clone()),
+            _ => None,
         }
     }
 }

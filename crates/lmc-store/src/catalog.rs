@@ -53,6 +53,11 @@ impl Catalog {
         self.parts.extend(other.parts.iter().map(|(&id, part)| (id, part.clone())));
     }
 
+    /// Adds a part that was just written.
+    pub(crate) fn insert(&mut self, id: PartId, part: Part) {
+        self.parts.insert(id, Arc::new(part));
+    }
+
     pub(crate) fn part(&self, id: PartId) -> Result<&Arc<Part>> {
         self.parts.get(&id).ok_or_else(|| {
             Error::damaged(format!("{}: is needed, and the parts that need it do not say so", layout::part(id)))

@@ -129,7 +129,7 @@ impl Error {
 }
 
 /// The last of a chain of causes: what the operating system or the server said.
-fn root_cause(e: &object_store::Error) -> String {
+pub(crate) fn root_cause(e: &object_store::Error) -> String {
     let mut last: &dyn std::error::Error = e;
     while let Some(next) = last.source() {
         last = next;

@@ -22,12 +22,24 @@ pub(crate) fn record(step: Step, generation: u32) -> Path {
     Path::from(format!("snapshots/{:020}/{generation:010}.json", step.get()))
 }
 
+pub(crate) fn parts() -> Path {
+    Path::from("parts")
+}
+
 pub(crate) fn part(id: PartId) -> Path {
     Path::from(format!("parts/{id}.json"))
 }
 
+pub(crate) fn all_data() -> Path {
+    Path::from("data")
+}
+
 pub(crate) fn data(save: SaveId, number: usize) -> Path {
     Path::from(format!("data/{save}/{number:06}"))
+}
+
+pub(crate) fn probes() -> Path {
+    Path::from("probes")
 }
 
 pub(crate) fn probe(id: SaveId) -> Path {
@@ -40,6 +52,18 @@ pub(crate) fn parse_record(key: &Path) -> Option<(Step, u32)> {
     let (step, generation) = text.strip_prefix("snapshots/")?.strip_suffix(".json")?.split_once('/')?;
     let (step, generation) = (Step::new(step.parse().ok()?).ok()?, generation.parse().ok()?);
     (record(step, generation).as_ref() == text).then_some((step, generation))
+}
+
+/// The part of a key; `None` for any other key.
+pub(crate) fn parse_part(key: &Path) -> Option<PartId> {
+    key.as_ref().strip_prefix("parts/")?.strip_suffix(".json")?.parse().ok()
+}
+
+/// The save and the number of a data object's key; `None` for any other key.
+pub(crate) fn parse_data(key: &Path) -> Option<(SaveId, usize)> {
+    let (save, number) = key.as_ref().strip_prefix("data/")?.split_once('/')?;
+    let (save, number) = (save.parse().ok()?, number.parse().ok()?);
+    (data(save, number) == *key).then_some((save, number))
 }
 
 #[cfg(test)]
@@ -60,5 +84,21 @@ mod tests {
             assert_eq!(parse_record(&Path::from(other)), None, "{other}");
         }
         assert_eq!(parse_record(&Path::from("snapshots/+0000000000000000010/0000000010.json")), None);
+    }
+
+    #[test]
+    fn parts_and_data_are_found_again() {
+        let (id, save) = (PartId::of(b"p"), SaveId::new([7; 16]));
+        assert_eq!(parse_part(&part(id)), Some(id));
+        for (number, text) in [(0, "000000"), (1_234_567, "1234567")] {
+            assert!(data(save, number).as_ref().ends_with(text));
+            assert_eq!(parse_data(&data(save, number)), Some((save, number)));
+        }
+        for other in
+            [format!("data/{save}/0"), format!("data/{save}"), "data/x/000000".into(), format!("parts/{save}.json")]
+        {
+            assert_eq!(parse_data(&Path::from(&other[..])), None, "{other}");
+            assert_eq!(parse_part(&Path::from(&other[..])), None, "{other}");
+        }
     }
 }

@@ -5,18 +5,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::runtime::Runtime;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result, root_cause};
 
 /// Requests that are under way at once for one purpose.
 pub(crate) const CONCURRENT: usize = 16;
 
 /// How often an object is created that is said to exist and cannot be read.
 const CONFLICTS: u32 = 6;
+
+/// An object as it is listed.
+pub(crate) struct Object {
+    pub(crate) key: Path,
+    pub(crate) size: u64,
+    /// When it was written, by the store's clock, in seconds since 1970.
+    pub(crate) time: u64,
+}
 
 pub(crate) struct Remote {
     objects: Arc<dyn ObjectStore>,
@@ -142,9 +151,22 @@ impl Remote {
         self.objects.delete(key).await.map_err(|e| Error::request("delete", key, e))
     }
 
-    /// The keys under a prefix.
-    pub(crate) async fn list(&self, prefix: &Path) -> Result<Vec<Path>> {
-        let listed = self.objects.list(Some(prefix)).map_ok(|o| o.location);
-        listed.try_collect().await.map_err(|e| Error::request("list", prefix, e))
+    /// Deletes objects; what is not there counts as deleted. The order is not specified.
+    pub(crate) async fn delete_all(&self, keys: Vec<Path>) -> Result<()> {
+        let mut deleted = self.objects.delete_stream(stream::iter(keys).map(Ok).boxed());
+        while let Some(done) = deleted.next().await {
+            match done {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(e) => return Err(Error::store(format!("cannot delete: {}", root_cause(&e)))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The objects under a prefix.
+    pub(crate) async fn list(&self, prefix: &Path) -> Result<Vec<Object>> {
+        let failed = |e| Error::request("list", prefix, e);
+        let objects: Vec<ObjectMeta> = self.objects.list(Some(prefix)).try_collect().await.map_err(failed)?;
+        objects.into_iter().map(|o| Ok(Object { time: clock::seconds(&o)?, size: o.size, key: o.location })).collect()
     }
 }

@@ -1,21 +1,22 @@
 //! A store: its marker, its snapshots, and how one comes to be.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
-use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
 
 use crate::backend::Location;
 use crate::catalog::{self, Catalog};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::history::next_generation;
 use crate::ids::{PartId, SaveId, Step};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::record::{Record, State};
-use crate::remote::{CONCURRENT, Remote};
+use crate::remote::Remote;
 use crate::restore::SnapshotReader;
 use crate::save::{self, Input, SaveOptions, Saved};
 
@@ -98,7 +99,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    fn of(r: Record) -> Self {
+    pub(crate) fn of(r: Record) -> Self {
         let Record { step, id, time, metadata, parts, raw_size, new_size, .. } = r;
         Self { step, id, time, metadata, parts, raw_size, new_size }
     }
@@ -109,6 +110,7 @@ pub struct Store {
     remote: Arc<Remote>,
     grace_seconds: u64,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
+    directory: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Store {
@@ -123,7 +125,8 @@ impl Store {
     /// # Errors
     /// `Store` or `Io` when the location cannot be reached or written, `Damaged` or `Unsupported` when what is there is no store of this version.
     pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
-        Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))
+        let store = Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))?;
+        Ok(Self { directory: location.directory(), ..store })
     }
 
     /// Opens a store that is there.
@@ -131,7 +134,8 @@ impl Store {
     /// # Errors
     /// Those of [`Self::create`], and `NotFound` when there is no store.
     pub fn open(location: &Location, o: StoreOptions) -> Result<Self> {
-        Self::open_on(location.connect(false)?, o).map_err(|e| location.explain(e))
+        let store = Self::open_on(location.connect(false)?, o).map_err(|e| location.explain(e))?;
+        Ok(Self { directory: location.directory(), ..store })
     }
 
     /// [`Self::create`] on any object store.
@@ -158,7 +162,7 @@ impl Store {
             }
             found => found?,
         };
-        Ok(Self { remote: Arc::new(remote), grace_seconds: marker.grace_seconds, entropy: o.entropy })
+        Ok(Self::new(remote, &marker, o))
     }
 
     /// [`Self::open`] on any object store.
@@ -171,7 +175,11 @@ impl Store {
             ErrorKind::NotFound => Error::not_found(format!("there is no store here: {} is missing", layout::marker())),
             _ => e,
         })?;
-        Ok(Self { remote: Arc::new(remote), grace_seconds: marker.grace_seconds, entropy: o.entropy })
+        Ok(Self::new(remote, &marker, o))
+    }
+
+    fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Self {
+        Self { remote: Arc::new(remote), grace_seconds: marker.grace_seconds, entropy: o.entropy, directory: None }
     }
 
     /// All snapshots, by step.
@@ -179,10 +187,7 @@ impl Store {
     /// # Errors
     /// `Store` when requests fail, `Damaged` or `Unsupported` when a record is not what it should be.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
-        let newest = self.newest()?;
-        let read = stream::iter(newest).map(|(step, generation)| self.record(step, generation)).buffered(CONCURRENT);
-        let records: Vec<Record> = self.remote.wait(read.try_collect())?;
-        Ok(records.into_iter().filter(|r| r.state == State::Kept).map(Snapshot::of).collect())
+        Ok(self.kept_generations()?.into_iter().map(|(_, r)| Snapshot::of(r)).collect())
     }
 
     /// One snapshot.
@@ -237,7 +242,7 @@ impl Store {
         match step {
             Some(step) if self.kept(step)?.is_some() => Err(exists(step)),
             Some(step) => Ok(step),
-            None => self.newest()?.last_key_value().map_or(Step::new(0), |(step, _)| step.next()),
+            None => self.last_step()?.map_or(Step::new(0), Step::next),
         }
     }
 
@@ -247,12 +252,14 @@ impl Store {
     /// `Io` when a file cannot be read, `Usage` when the options or the names of the files are not possible, and those of [`Self::open_snapshot`] for the snapshot
     /// before.
     pub fn save_part(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
+        // Asked for before anything is looked at: from now on, what is found stays long enough.
+        let began = self.now()?;
         let before = match o.from {
             Some(from) => Some(self.find(At::Step(from))?),
             None => self.last_before(Some(step))?,
         };
         let parts = before.map_or(vec![], |s| s.parts);
-        save::save(&self.remote, inputs, &parts, o, &|| self.fresh_id())
+        save::save(&self.remote, inputs, &parts, o, began, self.fresh_id()?)
     }
 
     /// Makes saved parts the snapshot of a step: all of it at once, or nothing.
@@ -280,85 +287,52 @@ impl Store {
                 )));
             }
         }
-        let generation = match self.newest_of(step)? {
+        let generation = match self.newest(step)? {
             None => 0,
-            Some(generation) if self.remote.wait(self.record(step, generation))?.state == State::Kept => {
-                return Err(exists(step));
-            }
-            Some(generation) => generation
-                .checked_add(1)
-                .ok_or_else(|| Error::limit(format!("step {step} was saved and pruned too often")))?,
+            Some((_, newest)) if newest.state == State::Kept => return Err(exists(step)),
+            Some((generation, _)) => next_generation(step, generation)?,
         };
         // Asked for last: what comes before must not count against the grace period unseen.
-        record.time = remote.wait(clock::now(remote, self.fresh_id()?))?;
-        if record.time.saturating_sub(began) > self.grace_seconds / 2 {
-            return Err(Error::expired(format!(
-                "the save began {} s ago, and half of the store's grace period is {} s: what it refers to may be gone; save again",
-                record.time - began,
-                self.grace_seconds / 2
-            )));
-        }
-        let key = layout::record(step, generation);
-        if remote.wait(remote.create(&key, record.to_bytes()?.into()))? {
-            Ok(Snapshot::of(record))
-        } else {
-            Err(exists(step))
-        }
+        record.time = self.time_to_commit(began)?;
+        if remote.wait(self.create_record(generation, &record))? { Ok(Snapshot::of(record)) } else { Err(exists(step)) }
     }
 
     pub(crate) fn remote(&self) -> &Remote {
         &self.remote
     }
 
-    fn fresh_id(&self) -> Result<SaveId> {
+    pub(crate) fn grace_seconds(&self) -> u64 {
+        self.grace_seconds
+    }
+
+    /// Where the store is, if that is a directory.
+    pub(crate) fn directory(&self) -> Option<&FilePath> {
+        self.directory.as_deref()
+    }
+
+    pub(crate) fn fresh_id(&self) -> Result<SaveId> {
         (self.entropy)().map(SaveId::new)
     }
 
-    /// The newest generation of every step.
-    fn newest(&self) -> Result<BTreeMap<Step, u32>> {
-        self.newest_under(&layout::records())
+    /// The store's time.
+    pub(crate) fn now(&self) -> Result<u64> {
+        self.remote.wait(clock::now(&self.remote, self.fresh_id()?))
     }
 
-    fn newest_of(&self, step: Step) -> Result<Option<u32>> {
-        Ok(self.newest_under(&layout::records_of(step))?.get(&step).copied())
-    }
-
-    fn newest_under(&self, prefix: &object_store::path::Path) -> Result<BTreeMap<Step, u32>> {
-        let mut newest = BTreeMap::new();
-        for key in self.remote.wait(self.remote.list(prefix))? {
-            let Some((step, generation)) = layout::parse_record(&key) else {
-                return Err(Error::damaged(format!("{key}: is no record of a snapshot; move it out of the store")));
-            };
-            let newest = newest.entry(step).or_insert(generation);
-            *newest = generation.max(*newest);
+    /// The store's time, at which something may be committed that began at another one.
+    ///
+    /// # Errors
+    /// `Expired` when what it refers to may be gone.
+    pub(crate) fn time_to_commit(&self, began: u64) -> Result<u64> {
+        let now = self.now()?;
+        let half = self.grace_seconds / 2;
+        if now.saturating_sub(began) <= half {
+            return Ok(now);
         }
-        Ok(newest)
-    }
-
-    fn kept(&self, step: Step) -> Result<Option<Snapshot>> {
-        let Some(generation) = self.newest_of(step)? else { return Ok(None) };
-        let record = self.remote.wait(self.record(step, generation))?;
-        Ok((record.state == State::Kept).then(|| Snapshot::of(record)))
-    }
-
-    /// The last snapshot, or the last one before a step.
-    fn last_before(&self, step: Option<Step>) -> Result<Option<Snapshot>> {
-        for (s, generation) in self.newest()?.into_iter().rev().filter(|&(s, _)| step.is_none_or(|step| s < step)) {
-            let record = self.remote.wait(self.record(s, generation))?;
-            if record.state == State::Kept {
-                return Ok(Some(Snapshot::of(record)));
-            }
-        }
-        Ok(None)
-    }
-
-    async fn record(&self, step: Step, generation: u32) -> Result<Record> {
-        let key = layout::record(step, generation);
-        let record = Record::parse(&self.remote.get(&key, Record::MAX).await?).map_err(|e| e.at(&key))?;
-        if record.step != step {
-            return Err(Error::damaged(format!("{key}: is the record of step {}", record.step)));
-        }
-        Ok(record)
+        Err(Error::expired(format!(
+            "this began {} s ago, and half of the store's grace period is {half} s: what it refers to may be gone; do it again",
+            now - began,
+        )))
     }
 }
 

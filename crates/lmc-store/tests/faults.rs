@@ -1,4 +1,4 @@
-//! Saving while requests fail and processes die: what was acknowledged is there, bit for bit, and at most the one save more whose answer was lost.
+//! Saving, pruning, re-basing and collecting while requests fail and processes die: what was acknowledged is there, bit for bit, and at most what was in flight more.
 
 mod support;
 
@@ -6,87 +6,115 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lmc_store::testing::{Faults, Faulty};
-use lmc_store::{ErrorKind, Input, SaveOptions, Store};
-use object_store::ObjectStore;
+use lmc_store::{ErrorKind, Keep, SaveOptions, Store};
+use support::world::{Action, GRACE, World};
 use support::*;
 
-/// The snapshots that are there are those acknowledged, or those and the ones in flight; all are restored bit for bit.
-fn check(objects: &Arc<dyn ObjectStore>, acknowledged: &BTreeMap<u64, Vec<u8>>, in_flight: &BTreeMap<u64, Vec<u8>>) {
-    let store = Store::create_on(objects.clone(), options(u64::MAX)).unwrap();
-    let found = store.snapshots().unwrap();
-    let steps: Vec<u64> = found.iter().map(|s| s.step.get()).collect();
-    for n in acknowledged.keys() {
-        assert!(steps.contains(n), "step {n} was acknowledged, and is not there: {steps:?}");
-    }
-    for n in steps {
-        let file = acknowledged.get(&n).or_else(|| in_flight.get(&n)).expect("nobody saved it");
-        assert!(restored(&store, n).unwrap() == *file, "step {n}");
-    }
-    let verified = store.verify(&found, true, 1).unwrap();
-    assert!(verified.problems.is_empty(), "{verified:?}");
+/// Seeds to try; `LMC_STORE_TEST_SEEDS` says how many others than usual.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("LMC_STORE_TEST_SEEDS").map_or(usual, |n| n.parse().expect("LMC_STORE_TEST_SEEDS is a number"))
 }
 
-/// Saves a few snapshots, each by a process of its own with its own bad luck.
-fn run(seed: u64, faults: Faults, tensors: &mut [Tensor]) -> (u64, u64) {
-    let objects = memory();
-    let (mut acknowledged, mut in_flight) = (BTreeMap::new(), BTreeMap::new());
-    let (mut requests, mut failed) = (0, 0);
-    for n in 0..5 {
-        tensors.iter_mut().for_each(|t| t.train(seed + n));
-        let file = safetensors(tensors);
-        let faulty = Arc::new(Faulty::new(objects.clone(), seed * 100 + n, faults));
-        let saved = Store::create_on(faulty.clone(), options(seed * 100 + n)).and_then(|store| {
-            let mut o = SaveOptions::default();
-            (o.threads, o.anchor_every) = (1, 3);
-            store.save(&[Input::new("m.safetensors", &file)], Some(step(n)), BTreeMap::new(), &o)
-        });
-        requests += faulty.requests();
-        match saved {
-            Ok(_) => acknowledged.insert(n, file),
-            Err(e) => {
-                assert!(matches!(e.kind(), ErrorKind::Store), "{e:?}");
-                failed += 1;
-                in_flight.insert(n, file)
-            }
+fn keep(last: usize, every: Option<u64>) -> Keep {
+    let mut keep = Keep::default();
+    (keep.last, keep.every) = (last, every);
+    keep
+}
+
+/// A few snapshots of which some were pruned, re-based and collected, each by a process with bad luck of its own. How many had some, and what they did.
+fn live(seed: u64) -> BTreeMap<&'static str, (u64, u64)> {
+    let mut world = World::new(seed);
+    let mut ended = BTreeMap::new();
+    for n in 0..12 {
+        let random = world.random();
+        let action = match random.below(10) {
+            0..5 => Action::Save(n),
+            5..7 => Action::Prune(keep(random.below(3) as usize, Some(1 + random.below(4)))),
+            7 => Action::Rebase,
+            _ => Action::Collect,
         };
-        check(&objects, &acknowledged, &in_flight);
+        let mut faults = Faults::default();
+        match random.below(5) {
+            0 | 1 => {}
+            2 => faults.dies_after = 1 + random.below(40),
+            3 => (faults.refused, faults.answer_lost, faults.late, faults.short) = (100, 100, 100, 100),
+            _ => (faults.answer_lost, faults.late) = (20, 20),
+        }
+        let (pace, pause) = ([0, 2, GRACE / 50][random.below(3) as usize], random.below(5));
+        // To prune all of nothing is nothing; to keep none of some is refused.
+        let steps = world.steps();
+        if let Action::Prune(keep) = &action
+            && keep.last == 0
+            && steps.iter().all(|n| n % keep.every.unwrap() != 0)
+        {
+            continue;
+        }
+        let (_, ok) = world.run(&action, faults, pace);
+        let name = match action {
+            Action::Save(_) => "save",
+            Action::Prune(_) => "prune",
+            Action::Rebase => "rebase",
+            Action::Collect => "collect",
+        };
+        let (good, bad): &mut (u64, u64) = ended.entry(name).or_default();
+        *(if ok { good } else { bad }) += 1;
+        world.advance([0, GRACE / 4, GRACE / 2 + 1, GRACE, 2 * GRACE][pause as usize]);
     }
-    // Whatever happened, the next save works.
-    let store = Store::create_on(objects.clone(), options(seed * 100 + 99)).unwrap();
-    let file = safetensors(tensors);
-    save(&store, 1000, &file);
-    acknowledged.insert(1000, file);
-    check(&objects, &acknowledged, &in_flight);
-    (requests, failed)
-}
-
-fn small() -> Vec<Tensor> {
-    vec![Tensor::new("a", 70, 1000, 1), Tensor::new("b", 3, 50, 2)]
+    ended
 }
 
 #[test]
-fn requests_fail_at_random() {
-    let mut failed = 0;
-    for seed in 0..300 {
-        let mut faults = Faults::default();
-        (faults.refused, faults.answer_lost, faults.short) = (40, 40, 40);
-        failed += run(seed, faults, &mut small()).1;
+fn processes_with_bad_luck_lose_nothing() {
+    let mut ended: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let count = seeds(300);
+    for seed in 0..count {
+        let lived = std::panic::catch_unwind(|| live(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
+        for (name, (good, bad)) in lived {
+            let (all_good, all_bad) = ended.entry(name).or_default();
+            (*all_good, *all_bad) = (*all_good + good, *all_bad + bad);
+        }
     }
-    // Enough of both.
-    assert!((300..1200).contains(&failed), "{failed}");
+    println!("{count} seeds; ended well and badly: {ended:?}");
+    // Enough of everything.
+    for name in ["save", "prune", "rebase", "collect"] {
+        let (good, bad) = ended[name];
+        assert!(good > count / 8 && bad > count / 16, "{ended:?}");
+    }
+}
+
+/// A store with garbage of every kind, snapshots that are pruned since little and since long, and some that are to be pruned and re-based.
+fn eventful() -> World {
+    let mut world = World::new(1);
+    let mut good = |action: Action| assert!(world.run(&action, Faults::default(), 1).1);
+    (0..4).for_each(|n| good(Action::Save(n)));
+    good(Action::Prune(keep(1, Some(3))));
+    world.advance(GRACE + 1);
+    let mut dies = Faults::default();
+    dies.dies_after = 14;
+    world.run(&Action::Save(10), dies, 1);
+    world.advance(GRACE + 1);
+    (4..9).for_each(|n| assert!(world.run(&Action::Save(n), Faults::default(), 1).1));
+    world
 }
 
 #[test]
 fn the_process_dies_at_every_request() {
-    let requests = run(0, Faults::default(), &mut small()).0;
-    assert!(requests >= 50, "{requests}");
-    for after in 1..requests / 5 + 5 {
-        for seed in 0..6 {
-            let mut faults = Faults::default();
-            faults.dies_after = after;
-            let failed = run(seed, faults, &mut small()).1;
-            // Of the first save there is less to read: it may be through already.
-            assert!(after > 8 || failed >= 4, "{after} {seed} {failed}");
+    let world = eventful();
+    for action in [Action::Save(11), Action::Prune(keep(2, None)), Action::Rebase, Action::Collect] {
+        let (requests, ok) = world.fork().run(&action, Faults::default(), 0);
+        assert!(ok && requests >= 10, "{action:?}: {requests}");
+        for after in 1..=requests {
+            for seed in 0..4 {
+                let mut world = world.fork();
+                // Whether the last request is still done is left to chance.
+                (0..seed).for_each(|_| _ = world.random().next());
+                let mut faults = Faults::default();
+                faults.dies_after = after;
+                let (_, ok) = world.run(&action, faults, 0);
+                assert!(!ok || after + 3 > requests, "{action:?} {after} of {requests}");
+                // Somebody else goes on.
+                assert!(world.run(&action.clone(), Faults::default(), 0).1 || matches!(action, Action::Save(_)));
+            }
         }
     }
 }
@@ -94,12 +122,15 @@ fn the_process_dies_at_every_request() {
 #[test]
 fn uploads_in_parts_fail() {
     let mut failed = 0;
-    for seed in 0..12 {
+    for seed in 0..6 {
+        let mut world = World::of(seed, vec![Tensor::new("large", 3000, 1024, 1)]);
         let mut faults = Faults::default();
         (faults.refused, faults.answer_lost) = (30, 30);
-        failed += run(seed, faults, &mut [Tensor::new("large", 3000, 1024, 1)]).1;
+        for n in 0..3 {
+            failed += u64::from(!world.run(&Action::Save(n), faults, 1).1);
+        }
     }
-    assert!(failed > 5, "{failed}");
+    assert!(failed > 3, "{failed}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lmc_store::testing::{Faults, Faulty};
+use lmc_store::testing::Memory;
 use lmc_store::{BasePolicy, ErrorKind, Input, Location, SaveOptions, Snapshot, Step, Store, StoreOptions};
 use support::*;
 
@@ -232,7 +232,7 @@ fn parts_of_several_processes_make_one_snapshot_at_once() {
 
 #[test]
 fn a_save_that_took_too_long_is_refused() {
-    let objects = Arc::new(Faulty::new(memory(), 0, Faults::default()));
+    let objects = Arc::new(Memory::default());
     let mut o = options(0);
     o.grace_seconds = 1000;
     let store = Store::create_on(objects.clone(), o.clone()).unwrap();
@@ -243,7 +243,6 @@ fn a_save_that_took_too_long_is_refused() {
     let (early, late) = (part(1), part(2));
     objects.advance(490);
     let time = publish(1, early).unwrap().time;
-    // The clock goes on while the test does, but not by ten seconds of the store's.
     objects.advance(20);
     let e = publish(2, late).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Expired);

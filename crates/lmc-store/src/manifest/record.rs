@@ -48,6 +48,11 @@ impl Record {
             new_size: 0,
         }
     }
+
+    /// That a snapshot is no more.
+    pub(crate) fn pruned(step: Step, id: SaveId, time: u64) -> Self {
+        Self { state: State::Pruned, ..Self::kept(step, id, time, BTreeMap::new()) }
+    }
 }
 
 impl Document for Record {

@@ -129,12 +129,23 @@ impl<'a> Encoder<'a> {
             return Ok(true);
         }
         compress(&mut self.compressor, &self.raw, &piece.segments, &[], alone)?;
-        // Three percent are less than a longer restore is worth.
-        Ok((delta.len() as u64) * 100 < alone.len() as u64 * 97)
+        Ok(is_worth_its_chain(delta, alone))
     }
 }
 
-fn compress(c: &mut Compressor, raw: &[u8], segments: &[Segment], bases: &[Base<'_>], out: &mut Vec<u8>) -> Result<()> {
+/// Whether a delta is so much smaller than the same alone that it pays.
+pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
+    // Three percent are less than a longer restore is worth.
+    (delta.len() as u64) * 100 < alone.len() as u64 * 97
+}
+
+pub(crate) fn compress(
+    c: &mut Compressor,
+    raw: &[u8],
+    segments: &[Segment],
+    bases: &[Base<'_>],
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let done = match segments {
         [] => c.compress_delta_into(raw, bases, out),
         segments => c.compress_segments_into(raw, segments, bases, out),

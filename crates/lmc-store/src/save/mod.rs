@@ -1,15 +1,14 @@
 //! Saving: files in, a part out (`docs/store.md` §5).
 
 mod bases;
-mod encode;
-mod upload;
+pub(crate) mod encode;
+pub(crate) mod upload;
 
 use std::collections::{HashMap, HashSet};
 
 use lmc::{Base, Level, ReadAt};
 
 use crate::catalog::{Catalog, SetId};
-use crate::clock;
 use crate::error::{Error, Result};
 use crate::ids::{Hash, PartId, SaveId, Step};
 use crate::layout;
@@ -98,18 +97,19 @@ enum Place {
     Here(usize),
 }
 
-/// Saves files as a part. `before`: the parts of the snapshot that pieces may be made from; `ids` gives ids that were never used.
+/// Saves files as a part. `before`: the parts of the snapshot that pieces may be made from; it counted at the store's time `began`, or later. `id` was never
+/// used.
 pub(crate) fn save(
     remote: &Remote,
     inputs: &[Input<'_>],
     before: &[PartId],
     o: &SaveOptions,
-    ids: &dyn Fn() -> Result<SaveId>,
+    began: u64,
+    id: SaveId,
 ) -> Result<Saved> {
     check(inputs, o)?;
-    let began = remote.wait(clock::now(remote, ids()?))?;
     let bases = Bases::new(remote.wait(Catalog::load(remote, before))?, before)?;
-    let mut part = Part::new(ids()?, began);
+    let mut part = Part::new(id, began);
     let mut jobs = Vec::new();
     for input in inputs {
         let (file, pieces) = begin(input)?;
@@ -214,20 +214,20 @@ fn store(
 }
 
 /// The parts that a part refers to, as it numbers them.
-struct Numbers<'a> {
+pub(crate) struct Numbers<'a> {
     parts: &'a mut Vec<PartId>,
     known: HashMap<PartId, usize>,
     catalog: &'a Catalog,
 }
 
 impl<'a> Numbers<'a> {
-    fn new(parts: &'a mut Vec<PartId>, catalog: &'a Catalog) -> Self {
+    pub(crate) fn new(parts: &'a mut Vec<PartId>, catalog: &'a Catalog) -> Self {
         let known = parts.iter().zip(1..).map(|(&id, number)| (id, number)).collect();
         Self { parts, known, catalog }
     }
 
     /// A reference to a set. The parts that all of its chain is in are named, too.
-    fn refer(&mut self, set: SetId) -> Result<Ref> {
+    pub(crate) fn refer(&mut self, set: SetId) -> Result<Ref> {
         for link in self.catalog.chain(set)? {
             if !self.known.contains_key(&link.part) {
                 self.parts.push(link.part);

@@ -17,7 +17,7 @@ const CHUNK: usize = 1 << 23;
 /// Requests under way at once.
 const CONCURRENT: usize = 4;
 
-pub(super) struct Uploader<'a> {
+pub(crate) struct Uploader<'a> {
     remote: &'a Remote,
     save: SaveId,
     /// Lengths of the objects that are complete.
@@ -35,12 +35,12 @@ struct Open {
 }
 
 impl<'a> Uploader<'a> {
-    pub(super) fn new(remote: &'a Remote, save: SaveId) -> Self {
+    pub(crate) fn new(remote: &'a Remote, save: SaveId) -> Self {
         Self { remote, save, complete: vec![], open: None }
     }
 
     /// Appends a block set; where it is.
-    pub(super) fn append(&mut self, bytes: Bytes) -> Result<At> {
+    pub(crate) fn append(&mut self, bytes: Bytes) -> Result<At> {
         let number = self.complete.len();
         let open = self.open.get_or_insert_with(|| Open {
             key: layout::data(self.save, number),
@@ -66,13 +66,13 @@ impl<'a> Uploader<'a> {
     }
 
     /// Completes the last object; the lengths of all.
-    pub(super) fn finish(&mut self) -> Result<Vec<u64>> {
+    pub(crate) fn finish(&mut self) -> Result<Vec<u64>> {
         self.close()?;
         Ok(self.complete.clone())
     }
 
     /// Takes back what was written, as far as that is possible: nobody refers to it.
-    pub(super) fn discard(self) {
+    pub(crate) fn discard(self) {
         self.remote.wait(async {
             if let Some(upload) = self.open.and_then(|o| o.upload) {
                 _ = upload.abort().await;

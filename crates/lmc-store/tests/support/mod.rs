@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
+pub(crate) mod needs;
+pub(crate) mod world;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,188 @@
+//! Collecting what no snapshot needs (`docs/store.md` §8).
+
+use std::collections::BTreeSet;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::catalog::Catalog;
+use crate::directory::{self, Leftover};
+use crate::error::{Error, ErrorKind, Result};
+use crate::history::Listed;
+use crate::ids::PartId;
+use crate::layout;
+use crate::reach::Reach;
+use crate::remote::{CONCURRENT, Object};
+use crate::store::Store;
+
+/// An object, or a file of an upload that was never completed, that no snapshot needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Orphan {
+    /// Its key. In a directory, empty directories have keys, too.
+    pub key: String,
+    /// Bytes.
+    pub size: u64,
+    /// When it was written, in seconds since 1970 by the store's clock.
+    pub time: u64,
+}
+
+/// What no snapshot needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Garbage {
+    /// When it was looked for, by the store's clock.
+    pub time: u64,
+    /// What may be deleted, by key.
+    pub orphans: Vec<Orphan>,
+    /// What may not be deleted yet, by key: a save under way may have written it, or somebody may still use the snapshot that needed it.
+    pub young: Vec<Orphan>,
+}
+
+/// What may be deleted, as it is deleted.
+#[derive(Default)]
+struct Found {
+    records: Vec<Object>,
+    parts: Vec<Object>,
+    data: Vec<Object>,
+    probes: Vec<Object>,
+    leftovers: Vec<Leftover>,
+}
+
+/// What is needed.
+#[derive(Default)]
+struct Needed {
+    /// By snapshots.
+    now: Reach,
+    /// By them, or by those that were pruned or re-based within the grace period.
+    still: Reach,
+    /// Superseded within the grace period.
+    young: Vec<Object>,
+    /// Superseded before.
+    old: Vec<Object>,
+}
+
+impl Store {
+    /// Finds what no snapshot needs, and deletes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Self::gc`].
+    pub fn garbage(&self) -> Result<Garbage> {
+        Ok(self.find_garbage()?.1)
+    }
+
+    /// Deletes what no snapshot needs, and has not needed for a grace period by the store's clock. Others may save, read, prune and collect at the same time.
+    ///
+    /// # Errors
+    /// `Damaged` or `Unsupported` when it cannot be told what a snapshot needs: then nothing is deleted. `Store` or `Io` when requests fail; what was not deleted is found
+    /// again.
+    pub fn gc(&self) -> Result<Garbage> {
+        let (found, garbage) = self.find_garbage()?;
+        // In the order in which they refer to each other, although nobody reads what is deleted here.
+        for objects in [found.records, found.parts, found.data, found.probes] {
+            let keys = objects.into_iter().map(|o| o.key).collect();
+            self.remote().wait(self.remote().delete_all(keys))?;
+        }
+        found.leftovers.iter().try_for_each(Leftover::remove)?;
+        Ok(garbage)
+    }
+
+    /// The order of requests is what makes it right: the time, then objects, then the records that may need them.
+    fn find_garbage(&self) -> Result<(Found, Garbage)> {
+        let list = |prefix| self.remote().wait(self.remote().list(&prefix));
+        let time = self.now()?;
+        let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
+        let (parts, data, probes) = (list(layout::parts())?, list(layout::all_data())?, list(layout::probes())?);
+        let needed = self.needed(time)?;
+        let (mut found, mut young) = (Found { records: needed.old, ..Found::default() }, needed.young);
+        let mut judge = |object: Object, now: bool, still: bool, old: &mut Vec<Object>| match object {
+            _ if now => {}
+            _ if still || !is_old(object.time) => young.push(object),
+            _ => old.push(object),
+        };
+        // What has another key than objects have is not ours, and is left alone.
+        for object in parts {
+            if let Some(id) = layout::parse_part(&object.key) {
+                judge(object, needed.now.parts.contains(&id), needed.still.parts.contains(&id), &mut found.parts);
+            }
+        }
+        for object in data {
+            if let Some(id) = layout::parse_data(&object.key) {
+                let (now, still) = (&needed.now.objects, &needed.still.objects);
+                judge(object, now.contains_key(&id), still.contains_key(&id), &mut found.data);
+            }
+        }
+        found.probes = probes.into_iter().filter(|p| is_old(p.time)).collect();
+        if let Some(root) = self.directory() {
+            found.leftovers = directory::leftovers(root, &["snapshots", "parts", "data", "probes"])?;
+            found.leftovers.retain(|l| is_old(l.time));
+        }
+        let garbage = Garbage { time, orphans: found.orphans(), young: orphans(young.iter().map(orphan)) };
+        Ok((found, garbage))
+    }
+
+    /// What is needed at a time.
+    fn needed(&self, time: u64) -> Result<Needed> {
+        let mut needed = Needed::default();
+        // Step, generation, and whether it counts.
+        let mut records = vec![];
+        for (step, generations) in self.generations()? {
+            for (i, &Listed { generation, time: written, size }) in generations.iter().enumerate() {
+                let object = Object { key: layout::record(step, generation), size, time: written };
+                let next = generations.get(i + 1);
+                match next {
+                    Some(next) if next.time.saturating_add(self.grace_seconds()) < time => {
+                        needed.old.push(object);
+                        continue;
+                    }
+                    Some(_) => needed.young.push(object),
+                    None => {}
+                }
+                records.push((step, generation, next.is_none()));
+            }
+        }
+        let read = stream::iter(records)
+            .map(async |(step, generation, counts)| match self.record(step, generation).await {
+                Ok(record) => Ok((counts, record.parts)),
+                // Another collector began later.
+                Err(e) if !counts && e.kind() == ErrorKind::NotFound => Ok((counts, vec![])),
+                Err(e) => Err(e),
+            })
+            .buffered(CONCURRENT);
+        let records: Vec<(bool, Vec<PartId>)> = self.remote().wait(read.try_collect())?;
+        let parts: BTreeSet<PartId> = records.iter().flat_map(|(_, parts)| parts).copied().collect();
+        let parts: Vec<PartId> = parts.into_iter().collect();
+        let catalog = self.remote().wait(Catalog::load(self.remote(), &parts)).map_err(nothing_deleted)?;
+        for (counts, parts) in &records {
+            needed.still.add(&catalog, parts).map_err(nothing_deleted)?;
+            if *counts {
+                needed.now.add(&catalog, parts).map_err(nothing_deleted)?;
+            }
+        }
+        Ok(needed)
+    }
+}
+
+fn nothing_deleted(e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::Store => e,
+        kind => Error::new(kind, format!("{e}; what its snapshot needs cannot be told, and nothing was deleted")),
+    }
+}
+
+impl Found {
+    fn orphans(&self) -> Vec<Orphan> {
+        let objects = [&self.records, &self.parts, &self.data, &self.probes].into_iter().flatten().map(orphan);
+        let files = self.leftovers.iter().map(|l| Orphan { key: l.key.clone(), size: l.size, time: l.time });
+        orphans(objects.chain(files))
+    }
+}
+
+fn orphan(o: &Object) -> Orphan {
+    Orphan { key: o.key.to_string(), size: o.size, time: o.time }
+}
+
+fn orphans(found: impl Iterator<Item = Orphan>) -> Vec<Orphan> {
+    let mut found: Vec<Orphan> = found.collect();
+    found.sort_unstable();
+    found
+}

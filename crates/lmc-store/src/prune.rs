@@ -1,0 +1,198 @@
+//! Pruning: which snapshots stay, and the end of the others (`docs/store.md` §6).
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::history::next_generation;
+use crate::ids::{PartId, SaveId, Step};
+use crate::manifest::record::{Record, State};
+use crate::rebase::RebaseOptions;
+use crate::remote::CONCURRENT;
+use crate::store::{Snapshot, Store};
+
+/// Which snapshots to keep: those that any of these rules is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Keep {
+    /// So many, of the largest steps.
+    pub last: usize,
+    /// Those of steps that are multiples of this.
+    pub every: Option<u64>,
+    /// Those of these steps.
+    pub steps: Vec<Step>,
+}
+
+/// What pruning would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PrunePlan {
+    /// Snapshots that stay, by step.
+    pub keep: Vec<Snapshot>,
+    /// Snapshots that go, by step.
+    pub prune: Vec<Snapshot>,
+    /// Those that stay and are re-based.
+    pub rebase: Vec<Step>,
+    /// Bytes of data that all snapshots need now.
+    pub before: u64,
+    /// Bytes of data that those which stay will need; with snapshots to be re-based it is an estimate.
+    pub after: u64,
+    /// Why it cannot be told what snapshots need, if it cannot. Pruning is possible all the same.
+    pub obstacle: Option<String>,
+    /// The records of `prune` that count.
+    generations: Vec<u32>,
+}
+
+/// What pruning did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// Snapshots that are no more.
+    pub pruned: Vec<Step>,
+    /// Snapshots that were re-based, as they are now.
+    pub rebased: Vec<Snapshot>,
+    /// Snapshots that were to be re-based, and that another process changed meanwhile: left as they are.
+    pub changed: Vec<Step>,
+}
+
+impl Keep {
+    /// Says for each of some steps, which ascend, whether it stays.
+    fn select(&self, steps: &[Step]) -> Result<Vec<bool>> {
+        if self.last == 0 && self.every.is_none() && self.steps.is_empty() {
+            return Err(Error::usage("nothing says which snapshots to keep"));
+        }
+        if self.every == Some(0) {
+            return Err(Error::usage("no step is a multiple of 0"));
+        }
+        if let Some(step) = self.steps.iter().find(|s| !steps.contains(s)) {
+            return Err(Error::not_found(format!("the store has no snapshot of step {step} to keep")));
+        }
+        let of = |(i, step): (usize, &Step)| {
+            steps.len() - i <= self.last
+                || self.every.is_some_and(|n| step.get().is_multiple_of(n))
+                || self.steps.contains(step)
+        };
+        let stays: Vec<bool> = steps.iter().enumerate().map(of).collect();
+        if !steps.is_empty() && !stays.contains(&true) {
+            return Err(Error::usage("no snapshot would stay: keep at least one"));
+        }
+        Ok(stays)
+    }
+}
+
+impl Store {
+    /// Plans what to prune, and changes nothing.
+    ///
+    /// # Errors
+    /// `Usage` when nothing would stay, `NotFound` when a step to keep has no snapshot, and those of [`Self::snapshots`].
+    pub fn plan_prune(&self, keep: &Keep) -> Result<PrunePlan> {
+        let records = self.kept_generations()?;
+        let steps: Vec<Step> = records.iter().map(|(_, r)| r.step).collect();
+        let mut plan = PrunePlan {
+            keep: vec![],
+            prune: vec![],
+            rebase: vec![],
+            before: 0,
+            after: 0,
+            obstacle: None,
+            generations: vec![],
+        };
+        for ((generation, record), stays) in records.into_iter().zip(keep.select(&steps)?) {
+            if stays {
+                plan.keep.push(Snapshot::of(record));
+            } else {
+                plan.prune.push(Snapshot::of(record));
+                plan.generations.push(generation);
+            }
+        }
+        match self.plan_sizes(&mut plan) {
+            Err(e) if e.kind() != ErrorKind::Store => plan.obstacle = Some(e.to_string()),
+            done => done?,
+        }
+        Ok(plan)
+    }
+
+    fn plan_sizes(&self, plan: &mut PrunePlan) -> Result<()> {
+        let parts = |of: &[Snapshot]| -> Vec<Vec<PartId>> { of.iter().map(|s| s.parts.clone()).collect() };
+        let (keep, prune) = (parts(&plan.keep), parts(&plan.prune));
+        let stay: Vec<&[PartId]> = keep.iter().map(|p| &p[..]).collect();
+        let (estimate, moves) = self.estimate_rebase(&stay)?;
+        plan.after = estimate.before;
+        if estimate.pays() {
+            plan.after = estimate.after;
+            plan.rebase = plan.keep.iter().zip(moves).filter(|(_, moves)| *moves).map(|(s, _)| s.step).collect();
+        }
+        let all: Vec<&[PartId]> = keep.iter().chain(&prune).map(|p| &p[..]).collect();
+        plan.before = self.estimate_rebase(&all)?.0.before;
+        Ok(())
+    }
+
+    /// Does what was planned: ends snapshots, then re-bases those that stay. What needs them meanwhile goes on for a grace period at least. After an error some of it is done,
+    /// and planning again finds the rest.
+    ///
+    /// # Errors
+    /// `Store` when requests fail, and those of [`Self::rebase`].
+    pub fn prune(&self, plan: &PrunePlan, o: &RebaseOptions) -> Result<Pruned> {
+        let mut done = Pruned::default();
+        if !plan.prune.is_empty() {
+            let time = self.now()?;
+            let ended = stream::iter(plan.prune.iter().zip(&plan.generations))
+                .map(async |(s, &generation)| self.end(s.step, s.id, generation, time).await.map(|()| s.step))
+                .buffered(CONCURRENT);
+            done.pruned = self.remote().wait(ended.try_collect())?;
+        }
+        if !plan.rebase.is_empty() {
+            let mut steps = plan.rebase.clone();
+            let there: Vec<Step> = self.snapshots()?.into_iter().map(|s| s.step).collect();
+            steps.retain(|s| there.contains(s));
+            let rebased = self.rebase(&steps, o)?;
+            (done.rebased, done.changed) = (rebased.snapshots, rebased.changed);
+        }
+        Ok(done)
+    }
+
+    /// Ends the snapshot that a generation is of.
+    async fn end(&self, step: Step, id: SaveId, mut generation: u32, time: u64) -> Result<()> {
+        let record = Record::pruned(step, id, time);
+        loop {
+            generation = next_generation(step, generation)?;
+            // Who re-bases a snapshot makes no other one of it; who prunes it was faster.
+            if self.create_record(generation, &record).await?
+                || self.record(step, generation).await?.state == State::Pruned
+            {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_add_up() {
+        let steps: Vec<Step> = [0, 5, 10, 15, 20, 21].map(|n| Step::new(n).unwrap()).into();
+        let kept = |keep: &Keep| -> Vec<u64> {
+            let stays = keep.select(&steps).unwrap();
+            steps.iter().zip(stays).filter(|(_, stays)| *stays).map(|(s, _)| s.get()).collect()
+        };
+        let keep = |last, every, named: &[u64]| Keep {
+            last,
+            every,
+            steps: named.iter().map(|&n| Step::new(n).unwrap()).collect(),
+        };
+        assert_eq!(kept(&keep(2, None, &[])), [20, 21]);
+        assert_eq!(kept(&keep(9, None, &[])).len(), 6);
+        assert_eq!(kept(&keep(0, Some(10), &[])), [0, 10, 20]);
+        assert_eq!(kept(&keep(1, Some(15), &[5])), [0, 5, 15, 21]);
+        for (bad, kind) in [
+            (keep(0, None, &[]), ErrorKind::Usage),
+            (keep(1, Some(0), &[]), ErrorKind::Usage),
+            (keep(1, None, &[6]), ErrorKind::NotFound),
+        ] {
+            assert_eq!(bad.select(&steps).unwrap_err().kind(), kind);
+        }
+        assert_eq!(keep(0, Some(8), &[]).select(&steps[1..]).unwrap_err().kind(), ErrorKind::Usage);
+        assert!(keep(3, None, &[]).select(&[]).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,90 @@
+//! A block set written again: as it is, from another base, or alone.
+
+use bytes::Bytes;
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader};
+
+use super::RebaseOptions;
+use crate::catalog::{Catalog, SetId};
+use crate::chain::{self, ChainDecoder};
+use crate::error::{Error, ErrorKind, Result};
+use crate::remote::Remote;
+use crate::save::encode::{compress, is_worth_its_chain};
+
+/// A set that is to be written again.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    pub(super) set: SetId,
+    pub(super) base: Option<SetId>,
+    /// Whether what is stored can be taken as it is, because the base has the bytes of the old one.
+    pub(super) copy: bool,
+}
+
+pub(super) struct New {
+    pub(super) bytes: Bytes,
+    pub(super) base: Option<SetId>,
+}
+
+/// One thread's buffers.
+pub(super) struct Encoder<'a> {
+    remote: &'a Remote,
+    catalog: &'a Catalog,
+    compressor: Compressor,
+    chain: ChainDecoder,
+}
+
+impl<'a> Encoder<'a> {
+    pub(super) fn new(remote: &'a Remote, catalog: &'a Catalog, o: &RebaseOptions) -> Result<Self> {
+        let mut options = CompressOptions::default();
+        options.level = o.level;
+        options.threads = 1;
+        let compressor = Compressor::new(&options).map_err(Error::codec)?;
+        Ok(Self { remote, catalog, compressor, chain: ChainDecoder::new()? })
+    }
+
+    pub(super) fn encode(&mut self, job: Job) -> Result<New> {
+        let Job { set, base, copy } = job;
+        if copy && let Some(bytes) = self.copied(set, base)? {
+            return Ok(New { bytes, base });
+        }
+        let chain = self.catalog.chain(set)?;
+        let stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
+        let raw = self.chain.decode(self.catalog, &chain, &stored, false)?.0.to_vec();
+        // The same segments as before: what was made from this set finds its base in the new one.
+        let mut o = DecompressOptions::default();
+        o.threads = 1;
+        let own = Reader::open(&stored[stored.len() - 1][..], &o).map_err(|e| chain::damaged(self.catalog, set, e))?;
+        let segments = own.segments();
+        let mut alone = Vec::new();
+        if let Some(base) = base {
+            let chain = self.catalog.chain(base)?;
+            let stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
+            let (old, content_hash) = self.chain.decode(self.catalog, &chain, &stored, false)?;
+            let bases = [Base::of_segments(old, segments).map_err(Error::codec)?.with_hash(content_hash)];
+            let mut delta = Vec::new();
+            compress(&mut self.compressor, &raw, segments, &bases, &mut delta)?;
+            drop(bases);
+            if delta.len() > raw.len() / 2 {
+                compress(&mut self.compressor, &raw, segments, &[], &mut alone)?;
+            }
+            if alone.is_empty() || is_worth_its_chain(&delta, &alone) {
+                return Ok(New { bytes: delta.into(), base: Some(base) });
+            }
+        } else {
+            compress(&mut self.compressor, &raw, segments, &[], &mut alone)?;
+        }
+        Ok(New { bytes: alone.into(), base: None })
+    }
+
+    /// What is stored of a set, if it decodes after another base.
+    fn copied(&mut self, set: SetId, base: Option<SetId>) -> Result<Option<Bytes>> {
+        let mut chain = base.map_or(Ok(vec![]), |base| self.catalog.chain(base))?;
+        chain.push(set);
+        let mut stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
+        match self.chain.decode(self.catalog, &chain, &stored, false) {
+            Ok(_) => Ok(stored.pop()),
+            // The same bytes cut in another way are no base: `lmc` knows bases by leaves.
+            Err(e) if e.kind() == ErrorKind::Damaged => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Re-basing: snapshots made independent of data that nobody else needs (`docs/store.md` §7).
+
+mod encode;
+mod survey;
+
+use std::collections::HashMap;
+
+use lmc::Level;
+
+use crate::catalog::{MAX_CHAIN, SetId};
+use crate::error::{Error, Result};
+use crate::history::next_generation;
+use crate::ids::{Hash, PartId, Step};
+use crate::layout;
+use crate::manifest::Document;
+use crate::manifest::part::{BlockSet, Extent, Part, Ref};
+use crate::ordered;
+use crate::reach::files_of;
+use crate::save::Numbers;
+use crate::save::upload::Uploader;
+use crate::store::{Snapshot, Store};
+use encode::{Encoder, Job};
+pub(crate) use survey::Estimate;
+use survey::{Move, Survey};
+
+/// How to re-base.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct RebaseOptions {
+    /// How hard the codec tries.
+    pub level: Level,
+    /// Threads to compress with; 0 for as many as the machine has.
+    pub threads: usize,
+}
+
+/// What became of snapshots that were to be re-based. Those that had nothing to gain are in neither list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rebased {
+    /// As they are now.
+    pub snapshots: Vec<Snapshot>,
+    /// Pruned, or re-based by another process, meanwhile: left as that made them.
+    pub changed: Vec<Step>,
+}
+
+impl Store {
+    /// Re-bases snapshots: the block sets of theirs that stand in objects of which snapshots use less than half, or that are made from such, are written again;
+    /// from the nearest set of their chain that stays or was written before, or from nothing. A snapshot is what it was at any moment, and has the same id.
+    ///
+    /// # Errors
+    /// `NotFound` when a step has no snapshot; `Expired` when it takes too long: those that are done are done; `Damaged` when a snapshot cannot be restored, `Store` when
+    /// requests fail.
+    pub fn rebase(&self, steps: &[Step], o: &RebaseOptions) -> Result<Rebased> {
+        // As with a save: what counts from now on stays long enough.
+        let began = self.now()?;
+        let kept = self.kept_generations()?;
+        if let Some(step) = steps.iter().find(|&&s| kept.iter().all(|(_, r)| r.step != s)) {
+            return Err(Error::not_found(format!("the store has no snapshot of step {step}")));
+        }
+        let all: Vec<&[PartId]> = kept.iter().map(|(_, r)| &r.parts[..]).collect();
+        let mut survey = Survey::new(self.remote(), &all)?;
+        let mut done = Rebased::default();
+        for (generation, record) in kept.iter().filter(|(_, r)| steps.contains(&r.step)) {
+            let parts = record.parts.iter().map(|&id| self.rebase_part(&mut survey, id, began, o));
+            let mut new = record.clone();
+            new.parts = parts.collect::<Result<_>>()?;
+            if new.parts == record.parts {
+                continue;
+            }
+            new.new_size = 0;
+            for &id in &new.parts {
+                new.new_size += survey.catalog.part(id)?.new_size();
+            }
+            self.check_restores(&Snapshot::of(new.clone()), o)?;
+            self.time_to_commit(began)?;
+            let next = next_generation(record.step, *generation)?;
+            if self.remote().wait(self.create_record(next, &new))? {
+                done.snapshots.push(Snapshot::of(new));
+            } else {
+                done.changed.push(record.step);
+            }
+        }
+        Ok(done)
+    }
+
+    /// What re-basing would change if a store had these snapshots only, given by their parts, and which of them.
+    pub(crate) fn estimate_rebase(&self, snapshots: &[&[PartId]]) -> Result<(Estimate, Vec<bool>)> {
+        Survey::new(self.remote(), snapshots)?.estimate(snapshots)
+    }
+
+    /// Restores all of a snapshot, as it is in the store, to nowhere.
+    fn check_restores(&self, snapshot: &Snapshot, o: &RebaseOptions) -> Result<()> {
+        let found = self.verify(std::slice::from_ref(snapshot), true, o.threads)?;
+        match found.problems.into_iter().next() {
+            None => Ok(()),
+            Some(p) => Err(Error::damaged(format!("step {}: cannot be re-based: {}", snapshot.step, p.message))),
+        }
+    }
+
+    /// Writes the part anew; the same one if there is nothing to gain.
+    fn rebase_part(&self, survey: &mut Survey, id: PartId, began: u64, o: &RebaseOptions) -> Result<PartId> {
+        let (mut to, mut jobs, mut here) = (HashMap::new(), vec![], HashMap::new());
+        for set in files_of(&survey.catalog, id)? {
+            let decided = survey.decide(set)?;
+            if let Move::Copy(base) | Move::Encode(base) = decided
+                && !here.contains_key(&survey.catalog.set(set)?.raw_hash)
+            {
+                here.insert(survey.catalog.set(set)?.raw_hash, jobs.len());
+                jobs.push(self.job(survey, set, base, matches!(decided, Move::Copy(_)))?);
+            }
+            to.insert(set, decided);
+        }
+        if to.values().all(|m| *m == Move::Stay) {
+            return Ok(id);
+        }
+        let mut part = Part::new(self.fresh_id()?, began);
+        let mut uploader = Uploader::new(self.remote(), part.save);
+        let written = self.write_sets(survey, &jobs, &mut part, &mut uploader, o).and_then(|()| {
+            part.objects = uploader.finish()?;
+            refer(&mut part, survey, id, &to, &here)?;
+            let bytes = part.to_bytes()?;
+            let new = PartId::of(&bytes);
+            self.remote().wait(self.remote().put(&layout::part(new), bytes.into()))?;
+            Ok(new)
+        });
+        match written {
+            Ok(new) => survey.add(new, part),
+            Err(_) => uploader.discard(),
+        }
+        written
+    }
+
+    fn job(&self, survey: &Survey, set: SetId, base: Option<Hash>, copy: bool) -> Result<Job> {
+        let base = base.map(|b| survey.known(b));
+        // Chains only become shorter, unless the same bytes are at the end of a longer one.
+        match base {
+            Some(b) if survey.catalog.chain(b)?.len() >= MAX_CHAIN => Ok(Job { set, base: None, copy: false }),
+            base => Ok(Job { set, base, copy }),
+        }
+    }
+
+    fn write_sets(
+        &self,
+        survey: &Survey,
+        jobs: &[Job],
+        part: &mut Part,
+        uploader: &mut Uploader<'_>,
+        o: &RebaseOptions,
+    ) -> Result<()> {
+        let catalog = &survey.catalog;
+        let threads = match o.threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            n => n,
+        };
+        let mut bases = vec![];
+        ordered::run(
+            threads + 1,
+            jobs.len(),
+            || Encoder::new(self.remote(), catalog, o),
+            |encoder, i| encoder.encode(jobs[i]),
+            |i, new| {
+                let old = catalog.set(jobs[i].set)?;
+                let age = new.base.map_or(Ok(0), |b| catalog.set(b).map(|b| b.age + 1))?;
+                let hash = Hash::of(&new.bytes);
+                let at = uploader.append(new.bytes)?;
+                let (raw_len, raw_hash) = (old.raw_len, old.raw_hash);
+                part.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
+                bases.push(new.base);
+                Ok(())
+            },
+        )?;
+        let mut numbers = Numbers::new(&mut part.parts, catalog);
+        for (set, base) in part.sets.iter_mut().zip(bases) {
+            set.base = base.map(|b| numbers.refer(b)).transpose()?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives a part the files of another one, made of what became of their block sets.
+fn refer(
+    part: &mut Part,
+    survey: &Survey,
+    old: PartId,
+    to: &HashMap<SetId, Move>,
+    here: &HashMap<Hash, usize>,
+) -> Result<()> {
+    let catalog = &survey.catalog;
+    let mut numbers = Numbers::new(&mut part.parts, catalog);
+    part.files = catalog.part(old)?.files.clone();
+    for extent in part.files.iter_mut().flat_map(|f| &mut f.extents) {
+        let &mut Extent(of, set, from, len) = extent;
+        let set = catalog.resolve(old, Ref(of, set))?;
+        let Ref(of, number) = match to[&set] {
+            Move::Stay => numbers.refer(set)?,
+            Move::Same(raw_hash) => numbers.refer(survey.known(raw_hash))?,
+            Move::Copy(_) | Move::Encode(_) => Ref(0, here[&catalog.set(set)?.raw_hash]),
+        };
+        *extent = Extent(of, number, from, len);
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! What snapshots hold of data that only pruned ones would need otherwise, and what becomes of their block sets when they are re-based.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::catalog::{Catalog, SetId};
+use crate::error::Result;
+use crate::ids::{Hash, PartId};
+use crate::manifest::part::{At, BlockSet};
+use crate::reach::{ObjectId, Reach, files_of, object_of};
+use crate::remote::Remote;
+
+/// A chain of more sets than this is long: it takes so many to decode the last one.
+const LONG: usize = 16;
+
+/// What becomes of a block set. Hashes are those of raw bytes of sets that stay, or that are written before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    Stay,
+    /// There is one with the same bytes.
+    Same(Hash),
+    /// It is written again as it is. What it was made from has the same bytes elsewhere.
+    Copy(Option<Hash>),
+    /// It is encoded again.
+    Encode(Option<Hash>),
+}
+
+/// All that some snapshots need.
+pub(super) struct Survey {
+    pub(super) catalog: Catalog,
+    /// Sets that stay, and so does all that they are made from.
+    settled: HashSet<SetId>,
+    /// Sets that others may be made from, by raw bytes.
+    known: HashMap<Hash, SetId>,
+    /// Data objects, and their bytes.
+    objects: BTreeMap<ObjectId, u64>,
+}
+
+/// What re-basing would change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Estimate {
+    /// Bytes of all data objects that the snapshots need.
+    pub(crate) before: u64,
+    /// The same afterwards, as far as it can be told.
+    pub(crate) after: u64,
+    /// Sets in the longest chain that would be shorter.
+    longest: usize,
+}
+
+impl Estimate {
+    /// Re-basing reads and writes whole snapshots. It is worth it when a quarter of what they need becomes free, or where chains are long.
+    pub(crate) fn pays(&self) -> bool {
+        self.after <= self.before - self.before / 4 && self.before > 0 || self.longest > LONG
+    }
+}
+
+impl Survey {
+    /// Looks at all snapshots of a store, given by their parts.
+    pub(super) fn new(remote: &Remote, snapshots: &[&[PartId]]) -> Result<Self> {
+        let parts = snapshots.concat();
+        let catalog = remote.wait(Catalog::load(remote, &parts))?;
+        let mut reach = Reach::default();
+        reach.add(&catalog, &parts)?;
+        let mut used: HashMap<ObjectId, u64> = HashMap::new();
+        for &set in &reach.direct {
+            *used.entry(object_of(&catalog, set)?).or_default() += stored(catalog.set(set)?);
+        }
+        // Objects that files use half of are left as they are.
+        let stays = |object: &ObjectId| used.get(object).is_some_and(|&used| used >= reach.objects[object] / 2);
+        let (mut settled, mut known) = (HashSet::new(), HashMap::new());
+        let mut sets: Vec<SetId> = reach.sets.iter().copied().collect();
+        sets.sort_unstable();
+        for set in sets {
+            let objects = catalog.chain(set)?.into_iter().map(|link| object_of(&catalog, link));
+            if objects.collect::<Result<Vec<_>>>()?.iter().all(stays) {
+                settled.insert(set);
+                known.entry(catalog.set(set)?.raw_hash).or_insert(set);
+            }
+        }
+        Ok(Self { catalog, settled, known, objects: reach.objects })
+    }
+
+    /// What becomes of a set.
+    pub(super) fn decide(&self, set: SetId) -> Result<Move> {
+        self.decide_with(set, |raw_hash| self.known.contains_key(&raw_hash))
+    }
+
+    fn decide_with(&self, set: SetId, known: impl Fn(Hash) -> bool) -> Result<Move> {
+        if self.settled.contains(&set) {
+            return Ok(Move::Stay);
+        }
+        let chain = self.catalog.chain(set)?;
+        for (i, &link) in chain.iter().rev().enumerate() {
+            let raw_hash = self.catalog.set(link)?.raw_hash;
+            if known(raw_hash) {
+                return Ok(match i {
+                    0 => Move::Same(raw_hash),
+                    1 => Move::Copy(Some(raw_hash)),
+                    _ => Move::Encode(Some(raw_hash)),
+                });
+            }
+        }
+        Ok(if chain.len() == 1 { Move::Copy(None) } else { Move::Encode(None) })
+    }
+
+    /// The set that a move means by a hash.
+    pub(super) fn known(&self, raw_hash: Hash) -> SetId {
+        self.known[&raw_hash]
+    }
+
+    /// Takes up a part that was written.
+    pub(super) fn add(&mut self, id: PartId, part: crate::manifest::part::Part) {
+        for (index, set) in part.sets.iter().enumerate() {
+            let new = SetId { part: id, index };
+            self.settled.insert(new);
+            self.known.entry(set.raw_hash).or_insert(new);
+        }
+        self.catalog.insert(id, part);
+    }
+
+    /// What re-basing would change, and which of the snapshots.
+    pub(super) fn estimate(&self, snapshots: &[&[PartId]]) -> Result<(Estimate, Vec<bool>)> {
+        let before = self.objects.values().sum();
+        let (mut written, mut longest, mut moves) = (0u64, 0, vec![]);
+        let mut planned: HashSet<Hash> = HashSet::new();
+        // Data objects that are needed afterwards, too.
+        let mut objects: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        let mut stays = |set: SetId| -> Result<()> {
+            for link in self.catalog.chain(set)? {
+                let object = object_of(&self.catalog, link)?;
+                objects.insert(object, self.objects[&object]);
+            }
+            Ok(())
+        };
+        for parts in snapshots {
+            let mut any = false;
+            for &part in *parts {
+                let mut new = vec![];
+                for set in files_of(&self.catalog, part)? {
+                    let to = self.decide_with(set, |h| self.known.contains_key(&h) || planned.contains(&h))?;
+                    let base = match to {
+                        Move::Stay => {
+                            stays(set)?;
+                            continue;
+                        }
+                        Move::Same(raw_hash) => Some(raw_hash),
+                        Move::Copy(base) | Move::Encode(base) => base,
+                    };
+                    if let Some(&base) = base.and_then(|b| self.known.get(&b)) {
+                        stays(base)?;
+                    }
+                    any = true;
+                    longest = longest.max(self.catalog.chain(set)?.len());
+                    written = written.saturating_add(self.cost(set, to)?);
+                    new.push(self.catalog.set(set)?.raw_hash);
+                }
+                planned.extend(new);
+            }
+            moves.push(any);
+        }
+        let after = objects.values().sum::<u64>().saturating_add(written);
+        Ok((Estimate { before, after, longest }, moves))
+    }
+
+    /// About how many bytes a move writes.
+    fn cost(&self, set: SetId, to: Move) -> Result<u64> {
+        let chain = self.catalog.chain(set)?;
+        let sets = chain.iter().map(|&link| self.catalog.set(link)).collect::<Result<Vec<_>>>()?;
+        let own = sets[sets.len() - 1];
+        Ok(match to {
+            Move::Stay | Move::Same(_) => 0,
+            Move::Copy(_) => stored(own),
+            // What several steps changed is about what one of them did: mostly the same low bits.
+            Move::Encode(Some(base)) => {
+                let skipped = sets.iter().rev().take_while(|s| s.raw_hash != base);
+                skipped.map(|s| stored(s)).max().unwrap_or(0)
+            }
+            // What it began with is the same tensor, alone.
+            Move::Encode(None) => {
+                let scaled = u128::from(stored(sets[0])) * u128::from(own.raw_len) / u128::from(sets[0].raw_len.max(1));
+                u64::try_from(scaled).unwrap_or(u64::MAX)
+            }
+        })
+    }
+}
+
+fn stored(set: &BlockSet) -> u64 {
+    let At(_, _, len) = set.at;
+    len
+}

@@ -1,0 +1,144 @@
+//! Objects in memory, with a clock that goes only when it is told to.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use futures::stream::{BoxStream, StreamExt};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+
+/// Objects in memory. The time at which each was written is that of a clock of their own.
+#[derive(Debug)]
+pub struct Memory {
+    objects: InMemory,
+    clock: Arc<Mutex<Clock>>,
+}
+
+#[derive(Clone, Debug)]
+struct Clock {
+    now: u64,
+    written: HashMap<Path, u64>,
+}
+
+impl Clock {
+    fn set(&self, meta: &mut ObjectMeta) {
+        if let Some(&time) = self.written.get(&meta.location) {
+            meta.last_modified = (UNIX_EPOCH + Duration::from_secs(time)).into();
+        }
+    }
+}
+
+fn lock(clock: &Mutex<Clock>) -> MutexGuard<'_, Clock> {
+    clock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let clock = Clock { now: 1_700_000_000, written: HashMap::new() };
+        Self { objects: InMemory::new(), clock: Arc::new(Mutex::new(clock)) }
+    }
+}
+
+impl Memory {
+    /// Sets the clock forward.
+    pub fn advance(&self, seconds: u64) {
+        lock(&self.clock).now += seconds;
+    }
+
+    /// The same objects and the same time; what happens to one of the two does not happen to the other.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self { objects: self.objects.fork(), clock: Arc::new(Mutex::new(lock(&self.clock).clone())) }
+    }
+
+    fn write(&self, key: &Path) {
+        let mut clock = lock(&self.clock);
+        let now = clock.now;
+        clock.written.insert(key.clone(), now);
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Memory {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        let done = self.objects.put_opts(location, payload, opts).await?;
+        self.write(location);
+        Ok(done)
+    }
+
+    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        let inner = self.objects.put_multipart_opts(location, opts).await?;
+        let began = lock(&self.clock).now;
+        Ok(Box::new(Upload { inner, key: location.clone(), began, clock: self.clock.clone() }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let mut got = self.objects.get_opts(location, options).await?;
+        lock(&self.clock).set(&mut got.meta);
+        Ok(got)
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let clock = self.clock.clone();
+        let listed = self.objects.list(prefix).map(move |o| {
+            o.map(|mut meta| {
+                lock(&clock).set(&mut meta);
+                meta
+            })
+        });
+        listed.boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, options).await?;
+        self.write(to);
+        Ok(())
+    }
+}
+
+/// As on S3, an object that was uploaded in parts has the time at which that began.
+#[derive(Debug)]
+struct Upload {
+    inner: Box<dyn MultipartUpload>,
+    key: Path,
+    began: u64,
+    clock: Arc<Mutex<Clock>>,
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        self.inner.put_part(data)
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let done = self.inner.complete().await?;
+        lock(&self.clock).written.insert(self.key.clone(), self.began);
+        Ok(done)
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
+    }
+}

@@ -1,0 +1,70 @@
+//! What the snapshots of a store need, found in its JSON documents as `docs/store.md` has them, without any code of the store's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::TryStreamExt;
+use futures::executor::block_on;
+use object_store::{ObjectStore, ObjectStoreExt};
+use serde_json::Value;
+
+pub(crate) fn keys(objects: &dyn ObjectStore) -> BTreeSet<String> {
+    block_on(objects.list(None).map_ok(|o| o.location.to_string()).try_collect()).unwrap()
+}
+
+fn json(objects: &dyn ObjectStore, key: &str) -> Value {
+    let bytes = block_on(async { objects.get(&key.into()).await.unwrap().bytes().await.unwrap() });
+    serde_json::from_slice(&bytes).unwrap_or_else(|e| panic!("{key}: {e}"))
+}
+
+fn number(v: &Value) -> usize {
+    v.as_u64().unwrap() as usize
+}
+
+/// The keys of all that is not garbage once everything is old enough.
+pub(crate) fn needed(objects: &dyn ObjectStore) -> BTreeSet<String> {
+    let all = keys(objects);
+    let mut highest: BTreeMap<&str, &String> = BTreeMap::new();
+    for key in all.iter().filter(|k| k.starts_with("snapshots/")) {
+        // Keys sort as generations do.
+        highest.insert(key.rsplit_once('/').unwrap().0, key);
+    }
+    let mut needed = BTreeSet::from(["lmc-store.json".to_owned()]);
+    for record in highest.into_values() {
+        needed.insert(record.clone());
+        for id in json(objects, record)["parts"].as_array().unwrap() {
+            add_part(objects, id.as_str().unwrap(), &mut needed);
+        }
+    }
+    needed
+}
+
+fn add_part(objects: &dyn ObjectStore, id: &str, needed: &mut BTreeSet<String>) {
+    let key = |id: &str| format!("parts/{id}.json");
+    let own = json(objects, &key(id));
+    needed.insert(key(id));
+    let mut parts = vec![(id.to_owned(), own.clone())];
+    for other in own["parts"].as_array().unwrap() {
+        let other = other.as_str().unwrap();
+        needed.insert(key(other));
+        parts.push((other.to_owned(), json(objects, &key(other))));
+    }
+    let names: Vec<String> = parts.iter().map(|(id, _)| id.clone()).collect();
+    // Sets by part and number, to be followed to the ends of their chains.
+    let mut sets: Vec<(usize, usize)> = vec![];
+    for extent in own["files"].as_array().unwrap().iter().flat_map(|f| f["extents"].as_array().unwrap()) {
+        sets.push((number(&extent[0]), number(&extent[1])));
+    }
+    while let Some((part, set)) = sets.pop() {
+        let document = &parts[part].1;
+        let found = &document["sets"][set];
+        needed.insert(format!("data/{}/{:06}", document["save"].as_str().unwrap(), number(&found["at"][0])));
+        if let Some(base) = found.get("base") {
+            let of = match number(&base[0]) {
+                0 => names[part].clone(),
+                n => document["parts"][n - 1].as_str().unwrap().to_owned(),
+            };
+            let of = names.iter().position(|n| *n == of).expect("a part names all that it needs");
+            sets.push((of, number(&base[1])));
+        }
+    }
+}
