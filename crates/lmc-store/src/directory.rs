@@ -122,36 +122,35 @@ pub(crate) struct Leftover {
     is_directory: bool,
 }
 
-/// Finds what writers and collectors left under some directories of a root, what is deepest first.
+/// Finds what writers and collectors left in a root and under some directories of it.
 ///
 /// # Errors
 /// `Io` when a directory cannot be read.
 pub(crate) fn leftovers(root: &FilePath, under: &[&str]) -> Result<Vec<Leftover>, Error> {
     let mut found = vec![];
-    for top in under {
-        let top = root.join(top);
-        look_into(root, &top, false, &mut found)
-            .map_err(|e| Error::io(format_args!("{}: cannot read", top.display()), e))?;
-    }
+    let mut look = |directory: &FilePath, deeper: bool| {
+        look_into(root, directory, deeper, &mut found)
+            .map_err(|e| Error::io(format_args!("{}: cannot read", directory.display()), e))
+    };
+    look(root, false)?;
+    under.iter().try_for_each(|top| look(&root.join(top), true))?;
     Ok(found)
 }
 
-fn look_into(root: &FilePath, directory: &FilePath, is_own: bool, found: &mut Vec<Leftover>) -> io::Result<()> {
+fn look_into(root: &FilePath, directory: &FilePath, deeper: bool, found: &mut Vec<Leftover>) -> io::Result<()> {
     // Others tidy up, too: what is gone is gone.
     let Some(entries) = if_there(fs::read_dir(directory))? else { return Ok(()) };
-    let mut is_empty = true;
     for entry in entries {
-        is_empty = false;
         let entry = entry?;
         let Some(kind) = if_there(entry.file_type())? else { continue };
-        if kind.is_dir() {
-            look_into(root, &entry.path(), true, found)?;
-        } else if kind.is_file() && is_staged(&entry.file_name().to_string_lossy()) {
+        if kind.is_file() && is_staged(&entry.file_name().to_string_lossy()) {
             found.extend(leftover(root, &entry.path())?);
+        } else if kind.is_dir() && deeper {
+            look_into(root, &entry.path(), true, found)?;
+            if if_there(fs::read_dir(entry.path()))?.is_some_and(|mut entries| entries.next().is_none()) {
+                found.extend(leftover(root, &entry.path())?);
+            }
         }
-    }
-    if is_own && is_empty {
-        found.extend(leftover(root, directory)?);
     }
     Ok(())
 }
@@ -205,14 +204,22 @@ mod tests {
         for d in ["data/a", "data/b", "data/c", "parts", "other/x"] {
             fs::create_dir_all(root.join(d)).unwrap();
         }
-        for f in ["data/a/000000", "data/a/000001#1", "data/c/000000#23", "parts/p.json", "parts/p.json#1x", "parts/#"]
-        {
+        for f in [
+            "data/a/000000",
+            "data/a/000001#1",
+            "data/c/000000#23",
+            "parts/p.json",
+            "parts/p.json#1x",
+            "parts/#",
+            "m#1",
+            "other/x#1",
+        ] {
             fs::write(root.join(f), b"12").unwrap();
         }
         let found = leftovers(root, &["data", "parts", "none"]).unwrap();
         let mut keys: Vec<(&str, u64)> = found.iter().map(|l| (&l.key[..], l.size)).collect();
         keys.sort_unstable();
-        assert_eq!(keys, [("data/a/000001#1", 2), ("data/b", 0), ("data/c/000000#23", 2)]);
+        assert_eq!(keys, [("data/a/000001#1", 2), ("data/b", 0), ("data/c/000000#23", 2), ("m#1", 2)]);
         // Somebody is faster, or begins to use it.
         fs::remove_file(root.join("data/a/000001#1")).unwrap();
         fs::write(root.join("data/b/000000"), b"").unwrap();
@@ -220,8 +227,9 @@ mod tests {
         assert!(root.join("data/b/000000").exists() && root.join("data/c").exists());
         assert!(!root.join("data/c/000000#23").exists());
         // The directories that a store has anyway stay.
-        let found = leftovers(root, &["data", "other"]).unwrap();
-        assert_eq!(found.iter().map(|l| &l.key[..]).collect::<Vec<_>>(), ["data/c", "other/x"]);
+        let mut found: Vec<String> = leftovers(root, &["data", "other"]).unwrap().into_iter().map(|l| l.key).collect();
+        found.sort_unstable();
+        assert_eq!(found, ["data/c", "other/x", "other/x#1"]);
     }
 
     #[test]

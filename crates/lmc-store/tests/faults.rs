@@ -45,7 +45,7 @@ fn live(seed: u64) -> BTreeMap<&'static str, (u64, u64)> {
         let steps = world.steps();
         if let Action::Prune(keep) = &action
             && keep.last == 0
-            && steps.iter().all(|n| n % keep.every.unwrap() != 0)
+            && steps.iter().all(|n| !n.is_multiple_of(keep.every.unwrap()))
         {
             continue;
         }
@@ -107,7 +107,7 @@ fn the_process_dies_at_every_request() {
             for seed in 0..4 {
                 let mut world = world.fork();
                 // Whether the last request is still done is left to chance.
-                (0..seed).for_each(|_| _ = world.random().next());
+                (0..seed).for_each(|_| _ = world.random().number());
                 let mut faults = Faults::default();
                 faults.dies_after = after;
                 let (_, ok) = world.run(&action, faults, 0);

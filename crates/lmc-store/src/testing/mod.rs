@@ -16,8 +16,8 @@ impl Random {
         Self(seed)
     }
 
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
+    /// The next one.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -26,6 +26,6 @@ impl Random {
 
     /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.number() % n
     }
 }
