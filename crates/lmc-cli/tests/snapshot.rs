@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use support::{Dir, model, noise, safetensors, weights};
@@ -167,4 +168,85 @@ fn policies_and_steps_are_obeyed() {
     step(5);
     assert!(size(&dir, &["--step", "31", "--from", "10"]) * 2 < full);
     assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("6 snapshots"));
+}
+
+/// Makes all files below a directory two days older, which is what the store's clock goes by.
+fn age(dir: &Dir, below: &str) {
+    for name in dir.names().iter().filter(|n| n.starts_with(below)) {
+        let file = File::open(dir.path(name)).unwrap();
+        let time = file.metadata().unwrap().modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        file.set_modified(time - Duration::from_secs(2 * 86_400)).unwrap();
+    }
+}
+
+/// Six steps of a tensor that changes a little each time.
+fn trained() -> Dir {
+    let dir = Dir::new();
+    let mut data = weights(100_000, 1);
+    for n in 0..6 {
+        data.iter_mut().step_by(2).zip(noise(100_000, n)).for_each(|(w, m)| *w ^= m & 3);
+        dir.write("w", &safetensors(&[("w", "BF16", &[100_000], &data)]));
+        let step = (n * 10).to_string();
+        dir.run(["snapshot", "save", "s", "w", "--step", &step, "--base", "previous"]).silent();
+    }
+    dir
+}
+
+fn steps(dir: &Dir) -> Vec<u64> {
+    dir.run(["snapshot", "list", "s", "--json"]).json().iter().map(|s| s["step"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn pruning_is_shown_first() {
+    let dir = trained();
+    let before = dir.names();
+    let shown = dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--keep-every", "40", "--keep-step", "10"]);
+    shown.silent();
+    let lines: Vec<&str> = shown.stdout().lines().map(str::trim).collect();
+    assert_eq!(lines[..3], ["s : would keep 4 and prune 2", "keep    0 10 40 50", "prune   20 30"], "{shown:?}");
+    assert_eq!(lines.last(), Some(&"with --yes it is done"));
+    assert_eq!((dir.names(), steps(&dir).len()), (before, 6));
+    dir.run(["snapshot", "prune", "s"]).is_misused(&["s: nothing says which snapshots to keep"]);
+    dir.run(["snapshot", "prune", "s", "--keep-every", "0"]).is_misused(&["multiple of 0"]);
+    dir.run(["snapshot", "prune", "s", "--keep-step", "7"]).fails(&["s: the store has no snapshot of step 7"]);
+    let json = &dir.run(["snapshot", "prune", "s", "--keep-last", "2", "--json"]).json()[0];
+    assert_eq!((&json["keep"], &json["prune"]), (&json!([40, 50]), &json!([0, 10, 20, 30])));
+    assert_eq!((&json["rebase"], &json["done"]), (&json!([40, 50]), &json!(null)));
+    assert!(json["before"].as_u64() > json["after"].as_u64());
+}
+
+#[test]
+fn what_was_pruned_is_collected_after_the_grace_period() {
+    let dir = trained();
+    let last = dir.read("w");
+    let json = &dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--json", "--yes"]).json()[0];
+    assert_eq!(json["done"], json!({ "pruned": [0, 10, 20, 30, 40], "rebased": [50], "changed": [] }));
+    assert_eq!(steps(&dir), [50]);
+    let names = dir.names();
+    let young = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];
+    assert_eq!((&young["orphans"], &young["dry_run"]), (&json!([]), &json!(false)));
+    let young = young["young"].as_array().unwrap();
+    // The first record of each, and all parts and data that were there before.
+    assert_eq!(young.len(), 3 * 6);
+    assert_eq!(dir.names(), names);
+    age(&dir, "s/");
+    let dry = dir.run(["snapshot", "gc", "s", "-n"]);
+    dry.silent();
+    assert!(dry.stdout().starts_with("s : would delete 18 objects, ") && dry.stdout().contains("; 0 more"), "{dry:?}");
+    assert_eq!(dry.stdout().lines().count(), 19);
+    assert_eq!(dir.names(), names);
+    let gone = dir.run(["snapshot", "gc", "s", "-v"]);
+    assert!(gone.ok().stderr().starts_with("s : deleted 18 objects, "), "{gone:?}");
+    let data = |n: &&String| n.starts_with("s/data/") && n.ends_with("000000");
+    assert_eq!(dir.names().iter().filter(data).count(), 1);
+    dir.run(["snapshot", "restore", "s", "-o", "out"]).silent();
+    assert!(dir.read("out/w") == last);
+    assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("1 snapshots, 1 objects"));
+    // Directories that are empty go once they are old, too.
+    age(&dir, "s/");
+    let json = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];
+    assert_eq!(json["orphans"].as_array().unwrap().len(), 6);
+    assert_eq!(dir.names().iter().filter(|n| n.starts_with("s/data/")).count(), 2);
+    dir.run(["snapshot", "save", "s", "w"]).silent();
+    assert_eq!(steps(&dir), [50, 51]);
 }

@@ -39,12 +39,16 @@ impl Dir {
 
     /// Every path under the directory, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
+        self.try_names("")
+    }
+
+    /// The same below one of the directories, while others change it: what is gone when it is looked at is left out.
+    pub(crate) fn try_names(&self, below: &str) -> Vec<String> {
         let mut found = Vec::new();
-        let mut stack = vec![self.0.path().to_owned()];
+        let mut stack = vec![self.path(below)];
         while let Some(dir) = stack.pop() {
-            for entry in fs::read_dir(dir).unwrap() {
-                let entry = entry.unwrap();
-                if entry.file_type().unwrap().is_dir() {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|t| t.is_dir()) {
                     stack.push(entry.path());
                 }
                 found.push(entry.path().strip_prefix(self.0.path()).unwrap().to_str().unwrap().to_owned());

@@ -1,6 +1,8 @@
 //! `lmc snapshot`: a training run's snapshots in one store.
 
+mod gc;
 mod list;
+mod prune;
 mod restore;
 mod save;
 mod show;
@@ -31,6 +33,8 @@ enum Command {
     Show(show::ShowArgs),
     Restore(restore::RestoreArgs),
     Verify(verify::VerifyArgs),
+    Prune(prune::PruneArgs),
+    Gc(gc::GcArgs),
 }
 
 /// Which store.
@@ -56,6 +60,8 @@ pub(crate) fn run(args: &SnapshotArgs, ui: &Ui) -> Result {
         Command::Show(args) => show::run(args, ui),
         Command::Restore(args) => restore::run(args, ui),
         Command::Verify(args) => verify::run(args, ui),
+        Command::Prune(args) => prune::run(args, ui),
+        Command::Gc(args) => gc::run(args, ui),
     }
 }
 

@@ -1,0 +1,62 @@
+//! `lmc snapshot gc`.
+
+use clap::Args;
+use lmc_store::Orphan;
+use serde_json::json;
+
+use super::Place;
+use crate::failure::Result;
+use crate::format::{Name, bytes};
+use crate::ui::Ui;
+
+/// Delete what no snapshot needs: what pruned snapshots needed, and what saves left that did not come to an end.
+///
+/// What was written or needed within the store's grace period stays, whatever the clock of this machine says. Others may use the store at the same time.
+#[derive(Args)]
+pub(super) struct GcArgs {
+    #[command(flatten)]
+    place: Place,
+
+    /// Delete nothing, and list what would be deleted.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+}
+
+/// Collects garbage.
+pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
+    let store = args.place.open()?;
+    let found = if args.dry_run { store.garbage() } else { store.gc() };
+    let found = found.map_err(|e| args.place.failure(&e))?;
+    if args.json {
+        let list = |of: &[Orphan]| -> Vec<_> {
+            of.iter().map(|o| json!({ "key": o.key, "size": o.size, "time": o.time })).collect()
+        };
+        return ui.json(&json!({
+            "store": args.place.store,
+            "time": found.time,
+            "dry_run": args.dry_run,
+            "orphans": list(&found.orphans),
+            "young": list(&found.young),
+        }));
+    }
+    let sum = |of: &[Orphan]| bytes(of.iter().map(|o| o.size).fold(0, u64::saturating_add));
+    let text = format!(
+        "{} : {} {} objects, {}; {} more, {}, are within the grace period",
+        Name::text(&args.place.store),
+        if args.dry_run { "would delete" } else { "deleted" },
+        found.orphans.len(),
+        sum(&found.orphans),
+        found.young.len(),
+        sum(&found.young)
+    );
+    if !args.dry_run {
+        ui.result(text);
+        return Ok(());
+    }
+    let keys = found.orphans.iter().map(|o| format!("  {}\n", Name::text(&o.key)));
+    ui.print(&format!("{text}\n{}", keys.collect::<String>()))
+}

@@ -1,0 +1,130 @@
+//! `lmc snapshot prune`.
+
+use clap::Args;
+use lmc::Level;
+use lmc_store::{Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
+use serde_json::json;
+
+use super::Place;
+use crate::args::{Threads, level};
+use crate::failure::Result;
+use crate::format::{Name, bytes};
+use crate::ui::Ui;
+
+/// Prune snapshots: all but those that a --keep option is for. Shows what it would do, and does it with --yes.
+///
+/// What stays can be restored at every moment. Where much of what it needs was only there for snapshots that go, it is re-based: encoded again, to need it no
+/// more. Space becomes free when `lmc snapshot gc` runs, after the store's grace period.
+#[derive(Args)]
+pub(super) struct PruneArgs {
+    #[command(flatten)]
+    place: Place,
+
+    /// Keep the N snapshots of the largest steps.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    keep_last: usize,
+
+    /// Keep snapshots whose step is a multiple of K.
+    #[arg(long, value_name = "K")]
+    keep_every: Option<u64>,
+
+    /// Keep the snapshot of this step; may be given several times.
+    #[arg(long, value_name = "STEP")]
+    keep_step: Vec<u64>,
+
+    /// Prune, and do not only show what would be done.
+    #[arg(long)]
+    yes: bool,
+
+    /// How hard to try where snapshots are re-based: `fast`, `default` or `max`.
+    #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
+    level: Level,
+
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// Prunes snapshots.
+pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
+    let failure = |e: lmc_store::Error| args.place.failure(&e);
+    let mut keep = Keep::default();
+    (keep.last, keep.every) = (args.keep_last, args.keep_every);
+    keep.steps = args.keep_step.iter().map(|&n| Step::new(n)).collect::<Result<_, _>>().map_err(failure)?;
+    let store = args.place.open()?;
+    let plan = store.plan_prune(&keep).map_err(failure)?;
+    if !args.yes {
+        return if args.json { ui.json(&to_json(args, &plan, None)) } else { ui.print(&to_text(args, &plan)) };
+    }
+    let mut options = RebaseOptions::default();
+    (options.level, options.threads) = (args.level, args.threads.count());
+    let done = store.prune(&plan, &options).map_err(failure)?;
+    for step in &done.changed {
+        ui.warn(format_args!("{}: step {step} changed meanwhile and was left alone", Name::text(&args.place.store)));
+    }
+    if args.json {
+        return ui.json(&to_json(args, &plan, Some(&done)));
+    }
+    ui.result(format_args!(
+        "{} : {} pruned, {} re-based",
+        Name::text(&args.place.store),
+        done.pruned.len(),
+        done.rebased.len()
+    ));
+    Ok(())
+}
+
+fn to_text(args: &PruneArgs, plan: &PrunePlan) -> String {
+    let store = Name::text(&args.place.store);
+    let (keep, prune) = (steps(&plan.keep), steps(&plan.prune));
+    let mut text = format!("{store} : would keep {} and prune {}\n", keep.len(), prune.len());
+    let mut line = |what: &str, steps: &[u64]| {
+        if !steps.is_empty() {
+            let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+            text += &format!("  {what:<8}{}\n", steps.join(" "));
+        }
+    };
+    line("keep", &keep);
+    line("prune", &prune);
+    line("re-base", &numbers(&plan.rebase));
+    text += &match &plan.obstacle {
+        Some(why) => format!("  {why}\n"),
+        None => format!("  data    {} => {} after the grace period\n", bytes(plan.before), bytes(plan.after)),
+    };
+    if !plan.prune.is_empty() || !plan.rebase.is_empty() {
+        text += "with --yes it is done\n";
+    }
+    text
+}
+
+fn to_json(args: &PruneArgs, plan: &PrunePlan, done: Option<&Pruned>) -> serde_json::Value {
+    let mut json = json!({
+        "store": args.place.store,
+        "keep": steps(&plan.keep),
+        "prune": steps(&plan.prune),
+        "rebase": numbers(&plan.rebase),
+        "before": plan.before,
+        "after": plan.after,
+        "obstacle": plan.obstacle,
+        "done": null,
+    });
+    if let Some(done) = done {
+        json["done"] = json!({
+            "pruned": numbers(&done.pruned),
+            "rebased": steps(&done.rebased),
+            "changed": numbers(&done.changed),
+        });
+    }
+    json
+}
+
+fn steps(snapshots: &[Snapshot]) -> Vec<u64> {
+    snapshots.iter().map(|s| s.step.get()).collect()
+}
+
+fn numbers(steps: &[Step]) -> Vec<u64> {
+    steps.iter().map(|s| s.get()).collect()
+}
