@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Cuts the power at every moment of `lmc snapshot save`, `prune` and `gc` on a store on disk, as far as a model can.
+
+    check_power_cut.py LMC [WORK]
+
+The commands run under strace. From the calls that change files this builds what a disk may hold at each of these
+moments, gives it to lmc, and compares what is restored with what was saved.
+
+The model: a disk has what was synced. Contents of a file are there when the file was synced after they were written;
+otherwise all of them are, or none, or the first half. A name is in a directory, or out of it, when that directory was
+synced afterwards; otherwise every change since is there or is not, each for itself, but for a rename, whose two halves
+go together. A directory whose own name is lost takes with it what is in it. This is less than POSIX allows (garbage in
+unsynced files) and more than common file systems do (they keep the order of names). The method is that of Pillai et
+al., "All file systems are not created equal", OSDI 2014.
+
+As a check of the check, calls of fsync are then left out of one trace: it has to find that a snapshot is lost.
+"""
+
+import hashlib
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CALLS = (
+    "openat,mkdir,mkdirat,write,pwrite64,writev,pwritev,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir,"
+    "fsync,fdatasync,ftruncate"
+)
+AT = r"(?:AT_FDCWD(?:<[^>]*>)?, )?"
+CREATED = re.compile(rf'openat\({AT}"([^"]*)", [A-Z_|]*O_CREAT[A-Z_|]*, \d+\) += \d')
+MADE = re.compile(rf'mkdir(?:at)?\({AT}"([^"]*)", \d+\) += 0')
+RENAMED = re.compile(rf'rename(?:at|at2)?\({AT}"([^"]*)", {AT}"([^"]*)"(?:, \w+)?\) += 0')
+LINKED = re.compile(rf'link(?:at)?\({AT}"([^"]*)", {AT}"([^"]*)"(?:, \w+)?\) += 0')
+REMOVED = re.compile(rf'(?:unlink(?:at)?|rmdir)\({AT}"([^"]*)"(?:, \w+)?\) += 0')
+WRITTEN = re.compile(r"(?:p?writev?(?:64)?|ftruncate)\(\d+<([^>]*)>.*\) += \d")
+SYNCED = re.compile(r"f(?:data)?sync\(\d+<([^>]*)>\) += 0")
+RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
+
+
+class File:
+    """Contents, and whether they have reached the disk."""
+
+    def __init__(self, content, synced):
+        self.content, self.synced = content, synced
+
+
+class Directory:
+    """Names on the disk, and changes of them that are under way: lists of (name, what it names from then on)."""
+
+    def __init__(self, path):
+        self.path, self.names, self.pending = path, {}, []
+
+
+class Disk:
+    """The files under a directory: as processes see them, and as they are on the disk."""
+
+    def __init__(self, root):
+        self.root = root
+        self.seen = {root: Directory(root)}
+        for path in sorted(root.rglob("*")):
+            self.seen[path] = node = Directory(path) if path.is_dir() else File(path.read_bytes(), True)
+            self.seen[path.parent].names[path.name] = node
+
+    def within(self, text):
+        path = Path(text)
+        return path if self.root in path.parents or path == self.root else None
+
+    def change(self, *changes):
+        """Changes of names that happen together, in one directory: (path, what it names)."""
+        for path, node in changes:
+            if node is None:
+                self.seen.pop(path, None)
+            else:
+                self.seen[path] = node
+        self.seen[changes[0][0].parent].pending.append([(path.name, node) for path, node in changes])
+
+    def sync(self, path):
+        node = self.seen[path]
+        if isinstance(node, File):
+            node.synced = True
+            return
+        for changes in node.pending:
+            apply(node.names, changes)
+        node.pending.clear()
+
+    def write(self, to, choose):
+        """Writes what is on the disk to a directory; `choose` says what of it that was not synced is there."""
+
+        def put(directory, at):
+            at.mkdir()
+            names = dict(directory.names)
+            for changes in directory.pending:
+                if choose() > 0:
+                    apply(names, changes)
+            for name, node in names.items():
+                if isinstance(node, Directory):
+                    put(node, at / name)
+                else:
+                    content = node.content
+                    part = 1 if node.synced else choose()
+                    (at / name).write_bytes(content[: int(len(content) * part)])
+
+        put(self.seen[self.root], to)
+
+
+def apply(names, changes):
+    for name, node in changes:
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+def calls(log):
+    """The calls of a trace, each where it ended."""
+    unfinished = {}
+    for line in log.read_text().splitlines():
+        process, call = line.split(None, 1)
+        if call.endswith("<unfinished ...>"):
+            unfinished[process] = call.removesuffix("<unfinished ...>")
+        elif resumed := RESUMED.match(call):
+            yield unfinished.pop(process).rstrip() + resumed[1]
+        else:
+            yield call
+
+
+def step(disk, call, contents, fsync):
+    """Does to a disk what a call did; whether that was anything."""
+    if (m := CREATED.match(call)) and (path := disk.within(m[1])):
+        if path not in disk.seen:
+            disk.change((path, File(contents.pop(0), False)))
+            return True
+    elif (m := MADE.match(call)) and (path := disk.within(m[1])):
+        disk.change((path, Directory(path)))
+        return True
+    elif (m := RENAMED.match(call)) and (path := disk.within(m[1])):
+        to = disk.within(m[2])
+        assert path.parent == to.parent, call
+        disk.change((path, None), (to, disk.seen[path]))
+        return True
+    elif (m := LINKED.match(call)) and (path := disk.within(m[1])):
+        disk.change((disk.within(m[2]), disk.seen[path]))
+        return True
+    elif (m := REMOVED.match(call)) and (path := disk.within(m[1])):
+        disk.change((path, None))
+        return True
+    elif (m := WRITTEN.match(call)) and (path := disk.within(m[1])):
+        disk.seen[path].synced = False
+        return True
+    elif fsync and (m := SYNCED.match(call)) and (path := disk.within(m[1])):
+        disk.sync(path)
+        return True
+    return False
+
+
+def contents_of(disk, log):
+    """What is written to each file that a trace creates, in that order; unknown if it is gone in the end."""
+    names, created = {}, []
+    for call in calls(log):
+        if (m := CREATED.match(call)) and disk.within(m[1]) and Path(m[1]) not in disk.seen and m[1] not in names:
+            names[m[1]] = len(created)
+            created.append(b"gone")
+        elif (m := RENAMED.match(call)) and m[1] in names:
+            names[m[2]] = names.pop(m[1])
+        elif (m := LINKED.match(call)) and m[1] in names:
+            names[m[2]] = names[m[1]]
+        elif (m := REMOVED.match(call)) and m[1] in names:
+            del names[m[1]]
+    for name, number in names.items():
+        created[number] = Path(name).read_bytes()
+    return created
+
+
+class Check:
+    def __init__(self, lmc, work):
+        self.lmc, self.work, self.root = lmc, work, work / "root"
+        self.store = self.root / "runs" / "7"
+        self.root.mkdir()
+        self.states = 0
+
+    def run(self, *args):
+        return subprocess.run([self.lmc, "snapshot", *map(str, args)], capture_output=True, text=True, check=False)
+
+    def trace(self, *args):
+        """Runs a command under strace; the trace."""
+        log = self.work / "trace"
+        strace = ["strace", "-f", "-y", "-s", "0", "-o", log, "-e", f"trace={CALLS}"]
+        command = [*strace, self.lmc, "snapshot", *args]
+        subprocess.run(command, check=True)
+        return log
+
+    def restored(self, store):
+        """The snapshots of a store: step and file. Says what is wrong where it can tell."""
+        listed = self.run("list", store, "--json")
+        if listed.returncode != 0 and re.search("no such directory|no store here", listed.stderr):
+            return {}
+        assert listed.returncode == 0, listed.stderr
+        found = {}
+        out = self.work / "out"
+        for line in listed.stdout.splitlines():
+            number = json.loads(line)["step"]
+            restored = self.run("restore", store, "--at", number, "-o", out, "-f")
+            assert restored.returncode == 0, restored.stderr
+            found[number] = (out / "model").read_bytes()
+        return found
+
+    def cut(self, disk, log, was, becomes, fsync=True):
+        """Cuts the power after each call of a trace that began with `disk`; snapshots that there were and will be."""
+        contents = contents_of(disk, log)
+        known = set()
+        for number, call in enumerate([*calls(log), None]):
+            acknowledged = call is None
+            if not acknowledged and not step(disk, call, contents, fsync):
+                continue
+            dice = random.Random(number)
+            for some in ([0], [1], [0.5], [0, 0.5, 1], [0, 1]):
+                left = self.work / "left"
+                shutil.rmtree(left, ignore_errors=True)
+                disk.write(left, lambda some=some, dice=dice: dice.choice(some))
+                state = (acknowledged, digest(left))
+                if state in known:
+                    continue
+                known.add(state)
+                self.states += 1
+                found = self.restored(left / self.store.relative_to(self.root))
+                for n in was.keys() | becomes.keys() | found.keys():
+                    allowed = [becomes.get(n)] if acknowledged else [was.get(n), becomes.get(n)]
+                    assert found.get(n) in allowed, f"step {n} after {call or 'the end'}"
+
+
+def digest(directory):
+    """Of all names and contents."""
+    state = hashlib.sha256()
+    for path in sorted(directory.rglob("*")):
+        state.update(f"{path}\n".encode())
+        if path.is_file():
+            state.update(hashlib.sha256(path.read_bytes()).digest())
+    return state.digest()
+
+
+def main():
+    lmc = Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory(dir=sys.argv[2] if len(sys.argv) > 2 else None) as work:
+        check = Check(lmc, Path(work).resolve())
+        still = random.Random(0).randbytes(15_000)
+        saved = {}
+        file = check.work / "model"
+
+        def save(n):
+            content = still + random.Random(n + 1).randbytes(15_000)
+            file.write_bytes(content)
+            disk, was = Disk(check.root), dict(saved)
+            log = check.trace("save", str(check.store), str(file), "--step", str(n), "--base", "previous")
+            saved[n] = content
+            return disk, log, was
+
+        for n in range(3):
+            check.cut(*save(n), saved)
+        print(f"save: {check.states} states")
+        for n in range(3, 8):
+            save(n)
+        disk, was = Disk(check.root), dict(saved)
+        log = check.trace("prune", str(check.store), "--keep-last", "1", "--yes")
+        saved = {7: saved[7]}
+        check.cut(disk, log, was, saved)
+        print(f"prune: {check.states} states")
+        subprocess.run(["find", check.store, "-exec", "touch", "-d", "3 days ago", "{}", "+"], check=True)
+        disk = Disk(check.root)
+        log = check.trace("gc", str(check.store))
+        assert len(list(check.store.glob("data/*/*"))) == 1, "it collects"
+        check.cut(disk, log, saved, saved)
+        print(f"gc: {check.states} states")
+        try:
+            disk, log, was = save(8)
+            check.cut(disk, log, was, saved, fsync=False)
+        except AssertionError as lost:
+            print(f"without fsync: {lost}")
+        else:
+            sys.exit("without fsync nothing is lost: the check checks nothing")
+
+
+if __name__ == "__main__":
+    main()
