@@ -12,6 +12,8 @@ use crate::ids::{Hash, PartId, SaveId};
 pub(crate) const MAX_RAW: u64 = 1 << 26;
 /// The most bytes of a block set as it is stored.
 pub(crate) const MAX_STORED: u64 = 1 << 27;
+/// Bytes of all data objects, or of all files, of a part: sums over parts do not overflow.
+const MAX_TOTAL: u64 = 1 << 53;
 
 /// A block set: number of the part (0 is the one that says so), number of the set there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,17 +189,18 @@ impl Document for Part {
         if let Some(p) = self.parts.iter().find(|p| !seen.insert(**p)) {
             return Err(Error::damaged(format!("names the part {p} twice")));
         }
-        if sum(self.objects.iter().copied()).is_none() {
-            return Err(Error::damaged("has data objects of more than 2^64 bytes"));
+        if sum(self.objects.iter().copied()).is_none_or(|total| total > MAX_TOTAL) {
+            return Err(Error::limit("has data objects of more than 2^53 bytes"));
         }
         for (i, set) in self.sets.iter().enumerate() {
             self.check_set(i, set).map_err(|e| e.at(format_args!("block set {i}")))?;
         }
         let mut names = BTreeMap::new();
-        let mut raw = 0u64;
+        if sum(self.files.iter().map(|f| f.len)).is_none_or(|total| total > MAX_TOTAL) {
+            return Err(Error::limit("has files of more than 2^53 bytes"));
+        }
         for f in &self.files {
             self.check_file(f).map_err(|e| e.at(format_args!("file {:?}", f.name)))?;
-            raw = raw.checked_add(f.len).ok_or_else(|| Error::damaged("has files of more than 2^64 bytes"))?;
             if names.insert(&f.name, ()).is_some() {
                 return Err(Error::damaged(format!("has two files named {:?}", f.name)));
             }
@@ -256,6 +259,8 @@ mod tests {
             ("offset overflows", |p| p.sets[0].at = At(0, u64::MAX, 2)),
             ("too large", |p| p.sets[0].raw_len = MAX_RAW + 1),
             ("objects overflow", |p| p.objects.push(u64::MAX)),
+            ("large objects", |p| p.objects.push(MAX_TOTAL)),
+            ("large files", |p| p.files.push(File { name: "x".into(), len: MAX_TOTAL, ..p.files[0].clone() })),
             ("its own base", |p| p.sets[1].base = Some(Ref(0, 1))),
             ("a later base", |p| p.sets[1].base = Some(Ref(0, 2))),
             ("unknown part", |p| p.sets[1].base = Some(Ref(2, 0))),

@@ -69,7 +69,7 @@ impl Store {
             }
             new.new_size = 0;
             for &id in &new.parts {
-                new.new_size += survey.catalog.part(id)?.new_size();
+                new.new_size = new.new_size.saturating_add(survey.catalog.part(id)?.new_size());
             }
             self.check_restores(&Snapshot::of(new.clone()), o)?;
             self.time_to_commit(began)?;

@@ -119,7 +119,7 @@ impl Survey {
 
     /// What re-basing would change, and which of the snapshots.
     pub(super) fn estimate(&self, snapshots: &[&[PartId]]) -> Result<(Estimate, Vec<bool>)> {
-        let before = self.objects.values().sum();
+        let before = total(&self.objects);
         let (mut written, mut longest, mut moves) = (0u64, 0, vec![]);
         let mut planned: HashSet<Hash> = HashSet::new();
         // Data objects that are needed afterwards, too.
@@ -157,7 +157,7 @@ impl Survey {
             }
             moves.push(any);
         }
-        let after = objects.values().sum::<u64>().saturating_add(written);
+        let after = total(&objects).saturating_add(written);
         Ok((Estimate { before, after, longest }, moves))
     }
 
@@ -186,4 +186,9 @@ impl Survey {
 fn stored(set: &BlockSet) -> u64 {
     let At(_, _, len) = set.at;
     len
+}
+
+/// Bytes of objects. There may be no such number: parts say what they like.
+fn total(objects: &BTreeMap<ObjectId, u64>) -> u64 {
+    objects.values().fold(0, |total, len| total.saturating_add(*len))
 }
