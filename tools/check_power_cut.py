@@ -78,6 +78,11 @@ class Disk:
                 self.seen[path] = node
         self.seen[changes[0][0].parent].pending.append([(path.name, node) for path, node in changes])
 
+    def forget(self, path):
+        """Takes it that a directory was created, and not synced, by a process that is no more."""
+        parent = self.seen[path.parent]
+        parent.pending.append([(path.name, parent.names.pop(path.name))])
+
     def sync(self, path):
         node = self.seen[path]
         if isinstance(node, File):
@@ -274,8 +279,15 @@ def main():
         assert len(list(check.store.glob("data/*/*"))) == 1, "it collects"
         check.cut(disk, log, saved, saved)
         print(f"gc: {check.states} states")
+        # A directory is there, but maybe not on the disk.
+        directory = check.store / "snapshots" / f"{8:020}"
+        directory.mkdir()
+        disk, log, was = save(8)
+        disk.forget(directory)
+        check.cut(disk, log, was, saved)
+        print(f"save into another's directory: {check.states} states")
         try:
-            disk, log, was = save(8)
+            disk, log, was = save(9)
             check.cut(disk, log, was, saved, fsync=False)
         except AssertionError as lost:
             print(f"without fsync: {lost}")
