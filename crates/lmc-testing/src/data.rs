@@ -3,6 +3,12 @@
 use crate::input::{Input, Random};
 use lmc::Dtype;
 
+/// Bytes that no coder makes smaller: always the same for a seed.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..len.div_ceil(8)).flat_map(|_| random.u64().to_le_bytes()).take(len).collect()
+}
+
 /// A dtype, or none.
 pub fn dtype(input: &mut Input<'_>) -> Option<Dtype> {
     let choice = input.below(Dtype::ALL.len() + 1);

@@ -1,13 +1,15 @@
 //! What the tests of the command share: running it, directories to run it in, and data.
 
-#![allow(dead_code, reason = "each test file uses a part of this")]
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of this")]
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+pub(crate) use lmc_testing::data::noise;
 use serde_json::Value;
 
 /// A temporary directory in which `lmc` is run.
@@ -94,6 +96,26 @@ impl Dir {
         command.arg("-c").arg(script).env("LMC", env!("CARGO_BIN_EXE_lmc"));
         Run(command.current_dir(self.0.path()).stdin(Stdio::null()).output().unwrap())
     }
+
+    /// Runs `lmc` with some of its sides on a terminal; what the terminal showed and the exit code.
+    pub(crate) fn on_terminal(&self, args: &[&str], stdin: bool, stdout: bool) -> (String, i32) {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let open = || OwnedFd::from(File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap());
+        let mut command: Command = self.command(args);
+        command.env("TERM", "xterm").stderr(open());
+        if stdin {
+            command.stdin(open());
+        }
+        command.stdout(if stdout { Stdio::from(open()) } else { Stdio::null() });
+        let mut child = command.spawn().unwrap();
+        drop(command); // the last handle on the terminal is the child's
+        let shown = String::from_utf8(drain(File::from(master))).unwrap();
+        (shown, child.wait().unwrap().code().unwrap())
+    }
 }
 
 /// How a run of `lmc` ended.
@@ -151,20 +173,6 @@ impl Run {
     pub(crate) fn json(&self) -> Vec<Value> {
         self.stdout().lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l:?}: {e}"))).collect()
     }
-}
-
-/// A deterministic stream of bytes that look random.
-pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        out.extend_from_slice(&x.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
-    }
-    out.truncate(len);
-    out
 }
 
 /// Weights as a model has them: bf16, bell-shaped around zero.

@@ -1,6 +1,6 @@
 //! What the tests of the store share: checkpoints to save, and places to save them in.
 
-#![allow(dead_code, reason = "each test file uses a part of this")]
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of this")]
 
 pub(crate) mod needs;
 pub(crate) mod world;
@@ -9,22 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::TryStreamExt;
 use lmc_store::{At, Input, Location, SaveOptions, Snapshot, SnapshotReader, Step, Store, StoreOptions};
-use object_store::ObjectStore;
+pub(crate) use lmc_testing::data::noise;
 use object_store::memory::InMemory;
-
-pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        out.extend_from_slice(&x.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
-    }
-    out.truncate(len);
-    out
-}
+use object_store::{ObjectStore, ObjectStoreExt};
 
 /// A tensor of F32: name, rows, columns, bytes.
 #[derive(Clone)]
@@ -131,4 +120,16 @@ pub(crate) fn on_each_backend(test: impl Fn(Arc<dyn ObjectStore>)) {
     test(memory());
     let dir = tempfile::tempdir().unwrap();
     test(Location::Directory(dir.path().join("run/7")).connect(true).unwrap());
+}
+
+/// The data objects of a store: keys and contents.
+pub(crate) fn data_objects(objects: &Arc<dyn ObjectStore>) -> Vec<(String, bytes::Bytes)> {
+    futures::executor::block_on(async {
+        let mut found = vec![];
+        let listed: Vec<_> = objects.list(Some(&"data".into())).try_collect().await.unwrap();
+        for o in listed {
+            found.push((o.location.to_string(), objects.get(&o.location).await.unwrap().bytes().await.unwrap()));
+        }
+        found
+    })
 }

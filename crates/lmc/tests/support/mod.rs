@@ -1,6 +1,6 @@
 //! What the tests share: data, and one check of every way to compress and restore.
 
-#![allow(dead_code, reason = "no test needs all of it")]
+#![allow(dead_code, unused_imports, reason = "no test needs all of it")]
 
 pub(crate) mod snapshots;
 
@@ -11,13 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lmc::{
     CompressOptions, Compressor, DecompressOptions, Decompressor, Error, Isa, ReadAt, Reader, Result, Summary, WriteAt,
 };
+pub(crate) use lmc_testing::data::noise;
 use lmc_testing::input::Random;
-
-/// Random bytes.
-pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut random = Random::new(seed);
-    (0..len.div_ceil(8)).flat_map(|_| random.u64().to_le_bytes()).take(len).collect()
-}
 
 /// Roughly gaussian numbers, as a trained layer's weights are.
 pub(crate) fn weights(n: usize, seed: u64) -> Vec<f32> {
