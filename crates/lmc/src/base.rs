@@ -244,7 +244,7 @@ impl<'a> Base<'a> {
 
     /// The same bytes, if the base is in memory.
     pub(crate) fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        self.source.as_slice()?.get(usize::try_from(offset).ok()?..)?.get(..len)
+        self.source.slice_at(offset, len)
     }
 
     /// How a delta names this base.

@@ -24,6 +24,11 @@ pub trait ReadAt: Sync {
     fn as_slice(&self) -> Option<&[u8]> {
         None
     }
+
+    /// The `len` bytes that start `offset` bytes into the source, where they are in memory in one place.
+    fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.as_slice()?.get(usize::try_from(offset).ok()?..)?.get(..len)
+    }
 }
 
 /// A destination that is written at any offset, by several threads at once.
@@ -81,6 +86,9 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     fn as_slice(&self) -> Option<&[u8]> {
         (**self).as_slice()
     }
+    fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        (**self).slice_at(offset, len)
+    }
 }
 
 impl<T: ReadAt + Send + ?Sized> ReadAt for Arc<T> {
@@ -92,6 +100,9 @@ impl<T: ReadAt + Send + ?Sized> ReadAt for Arc<T> {
     }
     fn as_slice(&self) -> Option<&[u8]> {
         (**self).as_slice()
+    }
+    fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        (**self).slice_at(offset, len)
     }
 }
 
