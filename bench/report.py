@@ -5,6 +5,7 @@ from pathlib import Path
 
 import bars
 import report_deltas
+import report_store
 from bars import find
 from markdown import LEVELS, number, peers_table, percent, smallest_in_bold, table
 
@@ -170,6 +171,8 @@ def page(results: dict) -> str:
     speed = "\n".join(speed_table(r["files"][0]) for r in results["speed"])
     peers = "\n".join(peers_table(m, m["dtype"]) for m in results["peers"]["memory"])
     processes = "\n".join(map(process_table, results["process"]))
+    # Measured apart: it takes a run's snapshots.
+    stores = report_store.section(results["store"]) if "store" in results else ""
     return f"""# Benchmarks
 
 <!-- Written by bench/run from bench/results/*.json. Do not edit: edit bench/report.py or bench/notes.md. -->
@@ -203,7 +206,7 @@ memory, so that page faults do not count against the Python packages.
 
 {peers}
 {report_deltas.section(results)}
-## Whole processes
+{stores}## Whole processes
 
 Durable: every command's output is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.
 
