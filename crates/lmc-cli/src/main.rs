@@ -12,6 +12,7 @@ mod input;
 mod interrupt;
 mod output;
 mod plan;
+mod plot;
 mod progress;
 mod report;
 mod shards;

@@ -34,6 +34,11 @@ impl Ui {
         self.verbose
     }
 
+    /// Whether somebody looks at standard output.
+    pub(crate) fn stdout_is_terminal(&self) -> bool {
+        std::io::stdout().is_terminal()
+    }
+
     /// The code that everything reported so far amounts to.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.worst.get())

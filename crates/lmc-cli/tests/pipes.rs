@@ -2,13 +2,11 @@
 
 mod support;
 
-use std::fs::File;
 use std::io::Read;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use support::{Dir, drain, model, noise, weights};
+use support::{Dir, model, noise, weights};
 
 #[test]
 fn from_pipe_to_pipe() {
@@ -79,37 +77,17 @@ fn closed_descriptors_do_not_panic() {
     dir.shell("$LMC compress m -o /dev/full").fails(&["/dev/full", "no space left on device"]);
 }
 
-/// Runs `lmc` with some of its sides on a terminal; what the terminal showed and the exit code.
-fn on_terminal(dir: &Dir, args: &[&str], stdin: bool, stdout: bool) -> (String, i32) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let open = || OwnedFd::from(File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap());
-    let mut command: Command = dir.command(args);
-    command.env("TERM", "xterm").stderr(open());
-    if stdin {
-        command.stdin(open());
-    }
-    command.stdout(if stdout { Stdio::from(open()) } else { Stdio::null() });
-    let mut child = command.spawn().unwrap();
-    drop(command); // the last handle on the terminal is the child's
-    let shown = String::from_utf8(drain(File::from(master))).unwrap();
-    (shown, child.wait().unwrap().code().unwrap())
-}
-
 #[test]
 fn a_terminal_is_no_place_for_binary_data() {
     let dir = Dir::new();
     dir.write("m", b"data");
     dir.run(["compress", "m", "--dtype", "U8"]).silent();
     for args in [&["compress", "-c", "m"][..], &["decompress", "-c", "m.lmc"], &["cat", "m.lmc", ""]] {
-        let (shown, code) = on_terminal(&dir, args, false, true);
+        let (shown, code) = dir.on_terminal(args, false, true);
         assert_eq!(code, 2, "{shown}");
         assert!(shown.starts_with("lmc: ") && shown.contains("is a terminal") && shown.lines().count() == 1, "{shown}");
     }
-    let (shown, code) = on_terminal(&dir, &["decompress", "-f", "-c", "-q", "m.lmc"], false, true);
+    let (shown, code) = dir.on_terminal(&["decompress", "-f", "-c", "-q", "m.lmc"], false, true);
     assert_eq!((shown.as_str(), code), ("data", 0));
 }
 
@@ -117,7 +95,7 @@ fn a_terminal_is_no_place_for_binary_data() {
 fn a_terminal_is_no_input() {
     let dir = Dir::new();
     for command in ["compress", "decompress", "test"] {
-        let (shown, code) = on_terminal(&dir, &[command], true, false);
+        let (shown, code) = dir.on_terminal(&[command], true, false);
         assert_eq!(code, 2, "{shown}");
         assert!(shown.contains("name a file"), "{shown}");
     }
@@ -127,7 +105,7 @@ fn a_terminal_is_no_input() {
 fn a_terminal_sees_progress_and_results() {
     let dir = Dir::new();
     dir.write("model", &weights(2_000_000, 1));
-    let (shown, code) = on_terminal(&dir, &["compress", "model"], false, false);
+    let (shown, code) = dir.on_terminal(&["compress", "model"], false, false);
     assert_eq!(code, 0, "{shown}");
     let last = shown.trim_end().rsplit(['\r', '\n', '\u{1b}']).next().unwrap();
     assert!(
@@ -137,10 +115,10 @@ fn a_terminal_sees_progress_and_results() {
     assert!(shown.contains("MiB/s") || shown.contains("B/s"), "{shown:?}");
     // No colours, so there is nothing for NO_COLOR to switch off.
     assert!(!shown.contains("\u{1b}[3") && !shown.contains("\u{1b}[9"), "{shown:?}");
-    let (shown, code) = on_terminal(&dir, &["compress", "-f", "--no-progress", "model"], false, false);
+    let (shown, code) = dir.on_terminal(&["compress", "-f", "--no-progress", "model"], false, false);
     assert_eq!(code, 0);
     assert!(shown.starts_with("model : ") && !shown.contains('\u{1b}') && !shown.contains("/s"), "{shown:?}");
-    let (shown, code) = on_terminal(&dir, &["compress", "-f", "-q", "model"], false, false);
+    let (shown, code) = dir.on_terminal(&["compress", "-f", "-q", "model"], false, false);
     assert_eq!((shown.as_str(), code), ("", 0));
 }
 

@@ -30,17 +30,26 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// Reads parts, and those that they refer to.
     pub(crate) async fn load(remote: &Remote, ids: &[PartId]) -> Result<Self> {
+        Self::load_beside(remote, ids, &Self::default()).await
+    }
+
+    /// [`Self::load`], but for parts that `other` has.
+    pub(crate) async fn load_beside(remote: &Remote, ids: &[PartId], other: &Self) -> Result<Self> {
         let mut catalog = Self::default();
-        catalog.add(remote, ids.to_vec()).await?;
+        catalog.add(remote, ids.to_vec(), other).await?;
         let mut more: Vec<PartId> = catalog.parts.values().flat_map(|p| p.parts.iter().copied()).collect();
         more.sort_unstable();
         more.dedup();
         more.retain(|id| !catalog.parts.contains_key(id));
-        catalog.add(remote, more).await?;
+        catalog.add(remote, more, other).await?;
         Ok(catalog)
     }
 
-    async fn add(&mut self, remote: &Remote, ids: Vec<PartId>) -> Result<()> {
+    async fn add(&mut self, remote: &Remote, mut ids: Vec<PartId>, other: &Self) -> Result<()> {
+        ids.retain(|id| match other.parts.get(id) {
+            Some(part) => self.parts.insert(*id, part.clone()).is_some(),
+            None => true,
+        });
         let mut parts = stream::iter(ids).map(|id| read(remote, id)).buffer_unordered(CONCURRENT);
         while let Some((id, part)) = parts.try_next().await.map_err(Error::or_damaged)? {
             self.parts.insert(id, Arc::new(part));

@@ -1,5 +1,7 @@
 //! Block sets decoded: fetched, compared with their hashes, each after the one that it was made from.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use futures::future::try_join_all;
 use lmc::{Base, DecompressOptions, Decompressor};
@@ -25,6 +27,14 @@ pub(crate) async fn fetch(remote: &Remote, catalog: &Catalog, sets: &[SetId]) ->
         }
     }))
     .await
+}
+
+/// Chains that have all of these sets in them. A set that another one is made from has none of its own: it is decoded on the way.
+pub(crate) fn covering(catalog: &Catalog, sets: impl IntoIterator<Item = SetId>) -> Result<Vec<Vec<SetId>>> {
+    let mut chains = sets.into_iter().map(|set| catalog.chain(set)).collect::<Result<Vec<_>>>()?;
+    let inner: HashSet<SetId> = chains.iter().flat_map(|c| &c[..c.len() - 1]).copied().collect();
+    chains.retain(|c| !inner.contains(&c[c.len() - 1]));
+    Ok(chains)
 }
 
 /// The error of a block set: says where it is.
@@ -56,15 +66,22 @@ impl ChainDecoder {
         Ok(Self { decompressor, raw: vec![], before: vec![], content_hash: [0; 16] })
     }
 
-    /// The raw bytes of the last set of a chain, and the hash that a delta of them records. With `each`, all sets are compared with their raw
-    /// hashes, and not only the last.
-    pub(crate) fn decode(
+    /// The raw bytes of the last set of a chain, and the hash that a delta of them records.
+    pub(crate) fn decode(&mut self, catalog: &Catalog, chain: &[SetId], stored: &[Bytes]) -> Result<(&[u8], [u8; 16])> {
+        self.decode_each(catalog, chain, stored, &[chain.len() - 1], |_| Ok(()))?;
+        Ok((&self.raw, self.content_hash))
+    }
+
+    /// Decodes a chain. The raw bytes of the sets that are `wanted`, which are positions in the chain in order, are compared with their raw hashes and
+    /// given to `take`.
+    pub(crate) fn decode_each(
         &mut self,
         catalog: &Catalog,
         chain: &[SetId],
         stored: &[Bytes],
-        each: bool,
-    ) -> Result<(&[u8], [u8; 16])> {
+        mut wanted: &[usize],
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         for (i, (&id, bytes)) in chain.iter().zip(stored).enumerate() {
             let set = catalog.set(id)?;
             std::mem::swap(&mut self.raw, &mut self.before);
@@ -76,10 +93,14 @@ impl ChainDecoder {
             self.raw.resize(usize::try_from(set.raw_len).expect("it is within the limits"), 0);
             let done = self.decompressor.decompress_delta_into(bytes, &bases, &mut self.raw);
             self.content_hash = done.map_err(|e| damaged(catalog, id, e))?.content_hash;
-            if (each || i + 1 == chain.len()) && Hash::of(&self.raw) != set.raw_hash {
-                return Err(damaged(catalog, id, "does not decode to what was saved"));
+            if let Some(rest) = wanted.strip_prefix(&[i]) {
+                wanted = rest;
+                if Hash::of(&self.raw) != set.raw_hash {
+                    return Err(damaged(catalog, id, "does not decode to what was saved"));
+                }
+                take(&self.raw)?;
             }
         }
-        Ok((&self.raw, self.content_hash))
+        Ok(())
     }
 }

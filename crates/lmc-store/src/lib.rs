@@ -21,11 +21,14 @@
 #![deny(unsafe_code)]
 
 mod backend;
+mod cache;
 mod catalog;
 mod chain;
 mod clock;
+mod cost;
 mod directory;
 mod error;
+mod gather;
 mod gc;
 mod history;
 mod ids;
@@ -40,18 +43,22 @@ mod remote;
 mod restore;
 mod save;
 mod store;
+mod tensors;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod verify;
 
 pub use backend::Location;
+pub use cache::Cache;
+pub use cost::Cost;
 pub use error::{Error, ErrorKind, Result};
 pub use gc::{Garbage, Orphan};
 pub use ids::{Hash, PartId, SaveId, Step};
 pub use manifest::VERSION as FORMAT_VERSION;
 pub use prune::{Keep, PrunePlan, Pruned};
 pub use rebase::{RebaseOptions, Rebased};
-pub use restore::{FileInfo, SnapshotReader};
+pub use restore::{FileInfo, SnapshotReader, TensorBuffer};
 pub use save::{BasePolicy, Input, SaveOptions, Saved};
 pub use store::{At, Snapshot, Store, StoreOptions};
+pub use tensors::{Tensor, Tensors};
 pub use verify::{Problem, Verified};

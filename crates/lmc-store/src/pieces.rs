@@ -9,10 +9,8 @@ use crate::ids::Hash;
 pub(crate) const MAX_PIECE: u64 = 1 << 24;
 /// The most elements of a piece of a tensor: pieces of tensors of equal shape hold the same elements whatever their dtypes.
 const ELEMENTS: u64 = 1 << 22;
-/// A tensor below this shares a block set with others.
-const SMALL: u64 = 1 << 18;
-/// The most raw bytes of tensors that share one.
-const MAX_PACK: u64 = 1 << 22;
+/// A tensor of fewer elements shares a block set with others: tensors of equal shape do or do not, whatever their dtypes.
+const SMALL: u64 = 1 << 16;
 
 /// A range of a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +29,8 @@ pub(crate) struct Piece {
     pub(crate) key: Hash,
     /// Equal for pieces of any files that hold the same tensors; that of opaque bytes is `key`.
     pub(crate) tensors_key: Hash,
+    /// What it is of a tensor, if it is of one alone: number of the segment in the file, and first element.
+    pub(crate) of: Option<(usize, u64)>,
 }
 
 impl Piece {
@@ -78,7 +78,7 @@ impl Builder {
     fn finish(self, file: &str) -> Piece {
         let key = Hash::of(&[&self.holds[..], file.as_bytes()].concat());
         let tensors_key = if self.segments.is_empty() { key } else { Hash::of(&self.holds) };
-        Piece { ranges: self.ranges, segments: self.segments, key, tensors_key }
+        Piece { ranges: self.ranges, segments: self.segments, key, tensors_key, of: None }
     }
 }
 
@@ -86,7 +86,7 @@ impl Builder {
 pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut pack = Builder::default();
-    for s in segments.iter().filter(|s| s.len > 0) {
+    for (number, s) in segments.iter().enumerate().filter(|(_, s)| s.len > 0) {
         let Some(dtype) = s.dtype else {
             for (start, len) in cuts(s.len, MAX_PIECE, 1) {
                 let mut piece = Builder::default();
@@ -97,8 +97,9 @@ pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Piece>> {
             }
             continue;
         };
-        if s.len < SMALL {
-            if pack.len + s.len > MAX_PACK {
+        let elements = |bytes: u64| bytes * 8 / u64::from(dtype.bits());
+        if elements(s.len) < SMALL {
+            if pack.len + s.len > MAX_PIECE {
                 pieces.push(std::mem::take(&mut pack).finish(file));
             }
             pack.tensor(s, 0, s.len)?;
@@ -109,7 +110,7 @@ pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Piece>> {
         for (start, len) in cuts(s.len, most, 16 * u64::from(dtype.bits())) {
             let mut piece = Builder::default();
             piece.tensor(s, start, len)?;
-            pieces.push(piece.finish(file));
+            pieces.push(Piece { of: Some((number, elements(start))), ..piece.finish(file) });
         }
     }
     if pack.len > 0 {
@@ -177,7 +178,7 @@ mod tests {
             ("b", Some(Dtype::Bf16), 20 << 20),
             ("t", Some(Dtype::U8), 0),
             ("u", Some(Dtype::U8), 77),
-            ("c", Some(Dtype::F64), SMALL),
+            ("c", Some(Dtype::F64), 8 * SMALL),
         ]);
         let pieces = check(&f);
         let names: Vec<Vec<&str>> =
@@ -191,20 +192,34 @@ mod tests {
 
     #[test]
     fn many_small_tensors_take_several_packs() {
-        let names: Vec<String> = (0..100).map(|i| format!("t{i}")).collect();
-        let tensors: Vec<_> = names.iter().map(|n| (n.as_str(), Some(Dtype::F16), SMALL - 2)).collect();
+        let names: Vec<String> = (0..300).map(|i| format!("t{i}")).collect();
+        let tensors: Vec<_> = names.iter().map(|n| (n.as_str(), Some(Dtype::F16), 2 * SMALL - 2)).collect();
         let pieces = check(&file(&tensors));
-        assert_eq!(pieces.len(), 7);
+        assert_eq!(pieces.len(), 3);
         // Neighbours make one range.
-        assert!(pieces.iter().all(|p| p.ranges.len() == 1 && p.len() <= MAX_PACK));
+        assert!(pieces.iter().all(|p| p.ranges.len() == 1 && p.of.is_none()));
         assert!(check(&[]).is_empty());
     }
 
     #[test]
+    fn tensors_of_equal_shape_are_cut_alike() {
+        for elements in [SMALL, SMALL + 1, ELEMENTS, ELEMENTS + 1, 2 * ELEMENTS - 77, 3 * ELEMENTS + 12_345] {
+            let cuts_of = |dtype: Dtype| -> Vec<(u64, u64)> {
+                let len = elements * u64::from(dtype.bits()) / 8;
+                let pieces = check(&file(&[("", None, 24), ("a", Some(dtype), len)]));
+                let of = |p: &Piece| Some((p.of.filter(|of| of.0 == 1)?.1, p.segments[0].shape[0]));
+                pieces[1..].iter().map(|p| of(p).unwrap()).collect()
+            };
+            assert_eq!(cuts_of(Dtype::F32), cuts_of(Dtype::Bf16), "{elements}");
+            assert_eq!(cuts_of(Dtype::F32).iter().map(|c| c.1).sum::<u64>(), elements);
+        }
+    }
+
+    #[test]
     fn pieces_are_known_by_what_they_hold() {
-        let f = file(&[("", None, 16), ("a", Some(Dtype::F32), SMALL)]);
-        let moved = file(&[("", None, 24), ("a", Some(Dtype::F32), SMALL)]);
-        let other = file(&[("", None, 16), ("a", Some(Dtype::Bf16), SMALL)]);
+        let f = file(&[("", None, 16), ("a", Some(Dtype::F32), 4 * SMALL)]);
+        let moved = file(&[("", None, 24), ("a", Some(Dtype::F32), 4 * SMALL)]);
+        let other = file(&[("", None, 16), ("a", Some(Dtype::Bf16), 4 * SMALL)]);
         let keys = |name: &str, f: &[Segment]| -> Vec<(Hash, Hash)> {
             cut(name, f).unwrap().iter().map(|p| (p.key, p.tensors_key)).collect()
         };

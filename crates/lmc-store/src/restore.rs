@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lmc::{Segment, WriteAt};
 
-use crate::catalog::{Catalog, SetId};
-use crate::chain::{self, ChainDecoder};
+use crate::catalog::Catalog;
 use crate::error::{Error, Result};
+use crate::gather::{Gather, Located};
 use crate::layout;
 use crate::manifest::part::{Extent, Ref};
-use crate::ordered;
 use crate::remote::Remote;
 use crate::store::Snapshot;
 
@@ -29,17 +28,6 @@ pub struct FileInfo {
     pub segments: Vec<Segment>,
 }
 
-/// Where a range of a file is.
-#[derive(Clone, Copy)]
-pub(crate) struct Located {
-    /// Where it starts in the file.
-    pub(crate) offset: u64,
-    pub(crate) set: SetId,
-    /// Where it starts in the set.
-    pub(crate) from: u64,
-    pub(crate) len: u64,
-}
-
 /// An open snapshot, of which any part can be read, by several threads at once.
 ///
 /// Everything that is read is compared with the cryptographic hash that it had when it was saved.
@@ -48,24 +36,28 @@ pub struct SnapshotReader {
     catalog: Catalog,
     snapshot: Snapshot,
     files: Vec<FileInfo>,
+    /// For each name the first tensor of it: file, and segment there.
+    tensors: HashMap<lmc::Name, (usize, usize)>,
     /// For each file, in order.
     extents: Vec<Vec<Located>>,
     threads: usize,
 }
 
-/// Block sets that are fetched and decoded side by side, if there are fewer cores: most of the time they wait for the store.
-const SIDE_BY_SIDE: usize = 8;
-
-/// A block set, and where its bytes go.
-struct Job<T> {
-    set: SetId,
-    /// Bytes of the set, and their place.
-    takes: Vec<(Range<usize>, T)>,
+/// A tensor, or some rows of it, and the memory that is to hold its bytes.
+#[derive(Debug)]
+pub struct TensorBuffer<'a> {
+    /// The name of the tensor.
+    pub name: &'a str,
+    /// The elements whose first index is in this range; all if there is none.
+    pub rows: Option<Range<u64>>,
+    /// As long as what it is to hold.
+    pub out: &'a mut [u8],
 }
 
 impl SnapshotReader {
     pub(crate) fn new(remote: Arc<Remote>, catalog: Catalog, snapshot: Snapshot) -> Result<Self> {
-        let mut reader = Self { remote, catalog, snapshot, files: vec![], extents: vec![], threads: 0 };
+        let (files, tensors, extents) = (vec![], HashMap::new(), vec![]);
+        let mut reader = Self { remote, catalog, snapshot, files, tensors, extents, threads: 0 };
         for id in reader.snapshot.parts.clone() {
             let part = reader.catalog.part(id)?.clone();
             for file in &part.files {
@@ -76,8 +68,12 @@ impl SnapshotReader {
                 let mut offset = 0;
                 let mut segments = Vec::with_capacity(file.segments.len());
                 for s in &file.segments {
-                    segments.push(s.to_lmc(offset)?);
+                    let s = s.to_lmc(offset)?;
                     offset += s.len;
+                    if let Some(name) = &s.name {
+                        reader.tensors.entry(name.clone()).or_insert((reader.files.len(), segments.len()));
+                    }
+                    segments.push(s);
                 }
                 reader.extents.push(reader.locate(id, &file.extents).map_err(at)?);
                 let (name, layout) = (file.name.clone(), file.layout.clone());
@@ -132,11 +128,8 @@ impl SnapshotReader {
     /// # Errors
     /// `NotFound` when there is none.
     pub fn tensor(&self, name: &str) -> Result<(&FileInfo, &Segment)> {
-        let found =
-            self.files.iter().find_map(|f| f.segments.iter().find(|s| s.name.as_deref() == Some(name)).map(|s| (f, s)));
-        found.ok_or_else(|| {
-            Error::not_found(format!("the snapshot of step {} has no tensor {name:?}", self.snapshot.step))
-        })
+        let (file, s) = self.tensor_number(name)?;
+        Ok((&self.files[file], &self.files[file].segments[s]))
     }
 
     /// Restores a file to a destination that is written at any offset, by several threads at once. `progress` is called with the number of bytes
@@ -146,8 +139,12 @@ impl SnapshotReader {
     /// `NotFound` when there is no such file, `Damaged` when something of it is missing or damaged, `Store` when requests fail, `Io` when writing does.
     pub fn restore_file(&self, name: &str, dst: &dyn WriteAt, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let file = self.index(name)?;
+        let mut gather = Gather::new();
+        gather.add(&self.extents[file], 0..self.files[file].len, |offset, _| offset);
         let put = |at, bytes: &[u8]| dst.write_all_at(bytes, at).map_err(|e| Error::io("cannot write", e));
-        self.read(file, 0..self.files[file].len, |offset, _| offset, put, progress)
+        gather
+            .run(&self.remote, &self.catalog, self.threads, put, progress)
+            .map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
     }
 
     /// Reads a file into memory; `out` holds nothing else afterwards.
@@ -170,18 +167,7 @@ impl SnapshotReader {
         let Some(end) = offset.checked_add(out.len() as u64).filter(|&end| end <= len) else {
             return Err(Error::usage(format!("{} bytes from byte {offset} are not in a file of {len}", out.len())));
         };
-        let mut rest = out;
-        let copy = |to: &mut [u8], bytes: &[u8]| {
-            to.copy_from_slice(bytes);
-            Ok(())
-        };
-        self.read(
-            file,
-            offset..end,
-            |_, len| rest.split_off_mut(..len).expect("extents cover the range"),
-            copy,
-            &mut |_| {},
-        )
+        self.fill([(file, offset..end, out)]).map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
     }
 
     /// Reads a tensor: its elements as the file has them, little-endian, the last dimension contiguous.
@@ -189,9 +175,9 @@ impl SnapshotReader {
     /// # Errors
     /// Those of [`Self::tensor`] and [`Self::read_range`].
     pub fn read_tensor(&self, name: &str) -> Result<Vec<u8>> {
-        let (file, s) = self.tensor(name)?;
+        let (_, s) = self.tensor(name)?;
         let mut out = zeroed(s.len)?;
-        self.read_range(&file.name, s.offset, &mut out)?;
+        self.read_tensor_into(name, &mut out)?;
         Ok(out)
     }
 
@@ -200,16 +186,53 @@ impl SnapshotReader {
     /// # Errors
     /// Those of [`Self::read_tensor`], and `Usage` when the tensor has no such rows, or when they do not begin and end with a byte.
     pub fn read_rows(&self, name: &str, rows: Range<u64>) -> Result<Vec<u8>> {
-        let (file, s) = self.tensor(name)?;
-        let bytes = row_range(s, &rows).ok_or_else(|| {
-            Error::usage(format!(
-                "the tensor {name:?} of shape {:?} has no rows {}..{} of whole bytes",
-                s.shape, rows.start, rows.end
-            ))
-        })?;
+        let (_, s) = self.tensor(name)?;
+        let bytes = row_range(s, &rows)?;
         let mut out = zeroed(bytes.end - bytes.start)?;
-        self.read_range(&file.name, s.offset + bytes.start, &mut out)?;
+        self.read_rows_into(name, rows, &mut out)?;
         Ok(out)
+    }
+
+    /// [`Self::read_tensor`] into memory of the caller's, which is as long as the tensor.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_tensors`].
+    pub fn read_tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
+        self.read_tensors([TensorBuffer { name, rows: None, out }])
+    }
+
+    /// [`Self::read_rows`] into memory of the caller's, which is as long as the rows.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_tensors`].
+    pub fn read_rows_into(&self, name: &str, rows: Range<u64>, out: &mut [u8]) -> Result<()> {
+        self.read_tensors([TensorBuffer { name, rows: Some(rows), out }])
+    }
+
+    /// Reads tensors, or rows of them, into memory of the caller's. What they share is fetched and decoded once, and all of them side by side: this is how to load a
+    /// model. After an error the memory holds anything.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_rows`], and `Usage` when a buffer does not have the length of what it is to hold.
+    pub fn read_tensors<'a>(&self, wanted: impl IntoIterator<Item = TensorBuffer<'a>>) -> Result<()> {
+        let mut parts = Vec::new();
+        for TensorBuffer { name, rows, out } in wanted {
+            let (file, s) = self.tensor_number(name)?;
+            let s = &self.files[file].segments[s];
+            let bytes = match &rows {
+                Some(rows) => row_range(s, rows)?,
+                None => 0..s.len,
+            };
+            if bytes.end - bytes.start != out.len() as u64 {
+                return Err(Error::usage(format!(
+                    "{} bytes of the tensor {name:?} do not fit a buffer of {}",
+                    bytes.end - bytes.start,
+                    out.len()
+                )));
+            }
+            parts.push((file, s.offset + bytes.start..s.offset + bytes.end, out));
+        }
+        self.fill(parts).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {
@@ -221,65 +244,30 @@ impl SnapshotReader {
         self.files.iter().zip(self.extents.iter().map(|e| &e[..]))
     }
 
+    fn tensor_number(&self, name: &str) -> Result<(usize, usize)> {
+        self.tensors.get(&name.into()).copied().ok_or_else(|| {
+            Error::not_found(format!("the snapshot of step {} has no tensor {name:?}", self.snapshot.step))
+        })
+    }
+
     fn index(&self, name: &str) -> Result<usize> {
         self.files.iter().position(|f| f.name == name).ok_or_else(|| {
             Error::not_found(format!("the snapshot of step {} has no file {name:?}", self.snapshot.step))
         })
     }
 
-    /// Reads a range of a file. `place` says where the bytes from an offset on go, in order; `put` takes them there, in any order.
-    fn read<T: Send>(
-        &self,
-        file: usize,
-        range: Range<u64>,
-        mut place: impl FnMut(u64, usize) -> T,
-        put: impl Fn(T, &[u8]) -> Result<()> + Sync,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<()> {
-        let extents = &self.extents[file];
-        let mut jobs: Vec<Job<T>> = Vec::new();
-        let mut known: HashMap<SetId, usize> = HashMap::new();
-        let first = extents.partition_point(|e| e.offset + e.len <= range.start);
-        for e in extents[first..].iter().take_while(|e| e.offset < range.end) {
-            let start = e.offset.max(range.start);
-            let end = (e.offset + e.len).min(range.end);
-            let from = (e.from + (start - e.offset)) as usize;
-            let len = (end - start) as usize;
-            let job = *known.entry(e.set).or_insert_with(|| {
-                jobs.push(Job { set: e.set, takes: vec![] });
-                jobs.len() - 1
-            });
-            jobs[job].takes.push((from..from + len, place(start, len)));
+    /// Fills buffers with ranges of files, given by number, that are as long.
+    fn fill<'a>(&self, parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
+        let mut gather = Gather::new();
+        for (file, range, mut rest) in parts {
+            gather
+                .add(&self.extents[file], range, |_, len| rest.split_off_mut(..len).expect("extents cover the range"));
         }
-        let jobs: Vec<Mutex<Option<Job<T>>>> = jobs.into_iter().map(|j| Mutex::new(Some(j))).collect();
-        let threads = match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-            n => n,
+        let copy = |to: &mut [u8], bytes: &[u8]| {
+            to.copy_from_slice(bytes);
+            Ok(())
         };
-        let mut done = 0;
-        ordered::run(
-            threads.max(SIDE_BY_SIDE),
-            jobs.len(),
-            ChainDecoder::new,
-            |decoder, i| {
-                let job = jobs[i].lock().unwrap_or_else(PoisonError::into_inner).take().expect("a job is done once");
-                let chain = self.catalog.chain(job.set)?;
-                let stored = self.remote.wait(chain::fetch(&self.remote, &self.catalog, &chain))?;
-                let (raw, _) = decoder.decode(&self.catalog, &chain, &stored, false)?;
-                let mut n = 0;
-                for (range, to) in job.takes {
-                    n += range.len() as u64;
-                    put(to, &raw[range])?;
-                }
-                Ok(n)
-            },
-            |_, n| {
-                done += n;
-                progress(done);
-                Ok(())
-            },
-        )
-        .map_err(|e| e.at(format_args!("step {}, {}", self.snapshot.step, self.files[file].name)))
+        gather.run(&self.remote, &self.catalog, self.threads, copy, &mut |_| {})
     }
 }
 
@@ -289,8 +277,21 @@ impl std::fmt::Debug for SnapshotReader {
     }
 }
 
-/// Bytes of rows within their tensor; `None` if it does not have them, or if they do not begin and end with a byte.
-fn row_range(s: &Segment, rows: &Range<u64>) -> Option<Range<u64>> {
+/// Bytes of rows within their tensor.
+fn row_range(s: &Segment, rows: &Range<u64>) -> Result<Range<u64>> {
+    bytes_of_rows(s, rows).ok_or_else(|| {
+        Error::usage(format!(
+            "the tensor {:?} of shape {:?} has no rows {}..{} of whole bytes",
+            s.name.as_deref().unwrap_or_default(),
+            s.shape,
+            rows.start,
+            rows.end
+        ))
+    })
+}
+
+/// `None` if the tensor does not have the rows, or if they do not begin and end with a byte.
+fn bytes_of_rows(s: &Segment, rows: &Range<u64>) -> Option<Range<u64>> {
     let all = *s.shape.first()?;
     if rows.start > rows.end || rows.end > all {
         return None;
@@ -326,14 +327,14 @@ mod tests {
             Segment::new(Some("t".into()), Some(dtype), shape.into(), 0, len).unwrap()
         };
         let t = tensor(Dtype::Bf16, &[5, 3], 30);
-        assert_eq!(row_range(&t, &(1..3)), Some(6..18));
-        assert_eq!(row_range(&t, &(5..5)), Some(30..30));
+        assert_eq!(bytes_of_rows(&t, &(1..3)), Some(6..18));
+        assert_eq!(bytes_of_rows(&t, &(5..5)), Some(30..30));
         #[allow(clippy::reversed_empty_ranges, reason = "it is one that a caller may give")]
         let reversed = 3..2;
-        assert_eq!((row_range(&t, &(4..6)), row_range(&t, &reversed)), (None, None));
-        assert_eq!(row_range(&tensor(Dtype::F32, &[], 4), &(0..0)), None);
-        assert_eq!(row_range(&tensor(Dtype::F32, &[9, 0], 0), &(2..7)), Some(0..0));
+        assert_eq!((bytes_of_rows(&t, &(4..6)), bytes_of_rows(&t, &reversed)), (None, None));
+        assert_eq!(bytes_of_rows(&tensor(Dtype::F32, &[], 4), &(0..0)), None);
+        assert_eq!(bytes_of_rows(&tensor(Dtype::F32, &[9, 0], 0), &(2..7)), Some(0..0));
         let halves = tensor(Dtype::F4, &[4, 3], 6);
-        assert_eq!((row_range(&halves, &(0..2)), row_range(&halves, &(0..1))), (Some(0..3), None));
+        assert_eq!((bytes_of_rows(&halves, &(0..2)), bytes_of_rows(&halves, &(0..1))), (Some(0..3), None));
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 
 use crate::backend::Location;
+use crate::cache::{Cache, PieceCache};
 use crate::catalog::{self, Catalog};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,6 +28,8 @@ pub struct StoreOptions {
     /// For a new store: a save that takes more than half of so many seconds is refused, and what no snapshot needs may be deleted when so many have
     /// passed.
     pub grace_seconds: u64,
+    /// Where the raw bytes of the newest snapshot are kept, so that the save after it need not decode what it makes its own from.
+    pub cache: Cache,
     /// Where random ids come from; by default the operating system.
     pub entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
 }
@@ -38,13 +41,14 @@ impl Default for StoreOptions {
             getrandom::fill(&mut id).map_err(|e| Error::io("cannot get random numbers", std::io::Error::other(e)))?;
             Ok(id)
         });
-        Self { grace_seconds: 86_400, entropy }
+        Self { grace_seconds: 86_400, cache: Cache::default(), entropy }
     }
 }
 
 impl std::fmt::Debug for StoreOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoreOptions").field("grace_seconds", &self.grace_seconds).finish_non_exhaustive()
+        let mut d = f.debug_struct("StoreOptions");
+        d.field("grace_seconds", &self.grace_seconds).field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
@@ -105,10 +109,18 @@ impl Snapshot {
     }
 }
 
+/// The snapshot that another one is a copy of.
+#[derive(Clone, Copy)]
+pub(crate) struct Original {
+    pub(crate) id: SaveId,
+    pub(crate) time: u64,
+}
+
 /// The snapshots of a training run. Any number of processes may use a store at once; each has a `Store` of its own, or several threads share one.
 pub struct Store {
     remote: Arc<Remote>,
     grace_seconds: u64,
+    cache: Option<PieceCache>,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
     directory: Option<PathBuf>,
 }
@@ -162,7 +174,7 @@ impl Store {
             }
             found => found?,
         };
-        Ok(Self::new(remote, &marker, o))
+        Self::new(remote, &marker, o)
     }
 
     /// [`Self::open`] on any object store.
@@ -175,11 +187,13 @@ impl Store {
             ErrorKind::NotFound => Error::not_found(format!("there is no store here: {} is missing", layout::marker())),
             _ => e,
         })?;
-        Ok(Self::new(remote, &marker, o))
+        Self::new(remote, &marker, o)
     }
 
-    fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Self {
-        Self { remote: Arc::new(remote), grace_seconds: marker.grace_seconds, entropy: o.entropy, directory: None }
+    fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
+        let cache = PieceCache::new(&o.cache)?;
+        let (remote, grace_seconds) = (Arc::new(remote), marker.grace_seconds);
+        Ok(Self { remote, grace_seconds, cache, entropy: o.entropy, directory: None })
     }
 
     /// All snapshots, by step.
@@ -259,7 +273,7 @@ impl Store {
             None => self.last_before(Some(step))?,
         };
         let parts = before.map_or(vec![], |s| s.parts);
-        save::save(&self.remote, inputs, &parts, o, began, self.fresh_id()?)
+        save::save(&self.remote, inputs, &parts, o, self.cache.as_ref(), began, self.fresh_id()?)
     }
 
     /// Makes saved parts the snapshot of a step: all of it at once, or nothing.
@@ -270,8 +284,20 @@ impl Store {
     /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a part was begun too long ago; `Usage` when two parts have files of the same name;
     /// `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, parts: &[PartId]) -> Result<Snapshot> {
+        self.publish_as(step, metadata, parts, None)
+    }
+
+    /// [`Self::publish`] for what may be a copy.
+    pub(crate) fn publish_as(
+        &self,
+        step: Step,
+        metadata: BTreeMap<String, String>,
+        parts: &[PartId],
+        original: Option<Original>,
+    ) -> Result<Snapshot> {
         let remote = &*self.remote;
-        let mut record = Record::kept(step, self.fresh_id()?, 0, metadata);
+        let id = original.map_or_else(|| self.fresh_id(), |o| Ok(o.id))?;
+        let mut record = Record::kept(step, id, 0, metadata);
         record.parts = parts.to_vec();
         let mut names = HashSet::new();
         let mut began = u64::MAX;
@@ -293,7 +319,8 @@ impl Store {
             Some((generation, _)) => next_generation(step, generation)?,
         };
         // Asked for last: what comes before must not count against the grace period unseen.
-        record.time = self.time_to_commit(began)?;
+        let now = self.time_to_commit(began)?;
+        record.time = original.map_or(now, |o| o.time);
         if remote.wait(self.create_record(generation, &record))? { Ok(Snapshot::of(record)) } else { Err(exists(step)) }
     }
 
@@ -341,6 +368,6 @@ fn read_marker(remote: &Remote) -> Result<Marker> {
     Marker::parse(&remote.wait(remote.get(&key, Marker::MAX))?).map_err(|e| e.at(&key))
 }
 
-fn exists(step: Step) -> Error {
+pub(crate) fn exists(step: Step) -> Error {
     Error::exists(format!("step {step} has a snapshot: save under another step"))
 }

@@ -1,6 +1,6 @@
 //! Verifying: that everything is there, and is what was saved.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::stream::{self, StreamExt};
 
@@ -120,8 +120,7 @@ fn decode_all(
     threads: usize,
     bad: &mut Bad,
 ) -> Result<()> {
-    let bases: HashSet<SetId> = chains.values().filter(|c| c.len() > 1).map(|c| c[c.len() - 2]).collect();
-    let ends: Vec<&[SetId]> = chains.iter().filter(|(id, _)| !bases.contains(id)).map(|(_, c)| &c[..]).collect();
+    let ends = chain::covering(catalog, chains.keys().copied())?;
     let known = bad.clone();
     let threads = match threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -137,7 +136,8 @@ fn decode_all(
             let chain = &ends[i][..whole];
             let mut decode = |chain: &[SetId]| -> Result<()> {
                 let stored = remote.wait(chain::fetch(remote, catalog, chain))?;
-                decoder.decode(catalog, chain, &stored, true).map(|_| ())
+                let all: Vec<usize> = (0..chain.len()).collect();
+                decoder.decode_each(catalog, chain, &stored, &all, |_| Ok(()))
             };
             if let Err(e) = decode(chain) {
                 only_damage(e)?;

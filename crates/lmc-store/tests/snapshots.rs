@@ -304,19 +304,6 @@ fn what_is_written_does_not_depend_on_threads() {
     assert!(wrote[0] == wrote[1] && wrote[1] == wrote[2]);
 }
 
-fn data_objects(objects: &Arc<dyn object_store::ObjectStore>) -> Vec<(String, bytes::Bytes)> {
-    use futures::TryStreamExt;
-    use object_store::ObjectStoreExt;
-    futures::executor::block_on(async {
-        let mut found = vec![];
-        let listed: Vec<_> = objects.list(Some(&"data".into())).try_collect().await.unwrap();
-        for o in listed {
-            found.push((o.location.to_string(), objects.get(&o.location).await.unwrap().bytes().await.unwrap()));
-        }
-        found
-    })
-}
-
 #[test]
 fn a_source_that_fails_leaves_nothing() {
     struct Shrinks(Vec<u8>);

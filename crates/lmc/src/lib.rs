@@ -81,6 +81,7 @@ pub use io::{ReadAt, WriteAt};
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
 pub use reader::{BlockInfo, Reader};
 pub use segment::{Name, Segment, Shape};
+pub use siblings::rounded_from;
 
 /// What was compressed or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

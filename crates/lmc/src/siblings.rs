@@ -69,13 +69,52 @@ pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) ->
     links
 }
 
+/// Finds the 16-bit tensors that are a 32-bit one, rounded: for each tensor the number of that one. The order of tensors does not matter, nor do their names.
+/// `read` fills a buffer with the bytes from an offset on, as the tensors' offsets count.
+///
+/// They are found by sampled values. A pair that only looks alike costs whoever makes a delta of it ratio, never bytes.
+///
+/// # Errors
+/// Those of `read`.
+pub fn rounded_from<E>(
+    tensors: &[Segment],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<Vec<Option<usize>>, E> {
+    let mut wide: HashMap<Look, usize> = HashMap::new();
+    let mut narrow = Vec::new();
+    for (i, t) in tensors.iter().enumerate() {
+        let Some(dtype @ (Dtype::F32 | Dtype::Bf16 | Dtype::F16)) = t.dtype else { continue };
+        let width = dtype.coding_width();
+        let elements = t.len / width as u64;
+        if elements < MIN_ELEMENTS {
+            continue;
+        }
+        let sample = sample(t.offset, elements, width, &mut read)?;
+        if sample.chunks_exact(width).all(|e| e == &sample[..width]) {
+            continue;
+        }
+        if dtype != Dtype::F32 {
+            narrow.push((i, Look { dtype, elements, sample }));
+            continue;
+        }
+        for (conversion, dtype) in [(Conversion::NarrowBf16, Dtype::Bf16), (Conversion::NarrowF16, Dtype::F16)] {
+            let mut rounded = Vec::new();
+            convert(conversion, &sample, &mut rounded);
+            wide.entry(Look { dtype, elements, sample: rounded }).or_insert(i);
+        }
+    }
+    let mut found = vec![None; tensors.len()];
+    narrow.into_iter().for_each(|(i, look)| found[i] = wide.get(&look).copied());
+    Ok(found)
+}
+
 /// Elements of a tensor, the same places for every tensor of as many elements.
-fn sample(
+fn sample<E>(
     offset: u64,
     elements: u64,
     width: usize,
-    read: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
-) -> Result<Vec<u8>> {
+    read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<Vec<u8>, E> {
     let mut sample = vec![0; STRETCHES as usize * STRETCH * width];
     for (i, to) in (0..STRETCHES).zip(sample.chunks_exact_mut(STRETCH * width)) {
         // Not at the very start of rows, which may be alike.
@@ -99,20 +138,21 @@ mod tests {
         to
     }
 
-    fn links(tensors: &[(Dtype, Vec<u8>)]) -> Vec<Option<Link>> {
+    fn file(tensors: &[(Dtype, Vec<u8>)]) -> (Vec<u8>, Vec<Segment>) {
         let raw: Vec<u8> = tensors.iter().flat_map(|t| t.1.clone()).collect();
         let mut at = 0;
-        let segments: Vec<Segment> = tensors
-            .iter()
-            .enumerate()
-            .map(|(i, (dtype, bytes))| {
-                let n = bytes.len() as u64;
-                let shape = [n / dtype.coding_width() as u64].into();
-                let s = Segment::tensor((*format!("{i}")).into(), *dtype, shape, at, n);
-                at += n;
-                s
-            })
-            .collect();
+        let segment = |(i, (dtype, bytes)): (usize, &(Dtype, Vec<u8>))| {
+            let n = bytes.len() as u64;
+            at += n;
+            let shape = [n / dtype.coding_width() as u64].into();
+            Segment::tensor((*format!("{i}")).into(), *dtype, shape, at - n, n)
+        };
+        let segments = tensors.iter().enumerate().map(segment).collect();
+        (raw, segments)
+    }
+
+    fn links(tensors: &[(Dtype, Vec<u8>)]) -> Vec<Option<Link>> {
+        let (raw, segments) = file(tensors);
         find(&segments, |offset, buf| {
             buf.copy_from_slice(&raw[offset as usize..][..buf.len()]);
             Ok(())
@@ -142,5 +182,31 @@ mod tests {
         assert_eq!(l[..4], [None, None, at(0, NarrowBf16), at(0, NarrowF16)]);
         assert_eq!(l[4..7], [at(20_000, WidenBf16), at(20_000, Same), at(0, Same)]);
         assert_eq!(l[7..], [None; 5], "new, small, and constant ones have nobody");
+    }
+
+    #[test]
+    fn rounded_tensors_are_found_in_any_order() {
+        use Conversion::{NarrowBf16, NarrowF16};
+        let (a, b) = (noise(5000, 1), noise(5000, 77));
+        let tensors = [
+            (Dtype::Bf16, narrow(&b, NarrowBf16)),
+            (Dtype::F32, a.clone()),
+            (Dtype::F16, narrow(&a, NarrowF16)),
+            (Dtype::F32, b.clone()),
+            (Dtype::Bf16, narrow(&noise(5000, 5), NarrowBf16)),
+            (Dtype::F32, b),
+            (Dtype::Bf16, narrow(&a, NarrowBf16)),
+            (Dtype::Bf16, vec![0; 10_000]),
+            (Dtype::F32, vec![0; 20_000]),
+            (Dtype::U8, vec![7; 5000]),
+        ];
+        let (raw, segments) = file(&tensors);
+        let found = rounded_from(&segments, |offset, buf| {
+            buf.copy_from_slice(&raw[offset as usize..][..buf.len()]);
+            Ok::<(), ()>(())
+        });
+        let none = None;
+        assert_eq!(found, Ok(vec![Some(3), none, Some(1), none, none, none, Some(1), none, none, none]));
+        assert_eq!(rounded_from(&segments, |_, _| Err("no")), Err("no"));
     }
 }

@@ -1,7 +1,7 @@
 //! A block set written again: as it is, from another base, or alone.
 
 use bytes::Bytes;
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader, Segment};
 
 use super::RebaseOptions;
 use crate::catalog::{Catalog, SetId};
@@ -48,7 +48,7 @@ impl<'a> Encoder<'a> {
         }
         let chain = self.catalog.chain(set)?;
         let stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
-        let raw = self.chain.decode(self.catalog, &chain, &stored, false)?.0.to_vec();
+        let raw = self.chain.decode(self.catalog, &chain, &stored)?.0.to_vec();
         // The same segments as before: what was made from this set finds its base in the new one.
         let mut o = DecompressOptions::default();
         o.threads = 1;
@@ -58,8 +58,13 @@ impl<'a> Encoder<'a> {
         if let Some(base) = base {
             let chain = self.catalog.chain(base)?;
             let stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
-            let (old, content_hash) = self.chain.decode(self.catalog, &chain, &stored, false)?;
-            let bases = [Base::of_segments(old, segments).map_err(Error::codec)?.with_hash(content_hash)];
+            let (old, content_hash) = self.chain.decode(self.catalog, &chain, &stored)?;
+            let base_segments = if old.len() == raw.len() {
+                segments.to_vec()
+            } else {
+                like(&stored[stored.len() - 1], segments).map_err(|e| chain::damaged(self.catalog, base, e))?
+            };
+            let bases = [Base::of_segments(old, &base_segments).map_err(Error::codec)?.with_hash(content_hash)];
             let mut delta = Vec::new();
             compress(&mut self.compressor, &raw, segments, &bases, &mut delta)?;
             drop(bases);
@@ -80,11 +85,22 @@ impl<'a> Encoder<'a> {
         let mut chain = base.map_or(Ok(vec![]), |base| self.catalog.chain(base))?;
         chain.push(set);
         let mut stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
-        match self.chain.decode(self.catalog, &chain, &stored, false) {
+        match self.chain.decode(self.catalog, &chain, &stored) {
             Ok(_) => Ok(stored.pop()),
             // The same bytes cut in another way are no base: `lmc` knows bases by leaves.
             Err(e) if e.kind() == ErrorKind::Damaged => Ok(None),
             Err(e) => Err(e),
         }
     }
+}
+
+/// The segments of a stored set of another length, as those of a set that is predicted from it: what weights are rounded from is known by their names.
+fn like(stored: &[u8], segments: &[Segment]) -> lmc::Result<Vec<Segment>> {
+    let mut o = DecompressOptions::default();
+    o.threads = 1;
+    let mut theirs = Reader::open(stored, &o)?.segments().to_vec();
+    for (theirs, s) in theirs.iter_mut().zip(segments).filter(|(theirs, _)| theirs.name.is_some()) {
+        theirs.name.clone_from(&s.name);
+    }
+    Ok(theirs)
 }

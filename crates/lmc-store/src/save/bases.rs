@@ -104,7 +104,7 @@ mod tests {
         let range = |offset, len| Range { offset, len };
         let piece = |ranges: &[Range]| {
             let key = Hash::of(b"");
-            Piece { ranges: ranges.to_vec(), segments: vec![], key, tensors_key: key }
+            Piece { ranges: ranges.to_vec(), segments: vec![], key, tensors_key: key, of: None }
         };
         let extents =
             [(0, Extent(0, 0, 0, 10)), (10, Extent(0, 1, 0, 5)), (15, Extent(0, 0, 10, 5)), (20, Extent(0, 1, 5, 5))];

@@ -7,8 +7,10 @@ use bytes::Bytes;
 use lmc::{Base, CompressOptions, Compressor, Segment};
 
 use super::bases::Bases;
+use super::plan::Job;
 use super::{BasePolicy, Input, SaveOptions};
-use crate::catalog::SetId;
+use crate::cache::PieceCache;
+use crate::catalog::{MAX_CHAIN, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::{Error, Result};
 use crate::ids::Hash;
@@ -27,8 +29,17 @@ pub(super) enum Encoded {
 pub(super) struct New {
     pub(super) bytes: Bytes,
     pub(super) raw_hash: Hash,
-    pub(super) base: Option<SetId>,
-    pub(super) age: u32,
+    pub(super) base: MadeFrom,
+}
+
+/// What a block set is made from.
+#[derive(Clone, Copy)]
+pub(super) enum MadeFrom {
+    Nothing,
+    /// A set of an earlier save; the age that it then has.
+    Earlier(SetId, u32),
+    /// The first piece of its group.
+    Lead,
 }
 
 /// For raw bytes, the first piece known to have them.
@@ -46,91 +57,219 @@ impl Claims {
     }
 }
 
+/// What all threads of a save use.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub(super) remote: &'a Remote,
+    pub(super) bases: &'a Bases,
+    pub(super) cache: Option<&'a PieceCache>,
+    pub(super) o: &'a SaveOptions,
+}
+
 /// One thread's buffers.
 pub(super) struct Encoder<'a> {
-    remote: &'a Remote,
-    bases: &'a Bases,
+    shared: Shared<'a>,
     claims: &'a Claims,
-    o: &'a SaveOptions,
     compressor: Compressor,
     chain: ChainDecoder,
-    raw: Vec<u8>,
+    /// For pieces that are not in memory: the first of a group, and the one after.
+    lead: Vec<u8>,
+    buf: Vec<u8>,
+}
+
+/// What a piece is in its group.
+#[derive(Clone, Copy)]
+enum Role<'a> {
+    /// It is the first; whether others follow.
+    Lead { followed: bool },
+    /// It follows this piece, and its bytes.
+    Follower(&'a Piece, &'a [u8]),
+}
+
+impl Shared<'_> {
+    /// What a piece is to be made from, and the age that it then has.
+    fn choose(&self, piece: &Piece) -> Result<Option<(SetId, u32)>> {
+        let Some(previous) = self.bases.alike(piece) else { return Ok(None) };
+        let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
+        if age >= self.o.anchor_every || self.o.base == BasePolicy::Nothing {
+            return Ok(None);
+        }
+        Ok(Some((self.lasting(previous)?, age)))
+    }
+
+    /// Whether a piece can be made from another one of the same save.
+    fn can_lead(&self, lead: &Encoded) -> Result<bool> {
+        // Chains are bounded by the age of their last link, which is one more. Of new ones the age depends on which of several pieces with these bytes is the first.
+        let age = match lead {
+            Encoded::Earlier(set) => self.bases.catalog.set(*set)?.age,
+            Encoded::Repeated(_) | Encoded::New(_) => self.o.anchor_every,
+        };
+        Ok(age as usize + 1 < MAX_CHAIN)
+    }
+
+    /// What the policy makes a piece from that is `set` in the snapshot before.
+    fn lasting(&self, set: SetId) -> Result<SetId> {
+        match self.o.base {
+            // What it was rounded from is no anchor of its own.
+            BasePolicy::Anchor => {
+                let catalog = &self.bases.catalog;
+                let raw_len = catalog.set(set)?.raw_len;
+                let mut chain = catalog.chain(set)?.into_iter();
+                Ok(chain.find(|&link| catalog.set(link).is_ok_and(|s| s.raw_len == raw_len)).unwrap_or(set))
+            }
+            _ => Ok(set),
+        }
+    }
+
+    /// Keeps what the next save will make the piece from, instead of what this one would.
+    fn keep(&self, raw_hash: Hash, raw: &[u8], piece: &Piece) -> Result<()> {
+        let Some(cache) = self.cache else { return Ok(()) };
+        let before = self.bases.alike(piece).map(|set| self.bases.catalog.set(self.lasting(set)?)).transpose()?;
+        cache.put(raw_hash, raw, before.map(|b| b.raw_hash));
+        Ok(())
+    }
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) fn new(remote: &'a Remote, bases: &'a Bases, claims: &'a Claims, o: &'a SaveOptions) -> Result<Self> {
+    pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
         let mut options = CompressOptions::default();
-        options.level = o.level;
+        options.level = shared.o.level;
         // Pieces are compressed side by side; each by one thread.
         options.threads = 1;
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
-        Ok(Self { remote, bases, claims, o, compressor, chain: ChainDecoder::new()?, raw: vec![] })
+        Ok(Self { shared: *shared, claims, compressor, chain: ChainDecoder::new()?, lead: vec![], buf: vec![] })
     }
 
-    pub(super) fn encode(&mut self, number: usize, input: &Input<'_>, piece: &Piece) -> Result<Encoded> {
-        self.raw.resize(usize::try_from(piece.len()).expect("pieces are small"), 0);
-        let mut rest = &mut self.raw[..];
-        for r in &piece.ranges {
-            let to = rest.split_off_mut(..r.len as usize).expect("ranges add up to the piece");
-            input.source.read_exact_at(to, r.offset).map_err(|e| {
-                let shorter = e.kind() == std::io::ErrorKind::UnexpectedEof;
-                Error::io(if shorter { "became shorter while it was read" } else { "cannot read" }, e)
-            })?;
+    /// Encodes a group: its first piece, of this number, and those that are predicted from it.
+    pub(super) fn encode(&mut self, number: usize, group: &[Job<'_>]) -> Result<Vec<Encoded>> {
+        let (mut lead_buf, mut buf) = (std::mem::take(&mut self.lead), std::mem::take(&mut self.buf));
+        let done = self.encode_with(number, group, &mut lead_buf, &mut buf);
+        (self.lead, self.buf) = (lead_buf, buf);
+        done
+    }
+
+    fn encode_with(
+        &mut self,
+        number: usize,
+        group: &[Job<'_>],
+        lead_buf: &mut Vec<u8>,
+        buf: &mut Vec<u8>,
+    ) -> Result<Vec<Encoded>> {
+        let at = |job: &Job<'_>, e: Error| e.at(&job.input.name);
+        let (lead, others) = group.split_first().expect("groups have pieces");
+        let lead_raw = read(lead.input, &lead.piece, lead_buf).map_err(|e| at(lead, e))?;
+        let role = Role::Lead { followed: !others.is_empty() };
+        let mut encoded = vec![self.encode_raw(number, lead_raw, &lead.piece, role).map_err(|e| at(lead, e))?];
+        let role = match self.shared.can_lead(&encoded[0])? {
+            true => Role::Follower(&lead.piece, lead_raw),
+            false => Role::Lead { followed: false },
+        };
+        for (job, number) in others.iter().zip(number + 1..) {
+            let raw = read(job.input, &job.piece, buf).map_err(|e| at(job, e))?;
+            encoded.push(self.encode_raw(number, raw, &job.piece, role).map_err(|e| at(job, e))?);
         }
-        let raw_hash = Hash::of(&self.raw);
-        if let Some(set) = self.bases.equal(raw_hash) {
+        Ok(encoded)
+    }
+
+    fn encode_raw(&mut self, number: usize, raw: &[u8], piece: &Piece, role: Role<'_>) -> Result<Encoded> {
+        let raw_hash = Hash::of(raw);
+        let shared = self.shared;
+        if let Some(set) = shared.bases.equal(raw_hash) {
+            if matches!(role, Role::Lead { .. }) && shared.lasting(set)? == set {
+                shared.keep(raw_hash, raw, piece)?;
+            }
             return Ok(Encoded::Earlier(set));
         }
-        if self.claims.taken(raw_hash, number) {
+        // What others follow is always encoded: they must not depend on who was faster.
+        if self.claims.taken(raw_hash, number) && !matches!(role, Role::Lead { followed: true }) {
             return Ok(Encoded::Repeated(raw_hash));
         }
-        let mut alone = Vec::new();
-        if let Some((base, age)) = self.base(piece)? {
-            let catalog = &self.bases.catalog;
-            let chain = catalog.chain(base)?;
-            let stored = self.remote.wait(chain::fetch(self.remote, catalog, &chain))?;
-            let (old, content_hash) = self.chain.decode(catalog, &chain, &stored, false)?;
-            let base_of = |old| match &piece.segments[..] {
-                [] => Base::new(old),
-                segments => Base::of_segments(old, segments),
-            };
-            let bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];
+        if let Role::Follower(of, lead_raw) = role {
             let mut out = Vec::new();
-            compress(&mut self.compressor, &self.raw, &piece.segments, &bases, &mut out)?;
-            drop(bases);
-            if self.pays(&out, piece, &mut alone)? {
-                return Ok(Encoded::New(New { bytes: out.into(), raw_hash, base: Some(base), age }));
+            let bases = [base_like(lead_raw, of, piece)?];
+            compress(&mut self.compressor, raw, &piece.segments, &bases, &mut out)?;
+            // The rest of a tensor may be what its samples are not.
+            if out.len() < raw.len() / 4 {
+                return Ok(Encoded::New(New { bytes: out.into(), raw_hash, base: MadeFrom::Lead }));
+            }
+        }
+        let mut alone = Vec::new();
+        if let Some((base, age)) = shared.choose(piece)? {
+            let mut out = Vec::new();
+            self.compress_from(base, raw, piece, &mut out)?;
+            if self.pays(&out, raw, piece, &mut alone)? {
+                if shared.o.base != BasePolicy::Anchor {
+                    shared.keep(raw_hash, raw, piece)?;
+                }
+                return Ok(Encoded::New(New { bytes: out.into(), raw_hash, base: MadeFrom::Earlier(base, age) }));
             }
         }
         if alone.is_empty() {
-            compress(&mut self.compressor, &self.raw, &piece.segments, &[], &mut alone)?;
+            compress(&mut self.compressor, raw, &piece.segments, &[], &mut alone)?;
         }
-        Ok(Encoded::New(New { bytes: alone.into(), raw_hash, base: None, age: 0 }))
+        shared.keep(raw_hash, raw, piece)?;
+        Ok(Encoded::New(New { bytes: alone.into(), raw_hash, base: MadeFrom::Nothing }))
     }
 
-    /// What a piece is to be made from, and the age that it then has.
-    fn base(&self, piece: &Piece) -> Result<Option<(SetId, u32)>> {
-        let Some(previous) = self.bases.alike(piece) else { return Ok(None) };
-        let catalog = &self.bases.catalog;
-        let age = catalog.set(previous)?.age.saturating_add(1);
-        if age >= self.o.anchor_every {
-            return Ok(None);
+    /// Compresses a piece, given an earlier one.
+    fn compress_from(&mut self, base: SetId, raw: &[u8], piece: &Piece, out: &mut Vec<u8>) -> Result<()> {
+        let shared = self.shared;
+        let catalog = &shared.bases.catalog;
+        let set = catalog.set(base)?;
+        let base_of = |old| match &piece.segments[..] {
+            [] => Base::new(old),
+            segments => Base::of_segments(old, segments),
+        };
+        let cached = shared.cache.and_then(|c| c.get(set.raw_hash, set.raw_len));
+        let (old, bases);
+        if let Some(cached) = &cached {
+            old = &cached[..];
+            bases = [base_of(old).map_err(Error::codec)?];
+        } else {
+            let chain = catalog.chain(base)?;
+            let stored = shared.remote.wait(chain::fetch(shared.remote, catalog, &chain))?;
+            let (decoded, content_hash) = self.chain.decode(catalog, &chain, &stored)?;
+            old = decoded;
+            bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];
         }
-        Ok(match self.o.base {
-            BasePolicy::Nothing => None,
-            BasePolicy::Auto | BasePolicy::Previous => Some((previous, age)),
-            BasePolicy::Anchor => Some((catalog.chain(previous)?[0], age)),
-        })
+        if shared.o.base == BasePolicy::Anchor {
+            shared.keep(set.raw_hash, old, piece)?;
+        }
+        compress(&mut self.compressor, raw, &piece.segments, &bases, out)
     }
 
     /// Whether a delta is worth its chain. If that takes compressing the piece alone, `alone` is what came of it.
-    fn pays(&mut self, delta: &[u8], piece: &Piece, alone: &mut Vec<u8>) -> Result<bool> {
-        if self.o.base != BasePolicy::Auto || delta.len() <= self.raw.len() / 2 {
+    fn pays(&mut self, delta: &[u8], raw: &[u8], piece: &Piece, alone: &mut Vec<u8>) -> Result<bool> {
+        if self.shared.o.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
             return Ok(true);
         }
-        compress(&mut self.compressor, &self.raw, &piece.segments, &[], alone)?;
+        compress(&mut self.compressor, raw, &piece.segments, &[], alone)?;
         Ok(is_worth_its_chain(delta, alone))
     }
+}
+
+/// A base in which the elements that `piece` is to be predicted from are known by the same name.
+fn base_like<'b>(raw: &'b [u8], of: &Piece, piece: &Piece) -> Result<Base<'b>> {
+    let mut segments = of.segments.clone();
+    for (wide, s) in segments.iter_mut().zip(&piece.segments) {
+        wide.name.clone_from(&s.name);
+    }
+    Base::of_segments(raw, &segments).map_err(Error::codec)
+}
+
+/// The bytes of a piece: where they are if that is in memory and in one place, otherwise in `buf`.
+fn read<'b>(input: &Input<'b>, piece: &Piece, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+    if let [r] = piece.ranges[..]
+        && let Some(raw) = input.source.slice_at(r.offset, r.len as usize)
+    {
+        return Ok(raw);
+    }
+    buf.resize(usize::try_from(piece.len()).expect("pieces are small"), 0);
+    let mut rest = &mut buf[..];
+    for r in &piece.ranges {
+        input.read_exact_at(rest.split_off_mut(..r.len as usize).expect("ranges add up to the piece"), r.offset)?;
+    }
+    Ok(buf)
 }
 
 /// Whether a delta is so much smaller than the same alone that it pays.

@@ -2,12 +2,14 @@
 
 mod bases;
 pub(crate) mod encode;
+mod plan;
 pub(crate) mod upload;
 
 use std::collections::{HashMap, HashSet};
 
 use lmc::{Base, Level, ReadAt};
 
+use crate::cache::PieceCache;
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, PartId, SaveId, Step};
@@ -18,7 +20,8 @@ use crate::ordered;
 use crate::pieces::{Piece, cut};
 use crate::remote::Remote;
 use bases::Bases;
-use encode::{Encoded, Encoder};
+use encode::{Encoded, Encoder, MadeFrom};
+use plan::{Job, Plan};
 use upload::Uploader;
 
 /// A file to be saved.
@@ -32,6 +35,13 @@ impl<'a> Input<'a> {
     /// What `source` holds, under a name without directories.
     pub fn new(name: impl Into<String>, source: &'a dyn ReadAt) -> Self {
         Self { name: name.into(), source }
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.source.read_exact_at(buf, offset).map_err(|e| {
+            let shorter = e.kind() == std::io::ErrorKind::UnexpectedEof;
+            Error::io(if shorter { "became shorter while it was read" } else { "cannot read" }, e)
+        })
     }
 }
 
@@ -83,12 +93,6 @@ pub struct Saved {
     pub new_size: u64,
 }
 
-/// One piece of one of the files.
-struct Job<'a> {
-    input: &'a Input<'a>,
-    piece: Piece,
-}
-
 /// Where a piece is, at last.
 #[derive(Clone, Copy)]
 enum Place {
@@ -97,29 +101,35 @@ enum Place {
     Here(usize),
 }
 
-/// Saves files as a part. `before`: the parts of the snapshot that pieces may be made from; it counted at the store's time `began`, or later. `id` was never
-/// used.
+/// Saves files as a part. `before`: the parts of the snapshot that pieces may be made from, which `cache` may have decoded; it counted at the store's time
+/// `began`, or later. `id` was never used.
 pub(crate) fn save(
     remote: &Remote,
     inputs: &[Input<'_>],
     before: &[PartId],
     o: &SaveOptions,
+    cache: Option<&PieceCache>,
     began: u64,
     id: SaveId,
 ) -> Result<Saved> {
     check(inputs, o)?;
+    if let Some(cache) = cache {
+        cache.begin();
+    }
     let bases = Bases::new(remote.wait(Catalog::load(remote, before))?, before)?;
     let mut part = Part::new(id, began);
-    let mut jobs = Vec::new();
+    let mut files = Vec::new();
     for input in inputs {
-        let (file, pieces) = begin(input)?;
+        let (file, segments, pieces) = begin(input)?;
         part.files.push(file);
-        jobs.extend(pieces.into_iter().map(|piece| Job { input, piece }));
+        files.push((input, segments, pieces));
     }
+    let plan = Plan::new(files)?;
     let mut uploader = Uploader::new(remote, part.save);
-    let done = store(remote, &jobs, &bases, o, &mut part, &mut uploader).and_then(|places| {
+    let shared = encode::Shared { remote, bases: &bases, cache, o };
+    let done = store(&shared, &plan, &mut part, &mut uploader).and_then(|places| {
         part.objects = uploader.finish()?;
-        refer(&mut part, &bases.catalog, &jobs, &places)?;
+        refer(&mut part, &bases.catalog, &plan.jobs, &places)?;
         let bytes = part.to_bytes()?;
         let id = PartId::of(&bytes);
         remote.wait(remote.put(&layout::part(id), bytes.into()))?;
@@ -148,8 +158,8 @@ fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
     Ok(())
 }
 
-/// A file as the part will have it, but for its extents, and its pieces.
-fn begin(input: &Input<'_>) -> Result<(File, Vec<Piece>)> {
+/// A file as the part will have it, but for its extents; its segments, and its pieces.
+fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>, Vec<Piece>)> {
     let at = |e: Error| e.at(&input.name);
     let base = Base::new(input.source).map_err(|e| at(Error::codec(e)))?;
     let file = File {
@@ -159,58 +169,74 @@ fn begin(input: &Input<'_>) -> Result<(File, Vec<Piece>)> {
         segments: base.segments().iter().map(Segment::of).collect(),
         extents: vec![],
     };
-    Ok((file, cut(&input.name, base.segments()).map_err(at)?))
+    let segments = base.segments().to_vec();
+    let pieces = cut(&input.name, &segments).map_err(at)?;
+    Ok((file, segments, pieces))
 }
 
 /// Stores what is new of all pieces; where each of them is.
 fn store(
-    remote: &Remote,
-    jobs: &[Job<'_>],
-    bases: &Bases,
-    o: &SaveOptions,
+    shared: &encode::Shared<'_>,
+    plan: &Plan<'_>,
     part: &mut Part,
     uploader: &mut Uploader<'_>,
 ) -> Result<Vec<Place>> {
-    let threads = match o.threads {
+    let threads = match shared.o.threads {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
         n => n,
     };
-    let mut places = Vec::with_capacity(jobs.len());
-    // Bases of new sets, which are numbered when all is known.
-    let mut made_from: Vec<Option<SetId>> = Vec::new();
+    let mut places: Vec<Place> = Vec::with_capacity(plan.jobs.len());
+    // What new sets are made from, which is referred to when all is known.
+    let mut made_from: Vec<Option<Place>> = Vec::new();
     let mut here: HashMap<Hash, usize> = HashMap::new();
     let claims = encode::Claims::default();
     ordered::run(
         // One more than there are cores: while one waits for a base, the others work.
         threads + 1,
-        jobs.len(),
-        || Encoder::new(remote, bases, &claims, o),
-        |encoder, i| encoder.encode(i, jobs[i].input, &jobs[i].piece).map_err(|e| e.at(&jobs[i].input.name)),
+        plan.groups.len(),
+        || Encoder::new(shared, &claims),
+        |encoder, i| encoder.encode(plan.groups[i].start, &plan.jobs[plan.groups[i].clone()]),
         |i, encoded| {
-            places.push(match encoded {
-                Encoded::Earlier(set) => Place::Earlier(set),
-                Encoded::Repeated(raw_hash) => Place::Here(here[&raw_hash]),
-                Encoded::New(new) => match here.get(&new.raw_hash) {
-                    Some(&same) => Place::Here(same),
-                    None => {
-                        let number = part.sets.len();
-                        here.insert(new.raw_hash, number);
-                        let (hash, raw_hash, raw_len) = (Hash::of(&new.bytes), new.raw_hash, jobs[i].piece.len());
-                        let at = uploader.append(new.bytes)?;
-                        part.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age: new.age });
-                        made_from.push(new.base);
-                        Place::Here(number)
-                    }
-                },
-            });
+            let lead = places.len();
+            for (encoded, job) in encoded.into_iter().zip(&plan.jobs[plan.groups[i].clone()]) {
+                let place = match encoded {
+                    Encoded::Earlier(set) => Place::Earlier(set),
+                    Encoded::Repeated(raw_hash) => Place::Here(here[&raw_hash]),
+                    Encoded::New(new) => match here.get(&new.raw_hash) {
+                        Some(&same) => Place::Here(same),
+                        None => {
+                            let number = part.sets.len();
+                            here.insert(new.raw_hash, number);
+                            let (hash, raw_hash, raw_len) = (Hash::of(&new.bytes), new.raw_hash, job.piece.len());
+                            let at = uploader.append(new.bytes)?;
+                            let (base, age) = match new.base {
+                                MadeFrom::Nothing => (None, 0),
+                                MadeFrom::Earlier(set, age) => (Some(Place::Earlier(set)), age),
+                                MadeFrom::Lead => (Some(places[lead]), 1 + age_of(places[lead], part, shared.bases)?),
+                            };
+                            part.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
+                            made_from.push(base);
+                            Place::Here(number)
+                        }
+                    },
+                };
+                places.push(place);
+            }
             Ok(())
         },
     )?;
-    let mut numbers = Numbers::new(&mut part.parts, &bases.catalog);
+    let mut numbers = Numbers::new(&mut part.parts, &shared.bases.catalog);
     for (set, base) in part.sets.iter_mut().zip(made_from) {
-        set.base = base.map(|b| numbers.refer(b)).transpose()?;
+        set.base = base.map(|b| numbers.place(b)).transpose()?;
     }
     Ok(places)
+}
+
+fn age_of(place: Place, part: &Part, bases: &Bases) -> Result<u32> {
+    match place {
+        Place::Here(number) => Ok(part.sets[number].age),
+        Place::Earlier(set) => Ok(bases.catalog.set(set)?.age),
+    }
 }
 
 /// The parts that a part refers to, as it numbers them.
@@ -236,17 +262,21 @@ impl<'a> Numbers<'a> {
         }
         Ok(Ref(self.known[&set.part], set.index))
     }
+
+    fn place(&mut self, place: Place) -> Result<Ref> {
+        match place {
+            Place::Here(number) => Ok(Ref(0, number)),
+            Place::Earlier(set) => self.refer(set),
+        }
+    }
 }
 
 /// Says of every file which block sets it is made of.
 fn refer(part: &mut Part, catalog: &Catalog, jobs: &[Job<'_>], places: &[Place]) -> Result<()> {
     let mut files: HashMap<&str, Vec<(u64, Extent)>> = HashMap::new();
     let mut numbers = Numbers::new(&mut part.parts, catalog);
-    for (Job { input, piece }, place) in jobs.iter().zip(places) {
-        let Ref(of, set) = match *place {
-            Place::Here(number) => Ref(0, number),
-            Place::Earlier(set) => numbers.refer(set)?,
-        };
+    for (Job { input, piece }, &place) in jobs.iter().zip(places) {
+        let Ref(of, set) = numbers.place(place)?;
         let mut from = 0;
         let extents = files.entry(&input.name).or_default();
         for r in &piece.ranges {

@@ -106,39 +106,9 @@ pub(super) fn repeat(bytes: &[u8], size: usize) -> Vec<u8> {
     out
 }
 
-/// A number of bytes: digits, and `k`, `M` or `G` (powers of 1000, with or without `B`) or `Ki`, `Mi`, `Gi`.
-pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit.trim().trim_end_matches(['B', 'b']) {
-        "" => 1.0,
-        "k" | "K" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "Ki" => 1024.0,
-        "Mi" => 1024.0 * 1024.0,
-        "Gi" => 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(format!("unknown unit {unit:?}; use k, M, G, Ki, Mi or Gi")),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no number of bytes"))?;
-    let bytes = number * factor;
-    if bytes > (1u64 << 48) as f64 { Err(format!("{text} is too much")) } else { Ok(bytes as usize) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes() {
-        assert_eq!(parse_size("17"), Ok(17));
-        assert_eq!(parse_size("90MB"), Ok(90_000_000));
-        assert_eq!(parse_size("1.5G"), Ok(1_500_000_000));
-        assert_eq!(parse_size("256KiB"), Ok(1 << 18));
-        for bad in ["", "MB", "1X", "1.2.3", "-1", "9999999999G"] {
-            assert!(parse_size(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn raw_data_is_repeated_in_whole_elements() {

@@ -73,10 +73,10 @@ pub(crate) struct BenchArgs {
     peers: Vec<String>,
     /// Repeat or cut the elements of the file's most common dtype to this many bytes, such as 1GB; with --base, those that the
     /// base has something for.
-    #[arg(long, value_name = "BYTES", value_parser = input::parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::format::parse_size)]
     size: Option<usize>,
     /// How much of the data zstd-19 and bzip2 get; 0 is all of it.
-    #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = input::parse_size)]
+    #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = crate::format::parse_size)]
     sample: usize,
     /// Also show what hashing, choosing groups and tables, page faults and copying cost.
     #[arg(long)]

@@ -28,17 +28,7 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     if args.json {
         return snapshots.iter().try_for_each(|s| ui.json(&to_json(s)));
     }
-    let sum = |of: fn(&Snapshot) -> u64| snapshots.iter().map(of).fold(0, u64::saturating_add);
-    let (raw, new) = (sum(|s| s.raw_size), sum(|s| s.new_size));
-    let n = snapshots.len();
-    let mut text = format!(
-        "{} : {n} snapshot{}, {} => {} ({})\n",
-        Name::text(&args.place.store),
-        if n == 1 { "" } else { "s" },
-        bytes(raw),
-        bytes(new),
-        percent(new, raw)
-    );
+    let mut text = summary(&args.place, &snapshots);
     let mut rows = table(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "metadata"], &[0, 2, 3, 4]);
     for s in &snapshots {
         let metadata: Vec<String> =
@@ -53,8 +43,23 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
             metadata.join(" "),
         ]);
     }
-    push_table(&mut text, &rows, n);
+    push_table(&mut text, &rows, snapshots.len());
     ui.print(&text)
+}
+
+/// How many snapshots there are, and how large they are together.
+pub(super) fn summary(place: &Place, snapshots: &[Snapshot]) -> String {
+    let sum = |of: fn(&Snapshot) -> u64| snapshots.iter().map(of).fold(0, u64::saturating_add);
+    let (raw, new) = (sum(|s| s.raw_size), sum(|s| s.new_size));
+    let n = snapshots.len();
+    format!(
+        "{} : {n} snapshot{}, {} => {} ({})\n",
+        Name::text(&place.store),
+        if n == 1 { "" } else { "s" },
+        bytes(raw),
+        bytes(new),
+        percent(new, raw)
+    )
 }
 
 /// What is known of a snapshot without reading its parts.

@@ -2,6 +2,7 @@
 
 mod gc;
 mod list;
+mod log;
 mod prune;
 mod restore;
 mod save;
@@ -9,7 +10,7 @@ mod show;
 mod verify;
 
 use clap::{Args, Subcommand};
-use lmc_store::{ErrorKind, Location, Store};
+use lmc_store::{ErrorKind, Location, Store, StoreOptions};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -17,7 +18,7 @@ use crate::ui::Ui;
 
 /// Keep every snapshot of a training run in one store, a directory or a bucket, where each costs what changed.
 ///
-/// STORE is a directory, or s3://BUCKET/PREFIX with the usual environment variables (AWS_ACCESS_KEY_ID,
+/// STORE is a directory, an archive that `lmc snapshot export` wrote, or s3://BUCKET/PREFIX with the usual environment variables (AWS_ACCESS_KEY_ID,
 /// AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for servers other than Amazon's). Any number of processes may use it
 /// at once; a crash at any moment loses nothing that was saved before.
 #[derive(Args)]
@@ -30,6 +31,7 @@ pub(crate) struct SnapshotArgs {
 enum Command {
     Save(save::SaveArgs),
     List(list::ListArgs),
+    Log(log::LogArgs),
     Show(show::ShowArgs),
     Restore(restore::RestoreArgs),
     Verify(verify::VerifyArgs),
@@ -57,6 +59,7 @@ pub(crate) fn run(args: &SnapshotArgs, ui: &Ui) -> Result {
     match &args.command {
         Command::Save(args) => save::run(args, ui),
         Command::List(args) => list::run(args, ui),
+        Command::Log(args) => log::run(args, ui),
         Command::Show(args) => show::run(args, ui),
         Command::Restore(args) => restore::run(args, ui),
         Command::Verify(args) => verify::run(args, ui),
@@ -71,7 +74,11 @@ impl Place {
     }
 
     fn create(&self) -> Result<Store> {
-        self.location().and_then(|l| Store::create(&l, Default::default())).map_err(|e| self.failure(&e))
+        self.create_with(StoreOptions::default())
+    }
+
+    fn create_with(&self, o: StoreOptions) -> Result<Store> {
+        self.location().and_then(|l| Store::create(&l, o)).map_err(|e| self.failure(&e))
     }
 
     fn location(&self) -> lmc_store::Result<Location> {

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use lmc::Level;
-use lmc_store::{BasePolicy, Input, SaveOptions, Step};
+use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Step, StoreOptions};
 use serde_json::json;
 
 use super::{Place, time};
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, percent};
+use crate::format::{Name, bytes, parse_size, percent};
 use crate::input::Source;
 use crate::ui::Ui;
 
@@ -47,6 +47,14 @@ pub(super) struct SaveArgs {
     /// The snapshot that is the one before; by default that of the last step before this one.
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
+
+    /// Keep the saved files' contents in this directory, so that the next save need not decode them. It is for this store alone, and may be deleted at any time.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+
+    /// The most bytes that the cache may take, with k, M, G, Ki, Mi or Gi.
+    #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = parse_size, requires = "cache")]
+    cache_size: usize,
 
     /// How hard to try: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
@@ -102,7 +110,11 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
         let name = name.ok_or_else(|| Failure::at(s.path(), "a store knows files by names in UTF-8: rename it"))?;
         inputs.push(Input::new(name, s));
     }
-    let store = place.create()?;
+    let mut store = StoreOptions::default();
+    if let Some(path) = &args.cache {
+        store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
+    }
+    let store = place.create_with(store)?;
     let step = store.step(step(args.step)?).map_err(failure)?;
     let saved = store.save_part(&inputs, step, &options).map_err(failure)?;
     // What changed while it was read must not be published.

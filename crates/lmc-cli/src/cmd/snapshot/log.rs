@@ -1,0 +1,70 @@
+//! `lmc snapshot log`.
+
+use clap::Args;
+use lmc_store::{Cost, Snapshot};
+
+use super::{Place, list, time};
+use crate::cmd::list::{push_table, table};
+use crate::failure::Result;
+use crate::format::{bytes, percent, ratio};
+use crate::plot;
+use crate::ui::Ui;
+
+/// Tell what each snapshot costs: bytes stored for it, and what restoring it reads.
+///
+/// The chain is the most block sets that are decoded one after the other for any one tensor; what is read is all that restoring the whole snapshot takes.
+/// On a terminal, what was stored is plotted, too.
+#[derive(Args)]
+pub(super) struct LogArgs {
+    #[command(flatten)]
+    place: Place,
+
+    /// Print one JSON object a snapshot.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+}
+
+/// Tells what snapshots cost.
+pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
+    let failure = |e| args.place.failure(&e);
+    let store = args.place.open()?;
+    let snapshots = store.snapshots().map_err(failure)?;
+    let costs = store.costs(&snapshots).map_err(failure)?;
+    if args.json {
+        return snapshots.iter().zip(&costs).try_for_each(|(s, c)| ui.json(&to_json(s, c)));
+    }
+    let mut rows = table(
+        &["step", "time (UTC)", "raw", "stored", "ratio", "chain", "block sets", "read to restore", "of raw"],
+        &[0, 2, 3, 4, 5, 6, 7, 8],
+    );
+    for (s, c) in snapshots.iter().zip(&costs) {
+        rows.add_row([
+            s.step.to_string(),
+            time(s.time),
+            bytes(s.raw_size),
+            bytes(s.new_size),
+            percent(s.new_size, s.raw_size),
+            c.longest_chain.to_string(),
+            c.block_sets.to_string(),
+            bytes(c.stored_size),
+            percent(c.stored_size, s.raw_size),
+        ]);
+    }
+    let mut text = list::summary(&args.place, &snapshots);
+    push_table(&mut text, &rows, snapshots.len());
+    if let (true, [first, .., last]) = (ui.stdout_is_terminal(), &snapshots[..]) {
+        let stored: Vec<f64> = snapshots.iter().map(|s| 100.0 * ratio(s.new_size, s.raw_size).unwrap_or(0.0)).collect();
+        let caption = format!("stored, % of raw: steps {} to {}", first.step, last.step);
+        text += &format!("\n{}", plot::line(&stored, caption));
+    }
+    ui.print(&text)
+}
+
+fn to_json(s: &Snapshot, c: &Cost) -> serde_json::Value {
+    let mut object = list::to_json(s);
+    object["ratio"] = ratio(s.new_size, s.raw_size).into();
+    object["chain"] = c.longest_chain.into();
+    object["block_sets"] = c.block_sets.into();
+    object["read_size"] = c.stored_size.into();
+    object
+}

@@ -1,0 +1,264 @@
+//! Raw bytes of the newest snapshot's pieces, kept so that the next save need not decode the chains of what it makes its own from.
+//!
+//! A cache is asked by hash, and what it gives is compared with that hash: one that lost something, or was spoiled, costs time and nothing else.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::ids::Hash;
+
+/// Where the raw bytes of the newest snapshot are kept for the save after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Cache {
+    /// Nowhere: what pieces are made from is decoded, with all of its chain.
+    #[default]
+    Nowhere,
+    /// In memory.
+    Memory {
+        /// The most bytes.
+        budget: u64,
+    },
+    /// In files, which outlive the process. Nothing depends on them: they may be deleted at any time. A directory is for one store, but several processes may use it.
+    Directory {
+        /// A directory of its own. It is made if it is not there.
+        path: PathBuf,
+        /// The most bytes.
+        budget: u64,
+    },
+}
+
+/// What files are called while they are written.
+const UNFINISHED: &str = "tmp";
+
+pub(crate) struct PieceCache {
+    /// None if in memory.
+    directory: Option<PathBuf>,
+    budget: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    held: HashMap<Hash, Held>,
+    total: u64,
+    /// Number of the save that is under way.
+    save: u64,
+}
+
+struct Held {
+    len: u64,
+    /// The last save that had it.
+    save: u64,
+    /// Empty if they are in a file.
+    bytes: Bytes,
+}
+
+impl PieceCache {
+    /// # Errors
+    /// `Io` when the directory cannot be made or listed.
+    pub(crate) fn new(cache: &Cache) -> Result<Option<Self>> {
+        let (directory, budget) = match cache {
+            Cache::Nowhere => return Ok(None),
+            Cache::Memory { budget } => (None, *budget),
+            Cache::Directory { path, budget } => (Some(path.clone()), *budget),
+        };
+        // What is found is of an earlier save.
+        let mut state = State { save: 1, ..State::default() };
+        if let Some(path) = &directory {
+            let failed = |e| Error::io(format_args!("{}: cannot use the cache", path.display()), e);
+            fs::create_dir_all(path).map_err(failed)?;
+            for entry in fs::read_dir(path).map_err(failed)? {
+                state.find(&entry.map_err(failed)?);
+            }
+        }
+        let cache = Self { directory, budget, state: Mutex::new(state) };
+        // It may have been larger.
+        cache.make_room(&mut cache.state(), 0);
+        Ok(Some(cache))
+    }
+
+    /// A save begins: what only earlier ones had makes room for it where that is needed.
+    pub(crate) fn begin(&self) {
+        self.state().save += 1;
+    }
+
+    /// The `len` bytes of this hash.
+    pub(crate) fn get(&self, hash: Hash, len: u64) -> Option<Bytes> {
+        let bytes = match &self.directory {
+            None => self.state().held.get(&hash)?.bytes.clone(),
+            Some(directory) => read(&directory.join(hash.to_string()), len)?,
+        };
+        if Hash::of(&bytes) == hash {
+            return Some(bytes);
+        }
+        self.state().remove(self.directory.as_deref(), hash);
+        None
+    }
+
+    /// Keeps `raw`, of which `hash` is the hash, and no longer what is of the hash `before`. If there is no room, or it cannot be written, it is not kept.
+    pub(crate) fn put(&self, hash: Hash, raw: &[u8], before: Option<Hash>) {
+        let mut state = self.state();
+        let save = state.save;
+        let known = state.held.get_mut(&hash).map(|held| held.save = save).is_some();
+        if let Some(before) = before.filter(|&b| b != hash) {
+            state.remove(self.directory.as_deref(), before);
+        }
+        let len = raw.len() as u64;
+        if known || !self.make_room(&mut state, len) {
+            return;
+        }
+        let bytes = match &self.directory {
+            None => Bytes::copy_from_slice(raw),
+            Some(_) => Bytes::new(),
+        };
+        state.total += len;
+        state.held.insert(hash, Held { len, save, bytes });
+        drop(state);
+        if let Some(directory) = &self.directory
+            && write(directory, hash, raw).is_err()
+        {
+            self.state().remove(self.directory.as_deref(), hash);
+        }
+    }
+
+    /// Removes what only earlier saves had, oldest first, until `len` more bytes are within the budget; whether they are.
+    fn make_room(&self, state: &mut State, len: u64) -> bool {
+        while state.total.saturating_add(len) > self.budget {
+            let old = state.held.iter().filter(|(_, h)| h.save < state.save).min_by_key(|(hash, h)| (h.save, **hash));
+            let Some((&hash, _)) = old else { break };
+            state.remove(self.directory.as_deref(), hash);
+        }
+        state.total.saturating_add(len) <= self.budget
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes note of a file that is there.
+    fn find(&mut self, entry: &fs::DirEntry) {
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == UNFINISHED) {
+            // Whoever still writes it will find that it is not kept.
+            _ = fs::remove_file(&path);
+        } else if let Some(hash) = entry.file_name().to_str().and_then(|n| n.parse().ok())
+            && let Ok(len) = entry.metadata().map(|m| m.len())
+        {
+            self.total = self.total.saturating_add(len);
+            self.held.insert(hash, Held { len, save: 0, bytes: Bytes::new() });
+        }
+    }
+
+    fn remove(&mut self, directory: Option<&Path>, hash: Hash) {
+        if let Some(held) = self.held.remove(&hash) {
+            self.total -= held.len;
+        }
+        if let Some(directory) = directory {
+            _ = fs::remove_file(directory.join(hash.to_string()));
+        }
+    }
+}
+
+fn read(path: &Path, len: u64) -> Option<Bytes> {
+    let mut file = File::open(path).ok()?;
+    if file.metadata().ok()?.len() != len {
+        return None;
+    }
+    let mut bytes = vec![0; usize::try_from(len).ok()?];
+    file.read_exact(&mut bytes).ok()?;
+    Some(bytes.into())
+}
+
+fn write(directory: &Path, hash: Hash, raw: &[u8]) -> std::io::Result<()> {
+    let path = directory.join(hash.to_string());
+    let unfinished = path.with_extension(UNFINISHED);
+    fs::write(&unfinished, raw)?;
+    fs::rename(&unfinished, &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(n: u8) -> (Hash, Vec<u8>) {
+        let raw = vec![n; 100];
+        (Hash::of(&raw), raw)
+    }
+
+    /// Which of ten pieces there are.
+    fn held(cache: &PieceCache) -> Vec<u8> {
+        (0..10).filter(|&n| cache.get(piece(n).0, 100).is_some_and(|b| b == piece(n).1)).collect()
+    }
+
+    fn each(test: impl Fn(&dyn Fn() -> PieceCache)) {
+        let open = |cache: &Cache| PieceCache::new(cache).unwrap().unwrap();
+        test(&|| open(&Cache::Memory { budget: 350 }));
+        let dir = tempfile::tempdir().unwrap();
+        test(&|| open(&Cache::Directory { path: dir.path().join("a/b"), budget: 350 }));
+    }
+
+    #[test]
+    fn the_newest_are_held_within_the_budget() {
+        each(|open| {
+            let cache = open();
+            let put = |n, before: Option<u8>| cache.put(piece(n).0, &piece(n).1, before.map(|b| piece(b).0));
+            cache.begin();
+            (0..5).for_each(|n| put(n, None));
+            // What came first stays: the next save asks for it first.
+            assert_eq!(held(&cache), [0, 1, 2]);
+            cache.begin();
+            put(5, Some(0));
+            assert_eq!(held(&cache), [1, 2, 5]);
+            put(1, Some(1));
+            // There is room for it once what nobody has any more is gone.
+            put(6, None);
+            assert_eq!(held(&cache), [1, 5, 6]);
+            put(7, None);
+            assert_eq!(held(&cache), [1, 5, 6]);
+            cache.begin();
+            put(8, None);
+            assert_eq!(held(&cache).len(), 3);
+            assert!(held(&cache).contains(&8));
+            assert_eq!(cache.get(piece(8).0, 99).is_some(), cache.directory.is_none());
+        });
+    }
+
+    #[test]
+    fn files_outlive_the_process_and_are_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |budget| PieceCache::new(&Cache::Directory { path: dir.path().into(), budget }).unwrap().unwrap();
+        let cache = open(350);
+        cache.begin();
+        (0..3).for_each(|n| cache.put(piece(n).0, &piece(n).1, None));
+        drop(cache);
+        let file = |n| dir.path().join(piece(n).0.to_string());
+        let mut bad = piece(1).1;
+        bad[50] ^= 1;
+        fs::write(file(1), bad).unwrap();
+        fs::write(file(2), [2; 99]).unwrap();
+        fs::write(file(9).with_extension(UNFINISHED), [9; 100]).unwrap();
+        fs::write(dir.path().join("README"), "nobody's").unwrap();
+        let cache = open(350);
+        cache.begin();
+        assert_eq!(held(&cache), [0]);
+        assert!(
+            !file(1).exists() && !file(9).with_extension(UNFINISHED).exists() && dir.path().join("README").exists()
+        );
+        // What was bad is replaced.
+        cache.put(piece(1).0, &piece(1).1, None);
+        assert_eq!(held(&cache), [0, 1]);
+        // A smaller budget counts from the beginning.
+        drop(cache);
+        assert!(open(150).state().total <= 150);
+        let nobody = Cache::Directory { path: dir.path().join("README/x"), budget: 1 };
+        assert_eq!(PieceCache::new(&nobody).err().unwrap().kind(), crate::error::ErrorKind::Io);
+    }
+}
