@@ -85,6 +85,26 @@ fn snapshots_are_listed_and_shown() {
 }
 
 #[test]
+fn costs_are_told_and_plotted_for_those_who_look() {
+    let dir = saved();
+    let log = dir.run(["snapshot", "log", "runs/7"]);
+    log.silent();
+    let rows: Vec<Vec<&str>> = log.stdout().lines().skip(3).map(|l| l.split_whitespace().collect()).collect();
+    assert!(log.stdout().starts_with("runs/7 : 2 snapshots, "), "{log:?}");
+    assert_eq!((rows.len(), rows[0][0], rows[1][0]), (2, "100", "101"));
+    let logged = dir.run(["snapshot", "log", "runs/7", "--json"]).json();
+    assert_eq!(logged[0]["read_size"], logged[0]["new_size"]);
+    assert!(logged[1]["read_size"].as_u64() > Some(100_000) && logged[1]["ratio"].as_f64() < Some(0.1));
+    // The notes of the second one are made from those of the first.
+    assert_eq!((&logged[0]["chain"], &logged[1]["step"]), (&json!(1), &json!(101)));
+    let (shown, code) = dir.on_terminal(&["snapshot", "log", "runs/7"], false, true);
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.contains("stored, % of raw: steps 100 to 101") && shown.contains('╮'), "{shown}");
+    assert!(!log.stdout().contains('╮') && !log.stdout().contains("% of raw:"));
+    dir.run(["snapshot", "log", "runs/8"]).fails(&["runs/8: there is no such directory"]);
+}
+
+#[test]
 fn damage_is_found_and_named() {
     let dir = saved();
     let verify = dir.run(["snapshot", "verify", "runs/7"]);
@@ -168,6 +188,67 @@ fn policies_and_steps_are_obeyed() {
     step(5);
     assert!(size(&dir, &["--step", "31", "--from", "10"]) * 2 < full);
     assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("6 snapshots"));
+}
+
+#[test]
+fn snapshots_are_copied_exported_and_imported() {
+    let dir = saved();
+    dir.run(["snapshot", "export", "runs/7", "run.tar"]).silent();
+    dir.run(["snapshot", "export", "runs/7", "run.tar"]).fails(&["run.tar: exists"]);
+    dir.run(["snapshot", "export", "runs/7", "one.tar", "--at", "100"]).silent();
+    // An archive is a store that is only read.
+    let list = |store| dir.run(["snapshot", "list", store, "--json"]).json();
+    assert_eq!(list("run.tar"), list("runs/7"));
+    assert!(dir.run(["snapshot", "verify", "run.tar", "--deep"]).ok().stdout().contains("2 snapshots"));
+    dir.run(["snapshot", "restore", "one.tar", "-o", "restored"]).silent();
+    assert!(dir.read("restored/m.safetensors") == model() && dir.read("restored/notes.txt") == b"first");
+    dir.run(["snapshot", "save", "run.tar", "notes.txt"]).fails(&["run.tar"]);
+    let copied = |run: &[&str]| {
+        let run = dir.command(run).output().unwrap();
+        assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).unwrap()
+    };
+    let first = copied(&["snapshot", "import", "new", "one.tar", "--json"]);
+    assert_eq!((&first["copied"], &first["skipped"]), (&json!([100]), &json!(0)));
+    let rest = copied(&["snapshot", "import", "new", "run.tar", "--json"]);
+    assert_eq!((&rest["copied"], &rest["skipped"]), (&json!([101]), &json!(1)));
+    assert!(rest["new_size"].as_u64() < Some(1000));
+    let latest = copied(&["snapshot", "copy", "new", "a/b", "--at", "latest", "--json"]);
+    assert_eq!(latest["copied"], json!([101]));
+    for store in ["new", "a/b"] {
+        assert!(dir.run(["snapshot", "verify", store, "--deep"]).ok().stdout().contains(store));
+    }
+    // Another run's snapshot of the step is not overwritten.
+    dir.run(["snapshot", "save", "other", "notes.txt", "--step", "101"]).silent();
+    dir.run(["snapshot", "copy", "new", "other", "--at", "101"]).fails(&["other: step 101 has a snapshot"]);
+    let mut cut = dir.read("run.tar");
+    cut.truncate(cut.len() - 600);
+    dir.write("cut.tar", &cut);
+    dir.run(["snapshot", "import", "new", "cut.tar"]).fails(&["cut.tar", "cut short"]);
+    dir.run(["snapshot", "import", "new", "notes.txt"]).fails(&["notes.txt", "cut short"]);
+}
+
+#[test]
+fn a_cache_holds_what_the_next_save_takes() {
+    let dir = Dir::new();
+    let save = |data: &[u8]| {
+        dir.write("w", data);
+        dir.run(["snapshot", "save", "s", "w", "--cache", "cache", "--cache-size", "300k"]).silent();
+        let held = fs::read_dir(dir.path("cache")).unwrap();
+        held.map(|e| fs::read(e.unwrap().path()).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(save(&[1; 200_000]), [vec![1; 200_000]]);
+    assert_eq!(save(&[2; 200_000]), [vec![2; 200_000]]);
+    // More than it may hold.
+    assert!(save(&[3; 400_000]).iter().map(Vec::len).sum::<usize>() <= 300_000);
+    dir.write("file", b"");
+    dir.run(["snapshot", "save", "s", "w", "--cache", "file/x"]).fails(&["file/x: cannot use the cache"]);
+    dir.run(["snapshot", "save", "s", "w", "--cache", "c", "--cache-size", "much"])
+        .0
+        .status
+        .code()
+        .filter(|c| *c == 2)
+        .unwrap();
 }
 
 /// Makes all files below a directory two days older, which is what the store's clock goes by.

@@ -14,6 +14,7 @@ use object_store::{
     prefix::PrefixStore,
 };
 
+use crate::archive::Archive;
 use crate::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -26,7 +27,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// A directory. What is written there has reached the disk when it is said to be.
+    /// A directory. What is written there has reached the disk when it is said to be. The path of an archive, which [`Store::export`](crate::Store::export) writes, is a
+    /// store that is only read.
     Directory(PathBuf),
     /// A prefix of a bucket of S3, or of a server that speaks its protocol. Credentials, region and endpoint come from the usual
     /// environment variables: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` and others.
@@ -84,6 +86,8 @@ impl Location {
     pub fn connect_within(&self, create: bool, patience: Duration) -> Result<Arc<dyn ObjectStore>> {
         match self {
             Self::Memory => Ok(Arc::new(InMemory::new())),
+            // What was exported is read as it is.
+            Self::Directory(path) if !create && path.is_file() => Ok(Arc::new(Archive::open(path.clone())?)),
             Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
             #[cfg(feature = "s3")]
             Self::S3 { bucket, prefix } => {

@@ -20,11 +20,13 @@
 
 #![deny(unsafe_code)]
 
+mod archive;
 mod backend;
 mod cache;
 mod catalog;
 mod chain;
 mod clock;
+mod copy;
 mod cost;
 mod directory;
 mod error;
@@ -50,6 +52,7 @@ mod verify;
 
 pub use backend::Location;
 pub use cache::Cache;
+pub use copy::Copied;
 pub use cost::Cost;
 pub use error::{Error, ErrorKind, Result};
 pub use gc::{Garbage, Orphan};

@@ -1,5 +1,6 @@
 //! `lmc snapshot`: a training run's snapshots in one store.
 
+mod copy;
 mod gc;
 mod list;
 mod log;
@@ -35,6 +36,9 @@ enum Command {
     Show(show::ShowArgs),
     Restore(restore::RestoreArgs),
     Verify(verify::VerifyArgs),
+    Copy(copy::CopyArgs),
+    Export(copy::ExportArgs),
+    Import(copy::ImportArgs),
     Prune(prune::PruneArgs),
     Gc(gc::GcArgs),
 }
@@ -63,6 +67,9 @@ pub(crate) fn run(args: &SnapshotArgs, ui: &Ui) -> Result {
         Command::Show(args) => show::run(args, ui),
         Command::Restore(args) => restore::run(args, ui),
         Command::Verify(args) => verify::run(args, ui),
+        Command::Copy(args) => copy::copy(args, ui),
+        Command::Export(args) => copy::export(args, ui),
+        Command::Import(args) => copy::import(args, ui),
         Command::Prune(args) => prune::run(args, ui),
         Command::Gc(args) => gc::run(args, ui),
     }

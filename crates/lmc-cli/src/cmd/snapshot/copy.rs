@@ -1,0 +1,135 @@
+//! `lmc snapshot copy`, `export` and `import`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lmc_store::{At, Snapshot, Store};
+use serde_json::json;
+
+use super::Place;
+use crate::failure::Result;
+use crate::format::{Name, bytes};
+use crate::output::{Origin, Output, Target};
+use crate::plan::is_dash;
+use crate::ui::Ui;
+
+/// Copy snapshots into another store.
+///
+/// They keep their ids, times and metadata. What was stored is copied as it is, after it was compared with its hashes; what the other store has already is not copied again, so
+/// that a copy that was interrupted goes on when it is started again. The other store is made if it is not there.
+#[derive(Args)]
+pub(super) struct CopyArgs {
+    #[command(flatten)]
+    from: Place,
+
+    /// The store to copy into: a directory, or s3://BUCKET/PREFIX.
+    #[arg(value_name = "TO")]
+    to: String,
+
+    #[command(flatten)]
+    some: Chosen,
+
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+}
+
+/// Write snapshots, and all that they need, into one file: a tar archive.
+///
+/// The archive can be used wherever a store is only read (list, show, log, restore, verify, copy), and `lmc snapshot import` puts its snapshots into a store.
+#[derive(Args)]
+pub(super) struct ExportArgs {
+    #[command(flatten)]
+    place: Place,
+
+    /// The archive to write; `-` is standard output.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    some: Chosen,
+
+    /// Overwrite an existing file, write binary data to a terminal.
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// Put the snapshots of an archive into a store, which is made if it is not there.
+///
+/// Everything is compared with its hashes before it is stored. Snapshots that the store has already are left as they are.
+#[derive(Args)]
+pub(super) struct ImportArgs {
+    #[command(flatten)]
+    place: Place,
+
+    /// The archive, as `lmc snapshot export` wrote it.
+    #[arg(value_name = "FILE")]
+    file: String,
+
+    #[command(flatten)]
+    some: Chosen,
+
+    /// Print a JSON object.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+}
+
+/// Which snapshots.
+#[derive(Args)]
+struct Chosen {
+    /// Only this snapshot, or several: a step, an id, or `latest`.
+    #[arg(long, value_name = "WHICH")]
+    at: Vec<At>,
+}
+
+impl Chosen {
+    fn of(&self, store: &Store) -> lmc_store::Result<Vec<Snapshot>> {
+        match &self.at[..] {
+            [] => store.snapshots(),
+            some => some.iter().map(|&at| store.find(at)).collect(),
+        }
+    }
+}
+
+/// Copies snapshots from one store to another.
+pub(super) fn copy(args: &CopyArgs, ui: &Ui) -> Result {
+    between(&args.from, &Place { store: args.to.clone() }, &args.some, args.json, ui)
+}
+
+/// Copies snapshots from an archive to a store.
+pub(super) fn import(args: &ImportArgs, ui: &Ui) -> Result {
+    between(&Place { store: args.file.clone() }, &args.place, &args.some, args.json, ui)
+}
+
+fn between(from: &Place, to: &Place, some: &Chosen, json: bool, ui: &Ui) -> Result {
+    let source = from.open()?;
+    let snapshots = some.of(&source).map_err(|e| from.failure(&e))?;
+    let store = to.create()?;
+    let copied = store.copy_from(&source, &snapshots).map_err(|e| to.failure(&e))?;
+    let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
+    if json {
+        let steps: Vec<_> = copied.snapshots.iter().map(|s| s.step.get()).collect();
+        return ui.json(&json!({ "store": to.store, "copied": steps, "skipped": copied.skipped, "new_size": size }));
+    }
+    ui.result(format_args!(
+        "{} : {} snapshots copied, {}; {} were there",
+        Name::text(&to.store),
+        copied.snapshots.len(),
+        bytes(size),
+        copied.skipped
+    ));
+    Ok(())
+}
+
+/// Writes an archive.
+pub(super) fn export(args: &ExportArgs, ui: &Ui) -> Result {
+    let failure = |e| args.place.failure(&e);
+    let store = args.place.open()?;
+    let snapshots = args.some.of(&store).map_err(failure)?;
+    let target = if is_dash(&args.file) { Target::Stdout } else { Target::File(args.file.clone()) };
+    let mut output = Output::create(&target, args.force, Origin::Stdin(None))?;
+    store.export(&snapshots, &mut output).map_err(|e| output.take_failure().unwrap_or_else(|| failure(e)))?;
+    output.finish()?;
+    ui.result(format_args!("{} : {} snapshots", Name::path(&args.file), snapshots.len()));
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Snapshots taken from one store to another, and into archives (`docs/store.md` §10).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Write;
+
+use crate::archive::Writer;
+use crate::catalog::{Catalog, SetId};
+use crate::error::{Error, Result};
+use crate::gather::SIDE_BY_SIDE;
+use crate::ids::{Hash, PartId, SaveId};
+use crate::layout;
+use crate::manifest::Document;
+use crate::manifest::marker::Marker;
+use crate::manifest::part::{At, BlockSet, Extent, File, Part, Ref};
+use crate::manifest::record::Record;
+use crate::save::Numbers;
+use crate::save::upload::Uploader;
+use crate::store::{self, Original, Snapshot, Store};
+use crate::{chain, ordered};
+
+/// What became of the snapshots that were to be copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Copied {
+    /// Those that were copied, as they are in the store that they were copied to.
+    pub snapshots: Vec<Snapshot>,
+    /// How many that store had already.
+    pub skipped: usize,
+}
+
+/// What tells block sets apart, whatever part they are in: hashes of the stored and of the raw bytes, and the length of the chain, so that no chain becomes
+/// longer by being copied.
+type Contents = (Hash, Hash, usize);
+
+impl Store {
+    /// Copies snapshots of another store into this one, the earliest first. They keep their ids, times and metadata. Block sets are copied as they are, after they were
+    /// compared with their hashes, and only those that the last snapshot before does not have here.
+    ///
+    /// A snapshot appears when all of it is there, so that copying again goes on where it was interrupted: what is here already is left as it is.
+    ///
+    /// # Errors
+    /// `Exists` when a step has another snapshot here, `Damaged` when what is to be copied is not what was written, and those of [`Self::save`].
+    pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot]) -> Result<Copied> {
+        let mut snapshots: Vec<&Snapshot> = snapshots.iter().collect();
+        snapshots.sort_by_key(|s| s.step);
+        let mut copied = Copied::default();
+        let mut theirs = Catalog::default();
+        for s in snapshots {
+            match self.kept(s.step)? {
+                Some(here) if here.id == s.id => {
+                    copied.skipped += 1;
+                    continue;
+                }
+                Some(_) => return Err(store::exists(s.step)),
+                None => {}
+            }
+            theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.parts, &theirs))?;
+            let parts = Copy::new(self, from, &theirs, s)?.parts(s)?;
+            let original = Original { id: s.id, time: s.time };
+            copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &parts, Some(original))?);
+        }
+        Ok(copied)
+    }
+
+    /// Writes snapshots, and all that they need, as an archive: a file that is a store which is only read.
+    ///
+    /// # Errors
+    /// `Usage` when there are no snapshots, `Damaged` when something that they need is missing, `Io` when writing fails, `Store` when requests do.
+    pub fn export(&self, snapshots: &[Snapshot], to: impl Write) -> Result<()> {
+        let Some(time) = snapshots.iter().map(|s| s.time).max() else {
+            return Err(Error::usage("an archive has one snapshot at least"));
+        };
+        let remote = self.remote();
+        let (mut parts, mut objects) = (BTreeSet::new(), BTreeMap::new());
+        let mut catalog = Catalog::default();
+        for s in snapshots {
+            catalog = remote.wait(Catalog::load_beside(remote, &s.parts, &catalog))?;
+            for set in needed(&catalog, &s.parts)? {
+                let (part, At(object, ..)) = (catalog.part(set.part)?, catalog.set(set)?.at);
+                objects.insert((part.save, object), part.objects[object]);
+            }
+            for &id in &s.parts {
+                parts.insert(id);
+                parts.extend(&catalog.part(id)?.parts);
+            }
+        }
+        let mut archive = Writer::new(to, time);
+        archive.add(&layout::marker(), &Marker::new(self.grace_seconds()).to_bytes()?)?;
+        for ((save, object), len) in objects {
+            archive.add_from(remote, &layout::data(save, object), len)?;
+        }
+        for id in parts {
+            let key = layout::part(id);
+            let bytes = remote.wait(remote.get(&key, Part::MAX)).map_err(Error::or_damaged)?;
+            if PartId::of(&bytes) != id {
+                return Err(Error::damaged(format!("{key}: is damaged: its contents changed while it was read")));
+            }
+            archive.add(&key, &bytes)?;
+        }
+        for s in snapshots {
+            let mut record = Record::kept(s.step, s.id, s.time, s.metadata.clone());
+            record.parts.clone_from(&s.parts);
+            (record.raw_size, record.new_size) = (s.raw_size, s.new_size);
+            archive.add(&layout::record(s.step, 0), &record.to_bytes()?)?;
+        }
+        archive.finish()
+    }
+}
+
+/// The block sets that files of parts are made of, each after those that it is made from.
+fn needed(catalog: &Catalog, parts: &[PartId]) -> Result<Vec<SetId>> {
+    let (mut seen, mut sets) = (BTreeSet::new(), vec![]);
+    for &id in parts {
+        for &Extent(part, set, ..) in catalog.part(id)?.files.iter().flat_map(|f| &f.extents) {
+            let set = catalog.resolve(id, Ref(part, set))?;
+            if !seen.contains(&set) {
+                sets.extend(catalog.chain(set)?.into_iter().filter(|&link| seen.insert(link)));
+            }
+        }
+    }
+    Ok(sets)
+}
+
+/// A snapshot on its way from one store to another.
+struct Copy<'a> {
+    to: &'a Store,
+    from: &'a Store,
+    theirs: &'a Catalog,
+    ours: Catalog,
+    began: u64,
+    /// Sets that are here, by what they hold.
+    here: HashMap<Contents, SetId>,
+}
+
+impl<'a> Copy<'a> {
+    fn new(to: &'a Store, from: &'a Store, theirs: &'a Catalog, s: &Snapshot) -> Result<Self> {
+        let remote = to.remote();
+        let began = to.now()?;
+        let before = to.last_before(Some(s.step))?.map_or(vec![], |s| s.parts);
+        let ours = remote.wait(Catalog::load(remote, &before))?;
+        let mut copy = Self { to, from, theirs, ours, began, here: HashMap::new() };
+        for set in needed(&copy.ours, &before)? {
+            copy.here.insert(contents(&copy.ours, set)?, set);
+        }
+        Ok(copy)
+    }
+
+    /// Copies the parts of the snapshot; what they are here.
+    fn parts(&mut self, s: &Snapshot) -> Result<Vec<PartId>> {
+        s.parts.iter().map(|&id| self.part(id)).collect()
+    }
+
+    fn part(&mut self, id: PartId) -> Result<PartId> {
+        let save = self.to.fresh_id()?;
+        let mut uploader = Uploader::new(self.to.remote(), save);
+        let done = self.part_with(id, save, &mut uploader);
+        if done.is_err() {
+            uploader.discard();
+        }
+        done
+    }
+
+    fn part_with(&mut self, id: PartId, save: SaveId, uploader: &mut Uploader<'_>) -> Result<PartId> {
+        let theirs = self.theirs;
+        let mut part = Part::new(save, self.began);
+        // What is new, and for each of those the number that it has in this part.
+        let mut new = Vec::new();
+        let mut numbers: HashMap<Contents, usize> = HashMap::new();
+        for set in needed(theirs, &[id])? {
+            let contents = contents(theirs, set)?;
+            if !self.here.contains_key(&contents) && !numbers.contains_key(&contents) {
+                numbers.insert(contents, new.len());
+                new.push(set);
+            }
+        }
+        let remote = self.from.remote();
+        ordered::run(
+            SIDE_BY_SIDE,
+            new.len(),
+            || Ok(()),
+            |(), i| Ok(remote.wait(chain::fetch(remote, theirs, &new[i..=i]))?.remove(0)),
+            |i, bytes| {
+                let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
+                part.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });
+                Ok(())
+            },
+        )?;
+        part.objects = uploader.finish()?;
+        let mut places = Numbers::new(&mut part.parts, &self.ours);
+        let mut refer = |set: SetId| {
+            let contents = contents(theirs, set)?;
+            match self.here.get(&contents) {
+                Some(&set) => places.refer(set),
+                None => Ok(Ref(0, numbers[&contents])),
+            }
+        };
+        for (set, &original) in part.sets.iter_mut().zip(&new) {
+            set.base = theirs.base(original)?.map(&mut refer).transpose()?;
+        }
+        for file in &theirs.part(id)?.files {
+            let refer = |&Extent(of, set, from, len): &Extent| {
+                let Ref(of, set) = refer(theirs.resolve(id, Ref(of, set))?)?;
+                Ok(Extent(of, set, from, len))
+            };
+            let extents = file.extents.iter().map(refer).collect::<Result<_>>()?;
+            part.files.push(File { extents, ..file.clone() });
+        }
+        let bytes = part.to_bytes()?;
+        let copy = PartId::of(&bytes);
+        let remote = self.to.remote();
+        remote.wait(remote.put(&layout::part(copy), bytes.into()))?;
+        self.here.extend(numbers.into_iter().map(|(contents, index)| (contents, SetId { part: copy, index })));
+        self.ours.insert(copy, part);
+        Ok(copy)
+    }
+}
+
+fn contents(catalog: &Catalog, id: SetId) -> Result<Contents> {
+    let set = catalog.set(id)?;
+    Ok((set.hash, set.raw_hash, catalog.chain(id)?.len()))
+}
