@@ -25,7 +25,7 @@ use crate::remote::Remote;
 
 /// What every archive ends with: two empty headers.
 const END: u64 = 1024;
-/// Bytes that are fetched at once of an object that goes into an archive.
+/// Bytes that are fetched at once of an object that goes into an archive, or comes out of one.
 const CHUNK: u64 = 1 << 23;
 
 /// The objects in an archive.
@@ -133,15 +133,23 @@ impl ObjectStore for Archive {
             Some(range) => range.as_range(meta.size).map_err(|e| failed(e.into()))?,
             None => 0..meta.size,
         };
-        let len = if options.head { 0 } else { range.end - range.start };
-        let (file, start) = (self.file.clone(), place.start + range.start);
-        let read = tokio::task::spawn_blocking(move || {
-            // The file has so many.
-            let mut bytes = vec![0; len as usize];
-            file.read_exact_at(&mut bytes, start).map(|()| Bytes::from(bytes))
+        let (start, end) = match options.head {
+            true => (0, 0),
+            false => (place.start + range.start, place.start + range.end),
+        };
+        // In pieces: who reads may find it too large, and an archive may say that anything is.
+        let read = stream::try_unfold((self.file.clone(), start), move |(file, at)| async move {
+            if at >= end {
+                return Ok(None);
+            }
+            let next = end.min(at + CHUNK);
+            let task = tokio::task::spawn_blocking(move || {
+                let mut bytes = vec![0; (next - at) as usize];
+                file.read_exact_at(&mut bytes, at).map(|()| (Bytes::from(bytes), (file, next)))
+            });
+            task.await.map_err(|e| failed(e.into()))?.map(Some).map_err(|e| failed(e.into()))
         });
-        let bytes = read.await.map_err(|e| failed(e.into()))?.map_err(|e| failed(e.into()))?;
-        let payload = GetResultPayload::Stream(stream::once(async { Ok(bytes) }).boxed());
+        let payload = GetResultPayload::Stream(read.boxed());
         Ok(GetResult { payload, meta, range, attributes: Default::default(), extensions: Default::default() })
     }
 

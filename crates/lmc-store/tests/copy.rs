@@ -201,6 +201,21 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
+fn an_archive_says_how_large_its_files_are_and_nobody_reads_them_for_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.tar");
+    // Zeros to the end of the archive, which takes no space.
+    let len = 7 << 30;
+    let mut header = tar::Header::new_ustar();
+    header.set_path("lmc-store.json").unwrap();
+    header.set_size(len);
+    header.set_cksum();
+    std::fs::write(&path, header.as_bytes()).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(512 + len + 1024).unwrap();
+    assert_eq!(open(&path).unwrap_err().kind(), ErrorKind::Limit);
+}
+
+#[test]
 fn archives_are_not_believed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.tar");

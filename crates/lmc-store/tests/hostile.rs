@@ -194,7 +194,12 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
         failed = true;
     };
 
+    store.costs(&snapshots).map(drop).unwrap_or_else(&mut note);
     store.garbage().map(drop).unwrap_or_else(&mut note);
+    let there: Arc<dyn ObjectStore> = Arc::new(Memory::default());
+    let copy = Store::create_on(there, options(3)).unwrap();
+    copy.copy_from(&store, &snapshots).map(drop).unwrap_or_else(&mut note);
+    store.export(&snapshots, std::io::sink()).map(drop).unwrap_or_else(&mut note);
     // What is saved after all of that is what comes back, or nothing does.
     let mut o = SaveOptions::default();
     o.threads = 1;
