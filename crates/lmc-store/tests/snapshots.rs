@@ -128,6 +128,34 @@ fn chains_end_at_anchors() {
 }
 
 #[test]
+fn chains_end_where_too_much_would_have_to_be_read() {
+    let mut o = SaveOptions::default();
+    let mut costs = |base| {
+        o.base = base;
+        let store = store();
+        let mut t = Tensor::new("t", 300, 1000, 1);
+        for n in 0..14 {
+            // The upper half of the elements stays: a delta is smaller than the tensor alone, but not by much.
+            for (w, r) in t.3.chunks_mut(4).zip(noise(600_000, n).chunks(2)) {
+                w[..2].copy_from_slice(r);
+            }
+            let file = safetensors(std::slice::from_ref(&t));
+            save_with(&store, n, &file, &o).unwrap();
+            assert!(restored(&store, n).unwrap() == file);
+        }
+        let snapshots = store.snapshots().unwrap();
+        let costs = store.costs(&snapshots).unwrap();
+        let read = costs.iter().zip(&snapshots).map(|(c, s)| c.stored_size as f64 / s.raw_size as f64);
+        (costs.iter().map(|c| c.longest_chain).collect::<Vec<_>>(), read.fold(0.0, f64::max))
+    };
+    let (chains, read) = costs(BasePolicy::Auto);
+    assert_eq!(chains, [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2]);
+    assert!(read > 3.0 && read < 4.0, "{read}");
+    let (chains, read) = costs(BasePolicy::Previous);
+    assert!(chains == Vec::from_iter(1..=14) && read > 6.0, "{chains:?} {read}");
+}
+
+#[test]
 fn the_longest_chain_is_restored() {
     let mut o = SaveOptions::default();
     (o.anchor_every, o.base) = (64, BasePolicy::Previous);

@@ -86,15 +86,31 @@ enum Role<'a> {
     Follower(&'a Piece, &'a [u8]),
 }
 
+/// A chain of which more is stored than this many times the raw bytes of its last piece goes on no longer, under the policy `auto`.
+const MAX_READ: u64 = 3;
+
 impl Shared<'_> {
     /// What a piece is to be made from, and the age that it then has.
     fn choose(&self, piece: &Piece) -> Result<Option<(SetId, u32)>> {
         let Some(previous) = self.bases.alike(piece) else { return Ok(None) };
         let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
-        if age >= self.o.anchor_every || self.o.base == BasePolicy::Nothing {
+        if age >= self.o.anchor_every || self.o.base == BasePolicy::Nothing || self.is_heavy(previous)? {
             return Ok(None);
         }
         Ok(Some((self.lasting(previous)?, age)))
+    }
+
+    /// Whether so much must be read for a piece that the next one had better begin a chain.
+    fn is_heavy(&self, set: SetId) -> Result<bool> {
+        if self.o.base != BasePolicy::Auto {
+            return Ok(false);
+        }
+        let catalog = &self.bases.catalog;
+        let mut stored = 0;
+        for link in catalog.chain(set)? {
+            stored += catalog.set(link)?.at.2;
+        }
+        Ok(stored > MAX_READ * catalog.set(set)?.raw_len)
     }
 
     /// Whether a piece can be made from another one of the same save.

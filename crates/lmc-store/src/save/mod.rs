@@ -48,7 +48,7 @@ impl<'a> Input<'a> {
 /// What a snapshot's pieces are made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BasePolicy {
-    /// The same piece of the snapshot before, unless that saves next to nothing.
+    /// The same piece of the snapshot before, unless that saves next to nothing, or more than three times its bytes would have to be read for that one.
     #[default]
     Auto,
     /// The same piece of the snapshot before.
