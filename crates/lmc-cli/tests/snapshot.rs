@@ -162,6 +162,51 @@ fn what_cannot_be_saved_is_refused() {
 }
 
 #[test]
+fn a_full_disk_leaves_the_store_as_it_was() {
+    let dir = saved();
+    let before = dir.names();
+    dir.write("large", &noise(4 << 20, 1));
+    // The limit is in blocks of 512 or 1024 bytes, as the shell likes.
+    let save = "snapshot save runs/7 large --step 200";
+    dir.shell(&format!("ulimit -f 100; exec $LMC {save}")).fails(&["runs/7: cannot write data/", "too large"]);
+    fs::remove_file(dir.path("large")).unwrap();
+    // An empty directory may stay: a collector takes it.
+    let files = || -> Vec<String> { dir.names().into_iter().filter(|n| dir.path(n).is_file()).collect() };
+    let before: Vec<String> = before.into_iter().filter(|n| dir.path(n).is_file()).collect();
+    assert_eq!(files(), before);
+    dir.run(["snapshot", "verify", "runs/7", "--deep"]).ok();
+    dir.shell("ulimit -f 1; exec $LMC snapshot restore runs/7 m.safetensors -o out").fails(&["cannot write"]);
+    assert_eq!(files(), before);
+    dir.write("large", &noise(4 << 20, 1));
+    dir.shell(&format!("exec $LMC {save}")).silent();
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_read_all_the_same() {
+    let dir = saved();
+    let before = dir.names();
+    // Root may write anywhere, so that it takes somebody else, who may not come to where `lmc` is built.
+    let as_nobody = "chmod a+rx . && cp $LMC lmc && chmod -R a+rX,a-w runs/7 || exit 9
+        if [ $(id -u) = 0 ]; then set -- setpriv --reuid=65534 --regid=65534 --clear-groups; fi
+        exec \"$@\" ./lmc snapshot ";
+    let run = |args: &str| dir.shell(&format!("{as_nobody}{args}"));
+    run("save runs/7 notes.txt --step 200").fails(&[
+        "runs/7: cannot write",
+        "ermission denied",
+        "look at the permissions",
+    ]);
+    run("gc runs/7").fails(&["runs/7: cannot write", "ermission denied"]);
+    run("prune runs/7 --keep-last 1 --yes").fails(&["runs/7: cannot write", "ermission denied"]);
+    assert_eq!(
+        run("list runs/7").ok().stdout().lines().count(),
+        dir.run(["snapshot", "list", "runs/7"]).stdout().lines().count()
+    );
+    run("verify runs/7 --deep").ok();
+    dir.shell("chmod -R u+w runs/7 && rm lmc").ok();
+    assert_eq!(dir.names(), before);
+}
+
+#[test]
 fn policies_and_steps_are_obeyed() {
     let dir = Dir::new();
     let mut data = noise(400_000, 1);

@@ -99,7 +99,7 @@ impl Error {
             E::AlreadyExists { .. } | E::Precondition { .. } => (ErrorKind::Exists, ""),
             E::PermissionDenied { .. } => (ErrorKind::Store, "; look at the permissions"),
             E::Unauthenticated { .. } => (ErrorKind::Store, "; look at the credentials"),
-            _ => (ErrorKind::Store, ""),
+            _ => (ErrorKind::Store, advice(&e)),
         };
         let mut new = Self::new(kind, format!("cannot {doing} {key}: {}{advice}", root_cause(&e)));
         new.0.source = Some(Box::new(e));
@@ -125,6 +125,16 @@ impl Error {
         let mut new = Self::new(ErrorKind::Io, format!("{doing}: {e}"));
         new.0.source = Some(Box::new(e));
         new
+    }
+}
+
+/// What helps against errors of a file system.
+fn advice(e: &object_store::Error) -> &'static str {
+    let mut causes = std::iter::successors(Some(e as &dyn std::error::Error), |e| e.source());
+    match causes.find_map(|e| e.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::PermissionDenied) => "; look at the permissions",
+        Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => "; make room there",
+        _ => "",
     }
 }
 
