@@ -71,8 +71,8 @@ impl Archive {
 /// Where the files in an archive are. Of each only its header is read.
 fn scan(file: &mut File) -> Result<BTreeMap<Path, Range<u64>>> {
     let failed = |e: io::Error| match e.kind() {
-        // What the crate says of an archive that is none.
-        io::ErrorKind::Other | io::ErrorKind::InvalidData => Error::damaged(format!("is no tar archive: {e}")),
+        // What the crate says of an archive that is none; it says it with what is in there.
+        io::ErrorKind::Other | io::ErrorKind::InvalidData => Error::damaged("is no tar archive"),
         _ => Error::io("cannot read the archive", e),
     };
     let cut_short = || Error::damaged("the archive does not end as archives do: it was cut short");

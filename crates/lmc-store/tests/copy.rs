@@ -236,6 +236,8 @@ fn archives_are_not_believed() {
             Err(e) => assert_eq!(e.kind(), ErrorKind::Damaged, "{len}: {e}"),
         }
     }
+    let e = open_bytes(&[7; 20_000]).unwrap_err();
+    assert!(e.kind() == ErrorKind::Damaged && e.to_string().ends_with(": is no tar archive"), "{e}");
     let marker = block_on(async { objects.get(&"lmc-store.json".into()).await.unwrap().bytes().await.unwrap() });
     for (files, part) in [
         (&[("lmc-store.json", &marker[..]), ("../x", b"")][..], "no store has"),
