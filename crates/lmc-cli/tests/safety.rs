@@ -21,7 +21,7 @@ fn signals_leave_nothing() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         for command in ["compress", "decompress"] {
             let dir = Dir::new();
-            let mut child = dir.spawn([command, "-o", "out"]);
+            let mut child = dir.spawn_mortal([command, "-o", "out"]);
             // Half of the input, and then nothing: it waits with its output begun.
             let mut stdin = child.stdin.take().unwrap();
             let data = if command == "compress" {

@@ -90,6 +90,14 @@ impl Dir {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
+    /// The same with signals that end it as they are by default: those who run tests in the background may have them ignored.
+    pub(crate) fn spawn_mortal<const N: usize>(&self, args: [&str; N]) -> Child {
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT,TERM,HUP").arg(env!("CARGO_BIN_EXE_lmc")).args(args);
+        command.current_dir(self.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
     /// Runs a shell command with `$LMC` as the program.
     pub(crate) fn shell(&self, script: &str) -> Run {
         let mut command = Command::new("sh");
