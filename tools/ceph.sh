@@ -69,6 +69,16 @@ rgw_enable_apis = s3, admin
 EOF
 }
 
+# The OSD gives up when it asks the monitor something before it was told of which cluster that is.
+start_osd() {
+    for ((i = 0; i < 20; i++)); do
+        ceph-osd -i 0 && return
+        sleep 0.5
+    done
+    echo "ceph.sh: the OSD did not start; see $run/osd.0.log" >&2
+    return 1
+}
+
 osd_is_up() { ceph osd stat | grep -q "1 up"; }
 
 start() {
@@ -82,11 +92,11 @@ start() {
     ceph-mon -i a
     timeout 60 ceph osd new "$osd"
     ceph-osd -i 0 --mkfs --osd-uuid "$osd"
-    ceph-osd -i 0
+    start_osd
     wait_for "the OSD" osd_is_up
     radosgw -n client.rgw
     wait_for "the gateway" curl -fs "http://127.0.0.1:$port/"
-    radosgw-admin -n client.rgw --admin-socket= user create --uid=test --display-name=test --access-key=AKTEST --secret-key=SKTEST
+    timeout 60 radosgw-admin -n client.rgw --admin-socket= user create --uid=test --display-name=test --access-key=AKTEST --secret-key=SKTEST
     # curl signs the request that makes a bucket, but not every version sends the hash of its empty body.
     curl -fsS -X PUT --aws-sigv4 aws:amz:us-east-1:s3 \
         -H "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" \
@@ -97,7 +107,16 @@ case $verb in
     start)
         rm -rf "$run"
         mkdir -p "$run"
-        start >"$run/start.log" 2>&1 || { cat "$run/start.log" >&2; stop; exit 1; }
+        # Not after `||` or in `if`: there `set -e` would not count.
+        set +e
+        (set -e; start) >"$run/start.log" 2>&1
+        status=$?
+        set -e
+        if ((status != 0)); then
+            cat "$run/start.log" >&2
+            stop
+            exit 1
+        fi
         echo "http://127.0.0.1:$port"
         ;;
     stop) stop ;;
