@@ -59,6 +59,8 @@ mon_allow_pool_size_one = true
 mon_max_pg_per_osd = 1000
 [mon]
 mon_data = $run/mon
+mon_data_avail_warn = 0
+mon_data_avail_crit = 0
 [osd]
 osd_data = $run/osd
 osd_objectstore = memstore
