@@ -13,6 +13,7 @@ use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::part::{At, BlockSet, Extent, File, Part, Ref};
 use crate::manifest::record::Record;
+use crate::reach::files_of;
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
 use crate::store::{self, Original, Snapshot, Store};
@@ -111,8 +112,7 @@ impl Store {
 fn needed(catalog: &Catalog, parts: &[PartId]) -> Result<Vec<SetId>> {
     let (mut seen, mut sets) = (BTreeSet::new(), vec![]);
     for &id in parts {
-        for &Extent(part, set, ..) in catalog.part(id)?.files.iter().flat_map(|f| &f.extents) {
-            let set = catalog.resolve(id, Ref(part, set))?;
+        for set in files_of(catalog, id)? {
             if !seen.contains(&set) {
                 sets.extend(catalog.chain(set)?.into_iter().filter(|&link| seen.insert(link)));
             }

@@ -75,10 +75,7 @@ impl<T: Send> Gather<T> {
             let takes = chain.iter().enumerate().filter_map(|(i, link)| Some((i, self.takes.remove(link)?))).collect();
             jobs.push(Mutex::new(Some(Job { chain, takes })));
         }
-        let threads = match threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-            n => n,
-        };
+        let threads = ordered::threads(threads);
         let mut done = 0;
         ordered::run(
             threads.max(SIDE_BY_SIDE),

@@ -5,6 +5,14 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::error::Result;
 
+/// How many threads to use where so many are wished for: 0 stands for as many as the machine has.
+pub(crate) fn threads(wanted: usize) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
+    }
+}
+
 struct State<T> {
     /// The next job that nobody has begun.
     next: usize,

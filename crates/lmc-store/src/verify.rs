@@ -122,10 +122,7 @@ fn decode_all(
 ) -> Result<()> {
     let ends = chain::covering(catalog, chains.keys().copied())?;
     let known = bad.clone();
-    let threads = match threads {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-        n => n,
-    };
+    let threads = ordered::threads(threads);
     ordered::run(
         threads + 1,
         ends.len(),

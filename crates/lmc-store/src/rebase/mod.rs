@@ -148,10 +148,7 @@ impl Store {
         o: &RebaseOptions,
     ) -> Result<()> {
         let catalog = &survey.catalog;
-        let threads = match o.threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-            n => n,
-        };
+        let threads = ordered::threads(o.threads);
         let mut bases = vec![];
         ordered::run(
             threads + 1,

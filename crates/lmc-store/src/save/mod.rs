@@ -181,10 +181,7 @@ fn store(
     part: &mut Part,
     uploader: &mut Uploader<'_>,
 ) -> Result<Vec<Place>> {
-    let threads = match shared.o.threads {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-        n => n,
-    };
+    let threads = ordered::threads(shared.o.threads);
     let mut places: Vec<Place> = Vec::with_capacity(plan.jobs.len());
     // What new sets are made from, which is referred to when all is known.
     let mut made_from: Vec<Option<Place>> = Vec::new();
