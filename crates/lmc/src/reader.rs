@@ -54,6 +54,7 @@ pub struct BlockInfo {
 pub struct Reader<'b, R> {
     src: R,
     opened: Opened,
+    segments: Vec<Segment>,
     /// As the file names them; none until all are there.
     bases: Vec<Base<'b>>,
     cache: Cache,
@@ -89,11 +90,11 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
         let opened = Opened::open(&src, &o.limits)?;
         let workers = Workers::new(o.threads, move || BlockDecoder::new(isa))?;
-        let segments = &opened.index.segments;
+        let segments = opened.index.segments.unpack();
         let mut by_name: Vec<usize> = (0..segments.len()).filter(|&i| segments[i].name.is_some()).collect();
         by_name.sort_by_key(|&i| &segments[i].name);
         let (bases, cache) = (vec![], Cache::default());
-        Ok(Self { src, opened, bases, cache, by_name, workers, jobs: Mutex::default() })
+        Ok(Self { src, opened, segments, bases, cache, by_name, workers, jobs: Mutex::default() })
     }
 
     /// Gives a delta its bases, in any order. They are the ones whose hashes the file names, which is checked.
@@ -132,15 +133,14 @@ impl<'b, R: ReadAt> Reader<'b, R> {
 
     /// The segments of the raw file, in order; they cover it without gaps.
     pub fn segments(&self) -> &[Segment] {
-        &self.opened.index.segments
+        &self.segments
     }
 
     /// The tensor of this name; the first one if there are several.
     pub fn tensor(&self, name: &str) -> Option<&Segment> {
-        let segments = &self.opened.index.segments;
-        let name_of = |i: usize| segments[i].name.as_deref().expect("it is a tensor");
+        let name_of = |i: usize| self.segments[i].name.as_deref().expect("it is a tensor");
         let first = *self.by_name.get(self.by_name.partition_point(|&i| name_of(i) < name))?;
-        (name_of(first) == name).then(|| &segments[first])
+        (name_of(first) == name).then(|| &self.segments[first])
     }
 
     /// Reads the raw bytes from `offset` on that fill `out`.

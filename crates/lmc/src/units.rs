@@ -191,10 +191,11 @@ impl<'m> Planner<'m> {
         let dtype = self.dtype();
         let pos = self.len() - self.left;
         // Only the end of the file can cut an element.
-        let cut = dtype.map_or(0, |d| len % d.coding_width() as u64);
+        let part = |len: u64| dtype.map_or(0, |d| len & (d.coding_width() as u64 - 1));
+        let cut = part(len);
         let mut links = self.related.iter().flatten().map(|r| {
             let linked = r.len.saturating_sub(pos).min(len - cut);
-            (r.link.at(dtype, pos), linked - dtype.map_or(0, |d| linked % d.coding_width() as u64))
+            (r.link.at(dtype, pos), linked - part(linked))
         });
         // What is in the same block is not known when it is needed.
         let known = |(l, linked): &(Link, u64)| l.source != 0 || l.at(dtype, *linked).offset <= self.block;

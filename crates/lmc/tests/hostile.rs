@@ -142,22 +142,38 @@ fn segments() {
     let typed = |dtype, shape: &[u64], name: &[u8]| {
         let (shape, name) = (shape.to_vec(), name.to_vec());
         move |file: &mut File| {
-            let length = file.index.raw_size;
-            file.index.segments = vec![Segment { dtype, length, name, shape }];
+            file.index.segments = vec![Segment { dtype, name, shape, ..Segment::default() }];
         }
     };
     let bytes = file_of(&class_map()).index.raw_size;
     let shape = "shape of a segment";
     refused_file("unknown dtype", typed(23, &[bytes], b"w"));
-    refused_file("unknown dtype", typed(255, &[bytes], b"w"));
+    refused_file("unknown dtype", typed(127, &[bytes], b"w"));
     refused_file("UTF-8", typed(2, &[bytes], &[0xc0, 0x80]));
-    refused_file(shape, typed(2, &[bytes + 1], b"w"));
-    refused_file(shape, typed(2, &[], b"w"));
-    refused_file(shape, typed(9, &[bytes], b"w"));
-    refused_file(shape, typed(2, &[bytes, 0], b"w"));
+    refused_file("add up", typed(2, &[bytes + 1], b"w"));
+    refused_file("add up", typed(2, &[], b"w"));
+    refused_file("add up", typed(9, &[bytes], b"w"));
+    refused_file("add up", typed(2, &[bytes, 0], b"w"));
+    refused_file(shape, typed(18, &[2 * bytes + 1], b"w"));
     refused_file(shape, typed(2, &[1 << 32, 1 << 32, bytes], b"w"));
     refused_file(shape, typed(2, &[u64::MAX; 64], b"w"));
     refused_file("rank", typed(2, &[[1; 64].as_slice(), &[bytes]].concat(), b"w"));
+    let after_first = |second: Segment| {
+        move |file: &mut File| {
+            let first = Segment { dtype: 2, name: "wä".into(), shape: vec![bytes - 1], ..Segment::default() };
+            file.index.segments = vec![first, second];
+            file.index.segment_count = 2;
+        }
+    };
+    let second = Segment { dtype: 2, name: b"w".to_vec(), ..Segment::default() };
+    for shared in [2, 4, 1 << 32, u64::MAX] {
+        refused_file("shares", after_first(Segment { shared, ..second.clone() }));
+    }
+    refused_file("add up", after_first(Segment { same_shape: true, ..second }));
+    refused_file("opaque", after_first(Segment { length: 1, same_shape: true, ..Segment::default() }));
+    refused_file("before", move |file| {
+        file.index.segments = vec![Segment { dtype: 2, same_shape: true, ..Segment::default() }];
+    });
 }
 
 /// A block of 2^24 equal bytes: a few bytes in a file.

@@ -91,7 +91,13 @@ fn an_index_that_lies_is_refused() {
 fn segments_that_lie_are_refused() {
     let (raw, good) = file();
     let size = raw.len() as u64;
-    let tensor = |dtype, length, shape: &[u64]| Segment { dtype, length, name: b"t".to_vec(), shape: shape.to_vec() };
+    let tensor = |dtype, length, shape: &[u64]| Segment {
+        dtype,
+        length,
+        name: b"t".to_vec(),
+        shape: shape.to_vec(),
+        ..Segment::default()
+    };
     let accepted = |segments: Vec<Segment>| {
         let mut f = good.clone();
         f.index.segment_count = segments.len() as u64;

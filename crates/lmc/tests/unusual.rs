@@ -193,15 +193,21 @@ fn segments_of_every_kind() {
         let elements = 96 * 8 / bits;
         for shape in [vec![elements], vec![2, elements / 2], vec![1, elements, 1]] {
             let name = "säge".into();
-            assert!(accepted(&[Segment { dtype, length: 96, name, shape }]), "dtype {dtype}");
+            assert!(accepted(&[Segment { dtype, length: 96, name, shape, ..Segment::default() }]), "dtype {dtype}");
         }
     }
     let opaque = |length| Segment { length, ..Segment::default() };
-    let empty = |shape: &[u64]| Segment { dtype: 9, length: 0, name: vec![], shape: shape.to_vec() };
+    let empty = |shape: &[u64]| Segment { dtype: 9, shape: shape.to_vec(), ..Segment::default() };
     assert!(accepted(&[opaque(0), opaque(96), opaque(0)]));
     assert!(accepted(&[opaque(96), empty(&[0])]));
     assert!(accepted(&[empty(&[3, 0, 1 << 40]), opaque(96)]));
-    assert!(accepted(&vec![Segment { dtype: 2, length: 1, name: b"same".to_vec(), shape: vec![] }; 96]));
-    assert!(accepted(&[Segment { dtype: 2, length: 96, name: vec![], shape: [&[1; 63][..], &[96]].concat() }]));
+    assert!(accepted(&vec![Segment { dtype: 2, name: b"same".to_vec(), ..Segment::default() }; 96]));
+    assert!(accepted(&[Segment { dtype: 2, shape: [&[1; 63][..], &[96]].concat(), ..Segment::default() }]));
+    let tensor =
+        |shared, name: &str| Segment { dtype: 2, shared, name: name.into(), same_shape: true, ..Segment::default() };
+    let first = Segment { same_shape: false, shape: vec![24], ..tensor(0, "sä") };
+    assert!(accepted(&[first.clone(), tensor(3, "ge"), tensor(1, ""), tensor(0, "säge")]));
+    assert!(accepted(&[first.clone(), tensor(1, "o"), opaque(24), Segment { dtype: 1, ..tensor(2, "") }]));
+    assert!(!accepted(&[first, tensor(3, "ge"), tensor(1, "")]));
     assert!(!accepted(&[opaque(95)]));
 }

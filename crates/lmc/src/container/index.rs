@@ -3,13 +3,13 @@
 use std::io::Read;
 
 use super::record::{self, HEADER_LEN, RecordHeader};
+use super::segments::{self, Budget, Packed};
 use crate::block::head::MAX_RAW;
 use crate::checksum::Digest;
-use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::frames;
 use crate::options::DecodeLimits;
-use crate::segment::{Names, Segment, Shape, tensor_len};
+use crate::segment::Segment;
 use crate::varint::{Cursor, put};
 
 /// log2 of the largest window that a table may ask of its decoder.
@@ -33,7 +33,7 @@ pub(crate) struct Index {
     /// Bytes of ancillary records in the file.
     pub(crate) ancillary: u64,
     pub(crate) layout: String,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments: Packed,
 }
 
 impl Index {
@@ -48,16 +48,7 @@ impl Index {
         let mut table = lengths;
         put(&mut table, 0);
         put_string(&mut table, layout);
-        put(&mut table, segments.len() as u64);
-        for s in segments {
-            table.push(s.dtype.map_or(0, Dtype::code));
-            put(&mut table, s.len);
-            if s.dtype.is_some() {
-                put_string(&mut table, s.name.as_deref().unwrap_or_default());
-                put(&mut table, s.shape.len() as u64);
-                s.shape.iter().for_each(|&d| put(&mut table, d));
-            }
-        }
+        segments::encode(segments, &mut table);
         let mut out = vec![0; HEADER_LEN];
         out.extend_from_slice(&raw_size.to_le_bytes());
         out.extend_from_slice(content_hash);
@@ -126,71 +117,10 @@ impl Index {
         }
         let ancillary = c.varint()?;
         let layout = string(&mut c)?.to_owned();
-        let segments = segments(&mut c, raw_size, &mut budget)?;
-        c.finish()?;
+        let start = table.len() - c.remaining();
+        let segments = Packed::check(table, start, raw_size, &mut budget)?;
         Ok(Self { raw_size, content_hash, blocks, ancillary, layout, segments })
     }
-}
-
-/// What is left of [`DecodeLimits::max_index_size`].
-struct Budget {
-    left: usize,
-    max: usize,
-}
-
-impl Budget {
-    fn take(&mut self, n: u64) -> Result<()> {
-        match usize::try_from(n).ok().and_then(|n| self.left.checked_sub(n)) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(Error::limit(format!("the index takes more memory than the limit of {} bytes", self.max))),
-        }
-    }
-}
-
-fn segments(c: &mut Cursor<'_>, raw_size: u64, budget: &mut Budget) -> Result<Vec<Segment>> {
-    let n = c.varint()?;
-    // The budget bounds the allocation.
-    let room = n.min((budget.left / Segment::cost(0, 0)) as u64).min(c.remaining() as u64 / 2) as usize;
-    let mut names = Names::default();
-    let mut segments = Vec::with_capacity(room);
-    let mut offset = 0u64;
-    for _ in 0..n {
-        let code = c.u8()?;
-        let len = c.varint()?;
-        if len > raw_size - offset {
-            return Err(Error::damaged("the segments of the index reach past the file's raw size"));
-        }
-        let segment = if code == 0 {
-            budget.take(Segment::cost(0, 0) as u64)?;
-            Segment::opaque(offset, len)
-        } else {
-            let dtype = Dtype::from_code(code).ok_or_else(|| {
-                Error::unsupported("the index has a dtype that this lmc does not know; a newer one may")
-            })?;
-            let name = string(c)?;
-            let rank = c.size(MAX_RANK, "a tensor's rank in the index")?;
-            budget.take(Segment::cost(name.len(), rank) as u64)?;
-            let mut shape = Shape::default();
-            for _ in 0..rank {
-                shape.push(c.varint()?);
-            }
-            if tensor_len(dtype, &shape) != Some(len) {
-                return Err(Error::damaged("a tensor's shape in the index does not fit its length").in_tensor(name));
-            }
-            let name = names.push(name).ok_or_else(|| Error::limit("the names of the tensors take more than 4 GiB"))?;
-            Segment::tensor(name, dtype, shape, offset, len)
-        };
-        offset += len;
-        segments.push(segment);
-    }
-    if offset != raw_size {
-        return Err(Error::damaged("the segments of the index do not cover the file"));
-    }
-    names.finish();
-    Ok(segments)
 }
 
 /// Unpacks the table, which must be one zstd frame of exactly `len` bytes. Memory grows with what really comes out.

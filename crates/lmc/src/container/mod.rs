@@ -5,6 +5,7 @@ pub(crate) mod header;
 pub(crate) mod index;
 pub(crate) mod open;
 pub(crate) mod record;
+pub(crate) mod segments;
 pub(crate) mod stream;
 pub(crate) mod trailer;
 pub(crate) mod writer;

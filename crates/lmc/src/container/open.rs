@@ -80,8 +80,9 @@ impl Opened {
     /// Says where in the file an error is: block, offset, and the first tensor that the block has bytes of.
     pub(crate) fn locate(&self, e: Error, block: usize) -> Error {
         let b = self.block(block);
-        let from = self.index.segments.partition_point(|s| s.end() <= b.raw_offset);
-        let mut here = self.index.segments[from..].iter().take_while(|s| s.offset < b.raw_offset + b.raw_len);
+        let segments = self.index.segments.unpack();
+        let from = segments.partition_point(|s| s.end() <= b.raw_offset);
+        let mut here = segments[from..].iter().take_while(|s| s.offset < b.raw_offset + b.raw_len);
         let e = e.in_block(block as u64).at_offset(b.record_offset);
         match here.find(|s| s.len > 0 && s.name.is_some()).and_then(|s| s.name.as_ref()).filter(|n| !n.is_empty()) {
             Some(name) => e.in_tensor(&**name),

@@ -7,7 +7,7 @@
 
 mod header;
 
-use header::Entry;
+use header::{Entry, Header};
 
 use super::{Format, Layout, MAX_COST, Prefix};
 use crate::container::index::MAX_RANK;
@@ -32,7 +32,7 @@ impl Format for Safetensors {
         if (json.len() as u64) < len {
             return Ok(None);
         }
-        let segments = header::parse(json, MAX_COST).and_then(|entries| segments(data, entries));
+        let segments = header::parse(json, MAX_COST).and_then(|header| segments(data, header));
         Ok(segments.map(|segments| Layout { name: "safetensors", segments, tail: None }))
     }
 }
@@ -42,8 +42,10 @@ fn may_be_json(start: &[u8]) -> bool {
 }
 
 /// Segments of a file whose tensors' bytes start at `data`; `None` if tensors overlap or reach beyond all files.
-fn segments(data: u64, mut entries: Vec<Entry>) -> Option<Vec<Segment>> {
-    drop_repeated(&mut entries);
+fn segments(data: u64, Header { mut entries, sorted }: Header) -> Option<Vec<Segment>> {
+    if !sorted {
+        drop_repeated(&mut entries);
+    }
     entries.sort_by_key(|e| (e.offset, e.len));
     let mut gaps = Vec::new();
     let mut at = data;

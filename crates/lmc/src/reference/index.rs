@@ -33,18 +33,28 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     table.string()?;
 
     let mut covered = 0u128;
+    let mut name = String::new();
+    let mut last_shape = None;
     for _ in 0..table.varint()? {
-        let dtype = table.u8()?;
-        let length = table.varint()?;
-        covered += u128::from(length);
-        if dtype != 0 {
-            table.string()?;
+        let kind = table.u8()?;
+        let dtype = kind & 0x7f;
+        if dtype == 0 {
+            must(kind == 0, "an opaque segment refers to a shape")?;
+            covered += u128::from(table.varint()?);
+            continue;
+        }
+        let shared = table.varint()?;
+        must(name.is_char_boundary(shared as usize), "the name of a segment shares what is not there")?;
+        name.truncate(shared as usize);
+        name.push_str(table.string()?);
+        if kind < 0x80 {
             let rank = table.varint()?;
             must(rank <= 64, "the rank of a segment exceeds 64")?;
-            let shape = (0..rank).map(|_| table.varint()).collect::<Result<Vec<u64>, String>>()?;
-            let bits = bits_of_shape(&shape, bits_of_dtype(dtype)?);
-            must(bits == Some(8 * u128::from(length)), "the shape of a segment does not give its length")?;
+            last_shape = Some((0..rank).map(|_| table.varint()).collect::<Result<Vec<u64>, String>>()?);
         }
+        let shape = last_shape.as_ref().ok_or("the first tensor refers to the shape of one before")?;
+        let bits = bits_of_shape(shape, bits_of_dtype(dtype)?).filter(|bits| bits % 8 == 0);
+        covered += bits.ok_or("the shape of a segment gives no length")? / 8;
     }
     must(covered == u128::from(raw_size), "the segments do not add up to the raw size")?;
     table.end("something follows the last segment of the index")?;

@@ -79,8 +79,13 @@ pub struct Index {
 #[derive(Clone, Debug, Default)]
 pub struct Segment {
     pub dtype: u8,
+    /// Of an opaque segment; a tensor's follows from its shape.
     pub length: u64,
+    /// Bytes that stand in front of the name, of the name of the tensor before.
+    pub shared: u64,
     pub name: Vec<u8>,
+    /// Whether the shape is that of the tensor before, not `shape`.
+    pub same_shape: bool,
     pub shape: Vec<u64>,
 }
 
@@ -296,10 +301,14 @@ impl Index {
         string(&mut out, &self.layout);
         varint(&mut out, self.segment_count);
         for segment in &self.segments {
-            out.push(segment.dtype);
-            varint(&mut out, segment.length);
-            if segment.dtype != 0 {
-                string(&mut out, &segment.name);
+            out.push(segment.dtype | u8::from(segment.same_shape) << 7);
+            if segment.dtype == 0 {
+                varint(&mut out, segment.length);
+                continue;
+            }
+            varint(&mut out, segment.shared);
+            string(&mut out, &segment.name);
+            if !segment.same_shape {
                 varint(&mut out, segment.shape.len() as u64);
                 segment.shape.iter().for_each(|&dimension| varint(&mut out, dimension));
             }

@@ -13,6 +13,10 @@ impl Shape {
     pub(crate) fn push(&mut self, dimension: u64) {
         self.0.push(dimension);
     }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 impl Deref for Shape {

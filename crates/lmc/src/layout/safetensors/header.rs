@@ -16,10 +16,22 @@ use crate::segment::{Name, Names, Segment, Shape};
 /// fit each other. Of too many dimensions only one more than there may be is kept.
 pub(super) type Entry = Segment;
 
-/// The tensors in the order of the header. `None` if it is none, or if they would take more than `max_cost` bytes.
-pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Vec<Entry>> {
+/// What a header says.
+#[derive(Debug, PartialEq)]
+pub(super) struct Header {
+    /// The tensors, in the order of the header.
+    pub(super) entries: Vec<Entry>,
+    /// Whether that is known to be the order of their names, all of which differ.
+    pub(super) sorted: bool,
+}
+
+/// The header, `None` if it is none, or if its tensors would take more than `max_cost` bytes.
+pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Header> {
     let json = std::str::from_utf8(json).ok()?;
-    compact::parse(json, max_cost).or_else(|| with_serde(json, max_cost))
+    compact::parse(json, max_cost).or_else(|| {
+        let entries = with_serde(json, max_cost)?;
+        Some(Header { entries, sorted: false })
+    })
 }
 
 /// An entry. One that ends before it begins reaches beyond all files.
@@ -30,23 +42,24 @@ fn entry(name: Name, dtype: Option<Dtype>, shape: Shape, (begin, end): (u64, u64
 /// The same for any JSON.
 fn with_serde(json: &str, max_cost: usize) -> Option<Vec<Entry>> {
     let mut d = serde_json::Deserializer::from_str(json);
-    let entries = Header { max_cost }.deserialize(&mut d).ok()?;
+    let entries = Tensors { max_cost }.deserialize(&mut d).ok()?;
     d.end().ok()?;
     Some(entries)
 }
 
-struct Header {
+/// The tensors of a header, which may take so many bytes.
+struct Tensors {
     max_cost: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Header {
+impl<'de> DeserializeSeed<'de> for Tensors {
     type Value = Vec<Entry>;
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
         d.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Header {
+impl<'de> Visitor<'de> for Tensors {
     type Value = Vec<Entry>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map of tensors")

@@ -1,0 +1,209 @@
+//! Segments as the index has them: names without what they share with the one before, shapes only where they change.
+
+use crate::container::index::MAX_RANK;
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::segment::{Names, Segment, Shape, tensor_len};
+use crate::varint::{Cursor, put};
+
+/// Set in the byte of a dtype where the shape is that of the tensor before.
+const SAME_SHAPE: u8 = 0x80;
+
+/// Puts the segments of a file.
+pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
+    let (mut last_name, mut last_shape) = ("", None);
+    put(table, segments.len() as u64);
+    for s in segments {
+        let Some(dtype) = s.dtype else {
+            table.push(0);
+            put(table, s.len);
+            continue;
+        };
+        let name = s.name.as_deref().unwrap_or_default();
+        let same = last_shape == Some(&s.shape);
+        table.push(dtype.code() | if same { SAME_SHAPE } else { 0 });
+        let shared = shared(last_name, name);
+        put(table, shared as u64);
+        super::index::put_string(table, &name[shared..]);
+        if !same {
+            put(table, s.shape.len() as u64);
+            s.shape.iter().for_each(|&d| put(table, d));
+        }
+        (last_name, last_shape) = (name, Some(&s.shape));
+    }
+}
+
+/// Bytes of the characters that both begin with.
+fn shared(a: &str, b: &str) -> usize {
+    let equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    (0..=equal).rev().find(|&n| b.is_char_boundary(n)).unwrap_or(0)
+}
+
+/// What is left of [`DecodeLimits::max_index_size`](crate::DecodeLimits::max_index_size).
+pub(super) struct Budget {
+    pub(super) left: usize,
+    pub(super) max: usize,
+}
+
+impl Budget {
+    pub(super) fn take(&mut self, n: u64) -> Result<()> {
+        match usize::try_from(n).ok().and_then(|n| self.left.checked_sub(n)) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Error::limit(format!("the index takes more memory than the limit of {} bytes", self.max))),
+        }
+    }
+}
+
+/// The segments of an index that was read, checked but not taken apart: who restores all of a file needs none of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packed {
+    table: Vec<u8>,
+    /// Where they start in the table, and how many there are.
+    start: usize,
+    count: usize,
+}
+
+impl Packed {
+    /// Checks segments that must cover `raw_size` bytes. They begin at `start`, reach to the end of the table, and take no
+    /// more memory than the budget has once they are taken apart.
+    pub(super) fn check(table: Vec<u8>, start: usize, raw_size: u64, budget: &mut Budget) -> Result<Self> {
+        let mut c = Cursor::new(&table[start..]);
+        let (mut count, mut end, mut names) = (0, 0u64, 0);
+        walk(&mut c, |s| {
+            let len = match s.dtype {
+                None => s.len,
+                Some(dtype) => tensor_len(dtype, s.shape)
+                    .ok_or_else(|| Error::damaged("a tensor's shape in the index gives no length").in_tensor(s.name))?,
+            };
+            if len > raw_size - end {
+                return Err(Error::damaged("the segments of the index reach past the file's raw size"));
+            }
+            end += len;
+            count += 1;
+            names += s.name.len();
+            if names > u32::MAX as usize {
+                return Err(Error::limit("the names of the tensors take more than 4 GiB"));
+            }
+            budget.take(Segment::cost(s.name.len(), s.shape.len()) as u64)
+        })?;
+        c.finish()?;
+        if end != raw_size {
+            return Err(Error::damaged("the segments of the index do not cover the file"));
+        }
+        Ok(Self { table, start, count })
+    }
+
+    /// Takes them apart.
+    pub(crate) fn unpack(&self) -> Vec<Segment> {
+        let mut names = Names::default();
+        let mut segments = Vec::with_capacity(self.count);
+        let mut offset = 0;
+        walk(&mut Cursor::new(&self.table[self.start..]), |s| {
+            let segment = match s.dtype {
+                None => Segment::opaque(offset, s.len),
+                Some(dtype) => {
+                    let len = tensor_len(dtype, s.shape).expect("it was checked");
+                    let name = names.push(s.name).expect("their length was checked");
+                    Segment::tensor(name, dtype, s.shape.clone(), offset, len)
+                }
+            };
+            offset = segment.end();
+            segments.push(segment);
+            Ok(())
+        })
+        .expect("they were checked");
+        names.finish();
+        segments
+    }
+}
+
+/// A segment as it stands in the table; the length is that of opaque bytes.
+struct Entry<'a> {
+    dtype: Option<Dtype>,
+    len: u64,
+    name: &'a str,
+    shape: &'a Shape,
+}
+
+/// Goes through the segments.
+fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+    let n = c.varint()?;
+    let (mut name, mut shape) = (String::new(), Shape::default());
+    let (mut is_first, none) = (true, Shape::default());
+    for _ in 0..n {
+        let kind = c.u8()?;
+        if kind == 0 {
+            each(Entry { dtype: None, len: c.varint()?, name: "", shape: &none })?;
+            continue;
+        }
+        let dtype = Dtype::from_code(kind & !SAME_SHAPE)
+            .ok_or_else(|| Error::unsupported("the index has a dtype that this lmc does not know; a newer one may"))?;
+        let shared = c.size(name.len(), "what a name in the index shares with the one before")?;
+        if !name.is_char_boundary(shared) {
+            return Err(Error::damaged("a name in the index is not UTF-8"));
+        }
+        name.truncate(shared);
+        name.push_str(super::index::string(c)?);
+        if kind & SAME_SHAPE == 0 {
+            let rank = c.size(MAX_RANK, "a tensor's rank in the index")?;
+            shape.clear();
+            for _ in 0..rank {
+                shape.push(c.varint()?);
+            }
+        } else if is_first {
+            return Err(Error::damaged("the first tensor of the index has the shape of one before it").in_tensor(&name));
+        }
+        is_first = false;
+        each(Entry { dtype: Some(dtype), len: 0, name: &name, shape: &shape })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(name: &str, dtype: Dtype, shape: &[u64], offset: u64) -> Segment {
+        let len = tensor_len(dtype, shape).unwrap();
+        Segment::tensor(name.into(), dtype, shape.into(), offset, len)
+    }
+
+    /// What is restored from the table, whose length is told, with so much memory.
+    fn round_trip(segments: &[Segment], memory: usize) -> Result<(Vec<Segment>, usize)> {
+        let mut table = vec![1, 2, 3];
+        encode(segments, &mut table);
+        let len = table.len() - 3;
+        let raw_size = segments.last().map_or(0, Segment::end);
+        let packed = Packed::check(table, 3, raw_size, &mut Budget { left: memory, max: memory })?;
+        Ok((packed.unpack(), len))
+    }
+
+    #[test]
+    fn names_share_whole_characters() {
+        for (a, b, n) in [("", "a", 0), ("ab", "ac", 1), ("ä", "ö", 0), ("xä", "xäy", 3), ("same", "same", 4)] {
+            assert_eq!((shared(a, b), shared(b, a)), (n, n));
+        }
+    }
+
+    #[test]
+    fn segments_are_restored_within_their_budget() {
+        let segments = [
+            Segment::opaque(0, 7),
+            tensor("layers.0.ä", Dtype::Bf16, &[2, 3], 7),
+            tensor("layers.0.ö", Dtype::F32, &[2, 3], 19),
+            Segment::opaque(43, 1),
+            tensor("layers.0.öl", Dtype::F32, &[2, 3], 44),
+            tensor("", Dtype::F32, &[], 68),
+        ];
+        let cost = segments.iter().map(|s| Segment::cost(s.name.as_ref().map_or(0, |n| n.len()), s.shape.len())).sum();
+        let (restored, len) = round_trip(&segments, cost).unwrap();
+        assert_eq!(restored, segments);
+        // Of each tensor a dtype and two lengths, and: a name and a shape; ö; nothing; l; a shape.
+        assert_eq!(len, 1 + 2 * 2 + 4 * 3 + (11 + 3) + 2 + 1 + 1);
+        assert_eq!(round_trip(&segments, cost - 1).unwrap_err().kind(), crate::ErrorKind::Limit);
+        assert_eq!(round_trip(&[], 0).unwrap().0, []);
+    }
+}
