@@ -10,7 +10,7 @@ use object_store::memory::InMemory;
 #[cfg(feature = "s3")]
 use object_store::{
     ClientConfigKey, RetryConfig,
-    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey},
     prefix::PrefixStore,
 };
 
@@ -19,10 +19,10 @@ use crate::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
 
 /// For how long requests that fail are tried again.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// A server that sends nothing for so long is asked again.
 #[cfg(feature = "s3")]
-const SILENCE: Duration = Duration::from_secs(30);
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,30 +90,8 @@ impl Location {
             Self::Directory(path) if !create && path.is_file() => Ok(Arc::new(Archive::open(path.clone())?)),
             Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
             #[cfg(feature = "s3")]
-            Self::S3 { bucket, prefix } => {
-                // Fails if another part of the program was first, which is as good.
-                _ = rustls::crypto::ring::default_provider().install_default();
-                let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-                // TLS is asked for by the scheme; who names a plain endpoint wants one.
-                let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-                    .iter()
-                    .find_map(|v| std::env::var(v).ok());
-                if let Some(endpoint) = endpoint {
-                    builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
-                }
-                let limit = |d: Duration| format!("{} ms", d.as_millis());
-                // `AWS_TIMEOUT` and `AWS_READ_TIMEOUT` are those of the user.
-                if std::env::var_os("AWS_TIMEOUT").is_none() {
-                    let request = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-                    builder = builder.with_config(request, limit(patience));
-                }
-                if std::env::var_os("AWS_READ_TIMEOUT").is_none() {
-                    let silence = AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout);
-                    builder = builder.with_config(silence, limit(SILENCE.min(patience)));
-                }
-                builder = builder.with_retry(RetryConfig { retry_timeout: patience, ..RetryConfig::default() });
-                let s3 =
-                    builder.build().map_err(|e| Error::store(format!("s3://{bucket}: cannot use the bucket: {e}")))?;
+            Self::S3 { prefix, .. } => {
+                let s3 = self.s3(patience)?.expect("it is a bucket");
                 Ok(match &prefix[..] {
                     "" => Arc::new(s3),
                     prefix => Arc::new(PrefixStore::new(s3, prefix)),
@@ -122,12 +100,32 @@ impl Location {
         }
     }
 
-    /// The path of a directory.
-    pub(crate) fn directory(&self) -> Option<PathBuf> {
-        match self {
-            Self::Directory(path) => Some(path.clone()),
-            _ => None,
+    /// The bucket as it is, if this is one.
+    #[cfg(feature = "s3")]
+    pub(crate) fn s3(&self, patience: Duration) -> Result<Option<AmazonS3>> {
+        let Self::S3 { bucket, .. } = self else { return Ok(None) };
+        // Fails if another part of the program was first, which is as good.
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+        // TLS is asked for by the scheme; who names a plain endpoint wants one.
+        let endpoint =
+            ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|v| std::env::var(v).ok());
+        if let Some(endpoint) = endpoint {
+            builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
         }
+        let limit = |d: Duration| format!("{} ms", d.as_millis());
+        // `AWS_TIMEOUT` and `AWS_READ_TIMEOUT` are those of the user.
+        if std::env::var_os("AWS_TIMEOUT").is_none() {
+            let request = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+            builder = builder.with_config(request, limit(patience));
+        }
+        if std::env::var_os("AWS_READ_TIMEOUT").is_none() {
+            let silence = AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout);
+            builder = builder.with_config(silence, limit(SILENCE.min(patience)));
+        }
+        builder = builder.with_retry(RetryConfig { retry_timeout: patience, ..RetryConfig::default() });
+        let s3 = builder.build().map_err(|e| Error::store(format!("s3://{bucket}: cannot use the bucket: {e}")))?;
+        Ok(Some(s3))
     }
 }
 

@@ -119,7 +119,7 @@ pub(crate) struct Leftover {
     /// Zero for a directory.
     pub(crate) size: u64,
     pub(crate) time: u64,
-    is_directory: bool,
+    pub(crate) is_directory: bool,
 }
 
 /// Finds what writers and collectors left in a root and under some directories of it.

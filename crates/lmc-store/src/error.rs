@@ -139,7 +139,7 @@ fn advice(e: &object_store::Error) -> &'static str {
 }
 
 /// The last of a chain of causes: what the operating system or the server said.
-pub(crate) fn root_cause(e: &object_store::Error) -> String {
+pub(crate) fn root_cause(e: &dyn std::error::Error) -> String {
     let mut last: &dyn std::error::Error = e;
     while let Some(next) = last.source() {
         last = next;

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::catalog::Catalog;
-use crate::directory::{self, Leftover};
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::Listed;
 use crate::ids::PartId;
 use crate::layout;
+use crate::leftovers::Leftover;
 use crate::reach::Reach;
 use crate::remote::{CONCURRENT, Object};
 use crate::store::Store;
@@ -18,7 +18,7 @@ use crate::store::Store;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Orphan {
-    /// Its key. In a directory, empty directories have keys, too.
+    /// Its key. In a directory, empty directories have keys, too; in a bucket, the upload of an object in parts has the object's, followed by `?uploadId=` and its id.
     pub key: String,
     /// Bytes.
     pub size: u64,
@@ -36,6 +36,8 @@ pub struct Garbage {
     pub orphans: Vec<Orphan>,
     /// What may not be deleted yet, by key: a save under way may have written it, or somebody may still use the snapshot that needed it.
     pub young: Vec<Orphan>,
+    /// Why uploads that were never completed could not be listed, if they could not: the server may not have that request, or one may not be allowed to make it.
+    pub unseen: Option<String>,
 }
 
 /// What may be deleted, as it is deleted.
@@ -82,7 +84,9 @@ impl Store {
             let keys = objects.into_iter().map(|o| o.key).collect();
             self.remote().wait(self.remote().delete_all(keys))?;
         }
-        found.leftovers.iter().try_for_each(Leftover::remove)?;
+        if let Some(place) = self.leftovers() {
+            found.leftovers.iter().try_for_each(|l| place.remove(l, self.remote()))?;
+        }
         Ok(garbage)
     }
 
@@ -112,11 +116,16 @@ impl Store {
             }
         }
         found.probes = probes.into_iter().filter(|p| is_old(p.time)).collect();
-        if let Some(root) = self.directory() {
-            found.leftovers = directory::leftovers(root, &["snapshots", "parts", "data", "probes"])?;
-            found.leftovers.retain(|l| is_old(l.time));
-        }
-        let garbage = Garbage { time, orphans: found.orphans(), young: orphans(young.iter().map(orphan)) };
+        let (leftovers, unseen) = match self.leftovers().map_or(Ok(vec![]), |place| place.list(self.remote())) {
+            Ok(leftovers) => (leftovers, None),
+            Err(e) if e.kind() == ErrorKind::Store => (vec![], Some(e.to_string())),
+            Err(e) => return Err(e),
+        };
+        let (old, fresh): (Vec<_>, Vec<_>) = leftovers.into_iter().partition(|l| is_old(l.orphan().time));
+        found.leftovers = old;
+        let fresh = fresh.iter().filter(|l| !l.is_directory()).map(Leftover::orphan);
+        let young = orphans(young.iter().map(orphan).chain(fresh));
+        let garbage = Garbage { time, orphans: found.orphans(), young, unseen };
         Ok((found, garbage))
     }
 
@@ -172,8 +181,7 @@ fn nothing_deleted(e: Error) -> Error {
 impl Found {
     fn orphans(&self) -> Vec<Orphan> {
         let objects = [&self.records, &self.parts, &self.data, &self.probes].into_iter().flatten().map(orphan);
-        let files = self.leftovers.iter().map(|l| Orphan { key: l.key.clone(), size: l.size, time: l.time });
-        orphans(objects.chain(files))
+        orphans(objects.chain(self.leftovers.iter().map(Leftover::orphan)))
     }
 }
 

@@ -35,6 +35,7 @@ mod gc;
 mod history;
 mod ids;
 mod layout;
+mod leftovers;
 mod manifest;
 mod ordered;
 mod pieces;
@@ -48,6 +49,8 @@ mod store;
 mod tensors;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "s3")]
+mod uploads;
 mod verify;
 
 pub use backend::Location;
@@ -64,4 +67,6 @@ pub use restore::{FileInfo, SnapshotReader, TensorBuffer};
 pub use save::{BasePolicy, Input, SaveOptions, Saved};
 pub use store::{At, Snapshot, Store, StoreOptions};
 pub use tensors::{Tensor, Tensors};
+#[cfg(feature = "s3")]
+pub use uploads::Uploads;
 pub use verify::{Problem, Verified};

@@ -1,7 +1,6 @@
 //! A store: its marker, its snapshots, and how one comes to be.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -14,12 +13,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::history::next_generation;
 use crate::ids::{PartId, SaveId, Step};
 use crate::layout;
+use crate::leftovers::Leftovers;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::record::{Record, State};
 use crate::remote::Remote;
 use crate::restore::SnapshotReader;
 use crate::save::{self, Input, SaveOptions, Saved};
+#[cfg(feature = "s3")]
+use crate::uploads::Uploads;
 
 /// How a store is made, and used.
 #[derive(Clone)]
@@ -122,7 +124,7 @@ pub struct Store {
     grace_seconds: u64,
     cache: Option<PieceCache>,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
-    directory: Option<PathBuf>,
+    leftovers: Option<Leftovers>,
 }
 
 impl std::fmt::Debug for Store {
@@ -138,7 +140,7 @@ impl Store {
     /// `Store` or `Io` when the location cannot be reached or written, `Damaged` or `Unsupported` when what is there is no store of this version.
     pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))?;
-        Ok(Self { directory: location.directory(), ..store })
+        Ok(Self { leftovers: Leftovers::of(location)?, ..store })
     }
 
     /// Opens a store that is there.
@@ -147,7 +149,7 @@ impl Store {
     /// Those of [`Self::create`], and `NotFound` when there is no store.
     pub fn open(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::open_on(location.connect(false)?, o).map_err(|e| location.explain(e))?;
-        Ok(Self { directory: location.directory(), ..store })
+        Ok(Self { leftovers: Leftovers::of(location)?, ..store })
     }
 
     /// [`Self::create`] on any object store.
@@ -190,10 +192,17 @@ impl Store {
         Self::new(remote, &marker, o)
     }
 
+    /// Lets a store that was opened on a bucket collect uploads, as one that was opened at a [`Location`] does.
+    #[cfg(feature = "s3")]
+    #[must_use]
+    pub fn with_uploads(self, uploads: Uploads) -> Self {
+        Self { leftovers: Some(Leftovers::Bucket(uploads)), ..self }
+    }
+
     fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
         let cache = PieceCache::new(&o.cache)?;
         let (remote, grace_seconds) = (Arc::new(remote), marker.grace_seconds);
-        Ok(Self { remote, grace_seconds, cache, entropy: o.entropy, directory: None })
+        Ok(Self { remote, grace_seconds, cache, entropy: o.entropy, leftovers: None })
     }
 
     /// All snapshots, by step.
@@ -332,9 +341,9 @@ impl Store {
         self.grace_seconds
     }
 
-    /// Where the store is, if that is a directory.
-    pub(crate) fn directory(&self) -> Option<&FilePath> {
-        self.directory.as_deref()
+    /// Where to look for what is no object, if that is known.
+    pub(crate) fn leftovers(&self) -> Option<&Leftovers> {
+        self.leftovers.as_ref()
     }
 
     pub(crate) fn fresh_id(&self) -> Result<SaveId> {

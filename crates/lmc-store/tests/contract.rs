@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use lmc_store::{At, ErrorKind, Input, SaveOptions, Store, StoreOptions};
+use lmc_store::{At, ErrorKind, Input, Location, SaveOptions, Store, StoreOptions};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, WriteMultipart};
-use support::{model, new_store, noise, on_each_backend, restored, safetensors, save, step};
+use support::{model, new_store, noise, on_each_backend, on_each_place, restored, safetensors, save, step};
 
 /// Runs requests where they find what they need.
 fn wait<T>(requests: impl Future<Output = T>) -> T {
@@ -158,5 +158,49 @@ fn there_is_no_store_where_nobody_made_one() {
         assert!(wait(objects.list(None).next()).is_none());
         drop(new_store(&objects));
         drop(Store::open_on(Arc::clone(&objects), StoreOptions::default()).unwrap());
+    });
+}
+
+#[test]
+fn uploads_that_were_never_completed_are_collected() {
+    on_each_place(|place| {
+        let mut o = StoreOptions::default();
+        o.grace_seconds = 60;
+        let store = Store::create(place, o).unwrap();
+        save(&store, 1, &safetensors(&model()));
+        let objects = place.connect(false).unwrap();
+        let abandoned = Path::from(format!("data/{}/000003", "a".repeat(32)));
+        let not_ours = Path::from("data/of/others");
+        wait(async {
+            for key in [&abandoned, &not_ours] {
+                let mut upload = objects.put_multipart(key).await.unwrap();
+                upload.put_part(noise(5 << 20, 1).into()).await.unwrap();
+                // A process that dies says no more.
+                std::mem::forget(upload);
+            }
+        });
+        if let Location::Directory(root) = place {
+            // A server's clock cannot be set.
+            let staged = std::fs::File::options().write(true).open(root.join(format!("{abandoned}#1"))).unwrap();
+            staged.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(100)).unwrap();
+        }
+        let found = |garbage: &lmc_store::Garbage| -> Vec<(String, u64)> {
+            assert_eq!(garbage.unseen, None);
+            let ours = garbage.orphans.iter().filter(|o| o.key.starts_with(abandoned.as_ref()));
+            ours.map(|o| (o.key.clone(), o.size)).collect()
+        };
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(180);
+        let garbage = loop {
+            let garbage = store.garbage().unwrap();
+            if !found(&garbage).is_empty() {
+                break garbage;
+            }
+            assert!(std::time::Instant::now() < deadline, "{garbage:?}");
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        };
+        assert_eq!(found(&garbage).iter().map(|o| o.1).collect::<Vec<_>>(), [5 << 20]);
+        assert_eq!(found(&store.gc().unwrap()), found(&garbage));
+        assert_eq!(found(&store.garbage().unwrap()), []);
+        assert!(restored(&store, 1).unwrap() == safetensors(&model()));
     });
 }

@@ -347,7 +347,8 @@ fn what_dead_writers_left_in_a_directory_is_removed() {
     keys.sort();
     let want = [&old[0], &data, &old[1]].map(|p| p.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
     assert_eq!(keys, want);
-    assert_eq!(garbage.young.iter().map(|o| &o.key[..]).collect::<Vec<_>>(), [format!("data/{dead}/000002")]);
+    let young = ["000001#1", "000002"].map(|name| format!("data/{dead}/{name}"));
+    assert_eq!(garbage.young.iter().map(|o| &o.key[..]).collect::<Vec<_>>(), young);
     assert!(old.iter().chain([&data]).all(|p| !p.exists()) && new.iter().all(|p| p.exists()));
     assert!(restored(&store, 0).unwrap() == file);
 }

@@ -10,16 +10,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lmc_store::{Error, ErrorKind, Store, StoreOptions};
-use object_store::aws::AmazonS3Builder;
+use lmc_store::{Error, ErrorKind, Store, StoreOptions, Uploads};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
-use server::{Request, Server, Spoil};
+use server::{Request, Server, Spoil, Upload};
 use support::{model, restored, safetensors, save, save_with};
 
 /// How long requests are tried again in these tests.
 const PATIENCE: Duration = Duration::from_millis(600);
 
 fn connect(server: &Server) -> Arc<dyn ObjectStore> {
+    Arc::new(bucket(server))
+}
+
+fn bucket(server: &Server) -> AmazonS3 {
     _ = rustls::crypto::ring::default_provider().install_default();
     let backoff = BackoffConfig { init_backoff: Duration::from_millis(5), ..BackoffConfig::default() };
     let client = ClientOptions::new().with_timeout(PATIENCE).with_read_timeout(PATIENCE / 2).with_allow_http(true);
@@ -31,7 +35,7 @@ fn connect(server: &Server) -> Arc<dyn ObjectStore> {
         .with_secret_access_key("SKTEST")
         .with_client_options(client)
         .with_retry(RetryConfig { backoff, max_retries: 10, retry_timeout: PATIENCE });
-    Arc::new(s3.build().unwrap())
+    s3.build().unwrap()
 }
 
 /// A server with a store of one snapshot, and that store.
@@ -160,4 +164,63 @@ fn a_server_that_overwrites_what_it_should_only_create_is_refused() {
     assert_eq!(e.kind(), ErrorKind::Unsupported);
     assert!(e.to_string().contains("If-None-Match"), "{e}");
     assert_eq!(server.keys(), ["lmc-store.json"]);
+}
+
+/// A store that collects uploads, of which there are many: of the day before the store's time, of its hour, and of others.
+fn with_uploads() -> (Server, Store, [Vec<Upload>; 3]) {
+    let (server, store, _) = saved();
+    let store = store.with_uploads(Uploads::new(bucket(&server), "", PATIENCE).unwrap());
+    let data = |n: usize| format!("data/{}/{n:06}", "7".repeat(32));
+    let upload = |key, id: &str, time, parts: &[u64]| Upload { key, id: id.into(), time, parts: parts.into() };
+    let (yesterday, today) = ("2026-11-20T11:59:59.000Z", "2026-11-21T11:00:00.000Z");
+    let old = vec![
+        upload(data(0), "a", yesterday, &[1, 2, 3, 4, 5]),
+        upload(data(0), "b", yesterday, &[]),
+        upload(data(1), "a", yesterday, &[1 << 40]),
+        upload(data(2), "c", "2026-11-20T13:59:59+02:00", &[8, 9]),
+    ];
+    let young = vec![upload(data(3), "d", today, &[6])];
+    let others = vec![upload("data/x".into(), "e", yesterday, &[6]), upload("other".into(), "f", yesterday, &[6])];
+    server.set_uploads([&old[..], &young, &others].concat());
+    (server, store, [old, young, others])
+}
+
+#[test]
+fn uploads_that_were_never_completed_are_ended() {
+    let (server, store, [old, young, others]) = with_uploads();
+    let listed = |uploads: &[Upload]| -> Vec<(String, u64)> {
+        uploads.iter().map(|u| (format!("{}?uploadId={}", u.key, u.id), u.parts.iter().sum())).collect()
+    };
+    let of = |orphans: &[lmc_store::Orphan]| -> Vec<(String, u64)> {
+        let uploads = orphans.iter().filter(|o| o.key.contains('?'));
+        uploads.map(|o| (o.key.clone(), o.size)).collect()
+    };
+    // One failure passes.
+    server.spoil(first(1, |r| r.query.contains("uploads="), Spoil::Status(503)));
+    let garbage = store.gc().unwrap();
+    assert_eq!((of(&garbage.orphans), of(&garbage.young)), (listed(&old), listed(&young)));
+    assert_eq!(garbage.unseen, None);
+    let mut left = [young, others].concat();
+    left.sort();
+    assert_eq!(server.uploads(), left);
+    assert_eq!(of(&store.gc().unwrap().orphans), []);
+}
+
+#[test]
+fn garbage_is_collected_where_uploads_cannot_be_listed() {
+    for (spoil, why) in [
+        (Spoil::Status(501), "501"),
+        (Spoil::Status(403), "403, AccessDenied"),
+        (Spoil::Status(503), "503, SlowDown"),
+        (Spoil::Silence, "timed out"),
+        (Spoil::Short, "is not what it should be"),
+        (Spoil::Cut, ""),
+    ] {
+        let (server, store, uploads) = with_uploads();
+        server.spoil(move |r| if r.query.contains("uploads=") { spoil } else { Spoil::Not });
+        let unseen = store.gc().unwrap().unseen.expect("they cannot be listed");
+        assert!(unseen.starts_with("cannot list uploads") && unseen.contains(why), "{unseen}");
+        assert!(!unseen.contains("Signature"), "{unseen}");
+        assert_eq!(server.uploads().len(), uploads.concat().len());
+    }
 }

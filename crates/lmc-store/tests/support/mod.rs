@@ -110,16 +110,26 @@ pub(crate) fn restored(store: &Store, n: u64) -> lmc_store::Result<Vec<u8>> {
     Ok(out)
 }
 
+/// A new place on the server that `LMC_STORE_TEST_LOCATION` names, if it names one.
+fn on_server() -> Option<Location> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let location = std::env::var("LMC_STORE_TEST_LOCATION").ok()?;
+    let unique = format!("{location}/{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    Some(unique.parse().unwrap())
+}
+
+/// Runs a test on a new directory; or, if one is named, on a server.
+pub(crate) fn on_each_place(test: impl Fn(&Location)) {
+    let dir = tempfile::tempdir().unwrap();
+    test(&on_server().unwrap_or_else(|| Location::Directory(dir.path().join("run/7"))));
+}
+
 /// Runs a test on the objects of new stores in memory and in a directory; or, if `LMC_STORE_TEST_LOCATION` says where, on a server.
 pub(crate) fn on_each_backend(test: impl Fn(Arc<dyn ObjectStore>)) {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    if let Ok(location) = std::env::var("LMC_STORE_TEST_LOCATION") {
-        let unique = format!("{location}/{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        return test(unique.parse::<Location>().unwrap().connect(true).unwrap());
+    if on_server().is_none() {
+        test(memory());
     }
-    test(memory());
-    let dir = tempfile::tempdir().unwrap();
-    test(Location::Directory(dir.path().join("run/7")).connect(true).unwrap());
+    on_each_place(|place| test(place.connect(true).unwrap()));
 }
 
 /// The data objects of a store: keys and contents.

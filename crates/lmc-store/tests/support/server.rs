@@ -44,6 +44,18 @@ pub(crate) enum Spoil {
     Unconditional,
 }
 
+/// An upload in parts that was begun: its key, its id, when, and the sizes of its parts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Upload {
+    pub(crate) key: String,
+    pub(crate) id: String,
+    pub(crate) time: &'static str,
+    pub(crate) parts: Vec<u64>,
+}
+
+/// Uploads, or parts, that one answer lists.
+const PAGE: usize = 2;
+
 type Objects = BTreeMap<String, Vec<u8>>;
 type Spoiler = Box<dyn FnMut(&Request) -> Spoil + Send>;
 
@@ -55,6 +67,7 @@ pub(crate) struct Server {
 
 struct State {
     objects: Objects,
+    uploads: Vec<Upload>,
     spoil: Spoiler,
     answers: u64,
 }
@@ -88,7 +101,7 @@ impl Server {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let state = State { objects: Objects::new(), spoil: Box::new(|_| Spoil::Not), answers: 0 };
+        let state = State { objects: Objects::new(), uploads: vec![], spoil: Box::new(|_| Spoil::Not), answers: 0 };
         let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
         std::thread::spawn(move || {
@@ -110,6 +123,16 @@ impl Server {
         self.spoil(|_| Spoil::Not);
     }
 
+    /// Has these uploads from now on.
+    pub(crate) fn set_uploads(&self, mut uploads: Vec<Upload>) {
+        uploads.sort();
+        self.state.lock().unwrap().uploads = uploads;
+    }
+
+    pub(crate) fn uploads(&self) -> Vec<Upload> {
+        self.state.lock().unwrap().uploads.clone()
+    }
+
     pub(crate) fn keys(&self) -> Vec<String> {
         self.state.lock().unwrap().objects.keys().cloned().collect()
     }
@@ -122,8 +145,10 @@ fn serve(connection: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             let mut state = state.lock().unwrap();
             let spoil = (state.spoil)(&request);
             state.answers += 1;
+            let uploads = answer_of_uploads(&request, &mut state.uploads);
             let answer = match spoil {
                 Spoil::Status(status) => Answer::error(status),
+                _ if uploads.is_some() => uploads.unwrap(),
                 Spoil::ServedThen(status) => {
                     _ = respond(&request, &mut state.objects, spoil);
                     Answer::error(status)
@@ -193,6 +218,51 @@ fn read(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     let mut body = vec![0; headers.get("content-length").map_or(0, |n| n.parse().unwrap())];
     reader.read_exact(&mut body)?;
     Ok(Some(Request { method, key, query, headers, body }))
+}
+
+/// The answer to a request about uploads.
+fn answer_of_uploads(request: &Request, uploads: &mut Vec<Upload>) -> Option<Answer> {
+    let query: BTreeMap<&str, &str> = request.query.split('&').filter_map(|p| p.split_once('=')).collect();
+    let page = |name, entries: Vec<String>, end: Option<String>| {
+        let end =
+            end.map_or("<IsTruncated>false</IsTruncated>".into(), |e| format!("<IsTruncated>true</IsTruncated>{e}"));
+        Some(Answer::new(200, format!("<{name}>{end}{}</{name}>", entries.concat())))
+    };
+    match (&request.method[..], query.get("uploadId")) {
+        ("GET", None) if query.contains_key("uploads") => {
+            let after = (query.get("key-marker").unwrap_or(&""), query.get("upload-id-marker").unwrap_or(&""));
+            let mut listed =
+                uploads.iter().filter(|u| (&&u.key[..], &&u.id[..]) > after && u.key.starts_with(query["prefix"]));
+            let here: Vec<&Upload> = listed.by_ref().take(PAGE).collect();
+            let end = here.last().filter(|_| listed.next().is_some()).map(|u| {
+                let (key, id) = (&u.key, &u.id);
+                format!("<NextKeyMarker>{key}</NextKeyMarker><NextUploadIdMarker>{id}</NextUploadIdMarker>")
+            });
+            let entry = |u: &&Upload| {
+                let (key, id, time) = (&u.key, &u.id, u.time);
+                format!("<Upload><Key>{key}</Key><UploadId>{id}</UploadId><Initiated>{time}</Initiated></Upload>")
+            };
+            page("ListMultipartUploadsResult", here.iter().map(entry).collect(), end)
+        }
+        ("GET", Some(id)) => {
+            let Some(upload) = uploads.iter().find(|u| u.key == request.key && u.id == *id) else {
+                return Some(Answer::error(404));
+            };
+            let after: usize = query.get("part-number-marker").map_or(0, |n| n.parse().unwrap());
+            let here: Vec<_> = upload.parts.iter().skip(after).take(PAGE).collect();
+            let next = after + here.len();
+            let end =
+                (next < upload.parts.len()).then(|| format!("<NextPartNumberMarker>{next}</NextPartNumberMarker>"));
+            let entry = |size: &&u64| format!("<Part><PartNumber>7</PartNumber><Size>{size}</Size></Part>");
+            page("ListPartsResult", here.iter().map(entry).collect(), end)
+        }
+        ("DELETE", Some(id)) => {
+            let before = uploads.len();
+            uploads.retain(|u| u.key != request.key || u.id != *id);
+            Some(if uploads.len() < before { Answer::new(204, "") } else { Answer::error(404) })
+        }
+        _ => None,
+    }
 }
 
 fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {

@@ -41,7 +41,14 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
             "dry_run": args.dry_run,
             "orphans": list(&found.orphans),
             "young": list(&found.young),
+            "unseen": found.unseen,
         }));
+    }
+    if let Some(why) = &found.unseen {
+        ui.warn(format!(
+            "{}: {why}; what dead processes uploaded in part may still take room",
+            Name::text(&args.place.store)
+        ));
     }
     let sum = |of: &[Orphan]| bytes(of.iter().map(|o| o.size).fold(0, u64::saturating_add));
     let text = format!(

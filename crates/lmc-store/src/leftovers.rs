@@ -1,0 +1,74 @@
+//! What writers that died left behind and no listing of objects shows: files of uploads in directories, uploads in parts in buckets.
+
+use std::path::PathBuf;
+
+use crate::backend::Location;
+use crate::directory;
+use crate::error::Result;
+use crate::gc::Orphan;
+use crate::remote::Remote;
+#[cfg(feature = "s3")]
+use crate::uploads::{Upload, Uploads};
+
+/// Where to look for them.
+pub(crate) enum Leftovers {
+    /// Below a directory, in those that the store writes to.
+    Directory(PathBuf),
+    #[cfg(feature = "s3")]
+    Bucket(Uploads),
+}
+
+/// One of them.
+pub(crate) enum Leftover {
+    File(directory::Leftover),
+    #[cfg(feature = "s3")]
+    Upload(Upload),
+}
+
+impl Leftovers {
+    /// Those of a place; `None` if there can be none.
+    pub(crate) fn of(location: &Location) -> Result<Option<Self>> {
+        Ok(match location {
+            Location::Directory(path) => Some(Self::Directory(path.clone())),
+            #[cfg(feature = "s3")]
+            Location::S3 { .. } => Uploads::of(location)?.map(Self::Bucket),
+            Location::Memory => None,
+        })
+    }
+
+    pub(crate) fn list(&self, remote: &Remote) -> Result<Vec<Leftover>> {
+        match self {
+            Self::Directory(root) => {
+                let files = directory::leftovers(root, &["snapshots", "parts", "data", "probes"])?;
+                Ok(files.into_iter().map(Leftover::File).collect())
+            }
+            #[cfg(feature = "s3")]
+            Self::Bucket(uploads) => Ok(remote.wait(uploads.list())?.into_iter().map(Leftover::Upload).collect()),
+        }
+    }
+
+    pub(crate) fn remove(&self, leftover: &Leftover, remote: &Remote) -> Result<()> {
+        match (self, leftover) {
+            (_, Leftover::File(file)) => file.remove(),
+            #[cfg(feature = "s3")]
+            (Self::Bucket(uploads), Leftover::Upload(upload)) => remote.wait(uploads.abort(upload)),
+            #[cfg(feature = "s3")]
+            (Self::Directory(_), Leftover::Upload(_)) => unreachable!("a directory lists no uploads"),
+        }
+    }
+}
+
+impl Leftover {
+    /// Whether it takes no room.
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(self, Self::File(l) if l.is_directory)
+    }
+
+    pub(crate) fn orphan(&self) -> Orphan {
+        match self {
+            Self::File(l) => Orphan { key: l.key.clone(), size: l.size, time: l.time },
+            #[cfg(feature = "s3")]
+            Self::Upload(u) => Orphan { key: format!("{}?uploadId={}", u.key, u.id), size: u.size, time: u.time },
+        }
+    }
+}
