@@ -21,6 +21,7 @@ use object_store::{
 };
 
 use crate::error::{Error, Result};
+use crate::ids::Hash;
 use crate::remote::Remote;
 
 /// What every archive ends with: two empty headers.
@@ -189,9 +190,17 @@ impl<W: io::Write> Writer<W> {
         self.append(key, bytes.len() as u64, bytes)
     }
 
-    /// Adds an object of another store, a piece at a time.
-    pub(crate) fn add_from(&mut self, remote: &Remote, key: &Path, len: u64) -> Result<()> {
-        self.append(key, len, Object { remote, key, at: 0, len, chunk: Bytes::new() })
+    /// Adds an object of another store, a piece at a time. What it holds is compared with hashes as it passes: of each of these ranges, by where it begins and how long it
+    /// is.
+    pub(crate) fn add_from(
+        &mut self,
+        remote: &Remote,
+        key: &Path,
+        len: u64,
+        sets: &BTreeMap<(u64, u64), Hash>,
+    ) -> Result<()> {
+        let checks = sets.iter().map(|(&(start, len), &hash)| Check { range: start..start + len, hash, hasher: None });
+        self.append(key, len, Object { remote, key, at: 0, len, chunk: Bytes::new(), checks: checks.collect() })
     }
 
     pub(crate) fn finish(self) -> Result<()> {
@@ -223,15 +232,46 @@ struct Object<'a> {
     at: u64,
     len: u64,
     chunk: Bytes,
+    /// What is yet to be compared, by where it begins.
+    checks: Vec<Check>,
+}
+
+/// A range of an object that has a hash.
+struct Check {
+    range: Range<u64>,
+    hash: Hash,
+    /// Once it has begun.
+    hasher: Option<Box<blake3::Hasher>>,
+}
+
+impl Object<'_> {
+    /// Fetches what comes next.
+    fn fetch(&mut self) -> Result<()> {
+        let next = self.at..self.len.min(self.at + CHUNK);
+        self.chunk = self.remote.wait(self.remote.get_range(self.key, next.clone())).map_err(Error::or_damaged)?;
+        self.at = next.end;
+        let begun = self.checks.partition_point(|c| c.range.start < next.end);
+        for Check { range, hash, hasher } in &mut self.checks[..begun] {
+            let here = range.start.max(next.start)..range.end.min(next.end);
+            let hasher = hasher.get_or_insert_default();
+            hasher.update(&self.chunk[(here.start - next.start) as usize..(here.end - next.start) as usize]);
+            if range.end <= next.end && Hash::finish(hasher) != *hash {
+                let Range { start, end } = range;
+                return Err(Error::damaged(format!(
+                    "{}: bytes {start}..{end}: is not what was written there",
+                    self.key
+                )));
+            }
+        }
+        self.checks.retain(|c| c.range.end > next.end);
+        Ok(())
+    }
 }
 
 impl Read for Object<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.chunk.is_empty() && self.at < self.len {
-            let end = self.len.min(self.at + CHUNK);
-            let read = self.remote.wait(self.remote.get_range(self.key, self.at..end));
-            self.chunk = read.map_err(|e| io::Error::other(e.or_damaged()))?;
-            self.at = end;
+            self.fetch().map_err(io::Error::other)?;
         }
         let n = self.chunk.len().min(buf.len());
         buf[..n].copy_from_slice(&self.chunk.split_to(n));

@@ -13,7 +13,7 @@ use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::part::{At, BlockSet, Extent, File, Part, Ref};
 use crate::manifest::record::Record;
-use crate::reach::files_of;
+use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
 use crate::store::{self, Original, Snapshot, Store};
@@ -66,19 +66,23 @@ impl Store {
     /// Writes snapshots, and all that they need, as an archive: a file that is a store which is only read.
     ///
     /// # Errors
-    /// `Usage` when there are no snapshots, `Damaged` when something that they need is missing, `Io` when writing fails, `Store` when requests do.
+    /// `Usage` when there are no snapshots, `Damaged` when something that they need is missing or is not what was written, `Io` when writing fails, `Store` when requests do.
     pub fn export(&self, snapshots: &[Snapshot], to: impl Write) -> Result<()> {
         let Some(time) = snapshots.iter().map(|s| s.time).max() else {
             return Err(Error::usage("an archive has one snapshot at least"));
         };
         let remote = self.remote();
-        let (mut parts, mut objects) = (BTreeSet::new(), BTreeMap::new());
+        let mut parts = BTreeSet::new();
+        // How long each is, and what is where in it.
+        let mut objects: BTreeMap<ObjectId, (u64, BTreeMap<(u64, u64), Hash>)> = BTreeMap::new();
         let mut catalog = Catalog::default();
         for s in snapshots {
             catalog = remote.wait(Catalog::load_beside(remote, &s.parts, &catalog))?;
             for set in needed(&catalog, &s.parts)? {
-                let (part, At(object, ..)) = (catalog.part(set.part)?, catalog.set(set)?.at);
-                objects.insert((part.save, object), part.objects[object]);
+                let &BlockSet { at: At(object, offset, len), hash, .. } = catalog.set(set)?;
+                let part = catalog.part(set.part)?;
+                let (_, sets) = objects.entry((part.save, object)).or_insert((part.objects[object], BTreeMap::new()));
+                sets.insert((offset, len), hash);
             }
             for &id in &s.parts {
                 parts.insert(id);
@@ -87,8 +91,8 @@ impl Store {
         }
         let mut archive = Writer::new(to, time);
         archive.add(&layout::marker(), &Marker::new(self.grace_seconds()).to_bytes()?)?;
-        for ((save, object), len) in objects {
-            archive.add_from(remote, &layout::data(save, object), len)?;
+        for ((save, object), (len, sets)) in objects {
+            archive.add_from(remote, &layout::data(save, object), len, &sets)?;
         }
         for id in parts {
             let key = layout::part(id);

@@ -96,6 +96,11 @@ impl Hash {
     pub fn of(bytes: &[u8]) -> Self {
         Self(Hex(*blake3::hash(bytes).as_bytes()))
     }
+
+    /// The hash of what the hasher was given.
+    pub(crate) fn finish(hasher: &blake3::Hasher) -> Self {
+        Self(Hex(*hasher.finalize().as_bytes()))
+    }
 }
 
 impl PartId {

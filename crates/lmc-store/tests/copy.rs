@@ -186,6 +186,25 @@ fn an_archive_is_a_store() {
     assert_eq!(e.kind(), ErrorKind::Usage);
 }
 
+#[test]
+fn what_is_damaged_is_not_exported() {
+    let objects = memory();
+    let (run, _) = run(&objects);
+    let snapshots = run.snapshots().unwrap();
+    run.export(&snapshots, vec![]).unwrap();
+    for (key, bytes) in support::data_objects(&objects) {
+        for at in [0, bytes.len() / 2, bytes.len() - 1] {
+            let mut flipped = bytes.to_vec();
+            flipped[at] ^= 1;
+            futures::executor::block_on(objects.put(&key[..].into(), flipped.into())).unwrap();
+            let e = run.export(&snapshots, vec![]).unwrap_err();
+            assert!(e.kind() == ErrorKind::Damaged && e.to_string().starts_with(&key), "{e}");
+        }
+        futures::executor::block_on(objects.put(&key[..].into(), bytes.into())).unwrap();
+    }
+    run.export(&snapshots, vec![]).unwrap();
+}
+
 /// An archive of files.
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(vec![]);
