@@ -173,6 +173,9 @@ impl ObjectStore for Archive {
     }
 }
 
+/// Of ranges of an object, by where they begin and how long they are.
+pub(crate) type Hashes = BTreeMap<(u64, u64), Hash>;
+
 /// An archive in the making.
 pub(crate) struct Writer<W: io::Write> {
     tar: tar::Builder<W>,
@@ -190,15 +193,8 @@ impl<W: io::Write> Writer<W> {
         self.append(key, bytes.len() as u64, bytes)
     }
 
-    /// Adds an object of another store, a piece at a time. What it holds is compared with hashes as it passes: of each of these ranges, by where it begins and how long it
-    /// is.
-    pub(crate) fn add_from(
-        &mut self,
-        remote: &Remote,
-        key: &Path,
-        len: u64,
-        sets: &BTreeMap<(u64, u64), Hash>,
-    ) -> Result<()> {
+    /// Adds an object of another store, a piece at a time. What it holds is compared with hashes as it passes.
+    pub(crate) fn add_from(&mut self, remote: &Remote, key: &Path, len: u64, sets: &Hashes) -> Result<()> {
         let checks = sets.iter().map(|(&(start, len), &hash)| Check { range: start..start + len, hash, hasher: None });
         self.append(key, len, Object { remote, key, at: 0, len, chunk: Bytes::new(), checks: checks.collect() })
     }

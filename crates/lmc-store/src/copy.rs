@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 
-use crate::archive::Writer;
+use crate::archive::{Hashes, Writer};
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
 use crate::gather::SIDE_BY_SIDE;
@@ -73,15 +73,16 @@ impl Store {
         };
         let remote = self.remote();
         let mut parts = BTreeSet::new();
-        // How long each is, and what is where in it.
-        let mut objects: BTreeMap<ObjectId, (u64, BTreeMap<(u64, u64), Hash>)> = BTreeMap::new();
+        // How long each is, and what is in it.
+        let mut objects: BTreeMap<ObjectId, (u64, Hashes)> = BTreeMap::new();
         let mut catalog = Catalog::default();
         for s in snapshots {
             catalog = remote.wait(Catalog::load_beside(remote, &s.parts, &catalog))?;
             for set in needed(&catalog, &s.parts)? {
                 let &BlockSet { at: At(object, offset, len), hash, .. } = catalog.set(set)?;
                 let part = catalog.part(set.part)?;
-                let (_, sets) = objects.entry((part.save, object)).or_insert((part.objects[object], BTreeMap::new()));
+                let (_, sets) =
+                    objects.entry((part.save, object)).or_insert_with(|| (part.objects[object], Hashes::new()));
                 sets.insert((offset, len), hash);
             }
             for &id in &s.parts {
