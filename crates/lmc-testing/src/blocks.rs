@@ -11,7 +11,21 @@ pub fn block(input: &mut Input<'_>) -> Block {
     let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let parts: Vec<Part> = (0..part_count).map(|_| part(input, lane_sets)).collect();
     let pieces = pieces(input, &parts);
-    Block { dependencies: Vec::new(), lane_sets, parts, pieces, final_state: 1 << 16 }
+    let spans = spans(input, &parts);
+    Block { dependencies: Vec::new(), lane_sets, parts, pieces, spans, final_state: 1 << 16 }
+}
+
+/// Lengths of the spans of a block of these parts, without the last one.
+pub(crate) fn spans(input: &mut Input<'_>, parts: &[Part]) -> Vec<u64> {
+    let mut left = parts.iter().map(|part| part.raw().len()).sum::<usize>();
+    let mut spans = Vec::new();
+    for _ in 0..input.below(8).saturating_sub(5) {
+        if left > 1 {
+            spans.push(1 + input.below(left - 1) as u64);
+            left -= spans[spans.len() - 1] as usize;
+        }
+    }
+    spans
 }
 
 pub(crate) fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {
@@ -98,7 +112,7 @@ pub(crate) fn section(
     }
     let groups = shapes.iter().zip(&symbols).map(|(shape, symbols)| shape.group_with_table(symbols)).collect();
     let class_map = class_map(input, &classes, lane_sets);
-    (Section { map, classes, class_map, groups, patches: Vec::new() }, chosen)
+    (Section { map, classes, class_map, groups, ..Section::default() }, chosen)
 }
 
 pub(crate) fn to_bytes(elements: &[u64], width_code: u8) -> Vec<u8> {

@@ -5,7 +5,8 @@ use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
 use lmc::reference::write::File;
 use lmc::reference::write::block::{
-    Block, Context, ContextClasses, Dependency, Named, Part, Patch, Predicted, Section, UnchangedRuns, mapped, unmapped,
+    Block, Context, ContextClasses, Dependency, Named, NumberCode, Part, Patch, PatchCodes, Predicted, Section,
+    UnchangedRuns, mapped, unmapped,
 };
 
 /// The blocks of a file and the files that they depend on.
@@ -176,7 +177,8 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8], in_place: bool) -
         sources.choose(input, 10);
     }
     let pieces = blocks::pieces(input, &parts);
-    Block { dependencies: sources.chosen, lane_sets, parts, pieces, final_state: 1 << 16 }
+    let spans = blocks::spans(input, &parts);
+    Block { dependencies: sources.chosen, lane_sets, parts, pieces, spans, final_state: 1 << 16 }
 }
 
 /// The part with patches, if it is grouped.
@@ -190,22 +192,36 @@ fn patched(input: &mut Input<'_>, part: Part) -> Part {
     Part::Grouped(grouped)
 }
 
-/// Gives a section without patches some, or none, and changes its elements accordingly.
+/// Gives a section without patches some, or none, perhaps instead of its groups, and changes its elements accordingly.
 fn patch(input: &mut Input<'_>, width_code: u8, section: &mut Section, elements: &mut [u64]) {
     let w: u8 = 8 << width_code;
     // One in so many elements, and the last.
     let one_in = [0, 0, 1, 3, 50, 400][input.below(6)];
     let also_last = input.bool();
+    if input.below(6) == 0 {
+        (section.groups, section.classes) = (Vec::new(), Vec::new());
+        elements.fill(0);
+    }
+    let low = if input.bool() { 0 } else { input.below(w.into()) as u8 };
+    let (raw_of_gaps, raw_of_changes) = (input.below(64) as u8, input.below(64) as u8);
     let mut random = input.random();
     let last = elements.len().saturating_sub(1);
     for (i, u) in elements.iter_mut().enumerate() {
         let chosen = one_in > 0 && (random.below(one_in) == 0 || also_last && i == last);
-        let x = random.u64() & low_bits(1 + random.below(w.into()) as u8);
+        let x = (random.u64() & low_bits(1 + random.below((w - low).into()) as u8)) << low;
         if chosen && x > 0 {
             *u = unmapped(mapped(*u, w.into(), section.map) ^ x, w.into(), section.map);
             section.patches.push(Patch { element: i as u64, x });
         }
     }
+    let after = [0].into_iter().chain(section.patches.iter().map(|patch| patch.element + 1));
+    let gaps: Vec<u64> = section.patches.iter().zip(after).map(|(patch, after)| patch.element - after).collect();
+    let changes: Vec<u64> = section.patches.iter().map(|patch| (patch.x >> low) - 1).collect();
+    section.patch_codes = PatchCodes {
+        low,
+        gaps: Some(NumberCode::of(&gaps, raw_of_gaps)),
+        changes: Some(NumberCode::of(&changes, raw_of_changes)),
+    };
 }
 
 fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) -> Predicted {

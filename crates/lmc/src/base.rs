@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::access::{Budget, ReadWithin};
-use crate::checksum::{ContentHash, Digest, LEAF, digest};
+use crate::checksum::{ContentHash, Digest, leaves};
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::ReadAt;
@@ -158,23 +158,22 @@ impl<'a> Base<'a> {
             return Ok(*h);
         }
         let computed = match self.source.as_slice() {
-            Some(raw) => {
-                self.hash_blocks(workers, |offset, len, _: &mut Vec<u8>| Ok(leaves(&raw[offset as usize..][..len])))?
-            }
+            Some(raw) => self
+                .hash_blocks(workers, |offset, len, _: &mut Vec<u8>| Ok(leaves(&raw[offset as usize..][..len], &[])))?,
             None => self.hash_blocks(workers, |offset, len, buf: &mut Vec<u8>| {
                 buf.resize(len, 0);
                 self.read(offset, buf)?;
-                Ok(leaves(buf))
+                Ok(leaves(buf, &[]))
             })?,
         };
         Ok(*self.hash.get_or_init(|| computed))
     }
 
-    /// Cuts the base as an encoder would, and hashes what `leaves` gives for each block.
+    /// Cuts the base as an encoder would, and hashes what `hashed` gives for each block.
     fn hash_blocks<S: Send>(
         &self,
         workers: &Workers<S>,
-        leaves: impl Fn(u64, usize, &mut Vec<u8>) -> Result<Vec<Digest>> + Sync,
+        hashed: impl Fn(u64, usize, &mut Vec<u8>) -> Result<Vec<Digest>> + Sync,
     ) -> Result<Digest> {
         #[derive(Default)]
         struct Job {
@@ -200,7 +199,7 @@ impl<'a> Base<'a> {
                 next += job.len as u64;
                 Ok(Some(job.len))
             },
-            |_, job| job.leaves = Some(leaves(job.offset, job.len, &mut job.buf)),
+            |_, job| job.leaves = Some(hashed(job.offset, job.len, &mut job.buf)),
             |job| {
                 job.leaves.take().expect("the worker is done")?.iter().for_each(|l| hash.push(l));
                 Ok(())
@@ -259,10 +258,6 @@ impl std::fmt::Debug for Base<'_> {
         d.field("name", &self.name).field("raw_size", &self.raw_size).field("layout", &self.layout);
         d.finish_non_exhaustive()
     }
-}
-
-fn leaves(block: &[u8]) -> Vec<Digest> {
-    block.chunks(LEAF).map(digest).collect()
 }
 
 /// Finds for each base that a file names the one among those `given`; they come as the file names them.

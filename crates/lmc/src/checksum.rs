@@ -18,9 +18,22 @@ pub(crate) fn digest(bytes: &[u8]) -> Digest {
     XxHash3_128::oneshot(bytes).to_le_bytes()
 }
 
-/// Number of leaves in `len` raw bytes.
-pub(crate) const fn leaves(len: usize) -> usize {
-    len.div_ceil(LEAF)
+/// Digests of the leaves of a block of which so many first stretches, and what is left behind them, are cut by themselves.
+pub(crate) fn leaves(raw: &[u8], spans: &[usize]) -> Vec<Digest> {
+    let mut rest = raw;
+    let spans = spans.iter().map(|&len| {
+        let span;
+        (span, rest) = rest.split_at(len);
+        span
+    });
+    let mut leaves: Vec<Digest> = spans.flat_map(|span| span.chunks(LEAF).map(digest)).collect();
+    leaves.extend(rest.chunks(LEAF).map(digest));
+    leaves
+}
+
+/// The digest of a block with these leaves.
+pub(crate) fn block_digest(leaves: &[Digest]) -> Digest {
+    digest(leaves.as_flattened())
 }
 
 /// The content hash of a file, built from its leaf digests in order.

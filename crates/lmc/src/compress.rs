@@ -172,9 +172,9 @@ impl Compressor {
         while next < raw.len() {
             let mut pieces = Vec::new();
             let len = plan.next_block_of(&raw, (raw.len() - next) as u64, &mut pieces)?;
+            bound += BlockEncoder::bound(&pieces);
             blocks.push((&raw[next..next + len], pieces));
             next += len;
-            bound += BlockEncoder::bound(len);
         }
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
         let start = out.len();

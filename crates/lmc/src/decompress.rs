@@ -95,7 +95,7 @@ struct SliceJob<'a> {
 }
 
 /// Buffers that a block larger than ours has made larger than this are given back.
-const KEEP: usize = 1 << 23;
+const KEEP: usize = 9 << 20;
 
 impl Decompressor {
     /// Starts the threads.
@@ -434,8 +434,8 @@ fn decode_checked(
     out: &mut [u8],
 ) -> Result<Decoded> {
     let done = decoder.decode(&head, body, origin, out);
-    done.map_err(|e| if head.dependencies.is_empty() { e } else { blame(e) })?;
-    Ok(Decoded { leaves: head.leaves, dependencies: head.dependencies })
+    let leaves = done.map_err(|e| if head.dependencies.is_empty() { e } else { blame(e) })?;
+    Ok(Decoded { leaves, dependencies: head.dependencies })
 }
 
 /// Length of the body of a block's record that is known to be well-formed.

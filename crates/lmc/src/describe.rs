@@ -34,8 +34,10 @@ pub struct PartDescription {
     pub map: Option<&'static str>,
     /// How the elements of a predicted part are predicted.
     pub prediction: Option<PredictionDescription>,
-    /// The groups of a grouped part, or those of all classes of a predicted one.
+    /// The groups of a grouped part, or those of all classes of a predicted one. Classes of which few elements changed have none.
     pub groups: Vec<GroupDescription>,
+    /// Elements that are listed one by one, with what changes them.
+    pub listed: u64,
 }
 
 /// What the elements of a part are predicted from.
@@ -82,7 +84,9 @@ impl BlockDescription {
 impl PartDescription {
     fn new(p: &Part, dependencies: &[Dependency]) -> Self {
         let raw_len = p.len as u64;
-        let plain = |method| Self { raw_len, method, width: None, map: None, prediction: None, groups: vec![] };
+        let plain =
+            |method| Self { raw_len, method, width: None, map: None, prediction: None, groups: vec![], listed: 0 };
+        let listed = p.method.sections().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
         match &p.method {
             Method::Stored => plain("stored"),
             Method::Zstd { .. } => plain("zstd"),
@@ -98,6 +102,7 @@ impl PartDescription {
                     .filter_map(|s| s.1.as_ref())
                     .flat_map(|g| g.groups.iter().map(|group| GroupDescription::new(g, group)))
                     .collect(),
+                listed,
             },
             Method::Grouped(g) => Self {
                 raw_len,
@@ -110,6 +115,7 @@ impl PartDescription {
                 }),
                 prediction: None,
                 groups: g.groups.iter().map(|group| GroupDescription::new(g, group)).collect(),
+                listed,
             },
         }
     }

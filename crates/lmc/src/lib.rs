@@ -30,6 +30,7 @@ mod begun;
 #[cfg(feature = "bench-hooks")]
 #[doc(hidden)]
 pub mod bench_hooks;
+mod bits;
 mod block;
 mod checksum;
 mod compress;

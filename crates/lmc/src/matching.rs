@@ -31,9 +31,17 @@ const COMPARISONS: usize = 1 << 24;
 /// What is compared of the candidates around a tensor's own place once those are used up.
 const NEIGHBOURS: usize = 32;
 
-/// How many stretches, of how many bytes, are looked at to see how close two tensors are.
+/// How many stretches, of how many bytes, are looked at to see how close two tensors are, and one of how many bytes at most.
 const STRETCHES: u64 = 16;
 const STRETCH: usize = 128;
+const STRETCH_EVERY: u64 = 1 << 14;
+
+/// Bits of differences, leading zeros left out, among the bits of a sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Distance {
+    pub(crate) differ: u64,
+    pub(crate) seen: u64,
+}
 
 /// Finds what each segment of a file may be predicted from.
 pub(crate) struct Matcher<'m> {
@@ -289,24 +297,35 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// Whether `len` bytes of this dtype at `offset` differ by less than half of their bits from those that a base has there, going by a
-    /// sample.
-    pub(crate) fn is_close(&self, dtype: Dtype, offset: u64, link: &Link, raw: &dyn ReadAt, len: u64) -> Result<bool> {
+    /// How `len` bytes at `offset` differ from those that a base has there, going by a sample of up to 2 KiB. `None` where what is linked
+    /// is no base, or of another type.
+    pub(crate) fn distance(
+        &self,
+        dtype: Option<Dtype>,
+        offset: u64,
+        link: &Link,
+        raw: &dyn ReadAt,
+        len: u64,
+    ) -> Result<Option<Distance>> {
         if link.source == 0 || link.conversion != Conversion::None {
-            return Ok(false);
+            return Ok(None);
         }
+        let dtype = dtype.unwrap_or(Dtype::U8);
         let width = dtype.coding_width() as u64;
         let (mut ours, mut theirs) = ([0; STRETCH], [0; STRETCH]);
-        let (mut differ, mut seen) = (0, 0);
-        for i in 0..STRETCHES {
-            let at = len / STRETCHES * i / width * width;
-            let n = (len - at).min(STRETCH as u64) as usize;
-            read_at(raw, "the input", &mut ours[..n], offset + at)?;
-            self.bases[link.source as usize - 1].read(link.offset + at, &mut theirs[..n])?;
-            differ += predict::bits_apart(dtype, &ours[..n], &theirs[..n]);
-            seen += 8 * n as u64;
+        let mut distance = Distance::default();
+        // Of little one stretch is much.
+        let stretches = (len / STRETCH_EVERY).clamp(1, STRETCHES);
+        for i in 0..stretches {
+            let at = len / stretches * i / width * width;
+            let n = (len - at).min(STRETCH as u64) / width * width;
+            let (ours, theirs) = (&mut ours[..n as usize], &mut theirs[..n as usize]);
+            read_at(raw, "the input", ours, offset + at)?;
+            self.bases[link.source as usize - 1].read(link.offset + at, theirs)?;
+            distance.differ += predict::bits_apart(dtype, ours, theirs);
+            distance.seen += 8 * n;
         }
-        Ok(2 * differ < seen)
+        Ok(Some(distance))
     }
 
     fn search(

@@ -3,7 +3,7 @@
 //!
 //! It checks every *must* of the format. A violation that leaves no way to go on is an error at once; one that does not
 //! (a wrong pad symbol, say) is noted as a *fault*, and decoding goes on. [`decode`] refuses a file with any fault, while
-//! [`Record::redigest`](write::Record::redigest) makes the leaf digests fit what was decoded all the same. So a decoder
+//! [`Record::redigest`](write::Record::redigest) makes the digest of a block fit what was decoded all the same. So a decoder
 //! that forgets a check cannot hide behind a digest that happens to fail as well.
 
 mod block;
@@ -11,6 +11,7 @@ mod bytes;
 mod dependencies;
 mod entropy;
 mod index;
+mod numbers;
 mod predicted;
 mod section;
 pub mod write;
@@ -118,9 +119,8 @@ pub fn decode_with_bases(file: &[u8], bases: &[Base<'_>], limit: usize) -> Resul
                 if let Some(fault) = block.fault {
                     return Err(fault);
                 }
-                let leaves: Vec<[u8; 16]> = block.raw.chunks(LEAF).map(digest).collect();
-                must(leaves.concat() == block.digests, "a leaf does not have its digest")?;
-                digests.extend(leaves);
+                must(digest(&block.leaves.concat()) == block.digest, "a block does not have its digest")?;
+                digests.extend(block.leaves.iter().copied());
                 block_lengths.push((length, block.raw.len() as u64));
                 sources.add(&block);
             }

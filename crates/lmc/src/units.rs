@@ -11,7 +11,7 @@ use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::io::ReadAt;
 use crate::layout::Layout;
-use crate::matching::{Matcher, Related};
+use crate::matching::{Distance, Matcher, Related};
 use crate::predict::Conversion;
 use crate::segment::{Name, Segment};
 
@@ -21,6 +21,10 @@ pub(crate) const BLOCK: u64 = 1 << 20;
 pub(crate) const LAST_BLOCK_MAX: u64 = BLOCK + BLOCK / 4;
 /// Raw bytes of a block of a large segment of which little changed since its base: what blocks cost by themselves is much of a sparse delta.
 const CALM_BLOCK: u64 = 4 * BLOCK;
+/// The same where next to nothing changed. Such a block may hold several units.
+const SPARSE_BLOCK: u64 = 8 * BLOCK;
+/// Of so many bits of a sample less than one differs where next to nothing changed.
+const SPARSE: u64 = 64;
 /// A segment of at least this size is not packed.
 const UNIT_MIN: u64 = 1 << 19;
 /// A pack that has reached this size is closed.
@@ -37,7 +41,7 @@ const fn last_block_max(block: u64) -> u64 {
 
 const _: () =
     assert!(BLOCK.is_multiple_of(LEAF as u64) && LOOKAHEAD > LAST_BLOCK_MAX && LOOKAHEAD >= PACK_MIN + UNIT_MIN);
-const _: () = assert!(LAST_BLOCK_MAX == last_block_max(BLOCK) && last_block_max(CALM_BLOCK) < MAX_RAW as u64);
+const _: () = assert!(LAST_BLOCK_MAX == last_block_max(BLOCK) && last_block_max(SPARSE_BLOCK) < MAX_RAW as u64);
 
 /// Cuts a file, front to back, into blocks.
 pub(crate) struct Planner<'m> {
@@ -56,8 +60,18 @@ pub(crate) struct Planner<'m> {
     /// Whether the segment is a unit of its own, and how large its blocks are then.
     large: bool,
     block_len: u64,
+    /// What was cut already, and turned out not to belong to the block before it.
+    pending: Option<Cut>,
     /// What the segment may be predicted from, once some of it is in a block: the best first.
     related: [Option<Related>; 2],
+}
+
+/// A block, or a unit of one.
+struct Cut {
+    len: u64,
+    pieces: Vec<Piece>,
+    /// Whether next to nothing of it changed since its base.
+    sparse: bool,
 }
 
 impl Planner<'static> {
@@ -88,6 +102,7 @@ impl<'m> Planner<'m> {
             left: 0,
             large: false,
             block_len: BLOCK,
+            pending: None,
             related: [None; 2],
         };
         p.enter(0);
@@ -117,14 +132,15 @@ impl<'m> Planner<'m> {
 
     /// How many bytes ahead [`Self::next_block`] must know to exist, or the end of the file.
     pub(crate) fn lookahead(&self) -> u64 {
-        match self.large {
-            true if self.matcher.is_none() || self.left < self.len() => {
-                self.left.min(last_block_max(self.block_len) + 1)
+        let pending = self.pending.as_ref().map_or(0, |cut| cut.len);
+        pending.max(match self.large {
+            // The first block may turn out to be a large one, and the last to have room for more.
+            _ if self.matcher.is_some() && (self.left == self.len() || self.block_len == SPARSE_BLOCK) => {
+                last_block_max(SPARSE_BLOCK) + 1
             }
-            // The first block may turn out to be a large one.
-            _ if self.matcher.is_some() => last_block_max(CALM_BLOCK) + 1,
-            _ => LOOKAHEAD,
-        }
+            true => self.left.min(last_block_max(self.block_len) + 1),
+            false => LOOKAHEAD,
+        })
     }
 
     /// Length and pieces of the next block. `ahead` bytes are left in the file (not 0), or at least
@@ -134,32 +150,75 @@ impl<'m> Planner<'m> {
     pub(crate) fn next_block_of(&mut self, raw: &dyn ReadAt, ahead: u64, pieces: &mut Vec<Piece>) -> Result<usize> {
         assert!(ahead > 0);
         pieces.clear();
+        let mut block = match self.pending.take() {
+            Some(cut) => cut,
+            None => self.cut(raw, ahead)?,
+        };
+        while block.sparse && block.len < ahead && block.pieces.len() < PACK_PIECES && self.may_join(block.len) {
+            let next = self.cut(raw, ahead - block.len)?;
+            if !next.sparse {
+                self.pending = Some(next);
+                break;
+            }
+            block.len += next.len;
+            block.pieces.extend(next.pieces);
+        }
+        pieces.append(&mut block.pieces);
+        Ok(block.len as usize)
+    }
+
+    /// Whether a block that has `len` bytes already has room for the whole unit that comes next.
+    fn may_join(&mut self, len: u64) -> bool {
+        self.skip_empty();
+        let room = last_block_max(SPARSE_BLOCK).saturating_sub(len);
+        let unit = if self.left >= UNIT_MIN { self.left } else { LOOKAHEAD };
+        len < SPARSE_BLOCK && self.left == self.len() && unit <= room
+    }
+
+    /// What a block is, if no further unit joins it.
+    fn cut(&mut self, raw: &dyn ReadAt, ahead: u64) -> Result<Cut> {
+        self.skip_empty();
         self.block = self.at;
-        let mut len = 0;
+        let starts_unit = self.left == self.len();
+        let mut cut = Cut { len: 0, pieces: Vec::new(), sparse: false };
+        let mut distance = Distance::default();
         // Where blocks end may not depend on what pieces are predicted from: only changes of dtype count.
         let mut changes = 0;
-        while len < PACK_MIN && len < ahead && changes < PACK_PIECES {
+        while cut.len < PACK_MIN && cut.len < ahead && changes < PACK_PIECES {
             self.skip_empty();
-            let here = self.left.min(ahead - len);
+            let here = self.left.min(ahead - cut.len);
             self.large |= here >= UNIT_MIN;
             if self.large {
-                if len == 0 {
+                if cut.len == 0 {
                     if self.left == self.len() {
                         self.find_related(raw, here.min(BLOCK))?;
-                        self.block_len = if self.is_calm(raw, here.min(BLOCK))? { CALM_BLOCK } else { BLOCK };
+                        let Distance { differ, seen } = self.distance(raw, here.min(BLOCK))?;
+                        self.block_len = match differ {
+                            _ if differ * SPARSE < seen => SPARSE_BLOCK,
+                            _ if differ * 2 < seen => CALM_BLOCK,
+                            _ => BLOCK,
+                        };
                     }
-                    len = if here <= last_block_max(self.block_len) { here } else { self.block_len };
-                    self.take(len, pieces);
+                    cut.sparse = self.block_len == SPARSE_BLOCK;
+                    cut.len = if here <= last_block_max(self.block_len) { here } else { self.block_len };
+                    self.take(cut.len, &mut cut.pieces);
                 }
                 break;
             }
             if self.left == self.len() {
                 self.find_related(raw, here)?;
+                let Distance { differ, seen } = self.distance(raw, here)?;
+                distance.differ += differ;
+                distance.seen += seen;
             }
-            changes += self.take(here, pieces);
-            len += here;
+            changes += self.take(here, &mut cut.pieces);
+            cut.len += here;
+            cut.sparse = distance.differ * SPARSE < distance.seen;
         }
-        Ok(len as usize)
+        // What comes from this file must lie before the block, wherever that begins.
+        cut.sparse &= cut.pieces.iter().all(|p| p.base.is_none_or(|l| l.source != 0));
+        cut.pieces[0].starts_span = starts_unit;
+        Ok(cut)
     }
 
     /// Looks for what the segment, of which `len` bytes are at hand, may be predicted from.
@@ -178,12 +237,16 @@ impl<'m> Planner<'m> {
         Ok(())
     }
 
-    /// Whether the segment, of which `len` bytes are at hand, is much like what it is predicted from, going by a sample of them.
-    fn is_calm(&self, raw: &dyn ReadAt, len: u64) -> Result<bool> {
-        match (&self.matcher, self.related[0], self.dtype()) {
-            (Some(m), Some(r), Some(dtype)) if r.len >= len => m.is_close(dtype, self.at, &r.link, raw, len),
-            _ => Ok(false),
-        }
+    /// How the segment, of which `len` bytes are at hand, differs from what it is predicted from, going by a sample of them. All of it
+    /// where that cannot be told.
+    fn distance(&self, raw: &dyn ReadAt, len: u64) -> Result<Distance> {
+        let unknown = Distance { differ: 8 * len, seen: 8 * len };
+        Ok(match (&self.matcher, self.related[0]) {
+            (Some(m), Some(r)) if r.len >= len => {
+                m.distance(self.dtype(), self.at, &r.link, raw, len)?.unwrap_or(unknown)
+            }
+            _ => unknown,
+        })
     }
 
     /// Moves bytes of the segment into the block; how often the dtype changed.
@@ -213,7 +276,7 @@ impl<'m> Planner<'m> {
                 }
                 _ => changes += 1,
             }
-            pieces.push(Piece { dtype, len, base, context: None });
+            pieces.push(Piece { dtype, len, base, context: None, starts_span: false });
         }
         self.left -= len;
         self.at += len;
@@ -365,7 +428,7 @@ mod tests {
                 pack
             ]
         );
-        assert_eq!(blocks[1].1[0], Piece::plain(Some(F32), pack));
+        assert_eq!(blocks[1].1[0], Piece { starts_span: true, ..Piece::plain(Some(F32), pack) });
     }
 
     #[test]

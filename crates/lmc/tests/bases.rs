@@ -92,7 +92,7 @@ fn records_of_bases() {
         change(&mut file);
         file
     };
-    let ancillary = Record { tag: *b"note", head: vec![1], body: vec![2] };
+    let ancillary = Record::new(*b"note", vec![1], vec![2]);
     assert!(judged(changed(&|file| file.records.insert(1, ancillary.clone())), &BASES).is_ok());
     refused(changed(&|file| file.records.insert(0, ancillary.clone())), &BASES, "follow the header directly");
     refused(changed(&|file| file.records.insert(1, bases.clone())), &BASES, "follow the header directly");

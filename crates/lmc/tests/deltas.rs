@@ -385,7 +385,8 @@ fn what_hardly_changed_is_cut_into_large_blocks() {
     let lens = [17 * MIB / 4 + 2, 9 * MIB, 17 * MIB / 4];
     let shapes = lens.map(|len| [(len / 2) as u64]);
     let old: Vec<Vec<u8>> = lens.iter().zip(1..).map(|(&len, seed)| bf16(&weights(len / 2, seed))).collect();
-    let calm: Vec<Vec<u8>> = old.iter().map(|t| moved(t, 40)).collect();
+    let sparse: Vec<Vec<u8>> = old.iter().map(|t| moved(t, 40)).collect();
+    let calm: Vec<Vec<u8>> = old.iter().map(|t| moved(t, 2)).collect();
     let wild: Vec<Vec<u8>> = lens.iter().zip(1..).map(|(&len, seed)| noise(len, seed)).collect();
     let file = |tensors: &[Vec<u8>]| {
         let list = ["a", "b", "c"].iter().zip(&shapes).zip(tensors);
@@ -393,13 +394,19 @@ fn what_hardly_changed_is_cut_into_large_blocks() {
             &list.map(|((name, shape), t)| (*name, "BF16", shape.to_vec(), &t[..])).collect::<Vec<Tensor<'_>>>(),
         )
     };
-    let (old, calm, wild) = (file(&old), file(&calm), file(&wild));
+    let (old, sparse, calm, wild) = (file(&old), file(&sparse), file(&calm), file(&wild));
     let cuts = |delta: &[u8]| {
         let reader = Reader::open(delta, &decompress_options(1)).unwrap();
-        reader.blocks().map(|b| b.raw_len as usize).skip(1).collect::<Vec<_>>()
+        reader.blocks().map(|b| b.raw_len as usize).collect::<Vec<_>>()
     };
     let o = CompressOptions::default();
-    assert_eq!(cuts(&check(&calm, &[&old], &o)), [4 * MIB, MIB / 4 + 2, 4 * MIB, 4 * MIB, MIB, 17 * MIB / 4]);
+    let header = old.len() - lens.iter().sum::<usize>();
+    assert_eq!(cuts(&check(&calm, &[&old], &o)), [header, 4 * MIB, MIB / 4 + 2, 4 * MIB, 4 * MIB, MIB, 17 * MIB / 4]);
+    // What is left of one tensor is joined by the next as long as there is room. Content hashes are those of other cuts.
+    let delta = check(&sparse, &[&old], &o);
+    assert_eq!(cuts(&delta), [header + 17 * MIB / 4 + 2, 8 * MIB, MIB + 17 * MIB / 4]);
+    let hash = Base::new(&sparse[..]).unwrap().content_hash(1).unwrap();
+    assert_eq!(Reader::open(&delta[..], &decompress_options(1)).unwrap().content_hash(), hash);
     let delta = lmc::compress_delta(&wild, &[Base::new(&old[..]).unwrap()], &o).unwrap();
     assert_eq!(cuts(&delta), cuts(&lmc::compress(&wild, &o).unwrap()));
 }

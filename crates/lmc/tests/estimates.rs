@@ -11,17 +11,17 @@ use support::{safetensors, weights};
 #[test]
 fn estimates_are_near_what_comes_of_it() {
     // Weights whose scale changes from row to row, of which more and more stay as they were.
-    let values = weights(10_000_000, 1);
+    let values = weights(20_000_000, 1);
     let old: Vec<f32> = values.iter().enumerate().map(|(i, w)| w * (1.0 + (i / 1000 % 97) as f32)).collect();
     let moves = weights(old.len(), 2);
     let new: Vec<f32> = (0..old.len())
-        .map(|i| if (moves[i] > 0.0) ^ (i % 5000 < i / 2000) { old[i] } else { old[i] + 0.002 * moves[i] })
+        .map(|i| if (moves[i] > 0.0) ^ (i % 5000 < i / 4000) { old[i] } else { old[i] + 0.002 * moves[i] })
         .collect();
     let file = |w: &[f32]| {
-        let (wide, narrow, small) = (f32s(w), bf16(&w[..8_000_000]), f32s(&weights(100_000, 3)));
+        let (wide, narrow, small) = (f32s(w), bf16(&w[..16_000_000]), f32s(&weights(100_000, 3)));
         let tensors: &[Tensor<'_>] = &[
-            ("a", "F32", vec![10_000, 1000], &wide),
-            ("b", "BF16", vec![8_000_000], &narrow),
+            ("a", "F32", vec![20_000, 1000], &wide),
+            ("b", "BF16", vec![16_000_000], &narrow),
             ("c", "F32", vec![100_000], &small),
         ];
         safetensors(tensors)

@@ -37,8 +37,8 @@ fn headers_and_trailers() {
 #[test]
 fn records() {
     refused_file("unknown tag", |file| file.records[0].tag = *b"BLOK");
-    refused_file("unknown tag", |file| file.records.push(Record { tag: *b"Next", head: vec![], body: vec![] }));
-    refused_file("unknown tag", |file| file.records.push(Record { tag: [0; 4], head: vec![], body: vec![] }));
+    refused_file("unknown tag", |file| file.records.push(Record::new(*b"Next", vec![], vec![])));
+    refused_file("unknown tag", |file| file.records.push(Record::new([0; 4], vec![], vec![])));
     // An index in the middle ends the file.
     refused_file("wrong", |file| file.records.insert(0, file.index.record()));
     refused_file("has a body", |file| file.index_record = Some(Record { body: vec![0], ..file.index.record() }));
@@ -256,7 +256,7 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
 #[test]
 fn ancillary_records_are_skipped() {
     let block = class_map().record();
-    let ancillary = |head: &[u8], body: &[u8]| Record { tag: *b"note", head: head.to_vec(), body: body.to_vec() };
+    let ancillary = |head: &[u8], body: &[u8]| Record::new(*b"note", head.to_vec(), body.to_vec());
     let records = vec![ancillary(b"", b""), block.clone(), ancillary(b"head", b""), block, ancillary(b"", &[0; 999])];
     let raw = [class_map_block().raw(), class_map_block().raw()].concat();
     let file = File::new(records).to_bytes();

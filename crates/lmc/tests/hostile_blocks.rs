@@ -74,14 +74,25 @@ fn heads_of_blocks() {
         });
     }
     refused_block("number of parts", |block| block.part_count = 0);
-    refused_block("follows the digests", |block| block.digests.push([0; 16]));
-    refused_block("too early", |block| block.digests.clear());
+    refused_block("follows the digest", |block| block.digest.push(0));
+    refused_block("too early", |block| block.digest.clear());
+    let spans = |count: u64, spans: &[u64]| {
+        let spans = spans.to_vec();
+        move |block: &mut BlockFields| (block.span_count, block.spans) = (count, spans)
+    };
+    refused_block("span is empty", spans(1, &[0]));
+    refused_block("exceed the block", |block| (block.span_count, block.spans) = (1, vec![block.raw_length]));
+    refused_block("exceed the block", |block| (block.span_count, block.spans) = (2, vec![1, block.raw_length - 1]));
+    refused_block("exceed the block", spans(1, &[u64::MAX]));
+    refused_block("too many spans", spans((1 << 16) + 1, &[]));
+    refused_block("too many spans", spans(u64::MAX, &[]));
     refused_block("unknown method", |block| block.parts[0][0] = 4);
     refused_block("width code", |block| block.parts[0][1] = 4);
     refused_block("width code", |block| block.parts[0][1] = 255);
     refused_block("unknown map", |block| block.parts[0][2] = 3);
     refused_block("patches of an unknown kind", |block| block.parts[0][3] = 2);
-    refused_block("number of groups", |block| block.parts[0][4] = 0);
+    // There may be none, but then what describes them is left over.
+    refused_block("follows the digest", |block| block.parts[0][4] = 0);
     refused_block("number of groups", |block| block.parts[0][4] = 65);
     refused_block("padded", |block| {
         block.parts[0].splice(4..5, [0x83, 0]);

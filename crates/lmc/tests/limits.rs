@@ -184,7 +184,7 @@ fn records_that_lie_are_refused() {
 #[test]
 fn ancillary_records_are_skipped_wherever_they_stand() {
     let (raw, good) = file();
-    let note = |head: usize, body: usize| Record { tag: *b"note", head: noise(head, 1), body: noise(body, 2) };
+    let note = |head: usize, body: usize| Record::new(*b"note", noise(head, 1), noise(body, 2));
     let mut f = good.clone();
     f.records.insert(0, note(0, 0));
     f.records.insert(2, note(100_000, 300_000));

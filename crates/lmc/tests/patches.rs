@@ -1,6 +1,8 @@
-//! Patches (§3.3.2): known bytes, and each rule that a block with patches breaks.
+//! Patches (§3.3.2), codes of numbers (§3.3.3) and sections without groups: known bytes, and each rule that a block with patches breaks.
 
-use lmc::reference::write::block::{Block, BlockFields, Group, Grouped, Part, Patch, Section};
+use lmc::reference::write::block::{
+    Block, BlockFields, Group, Grouped, NumberCode, Part, Patch, PatchCodes, Section, mapped,
+};
 use lmc::reference::write::{File, varint};
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
@@ -28,11 +30,22 @@ fn encoded(block: &Block) -> BlockFields {
     block.encode().expect("the block can be coded")
 }
 
+/// A code of one bucket: numbers that are alike but for `raw` low bits.
+fn alike(raw: u8, bucket: u8) -> Option<NumberCode> {
+    Some(NumberCode { raw, first: bucket, lengths: vec![0] })
+}
+
 #[test]
 fn patches_as_they_are_written() {
     let fields = encoded(&block(vec![1, 2, 3, 4], 0, 0, plain(0), &[(0, 0xff), (3, 0x80)]));
-    assert_eq!(fields.parts[0], [2, 0, 0, 1, 2, 6, 1, 0, 0, 0, 8, 0]);
-    assert_eq!(fields.bulk[0], [1 ^ 0xff, 2, 3, 4 ^ 0x80, 0, 0xff, 1, 3, 0x80, 1]);
+    // Gaps 0 and 2: a bit each. Changes 0xfe and 0x7f: buckets 31 (5 bits open) and 27 (4).
+    let lengths = [1, 0, 0, 0, 1];
+    let packed: Vec<u8> = lengths.chunks(2).map(|two| two[0] | two.get(1).unwrap_or(&0) << 4).collect();
+    let head = [&[2, 0, 0, 1, 2, 0, 0, 0, 2, 0x01, 0x01, 0, 27, 4][..], &packed, &[2, 1, 0, 0, 0, 8, 0]].concat();
+    assert_eq!(fields.parts[0], head);
+    // From the lowest bit up: 0, 1 and 11110; 1, 0 and 1111.
+    let bits = 0b1_1110_1111_1010u16;
+    assert_eq!(fields.bulk[0], [&[1 ^ 0xff, 2, 3, 4 ^ 0x80][..], &bits.to_le_bytes()].concat());
     assert_eq!(judged(&fields), Ok(vec![1, 2, 3, 4]));
 }
 
@@ -41,12 +54,45 @@ fn patches_change_mapped_values() {
     // Rotated, 0xbf80 is 0x7f01. Only the top byte is coded but for the patch.
     let group = Group { constant: Some(0), z: 8, k: 8, ..Group::default() };
     let fields = encoded(&block(vec![0x80, 0xbf], 1, 1, group, &[(0, 0x0101)]));
-    assert_eq!(fields.bulk[0], [0x7e, 0, 0x81, 0x02]);
+    assert_eq!(fields.bulk[0][0], 0x7e);
     assert_eq!(judged(&fields), Ok(vec![0x80, 0xbf]));
     // Zigzag: −3 is 5.
     let fields = encoded(&block(vec![0xfd], 0, 2, plain(0), &[(0, 4)]));
-    assert_eq!(fields.bulk[0], [1, 0, 4]);
+    assert_eq!(fields.bulk[0], [1]);
     assert_eq!(judged(&fields), Ok(vec![0xfd]));
+}
+
+#[test]
+fn patches_leave_low_bits_alone() {
+    for low in 0..8 {
+        let mut block = block(vec![0x55; 3], 0, 0, plain(0), &[(1, 0x80), (2, 0x80)]);
+        let Part::Grouped(grouped) = &mut block.parts[0] else { unreachable!("it is grouped") };
+        grouped.section.patch_codes = PatchCodes { low, gaps: alike(1, 0), changes: None };
+        let fields = encoded(&block);
+        assert_eq!((fields.parts[0][5], judged(&fields)), (low, Ok(vec![0x55; 3])));
+    }
+}
+
+#[test]
+fn sections_without_groups() {
+    let mut random = Random::new(2);
+    for map in 0..3 {
+        for count in [1usize, 127, 128, 300] {
+            let elements: Vec<u64> =
+                (0..count).map(|_| if random.below(4) == 0 { random.below(1 << 16) } else { 0 }).collect();
+            let raw: Vec<u8> = elements.iter().flat_map(|u| (*u as u16).to_le_bytes()).collect();
+            let patches = (0..).zip(&elements).filter(|(_, u)| **u != 0);
+            let patches = patches.map(|(element, &u)| Patch { element, x: mapped(u, 16, map) }).collect();
+            let section = Section { map, patches, ..Section::default() };
+            let part = Part::Grouped(Grouped { raw: raw.clone(), width_code: 1, section });
+            assert_eq!(judged(&encoded(&Block::of(part, 0))), Ok(raw));
+        }
+    }
+    // None at all: 0 times 4.
+    let nothing = Part::Grouped(Grouped { raw: vec![0; 8], width_code: 1, section: Section::default() });
+    let fields = encoded(&Block::of(nothing, 0));
+    assert_eq!((&fields.parts[0][..], &fields.bulk[0][..]), (&[2, 1, 0, 0, 0][..], &[][..]));
+    assert_eq!(judged(&fields), Ok(vec![0; 8]));
 }
 
 #[test]
@@ -88,16 +134,24 @@ fn patches_of_several_groups_come_last() {
     let part = Part::Grouped(Grouped { raw: raw.clone(), width_code: 0, section });
     let fields = encoded(&Block::of(part, 0));
     let values: Vec<u8> = (0..127).chain([126]).collect();
-    assert_eq!(fields.bulk[0], [&[0, 1][..], &values, &[127, 1, 72, 2]].concat());
+    // Gaps 127 and 71, of the buckets 27 and 24, each with four open bits; changes 0 and 1.
+    // From the lowest bit up: 1 and 1111, 0; 0 and 0111, 1.
+    let bits = 0b1011_1001_1111u16;
+    assert_eq!(fields.bulk[0], [&[0, 1][..], &values, &bits.to_le_bytes()].concat());
     assert_eq!(judged(&fields), Ok(raw));
 }
 
-/// Ten bytes with these bytes as their patches, of which there are said to be `count`.
-fn with_patches(count: u64, patches: &[u8]) -> BlockFields {
+/// A gap and a change of eight bits each: raw, without buckets to tell.
+const BYTES: [u8; 6] = [8, 0, 0, 8, 0, 0];
+
+/// Ten bytes and their patches, of which there are said to be `count`, with these codes.
+fn with_patches(count: u64, codes: &[u8], patches: &[u8]) -> BlockFields {
     let mut fields = encoded(&block((0..10).collect(), 0, 0, plain(0), &[(0, 1)]));
     fields.parts[0].truncate(3);
     fields.parts[0].push(1);
     varint(&mut fields.parts[0], count);
+    fields.parts[0].push(0);
+    fields.parts[0].extend(codes);
     varint(&mut fields.parts[0], patches.len() as u64);
     fields.parts[0].extend([1, 0, 0, 0, 8, 0]);
     fields.bulk[0] = (0..10).collect();
@@ -115,60 +169,98 @@ fn refused(fields: &BlockFields, reason: &str) {
 
 #[test]
 fn broken_patches() {
-    assert_eq!(judged(&with_patches(2, &[2, 4, 7, 0x80, 1])), Ok(vec![0, 1, 6, 3, 4, 5, 6, 7, 8, 0x89]));
-    refused(&with_patches(0, &[]), "none of them");
-    refused(&with_patches(0, &[1, 1]), "none of them");
-    refused(&with_patches(1, &[10, 1]), "not in its section");
-    refused(&with_patches(2, &[9, 1, 1, 1]), "not in its section");
-    refused(&with_patches(1, &[[0xff; 9].as_slice(), &[1, 1]].concat()), "not in its section");
-    // 2^64 − 1 and 4 more are 3, modulo 2^64.
-    refused(&with_patches(2, &[&[3, 1][..], &[0xff; 9], &[1, 1]].concat()), "not in its section");
-    refused(&with_patches(2, &[3, 1, 0, 2]), "the same element");
-    refused(&with_patches(1, &[3, 0]), "changes nothing");
-    refused(&with_patches(1, &[3, 0x80, 2]), "wider than its element");
-    refused(&with_patches(1, &[&[3][..], &[0xff; 9], &[1]].concat()), "wider than its element");
-    refused(&with_patches(1, &[3, 1, 0]), "follows the last patch");
-    refused(&with_patches(1, &[3, 1, 1, 1]), "follows the last patch");
-    refused(&with_patches(2, &[3, 1]), "too early");
-    refused(&with_patches(1, &[3]), "too early");
-    refused(&with_patches(1, &[]), "too early");
-    refused(&with_patches(1, &[3, 0x81, 0]), "padded");
-    refused(&with_patches(1, &[0x83, 0, 1]), "padded");
-    for count in [3, 1 << 32, u64::MAX] {
-        refused(&with_patches(count, &[2, 4, 7, 0x80, 1]), "too early");
+    assert_eq!(judged(&with_patches(2, &BYTES, &[2, 3, 6, 0x7f])), Ok(vec![0, 1, 6, 3, 4, 5, 6, 7, 8, 0x89]));
+    refused(&with_patches(0, &BYTES, &[]), "none of them");
+    refused(&with_patches(1, &BYTES, &[10, 0]), "not in its section");
+    refused(&with_patches(2, &BYTES, &[9, 0, 0, 0]), "not in its section");
+    refused(&with_patches(1, &BYTES, &[3, 0xff]), "wider than its element");
+    refused(&with_patches(1, &BYTES, &[3, 0, 0]), "do not end");
+    refused(&with_patches(2, &BYTES, &[3, 0, 1]), "too early");
+    refused(&with_patches(1, &BYTES, &[3]), "too early");
+    refused(&with_patches(1, &BYTES, &[]), "too early");
+    for count in [3, 1 << 24, 1 << 32, u64::MAX] {
+        refused(&with_patches(count, &BYTES, &[2, 3, 6, 0x7f]), "too early");
     }
+    // Codes without bits: every number is 0, and a section ends.
+    let nothing = [0, 0, 0, 0, 0, 0];
+    assert_eq!(judged(&with_patches(10, &nothing, &[])), Ok(vec![1, 0, 3, 2, 5, 4, 7, 6, 9, 8]));
+    for count in [11, 1 << 24, 1 << 32, u64::MAX] {
+        refused(&with_patches(count, &nothing, &[]), "not in its section");
+    }
+    refused(&with_patches(1, &nothing, &[0]), "do not end");
+    // Seven bits of a change, and one left over.
+    let seven = [8, 0, 0, 7, 0, 0];
+    assert!(judged(&with_patches(1, &seven, &[3, 0x7f])).is_ok());
+    refused(&with_patches(1, &seven, &[3, 0xff]), "do not end");
+    // Gaps of 64 bits: together they are 3, modulo 2^64.
+    let wide = [63, 1, 0, 0, 0, 0];
+    refused(&with_patches(1, &wide, &[0; 8]), "not in its section");
+    refused(&with_patches(1, &wide, &[0xff; 8]), "not in its section");
 
     let changed = |at: usize, byte: u8| {
-        let mut fields = with_patches(1, &[3, 1]);
+        let mut fields = with_patches(1, &BYTES, &[3, 1]);
         fields.parts[0][at] = byte;
         fields
     };
     refused(&changed(3, 2), "unknown kind");
     refused(&changed(3, 255), "unknown kind");
+    refused(&changed(5, 8), "change no bit");
+    refused(&changed(5, 255), "change no bit");
+    refused(&changed(5, 7), "wider than its element");
     // The bytes of the patches are one more or fewer.
-    refused(&changed(5, 1), "too early");
-    refused(&changed(5, 3), "too early");
-    let mut huge = with_patches(1, &[3, 1]);
-    huge.parts[0].splice(5..6, [[0xff; 9].as_slice(), &[1]].concat());
+    refused(&changed(12, 1), "too early");
+    refused(&changed(12, 3), "too early");
+    let mut huge = with_patches(1, &BYTES, &[3, 1]);
+    huge.parts[0].splice(12..13, [[0xff; 9].as_slice(), &[1]].concat());
     refused(&huge, "too early");
-    let mut more = with_patches(1, &[3, 1]);
+    let mut more = with_patches(1, &BYTES, &[3, 1]);
     more.bulk[0].push(0);
     refused(&more, "too long");
+    // More groups than there may be.
+    refused(&changed(13, 65), "number of groups");
+}
+
+#[test]
+fn broken_codes_of_numbers() {
+    let coded = |gaps: &[u8]| with_patches(1, &[gaps, &[8, 0, 0]].concat(), &[0, 0]);
+    // A bit for the bucket, and a byte for the change: seven bits left over.
+    assert!(judged(&coded(&[0, 0, 1, 0x11])).is_ok());
+    refused(&coded(&[64, 0, 0]), "63 raw bits");
+    refused(&coded(&[255, 0, 0]), "63 raw bits");
+    refused(&coded(&[0, 255, 1, 0x11]), "above 255");
+    refused(&coded(&[0, 1, 255]), "above 255");
+    for lengths in [[0x12, 0x00], [0x22, 0x02], [0x11, 0x01], [0x00, 0x00], [0x01, 0x00]] {
+        refused(&coded(&[&[0, 0, 2][..], &lengths].concat()), "not complete");
+    }
+    refused(&coded(&[0, 0, 2, 0xc1, 0x02]), "length above 11");
+    refused(&coded(&[0, 0, 2, 0x21, 0x12]), "last half-byte");
+    // Eleven bits are as many as there may be.
+    let longest: Vec<u8> = (1..=11).chain([11]).collect();
+    let packed: Vec<u8> = longest.chunks(2).map(|two| two[0] | two[1] << 4).collect();
+    assert!(judged(&coded(&[&[0, 0, 11][..], &packed].concat())).is_ok());
+    // Numbers of 64 bits, and more.
+    for (raw, bucket) in [(63, 1), (62, 3), (60, 15), (59, 19), (0, 255)] {
+        let numbers = |raw: u8| judged(&with_patches(1, &[raw, bucket, 0, 0, 0, 0], &[0; 8])).unwrap_err();
+        assert!(!numbers(raw).contains("more than 64 bits"), "{raw} {bucket}");
+        if raw < 63 {
+            assert!(numbers(raw + 1).contains("more than 64 bits"), "{raw} {bucket}");
+        }
+    }
+    refused(&with_patches(1, &[63, 2, 0, 0, 0, 0], &[0; 8]), "more than 64 bits");
 }
 
 #[test]
 fn patches_as_wide_as_their_elements() {
     for width_code in 0..3u8 {
         let w = 8 << width_code;
-        let refused_x = |x: u64| {
+        let refused_x = |y: u64| {
             let mut fields = encoded(&block(vec![7; 1 << width_code], width_code, 0, plain(width_code), &[(0, 1)]));
-            let mut patches = vec![0];
-            varint(&mut patches, x);
-            fields.parts[0][5] = patches.len() as u8;
-            fields.bulk[0] = [&vec![7; 1 << width_code][..], &patches].concat();
+            // A gap of no bits, a change of w.
+            fields.parts[0].splice(6..13, [0, 0, 0, w, 0, 0, 1 << width_code]);
+            fields.bulk[0] = [&vec![7; 1 << width_code][..], &y.to_le_bytes()[..1 << width_code]].concat();
             judged(&fields)
         };
-        assert!(refused_x((1 << w) - 1).is_ok());
-        assert!(refused_x(1 << w).is_err_and(|why| why.contains("wider than its element")));
+        assert!(refused_x((1 << w) - 2).is_ok());
+        assert!(refused_x((1 << w) - 1).is_err_and(|why| why.contains("wider than its element")));
     }
 }

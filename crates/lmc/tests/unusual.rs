@@ -2,7 +2,7 @@
 
 use lmc::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
 use lmc::reference::write::entropy::{Coder, Pad, Table};
-use lmc::reference::write::{File, Record, Segment};
+use lmc::reference::write::{File, Segment};
 use lmc_testing::blocks;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::{Input, Random};
@@ -163,7 +163,7 @@ fn pieces_of_one_byte() {
     let mut random = Random::new(31);
     let parts: Vec<Part> = (0..64).map(|_| Part::Stored(random.bytes(5))).collect();
     let pieces = (0..5 * 64).map(|i| ((i % 64) as u8, 1)).collect();
-    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, pieces, final_state: 1 << 16 }]);
+    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, pieces, spans: vec![], final_state: 1 << 16 }]);
 }
 
 #[test]
@@ -178,10 +178,7 @@ fn a_block_of_many_leaves() {
 
 #[test]
 fn segments_of_every_kind() {
-    let record = Record::block(
-        Block::of(Part::Stored(vec![1; 96]), 0).encode().expect("the block can be coded").head(),
-        vec![1; 96],
-    );
+    let record = Block::of(Part::Stored(vec![1; 96]), 0).record().expect("the block can be coded");
     let accepted = |segments: &[Segment]| {
         let mut file = File::new(vec![record.clone()]);
         file.index.segments = segments.to_vec();

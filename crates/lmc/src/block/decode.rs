@@ -1,10 +1,10 @@
 //! Decoding a block.
 
-use super::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Named, Predicted};
+use super::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Named, Patches, Predicted};
 use super::{Origin, collect};
 use crate::arch::job::{DecodeJob, set_of};
 use crate::arch::{Isa, decode_chunk};
-use crate::checksum::{LEAF, digest};
+use crate::checksum::{Digest, block_digest, leaves};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
@@ -15,8 +15,7 @@ use crate::group::split::{Shape, lengthen_raw, merge_run};
 use crate::map::Map;
 use crate::predict::job::{Context, Model, Sections};
 use crate::predict::unchanged::{elements, leave_out, put_back};
-use crate::predict::{Conversion, convert};
-use crate::varint::Cursor;
+use crate::predict::{Conversion, Predictor, convert};
 
 /// Bytes of a lane set's states.
 const STATES: usize = 4 * crate::entropy::LANES;
@@ -109,10 +108,16 @@ impl BlockDecoder {
         }
     }
 
-    /// Decodes a block into `out`, which has exactly `head.raw_len` bytes, and checks it.
+    /// Decodes a block into `out`, which has exactly `head.raw_len` bytes, and checks it. Gives the digests of its leaves.
     ///
     /// After an error `out` holds nothing of use.
-    pub(crate) fn decode(&mut self, head: &BlockHead, body: &[u8], origin: &dyn Origin, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn decode(
+        &mut self,
+        head: &BlockHead,
+        body: &[u8],
+        origin: &dyn Origin,
+        out: &mut [u8],
+    ) -> Result<Vec<Digest>> {
         assert_eq!(out.len(), head.raw_len, "room for the block");
         let mut streams = Streams::new(head, body)?;
         let origin = Dependencies { list: &head.dependencies, origin };
@@ -126,12 +131,11 @@ impl BlockDecoder {
             done?;
         }
         streams.finish()?;
-        for (leaf, want) in out.chunks(LEAF).zip(&head.leaves) {
-            if digest(leaf) != *want {
-                return Err(Error::damaged("the checksum of a block does not match"));
-            }
+        let leaves = leaves(out, &head.spans);
+        if block_digest(&leaves) != head.digest {
+            return Err(Error::damaged("the checksum of a block does not match"));
         }
-        Ok(())
+        Ok(leaves)
     }
 
     fn decode_parts(
@@ -199,6 +203,24 @@ impl BlockDecoder {
                 }
             }
             let [base, converted, other, kept, kept_other, changed] = &mut bytes;
+            let mut prediction: &[u8] = &[];
+            if let Some(named) = &p.base {
+                prediction = origin.get(named, base)?;
+                if p.conversion != Conversion::None {
+                    convert(p.conversion, prediction, converted);
+                    prediction = converted;
+                }
+            }
+            if let (Some(g), Some(_)) = (p.listed(), &p.base) {
+                out.copy_from_slice(prediction);
+                return match &g.patches {
+                    None => Ok(()),
+                    Some(patches) => {
+                        let bytes = streams.take_bulk(patches.len)?;
+                        with_element!(p.width, E => restore_patches::<E>(patches, g.map, p.predictor, bytes, out))
+                    }
+                };
+            }
             // What changed is decoded alone, and put among the rest in the end.
             let to = match &p.unchanged {
                 None => &mut *out,
@@ -217,14 +239,6 @@ impl BlockDecoder {
                     if let Some(g) = section {
                         self.decode_grouped(g, streams, sections.get_mut(class))?;
                     }
-                }
-            }
-            let mut prediction: &[u8] = &[];
-            if let Some(named) = &p.base {
-                prediction = origin.get(named, base)?;
-                if p.conversion != Conversion::None {
-                    convert(p.conversion, prediction, converted);
-                    prediction = converted;
                 }
             }
             let context = match &p.context {
@@ -271,9 +285,17 @@ impl BlockDecoder {
         let mut class_map = std::mem::take(&mut self.class_map);
         runs.clear();
         let result: Result<()> = (|| {
-            let Some(map_group) = &g.class_map else {
-                runs.extend(0..whole as u32);
-                return self.decode_group(&g.groups[0], g.width, g.map, &runs, t, streams, out);
+            let map_group = match (&g.class_map, g.groups.first()) {
+                (Some(map_group), _) => map_group,
+                (None, Some(group)) => {
+                    runs.extend(0..whole as u32);
+                    return self.decode_group(group, g.width, g.map, &runs, t, streams, out);
+                }
+                (None, None) => {
+                    // Every map has 0 for 0.
+                    out.fill(0);
+                    return Ok(());
+                }
             };
             class_map.resize(n.div_ceil(RUN), 0);
             self.decode_map_with(map_group, streams, &mut runs, &mut class_map)?;
@@ -307,9 +329,9 @@ impl BlockDecoder {
         self.runs = runs;
         self.class_map = class_map;
         result?;
-        if g.patches.count > 0 {
-            let bytes = streams.take_bulk(g.patches.len)?;
-            with_element!(g.width, E => apply_patches::<E>(g.patches.count, g.map, bytes, out))?;
+        if let Some(patches) = &g.patches {
+            let bytes = streams.take_bulk(patches.len)?;
+            with_element!(g.width, E => apply_patches::<E>(patches, g.map, bytes, out))?;
         }
         Ok(())
     }
@@ -368,22 +390,26 @@ impl BlockDecoder {
     }
 }
 
-/// Puts elements right of which the groups do not have all bits.
-fn apply_patches<E: Element>(count: usize, map: Map, bytes: &[u8], out: &mut [u8]) -> Result<()> {
-    let bad = || Error::damaged("the patches of a block are out of range");
-    let mut c = Cursor::new(bytes);
-    let mut at = 0u64;
-    for i in 0..count {
-        let (gap, x) = (c.varint()?, c.varint()?);
-        at = at.checked_add(gap).ok_or_else(bad)?;
-        let place = usize::try_from(at).ok().and_then(|at| at.checked_mul(E::BYTES)).ok_or_else(bad)?;
-        if (gap == 0 && i > 0) || x == 0 || E::cut(x).wide() != x || place >= out.len() {
-            return Err(bad());
-        }
-        let e = &mut out[place..place + E::BYTES];
+/// Puts elements right that the groups do not tell, or not wholly.
+fn apply_patches<E: Element>(patches: &Patches, map: Map, bytes: &[u8], out: &mut [u8]) -> Result<()> {
+    patches.each(bytes, out.len() / E::BYTES, E::BYTES, |i, x| {
+        let e = &mut out[i * E::BYTES..][..E::BYTES];
         E::load(e).map(map).xor(E::cut(x)).unmap(map).store(e);
-    }
-    c.finish()
+    })
+}
+
+/// Replaces predictions by elements where there is a patch, of residuals that are 0 without one.
+fn restore_patches<E: Element>(
+    patches: &Patches,
+    map: Map,
+    predictor: Predictor,
+    bytes: &[u8],
+    out: &mut [u8],
+) -> Result<()> {
+    patches.each(bytes, out.len() / E::BYTES, E::BYTES, |i, x| {
+        let e = &mut out[i * E::BYTES..][..E::BYTES];
+        predictor.restore(E::cut(x).unmap(map), E::load(e)).store(e);
+    })
 }
 
 /// The last run of a part, of which a chunk holds more than there is.

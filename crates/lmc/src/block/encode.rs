@@ -8,7 +8,7 @@ use super::plan::{GroupedPlan, PlannedGroup};
 use super::{Origin, Piece};
 use crate::arch::job::{EncodeJob, set_of};
 use crate::arch::{Isa, encode_chunk};
-use crate::checksum::{Digest, LEAF, digest};
+use crate::checksum::{Digest, block_digest, leaves};
 use crate::container::record::{self, RecordHeader};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::error::Result;
@@ -51,9 +51,10 @@ impl BlockEncoder {
         }
     }
 
-    /// The longest record that a block of `raw_len` bytes can get.
-    pub(crate) fn bound(raw_len: usize) -> usize {
-        record::HEADER_LEN + stored_overhead(raw_len) + raw_len
+    /// The longest record that a block of these pieces can get.
+    pub(crate) fn bound(pieces: &[Piece]) -> usize {
+        let spans = pieces.iter().filter(|p| p.starts_span).count();
+        record::HEADER_LEN + STORED_OVERHEAD + 4 * spans + pieces.iter().map(|p| p.len).sum::<usize>()
     }
 
     /// Appends the record of a block to `out`.
@@ -100,6 +101,8 @@ impl BlockEncoder {
         let parts = plans.iter().zip(&sources).map(|(p, s)| Part { len: s.bytes.len(), method: p.method() }).collect();
         let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
         let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
+        let spans = spans(pieces);
+        let leaves = leaves(raw, &spans);
         let mut head = BlockHead {
             raw_len: raw.len(),
             dependencies,
@@ -107,7 +110,8 @@ impl BlockEncoder {
             literals: 0,
             pieces: placed,
             parts,
-            leaves: raw.chunks(LEAF).map(digest).collect(),
+            digest: block_digest(&leaves),
+            spans,
         };
         // Bulk bytes, most of a body, are written in place: the head's length does not depend on what it does not know yet.
         self.head.clear();
@@ -124,7 +128,7 @@ impl BlockEncoder {
         let promised = plans.iter().zip(&sources).map(|(p, s)| p.estimate(s.bytes.len())).sum::<u64>();
         let promised = promised + (header_len + head_len + sets * 256) as u64;
         plans.into_iter().for_each(|p| self.chooser.recycle(p));
-        if header_len + head_len + body_len > Self::bound(raw.len()) {
+        if header_len + head_len + body_len > Self::bound(pieces) {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
             head.words.clear();
@@ -141,7 +145,7 @@ impl BlockEncoder {
             out.replace(start + header_len, &self.head);
         }
         let record_len = (out.len() - start) as u64;
-        let summary = BlockSummary { record_len, raw_len: raw.len() as u64, leaves: head.leaves };
+        let summary = BlockSummary { record_len, raw_len: raw.len() as u64, leaves };
         Ok((summary, predicted.then_some(promised)))
     }
 
@@ -296,7 +300,18 @@ fn name_dependencies(sources: &[Source<'_>], plans: &mut [PartPlan]) -> Vec<Depe
     list
 }
 
-/// Bytes of the head of a block that is stored as it is.
-fn stored_overhead(raw_len: usize) -> usize {
-    16 + 16 * crate::checksum::leaves(raw_len)
+/// Bytes of the head of a block that is stored as it is, without spans, which take up to four bytes each.
+const STORED_OVERHEAD: usize = 32;
+
+/// Lengths of the stretches of a block whose leaves are cut by themselves, without the last one.
+fn spans(pieces: &[Piece]) -> Vec<usize> {
+    let mut spans = Vec::new();
+    let mut len = 0;
+    for (i, p) in pieces.iter().enumerate() {
+        if p.starts_span && i > 0 {
+            spans.push(std::mem::take(&mut len));
+        }
+        len += p.len;
+    }
+    spans
 }

@@ -1,10 +1,13 @@
 //! The head of a block: what its body holds and how (`docs/format.md` §3).
 
-use crate::checksum::{Digest, leaves};
+mod section;
+
+pub(crate) use section::{Group, Grouped, Patches};
+
+use crate::checksum::Digest;
 use crate::container::bases::MAX_BASES;
 use crate::entropy::coder::Coder;
 use crate::error::{Error, Result};
-use crate::map::Map;
 use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
 use crate::varint::{Cursor, put};
 
@@ -12,6 +15,7 @@ pub(crate) const MAX_RAW: usize = 1 << 24;
 pub(crate) const MAX_PARTS: usize = 64;
 pub(crate) const MAX_PIECES: usize = 1 << 20;
 pub(crate) const MAX_GROUPS: usize = 64;
+pub(crate) const MAX_SPANS: usize = 1 << 16;
 pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
 /// Bytes that a block may depend on.
 pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;
@@ -59,7 +63,9 @@ pub(crate) struct BlockHead {
     /// `(part, bytes)` in raw order. One entry if there is one part.
     pub(crate) pieces: Vec<(u8, usize)>,
     pub(crate) parts: Vec<Part>,
-    pub(crate) leaves: Vec<Digest>,
+    /// Lengths of the stretches whose leaves are cut by themselves, without the last one.
+    pub(crate) spans: Vec<usize>,
+    pub(crate) digest: Digest,
 }
 
 /// What one method codes.
@@ -91,26 +97,6 @@ impl Method {
         let predicted = if let Method::Predicted(p) = self { Some(p) } else { None };
         grouped.into_iter().chain(predicted.into_iter().flat_map(|p| p.sections.iter().filter_map(|s| s.1.as_ref())))
     }
-}
-
-/// A section: an array of elements of one width, in groups.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Grouped {
-    /// Bytes of an element: 1, 2, 4 or 8.
-    pub(crate) width: usize,
-    pub(crate) map: Map,
-    /// Bits of single elements that no group has.
-    pub(crate) patches: Patches,
-    /// The class map's group; there when there are several groups.
-    pub(crate) class_map: Option<Group>,
-    pub(crate) groups: Vec<Group>,
-}
-
-/// Number of a section's patches, and bytes that they take; zero for both where there are none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Patches {
-    pub(crate) count: usize,
-    pub(crate) len: usize,
 }
 
 /// A part of which residuals are coded, by class.
@@ -154,57 +140,6 @@ pub(crate) enum ContextSource {
     Other { width: usize, named: Named },
 }
 
-/// How the elements of one group are split into symbol and raw bits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub(crate) low: u32,
-    pub(crate) high: u32,
-    pub(crate) raw_bits: u32,
-    /// Whether bit 0 of the mapped element has a bit plane of its own, although low bits are dropped.
-    pub(crate) sign_plane: bool,
-    /// XORed to every mapped element.
-    pub(crate) constant: u64,
-    pub(crate) coder: Coder,
-}
-
-impl Group {
-    /// Width of a symbol in an element of `width_bits`.
-    pub(crate) fn symbol_bits(&self, width_bits: u32) -> u32 {
-        width_bits - self.low - self.high - self.raw_bits
-    }
-
-    fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
-        let bits = 8 * width as u32;
-        let [flags, low, high, raw_bits, coder] = c.array()?;
-        let (low, high, raw_bits) = (u32::from(low), u32::from(high), u32::from(raw_bits));
-        if flags > 3 || low + high + raw_bits > bits || (flags & 2 != 0 && low == 0) {
-            return Err(Error::damaged("a group's bits are out of range"));
-        }
-        let constant = if flags & 1 != 0 {
-            let mut b = [0; 8];
-            b[..width].copy_from_slice(c.bytes(width)?);
-            u64::from_le_bytes(b)
-        } else {
-            0
-        };
-        let symbol_bits = bits - low - high - raw_bits;
-        if (coder == 0) != (symbol_bits == 0) || symbol_bits > 8 {
-            return Err(Error::damaged("a group's symbols have an impossible width"));
-        }
-        let coder = Coder::parse(coder, c, symbol_bits)?;
-        Ok(Group { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
-    }
-
-    fn put(&self, out: &mut Vec<u8>, width: usize) {
-        let flags = u8::from(self.constant != 0) | u8::from(self.sign_plane) << 1;
-        out.extend([flags, self.low as u8, self.high as u8, self.raw_bits as u8, self.coder.code()]);
-        if self.constant != 0 {
-            out.extend_from_slice(&self.constant.to_le_bytes()[..width]);
-        }
-        self.coder.put(out);
-    }
-}
-
 /// The width of a part's elements, of which it must have a whole number.
 fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
     let code = c.u8()?;
@@ -214,56 +149,15 @@ fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
     Ok(1 << code)
 }
 
-impl Grouped {
-    fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
-        let map = Map::from_code(c.u8()?)
-            .ok_or_else(|| Error::unsupported("a part has a map that this lmc does not know; a newer one may"))?;
-        let patches = match c.u8()? {
-            0 => Patches::default(),
-            1 => {
-                let count = c.size(MAX_RAW, "a section's number of patches")?;
-                let len = c.size(2 * MAX_RAW, "the length of a section's patches")?;
-                // A patch takes two bytes at least.
-                if count == 0 || len / 2 < count {
-                    return Err(Error::damaged("a section's patches do not fit their length"));
-                }
-                Patches { count, len }
-            }
-            _ => return Err(Error::unsupported("a part has elements that this lmc cannot put right; a newer one may")),
-        };
-        let n = c.size(MAX_GROUPS, "a part's number of groups")?;
-        if n == 0 {
-            return Err(Error::damaged("a part without groups"));
-        }
-        let class_map = if n > 1 { Some(Group::parse(c, 1)?) } else { None };
-        let groups = (0..n).map(|_| Group::parse(c, width)).collect::<Result<_>>()?;
-        Ok(Self { width, map, patches, class_map, groups })
-    }
-
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend([self.map as u8, u8::from(self.patches.count > 0)]);
-        if self.patches.count > 0 {
-            put(out, self.patches.count as u64);
-            put(out, self.patches.len as u64);
-        }
-        put(out, self.groups.len() as u64);
-        if let Some(g) = &self.class_map {
-            g.put(out, 1);
-        }
-        self.groups.iter().for_each(|g| g.put(out, self.width));
-    }
-
-    /// Number of elements of a part of `len` bytes.
-    pub(crate) fn elements(&self, len: usize) -> usize {
-        len / self.width
-    }
-
-    fn has_symbols(&self) -> bool {
-        self.class_map.iter().chain(&self.groups).any(|g| g.coder != Coder::None)
-    }
-}
-
 impl Predicted {
+    /// The only section, if nothing but patches tells it from predictions.
+    pub(crate) fn listed(&self) -> Option<&Grouped> {
+        match &self.sections[..] {
+            [(_, Some(only))] if only.groups.is_empty() && self.unchanged.is_none() => Some(only),
+            _ => None,
+        }
+    }
+
     fn parse(c: &mut Cursor<'_>, len: usize, dependencies: &[Dependency]) -> Result<Self> {
         let width = parse_width(c, len)?;
         let n = len / width;
@@ -462,9 +356,18 @@ impl BlockHead {
         if lane_sets == 0 && parts.iter().any(|p| p.method.has_symbols()) {
             return Err(Error::damaged("a block has symbols but no lanes"));
         }
-        let leaves = (0..leaves(raw_len)).map(|_| c.array()).collect::<Result<_>>()?;
+        // A length takes a byte at least: the head's own length bounds the allocation.
+        let n = c.size(MAX_SPANS.min(c.remaining()), "a block's number of spans")?;
+        let mut left = raw_len;
+        let spans = (0..n).map(|_| {
+            let len = c.size(left - 1, "the length of a span")?;
+            left -= len;
+            if len > 0 { Ok(len) } else { Err(Error::damaged("an empty span")) }
+        });
+        let spans = spans.collect::<Result<_>>()?;
+        let digest = c.array()?;
         c.finish()?;
-        Ok(Self { raw_len, dependencies, words, literals, pieces, parts, leaves })
+        Ok(Self { raw_len, dependencies, words, literals, pieces, parts, spans, digest })
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
@@ -503,6 +406,8 @@ impl BlockHead {
                 }
             }
         }
-        self.leaves.iter().for_each(|l| out.extend_from_slice(l));
+        put(out, self.spans.len() as u64);
+        self.spans.iter().for_each(|&len| put(out, len as u64));
+        out.extend_from_slice(&self.digest);
     }
 }

@@ -6,9 +6,11 @@ pub(crate) mod encode;
 mod gather;
 pub(crate) mod head;
 pub(crate) mod output;
+mod patches;
 pub(crate) mod plan;
 pub(crate) mod predicted;
 mod residual;
+mod sparse;
 
 use self::head::Dependency;
 use crate::dtype::Dtype;
@@ -26,13 +28,15 @@ pub(crate) struct Piece {
     pub(crate) base: Option<Link>,
     /// What says of its elements how well they can be predicted, if not the base itself.
     pub(crate) context: Option<Link>,
+    /// Whether leaves are cut anew from here on.
+    pub(crate) starts_span: bool,
 }
 
 #[cfg(any(test, feature = "bench-hooks"))]
 impl Piece {
     /// A piece that nothing is known about but its type.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, context: None }
+        Self { dtype, len, base: None, context: None, starts_span: false }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::head::{ContextSource, Predicted, Unchanged};
 use super::plan::{GroupedPlan, PlannedClassMap, Planner};
+use super::sparse::{self, Changed};
 use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
@@ -36,16 +37,18 @@ pub(crate) struct PredictedPlan {
 }
 
 /// A way to predict, and what it would cost in 1/256 bit.
-struct Candidate {
-    predictor: Predictor,
-    context: Which,
-    classes: Option<Classes>,
-    bits: u64,
-    sure: bool,
+pub(super) struct Candidate {
+    pub(super) predictor: Predictor,
+    pub(super) context: Which,
+    pub(super) classes: Option<Classes>,
+    pub(super) bits: u64,
+    pub(super) sure: bool,
+    /// All elements that changed, where they are few.
+    pub(super) changed: Option<Changed>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+pub(super) enum Which {
     None,
     Prediction,
     Other,
@@ -57,26 +60,26 @@ const SAMPLE: usize = 8192;
 const STRETCH: usize = 4;
 const STRETCHES: usize = 6;
 /// Values of about equal size: four exact ones, then two for each further bit.
-const BUCKETS: usize = 128;
+pub(super) const BUCKETS: usize = 128;
 /// Most classes.
 const MAX_CLASSES: usize = 16;
 /// Bits that a further class costs: its head and table, and what its last chunk is padded with.
 const CLASS_BITS: u64 = 700;
 
-fn bucket(v: u64) -> usize {
+pub(super) fn bucket(v: u64) -> usize {
     let len = 64 - v.leading_zeros() as usize;
     if len < 3 { v as usize } else { (2 * len - 2 + (v >> (len - 2) & 1) as usize).min(BUCKETS - 1) }
 }
 
 /// Bits of a value that its bucket does not tell.
-fn rest_bits(bucket: usize) -> u64 {
+pub(super) fn rest_bits(bucket: usize) -> u64 {
     if bucket < 4 { 0 } else { bucket as u64 / 2 - 1 }
 }
 
-type Buckets = [u32; BUCKETS];
+pub(super) type Buckets = [u32; BUCKETS];
 
 /// Cost of values of these buckets in 1/256 bit, if a value has so many bits that its bucket does not tell.
-fn buckets_cost(h: &Buckets, rest: impl Fn(usize) -> u64) -> u64 {
+pub(super) fn buckets_cost(h: &Buckets, rest: impl Fn(usize) -> u64) -> u64 {
     cost::entropy(h) + h.iter().enumerate().map(|(b, &c)| u64::from(c) * rest(b) * cost::BIT).sum::<u64>()
 }
 
@@ -89,13 +92,6 @@ impl Planner {
         x: &Expectation<'_>,
         sections: Sections,
     ) -> Result<PredictedPlan, Sections> {
-        if x.base.is_some_and(|(b, _)| b == elements) {
-            let same =
-                Candidate { predictor: Predictor::Xor, context: Which::None, classes: None, bits: 0, sure: true };
-            let map = vec![1; elements.len().div_ceil(RUN * width)];
-            let map = Some(map).filter(|map| worth_telling(map));
-            return Ok(self.plan_candidate(width, elements, x, same, map, sections));
-        }
         // Runs of one value cost nothing without a prediction; where there are some, they are many, side by side.
         self.stats.clear();
         for stretch in elements.chunks(STRETCH * RUN * width).step_by(STRETCHES) {
@@ -103,7 +99,12 @@ impl Planner {
         }
         let constant = self.stats.or.iter().zip(&self.stats.and).filter(|(o, a)| o == a).count();
         let few = constant * 16 <= self.stats.len();
-        let map = x.base.map(|(base, _)| find(width, elements, base)).filter(|map| worth_telling(map));
+        let map = x.base.map(|(base, _)| find(width, elements, base));
+        if let Some(mut c) = map.as_ref().and_then(|map| sparse::candidate(width, elements, x, map)) {
+            c.sure &= few;
+            return Ok(self.plan_candidate(width, elements, x, c, None, sections));
+        }
+        let map = map.filter(|map| worth_telling(map));
         match with_element!(width, E => candidate::<E>(elements, x, map.as_deref())) {
             Some(mut c) => {
                 c.sure &= few;
@@ -127,7 +128,7 @@ impl Planner {
         let other_width = x.context.map_or(0, |o| o.1);
         let map = map.filter(|_| predicts);
         let [changed, kept, kept_other] = &mut *self.changed;
-        let mut elements = elements;
+        let (all, mut elements) = (elements, elements);
         let mut model = Model {
             width,
             len: elements.len() / width,
@@ -155,9 +156,15 @@ impl Planner {
             }
         }
         let changed_len = model.len;
-        let counts = self.isa.count_classes(&model);
-        sections.reset(width, &counts);
-        self.isa.partition(&model, elements, &mut sections);
+        let sparse = c.changed.is_some();
+        let listed = c.changed.filter(|_| c.classes.is_none());
+        let counts = if listed.is_some() { vec![n] } else { self.isa.count_classes(&model) };
+        if listed.is_none() {
+            sections.reset(width, &counts);
+            self.isa.partition(&model, elements, &mut sections);
+        } else {
+            sections.reset(width, &[0]);
+        }
         let nowhere = super::head::Named { first: 0, count: 0 };
         let mut plan = PredictedPlan {
             predicted: Predicted {
@@ -181,9 +188,10 @@ impl Planner {
             sure: c.sure,
         };
         for (class, &n) in counts.iter().enumerate() {
-            let section = (n > 0).then(|| match c.predictor {
-                Predictor::None => self.plan(width, x.map, plan.sections.get(class)),
-                _ => self.plan_residuals(width, plan.sections.get_mut(class), changed_len),
+            let section = (n > 0).then(|| match (c.predictor, &listed) {
+                (_, Some(changed)) => changed.plan(width, c.predictor, all, base),
+                (Predictor::None, _) => self.plan(width, x.map, plan.sections.get(class)),
+                _ => self.plan_residuals(width, plan.sections.get_mut(class), changed_len, sparse),
             });
             plan.estimate += section.as_ref().map_or(1, |s| s.estimate);
             plan.predicted.sections.push((n, section.as_ref().map(|s| s.grouped.clone())));
@@ -218,6 +226,8 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
     let seen = sampled().count() as u64;
     // What a class saves, it saves in runs that changed.
     let n = n.min(runs.len() * RUN);
+    // What a class costs is counted in sampled elements.
+    let limits = Limits { class_cost: CLASS_BITS * cost::BIT * seen / n.max(1) as u64, rare: (seen / 256).max(24) };
     let element = |i: usize| E::load(&elements[i * E::BYTES..]);
     let mut best: Option<Candidate> = None;
     let mut offer = |c: Candidate| {
@@ -247,38 +257,45 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
         // Of what a sample cannot tell apart, a difference is the better guess.
         let bits = buckets_cost(&xor, rest_bits);
         let bits = bits + bits / 32;
-        offer(Candidate { predictor: Predictor::Xor, context: Which::None, classes: None, bits, sure: false });
-        let mut keyed = Keyed::new(rest_bits);
+        offer(Candidate {
+            predictor: Predictor::Xor,
+            context: Which::None,
+            classes: None,
+            bits,
+            sure: false,
+            changed: None,
+        });
+        let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
         let key_shift = E::BITS - 8;
         for i in sampled() {
             let p = predicted(i);
-            keyed.add(Classes::key(p, key_shift), bucket(difference.residual(element(i), p).wide()));
+            keyed.add(Classes::key(p, key_shift), bucket(difference.residual(element(i), p).wide()), 1);
         }
         // Integers have no exponent to go by.
-        let (classes, bits) = if float { keyed.classes(key_shift, n) } else { (None, keyed.whole()) };
+        let (classes, bits) = if float { keyed.classes(key_shift, limits) } else { (None, keyed.whole()) };
         let context = if classes.is_some() { Which::Prediction } else { Which::None };
-        offer(Candidate { predictor: difference, context, classes, bits, sure: false });
+        offer(Candidate { predictor: difference, context, classes, bits, sure: false, changed: None });
     }
     if let Some((context, width)) = x.context {
         with_element!(width, C => {
             let key_shift = C::BITS - 8;
             let key = |i: usize| Classes::key(C::load(&context[i * C::BYTES..]), key_shift);
             // Without a prediction the exponent is the bucket; neighbours in one half of all exponents are as good as all.
-            let mut keyed = Keyed::new(|_| u64::from(varying));
-            sampled().for_each(|i| keyed.add(key(i), element(i).rotl1().shr(E::BITS - 8).wide() as usize % BUCKETS));
-            let (classes, bits) = keyed.classes(key_shift, n);
+            let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, |_| u64::from(varying)));
+            sampled().for_each(|i| keyed.add(key(i), element(i).rotl1().shr(E::BITS - 8).wide() as usize % BUCKETS, 1));
+            let (classes, bits) = keyed.classes(key_shift, limits);
             if classes.is_some() {
-                offer(Candidate { predictor: Predictor::None, context: Which::Other, classes, bits, sure: false });
+                offer(Candidate { predictor: Predictor::None, context: Which::Other, classes, bits, sure: false, changed: None });
             }
             if let Some((base, _)) = x.base && float {
-                let mut keyed = Keyed::new(rest_bits);
+                let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
                 for i in sampled() {
                     let p = E::load(&base[i * E::BYTES..]);
-                    keyed.add(key(i), bucket(Predictor::Float.residual(element(i), p).wide()));
+                    keyed.add(key(i), bucket(Predictor::Float.residual(element(i), p).wide()), 1);
                 }
-                let (classes, bits) = keyed.classes(key_shift, n);
+                let (classes, bits) = keyed.classes(key_shift, limits);
                 if classes.is_some() {
-                    offer(Candidate { predictor: Predictor::Float, context: Which::Other, classes, bits, sure: false });
+                    offer(Candidate { predictor: Predictor::Float, context: Which::Other, classes, bits, sure: false, changed: None });
                 }
             }
         });
@@ -290,33 +307,41 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
 }
 
 /// Sampled residuals by key.
-struct Keyed<R> {
+pub(super) struct Keyed<C> {
     of: Vec<Option<Box<Buckets>>>,
-    /// Bits that a bucket does not tell.
-    rest: R,
+    /// What residuals cost together, in 1/256 bit.
+    cost: C,
 }
 
-impl<R: Fn(usize) -> u64> Keyed<R> {
-    fn new(rest: R) -> Self {
-        Self { of: vec![None; 256], rest }
+/// Which classes are worth having.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// What a class costs by itself, in 1/256 bit of the sample.
+    pub(super) class_cost: u64,
+    /// Keys of fewer elements are too rare to judge.
+    pub(super) rare: u64,
+}
+
+impl<C: Fn(&Buckets) -> u64> Keyed<C> {
+    pub(super) fn new(cost: C) -> Self {
+        Self { of: vec![None; 256], cost }
     }
 
-    fn add(&mut self, key: u8, bucket: usize) {
-        self.of[usize::from(key)].get_or_insert_with(|| Box::new([0; BUCKETS]))[bucket] += 1;
+    /// Adds `count` residuals.
+    pub(super) fn add(&mut self, key: u8, bucket: usize, count: u32) {
+        self.of[usize::from(key)].get_or_insert_with(|| Box::new([0; BUCKETS]))[bucket] += count;
     }
 
     /// Cost of all in one class.
     fn whole(&self) -> u64 {
         let mut all = [0; BUCKETS];
         self.of.iter().flatten().for_each(|h| join(&mut all, h));
-        buckets_cost(&all, &self.rest)
+        (self.cost)(&all)
     }
 
-    /// Classes for `n` elements that are like the sample, and the sample's cost in them. `None` if one class is as good.
-    fn classes(self, shift: u32, n: usize) -> (Option<Classes>, u64) {
-        let seen: u64 = self.of.iter().flatten().map(|h| h.iter().map(|&c| u64::from(c)).sum::<u64>()).sum();
-        // What a class costs is counted in sampled elements.
-        let class_cost = CLASS_BITS * cost::BIT * seen / n.max(1) as u64;
+    /// Classes, and the sample's cost in them. `None` if one class is as good.
+    pub(super) fn classes(self, shift: u32, limits: Limits) -> (Option<Classes>, u64) {
+        let Limits { class_cost, rare } = limits;
         struct Class {
             first: u8,
             seen: u64,
@@ -325,7 +350,6 @@ impl<R: Fn(usize) -> u64> Keyed<R> {
         }
         let mut classes: Vec<Class> = Vec::new();
         // Keys that are too rare to judge join their neighbour.
-        let rare = (seen / 256).max(24);
         for (key, h) in self.of.into_iter().enumerate().filter_map(|(k, h)| h.map(|h| (k, h))) {
             let count: u64 = h.iter().map(|&c| u64::from(c)).sum();
             match classes.last_mut() {
@@ -336,11 +360,11 @@ impl<R: Fn(usize) -> u64> Keyed<R> {
                 _ => classes.push(Class { first: key as u8, seen: count, h, cost: 0 }),
             }
         }
-        classes.iter_mut().for_each(|c| c.cost = buckets_cost(&c.h, &self.rest));
+        classes.iter_mut().for_each(|c| c.cost = (self.cost)(&c.h));
         let gain = |a: &Class, b: &Class| {
             let mut h = a.h.clone();
             join(&mut h, &b.h);
-            (a.cost + b.cost + class_cost) as i64 - buckets_cost(&h, &self.rest) as i64
+            (a.cost + b.cost + class_cost) as i64 - (self.cost)(&h) as i64
         };
         let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
         while let Some((i, &g)) = gains.iter().enumerate().max_by_key(|(i, g)| (**g, usize::MAX - i)) {
@@ -352,7 +376,7 @@ impl<R: Fn(usize) -> u64> Keyed<R> {
             let left = &mut classes[i];
             join(&mut left.h, &right.h);
             left.seen += right.seen;
-            left.cost = buckets_cost(&left.h, &self.rest);
+            left.cost = (self.cost)(&left.h);
             if i > 0 {
                 gains[i - 1] = gain(&classes[i - 1], &classes[i]);
             }

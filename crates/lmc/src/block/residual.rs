@@ -1,14 +1,15 @@
 //! How a section of residuals is coded: small numbers, most of them, and a few large ones.
 
 use super::head::{Group, Grouped, Patches};
+use super::patches::PatchList;
 use super::plan::{GroupedPlan, Planner, Sample as Basis};
+use super::sparse::few_of;
 use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost};
 use crate::group::RUN;
 use crate::group::classes::Effort;
 use crate::group::element::{Element, with_element};
 use crate::map::Map;
-use crate::varint::put;
 
 /// Elements of a part that decide how the others are split; each section has its share, but not less than some.
 const SAMPLE: usize = 32 * 1024;
@@ -27,28 +28,28 @@ struct Sample {
 
 impl Planner {
     /// Plans a section of residuals, under map [`Map::Identity`]. Elements that would make all others expensive lose their high bits to
-    /// patches. `part` is the number of elements of all sections.
-    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], part: usize) -> GroupedPlan {
+    /// patches. `part` is the number of elements of all sections; where few of them changed, all sections are `listed`.
+    pub(super) fn plan_residuals(
+        &mut self,
+        width: usize,
+        elements: &mut [u8],
+        part: usize,
+        listed: bool,
+    ) -> GroupedPlan {
         let n = elements.len() / width;
-        let runs = n.div_ceil(RUN);
         self.run_stats(width, Map::Identity, elements);
         let or = std::mem::take(&mut self.stats.or);
         let zero: Vec<bool> = or.iter().map(|&o| o == 0).collect();
         let zeros = zero.iter().filter(|z| **z).count();
-        let plan = if zeros == runs {
-            self.zero_plan(width, runs, n)
-        } else {
-            let size = (SAMPLE * n / part).max(SAMPLE_LEAST);
-            self.plan_nonzero(width, elements, &or, &zero, zeros, size)
+        let most_listed = if listed { n } else { few_of(n) };
+        let plan = match with_element!(width, E => list::<E>(elements, &zero, most_listed)) {
+            Some(patches) => GroupedPlan::listed(width, patches),
+            None => {
+                let size = (SAMPLE * n / part).max(SAMPLE_LEAST);
+                self.plan_nonzero(width, elements, &or, &zero, zeros, size)
+            }
         };
         self.stats.or = or;
-        plan
-    }
-
-    /// All elements are zero.
-    fn zero_plan(&self, width: usize, runs: usize, n: usize) -> GroupedPlan {
-        let mut plan = GroupedPlan::empty(width, Map::Identity);
-        plan.push(zero_group(8 * width as u32), (0..runs as u32).collect(), n);
         plan
     }
 
@@ -86,8 +87,8 @@ impl Planner {
         let mut plan = GroupedPlan::empty(width, Map::Identity);
         let kept = chosen.group.low + chosen.left;
         if kept < top {
-            let patches = with_element!(width, E => take_patches::<E>(elements, or, kept, &mut plan.patches));
-            plan.grouped.patches = Patches { count: patches, len: plan.patches.len() };
+            let patches = with_element!(width, E => take_patches::<E>(elements, or, kept));
+            plan.set_patches(patches, kept);
         }
         let mut group = chosen.group;
         group.high = bits - kept;
@@ -183,6 +184,23 @@ fn zero_group(bits: u32) -> Group {
     Group { low: bits, high: 0, raw_bits: 0, sign_plane: false, constant: 0, coder: Coder::None }
 }
 
+/// All elements that are not zero, if there are no more than `most`.
+fn list<E: Element>(elements: &[u8], zero: &[bool], most: usize) -> Option<PatchList> {
+    let mut patches = PatchList::default();
+    for (r, run) in elements.chunks(RUN * E::BYTES).enumerate().filter(|(r, _)| !zero[*r]) {
+        for (i, e) in run.chunks_exact(E::BYTES).enumerate() {
+            let v = E::load(e).wide();
+            if v != 0 {
+                patches.push(r * RUN + i, v);
+            }
+        }
+        if patches.len() > most {
+            return None;
+        }
+    }
+    Some(patches)
+}
+
 /// About `size` elements of runs that are not all zero, evenly spread.
 fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64], size: usize) -> Sample {
     let runs = zero.len() - zeros;
@@ -195,9 +213,9 @@ fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64], 
     Sample { values, or: or.iter().fold(0, |a, &o| a | o) }
 }
 
-/// Removes the bits from `kept` on of all elements that have any, and writes them down.
-fn take_patches<E: Element>(elements: &mut [u8], or: &[u64], kept: u32, out: &mut Vec<u8>) -> usize {
-    let (mut count, mut last) = (0, 0);
+/// Removes the bits from `kept` on of all elements that have any.
+fn take_patches<E: Element>(elements: &mut [u8], or: &[u64], kept: u32) -> PatchList {
+    let mut patches = PatchList::default();
     for (r, run) in elements.chunks_mut(RUN * E::BYTES).enumerate() {
         if or[r] >> kept == 0 {
             continue;
@@ -206,26 +224,35 @@ fn take_patches<E: Element>(elements: &mut [u8], or: &[u64], kept: u32, out: &mu
             let v = E::load(e).wide();
             let high = v >> kept << kept;
             if high != 0 {
-                let at = r * RUN + i;
-                put(out, (at - last) as u64);
-                put(out, high);
+                patches.push(r * RUN + i, high);
                 E::cut(v ^ high).store(e);
-                last = at;
-                count += 1;
             }
         }
     }
-    count
+    patches
 }
 
 impl GroupedPlan {
     pub(super) fn empty(width: usize, map: Map) -> Self {
         GroupedPlan {
-            grouped: Grouped { width, map, patches: Patches::default(), class_map: None, groups: Vec::new() },
+            grouped: Grouped { width, map, patches: None, class_map: None, groups: Vec::new() },
             groups: Vec::new(),
             class_map: None,
             patches: Vec::new(),
             estimate: 0,
         }
+    }
+
+    /// A section of residuals without groups: all that are not zero are listed.
+    pub(super) fn listed(width: usize, patches: PatchList) -> Self {
+        let mut plan = Self::empty(width, Map::Identity);
+        plan.set_patches(patches, 0);
+        let head = plan.grouped.patches.as_ref().map_or(0, Patches::head_len);
+        plan.estimate = (8 + head + plan.patches.len()) as u64;
+        plan
+    }
+
+    fn set_patches(&mut self, patches: PatchList, low: u32) {
+        (self.grouped.patches, self.patches) = patches.encode(low);
     }
 }

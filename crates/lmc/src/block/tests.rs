@@ -58,7 +58,7 @@ fn round_trip_from(raw: &[u8], pieces: &[Piece], origin: &dyn Origin, level: Lev
         }
     }
     let record = first.expect("portable is always there");
-    assert!(record.len() <= raw.len() + HEADER_LEN + 16 + 16 * crate::checksum::leaves(raw.len()), "never above raw");
+    assert!(record.len() <= BlockEncoder::bound(pieces), "never above raw");
     record
 }
 

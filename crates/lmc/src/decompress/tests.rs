@@ -46,7 +46,7 @@ fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
     let mut at = 0;
     for &(dtype, len, link) in blocks {
         let base = link.map(|(offset, conversion)| Link { source: 0, offset, conversion });
-        let piece = Piece { dtype: Some(dtype), len, base, context: None };
+        let piece = Piece { base, ..Piece::plain(Some(dtype), len) };
         writer.block(&encoder.encode(&raw[at..at + len], &[piece], &origin, &mut out).unwrap());
         let shape = [(len / dtype.coding_width()) as u64].into();
         let name = (*format!("t{}", segments.len())).into();

@@ -90,7 +90,7 @@ pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
             kept.push((escaped.max(1), ESCAPE as u16));
             kept.sort_unstable_by(|a, b| b.cmp(a));
         }
-        let lens = limited_lengths(&kept);
+        let lens = limited_lengths(&kept, MAX_LEN);
         let mut e = Entries::none();
         let mut bits = u64::from(escaped) * 8 * BIT;
         for (&(count, symbol), &len) in kept.iter().zip(&lens) {
@@ -105,10 +105,10 @@ pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
     best.expect("at least one split was tried")
 }
 
-/// Huffman's lengths for counts in falling order, held to `MAX_LEN` by moving the cheapest codes down until the code is complete.
-fn limited_lengths(kept: &[(u32, u16)]) -> Vec<u8> {
+/// Huffman's lengths for counts in falling order, held to `max_len` by moving the cheapest codes down until the code is complete.
+pub(super) fn limited_lengths(kept: &[(u32, u16)], max_len: u8) -> Vec<u8> {
     let n = kept.len();
-    debug_assert!((2..=128).contains(&n));
+    debug_assert!((2..=1 << max_len).contains(&n));
     // Two queues: leaves in rising order, and inner nodes, which are made in rising order.
     let mut parent = vec![0usize; 2 * n - 1];
     let mut weight: Vec<u64> = kept.iter().rev().map(|k| u64::from(k.0)).collect();
@@ -132,17 +132,18 @@ fn limited_lengths(kept: &[(u32, u16)]) -> Vec<u8> {
     for i in (0..2 * n - 2).rev() {
         depth[i] = depth[parent[i]].saturating_add(1);
     }
-    let mut lens: Vec<u8> = depth[..n].iter().rev().map(|&d| d.min(MAX_LEN)).collect();
-    // Kraft's sum in units of 2^-7. Too much: lengthen the rarest code that can be. Too little: shorten the most frequent one that fits.
-    let units = |len: u8| 128i32 >> len;
+    let mut lens: Vec<u8> = depth[..n].iter().rev().map(|&d| d.min(max_len)).collect();
+    // Kraft's sum in units of the longest code. Too much: lengthen the rarest code that can be. Too little: shorten the most frequent one that fits.
+    let all = 1i32 << max_len;
+    let units = |len: u8| all >> len;
     let mut sum: i32 = lens.iter().map(|&l| units(l)).sum();
-    while sum > 128 {
-        let i = lens.iter().rposition(|&l| l < MAX_LEN).expect("128 codes of 7 bits fit");
+    while sum > all {
+        let i = lens.iter().rposition(|&l| l < max_len).expect("so many codes of the longest length fit");
         sum -= units(lens[i]) - units(lens[i] + 1);
         lens[i] += 1;
     }
-    while sum < 128 {
-        let i = lens.iter().position(|&l| l > 1 && units(l) <= 128 - sum).expect("a 7-bit code can be shortened");
+    while sum < all {
+        let i = lens.iter().position(|&l| l > 1 && units(l) <= all - sum).expect("a longest code can be shortened");
         sum += units(lens[i]);
         lens[i] -= 1;
     }

@@ -11,6 +11,7 @@ pub(crate) mod cost;
 pub(crate) mod fine;
 pub(crate) mod huffman;
 pub(crate) mod lanes;
+pub(crate) mod number;
 pub(crate) mod rans;
 pub(crate) mod table;
 

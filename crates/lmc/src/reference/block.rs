@@ -5,13 +5,15 @@ use super::dependencies::{Dependencies, Sources, bytes_of};
 use super::entropy::Lanes;
 use super::predicted::Predicted;
 use super::section::{Section, Streams};
-use super::{Faults, LEAF, must, zstd_frame};
+use super::{Faults, LEAF, digest, must, zstd_frame};
 
 /// What a block holds, with the first violation that did not stop the decoder.
 pub(super) struct Block {
     pub(super) raw: Vec<u8>,
-    /// As the head has them; whether they fit is for the caller to see.
-    pub(super) digests: Vec<u8>,
+    /// As the head has it; whether it fits is for the caller to see.
+    pub(super) digest: [u8; 16],
+    /// The digests of the leaves.
+    pub(super) leaves: Vec<[u8; 16]>,
     /// How many blocks may have to be decoded, one for the other, before this one (§3.6).
     pub(super) depth: u32,
     pub(super) fault: Option<String>,
@@ -51,8 +53,9 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
         must(length >= 1, "a part is empty")?;
         methods.push((length, method(&mut head, length, lane_sets, &dependencies, &mut faults)?));
     }
-    let digests = head.take(16 * raw_length.div_ceil(LEAF) as u64)?.to_vec();
-    head.end("something follows the digests of a block")?;
+    let spans = spans(&mut head, raw_length)?;
+    let block_digest = head.array()?;
+    head.end("something follows the digest of a block")?;
 
     // How many bulk bytes there are depends on the class maps; everything after them has a known length.
     let lanes_length = Lanes::length(&word_counts, literal_count);
@@ -80,7 +83,29 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
     for (part, length) in pieces {
         raw.extend(rests[usize::from(part)].take(length as u64)?);
     }
-    Ok(Block { raw, digests, depth: dependencies.depth, fault: faults.0 })
+    let mut rest = Bytes::new(&raw);
+    let mut leaves = Vec::new();
+    for span in spans {
+        leaves.extend(rest.take(span as u64)?.chunks(LEAF).map(digest));
+    }
+    Ok(Block { raw, digest: block_digest, leaves, depth: dependencies.depth, fault: faults.0 })
+}
+
+/// The length of each span.
+fn spans(head: &mut Bytes<'_>, raw_length: usize) -> Result<Vec<usize>, String> {
+    let count = head.varint()?;
+    must(count <= 1 << 16, "a block has too many spans")?;
+    let mut spans = Vec::new();
+    let mut left = raw_length;
+    for _ in 0..count {
+        let length = head.varint()?;
+        must(length >= 1, "a span is empty")?;
+        must(length < left as u64, "the spans exceed the block")?;
+        left -= length as usize;
+        spans.push(length as usize);
+    }
+    spans.push(left);
+    Ok(spans)
 }
 
 /// Part and length of each piece.

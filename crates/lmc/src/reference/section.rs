@@ -2,6 +2,7 @@
 
 use super::bytes::Bytes;
 use super::entropy::{Coder, Lanes, Table};
+use super::numbers::{Bits, NumberCode};
 use super::{Faults, must};
 
 pub(super) struct Section {
@@ -15,6 +16,10 @@ pub(super) struct Section {
 
 struct Patches {
     count: u64,
+    /// Low bits that none of them changes.
+    t: u32,
+    gaps: NumberCode,
+    changes: NumberCode,
     /// Of their bytes in the bulk.
     length: u64,
 }
@@ -59,12 +64,15 @@ impl Section {
             1 => {
                 let count = head.varint()?;
                 faults.must(count >= 1, "a section has patches, but none of them");
-                Some(Patches { count, length: head.varint()? })
+                let t = u32::from(head.u8()?);
+                must(t < 8 * width as u32, "patches change no bit of their elements")?;
+                let (gaps, changes) = (NumberCode::parse(head)?, NumberCode::parse(head)?);
+                Some(Patches { count, t, gaps, changes, length: head.varint()? })
             }
             _ => return Err("a section has patches of an unknown kind".into()),
         };
         let group_count = head.varint()?;
-        must((1..=64).contains(&group_count), "a section has an impossible number of groups")?;
+        must(group_count <= 64, "a section has an impossible number of groups")?;
         let class_map = if group_count > 1 { Some(Group::parse(head, 1, lane_sets)?) } else { None };
         let groups = (0..group_count).map(|_| Group::parse(head, width, lane_sets)).collect::<Result<_, String>>()?;
         Ok(Self { w: 8 * width as u32, map, patches, class_map, groups })
@@ -73,6 +81,23 @@ impl Section {
     /// Decodes its `n` elements.
     pub(super) fn decode(&self, n: usize, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
         let runs = run_lengths(n);
+        let mut values = match self.groups.is_empty() {
+            true => vec![0; n],
+            false => self.decode_groups(&runs, streams, faults)?,
+        };
+        if let Some(patches) = &self.patches {
+            patches.apply(&mut values, self.w, &mut streams.bulk, faults)?;
+        }
+        Ok(values.into_iter().map(|v| self.map.back(v, self.w)).collect())
+    }
+
+    /// The mapped values as the groups have them.
+    fn decode_groups(
+        &self,
+        runs: &[usize],
+        streams: &mut Streams<'_>,
+        faults: &mut Faults,
+    ) -> Result<Vec<u64>, String> {
         let classes = match &self.class_map {
             None => vec![0; runs.len()],
             Some(group) => group.decode(&run_lengths(runs.len()), 8, streams, faults)?,
@@ -89,30 +114,25 @@ impl Section {
                 values[run] = decoded.by_ref().take(runs[run]).collect();
             }
         }
-        let mut values = values.concat();
-        if let Some(patches) = &self.patches {
-            patches.apply(&mut values, self.w, &mut streams.bulk, faults)?;
-        }
-        Ok(values.into_iter().map(|v| self.map.back(v, self.w)).collect())
+        Ok(values.concat())
     }
 }
 
 impl Patches {
     /// Puts right the mapped values of `w` bits (§3.3.2).
     fn apply(&self, values: &mut [u64], w: u32, bulk: &mut Bytes<'_>, faults: &mut Faults) -> Result<(), String> {
-        let mut bytes = Bytes::new(bulk.take(self.length)?);
-        let mut element = 0u128;
-        for i in 0..self.count {
-            let gap = bytes.varint()?;
-            let x = bytes.varint()?;
-            faults.must(i == 0 || gap >= 1, "two patches are of the same element");
-            faults.must(x >= 1, "a patch changes nothing");
-            faults.must(x <= ones(w), "a patch is wider than its element");
-            element += u128::from(gap);
+        let mut bits = Bits::new(bulk.take(self.length)?);
+        // The element after the one of the last patch.
+        let mut next = 0u128;
+        for _ in 0..self.count {
+            let element = next + u128::from(self.gaps.number(&mut bits)?);
+            let x = (u128::from(self.changes.number(&mut bits)?) + 1) << self.t;
+            faults.must(x <= u128::from(ones(w)), "a patch is wider than its element");
             let value = usize::try_from(element).ok().and_then(|element| values.get_mut(element));
-            *value.ok_or("a patch is not in its section")? ^= x & ones(w);
+            *value.ok_or("a patch is not in its section")? ^= x as u64 & ones(w);
+            next = element + 1;
         }
-        faults.must(bytes.rest().is_empty(), "something follows the last patch");
+        faults.must(bits.end(), "the bits of patches do not end where their length says");
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod block;
 pub mod entropy;
+pub mod numbers;
 pub mod predicted;
 pub mod section;
 
@@ -40,6 +41,8 @@ pub struct Record {
     pub tag: [u8; 4],
     pub head: Vec<u8>,
     pub body: Vec<u8>,
+    /// Digests of the leaves of a block (§2.5), as far as they are known: they go into the content hash.
+    pub leaves: Vec<[u8; 16]>,
 }
 
 /// The head of a bases record, field by field (§2.6).
@@ -141,7 +144,7 @@ impl File {
         Self { features: 3, ..Self::new(blocks) }
     }
 
-    /// Takes a valid file apart. Its index becomes the one that [`File::new`] makes.
+    /// Takes a valid file apart. Its index becomes the one that [`File::new`] makes, with the file's content hash.
     pub fn parse(file: &[u8]) -> Result<Self, String> {
         let mut rest = Bytes::new(file);
         rest.take(12)?;
@@ -150,13 +153,15 @@ impl File {
         loop {
             let record = super::record(&mut rest)?;
             if record.tag == *b"INDX" {
-                return Ok(Self { features, ..Self::new(records) });
+                let mut file = Self { features, ..Self::new(records) };
+                file.index.content_hash = Bytes::new(record.head.get(8..).unwrap_or_default()).array()?;
+                return Ok(file);
             }
-            records.push(Record { tag: record.tag, head: record.head.to_vec(), body: record.body.to_vec() });
+            records.push(Record::new(record.tag, record.head.to_vec(), record.body.to_vec()));
         }
     }
 
-    /// Makes the leaf digests of all blocks fit what they decode to, as [`Record::redigest`] does, as far as they can be
+    /// Makes the digests of all blocks fit what they decode to, as [`Record::redigest`] does, as far as they can be
     /// decoded one after the other; then makes the index as [`File::new`] does.
     pub fn redigest(&mut self, bases: &[&[u8]], limit: usize) {
         let mut sources = Sources::new(self.features, bases.to_vec());
@@ -194,8 +199,12 @@ impl File {
 }
 
 impl Record {
+    pub fn new(tag: [u8; 4], head: Vec<u8>, body: Vec<u8>) -> Self {
+        Self { tag, head, body, leaves: Vec::new() }
+    }
+
     pub fn block(head: Vec<u8>, body: Vec<u8>) -> Self {
-        Self { tag: *b"BLCK", head, body }
+        Self::new(*b"BLCK", head, body)
     }
 
     /// Bytes that the record takes in a file.
@@ -221,13 +230,7 @@ impl Record {
         head.varint().ok()
     }
 
-    /// The bytes at the end of the head where the leaf digests stand.
-    fn digests(&self) -> Option<&[u8]> {
-        let length = usize::try_from(self.raw_length()?).ok()?.div_ceil(LEAF).checked_mul(16)?;
-        self.head.get(self.head.len().checked_sub(length)?..)
-    }
-
-    /// Makes the leaf digests fit what a changed block without dependencies decodes to, if it does, be it with faults.
+    /// Makes the digest fit what a changed block without dependencies decodes to, if it does, be it with faults.
     pub fn redigest(&mut self, limit: usize) {
         self.redigest_after(&mut Sources::new(0, Vec::new()), limit);
     }
@@ -235,10 +238,10 @@ impl Record {
     /// The same for the block after those in `sources`, to which it is added; whether it could be decoded.
     fn redigest_after(&mut self, sources: &mut Sources<'_>, limit: usize) -> bool {
         let Ok(block) = super::block::decode(&self.head, &self.body, sources, limit) else { return false };
-        let start = self.head.len() - block.digests.len();
-        self.head.truncate(start);
-        self.head.extend(block.raw.chunks(LEAF).flat_map(digest));
+        self.head.truncate(self.head.len() - block.digest.len());
+        self.head.extend(digest(&block.leaves.concat()));
         sources.add(&block);
+        self.leaves = block.leaves;
         true
     }
 }
@@ -260,7 +263,7 @@ impl Bases {
             string(&mut head, &base.name);
         }
         head.extend(&self.after);
-        Record { tag: *b"BASE", head, body: Vec::new() }
+        Record::new(*b"BASE", head, Vec::new())
     }
 }
 
@@ -276,10 +279,10 @@ impl Index {
         let lengths: Vec<(u64, u64)> =
             blocks.iter().map(|block| (block.size(), block.raw_length().unwrap_or(0))).collect();
         let raw_size = lengths.iter().fold(0u64, |sum, &(_, raw)| sum.wrapping_add(raw));
-        let digests: Vec<&[u8]> = blocks.iter().filter_map(|block| block.digests()).collect();
+        let leaves: Vec<[u8; 16]> = blocks.iter().flat_map(|block| block.leaves.clone()).collect();
         Self {
             raw_size,
-            content_hash: digest(&digests.concat()),
+            content_hash: digest(&leaves.concat()),
             block_count: lengths.len() as u64,
             blocks: lengths,
             offset_gap: others.iter().map(|record| record.size()).sum(),
@@ -330,12 +333,12 @@ impl Index {
         varint(&mut head, self.block_count);
         varint(&mut head, length.wrapping_add(self.table_length_error));
         head.extend(frame);
-        Record { tag: *b"INDX", head, body: Vec::new() }
+        Record::new(*b"INDX", head, Vec::new())
     }
 }
 
 /// Makes the checks of a file fit whatever stands in it, as far as records can be told apart: those of records and of
-/// the trailer, and if `digests` also the content hash and the leaf digests of the blocks, as far as they can be decoded
+/// the trailer, and if `digests` also the content hash and the digests of the blocks, as far as they can be decoded
 /// without bases.
 pub fn seal(file: &mut [u8], digests: bool, limit: usize) {
     let features = file.get(12..16).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
@@ -356,7 +359,7 @@ pub fn seal(file: &mut [u8], digests: bool, limit: usize) {
             let mut record = Record::block(file[head..body].to_vec(), file[body..end].to_vec());
             record.redigest_after(&mut sources, limit);
             file[head..body].copy_from_slice(&record.head);
-            all_digests.extend(record.digests().unwrap_or_default());
+            all_digests.extend(record.leaves.concat());
         }
         if digests && tag == *b"INDX" && head_length >= 24 {
             file[head + 8..head + 24].copy_from_slice(&digest(&all_digests));

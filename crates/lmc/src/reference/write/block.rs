@@ -1,7 +1,8 @@
 //! Blocks from a description (§3), and their fields one by one.
 
+pub use super::numbers::NumberCode;
 pub use super::predicted::{Context, ContextClasses, Named, Predicted, UnchangedRuns};
-pub use super::section::{Group, Patch, Section, mapped, unmapped};
+pub use super::section::{Group, Patch, PatchCodes, Section, mapped, unmapped};
 
 use super::super::dependencies::elements;
 use super::super::{LEAF, digest};
@@ -17,6 +18,8 @@ pub struct Block {
     pub parts: Vec<Part>,
     /// Part and length of each piece. Written only when there are several parts.
     pub pieces: Vec<(u8, u64)>,
+    /// Lengths of all spans but the last.
+    pub spans: Vec<u64>,
     /// What every lane ends at: 2^16 in a valid block.
     pub final_state: u32,
 }
@@ -62,7 +65,12 @@ pub struct BlockFields {
     pub pieces: Vec<(u8, u64)>,
     /// The heads of the parts.
     pub parts: Vec<Vec<u8>>,
-    pub digests: Vec<[u8; 16]>,
+    pub span_count: u64,
+    pub spans: Vec<u64>,
+    /// That of the block: 16 bytes in a valid one.
+    pub digest: Vec<u8>,
+    /// Those of the leaves, which go into the content hash.
+    pub leaves: Vec<[u8; 16]>,
     pub states: Vec<[u32; 64]>,
     pub words: Vec<Vec<u16>>,
     pub literals: Vec<u8>,
@@ -83,7 +91,8 @@ impl Part {
 impl Block {
     /// A block of one part without dependencies.
     pub fn of(part: Part, lane_sets: u8) -> Self {
-        Self { dependencies: Vec::new(), lane_sets, parts: vec![part], pieces: Vec::new(), final_state: 1 << 16 }
+        let parts = vec![part];
+        Self { dependencies: Vec::new(), lane_sets, parts, pieces: Vec::new(), spans: Vec::new(), final_state: 1 << 16 }
     }
 
     /// The raw bytes: the parts' as the pieces interleave them.
@@ -123,6 +132,14 @@ impl Block {
             varint(&mut dependencies, dependency.bytes.len() as u64);
         }
         let raw = self.raw();
+        let mut leaves = Vec::new();
+        let mut rest = &raw[..];
+        for &span in &self.spans {
+            let (span, after) = rest.split_at_checked(span as usize).ok_or("the spans exceed the block")?;
+            leaves.extend(span.chunks(LEAF).map(digest));
+            rest = after;
+        }
+        leaves.extend(rest.chunks(LEAF).map(digest));
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;
         Ok(BlockFields {
             features: 0,
@@ -136,7 +153,10 @@ impl Block {
             piece_count: self.pieces.len() as u64,
             pieces: self.pieces.clone(),
             parts,
-            digests: raw.chunks(LEAF).map(digest).collect(),
+            span_count: self.spans.len() as u64,
+            spans: self.spans.clone(),
+            digest: digest(&leaves.concat()).to_vec(),
+            leaves,
             states,
             words,
             literals,
@@ -174,7 +194,9 @@ impl BlockFields {
             }
         }
         out.extend(self.parts.concat());
-        out.extend(self.digests.concat());
+        varint(&mut out, self.span_count);
+        self.spans.iter().for_each(|&span| varint(&mut out, span));
+        out.extend(&self.digest);
         out
     }
 
@@ -187,7 +209,7 @@ impl BlockFields {
     }
 
     pub fn record(&self) -> Record {
-        Record::block(self.head(), self.body())
+        Record { leaves: self.leaves.clone(), ..Record::block(self.head(), self.body()) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sections (§3.3.1) and their groups from a description.
 
 use super::entropy::{Chunk, Coder, Pad};
+use super::numbers::NumberCode;
 use super::varint;
 
 /// How the elements of a section are coded.
@@ -13,6 +14,17 @@ pub struct Section {
     pub class_map: Group,
     pub groups: Vec<Group>,
     pub patches: Vec<Patch>,
+    pub patch_codes: PatchCodes,
+}
+
+/// How patches are coded.
+#[derive(Clone, Debug, Default)]
+pub struct PatchCodes {
+    /// Low bits that no patch changes.
+    pub low: u8,
+    /// Made for them, without raw bits, where they are not given.
+    pub gaps: Option<NumberCode>,
+    pub changes: Option<NumberCode>,
 }
 
 /// What the groups have of an element differs by `x` from its mapped value (§3.3.2).
@@ -55,20 +67,15 @@ impl Section {
     pub(super) fn encode(&self, elements: &[u64], width: usize, output: &mut Output<'_>) -> Result<(), String> {
         let w = 8 * width as u32;
         let mut values: Vec<u64> = elements.iter().map(|&u| mapped(u, w, self.map)).collect();
-        let mut patches = Vec::new();
-        let mut previous = 0;
         for patch in &self.patches {
-            varint(&mut patches, patch.element.wrapping_sub(previous));
-            varint(&mut patches, patch.x);
-            previous = patch.element;
             *values.get_mut(patch.element as usize).ok_or("a patch is not in its section")? ^= patch.x;
+        }
+        if self.groups.is_empty() && values.iter().any(|&v| v != 0) {
+            return Err("an element is in no group".into());
         }
 
         output.head.extend([self.map, u8::from(!self.patches.is_empty())]);
-        if !self.patches.is_empty() {
-            varint(&mut output.head, self.patches.len() as u64);
-            varint(&mut output.head, patches.len() as u64);
-        }
+        let patches = if self.patches.is_empty() { Vec::new() } else { self.write_patches(&mut output.head)? };
         varint(&mut output.head, self.groups.len() as u64);
         if self.groups.len() > 1 {
             self.class_map.write_head(&mut output.head, 1);
@@ -84,6 +91,35 @@ impl Section {
         }
         output.bulk.extend(patches);
         Ok(())
+    }
+}
+
+impl Section {
+    /// Writes what the head says of the patches; their bits.
+    fn write_patches(&self, head: &mut Vec<u8>) -> Result<Vec<u8>, String> {
+        let PatchCodes { low, gaps, changes } = &self.patch_codes;
+        let mut next = 0;
+        let mut numbers = (Vec::new(), Vec::new());
+        for patch in &self.patches {
+            numbers.0.push(patch.element.checked_sub(next).ok_or("patches are not in order")?);
+            numbers.1.push((patch.x >> low).checked_sub(1).ok_or("a patch changes nothing")?);
+            next = patch.element + 1;
+        }
+        let gaps = gaps.clone().unwrap_or_else(|| NumberCode::of(&numbers.0, 0));
+        let changes = changes.clone().unwrap_or_else(|| NumberCode::of(&numbers.1, 0));
+        let mut bits = Vec::new();
+        for (&gap, &change) in numbers.0.iter().zip(&numbers.1) {
+            gaps.write(gap, &mut bits)?;
+            changes.write(change, &mut bits)?;
+        }
+        let bytes: Vec<u8> =
+            bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit))).collect();
+        varint(head, self.patches.len() as u64);
+        head.push(*low);
+        gaps.write_head(head);
+        changes.write_head(head);
+        varint(head, bytes.len() as u64);
+        Ok(bytes)
     }
 }
 

@@ -1,0 +1,142 @@
+//! Sections in the head of a block: their groups and patches (`docs/format.md` §3.3.1–3.3.3, §3.5).
+
+use super::{MAX_GROUPS, MAX_RAW};
+use crate::entropy::coder::Coder;
+use crate::entropy::number::NumberCode;
+use crate::error::{Error, Result};
+use crate::map::Map;
+use crate::varint::{Cursor, put};
+
+/// A section: an array of elements of one width, in groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grouped {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub(crate) width: usize,
+    pub(crate) map: Map,
+    /// Single elements that the groups do not tell, or not wholly.
+    pub(crate) patches: Option<Patches>,
+    /// The class map's group; there when there are several groups.
+    pub(crate) class_map: Option<Group>,
+    /// Without any all mapped values are 0, as far as there are no patches.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// How a section's patches are coded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Patches {
+    pub(crate) count: usize,
+    /// Low bits that no patch changes.
+    pub(crate) low: u32,
+    pub(crate) gaps: NumberCode,
+    pub(crate) changes: NumberCode,
+    /// Bytes that they take.
+    pub(crate) len: usize,
+}
+
+/// How the elements of one group are split into symbol and raw bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) low: u32,
+    pub(crate) high: u32,
+    pub(crate) raw_bits: u32,
+    /// Whether bit 0 of the mapped element has a bit plane of its own, although low bits are dropped.
+    pub(crate) sign_plane: bool,
+    /// XORed to every mapped element.
+    pub(crate) constant: u64,
+    pub(crate) coder: Coder,
+}
+
+impl Group {
+    /// Width of a symbol in an element of `width_bits`.
+    pub(crate) fn symbol_bits(&self, width_bits: u32) -> u32 {
+        width_bits - self.low - self.high - self.raw_bits
+    }
+
+    pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
+        let bits = 8 * width as u32;
+        let [flags, low, high, raw_bits, coder] = c.array()?;
+        let (low, high, raw_bits) = (u32::from(low), u32::from(high), u32::from(raw_bits));
+        if flags > 3 || low + high + raw_bits > bits || (flags & 2 != 0 && low == 0) {
+            return Err(Error::damaged("a group's bits are out of range"));
+        }
+        let constant = if flags & 1 != 0 {
+            let mut b = [0; 8];
+            b[..width].copy_from_slice(c.bytes(width)?);
+            u64::from_le_bytes(b)
+        } else {
+            0
+        };
+        let symbol_bits = bits - low - high - raw_bits;
+        if (coder == 0) != (symbol_bits == 0) || symbol_bits > 8 {
+            return Err(Error::damaged("a group's symbols have an impossible width"));
+        }
+        let coder = Coder::parse(coder, c, symbol_bits)?;
+        Ok(Group { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>, width: usize) {
+        let flags = u8::from(self.constant != 0) | u8::from(self.sign_plane) << 1;
+        out.extend([flags, self.low as u8, self.high as u8, self.raw_bits as u8, self.coder.code()]);
+        if self.constant != 0 {
+            out.extend_from_slice(&self.constant.to_le_bytes()[..width]);
+        }
+        self.coder.put(out);
+    }
+}
+
+impl Grouped {
+    pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
+        let map = Map::from_code(c.u8()?)
+            .ok_or_else(|| Error::unsupported("a part has a map that this lmc does not know; a newer one may"))?;
+        let patches = match c.u8()? {
+            0 => None,
+            1 => Some(Patches::parse(c, width)?),
+            _ => return Err(Error::unsupported("a part has elements that this lmc cannot put right; a newer one may")),
+        };
+        let n = c.size(MAX_GROUPS, "a part's number of groups")?;
+        let class_map = if n > 1 { Some(Group::parse(c, 1)?) } else { None };
+        let groups = (0..n).map(|_| Group::parse(c, width)).collect::<Result<_>>()?;
+        Ok(Self { width, map, patches, class_map, groups })
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.extend([self.map as u8, u8::from(self.patches.is_some())]);
+        if let Some(patches) = &self.patches {
+            patches.put(out);
+        }
+        put(out, self.groups.len() as u64);
+        if let Some(g) = &self.class_map {
+            g.put(out, 1);
+        }
+        self.groups.iter().for_each(|g| g.put(out, self.width));
+    }
+
+    /// Number of elements of a part of `len` bytes.
+    pub(crate) fn elements(&self, len: usize) -> usize {
+        len / self.width
+    }
+
+    pub(super) fn has_symbols(&self) -> bool {
+        self.class_map.iter().chain(&self.groups).any(|g| g.coder != Coder::None)
+    }
+}
+
+impl Patches {
+    pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
+        let count = c.size(MAX_RAW, "a section's number of patches")?;
+        let low = u32::from(c.u8()?);
+        if count == 0 || low >= 8 * width as u32 {
+            return Err(Error::damaged("a section's patches are out of range"));
+        }
+        let (gaps, changes) = (NumberCode::parse(c)?, NumberCode::parse(c)?);
+        Ok(Self { count, low, gaps, changes, len: c.size(2 * MAX_RAW, "the length of a section's patches")? })
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put(out, self.count as u64);
+        out.push(self.low as u8);
+        self.gaps.put(out);
+        self.changes.put(out);
+        put(out, self.len as u64);
+    }
+}

@@ -1,0 +1,109 @@
+//! Patches of a section: elements that its groups do not tell, or not wholly (`docs/format.md` §3.3.2).
+
+use super::head::Patches;
+use crate::bits::{BitReader, BitWriter};
+use crate::entropy::number::{NumberCode, NumberReader, NumberWriter};
+use crate::error::{Error, Result};
+use crate::varint;
+
+/// Patches that are being gathered, in the order of their elements.
+#[derive(Default)]
+pub(super) struct PatchList {
+    gaps: Vec<u64>,
+    changes: Vec<u64>,
+    /// The element after the last one.
+    next: usize,
+}
+
+impl PatchList {
+    /// Adds an element, which comes after those that were added, and what its mapped value is to be XORed with: not 0.
+    #[inline]
+    pub(super) fn push(&mut self, element: usize, change: u64) {
+        debug_assert!(element >= self.next && change != 0);
+        self.gaps.push((element - self.next) as u64);
+        self.changes.push(change);
+        self.next = element + 1;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.gaps.len()
+    }
+
+    /// What the head says of them, and their bits; `low` bits of no change are set. Nothing for no patches.
+    pub(super) fn encode(mut self, low: u32) -> (Option<Patches>, Vec<u8>) {
+        if self.gaps.is_empty() {
+            return (None, Vec::new());
+        }
+        self.changes.iter_mut().for_each(|y| *y = (*y >> low) - 1);
+        let (gaps, changes) = (NumberCode::build(&self.gaps).0, NumberCode::build(&self.changes).0);
+        let (gap, change) = (NumberWriter::new(&gaps), NumberWriter::new(&changes));
+        let mut bits = BitWriter::default();
+        for (&g, &y) in self.gaps.iter().zip(&self.changes) {
+            gap.put(g, &mut bits);
+            change.put(y, &mut bits);
+        }
+        let bytes = bits.finish();
+        (Some(Patches { count: self.gaps.len(), low, gaps, changes, len: bytes.len() }), bytes)
+    }
+}
+
+impl Patches {
+    /// Bytes that the head takes for them.
+    pub(super) fn head_len(&self) -> usize {
+        let mut out = Vec::new();
+        varint::put(&mut out, self.count as u64);
+        varint::put(&mut out, self.len as u64);
+        self.gaps.put(&mut out);
+        self.changes.put(&mut out);
+        out.len() + 1
+    }
+
+    /// Gives `apply` each patch of a section of `n` elements of `width` bytes, in order: the element, and what its mapped value is XORed with.
+    pub(super) fn each(&self, bytes: &[u8], n: usize, width: usize, mut apply: impl FnMut(usize, u64)) -> Result<()> {
+        let bad = || Error::damaged("the patches of a block are out of range");
+        let (gaps, changes) = (NumberReader::new(&self.gaps)?, NumberReader::new(&self.changes)?);
+        let most = u64::MAX >> (64 - 8 * width) >> self.low;
+        let mut bits = BitReader::new(bytes);
+        let mut left = n as u64;
+        for _ in 0..self.count {
+            let (gap, change) = (gaps.take(&mut bits), changes.take(&mut bits));
+            if gap >= left || change >= most {
+                return Err(bad());
+            }
+            let element = n - left as usize + gap as usize;
+            left -= gap + 1;
+            apply(element, (change + 1) << self.low);
+        }
+        if bits.is_used_up() { Ok(()) } else { Err(Error::damaged("the patches of a block do not fit their length")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_come_back() {
+        for width in [1, 2, 4, 8] {
+            let ones = u64::MAX >> (64 - 8 * width);
+            for low in [0, 3] {
+                for list in [vec![], vec![(0, ones)], vec![(0, 8), (1, 16), (9, ones), (999, 8)]] {
+                    let list: Vec<(usize, u64)> = list.into_iter().map(|(i, x)| (i, x >> low << low)).collect();
+                    let mut patches = PatchList::default();
+                    list.iter().for_each(|&(i, x)| patches.push(i, x));
+                    let (head, bytes) = patches.encode(low);
+                    let Some(head) = head else {
+                        assert!(list.is_empty() && bytes.is_empty());
+                        continue;
+                    };
+                    let mut back = vec![];
+                    head.each(&bytes, 1000, width, |i, x| back.push((i, x))).unwrap();
+                    assert_eq!(back, list);
+                    let last = list.last().unwrap().0;
+                    assert!(head.each(&bytes, last, width, |_, _| ()).is_err());
+                    assert!(head.each(&bytes[1..], 1000, width, |_, _| ()).is_err());
+                }
+            }
+        }
+    }
+}

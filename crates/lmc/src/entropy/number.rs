@@ -1,0 +1,295 @@
+//! Codes of numbers: a prefix code for what is roughly how large a number is, and its low bits as they are
+//! (`docs/format.md` §3.3.3).
+//!
+//! For what is too little to fill lanes: a code needs no state, and its table is a few bytes. Gaps between changes that happen by
+//! chance are distributed geometrically, for which Golomb's codes are the shortest prefix codes; these are as short to within a hundredth of a bit, and
+//! follow any other distribution as well.
+
+use super::Histogram;
+use super::cost::{self, BIT};
+use super::huffman::{self, limited_lengths};
+use crate::bits::{BitReader, BitWriter};
+use crate::error::{Error, Result};
+use crate::varint::Cursor;
+
+const MAX_LEN: u8 = 11;
+const SLOTS: usize = 1 << MAX_LEN;
+/// Numbers that decide how many low bits are raw.
+const SAMPLE: usize = 1024;
+
+/// How numbers are coded, as it is stored; completeness is checked where tables are built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NumberCode {
+    /// Low bits that are no part of what buckets tell.
+    raw_bits: u32,
+    first: u8,
+    /// Code lengths of the buckets from the first on; a single bucket needs no code, and its length is 0.
+    lens: Box<[u8]>,
+}
+
+/// The bucket of a number, and how many of its low bits it leaves open.
+#[inline(always)]
+fn bucket(number: u64, raw_bits: u32) -> (usize, u32) {
+    let q = number >> raw_bits;
+    if q < 16 {
+        return (q as usize, raw_bits);
+    }
+    let len = 64 - q.leading_zeros();
+    (16 + 4 * (len as usize - 5) + (q >> (len - 3) & 3) as usize, raw_bits + len - 3)
+}
+
+/// The lowest number of a bucket, and how many low bits it leaves open; `None` if there are numbers of more than 64 bits in it.
+fn numbers(bucket: usize, raw_bits: u32) -> Option<(u64, u32)> {
+    let (top, open) = match bucket.checked_sub(16) {
+        None => (bucket as u64, raw_bits),
+        Some(b) => (4 + (b as u64 & 3), raw_bits + b as u32 / 4 + 2),
+    };
+    let len = 64 - top.leading_zeros();
+    (len + open <= 64).then(|| (top.checked_shl(open).unwrap_or(0), open))
+}
+
+fn histogram(numbers: &[u64], raw_bits: u32) -> (Histogram, u64) {
+    let mut h = [0; 256];
+    let mut open = 0;
+    for &n in numbers {
+        let (bucket, bits) = bucket(n, raw_bits);
+        h[bucket] += 1;
+        open += u64::from(bits);
+    }
+    (h, open)
+}
+
+/// Bits of a code's table, in 1/256 bit.
+fn table_cost(h: &Histogram) -> u64 {
+    let (first, last) = (h.iter().position(|&c| c > 0), h.iter().rposition(|&c| c > 0));
+    let span = last.zip(first).map_or(0, |(l, f)| l - f);
+    (24 + if span > 0 { 4 * (span as u64 + 1) } else { 0 }) * BIT
+}
+
+impl NumberCode {
+    /// A code for these numbers, of which there is one at least, and what they take with it and its table, in bits.
+    pub(crate) fn build(numbers: &[u64]) -> (Self, u64) {
+        assert!(!numbers.is_empty(), "a code needs a number");
+        let sample: Vec<u64> = numbers.iter().copied().step_by(numbers.len().div_ceil(SAMPLE)).collect();
+        let mean = sample.iter().map(|&n| u128::from(n)).sum::<u128>() / sample.len() as u128;
+        let typical = 64 - (mean as u64).leading_zeros();
+        let cost = |raw_bits: u32| {
+            let (h, open) = histogram(&sample, raw_bits);
+            let whole = (cost::entropy(&h) + open * BIT) as u128 * numbers.len() as u128 / sample.len() as u128;
+            (whole + u128::from(table_cost(&h)), raw_bits)
+        };
+        let raw_bits = (typical.saturating_sub(5)..=typical.min(63)).map(cost).min().expect("one at least").1;
+        let (h, open) = histogram(numbers, raw_bits);
+        let mut order: Vec<(u32, u16)> = (0..).zip(&h).filter(|(_, c)| **c > 0).map(|(b, &c)| (c, b)).collect();
+        let first = order[0].1;
+        let last = order[order.len() - 1].1;
+        let mut lens = vec![0; usize::from(last - first) + 1];
+        let mut bits = open + table_cost(&h) / BIT;
+        if order.len() > 1 {
+            order.sort_unstable_by(|a, b| b.cmp(a));
+            for (&(count, bucket), len) in order.iter().zip(limited_lengths(&order, MAX_LEN)) {
+                lens[usize::from(bucket - first)] = len;
+                bits += u64::from(count) * u64::from(len);
+            }
+        }
+        (Self { raw_bits, first: first as u8, lens: lens.into() }, bits)
+    }
+
+    pub(crate) fn parse(c: &mut Cursor<'_>) -> Result<Self> {
+        let [raw_bits, first, last] = c.array()?;
+        let count = usize::from(last) + 1;
+        if raw_bits > 63 || usize::from(first) + count > 256 {
+            return Err(Error::damaged("a code of numbers is out of range"));
+        }
+        let mut lens = vec![0u16; count];
+        if count > 1 {
+            huffman::read(c, &mut lens)?;
+        }
+        let lens = lens.into_iter().map(|l| l as u8).collect();
+        Ok(Self { raw_bits: raw_bits.into(), first, lens })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.extend([self.raw_bits as u8, self.first, (self.lens.len() - 1) as u8]);
+        if self.lens.len() > 1 {
+            huffman::write(&self.lens.iter().map(|&l| u16::from(l)).collect::<Vec<_>>(), out);
+        }
+    }
+
+    /// The bits of a code by bucket, the first one lowest.
+    fn codes(&self) -> [u16; 256] {
+        let mut codes = [0; 256];
+        let mut next = 0u16;
+        for len in 1..=MAX_LEN {
+            next <<= 1;
+            for (bucket, _) in (usize::from(self.first)..).zip(&self.lens[..]).filter(|(_, l)| **l == len) {
+                codes[bucket] = (next << (16 - len)).reverse_bits();
+                next += 1;
+            }
+        }
+        codes
+    }
+}
+
+/// What numbers are written with.
+pub(crate) struct NumberWriter {
+    raw_bits: u32,
+    codes: [u16; 256],
+    lens: [u8; 256],
+}
+
+impl NumberWriter {
+    pub(crate) fn new(code: &NumberCode) -> Self {
+        let mut lens = [0; 256];
+        lens[usize::from(code.first)..][..code.lens.len()].copy_from_slice(&code.lens);
+        Self { raw_bits: code.raw_bits, codes: code.codes(), lens }
+    }
+
+    /// Appends a number that the code was built for.
+    #[inline]
+    pub(crate) fn put(&self, number: u64, out: &mut BitWriter) {
+        let (bucket, open) = bucket(number, self.raw_bits);
+        let (code, len) = (u64::from(self.codes[bucket]), u32::from(self.lens[bucket]));
+        let low = number & ((1 << open) - 1);
+        if len + open <= 57 {
+            out.put(low << len | code, len + open);
+        } else {
+            out.put(code, len);
+            out.put(low & 0xffff_ffff, 32);
+            out.put(low >> 32, open - 32);
+        }
+    }
+}
+
+/// What numbers are read with.
+pub(crate) struct NumberReader {
+    /// Bucket and code length of whatever comes next.
+    slots: Box<[(u8, u8); SLOTS]>,
+    /// Lowest number and open bits by bucket.
+    buckets: Box<[(u64, u32); 256]>,
+}
+
+impl NumberReader {
+    /// Checks the code.
+    pub(crate) fn new(code: &NumberCode) -> Result<Self> {
+        let bad = || Error::damaged("a code of numbers is not complete");
+        let single = code.lens.len() == 1;
+        let used = |len: u8| len > 0 || single;
+        let too_long = code.lens.iter().any(|&l| l > MAX_LEN);
+        let kraft = || code.lens.iter().filter(|l| used(**l)).map(|&l| SLOTS >> l).sum::<usize>();
+        if too_long || kraft() != SLOTS {
+            return Err(bad());
+        }
+        let codes = code.codes();
+        let mut reader = Self { slots: Box::new([(0, 0); SLOTS]), buckets: Box::new([(0, 0); 256]) };
+        for (bucket, &len) in (usize::from(code.first)..).zip(&code.lens[..]).filter(|(_, l)| used(**l)) {
+            reader.buckets[bucket] = numbers(bucket, code.raw_bits)
+                .ok_or_else(|| Error::damaged("a code has numbers of more than 64 bits"))?;
+            for slot in (usize::from(codes[bucket])..SLOTS).step_by(1 << len) {
+                reader.slots[slot] = (bucket as u8, len);
+            }
+        }
+        Ok(reader)
+    }
+
+    #[inline(always)]
+    pub(crate) fn take(&self, bits: &mut BitReader<'_>) -> u64 {
+        let ahead = bits.peek();
+        let (bucket, len) = self.slots[ahead as usize % SLOTS];
+        let (lowest, open) = self.buckets[usize::from(bucket)];
+        if u32::from(len) + open <= 57 {
+            bits.skip(u32::from(len) + open);
+            return lowest + (ahead >> len & ((1 << open) - 1));
+        }
+        bits.skip(len.into());
+        lowest + bits.take(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn back(numbers: &[u64]) -> u64 {
+        let (code, promised) = NumberCode::build(numbers);
+        let mut stored = Vec::new();
+        code.put(&mut stored);
+        let mut c = Cursor::new(&stored);
+        assert_eq!(NumberCode::parse(&mut c).unwrap(), code);
+        c.finish().unwrap();
+        let (mut w, writer) = (BitWriter::default(), NumberWriter::new(&code));
+        numbers.iter().for_each(|&n| writer.put(n, &mut w));
+        let bytes = w.finish();
+        let taken = 8 * (stored.len() + bytes.len()) as u64;
+        assert!(taken >= promised && taken < promised + 16, "{taken} {promised}");
+        let reader = NumberReader::new(&code).unwrap();
+        let mut bits = BitReader::new(&bytes);
+        assert!(numbers.iter().all(|&n| reader.take(&mut bits) == n));
+        assert!(bits.is_used_up());
+        taken
+    }
+
+    #[test]
+    fn buckets_hold_numbers() {
+        for raw_bits in [0, 1, 7, 59, 60, 63] {
+            for n in (0..5000).chain((0..64).flat_map(|s| [1 << s, (1 << s) - 1, 3 << s, u64::MAX >> s])) {
+                let (b, open) = bucket(n, raw_bits);
+                let (lowest, same) = numbers(b, raw_bits).expect("the number is in it");
+                assert_eq!(open, same);
+                assert!(lowest <= n && (n - lowest) >> open == 0);
+            }
+        }
+        assert_eq!((bucket(15, 0), bucket(16, 0), bucket(u64::MAX, 0)), ((15, 0), (16, 2), (255, 61)));
+        assert_eq!((numbers(255, 0).is_some(), numbers(255, 1).is_some()), (true, false));
+        assert_eq!((numbers(0, 63).is_some(), numbers(1, 63).is_some(), numbers(2, 63).is_some()), (true, true, false));
+    }
+
+    #[test]
+    fn numbers_come_back() {
+        for n in [1, 2, 3, 100, 5000] {
+            back(&vec![0; n]);
+            back(&vec![u64::MAX; n]);
+            back(&(0..n as u64).collect::<Vec<_>>());
+            back(&(0..n as u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 64)).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn gaps_by_chance_take_their_entropy() {
+        // One element in 1000 is changed: h(p)/p bits for each gap.
+        let mut random = lmc_testing::input::Random::new(7);
+        let mut gap = || (0..).find(|_| random.below(1000) == 0).expect("it happens");
+        let gaps: Vec<u64> = (0..4000).map(|_| gap()).collect();
+        let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+        let entropy = gaps.len() as f64 * ((mean + 1.0).log2() + mean * ((mean + 1.0) / mean).log2());
+        let taken = back(&gaps) as f64;
+        assert!(taken < 1.01 * entropy, "{taken} {entropy}");
+    }
+
+    #[test]
+    fn incomplete_codes_are_refused() {
+        let reader = |stored: &[u8]| {
+            let code = NumberCode::parse(&mut Cursor::new(stored))?;
+            NumberReader::new(&code)
+        };
+        assert!(reader(&[0, 7, 0]).is_ok());
+        assert!(reader(&[0, 7, 1, 0x11]).is_ok());
+        assert!(reader(&[0, 254, 1, 0x11]).is_ok());
+        for bad in [
+            &[0, 7, 1, 0x21][..],
+            &[0, 7, 1, 0x10],
+            &[0, 7, 1, 0],
+            &[0, 7, 2, 0x11, 1],
+            &[0, 7, 2, 0x21, 0x12],
+            &[0, 7, 1, 0xc1],
+            &[0, 255, 1, 0x11],
+            &[64, 0, 0],
+            &[1, 255, 0],
+            &[1, 254, 1, 0x11],
+            &[0, 7, 1],
+            &[0, 7],
+        ] {
+            assert!(reader(bad).is_err(), "{bad:?}");
+        }
+    }
+}
