@@ -272,7 +272,13 @@ fn coders(part: &PartDescription) -> Vec<&'static str> {
         "none" => "bits",
         coder => coder,
     };
-    if part.groups.is_empty() { vec![part.method] } else { part.groups.iter().map(group_coder).collect() }
+    match &part.groups[..] {
+        [] if part.listed > 0 => vec!["list"],
+        // Everything is as predicted.
+        [] if part.width.is_some() => vec!["constant"],
+        [] => vec![part.method],
+        groups => groups.iter().map(group_coder).collect(),
+    }
 }
 
 /// A part in words: `2-byte rotate: 6 × huffman 8+8, constant`. Bits are those of the symbol and the raw ones.
@@ -295,6 +301,12 @@ fn part_text(part: &PartDescription) -> String {
             Some((_, n)) => *n += 1,
             None => groups.push((group, 1)),
         }
+    }
+    if part.groups.is_empty() && part.listed == 0 {
+        groups.push(("constant".to_owned(), 1));
+    }
+    if part.listed > 0 {
+        groups.push((format!("{} listed", count(part.listed as usize, "change")), 1));
     }
     for (i, (group, n)) in groups.iter().enumerate() {
         text.push_str(if i == 0 { " " } else { ", " });
@@ -328,6 +340,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
                 "classes": p.classes,
             })),
             "groups": p.groups.iter().map(group).collect::<Vec<_>>(),
+            "listed": p.listed,
         })
     };
     json!({
