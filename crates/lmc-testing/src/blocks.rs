@@ -174,8 +174,7 @@ impl Shape {
             1 => random.below(below),
             2 => below - 1 - random.u64().trailing_zeros() as u64 % below,
             3 => random.below(8).pow(3) % below,
-            // Literals may be wider than the symbols of their group, as far as the elements have room for them.
-            _ => random.below(256) & low_bits(self.symbol_bits + self.group.h),
+            _ => random.below(below),
         };
         symbol as u8
     }
@@ -184,8 +183,10 @@ impl Shape {
         if self.symbol_bits == 0 {
             return self.group.clone();
         }
-        let narrow = |&&symbol: &&u8| u64::from(symbol) <= low_bits(self.symbol_bits);
-        let known: Vec<u8> = symbols.iter().filter(narrow).copied().collect();
+        // Of one distribution only the lower half is known: there are literals as wide as symbols may be.
+        let unknown_bits = u8::from(self.distribution == 4);
+        let is_known = |&&symbol: &&u8| u64::from(symbol) <= low_bits(self.symbol_bits - unknown_bits);
+        let known: Vec<u8> = symbols.iter().filter(is_known).copied().collect();
         let escape = self.escape || known.len() < symbols.len();
         let coder = (self.coder)(&known, escape);
         let pad = if escape && self.escape { Pad::PadSymbolAsLiteral } else { Pad::PadSymbol };

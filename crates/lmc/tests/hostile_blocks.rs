@@ -1,7 +1,8 @@
 //! Blocks that no honest writer makes: each breaks one rule of the format, with all checks in order, and is refused by
 //! every decoder for that reason.
 
-use lmc::reference::write::block::{self, BlockFields, Part};
+use lmc::reference::write::block::{self, BlockFields, Group, Grouped, Part, Section};
+use lmc::reference::write::entropy::Coder;
 use lmc::reference::write::{File, entropy, varint};
 use lmc_testing::damage::{HUGE, class_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, agree};
@@ -243,6 +244,26 @@ fn tables() {
     refused_block("sum to 128", empty_group(&[0, 2, 100, 100, 56, 0], 2, 24));
     refused_block("not complete", empty_group(&[0, 2, 0x11, 0x01], 1, 24));
     refused_block("not complete", empty_group(&[0, 2, 0x21, 0x00], 1, 24));
+}
+
+/// The literals of a group whose symbols have six bits.
+#[test]
+fn literals() {
+    let raw: Vec<u8> = (0..300u32).map(|i| if i % 50 == 7 { 40 } else { (i % 5) as u8 }).collect();
+    let group = Group { h: 2, coder: Coder::fine_rans(&[0, 1, 2, 3, 4], true), ..Group::default() };
+    let block = block::Block::of(Part::Grouped(Grouped { raw, width_code: 0, section: Section::of(0, group) }), 1);
+    let with_literal = |literal| {
+        let mut fields = block.encode().expect("the block can be coded");
+        assert_eq!(fields.literals[..6], [40; 6]);
+        fields.literals[2] = literal;
+        let mut record = fields.record();
+        record.redigest(LIMIT);
+        File::new(vec![record]).to_bytes()
+    };
+    assert!(agree(&with_literal(63)).is_ok_and(|raw| raw[107] == 63));
+    for literal in [64, 255] {
+        refused(&with_literal(literal), "a literal is too wide");
+    }
 }
 
 #[test]

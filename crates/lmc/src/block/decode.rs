@@ -371,6 +371,7 @@ impl BlockDecoder {
         let shape = Shape::of(group, map);
         let table = DecodeTable::new(&group.coder)?;
         let raw = streams.take_bulk(runs.len() * shape.raw_len(RUN))?;
+        let literals = streams.literals.pos;
         self.isa.decode_group(DecodeJob {
             table: table.as_ref(),
             shape,
@@ -385,6 +386,10 @@ impl BlockDecoder {
             let raw = streams.take_bulk(shape.raw_len(t))?;
             let chunk = runs.len();
             with_element!(width, E => decode_partial::<E>(&shape, table.as_ref(), raw, chunk, t, streams, out))?;
+        }
+        let bits = group.symbol_bits(8 * width as u32);
+        if bits < 8 && streams.literals.bytes[literals..streams.literals.pos].iter().any(|l| l >> bits != 0) {
+            return Err(Error::damaged("a literal is too wide for the symbols of its group"));
         }
         Ok(())
     }

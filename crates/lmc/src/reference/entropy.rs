@@ -20,6 +20,8 @@ enum Step {
 
 pub(super) struct Table {
     coder: Coder,
+    /// Bits of a symbol.
+    s: u32,
     /// 2^7 or, for fine rANS, 2^12.
     slots: Vec<Slot>,
     pad: u8,
@@ -76,7 +78,7 @@ impl Table {
             _ => symbols.min_by_key(|&&(_, length)| length),
         };
         let pad = pad.ok_or("a table has no symbol but the escape")?.0 as u8;
-        Ok(Self { coder, slots, pad })
+        Ok(Self { coder, s, slots, pad })
     }
 }
 
@@ -178,6 +180,7 @@ impl<'a> Lanes<'a> {
 
         let literal_or = |symbol: Option<u8>| symbol.map_or_else(|| self.literals.u8(), Ok);
         let mut symbols = symbols.into_iter().map(literal_or).collect::<Result<Vec<u8>, String>>()?;
+        faults.must(symbols.iter().all(|&symbol| u32::from(symbol) < 1 << table.s), "a literal is too wide");
         let padding = symbols.split_off(t);
         faults.must(padding.iter().all(|&symbol| symbol == table.pad), "padding is not the pad symbol");
         Ok(symbols)
