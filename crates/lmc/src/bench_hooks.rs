@@ -7,7 +7,7 @@ pub use delta::{Expected, raw_bytes};
 use crate::arch::Isa;
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::BlockEncoder;
-use crate::block::head::{BlockHead, ContextSource, Method};
+use crate::block::head::{BlockHead, ContextSource, Grouped, Method};
 use crate::block::output::Output;
 use crate::block::plan::{Planner, coding_of};
 use crate::block::{Link, Nothing, Origin, Piece};
@@ -113,6 +113,8 @@ struct PredictedPart {
     width: usize,
     predictor: Predictor,
     classes: Option<Classes>,
+    /// Bytes of a residual, of every class.
+    widths: Vec<usize>,
     sections: Sections,
 }
 
@@ -133,6 +135,7 @@ impl PredictStage {
                 width: 0,
                 predictor: Predictor::None,
                 classes: None,
+                widths: vec![],
                 sections: Sections::default(),
             };
             if let [only] = &head.parts[..]
@@ -140,6 +143,8 @@ impl PredictStage {
                 && !matches!(p.context, ContextSource::Other { .. })
             {
                 (part.width, part.predictor, part.classes) = (p.width, p.predictor, p.classes.clone());
+                part.widths =
+                    p.sections.iter().map(|(_, g)| g.as_ref().map_or(p.width, Grouped::least_width)).collect();
             }
             parts.push(part);
             records = rest;
@@ -158,8 +163,8 @@ impl PredictStage {
         for ((raw, base), part) in blocks.zip(&mut self.parts).filter(|(_, p)| p.width > 0) {
             let mut sections = std::mem::take(&mut part.sections);
             let model = part.model(base);
-            sections.reset(part.width, &self.isa.count_classes(&model));
-            self.isa.partition(&model, raw, &mut sections);
+            sections.reset(self.isa.count_classes(&model).into_iter().zip(part.widths.iter().copied()));
+            assert!(self.isa.partition(&model, raw, &mut sections), "as it was encoded");
             part.sections = sections;
         }
     }

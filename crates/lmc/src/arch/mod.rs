@@ -12,11 +12,11 @@ use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter
 use crate::entropy::table::{DecodeTable, EncodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS};
 use crate::error::{Error, Result};
-use crate::group::classes::{RunStats, run_stats};
+use crate::group::classes::{RunStats, run_ors, run_stats};
 use crate::group::element::with_element;
 use crate::map::Map;
 use crate::predict::job::{Model, Sections};
-use crate::predict::partition;
+use crate::predict::{partition, unchanged};
 use job::{DecodeJob, EncodeJob};
 
 /// An instruction set that this machine has been seen to support: the private field is the proof.
@@ -144,6 +144,29 @@ impl Isa {
 
 /// The predict stage.
 impl Isa {
+    /// Appends for every run of elements of `width` bytes 1 if it is its prediction and 0 if not.
+    pub(crate) fn unchanged_runs(self, width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
+        assert_eq!(elements.len(), prediction.len(), "a prediction for every element");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_predict::unchanged_runs(self, width, elements, prediction, map),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_predict::unchanged_runs(self, width, elements, prediction, map),
+            _ => unchanged::find(width, elements, prediction, map),
+        }
+    }
+
+    /// Appends the OR of each run of elements of `width` bytes.
+    pub(crate) fn run_ors(self, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_run_ors(self, width, elements, ors),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_run_ors(self, width, elements, ors),
+            _ => with_element!(width, E => run_ors::<E>(elements, ors)),
+        }
+    }
+
     /// Numbers of elements of every class.
     pub(crate) fn count_classes(self, m: &Model<'_>) -> Vec<usize> {
         m.check();
@@ -156,8 +179,10 @@ impl Isa {
         }
     }
 
-    /// Puts the residuals of `elements` into `sections`, which has room for what [`Self::count_classes`] says.
-    pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
+    /// Puts the residuals of `elements` into `sections`, and cuts those down to what they have. False where there is no room for a class, or
+    /// where too many do not fit into single bytes; then `sections` hold nothing of use.
+    #[must_use]
+    pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
         m.check();
         assert_eq!(elements.len(), m.len * m.width, "all elements");
         match self.0 {

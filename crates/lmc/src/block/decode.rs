@@ -233,10 +233,11 @@ impl BlockDecoder {
                 // Residuals become elements where they are.
                 only.iter().try_for_each(|g| self.decode_grouped(g, streams, to))?;
             } else {
-                let counts: Vec<usize> = p.sections.iter().map(|s| s.0).collect();
-                sections.reset(p.width, &counts);
-                for (class, (_, section)) in p.sections.iter().enumerate() {
-                    if let Some(g) = section {
+                let narrow: Vec<_> = p.sections.iter().map(|(_, g)| g.as_ref().and_then(Grouped::narrowed)).collect();
+                let widths = narrow.iter().map(|g| g.as_ref().map_or(p.width, |g| g.width));
+                sections.reset(p.sections.iter().map(|s| s.0).zip(widths));
+                for (class, ((_, section), narrow)) in p.sections.iter().zip(&narrow).enumerate() {
+                    if let Some(g) = narrow.as_ref().or(section.as_ref()) {
                         self.decode_grouped(g, streams, sections.get_mut(class))?;
                     }
                 }

@@ -8,7 +8,7 @@ use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::map::Map;
 use crate::predict::job::{Context, Model, Sections};
-use crate::predict::unchanged::{elements as unchanged_elements, find, leave_out};
+use crate::predict::unchanged::{elements as unchanged_elements, leave_out};
 use crate::predict::{Classes, Conversion, Predictor};
 
 /// What a part may be predicted from.
@@ -41,10 +41,29 @@ pub(super) struct Candidate {
     pub(super) predictor: Predictor,
     pub(super) context: Which,
     pub(super) classes: Option<Classes>,
+    /// What was sampled of each class; empty if there is one.
+    pub(super) guesses: Vec<Guess>,
     pub(super) bits: u64,
     pub(super) sure: bool,
     /// All elements that changed, where they are few.
     pub(super) changed: Option<Changed>,
+}
+
+/// What a sample says of a class.
+pub(super) struct Guess {
+    /// Whether a byte holds every residual.
+    single: bool,
+    elements: u64,
+}
+
+impl Candidate {
+    /// For each class of `n` elements of `width` bytes: how many there is room for, which is most likely enough, and bytes of each.
+    fn rooms(&self, n: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
+        let all: u64 = self.guesses.iter().map(|g| g.elements).sum();
+        let likely = move |g: &Guess| n.min((2 * n as u64 * g.elements / all.max(1)) as usize + n / 16);
+        let whole = self.classes.is_none().then_some((n, width));
+        self.guesses.iter().map(move |g| (likely(g), if g.single { 1 } else { width })).chain(whole)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,9 +75,10 @@ pub(super) enum Which {
 
 /// Elements that decide, at least (if there are as many).
 const SAMPLE: usize = 8192;
-/// Runs that are looked at together, and of how many such stretches one is.
+/// Runs that are looked at together, how many such stretches are, if there are as many, and of how many one is, at least.
 const STRETCH: usize = 4;
-const STRETCHES: usize = 6;
+const STRETCHES: usize = 64;
+const STRETCH_OF: usize = 16;
 /// Values of about equal size: four exact ones, then two for each further bit.
 pub(super) const BUCKETS: usize = 128;
 /// Most classes.
@@ -92,14 +112,27 @@ impl Planner {
         x: &Expectation<'_>,
         sections: Sections,
     ) -> Result<PredictedPlan, Sections> {
-        // Runs of one value cost nothing without a prediction; where there are some, they are many, side by side.
+        // A look at some runs tells most that there is to be known of all.
         self.stats.clear();
-        for stretch in elements.chunks(STRETCH * RUN * width).step_by(STRETCHES) {
-            self.isa.run_stats(width, x.map, stretch, &mut self.stats);
+        let stretch = STRETCH * RUN * width;
+        let step = (elements.len() / stretch / STRETCHES).clamp(1, STRETCH_OF);
+        let mut map = vec![];
+        for (i, of_stretch) in elements.chunks(stretch).enumerate().step_by(step) {
+            self.isa.run_stats(width, x.map, of_stretch, &mut self.stats);
+            if let Some((base, _)) = x.base {
+                self.isa.unchanged_runs(width, of_stretch, &base[i * stretch..][..of_stretch.len()], &mut map);
+            }
         }
+        // Runs of one value cost nothing without a prediction; where there are some, they are many, side by side.
         let constant = self.stats.or.iter().zip(&self.stats.and).filter(|(o, a)| o == a).count();
         let few = constant * 16 <= self.stats.len();
-        let map = x.base.map(|(base, _)| find(width, elements, base));
+        let unchanged = map.iter().filter(|&&u| u == 1).count();
+        let base = x.base.filter(|_| unchanged > 0 && unchanged >= map.len() / 128);
+        let map = base.map(|(base, _)| {
+            map.clear();
+            self.isa.unchanged_runs(width, elements, base, &mut map);
+            map
+        });
         if let Some(mut c) = map.as_ref().and_then(|map| sparse::candidate(width, elements, x, map)) {
             c.sure &= few;
             return Ok(self.plan_candidate(width, elements, x, c, None, sections));
@@ -157,14 +190,22 @@ impl Planner {
         }
         let changed_len = model.len;
         let sparse = c.changed.is_some();
+        let rooms: Vec<(usize, usize)> = c.rooms(changed_len, width).collect();
         let listed = c.changed.filter(|_| c.classes.is_none());
-        let counts = if listed.is_some() { vec![n] } else { self.isa.count_classes(&model) };
-        if listed.is_none() {
-            sections.reset(width, &counts);
-            self.isa.partition(&model, elements, &mut sections);
+        let counts = if listed.is_some() {
+            sections.reset([(0, width)]);
+            vec![n]
         } else {
-            sections.reset(width, &[0]);
-        }
+            // Classes are dealt as the sample has them; where it was wrong, what they have is counted.
+            sections.reset(rooms);
+            if self.isa.partition(&model, elements, &mut sections) {
+                sections.widen(width);
+            } else {
+                sections.reset(self.isa.count_classes(&model).into_iter().map(|n| (n, width)));
+                assert!(self.isa.partition(&model, elements, &mut sections), "there is room for every class");
+            }
+            sections.counts()
+        };
         let nowhere = super::head::Named { first: 0, count: 0 };
         let mut plan = PredictedPlan {
             predicted: Predicted {
@@ -191,10 +232,13 @@ impl Planner {
             let section = (n > 0).then(|| match (c.predictor, &listed) {
                 (_, Some(changed)) => changed.plan(width, c.predictor, all, base),
                 (Predictor::None, _) => self.plan(width, x.map, plan.sections.get(class)),
-                _ => self.plan_residuals(width, plan.sections.get_mut(class), changed_len, sparse),
+                _ => {
+                    let width = plan.sections.width(class);
+                    self.plan_residuals(width, plan.sections.get_mut(class), changed_len, sparse)
+                }
             });
             plan.estimate += section.as_ref().map_or(1, |s| s.estimate);
-            plan.predicted.sections.push((n, section.as_ref().map(|s| s.grouped.clone())));
+            plan.predicted.sections.push((n, section.as_ref().map(|s| s.grouped.widened(width))));
             plan.plans.push(section);
         }
         if let Some(map) = map {
@@ -261,6 +305,7 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
             predictor: Predictor::Xor,
             context: Which::None,
             classes: None,
+            guesses: vec![],
             bits,
             sure: false,
             changed: None,
@@ -272,9 +317,10 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
             keyed.add(Classes::key(p, key_shift), bucket(difference.residual(element(i), p).wide()), 1);
         }
         // Integers have no exponent to go by.
-        let (classes, bits) = if float { keyed.classes(key_shift, limits) } else { (None, keyed.whole()) };
+        let (classes, guesses, bits) =
+            if float { keyed.classes(key_shift, limits) } else { (None, vec![], keyed.whole()) };
         let context = if classes.is_some() { Which::Prediction } else { Which::None };
-        offer(Candidate { predictor: difference, context, classes, bits, sure: false, changed: None });
+        offer(Candidate { predictor: difference, context, classes, guesses, bits, sure: false, changed: None });
     }
     if let Some((context, width)) = x.context {
         with_element!(width, C => {
@@ -283,9 +329,12 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
             // Without a prediction the exponent is the bucket; neighbours in one half of all exponents are as good as all.
             let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, |_| u64::from(varying)));
             sampled().for_each(|i| keyed.add(key(i), element(i).rotl1().shr(E::BITS - 8).wide() as usize % BUCKETS, 1));
-            let (classes, bits) = keyed.classes(key_shift, limits);
+            let (classes, guesses, bits) = keyed.classes(key_shift, limits);
             if classes.is_some() {
-                offer(Candidate { predictor: Predictor::None, context: Which::Other, classes, bits, sure: false, changed: None });
+                // Elements have no residuals, of which a byte might hold many.
+                let guesses = guesses.into_iter().map(|s| Guess { single: false, ..s }).collect();
+                let (predictor, context) = (Predictor::None, Which::Other);
+                offer(Candidate { predictor, context, classes, guesses, bits, sure: false, changed: None });
             }
             if let Some((base, _)) = x.base && float {
                 let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
@@ -293,9 +342,10 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
                     let p = E::load(&base[i * E::BYTES..]);
                     keyed.add(key(i), bucket(Predictor::Float.residual(element(i), p).wide()), 1);
                 }
-                let (classes, bits) = keyed.classes(key_shift, limits);
+                let (classes, guesses, bits) = keyed.classes(key_shift, limits);
                 if classes.is_some() {
-                    offer(Candidate { predictor: Predictor::Float, context: Which::Other, classes, bits, sure: false, changed: None });
+                    let (predictor, context) = (Predictor::Float, Which::Other);
+                    offer(Candidate { predictor, context, classes, guesses, bits, sure: false, changed: None });
                 }
             }
         });
@@ -339,8 +389,8 @@ impl<C: Fn(&Buckets) -> u64> Keyed<C> {
         (self.cost)(&all)
     }
 
-    /// Classes, and the sample's cost in them. `None` if one class is as good.
-    pub(super) fn classes(self, shift: u32, limits: Limits) -> (Option<Classes>, u64) {
+    /// Classes, what the sample has of each, and its cost in them. `None` if one class is as good.
+    pub(super) fn classes(self, shift: u32, limits: Limits) -> (Option<Classes>, Vec<Guess>, u64) {
         let Limits { class_cost, rare } = limits;
         struct Class {
             first: u8,
@@ -386,9 +436,11 @@ impl<C: Fn(&Buckets) -> u64> Keyed<C> {
         }
         let bits = classes.iter().map(|c| c.cost + class_cost).sum();
         if classes.len() < 2 {
-            return (None, bits);
+            return (None, vec![], bits);
         }
-        (Some(Classes { shift, boundaries: classes[1..].iter().map(|c| c.first).collect() }), bits)
+        let single = |h: &Buckets| h[bucket(256)..].iter().all(|&n| n == 0);
+        let guesses = classes.iter().map(|c| Guess { single: single(&c.h), elements: c.seen }).collect();
+        (Some(Classes { shift, boundaries: classes[1..].iter().map(|c| c.first).collect() }), guesses, bits)
     }
 }
 

@@ -37,8 +37,9 @@ impl Planner {
         listed: bool,
     ) -> GroupedPlan {
         let n = elements.len() / width;
-        self.run_stats(width, Map::Identity, elements);
-        let or = std::mem::take(&mut self.stats.or);
+        let mut or = std::mem::take(&mut self.stats.or);
+        or.clear();
+        self.isa.run_ors(width, elements, &mut or);
         let zero: Vec<bool> = or.iter().map(|&o| o == 0).collect();
         let zeros = zero.iter().filter(|z| **z).count();
         let most_listed = if listed { n } else { few_of(n) };

@@ -105,6 +105,7 @@ fn candidate_of<E: Element>(elements: &[u8], base: &[u8], float: bool, changed: 
         predictor: if xor < bits { Predictor::Xor } else { difference },
         context: Which::None,
         classes: None,
+        guesses: vec![],
         bits: xor.min(bits),
         sure: true,
         changed: None,
@@ -124,8 +125,8 @@ fn candidate_of<E: Element>(elements: &[u8], base: &[u8], float: bool, changed: 
             keyed.add(key(i), bucket(residual.wide()), step as u32);
         }
         let limits = Limits { class_cost: CLASS_BITS * cost::BIT, rare: 1 };
-        if let (Some(classes), _) = keyed.classes(key_shift, limits) {
-            (best.context, best.classes) = (Which::Prediction, Some(classes));
+        if let (Some(classes), guesses, _) = keyed.classes(key_shift, limits) {
+            (best.context, best.classes, best.guesses) = (Which::Prediction, Some(classes), guesses);
         }
     }
     best.changed = Some(changed);
@@ -163,7 +164,8 @@ mod tests {
                     changed.dedup();
                     let mut elements = base.clone();
                     changed.iter().for_each(|&i| elements[i as usize * width + width - 1] ^= 0x80);
-                    let unchanged = find(width, &elements, &base);
+                    let mut unchanged = vec![];
+                    find(width, &elements, &base, &mut unchanged);
                     let found = with_element!(width, E => Changed::find::<E>(&elements, &base, &unchanged));
                     assert_eq!(found.map(|f| f.0), (changed.len() <= few_of(n)).then_some(changed));
                 }

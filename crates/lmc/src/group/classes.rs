@@ -48,6 +48,20 @@ pub(crate) fn run_stats<E: Element>(map: Map, elements: &[u8], stats: &mut RunSt
     }
 }
 
+/// Appends the OR of each run of `elements`, a partial one too.
+#[inline(always)]
+pub(crate) fn run_ors<E: Element>(elements: &[u8], ors: &mut Vec<u64>) {
+    for run in elements.chunks(RUN * E::BYTES) {
+        let (words, rest) = run.as_chunks::<8>();
+        let mut or = words.iter().fold(0, |or, w| or | u64::from_le_bytes(*w));
+        for bits in [32, 16, 8].into_iter().filter(|&b| b >= E::BITS) {
+            or |= or >> bits;
+        }
+        let or = rest.chunks_exact(E::BYTES).fold(E::cut(or), |or, e| or.or(E::load(e)));
+        ors.push(or.wide());
+    }
+}
+
 /// Adds the symbols `(v >> shift) & 255` of a run.
 #[inline(always)]
 pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut [Histogram; 4]) {

@@ -1,6 +1,7 @@
 //! What the kernels of the predict stage are given.
 
 use super::{Classes, Predictor};
+use crate::group::element::{Element, with_element};
 
 /// What an element's class is found by.
 #[derive(Clone, Copy)]
@@ -60,62 +61,149 @@ impl<'a> Model<'a> {
 /// Bytes behind every section that vector loads and stores may touch.
 pub(crate) const SLACK: usize = 64;
 
+/// Where a section stands, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Section {
+    pub(crate) at: usize,
+    /// In bytes.
+    pub(crate) len: usize,
+    /// Bytes of an element: those of the part's, or one where all residuals fit into that.
+    pub(crate) width: usize,
+}
+
+/// A residual of which a section of single bytes has the lowest only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflow {
+    pub(crate) class: u8,
+    /// Element of the section.
+    pub(crate) at: usize,
+    /// The whole residual.
+    pub(crate) residual: u64,
+}
+
 /// The sections of a part: elements of one class after the other, each class with [`SLACK`] behind it.
 #[derive(Default)]
 pub(crate) struct Sections {
     bytes: Vec<u8>,
-    /// Where each class starts, and how many bytes it has.
-    places: Vec<(usize, usize)>,
+    sections: Vec<Section>,
+    /// What did not fit, in the order of the part.
+    overflows: Vec<Overflow>,
+}
+
+/// Overflows of a part of so many elements that are worth it; with more, sections had better have all bytes.
+pub(crate) fn most_overflows(len: usize) -> usize {
+    len / 64
 }
 
 impl Sections {
-    /// Makes room for classes of these numbers of elements. Contents are whatever was there.
-    pub(crate) fn reset(&mut self, width: usize, counts: &[usize]) {
-        self.places.clear();
+    /// Makes room for classes of these numbers of elements, or of up to as many, of so many bytes each. Contents are whatever was there.
+    pub(crate) fn reset(&mut self, sizes: impl IntoIterator<Item = (usize, usize)>) {
+        self.sections.clear();
+        self.overflows.clear();
         let mut at = 0;
-        for n in counts {
-            self.places.push((at, n * width));
+        for (n, width) in sizes {
+            self.sections.push(Section { at, len: n * width, width });
             at += n * width + SLACK;
         }
-        if self.bytes.len() < at {
-            self.bytes.resize(at, 0);
+        self.reserve(at);
+    }
+
+    fn reserve(&mut self, len: usize) {
+        if self.bytes.len() < len {
+            self.bytes.resize(len, 0);
         }
     }
 
     pub(crate) fn get(&self, class: usize) -> &[u8] {
-        let (at, len) = self.places[class];
+        let Section { at, len, .. } = self.sections[class];
         &self.bytes[at..at + len]
     }
 
     pub(crate) fn get_mut(&mut self, class: usize) -> &mut [u8] {
-        let (at, len) = self.places[class];
+        let Section { at, len, .. } = self.sections[class];
         &mut self.bytes[at..at + len]
     }
 
-    /// All bytes, and where each class starts and how many it has.
-    pub(crate) fn parts_mut(&mut self) -> (&mut [u8], &[(usize, usize)]) {
-        (&mut self.bytes, &self.places)
+    /// Bytes of an element of a class.
+    pub(crate) fn width(&self, class: usize) -> usize {
+        self.sections[class].width
     }
 
-    pub(crate) fn parts(&self) -> (&[u8], &[(usize, usize)]) {
-        (&self.bytes, &self.places)
+    /// Gives the elements of the classes that have overflows all bytes of the part's.
+    pub(crate) fn widen(&mut self, width: usize) {
+        let overflows = std::mem::take(&mut self.overflows);
+        for class in 0..self.sections.len() {
+            let of_class = || overflows.iter().filter(|o| usize::from(o.class) == class);
+            if of_class().next().is_none() {
+                continue;
+            }
+            let Section { at: from, len: n, .. } = self.sections[class];
+            let at = self.sections.iter().map(|s| s.at + s.len + SLACK).max().unwrap_or(0);
+            self.reserve(at + n * width + SLACK);
+            let (narrow, wide) = self.bytes.split_at_mut(at);
+            let wide = &mut wide[..n * width];
+            with_element!(width, E => {
+                for (to, &byte) in wide.chunks_exact_mut(E::BYTES).zip(&narrow[from..from + n]) {
+                    E::cut(byte.into()).store(to);
+                }
+                of_class().for_each(|o| E::cut(o.residual).store(&mut wide[o.at * width..]));
+            });
+            self.sections[class] = Section { at, len: n * width, width };
+        }
+        self.overflows = overflows;
+        self.overflows.clear();
+    }
+
+    /// All bytes, where each class is, and where overflows go.
+    pub(crate) fn parts_mut(&mut self) -> (&mut [u8], &mut [Section], &mut Vec<Overflow>) {
+        (&mut self.bytes, &mut self.sections, &mut self.overflows)
+    }
+
+    /// Elements of every class.
+    pub(crate) fn counts(&self) -> Vec<usize> {
+        self.sections.iter().map(|s| s.len / s.width).collect()
+    }
+
+    pub(crate) fn parts(&self) -> (&[u8], &[Section]) {
+        (&self.bytes, &self.sections)
     }
 }
 
-/// Where a class goes on in its section, and where that ends.
+/// Where a class goes on in its section.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
     pub(crate) next: usize,
+    pub(crate) first: usize,
     pub(crate) end: usize,
+    /// Bytes of an element.
+    pub(crate) width: usize,
+    /// The largest residual that fits.
+    pub(crate) most: u64,
+    pub(crate) class: u8,
 }
 
-/// The places of so many classes, in a buffer of `len` bytes: kernels rely on it that behind every end there are [`SLACK`] of them.
-pub(crate) fn places(len: usize, of: &[(usize, usize)], classes: usize) -> [Place; super::MAX_BOUNDARIES + 1] {
+/// The places of so many classes of elements of `width` bytes, in a buffer of `len` bytes: kernels rely on it that behind every end there
+/// are [`SLACK`] of them, and that elements have all bytes or one.
+pub(crate) fn places(len: usize, of: &[Section], classes: usize, width: usize) -> Vec<Place> {
     assert_eq!(of.len(), classes, "a section for every class");
-    let mut places = [Place::default(); super::MAX_BOUNDARIES + 1];
-    for (place, &(at, n)) in places.iter_mut().zip(of) {
-        assert!(at <= len && n <= len - at && SLACK <= len - at - n, "sections have slack");
-        *place = Place { next: at, end: at + n };
+    let place = |(class, s): (u8, &Section)| {
+        assert!(s.at <= len && s.len <= len - s.at && SLACK <= len - s.at - s.len, "sections have slack");
+        assert!(s.width == width || s.width == 1, "sections have the part's elements, or single bytes");
+        let most = u64::MAX >> (64 - 8 * s.width);
+        Place { next: s.at, first: s.at, end: s.at + s.len, width: s.width, most, class }
+    };
+    (0..).zip(of).map(place).collect()
+}
+
+/// [`places`], those of single bytes apart from those of whole elements, if there is a difference.
+pub(crate) fn places_by_width(len: usize, of: &[Section], classes: usize, width: usize) -> [Vec<Place>; 2] {
+    let (single, whole) = places(len, of, classes, width).into_iter().partition(|p| p.width == 1);
+    [single, whole]
+}
+
+/// Cuts sections that were filled down to what they have.
+pub(crate) fn trim<'a>(sections: &mut [Section], places: impl IntoIterator<Item = &'a Place>) {
+    for p in places {
+        sections[usize::from(p.class)].len = p.next - p.first;
     }
-    places
 }

@@ -1,6 +1,6 @@
 //! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
-use super::job::{Model, Sections};
+use super::job::{Model, Overflow, Place, Sections, most_overflows, places, trim};
 use super::{Classes, residual};
 use crate::group::element::{Element, with_element};
 
@@ -26,23 +26,31 @@ pub(crate) fn count(m: &Model<'_>) -> Vec<usize> {
     counts
 }
 
-/// Puts the residuals of `elements` into `sections`, which has room for what [`count`] says.
+/// Puts the residuals of `elements` into `sections`, and cuts those down to what they have. False where there is no room for a class, or
+/// more than [`most_overflows`] are larger than an element; then `sections` hold nothing of use.
 #[inline(always)]
-pub(crate) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
+#[must_use]
+pub(crate) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
     let Some(finder) = Finder::new(m) else {
-        return residual::residuals(m.width, m.predictor, elements, m.prediction, sections.get_mut(0));
+        residual::residuals(m.width, m.predictor, elements, m.prediction, sections.get_mut(0));
+        return true;
     };
-    let (bytes, places) = sections.parts_mut();
-    let mut next = starts(places, finder.classes);
+    let (bytes, sections, overflows) = sections.parts_mut();
+    let mut places = places(bytes.len(), sections, finder.classes, m.width);
     let mut keys = [0; TILE];
     let mut residuals = [0; 8 * TILE];
     for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
         let residuals = &mut residuals[..elements.len()];
         residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, elements.len()), residuals);
         let keys = finder.keys(i * TILE, elements.len() / m.width, &mut keys);
-        with_element!(m.width, E => deal::<E>(keys, &finder.table, residuals, bytes, &mut next));
+        let there =
+            with_element!(m.width, E => deal::<E>(keys, &finder.table, residuals, bytes, &mut places, overflows));
+        if !there || overflows.len() > most_overflows(m.len) {
+            return false;
+        }
     }
-    assert!(are_full(places, &next), "sections have room for what was counted");
+    trim(sections, &places);
+    true
 }
 
 /// The inverse of [`partition`]. False if the sections do not have as many elements as there are of their classes; then `out` holds
@@ -55,17 +63,17 @@ pub(crate) fn restore(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> boo
         restore_in_place(m, out);
         return true;
     };
-    let (bytes, places) = sections.parts();
-    let mut next = starts(places, finder.classes);
+    let (bytes, sections) = sections.parts();
+    let mut places = places(bytes.len(), sections, finder.classes, m.width);
     let mut keys = [0; TILE];
     for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
         let keys = finder.keys(i * TILE, out.len() / m.width, &mut keys);
-        if !with_element!(m.width, E => collect::<E>(keys, &finder.table, bytes, &mut next, out)) {
+        if !with_element!(m.width, E => collect::<E>(keys, &finder.table, bytes, &mut places, out)) {
             return false;
         }
         residual::restore(m.width, m.predictor, m.predictions(i * TILE, out.len()), out);
     }
-    are_full(places, &next)
+    are_full(&places)
 }
 
 /// Replaces the residuals of the only class by their elements.
@@ -113,37 +121,63 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// The next place of every class.
-type Next = [usize; 256];
-
-fn starts(places: &[(usize, usize)], classes: usize) -> Next {
-    assert_eq!(places.len(), classes, "a section for every class");
-    let mut next = [0; 256];
-    next.iter_mut().zip(places).for_each(|(next, place)| *next = place.0);
-    next
+fn are_full(places: &[Place]) -> bool {
+    places.iter().all(|p| p.next == p.end)
 }
 
-fn are_full(places: &[(usize, usize)], next: &Next) -> bool {
-    places.iter().zip(next).all(|(&(at, len), &next)| next == at + len)
-}
-
+/// Whole elements are stored: of those that are to be one byte, the next one overwrites the rest.
 #[inline(always)]
-fn deal<E: Element>(keys: &[u8], table: &[u8; 256], residuals: &[u8], bytes: &mut [u8], next: &mut Next) {
+fn deal<E: Element>(
+    keys: &[u8],
+    table: &[u8; 256],
+    residuals: &[u8],
+    bytes: &mut [u8],
+    places: &mut [Place],
+    overflows: &mut Vec<Overflow>,
+) -> bool {
     for (e, &key) in residuals.chunks_exact(E::BYTES).zip(keys) {
-        let next = &mut next[usize::from(table[usize::from(key)])];
-        bytes[*next..*next + E::BYTES].copy_from_slice(e);
-        *next += E::BYTES;
+        let class = table[usize::from(key)];
+        let place = &mut places[usize::from(class)];
+        if place.next == place.end {
+            return false;
+        }
+        bytes[place.next..place.next + E::BYTES].copy_from_slice(e);
+        let residual = E::load(e).wide();
+        if residual > place.most {
+            overflows.push(Overflow { class, at: place.next - place.first, residual });
+        }
+        place.next += place.width;
+    }
+    true
+}
+
+/// Notes the residuals that are no single bytes, of elements that are next in `places`: by their classes, of which some may have no place
+/// here.
+#[cold]
+pub(crate) fn note_overflows<E: Element>(
+    ids: &[u8],
+    residuals: &[u8],
+    places: &[Place],
+    overflows: &mut Vec<Overflow>,
+) {
+    for (i, (&class, e)) in ids.iter().zip(residuals.chunks_exact(E::BYTES)).enumerate() {
+        let Some(place) = places.iter().find(|p| p.class == class) else { continue };
+        let residual = E::load(e).wide();
+        if residual > place.most {
+            let before = ids[..i].iter().filter(|&&id| id == class).count();
+            overflows.push(Overflow { class, at: place.next - place.first + before, residual });
+        }
     }
 }
 
 /// False where the buffer ends. What is taken from the next section instead shows in the end.
 #[inline(always)]
-fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], next: &mut Next, out: &mut [u8]) -> bool {
+fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], places: &mut [Place], out: &mut [u8]) -> bool {
     for (e, &key) in out.chunks_exact_mut(E::BYTES).zip(keys) {
-        let next = &mut next[usize::from(table[usize::from(key)])];
-        let Some(from) = bytes.get(*next..*next + E::BYTES) else { return false };
-        e.copy_from_slice(from);
-        *next += E::BYTES;
+        let place = &mut places[usize::from(table[usize::from(key)])];
+        let Some(from) = bytes.get(place.next..place.next + E::BYTES) else { return false };
+        E::load(from).and(E::cut(place.most)).store(e);
+        place.next += place.width;
     }
     true
 }

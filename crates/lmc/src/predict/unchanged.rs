@@ -2,10 +2,19 @@
 
 use crate::group::RUN;
 
-/// For every run of elements of `width` bytes, 1 if it is its prediction and 0 if not.
-pub(crate) fn find(width: usize, elements: &[u8], prediction: &[u8]) -> Vec<u8> {
+/// Appends for every run of elements of `width` bytes 1 if it is its prediction and 0 if not.
+#[inline(always)]
+pub(crate) fn find(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
     let run = RUN * width;
-    elements.chunks(run).zip(prediction.chunks(run)).map(|(e, p)| u8::from(e == p)).collect()
+    map.extend(elements.chunks(run).zip(prediction.chunks(run)).map(|(e, p)| u8::from(differing(e, p) == 0)));
+}
+
+/// Bits by which two runs differ, of any of their words: without an early end, for which vectors would have to wait.
+#[inline(always)]
+pub(crate) fn differing(a: &[u8], b: &[u8]) -> u64 {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let words = a.iter().zip(b).fold(0, |d, (a, b)| d | (u64::from_ne_bytes(*a) ^ u64::from_ne_bytes(*b)));
+    a_rest.iter().zip(b_rest).fold(words, |d, (a, b)| d | u64::from(a ^ b))
 }
 
 /// Elements in the runs that a map calls unchanged, of `n` in all.
@@ -55,7 +64,8 @@ mod tests {
             let mut new = old.clone();
             new.iter_mut().step_by(600).for_each(|b| *b ^= 1);
             for (a, b) in [(&new, &old), (&old, &old)] {
-                let map = find(2, a, b);
+                let mut map = vec![];
+                find(2, a, b, &mut map);
                 assert_eq!(map.len(), n.div_ceil(RUN));
                 let mut changed = vec![];
                 leave_out(2, &map, a, &mut changed);

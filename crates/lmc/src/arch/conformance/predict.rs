@@ -3,7 +3,7 @@
 use super::others;
 use crate::arch::Isa;
 use crate::group::element::{Element, with_element};
-use crate::predict::job::{Context, Model, Sections};
+use crate::predict::job::{Context, Model, Sections, most_overflows};
 use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
 use lmc_testing::input::Random;
 
@@ -110,13 +110,24 @@ impl Case {
         let m = self.model();
         let want = self.sections();
         let counts: Vec<usize> = want.iter().map(|s| s.len() / self.width).collect();
+        let most = |s: &[u8]| s.chunks_exact(self.width).filter(|e| e[1..].iter().any(|&b| b != 0)).count();
         for isa in all() {
             assert_eq!(isa.count_classes(&m), counts, "{}", self.name(isa));
+            // Single bytes where residuals fit, or nearly all of them do: their overflows make them whole.
+            let single = |s: &Vec<u8>| self.kind != Kind::None && 64 * want.len() * most(s) <= self.len;
             // Whatever was there before must not matter.
             sections.parts_mut().0.fill(0xa5);
-            sections.reset(self.width, &counts);
-            isa.partition(&m, &self.elements, sections);
+            sections.reset(want.iter().map(|s| (s.len() / self.width, if single(s) { 1 } else { self.width })));
+            assert!(isa.partition(&m, &self.elements, sections), "{}: too many overflows", self.name(isa));
+            sections.widen(self.width);
             for (class, want) in want.iter().enumerate() {
+                let narrow: Vec<u8>;
+                let want = if sections.width(class) < self.width {
+                    narrow = want.iter().step_by(self.width).copied().collect();
+                    &narrow
+                } else {
+                    want
+                };
                 assert!(sections.get(class) == want, "{}: class {class}", self.name(isa));
             }
             let mut out = vec![0x5a; self.elements.len()];
@@ -209,6 +220,68 @@ fn classes_of_every_kind() {
     }
 }
 
+/// A class that has one element more than there is room for, and residuals that are mostly more than a byte.
+#[test]
+fn what_has_no_room_is_refused() {
+    let mut r = Random::new(14);
+    let mut sections = Sections::default();
+    let (mut short, mut large) = (0, 0);
+    for (width, predictor, kind) in combinations().filter(|c| c.2 != Kind::None) {
+        for len in [1, 63, 64, 65, 1000, 1024, 3000] {
+            let c = Case::new(&mut r, width, len, predictor, kind);
+            let m = c.model();
+            let counts = Isa::PORTABLE.count_classes(&m);
+            let class = counts.iter().position(|&n| n > 0).unwrap();
+            let over = c.sections().concat().chunks_exact(width).filter(|e| e[1..].iter().any(|&b| b != 0)).count();
+            for isa in all() {
+                sections.reset(counts.iter().enumerate().map(|(i, &n)| (n - usize::from(i == class), width)));
+                assert!(!isa.partition(&m, &c.elements, &mut sections), "{}", c.name(isa));
+                // More room than there is need for is cut.
+                sections.reset(counts.iter().map(|&n| (n + 100, width)));
+                assert!(
+                    isa.partition(&m, &c.elements, &mut sections) && sections.counts() == counts,
+                    "{}",
+                    c.name(isa)
+                );
+                sections.reset(counts.iter().map(|&n| (n, 1)));
+                let fits = isa.partition(&m, &c.elements, &mut sections);
+                assert_eq!(fits, over <= most_overflows(len), "{}: {over} overflows", c.name(isa));
+                large += usize::from(!fits);
+            }
+            short += 1;
+        }
+    }
+    assert!(short > 300 && large > 300, "{short} short, {large} large");
+}
+
+/// Maps of unchanged runs, and the bits that runs have.
+#[test]
+fn runs_agree() {
+    let mut r = Random::new(15);
+    for width in WIDTHS {
+        for n in [1, 7, 127, 128, 129, 255, 256, 1000, 5000] {
+            let elements = values(&mut r, width, n);
+            let mut prediction = elements.clone();
+            for _ in 0..n / 300 + 1 {
+                let at = r.below((n * width) as u64) as usize;
+                prediction[at] ^= 1 << r.below(8);
+            }
+            let runs = || elements.chunks(128 * width).zip(prediction.chunks(128 * width));
+            let map: Vec<u8> = runs().map(|(a, b)| u8::from(a == b)).collect();
+            let or =
+                |run: &[u8]| with_element!(width, E => run.chunks_exact(width).fold(0, |or, e| or | E::load(e).wide()));
+            let want: Vec<u64> = runs().map(|(a, _)| or(a)).collect();
+            for isa in all() {
+                let (mut got, mut ors) = (vec![2], vec![3]);
+                isa.unchanged_runs(width, &elements, &prediction, &mut got);
+                assert_eq!(got, [&[2], &map[..]].concat(), "{}: {n} elements of {width} bytes", isa.name());
+                isa.run_ors(width, &elements, &mut ors);
+                assert_eq!(ors, [&[3], &want[..]].concat(), "{}: {n} elements of {width} bytes", isa.name());
+            }
+        }
+    }
+}
+
 /// Sections with other numbers of elements than there are of their classes, as a damaged file may have them.
 #[test]
 fn wrong_counts_are_refused() {
@@ -237,7 +310,7 @@ fn wrong_counts_are_refused() {
                 if counts == right {
                     continue;
                 }
-                sections.reset(width, &counts);
+                sections.reset(counts.iter().enumerate().map(|(i, &n)| (n, if i % 2 == 0 { width } else { 1 })));
                 for isa in all() {
                     let mut out = vec![0; c.elements.len()];
                     assert!(!isa.restore(&m, &sections, &mut out), "{}: {counts:?}, not {right:?}", c.name(isa));

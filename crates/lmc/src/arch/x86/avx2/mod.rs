@@ -55,6 +55,12 @@ pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
     unsafe { encode::group(job) }
 }
 
+pub(in crate::arch) fn run_ors(isa: Isa, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { stats::ors(width, elements, ors) }
+}
+
 pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
     assert_eq!(isa.0, Kind::Avx2);
     // SAFETY: as above.

@@ -7,9 +7,11 @@
 
 use super::super::super::{Isa, Kind};
 use super::{at, at_mut, load, load_16, store};
-use crate::predict::job::{Model, Place, Sections, places};
-use crate::predict::partition::{self as portable, Finder, TILE};
+use crate::group::element::with_element;
+use crate::predict::job::{Model, Overflow, Place, Sections, most_overflows, places, trim};
+use crate::predict::partition::{self as portable, Finder, TILE, note_overflows};
 use crate::predict::residual;
+use crate::predict::unchanged::find as portable_unchanged;
 use std::arch::x86_64::*;
 
 /// Elements taken at once.
@@ -25,7 +27,7 @@ pub(in crate::arch) fn count_classes(isa: Isa, m: &Model<'_>) -> Vec<usize> {
     unsafe { count(m) }
 }
 
-pub(in crate::arch) fn partition(isa: Isa, m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
+pub(in crate::arch) fn partition(isa: Isa, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
     assert_eq!(isa.0, Kind::Avx2);
     // SAFETY: as above.
     unsafe { deal(m, elements, sections) }
@@ -43,6 +45,12 @@ pub(in crate::arch) fn restore_in_place(isa: Isa, m: &Model<'_>, out: &mut [u8])
     unsafe { undo(m, out) }
 }
 
+pub(in crate::arch) fn unchanged_runs(isa: Isa, width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { unchanged(width, elements, prediction, map) }
+}
+
 /// The classes of the elements of a tile, in whole steps.
 type Ids = [u8; TILE];
 
@@ -52,6 +60,10 @@ fn finder<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
 }
 
 kernels! {
+    fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
+        portable_unchanged(width, elements, prediction, map);
+    }
+
     fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = finder(m) else { return portable::count(m) };
         let mut counts = vec![0; f.classes];
@@ -66,60 +78,105 @@ kernels! {
         counts
     }
 
-    fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) {
+    fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
         let Some(f) = finder(m).filter(|_| matches!(m.width, 2 | 4)) else {
             return portable::partition(m, elements, sections);
         };
-        let (bytes, sections) = sections.parts_mut();
-        let mut places = places(bytes.len(), sections, f.classes);
-        let places = &mut places[..f.classes];
+        let (bytes, sections, overflows) = sections.parts_mut();
+        let mut places = places(bytes.len(), sections, f.classes, m.width);
         let mut ids = [NO_CLASS; TILE];
         let mut residuals = [0; 4 * TILE];
         for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
             let n = elements.len();
             residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, n), &mut residuals[..n]);
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
-            match m.width {
-                2 => deal_tile::<2>(ids, &residuals, bytes, places),
-                _ => deal_tile::<4>(ids, &residuals, bytes, places),
+            let there = match m.width {
+                2 => deal_tile::<2>(ids, &residuals, bytes, &mut places, overflows),
+                _ => deal_tile::<4>(ids, &residuals, bytes, &mut places, overflows),
+            };
+            if !there || overflows.len() > most_overflows(m.len) {
+                return false;
             }
         }
+        trim(sections, &places);
+        true
     }
 
-    fn deal_tile<const WIDTH: usize>(ids: &[[u8; STEP]], residuals: &[u8], bytes: &mut [u8], places: &mut [Place]) {
-        for (ids, residuals) in ids.iter().zip(residuals.chunks_exact(STEP * WIDTH)) {
-            let ids = load(ids);
+    fn deal_tile<const WIDTH: usize>(
+        ids: &[[u8; STEP]], residuals: &[u8], bytes: &mut [u8], places: &mut [Place], overflows: &mut Vec<Overflow>
+    ) -> bool {
+        let single = singles::<WIDTH>(places);
+        for (step, residuals) in ids.iter().zip(residuals.chunks_exact(STEP * WIDTH)) {
+            let ids = load(step);
+            let (lowest, large) = lowest_bytes::<WIDTH>(residuals);
+            if _mm256_testz_si256(_mm256_shuffle_epi8(single, ids), large) == 0 {
+                with_element!(WIDTH, E => note_overflows::<E>(step, residuals, places, overflows));
+            }
             let mut class = _mm256_setzero_si256();
             for place in &mut *places {
                 let mask = mask(ids, class);
                 class = _mm256_add_epi8(class, _mm256_set1_epi8(1));
                 let mut to = place.next;
-                place.next += WIDTH * mask.count_ones() as usize;
-                assert!(place.next <= place.end, "room for every element of a class");
-                for j in 0..4 {
+                place.next += place.width * mask.count_ones() as usize;
+                if place.next > place.end {
+                    return false;
+                }
+                for (j, lowest) in lowest.as_chunks::<8>().0.iter().enumerate() {
                     let eight = usize::from((mask >> (8 * j)) as u8);
                     // SAFETY: `to` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
                     let to_bytes = unsafe { bytes.as_mut_ptr().add(to) };
-                    if WIDTH == 2 {
+                    if place.width == 1 {
+                        let v = _mm_shuffle_epi8(load_8(lowest), load_8(&FRONT[eight]));
+                        // SAFETY: as above.
+                        unsafe { _mm_storel_epi64(to_bytes.cast(), v) };
+                    } else if WIDTH == 2 {
                         let v = _mm_shuffle_epi8(load_16(at(residuals, 16 * j)), load_16(&FRONT_2[eight]));
                         // SAFETY: as above.
                         unsafe { _mm_storeu_si128(to_bytes.cast(), v) };
                     } else {
-                        let v = _mm256_permutevar8x32_epi32(load(at(residuals, 32 * j)), dwords(&FRONT_4[eight]));
+                        let v = _mm256_permutevar8x32_epi32(load(at(residuals, 32 * j)), dwords(&FRONT[eight]));
                         // SAFETY: as above.
                         unsafe { _mm256_storeu_si256(to_bytes.cast(), v) };
                     }
-                    to += WIDTH * eight.count_ones() as usize;
+                    to += place.width * eight.count_ones() as usize;
                 }
             }
         }
+        true
+    }
+
+    /// Byte `c` of either half says whether a section of single bytes, where elements have more, is that of class `c`.
+    fn singles<const WIDTH: usize>(places: &[Place]) -> __m256i {
+        let single = |c: usize| places.get(c).is_some_and(|p| p.width < WIDTH);
+        load(&std::array::from_fn(|i| if single(i % 16) { 0xff } else { 0 }))
+    }
+
+    /// The lowest byte of each of 32 elements, and for each a byte that is not 0 where that is not all.
+    fn lowest_bytes<const WIDTH: usize>(elements: &[u8]) -> ([u8; STEP], __m256i) {
+        let v: [__m256i; WIDTH] = std::array::from_fn(|i| load(at(elements, 32 * i)));
+        let (lowest, large) = if WIDTH == 2 {
+            let low = v.map(|v| _mm256_and_si256(v, _mm256_set1_epi16(0xff)));
+            let high = v.map(|v| _mm256_srli_epi16::<8>(v));
+            let pack = |v: [__m256i; WIDTH]| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(v[0], v[1]));
+            (pack(low), pack(high))
+        } else {
+            let low = v.map(|v| _mm256_and_si256(v, _mm256_set1_epi32(0xff)));
+            let high = v.map(|v| _mm256_min_epu32(_mm256_srli_epi32::<8>(v), _mm256_set1_epi32(0xff)));
+            let pack = |v: [__m256i; WIDTH]| {
+                let v = _mm256_packus_epi16(_mm256_packus_epi32(v[0], v[1]), _mm256_packus_epi32(v[2], v[3]));
+                _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
+            };
+            (pack(low), pack(high))
+        };
+        let mut bytes = [0; STEP];
+        store(&mut bytes, lowest);
+        (bytes, large)
     }
 
     fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
         let Some(f) = finder(m).filter(|_| matches!(m.width, 2 | 4)) else { return portable::restore(m, sections, out) };
         let (bytes, sections) = sections.parts();
-        let mut places = places(bytes.len(), sections, f.classes);
-        let places = &mut places[..f.classes];
+        let mut places = places(bytes.len(), sections, f.classes, m.width);
         let mut ids = [NO_CLASS; TILE];
         let mut last = [0; 4 * TILE];
         for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
@@ -128,8 +185,8 @@ kernels! {
             let whole = n == TILE * m.width;
             let to = if whole { &mut *out } else { &mut last[..] };
             let there = match m.width {
-                2 => collect_tile::<2>(ids, bytes, places, to),
-                _ => collect_tile::<4>(ids, bytes, places, to),
+                2 => collect_tile::<2>(ids, bytes, &mut places, to),
+                _ => collect_tile::<4>(ids, bytes, &mut places, to),
             };
             if !there {
                 return false;
@@ -148,17 +205,29 @@ kernels! {
             let mut class = _mm256_setzero_si256();
             // Eight elements each; those of two bytes have the lower halves.
             let mut residuals = [class; 4];
+            // Eight elements each, of sections of single bytes.
+            let mut lowest = [_mm_setzero_si128(); 4];
             for place in &mut *places {
                 let mask = mask(ids, class);
                 class = _mm256_add_epi8(class, _mm256_set1_epi8(1));
                 let mut from = place.next;
-                place.next += WIDTH * mask.count_ones() as usize;
+                place.next += place.width * mask.count_ones() as usize;
                 if place.next > place.end {
                     return false;
                 }
+                if place.width == 1 {
+                    for (j, e) in lowest.iter_mut().enumerate() {
+                        let eight = usize::from((mask >> (8 * j)) as u8);
+                        // SAFETY: `from` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
+                        let v = unsafe { _mm_loadl_epi64(bytes.as_ptr().add(from).cast()) };
+                        *e = _mm_or_si128(*e, _mm_shuffle_epi8(v, load_8(&APART[eight])));
+                        from += eight.count_ones() as usize;
+                    }
+                    continue;
+                }
                 for (j, e) in residuals.iter_mut().enumerate() {
                     let eight = usize::from((mask >> (8 * j)) as u8);
-                    // SAFETY: `from` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
+                    // SAFETY: as above.
                     let from_bytes = unsafe { bytes.as_ptr().add(from) };
                     if WIDTH == 2 {
                         // SAFETY: as above.
@@ -168,20 +237,21 @@ kernels! {
                     } else {
                         // SAFETY: as above.
                         let v = unsafe { _mm256_loadu_si256(from_bytes.cast()) };
-                        let from = dwords(&APART_4[eight]);
+                        let from = dwords(&APART[eight]);
                         let v = _mm256_permutevar8x32_epi32(v, from);
                         *e = _mm256_or_si256(*e, _mm256_andnot_si256(_mm256_srai_epi32::<31>(from), v));
                     }
                     from += WIDTH * eight.count_ones() as usize;
                 }
             }
-            for (j, e) in residuals.into_iter().enumerate() {
+            for (j, (e, lowest)) in residuals.into_iter().zip(lowest).enumerate() {
                 if WIDTH == 2 {
+                    let e = _mm_or_si128(_mm256_castsi256_si128(e), _mm_cvtepu8_epi16(lowest));
                     let to = at_mut::<16>(to, 16 * j);
                     // SAFETY: 16 bytes are there to write.
-                    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_castsi256_si128(e)) };
+                    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), e) };
                 } else {
-                    store(at_mut(to, 32 * j), e);
+                    store(at_mut(to, 32 * j), _mm256_or_si256(e, _mm256_cvtepu8_epi32(lowest)));
                 }
             }
         }
@@ -218,17 +288,22 @@ kernels! {
         _mm256_movemask_epi8(_mm256_cmpeq_epi8(ids, class)).cast_unsigned()
     }
 
+    #[inline]
+    fn load_8(bytes: &[u8; 8]) -> __m128i {
+        _mm_cvtsi64_si128(i64::from_le_bytes(*bytes))
+    }
+
     /// Eight bytes as dwords, with their sign.
     #[inline]
     fn dwords(bytes: &[u8; 8]) -> __m256i {
-        _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*bytes)))
+        _mm256_cvtepi8_epi32(load_8(bytes))
     }
 }
 
 /// By the mask of eight elements: the number of the one that comes to each place, those in the mask first.
-static FRONT_4: [[u8; 8]; 256] = front();
+static FRONT: [[u8; 8]; 256] = front();
 /// By the mask of eight elements: where each in the mask comes from, or a byte that reads as 0.
-static APART_4: [[u8; 8]; 256] = apart();
+static APART: [[u8; 8]; 256] = apart();
 /// The same for the bytes of words.
 static FRONT_2: [[u8; 16]; 256] = words(&front());
 static APART_2: [[u8; 16]; 256] = words(&apart());

@@ -2,12 +2,16 @@
 
 use super::{AHEAD, expect, load};
 use crate::group::RUN;
-use crate::group::classes::{RunStats, run_stats as portable};
+use crate::group::classes::{RunStats, run_ors as portable_ors, run_stats as portable};
 use crate::group::element::with_element;
 use crate::map::Map;
 use std::arch::x86_64::*;
 
 kernels! {
+    pub(super) fn ors(width: usize, elements: &[u8], ors: &mut Vec<u64>) {
+        with_element!(width, E => portable_ors::<E>(elements, ors));
+    }
+
     pub(super) fn all(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
         match (width, map) {
             (2, Map::Rotate) => rotated::<2>(elements, stats),

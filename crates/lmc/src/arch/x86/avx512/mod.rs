@@ -30,7 +30,7 @@ mod ranks;
 mod split;
 mod stats;
 
-pub(in crate::arch) use stats::run_stats;
+pub(in crate::arch) use stats::{run_ors, run_stats};
 
 use super::super::job::{DecodeJob, EncodeJob};
 use super::super::{Isa, Kind};

@@ -3,7 +3,7 @@
 use super::super::super::{Isa, Kind};
 use super::{AHEAD, expect, load};
 use crate::group::RUN;
-use crate::group::classes::{RunStats, run_stats as portable};
+use crate::group::classes::{RunStats, run_ors as portable_ors, run_stats as portable};
 use crate::group::element::with_element;
 use crate::map::Map;
 use std::arch::x86_64::*;
@@ -14,7 +14,17 @@ pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u
     unsafe { all(width, map, elements, stats) }
 }
 
+pub(in crate::arch) fn run_ors(isa: Isa, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
+    assert_eq!(isa.0, Kind::Avx512);
+    // SAFETY: as above.
+    unsafe { all_ors(width, elements, ors) }
+}
+
 kernels! {
+    fn all_ors(width: usize, elements: &[u8], ors: &mut Vec<u64>) {
+        with_element!(width, E => portable_ors::<E>(elements, ors));
+    }
+
     fn all(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
         match (width, map) {
             (2, Map::Rotate) => rotated::<2>(elements, stats),

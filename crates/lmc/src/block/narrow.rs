@@ -1,0 +1,82 @@
+//! Sections of residuals that one byte holds: their streams are the same whatever the width of an element, and half as much, or less, is
+//! moved where elements have one byte.
+
+use super::head::{Group, Grouped};
+use crate::entropy::coder::Coder;
+use crate::map::Map;
+
+impl Grouped {
+    /// The same for elements of one byte, if that holds all of them.
+    pub(super) fn narrowed(&self) -> Option<Self> {
+        let beyond = 8 * self.width as u32 - 8;
+        let narrow = |g: &Group| {
+            let mut g = Group { constant: u64::from(u8::try_from(g.constant).ok()?), ..g.clone() };
+            if g.coder == Coder::None && g.raw_bits == 0 {
+                (g.low, g.high) = (8, 0);
+            } else {
+                g.high = g.high.checked_sub(beyond)?;
+            }
+            Some(g)
+        };
+        if self.patches.is_some() || self.map != Map::Identity {
+            return None;
+        }
+        let groups = self.groups.iter().map(narrow).collect::<Option<_>>()?;
+        Some(Self { width: 1, groups, ..self.clone() })
+    }
+
+    /// The same for elements of `width` bytes, of which those above its own are zero.
+    pub(super) fn widened(&self, width: usize) -> Self {
+        let beyond = 8 * (width - self.width) as u32;
+        let groups = self.groups.iter().map(|g| Group { high: g.high + beyond, ..g.clone() }).collect();
+        Self { width, groups, ..self.clone() }
+    }
+
+    /// Bytes of an element that a decoder needs.
+    pub(crate) fn least_width(&self) -> usize {
+        self.narrowed().map_or(self.width, |g| g.width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::patches::PatchList;
+    use crate::entropy::coder::Entries;
+
+    fn grouped(width: usize, groups: Vec<Group>) -> Grouped {
+        Grouped { width, map: Map::Identity, patches: None, class_map: None, groups }
+    }
+
+    fn group(low: u32, high: u32, raw_bits: u32, constant: u64) -> Group {
+        let coder = Coder::Rans(Box::new(Entries::none()));
+        Group { low, high, raw_bits, sign_plane: false, constant, coder }
+    }
+
+    #[test]
+    fn what_a_byte_holds_is_narrowed_and_widened() {
+        let g = grouped(4, vec![group(0, 24, 0, 0), group(1, 27, 2, 255)]);
+        let narrow = grouped(1, vec![group(0, 0, 0, 0), group(1, 3, 2, 255)]);
+        assert_eq!(g.narrowed().as_ref(), Some(&narrow));
+        assert_eq!((g.least_width(), narrow.widened(4)), (1, g));
+        // Of a group of one value nothing is left, whatever it says that was dropped.
+        let constant = |low, high| Group { coder: Coder::None, ..group(low, high, 0, 7) };
+        for (low, high) in [(16, 0), (0, 16), (9, 7)] {
+            assert_eq!(grouped(2, vec![constant(low, high)]).narrowed(), Some(grouped(1, vec![constant(8, 0)])));
+        }
+    }
+
+    #[test]
+    fn what_a_byte_does_not_hold_stays() {
+        for g in [group(0, 7, 0, 0), group(0, 8, 0, 256), group(0, 0, 8, 0)] {
+            assert_eq!(grouped(2, vec![group(0, 8, 0, 0), g.clone()]).narrowed(), None, "{g:?}");
+        }
+        let good = || grouped(2, vec![group(0, 8, 0, 0)]);
+        assert!(good().narrowed().is_some());
+        assert_eq!(Grouped { map: Map::Zigzag, ..good() }.narrowed(), None);
+        let mut patches = PatchList::default();
+        patches.push(3, 1);
+        assert_eq!(Grouped { patches: patches.encode(0).0, ..good() }.narrowed(), None);
+        assert_eq!(Grouped { map: Map::Zigzag, ..good() }.least_width(), 2);
+    }
+}
