@@ -172,53 +172,53 @@ impl Planner {
         }
         let sampled = h.iter().map(|&c| u64::from(c)).sum::<u64>().max(1);
         let sample = Sample { exact, sampled, elements };
-        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, left, symbol_bits, &sample, effort);
+        let estimates = self.fold_estimates(&h, left, symbol_bits, effort);
+        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, &estimates, left, &sample, effort);
         group.raw_bits = left - symbol_bits + fold;
         group.coder = coder;
         let bits_per_sample = bits_per_sample + u64::from(sign_plane) * cost::BIT * sampled;
         (group, bits_per_sample / sampled * elements + 300 * cost::BIT)
     }
 
+    /// What a sample costs with each number of a symbol's bits raw, in 1/256 bit, raw bits included and tables left out.
+    pub(super) fn fold_estimates(&self, h: &Histogram, left: u32, symbol_bits: u32, effort: Effort) -> Vec<u64> {
+        let mut folded = *h;
+        let sampled = h.iter().map(|&c| u64::from(c)).sum();
+        let estimate = |fold: u32| {
+            if fold > 0 {
+                fold_once(&mut folded);
+            }
+            cost::estimate(&folded, effort.slot_bits) + raw_cost(left, symbol_bits - fold, sampled, effort)
+        };
+        (0..symbol_bits).map(estimate).collect()
+    }
+
     /// How many of a symbol's bits had better be raw (folding the histogram answers it), the coder for the rest, and the cost of the sample in
-    /// 1/256 bit, raw bits included.
+    /// 1/256 bit, raw bits included. `estimates` are those of [`Self::fold_estimates`].
     pub(super) fn choose_fold(
         &self,
         h: &mut Histogram,
+        estimates: &[u64],
         left: u32,
-        symbol_bits: u32,
         sample: &Sample,
         effort: Effort,
     ) -> (u32, Coder, u64) {
-        let sampled = sample.sampled;
-        let raw_bits = |fold: u32| left - symbol_bits + fold;
-        // Planes of single bits are slower than planes of bytes and must earn it.
-        let planes = |fold: u32| {
-            let slow = !raw_bits(fold).is_multiple_of(8) && left.is_multiple_of(8) && left > 8;
-            if slow { effort.plane_penalty * sampled } else { 0 }
-        };
-        let raw_cost = |fold: u32| u64::from(raw_bits(fold)) * cost::BIT * sampled + planes(fold);
-        let mut folded = *h;
-        let estimates: Vec<u64> = (0..symbol_bits)
-            .map(|fold| {
-                if fold > 0 {
-                    fold_once(&mut folded);
-                }
-                cost::estimate(&folded, effort.slot_bits) + raw_cost(fold)
-            })
-            .collect();
+        let (sampled, symbol_bits) = (sample.sampled, estimates.len() as u32);
+        let raw_cost = |fold: u32| raw_cost(left, symbol_bits - fold, sampled, effort);
         let least = *estimates.iter().min().expect("a symbol has a bit at least");
         let mut best = (symbol_bits, Coder::None, raw_cost(symbol_bits));
-        for fold in 0..symbol_bits {
+        for (fold, &estimate) in (0..).zip(estimates) {
             if fold > 0 {
                 fold_once(h);
             }
             // An estimate knows little of what 128 slots cost; where it is close, tables decide.
-            if estimates[fold as usize] > least + sampled * cost::BIT / 6 {
+            let close = if effort.residuals { 16 } else { 6 };
+            if estimate > least + sampled * cost::BIT / close {
                 continue;
             }
             // A sample cannot know that it saw everything.
             let complete = sample.exact || h[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
-            let (coder, bits) = self.build(h, complete, estimates[fold as usize], raw_cost(fold), effort);
+            let (coder, bits) = self.build(h, complete, estimate, raw_cost(fold), effort);
             // A table that saves next to nothing is not worth its lanes.
             let total =
                 bits + coder_bits(&coder) * sampled / sample.elements + raw_cost(fold) + sampled * cost::BIT / 64;
@@ -226,7 +226,7 @@ impl Planner {
                 best = (fold, coder, total);
             }
         }
-        best.2 -= planes(best.0);
+        best.2 -= plane_penalty(left, symbol_bits - best.0, sampled, effort);
         best
     }
 
@@ -296,6 +296,18 @@ impl Planner {
         };
         (group, PlannedClassMap { map, group: planned }, bits)
     }
+}
+
+/// What the raw bits of a sample cost in 1/256 bit, if so many of `left` bits are the symbol.
+fn raw_cost(left: u32, symbol_bits: u32, sampled: u64, effort: Effort) -> u64 {
+    let bits = u64::from(left - symbol_bits) * cost::BIT * sampled;
+    bits + plane_penalty(left, symbol_bits, sampled, effort)
+}
+
+/// Planes of single bits are slower than planes of bytes and must earn it.
+fn plane_penalty(left: u32, symbol_bits: u32, sampled: u64, effort: Effort) -> u64 {
+    let slow = !(left - symbol_bits).is_multiple_of(8) && left.is_multiple_of(8) && left > 8;
+    if slow { effort.plane_penalty * sampled } else { 0 }
 }
 
 /// What a group's histogram was taken from.

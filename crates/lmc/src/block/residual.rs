@@ -16,6 +16,8 @@ const SAMPLE: usize = 32 * 1024;
 const SAMPLE_LEAST: usize = 1024;
 /// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
 const PATCH_BITS: u64 = 30;
+/// Ways to split whose estimates differ by a share of one in so many are told apart by their tables.
+const CLOSE: u64 = 32;
 /// Bits that a further group costs: its head and table.
 const GROUP_BITS: u64 = 400;
 
@@ -115,49 +117,68 @@ impl Planner {
     /// `zeros` more that are zero.
     fn best_split(&self, sample: &Sample, low: u32, top: u32, elements: usize, zeros: usize) -> Split {
         let lengths = histogram::<65>(&sample.values, |v| 64 - v.leading_zeros() as usize);
-        let mut best: Option<Split> = None;
-        let mut tried = 0;
+        let seen = sample.values.len();
+        let effort = Effort { slot_bits: 12, residuals: true, ..self.effort() };
+        let mut trials: Vec<Trial> = Vec::with_capacity(3);
         // Shares of the elements that may be patched.
         for share in [usize::MAX, 512, 64] {
             let mut patched = 0;
             let mut kept = top;
-            while kept > low + 1
-                && (patched + lengths[kept as usize] as usize).saturating_mul(share) <= sample.values.len()
+            while share < usize::MAX
+                && kept > low + 1
+                && (patched + lengths[kept as usize] as usize).saturating_mul(share) <= seen
             {
                 patched += lengths[kept as usize] as usize;
                 kept -= 1;
             }
-            if share == usize::MAX {
-                kept = top;
-                patched = 0;
-            }
-            if kept == tried {
+            let left = kept - low;
+            if trials.last().is_some_and(|t| t.left == left) {
                 continue;
             }
-            tried = kept;
-            let left = kept - low;
             let symbol_bits = left.min(8);
             let shift = kept - symbol_bits;
             let mask = (1u64 << symbol_bits) - 1;
             let mut h: Histogram = histogram(&sample.values, |v| (v >> shift & mask) as usize);
-            let seen = sample.values.len();
             // A sample that is smaller than what it stands for is scaled where zeros join it that were counted exactly.
             h[0] += (zeros * seen / elements.max(1)) as u32;
             let total: u64 = h.iter().map(|&c| u64::from(c)).sum();
-            let effort = Effort { slot_bits: 12, residuals: true, ..self.effort() };
-            let seen_of = Basis { exact: seen == elements, sampled: total, elements: (elements + zeros) as u64 };
-            let (fold, coder, bits) = self.choose_fold(&mut h, left, symbol_bits, &seen_of, effort);
-            let whole = (elements + zeros) as u64;
-            let bits = bits * whole / total
-                + GROUP_BITS * cost::BIT
-                + (patched * elements / seen) as u64 * PATCH_BITS * cost::BIT;
+            let estimates = self.fold_estimates(&h, left, symbol_bits, effort);
+            // Of the sample, as the estimates are.
+            let patches = patched as u64 * PATCH_BITS * cost::BIT;
+            trials.push(Trial { left, patches, h, total, estimates });
+        }
+        let least = trials.iter().map(Trial::estimate).min().expect("one was tried");
+        let whole = (elements + zeros) as u64;
+        let mut best: Option<Split> = None;
+        for mut t in trials.into_iter().filter(|t| t.estimate() <= least + least / CLOSE) {
+            let basis = Basis { exact: seen == elements, sampled: t.total, elements: whole };
+            let (fold, coder, bits) = self.choose_fold(&mut t.h, &t.estimates, t.left, &basis, effort);
+            let bits = bits * whole / t.total + GROUP_BITS * cost::BIT + t.patches * elements as u64 / seen as u64;
             if best.as_ref().is_none_or(|b| bits < b.bits) {
-                let group =
-                    Group { low, high: 0, raw_bits: left - symbol_bits + fold, sign_plane: false, constant: 0, coder };
-                best = Some(Split { group, left, bits });
+                let raw_bits = t.left - t.estimates.len() as u32 + fold;
+                let group = Group { low, high: 0, raw_bits, sign_plane: false, constant: 0, coder };
+                best = Some(Split { group, left: t.left, bits });
             }
         }
-        best.expect("one was tried")
+        best.expect("the least is close to itself")
+    }
+}
+
+/// A number of bits that raw bits and symbols might have together, and what is known of it without tables.
+struct Trial {
+    left: u32,
+    /// Cost of the patches in 1/256 bit, for the sample.
+    patches: u64,
+    h: Histogram,
+    /// Elements in `h`.
+    total: u64,
+    /// By the number of bits of the symbol that are raw.
+    estimates: Vec<u64>,
+}
+
+impl Trial {
+    fn estimate(&self) -> u64 {
+        self.patches + self.estimates.iter().min().expect("a symbol has a bit at least")
     }
 }
 
