@@ -1,7 +1,7 @@
 //! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
 use super::job::{Model, Overflow, Place, Sections, most_overflows, places, trim};
-use super::{Classes, residual};
+use super::{Classes, MAX_BOUNDARIES, residual};
 use crate::group::element::{Element, with_element};
 
 /// Elements that are taken at once: what is known of them stays in the first-level cache.
@@ -37,6 +37,7 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections)
     };
     let (bytes, sections, overflows) = sections.parts_mut();
     let mut places = places(bytes.len(), sections, finder.classes, m.width);
+    let mut cursors = cursors(&places);
     let mut keys = [0; TILE];
     let mut residuals = [0; 8 * TILE];
     for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
@@ -44,12 +45,17 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections)
         residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, elements.len()), residuals);
         let keys = finder.keys(i * TILE, elements.len() / m.width, &mut keys);
         let there =
-            with_element!(m.width, E => deal::<E>(keys, &finder.table, residuals, bytes, &mut places, overflows));
+            with_element!(m.width, E => deal::<E>(keys, &finder.table, residuals, bytes, &mut cursors, overflows));
         if !there || overflows.len() > most_overflows(m.len) {
             return false;
         }
     }
+    for (place, c) in places.iter_mut().zip(&cursors) {
+        place.next = c.next;
+    }
     trim(sections, &places);
+    // Noted by where they stand in all sections.
+    overflows.iter_mut().for_each(|o| o.at -= places[usize::from(o.class)].first);
     true
 }
 
@@ -64,16 +70,16 @@ pub(crate) fn restore(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> boo
         return true;
     };
     let (bytes, sections) = sections.parts();
-    let mut places = places(bytes.len(), sections, finder.classes, m.width);
+    let mut cursors = cursors(&places(bytes.len(), sections, finder.classes, m.width));
     let mut keys = [0; TILE];
     for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
         let keys = finder.keys(i * TILE, out.len() / m.width, &mut keys);
-        if !with_element!(m.width, E => collect::<E>(keys, &finder.table, bytes, &mut places, out)) {
+        if !with_element!(m.width, E => collect::<E>(keys, &finder.table, bytes, &mut cursors, out)) {
             return false;
         }
         residual::restore(m.width, m.predictor, m.predictions(i * TILE, out.len()), out);
     }
-    are_full(&places)
+    cursors.iter().all(|c| c.next == c.end)
 }
 
 /// Replaces the residuals of the only class by their elements.
@@ -121,8 +127,28 @@ impl<'a> Finder<'a> {
     }
 }
 
-fn are_full(places: &[Place]) -> bool {
-    places.iter().all(|p| p.next == p.end)
+/// Most classes.
+const CLASSES: usize = MAX_BOUNDARIES + 1;
+
+/// The places by class, of a size that makes finding one a shift.
+type Cursors = [Cursor; CLASSES];
+
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    next: usize,
+    end: usize,
+    /// Bytes of an element.
+    width: usize,
+    /// The largest residual that fits.
+    most: u64,
+}
+
+fn cursors(places: &[Place]) -> Cursors {
+    let mut cursors = [Cursor::default(); CLASSES];
+    for (c, p) in cursors.iter_mut().zip(places) {
+        *c = Cursor { next: p.next, end: p.end, width: p.width, most: p.most };
+    }
+    cursors
 }
 
 /// Whole elements are stored: of those that are to be one byte, the next one overwrites the rest.
@@ -132,21 +158,21 @@ fn deal<E: Element>(
     table: &[u8; 256],
     residuals: &[u8],
     bytes: &mut [u8],
-    places: &mut [Place],
+    cursors: &mut Cursors,
     overflows: &mut Vec<Overflow>,
 ) -> bool {
     for (e, &key) in residuals.chunks_exact(E::BYTES).zip(keys) {
         let class = table[usize::from(key)];
-        let place = &mut places[usize::from(class)];
-        if place.next == place.end {
+        let c = &mut cursors[usize::from(class) % CLASSES];
+        if c.next == c.end {
             return false;
         }
-        bytes[place.next..place.next + E::BYTES].copy_from_slice(e);
+        bytes[c.next..c.next + E::BYTES].copy_from_slice(e);
         let residual = E::load(e).wide();
-        if residual > place.most {
-            overflows.push(Overflow { class, at: place.next - place.first, residual });
+        if residual > c.most {
+            overflows.push(Overflow { class, at: c.next, residual });
         }
-        place.next += place.width;
+        c.next += c.width;
     }
     true
 }
@@ -172,12 +198,12 @@ pub(crate) fn note_overflows<E: Element>(
 
 /// False where the buffer ends. What is taken from the next section instead shows in the end.
 #[inline(always)]
-fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], places: &mut [Place], out: &mut [u8]) -> bool {
+fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], cursors: &mut Cursors, out: &mut [u8]) -> bool {
     for (e, &key) in out.chunks_exact_mut(E::BYTES).zip(keys) {
-        let place = &mut places[usize::from(table[usize::from(key)])];
-        let Some(from) = bytes.get(place.next..place.next + E::BYTES) else { return false };
-        E::load(from).and(E::cut(place.most)).store(e);
-        place.next += place.width;
+        let c = &mut cursors[usize::from(table[usize::from(key)]) % CLASSES];
+        let Some(from) = bytes.get(c.next..c.next + E::BYTES) else { return false };
+        E::load(from).and(E::cut(c.most)).store(e);
+        c.next += c.width;
     }
     true
 }

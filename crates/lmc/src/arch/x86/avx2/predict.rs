@@ -117,7 +117,8 @@ kernels! {
                 let mask = mask(ids, class);
                 class = _mm256_add_epi8(class, _mm256_set1_epi8(1));
                 let mut to = place.next;
-                place.next += place.width * mask.count_ones() as usize;
+                let n = mask.count_ones() as usize;
+                place.next += if place.width == 1 { n } else { WIDTH * n };
                 if place.next > place.end {
                     return false;
                 }
@@ -211,7 +212,8 @@ kernels! {
                 let mask = mask(ids, class);
                 class = _mm256_add_epi8(class, _mm256_set1_epi8(1));
                 let mut from = place.next;
-                place.next += place.width * mask.count_ones() as usize;
+                let n = mask.count_ones() as usize;
+                place.next += if place.width == 1 { n } else { WIDTH * n };
                 if place.next > place.end {
                     return false;
                 }
