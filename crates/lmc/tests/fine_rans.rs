@@ -158,11 +158,12 @@ fn every_length_around_a_run() {
 #[test]
 fn symbols_with_raw_bits() {
     let mut random = Random::new(4);
-    // Elements of 16 bits: a symbol of two bits, and literals that reach into the six above it.
+    // Elements of 16 bits: four that are dropped above a symbol of four, most of which are literals.
     let raw = random.bytes(2 * 500);
     let coder = Coder::fine_rans(&[0, 0, 1, 2, 3], true);
-    let group = Group { k: 8, h: 6, coder, constant: Some(0x1234), ..Group::default() };
-    restored(&one_group(1, group, raw.clone(), 1));
+    let group = Group { k: 8, h: 4, coder, constant: Some(0x1234), ..Group::default() };
+    let few = raw.chunks(2).flat_map(|e| [e[0], 0x10 | e[1] & 15]).collect();
+    restored(&one_group(1, group, few, 1));
     // And one of eight bits between sign and raw bits.
     let group = Group { k: 7, z: 1, sign_plane: true, coder: Coder::fine_rans(&raw, false), ..Group::default() };
     restored(&one_group(1, group, raw, 2));
