@@ -15,7 +15,7 @@ use crate::map::Map;
 const SAMPLE: usize = 32 * 1024;
 const SAMPLE_LEAST: usize = 1024;
 /// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
-const PATCH_BITS: u64 = 30;
+const PATCH_BITS: u64 = 12;
 /// Ways to split whose estimates differ by a share of one in so many are told apart by their tables.
 const CLOSE: u64 = 32;
 /// Bits that a further group costs: its head and table.
