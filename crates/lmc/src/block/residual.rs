@@ -3,7 +3,7 @@
 use super::head::{Group, Grouped, Patches};
 use super::patches::PatchList;
 use super::plan::{GroupedPlan, Planner, Sample as Basis};
-use super::sparse::few_of;
+use super::sparse::{each_nonzero, few_of};
 use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost};
 use crate::group::RUN;
@@ -210,12 +210,7 @@ fn zero_group(bits: u32) -> Group {
 fn list<E: Element>(elements: &[u8], zero: &[bool], most: usize) -> Option<PatchList> {
     let mut patches = PatchList::default();
     for (r, run) in elements.chunks(RUN * E::BYTES).enumerate().filter(|(r, _)| !zero[*r]) {
-        for (i, e) in run.chunks_exact(E::BYTES).enumerate() {
-            let v = E::load(e).wide();
-            if v != 0 {
-                patches.push(r * RUN + i, v);
-            }
-        }
+        each_nonzero::<E>(run, None, |i, v| patches.push(r * RUN + i, v));
         if patches.len() > most {
             return None;
         }

@@ -25,6 +25,38 @@ const LOG2_E: u64 = 369;
 /// Which elements changed.
 pub(super) struct Changed(Vec<u32>);
 
+/// Gives `note` every element that is not zero, and its value; or that is not that of `other`, and the XOR of both. Most are passed over 32 bytes at once.
+#[inline(always)]
+pub(super) fn each_nonzero<E: Element>(elements: &[u8], other: Option<&[u8]>, mut note: impl FnMut(usize, u64)) {
+    const ZERO: [u8; 32] = [0; 32];
+    let in_word = 8 / E::BYTES;
+    let (whole, rest) = elements.as_chunks::<32>();
+    let (others, other_rest) = other.map_or((&[][..], &ZERO[..rest.len()]), |o| o.as_chunks::<32>());
+    for (q, of_element) in whole.iter().enumerate() {
+        let of_other = if other.is_some() { &others[q] } else { &ZERO };
+        let words: [u64; 4] = std::array::from_fn(|i| {
+            let word = |b: &[u8; 32]| u64::from_le_bytes(b[8 * i..8 * i + 8].try_into().expect("eight bytes"));
+            word(of_element) ^ word(of_other)
+        });
+        if words.iter().fold(0, |all, w| all | w) == 0 {
+            continue;
+        }
+        for (w, mut word) in words.into_iter().enumerate() {
+            while word != 0 {
+                let i = word.trailing_zeros() / E::BITS;
+                note((4 * q + w) * in_word + i as usize, E::cut(word >> (i * E::BITS)).wide());
+                word &= u64::MAX.unbounded_shl((i + 1) * E::BITS);
+            }
+        }
+    }
+    for (i, (a, b)) in rest.chunks_exact(E::BYTES).zip(other_rest.chunks_exact(E::BYTES)).enumerate() {
+        let v = E::load(a).xor(E::load(b)).wide();
+        if v != 0 {
+            note(whole.len() * 4 * in_word + i, v);
+        }
+    }
+}
+
 /// Of `n` elements, so many are few enough to be listed.
 pub(super) fn few_of(n: usize) -> usize {
     n / SPARSE
@@ -39,25 +71,7 @@ impl Changed {
         for (r, _) in unchanged.iter().enumerate().filter(|(_, u)| **u == 0) {
             let end = elements.len().min((r + 1) * run_bytes);
             let (new, old) = (&elements[r * run_bytes..end], &base[r * run_bytes..end]);
-            // Of the last run, what does not fill a word.
-            let word = |bytes: &[u8], w: usize| {
-                let bytes = &bytes[8 * w..bytes.len().min(8 * w + 8)];
-                bytes.iter().rev().fold(0, |word, &b| word << 8 | u64::from(b))
-            };
-            let (whole, others) = (new.as_chunks::<8>().0, old.as_chunks::<8>().0);
-            let mut note = |w: usize, mut differ: u64| {
-                while differ != 0 {
-                    let i = differ.trailing_zeros() as usize / (8 * E::BYTES);
-                    changed.push((r * RUN + w * (8 / E::BYTES) + i) as u32);
-                    differ &= u64::MAX.unbounded_shl((i as u32 + 1) * E::BITS);
-                }
-            };
-            for (w, (a, b)) in whole.iter().zip(others).enumerate() {
-                note(w, u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b));
-            }
-            if whole.len() * 8 < new.len() {
-                note(whole.len(), word(new, whole.len()) ^ word(old, whole.len()));
-            }
+            each_nonzero::<E>(new, Some(old), |i, _| changed.push((r * RUN + i) as u32));
             if changed.len() > few_of(n) {
                 return None;
             }
