@@ -6,7 +6,7 @@ use crate::input::{Input, Random};
 use lmc::reference::write::File;
 use lmc::reference::write::block::{
     Block, Context, ContextClasses, Dependency, Named, NumberCode, Part, Patch, PatchCodes, Predicted, Section,
-    UnchangedRuns, mapped, unmapped,
+    UnchangedRuns, from_peak, mapped, unmapped,
 };
 
 /// The blocks of a file and the files that they depend on.
@@ -216,9 +216,12 @@ fn patch(input: &mut Input<'_>, width_code: u8, section: &mut Section, elements:
     }
     let after = [0].into_iter().chain(section.patches.iter().map(|patch| patch.element + 1));
     let gaps: Vec<u64> = section.patches.iter().zip(after).map(|(patch, after)| patch.element - after).collect();
-    let changes: Vec<u64> = section.patches.iter().map(|patch| (patch.x >> low) - 1).collect();
+    let bits = u32::from(w) - u32::from(low);
+    let peak = (random.below(3) == 0).then(|| random.u64() >> (64 - bits));
+    let changes: Vec<u64> = section.patches.iter().map(|patch| from_peak((patch.x >> low) - 1, peak, bits)).collect();
     section.patch_codes = PatchCodes {
         low,
+        peak,
         gaps: Some(NumberCode::of(&gaps, raw_of_gaps)),
         changes: Some(NumberCode::of(&changes, raw_of_changes)),
     };

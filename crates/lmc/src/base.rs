@@ -332,7 +332,7 @@ pub(crate) fn not_given(wanted: &BaseInfo) -> Error {
 }
 
 /// A base as messages name it.
-fn describe(b: &BaseInfo) -> String {
+pub(crate) fn describe(b: &BaseInfo) -> String {
     let name = if b.name.is_empty() { "a file".to_owned() } else { format!("{:?}", b.name) };
     format!("{name} of {} bytes with content hash {}", b.raw_size, hex(&b.content_hash))
 }

@@ -101,7 +101,23 @@ impl Compressor {
     /// Those of [`Self::compress_into`], and `Io` or `Base` when a base cannot be read.
     pub fn compress_delta_into(&mut self, raw: &[u8], bases: &[Base<'_>], out: &mut Vec<u8>) -> Result<Summary> {
         let layout = layout::detect(&mut &*raw, self.o.dtype)?;
-        self.compress_layout_into(raw, layout, bases, out)
+        self.compress_layout_into(&raw, raw.len() as u64, layout, bases, out)
+    }
+
+    /// [`Self::compress_delta_into`] for a file that is read at any offset: what of it is in memory ([`ReadAt::slice_at`]) is taken from
+    /// there, and the rest is read by the thread that compresses it. The contents of `out`, zeros for example, serve as initialised memory.
+    ///
+    /// # Errors
+    /// Those of [`Self::compress_delta_into`], and `Io` when reading fails, also when the file became shorter meanwhile.
+    pub fn compress_delta_from_into(
+        &mut self,
+        src: &dyn ReadAt,
+        bases: &[Base<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<Summary> {
+        let size = size_of_input(src)?;
+        let layout = layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?;
+        self.compress_layout_into(src, size, layout, bases, out)
     }
 
     /// [`Self::compress_delta_into`] for bytes whose segments the caller knows: parts of files, tensors in memory. The segments
@@ -116,38 +132,41 @@ impl Compressor {
         bases: &[Base<'_>],
         out: &mut Vec<u8>,
     ) -> Result<Summary> {
-        let layout = Layout::of_segments(segments, raw.len() as u64)?;
-        self.compress_layout_into(raw, layout, bases, out)
+        let size = raw.len() as u64;
+        self.compress_layout_into(&raw, size, Layout::of_segments(segments, size)?, bases, out)
     }
 
     fn compress_layout_into(
         &mut self,
-        raw: &[u8],
+        src: &dyn ReadAt,
+        size: u64,
         layout: Layout,
         bases: &[Base<'_>],
         out: &mut Vec<u8>,
     ) -> Result<Summary> {
         let mut out = Output::new(out);
-        let own = Raw::Slice(raw);
+        let own = src.as_slice().map_or(Raw::File(src), Raw::Slice);
         let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
         out.extend(&start);
         let mut written = Ok(());
+        self.jobs.resize_with(self.workers.in_flight(), Job::default);
         if self.workers.is_single() {
             // Blocks go straight into `out`.
-            let mut pieces = Vec::new();
+            let Job { pieces, raw, .. } = &mut self.jobs[0];
             let mut next = 0;
             self.workers.with(|encoder| {
-                while next < raw.len() && written.is_ok() {
+                while next < size && written.is_ok() {
                     written = (|| {
-                        let len = plan.next_block_of(&raw, (raw.len() - next) as u64, &mut pieces)?;
-                        writer.block(&encoder.encode(&raw[next..next + len], &pieces, &origin, &mut out)?);
-                        next += len;
+                        let len = plan.next_block_of(src, size - next, pieces)?;
+                        let block = block_of(src, next, len, raw)?;
+                        writer.block(&encoder.encode(block, pieces, &origin, &mut out)?);
+                        next += len as u64;
                         Ok(())
                     })();
                 }
             });
         } else {
-            written = self.compress_slice(raw, &mut plan, &origin, &mut writer, &mut out);
+            written = self.compress_blocks(src, size, &mut plan, &origin, &mut writer, &mut out);
         }
         let end = written.and_then(|()| writer.finish(plan));
         if let Ok((end, _)) = &end {
@@ -157,11 +176,12 @@ impl Compressor {
         Ok(end?.1)
     }
 
-    /// Compresses the blocks of a slice by all threads at once. Workers put their records into `out` themselves: a single thread that copies would
+    /// Compresses the blocks of a file by all threads at once. Workers put their records into `out` themselves: a single thread that copies would
     /// be most of the time of two that compress.
-    fn compress_slice(
+    fn compress_blocks(
         &mut self,
-        raw: &[u8],
+        src: &dyn ReadAt,
+        size: u64,
         plan: &mut Planner<'_>,
         origin: &dyn Origin,
         writer: &mut Writer,
@@ -169,14 +189,13 @@ impl Compressor {
     ) -> Result<()> {
         let mut blocks = Vec::new();
         let (mut next, mut bound) = (0, 0);
-        while next < raw.len() {
+        while next < size {
             let mut pieces = Vec::new();
-            let len = plan.next_block_of(&raw, (raw.len() - next) as u64, &mut pieces)?;
+            let len = plan.next_block_of(src, size - next, &mut pieces)?;
             bound += BlockEncoder::bound(&pieces);
-            blocks.push((&raw[next..next + len], pieces));
-            next += len;
+            blocks.push((next, len, pieces));
+            next += len as u64;
         }
-        self.jobs.resize_with(self.workers.in_flight(), Job::default);
         let start = out.len();
         let tickets = AtomicUsize::new(0);
         let failed = Mutex::new(None::<(usize, Error)>);
@@ -186,9 +205,10 @@ impl Compressor {
             loop {
                 let mut job = turns.free();
                 let ticket = tickets.fetch_add(1, Ordering::Relaxed);
-                let Some((block, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
+                let Some((offset, len, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
                 let mut record = Output::new(&mut job.record);
-                let done = encoder.encode(block, pieces, origin, &mut record);
+                let block = block_of(src, *offset, *len, &mut job.raw);
+                let done = block.and_then(|block| encoder.encode(block, pieces, origin, &mut record));
                 record.finish();
                 job.done = match done {
                     Ok(summary) => Some(Ok(summary)),
@@ -319,7 +339,7 @@ impl Compressor {
         dst: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
-        let size = src.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
+        let size = size_of_input(src)?;
         let layout = layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?;
         let own = Raw::File(src);
         let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
@@ -392,6 +412,20 @@ impl Source<'_> {
             Source::Buffered => Ok(&buf[..len]),
         }
     }
+}
+
+fn size_of_input(src: &dyn ReadAt) -> Result<u64> {
+    src.size().map_err(|e| Error::io("cannot tell the size of the input", e))
+}
+
+/// The bytes of a block: where they are in memory, or else read into `buf`, which becomes no shorter.
+fn block_of<'b>(src: &'b dyn ReadAt, offset: u64, len: usize, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+    if let Some(block) = src.slice_at(offset, len) {
+        return Ok(block);
+    }
+    buf.resize(len.max(buf.len()), 0);
+    read_at(src, "the input", &mut buf[..len], offset)?;
+    Ok(&buf[..len])
 }
 
 /// A stretch of a stream.

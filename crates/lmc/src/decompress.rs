@@ -42,7 +42,7 @@ pub fn decompress_delta(file: &[u8], bases: &[Base<'_>], o: &DecompressOptions) 
     let opened = Opened::open(&file, &o.limits)?;
     let bases = resolve(&opened.sources.bases, bases, &d.workers)?;
     let mut out = zeroed(opened.index.raw_size)?;
-    d.decompress_opened(file, &opened, bases, &mut out)?;
+    d.decompress_opened(&file, &opened, bases, &mut out)?;
     Ok(out)
 }
 
@@ -89,7 +89,8 @@ pub(crate) struct Decoded {
 #[derive(Default)]
 struct SliceJob<'a> {
     block: usize,
-    record: &'a [u8],
+    /// Of a source that is no slice.
+    record: Vec<u8>,
     out: &'a mut [u8],
     done: Option<Result<Decoded>>,
 }
@@ -130,9 +131,18 @@ impl Decompressor {
     /// Those of [`Self::decompress_into`]; `Base` when a base is missing, is another file or is not needed; `Io` or `Base` when one
     /// cannot be read.
     pub fn decompress_delta_into(&mut self, file: &[u8], bases: &[Base<'_>], out: &mut [u8]) -> Result<Summary> {
-        let opened = Opened::open(&file, &self.o.limits)?;
+        self.decompress_delta_from(&file, bases, out)
+    }
+
+    /// [`Self::decompress_delta_into`] from a file that is read at any offset: what of it is in memory ([`ReadAt::slice_at`]) is taken from
+    /// there, and the rest is read by the thread that decodes it.
+    ///
+    /// # Errors
+    /// Those of [`Self::decompress_delta_into`], and `Io` when reading fails.
+    pub fn decompress_delta_from(&mut self, src: &dyn ReadAt, bases: &[Base<'_>], out: &mut [u8]) -> Result<Summary> {
+        let opened = Opened::open(src, &self.o.limits)?;
         let bases = resolve(&opened.sources.bases, bases, &self.workers)?;
-        self.decompress_opened(file, &opened, bases, out)
+        self.decompress_opened(src, &opened, bases, out)
     }
 
     pub(crate) fn limits(&self) -> &DecodeLimits {
@@ -145,7 +155,7 @@ impl Decompressor {
 
     fn decompress_opened(
         &mut self,
-        file: &[u8],
+        src: &dyn ReadAt,
         opened: &Opened,
         bases: Vec<Base<'_>>,
         out: &mut [u8],
@@ -157,8 +167,9 @@ impl Decompressor {
                 out.len()
             )));
         }
-        let mut jobs = Vec::new();
-        jobs.resize_with(self.workers.in_flight(), SliceJob::default);
+        self.jobs.resize_with(self.workers.in_flight(), Job::default);
+        let kept = self.jobs.iter_mut().map(|job| std::mem::take(&mut job.record));
+        let mut jobs: Vec<_> = kept.map(|record| SliceJob { record, ..SliceJob::default() }).collect();
         let finished = opened.sources.features.own.then(Finished::default);
         let origin = sourced(bases, &opened.sources.bases, finished.as_ref());
         let mut progress = Progress::new(&opened.sources);
@@ -171,17 +182,24 @@ impl Decompressor {
                 }
                 let b = opened.block(next);
                 job.block = next;
-                job.record = &file[b.record_offset as usize..][..b.record_len as usize];
                 job.out = rest.split_off_mut(..b.raw_len as usize).expect("raw lengths add up to the raw size");
                 next += 1;
                 Ok(Some(0))
             },
             |decoder, job| {
                 let b = opened.block(job.block);
+                let (start, len) = (b.record_offset, b.record_len as usize);
+                let read = match src.slice_at(start, len) {
+                    Some(record) => Ok(record),
+                    None => {
+                        job.record.resize(len, 0);
+                        open::read(src, &mut job.record, start).map(|()| &job.record[..])
+                    }
+                };
                 let turn = finished.as_ref().map(|f| f.mark.begin(b.raw_offset));
                 let detour = Detour::new();
                 let origin = origin.within(detour.budget());
-                let done = decode(decoder, job.record, &opened.sources, b.raw_offset, &origin, job.out);
+                let done = read.and_then(|r| decode(decoder, r, &opened.sources, b.raw_offset, &origin, job.out));
                 if let (Some(f), Some(turn), Ok(_)) = (&finished, turn, &done) {
                     let out: &mut [u8] = std::mem::take(&mut job.out);
                     f.publish(b.raw_offset, out);
@@ -190,11 +208,15 @@ impl Decompressor {
                 job.done = Some(done);
             },
             |job| {
+                let b = opened.block(job.block);
                 let done = job.done.take().expect("the worker is done");
-                done.and_then(|d| progress.push(&d, opened.block(job.block).raw_len))
-                    .map_err(|e| opened.locate(e, job.block))
+                done.and_then(|d| progress.push(&d, b.raw_len)).map_err(|e| opened.locate(e, job.block))
             },
         )?;
+        for (kept, job) in self.jobs.iter_mut().zip(jobs) {
+            kept.record = job.record;
+            kept.trim();
+        }
         finish(opened, &progress.hash)
     }
 

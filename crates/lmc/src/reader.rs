@@ -73,9 +73,8 @@ struct Buffers {
 
 struct Job<'a> {
     block: usize,
-    /// Bytes of the block that are wanted.
-    part: Range<usize>,
-    out: &'a mut [u8],
+    /// Bytes of the block that are wanted, and where they go.
+    parts: Vec<(Range<usize>, &'a mut [u8])>,
     buffers: Buffers,
     done: Result<()>,
 }
@@ -152,6 +151,15 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         self.read(offset, out, None)
     }
 
+    /// Reads several ranges of raw bytes: from each offset on as many as fill the slice beside it, in any order. Blocks that more than
+    /// one of them touches are decoded once, and all of them side by side: this is how to load many tensors.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_range`]. After an error the slices hold anything.
+    pub fn read_ranges<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
+        self.read_all(ranges, None)
+    }
+
     /// Reads a tensor: its elements as the raw file has them, little-endian, the last dimension contiguous.
     ///
     /// # Errors
@@ -184,22 +192,18 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     pub fn read_rows(&self, name: &str, rows: Range<u64>) -> Result<Vec<u8>> {
         let t = self.find(name)?;
         let usage = |m: String| Err(Error::usage(m).in_tensor(name));
-        let Some(&all) = t.shape.first() else { return usage("a tensor without dimensions has no rows".into()) };
-        if rows.start > rows.end || rows.end > all {
-            return usage(format!("rows {}..{} are not in a tensor of {all} rows", rows.start, rows.end));
-        }
-        if t.len == 0 || rows.is_empty() {
-            return Ok(vec![]);
-        }
-        // The length in bits is a multiple of the number of rows, and 128 bits hold every product.
-        let row_bits = u128::from(t.len) * 8 / u128::from(all);
-        let (start, end) = (row_bits * u128::from(rows.start), row_bits * u128::from(rows.end));
-        if start % 8 != 0 || end % 8 != 0 {
-            return usage(format!("rows {}..{} do not begin and end with a byte", rows.start, rows.end));
-        }
-        let (start, end) = ((start / 8) as u64, (end / 8) as u64);
-        let mut out = zeroed(end - start).map_err(|e| e.in_tensor(name))?;
-        self.read(t.offset + start, &mut out, Some(name))?;
+        let Some(bytes) = t.bytes_of_rows(&rows) else {
+            let (start, end) = (rows.start, rows.end);
+            return usage(match t.shape.first() {
+                None => "a tensor without dimensions has no rows".into(),
+                Some(all) if start > end || end > *all => {
+                    format!("rows {start}..{end} are not in a tensor of {all} rows")
+                }
+                Some(_) => format!("rows {start}..{end} do not begin and end with a byte"),
+            });
+        };
+        let mut out = zeroed(bytes.end - bytes.start).map_err(|e| e.in_tensor(name))?;
+        self.read(t.offset + bytes.start, &mut out, Some(name))?;
         Ok(out)
     }
 
@@ -226,37 +230,51 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8], tensor: Option<&str>) -> Result<()> {
-        let end = offset.checked_add(out.len() as u64).filter(|&end| end <= self.raw_size());
-        let Some(end) = end else {
-            let (len, size) = (out.len(), self.raw_size());
-            return Err(Error::usage(format!("{len} bytes from byte {offset} are not in a file of {size} raw bytes")));
-        };
-        if out.is_empty() {
-            return Ok(());
+        self.read_all([(offset, out)], tensor)
+    }
+
+    fn read_all<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>, tensor: Option<&str>) -> Result<()> {
+        let mut parts = Vec::new();
+        for (offset, mut rest) in ranges {
+            if offset.checked_add(rest.len() as u64).is_none_or(|end| end > self.raw_size()) {
+                let (len, size) = (rest.len(), self.raw_size());
+                return Err(Error::usage(format!(
+                    "{len} bytes from byte {offset} are not in a file of {size} raw bytes"
+                )));
+            }
+            if rest.is_empty() {
+                continue;
+            }
+            let mut block = self.opened.block_at(offset);
+            let mut from = offset - self.opened.block(block).raw_offset;
+            while !rest.is_empty() {
+                let len = (self.opened.block(block).raw_len - from).min(rest.len() as u64) as usize;
+                let out = rest.split_off_mut(..len).expect("it has as many");
+                parts.push((block, from as usize..from as usize + len, out));
+                (block, from) = (block + 1, 0);
+            }
         }
-        let mut next = self.opened.block_at(offset);
-        let last = self.opened.block_at(end - 1);
+        // What several ranges need of a block is decoded once.
+        parts.sort_by_key(|&(block, ..)| block);
+        let blocks = parts.len();
+        let mut parts = parts.into_iter().peekable();
         let mut jobs: Vec<Job<'_>> = Vec::new();
-        jobs.resize_with(self.workers.in_flight().min(last - next + 1), Job::default);
+        jobs.resize_with(self.workers.in_flight().min(blocks.max(1)), Job::default);
         {
             let mut free = self.jobs.lock().expect("no panic while it is held");
             jobs.iter_mut().for_each(|j| j.buffers = free.pop().unwrap_or_default());
         }
-        let mut rest = out;
         let access = self.access();
         let read = self.workers.ordered(
             &mut jobs,
             |job| {
-                if next > last {
-                    return Ok(None);
+                let Some(&(block, ..)) = parts.peek() else { return Ok(None) };
+                job.block = block;
+                job.parts.clear();
+                while let Some((_, part, out)) = parts.next_if(|&(b, ..)| b == block) {
+                    job.parts.push((part, out));
                 }
-                let b = self.opened.block(next);
-                job.block = next;
-                let from = offset.max(b.raw_offset) - b.raw_offset;
-                let to = end.min(b.raw_offset + b.raw_len) - b.raw_offset;
-                job.part = from as usize..to as usize;
-                job.out = rest.split_off_mut(..job.part.len()).expect("blocks cover the range");
-                next += 1;
+                let b = self.opened.block(block);
                 Ok(Some((b.record_len + b.raw_len) as usize))
             },
             |decoder, job| job.done = self.read_block(decoder, &access, job),
@@ -280,14 +298,17 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     fn read_block(&self, decoder: &mut BlockDecoder, access: &Access<'_>, job: &mut Job<'_>) -> Result<()> {
         let Buffers { record, raw } = &mut job.buffers;
         let len = self.opened.block(job.block).raw_len as usize;
-        if job.part.len() == len {
-            access.decode(decoder, job.block, record, job.out)
-        } else {
-            raw.resize(len, 0);
-            access.decode(decoder, job.block, record, raw)?;
-            job.out.copy_from_slice(&raw[job.part.clone()]);
-            Ok(())
+        if let [(part, out)] = &mut job.parts[..]
+            && part.len() == len
+        {
+            return access.decode(decoder, job.block, record, out);
         }
+        raw.resize(len, 0);
+        access.decode(decoder, job.block, record, raw)?;
+        for (part, out) in &mut job.parts {
+            out.copy_from_slice(&raw[part.clone()]);
+        }
+        Ok(())
     }
 }
 
@@ -316,7 +337,7 @@ impl<R: ReadAt + Send> ReadWithin for Reader<'_, R> {
 
 impl Default for Job<'_> {
     fn default() -> Self {
-        Self { block: 0, part: 0..0, out: &mut [], buffers: Buffers::default(), done: Ok(()) }
+        Self { block: 0, parts: Vec::new(), buffers: Buffers::default(), done: Ok(()) }
     }
 }
 

@@ -3,6 +3,8 @@
 mod name;
 mod shape;
 
+use std::ops::Range;
+
 pub use self::name::Name;
 pub(crate) use self::name::Names;
 pub use self::shape::Shape;
@@ -59,6 +61,25 @@ impl Segment {
         self.offset + self.len
     }
 
+    /// Where the elements whose first index is in `rows` are, in bytes from the start of the segment. `None` if it has no such rows, or if
+    /// they do not begin and end with a byte: elements may have fewer bits.
+    pub fn bytes_of_rows(&self, rows: &Range<u64>) -> Option<Range<u64>> {
+        let all = *self.shape.first()?;
+        if rows.start > rows.end || rows.end > all {
+            return None;
+        }
+        if self.len == 0 || rows.is_empty() {
+            return Some(0..0);
+        }
+        // The length in bits is a multiple of the number of rows, and 128 bits hold every product.
+        let row_bits = u128::from(self.len) * 8 / u128::from(all);
+        let byte = |row: u64| {
+            let bits = row_bits * u128::from(row);
+            (bits % 8 == 0).then_some((bits / 8) as u64)
+        };
+        Some(byte(rows.start)?..byte(rows.end)?)
+    }
+
     /// Memory that a segment with a name and shape of these lengths takes, allocator's overhead included.
     pub(crate) fn cost(name_len: usize, rank: usize) -> usize {
         size_of::<Segment>() + name_len + 8 * rank + 32
@@ -71,4 +92,24 @@ pub(crate) fn tensor_len(dtype: Dtype, shape: &[u64]) -> Option<u64> {
     let elements = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))?;
     let bits = elements.checked_mul(u64::from(dtype.bits()))?;
     (bits % 8 == 0).then_some(bits / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_whole_bytes() {
+        let tensor = |dtype: Dtype, shape: &[u64], len| Segment::tensor("t".into(), dtype, shape.into(), 0, len);
+        let t = tensor(Dtype::Bf16, &[5, 3], 30);
+        assert_eq!(t.bytes_of_rows(&(1..3)), Some(6..18));
+        assert_eq!(t.bytes_of_rows(&(5..5)), Some(0..0));
+        #[allow(clippy::reversed_empty_ranges, reason = "it is one that a caller may give")]
+        let reversed = 3..2;
+        assert_eq!((t.bytes_of_rows(&(4..6)), t.bytes_of_rows(&reversed)), (None, None));
+        assert_eq!(tensor(Dtype::F32, &[], 4).bytes_of_rows(&(0..0)), None);
+        assert_eq!(tensor(Dtype::F32, &[9, 0], 0).bytes_of_rows(&(2..7)), Some(0..0));
+        let halves = tensor(Dtype::F4, &[4, 3], 6);
+        assert_eq!((halves.bytes_of_rows(&(0..2)), halves.bytes_of_rows(&(0..1))), (Some(0..3), None));
+    }
 }

@@ -5,11 +5,12 @@
 //! [`BLOCK`] and [`LAST_BLOCK_MAX`] may change without changing content hashes.
 
 use crate::block::head::MAX_RAW;
+use crate::block::sparse::zeros_in;
 use crate::block::{Link, Piece};
 use crate::checksum::LEAF;
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::io::ReadAt;
+use crate::io::{ReadAt, read_at};
 use crate::layout::Layout;
 use crate::matching::{Distance, Matcher, Related};
 use crate::predict::Conversion;
@@ -23,6 +24,12 @@ pub(crate) const LAST_BLOCK_MAX: u64 = BLOCK + BLOCK / 4;
 const CALM_BLOCK: u64 = 4 * BLOCK;
 /// The same where next to nothing changed. Such a block may hold several units.
 const SPARSE_BLOCK: u64 = 8 * BLOCK;
+/// A large segment is cut into such blocks, too, after a first one of [`BLOCK`], where fewer than one element of so many is other than zero:
+/// in that first block, and in what would be the next one.
+const MOSTLY_ZERO: usize = 32;
+/// What tells that: stretches of the segment's beginning, or of what comes next of it, of so many bytes each.
+const ZERO_STRETCHES: u64 = 16;
+const ZERO_STRETCH: u64 = 512;
 /// Of so many bits of a sample less than one differs where next to nothing changed.
 const SPARSE: u64 = 64;
 /// A segment of at least this size is not packed.
@@ -60,6 +67,10 @@ pub(crate) struct Planner<'m> {
     /// Whether the segment is a unit of its own, and how large its blocks are then.
     large: bool,
     block_len: u64,
+    /// Whether tensors are looked at for zeros: not where only the layout is known.
+    reads: bool,
+    /// Whether nearly all elements of a large segment's beginning are zero.
+    zeros: bool,
     /// What was cut already, and turned out not to belong to the block before it.
     pending: Option<Cut>,
     /// What the segment may be predicted from, once some of it is in a block: the best first.
@@ -76,7 +87,7 @@ struct Cut {
 
 impl Planner<'static> {
     pub(crate) fn new(layout: Layout) -> Self {
-        Self::with(layout, None, vec![])
+        Self { reads: false, ..Self::with(layout, None, vec![]) }
     }
 
     /// For a file that these segments cover.
@@ -102,11 +113,18 @@ impl<'m> Planner<'m> {
             left: 0,
             large: false,
             block_len: BLOCK,
+            reads: true,
+            zeros: false,
             pending: None,
             related: [None; 2],
         };
         p.enter(0);
         p
+    }
+
+    /// The same, but tensors that are nearly all zeros are cut as all others: then blocks without bases end wherever those with some do.
+    pub(crate) fn blind_to_zeros(self) -> Self {
+        Self { reads: false, ..self }
     }
 
     fn enter(&mut self, i: usize) {
@@ -138,6 +156,7 @@ impl<'m> Planner<'m> {
             _ if self.matcher.is_some() && (self.left == self.len() || self.block_len == SPARSE_BLOCK) => {
                 last_block_max(SPARSE_BLOCK) + 1
             }
+            true if self.zeros => self.left.min(last_block_max(SPARSE_BLOCK) + 1),
             true => self.left.min(last_block_max(self.block_len) + 1),
             false => LOOKAHEAD,
         })
@@ -198,8 +217,13 @@ impl<'m> Planner<'m> {
                             _ if differ * 2 < seen => CALM_BLOCK,
                             _ => BLOCK,
                         };
+                        self.zeros = self.block_len == BLOCK && self.is_mostly_zero(raw, here.min(BLOCK))?;
+                    } else if self.zeros {
+                        // What begins with zeros need not go on with them.
+                        let zeros = self.is_mostly_zero(raw, here.min(SPARSE_BLOCK))?;
+                        self.block_len = if zeros { SPARSE_BLOCK } else { BLOCK };
                     }
-                    cut.sparse = self.block_len == SPARSE_BLOCK;
+                    cut.sparse = self.block_len == SPARSE_BLOCK && !self.zeros;
                     cut.len = if here <= last_block_max(self.block_len) { here } else { self.block_len };
                     self.take(cut.len, &mut cut.pieces);
                 }
@@ -247,6 +271,21 @@ impl<'m> Planner<'m> {
             }
             _ => unknown,
         })
+    }
+
+    /// Whether nearly all elements of the next `len` bytes of the tensor, which are at hand, are zero, going by a sample of them.
+    fn is_mostly_zero(&self, raw: &dyn ReadAt, len: u64) -> Result<bool> {
+        let Some(dtype) = self.dtype().filter(|_| self.reads) else { return Ok(false) };
+        let width = dtype.coding_width();
+        let mut stretch = [0; ZERO_STRETCH as usize];
+        let (mut zeros, mut seen) = (0, 0);
+        for i in 0..ZERO_STRETCHES {
+            let at = (len - ZERO_STRETCH) / ZERO_STRETCHES * i / width as u64 * width as u64;
+            read_at(raw, "the input", &mut stretch, self.at + at)?;
+            zeros += zeros_in(width, &stretch);
+            seen += stretch.len() / width;
+        }
+        Ok((seen - zeros) * MOSTLY_ZERO < seen)
     }
 
     /// Moves bytes of the segment into the block; how often the dtype changed.
@@ -332,150 +371,4 @@ const fn gcd(a: u32, b: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::segment::tensor_len;
-
-    /// Plans a file of `total` bytes, showing no more of it than `lookahead` asks for plus `more`.
-    fn plan(layout: &Layout, total: u64, more: u64) -> Vec<(usize, Vec<Piece>)> {
-        let mut p = Planner::new(layout.clone());
-        let (mut at, mut blocks, mut pieces) = (0, vec![], vec![]);
-        while at < total {
-            let ahead = (total - at).min(p.lookahead().saturating_add(more));
-            let len = p.next_block(ahead, &mut pieces);
-            assert!(len > 0 && len as u64 <= ahead && len <= 2 << 20);
-            assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), len);
-            for p in &pieces {
-                assert!(p.len > 0 && p.dtype.is_none_or(|d| p.len.is_multiple_of(d.coding_width())));
-            }
-            assert!(pieces.windows(2).all(|w| w[0].dtype != w[1].dtype));
-            at += len as u64;
-            blocks.push((len, pieces.clone()));
-        }
-        let (_, segments) = p.finish(total);
-        let mut end = 0;
-        for s in segments {
-            assert_eq!(s.offset, end);
-            assert!(s.dtype.is_none_or(|d| tensor_len(d, &s.shape) == Some(s.len)));
-            end = s.end();
-        }
-        assert_eq!(end, total);
-        blocks
-    }
-
-    fn layout(lens: &[(Option<Dtype>, u64)], tail: Option<Dtype>) -> Layout {
-        let mut at = 0;
-        let segments = lens
-            .iter()
-            .map(|&(dtype, n)| {
-                let s = match dtype {
-                    None => Segment::opaque(at, n),
-                    Some(d) => {
-                        // Whole elements only: 24 bytes are some for every dtype.
-                        let shape = [n, 24 * 8 / u64::from(d.bits())].into();
-                        Segment::tensor(Name::default(), d, shape, at, 24 * n)
-                    }
-                };
-                at = s.end();
-                s
-            })
-            .collect();
-        Layout { name: "test", segments, tail }
-    }
-
-    fn lens(blocks: &[(usize, Vec<Piece>)]) -> Vec<usize> {
-        blocks.iter().map(|b| b.0).collect()
-    }
-
-    #[test]
-    fn a_large_segment_is_cut_without_a_tiny_rest() {
-        let (l, b) = (layout(&[], None), BLOCK as usize);
-        assert_eq!(lens(&plan(&l, 1, 0)), [1]);
-        assert_eq!(lens(&plan(&l, BLOCK, 0)), [b]);
-        assert_eq!(lens(&plan(&l, LAST_BLOCK_MAX, 0)), [b + b / 4]);
-        assert_eq!(lens(&plan(&l, LAST_BLOCK_MAX + 1, 0)), [b, b / 4 + 1]);
-        assert_eq!(lens(&plan(&l, 3 * BLOCK + 5, 0)), [b, b, b + 5]);
-    }
-
-    #[test]
-    fn small_segments_share_a_block_and_large_ones_do_not() {
-        use Dtype::{Bf16, F32};
-        let small = 4096;
-        let mut s = vec![(None, 1000)];
-        s.extend((0..100).map(|i| (Some(if i % 2 == 0 { Bf16 } else { F32 }), small)));
-        s.push((Some(Bf16), UNIT_MIN / 24 + 1));
-        s.push((Some(Bf16), small));
-        let l = layout(&s, None);
-        let total = l.segments.last().unwrap().end();
-        let blocks = plan(&l, total, 0);
-        let pack = 24 * small as usize;
-        assert_eq!(
-            lens(&blocks),
-            [
-                1000 + 11 * pack,
-                11 * pack,
-                11 * pack,
-                11 * pack,
-                11 * pack,
-                11 * pack,
-                11 * pack,
-                11 * pack,
-                11 * pack,
-                pack,
-                24 * (UNIT_MIN as usize / 24 + 1),
-                pack
-            ]
-        );
-        assert_eq!(blocks[1].1[0], Piece { starts_span: true, ..Piece::plain(Some(F32), pack) });
-    }
-
-    #[test]
-    fn a_pack_of_single_bytes_is_closed_in_time() {
-        let s: Vec<_> = (0..40_000).map(|i| (if i % 2 == 0 { None } else { Some(Dtype::U8) }, 1)).collect();
-        let l = layout(&s, None);
-        let blocks = plan(&l, l.segments.last().unwrap().end(), 0);
-        assert!(blocks.iter().all(|b| b.1.len() <= PACK_PIECES + 1) && blocks.len() == 3);
-    }
-
-    #[test]
-    fn what_a_file_lacks_is_opaque() {
-        let l = layout(&[(None, 10), (Some(Dtype::F32), 4), (Some(Dtype::F32), 4)], None);
-        let named = |total| {
-            let mut p = Planner::new(l.clone());
-            let mut pieces = vec![];
-            if total > 0 {
-                assert_eq!(p.next_block(total, &mut pieces) as u64, total);
-            }
-            p.finish(total).1.iter().map(|s| (s.dtype.is_some(), s.len)).collect::<Vec<_>>()
-        };
-        assert_eq!(named(0), []);
-        assert_eq!(named(9), [(false, 9)]);
-        assert_eq!(named(10), [(false, 10)]);
-        assert_eq!(named(105), [(false, 10), (false, 95)]);
-        assert_eq!(named(107), [(false, 10), (true, 96), (false, 1)]);
-        assert_eq!(named(202), [(false, 10), (true, 96), (true, 96)]);
-        assert_eq!(named(300), [(false, 10), (true, 96), (true, 96), (false, 98)]);
-    }
-
-    fn segment() -> impl Strategy<Value = (Option<Dtype>, u64)> {
-        let dtype = prop::option::of(prop::sample::select(Dtype::ALL));
-        let len = prop_oneof![Just(0), 1u64..100, 1u64..60_000, 1u64..2_000_000];
-        (dtype, len).prop_map(|(d, n)| (d, if d.is_some() { n.div_ceil(24) } else { n }))
-    }
-
-    proptest! {
-        #[test]
-        fn blocks_do_not_depend_on_how_far_one_looks_ahead(
-            s in prop::collection::vec(segment(), 0..20), tail in prop::option::of(prop::sample::select(Dtype::ALL)),
-            more in 0u64..3_000_000, cut in -3_000_000i64..4_000_000,
-        ) {
-            let l = layout(&s, tail);
-            let total = l.segments.last().map_or(0, Segment::end).saturating_add_signed(cut);
-            let blocks = plan(&l, total, 0);
-            prop_assert_eq!(&blocks, &plan(&l, total, more));
-            prop_assert_eq!(&blocks, &plan(&l, total, u64::MAX));
-        }
-    }
-}
+mod tests;

@@ -91,7 +91,7 @@ fn heads_of_blocks() {
     refused_block("width code", |block| block.parts[0][1] = 4);
     refused_block("width code", |block| block.parts[0][1] = 255);
     refused_block("unknown map", |block| block.parts[0][2] = 3);
-    refused_block("patches of an unknown kind", |block| block.parts[0][3] = 2);
+    refused_block("patches of an unknown kind", |block| block.parts[0][3] = 3);
     // There may be none, but then what describes them is left over.
     refused_block("follows the digest", |block| block.parts[0][4] = 0);
     refused_block("number of groups", |block| block.parts[0][4] = 65);

@@ -122,7 +122,7 @@ fn heads_of_predicted_parts() {
     refused_head(&wrapped, "do not add up");
     // What their sections say.
     refused_with(16, &[3], "unknown map");
-    refused_with(17, &[2], "patches of an unknown kind");
+    refused_with(17, &[3], "patches of an unknown kind");
     refused_with(18, &[65], "number of groups");
     refused_with(22, &[17], "more bits");
     refused_with(22, &[8], "no coder");

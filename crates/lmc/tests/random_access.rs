@@ -89,6 +89,31 @@ fn tensors_and_rows() {
 }
 
 #[test]
+fn many_ranges_decode_each_block_once() {
+    let (raw, file) = file();
+    for threads in [1, 3] {
+        let counted = Counted::new(&file);
+        let reader = Reader::open(&counted, &decompress_options(threads)).unwrap();
+        let size = raw.len();
+        // In no order, overlapping, empty, of one block and of many.
+        let ranges = [(size - 5, 5), (0, 7), (3, 0), (100, 3 << 20), (0, size), (size, 0), (5000, 20), (2 << 20, 9)];
+        counted.take();
+        let mut outs: Vec<Vec<u8>> = ranges.iter().map(|&(_, len)| vec![0xee; len]).collect();
+        let wanted = ranges.iter().zip(&mut outs).map(|(&(at, _), out)| (at as u64, &mut out[..]));
+        reader.read_ranges(wanted).unwrap();
+        for ((at, len), out) in ranges.iter().zip(&outs) {
+            assert!(raw[*at..][..*len] == out[..], "{len} bytes at {at}");
+        }
+        assert_eq!(counted.take(), reader.blocks().map(|b| b.record_len).sum::<u64>());
+        reader.read_ranges([]).unwrap();
+        assert_eq!(counted.take(), 0);
+        let (mut good, mut bad) = ([0; 4], [0; 4]);
+        let e = reader.read_ranges([(0, &mut good[..]), (size as u64 - 3, &mut bad)]).unwrap_err();
+        assert_eq!((e.kind(), counted.take()), (ErrorKind::Usage, 0), "{e}");
+    }
+}
+
+#[test]
 fn wrong_arguments_are_usage_errors() {
     let (raw, file) = file();
     let reader = Reader::open(&file[..], &DecompressOptions::default()).unwrap();

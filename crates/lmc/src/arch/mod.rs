@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::group::classes::{RunStats, run_ors, run_stats};
 use crate::group::element::with_element;
 use crate::map::Map;
-use crate::predict::job::{Model, Sections};
+use crate::predict::changes::{self, Changes};
+use crate::predict::job::{Model, Rank, Sections};
 use crate::predict::{partition, unchanged};
 use job::{DecodeJob, EncodeJob};
 
@@ -156,6 +157,31 @@ impl Isa {
         }
     }
 
+    /// Finds the elements of `width` bytes that are not their predictions; or not 0, if `prediction` is empty. False where they are more than
+    /// `most`; then what is found is of no use.
+    #[must_use]
+    pub(crate) fn changes(
+        self,
+        width: usize,
+        elements: &[u8],
+        prediction: &[u8],
+        most: usize,
+        found: &mut Changes,
+    ) -> bool {
+        assert!(prediction.is_empty() || prediction.len() == elements.len(), "a prediction for every element");
+        assert!(
+            elements.len().is_multiple_of(width) && u32::try_from(elements.len() / width).is_ok(),
+            "whole elements"
+        );
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_changes(self, width, elements, prediction, most, found),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_changes(self, width, elements, prediction, most, found),
+            _ => changes::find(width, elements, prediction, most, found),
+        }
+    }
+
     /// Appends the OR of each run of elements of `width` bytes.
     pub(crate) fn run_ors(self, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
         match self.0 {
@@ -176,6 +202,20 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => x86::avx2_predict::count_classes(self, m),
             _ => partition::count(m),
+        }
+    }
+
+    /// Appends the rank of each of the elements `at`, which rise. Gives what [`Self::count_classes`] does.
+    pub(crate) fn rank_in_classes(self, m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+        m.check();
+        assert!(m.classes.is_some() && u32::try_from(m.len).is_ok(), "there are classes, and ranks fit");
+        assert!(at.is_sorted_by(|a, b| a < b) && at.last().is_none_or(|&e| (e as usize) < m.len), "rising elements");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_predict::rank_in_classes(self, m, at, ranks),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_predict::rank_in_classes(self, m, at, ranks),
+            _ => partition::rank(m, at, ranks),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::head::Method;
 use super::plan::{GroupedPlan, PlannedClassMap, PlannedGroup, Planner, coding_of};
 use super::predicted::{Expectation, PredictedPlan};
+use super::sparse::is_mostly_zero;
 use crate::arch::Isa;
 use crate::dtype::Dtype;
 use crate::entropy::{Histogram, cost};
@@ -153,8 +154,10 @@ impl Chooser {
         let expectation = Expectation { base, context, map };
         let sections = self.spare.pop().unwrap_or_default();
         match self.planner.plan_predicted(width, bytes, &expectation, sections) {
-            // Nor may zstd see what a prediction does not.
-            Ok(predicted) if predicted.sure && map == Map::Rotate && !repeats(bytes) => {
+            // Nor may zstd see what a prediction does not, nor a list be what is small.
+            Ok(predicted)
+                if predicted.sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) =>
+            {
                 PartPlan::Predicted(Box::new(predicted))
             }
             Ok(predicted) => match self.choose_plain(dtype, bytes) {
@@ -191,7 +194,8 @@ impl Chooser {
             None => detect_width(bytes),
         };
         let grouped = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
-        let estimate = grouped.as_ref().map_or(len, |g| g.estimate + LANE_BYTES).min(len);
+        let lanes = |g: &GroupedPlan| if g.groups.is_empty() { 0 } else { LANE_BYTES };
+        let estimate = grouped.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         // Trained floats have no repeats for zstd to find; a look at a few words tells the rest.
         if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
@@ -200,7 +204,7 @@ impl Chooser {
             return PartPlan::Zstd(frame);
         }
         match grouped {
-            Some(g) if g.estimate + LANE_BYTES < len || g.estimate * 64 < len => PartPlan::Grouped(Box::new(g)),
+            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => PartPlan::Grouped(Box::new(g)),
             _ => PartPlan::Stored,
         }
     }

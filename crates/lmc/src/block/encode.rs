@@ -71,9 +71,10 @@ impl BlockEncoder {
         assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
         let start = out.len();
         let (summary, promised) = self.encode_as(raw, pieces, origin, true, out)?;
-        let Some(promised) = promised.filter(|&p| summary.record_len > p + p / 64 + 1024) else { return Ok(summary) };
+        if promised.is_none_or(|p| summary.record_len <= p + p / 64 + 1024) {
+            return Ok(summary);
+        }
         // A prediction has not kept what its sample promised: nothing may be larger than without one.
-        _ = promised;
         let predicted = out.since(start).to_vec();
         out.truncate(start);
         let (plain, _) = self.encode_as(raw, pieces, origin, false, out)?;

@@ -11,7 +11,7 @@ mod patches;
 pub(crate) mod plan;
 pub(crate) mod predicted;
 mod residual;
-mod sparse;
+pub(crate) mod sparse;
 
 use self::head::Dependency;
 use crate::dtype::Dtype;

@@ -33,6 +33,7 @@ impl Grouped {
     }
 
     /// Bytes of an element that a decoder needs.
+    #[cfg(any(test, feature = "bench-hooks"))]
     pub(crate) fn least_width(&self) -> usize {
         self.narrowed().map_or(self.width, |g| g.width)
     }

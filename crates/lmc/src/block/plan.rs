@@ -1,6 +1,8 @@
 //! Choosing how a part is coded: method, classes, bits per group, tables.
 
 use super::head::{Group, Grouped};
+use super::patches::PatchList;
+use super::sparse;
 use crate::arch::Isa;
 use crate::dtype::Dtype;
 use crate::entropy::coder::Coder;
@@ -12,6 +14,10 @@ use crate::group::element::with_element;
 use crate::group::split::Shape;
 use crate::map::Map;
 use crate::options::Level;
+use crate::predict::changes::Changes;
+
+/// What lists take is known; of groups, an estimate is, and lists are slower: they must save one part of so many.
+const LISTED_MARGIN: u64 = 32;
 
 /// A grouped part, ready to be encoded.
 pub(crate) struct GroupedPlan {
@@ -62,11 +68,22 @@ pub(crate) struct Planner {
     pub(super) stats: RunStats,
     /// Elements, their predictions and contexts, without unchanged runs.
     pub(super) changed: Box<[Vec<u8>; 3]>,
+    /// Elements that differ from their predictions.
+    pub(super) changes: Box<Changes>,
+    /// Their residuals, by class.
+    pub(super) lists: Vec<PatchList>,
 }
 
 impl Planner {
     pub(crate) fn new(isa: Isa, level: Level) -> Self {
-        Self { isa, level, stats: RunStats::default(), changed: Box::default() }
+        Self {
+            isa,
+            level,
+            stats: RunStats::default(),
+            changed: Box::default(),
+            changes: Box::default(),
+            lists: Vec::new(),
+        }
     }
 
     pub(super) fn effort(&self) -> Effort {
@@ -94,6 +111,21 @@ impl Planner {
 
     /// Plans `elements` (a whole number of them, at least one) of a width and map.
     pub(crate) fn plan(&mut self, width: usize, map: Map, elements: &[u8]) -> GroupedPlan {
+        let plan = self.plan_groups(width, map, elements);
+        // Groups tell a zero among others with raw bits, as they tell those.
+        if !sparse::is_mostly_zero(width, elements) {
+            return plan;
+        }
+        let most = sparse::most_listed(elements.len() / width, self.level);
+        if !self.isa.changes(width, elements, &[], most, &mut self.changes) {
+            return plan;
+        }
+        let listed = GroupedPlan::listed(width, map, &mut PatchList::of(width, map, &self.changes));
+        if listed.estimate + listed.estimate / LISTED_MARGIN < plan.estimate { listed } else { plan }
+    }
+
+    /// The same without listing elements.
+    pub(super) fn plan_groups(&mut self, width: usize, map: Map, elements: &[u8]) -> GroupedPlan {
         let n = elements.len() / width;
         assert!(n > 0 && elements.len().is_multiple_of(width));
         let bits = 8 * width as u32;

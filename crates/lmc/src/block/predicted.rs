@@ -2,7 +2,7 @@
 
 use super::head::{ContextSource, Predicted, Unchanged};
 use super::plan::{GroupedPlan, PlannedClassMap, Planner};
-use super::sparse::{self, Changed};
+use super::sparse::{self, few_of};
 use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
@@ -45,8 +45,6 @@ pub(super) struct Candidate {
     pub(super) guesses: Vec<Guess>,
     pub(super) bits: u64,
     pub(super) sure: bool,
-    /// All elements that changed, where they are few.
-    pub(super) changed: Option<Changed>,
 }
 
 /// What a sample says of a class.
@@ -71,6 +69,16 @@ pub(super) enum Which {
     None,
     Prediction,
     Other,
+}
+
+/// Which elements of a part sections tell.
+#[derive(PartialEq, Eq)]
+enum Told {
+    All,
+    /// Those of runs that changed, by a map of runs that did not.
+    ChangedRuns(Vec<u8>),
+    /// Those that changed, which the planner holds.
+    Changes,
 }
 
 /// Elements that decide, at least (if there are as many).
@@ -128,20 +136,25 @@ impl Planner {
         let few = constant * 16 <= self.stats.len();
         let unchanged = map.iter().filter(|&&u| u == 1).count();
         let base = x.base.filter(|_| unchanged > 0 && unchanged >= map.len() / 128);
+        let most = few_of(elements.len() / width);
+        if let Some((base, _)) = base
+            && self.isa.changes(width, elements, base, most, &mut self.changes)
+        {
+            let mut c = sparse::candidate(width, base, x.map, &self.changes);
+            c.sure &= few;
+            return Ok(self.plan_candidate(width, elements, x, c, Told::Changes, sections));
+        }
         let map = base.map(|(base, _)| {
             map.clear();
             self.isa.unchanged_runs(width, elements, base, &mut map);
             map
         });
-        if let Some(mut c) = map.as_ref().and_then(|map| sparse::candidate(width, elements, x, map)) {
-            c.sure &= few;
-            return Ok(self.plan_candidate(width, elements, x, c, None, sections));
-        }
         let map = map.filter(|map| worth_telling(map));
         match with_element!(width, E => candidate::<E>(elements, x, map.as_deref())) {
             Some(mut c) => {
                 c.sure &= few;
-                Ok(self.plan_candidate(width, elements, x, c, map, sections))
+                let told = map.map_or(Told::All, Told::ChangedRuns);
+                Ok(self.plan_candidate(width, elements, x, c, told, sections))
             }
             None => Err(sections),
         }
@@ -153,15 +166,16 @@ impl Planner {
         elements: &[u8],
         x: &Expectation<'_>,
         c: Candidate,
-        map: Option<Vec<u8>>,
+        told: Told,
         mut sections: Sections,
     ) -> PredictedPlan {
         let (base, conversion) = x.base.unwrap_or((&[], Conversion::None));
         let predicts = c.predictor != Predictor::None;
         let other_width = x.context.map_or(0, |o| o.1);
-        let map = map.filter(|_| predicts);
+        let sparse = told == Told::Changes;
+        let map = if let Told::ChangedRuns(map) = told { Some(map).filter(|_| predicts) } else { None };
         let [changed, kept, kept_other] = &mut *self.changed;
-        let (all, mut elements) = (elements, elements);
+        let mut elements = elements;
         let mut model = Model {
             width,
             len: elements.len() / width,
@@ -189,15 +203,13 @@ impl Planner {
             }
         }
         let changed_len = model.len;
-        let sparse = c.changed.is_some();
-        let rooms: Vec<(usize, usize)> = c.rooms(changed_len, width).collect();
-        let listed = c.changed.filter(|_| c.classes.is_none());
-        let counts = if listed.is_some() {
-            sections.reset([(0, width)]);
-            vec![n]
+        let counts = if sparse {
+            let counts = sparse::list(self.isa, &model, &self.changes, &mut self.lists);
+            sections.reset(counts.iter().map(|_| (0, width)));
+            counts
         } else {
             // Classes are dealt as the sample has them; where it was wrong, what they have is counted.
-            sections.reset(rooms);
+            sections.reset(c.rooms(changed_len, width));
             if self.isa.partition(&model, elements, &mut sections) {
                 sections.widen(width);
             } else {
@@ -229,12 +241,12 @@ impl Planner {
             sure: c.sure,
         };
         for (class, &n) in counts.iter().enumerate() {
-            let section = (n > 0).then(|| match (c.predictor, &listed) {
-                (_, Some(changed)) => changed.plan(width, c.predictor, all, base),
-                (Predictor::None, _) => self.plan(width, x.map, plan.sections.get(class)),
+            let section = (n > 0).then(|| match c.predictor {
+                _ if sparse => GroupedPlan::listed(width, Map::Identity, &mut self.lists[class]),
+                Predictor::None => self.plan(width, x.map, plan.sections.get(class)),
                 _ => {
                     let width = plan.sections.width(class);
-                    self.plan_residuals(width, plan.sections.get_mut(class), changed_len, sparse)
+                    self.plan_residuals(width, plan.sections.get_mut(class), changed_len)
                 }
             });
             plan.estimate += section.as_ref().map_or(1, |s| s.estimate);
@@ -308,7 +320,6 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
             guesses: vec![],
             bits,
             sure: false,
-            changed: None,
         });
         let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
         let key_shift = E::BITS - 8;
@@ -320,7 +331,7 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
         let (classes, guesses, bits) =
             if float { keyed.classes(key_shift, limits) } else { (None, vec![], keyed.whole()) };
         let context = if classes.is_some() { Which::Prediction } else { Which::None };
-        offer(Candidate { predictor: difference, context, classes, guesses, bits, sure: false, changed: None });
+        offer(Candidate { predictor: difference, context, classes, guesses, bits, sure: false });
     }
     if let Some((context, width)) = x.context {
         with_element!(width, C => {
@@ -334,7 +345,7 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
                 // Elements have no residuals, of which a byte might hold many.
                 let guesses = guesses.into_iter().map(|s| Guess { single: false, ..s }).collect();
                 let (predictor, context) = (Predictor::None, Which::Other);
-                offer(Candidate { predictor, context, classes, guesses, bits, sure: false, changed: None });
+                offer(Candidate { predictor, context, classes, guesses, bits, sure: false });
             }
             if let Some((base, _)) = x.base && float {
                 let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
@@ -345,7 +356,7 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
                 let (classes, guesses, bits) = keyed.classes(key_shift, limits);
                 if classes.is_some() {
                     let (predictor, context) = (Predictor::Float, Which::Other);
-                    offer(Candidate { predictor, context, classes, guesses, bits, sure: false, changed: None });
+                    offer(Candidate { predictor, context, classes, guesses, bits, sure: false });
                 }
             }
         });

@@ -3,7 +3,7 @@
 use super::head::{Group, Grouped, Patches};
 use super::patches::PatchList;
 use super::plan::{GroupedPlan, Planner, Sample as Basis};
-use super::sparse::{each_nonzero, few_of};
+use super::sparse::few_of;
 use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost};
 use crate::group::RUN;
@@ -30,27 +30,20 @@ struct Sample {
 
 impl Planner {
     /// Plans a section of residuals, under map [`Map::Identity`]. Elements that would make all others expensive lose their high bits to
-    /// patches. `part` is the number of elements of all sections; where few of them changed, all sections are `listed`.
-    pub(super) fn plan_residuals(
-        &mut self,
-        width: usize,
-        elements: &mut [u8],
-        part: usize,
-        listed: bool,
-    ) -> GroupedPlan {
+    /// patches. `part` is the number of elements of all sections.
+    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], part: usize) -> GroupedPlan {
         let n = elements.len() / width;
         let mut or = std::mem::take(&mut self.stats.or);
         or.clear();
         self.isa.run_ors(width, elements, &mut or);
         let zero: Vec<bool> = or.iter().map(|&o| o == 0).collect();
         let zeros = zero.iter().filter(|z| **z).count();
-        let most_listed = if listed { n } else { few_of(n) };
-        let plan = match with_element!(width, E => list::<E>(elements, &zero, most_listed)) {
-            Some(patches) => GroupedPlan::listed(width, patches),
-            None => {
-                let size = (SAMPLE * n / part).max(SAMPLE_LEAST);
-                self.plan_nonzero(width, elements, &or, &zero, zeros, size)
-            }
+        let plan = if self.isa.changes(width, elements, &[], few_of(n), &mut self.changes) {
+            let mut patches = PatchList::of(width, Map::Identity, &self.changes);
+            GroupedPlan::listed(width, Map::Identity, &mut patches)
+        } else {
+            let size = (SAMPLE * n / part).max(SAMPLE_LEAST);
+            self.plan_nonzero(width, elements, &or, &zero, zeros, size)
         };
         self.stats.or = or;
         plan
@@ -90,8 +83,8 @@ impl Planner {
         let mut plan = GroupedPlan::empty(width, Map::Identity);
         let kept = chosen.group.low + chosen.left;
         if kept < top {
-            let patches = with_element!(width, E => take_patches::<E>(elements, or, kept));
-            plan.set_patches(patches, kept);
+            let mut patches = with_element!(width, E => take_patches::<E>(elements, or, kept));
+            plan.set_patches(&mut patches, kept);
         }
         let mut group = chosen.group;
         group.high = bits - kept;
@@ -206,18 +199,6 @@ fn zero_group(bits: u32) -> Group {
     Group { low: bits, high: 0, raw_bits: 0, sign_plane: false, constant: 0, coder: Coder::None }
 }
 
-/// All elements that are not zero, if there are no more than `most`.
-fn list<E: Element>(elements: &[u8], zero: &[bool], most: usize) -> Option<PatchList> {
-    let mut patches = PatchList::default();
-    for (r, run) in elements.chunks(RUN * E::BYTES).enumerate().filter(|(r, _)| !zero[*r]) {
-        each_nonzero::<E>(run, None, |i, v| patches.push(r * RUN + i, v));
-        if patches.len() > most {
-            return None;
-        }
-    }
-    Some(patches)
-}
-
 /// About `size` elements of runs that are not all zero, evenly spread.
 fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64], size: usize) -> Sample {
     let runs = zero.len() - zeros;
@@ -260,16 +241,17 @@ impl GroupedPlan {
         }
     }
 
-    /// A section of residuals without groups: all that are not zero are listed.
-    pub(super) fn listed(width: usize, patches: PatchList) -> Self {
-        let mut plan = Self::empty(width, Map::Identity);
-        plan.set_patches(patches, 0);
+    /// A section without groups: all that are not zero are listed.
+    pub(super) fn listed(width: usize, map: Map, patches: &mut PatchList) -> Self {
+        let mut plan = Self::empty(width, map);
+        let float = map == Map::Rotate;
+        (plan.grouped.patches, plan.patches) = if float { patches.encode_floats(width) } else { patches.encode(0) };
         let head = plan.grouped.patches.as_ref().map_or(0, Patches::head_len);
         plan.estimate = (8 + head + plan.patches.len()) as u64;
         plan
     }
 
-    fn set_patches(&mut self, patches: PatchList, low: u32) {
+    fn set_patches(&mut self, patches: &mut PatchList, low: u32) {
         (self.grouped.patches, self.patches) = patches.encode(low);
     }
 }

@@ -1,15 +1,16 @@
 //! Parts of which hardly an element changed: how they are predicted, going by those that did.
 
 use super::patches::PatchList;
-use super::plan::GroupedPlan;
-use super::predicted::{
-    BUCKETS, Buckets, Candidate, Expectation, Keyed, Limits, Which, bucket, buckets_cost, rest_bits,
-};
+use super::predicted::{BUCKETS, Buckets, Candidate, Keyed, Limits, Which, bucket, buckets_cost, rest_bits};
+use crate::arch::Isa;
 use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::map::Map;
-use crate::predict::{Classes, Predictor};
+use crate::options::Level;
+use crate::predict::changes::Changes;
+use crate::predict::job::{Model, Rank};
+use crate::predict::{Classes, Predictor, residual};
 
 /// One element of so many may have changed, at most: where more did, lanes are faster than codes of numbers, and no larger.
 const SPARSE: usize = 32;
@@ -22,39 +23,35 @@ const CLASS_BITS: u64 = 220;
 /// log2(e) in 1/256 bit: what a place among many costs beyond log2 of how few there are.
 const LOG2_E: u64 = 369;
 
-/// Which elements changed.
-pub(super) struct Changed(Vec<u32>);
+/// Elements that are listed at most: a list takes some forty bytes of working memory for each. More than half of any block of 1 MiB.
+const MOST_LISTED: usize = 1 << 20;
 
-/// Gives `note` every element that is not zero, and its value; or that is not that of `other`, and the XOR of both. Most are passed over 32 bytes at once.
-#[inline(always)]
-pub(super) fn each_nonzero<E: Element>(elements: &[u8], other: Option<&[u8]>, mut note: impl FnMut(usize, u64)) {
-    const ZERO: [u8; 32] = [0; 32];
-    let in_word = 8 / E::BYTES;
-    let (whole, rest) = elements.as_chunks::<32>();
-    let (others, other_rest) = other.map_or((&[][..], &ZERO[..rest.len()]), |o| o.as_chunks::<32>());
-    for (q, of_element) in whole.iter().enumerate() {
-        let of_other = if other.is_some() { &others[q] } else { &ZERO };
-        let words: [u64; 4] = std::array::from_fn(|i| {
-            let word = |b: &[u8; 32]| u64::from_le_bytes(b[8 * i..8 * i + 8].try_into().expect("eight bytes"));
-            word(of_element) ^ word(of_other)
-        });
-        if words.iter().fold(0, |all, w| all | w) == 0 {
-            continue;
-        }
-        for (w, mut word) in words.into_iter().enumerate() {
-            while word != 0 {
-                let i = word.trailing_zeros() / E::BITS;
-                note((4 * q + w) * in_word + i as usize, E::cut(word >> (i * E::BITS)).wide());
-                word &= u64::MAX.unbounded_shl((i + 1) * E::BITS);
-            }
-        }
-    }
-    for (i, (a, b)) in rest.chunks_exact(E::BYTES).zip(other_rest.chunks_exact(E::BYTES)).enumerate() {
-        let v = E::load(a).xor(E::load(b)).wide();
-        if v != 0 {
-            note(whole.len() * 4 * in_word + i, v);
-        }
-    }
+/// Of `n` elements of which most are zero, so many may be other than that and be listed, where nothing is predicted. Lists are smaller
+/// than groups up to half, but the slower the more there is in them.
+pub(super) fn most_listed(n: usize, level: Level) -> usize {
+    let most = match level {
+        Level::Fast => n / 8,
+        Level::Default => n / 3,
+        Level::Max => n / 2,
+    };
+    most.min(MOST_LISTED)
+}
+
+/// Runs that tell whether most elements are zero.
+const RUNS: usize = 32;
+
+/// Whether at least half of the elements of some runs are zero.
+pub(super) fn is_mostly_zero(width: usize, elements: &[u8]) -> bool {
+    let runs = elements.len().div_ceil(RUN * width);
+    let sampled = elements.chunks(RUN * width).step_by(runs.div_ceil(RUNS).max(1));
+    let (zeros, seen) =
+        sampled.fold((0, 0), |(zeros, seen), run| (zeros + zeros_in(width, run), seen + run.len() / width));
+    2 * zeros >= seen
+}
+
+/// Elements that are zero.
+pub(crate) fn zeros_in(width: usize, elements: &[u8]) -> usize {
+    with_element!(width, E => elements.chunks_exact(E::BYTES).filter(|e| E::load(e) == E::default()).count())
 }
 
 /// Of `n` elements, so many are few enough to be listed.
@@ -62,56 +59,26 @@ pub(super) fn few_of(n: usize) -> usize {
     n / SPARSE
 }
 
-impl Changed {
-    /// `None` where they are too many. `unchanged` has 1 for each run without any.
-    fn find<E: Element>(elements: &[u8], base: &[u8], unchanged: &[u8]) -> Option<Self> {
-        let n = elements.len() / E::BYTES;
-        let run_bytes = RUN * E::BYTES;
-        let mut changed = Vec::new();
-        for (r, _) in unchanged.iter().enumerate().filter(|(_, u)| **u == 0) {
-            let end = elements.len().min((r + 1) * run_bytes);
-            let (new, old) = (&elements[r * run_bytes..end], &base[r * run_bytes..end]);
-            each_nonzero::<E>(new, Some(old), |i, _| changed.push((r * RUN + i) as u32));
-            if changed.len() > few_of(n) {
-                return None;
-            }
-        }
-        Some(Self(changed))
-    }
-
-    /// The residuals of a part in a single class, as a section without groups.
-    pub(super) fn plan(&self, width: usize, predictor: Predictor, elements: &[u8], base: &[u8]) -> GroupedPlan {
-        let mut patches = PatchList::default();
-        with_element!(width, E => {
-            for i in self.0.iter().map(|&i| i as usize) {
-                patches.push(i, predictor.residual(element::<E>(elements, i), element::<E>(base, i)).wide());
-            }
-        });
-        GroupedPlan::listed(width, patches)
-    }
+/// How a part of which these elements changed is predicted.
+pub(super) fn candidate(width: usize, base: &[u8], map: Map, changes: &Changes) -> Candidate {
+    with_element!(width, E => candidate_of::<E>(base, map == Map::Rotate, changes))
 }
 
-fn element<E: Element>(bytes: &[u8], i: usize) -> E {
-    E::load(&bytes[i * E::BYTES..])
-}
-
-/// How a part of which hardly an element changed is predicted; `None` if it is no such part. `unchanged` has 1 for each run of which nothing did.
-pub(super) fn candidate(width: usize, elements: &[u8], x: &Expectation<'_>, unchanged: &[u8]) -> Option<Candidate> {
-    let (base, _) = x.base?;
-    with_element!(width, E => {
-        let changed = Changed::find::<E>(elements, base, unchanged)?;
-        Some(candidate_of::<E>(elements, base, x.map == Map::Rotate, changed))
-    })
-}
-
-fn candidate_of<E: Element>(elements: &[u8], base: &[u8], float: bool, changed: Changed) -> Candidate {
-    let n = elements.len() / E::BYTES;
-    let step = changed.0.len().div_ceil(SAMPLE).max(1);
-    let sampled = || changed.0.iter().step_by(step).map(|&i| i as usize);
+fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Candidate {
+    let n = base.len() / E::BYTES;
+    let changed = changes.at().len();
+    let step = changed.div_ceil(SAMPLE).max(1);
+    let sampled = |predictor: Predictor| {
+        let pairs = changes.elements().chunks_exact(E::BYTES).zip(changes.predictions().chunks_exact(E::BYTES));
+        pairs.step_by(step).map(move |(u, p)| {
+            let p = E::load(p);
+            (p, bucket(predictor.residual(E::load(u), p).wide()))
+        })
+    };
     let difference = if float { Predictor::Float } else { Predictor::Integer };
     let cost_of = |predictor: Predictor| {
         let mut h: Buckets = [0; BUCKETS];
-        sampled().for_each(|i| h[bucket(predictor.residual(element::<E>(elements, i), element(base, i)).wide())] += 1);
+        sampled(predictor).for_each(|(_, bucket)| h[bucket] += 1);
         buckets_cost(&h, rest_bits)
     };
     let (xor, bits) = (cost_of(Predictor::Xor), cost_of(difference));
@@ -122,29 +89,51 @@ fn candidate_of<E: Element>(elements: &[u8], base: &[u8], float: bool, changed: 
         guesses: vec![],
         bits: xor.min(bits),
         sure: true,
-        changed: None,
     };
     // Integers have no exponent to go by.
-    if float && !changed.0.is_empty() {
+    if float && changed > 0 {
         let key_shift = E::BITS - 8;
         let mut keyed = Keyed::new(sparse_cost);
-        let key = |i: usize| Classes::key(element::<E>(base, i), key_shift);
         // As many of each as there are, by a sample of runs and one of changes.
         let stride = (n / KEYS).max(1);
-        (0..n.div_ceil(RUN)).step_by(stride).flat_map(|r| r * RUN..n.min((r + 1) * RUN)).for_each(|i| {
-            keyed.add(key(i), 0, stride as u32);
-        });
-        for i in sampled() {
-            let residual = best.predictor.residual(element::<E>(elements, i), element(base, i));
-            keyed.add(key(i), bucket(residual.wide()), step as u32);
+        let mut keys = [0u32; 256];
+        for run in base.chunks(RUN * E::BYTES).step_by(stride) {
+            run.chunks_exact(E::BYTES).for_each(|p| keys[usize::from(Classes::key(E::load(p), key_shift))] += 1);
+        }
+        for (key, &n) in (0..=u8::MAX).zip(&keys).filter(|(_, n)| **n > 0) {
+            keyed.add(key, 0, n * stride as u32);
+        }
+        for (p, bucket) in sampled(best.predictor) {
+            keyed.add(Classes::key(p, key_shift), bucket, step as u32);
         }
         let limits = Limits { class_cost: CLASS_BITS * cost::BIT, rare: 1 };
         if let (Some(classes), guesses, _) = keyed.classes(key_shift, limits) {
             (best.context, best.classes, best.guesses) = (Which::Prediction, Some(classes), guesses);
         }
     }
-    best.changed = Some(changed);
     best
+}
+
+/// Lists the residuals of the elements that changed, for each class of a part; gives the classes' numbers of elements.
+pub(super) fn list(isa: Isa, m: &Model<'_>, changes: &Changes, lists: &mut Vec<PatchList>) -> Vec<usize> {
+    let mut residuals = vec![0; changes.elements().len()];
+    residual::residuals(m.width, m.predictor, changes.elements(), changes.predictions(), &mut residuals);
+    let mut ranks = Vec::new();
+    let counts = if m.classes.is_none() {
+        ranks.extend(changes.at().iter().map(|&before| Rank { class: 0, before }));
+        vec![m.len]
+    } else {
+        ranks.reserve(changes.at().len());
+        isa.rank_in_classes(m, changes.at(), &mut ranks)
+    };
+    lists.resize_with(lists.len().max(counts.len()), PatchList::default);
+    lists.iter_mut().for_each(PatchList::clear);
+    with_element!(m.width, E => {
+        for (e, r) in residuals.chunks_exact(E::BYTES).zip(&ranks) {
+            lists[usize::from(r.class)].push(r.before as usize, E::load(e).wide());
+        }
+    });
+    counts
 }
 
 /// Cost in 1/256 bit of listing what changed. The first bucket is of what did not.
@@ -158,32 +147,4 @@ fn sparse_cost(h: &Buckets) -> u64 {
     let mut values = *h;
     values[0] = 0;
     u64::from(changed) * place + buckets_cost(&values, rest_bits)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::predict::unchanged::find;
-
-    #[test]
-    fn what_changed_is_found() {
-        for width in [1, 2, 4, 8] {
-            for n in [1, 31, 64, 127, 128, 129, 1000] {
-                let base: Vec<u8> = (0..n * width).map(|i| (i * 7 / 3) as u8).collect();
-                // The last element, and neighbours; and one more than there may be.
-                let few: Vec<u32> = [n - 1, n / 2, n / 2 - n.min(2) / 2].iter().map(|&i| i as u32).collect();
-                for changed in [&few[..1], &few[..], &(0..=few_of(n) as u32).collect::<Vec<_>>()[..]] {
-                    let mut changed = changed.to_vec();
-                    changed.sort_unstable();
-                    changed.dedup();
-                    let mut elements = base.clone();
-                    changed.iter().for_each(|&i| elements[i as usize * width + width - 1] ^= 0x80);
-                    let mut unchanged = vec![];
-                    find(width, &elements, &base, &mut unchanged);
-                    let found = with_element!(width, E => Changed::find::<E>(&elements, &base, &unchanged));
-                    assert_eq!(found.map(|f| f.0), (changed.len() <= few_of(n)).then_some(changed));
-                }
-            }
-        }
-    }
 }

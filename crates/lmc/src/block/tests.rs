@@ -11,6 +11,7 @@ use crate::dtype::Dtype;
 use crate::options::Level;
 
 mod predicted;
+mod pruned;
 
 struct Random(u64);
 

@@ -47,28 +47,22 @@ fn segments(data: u64, Header { mut entries, sorted }: Header) -> Option<Vec<Seg
         drop_repeated(&mut entries);
     }
     entries.sort_by_key(|e| (e.offset, e.len));
-    let mut gaps = Vec::new();
+    let mut segments = Vec::with_capacity(1 + entries.len());
+    segments.push(Segment::opaque(0, data));
     let mut at = data;
-    for e in &mut entries {
+    for mut e in entries {
         e.offset = e.offset.checked_add(data)?;
         if e.offset < at || e.offset.checked_add(e.len)? > u64::MAX / 2 {
             return None;
         }
         if e.offset > at {
-            gaps.push(Segment::opaque(at, e.offset - at));
+            segments.push(Segment::opaque(at, e.offset - at));
         }
         at = e.end();
         let fits = e.shape.len() <= MAX_RANK && e.dtype.is_some_and(|d| tensor_len(d, &e.shape) == Some(e.len));
-        if !fits {
-            *e = Segment::opaque(e.offset, e.len);
-        }
+        segments.push(if fits { e } else { Segment::opaque(e.offset, e.len) });
     }
-    entries.insert(0, Segment::opaque(0, data));
-    if !gaps.is_empty() {
-        entries.append(&mut gaps);
-        entries.sort_by_key(|s| (s.offset, s.len));
-    }
-    Some(entries)
+    Some(segments)
 }
 
 /// Of tensors of the same name, the last one counts.

@@ -58,6 +58,14 @@ impl<'a> Model<'a> {
     }
 }
 
+/// Where an element is among the sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rank {
+    pub(crate) class: u8,
+    /// Elements of its class before it.
+    pub(crate) before: u32,
+}
+
 /// Bytes behind every section that vector loads and stores may touch.
 pub(crate) const SLACK: usize = 64;
 

@@ -6,6 +6,7 @@
 //! difference is nearly without memory. Elements are therefore dealt to classes by that exponent, in a stable partition,
 //! and each class is a section with tables of its own.
 
+pub(crate) mod changes;
 mod convert;
 pub(crate) mod job;
 pub(crate) mod partition;

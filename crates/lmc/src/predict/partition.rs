@@ -1,6 +1,6 @@
 //! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
-use super::job::{Model, Overflow, Place, Sections, most_overflows, places, trim};
+use super::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
 use super::{Classes, MAX_BOUNDARIES, residual};
 use crate::group::element::{Element, with_element};
 
@@ -24,6 +24,47 @@ pub(crate) fn count(m: &Model<'_>) -> Vec<usize> {
         counts[usize::from(class)] += seen.iter().map(|k| k[key]).sum::<usize>();
     }
     counts
+}
+
+/// Appends the rank of each of the elements `at`, which rise; gives numbers of elements of every class.
+#[inline(always)]
+pub(crate) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+    let finder = Finder::new(m).expect("there are classes");
+    // Several of each, so that elements of one class that follow one another do not wait for one another.
+    let mut seen = [[0u32; CLASSES]; 4];
+    let mut keys = [0; TILE];
+    let mut left = at;
+    for i in (0..m.len).step_by(TILE) {
+        let n = TILE.min(m.len - i);
+        let keys = finder.keys(i, n, &mut keys);
+        let mut done = 0;
+        for e in of_tile(&mut left, i, n) {
+            add_classes(&keys[done..e], &finder.table, &mut seen);
+            let class = finder.table[usize::from(keys[e])];
+            ranks.push(Rank { class, before: seen.iter().map(|n| n[usize::from(class) % CLASSES]).sum() });
+            done = e;
+        }
+        add_classes(&keys[done..], &finder.table, &mut seen);
+    }
+    (0..finder.classes).map(|c| seen.iter().map(|n| n[c] as usize).sum()).collect()
+}
+
+#[inline(always)]
+fn add_classes(keys: &[u8], table: &[u8; 256], seen: &mut [[u32; CLASSES]; 4]) {
+    for four in keys.chunks(4) {
+        for (&key, n) in four.iter().zip(&mut *seen) {
+            n[usize::from(table[usize::from(key)]) % CLASSES] += 1;
+        }
+    }
+}
+
+/// Takes those of `left` that are in a tile of `n` elements, from element `i` on; gives where they are in the tile.
+#[inline(always)]
+pub(crate) fn of_tile<'a>(left: &mut &'a [u32], i: usize, n: usize) -> impl Iterator<Item = usize> + use<'a> {
+    let most = &left[..left.len().min(n)];
+    let (here, rest) = left.split_at(most.partition_point(|&e| (e as usize) < i + n));
+    *left = rest;
+    here.iter().map(move |&e| e as usize - i)
 }
 
 /// Puts the residuals of `elements` into `sections`, and cuts those down to what they have. False where there is no room for a class, or
@@ -128,7 +169,7 @@ impl<'a> Finder<'a> {
 }
 
 /// Most classes.
-const CLASSES: usize = MAX_BOUNDARIES + 1;
+pub(crate) const CLASSES: usize = MAX_BOUNDARIES + 1;
 
 /// The places by class, of a size that makes finding one a shift.
 type Cursors = [Cursor; CLASSES];

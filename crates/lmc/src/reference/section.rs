@@ -18,6 +18,8 @@ struct Patches {
     count: u64,
     /// Low bits that none of them changes.
     t: u32,
+    /// What changes are told from.
+    peak: Option<u64>,
     gaps: NumberCode,
     changes: NumberCode,
     /// Of their bytes in the bulk.
@@ -61,13 +63,16 @@ impl Section {
         };
         let patches = match head.u8()? {
             0 => None,
-            1 => {
+            kind @ (1 | 2) => {
                 let count = head.varint()?;
                 faults.must(count >= 1, "a section has patches, but none of them");
                 let t = u32::from(head.u8()?);
                 must(t < 8 * width as u32, "patches change no bit of their elements")?;
+                let peak = if kind == 2 { Some(head.varint()?) } else { None };
+                let below = 1u128 << (8 * width as u32 - t);
+                must(peak.is_none_or(|peak| u128::from(peak) < below), "a peak is wider than changes are")?;
                 let (gaps, changes) = (NumberCode::parse(head)?, NumberCode::parse(head)?);
-                Some(Patches { count, t, gaps, changes, length: head.varint()? })
+                Some(Patches { count, t, peak, gaps, changes, length: head.varint()? })
             }
             _ => return Err("a section has patches of an unknown kind".into()),
         };
@@ -126,7 +131,13 @@ impl Patches {
         let mut next = 0u128;
         for _ in 0..self.count {
             let element = next + u128::from(self.gaps.number(&mut bits)?);
-            let x = (u128::from(self.changes.number(&mut bits)?) + 1) << self.t;
+            let mut y = u128::from(self.changes.number(&mut bits)?);
+            if let Some(peak) = self.peak {
+                let modulus = 1u128 << (w - self.t);
+                must(y < modulus, "a change is too far from the peak")?;
+                y = (u128::from(peak) + modulus - y) % modulus;
+            }
+            let x = (y + 1) << self.t;
             faults.must(x <= u128::from(ones(w)), "a patch is wider than its element");
             let value = usize::try_from(element).ok().and_then(|element| values.get_mut(element));
             *value.ok_or("a patch is not in its section")? ^= x as u64 & ones(w);

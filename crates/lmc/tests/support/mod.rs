@@ -122,6 +122,9 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
         assert_eq!(c.compress_from(&raw, &mut out, &mut |n| last = n).unwrap(), summary);
         assert_eq!(last, raw.len() as u64);
         assert!(out == file, "file, {threads} threads");
+        out = vec![1; 10];
+        assert_eq!(c.compress_delta_from_into(&Counted::new(raw), &[], &mut out).unwrap(), summary);
+        assert!(out == file, "file to memory, {threads} threads");
         check_restores(&file, raw, &summary, &decompress_options(threads));
     }
     assert_eq!(Decompressor::raw_size(&file).unwrap(), raw.len() as u64);
@@ -144,6 +147,9 @@ pub(crate) fn check_restores(file: &[u8], raw: &[u8], summary: &Summary, o: &Dec
     let mut back = vec![0xee; raw.len()];
     assert_eq!(d.decompress_into(file, &mut back).unwrap(), *summary);
     assert!(back == raw, "to a slice, {} threads", o.threads);
+    back.fill(0xdd);
+    assert_eq!(d.decompress_delta_from(&Counted::new(file), &[], &mut back).unwrap(), *summary);
+    assert!(back == raw, "from a file to a slice, {} threads", o.threads);
     back.clear();
     let mut last = 0;
     let s = d.decompress_stream(&mut Trickle(file, 65537), &mut back, &mut |n| last = n).unwrap();

@@ -3,7 +3,8 @@
 use super::others;
 use crate::arch::Isa;
 use crate::group::element::{Element, with_element};
-use crate::predict::job::{Context, Model, Sections, most_overflows};
+use crate::predict::changes::Changes;
+use crate::predict::job::{Context, Model, Rank, Sections, most_overflows};
 use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
 use lmc_testing::input::Random;
 
@@ -78,17 +79,22 @@ impl Case {
         }
     }
 
-    /// The sections, element by element as the format has it.
+    /// The class of an element as the format has it.
+    fn class(&self, i: usize) -> usize {
+        self.classes.as_ref().map_or(0, |c| {
+            let (bytes, width) = self.model().context().unwrap();
+            let key = with_element!(width, C => {
+                C::load(&bytes[i * width..]).rotl1().shr(c.shift).wide() & 255
+            });
+            c.boundaries.iter().filter(|&&b| u64::from(b) <= key).count()
+        })
+    }
+
+    /// The sections, element by element.
     fn sections(&self) -> Vec<Vec<u8>> {
         let mut sections = vec![vec![]; self.classes.as_ref().map_or(1, Classes::count)];
         for i in 0..self.len {
-            let class = self.classes.as_ref().map_or(0, |c| {
-                let (bytes, width) = self.model().context().unwrap();
-                let key = with_element!(width, C => {
-                    C::load(&bytes[i * width..]).rotl1().shr(c.shift).wide() & 255
-                });
-                c.boundaries.iter().filter(|&&b| u64::from(b) <= key).count()
-            });
+            let class = self.class(i);
             with_element!(self.width, E => {
                 let element = |from: &[u8]| E::load(&from[i * E::BYTES..]);
                 let p = if self.predictor == Predictor::None { E::default() } else { element(&self.prediction) };
@@ -188,6 +194,37 @@ fn combinations() -> impl Iterator<Item = (usize, Predictor, Kind)> {
         .filter(|&(_, p, k)| p != Predictor::None || k != Kind::Prediction)
 }
 
+/// Where elements are among those of their class: none, a few, those at the ends of what kernels take at once, and all.
+#[test]
+fn ranks_in_classes() {
+    let mut r = Random::new(16);
+    for (width, predictor, kind) in combinations().filter(|c| c.2 != Kind::None) {
+        for len in (0..=130).chain(LARGE) {
+            let c = Case::new(&mut r, width, len, predictor, kind);
+            let m = c.model();
+            let mut counts = vec![0; c.classes.as_ref().unwrap().count()];
+            let of_element: Vec<Rank> = (0..len)
+                .map(|i| {
+                    let class = c.class(i);
+                    counts[class] += 1;
+                    Rank { class: class as u8, before: counts[class] as u32 - 1 }
+                })
+                .collect();
+            let share = 1 + r.below(100);
+            let random: Vec<u32> = (0..len as u32).filter(|_| r.below(share) == 0).collect();
+            let ends = (0..len as u32).filter(|i| matches!(i % 32, 0 | 31)).collect();
+            for at in [vec![], random, ends, (0..len as u32).collect()] {
+                let want: Vec<Rank> = at.iter().map(|&i| of_element[i as usize]).collect();
+                for isa in all() {
+                    let mut ranks = vec![];
+                    assert_eq!(isa.rank_in_classes(&m, &at, &mut ranks), counts, "{}", c.name(isa));
+                    assert!(ranks == want, "{}: ranks of {at:?}", c.name(isa));
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn residuals_by_class_and_back() {
     let mut r = Random::new(11);
@@ -252,6 +289,47 @@ fn what_has_no_room_is_refused() {
         }
     }
     assert!(short > 300 && large > 200 * all().len(), "{short} short, {large} large");
+}
+
+/// Elements that differ from their predictions, or from 0: as many as there are found, and not one more.
+#[test]
+fn changes_are_found() {
+    let mut r = Random::new(17);
+    let mut found = Changes::default();
+    for width in WIDTHS {
+        for n in (0..=300).chain(LARGE) {
+            // From none to all, side by side and apart; only one bit may differ.
+            let share = [0, 1, 20, 100][r.below(4) as usize];
+            let mut elements = values(&mut r, width, n);
+            let mut prediction = elements.clone();
+            for p in prediction.chunks_exact_mut(width) {
+                if r.below(100) < share {
+                    p[r.below(width as u64) as usize] ^= 1 << r.below(8);
+                }
+            }
+            if r.below(3) == 0 {
+                elements.iter_mut().zip(&prediction).for_each(|(e, p)| *e ^= p);
+                prediction.clear();
+            }
+            let expected =
+                |i: usize| if prediction.is_empty() { &[0; 8][..width] } else { &prediction[i * width..][..width] };
+            let at: Vec<u32> =
+                (0..n as u32).filter(|&i| elements[i as usize * width..][..width] != *expected(i as usize)).collect();
+            let those = |of: &dyn Fn(usize) -> Vec<u8>| at.iter().flat_map(|&i| of(i as usize)).collect::<Vec<u8>>();
+            for isa in all() {
+                let name = format!("{}: {n} elements of {width} bytes", isa.name());
+                for most in [at.len(), at.len() + 1, n] {
+                    assert!(isa.changes(width, &elements, &prediction, most, &mut found), "{name}: too many");
+                    assert_eq!(found.at(), at, "{name}");
+                    assert_eq!(found.elements(), those(&|i| elements[i * width..][..width].to_vec()), "{name}");
+                    assert_eq!(found.predictions(), those(&|i| expected(i).to_vec()), "{name}");
+                }
+                for most in at.len().saturating_sub(70)..at.len() {
+                    assert!(!isa.changes(width, &elements, &prediction, most, &mut found), "{name}: {most} are enough");
+                }
+            }
+        }
+    }
 }
 
 /// Maps of unchanged runs, and the bits that runs have.

@@ -6,7 +6,7 @@ use super::*;
 use crate::predict::{Conversion, Predictor};
 
 /// Sources by number: this file, then its bases.
-struct Files(Vec<Vec<u8>>);
+pub(super) struct Files(pub(super) Vec<Vec<u8>>);
 
 impl Origin for Files {
     fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> crate::Result<()> {
@@ -15,7 +15,7 @@ impl Origin for Files {
     }
 }
 
-fn link(source: u32, offset: usize) -> Link {
+pub(super) fn link(source: u32, offset: usize) -> Link {
     Link { source, offset: offset as u64, conversion: Conversion::None }
 }
 

@@ -8,8 +8,8 @@
 use super::super::super::{Isa, Kind};
 use super::{at, at_mut, load, load_16, store};
 use crate::group::element::with_element;
-use crate::predict::job::{Model, Overflow, Place, Sections, most_overflows, places, trim};
-use crate::predict::partition::{self as portable, Finder, TILE, note_overflows};
+use crate::predict::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
+use crate::predict::partition::{self as portable, Finder, TILE, note_overflows, of_tile};
 use crate::predict::residual;
 use crate::predict::unchanged::find as portable_unchanged;
 use std::arch::x86_64::*;
@@ -25,6 +25,12 @@ pub(in crate::arch) fn count_classes(isa: Isa, m: &Model<'_>) -> Vec<usize> {
     assert_eq!(isa.0, Kind::Avx2);
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
     unsafe { count(m) }
+}
+
+pub(in crate::arch) fn rank_in_classes(isa: Isa, m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { rank(m, at, ranks) }
 }
 
 pub(in crate::arch) fn partition(isa: Isa, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
@@ -73,6 +79,34 @@ kernels! {
             for (class, count) in (0..).zip(&mut counts) {
                 let class = _mm256_set1_epi8(class);
                 *count += ids.iter().map(|ids| mask(load(ids), class).count_ones() as usize).sum::<usize>();
+            }
+        }
+        counts
+    }
+
+    fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+        let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
+        let mut counts = vec![0; f.classes];
+        let mut ids = [NO_CLASS; TILE];
+        // By class: how many there are before each step of a tile.
+        let mut before = [[0; TILE / STEP]; MOST];
+        let mut left = at;
+        for i in (0..m.len).step_by(TILE) {
+            let n = TILE.min(m.len - i);
+            let ids = find(&f, i, n, &mut ids);
+            for (class, (count, before)) in (0..).zip(counts.iter_mut().zip(&mut before)) {
+                let class = _mm256_set1_epi8(class);
+                for (ids, before) in ids.iter().zip(before) {
+                    *before = *count as u32;
+                    *count += mask(load(ids), class).count_ones() as usize;
+                }
+            }
+            for e in of_tile(&mut left, i, n) {
+                let (step, lane) = (e / STEP, e % STEP);
+                let class = ids[step][lane];
+                let mask = mask(load(&ids[step]), _mm256_set1_epi8(class.cast_signed()));
+                let before = before[usize::from(class)][step] + (mask & ((1 << lane) - 1)).count_ones();
+                ranks.push(Rank { class, before });
             }
         }
         counts

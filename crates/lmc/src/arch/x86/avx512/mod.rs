@@ -21,6 +21,7 @@ macro_rules! kernels {
 }
 
 mod bits;
+pub(in crate::arch) mod changes;
 mod decode;
 mod encode;
 mod fine;

@@ -15,8 +15,8 @@ use super::super::super::{Isa, Kind};
 use super::{AHEAD, every, expect, in_register, index, load, store};
 use crate::group::RUN;
 use crate::group::element::with_element;
-use crate::predict::job::{Model, Overflow, Place, Sections, most_overflows, places_by_width, trim};
-use crate::predict::partition::{self as portable, TILE, note_overflows};
+use crate::predict::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places_by_width, trim};
+use crate::predict::partition::{self as portable, CLASSES, TILE, note_overflows, of_tile};
 use crate::predict::residual;
 use crate::predict::unchanged::differing;
 use std::arch::x86_64::*;
@@ -32,6 +32,12 @@ pub(in crate::arch) fn count_classes(isa: Isa, m: &Model<'_>) -> Vec<usize> {
     assert_eq!(isa.0, Kind::Avx512);
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
     unsafe { count(m) }
+}
+
+pub(in crate::arch) fn rank_in_classes(isa: Isa, m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+    assert_eq!(isa.0, Kind::Avx512);
+    // SAFETY: as above.
+    unsafe { rank(m, at, ranks) }
 }
 
 pub(in crate::arch) fn partition(isa: Isa, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
@@ -101,6 +107,34 @@ kernels! {
                 for ids in ids {
                     *count += _mm512_cmpeq_epi8_mask(load(ids), class).count_ones() as usize;
                 }
+            }
+        }
+        counts
+    }
+
+    fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+        let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
+        let mut counts = vec![0; f.classes];
+        let mut ids = Ids([NO_CLASS; TILE]);
+        // By class: how many there are before each step of a tile.
+        let mut before = [[0; TILE / STEP]; CLASSES];
+        let mut left = at;
+        for i in (0..m.len).step_by(TILE) {
+            let n = TILE.min(m.len - i);
+            let ids = find(&f, i, n, &mut ids);
+            for (class, (count, before)) in (0..).zip(counts.iter_mut().zip(&mut before)) {
+                let class = _mm512_set1_epi8(class);
+                for (ids, before) in ids.iter().zip(before) {
+                    *before = *count as u32;
+                    *count += _mm512_cmpeq_epi8_mask(load(ids), class).count_ones() as usize;
+                }
+            }
+            for e in of_tile(&mut left, i, n) {
+                let (step, lane) = (e / STEP, e % STEP);
+                let class = ids[step][lane];
+                let mask = _mm512_cmpeq_epi8_mask(load(&ids[step]), _mm512_set1_epi8(class.cast_signed()));
+                let before = before[usize::from(class)][step] + (mask & ((1 << lane) - 1)).count_ones();
+                ranks.push(Rank { class, before });
             }
         }
         counts
@@ -249,7 +283,7 @@ kernels! {
     }
 
     /// The elements that the lowest bytes of `order` name, of the elements in `v`.
-    fn pick<const WIDTH: usize>(v: &[__m512i; WIDTH], order: __m512i) -> __m512i {
+    pub(super) fn pick<const WIDTH: usize>(v: &[__m512i; WIDTH], order: __m512i) -> __m512i {
         match WIDTH {
             2 => _mm512_permutex2var_epi16(v[0], _mm512_cvtepu8_epi16(_mm512_castsi512_si256(order)), v[1]),
             4 => {
@@ -277,7 +311,7 @@ kernels! {
     }
 
     /// Moves the bytes behind those that [`pick`] takes to the bottom.
-    fn next_lanes<const WIDTH: usize>(order: __m512i) -> __m512i {
+    pub(super) fn next_lanes<const WIDTH: usize>(order: __m512i) -> __m512i {
         match WIDTH {
             2 => _mm512_shuffle_i64x2::<0b11_10>(order, order),
             4 => _mm512_shuffle_i64x2::<0b11_10_01>(order, order),

@@ -19,6 +19,7 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
     let mut s = Scanner { json: json.trim_end_matches(' '), at: 0 };
     s.expect(b"{")?;
     loop {
+        let start = s.at;
         let key = s.string()?;
         s.expect(b":{")?;
         if key == "__metadata__" {
@@ -39,6 +40,10 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
             left = left.checked_sub(Segment::cost(key.len(), shape.len()))?;
             sorted &= last < Some(key);
             last = Some(key);
+            if entries.is_empty() {
+                // Others take as many bytes or more, mostly.
+                entries.reserve(1 + s.json.len() / (s.at - start));
+            }
             entries.push(entry(names.push(key)?, dtype, shape, (begin, end)));
         }
         if !s.accept(b",") {

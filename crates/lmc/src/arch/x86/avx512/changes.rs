@@ -1,0 +1,106 @@
+//! Elements that differ from their predictions: 64 are compared at once, and those of the mask compressed.
+
+use super::super::super::{Isa, Kind};
+use super::predict::{next_lanes, pick};
+use super::{AHEAD, expect, index, load, store};
+use crate::group::RUN;
+use crate::predict::changes::{Changes, Room, STEP};
+use std::arch::x86_64::*;
+
+pub(in crate::arch) fn changes(
+    isa: Isa,
+    width: usize,
+    elements: &[u8],
+    prediction: &[u8],
+    most: usize,
+    found: &mut Changes,
+) -> bool {
+    assert_eq!(isa.0, Kind::Avx512);
+    let room = &mut found.reset(width, most);
+    // SAFETY: an `Isa` of this kind exists only where the features were detected.
+    unsafe {
+        match width {
+            1 => find::<1>(elements, prediction, most, room),
+            2 => find::<2>(elements, prediction, most, room),
+            4 => find::<4>(elements, prediction, most, room),
+            _ => find::<8>(elements, prediction, most, room),
+        }
+    }
+}
+
+/// Elements of `WIDTH` bytes that are compared at once.
+type Step<const WIDTH: usize> = [[u8; 64]; WIDTH];
+
+kernels! {
+    fn find<const WIDTH: usize>(elements: &[u8], prediction: &[u8], most: usize, room: &mut Room<'_>) -> bool {
+        let steps: &[Step<WIDTH>] = elements.as_chunks().0.as_chunks().0;
+        let predicted: &[Step<WIDTH>] = prediction.as_chunks().0.as_chunks().0;
+        let none = [[0; 64]; WIDTH];
+        let ahead = AHEAD * RUN / STEP;
+        for (i, step) in steps.iter().enumerate() {
+            // Nearly the first time that a block is looked at.
+            expect::<_MM_HINT_T0>(steps.get(i + ahead).unwrap_or(&none).as_flattened());
+            expect::<_MM_HINT_T0>(predicted.get(i + ahead).unwrap_or(&none).as_flattened());
+            find_in(step, predicted.get(i).unwrap_or(&none), i * STEP, room);
+            if *room.len > most {
+                return false;
+            }
+        }
+        let done = steps.len() * STEP * WIDTH;
+        let (mut e, mut p) = (none, none);
+        e.as_flattened_mut()[..elements.len() - done].copy_from_slice(&elements[done..]);
+        if !prediction.is_empty() {
+            p.as_flattened_mut()[..elements.len() - done].copy_from_slice(&prediction[done..]);
+        }
+        find_in(&e, &p, steps.len() * STEP, room);
+        *room.len <= most
+    }
+
+    /// Finds those of 64 elements, from element `first` on, for which there is room.
+    fn find_in<const WIDTH: usize>(e: &Step<WIDTH>, p: &Step<WIDTH>, first: usize, room: &mut Room<'_>) {
+        let e: [__m512i; WIDTH] = std::array::from_fn(|i| load(&e[i]));
+        let p: [__m512i; WIDTH] = std::array::from_fn(|i| load(&p[i]));
+        let mask = differing(&e, &p);
+        if mask == 0 {
+            return;
+        }
+        let n = mask.count_ones() as usize;
+        let iota = index(std::array::from_fn(|i| i as u8));
+        let order = _mm512_mask_compress_epi8(iota, mask, iota);
+        let first = _mm512_set1_epi32((first as u32).cast_signed());
+        let mut numbers = order;
+        for at in room.at[*room.len..][..n.next_multiple_of(16)].as_chunks_mut::<16>().0 {
+            let v = _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm512_castsi512_si128(numbers)), first);
+            // SAFETY: sixteen dwords are 64 bytes.
+            unsafe { _mm512_storeu_si512(at.as_mut_ptr().cast(), v) };
+            numbers = _mm512_shuffle_i64x2::<0b11_10_01>(numbers, numbers);
+        }
+        let mut numbers = order;
+        let to = WIDTH * *room.len..WIDTH * *room.len + (WIDTH * n).next_multiple_of(64);
+        let elements = room.elements[to.clone()].as_chunks_mut().0;
+        for (element, prediction) in elements.iter_mut().zip(room.predictions[to].as_chunks_mut().0) {
+            if WIDTH == 1 {
+                store(element, _mm512_permutexvar_epi8(numbers, e[0]));
+                store(prediction, _mm512_permutexvar_epi8(numbers, p[0]));
+            } else {
+                store(element, pick(&e, numbers));
+                store(prediction, pick(&p, numbers));
+                numbers = next_lanes::<WIDTH>(numbers);
+            }
+        }
+        *room.len += n;
+    }
+
+    /// The elements that are not equal.
+    fn differing<const WIDTH: usize>(a: &[__m512i; WIDTH], b: &[__m512i; WIDTH]) -> u64 {
+        (0..WIDTH).fold(0, |all, i| {
+            let differing = match WIDTH {
+                1 => _mm512_cmpneq_epi8_mask(a[i], b[i]),
+                2 => u64::from(_mm512_cmpneq_epi16_mask(a[i], b[i])),
+                4 => u64::from(_mm512_cmpneq_epi32_mask(a[i], b[i])),
+                _ => u64::from(_mm512_cmpneq_epi64_mask(a[i], b[i])),
+            };
+            all | differing << (64 / WIDTH * i)
+        })
+    }
+}

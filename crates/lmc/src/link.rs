@@ -1,0 +1,114 @@
+//! Files of which each may be a base of the others: compressed ones are given their own bases.
+
+use std::fmt;
+
+use crate::base::{Base, describe};
+use crate::container::bases::BaseInfo;
+use crate::container::header::MAGIC;
+use crate::error::{Error, Result};
+use crate::io::{ReadAt, read_at};
+use crate::options::DecompressOptions;
+use crate::reader::Reader;
+
+/// Why files could not be made bases.
+pub struct LinkError {
+    /// Which of the files.
+    pub file: usize,
+    /// What is wrong with it.
+    pub error: Error,
+    /// What it was made from, if it is a delta whose base is not among the files.
+    pub missing: Option<BaseInfo>,
+}
+
+impl fmt::Debug for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file {}: {:?}", self.file, self.error)
+    }
+}
+
+/// A compressed file that waits for its own bases.
+struct Waiting<'a, R> {
+    file: usize,
+    name: String,
+    reader: Reader<'a, R>,
+}
+
+/// Makes bases of files, which come with their names: of raw ones as they are, of `.lmc` files as what they restore to. One that is a delta finds
+/// its own bases among the others, in whatever order they come; those that are found so are [optional](Base::optional).
+///
+/// `threads` threads (0 for as many as the machine has) compute hashes where they are needed.
+///
+/// # Errors
+/// Those of [`Base::new`], [`Reader::open`] and [`Base::content_hash`], and `Base` when a delta's base is not there.
+pub fn link_bases<'a, R: ReadAt + Send + 'a>(
+    files: impl IntoIterator<Item = (String, R)>,
+    threads: usize,
+) -> Result<Vec<Base<'a>>, LinkError> {
+    let mut bases: Vec<Option<Base<'a>>> = Vec::new();
+    let mut waiting = Vec::new();
+    for (file, (name, source)) in files.into_iter().enumerate() {
+        let failed = |error| LinkError { file, error, missing: None };
+        if is_compressed(&source).map_err(failed)? {
+            // Its blocks are decoded by those who read them.
+            let o = DecompressOptions { threads: 1, ..DecompressOptions::default() };
+            let reader = Reader::open(source, &o).map_err(failed)?;
+            waiting.push(Waiting { file, name, reader });
+            bases.push(None);
+        } else {
+            bases.push(Some(Base::new(source).map_err(failed)?.with_name(name)));
+        }
+    }
+    let mut used = vec![false; bases.len()];
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        let mut left = Vec::new();
+        for w in waiting {
+            let Some(found) = find(&bases, w.reader.bases(), threads)? else {
+                left.push(w);
+                continue;
+            };
+            let own = found.iter().map(|&i| bases[i].clone().expect("it was found")).collect();
+            let failed = |error| LinkError { file: w.file, error, missing: None };
+            bases[w.file] = Some(Base::lmc(w.reader.with_bases(own).map_err(failed)?).with_name(w.name));
+            found.iter().for_each(|&i| used[i] = true);
+        }
+        waiting = left;
+        if let Some(w) = waiting.first().filter(|_| waiting.len() == before) {
+            let missing = w.reader.bases()[0].clone();
+            let (name, of) = (&w.name, describe(&missing));
+            let error = Error::base(format!("the base {name:?} is a delta itself, made from {of}: give that, too"));
+            return Err(LinkError { file: w.file, error, missing: Some(missing) });
+        }
+    }
+    let bases = bases.into_iter().map(|b| b.expect("all have their own bases"));
+    Ok(bases.zip(used).map(|(b, used)| if used { b.optional() } else { b }).collect())
+}
+
+/// Whether a file begins as `.lmc` files do.
+fn is_compressed(source: &dyn ReadAt) -> Result<bool> {
+    let size = source.size().map_err(|e| Error::io("cannot tell the size of the base", e))?;
+    let mut start = [0; MAGIC.len()];
+    Ok(size >= start.len() as u64 && {
+        read_at(source, "the base", &mut start, 0)?;
+        start == MAGIC
+    })
+}
+
+/// Where the bases are that a file needs, if all are there.
+fn find(bases: &[Option<Base<'_>>], wanted: &[BaseInfo], threads: usize) -> Result<Option<Vec<usize>>, LinkError> {
+    let mut found = Vec::new();
+    for w in wanted {
+        let mut right = None;
+        for (file, b) in bases.iter().enumerate() {
+            let Some(b) = b.as_ref().filter(|b| b.raw_size() == w.raw_size) else { continue };
+            let hash = b.content_hash(threads).map_err(|error| LinkError { file, error, missing: None })?;
+            if hash == w.content_hash {
+                right = Some(file);
+                break;
+            }
+        }
+        let Some(i) = right else { return Ok(None) };
+        found.push(i);
+    }
+    Ok(Some(found))
+}

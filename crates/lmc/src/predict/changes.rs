@@ -1,0 +1,110 @@
+//! Elements that are not what was predicted, or not 0, where they are few.
+
+use crate::group::element::{Element, with_element};
+
+/// Elements that are found at once, most.
+pub(crate) const STEP: usize = 64;
+
+/// Elements that differ from their predictions.
+#[derive(Default)]
+pub(crate) struct Changes {
+    len: usize,
+    width: usize,
+    /// With room behind the last one: so are the others.
+    at: Vec<u32>,
+    elements: Vec<u8>,
+    predictions: Vec<u8>,
+}
+
+/// Where kernels write what they find.
+pub(crate) struct Room<'a> {
+    pub(crate) len: &'a mut usize,
+    pub(crate) at: &'a mut [u32],
+    pub(crate) elements: &'a mut [u8],
+    pub(crate) predictions: &'a mut [u8],
+}
+
+impl Changes {
+    /// Where they are in the part, rising.
+    pub(crate) fn at(&self) -> &[u32] {
+        &self.at[..self.len]
+    }
+
+    pub(crate) fn elements(&self) -> &[u8] {
+        &self.elements[..self.len * self.width]
+    }
+
+    pub(crate) fn predictions(&self) -> &[u8] {
+        &self.predictions[..self.len * self.width]
+    }
+
+    /// Forgets all, and makes room for `most` elements of `width` bytes and [`STEP`] more.
+    pub(crate) fn reset(&mut self, width: usize, most: usize) -> Room<'_> {
+        (self.len, self.width) = (0, width);
+        let room = most + STEP;
+        if self.at.len() < room {
+            self.at.resize(room, 0);
+        }
+        for v in [&mut self.elements, &mut self.predictions] {
+            if v.len() < room * width {
+                v.resize(room * width, 0);
+            }
+        }
+        Room { len: &mut self.len, at: &mut self.at, elements: &mut self.elements, predictions: &mut self.predictions }
+    }
+}
+
+/// Finds what differs from its prediction, or from 0 if `prediction` is empty. False where more than `most` elements do; then what is
+/// found is of no use.
+#[inline(always)]
+#[must_use]
+pub(crate) fn find(width: usize, elements: &[u8], prediction: &[u8], most: usize, found: &mut Changes) -> bool {
+    with_element!(width, E => find_as::<E>(elements, prediction, &mut found.reset(width, most), most))
+}
+
+/// Bytes that are compared at once.
+const BYTES: usize = 32;
+
+#[inline(always)]
+fn find_as<E: Element>(elements: &[u8], prediction: &[u8], room: &mut Room<'_>, most: usize) -> bool {
+    let (whole, rest) = elements.as_chunks::<BYTES>();
+    let predicted = prediction.as_chunks::<BYTES>().0;
+    let at = |i: usize| i * (BYTES / E::BYTES);
+    for (i, e) in whole.iter().enumerate() {
+        if !find_in::<E>(e, predicted.get(i).unwrap_or(&[0; BYTES]), at(i), room, most) {
+            return false;
+        }
+    }
+    let (mut e, mut p) = ([0; BYTES], [0; BYTES]);
+    e[..rest.len()].copy_from_slice(rest);
+    if !prediction.is_empty() {
+        p[..rest.len()].copy_from_slice(&prediction[whole.len() * BYTES..]);
+    }
+    find_in::<E>(&e, &p, at(whole.len()), room, most)
+}
+
+/// Finds those of a few elements, from element `first` on.
+#[inline(always)]
+fn find_in<E: Element>(e: &[u8; BYTES], p: &[u8; BYTES], first: usize, room: &mut Room<'_>, most: usize) -> bool {
+    let word = |b: &[u8; BYTES], i: usize| u64::from_le_bytes(b.as_chunks().0[i]);
+    let words: [u64; BYTES / 8] = std::array::from_fn(|i| word(e, i) ^ word(p, i));
+    if words.iter().fold(0, |all, w| all | w) == 0 {
+        return true;
+    }
+    for (w, mut differing) in words.into_iter().enumerate() {
+        while differing != 0 {
+            if *room.len == most {
+                return false;
+            }
+            let i = differing.trailing_zeros() / E::BITS;
+            let from = 8 * w + i as usize * E::BYTES;
+            let to = *room.len * E::BYTES;
+            room.at[*room.len] = (first + from / E::BYTES) as u32;
+            room.elements[to..to + E::BYTES].copy_from_slice(&e[from..from + E::BYTES]);
+            room.predictions[to..to + E::BYTES].copy_from_slice(&p[from..from + E::BYTES]);
+            *room.len += 1;
+            differing &= u64::MAX.unbounded_shl((i + 1) * E::BITS);
+        }
+    }
+    true
+}
