@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use lmc::{Base, BaseInfo, DecompressOptions, Reader};
+use lmc::{Base, BaseInfo, LinkError, link_bases};
 
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, quoted};
@@ -32,17 +32,6 @@ pub(crate) struct Bases {
     files: Vec<Arc<Source>>,
     given: bool,
 }
-
-/// An open compressed file that waits for its own bases.
-struct Delta {
-    reader: Reader<'static, Arc<Source>>,
-    path: PathBuf,
-    /// Its place among all.
-    place: usize,
-}
-
-/// Bases on their way: `None` for those that wait for their own.
-type Slots = Vec<Option<Base<'static>>>;
 
 impl BaseArgs {
     /// Opens all bases. `several`: whether they are for several files, of which each may need only some.
@@ -74,28 +63,16 @@ impl Bases {
                 })),
             }
         }
-        let mut slots = Slots::new();
         let mut sources = Vec::new();
-        let mut deltas = Vec::new();
-        for (place, (path, ..)) in files.iter().enumerate() {
+        for (path, ..) in &files {
             // Caches of models are full of links.
-            let source = Arc::new(Source::open(path, true)?);
-            sources.push(source.clone());
-            let at_fault = |e| Failure::codec(path, &e);
-            slots.push(if source.start(&mut [0; 8])? == lmc::MAGIC {
-                let mut options = DecompressOptions::default();
-                options.threads = 1; // its blocks are decoded by those who read them
-                let reader = Reader::open(source, &options).map_err(at_fault)?;
-                deltas.push(Delta { reader, path: path.clone(), place });
-                None
-            } else {
-                Some(named(Base::new(source).map_err(at_fault)?, path))
-            });
+            sources.push(Arc::new(Source::open(path, true)?));
         }
-        let used = link(&mut slots, deltas, threads)?;
-        let optional = files.iter().zip(used).map(|((_, _, several), used)| *several || used);
-        let bases = slots.into_iter().map(|b| b.expect("all have their own bases"));
-        let bases = bases.zip(optional).map(|(b, optional)| if optional { b.optional() } else { b }).collect();
+        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let named = files.iter().zip(&sources).map(|((path, ..), source)| (name(path), source.clone()));
+        let linked = link_bases(named, threads).map_err(|e| failure(&files[e.file].0, &e))?;
+        let bases = linked.into_iter().zip(&files).map(|(b, (.., several))| if *several { b.optional() } else { b });
+        let bases = bases.collect();
         let numbers = files.iter().map(|f| f.1).collect();
         Ok(Bases { bases, numbers, files: sources, given: !paths.is_empty() })
     }
@@ -134,53 +111,15 @@ impl Bases {
     }
 }
 
-fn named(base: Base<'static>, path: &Path) -> Base<'static> {
-    base.with_name(path.file_name().unwrap_or_default().to_string_lossy())
-}
-
-/// Gives compressed bases their own bases, from among all, in whatever order they come. Says which ones were of use so.
-fn link(slots: &mut Slots, mut deltas: Vec<Delta>, threads: usize) -> Result<Vec<bool>> {
-    let mut used = vec![false; slots.len()];
-    while let Some(n) = Some(deltas.len()).filter(|&n| n > 0) {
-        let mut waiting = Vec::new();
-        for delta in deltas {
-            let Some(places) = find(slots, delta.reader.bases(), threads)? else {
-                waiting.push(delta);
-                continue;
-            };
-            let own = places.iter().map(|&i| slots[i].clone().expect("it was found")).collect();
-            let reader = delta.reader.with_bases(own).map_err(|e| Failure::codec(&delta.path, &e))?;
-            slots[delta.place] = Some(named(Base::lmc(reader), &delta.path));
-            places.iter().for_each(|&i| used[i] = true);
+/// The failure of a file that is to be a base.
+fn failure(path: &Path, e: &LinkError) -> Failure {
+    match &e.missing {
+        Some(missing) => {
+            let wanted = describe(missing);
+            Failure::at(path, format_args!("is a delta itself, made from {wanted}: give that too, with --base"))
         }
-        deltas = waiting;
-        if deltas.len() == n {
-            let Delta { reader, path, .. } = &deltas[0];
-            let wanted = describe(&reader.bases()[0]);
-            let why = format_args!("is a delta itself, made from {wanted}: give that too, with --base");
-            return Err(Failure::at(path, why));
-        }
+        None => Failure::codec(path, &e.error),
     }
-    Ok(used)
-}
-
-/// Where the bases are that a compressed base needs, if all are there.
-fn find(slots: &Slots, wanted: &[BaseInfo], threads: usize) -> Result<Option<Vec<usize>>> {
-    let mut found = Vec::new();
-    for w in wanted {
-        let mut right = None;
-        for (i, b) in slots.iter().enumerate() {
-            let Some(b) = b.as_ref().filter(|b| b.raw_size() == w.raw_size) else { continue };
-            let hash = b.content_hash(threads).map_err(|e| Failure::codec(Path::new(b.name()), &e))?;
-            if hash == w.content_hash {
-                right = Some(i);
-                break;
-            }
-        }
-        let Some(i) = right else { return Ok(None) };
-        found.push(i);
-    }
-    Ok(Some(found))
 }
 
 /// The failure of a delta without a base: what it was made from, and the command to run.

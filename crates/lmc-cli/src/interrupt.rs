@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ};
@@ -23,8 +23,14 @@ fn remove_all(files: &mut Vec<PathBuf>) {
     }
 }
 
+/// Whether signals are handled: only where the command runs. Elsewhere nothing is remembered, and no lock can be held while a process is forked.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
 /// Runs `create`, which makes a temporary file, and remembers its path until [`forget`].
 pub(crate) fn register<T>(create: impl FnOnce() -> std::io::Result<(T, PathBuf)>) -> std::io::Result<T> {
+    if !INSTALLED.load(Ordering::Relaxed) {
+        return create().map(|(file, _)| file);
+    }
     let mut files = unfinished();
     let (file, path) = create()?;
     files.push(path);
@@ -33,11 +39,14 @@ pub(crate) fn register<T>(create: impl FnOnce() -> std::io::Result<(T, PathBuf)>
 
 /// The temporary file is gone or has its final name.
 pub(crate) fn forget(path: &Path) {
-    unfinished().retain(|p| p != path);
+    if INSTALLED.load(Ordering::Relaxed) {
+        unfinished().retain(|p| p != path);
+    }
 }
 
 /// Installs the handlers of signals and panics.
 pub(crate) fn install() {
+    INSTALLED.store(true, Ordering::Relaxed);
     std::panic::set_hook(Box::new(|info| {
         let payload = info.payload();
         let text = payload.downcast_ref::<&str>().copied();

@@ -1,19 +1,16 @@
 //! Files that are written: complete and on disk under their name, or not there at all.
 
-use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::Advice;
-use tempfile::NamedTempFile;
-
+use crate::durable::{DurableFile, Unfinished, parent, sync_directory};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::same_file;
-use crate::interrupt;
 
 /// Where output goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,30 +64,7 @@ enum Kind {
     /// Standard output, a pipe or a device: written from front to back, and never taken back.
     Stream(File),
     /// A file under a temporary name in the target's directory.
-    Temporary(Temporary),
-}
-
-/// A temporary file that the clean-up on signals knows about.
-struct Temporary {
-    file: Option<NamedTempFile>,
-    path: PathBuf,
-    /// Bytes written from front to back so far.
-    written: u64,
-    /// How many of them the kernel was told to write to disk.
-    handed_over: u64,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        drop(self.file.take()); // removes it, unless it has been renamed
-        interrupt::forget(&self.path);
-    }
-}
-
-impl Temporary {
-    fn file(&self) -> &File {
-        self.file.as_ref().expect("the file is there until it gets its name").as_file()
-    }
+    Temporary(DurableFile),
 }
 
 impl Output {
@@ -128,7 +102,7 @@ impl Output {
     /// Sets the final size of a file that is about to be written in any order. What is not written then is zero.
     pub(crate) fn set_size(&self, size: u64) -> Result {
         match &self.kind {
-            Kind::Temporary(t) => t.file().set_len(size).map_err(|e| self.failure("cannot write", &e)),
+            Kind::Temporary(t) => t.set_size(size).map_err(|e| self.failure("cannot write", &e)),
             Kind::Stream(_) => Ok(()),
         }
     }
@@ -140,22 +114,12 @@ impl Output {
     }
 
     /// Makes the output durable and gives it its name, with the attributes that it takes over.
-    pub(crate) fn finish(mut self) -> Result {
-        let Kind::Temporary(temporary) = &mut self.kind else { return Ok(()) };
-        let Target::File(path) = &self.target else { return Ok(()) };
-        let file = temporary.file();
-        if let Some(like) = &self.like {
-            copy_attributes(file, like).map_err(|e| Failure::io(path, "cannot set mode and times", &e))?;
-        }
-        file.sync_all().map_err(|e| Failure::io(path, "cannot write", &e))?;
-        let file = temporary.file.take().expect("the file is there until it gets its name");
-        let named = if self.overwrite { file.persist(path) } else { file.persist_noclobber(path) };
-        match named {
-            Ok(_) => {}
-            Err(e) if e.error.kind() == io::ErrorKind::AlreadyExists => return Err(exists(path)),
-            Err(e) => return Err(Failure::io(path, "cannot write", &e.error)),
-        }
-        sync_directory(parent(path)).map_err(|e| Failure::io(path, "written, but its directory cannot be synced", &e))
+    pub(crate) fn finish(self) -> Result {
+        let (Kind::Temporary(file), Target::File(path)) = (self.kind, &self.target) else { return Ok(()) };
+        file.finish(self.overwrite, self.like.as_ref()).map_err(|Unfinished(doing, e)| match e.kind() {
+            io::ErrorKind::AlreadyExists => exists(path),
+            _ => Failure::io(path, doing, &e),
+        })
     }
 
     fn failure(&self, doing: &str, error: &io::Error) -> Failure {
@@ -177,13 +141,7 @@ impl Write for Output {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let result = match &mut self.kind {
             Kind::Stream(file) => file.write(buf),
-            Kind::Temporary(t) => t.file().write_at(buf, t.written).inspect(|&n| {
-                t.written += n as u64;
-                if t.written - t.handed_over >= WRITEBACK {
-                    start_writeback(t.file(), t.handed_over, t.written - t.handed_over);
-                    t.handed_over = t.written;
-                }
-            }),
+            Kind::Temporary(t) => t.write(buf),
         };
         match result {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(self.keep_error(e)),
@@ -199,33 +157,13 @@ impl Write for Output {
 impl lmc::WriteAt for Output {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let Kind::Temporary(t) = &self.kind else { return Err(io::ErrorKind::NotSeekable.into()) };
-        // Zeros are there already: `set_size` made the file one hole.
-        if is_zero(buf) {
-            return Ok(());
-        }
-        lmc::WriteAt::write_all_at(t.file(), buf, offset).map_err(|e| self.keep_error(e))?;
-        start_writeback(t.file(), offset, buf.len() as u64);
-        Ok(())
+        t.write_all_at(buf, offset).map_err(|e| self.keep_error(e))
     }
 
     fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let Kind::Temporary(t) = &self.kind else { return Err(io::ErrorKind::Unsupported.into()) };
-        lmc::ReadAt::read_exact_at(t.file(), buf, offset)
+        t.read_back(buf, offset)
     }
-}
-
-/// How much is written from front to back before write-back starts: one thread writes, and it had better not wait
-/// for the disk too often.
-const WRITEBACK: u64 = 8 << 20;
-
-/// Has the kernel begin to write a range to disk, so that the sync at the end finds little left to do.
-fn start_writeback(file: &File, offset: u64, len: u64) {
-    // On Linux this starts asynchronous write-back; pages that are still dirty stay in the cache.
-    let _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
-}
-
-fn is_zero(buf: &[u8]) -> bool {
-    buf.chunks(4096).all(|page| page.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
 /// Standard output, if it may be written to.
@@ -282,41 +220,12 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>) -> Result<Kind> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(cannot(e)),
     }
-    let Some(name) = path.file_name() else {
+    if path.file_name().is_none() {
         return Err(Failure::at(path, "is a directory; name a file, or use --output-dir-flat"));
-    };
-    // The longest name a file can have is 255 bytes on most systems.
-    let mut prefix: String = name.to_string_lossy().chars().scan(200_usize, cut_bytes).collect();
-    prefix.push_str(".tmp-");
-    // Nobody else may read the data while it is written if they could not read the source.
-    let mode = if matches!(origin, Origin::File(_)) { 0o600 } else { 0o666 };
-    let file = interrupt::register(|| {
-        let file = tempfile::Builder::new()
-            .prefix(&prefix)
-            .rand_bytes(8)
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(parent(path))?;
-        let path = file.path().to_owned();
-        Ok((file, path))
-    });
-    // The temporary name in the error would only puzzle.
-    let file = file.map_err(|e| cannot(e.raw_os_error().map_or(e, io::Error::from_raw_os_error)))?;
-    let temporary = file.path().to_owned();
-    Ok(Kind::Temporary(Temporary { file: Some(file), path: temporary, written: 0, handed_over: 0 }))
-}
-
-/// Passes characters on while there is room for their bytes.
-fn cut_bytes(room: &mut usize, c: char) -> Option<char> {
-    *room = room.checked_sub(c.len_utf8())?;
-    Some(c)
-}
-
-/// The directory in which a file's name stands.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
     }
+    // Nobody else may read the data while it is written if they could not read the source.
+    let private = matches!(origin, Origin::File(_));
+    DurableFile::create(path, private).map(Kind::Temporary).map_err(cannot)
 }
 
 /// Creates a directory and those above it, durably.
@@ -329,46 +238,5 @@ pub(crate) fn create_directories(dir: &Path) -> Result {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         Err(e) => Err(Failure::io(dir, "cannot create the directory", &e)),
         Ok(()) => sync_directory(parent(dir)).map_err(|e| Failure::io(dir, "cannot create the directory", &e)),
-    }
-}
-
-fn sync_directory(dir: &Path) -> io::Result<()> {
-    match File::open(dir)?.sync_all() {
-        // The file system has no such notion.
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        other => other,
-    }
-}
-
-/// Mode, owner and times of another file. The owner only where we may.
-fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
-    let now = file.metadata()?;
-    if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-        let _ = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
-    }
-    file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
-    file.set_times(FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zero_is_seen_on_every_byte() {
-        let mut buf = vec![0; 10_000];
-        assert!(is_zero(&buf) && is_zero(&[]));
-        for i in [0, 4095, 4096, 9_999] {
-            buf[i] = 1;
-            assert!(!is_zero(&buf), "{i}");
-            buf[i] = 0;
-        }
-    }
-
-    #[test]
-    fn parents() {
-        assert_eq!(parent(Path::new("a")), Path::new("."));
-        assert_eq!(parent(Path::new("a/b")), Path::new("a"));
-        assert_eq!(parent(Path::new("/a")), Path::new("/"));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 
 use crate::args::Global;
 use crate::failure::{Failure, Result};
@@ -40,8 +39,8 @@ impl Ui {
     }
 
     /// The code that everything reported so far amounts to.
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.worst.get())
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.worst.get()
     }
 
     /// Reports a failure and remembers it for the exit code.

@@ -66,7 +66,7 @@ pub use rebase::{RebaseOptions, Rebased};
 pub use restore::{FileInfo, SnapshotReader, TensorBuffer};
 pub use save::{BasePolicy, Input, SaveOptions, Saved};
 pub use store::{At, Snapshot, Store, StoreOptions};
-pub use tensors::{Tensor, Tensors};
+pub use tensors::{Tensor, TensorSource, Tensors};
 #[cfg(feature = "s3")]
 pub use uploads::Uploads;
 pub use verify::{Problem, Verified};

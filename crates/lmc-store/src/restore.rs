@@ -279,7 +279,7 @@ impl std::fmt::Debug for SnapshotReader {
 
 /// Bytes of rows within their tensor.
 fn row_range(s: &Segment, rows: &Range<u64>) -> Result<Range<u64>> {
-    bytes_of_rows(s, rows).ok_or_else(|| {
+    s.bytes_of_rows(rows).ok_or_else(|| {
         Error::usage(format!(
             "the tensor {:?} of shape {:?} has no rows {}..{} of whole bytes",
             s.name.as_deref().unwrap_or_default(),
@@ -290,51 +290,10 @@ fn row_range(s: &Segment, rows: &Range<u64>) -> Result<Range<u64>> {
     })
 }
 
-/// `None` if the tensor does not have the rows, or if they do not begin and end with a byte.
-fn bytes_of_rows(s: &Segment, rows: &Range<u64>) -> Option<Range<u64>> {
-    let all = *s.shape.first()?;
-    if rows.start > rows.end || rows.end > all {
-        return None;
-    }
-    if s.len == 0 {
-        return Some(0..0);
-    }
-    // The length in bits is a multiple of the number of rows, and 128 bits hold every product.
-    let row_bits = u128::from(s.len) * 8 / u128::from(all);
-    let byte = |row: u64| {
-        let bits = row_bits * u128::from(row);
-        (bits % 8 == 0).then_some((bits / 8) as u64)
-    };
-    Some(byte(rows.start)?..byte(rows.end)?)
-}
-
 /// Memory for `len` bytes, or an error where there is none.
 fn zeroed(len: u64) -> Result<Vec<u8>> {
     let too_much = || Error::limit(format!("there is no memory for {len} bytes; restore to a file instead"));
     let len = usize::try_from(len).map_err(|_| too_much())?;
     Vec::<u8>::new().try_reserve_exact(len).map_err(|_| too_much())?;
     Ok(vec![0; len])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lmc::Dtype;
-
-    #[test]
-    fn rows_are_whole_bytes() {
-        let tensor = |dtype: Dtype, shape: &[u64], len| {
-            Segment::new(Some("t".into()), Some(dtype), shape.into(), 0, len).unwrap()
-        };
-        let t = tensor(Dtype::Bf16, &[5, 3], 30);
-        assert_eq!(bytes_of_rows(&t, &(1..3)), Some(6..18));
-        assert_eq!(bytes_of_rows(&t, &(5..5)), Some(30..30));
-        #[allow(clippy::reversed_empty_ranges, reason = "it is one that a caller may give")]
-        let reversed = 3..2;
-        assert_eq!((bytes_of_rows(&t, &(4..6)), bytes_of_rows(&t, &reversed)), (None, None));
-        assert_eq!(bytes_of_rows(&tensor(Dtype::F32, &[], 4), &(0..0)), None);
-        assert_eq!(bytes_of_rows(&tensor(Dtype::F32, &[9, 0], 0), &(2..7)), Some(0..0));
-        let halves = tensor(Dtype::F4, &[4, 3], 6);
-        assert_eq!((bytes_of_rows(&halves, &(0..2)), bytes_of_rows(&halves, &(0..1))), (Some(0..3), None));
-    }
 }

@@ -20,6 +20,19 @@ pub struct Tensor<'a> {
     pub data: &'a [u8],
 }
 
+/// A tensor whose bytes are read when they are needed, from anywhere.
+#[derive(Clone, Copy)]
+pub struct TensorSource<'a> {
+    /// Its name, which no other tensor of the file has.
+    pub name: &'a str,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Dimensions, outermost first; empty for a scalar.
+    pub shape: &'a [u64],
+    /// Its bytes, and nothing else.
+    pub data: &'a dyn ReadAt,
+}
+
 /// Tensors in memory that are saved as one `.safetensors` file, byte for byte what the crate of that name writes of them. Nothing is copied: the file
 /// exists only as it is read.
 ///
@@ -39,9 +52,46 @@ pub struct Tensor<'a> {
 pub struct Tensors<'a> {
     /// Up to the first tensor.
     header: Vec<u8>,
-    /// Where each starts, in order, and its bytes.
-    data: Vec<(u64, &'a [u8])>,
+    /// In the order of the file.
+    data: Vec<Placed<'a>>,
     len: u64,
+}
+
+/// A tensor in the file.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    start: u64,
+    len: u64,
+    data: Data<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Data<'a> {
+    Slice(&'a [u8]),
+    Source(&'a dyn ReadAt),
+}
+
+impl ReadAt for Data<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Data::Slice(bytes) => bytes.read_exact_at(buf, offset),
+            Data::Source(source) => source.read_exact_at(buf, offset),
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        match self {
+            Data::Slice(bytes) => bytes.size(),
+            Data::Source(source) => source.size(),
+        }
+    }
+
+    fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        match self {
+            Data::Slice(bytes) => bytes.slice_at(offset, len),
+            Data::Source(source) => source.slice_at(offset, len),
+        }
+    }
 }
 
 /// The order of tensors in a file: widest alignment first, as safetensors has its dtypes.
@@ -81,29 +131,49 @@ impl<'a> Tensors<'a> {
     /// # Errors
     /// `Usage` when two have the same name, or one has not the bytes that its dtype and shape take; `Limit` when there are too many.
     pub fn new(tensors: &[Tensor<'a>], metadata: Option<&BTreeMap<String, String>>) -> Result<Self> {
-        let mut ranked = Vec::with_capacity(tensors.len());
+        let data = tensors.iter().map(|t| ((t.name, t.dtype, t.shape), Data::Slice(t.data)));
+        Self::place(data, metadata)
+    }
+
+    /// [`Self::new`] of tensors that may be elsewhere.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`], and `Io` when a size cannot be told.
+    pub fn of_sources(tensors: &[TensorSource<'a>], metadata: Option<&BTreeMap<String, String>>) -> Result<Self> {
+        let data = tensors.iter().map(|t| ((t.name, t.dtype, t.shape), Data::Source(t.data)));
+        Self::place(data, metadata)
+    }
+
+    fn place(
+        tensors: impl ExactSizeIterator<Item = ((&'a str, Dtype, &'a [u64]), Data<'a>)>,
+        metadata: Option<&BTreeMap<String, String>>,
+    ) -> Result<Self> {
+        let count = tensors.len();
+        let mut ranked = Vec::with_capacity(count);
         let mut names = HashSet::new();
-        for t in tensors {
-            if t.name == METADATA || !names.insert(t.name) {
-                return Err(Error::usage(format!("two tensors, or one and the metadata, are named {:?}", t.name)));
+        for ((name, dtype, shape), data) in tensors {
+            if name == METADATA || !names.insert(name) {
+                return Err(Error::usage(format!("two tensors, or one and the metadata, are named {name:?}")));
             }
-            let rank = ORDER.iter().position(|&d| d == t.dtype).ok_or_else(|| {
-                Error::unsupported(format!("tensor {:?}: safetensors has no dtype {}", t.name, t.dtype))
-            })?;
-            Segment::new(Some(t.name.into()), Some(t.dtype), t.shape.into(), 0, t.data.len() as u64)
-                .map_err(Error::codec)?;
-            ranked.push((rank, t));
+            let rank = ORDER
+                .iter()
+                .position(|&d| d == dtype)
+                .ok_or_else(|| Error::unsupported(format!("tensor {name:?}: safetensors has no dtype {dtype}")))?;
+            let len = data.size().map_err(|e| Error::io(format_args!("tensor {name:?}: cannot tell its size"), e))?;
+            Segment::new(Some(name.into()), Some(dtype), shape.into(), 0, len).map_err(Error::codec)?;
+            ranked.push((rank, name, dtype, shape, len, data));
         }
-        ranked.sort_unstable_by_key(|&(rank, t)| (rank, t.name));
-        let mut entries = Vec::with_capacity(tensors.len() + 1);
+        ranked.sort_unstable_by_key(|&(rank, name, ..)| (rank, name));
+        let mut entries = Vec::with_capacity(count + 1);
         entries.extend(metadata.map(|m| format!("\"{METADATA}\":{}", json(m))));
         let mut at = 0u64;
-        let mut data = Vec::with_capacity(tensors.len());
-        for (_, t) in &ranked {
-            let end = at + t.data.len() as u64;
-            let (name, dtype, shape) = (json(t.name), t.dtype, json(t.shape));
+        let mut placed = Vec::with_capacity(count);
+        for (_, name, dtype, shape, len, data) in ranked {
+            let end =
+                at.checked_add(len).ok_or_else(|| Error::limit("the tensors have too many bytes for one file"))?;
+            let (name, shape) = (json(name), json(shape));
             entries.push(format!(r#"{name}:{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{at},{end}]}}"#));
-            data.push((at, t.data));
+            placed.push(Placed { start: at, len, data });
             at = end;
         }
         let mut text = format!("{{{}}}", entries.join(",")).into_bytes();
@@ -116,20 +186,16 @@ impl<'a> Tensors<'a> {
         }
         let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
         let start = header.len() as u64;
-        data.iter_mut().for_each(|(at, _)| *at += start);
-        Ok(Self { header, data, len: start + at })
+        placed.iter_mut().for_each(|p| p.start += start);
+        Ok(Self { header, data: placed, len: start + at })
     }
 
-    /// What is at an offset of the file, as far as it is in one place; empty beyond the end.
-    fn at(&self, offset: u64) -> &[u8] {
-        if offset < self.header.len() as u64 {
-            return &self.header[offset as usize..];
-        }
+    /// The tensor that has the byte at an offset beyond the header, and the byte's offset in it.
+    fn tensor_at(&self, offset: u64) -> Option<(&Placed<'a>, u64)> {
         // Of tensors that start at the same place all but the last are empty.
-        match self.data.partition_point(|&(start, _)| start <= offset).checked_sub(1).map(|i| self.data[i]) {
-            Some((start, data)) => usize::try_from(offset - start).ok().and_then(|n| data.get(n..)).unwrap_or_default(),
-            None => &[],
-        }
+        let last = self.data.partition_point(|p| p.start <= offset).checked_sub(1)?;
+        let placed = &self.data[last];
+        Some((placed, offset - placed.start)).filter(|&(p, within)| within < p.len)
     }
 }
 
@@ -140,14 +206,18 @@ fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
 impl ReadAt for Tensors<'_> {
     fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !buf.is_empty() {
-            let here = self.at(offset);
-            if here.is_empty() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let n = here.len().min(buf.len());
-            let (to, rest) = buf.split_at_mut(n);
-            to.copy_from_slice(&here[..n]);
-            (buf, offset) = (rest, offset + n as u64);
+            let n = if offset < self.header.len() as u64 {
+                let here = &self.header[offset as usize..];
+                let n = here.len().min(buf.len());
+                buf[..n].copy_from_slice(&here[..n]);
+                n
+            } else {
+                let (placed, within) = self.tensor_at(offset).ok_or(io::ErrorKind::UnexpectedEof)?;
+                let n = usize::try_from(placed.len - within).unwrap_or(usize::MAX).min(buf.len());
+                placed.data.read_exact_at(&mut buf[..n], within)?;
+                n
+            };
+            (buf, offset) = (&mut buf[n..], offset + n as u64);
         }
         Ok(())
     }
@@ -157,7 +227,13 @@ impl ReadAt for Tensors<'_> {
     }
 
     fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        self.at(offset).get(..len)
+        if offset < self.header.len() as u64 {
+            return self.header[offset as usize..].get(..len);
+        }
+        match self.tensor_at(offset) {
+            Some((placed, within)) => placed.data.slice_at(within, len),
+            None => (len == 0).then_some(&[]),
+        }
     }
 }
 

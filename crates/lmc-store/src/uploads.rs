@@ -90,9 +90,14 @@ impl Uploads {
         Ok(found)
     }
 
+    /// The key in the bucket.
+    fn full_key(&self, upload: &Upload) -> Path {
+        Path::from(format!("{}{}", self.prefix, upload.key))
+    }
+
     /// Bytes of the parts of an upload; none if it is completed or aborted by now.
     async fn size(&self, upload: &Upload) -> Result<u64> {
-        let key = Path::from(format!("{}{}", self.prefix, upload.key));
+        let key = self.full_key(upload);
         let (mut size, mut after) = (0u64, vec![]);
         loop {
             let query = [own(("uploadId", &upload.id))].into_iter().chain(after.clone()).collect();
@@ -108,7 +113,7 @@ impl Uploads {
 
     /// Ends an upload: its parts are deleted, and it cannot be completed. One that is not there any more counts as ended.
     pub(crate) async fn abort(&self, upload: &Upload) -> Result<()> {
-        let key = Path::from(format!("{}{}", self.prefix, upload.key));
+        let key = self.full_key(upload);
         match self.s3.abort_multipart(&key, &upload.id).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(e) => Err(Error::request("abort the upload of", &upload.key, e)),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
 use lmc::{Dtype, ReadAt};
-use lmc_store::{ErrorKind, Input, SaveOptions, Snapshot, Store, Tensor, TensorBuffer, Tensors};
+use lmc_store::{ErrorKind, Input, SaveOptions, Snapshot, Store, Tensor, TensorBuffer, TensorSource, Tensors};
 use safetensors::tensor::TensorView;
 use support::{memory, new_store, noise, step};
 
@@ -43,6 +43,19 @@ fn safetensors_of(tensors: &[Owned], metadata: Option<HashMap<String, String>>) 
     safetensors::serialize(tensors.iter().map(view), metadata).unwrap()
 }
 
+/// Bytes that can be read, but not borrowed.
+struct Unborrowed<'a>(&'a [u8]);
+
+impl ReadAt for Unborrowed<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
+
+    fn size(&self) -> std::io::Result<u64> {
+        self.0.size()
+    }
+}
+
 fn save(store: &Store, n: u64, tensors: &Tensors<'_>) -> Snapshot {
     let inputs = [Input::new("model.safetensors", tensors)];
     store.save(&inputs, Some(step(n)), BTreeMap::new(), &SaveOptions::default()).unwrap()
@@ -54,22 +67,29 @@ fn the_file_is_the_one_that_safetensors_writes() {
     let one = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     for (tensors, metadata) in [(&zoo[..], None), (&zoo, Some(&one)), (&zoo[..1], Some(&BTreeMap::new())), (&[], None)]
     {
-        let ours = Tensors::new(&views(tensors), metadata).unwrap();
+        let sources: Vec<_> = tensors.iter().map(|t| (t, Unborrowed(&t.3))).collect();
+        let sources =
+            sources.iter().map(|((name, dtype, shape, _), data)| TensorSource { name, dtype: *dtype, shape, data });
         let theirs = safetensors_of(tensors, metadata.map(|m| m.clone().into_iter().collect()));
-        assert_eq!(ours.size().unwrap(), theirs.len() as u64);
-        let mut whole = vec![0; theirs.len()];
-        ours.read_exact_at(&mut whole, 0).unwrap();
-        assert!(whole == theirs);
-        // Across the borders of tensors, too.
-        for (at, len) in (0..theirs.len().min(3000)).step_by(37).map(|at| (at, 301.min(theirs.len() - at))) {
-            let mut part = vec![0; len];
-            ours.read_exact_at(&mut part, at as u64).unwrap();
-            assert!(part == theirs[at..at + len]);
-            assert!(ours.slice_at(at as u64, len).is_none_or(|s| s == part));
-        }
-        for (at, len) in [(0, theirs.len() + 1), (theirs.len(), 1), (usize::MAX, 1)] {
-            let e = ours.read_exact_at(&mut vec![0; len], at as u64).unwrap_err();
-            assert_eq!(e.kind(), std::io::ErrorKind::UnexpectedEof);
+        for ours in [
+            Tensors::new(&views(tensors), metadata).unwrap(),
+            Tensors::of_sources(&sources.collect::<Vec<_>>(), metadata).unwrap(),
+        ] {
+            assert_eq!(ours.size().unwrap(), theirs.len() as u64);
+            let mut whole = vec![0; theirs.len()];
+            ours.read_exact_at(&mut whole, 0).unwrap();
+            assert!(whole == theirs);
+            // Across the borders of tensors, too.
+            for (at, len) in (0..theirs.len().min(3000)).step_by(37).map(|at| (at, 301.min(theirs.len() - at))) {
+                let mut part = vec![0; len];
+                ours.read_exact_at(&mut part, at as u64).unwrap();
+                assert!(part == theirs[at..at + len]);
+                assert!(ours.slice_at(at as u64, len).is_none_or(|s| s == part));
+            }
+            for (at, len) in [(0, theirs.len() + 1), (theirs.len(), 1), (usize::MAX, 1)] {
+                let e = ours.read_exact_at(&mut vec![0; len], at as u64).unwrap_err();
+                assert_eq!(e.kind(), std::io::ErrorKind::UnexpectedEof);
+            }
         }
     }
 }

@@ -1,0 +1,193 @@
+//! A file that appears under its name when it is complete and on disk, and not before.
+
+use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Advice;
+use tempfile::NamedTempFile;
+
+use crate::interrupt;
+
+/// A file being written under a temporary name beside its own. Unless [`DurableFile::finish`] succeeds, dropping it leaves nothing behind; nor does
+/// a signal, where the command runs.
+pub struct DurableFile {
+    target: PathBuf,
+    file: Option<NamedTempFile>,
+    path: PathBuf,
+    /// Bytes written from front to back so far.
+    written: u64,
+    /// How many of them the kernel was told to write to disk.
+    handed_over: u64,
+}
+
+/// Why a file could not be finished: what was being done, and what the operating system said.
+#[derive(Debug)]
+pub struct Unfinished(pub &'static str, pub io::Error);
+
+impl Drop for DurableFile {
+    fn drop(&mut self) {
+        drop(self.file.take()); // removes it, unless it has been renamed
+        interrupt::forget(&self.path);
+    }
+}
+
+impl DurableFile {
+    /// Creates the file, in the directory that `target` is in. With `private` nobody else may read it while it is written.
+    ///
+    /// # Errors
+    /// Whatever the operating system says; `IsADirectory` when the path does not name a file.
+    pub fn create(target: &Path, private: bool) -> io::Result<Self> {
+        let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+        // The longest name a file can have is 255 bytes on most systems.
+        let mut prefix: String = name.to_string_lossy().chars().scan(200_usize, cut_bytes).collect();
+        prefix.push_str(".tmp-");
+        let mode = if private { 0o600 } else { 0o666 };
+        let file = interrupt::register(|| {
+            let file = tempfile::Builder::new()
+                .prefix(&prefix)
+                .rand_bytes(8)
+                .permissions(Permissions::from_mode(mode))
+                .tempfile_in(parent(target))?;
+            let path = file.path().to_owned();
+            Ok((file, path))
+        });
+        // The temporary name in the error would only puzzle.
+        let file = file.map_err(|e| e.raw_os_error().map_or(e, io::Error::from_raw_os_error))?;
+        let path = file.path().to_owned();
+        Ok(Self { target: target.to_owned(), file: Some(file), path, written: 0, handed_over: 0 })
+    }
+
+    fn file(&self) -> &File {
+        self.file.as_ref().expect("the file is there until it gets its name").as_file()
+    }
+
+    /// Sets the final size of a file that is about to be written in any order. What is not written then is zero.
+    ///
+    /// # Errors
+    /// Whatever the operating system says.
+    pub fn set_size(&self, size: u64) -> io::Result<()> {
+        self.file().set_len(size)
+    }
+
+    /// Makes the file durable and gives it its name; another file of that name goes if it is told to `overwrite` it. It takes over mode, owner and
+    /// times of the file that it is another form of.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when there is another file, and whatever the operating system says.
+    pub fn finish(mut self, overwrite: bool, like: Option<&Metadata>) -> Result<(), Unfinished> {
+        let cannot_write = |e| Unfinished("cannot write", e);
+        if let Some(like) = like {
+            copy_attributes(self.file(), like).map_err(|e| Unfinished("cannot set mode and times", e))?;
+        }
+        self.file().sync_all().map_err(cannot_write)?;
+        let file = self.file.take().expect("the file is there until it gets its name");
+        let named = if overwrite { file.persist(&self.target) } else { file.persist_noclobber(&self.target) };
+        named.map_err(|e| cannot_write(e.error))?;
+        let synced = sync_directory(parent(&self.target));
+        synced.map_err(|e| Unfinished("written, but its directory cannot be synced", e))
+    }
+}
+
+impl io::Write for DurableFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.file().write_at(buf, self.written)?;
+        self.written += n as u64;
+        if self.written - self.handed_over >= WRITEBACK {
+            start_writeback(self.file(), self.handed_over, self.written - self.handed_over);
+            self.handed_over = self.written;
+        }
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// After [`DurableFile::set_size`].
+impl lmc::WriteAt for DurableFile {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        // Zeros are there already: `set_size` made the file one hole.
+        if is_zero(buf) {
+            return Ok(());
+        }
+        lmc::WriteAt::write_all_at(self.file(), buf, offset)?;
+        start_writeback(self.file(), offset, buf.len() as u64);
+        Ok(())
+    }
+
+    fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        lmc::ReadAt::read_exact_at(self.file(), buf, offset)
+    }
+}
+
+/// How much is written from front to back before write-back starts: one thread writes, and it had better not wait
+/// for the disk too often.
+const WRITEBACK: u64 = 8 << 20;
+
+/// Has the kernel begin to write a range to disk, so that the sync at the end finds little left to do.
+fn start_writeback(file: &File, offset: u64, len: u64) {
+    // On Linux this starts asynchronous write-back; pages that are still dirty stay in the cache.
+    let _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
+}
+
+fn is_zero(buf: &[u8]) -> bool {
+    buf.chunks(4096).all(|page| page.iter().fold(0, |any, byte| any | byte) == 0)
+}
+
+/// Passes characters on while there is room for their bytes.
+fn cut_bytes(room: &mut usize, c: char) -> Option<char> {
+    *room = room.checked_sub(c.len_utf8())?;
+    Some(c)
+}
+
+/// The directory in which a file's name stands.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
+    match File::open(dir)?.sync_all() {
+        // The file system has no such notion.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        other => other,
+    }
+}
+
+/// Mode, owner and times of another file. The owner only where we may.
+fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
+    let now = file.metadata()?;
+    if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
+        let _ = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
+    }
+    file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
+    file.set_times(FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_seen_on_every_byte() {
+        let mut buf = vec![0; 10_000];
+        assert!(is_zero(&buf) && is_zero(&[]));
+        for i in [0, 4095, 4096, 9_999] {
+            buf[i] = 1;
+            assert!(!is_zero(&buf), "{i}");
+            buf[i] = 0;
+        }
+    }
+
+    #[test]
+    fn parents() {
+        assert_eq!(parent(Path::new("a")), Path::new("."));
+        assert_eq!(parent(Path::new("a/b")), Path::new("a"));
+        assert_eq!(parent(Path::new("/a")), Path::new("/"));
+    }
+}

@@ -1,0 +1,46 @@
+//! The `lmc` command: compresses and restores checkpoints of language models. A library, so that the Python package has the same one.
+
+#![deny(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)] // both panic when the other end is gone
+
+mod args;
+mod bases;
+mod cmd;
+mod durable;
+mod failure;
+mod format;
+mod input;
+mod interrupt;
+mod output;
+mod plan;
+mod plot;
+mod progress;
+mod report;
+mod shards;
+mod ui;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+pub use durable::{DurableFile, Unfinished};
+
+/// Runs the command, and returns its exit code: 0 done, 1 something failed, 2 the command line is wrong. `args`: the name by which it was called, and its arguments.
+///
+/// It takes the process for its own: on an interrupt it removes what is unfinished and ends it, as a shell expects.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    interrupt::install();
+    let cli = match args::Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // When nobody reads it there is nobody to tell.
+            let _ = e.print();
+            return u8::try_from(e.exit_code()).unwrap_or(2);
+        }
+    };
+    let ui = ui::Ui::new(&cli.global);
+    if let Err(failure) = cmd::run(cli, &ui) {
+        ui.fail(&failure);
+    }
+    ui.exit_code()
+}
