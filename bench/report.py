@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import bars
+import report_checkpoints
 import report_deltas
 import report_store
 from bars import find
@@ -173,6 +174,7 @@ def page(results: dict) -> str:
     processes = "\n".join(map(process_table, results["process"]))
     # Measured apart: it takes a run's snapshots.
     stores = report_store.section(results["store"]) if "store" in results else ""
+    checkpoints = report_checkpoints.section(results["checkpoints"]) if "checkpoints" in results else ""
     return f"""# Benchmarks
 
 <!-- Written by bench/run from bench/results/*.json. Do not edit: edit bench/report.py or bench/notes.md. -->
@@ -206,7 +208,7 @@ memory, so that page faults do not count against the Python packages.
 
 {peers}
 {report_deltas.section(results)}
-{stores}## Whole processes
+{stores}{checkpoints}## Whole processes
 
 Durable: every command's output is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.
 
