@@ -3,7 +3,7 @@
 default:
     @just --list
 
-# every check, or the parts named (rust lint fuzz-corpus store cross bench docs)
+# every check, or the parts named (rust lint fuzz-corpus store cross python bench docs)
 test *parts:
     ./test {{ parts }}
 

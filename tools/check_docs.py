@@ -3,6 +3,7 @@
 
     check_docs.py links            links between documents resolve, and paths named in backquotes exist
     check_docs.py commands LMC     the README's commands run, with LMC as `lmc`, and restore what they compressed
+    check_docs.py python           the Python blocks of the README and of docs/python.md run, in this Python
 """
 
 import os
@@ -120,12 +121,32 @@ def check_commands(lmc):
     return wrong, count
 
 
+def check_python():
+    """Runs the Python blocks of each document as one program, in a folder with model.safetensors and two snapshots."""
+    wrong, count = [], 0
+    for document in ("README.md", "docs/python.md"):
+        blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
+        if not blocks:
+            wrong.append(f"{document}: has no block of Python")
+        count += len(blocks)
+        with tempfile.TemporaryDirectory() as work:
+            for name in ("model", "step1000", "step2000"):
+                shutil.copy(MODEL, Path(work, f"{name}.safetensors"))
+            command = [sys.executable, "-c", "\n".join(blocks)]
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True)
+            if done.returncode:
+                wrong.append(f"{document}: {done.stderr.strip()}")
+    return wrong, count
+
+
 def main():
     match sys.argv[1:]:
         case ["links"]:
             wrong, count = check_links()
         case ["commands", lmc]:
             wrong, count = check_commands(Path(lmc))
+        case ["python"]:
+            wrong, count = check_python()
         case _:
             sys.exit(__doc__)
     if wrong or not count:

@@ -45,12 +45,30 @@ build_release() {
 }
 
 # python_tool PACKAGE: installs a Python package beside the build and prints that environment's python.
-python_tool() {
+python_tool() { python_venv venv "$1"; }
+
+# python_venv NAME PACKAGE...: installs Python packages into an environment of that name beside the build and prints its python.
+python_venv() {
     local venv
-    venv=$(target_dir)/venv
+    venv=$(target_dir)/$1
     if ! [[ -x $venv/bin/pip ]]; then
         python3 -m venv "$venv" >/dev/null 2>&1 || { install python3-venv && python3 -m venv "$venv"; } || return 1
     fi
-    "$venv/bin/pip" install --quiet --disable-pip-version-check "$1" >&2 || return 1
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2 || return 1
+    echo "$venv/bin/python"
+}
+
+# python_shared_venv NAME PACKAGE...: the same for packages so large that clones share them, in a folder for just these versions.
+python_shared_venv() {
+    local venv
+    venv=${XDG_CACHE_HOME:-$HOME/.cache}/lmc/$1-$(printf '%s\n' "$(python3 --version)" "${@:2}" | sha256sum | cut -c1-12)
+    if ! [[ -e $venv/complete ]]; then
+        rm -rf "$venv"
+        mkdir -p "${venv%/*}"
+        python3 -m venv "$venv" >/dev/null 2>&1 || { install python3-venv && python3 -m venv "$venv"; } || return 1
+        echo "  installing ${*:2} in $venv: some gigabytes, once" >&2
+        "$venv/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2 || return 1
+        touch "$venv/complete"
+    fi
     echo "$venv/bin/python"
 }

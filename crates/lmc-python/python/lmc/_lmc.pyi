@@ -1,0 +1,445 @@
+import os
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeAlias, final, type_check_only
+
+from _typeshed import ReadableBuffer as _Buffer
+
+# Arrays of numpy are buffers, but say so to type checkers from Python 3.12 on only.
+@type_check_only
+class _Array(Protocol):
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+_Readable: TypeAlias = _Buffer | _Array
+_Writable: TypeAlias = _Buffer | _Array
+_Path: TypeAlias = str | os.PathLike[str]
+_OneBase: TypeAlias = _Readable | _Path | File | Base
+_Base: TypeAlias = _OneBase | Sequence[_OneBase] | None
+_GivenTensor: TypeAlias = tuple[str, str, Sequence[int], _Readable]
+_Wanted: TypeAlias = tuple[str, _Writable] | tuple[str, int, int, _Writable]
+_Contents: TypeAlias = _Path | _Readable | list[_GivenTensor] | tuple[Iterable[_GivenTensor], dict[str, str]]
+_Inputs: TypeAlias = Mapping[str, _Contents] | Sequence[_Path]
+_At: TypeAlias = int | str | Snapshot | None
+
+@type_check_only
+class _Reader(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+@type_check_only
+class _Seekable(_Reader, Protocol):
+    def seek(self, offset: int, whence: int = ..., /) -> Any: ...
+
+@type_check_only
+class _Writer(Protocol):
+    def write(self, data: bytes, /) -> Any: ...
+
+__all__ = [
+    "Base",
+    "BaseInfo",
+    "Compressor",
+    "Cost",
+    "DTYPES",
+    "Decompressor",
+    "Estimate",
+    "FORMAT_VERSION",
+    "File",
+    "FileInfo",
+    "Garbage",
+    "LEVELS",
+    "Orphan",
+    "Problem",
+    "PrunePlan",
+    "Pruned",
+    "Saved",
+    "Snapshot",
+    "SnapshotReader",
+    "Store",
+    "Summary",
+    "Tensor",
+    "Verified",
+    "__version__",
+    "compress",
+    "compress_file",
+    "compress_stream",
+    "compress_tensors",
+    "compress_tensors_file",
+    "decompress",
+    "decompress_file",
+    "decompress_into",
+    "decompress_stream",
+    "estimate",
+    "run_command",
+]
+
+__version__: Final[str]
+FORMAT_VERSION: Final[int]
+DTYPES: Final[list[str]]
+LEVELS: Final[list[str]]
+
+def compress(
+    data: _Readable,
+    *,
+    dtype: str | None = None,
+    base: _Base = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> bytes: ...
+def decompress(
+    data: _Readable, *, base: _Base = None, threads: int | None = None, max_size: int | None = None
+) -> bytes: ...
+def decompress_into(data: _Readable, out: _Writable, *, base: _Base = None, threads: int | None = None) -> int: ...
+def estimate(
+    data: _Readable | _Path,
+    *,
+    dtype: str | None = None,
+    base: _Base = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> Estimate: ...
+def compress_tensors(
+    tensors: Iterable[_GivenTensor],
+    *,
+    metadata: dict[str, str] | None = None,
+    base: _Base = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> bytes: ...
+def compress_tensors_file(
+    tensors: Iterable[_GivenTensor],
+    dst: _Path,
+    *,
+    metadata: dict[str, str] | None = None,
+    base: _Base = None,
+    level: str = "default",
+    threads: int | None = None,
+    overwrite: bool = True,
+) -> Summary: ...
+def compress_file(
+    src: _Path,
+    dst: _Path,
+    *,
+    dtype: str | None = None,
+    base: _Base = None,
+    level: str = "default",
+    threads: int | None = None,
+    overwrite: bool = True,
+) -> Summary: ...
+def decompress_file(
+    src: _Path,
+    dst: _Path,
+    *,
+    base: _Base = None,
+    threads: int | None = None,
+    max_size: int | None = None,
+    overwrite: bool = True,
+) -> Summary: ...
+def compress_stream(
+    src: _Path | _Reader,
+    dst: _Path | _Writer,
+    *,
+    dtype: str | None = None,
+    base: _Base = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> Summary: ...
+def decompress_stream(
+    src: _Path | _Reader,
+    dst: _Path | _Writer,
+    *,
+    base: _Base = None,
+    threads: int | None = None,
+    max_size: int | None = None,
+) -> Summary: ...
+def run_command(args: Sequence[str]) -> int: ...
+
+@final
+class Compressor:
+    def __new__(cls, *, dtype: str | None = None, level: str = "default", threads: int | None = None) -> Self: ...
+    def compress(self, data: _Readable, *, base: _Base = None) -> bytes: ...
+
+@final
+class Decompressor:
+    def __new__(cls, *, threads: int | None = None, max_size: int | None = None) -> Self: ...
+    def decompress(self, data: _Readable, *, base: _Base = None) -> bytes: ...
+    def decompress_into(self, data: _Readable, out: _Writable, *, base: _Base = None) -> int: ...
+
+@final
+class Estimate:
+    @property
+    def raw_size(self) -> int: ...
+    @property
+    def compressed_size(self) -> int: ...
+    @property
+    def sampled(self) -> int: ...
+
+@final
+class Summary:
+    @property
+    def raw_size(self) -> int: ...
+    @property
+    def compressed_size(self) -> int: ...
+    @property
+    def content_hash(self) -> str: ...
+    @property
+    def blocks(self) -> int: ...
+
+@final
+class Tensor:
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+
+@final
+class BaseInfo:
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def content_hash(self) -> str: ...
+
+@final
+class Base:
+    def __new__(cls, source: _Readable | _Path | File, *, name: str) -> Self: ...
+    @property
+    def name(self) -> str: ...
+
+@final
+class File:
+    def __new__(
+        cls,
+        file: _Path | _Readable | _Seekable,
+        *,
+        base: _Base = None,
+        threads: int | None = None,
+        plain: bool = False,
+    ) -> Self: ...
+    def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    @property
+    def name(self) -> pathlib.Path | None: ...
+    @property
+    def compressed(self) -> bool: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def compressed_size(self) -> int: ...
+    @property
+    def content_hash(self) -> str: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def bases(self) -> list[BaseInfo]: ...
+    def keys(self) -> list[str]: ...
+    def tensors(self) -> list[Tensor]: ...
+    def __contains__(self, name: str, /) -> bool: ...
+    def tensor(self, name: str) -> Tensor: ...
+    def read(self, name: str) -> bytes: ...
+    def read_into(self, name: str, out: _Writable) -> int: ...
+    def read_rows(self, name: str, start: int, stop: int) -> bytes: ...
+    def read_rows_into(self, name: str, start: int, stop: int, out: _Writable) -> int: ...
+    def read_range(self, offset: int, size: int) -> bytes: ...
+    def read_range_into(self, offset: int, out: _Writable) -> int: ...
+    def read_many_into(self, wanted: Iterable[_Wanted]) -> int: ...
+
+@final
+class Snapshot:
+    @property
+    def step(self) -> int: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def time(self) -> int: ...
+    @property
+    def metadata(self) -> dict[str, str]: ...
+    @property
+    def parts(self) -> list[str]: ...
+    @property
+    def raw_size(self) -> int: ...
+    @property
+    def new_size(self) -> int: ...
+
+@final
+class Saved:
+    @property
+    def part(self) -> str: ...
+    @property
+    def raw_size(self) -> int: ...
+    @property
+    def new_size(self) -> int: ...
+
+@final
+class FileInfo:
+    @property
+    def name(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def tensors(self) -> list[Tensor]: ...
+
+@final
+class Problem:
+    @property
+    def step(self) -> int: ...
+    @property
+    def lost(self) -> list[tuple[str, str | None]]: ...
+    @property
+    def message(self) -> str: ...
+
+@final
+class Verified:
+    @property
+    def objects(self) -> int: ...
+    @property
+    def block_sets(self) -> int: ...
+    @property
+    def problems(self) -> list[Problem]: ...
+
+@final
+class Cost:
+    @property
+    def block_sets(self) -> int: ...
+    @property
+    def stored_size(self) -> int: ...
+    @property
+    def longest_chain(self) -> int: ...
+
+@final
+class PrunePlan:
+    @property
+    def keep(self) -> list[int]: ...
+    @property
+    def prune(self) -> list[int]: ...
+    @property
+    def rebase(self) -> list[int]: ...
+    @property
+    def before(self) -> int: ...
+    @property
+    def after(self) -> int: ...
+    @property
+    def obstacle(self) -> str | None: ...
+
+@final
+class Pruned:
+    @property
+    def pruned(self) -> list[int]: ...
+    @property
+    def rebased(self) -> list[int]: ...
+    @property
+    def changed(self) -> list[int]: ...
+
+@final
+class Orphan:
+    @property
+    def key(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def time(self) -> int: ...
+
+@final
+class Garbage:
+    @property
+    def time(self) -> int: ...
+    @property
+    def orphans(self) -> list[Orphan]: ...
+    @property
+    def young(self) -> list[Orphan]: ...
+    @property
+    def unseen(self) -> str | None: ...
+
+@final
+class SnapshotReader:
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def files(self) -> list[FileInfo]: ...
+    def keys(self) -> list[str]: ...
+    def __contains__(self, name: str, /) -> bool: ...
+    def tensor(self, name: str) -> Tensor: ...
+    def read(self, name: str) -> bytes: ...
+    def read_rows(self, name: str, start: int, stop: int) -> bytes: ...
+    def read_into(self, name: str, out: _Writable) -> int: ...
+    def read_many_into(self, wanted: Iterable[_Wanted]) -> int: ...
+    def read_file(self, name: str) -> bytes: ...
+    def read_range_into(self, name: str, offset: int, out: _Writable) -> int: ...
+    def restore(self, name: str, dst: _Path, *, overwrite: bool = True) -> None: ...
+
+@final
+class Store:
+    def __new__(cls, location: _Path, *, cache: _Path | None = None, cache_size: int = ...) -> Self: ...
+    @staticmethod
+    def create(
+        location: _Path, *, grace_seconds: int = 86400, cache: _Path | None = None, cache_size: int = ...
+    ) -> Store: ...
+    @property
+    def location(self) -> str: ...
+    def snapshots(self) -> list[Snapshot]: ...
+    def find(self, at: _At = None) -> Snapshot: ...
+    def open_snapshot(self, at: _At = None, *, threads: int | None = None) -> SnapshotReader: ...
+    def save(
+        self,
+        inputs: _Inputs,
+        *,
+        step: int | None = None,
+        metadata: dict[str, str] | None = None,
+        level: str = "default",
+        threads: int | None = None,
+        base: str = "auto",
+        anchor_every: int = 16,
+        from_step: int | None = None,
+    ) -> Snapshot: ...
+    def save_part(
+        self,
+        inputs: _Inputs,
+        *,
+        step: int,
+        level: str = "default",
+        threads: int | None = None,
+        base: str = "auto",
+        anchor_every: int = 16,
+        from_step: int | None = None,
+    ) -> Saved: ...
+    def publish(self, step: int, parts: Sequence[str], *, metadata: dict[str, str] | None = None) -> Snapshot: ...
+    def restore(
+        self,
+        directory: _Path,
+        at: _At = None,
+        *,
+        names: Sequence[str] | None = None,
+        threads: int | None = None,
+        overwrite: bool = True,
+    ) -> list[pathlib.Path]: ...
+    def verify(self, at: _At = None, *, deep: bool = False, threads: int | None = None) -> Verified: ...
+    def cost(self, at: _At = None) -> Cost: ...
+    def plan_prune(
+        self, *, keep_last: int = 0, keep_every: int | None = None, keep_steps: Sequence[int] = ...
+    ) -> PrunePlan: ...
+    def prune(
+        self,
+        *,
+        keep_last: int = 0,
+        keep_every: int | None = None,
+        keep_steps: Sequence[int] = ...,
+        level: str = "default",
+        threads: int | None = None,
+    ) -> Pruned: ...
+    def garbage(self) -> Garbage: ...
+    def gc(self) -> Garbage: ...
+    def copy_from(self, other: Store, at: _At = None) -> list[Snapshot]: ...

@@ -1,0 +1,105 @@
+"""What reading a safetensors file takes, compressed or not, whatever the tensors become."""
+
+import os
+from collections.abc import Iterable
+from types import EllipsisType, TracebackType
+from typing import Self, TypeAlias
+
+from lmc import _header
+from lmc._errors import NotFoundError, UsageError
+from lmc._header import Entry
+from lmc._lmc import File
+
+Path: TypeAlias = str | os.PathLike[str]
+"""Where a file is."""
+
+Index: TypeAlias = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
+"""What a slice of a tensor is indexed by."""
+
+Key: TypeAlias = tuple[int | slice, ...]
+"""An index of one entry for each of the first dimensions."""
+
+
+class SafetensorsFile:
+    """An open safetensors file, or a `.lmc` file of one."""
+
+    def __init__(self, file: File) -> None:
+        try:
+            header = _header.read(str(file.name or "the file"), file.size, file.read_range)
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
+        self._tensors = header.tensors
+        self._metadata = header.metadata
+
+    def keys(self) -> list[str]:
+        """Names of the tensors, sorted."""
+        return sorted(self._open())
+
+    def offset_keys(self) -> list[str]:
+        """Names of the tensors, in the order of the file."""
+        return list(self._open())
+
+    def metadata(self) -> dict[str, str] | None:
+        """The `__metadata__` of the file, or nothing if there is none."""
+        self._open()
+        return None if self._metadata is None else dict(self._metadata)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> dict[str, Entry]:
+        if self._file.closed:
+            raise UsageError("the file is closed")
+        return self._tensors
+
+    def _tensor(self, name: str) -> Entry:
+        found = self._open().get(name)
+        if found is None:
+            raise NotFoundError(f"the file has no tensor {name!r}")
+        return found
+
+
+def split(index: Index, shape: Iterable[int]) -> tuple[int, int, Key]:
+    """Rows `start` to `stop`, which hold all that an index asks for, and the index that takes it from them."""
+    dims = tuple(shape)
+    given = index if isinstance(index, tuple) else (index,)
+    for one in given:
+        if not isinstance(one, int | slice | EllipsisType):
+            raise UsageError(f"slices are indexed by int, slice and Ellipsis, not {type(one).__name__}")
+    if sum(one is Ellipsis for one in given) > 1:
+        raise UsageError("an index has one Ellipsis at most")
+    count = sum(one is not Ellipsis for one in given)
+    if count > len(dims):
+        raise UsageError(f"{count} indices are too many for a tensor of {len(dims)} dimensions")
+    key: list[int | slice] = []
+    for one in given:
+        if isinstance(one, EllipsisType):
+            key += [slice(None)] * (len(dims) - count)
+        else:
+            key.append(one)
+    if not key:
+        return 0, dims[0] if dims else 0, ()
+    first, rows = key[0], dims[0]
+    if isinstance(first, int):
+        if not -rows <= first < rows:
+            raise UsageError(f"there is no row {first} in a tensor of {rows} rows")
+        first %= rows
+        return first, first + 1, (0, *key[1:])
+    chosen = range(rows)[first]
+    if not chosen:
+        return 0, 0, (slice(None), *key[1:])
+    start, stop = min(chosen), max(chosen) + 1
+    step = slice(None, None, chosen.step)
+    return start, stop, (step, *key[1:])

@@ -1,0 +1,246 @@
+"""Checkpoints made plain again."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import json
+import os
+import pickle
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorStorageMetadata,
+)
+
+import lmc
+from lmc.dcp._storage import METADATA, Files, Storage, chunk_at, storage_of, tensor_name
+from lmc.dcp._tensors import memory
+
+#: How large files of tensors become, in bytes, unless a single tensor is larger; as Hugging Face's libraries have it.
+SHARD = 5 * 10**9
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What `unpack` wrote."""
+
+    files: list[str]
+    #: Names of what is no tensor, which safetensors files cannot hold.
+    left_out: list[str]
+
+
+def unpack(
+    checkpoint: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to: Literal["dcp", "safetensors"] = "dcp",
+    prefix: str = "",
+    **options: Any,
+) -> Unpacked:
+    """Writes a checkpoint of `lmc.dcp` as one that needs nothing of lmc.
+
+    Args:
+        checkpoint: a directory, or a URL that fsspec knows, which is given `options`.
+        target: a directory, which must not exist yet or be empty.
+        to: `"dcp"` for what PyTorch's own writer would have saved, with the same chunks; `"safetensors"` for
+            whole tensors, in one file or, beyond 5 GB, in several with a `model.safetensors.index.json`.
+        prefix: for safetensors, takes only what has a name that begins so, without the prefix: `"model."`, mostly.
+
+    Raises:
+        lmc.Error: the checkpoint is damaged or not complete; the target holds files.
+    """
+    if to not in ("dcp", "safetensors"):
+        raise lmc.UsageError(f"cannot unpack to {to!r}: it is 'dcp' or 'safetensors'")
+    if prefix and to == "dcp":
+        raise lmc.UsageError("a prefix is for safetensors: a plain checkpoint has the names of this one")
+    folder = Path(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise lmc.ExistsError(f"{folder} holds files: unpack to a new directory")
+    _, storage, path = storage_of(checkpoint, options)
+    metadata = storage.read_metadata(os.fspath(path))
+    with _Chunks(storage, os.fspath(path), metadata) as chunks:
+        return _to_dcp(chunks, folder) if to == "dcp" else _to_safetensors(chunks, folder, prefix)
+
+
+class _Chunks:
+    """What a checkpoint holds, chunk by chunk."""
+
+    def __init__(self, storage: Storage, checkpoint: str, metadata: Metadata) -> None:
+        self.checkpoint = checkpoint
+        self.metadata = metadata
+        self._storage = storage
+        # The data file that was read last.
+        self._open: tuple[str, lmc.File] | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Chunks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _file(self, name: str) -> lmc.File:
+        if self._open is None or self._open[0] != name:
+            self._stack.close()
+            files = self._stack.enter_context(Files(self._storage, self.checkpoint))
+            self._open = name, files.reading(name)
+        return self._open[1]
+
+    def read(self, index: MetadataIndex) -> torch.Tensor | io.BytesIO:
+        place = self.metadata.storage_data[index]
+        name = tensor_name(place)
+        if name is None:
+            raise lmc.UsageError(f"{self.checkpoint} was not written by lmc.dcp: it is a plain checkpoint already")
+        file = self._file(place.relative_path)
+        entry = self.metadata.state_dict_metadata[index.fqn]
+        if isinstance(entry, BytesStorageMetadata):
+            return io.BytesIO(file.read(name))
+        tensor = torch.empty(chunk_at(entry, index).sizes, dtype=entry.properties.dtype)
+        file.read_into(name, memory(tensor))
+        return tensor
+
+    def in_order(self, of: Iterable[MetadataIndex] | None = None) -> list[MetadataIndex]:
+        """Chunks, or all there are, one data file after the other, and those of a file as they stand in it."""
+        places = cast(dict[MetadataIndex, _StorageInfo], self.metadata.storage_data)
+        chosen = places if of is None else of
+        return sorted(chosen, key=lambda index: (places[index].relative_path, places[index].offset))
+
+
+def _to_dcp(chunks: _Chunks, folder: Path) -> Unpacked:
+    name = "__0_0.distcp"
+    places = {}
+    with open(folder / name, "wb") as out:
+        for index in chunks.in_order():
+            start = out.tell()
+            data = chunks.read(index)
+            if isinstance(data, io.BytesIO):
+                out.write(data.getbuffer())
+            else:
+                torch.save(data, out)
+            places[index] = _StorageInfo(name, start, out.tell() - start)
+        out.flush()
+        os.fsync(out.fileno())
+    plain = dataclasses.replace(chunks.metadata, storage_data=places)
+    # Written last: with it, the checkpoint is complete.
+    with open(folder / (METADATA + ".tmp"), "wb") as out:
+        pickle.dump(plain, out)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(folder / (METADATA + ".tmp"), folder / METADATA)
+    return Unpacked([str(folder / name), str(folder / METADATA)], [])
+
+
+def _to_safetensors(chunks: _Chunks, folder: Path, prefix: str) -> Unpacked:
+    from safetensors.torch import save_file
+
+    indexes: dict[str, list[MetadataIndex]] = {}
+    for index in chunks.in_order():
+        indexes.setdefault(index.fqn, []).append(index)
+    tensors: dict[str, TensorStorageMetadata] = {}
+    left_out = []
+    for fqn in indexes:
+        if not fqn.startswith(prefix):
+            continue
+        entry = chunks.metadata.state_dict_metadata[fqn]
+        if isinstance(entry, TensorStorageMetadata):
+            tensors[fqn] = entry
+        else:
+            left_out.append(fqn)
+    if not tensors:
+        raise lmc.NotFoundError(f"{chunks.checkpoint} has no tensor whose name begins with {prefix!r}")
+    shards: list[list[str]] = [[]]
+    size = 0
+    for fqn, entry in tensors.items():
+        nbytes = entry.size.numel() * entry.properties.dtype.itemsize
+        if shards[-1] and size + nbytes > SHARD:
+            shards.append([])
+            size = 0
+        shards[-1].append(fqn)
+        size += nbytes
+    names = [_shard_name(i, len(shards)) for i in range(len(shards))]
+    total = 0
+    weight_map = {}
+    for name, fqns in zip(names, shards, strict=True):
+        read = _whole(chunks, {fqn: tensors[fqn] for fqn in fqns}, (i for fqn in fqns for i in indexes[fqn]))
+        whole = {fqn.removeprefix(prefix): read[fqn] for fqn in fqns}
+        save_file(whole, folder / name, metadata={"format": "pt"})
+        total += sum(t.nbytes for t in whole.values())
+        weight_map.update(dict.fromkeys(whole, name))
+    if len(shards) > 1:
+        names.append("model.safetensors.index.json")
+        where = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        (folder / names[-1]).write_text(json.dumps(where, indent=2) + "\n")
+    return Unpacked([str(folder / name) for name in names], left_out)
+
+
+def _shard_name(i: int, count: int) -> str:
+    return "model.safetensors" if count == 1 else f"model-{i + 1:05}-of-{count:05}.safetensors"
+
+
+def _whole(
+    chunks: _Chunks, tensors: dict[str, TensorStorageMetadata], indexes: Iterable[MetadataIndex]
+) -> dict[str, torch.Tensor]:
+    """Tensors put together from their chunks."""
+    whole: dict[str, torch.Tensor] = {}
+    missing = {fqn: entry.size.numel() for fqn, entry in tensors.items()}
+    for index in chunks.in_order(indexes):
+        fqn, entry = index.fqn, tensors[index.fqn]
+        chunk, part = chunk_at(entry, index), cast(torch.Tensor, chunks.read(index))
+        missing[fqn] -= part.numel()
+        if chunk.sizes == entry.size:
+            whole[fqn] = part
+            continue
+        if fqn not in whole:
+            whole[fqn] = torch.empty(entry.size, dtype=entry.properties.dtype)
+        whole[fqn][tuple(slice(o, o + n) for o, n in zip(chunk.offsets, chunk.sizes, strict=True))] = part
+    for fqn, left in missing.items():
+        if left > 0:
+            raise lmc.FormatError(f"{fqn}: the checkpoint does not hold all of it")
+    return whole
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`lmc unpack`: the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="lmc unpack",
+        description="Writes a checkpoint of lmc.dcp as one that needs nothing of lmc.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("checkpoint", help="the checkpoint: a directory or a URL")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="the directory to write, which must be empty or not exist"
+    )
+    parser.add_argument(
+        "--to",
+        choices=["dcp", "safetensors"],
+        default="dcp",
+        help="dcp: what PyTorch's own writer saves (default); safetensors: whole tensors",
+    )
+    parser.add_argument(
+        "--prefix", default="", help="for safetensors: only names that begin so, without it (such as 'model.')"
+    )
+    args = parser.parse_args(arguments)
+    try:
+        done = unpack(args.checkpoint, args.output, to=args.to, prefix=args.prefix)
+    except (lmc.Error, OSError) as e:
+        print(f"lmc: {args.checkpoint}: {e}", file=sys.stderr)
+        return 1
+    for file in done.files:
+        print(file)
+    if done.left_out:
+        shown = ", ".join(done.left_out[:5]) + (", …" if len(done.left_out) > 5 else "")
+        print(f"lmc: left out {len(done.left_out)} entries that are no tensors: {shown}", file=sys.stderr)
+    return 0

@@ -1,0 +1,297 @@
+"""Checkpoints written."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+import lmc
+from lmc.dcp import _bases
+from lmc.dcp._storage import (
+    DESCRIPTOR,
+    METADATA,
+    POOL,
+    SUFFIX,
+    Files,
+    is_data_file,
+    needed_files,
+    storage_of,
+    tensor_name,
+)
+from lmc.dcp._tensors import Chunk, chunk
+
+
+class Writer(FileSystemWriter):
+    """Writes checkpoints for `dcp.save` and `dcp.async_save`, compressed, and as deltas of the one before.
+
+    Every rank writes one file. A chunk of a tensor is made from the one of the same name, offsets, sizes and type
+    in the base, whichever
+    rank wrote it. Where there is no base, or it cannot be read, what is written needs none.
+
+    Args:
+        path: the new checkpoint; a directory, or a URL that fsspec knows, which is given `options`. Its parent is
+            the run: checkpoints that are deltas of each other stand side by side.
+        base: `"auto"` for the checkpoint that this process saved or loaded last, or else the newest complete one
+            of the run; the path of one in the same run; `None` for none.
+        max_chain: deltas of deltas there may be; 0 for none. The one after so many is made without a base.
+        level: `"fast"`, `"default"` or `"max"`.
+        threads: threads that compress; `None` for as many as the machine has.
+        cache: bytes of main memory in which a process keeps what it wrote last, which saves reading it again for
+            the next save; `None` for a quarter of the machine's memory shared by the ranks on it. If what a rank
+            writes is larger, it is read from storage.
+        sync_files: whether `.metadata` is on stable storage when a save ends, as data files are in any case.
+        overwrite: whether a checkpoint that is there already is replaced.
+
+    Raises:
+        lmc.Error: nothing can be compressed or written.
+        TypeError: a tensor is sparse, quantized or without data.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        base: str | os.PathLike[str] | None = "auto",
+        max_chain: int = 16,
+        level: str = "default",
+        threads: int | None = None,
+        cache: int | None = None,
+        sync_files: bool = True,
+        overwrite: bool = True,
+        cache_staged_state_dict: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            path if "://" not in os.fspath(path) else "",
+            sync_files=sync_files,
+            overwrite=overwrite,
+            cache_staged_state_dict=cache_staged_state_dict,
+        )
+        if max_chain < 0:
+            raise lmc.UsageError(f"max_chain is a number of deltas, not {max_chain}")
+        if level not in lmc.LEVELS:
+            raise lmc.UsageError(f"there is no level {level!r}: the levels are {', '.join(lmc.LEVELS)}")
+        self._options = options
+        self._base = None if base is None else os.fspath(base)
+        self._max_chain = max_chain
+        self._level = level
+        self._threads = threads
+        self._cache = cache
+        self._replaces = False
+        self.fs, self._storage, self.path = storage_of(path, options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        # A process that is sent the writer opens its file systems itself.
+        del state["fs"], state["_storage"]
+        state["path"] = os.fspath(self.path)
+        # What was staged is sent by itself.
+        state.pop("state_dict_cache", None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.state_dict_cache = None
+        self.fs, self._storage, self.path = storage_of(state["path"], self._options)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        super().reset(None)
+        if checkpoint_id:
+            self.fs, self._storage, self.path = storage_of(checkpoint_id, self._options)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        # The files of a checkpoint that was here before, or of one that was never completed.
+        self._replaces = any(map(is_data_file, self._storage.names(os.fspath(self.path))))
+        return super().prepare_local_plan(plan)
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(self._write(plan, planner) if plan.items else [])
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        super().finish(metadata, results)
+        # Without collectives, other ranks have files here that these metadata do not name.
+        if self._replaces and self._storage.has_links and self.use_collectives:
+            try:
+                self._remove_replaced(metadata)
+            except (lmc.Error, OSError) as e:
+                warnings.warn(f"lmc: {self.path} is saved, but what was there before is not removed: {e}", stacklevel=2)
+
+    def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
+        chunks = [(item, self._resolve(item, planner)) for item in plan.items]
+        checkpoint = os.fspath(self.path)
+        run = self._storage.parent(checkpoint)
+        # Names are those of no other file of the run, so that files of several checkpoints can be in one folder.
+        name = f"{plan.storage_data.prefix}{os.urandom(8).hex()}{SUFFIX}"
+        folder = checkpoint
+        if not self._storage.has_links:
+            folder = self._storage.join(run, POOL)
+            self.fs.mkdir(folder)
+        with _bases.saving(run):
+            held: dict[str, str] = {}
+            try:
+                with Files(self._storage, self._base_of(run) or checkpoint) as files:
+                    made_from = self._made_from(files, run, plan, held)
+                    written = self._compress([c for _, c in chunks], self._storage.join(folder, name), made_from, run)
+                if held:
+                    for n in {n for base in made_from if base.name in written.bases for n in base.closure}:
+                        self._storage.link(held[n], self._storage.join(checkpoint, n))
+            finally:
+                for path in held.values():
+                    self._storage.remove(path)
+            depth = 1 + max((b.depth for b in made_from if b.name in written.bases), default=-1)
+            budget = _bases.default_budget() if self._cache is None else self._cache
+            kept = _bases.keep(run, budget, written.header, [(written.places[c.name], c.data) for _, c in chunks])
+            if kept is not None:
+                _bases.put(run, _bases.Kept(checkpoint, name, kept, written.content_hash, depth))
+            _bases.remember(run, checkpoint)
+        results = []
+        for item, c in chunks:
+            place = written.places[c.name]
+            info = _StorageInfo(name, place.offset, place.nbytes, [f"{DESCRIPTOR}/{c.name}"])
+            results.append(WriteResult(index=item.index, size_in_bytes=place.nbytes, storage_data=info))
+        return results
+
+    def _resolve(self, item: WriteItem, planner: SavePlanner) -> Chunk:
+        data = planner.resolve_data(item)
+        if isinstance(data, io.BytesIO):
+            raw = np.frombuffer(data.getbuffer(), np.uint8)
+            return Chunk(item.index.fqn, "U8", (len(raw),), raw)
+        assert item.tensor_data is not None, "what is no bytes is a tensor"
+        place = item.tensor_data.chunk
+        whole = place.sizes == item.tensor_data.size
+        # Chunks have names that they keep while the sharding stays the same.
+        name = (
+            item.index.fqn
+            if whole
+            else f"{item.index.fqn}[{','.join(f'{o}+{n}' for o, n in zip(place.offsets, place.sizes, strict=True))}]"
+        )
+        return chunk(name, data)
+
+    def _base_of(self, run: str) -> str | None:
+        """The checkpoint to make this one from."""
+        if self._base is None or self._max_chain == 0:
+            return None
+        if self._base == "auto":
+            return _bases.newest(self._storage, run)
+        _, _, path = storage_of(self._base, self._options)
+        base: str = os.fspath(path)
+        if self._storage.parent(base) != run:
+            raise lmc.UsageError(
+                f"the base {base} is not in the same folder as {os.fspath(self.path)}, so it is not of the same run"
+            )
+        return base
+
+    def _made_from(self, files: Files, run: str, plan: SavePlan, held: dict[str, str]) -> list[_Base]:
+        """The data files that have what this rank is about to write.
+
+        None where there is no base, or none that can be read. `held` gets names in the new checkpoint of all that
+        those need, which this rank has for itself: others may find that they need the same files, or that they do not.
+        """
+        try:
+            return self._open_bases(files, run, plan, held)
+        except (lmc.Error, OSError) as e:
+            if self._base not in (None, "auto"):
+                raise
+            warnings.warn(f"lmc: saving without a base, since {files.checkpoint} cannot be used: {e}", stacklevel=2)
+            return []
+
+    def _open_bases(self, files: Files, run: str, plan: SavePlan, held: dict[str, str]) -> list[_Base]:
+        if self._base is None or self._max_chain == 0:
+            return []
+        if not self._storage.fs.exists(self._storage.join(files.checkpoint, METADATA)):
+            if self._base != "auto":
+                raise lmc.NotFoundError(f"the base {files.checkpoint} is no complete checkpoint")
+            return []
+        metadata = self._storage.read_metadata(files.checkpoint)
+        wanted = {(item.index.fqn, item.index.offset) for item in plan.items}
+        places = (metadata.storage_data or {}).items()
+        names = {p.relative_path for i, p in places if (i.fqn, i.offset) in wanted and tensor_name(p) is not None}
+        found = []
+        for name in sorted(names):
+            file, closure = files.open(name), files.closure(name)
+            kept = _bases.kept(run, files.checkpoint, name)
+            source, depth = (file, files.depth(name)) if kept is None else (kept.image, kept.depth)
+            found.append(_Base(name, lmc.Base(source, name=name), file.content_hash, depth, closure))
+        if any(base.depth >= self._max_chain for base in found):
+            return []
+        if self._storage.has_links:
+            own = os.urandom(8).hex()
+            for n in dict.fromkeys(n for base in found for n in base.closure):
+                path = self._storage.join(os.fspath(self.path), f"held-{own}-{n}")
+                self._storage.link(files.path(n), path)
+                held[n] = path
+        return found
+
+    def _compress(self, chunks: list[Chunk], path: str, made_from: list[_Base], run: str) -> _Written:
+        """Writes a data file."""
+        if made_from:
+            try:
+                written = self._compress_from(chunks, path, made_from)
+                hashes = {base.name: base.content_hash for base in made_from}
+                if all(hashes[name] == used for name, used in written.bases.items()):
+                    return written
+                why = "tensors were changed while the last checkpoint was saved"
+            except (lmc.DamagedError, lmc.BaseMismatchError, lmc.LimitError) as e:
+                why = f"it cannot be read: {e}"
+            _bases.forget(run)
+            warnings.warn(f"lmc: saving without the base {made_from[0].name}, since {why}", stacklevel=2)
+        return self._compress_from(chunks, path, [])
+
+    def _compress_from(self, chunks: list[Chunk], path: str, made_from: list[_Base]) -> _Written:
+        bases = [base.source for base in made_from]
+        tensors = [(c.name, c.dtype, c.shape, c.data) for c in chunks]
+        if self._storage.has_links:
+            lmc.compress_tensors_file(tensors, path, base=bases or None, level=self._level, threads=self._threads)
+        else:
+            data = lmc.compress_tensors(tensors, base=bases or None, level=self._level, threads=self._threads)
+            with self.fs.create_stream(path, "wb") as stream:
+                stream.write(data)
+        with self._storage.open(path, bases) as file:
+            places = {t.name: t for t in file.tensors()}
+            header = file.read_range(0, min((t.offset for t in places.values()), default=file.size))
+            used = {base.name: base.content_hash for base in file.bases}
+            return _Written(file.content_hash, used, header, places)
+
+    def _remove_replaced(self, metadata: Metadata) -> None:
+        """Removes the data files of the checkpoint that was here before."""
+        folder = os.fspath(self.path)
+        needed = needed_files(self._storage, folder, metadata)
+        for name in self._storage.names(folder):
+            if is_data_file(name) and name not in needed:
+                self._storage.remove(self._storage.join(folder, name))
+
+
+@dataclass(frozen=True)
+class _Base:
+    """A data file that the next one may be made from."""
+
+    name: str
+    source: lmc.Base
+    content_hash: str
+    #: Files that have to be read one from the other, beside this one.
+    depth: int
+    #: The file and all that it is made from.
+    closure: list[str]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A data file that was written, and the hashes of the bases that it turned out to need."""
+
+    content_hash: str
+    bases: dict[str, str]
+    #: Its raw bytes before the tensors, and where those are.
+    header: bytes
+    places: dict[str, lmc.Tensor]

@@ -1,0 +1,205 @@
+"""Older checkpoints of a Hugging Face `Trainer`, kept in a store, where each costs what changed since the one
+before it.
+
+>>> from lmc.hf import Callback
+>>> trainer = Trainer(..., callbacks=[Callback()])                            # doctest: +SKIP
+
+The newest checkpoint stays as it is, so that `Trainer.train(resume_from_checkpoint=True)` works as always; so
+does the best one, if the trainer keeps track of it.
+All others move, in the background, to a store (`OUTPUT_DIR/lmc-store`). Any of them is brought back by
+
+    lmc snapshot restore OUTPUT_DIR/lmc-store -o OUTPUT_DIR/checkpoint-500 --at 500
+
+or by `lmc.hf.restore(OUTPUT_DIR, 500)`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+import lmc
+
+__all__ = ["Callback", "restore"]
+
+logger = logging.getLogger(__name__)
+
+STORE = "lmc-store"
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+#: Files are compared in pieces of so many bytes.
+_PIECE = 16 << 20
+
+
+class Callback(TrainerCallback):
+    """Moves all but the newest checkpoint of a `Trainer` to a store, in the background.
+
+    A checkpoint leaves its directory once what the store has of it was read back and checked. If that fails, it
+    stays where it is, a warning is
+    logged, and training goes on; the next save tries again. Leave `save_total_limit` unset: it would delete
+    checkpoints before they are stored.
+
+    Args:
+        store: a directory or `s3://BUCKET/PREFIX`; `None` for `lmc-store` in the trainer's output directory. It
+            is made if it is not there.
+        keep: of the checkpoints in the store, only so many of the newest are kept; `None` for all.
+        level: `"fast"`, `"default"` or `"max"`.
+        threads: threads that compress; `None` for as many as the machine has. Training may need them.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        keep: int | None = None,
+        level: str = "default",
+        threads: int | None = 1,
+    ) -> None:
+        if keep is not None and keep < 1:
+            raise lmc.UsageError(f"keep is a number of checkpoints, or None for all, and not {keep}")
+        if level not in lmc.LEVELS:
+            raise lmc.UsageError(f"there is no level {level!r}: the levels are {', '.join(lmc.LEVELS)}")
+        self._location = store
+        self._keep = keep
+        self._level = level
+        self._threads = threads
+        self._worker: ThreadPoolExecutor | None = None
+        self._pending: Future[None] | None = None
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Starts to move what is not the newest checkpoint any more."""
+        if not state.is_world_process_zero or args.output_dir is None:
+            return
+        if self._pending is not None and not self._pending.done():
+            return  # The next save sees to all that is there then.
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="lmc")
+        best = None if state.best_model_checkpoint is None else Path(state.best_model_checkpoint).name
+        self._pending = self._worker.submit(self._move, Path(args.output_dir), best)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Waits for what is being moved."""
+        self.wait()
+
+    def wait(self) -> None:
+        """Waits for what is being moved, and stops the thread that does it."""
+        if self._worker is not None:
+            self._worker.shutdown()
+            self._worker = None
+        self._pending = None
+
+    def _move(self, output: Path, best: str | None) -> None:
+        found = sorted((int(m[1]), p) for p in output.iterdir() if (m := _CHECKPOINT.fullmatch(p.name)) and p.is_dir())
+        older = [(step, path) for step, path in found[:-1] if path.name != best]
+        if not older:
+            return
+        try:
+            for gone in output.glob(_gone("checkpoint-*")):
+                shutil.rmtree(gone, ignore_errors=True)  # what is left of one whose move was interrupted at the end
+            store = _open(output / STORE if self._location is None else self._location)
+            for step, path in older:
+                try:
+                    _move(store, step, path, level=self._level, threads=self._threads)
+                except lmc.ExistsError as e:  # of another run, or of this one before it went back
+                    logger.warning("lmc: %s", e)
+            if self._keep is not None:
+                # Later ones are of a run that went back to an earlier step, and are left to whoever made them.
+                newest, steps = found[-1][0], sorted(s.step for s in store.snapshots() if s.step is not None)
+                kept = [s for s in steps if s <= newest][-self._keep :] + [s for s in steps if s > newest]
+                store.prune(keep_steps=kept, level=self._level, threads=self._threads)
+                store.gc()
+        except Exception as e:  # whatever it is, training goes on
+            logger.warning(
+                "lmc: older checkpoints stay as they are: %s", e, exc_info=not isinstance(e, lmc.Error | OSError)
+            )
+
+
+def restore(
+    output_dir: str | os.PathLike[str],
+    step: int,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+) -> Path:
+    """Brings a checkpoint back.
+
+    Args:
+        output_dir: the output directory of the trainer.
+        step: the step of the checkpoint.
+        store: as it was given to `Callback`.
+        threads: threads that decompress; `None` for as many as the machine has.
+
+    Returns:
+        the directory `checkpoint-STEP` in the output directory, from which training can be resumed.
+
+    Raises:
+        lmc.NotFoundError: there is no such store, or it has no such step.
+        lmc.ExistsError: the directory is there already.
+    """
+    output = Path(output_dir)
+    target = output / f"checkpoint-{step}"
+    if target.exists():
+        raise lmc.ExistsError(f"{target} is there already")
+    opened = lmc.Store(output / STORE if store is None else store)
+    # A trainer takes any directory of that name for a whole checkpoint.
+    partial = output / f".{target.name}.restoring"
+    shutil.rmtree(partial, ignore_errors=True)
+    opened.restore(partial, step, threads=threads)
+    partial.rename(target)
+    return target
+
+
+def _open(location: str | os.PathLike[str]) -> lmc.Store:
+    try:
+        return lmc.Store(location)
+    except lmc.NotFoundError:
+        return lmc.Store.create(location)
+
+
+def _move(store: lmc.Store, step: int, path: Path, *, level: str, threads: int | None) -> None:
+    """Moves one checkpoint to the store."""
+    files = {p.relative_to(path).as_posix(): p for p in sorted(path.rglob("*")) if p.is_file()}
+    if not files:
+        return
+    try:
+        store.save(files, step=step, level=level, threads=threads)
+    except lmc.ExistsError:
+        pass  # It was stored before, and then something went wrong: what is there is compared below.
+    snapshot = store.open_snapshot(step, threads=threads)
+    stored = {f.name: f.nbytes for f in snapshot.files}
+    if stored.keys() != files.keys() or not all(
+        _same(snapshot, name, stored[name], file) for name, file in files.items()
+    ):
+        raise lmc.ExistsError(f"the store has another checkpoint of step {step}; {path} stays")
+    # Under another name first: what is half deleted must not be taken for a checkpoint.
+    gone = path.with_name(_gone(path.name))
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def _gone(name: str) -> str:
+    return f".{name}.stored"
+
+
+def _same(snapshot: lmc.SnapshotReader, name: str, stored: int, path: Path) -> bool:
+    """Whether a file of a snapshot, of so many bytes, is that on disk."""
+    size = path.stat().st_size
+    if stored != size:
+        return False
+    read = bytearray(min(size, _PIECE))
+    with open(path, "rb") as file:
+        for offset in range(0, size, _PIECE):
+            piece = file.read(_PIECE)
+            here = memoryview(read)[: len(piece)]
+            snapshot.read_range_into(name, offset, here)
+            if here != piece:
+                return False
+    return True

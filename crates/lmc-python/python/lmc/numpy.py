@@ -1,0 +1,217 @@
+"""Arrays in files, as `safetensors.numpy` has them, compressed.
+
+A file that is saved here is a `.lmc` file; `lmc decompress` makes of it the safetensors file that
+`safetensors.numpy.save_file` would have written, byte for byte. What is loaded here may be compressed or not.
+
+Of the dtypes that numpy does not have (BF16 and those of 8 bits) arrays are those of `ml_dtypes`, which must be
+installed to load them.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lmc._errors import UnsupportedError, UsageError
+from lmc._header import Entry
+from lmc._lmc import File, compress_tensors, compress_tensors_file
+from lmc._safetensors import Index, Path, SafetensorsFile, split
+
+__all__ = ["load", "load_file", "safe_open", "save", "save_file"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Base: TypeAlias = Any
+"""What a delta is made from: a buffer, a path, an open `lmc.File`, or a list of those."""
+
+# By the name of safetensors, that of numpy or ml_dtypes.
+_NUMPY = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+}
+_ML_DTYPES = {
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+_NAMES = {numpy: name for name, numpy in (_NUMPY | _ML_DTYPES).items()}
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    if name in _NUMPY:
+        return np.dtype(_NUMPY[name])
+    if name not in _ML_DTYPES:
+        raise UnsupportedError(f"numpy has no arrays of {name}: read the bytes with lmc.open")
+    try:
+        import ml_dtypes
+    except ImportError as e:
+        raise UnsupportedError(f"arrays of {name} need the package ml_dtypes: pip install ml_dtypes") from e
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+    return found
+
+
+def _given(tensors: Mapping[str, Array]) -> list[tuple[str, str, tuple[int, ...], Array]]:
+    given = []
+    for name, array in tensors.items():
+        if not isinstance(array, np.ndarray | np.generic):
+            raise TypeError(f"tensor {name!r} must be a numpy array, not {type(array).__name__}")
+        kind = array.dtype.name
+        if kind not in _NAMES:
+            raise UsageError(f"tensor {name!r}: safetensors has no dtype {kind}")
+        # The file has the elements in C order, little-endian. An array that is so already is not copied.
+        array = np.asarray(array, order="C")
+        if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
+            array = array.byteswap()
+        given.append((name, _NAMES[kind], array.shape, array))
+    return given
+
+
+def save(
+    tensor_dict: Mapping[str, Array],
+    metadata: dict[str, str] | None = None,
+    *,
+    base: Base = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> bytes:
+    """Arrays as a `.lmc` file in memory.
+
+    `metadata` goes into the header of the safetensors file. `base`, `level` and `threads` are those of `lmc.compress`.
+
+    Raises `TypeError` and `lmc.UsageError` for what is no array or of a dtype that safetensors does not have.
+    """
+    return compress_tensors(_given(tensor_dict), metadata=metadata, base=base, level=level, threads=threads)
+
+
+def save_file(
+    tensor_dict: Mapping[str, Array],
+    filename: Path,
+    metadata: dict[str, str] | None = None,
+    *,
+    base: Base = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> None:
+    """Arrays as a `.lmc` file, which appears under its name, in place of another, when it is complete and on disk.
+
+    Raises what `save` does, and `lmc.IOError` (an `OSError`) when it cannot be written.
+    """
+    given = _given(tensor_dict)
+    compress_tensors_file(given, filename, metadata=metadata, base=base, level=level, threads=threads)
+
+
+def load(data: Any, *, base: Base = None, threads: int | None = None) -> dict[str, Array]:
+    """The arrays of a file in memory, a `.lmc` file or a safetensors file.
+
+    Raises `lmc.FormatError` (a `ValueError`) for what is neither or damaged, `lmc.BaseMismatchError` for a delta whose
+    base is not there.
+    """
+    with safe_open._of(File(data, base=base, threads=threads, plain=True)) as file:
+        return file.get_tensors()
+
+
+def load_file(
+    filename: Path, *, backend: str = "mmap", base: Base = None, threads: int | None = None
+) -> dict[str, Array]:
+    """The arrays of a file, a `.lmc` file or a safetensors file. All are decoded side by side, into their own memory.
+
+    `backend` is there for the sake of code that names one; files are read, not mapped. Raises what `load` does, and
+    `lmc.IOError` (an `OSError`) when it cannot be read.
+    """
+    with safe_open(filename, "np", backend=backend, base=base, threads=threads) as file:
+        return file.get_tensors()
+
+
+class safe_open(SafetensorsFile):
+    """An open file of which arrays, or slices of them, are read one by one.
+
+    Threads may share it. A slice reads the rows that it needs, and no others.
+    """
+
+    def __init__(
+        self,
+        filename: Path,
+        framework: str = "np",
+        device: str = "cpu",
+        *,
+        backend: str = "mmap",
+        base: Base = None,
+        threads: int | None = None,
+    ) -> None:
+        if framework not in ("np", "numpy"):
+            raise UsageError(f"framework={framework!r}: lmc.numpy has arrays of numpy alone")
+        if device != "cpu":
+            raise UsageError(f"device={device!r}: arrays of numpy are on the cpu")
+        if backend not in ("mmap", "pread"):
+            raise UsageError(f"backend={backend!r}: must be 'mmap' or 'pread', and makes no difference")
+        super().__init__(File(filename, base=base, threads=threads, plain=True))
+
+    @classmethod
+    def _of(cls, file: File) -> "safe_open":
+        self = cls.__new__(cls)
+        SafetensorsFile.__init__(self, file)
+        return self
+
+    def get_tensor(self, name: str) -> Array:
+        """An array. Raises `lmc.NotFoundError` when there is none of this name."""
+        tensor = self._tensor(name)
+        array = _empty(tensor, tensor.shape)
+        self._file.read_into(name, array)
+        return array
+
+    def get_tensors(self) -> dict[str, Array]:
+        """All arrays, by name."""
+        arrays = {name: _empty(self._tensors[name], self._tensors[name].shape) for name in self.offset_keys()}
+        self._file.read_many_into(list(arrays.items()))
+        return arrays
+
+    def get_slice(self, name: str) -> "Slice":
+        """An array, of which a part is read when it is indexed. Raises what `get_tensor` does."""
+        return Slice(self._file, self._tensor(name))
+
+
+class Slice:
+    """A tensor that is read as far as it is indexed: `file.get_slice("w")[10:20, :5]`."""
+
+    def __init__(self, file: File, tensor: Entry) -> None:
+        self._file = file
+        self._tensor = tensor
+
+    def get_shape(self) -> list[int]:
+        """The dimensions of the whole tensor."""
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        """The dtype, as safetensors names it."""
+        return self._tensor.dtype
+
+    def __getitem__(self, index: Index) -> Array:
+        """A new array. Indices mean what they mean to numpy; there are no lists, arrays and `None` among them."""
+        tensor = self._tensor
+        start, stop, key = split(index, tensor.shape)
+        rows = _empty(tensor, (stop - start, *tensor.shape[1:]) if tensor.shape else ())
+        if tensor.shape:
+            self._file.read_rows_into(tensor.name, start, stop, rows)
+        else:
+            self._file.read_into(tensor.name, rows)
+        chosen = rows[key]
+        # What is all of it needs no copy; a view of some would keep the rest.
+        return rows if chosen.shape == rows.shape and all(k == slice(None) for k in key) else np.array(chosen)
+
+
+def _empty(tensor: Entry, shape: tuple[int, ...]) -> Array:
+    return np.empty(shape, _dtype(tensor.dtype))

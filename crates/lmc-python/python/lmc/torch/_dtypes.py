@@ -1,0 +1,60 @@
+"""Dtypes of torch and their names in safetensors files."""
+
+import reprlib
+from typing import Final
+
+import torch
+
+from lmc._errors import UnsupportedError
+
+_NAMES: Final = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F4": "float4_e2m1fn_x2",
+}
+
+# Older versions of torch lack some.
+TORCH: Final[dict[str, torch.dtype]] = {name: getattr(torch, of) for name, of in _NAMES.items() if hasattr(torch, of)}
+NAMES: Final[dict[torch.dtype, str]] = {dtype: name for name, dtype in TORCH.items()}
+
+# What torch can copy and index whatever the elements mean.
+CARRIERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def shape_in_file(dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that a file says: it counts elements, of which torch has two in one of `float4_e2m1fn_x2`."""
+    return (*shape[:-1], 2 * shape[-1]) if dtype == "F4" else shape
+
+
+def torch_type(name: str, dtype: str, shape: tuple[int, ...]) -> tuple[torch.dtype, tuple[int, ...]]:
+    """The dtype and shape that torch has for a tensor of a file.
+
+    Raises `UnsupportedError` when it has none.
+    """
+    if dtype not in TORCH:
+        raise UnsupportedError(f"tensor {reprlib.repr(name)}: torch {torch.__version__} has no dtype for {dtype}")
+    if dtype != "F4":
+        return TORCH[dtype], shape
+    if not shape or shape[-1] % 2:
+        raise UnsupportedError(
+            f"tensor {reprlib.repr(name)} of shape {reprlib.repr(shape)}: torch has two elements of F4 in one, "
+            "and its last dimension is odd"
+        )
+    return TORCH[dtype], (*shape[:-1], shape[-1] // 2)

@@ -1,0 +1,124 @@
+"""Tensors of a file into memory of torch."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from lmc._header import Entry
+from lmc._lmc import File
+from lmc._safetensors import SafetensorsFile
+from lmc.torch._dtypes import torch_type
+from lmc.torch._memory import as_bytes, check_byte_order, empty, memory
+
+# Bytes on their way to a device: as many as keep all cores busy for a while.
+_WINDOW: Final = 64 << 20
+
+
+class TensorFile(SafetensorsFile):
+    """An open `.lmc` or `.safetensors` file."""
+
+    def __init__(self, source: Any, *, base: Any = None, threads: int | None = None) -> None:
+        check_byte_order()
+        if base is not None and not _is_delta(source):
+            # Nothing in the base was of use when it was saved, and it is not needed.
+            base = None
+        super().__init__(File(source, base=base, threads=threads, plain=True))
+        # The tensors that the file can read side by side, by their names: all, unless it is an odd file.
+        known = self._file.tensors()
+        places = {t.name: (t.offset, t.nbytes) for t in known}
+        self._named = places if len(places) == len(known) else {}
+
+    def entries(self) -> dict[str, Entry]:
+        """The tensors by name, in the order of the file."""
+        return self._open()
+
+    def entry(self, name: str) -> Entry:
+        """A tensor by its name. Raises `NotFoundError` when there is none."""
+        return self._tensor(name)
+
+    def empty(self, entry: Entry, device: torch.device) -> Tensor:
+        """A new tensor, to be filled by `read`."""
+        dtype, shape = torch_type(entry.name, entry.dtype, entry.shape)
+        return empty(shape, dtype, device)
+
+    def read(self, wanted: Iterable[tuple[Entry, Tensor]]) -> None:
+        """Reads tensors into contiguous ones of the same size, each on any device."""
+        here, elsewhere = list[tuple[Entry, Tensor]](), list[tuple[Entry, Tensor]]()
+        for entry, tensor in wanted:
+            (here if tensor.device.type == "cpu" else elsewhere).append((entry, tensor))
+        self._file.read_many_into([(e.name, memory(t)) for e, t in here if self._is_named(e)])
+        for entry, tensor in here:
+            if not self._is_named(entry):
+                self._file.read_range_into(entry.offset, memory(tensor))
+        for device in {tensor.device for _, tensor in elsewhere}:
+            theirs = [(entry, tensor) for entry, tensor in elsewhere if tensor.device == device]
+            send(self._file.read_range_into, _pieces(theirs), device)
+
+    def read_bytes(self, entry: Entry) -> bytes:
+        """Reads the bytes of a tensor."""
+        return self._file.read_range(entry.offset, entry.nbytes)
+
+    def read_elements(self, entry: Entry, start: int, out: Tensor) -> None:
+        """Reads as many elements of a tensor as a contiguous one on the CPU has, from the one of number `start` on."""
+        self._file.read_range_into(entry.offset + start * out.itemsize, memory(out))
+
+    def _is_named(self, entry: Entry) -> bool:
+        return self._named.get(entry.name) == (entry.offset, entry.nbytes)
+
+
+def _is_delta(source: Any) -> bool:
+    with File(source, threads=1, plain=True) as file:
+        return bool(file.bases)
+
+
+def _pieces(wanted: list[tuple[Entry, Tensor]]) -> Iterator[tuple[int, Tensor]]:
+    """Offsets in the file and the bytes that go there, in the order of the file and none above a window."""
+    for entry, tensor in sorted(wanted, key=lambda w: w[0].offset):
+        flat = as_bytes(tensor)
+        for at in range(0, entry.nbytes, _WINDOW):
+            yield entry.offset + at, flat[at : at + _WINDOW]
+
+
+def _windows(pieces: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, list[Tensor]]]:
+    """Offsets, and pieces that follow each other from there."""
+    start, size, window = 0, 0, list[Tensor]()
+    for offset, piece in pieces:
+        if window and (offset != start + size or size + len(piece) > _WINDOW):
+            yield start, window
+            size, window = 0, []
+        if not window:
+            start = offset
+        window.append(piece)
+        size += len(piece)
+    if window:
+        yield start, window
+
+
+def send(read_into: Callable[[int, Any], int], pieces: Iterable[tuple[int, Tensor]], device: torch.device) -> None:
+    """Reads pieces by way of two windows of memory here: the next one is read while the one before is on its way.
+
+    So much memory it takes, however large the tensors are.
+    """
+    cuda = device.type == "cuda"
+    windows = list(_windows(pieces))
+    size = max((sum(map(len, window)) for _, window in windows), default=0)
+    stages: list[tuple[Tensor, torch.cuda.Event | None]] = []
+    for turn, (start, window) in enumerate(windows):
+        if turn < 2:
+            stage = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=cuda)
+            stages.append((stage, torch.cuda.Event() if cuda else None))  # type: ignore[no-untyped-call]
+        stage, copied = stages[turn % 2]
+        if copied is not None:
+            copied.synchronize()
+        read_into(start, memory(stage[: sum(map(len, window))]))
+        at = 0
+        for piece in window:
+            piece.copy_(stage[at : at + len(piece)], non_blocking=cuda)
+            at += len(piece)
+        if copied is not None:
+            copied.record(torch.cuda.current_stream(device))
+    for _, copied in stages:
+        if copied is not None:
+            copied.synchronize()

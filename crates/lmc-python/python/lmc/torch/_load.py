@@ -1,0 +1,133 @@
+"""Loading: `safe_open`, `load_file` and `load`."""
+
+import os
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+from torch import Tensor
+
+from lmc._errors import UsageError
+from lmc._header import Entry
+from lmc.torch._file import TensorFile
+from lmc.torch._slices import TensorSlice
+
+Device = str | int | torch.device
+
+_FRAMEWORKS: Final = ("pt", "torch", "pytorch")
+_BACKENDS: Final = ("mmap", "pread")
+
+
+def as_device(device: Device) -> torch.device:
+    """The device that a name or number stands for.
+
+    Raises `UsageError` when there is no such device, or tensors on it have no values.
+    """
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as e:
+        raise UsageError(f"device {device!r} is invalid: {str(e).splitlines()[0]}") from e
+    if found.type == "meta":
+        raise UsageError("device 'meta' is invalid: tensors there have no values")
+    return found
+
+
+def check_backend(backend: str) -> None:
+    """`backend` is there for those who switch from safetensors: files are decoded, and there is nothing to choose."""
+    if backend not in _BACKENDS:
+        raise UsageError(f"backend {backend!r} is invalid (expected one of: {', '.join(_BACKENDS)})")
+
+
+class safe_open:  # noqa: N801 (the name of what it stands in for)
+    """Opens a `.lmc` or `.safetensors` file, and reads tensors as they are asked for.
+
+    `filename` is a path (or whatever `lmc.open` takes), `base` what a delta was made from, and `device` is where
+    tensors go. Threads may share it; it is a context manager.
+
+    Raises `FileNotFoundError`, `lmc.DamagedError`, `lmc.UnsupportedError` when it is no safetensors file,
+    `lmc.BaseMismatchError`, and `lmc.UsageError` for a framework, device or backend that there is not.
+    """
+
+    def __init__(
+        self,
+        filename: Any,
+        framework: str = "pt",
+        device: Device = "cpu",
+        *,
+        backend: str = "mmap",
+        base: Any = None,
+        threads: int | None = None,
+    ) -> None:
+        if framework not in _FRAMEWORKS:
+            raise UsageError(f"framework {framework!r} is invalid: lmc.torch has 'pt'; for NumPy there is lmc.numpy")
+        check_backend(backend)
+        self._device = as_device(device)
+        self._file = TensorFile(filename, base=base, threads=threads)
+
+    def __enter__(self) -> Self:
+        self._file.entries()  # which fails once it is closed
+        return self
+
+    def __exit__(
+        self, exception: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def keys(self) -> list[str]:
+        """Names of the tensors, sorted."""
+        return self._file.keys()
+
+    def offset_keys(self) -> list[str]:
+        """Names of the tensors, in the order of the file."""
+        return self._file.offset_keys()
+
+    def metadata(self) -> dict[str, str] | None:
+        """What was saved with the tensors, or `None`."""
+        return self._file.metadata()
+
+    def get_tensor(self, name: str) -> Tensor:
+        """A tensor, in memory of its own. Raises `lmc.NotFoundError` when there is none of the name."""
+        return self._read([self._file.entry(name)])[name]
+
+    def get_tensors(self) -> dict[str, Tensor]:
+        """All tensors by name, in the order of the file, each in memory of its own."""
+        return self._read(list(self._file.entries().values()))
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """A tensor that is read as it is indexed. Raises `lmc.NotFoundError` when there is none of the name."""
+        return TensorSlice(self._file, self._file.entry(name), self._device)
+
+    def _read(self, entries: list[Entry]) -> dict[str, Tensor]:
+        # An allocation each: who drops one of them has its memory back, and no two share a storage.
+        tensors = {e.name: self._file.empty(e, self._device) for e in entries}
+        self._file.read((e, tensors[e.name]) for e in entries)
+        return tensors
+
+
+def load_file(
+    filename: str | os.PathLike[str],
+    device: Device = "cpu",
+    *,
+    backend: str = "mmap",
+    base: Any = None,
+    threads: int | None = None,
+) -> dict[str, Tensor]:
+    """Loads all tensors of a `.lmc` or `.safetensors` file, by name.
+
+    On the CPU they are decoded straight into their memory; to other devices they go by way of at most 128 MiB here.
+    Raises what `safe_open` raises.
+    """
+    with safe_open(filename, "pt", device, backend=backend, base=base, threads=threads) as f:
+        return f.get_tensors()
+
+
+def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, Tensor]:
+    """Loads all tensors of a `.lmc` or `.safetensors` file in memory (any C-contiguous buffer) to the CPU, by name.
+
+    Raises what `safe_open` raises.
+    """
+    if isinstance(data, str) or hasattr(data, "__fspath__") or hasattr(data, "read"):
+        kind = type(data).__name__
+        raise TypeError(f"data must be a C-contiguous bytes-like object, not {kind}; load_file loads files")
+    with safe_open(data, base=base, threads=threads) as f:
+        return f.get_tensors()

@@ -1,0 +1,140 @@
+"""Saving: `save_file` and `save`."""
+
+import os
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import lmc
+from lmc._errors import UsageError
+from lmc.torch._dtypes import NAMES, shape_in_file
+from lmc.torch._errors import TensorError
+from lmc.torch._memory import check_byte_order, memory
+from lmc.torch._sharing import shared_tensors
+
+_SHARING = "https://huggingface.co/docs/safetensors/torch_shared_tensors"
+
+
+class Given(NamedTuple):
+    """A tensor as `lmc.compress_tensors` takes it, and what keeps its memory."""
+
+    tensor: tuple[str, str, tuple[int, ...], Any]
+    keep: Tensor | None
+
+
+def given(name: str, tensor: Tensor, what: str | None = None) -> Given:
+    """A tensor of the CPU as it is, one of another device copied here. `what` is what errors call it.
+
+    Raises `UsageError` or `TensorError` when it cannot be saved.
+    """
+    what = what or f"tensor {name!r}"
+    here = _on_cpu(what, tensor)
+    dtype = NAMES.get(here.dtype)
+    if dtype is None:
+        raise UsageError(f"{what} is of {here.dtype}, for which safetensors has no dtype: convert it before saving")
+    if dtype == "F4" and not here.shape:
+        raise UsageError(
+            f"{what} is of {here.dtype}, which safetensors has in pairs along a dimension: `.view(1)` gives it one"
+        )
+    return Given((name, dtype, shape_in_file(dtype, tuple(here.shape)), memory(here)), here)
+
+
+def _on_cpu(what: str, tensor: Tensor) -> Tensor:
+    """A contiguous tensor in memory of the CPU, which is its own wherever that is possible.
+
+    Raises `TensorError` when it has no memory.
+    """
+    tensor = tensor.detach()
+    if tensor.device.type == "meta":
+        raise TensorError(f"{what}: Cannot copy out of meta tensor; it has no values that could be saved")
+    if tensor.device.type != "cpu":
+        tensor = tensor.to("cpu")
+    # Values that are computed as they are read are not what memory has.
+    tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.numel() and not _has_memory(tensor):
+        kind = type(tensor).__name__
+        raise TensorError(f"{what}: a {kind} has no memory of its own: save what it is made of (as `.to_local()`)")
+    return tensor
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    try:
+        return tensor.data_ptr() != 0
+    except RuntimeError:
+        return False
+
+
+def _checked(tensors: Any) -> list[Given]:
+    """Tensors to be saved. What safetensors refuses is refused, with the same hints."""
+    check_byte_order()
+    if not isinstance(tensors, dict):
+        raise UsageError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
+    for name, tensor in tensors.items():
+        if not isinstance(name, str):
+            raise TypeError(f"names of tensors must be str, not {type(name).__name__}: {name!r}")
+        if not isinstance(tensor, Tensor):
+            raise UsageError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}")
+    sparse = [name for name, tensor in tensors.items() if tensor.layout != torch.strided]
+    if sparse:
+        raise UsageError(
+            f"You are trying to save a sparse tensors: `{sparse}` which this library does not support."
+            " You can make it a dense tensor before saving with `.to_dense()` but be aware this might"
+            " make a much larger file than needed."
+        )
+    shared = sorted(sorted(names) for names in shared_tensors(tensors) if len(names) > 1)
+    if shared:
+        raise TensorError(
+            "Some tensors share memory, this will lead to duplicate memory on disk and potential differences when"
+            f" loading them again: {shared}. A potential way to correctly save your model is to use `save_model`."
+            f" More information at {_SHARING}"
+        )
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise UsageError(
+                f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. It either means you"
+                " are trying to save tensors which are reference of each other in which case it's recommended to save"
+                " only the full tensors, and reslice at load time, or simply call `.contiguous()` on your tensor to"
+                " pack it before saving."
+            )
+    return [given(name, tensor) for name, tensor in tensors.items()]
+
+
+def save_file(
+    tensors: dict[str, Tensor],
+    filename: str | os.PathLike[str],
+    metadata: dict[str, str] | None = None,
+    *,
+    base: Any = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> None:
+    """Saves tensors as a `.lmc` file, which holds what `safetensors.torch.save_file` writes of them, byte for byte.
+
+    Tensors are dense and contiguous, of any shape, device and dtype that safetensors knows; those on the CPU are not
+    copied. `metadata` is text to go with them. With `base` (a path, a buffer, an open `lmc.File`, or a list of those)
+    the file is a delta: it is small where the base is similar, and needs the base to be loaded. The file is complete
+    and on disk under its name, or not there at all.
+
+    Do not write to the tensors meanwhile: the file would hold some of both.
+
+    Raises `ValueError` (`lmc.UsageError`) for what is no dict of tensors, sparse, not contiguous or of another dtype,
+    and `RuntimeError` (`lmc.torch.TensorError`) for tensors that share memory, or have none. `OSError` when it cannot
+    be written.
+    """
+    made = _checked(tensors)
+    tensors_given = [g.tensor for g in made]
+    lmc.compress_tensors_file(tensors_given, filename, metadata=metadata, base=base, level=level, threads=threads)
+
+
+def save(
+    tensors: dict[str, Tensor],
+    metadata: dict[str, str] | None = None,
+    *,
+    base: Any = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> bytes:
+    """Saves tensors as a `.lmc` file in memory: what `save_file` writes."""
+    made = _checked(tensors)
+    return lmc.compress_tensors([g.tensor for g in made], metadata=metadata, base=base, level=level, threads=threads)

@@ -1,0 +1,84 @@
+"""Parts of a tensor, of which no more is decoded than what they are in."""
+
+from types import EllipsisType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from lmc._header import Entry
+from lmc.torch._dtypes import CARRIERS, torch_type
+from lmc.torch._file import TensorFile
+from lmc.torch._memory import empty
+
+# About a block, the least that can be decoded: what is left out between two rows is skipped if it is as long.
+_BLOCK: Final = 1 << 20
+# Bytes that are decoded at once to pick from.
+_PIECE: Final = 64 << 20
+
+
+class TensorSlice:
+    """A tensor that is read as it is indexed: `safe_open.get_slice(name)[:, 4:8]`."""
+
+    def __init__(self, file: TensorFile, entry: Entry, device: torch.device) -> None:
+        self._file = file
+        self._entry = entry
+        self._device = device
+        self._dtype, self._shape = torch_type(entry.name, entry.dtype, entry.shape)
+
+    def get_shape(self) -> list[int]:
+        """The whole tensor's shape in elements, as the file says it."""
+        return list(self._entry.shape)
+
+    def get_dtype(self) -> str:
+        """The dtype as the file says it, as `"BF16"`."""
+        return self._entry.dtype
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """What `tensor[index]` is, as a new contiguous tensor on the device that the file was opened for.
+
+        Integers, slices, `...` and `None` take memory for the result and at most 64 MiB more; the whole tensor is
+        decoded for any other index that torch knows. Raises what torch raises for an index that does not fit, as
+        `IndexError`.
+        """
+        self._file.entries()  # which fails once it is closed
+        carrier = CARRIERS[self._dtype.itemsize]
+        if _is_basic(index):
+            # torch itself says where the elements are, and what is wrong with an index.
+            view = torch.empty(self._shape, dtype=carrier, device="meta")[index]
+            part = empty(tuple(view.shape), carrier)
+            self._fill(part, view)
+        else:
+            whole = empty(self._shape, carrier)
+            self._file.read([(self._entry, whole)])
+            part = whole[index]
+            # It would keep the whole tensor's memory.
+            part = part.clone() if part.untyped_storage().nbytes() > part.nbytes else part.contiguous()
+        return part.view(self._dtype).to(self._device)
+
+    def _fill(self, part: Tensor, view: Tensor) -> None:
+        """Reads the elements that a view of the whole tensor has."""
+        if not part.numel():
+            return
+        gaps = [(n - 1) * stride for n, stride in zip(view.shape, view.stride(), strict=True)]
+        extent, size = 1 + sum(gaps), part.itemsize
+        if extent == part.numel() and view.is_contiguous() and part.is_contiguous():
+            self._file.read_elements(self._entry, int(view.storage_offset()), part)
+            return
+        outermost = max(range(view.dim()), key=gaps.__getitem__)
+        rows, stride = view.shape[outermost], view.stride(outermost)
+        skipped = stride - (extent - gaps[outermost])
+        if rows > 1 and (extent * size > _PIECE or skipped * size >= _BLOCK):
+            half = rows // 2
+            for start, length in ((0, half), (half, rows - half)):
+                self._fill(part.narrow(outermost, start, length), view.narrow(outermost, start, length))
+            return
+        piece = empty((extent,), part.dtype)
+        self._file.read_elements(self._entry, int(view.storage_offset()), piece)
+        part.copy_(piece.as_strided(view.shape, view.stride()))
+
+
+def _is_basic(index: Any) -> bool:
+    """Whether an index picks a grid of elements."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is None or type(part) is int or isinstance(part, slice | EllipsisType) for part in parts)

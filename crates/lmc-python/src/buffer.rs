@@ -1,0 +1,240 @@
+//! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. The only `unsafe` of this crate.
+//!
+//! Other threads of Python may write to a buffer while it is read without the GIL. No reference is ever made to memory that can change: of a [`Buffer`] that
+//! is no `bytes` object the codec gets copies of a block at a time, made by atomic loads. What changes meanwhile is compressed as it was or as it is,
+//! byte by byte, and nothing worse.
+//!
+//! A buffer that is written is the callee's alone while it runs, as with `readinto`; that is asked of the caller ([`Writable`]).
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use lmc::ReadAt;
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::{Failure, Result};
+
+/// A view of an object's memory, which stays where it is, and as large as it is, as long as the view is there.
+struct View(Box<ffi::Py_buffer>);
+
+// SAFETY: a `Py_buffer` is a pointer to memory that its exporter keeps in place until the release, and fields that nobody changes. The release, in `drop`,
+// is done while attached to the interpreter, by whatever thread.
+unsafe impl Send for View {}
+// SAFETY: as above; what the memory holds is not accessed by way of `&View` other than by the atomic loads of `Buffer`.
+unsafe impl Sync for View {}
+
+impl View {
+    fn get(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
+        let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
+        // SAFETY: `object` is alive, the interpreter is held, and `view` has room for what is written there.
+        let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) };
+        if status != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        // SAFETY: zeros are a valid `Py_buffer`, and the call filled it in. A `Box` keeps the address, which exporters may have noted.
+        Ok(Self(unsafe { Box::from_raw(Box::into_raw(view).cast()) }))
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.0.len).unwrap_or(0)
+    }
+
+    fn start(&self) -> *mut u8 {
+        // An exporter may say null for nothing at all.
+        if self.len() == 0 { std::ptr::NonNull::dangling().as_ptr() } else { self.0.buf.cast() }
+    }
+
+    fn addresses(&self) -> Range<usize> {
+        let start = self.start().addr();
+        start..start + self.len()
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // Without an interpreter there is nobody to give it back to.
+        Python::try_attach(|_| {
+            // SAFETY: it was filled in by `PyObject_GetBuffer` and is released once, while the interpreter is held.
+            unsafe { ffi::PyBuffer_Release(&raw mut *self.0) }
+        });
+    }
+}
+
+/// Whether an object has memory to show, of whatever kind.
+pub(crate) fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: `object` is alive, and the interpreter is held.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+}
+
+fn refused(object: &Bound<'_, PyAny>, expected: &str, e: PyErr) -> Failure {
+    let py = object.py();
+    let class = object.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
+    if !is_buffer(object) {
+        return PyTypeError::new_err(format!("{expected}, not {class}")).into();
+    }
+    Failure::usage(format!("{expected}; this {class} is none: {}", e.value(py)))
+}
+
+/// A C-contiguous buffer to read from, of items of any type, as bytes.
+pub(crate) struct Buffer {
+    view: View,
+    /// Whether it is a `bytes` object, whose contents never change.
+    immutable: bool,
+}
+
+impl Buffer {
+    /// `expected` says in an error what was asked for.
+    pub(crate) fn get(object: &Bound<'_, PyAny>, expected: &str) -> Result<Self> {
+        let view = View::get(object, ffi::PyBUF_SIMPLE).map_err(|e| refused(object, expected, e))?;
+        Ok(Self { view, immutable: object.is_exact_instance_of::<PyBytes>() })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether it shares memory with a buffer that is to be written.
+    pub(crate) fn overlaps(&self, out: &Writable) -> bool {
+        overlap(&self.view.addresses(), &out.0.addresses())
+    }
+}
+
+fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+impl ReadAt for Buffer {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(buf.len() as u64).filter(|&end| end <= self.len() as u64);
+        end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        // SAFETY: `offset` and as many bytes as `buf` has are within the view, which keeps the memory in place.
+        unsafe { load(self.view.start().add(offset as usize), buf) };
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+
+    fn as_slice(&self) -> Option<&[u8]> {
+        // SAFETY: it is a `bytes` object, whose contents nobody may change while it has any reference but its maker's; the view has one.
+        self.immutable.then(|| unsafe { std::slice::from_raw_parts(self.view.start(), self.len()) })
+    }
+}
+
+/// Copies memory that may change meanwhile.
+///
+/// # Safety
+/// From `from` on there are as many readable bytes as `to` has. They may be written to by other threads.
+unsafe fn load(mut from: *const u8, to: &mut [u8]) {
+    const WORD: usize = size_of::<u64>();
+    let head = from.align_offset(WORD).min(to.len());
+    let (head, rest) = to.split_at_mut(head);
+    let bytes = |from: *const u8, to: &mut [u8]| {
+        for (i, byte) in to.iter_mut().enumerate() {
+            // SAFETY: the caller's promise. An atomic load that is relaxed and no wider than a word may read what is read-only.
+            *byte = unsafe { (*from.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed) };
+        }
+    };
+    bytes(from, head);
+    // SAFETY: there are so many.
+    from = unsafe { from.add(head.len()) };
+    let (lines, rest) = rest.as_chunks_mut::<{ 8 * WORD }>();
+    for line in lines {
+        let word = |i| {
+            // SAFETY: as above; `from` is aligned to a word, and a line has eight.
+            unsafe { (*from.cast::<AtomicU64>().add(i)).load(Ordering::Relaxed) }
+        };
+        let words: [u64; 8] = std::array::from_fn(word);
+        for (to, word) in line.as_chunks_mut::<WORD>().0.iter_mut().zip(words) {
+            *to = word.to_ne_bytes();
+        }
+        // SAFETY: there are so many.
+        from = unsafe { from.add(line.len()) };
+    }
+    bytes(from, rest);
+}
+
+/// A writable C-contiguous buffer, of items of any type, as bytes.
+///
+/// Whoever passes it to a function of this package leaves it alone until that returns, and the documentation of each says so. Who does not finds anything
+/// in it, or gets an error; the codec takes no length, no index and no branch that its safety depends on from what it wrote there.
+pub(crate) struct Writable(View);
+
+impl Writable {
+    pub(crate) fn get(object: &Bound<'_, PyAny>) -> Result<Self> {
+        let expected = "out must be a writable C-contiguous buffer";
+        View::get(object, ffi::PyBUF_WRITABLE).map(Self).map_err(|e| refused(object, expected, e))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the view keeps the memory in place, the exporter said that it may be written, and all of it has values. No other reference to it is made
+        // here: callers check that buffers of one call do not overlap, and the caller of ours leaves it alone meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start(), self.len()) }
+    }
+}
+
+/// Fails if two buffers that are to be written share memory.
+pub(crate) fn check_disjoint(outs: &[Writable]) -> Result<()> {
+    let mut ranges: Vec<_> = outs.iter().map(|o| o.0.addresses()).filter(|r| !r.is_empty()).collect();
+    ranges.sort_unstable_by_key(|r| r.start);
+    if ranges.windows(2).any(|two| overlap(&two[0], &two[1])) {
+        return Err(Failure::usage("two of the buffers to be written share memory"));
+    }
+    Ok(())
+}
+
+/// A `bytes` object that nobody has seen, to be filled.
+pub(crate) struct FreshBytes {
+    object: Py<PyBytes>,
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: it points into its own object, which is moved by nobody; `Py` may be sent.
+unsafe impl Send for FreshBytes {}
+
+impl FreshBytes {
+    /// # Errors
+    /// `LimitError` when there is no memory for it.
+    pub(crate) fn new(py: Python<'_>, len: u64) -> Result<Self> {
+        let too_much = || {
+            let why = format!("there is no memory for {len} bytes: decompress to a file, or read parts");
+            Failure::Other("LimitError", why)
+        };
+        let size = ffi::Py_ssize_t::try_from(len).map_err(|_| too_much())?;
+        // SAFETY: the interpreter is held. With a null pointer it makes an object whose contents are to be filled in.
+        let object = unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), size) };
+        if object.is_null() {
+            drop(PyErr::take(py));
+            return Err(too_much());
+        }
+        // SAFETY: it is a new reference to a `bytes` object.
+        let object = unsafe { Bound::from_owned_ptr(py, object).cast_into_unchecked::<PyBytes>() };
+        // SAFETY: it is a `bytes` object.
+        let start = unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.cast();
+        Ok(Self { object: object.unbind(), start, len: size as usize })
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: nobody else has seen the object (the empty one, which is shared, has no bytes to write). Its memory is an allocator's that Rust knows
+        // nothing of: its bytes are some values, which the codec writes before it reads them.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// The object, filled.
+    pub(crate) fn finish(self) -> Py<PyBytes> {
+        self.object
+    }
+}

@@ -1,0 +1,363 @@
+//! Files in memory: `compress`, `decompress`, and the objects that keep threads and buffers between calls.
+
+use std::sync::{Mutex, PoisonError};
+
+use lmc::{CompressOptions, DecompressOptions, ReadAt, Reader};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::bases::Bases;
+use crate::buffer::{Buffer, FreshBytes, Writable};
+use crate::errors::{Failure, Result};
+use crate::options::{compress_options, decompress_options, threads_for};
+use crate::source::{Source, as_path};
+use crate::work::{Signals, detached};
+
+const DATA: &str = "data must be a C-contiguous bytes-like object";
+
+/// Compresses a file in memory; the `.lmc` file.
+///
+/// `data` is a C-contiguous buffer (bytes, bytearray, memoryview, mmap, an array of any dtype), which is not copied. `dtype` is that
+/// of data in no known format, such as "BF16"; without it the width of its elements is detected. `base` (a buffer, a path, an open `lmc.File`, or
+/// a list of those) is an earlier version, of which only the differences are stored. `level` is "fast", "default" or "max". `threads=None` takes
+/// as many as there are cores; the result does not depend on it.
+///
+/// Raises `TypeError` for what is no buffer; `lmc.UsageError` for one that is not contiguous, and for options that do not exist; what `lmc.open` raises
+/// for bases that cannot be read.
+#[pyfunction]
+#[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None))]
+pub(crate) fn compress(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    dtype: Option<&str>,
+    base: Option<&Bound<'_, PyAny>>,
+    level: &str,
+    threads: Option<i64>,
+) -> Result<Py<PyBytes>> {
+    let mut o = compress_options(level, dtype, threads)?;
+    let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
+    o.threads = threads_for(o.threads, data.len() as u64);
+    let mut codec = new_compressor(py, &o)?;
+    compress_source(py, &mut codec, &data, &bases, &mut Vec::new())
+}
+
+/// Restores a `.lmc` file in memory; the bytes that were compressed.
+///
+/// A delta takes the `base` that it was made from. A small file can restore to terabytes: `max_size` limits what is taken, in bytes.
+///
+/// Raises `lmc.DamagedError` or `lmc.UnsupportedError` (both an `lmc.FormatError` and a `ValueError`) for what is no whole `.lmc` file,
+/// `lmc.LimitError` when it is larger than `max_size` or than memory, `lmc.BaseMismatchError` when a base is missing, another one, or not needed.
+#[pyfunction]
+#[pyo3(signature = (data, *, base=None, threads=None, max_size=None))]
+pub(crate) fn decompress(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    base: Option<&Bound<'_, PyAny>>,
+    threads: Option<i64>,
+    max_size: Option<u64>,
+) -> Result<Py<PyBytes>> {
+    let mut o = decompress_options(threads, max_size)?;
+    let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
+    let size = raw_size(py, &data, &o)?;
+    o.threads = threads_for(o.threads, size);
+    decompress_source(py, &mut new_decompressor(py, &o)?, &data, &bases, size)
+}
+
+/// Restores a `.lmc` file in memory into `out`, a writable C-contiguous buffer of exactly its raw size; the number of bytes.
+///
+/// Until it returns no other thread may write to `out`, or expect anything of what is in it. After an error it holds anything.
+///
+/// Raises what `lmc.decompress` does, and `lmc.UsageError` when `out` has another size, is read-only, or shares memory with `data` or a base.
+#[pyfunction]
+#[pyo3(signature = (data, out, *, base=None, threads=None))]
+pub(crate) fn decompress_into(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+    base: Option<&Bound<'_, PyAny>>,
+    threads: Option<i64>,
+) -> Result<usize> {
+    let mut o = decompress_options(threads, None)?;
+    let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
+    o.threads = threads_for(o.threads, out.len() as u64);
+    let mut codec = new_decompressor(py, &o)?;
+    decompress_source_into(py, &mut codec, &data, &bases, out)
+}
+
+/// What compressing would give.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Estimate {
+    raw_size: u64,
+    compressed_size: u64,
+    sampled: u64,
+}
+
+#[pymethods]
+impl Estimate {
+    fn __repr__(&self) -> String {
+        let Self { raw_size, compressed_size, sampled } = self;
+        format!("Estimate(raw_size={raw_size}, compressed_size={compressed_size}, sampled={sampled})")
+    }
+}
+
+/// Estimates what compressing a file would give, from some of its blocks: to decide whether, against which bases and at which level to do it.
+///
+/// `data` is a path or a buffer; all else is as for `lmc.compress`.
+#[pyfunction]
+#[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None))]
+pub(crate) fn estimate(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    dtype: Option<&str>,
+    base: Option<&Bound<'_, PyAny>>,
+    level: &str,
+    threads: Option<i64>,
+) -> Result<Estimate> {
+    let o = compress_options(level, dtype, threads)?;
+    let source = match as_path(data)? {
+        Some(path) => Source::open(path)?,
+        None => Source::Buffer(Buffer::get(data, "data must be a path or a C-contiguous bytes-like object")?),
+    };
+    let bases = Bases::get(base)?;
+    let mut codec = new_compressor(py, &o)?;
+    let lmc::Estimate { raw_size, compressed_size, sampled, .. } = detached(py, || {
+        let bases = bases.link(o.threads)?;
+        Ok(codec.estimate(&source, &bases)?)
+    })?;
+    Ok(Estimate { raw_size, compressed_size, sampled })
+}
+
+fn new_compressor(py: Python<'_>, o: &CompressOptions) -> Result<lmc::Compressor> {
+    detached(py, || Ok(lmc::Compressor::new(o)?))
+}
+
+fn new_decompressor(py: Python<'_>, o: &DecompressOptions) -> Result<lmc::Decompressor> {
+    detached(py, || Ok(lmc::Decompressor::new(o)?))
+}
+
+/// Compresses to `out`, whose old contents are of no meaning, and makes a `bytes` object of that.
+pub(crate) fn compress_source(
+    py: Python<'_>,
+    codec: &mut lmc::Compressor,
+    source: &dyn ReadAt,
+    bases: &Bases,
+    out: &mut Vec<u8>,
+) -> Result<Py<PyBytes>> {
+    let size = source.size().map_err(|e| lmc::Error::io("cannot tell the size of the input", e))?;
+    Signals::watch(py, size, |signals| {
+        reserve(out, size)?;
+        let bases = bases.link(1)?;
+        codec.compress_delta_from_into(&signals.interrupting(source), &bases, out)?;
+        Ok(())
+    })?;
+    let mut bytes = FreshBytes::new(py, out.len() as u64)?;
+    detached(py, || {
+        move_to(out, bytes.as_mut_slice());
+        Ok(())
+    })?;
+    Ok(bytes.finish())
+}
+
+/// A vector above this is not kept for the next call, and moved in pieces of this size.
+const KEEP: usize = 64 << 20;
+
+/// Takes memory for a compressed file: zeros, of which the system has none until they are written over.
+fn reserve(out: &mut Vec<u8>, raw_size: u64) -> Result<()> {
+    let most = raw_size.saturating_add(raw_size / 512 + (1 << 16));
+    let most = usize::try_from(most)
+        .ok()
+        .filter(|&most| most <= out.capacity() || Vec::<u8>::new().try_reserve_exact(most).is_ok());
+    let Some(most) = most else {
+        let why = format!("there is no memory for what comes of {raw_size} bytes: compress to a file");
+        return Err(Failure::Other("LimitError", why));
+    };
+    if most > out.capacity() {
+        *out = vec![0; most];
+    }
+    Ok(())
+}
+
+/// Copies a vector from its end on, and gives its memory back meanwhile: at no time there are two of a large one.
+fn move_to(from: &mut Vec<u8>, to: &mut [u8]) {
+    while from.len() > KEEP {
+        let rest = from.len() - KEEP;
+        to[rest..rest + KEEP].copy_from_slice(&from[rest..]);
+        from.truncate(rest);
+        from.shrink_to_fit();
+    }
+    to[..from.len()].copy_from_slice(from);
+    if from.capacity() > KEEP {
+        *from = Vec::new();
+    }
+}
+
+/// Raw size of a `.lmc` file.
+fn raw_size(py: Python<'_>, source: &dyn ReadAt, o: &DecompressOptions) -> Result<u64> {
+    let mut alone = *o;
+    alone.threads = 1; // nothing is decoded
+    detached(py, || Ok(Reader::open(source, &alone)?.raw_size()))
+}
+
+fn decompress_source(
+    py: Python<'_>,
+    codec: &mut lmc::Decompressor,
+    source: &dyn ReadAt,
+    bases: &Bases,
+    size: u64,
+) -> Result<Py<PyBytes>> {
+    let mut bytes = FreshBytes::new(py, size)?;
+    restore(py, codec, source, bases, bytes.as_mut_slice())?;
+    Ok(bytes.finish())
+}
+
+/// Restores into a buffer; the number of bytes, all of which there must be room for.
+fn decompress_source_into(
+    py: Python<'_>,
+    codec: &mut lmc::Decompressor,
+    source: &Buffer,
+    bases: &Bases,
+    mut out: Writable,
+) -> Result<usize> {
+    if source.overlaps(&out) {
+        return Err(Failure::usage("out shares memory with data"));
+    }
+    bases.check_apart(&out)?;
+    restore(py, codec, source, bases, out.as_mut_slice())?;
+    Ok(out.len())
+}
+
+fn restore(
+    py: Python<'_>,
+    codec: &mut lmc::Decompressor,
+    source: &dyn ReadAt,
+    bases: &Bases,
+    out: &mut [u8],
+) -> Result<()> {
+    Signals::watch(py, out.len() as u64, |signals| {
+        let bases = bases.link(1)?;
+        codec.decompress_delta_from(&signals.interrupting(source), &bases, out)?;
+        Ok(())
+    })
+}
+
+/// Codecs that nobody uses at the moment, with their threads and buffers.
+struct Idle<C>(Mutex<Vec<(u32, C)>>);
+
+impl<C> Idle<C> {
+    /// At most so many are kept.
+    const MOST: usize = 16;
+
+    fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// One that was made in this process. The threads of others stayed behind in the process that this one was forked from.
+    fn take(&self) -> Option<C> {
+        // Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((process, codec)) = idle.pop() {
+            if process == std::process::id() {
+                return Some(codec);
+            }
+            std::mem::forget(codec);
+        }
+        None
+    }
+
+    fn give_back(&self, codec: C) {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < Self::MOST {
+            idle.push((std::process::id(), codec));
+        }
+    }
+}
+
+/// Compresses files in memory, and keeps threads and buffers between calls.
+///
+/// Several threads may call it at once. The options are those of `lmc.compress`.
+#[pyclass(frozen, module = "lmc")]
+pub(crate) struct Compressor {
+    o: CompressOptions,
+    /// With the memory that they compress to.
+    idle: Idle<(lmc::Compressor, Vec<u8>)>,
+}
+
+#[pymethods]
+impl Compressor {
+    #[new]
+    #[pyo3(signature = (*, dtype=None, level="default", threads=None))]
+    fn new(dtype: Option<&str>, level: &str, threads: Option<i64>) -> Result<Self> {
+        Ok(Self { o: compress_options(level, dtype, threads)?, idle: Idle::new() })
+    }
+
+    /// Compresses a file in memory, as `lmc.compress` does.
+    #[pyo3(signature = (data, *, base=None))]
+    fn compress(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        base: Option<&Bound<'_, PyAny>>,
+    ) -> Result<Py<PyBytes>> {
+        let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
+        let idle = self.idle.take();
+        let (mut codec, mut out) =
+            idle.map_or_else(|| Ok((new_compressor(py, &self.o)?, Vec::new())), Ok::<_, Failure>)?;
+        let done = compress_source(py, &mut codec, &data, &bases, &mut out);
+        self.idle.give_back((codec, out));
+        done
+    }
+}
+
+/// Restores files in memory, and keeps threads and buffers between calls.
+///
+/// Several threads may call it at once. The options are those of `lmc.decompress`.
+#[pyclass(frozen, module = "lmc")]
+pub(crate) struct Decompressor {
+    o: DecompressOptions,
+    idle: Idle<lmc::Decompressor>,
+}
+
+impl Decompressor {
+    /// With a codec of its own for the call.
+    fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&mut lmc::Decompressor) -> Result<T>) -> Result<T> {
+        let mut codec = self.idle.take().map_or_else(|| new_decompressor(py, &self.o), Ok)?;
+        let done = f(&mut codec);
+        self.idle.give_back(codec);
+        done
+    }
+}
+
+#[pymethods]
+impl Decompressor {
+    #[new]
+    #[pyo3(signature = (*, threads=None, max_size=None))]
+    fn new(threads: Option<i64>, max_size: Option<u64>) -> Result<Self> {
+        Ok(Self { o: decompress_options(threads, max_size)?, idle: Idle::new() })
+    }
+
+    /// Restores a file in memory, as `lmc.decompress` does.
+    #[pyo3(signature = (data, *, base=None))]
+    fn decompress(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        base: Option<&Bound<'_, PyAny>>,
+    ) -> Result<Py<PyBytes>> {
+        let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
+        let size = raw_size(py, &data, &self.o)?;
+        self.with(py, |codec| decompress_source(py, codec, &data, &bases, size))
+    }
+
+    /// Restores a file in memory into a buffer of the caller's, as `lmc.decompress_into` does.
+    #[pyo3(signature = (data, out, *, base=None))]
+    fn decompress_into(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+        base: Option<&Bound<'_, PyAny>>,
+    ) -> Result<usize> {
+        let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
+        self.with(py, |codec| decompress_source_into(py, codec, &data, &bases, out))
+    }
+}

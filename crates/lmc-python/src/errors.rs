@@ -1,0 +1,198 @@
+//! What goes wrong, and the Python exception that it becomes.
+//!
+//! The classes are those of `lmc/_errors.py`; here it is said which of them an error of Rust is.
+
+use std::error::Error;
+use std::io;
+
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// `Result` with a [`Failure`].
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+/// Why a call fails.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Codec(lmc::Error),
+    Store(lmc_store::Error),
+    /// An exception of Python code that was called.
+    Python(PyErr),
+    /// A class of `lmc._errors`, and a sentence.
+    Other(&'static str, String),
+    /// The operating system refused a path: what was being done, and to what.
+    Path(String, std::path::PathBuf, io::Error),
+}
+
+impl Failure {
+    /// The arguments do not fit together.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Other("UsageError", message.into())
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::Other("NotFoundError", message.into())
+    }
+
+    pub(crate) fn closed(what: &str) -> Self {
+        Self::usage(format!("the {what} is closed"))
+    }
+
+    /// A panic, which is a bug.
+    pub(crate) fn internal(payload: &(dyn std::any::Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        Self::Other("InternalError", format!("{text}: this is a bug in lmc, please report it"))
+    }
+
+    fn class(&self) -> &'static str {
+        use lmc::ErrorKind as C;
+        use lmc_store::ErrorKind as S;
+        match self {
+            Self::Codec(e) => match e.kind() {
+                C::Io => "IOError",
+                C::Damaged => "DamagedError",
+                C::Unsupported => "UnsupportedError",
+                C::Limit => "LimitError",
+                C::Usage => "UsageError",
+                C::Base => "BaseMismatchError",
+                _ => "InternalError",
+            },
+            Self::Store(e) => match e.kind() {
+                S::Store => "StoreError",
+                S::Io => "IOError",
+                S::Damaged => "DamagedError",
+                S::Unsupported => "UnsupportedError",
+                S::NotFound => "NotFoundError",
+                S::Exists => "ExistsError",
+                S::Expired => "ExpiredError",
+                S::Limit => "LimitError",
+                S::Usage => "UsageError",
+                _ => "InternalError",
+            },
+            Self::Python(_) => "InternalError",
+            Self::Other(class, _) => class,
+            Self::Path(_, _, e) => match e.kind() {
+                io::ErrorKind::NotFound => "MissingFileError",
+                io::ErrorKind::PermissionDenied => "PermissionDeniedError",
+                io::ErrorKind::AlreadyExists => "ExistsError",
+                _ => "IOError",
+            },
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::Codec(e) => e.to_string(),
+            Self::Store(e) => e.to_string(),
+            Self::Other(_, message) => message.clone(),
+            Self::Path(..) | Self::Python(_) => String::new(),
+        }
+    }
+
+    /// The exception, made while the interpreter is held.
+    fn exception(self, py: Python<'_>) -> PyResult<PyErr> {
+        let (class, cause) = match &self {
+            Self::Python(e) => return Ok(e.clone_ref(py)),
+            Self::Codec(e) => (self.class(), e.source()),
+            Self::Store(e) => (self.class(), e.source()),
+            Self::Path(_, _, e) => (self.class(), Some(e as &dyn Error)),
+            Self::Other(class, _) => (*class, None),
+        };
+        if let Some(raised) = cause.and_then(raised_by) {
+            return Ok(raised.clone_ref(py));
+        }
+        let errno = cause.and_then(errno).filter(|_| OS_ERRORS.contains(&class));
+        let class = classes(py)?.getattr(class)?;
+        let exception = match (&self, errno) {
+            (Self::Path(doing, path, e), Some(errno)) => {
+                class.call1((errno, format!("{doing}: {}", strerror(e)), path.as_os_str()))?
+            }
+            (Self::Path(doing, path, e), None) => {
+                class.call1((format!("{}: {doing}: {}", path.display(), strerror(e)),))?
+            }
+            (_, Some(errno)) => class.call1((errno, self.message()))?,
+            (_, None) => class.call1((self.message(),))?,
+        };
+        if let Self::Codec(e) = &self {
+            exception.setattr("tensor", e.tensor())?;
+            exception.setattr("block", e.block())?;
+            exception.setattr("offset", e.offset())?;
+        }
+        Ok(PyErr::from_value(exception))
+    }
+}
+
+/// The classes that are `OSError`, too, and so have an `errno`.
+const OS_ERRORS: [&str; 5] = ["IOError", "MissingFileError", "PermissionDeniedError", "ExistsError", "StoreError"];
+
+/// What the operating system said, without the number, which Python says itself.
+fn strerror(e: &io::Error) -> String {
+    let text = e.to_string();
+    match text.rfind(" (os error ") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+/// The module of the classes.
+fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    MODULE.get_or_try_init(py, || Ok(py.import("lmc._errors")?.unbind())).map(|m| m.bind(py))
+}
+
+/// The errors that led to one, and it itself; what an [`io::Error`] wraps is among them.
+fn chain<'e>(e: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(e), |&e| match e.downcast_ref::<io::Error>() {
+        Some(io) => io.get_ref().map(|inner| inner as _),
+        None => e.source(),
+    })
+}
+
+/// The exception of Python code that an error goes back to.
+fn raised_by<'e>(e: &'e (dyn Error + 'static)) -> Option<&'e PyErr> {
+    chain(e).find_map(|e| e.downcast_ref::<PyErr>())
+}
+
+/// The number of what the operating system said, or of what stands for it where only its kind was kept.
+fn errno(e: &(dyn Error + 'static)) -> Option<i32> {
+    let e = chain(e).find_map(|e| e.downcast_ref::<io::Error>())?;
+    e.raw_os_error().or(Some(match e.kind() {
+        io::ErrorKind::NotFound => 2,
+        io::ErrorKind::PermissionDenied => 13,
+        io::ErrorKind::AlreadyExists => 17,
+        io::ErrorKind::IsADirectory => 21,
+        io::ErrorKind::StorageFull => 28,
+        io::ErrorKind::ReadOnlyFilesystem => 30,
+        _ => return None,
+    }))
+}
+
+impl From<lmc::Error> for Failure {
+    fn from(e: lmc::Error) -> Self {
+        Self::Codec(e)
+    }
+}
+
+impl From<lmc_store::Error> for Failure {
+    fn from(e: lmc_store::Error) -> Self {
+        Self::Store(e)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(e: PyErr) -> Self {
+        Self::Python(e)
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        if let Failure::Python(e) = failure {
+            return e;
+        }
+        let made = Python::try_attach(|py| failure.exception(py).unwrap_or_else(|e| e));
+        made.unwrap_or_else(|| PyException::new_err("the interpreter is shutting down"))
+    }
+}

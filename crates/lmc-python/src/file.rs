@@ -1,0 +1,461 @@
+//! `lmc.File`: an open file of which any part can be read.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::bases::Bases;
+use crate::buffer::{Buffer, FreshBytes, Writable, check_disjoint, is_buffer};
+use crate::errors::{Failure, Result};
+use crate::options::decompress_options;
+use crate::source::{FileObject, Source, as_path};
+use crate::work::detached;
+
+/// A tensor of a file.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Tensor {
+    name: String,
+    dtype: &'static str,
+    shape: Py<PyTuple>,
+    offset: u64,
+    nbytes: u64,
+}
+
+impl Tensor {
+    /// `None` for what is between tensors.
+    pub(crate) fn of(py: Python<'_>, s: &Segment) -> Result<Option<Self>> {
+        let (Some(name), Some(dtype)) = (&s.name, s.dtype) else { return Ok(None) };
+        let shape = PyTuple::new(py, s.shape.iter())?.unbind();
+        let name = name.to_string();
+        Ok(Some(Self { name, dtype: dtype.name(), shape, offset: s.offset, nbytes: s.len }))
+    }
+}
+
+#[pymethods]
+impl Tensor {
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let shape = self.shape.bind(py);
+        format!("Tensor(name={:?}, dtype={:?}, shape={shape}, nbytes={})", self.name, self.dtype, self.nbytes)
+    }
+}
+
+/// What a delta was made from.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct BaseInfo {
+    name: String,
+    size: u64,
+    content_hash: String,
+}
+
+#[pymethods]
+impl BaseInfo {
+    fn __repr__(&self) -> String {
+        format!("BaseInfo(name={:?}, size={}, content_hash={:?})", self.name, self.size, self.content_hash)
+    }
+}
+
+pub(crate) fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A file as one process has it open.
+struct Open {
+    process: u32,
+    source: Arc<Source>,
+    /// As they were given, those of bases included.
+    bases: Bases,
+    contents: Contents,
+}
+
+enum Contents {
+    Compressed(Box<Reader<'static, Arc<Source>>>),
+    /// A file that is not compressed: its layout and its segments.
+    Plain(Base<'static>),
+}
+
+impl Open {
+    fn new(source: Arc<Source>, bases: Bases, o: &DecompressOptions, plain: bool) -> Result<Self> {
+        let mut start = [0; lmc::MAGIC.len()];
+        let is_compressed = !plain || {
+            let long = source.size().is_ok_and(|size| size >= start.len() as u64);
+            long && source.read_exact_at(&mut start, 0).is_ok() && start == lmc::MAGIC
+        };
+        let contents = if is_compressed {
+            let reader = Reader::open(source.clone(), o)?;
+            let linked = bases.link(o.threads)?;
+            let reader = if linked.is_empty() { reader } else { reader.with_bases(linked)? };
+            Contents::Compressed(Box::new(reader))
+        } else if bases.0.is_empty() {
+            Contents::Plain(Base::new(source.clone())?)
+        } else {
+            return Err(Failure::Other("BaseMismatchError", "the file is not compressed, and needs no base".into()));
+        };
+        Ok(Self { process: std::process::id(), source, bases, contents })
+    }
+
+    fn segments(&self) -> &[Segment] {
+        match &self.contents {
+            Contents::Compressed(r) => r.segments(),
+            Contents::Plain(b) => b.segments(),
+        }
+    }
+
+    fn size(&self) -> u64 {
+        match &self.contents {
+            Contents::Compressed(r) => r.raw_size(),
+            Contents::Plain(b) => b.raw_size(),
+        }
+    }
+
+    fn tensor(&self, name: &str) -> Result<&Segment> {
+        let found = match &self.contents {
+            Contents::Compressed(r) => r.tensor(name),
+            Contents::Plain(b) => b.segments().iter().find(|s| s.name.as_deref() == Some(name)),
+        };
+        found.ok_or_else(|| Failure::not_found(format!("the file has no tensor {name:?}")))
+    }
+
+    /// Where a tensor, or some of its rows, are.
+    fn range(&self, name: &str, rows: Option<(u64, u64)>) -> Result<(u64, u64)> {
+        let s = self.tensor(name)?;
+        let Some((start, stop)) = rows else { return Ok((s.offset, s.len)) };
+        let bytes = s.bytes_of_rows(&(start..stop)).ok_or_else(|| {
+            let shape = &s.shape[..];
+            let why = format!("the tensor {name:?} of shape {shape:?} has no rows {start}..{stop} of whole bytes");
+            Failure::usage(why)
+        })?;
+        Ok((s.offset + bytes.start, bytes.end - bytes.start))
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<()> {
+        if offset.checked_add(len).is_none_or(|end| end > self.size()) {
+            let size = self.size();
+            return Err(Failure::usage(format!("{len} bytes from byte {offset} are not in a file of {size}")));
+        }
+        Ok(())
+    }
+
+    /// Fails if memory that is to be written is what is read.
+    fn check_apart(&self, out: &Writable) -> Result<()> {
+        if self.source.buffer().is_some_and(|b| b.overlaps(out)) {
+            return Err(Failure::usage("out shares memory with the file"));
+        }
+        self.bases.check_apart(out)
+    }
+
+    fn read<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
+        match &self.contents {
+            Contents::Compressed(r) => Ok(r.read_ranges(ranges)?),
+            Contents::Plain(_) => {
+                for (offset, out) in ranges {
+                    let read = self.source.read_exact_at(out, offset);
+                    read.map_err(|e| lmc::Error::io("cannot read the file", e).at_offset(offset))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// An open `.lmc` file, of which any part is read without the rest. `lmc.open` is the same.
+///
+/// `file` is a path, a binary file object that can seek, or a buffer. `base` is what a delta was made from, as for `lmc.compress`; without it the
+/// file can be listed, but not read. With `plain` the file may also be one that is not compressed.
+///
+/// Threads may share it, and so may a process and those that it forks. Every block that is read is checked. Closed, it raises `lmc.UsageError`, a `ValueError`.
+///
+/// Raises what `lmc.decompress` does, `lmc.NotFoundError` when there is no tensor of a name, `lmc.IOError` (an `OSError`) when the file cannot be read.
+#[pyclass(frozen, module = "lmc")]
+pub(crate) struct File {
+    o: DecompressOptions,
+    plain: bool,
+    name: Option<std::path::PathBuf>,
+    /// `None` once it is closed. Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    open: Mutex<Option<Arc<Open>>>,
+}
+
+impl File {
+    fn open(&self, py: Python<'_>) -> Result<Arc<Open>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*open {
+            None => Err(Failure::closed("file")),
+            Some(here) if here.process == std::process::id() => Ok(here.clone()),
+            Some(parents) => {
+                let (source, bases) = (parents.source.renewed(py), parents.bases.renewed(py));
+                let new = Arc::new(Open::new(source, bases, &self.o, self.plain)?);
+                // Its threads stayed behind in the process that this one was forked from.
+                std::mem::forget(open.replace(new.clone()));
+                Ok(new)
+            }
+        }
+    }
+
+    /// What it takes to read it as a base.
+    pub(crate) fn sources(&self, py: Python<'_>) -> Result<(Arc<Source>, Bases)> {
+        let open = self.open(py)?;
+        Ok((open.source.clone(), open.bases.clone()))
+    }
+
+    /// Reads a range into a new `bytes` object.
+    fn bytes(&self, py: Python<'_>, open: &Open, offset: u64, len: u64) -> Result<Py<PyBytes>> {
+        let mut bytes = FreshBytes::new(py, len)?;
+        detached(py, || open.read([(offset, bytes.as_mut_slice())]))?;
+        Ok(bytes.finish())
+    }
+}
+
+/// A tensor, or rows of it, and the buffer that it is to be read into.
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    pub(crate) rows: Option<(u64, u64)>,
+    pub(crate) out: Writable,
+}
+
+impl Wanted {
+    /// The `(name, out)` and `(name, start, stop, out)` of an iterable.
+    pub(crate) fn all(wanted: &Bound<'_, PyAny>) -> Result<Vec<Self>> {
+        let one = |one: PyResult<Bound<'_, PyAny>>| {
+            let one = one?;
+            let item = |i: usize| one.get_item(i);
+            let (rows, out) = match one.len()? {
+                2 => (None, item(1)?),
+                4 => (Some((item(1)?.extract()?, item(2)?.extract()?)), item(3)?),
+                n => {
+                    let why =
+                        format!("each of wanted is (name, out) or (name, start, stop, out), and one has {n} items");
+                    return Err(Failure::usage(why));
+                }
+            };
+            Ok(Self { name: item(0)?.extract()?, rows, out: Writable::get(&out)? })
+        };
+        wanted.try_iter()?.map(one).collect()
+    }
+}
+
+/// Fails unless a buffer is as long as what it is to hold.
+fn check_len(out: &Writable, len: u64, what: &str) -> Result<()> {
+    if out.len() as u64 == len {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("out has room for {} bytes, and {what} has {len}", out.len())))
+}
+
+#[pymethods]
+impl File {
+    #[new]
+    #[pyo3(signature = (file, *, base=None, threads=None, plain=false))]
+    fn new(
+        py: Python<'_>,
+        file: &Bound<'_, PyAny>,
+        base: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
+        plain: bool,
+    ) -> Result<Self> {
+        let o = decompress_options(threads, None)?;
+        let source = match as_path(file)? {
+            Some(path) => Source::open(path)?,
+            // What is mapped is both.
+            None if !is_buffer(file) && file.hasattr("read")? && file.hasattr("seek")? => {
+                Source::Object(FileObject::new(file)?)
+            }
+            None => Source::Buffer(Buffer::get(
+                file,
+                "file must be a path, a binary file object that can seek, or a C-contiguous bytes-like object",
+            )?),
+        };
+        let name = source.path().map(Into::into);
+        let (source, bases) = (Arc::new(source), Bases::get(base)?);
+        let open = detached(py, || Open::new(source, bases, &o, plain))?;
+        Ok(Self { o, plain, name, open: Mutex::new(Some(Arc::new(open))) })
+    }
+
+    /// Closes the file. Reads that are under way in other threads go on.
+    fn close(&self, py: Python<'_>) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match open {
+            Some(open) if open.process != std::process::id() => std::mem::forget(open),
+            // To stop threads takes a moment.
+            open => py.detach(|| drop(open)),
+        }
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn __enter__(slf: Py<Self>, py: Python<'_>) -> Result<Py<Self>> {
+        slf.get().open(py)?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
+    }
+
+    /// The path that it was opened by, if it was.
+    #[getter]
+    fn name(&self) -> Option<&std::path::Path> {
+        self.name.as_deref()
+    }
+
+    /// Whether it is a `.lmc` file.
+    #[getter]
+    fn compressed(&self, py: Python<'_>) -> Result<bool> {
+        Ok(matches!(self.open(py)?.contents, Contents::Compressed(_)))
+    }
+
+    /// Size of the raw file in bytes.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> Result<u64> {
+        Ok(self.open(py)?.size())
+    }
+
+    /// Size of the file itself in bytes.
+    #[getter]
+    fn compressed_size(&self, py: Python<'_>) -> Result<u64> {
+        Ok(match &self.open(py)?.contents {
+            Contents::Compressed(r) => r.compressed_size(),
+            Contents::Plain(b) => b.raw_size(),
+        })
+    }
+
+    /// Hash of the raw file, in hexadecimal digits.
+    #[getter]
+    fn content_hash(&self, py: Python<'_>) -> Result<String> {
+        let open = self.open(py)?;
+        detached(py, || {
+            Ok(hex(&match &open.contents {
+                Contents::Compressed(r) => r.content_hash(),
+                Contents::Plain(b) => b.content_hash(self.o.threads)?,
+            }))
+        })
+    }
+
+    /// The format of the raw file, as far as it was recognised.
+    #[getter]
+    fn layout(&self, py: Python<'_>) -> Result<String> {
+        Ok(match &self.open(py)?.contents {
+            Contents::Compressed(r) => r.layout(),
+            Contents::Plain(b) => b.layout(),
+        }
+        .to_owned())
+    }
+
+    /// What a delta was made from.
+    #[getter]
+    fn bases(&self, py: Python<'_>) -> Result<Vec<BaseInfo>> {
+        let open = self.open(py)?;
+        let Contents::Compressed(r) = &open.contents else { return Ok(vec![]) };
+        let info =
+            |b: &lmc::BaseInfo| BaseInfo { name: b.name.clone(), size: b.raw_size, content_hash: hex(&b.content_hash) };
+        Ok(r.bases().iter().map(info).collect())
+    }
+
+    /// Names of the tensors, in the order of the file.
+    fn keys(&self, py: Python<'_>) -> Result<Vec<String>> {
+        let open = self.open(py)?;
+        Ok(open.segments().iter().filter_map(|s| s.name.as_deref()).map(str::to_owned).collect())
+    }
+
+    /// All tensors, in the order of the file.
+    fn tensors(&self, py: Python<'_>) -> Result<Vec<Tensor>> {
+        let open = self.open(py)?;
+        open.segments().iter().filter_map(|s| Tensor::of(py, s).transpose()).collect()
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &str) -> Result<bool> {
+        Ok(self.open(py)?.tensor(name).is_ok())
+    }
+
+    /// A tensor by its name; the first one if there are several.
+    fn tensor(&self, py: Python<'_>, name: &str) -> Result<Tensor> {
+        Ok(Tensor::of(py, self.open(py)?.tensor(name)?)?.expect("what has a name is a tensor"))
+    }
+
+    /// Reads a tensor: its elements as the raw file has them, little-endian, the last dimension contiguous.
+    fn read(&self, py: Python<'_>, name: &str) -> Result<Py<PyBytes>> {
+        let open = self.open(py)?;
+        let (offset, len) = open.range(name, None)?;
+        self.bytes(py, &open, offset, len)
+    }
+
+    /// Reads a tensor into `out`, a writable C-contiguous buffer of exactly its size; the number of bytes.
+    fn read_into(&self, py: Python<'_>, name: &str, out: &Bound<'_, PyAny>) -> Result<usize> {
+        let open = self.open(py)?;
+        let mut out = Writable::get(out)?;
+        open.check_apart(&out)?;
+        let (offset, len) = open.range(name, None)?;
+        check_len(&out, len, &format!("the tensor {name:?}"))?;
+        detached(py, || open.read([(offset, out.as_mut_slice())]))?;
+        Ok(out.len())
+    }
+
+    /// Reads rows of a tensor: the elements whose first index is from `start` to before `stop`.
+    fn read_rows(&self, py: Python<'_>, name: &str, start: u64, stop: u64) -> Result<Py<PyBytes>> {
+        let open = self.open(py)?;
+        let (offset, len) = open.range(name, Some((start, stop)))?;
+        self.bytes(py, &open, offset, len)
+    }
+
+    /// Reads rows of a tensor into `out`, as `read_into` does.
+    fn read_rows_into(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        start: u64,
+        stop: u64,
+        out: &Bound<'_, PyAny>,
+    ) -> Result<usize> {
+        let open = self.open(py)?;
+        let mut out = Writable::get(out)?;
+        open.check_apart(&out)?;
+        let (offset, len) = open.range(name, Some((start, stop)))?;
+        check_len(&out, len, &format!("rows {start}..{stop} of the tensor {name:?}"))?;
+        detached(py, || open.read([(offset, out.as_mut_slice())]))?;
+        Ok(out.len())
+    }
+
+    /// Reads `size` bytes of the raw file from `offset` on.
+    fn read_range(&self, py: Python<'_>, offset: u64, size: u64) -> Result<Py<PyBytes>> {
+        let open = self.open(py)?;
+        open.check(offset, size)?;
+        self.bytes(py, &open, offset, size)
+    }
+
+    /// Reads bytes of the raw file from `offset` on into `out`, as many as fill it.
+    fn read_range_into(&self, py: Python<'_>, offset: u64, out: &Bound<'_, PyAny>) -> Result<usize> {
+        let open = self.open(py)?;
+        let mut out = Writable::get(out)?;
+        open.check_apart(&out)?;
+        open.check(offset, out.len() as u64)?;
+        detached(py, || open.read([(offset, out.as_mut_slice())]))?;
+        Ok(out.len())
+    }
+
+    /// Reads many tensors into buffers, side by side: this is how to load a model. Each of `wanted` is `(name, out)`, or `(name, start, stop, out)` for
+    /// rows. Buffers may not share memory. Returns the number of bytes; after an error the buffers hold anything.
+    fn read_many_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
+        let open = self.open(py)?;
+        let (mut offsets, mut outs) = (Vec::new(), Vec::new());
+        for Wanted { name, rows, out } in Wanted::all(wanted)? {
+            open.check_apart(&out)?;
+            let (offset, len) = open.range(&name, rows)?;
+            check_len(&out, len, &format!("what is wanted of the tensor {name:?}"))?;
+            offsets.push(offset);
+            outs.push(out);
+        }
+        check_disjoint(&outs)?;
+        detached(py, || open.read(offsets.into_iter().zip(outs.iter_mut().map(Writable::as_mut_slice))))?;
+        Ok(outs.iter().map(Writable::len).sum())
+    }
+
+    fn __repr__(&self) -> String {
+        let name = self.name.as_ref().map_or_else(|| "a file object or buffer".to_owned(), |n| format!("{n:?}"));
+        let closed = if self.closed() { ", closed" } else { "" };
+        format!("<lmc.File {name}{closed}>")
+    }
+}

@@ -1,0 +1,54 @@
+//! The extension module of the Python package `lmc`: `lmc._lmc`, which `python/lmc` dresses.
+//!
+//! Work is done without the GIL, by threads of the objects that it is asked of; every object notices that its process was forked, and starts anew there.
+
+#![deny(unsafe_code)]
+
+mod bases;
+mod buffer;
+mod codec;
+mod command;
+mod errors;
+mod file;
+mod options;
+mod source;
+mod store;
+mod stream;
+mod summary;
+mod target;
+mod tensors;
+mod work;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _lmc {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::bases::Base;
+    #[pymodule_export]
+    use crate::codec::{Compressor, Decompressor, Estimate, compress, decompress, decompress_into, estimate};
+    #[pymodule_export]
+    use crate::command::run_command;
+    #[pymodule_export]
+    use crate::file::{BaseInfo, File, Tensor};
+    #[pymodule_export]
+    use crate::store::{
+        Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Store, Verified,
+    };
+    #[pymodule_export]
+    use crate::stream::{compress_file, compress_stream, decompress_file, decompress_stream};
+    #[pymodule_export]
+    use crate::summary::Summary;
+    #[pymodule_export]
+    use crate::tensors::{compress_tensors, compress_tensors_file};
+
+    #[pymodule_init]
+    fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
+        m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        m.add("FORMAT_VERSION", lmc::FORMAT_VERSION)?;
+        m.add("DTYPES", lmc::Dtype::ALL.iter().map(|d| d.name()).collect::<Vec<_>>())?;
+        m.add("LEVELS", lmc::Level::ALL.iter().map(|l| l.name()).collect::<Vec<_>>())
+    }
+}

@@ -1,0 +1,56 @@
+//! Options as Python says them.
+
+use lmc::{CompressOptions, DecompressOptions, Dtype, Level};
+
+use crate::errors::{Failure, Result};
+
+/// What a thread has to do at least: about a block, below which it has none.
+const BYTES_PER_THREAD: u64 = 1 << 20;
+/// More are never of use, and would be a mistake.
+const MAX_THREADS: i64 = 1024;
+
+/// `None` and 0 are as many as the process may run on.
+pub(crate) fn threads(threads: Option<i64>) -> Result<usize> {
+    match threads.unwrap_or(0) {
+        n @ 0..=MAX_THREADS => Ok(n as usize),
+        n => Err(Failure::usage(format!("threads={n}: must be from 0 (as many as there are cores) to {MAX_THREADS}"))),
+    }
+}
+
+/// No more threads than have something to do: to start them takes longer than to compress a small file.
+pub(crate) fn threads_for(threads: usize, bytes: u64) -> usize {
+    let most = usize::try_from(bytes / BYTES_PER_THREAD).unwrap_or(usize::MAX).max(1);
+    match threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()).min(most),
+        n => n.min(most),
+    }
+}
+
+pub(crate) fn dtype(name: &str) -> Result<Dtype> {
+    name.to_ascii_uppercase().parse().map_err(|()| {
+        let all: Vec<&str> = Dtype::ALL.iter().map(|d| d.name()).collect();
+        Failure::usage(format!("dtype={name:?}: must be one of {}", all.join(", ")))
+    })
+}
+
+pub(crate) fn level(name: &str) -> Result<Level> {
+    name.parse().map_err(|()| {
+        let all: Vec<&str> = Level::ALL.iter().map(|l| l.name()).collect();
+        Failure::usage(format!("level={name:?}: must be one of {}", all.join(", ")))
+    })
+}
+
+pub(crate) fn compress_options(level: &str, dtype: Option<&str>, threads: Option<i64>) -> Result<CompressOptions> {
+    let mut o = CompressOptions::default();
+    o.level = self::level(level)?;
+    o.dtype = dtype.map(self::dtype).transpose()?;
+    o.threads = self::threads(threads)?;
+    Ok(o)
+}
+
+pub(crate) fn decompress_options(threads: Option<i64>, max_size: Option<u64>) -> Result<DecompressOptions> {
+    let mut o = DecompressOptions::default();
+    o.threads = self::threads(threads)?;
+    o.limits.max_raw_size = max_size.unwrap_or(u64::MAX);
+    Ok(o)
+}

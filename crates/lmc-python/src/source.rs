@@ -1,0 +1,217 @@
+//! What is read: buffers, files and file objects.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lmc::ReadAt;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::buffer::Buffer;
+use crate::errors::{Failure, Result};
+
+/// A source that is read at any offset.
+pub(crate) enum Source {
+    Buffer(Buffer),
+    /// A regular file, by its descriptor: what its path stands for later makes no difference.
+    File {
+        file: File,
+        opened: Metadata,
+        path: PathBuf,
+    },
+    Object(FileObject),
+}
+
+impl Source {
+    /// Opens a regular file.
+    pub(crate) fn open(path: PathBuf) -> Result<Self> {
+        let opened = std::fs::metadata(&path).and_then(|m| match m {
+            m if m.is_file() => File::open(&path).and_then(|file| Ok((file.metadata()?, file))),
+            m if m.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+        });
+        match opened {
+            Ok((opened, file)) => Ok(Self::File { file, opened, path }),
+            Err(e) => Err(Failure::Path("cannot read".to_owned(), path, e)),
+        }
+    }
+
+    /// The name of a file, without directories; of nothing else.
+    pub(crate) fn name(&self) -> String {
+        let name = self.path().and_then(Path::file_name);
+        name.unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// What a file was when it was opened.
+    pub(crate) fn metadata(&self) -> Option<&Metadata> {
+        match self {
+            Self::File { opened, .. } => Some(opened),
+            _ => None,
+        }
+    }
+
+    /// Fails if a file was written to since it was opened.
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
+        let Self::File { file, opened, path } = self else { return Ok(()) };
+        let failed = |doing: &str, e| Failure::Path(doing.to_owned(), path.clone(), e);
+        let now = file.metadata().map_err(|e| failed("cannot read", e))?;
+        let time = |m: &Metadata| (m.len(), m.mtime(), m.mtime_nsec());
+        if time(&now) != time(opened) {
+            let why = "it changed while it was read: try again when nothing writes to it";
+            return Err(failed("cannot read", io::Error::other(why)));
+        }
+        Ok(())
+    }
+
+    /// The bytes from front to back.
+    pub(crate) fn stream(&self) -> impl Read {
+        Front { source: self, offset: 0 }
+    }
+
+    pub(crate) fn buffer(&self) -> Option<&Buffer> {
+        match self {
+            Self::Buffer(b) => Some(b),
+            _ => None,
+        }
+    }
+
+    /// The same source without what a thread may have held when the process was forked.
+    pub(crate) fn renewed(self: &Arc<Self>, py: Python<'_>) -> Arc<Self> {
+        match &**self {
+            Self::Object(o) => {
+                let object = o.object.clone_ref(py);
+                Arc::new(Self::Object(FileObject { object, size: o.size, position: Mutex::new(()) }))
+            }
+            _ => self.clone(),
+        }
+    }
+}
+
+impl ReadAt for Source {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::Buffer(b) => b.read_exact_at(buf, offset),
+            Self::File { file, .. } => ReadAt::read_exact_at(file, buf, offset),
+            Self::Object(o) => o.read_exact_at(buf, offset),
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(match self {
+            Self::Buffer(b) => b.len() as u64,
+            Self::File { opened, .. } => opened.len(),
+            Self::Object(o) => o.size,
+        })
+    }
+
+    fn as_slice(&self) -> Option<&[u8]> {
+        self.buffer().and_then(Buffer::as_slice)
+    }
+}
+
+/// A source that is read from front to back.
+struct Front<'s> {
+    source: &'s Source,
+    offset: u64,
+}
+
+impl Read for Front<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = self.source.size()?.saturating_sub(self.offset);
+        let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        self.source.read_exact_at(&mut buf[..n], self.offset)?;
+        self.offset += n as u64;
+        Ok(n)
+    }
+}
+
+/// The path that an object stands for, if it is a `str` or has `__fspath__`.
+pub(crate) fn as_path(object: &Bound<'_, PyAny>) -> Result<Option<PathBuf>> {
+    let is_path = object.is_instance_of::<PyString>() || object.hasattr("__fspath__")?;
+    Ok(if is_path { Some(object.extract()?) } else { None })
+}
+
+/// A path, for a function that takes nothing else.
+pub(crate) fn path(object: &Bound<'_, PyAny>, name: &str) -> Result<PathBuf> {
+    as_path(object)?.ok_or_else(|| {
+        let class = object.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
+        PyTypeError::new_err(format!("{name} must be a str or a path, not {class}")).into()
+    })
+}
+
+/// A binary file object of Python that can seek.
+pub(crate) struct FileObject {
+    object: Py<PyAny>,
+    size: u64,
+    /// Held from seeking until what is there was read. Whoever waits for it does not hold the interpreter.
+    position: Mutex<()>,
+}
+
+impl FileObject {
+    pub(crate) fn new(object: &Bound<'_, PyAny>) -> Result<Self> {
+        const SEEK_END: i32 = 2;
+        let size = object.call_method1("seek", (0, SEEK_END))?.extract()?;
+        Ok(Self { object: object.clone().unbind(), size, position: Mutex::new(()) })
+    }
+
+    fn read(&self, py: Python<'_>, buf: &mut [u8], offset: u64) -> Result<()> {
+        let object = self.object.bind(py);
+        object.call_method1("seek", (offset,))?;
+        let mut done = 0;
+        while done < buf.len() {
+            let read = object.call_method1("read", (buf.len() - done,))?;
+            let bytes = read_bytes(&read, buf.len() - done)?;
+            if bytes.is_empty() {
+                return Err(Failure::Codec(lmc::Error::io("", io::ErrorKind::UnexpectedEof.into())));
+            }
+            buf[done..][..bytes.len()].copy_from_slice(bytes);
+            done += bytes.len();
+        }
+        Ok(())
+    }
+}
+
+/// Calls Python from work without the GIL; what it raises goes through the codec as the cause of an I/O error.
+pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> Result<T>) -> io::Result<T> {
+    match Python::try_attach(call) {
+        Some(done) => done.map_err(|e| io::Error::other(PyErr::from(e))),
+        None => Err(io::Error::other("the interpreter is shutting down")),
+    }
+}
+
+/// What a `read(size)` of Python returned.
+pub(crate) fn read_bytes<'a>(read: &'a Bound<'_, PyAny>, size: usize) -> Result<&'a [u8]> {
+    let Ok(bytes) = read.cast::<PyBytes>() else {
+        let class = read.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
+        let why = format!("read() of a binary file object must return bytes, not {class}");
+        return Err(PyTypeError::new_err(why).into());
+    };
+    let bytes = bytes.as_bytes();
+    if bytes.len() > size {
+        let why = format!("read({size}) of a file object returned {} bytes", bytes.len());
+        return Err(Failure::Other("IOError", why));
+    }
+    Ok(bytes)
+}
+
+impl ReadAt for FileObject {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let _position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        attached(|py| self.read(py, buf, offset))
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.size)
+    }
+}

@@ -1,0 +1,383 @@
+//! `lmc.Store`: the snapshots of a training run.
+
+mod records;
+mod save;
+mod snapshot;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lmc_store::{At, Cache, Keep, Location, PartId, RebaseOptions, SaveId, Step, StoreOptions};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::errors::{Failure, Result};
+use crate::options::{level, threads};
+use crate::source::{as_path, path};
+use crate::tensors::Metadata;
+use crate::work::detached;
+
+pub(crate) use self::records::{
+    Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
+};
+pub(crate) use self::snapshot::SnapshotReader;
+
+/// A store as one process uses it.
+struct Open {
+    process: u32,
+    store: lmc_store::Store,
+}
+
+/// A store that several threads share, and that a forked process opens anew: requests run on threads, which stay behind.
+pub(crate) struct Shared {
+    location: Location,
+    options: StoreOptions,
+    /// Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    open: Mutex<Arc<Open>>,
+}
+
+impl Shared {
+    fn get(&self, py: Python<'_>) -> Result<Arc<Open>> {
+        let here = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let process = std::process::id();
+        if here.process == process {
+            return Ok(here);
+        }
+        std::mem::forget(here);
+        let store = detached(py, || Ok(lmc_store::Store::open(&self.location, self.options.clone())?))?;
+        let new = Arc::new(Open { process, store });
+        // What the parent's holds may wait for its threads when it is dropped.
+        std::mem::forget(std::mem::replace(
+            &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner),
+            new.clone(),
+        ));
+        Ok(new)
+    }
+}
+
+/// The snapshots of a training run, in a directory or a bucket (`s3://BUCKET/PREFIX`, credentials from the environment).
+///
+/// Opens a store that is there; `Store.create` makes one. `cache` is where the raw bytes of the newest snapshot are kept for the next save: "memory", or the path of a directory
+/// of its own; `cache_size` is the most bytes.
+///
+/// A snapshot is given by its step, its id or a `Snapshot`; the latest one is meant otherwise. Threads may share a store, and so may a process and those that it
+/// forks; any number of processes may use one at once.
+///
+/// Raises `lmc.NotFoundError` for what is not there, `lmc.StoreError` (an `OSError`) when requests fail, `lmc.DamagedError` when something is not what was
+/// written, `lmc.ExistsError` for a step that has a snapshot.
+#[pyclass(frozen, module = "lmc")]
+pub(crate) struct Store {
+    name: String,
+    shared: Arc<Shared>,
+}
+
+/// A step, an id, a snapshot, or `"latest"`, which `None` is, too.
+fn at(at: Option<&Bound<'_, PyAny>>) -> Result<At> {
+    let Some(at) = at else { return Ok(At::Latest) };
+    if let Ok(snapshot) = at.cast::<Snapshot>() {
+        return Ok(At::Id(snapshot.get().0.id));
+    }
+    if let Ok(text) = at.cast::<PyString>() {
+        let text = text.to_string();
+        return if text == "latest" {
+            Ok(At::Latest)
+        } else {
+            let id = text.parse::<SaveId>().map_err(|_| {
+                Failure::usage(format!("{text:?} is not \"latest\", and not the id of a snapshot; steps are int"))
+            })?;
+            Ok(At::Id(id))
+        };
+    }
+    match at.extract::<u64>() {
+        Ok(step) => Ok(At::Step(Step::new(step)?)),
+        Err(_) => {
+            let class = at.get_type().name()?;
+            let why =
+                format!("a snapshot is given by its step (int), its id (str), \"latest\" or a Snapshot, not {class}");
+            Err(PyTypeError::new_err(why).into())
+        }
+    }
+}
+
+fn location(location: &Bound<'_, PyAny>) -> Result<(String, Location)> {
+    let Some(path) = as_path(location)? else {
+        let class = location.get_type().name()?;
+        let why = format!("location must be the path of a directory or an s3:// URL, not {class}");
+        return Err(PyTypeError::new_err(why).into());
+    };
+    let name = path.to_string_lossy().into_owned();
+    let parsed = match path.to_str() {
+        Some(text) if location.is_instance_of::<PyString>() => text.parse()?,
+        _ => Location::Directory(path),
+    };
+    Ok((name, parsed))
+}
+
+fn options(grace_seconds: Option<u64>, cache: Option<&Bound<'_, PyAny>>, budget: u64) -> Result<StoreOptions> {
+    let mut o = StoreOptions::default();
+    o.grace_seconds = grace_seconds.unwrap_or(o.grace_seconds);
+    o.cache = match cache {
+        None => Cache::Nowhere,
+        Some(cache) => match as_path(cache)? {
+            Some(path) if path.as_os_str() == "memory" => Cache::Memory { budget },
+            Some(path) => Cache::Directory { path, budget },
+            None => {
+                return Err(PyTypeError::new_err("cache must be None, \"memory\" or the path of a directory").into());
+            }
+        },
+    };
+    Ok(o)
+}
+
+impl Store {
+    fn new(name: String, location: Location, options: StoreOptions, store: lmc_store::Store) -> Self {
+        let open = Mutex::new(Arc::new(Open { process: std::process::id(), store }));
+        Self { name, shared: Arc::new(Shared { location, options, open }) }
+    }
+
+    /// Asks the store for something.
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&lmc_store::Store) -> lmc_store::Result<T> + Send,
+    ) -> Result<T> {
+        let open = self.shared.get(py)?;
+        detached(py, || Ok(f(&open.store)?))
+    }
+}
+
+/// How much of the newest snapshot a cache keeps unless told, in bytes.
+const BUDGET: u64 = 16 << 30;
+
+#[pymethods]
+impl Store {
+    /// Opens a store that is there.
+    #[new]
+    #[pyo3(signature = (location, *, cache=None, cache_size=BUDGET))]
+    fn open(
+        py: Python<'_>,
+        location: &Bound<'_, PyAny>,
+        cache: Option<&Bound<'_, PyAny>>,
+        cache_size: u64,
+    ) -> Result<Self> {
+        let ((name, location), options) = (self::location(location)?, options(None, cache, cache_size)?);
+        let store = detached(py, || Ok(lmc_store::Store::open(&location, options.clone())?))?;
+        Ok(Self::new(name, location, options, store))
+    }
+
+    /// Opens a store, and makes it where there is none.
+    #[staticmethod]
+    #[pyo3(signature = (location, *, grace_seconds=86_400, cache=None, cache_size=BUDGET))]
+    fn create(
+        py: Python<'_>,
+        location: &Bound<'_, PyAny>,
+        grace_seconds: u64,
+        cache: Option<&Bound<'_, PyAny>>,
+        cache_size: u64,
+    ) -> Result<Self> {
+        let ((name, location), options) = (self::location(location)?, options(Some(grace_seconds), cache, cache_size)?);
+        let store = detached(py, || Ok(lmc_store::Store::create(&location, options.clone())?))?;
+        Ok(Self::new(name, location, options, store))
+    }
+
+    #[getter]
+    fn location(&self) -> &str {
+        &self.name
+    }
+
+    /// All snapshots, by step.
+    fn snapshots(&self, py: Python<'_>) -> Result<Vec<Snapshot>> {
+        Ok(self.ask(py, |s| s.snapshots())?.into_iter().map(Snapshot).collect())
+    }
+
+    /// One snapshot.
+    #[pyo3(signature = (at=None))]
+    fn find(&self, py: Python<'_>, at: Option<&Bound<'_, PyAny>>) -> Result<Snapshot> {
+        let at = self::at(at)?;
+        Ok(Snapshot(self.ask(py, |s| s.find(at))?))
+    }
+
+    /// Opens a snapshot to read from it.
+    #[pyo3(signature = (at=None, *, threads=None))]
+    fn open_snapshot(
+        &self,
+        py: Python<'_>,
+        at: Option<&Bound<'_, PyAny>>,
+        threads: Option<i64>,
+    ) -> Result<SnapshotReader> {
+        let (at, threads) = (self::at(at)?, self::threads(threads)?);
+        let snapshot = self.ask(py, |s| s.find(at))?;
+        SnapshotReader::new(py, self.shared.clone(), snapshot, threads)
+    }
+
+    /// Saves files as the snapshot of a step, by default the one after the last; the `Snapshot`.
+    ///
+    /// `inputs` maps names to what files of these names hold: a path, a buffer, a list of tensors (those of `lmc.compress_tensors`), or a tuple of such a list and the
+    /// metadata of the safetensors file. A list of paths stands for files under their own names. `base` says what is predicted from: "auto", "previous", "anchor" or "none".
+    #[pyo3(signature = (
+        inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, from_step=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn save(
+        &self,
+        py: Python<'_>,
+        inputs: &Bound<'_, PyAny>,
+        step: Option<u64>,
+        metadata: Option<Metadata>,
+        level: &str,
+        threads: Option<i64>,
+        base: &str,
+        anchor_every: u32,
+        from_step: Option<u64>,
+    ) -> Result<Snapshot> {
+        let options = save::options(level, threads, base, anchor_every, from_step)?;
+        let (inputs, step) = (save::Inputs::get(inputs)?, step.map(Step::new).transpose()?);
+        let open = self.shared.get(py)?;
+        let snapshot =
+            inputs.save(py, |inputs| open.store.save(inputs, step, metadata.clone().unwrap_or_default(), &options))?;
+        Ok(Snapshot(snapshot))
+    }
+
+    /// Saves files as one of several parts of a snapshot, which is there once all of them are published: each process of a run saves its own.
+    #[pyo3(signature = (inputs, *, step, level="default", threads=None, base="auto", anchor_every=16, from_step=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn save_part(
+        &self,
+        py: Python<'_>,
+        inputs: &Bound<'_, PyAny>,
+        step: u64,
+        level: &str,
+        threads: Option<i64>,
+        base: &str,
+        anchor_every: u32,
+        from_step: Option<u64>,
+    ) -> Result<Saved> {
+        let options = save::options(level, threads, base, anchor_every, from_step)?;
+        let (inputs, step) = (save::Inputs::get(inputs)?, Step::new(step)?);
+        let open = self.shared.get(py)?;
+        let saved = inputs.save(py, |inputs| open.store.save_part(inputs, step, &options))?;
+        Ok(Saved { part: saved.part.to_string(), raw_size: saved.raw_size, new_size: saved.new_size })
+    }
+
+    /// Makes saved parts a snapshot: all of it at once, or nothing.
+    #[pyo3(signature = (step, parts, *, metadata=None))]
+    fn publish(&self, py: Python<'_>, step: u64, parts: Vec<String>, metadata: Option<Metadata>) -> Result<Snapshot> {
+        let step = Step::new(step)?;
+        let parse = |p: &String| p.parse::<PartId>().map_err(|e| Failure::usage(e.to_string()));
+        let parts = parts.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let snapshot = self.ask(py, |s| s.publish(step, metadata.unwrap_or_default(), &parts))?;
+        Ok(Snapshot(snapshot))
+    }
+
+    /// Restores files of a snapshot into a directory; their paths.
+    #[pyo3(signature = (directory, at=None, *, names=None, threads=None, overwrite=true))]
+    fn restore(
+        &self,
+        py: Python<'_>,
+        directory: &Bound<'_, PyAny>,
+        at: Option<&Bound<'_, PyAny>>,
+        names: Option<Vec<String>>,
+        threads: Option<i64>,
+        overwrite: bool,
+    ) -> Result<Vec<PathBuf>> {
+        let directory = path(directory, "directory")?;
+        self.open_snapshot(py, at, threads)?.restore_all(py, &directory, names, overwrite)
+    }
+
+    /// Verifies snapshots; all of them unless told which.
+    #[pyo3(signature = (at=None, *, deep=false, threads=None))]
+    fn verify(
+        &self,
+        py: Python<'_>,
+        at: Option<&Bound<'_, PyAny>>,
+        deep: bool,
+        threads: Option<i64>,
+    ) -> Result<Verified> {
+        let threads = self::threads(threads)?;
+        let which = at.map(|at| self::at(Some(at))).transpose()?;
+        let found = self.ask(py, |s| {
+            let snapshots = match which {
+                Some(at) => vec![s.find(at)?],
+                None => s.snapshots()?,
+            };
+            s.verify(&snapshots, deep, threads)
+        })?;
+        Verified::of(py, found)
+    }
+
+    /// What restoring a snapshot takes.
+    #[pyo3(signature = (at=None))]
+    fn cost(&self, py: Python<'_>, at: Option<&Bound<'_, PyAny>>) -> Result<Cost> {
+        let at = self::at(at)?;
+        let costs = self.ask(py, |s| s.costs(&[s.find(at)?]))?;
+        Ok(costs.into_iter().next().unwrap_or_default().into())
+    }
+
+    /// Plans what to prune, and changes nothing.
+    #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new()))]
+    fn plan_prune(
+        &self,
+        py: Python<'_>,
+        keep_last: usize,
+        keep_every: Option<u64>,
+        keep_steps: Vec<u64>,
+    ) -> Result<PrunePlan> {
+        let keep = keep(keep_last, keep_every, keep_steps)?;
+        Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
+    }
+
+    /// Ends the snapshots that none of the rules is for.
+    #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), level="default", threads=None))]
+    fn prune(
+        &self,
+        py: Python<'_>,
+        keep_last: usize,
+        keep_every: Option<u64>,
+        keep_steps: Vec<u64>,
+        level: &str,
+        threads: Option<i64>,
+    ) -> Result<Pruned> {
+        let keep = keep(keep_last, keep_every, keep_steps)?;
+        let mut o = RebaseOptions::default();
+        (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
+        Ok(self.ask(py, |s| s.prune(&s.plan_prune(&keep)?, &o))?.into())
+    }
+
+    /// Finds what no snapshot needs, and deletes nothing.
+    fn garbage(&self, py: Python<'_>) -> Result<Garbage> {
+        Garbage::of(py, self.ask(py, |s| s.garbage())?)
+    }
+
+    /// Deletes what no snapshot needs, and has not needed for the grace period.
+    fn gc(&self, py: Python<'_>) -> Result<Garbage> {
+        Garbage::of(py, self.ask(py, |s| s.gc())?)
+    }
+
+    /// Copies snapshots of another store into this one; those that were not here.
+    #[pyo3(signature = (other, at=None))]
+    fn copy_from(&self, py: Python<'_>, other: &Self, at: Option<&Bound<'_, PyAny>>) -> Result<Vec<Snapshot>> {
+        let which = at.map(|at| self::at(Some(at))).transpose()?;
+        let from = other.shared.get(py)?;
+        let copied = self.ask(py, |s| {
+            let snapshots = match which {
+                Some(at) => vec![from.store.find(at)?],
+                None => from.store.snapshots()?,
+            };
+            s.copy_from(&from.store, &snapshots)
+        })?;
+        Ok(copied.snapshots.into_iter().map(Snapshot).collect())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<lmc.Store {:?}>", self.name)
+    }
+}
+
+fn keep(last: usize, every: Option<u64>, steps: Vec<u64>) -> Result<Keep> {
+    let mut keep = Keep::default();
+    keep.last = last;
+    keep.every = every;
+    keep.steps = steps.into_iter().map(Step::new).collect::<lmc_store::Result<_>>()?;
+    Ok(keep)
+}

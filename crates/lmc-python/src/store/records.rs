@@ -1,0 +1,197 @@
+//! What a store says of itself.
+
+use std::collections::BTreeMap;
+
+use pyo3::prelude::*;
+
+use crate::errors::Result;
+use crate::file::Tensor;
+
+/// A snapshot of a store.
+#[pyclass(frozen, module = "lmc")]
+pub(crate) struct Snapshot(pub(crate) lmc_store::Snapshot);
+
+#[pymethods]
+impl Snapshot {
+    #[getter]
+    fn step(&self) -> u64 {
+        self.0.step.get()
+    }
+
+    #[getter]
+    fn id(&self) -> String {
+        self.0.id.to_string()
+    }
+
+    /// Seconds since 1970, by the store's clock.
+    #[getter]
+    fn time(&self) -> u64 {
+        self.0.time
+    }
+
+    #[getter]
+    fn metadata(&self) -> BTreeMap<String, String> {
+        self.0.metadata.clone()
+    }
+
+    #[getter]
+    fn parts(&self) -> Vec<String> {
+        self.0.parts.iter().map(ToString::to_string).collect()
+    }
+
+    #[getter]
+    fn raw_size(&self) -> u64 {
+        self.0.raw_size
+    }
+
+    #[getter]
+    fn new_size(&self) -> u64 {
+        self.0.new_size
+    }
+
+    fn __repr__(&self) -> String {
+        let s = &self.0;
+        format!(
+            "Snapshot(step={}, id={:?}, raw_size={}, new_size={})",
+            s.step,
+            s.id.to_string(),
+            s.raw_size,
+            s.new_size
+        )
+    }
+}
+
+/// A part that is yet to be published.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Saved {
+    pub(crate) part: String,
+    pub(crate) raw_size: u64,
+    pub(crate) new_size: u64,
+}
+
+/// A file of a snapshot.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct FileInfo {
+    name: String,
+    nbytes: u64,
+    layout: String,
+    tensors: Vec<Py<Tensor>>,
+}
+
+impl FileInfo {
+    pub(crate) fn of(py: Python<'_>, f: &lmc_store::FileInfo) -> Result<Self> {
+        let tensors = f.segments.iter().filter_map(|s| Tensor::of(py, s).transpose());
+        let tensors = tensors.map(|t| Ok(Py::new(py, t?)?)).collect::<Result<_>>()?;
+        Ok(Self { name: f.name.clone(), nbytes: f.len, layout: f.layout.clone(), tensors })
+    }
+}
+
+#[pymethods]
+impl FileInfo {
+    fn __repr__(&self) -> String {
+        let n = self.tensors.len();
+        format!("FileInfo(name={:?}, nbytes={}, layout={:?}, {n} tensors)", self.name, self.nbytes, self.layout)
+    }
+}
+
+/// Something that is wrong with a snapshot.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Problem {
+    step: u64,
+    /// File, and tensor or nothing for bytes between tensors; no entry if all of the snapshot is lost.
+    lost: Vec<(String, Option<String>)>,
+    message: String,
+}
+
+/// What verifying found.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Verified {
+    objects: u64,
+    block_sets: u64,
+    problems: Vec<Py<Problem>>,
+}
+
+impl Verified {
+    pub(crate) fn of(py: Python<'_>, v: lmc_store::Verified) -> Result<Self> {
+        let problem = |p: lmc_store::Problem| Problem { step: p.step.get(), lost: p.lost, message: p.message };
+        let problems = v.problems.into_iter().map(|p| Py::new(py, problem(p))).collect::<PyResult<_>>()?;
+        Ok(Self { objects: v.objects, block_sets: v.block_sets, problems })
+    }
+}
+
+/// What restoring a snapshot takes.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Cost {
+    block_sets: u64,
+    stored_size: u64,
+    longest_chain: u32,
+}
+
+impl From<lmc_store::Cost> for Cost {
+    fn from(c: lmc_store::Cost) -> Self {
+        Self { block_sets: c.block_sets, stored_size: c.stored_size, longest_chain: c.longest_chain }
+    }
+}
+
+fn steps(of: &[lmc_store::Snapshot]) -> Vec<u64> {
+    of.iter().map(|s| s.step.get()).collect()
+}
+
+/// What pruning would do: steps, and bytes of data that snapshots need.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct PrunePlan {
+    keep: Vec<u64>,
+    prune: Vec<u64>,
+    rebase: Vec<u64>,
+    before: u64,
+    after: u64,
+    obstacle: Option<String>,
+}
+
+impl From<lmc_store::PrunePlan> for PrunePlan {
+    fn from(p: lmc_store::PrunePlan) -> Self {
+        let rebase = p.rebase.iter().map(|s| s.get()).collect();
+        let (keep, prune) = (steps(&p.keep), steps(&p.prune));
+        Self { keep, prune, rebase, before: p.before, after: p.after, obstacle: p.obstacle }
+    }
+}
+
+/// What pruning did.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Pruned {
+    pruned: Vec<u64>,
+    rebased: Vec<u64>,
+    changed: Vec<u64>,
+}
+
+impl From<lmc_store::Pruned> for Pruned {
+    fn from(p: lmc_store::Pruned) -> Self {
+        let steps_of = |s: &[lmc_store::Step]| s.iter().map(|s| s.get()).collect();
+        Self { pruned: steps_of(&p.pruned), rebased: steps(&p.rebased), changed: steps_of(&p.changed) }
+    }
+}
+
+/// An object that no snapshot needs.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Orphan {
+    key: String,
+    size: u64,
+    time: u64,
+}
+
+/// What no snapshot needs.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Garbage {
+    time: u64,
+    orphans: Vec<Py<Orphan>>,
+    young: Vec<Py<Orphan>>,
+    unseen: Option<String>,
+}
+
+impl Garbage {
+    pub(crate) fn of(py: Python<'_>, g: lmc_store::Garbage) -> Result<Self> {
+        let orphan = |o: lmc_store::Orphan| Py::new(py, Orphan { key: o.key, size: o.size, time: o.time });
+        let all = |of: Vec<lmc_store::Orphan>| of.into_iter().map(orphan).collect::<PyResult<Vec<_>>>();
+        Ok(Self { time: g.time, orphans: all(g.orphans)?, young: all(g.young)?, unseen: g.unseen })
+    }
+}

@@ -1,0 +1,120 @@
+//! What is saved: files, bytes and tensors by the name of the file that they are to be.
+
+use lmc::ReadAt;
+use lmc_store::{BasePolicy, Input, SaveOptions, Step, Tensors};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyMapping, PyTuple};
+
+use crate::buffer::Buffer;
+use crate::errors::{Failure, Result};
+use crate::options::{level, threads};
+use crate::source::{Source, as_path};
+use crate::tensors::{Given, Metadata, file, given};
+use crate::work::Signals;
+
+/// The names of base policies.
+const POLICIES: [(&str, BasePolicy); 4] = [
+    ("auto", BasePolicy::Auto),
+    ("previous", BasePolicy::Previous),
+    ("anchor", BasePolicy::Anchor),
+    ("none", BasePolicy::Nothing),
+];
+
+pub(super) fn options(
+    level: &str,
+    threads: Option<i64>,
+    base: &str,
+    anchor_every: u32,
+    from_step: Option<u64>,
+) -> Result<SaveOptions> {
+    let mut o = SaveOptions::default();
+    (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
+    let policy = POLICIES.iter().find(|(name, _)| *name == base);
+    o.base = policy.map(|(_, policy)| *policy).ok_or_else(|| {
+        let all: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
+        Failure::usage(format!("base={base:?}: must be one of {}", all.join(", ")))
+    })?;
+    o.anchor_every = anchor_every;
+    o.from = from_step.map(Step::new).transpose()?;
+    Ok(o)
+}
+
+enum Contents {
+    Source(Source),
+    Tensors(Vec<Given>, Option<Metadata>),
+}
+
+/// What is to be saved.
+pub(super) struct Inputs(Vec<(String, Contents)>);
+
+impl Inputs {
+    /// A mapping of names to paths, buffers or lists of tensors, or a list of paths.
+    pub(super) fn get(inputs: &Bound<'_, PyAny>) -> Result<Self> {
+        if let Ok(mapping) = inputs.cast::<PyMapping>() {
+            let all = mapping.items()?.iter().map(|item| {
+                let (name, value): (String, Bound<'_, PyAny>) = item.extract()?;
+                let contents = contents(&name, &value)?;
+                Ok((name, contents))
+            });
+            return Ok(Self(all.collect::<Result<_>>()?));
+        }
+        if as_path(inputs)?.is_some() || !(inputs.is_instance_of::<PyList>() || inputs.is_instance_of::<PyTuple>()) {
+            let class = inputs.get_type().name()?;
+            let why =
+                format!("inputs must be a list of paths, or a mapping of names to what they stand for, not {class}");
+            return Err(PyTypeError::new_err(why).into());
+        }
+        let all = inputs.try_iter()?.map(|path| {
+            let source = Source::open(crate::source::path(&path?, "each of inputs")?)?;
+            Ok((source.name(), Contents::Source(source)))
+        });
+        Ok(Self(all.collect::<Result<_>>()?))
+    }
+
+    /// Saves them, until a signal comes.
+    pub(super) fn save<T: Send>(
+        &self,
+        py: Python<'_>,
+        save: impl FnOnce(&[Input<'_>]) -> lmc_store::Result<T> + Send,
+    ) -> Result<T> {
+        let tensors: Vec<Option<Tensors<'_>>> = (self.0.iter())
+            .map(|(_, contents)| match contents {
+                Contents::Source(_) => Ok(None),
+                Contents::Tensors(given, metadata) => file(given, metadata.as_ref()).map(Some),
+            })
+            .collect::<Result<_>>()?;
+        Signals::watch(py, u64::MAX, |signals| {
+            let sources: Vec<_> = (self.0.iter().zip(&tensors))
+                .map(|((_, contents), tensors)| match (contents, tensors) {
+                    (Contents::Source(source), _) => signals.interrupting(source as &dyn ReadAt),
+                    (_, tensors) => signals.interrupting(tensors.as_ref().expect("they were made")),
+                })
+                .collect();
+            let named = self.0.iter().zip(&sources);
+            let inputs: Vec<_> = named.map(|((name, _), source)| Input::new(name.clone(), source)).collect();
+            let saved = save(&inputs)?;
+            self.0.iter().try_for_each(|(_, contents)| match contents {
+                Contents::Source(source) => source.check_unchanged(),
+                Contents::Tensors(..) => Ok(()),
+            })?;
+            Ok(saved)
+        })
+    }
+}
+
+fn contents(name: &str, value: &Bound<'_, PyAny>) -> Result<Contents> {
+    if let Some(path) = as_path(value)? {
+        return Ok(Contents::Source(Source::open(path)?));
+    }
+    if value.is_instance_of::<PyList>() {
+        return Ok(Contents::Tensors(given(value)?, None));
+    }
+    // A list of tensors, and the metadata of their file.
+    if let Ok(pair) = value.cast::<PyTuple>() {
+        let (tensors, metadata): (Bound<'_, PyAny>, Metadata) = pair.extract()?;
+        return Ok(Contents::Tensors(given(&tensors)?, Some(metadata)));
+    }
+    let expected = format!("{name:?} must be a path, a C-contiguous bytes-like object or a list of tensors");
+    Ok(Contents::Source(Source::Buffer(Buffer::get(value, &expected)?)))
+}

@@ -1,0 +1,213 @@
+//! `lmc.SnapshotReader`: an open snapshot.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lmc_store::TensorBuffer;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::{FileInfo, Shared, Snapshot};
+use crate::buffer::{FreshBytes, Writable, check_disjoint};
+use crate::errors::{Failure, Result};
+use crate::file::{Tensor, Wanted};
+use crate::source::path;
+use crate::target::Target;
+use crate::work::{Signals, detached};
+
+struct Open {
+    process: u32,
+    reader: lmc_store::SnapshotReader,
+}
+
+/// An open snapshot, of which any part can be read. Threads may share it; a forked process opens it anew.
+#[pyclass(frozen, module = "lmc")]
+pub(crate) struct SnapshotReader {
+    shared: Arc<Shared>,
+    snapshot: lmc_store::Snapshot,
+    threads: usize,
+    /// Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    open: Mutex<Arc<Open>>,
+}
+
+impl Open {
+    fn new(py: Python<'_>, shared: &Shared, snapshot: &lmc_store::Snapshot, threads: usize) -> Result<Arc<Self>> {
+        let open = shared.get(py)?;
+        let reader = detached(py, || Ok(open.store.open_snapshot(snapshot)?.with_threads(threads)))?;
+        Ok(Arc::new(Self { process: std::process::id(), reader }))
+    }
+}
+
+impl SnapshotReader {
+    pub(super) fn new(
+        py: Python<'_>,
+        shared: Arc<Shared>,
+        snapshot: lmc_store::Snapshot,
+        threads: usize,
+    ) -> Result<Self> {
+        let open = Mutex::new(Open::new(py, &shared, &snapshot, threads)?);
+        Ok(Self { shared, snapshot, threads, open })
+    }
+
+    fn get(&self, py: Python<'_>) -> Result<Arc<Open>> {
+        let here = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if here.process == std::process::id() {
+            return Ok(here);
+        }
+        std::mem::forget(here);
+        let new = Open::new(py, &self.shared, &self.snapshot, self.threads)?;
+        // What the parent's holds may wait for its threads when it is dropped.
+        std::mem::forget(std::mem::replace(
+            &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner),
+            new.clone(),
+        ));
+        Ok(new)
+    }
+
+    /// Reads tensors, or rows of them, into buffers.
+    fn fill(&self, py: Python<'_>, open: &Open, wanted: Vec<Wanted>) -> Result<usize> {
+        let (mut named, mut outs) = (Vec::new(), Vec::new());
+        for Wanted { name, rows, out } in wanted {
+            named.push((name, rows));
+            outs.push(out);
+        }
+        check_disjoint(&outs)?;
+        detached(py, || {
+            let buffers = named.iter().zip(&mut outs).map(|((name, rows), out)| TensorBuffer {
+                name,
+                rows: rows.map(|(start, stop)| start..stop),
+                out: out.as_mut_slice(),
+            });
+            Ok(open.reader.read_tensors(buffers)?)
+        })?;
+        Ok(outs.iter().map(Writable::len).sum())
+    }
+
+    /// Reads a tensor, or rows of it, into a new `bytes` object.
+    fn bytes(&self, py: Python<'_>, name: &str, rows: Option<Range<u64>>) -> Result<Py<PyBytes>> {
+        let open = self.get(py)?;
+        let (_, s) = open.reader.tensor(name)?;
+        let len = match &rows {
+            None => s.len,
+            Some(rows) => {
+                // Without the rows there is nothing to make room for, and the reader says why.
+                s.bytes_of_rows(rows).map_or(0, |bytes| bytes.end - bytes.start)
+            }
+        };
+        let mut bytes = FreshBytes::new(py, len)?;
+        detached(py, || Ok(open.reader.read_tensors([TensorBuffer { name, rows, out: bytes.as_mut_slice() }])?))?;
+        Ok(bytes.finish())
+    }
+
+    fn write_file(&self, py: Python<'_>, open: &Open, name: &str, dst: &Path, overwrite: bool) -> Result<()> {
+        Signals::watch(py, u64::MAX, |signals| {
+            let len = open.reader.file(name)?.len;
+            let target = Target::create(dst, overwrite, None, signals)?;
+            target.set_size(len)?;
+            open.reader.restore_file(name, &target, &mut |_| {})?;
+            target.finish(None)
+        })
+    }
+
+    pub(super) fn restore_all(
+        &self,
+        py: Python<'_>,
+        directory: &Path,
+        names: Option<Vec<String>>,
+        overwrite: bool,
+    ) -> Result<Vec<PathBuf>> {
+        let open = self.get(py)?;
+        let names = names.unwrap_or_else(|| open.reader.files().iter().map(|f| f.name.clone()).collect());
+        // All that is asked for is there, or nothing is written.
+        names.iter().try_for_each(|n| open.reader.file(n).map(|_| ()))?;
+        std::fs::create_dir_all(directory)
+            .map_err(|e| Failure::Path("cannot create the directory".to_owned(), directory.to_owned(), e))?;
+        let paths: Vec<PathBuf> = names.iter().map(|n| directory.join(n)).collect();
+        for (name, path) in names.iter().zip(&paths) {
+            self.write_file(py, &open, name, path, overwrite)?;
+        }
+        Ok(paths)
+    }
+}
+
+#[pymethods]
+impl SnapshotReader {
+    #[getter]
+    fn snapshot(&self) -> Snapshot {
+        Snapshot(self.snapshot.clone())
+    }
+
+    /// The files, in the order in which they were saved.
+    #[getter]
+    fn files(&self, py: Python<'_>) -> Result<Vec<FileInfo>> {
+        self.get(py)?.reader.files().iter().map(|f| FileInfo::of(py, f)).collect()
+    }
+
+    /// Names of the tensors of all files, in order.
+    fn keys(&self, py: Python<'_>) -> Result<Vec<String>> {
+        let open = self.get(py)?;
+        let segments = open.reader.files().iter().flat_map(|f| &f.segments);
+        Ok(segments.filter_map(|s| s.name.as_deref()).map(str::to_owned).collect())
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &str) -> Result<bool> {
+        Ok(self.get(py)?.reader.tensor(name).is_ok())
+    }
+
+    /// A tensor by its name; the first one if there are several.
+    fn tensor(&self, py: Python<'_>, name: &str) -> Result<Tensor> {
+        let open = self.get(py)?;
+        let (_, segment) = open.reader.tensor(name)?;
+        Ok(Tensor::of(py, segment)?.expect("what has a name is a tensor"))
+    }
+
+    /// Reads a tensor.
+    fn read(&self, py: Python<'_>, name: &str) -> Result<Py<PyBytes>> {
+        self.bytes(py, name, None)
+    }
+
+    /// Reads rows of a tensor.
+    fn read_rows(&self, py: Python<'_>, name: &str, start: u64, stop: u64) -> Result<Py<PyBytes>> {
+        self.bytes(py, name, Some(start..stop))
+    }
+
+    /// Reads a tensor into a buffer.
+    fn read_into(&self, py: Python<'_>, name: String, out: &Bound<'_, PyAny>) -> Result<usize> {
+        let open = self.get(py)?;
+        self.fill(py, &open, vec![Wanted { name, rows: None, out: Writable::get(out)? }])
+    }
+
+    /// Reads many tensors, or rows of them, into buffers, side by side.
+    fn read_many_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
+        let open = self.get(py)?;
+        self.fill(py, &open, Wanted::all(wanted)?)
+    }
+
+    /// Reads a file.
+    fn read_file(&self, py: Python<'_>, name: &str) -> Result<Py<PyBytes>> {
+        let open = self.get(py)?;
+        let mut bytes = FreshBytes::new(py, open.reader.file(name)?.len)?;
+        detached(py, || Ok(open.reader.read_range(name, 0, bytes.as_mut_slice())?))?;
+        Ok(bytes.finish())
+    }
+
+    /// Reads bytes of a file into a buffer, as many as fill it.
+    fn read_range_into(&self, py: Python<'_>, name: &str, offset: u64, out: &Bound<'_, PyAny>) -> Result<usize> {
+        let open = self.get(py)?;
+        let mut out = Writable::get(out)?;
+        detached(py, || Ok(open.reader.read_range(name, offset, out.as_mut_slice())?))?;
+        Ok(out.len())
+    }
+
+    /// Restores a file to a path.
+    #[pyo3(signature = (name, dst, *, overwrite=true))]
+    fn restore(&self, py: Python<'_>, name: &str, dst: &Bound<'_, PyAny>, overwrite: bool) -> Result<()> {
+        let (open, dst) = (self.get(py)?, path(dst, "dst")?);
+        self.write_file(py, &open, name, &dst, overwrite)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<lmc.SnapshotReader of step {}>", self.snapshot.step)
+    }
+}

@@ -1,0 +1,267 @@
+//! Files and file objects, from one to the other.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use lmc::{CompressOptions, DecompressOptions, Reader};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::bases::Bases;
+use crate::errors::{Failure, Result};
+use crate::options::{compress_options, decompress_options};
+use crate::source::{Source, as_path, path, read_bytes};
+use crate::summary::Summary;
+use crate::target::Target;
+use crate::work::{Signals, detached};
+
+/// Compresses the file at the path `src` to one at `dst`; a `Summary`.
+///
+/// `dst` appears under its name, in place of another unless `overwrite` is false, when it is complete and on disk; it takes over mode and times of `src`. After
+/// an error or an interrupt there is nothing new. The options are those of `lmc.compress`.
+///
+/// Raises `lmc.IOError` (an `OSError`; `lmc.MissingFileError` is a `FileNotFoundError`, too) when a file cannot be read or written, or changes
+/// meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
+#[pyfunction]
+#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, overwrite=true))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords")]
+pub(crate) fn compress_file(
+    py: Python<'_>,
+    src: &Bound<'_, PyAny>,
+    dst: &Bound<'_, PyAny>,
+    dtype: Option<&str>,
+    base: Option<&Bound<'_, PyAny>>,
+    level: &str,
+    threads: Option<i64>,
+    overwrite: bool,
+) -> Result<Summary> {
+    let o = compress_options(level, dtype, threads)?;
+    let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, Bases::get(base)?);
+    compress_path(py, &o, &source, &dst, &bases, overwrite)
+}
+
+fn compress_path(
+    py: Python<'_>,
+    o: &CompressOptions,
+    source: &Source,
+    dst: &Path,
+    bases: &Bases,
+    overwrite: bool,
+) -> Result<Summary> {
+    Signals::watch(py, u64::MAX, |signals| {
+        let mut target = Target::create(dst, overwrite, source.metadata(), signals)?;
+        let (bases, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(o)?);
+        let done = codec.compress_delta_from(&signals.interrupting(source), &bases, &mut target, &mut |_| {});
+        source.check_unchanged()?;
+        let done = done?;
+        target.finish(source.metadata())?;
+        Ok(done.into())
+    })
+}
+
+/// Restores the `.lmc` file at the path `src` to one at `dst`; a `Summary`.
+///
+/// `dst` is written as `lmc.compress_file` does, `base` and `max_size` are those of `lmc.decompress`. Raises what both do.
+#[pyfunction]
+#[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None, overwrite=true))]
+pub(crate) fn decompress_file(
+    py: Python<'_>,
+    src: &Bound<'_, PyAny>,
+    dst: &Bound<'_, PyAny>,
+    base: Option<&Bound<'_, PyAny>>,
+    threads: Option<i64>,
+    max_size: Option<u64>,
+    overwrite: bool,
+) -> Result<Summary> {
+    let o = decompress_options(threads, max_size)?;
+    let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, Bases::get(base)?);
+    decompress_path(py, &o, &source, &dst, &bases, overwrite)
+}
+
+fn decompress_path(
+    py: Python<'_>,
+    o: &DecompressOptions,
+    source: &Source,
+    dst: &Path,
+    bases: &Bases,
+    overwrite: bool,
+) -> Result<Summary> {
+    Signals::watch(py, u64::MAX, |signals| {
+        let mut alone = *o;
+        alone.threads = 1; // nothing is decoded: most of what is no compressed file ends here
+        let size = Reader::open(source, &alone)?.raw_size();
+        let target = Target::create(dst, overwrite, source.metadata(), signals)?;
+        target.set_size(size)?;
+        let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(o)?);
+        let done = codec.decompress_delta_to(&signals.interrupting(source), &bases, &target, &mut |_| {});
+        source.check_unchanged()?;
+        let done = done?;
+        target.finish(source.metadata())?;
+        Ok(done.into())
+    })
+}
+
+/// One end of a stream.
+enum End {
+    Path(PathBuf),
+    Object(Py<PyAny>),
+}
+
+impl End {
+    fn get(object: &Bound<'_, PyAny>, name: &str, method: &str) -> Result<Self> {
+        if let Some(path) = as_path(object)? {
+            return Ok(Self::Path(path));
+        }
+        if object.hasattr(method)? {
+            return Ok(Self::Object(object.clone().unbind()));
+        }
+        let class = object.get_type().name()?;
+        let why = format!("{name} must be a path or a binary file object with {method}(), not {class}");
+        Err(PyTypeError::new_err(why).into())
+    }
+}
+
+/// Compresses `src` to `dst`, in bounded memory; a `Summary`. Each is a path or a binary file object, with `read(size)` or `write(bytes)`.
+///
+/// The options are those of `lmc.compress`. What a file object raises is raised.
+#[pyfunction]
+#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None))]
+pub(crate) fn compress_stream(
+    py: Python<'_>,
+    src: &Bound<'_, PyAny>,
+    dst: &Bound<'_, PyAny>,
+    dtype: Option<&str>,
+    base: Option<&Bound<'_, PyAny>>,
+    level: &str,
+    threads: Option<i64>,
+) -> Result<Summary> {
+    let o = compress_options(level, dtype, threads)?;
+    let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, Bases::get(base)?);
+    let codec = |bases: &Bases| Ok::<_, Failure>((bases.link(o.threads)?, lmc::Compressor::new(&o)?));
+    match (src, dst) {
+        (End::Path(src), End::Path(dst)) => compress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
+        (End::Path(src), End::Object(object)) => {
+            let source = Source::open(src)?;
+            detached(py, || {
+                let (bases, mut codec) = codec(&bases)?;
+                let done = codec.compress_delta_from(&source, &bases, &mut Writer { object }, &mut |_| {});
+                source.check_unchanged()?;
+                Ok(done?.into())
+            })
+        }
+        (End::Object(object), End::Path(dst)) => into_path(py, &dst, |target| {
+            let (bases, mut codec) = codec(&bases)?;
+            Ok(codec.compress_delta_stream(&mut Stream { object }, &bases, target, &mut |_| {})?)
+        }),
+        (End::Object(src), End::Object(dst)) => detached(py, || {
+            let (bases, mut codec) = codec(&bases)?;
+            let (mut src, mut dst) = (Stream { object: src }, Writer { object: dst });
+            Ok(codec.compress_delta_stream(&mut src, &bases, &mut dst, &mut |_| {})?.into())
+        }),
+    }
+}
+
+/// Restores `src` to `dst`, in bounded memory; a `Summary`. Each is a path or a binary file object, with `read(size)` or `write(bytes)`.
+///
+/// What was written to a file object before an error is of no use. The options are those of `lmc.decompress`.
+#[pyfunction]
+#[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None))]
+pub(crate) fn decompress_stream(
+    py: Python<'_>,
+    src: &Bound<'_, PyAny>,
+    dst: &Bound<'_, PyAny>,
+    base: Option<&Bound<'_, PyAny>>,
+    threads: Option<i64>,
+    max_size: Option<u64>,
+) -> Result<Summary> {
+    let o = decompress_options(threads, max_size)?;
+    let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, Bases::get(base)?);
+    let restore = |src: &mut dyn Read, dst: &mut dyn Write| -> Result<lmc::Summary> {
+        let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(&o)?);
+        Ok(codec.decompress_delta_stream(src, &bases, dst, &mut |_| {})?)
+    };
+    match (src, dst) {
+        (End::Path(src), End::Path(dst)) => decompress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
+        (End::Path(src), End::Object(object)) => {
+            let source = Source::open(src)?;
+            detached(py, || {
+                let done = restore(&mut source.stream(), &mut Writer { object });
+                source.check_unchanged()?;
+                Ok(done?.into())
+            })
+        }
+        (End::Object(object), End::Path(dst)) => into_path(py, &dst, |to| restore(&mut Stream { object }, to)),
+        (End::Object(src), End::Object(dst)) => {
+            detached(py, || Ok(restore(&mut Stream { object: src }, &mut Writer { object: dst })?.into()))
+        }
+    }
+}
+
+/// Writes a file from a file object, which is read on the calling thread: that sees to signals.
+fn into_path(
+    py: Python<'_>,
+    dst: &Path,
+    work: impl FnOnce(&mut dyn Write) -> Result<lmc::Summary> + Send,
+) -> Result<Summary> {
+    Signals::watch(py, 0, |signals| {
+        let mut target = Target::create(dst, true, None, signals)?;
+        let done = work(&mut target)?;
+        target.finish(None)?;
+        Ok(done.into())
+    })
+}
+
+/// A binary file object that is read.
+struct Stream {
+    object: Py<PyAny>,
+}
+
+/// A binary file object that is written.
+struct Writer {
+    object: Py<PyAny>,
+}
+
+/// Calls Python on the thread that called, which sees to signals.
+fn attached<T>(call: impl FnOnce(Python<'_>) -> Result<T>) -> io::Result<T> {
+    crate::source::attached(|py| {
+        py.check_signals()?;
+        call(py)
+    })
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        attached(|py| {
+            let read = self.object.bind(py).call_method1("read", (buf.len(),))?;
+            let bytes = read_bytes(&read, buf.len())?;
+            buf[..bytes.len()].copy_from_slice(bytes);
+            Ok(bytes.len())
+        })
+    }
+}
+
+impl Write for Writer {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        attached(|py| {
+            let written = self.object.bind(py).call_method1("write", (PyBytes::new(py, buf),))?;
+            // Objects of less than the protocol return nothing when they have written everything.
+            let n = if written.is_none() { buf.len() } else { written.extract::<usize>()? };
+            if n > buf.len() {
+                let why = format!("write() of a file object says that it wrote {n} bytes of {}", buf.len());
+                return Err(Failure::Other("IOError", why));
+            }
+            Ok(n)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        attached(|py| {
+            let object = self.object.bind(py);
+            if object.hasattr("flush")? {
+                object.call_method0("flush")?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,31 @@
+//! What was compressed or restored.
+
+use pyo3::prelude::*;
+
+use crate::file::hex;
+
+/// What was compressed or restored.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Summary {
+    raw_size: u64,
+    compressed_size: u64,
+    content_hash: String,
+    blocks: u64,
+}
+
+impl From<lmc::Summary> for Summary {
+    fn from(s: lmc::Summary) -> Self {
+        let content_hash = hex(&s.content_hash);
+        Self { raw_size: s.raw_size, compressed_size: s.compressed_size, content_hash, blocks: s.blocks }
+    }
+}
+
+#[pymethods]
+impl Summary {
+    fn __repr__(&self) -> String {
+        let Self { raw_size, compressed_size, content_hash, blocks } = self;
+        format!(
+            "Summary(raw_size={raw_size}, compressed_size={compressed_size}, content_hash={content_hash:?}, blocks={blocks})"
+        )
+    }
+}

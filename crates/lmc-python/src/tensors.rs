@@ -1,0 +1,110 @@
+//! Tensors in memory, compressed as the safetensors file that holds them.
+
+use std::collections::BTreeMap;
+
+use lmc::Dtype;
+use lmc_store::{TensorSource, Tensors};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::bases::Bases;
+use crate::buffer::Buffer;
+use crate::codec::compress_source;
+use crate::errors::{Failure, Result};
+use crate::options::{compress_options, dtype, threads_for};
+use crate::source::path;
+use crate::summary::Summary;
+use crate::target::Target;
+use crate::work::{Signals, detached};
+
+/// A tensor as Python gives it.
+pub(crate) struct Given {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<u64>,
+    data: Buffer,
+}
+
+/// What is said of tensors in a file: text by name.
+pub(crate) type Metadata = BTreeMap<String, String>;
+
+/// The `(name, dtype, shape, buffer)` of an iterable.
+pub(crate) fn given(tensors: &Bound<'_, PyAny>) -> Result<Vec<Given>> {
+    let mut all = Vec::new();
+    for tensor in tensors.try_iter()? {
+        let (name, of, shape, data): (String, String, Vec<u64>, Bound<'_, PyAny>) = tensor?.extract()?;
+        let data =
+            Buffer::get(&data, &format!("the data of tensor {name:?} must be a C-contiguous bytes-like object"))?;
+        all.push(Given { dtype: dtype(&of)?, name, shape, data });
+    }
+    Ok(all)
+}
+
+/// The file that holds them. It exists only as it is read.
+pub(crate) fn file<'a>(tensors: &'a [Given], metadata: Option<&Metadata>) -> Result<Tensors<'a>> {
+    let source = |t: &'a Given| TensorSource { name: &t.name, dtype: t.dtype, shape: &t.shape, data: &t.data };
+    let sources: Vec<_> = tensors.iter().map(source).collect();
+    Tensors::of_sources(&sources, metadata).map_err(|e| match e.kind() {
+        // It is about the arguments, and not about a store.
+        lmc_store::ErrorKind::Usage => Failure::usage(e.to_string()),
+        _ => e.into(),
+    })
+}
+
+pub(crate) fn size(tensors: &[Given]) -> u64 {
+    tensors.iter().map(|t| t.data.len() as u64).sum()
+}
+
+/// Compresses tensors in memory as the safetensors file that would hold them, which is never made; the `.lmc` file.
+///
+/// Each tensor is a `(name, dtype, shape, data)`: `dtype` as safetensors names it ("BF16"), `data` a C-contiguous buffer of its elements, little-endian. They may come
+/// in any order. `metadata` is the `__metadata__` of the file. The other options are those of `lmc.compress`.
+///
+/// Raises `lmc.UsageError` when two have a name, or one has not the bytes that its dtype and shape take.
+#[pyfunction]
+#[pyo3(signature = (tensors, *, metadata=None, base=None, level="default", threads=None))]
+pub(crate) fn compress_tensors(
+    py: Python<'_>,
+    tensors: &Bound<'_, PyAny>,
+    metadata: Option<Metadata>,
+    base: Option<&Bound<'_, PyAny>>,
+    level: &str,
+    threads: Option<i64>,
+) -> Result<Py<PyBytes>> {
+    let mut o = compress_options(level, None, threads)?;
+    let (tensors, bases) = (given(tensors)?, Bases::get(base)?);
+    o.threads = threads_for(o.threads, size(&tensors));
+    let file = file(&tensors, metadata.as_ref())?;
+    let mut codec = detached(py, || Ok(lmc::Compressor::new(&o)?))?;
+    compress_source(py, &mut codec, &file, &bases, &mut Vec::new())
+}
+
+/// Compresses tensors in memory to a `.lmc` file at the path `dst`; a `Summary`.
+///
+/// Tensors are those of `lmc.compress_tensors`, and `dst` is written as by `lmc.compress_file`. Raises what both do.
+#[pyfunction]
+#[pyo3(signature = (tensors, dst, *, metadata=None, base=None, level="default", threads=None, overwrite=true))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords")]
+pub(crate) fn compress_tensors_file(
+    py: Python<'_>,
+    tensors: &Bound<'_, PyAny>,
+    dst: &Bound<'_, PyAny>,
+    metadata: Option<Metadata>,
+    base: Option<&Bound<'_, PyAny>>,
+    level: &str,
+    threads: Option<i64>,
+    overwrite: bool,
+) -> Result<Summary> {
+    let mut o = compress_options(level, None, threads)?;
+    let (tensors, dst, bases) = (given(tensors)?, path(dst, "dst")?, Bases::get(base)?);
+    let size = size(&tensors);
+    o.threads = threads_for(o.threads, size);
+    let file = file(&tensors, metadata.as_ref())?;
+    Signals::watch(py, size, |signals| {
+        let mut target = Target::create(&dst, overwrite, None, signals)?;
+        let (bases, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(&o)?);
+        let done = codec.compress_delta_from(&signals.interrupting(&file), &bases, &mut target, &mut |_| {})?;
+        target.finish(None)?;
+        Ok(done.into())
+    })
+}

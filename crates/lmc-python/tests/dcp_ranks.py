@@ -1,0 +1,208 @@
+"""What the ranks of `test_dcp.py` do: a small model that FSDP2 shards, trained with AdamW, saved and loaded."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lmc.dcp
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+MODES = ("sync", "thread", "process")
+
+
+# Tests that ran before may have started threads of PyTorch's, with which a process cannot be forked: a server forks
+# that has none.
+multiprocessing.set_forkserver_preload([__name__])
+
+
+def run(ranks: int, job: Callable[..., None], *args: Any, start_method: str = "forkserver", folder: Path) -> None:
+    """Runs a job in so many processes, which are given their rank, their number and a file to meet at."""
+    meeting = folder / f"meeting-{os.urandom(4).hex()}"
+    mp.start_processes(_rank, (ranks, str(meeting), job, args), nprocs=ranks, start_method=start_method)
+
+
+def _rank(rank: int, ranks: int, meeting: str, job: Callable[..., None], args: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    # The processes of `async_save` meet there, too.
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1")
+    warnings.filterwarnings("ignore", message=".*torch.distributed is disabled.*")
+    dist.init_process_group("cpu:gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    try:
+        job(rank, ranks, *args)
+    finally:
+        dist.destroy_process_group()
+
+
+class Model(nn.Module):
+    """Sizes that no number of ranks divides; a bias, a scalar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(67, 48)
+        self.layers = nn.ModuleList(nn.Linear(48, 48) for _ in range(3))
+        self.head = nn.Linear(48, 67, bias=False)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = x + torch.tanh(layer(x))
+        return self.head(x)
+
+
+def build(ranks: int, seed: int = 0) -> tuple[Model, torch.optim.AdamW]:
+    torch.manual_seed(seed)
+    model = Model()
+    mesh = init_device_mesh("cpu", (ranks,))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def train(model: Model, optimizer: torch.optim.AdamW, step: int) -> None:
+    draw = torch.Generator().manual_seed(step)
+    tokens = torch.randint(67, (4, 9), generator=draw)
+    loss = nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    model.seen += 1
+
+
+def state_of(model: Model, optimizer: torch.optim.AdamW, step: int) -> dict[str, Any]:
+    weights, moments = get_state_dict(model, optimizer)
+    return {"model": weights, "optimizer": moments, "step": step, "note": {"of": ["step", step]}}
+
+
+def full(model: Model, optimizer: torch.optim.AdamW) -> dict[str, Any]:
+    """All of the state, on rank 0."""
+    weights, moments = get_state_dict(
+        model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    return {"model": weights, "optimizer": moments}
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two states are the same bit for bit."""
+    if isinstance(a, torch.Tensor):
+        same = a.dtype == b.dtype and a.shape == b.shape
+        return same and a.contiguous().view(-1).view(torch.uint8).equal(b.contiguous().view(-1).view(torch.uint8))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return bool(a == b)
+
+
+def save(state: dict[str, Any], writer: lmc.dcp.Writer, mode: str) -> None:
+    if mode == "sync":
+        dcp.save(state, storage_writer=writer)
+        return
+    kind = AsyncCheckpointerType.PROCESS if mode == "process" else AsyncCheckpointerType.THREAD
+    saved = dcp.async_save(state, storage_writer=writer, async_checkpointer_type=kind)
+    getattr(saved, "upload_completion", saved).result()
+
+
+def save_run(rank: int, ranks: int, folder: str, mode: str, steps: int, options: dict[str, Any]) -> None:
+    """Saves a snapshot after every step, and beside it what it must restore to."""
+    model, optimizer = build(ranks)
+    for step in range(steps):
+        train(model, optimizer, step)
+        save(state_of(model, optimizer, step), lmc.dcp.Writer(f"{folder}/step-{step}", threads=1, **options), mode)
+        expected = full(model, optimizer)
+        if rank == 0:
+            torch.save(expected, f"{folder}/expected-{step}.pt")
+
+
+def load(rank: int, ranks: int, checkpoint: str, reader: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a checkpoint holds, loaded into a model that has other weights: all of the state, and the rest."""
+    model, optimizer = build(ranks, seed=1)
+    train(model, optimizer, 99)
+    state = state_of(model, optimizer, -1)
+    dcp.load(state, storage_reader=reader or lmc.dcp.Reader(checkpoint))
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    return full(model, optimizer), state
+
+
+def load_all(rank: int, ranks: int, folder: str, steps: list[int]) -> None:
+    """Every snapshot is what was saved, to the bit."""
+    for step in steps:
+        found, state = load(rank, ranks, f"{folder}/step-{step}")
+        assert state["step"] == step and state["note"] == {"of": ["step", step]}
+        if rank == 0:
+            assert equal(found, torch.load(f"{folder}/expected-{step}.pt")), f"step {step} is not what was saved"
+
+
+def apart(rank: int, ranks: int, folder: str) -> None:
+    """Ranks save and load without collectives, one after the other."""
+    path = f"{folder}/step-0"
+    mine = {"mine": torch.full((1000,), float(rank)), "all": torch.ones(3)}
+    for _ in range(2):  # the second time in place of the first
+        for turn in range(ranks):
+            if turn == rank:
+                dcp.save(mine, storage_writer=lmc.dcp.Writer(path, threads=1), use_collectives=False)
+            dist.barrier()
+    found = {name: torch.zeros_like(t) for name, t in mine.items()}
+    dcp.load(found, storage_reader=lmc.dcp.Reader(path))
+    assert equal(found, mine)
+
+
+class Crossing(lmc.dcp.Writer):
+    """Rank 1 is first to have the base's files, and done with them before rank 0 needs them, which has them by then."""
+
+    def _made_from(self, *arguments: Any) -> Any:
+        if dist.get_rank() == 0:
+            dist.barrier()
+        found = super()._made_from(*arguments)
+        if dist.get_rank() == 1:
+            dist.barrier()
+        return found
+
+    def _compress(self, *arguments: Any) -> Any:
+        if dist.get_rank() == 0:
+            dist.barrier()
+        return super()._compress(*arguments)
+
+    def _write(self, *arguments: Any) -> Any:
+        written = super()._write(*arguments)
+        if dist.get_rank() == 1:
+            dist.barrier()
+        return written
+
+
+def crossing(rank: int, ranks: int, folder: str, first: dict[str, torch.Tensor]) -> None:
+    """Of one base file, rank 0 needs a tensor, and rank 1 finds that it needs none."""
+    mine = {"w": first["w"] + 1e-4} if rank == 0 else {"s": torch.randn(1 << 18)}
+    dcp.save(mine, storage_writer=Crossing(f"{folder}/step-1", threads=1))
+    found = {name: torch.zeros_like(t) for name, t in mine.items()}
+    dcp.load(found, storage_reader=lmc.dcp.Reader(f"{folder}/step-1"))
+    assert equal(found, mine)
+
+
+def load_fails(rank: int, ranks: int, checkpoint: str, messages: list[str]) -> None:
+    """Loading a spoiled checkpoint says on some rank what is wrong."""
+    try:
+        load(rank, ranks, checkpoint)
+    except BaseException as e:  # PyTorch's exception for failures of any rank is one
+        text = "".join(str(f) for f in [e, *getattr(e, "failures", {}).values()])
+        assert any(m in text for m in messages), text
+    else:
+        raise AssertionError(f"{checkpoint} was loaded")

@@ -1,0 +1,75 @@
+"""The `lmc` command of the package."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import lmc
+import pytest
+
+SCRIPT = shutil.which("lmc", path=sysconfig.get_path("scripts"))
+
+
+@pytest.fixture(params=["script", "module"])
+def command(request):
+    assert SCRIPT, "the package is not installed"
+    return [SCRIPT] if request.param == "script" else [sys.executable, "-m", "lmc"]
+
+
+def run(command, *args, **options):
+    options = {"capture_output": True, "timeout": 60, "check": False} | options
+    return subprocess.run([*command, *map(str, args)], **options)
+
+
+def test_files(command, raw, tmp_path):
+    (tmp_path / "raw").write_bytes(raw)
+    assert run(command, "compress", tmp_path / "raw", "--dtype", "f32").returncode == 0
+    assert (tmp_path / "raw.lmc").read_bytes() == lmc.compress(raw, dtype="F32")
+    assert run(command, "decompress", tmp_path / "raw.lmc", "-o", tmp_path / "back").returncode == 0
+    assert (tmp_path / "back").read_bytes() == raw
+
+
+def test_pipes(command, raw):
+    file = run(command, "compress", input=raw).stdout
+    assert run(command, "decompress", input=file).stdout == raw
+
+
+def test_exit_codes(command, tmp_path):
+    missing = run(command, "compress", tmp_path / "missing")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith(b"lmc: ")
+    wrong = run(command, "compress", "--no-such-option")
+    assert wrong.returncode == 2
+    assert b"--no-such-option" in wrong.stderr
+    for shown in ("--version", "--help"):
+        done = run(command, shown)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"lmc" in done.stdout
+    assert lmc.__version__.encode() in run(command, "--version").stdout
+
+
+def test_interrupt(command, tmp_path):
+    """It dies of the signal, as the shell expects, and leaves nothing behind."""
+    # Whoever runs the tests in the background may have the signal ignored, which the command would heed.
+    heeding = ["env", "--default-signal=INT", *command]
+    process = subprocess.Popen(
+        [*heeding, "compress", "-", "-o", str(tmp_path / "out")], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        process.stdin.write(bytes(32 << 20))
+        process.stdin.flush()
+        while not list(tmp_path.iterdir()):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == -signal.SIGINT
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_are_not_utf8(command, tmp_path):
+    name = Path(bytes(tmp_path / "raw-").decode() + "\udcff")
+    name.write_bytes(b"data")
+    assert run(command, "compress", name).returncode == 0
+    assert lmc.decompress_file(str(name) + ".lmc", tmp_path / "back").raw_size == 4

@@ -1,0 +1,434 @@
+"""Checkpoints of one process: what is written, from what, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import lmc
+import lmc.dcp
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from dcp_ranks import equal
+from lmc.dcp import _bases, _unpack
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.api import CheckpointException
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_memory():
+    _bases.forget()
+
+
+def model(seed: int) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    first = {"w": torch.randn(300, 200, generator=torch.Generator().manual_seed(0)), "b": torch.ones(7)}
+    return {name: t + 1e-4 * seed * torch.randn(t.shape, generator=draw) for name, t in first.items()}
+
+
+def state(seed: int) -> dict[str, object]:
+    weights = model(seed)
+    return {"weights": weights, "half": {n: t.bfloat16() for n, t in weights.items()}, "step": seed}
+
+
+def save(path: Path | str, seed: int, **options: object) -> None:
+    dcp.save(state(seed), storage_writer=lmc.dcp.Writer(path, threads=1, **options), no_dist=True)
+
+
+def load(path: Path | str, into: dict[str, object] | None = None) -> dict[str, object]:
+    found = state(99) if into is None else into
+    dcp.load(found, storage_reader=lmc.dcp.Reader(path), no_dist=True)
+    return found
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {p.name: p.stat().st_size for p in folder.glob("*.lmc")}
+
+
+class TestBases:
+    def test_the_newest_checkpoint_of_the_run(self, tmp_path):
+        save(tmp_path / "a", 1)
+        save(tmp_path / "b", 2)
+        _bases.forget()
+        os.utime(tmp_path / "a" / ".metadata", (2e9, 2e9))
+        save(tmp_path / "c", 3)
+        assert set(files(tmp_path / "a")) < set(files(tmp_path / "c"))
+        assert not set(files(tmp_path / "b")) & set(files(tmp_path / "c")) - set(files(tmp_path / "a"))
+        for name, seed in [("a", 1), ("b", 2), ("c", 3)]:
+            assert equal(load(tmp_path / name), state(seed))
+
+    def test_the_one_that_was_loaded_last(self, tmp_path):
+        save(tmp_path / "a", 1, base=None)
+        save(tmp_path / "b", 2, base=None)
+        load(tmp_path / "a")
+        save(tmp_path / "c", 3)
+        assert set(files(tmp_path / "a")) < set(files(tmp_path / "c"))
+
+    def test_one_that_is_named(self, tmp_path):
+        save(tmp_path / "a", 1)
+        save(tmp_path / "b", 2, base=None)
+        save(tmp_path / "c", 3, base=tmp_path / "a")
+        assert set(files(tmp_path / "c")) & set(files(tmp_path / "a"))
+        assert not set(files(tmp_path / "c")) & set(files(tmp_path / "b"))
+        with pytest.raises(CheckpointException, match="same folder"):
+            save(tmp_path / "elsewhere" / "d", 3, base=tmp_path / "a")
+        with pytest.raises(CheckpointException, match="no complete checkpoint"):
+            save(tmp_path / "d", 3, base=tmp_path / "typo")
+
+    def test_incomplete_checkpoints_are_none(self, tmp_path):
+        save(tmp_path / "a", 1)
+        save(tmp_path / "b", 2)
+        (tmp_path / "b" / ".metadata").unlink()
+        save(tmp_path / "c", 3)
+        assert set(files(tmp_path / "a")) < set(files(tmp_path / "c"))
+        assert not set(files(tmp_path / "b")) - set(files(tmp_path / "a")) <= set(files(tmp_path / "c"))
+
+    @pytest.mark.parametrize("cache", [0, None])
+    def test_deltas_are_small_and_chains_end(self, tmp_path, cache):
+        for seed in range(6):
+            save(tmp_path / f"{seed}", seed, max_chain=2, cache=cache)
+        assert [len(files(tmp_path / f"{seed}")) for seed in range(6)] == [1, 2, 3, 1, 2, 3]
+        whole, both = sum(files(tmp_path / "0").values()), sum(files(tmp_path / "1").values())
+        assert both < 1.8 * whole
+        for seed in range(6):
+            assert equal(load(tmp_path / f"{seed}"), state(seed))
+
+    def test_no_chain(self, tmp_path):
+        for seed in range(2):
+            save(tmp_path / f"{seed}", seed, max_chain=0)
+        assert [len(files(tmp_path / f"{seed}")) for seed in range(2)] == [1, 1]
+
+    @pytest.mark.parametrize("content", [b"", b"nonsense", None, pickle.dumps([])])
+    def test_metadata_that_cannot_be_read(self, tmp_path, content):
+        save(tmp_path / "a", 1)
+        _bases.forget()
+        metadata = tmp_path / "a" / ".metadata"
+        metadata.write_bytes(metadata.read_bytes()[:-100] if content is None else content)
+        with pytest.warns(UserWarning, match="saving without a base"):
+            save(tmp_path / "b", 2)
+        assert equal(load(tmp_path / "b"), state(2))
+
+    @pytest.mark.parametrize("spoil", ["missing", "damaged", "nonsense"])
+    def test_a_base_that_cannot_be_read(self, tmp_path, spoil):
+        save(tmp_path / "a", 1)
+        _bases.forget()
+        (base,) = (tmp_path / "a").glob("*.lmc")
+        spoiled = bytearray(base.read_bytes())
+        spoiled[len(spoiled) // 2] ^= 1
+        if spoil == "missing":
+            base.unlink()
+        else:
+            base.write_bytes(spoiled if spoil == "damaged" else b"nonsense")
+        with pytest.warns(UserWarning, match="saving without"):
+            save(tmp_path / "b", 2)
+        assert len(files(tmp_path / "b")) == 1
+        assert equal(load(tmp_path / "b"), state(2))
+
+    def test_tensors_that_were_changed_while_they_were_saved(self, tmp_path):
+        save(tmp_path / "a", 1)
+        (kept,) = _bases._kept.values()
+        kept.image[-1] ^= 1
+        with pytest.warns(UserWarning, match="changed while"):
+            save(tmp_path / "b", 2)
+        assert equal(load(tmp_path / "b"), state(2))
+
+    def test_a_checkpoint_is_replaced(self, tmp_path):
+        save(tmp_path / "a", 1)
+        before = files(tmp_path / "a")
+        with pytest.warns(UserWarning, match="overwriting"):
+            save(tmp_path / "a", 2)
+        assert set(before) < set(files(tmp_path / "a")), "the second is made from the first"
+        with pytest.warns(UserWarning, match="overwriting"):
+            save(tmp_path / "a", 3, base=None)
+        assert len(files(tmp_path / "a")) == 1
+        assert equal(load(tmp_path / "a"), state(3))
+        with pytest.raises(CheckpointException, match="already exists"):
+            save(tmp_path / "a", 4, overwrite=False)
+
+    def test_what_a_save_that_failed_left_goes(self, tmp_path):
+        save(tmp_path / "a", 1)
+        (tmp_path / "a" / ".metadata").unlink()
+        (tmp_path / "a" / "held-0123-__0_4567.lmc").write_bytes(b"")
+        save(tmp_path / "a", 2)
+        assert len(files(tmp_path / "a")) == 1
+        assert equal(load(tmp_path / "a"), state(2))
+
+    def test_a_checkpoint_is_saved_even_if_what_it_replaces_cannot_be_removed(self, tmp_path, monkeypatch):
+        def fails(self, metadata):
+            raise PermissionError("no")
+
+        save(tmp_path / "a", 1)
+        monkeypatch.setattr(lmc.dcp.Writer, "_remove_replaced", fails)
+        with pytest.warns(UserWarning, match="is saved, but"):
+            save(tmp_path / "a", 2)
+        assert equal(load(tmp_path / "a"), state(2))
+
+    def test_what_is_in_memory_is_bounded_for_all_runs(self, tmp_path):
+        save(tmp_path / "one" / "0", 1)
+        size = len(_bases._kept[str(tmp_path / "one")].image)
+        save(tmp_path / "two" / "0", 1, cache=2 * size)
+        assert len(_bases._kept) == 2
+        save(tmp_path / "three" / "0", 1, cache=2 * size)
+        assert {Path(run).name for run in _bases._kept} == {"two", "three"}
+
+    def test_ranks_share_memory(self, monkeypatch):
+        for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+            monkeypatch.delenv(name, raising=False)
+        whole = _bases.default_budget()
+        monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "8")
+        assert _bases.default_budget() == whole // 8
+
+    def test_one_planner_caches_its_plans(self, tmp_path):
+        for seed in range(3):
+            planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+            dcp.save(state(seed), storage_writer=lmc.dcp.Writer(tmp_path / f"{seed}"), planner=planner, no_dist=True)
+        assert [len(files(tmp_path / f"{seed}")) for seed in range(3)] == [1, 2, 3]
+        for seed in range(3):
+            assert equal(load(tmp_path / f"{seed}"), state(seed))
+
+    def test_nothing_in_common(self, tmp_path):
+        save(tmp_path / "a", 1)
+        other = {"x": torch.arange(1000.0)}
+        dcp.save(other, storage_writer=lmc.dcp.Writer(tmp_path / "b"), no_dist=True)
+        assert len(files(tmp_path / "b")) == 1
+
+
+class TestTensors:
+    def test_every_dtype(self, tmp_path):
+        bits = torch.randint(0, 256, (96,), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+        dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
+        tensors = {}
+        for dtype in dtypes - {torch.bool}:
+            try:
+                torch._utils._element_size(dtype)  # as the plan of a checkpoint asks
+                tensors[str(dtype)] = bits.view(dtype).clone().reshape(2, -1)
+            except (RuntimeError, TypeError):
+                continue  # PyTorch itself cannot save them
+        tensors["bool"] = bits > 128
+        assert len(tensors) > 18, sorted(tensors)
+        for name in ("a", "b"):
+            dcp.save(tensors, storage_writer=lmc.dcp.Writer(tmp_path / name), no_dist=True)
+            blank = {
+                n: torch.zeros(t.numel() * t.element_size(), dtype=torch.uint8).view(t.dtype).reshape(t.shape)
+                for n, t in tensors.items()
+            }
+            found = load(tmp_path / name, blank)
+            for key, t in tensors.items():
+                assert found[key].view(torch.uint8).equal(t.view(torch.uint8)), key
+
+    def test_every_layout(self, tmp_path):
+        whole = torch.arange(24.0).reshape(4, 6) * (1 + 2j)
+        tensors = {
+            "transposed": whole.t(),
+            "strided": whole[::2, 1:4],
+            "conjugate": whole.conj(),
+            "negative": whole.conj().imag,
+            "scalar": torch.tensor(3.5),
+            "empty": torch.empty(0, 5),
+        }
+        dcp.save(tensors, storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
+        found = load(tmp_path / "a", {n: torch.zeros(t.shape, dtype=t.dtype) for n, t in tensors.items()})
+        assert all(torch.equal(found[n], t) for n, t in tensors.items())
+        into = torch.zeros(6, 4, dtype=torch.complex64).t()
+        assert torch.equal(load(tmp_path / "a", {"transposed": into.t()})["transposed"], whole.t())
+
+    def test_weights_that_are_tied(self, tmp_path):
+        """Names of the same memory, and of parts of it."""
+        whole = torch.arange(600.0).reshape(30, 20)
+        tied = {"a": whole, "b": whole, "rows": whole[3:7], "more": whole[5:9]}
+        dcp.save(tied, storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
+        into = torch.zeros(30, 20)
+        load(tmp_path / "a", {"a": into, "b": into, "rows": into[3:7], "more": into[5:9]})
+        assert torch.equal(into, whole)
+
+    def test_objects(self, tmp_path):
+        things = {"a": [1, "two", {"three": 3.0}], "b": None, "rng": torch.get_rng_state(), "n": 2**80}
+        dcp.save(things, storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
+        found = load(
+            tmp_path / "a", {"a": [0, "", {"three": 0.0}], "b": 1, "rng": torch.zeros_like(things["rng"]), "n": 0}
+        )
+        assert equal(found, things)
+
+    @pytest.mark.parametrize("kind", ["sparse", "meta", "quantized"])
+    def test_what_cannot_be_saved(self, tmp_path, kind):
+        tensor = {
+            "sparse": lambda: torch.eye(3).to_sparse(),
+            "meta": lambda: torch.empty(3, device="meta"),
+            "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        }[kind]()
+        with pytest.raises(CheckpointException):
+            dcp.save({"t": tensor}, storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
+        assert not (tmp_path / "a" / ".metadata").exists()
+
+
+class TestOthers:
+    def test_pytorchs_own_reader_says_what_is_missing(self, tmp_path):
+        save(tmp_path / "a", 1)
+        with pytest.raises(CheckpointException, match="Unknown extension name='lmc.tensor'"):
+            dcp.load(state(9), storage_reader=dcp.FileSystemReader(tmp_path / "a"), no_dist=True)
+
+    def test_checkpoints_of_pytorchs_own_writer_are_read(self, tmp_path):
+        dcp.save(state(4), storage_writer=dcp.FileSystemWriter(tmp_path / "a"), no_dist=True)
+        assert equal(load(tmp_path / "a"), state(4))
+        save(tmp_path / "b", 5)
+        assert len(files(tmp_path / "b")) == 1
+
+    def test_writers_are_sent_to_processes(self, tmp_path):
+        writer = lmc.dcp.Writer(tmp_path / "a", level="fast", max_chain=3)
+        sent = pickle.loads(pickle.dumps(writer))
+        dcp.save(state(1), storage_writer=sent, no_dist=True)
+        assert equal(load(tmp_path / "a"), state(1))
+
+    @pytest.mark.parametrize("options", [{"level": "best"}, {"max_chain": -1}])
+    def test_options_that_are_none(self, tmp_path, options):
+        with pytest.raises(lmc.UsageError):
+            lmc.dcp.Writer(tmp_path, **options)
+
+    def test_a_hostile_base_name_is_no_path(self, tmp_path):
+        victim = tmp_path / "secret.lmc"
+        raw = os.urandom(1000)
+        victim.write_bytes(lmc.compress(raw))
+        save(tmp_path / "a", 1)
+        (file,) = (tmp_path / "a").glob("*.lmc")
+        content = lmc.decompress(file.read_bytes())
+        file.write_bytes(lmc.compress(content, base=lmc.Base(content, name="../secret.lmc")))
+        with pytest.raises(CheckpointException, match="no data files"):
+            load(tmp_path / "a")
+
+
+class TestUnpack:
+    def test_to_a_plain_checkpoint(self, tmp_path):
+        save(tmp_path / "a", 1)
+        save(tmp_path / "b", 2)
+        lmc.dcp.unpack(tmp_path / "b", tmp_path / "plain")
+        found = state(99)
+        dcp.load(found, storage_reader=dcp.FileSystemReader(tmp_path / "plain"), no_dist=True)
+        assert equal(found, state(2))
+
+    def test_to_safetensors(self, tmp_path):
+        save(tmp_path / "a", 1)
+        done = lmc.dcp.unpack(tmp_path / "a", tmp_path / "st", to="safetensors", prefix="weights.")
+        assert done.files == [str(tmp_path / "st" / "model.safetensors")]
+        assert equal(load_file(done.files[0]), model(1))
+
+    def test_to_several_files(self, tmp_path, monkeypatch):
+        save(tmp_path / "a", 1)
+        monkeypatch.setattr(_unpack, "SHARD", 1000)
+        done = lmc.dcp.unpack(tmp_path / "a", tmp_path / "st", to="safetensors")
+        assert len(done.files) == 5 and done.left_out == ["step"]
+        found = {n: t for f in done.files[:-1] for n, t in load_file(f).items()}
+        wanted = state(1)
+        assert equal(found, {f"{g}.{n}": t for g in ("half", "weights") for n, t in wanted[g].items()})
+
+    def test_the_command(self, tmp_path):
+        save(tmp_path / "a", 1)
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run([sys.executable, "-m", "lmc", "unpack", *arguments], capture_output=True, text=True)
+
+        done = run(str(tmp_path / "a"), "-o", str(tmp_path / "st"), "--to", "safetensors")
+        assert (done.returncode, done.stdout) == (0, f"{tmp_path}/st/model.safetensors\n")
+        assert done.stderr == "lmc: left out 1 entries that are no tensors: step\n"
+        again = run(str(tmp_path / "a"), "-o", str(tmp_path / "st"))
+        assert again.returncode == 1 and "holds files" in again.stderr
+        nothing = run(str(tmp_path / "none"), "-o", str(tmp_path / "x"))
+        assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1
+        assert run(str(tmp_path / "a")).returncode == 2
+
+    def test_what_is_plain_already(self, tmp_path):
+        dcp.save(state(4), storage_writer=dcp.FileSystemWriter(tmp_path / "a"), no_dist=True)
+        with pytest.raises(lmc.UsageError, match="plain checkpoint already"):
+            lmc.dcp.unpack(tmp_path / "a", tmp_path / "b")
+
+
+class TestWithoutLinks:
+    """fsspec's file system in memory has what buckets have."""
+
+    @pytest.fixture
+    def run(self):
+        import fsspec
+
+        fs = fsspec.filesystem("memory")
+        root = f"/run-{os.urandom(4).hex()}"
+        yield fs, root
+        fs.rm(root, recursive=True)
+
+    def test_old_checkpoints_can_be_deleted(self, run):
+        fs, root = run
+        for seed in range(4):
+            save(f"memory://{root}/step-{seed}", seed, max_chain=2)
+        for seed in range(3):
+            fs.rm(f"{root}/step-{seed}", recursive=True)
+        _bases.forget()
+        assert equal(load(f"memory://{root}/step-3"), state(3))
+        garbage = lmc.dcp.collect_garbage(f"memory://{root}")
+        assert (len(garbage.files), len(garbage.young)) == (0, 3)
+        dry = lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1, dry_run=True)
+        assert len(dry.files) == 3 and len(fs.ls(f"{root}/lmc-data")) == 4
+        assert lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1) == dry
+        assert len(fs.ls(f"{root}/lmc-data")) == 1
+        assert equal(load(f"memory://{root}/step-3"), state(3))
+
+    def test_deltas_need_their_bases(self, run, tmp_path):
+        fs, root = run
+        for seed in range(2):
+            save(f"memory://{root}/step-{seed}", seed, cache=0)
+        fs.rm(f"{root}/step-0", recursive=True)
+        assert lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1).files == []
+        assert equal(load(f"memory://{root}/step-1"), state(1))
+        assert len(lmc.dcp.unpack(f"memory://{root}/step-1", tmp_path / "plain").files) == 2
+
+    def test_what_a_save_under_way_is_made_from_stays(self, run):
+        fs, root = run
+        for seed in range(2):
+            save(f"memory://{root}/step-{seed}", seed, cache=0)
+        old = fs.ls(f"{root}/lmc-data", detail=False)
+        save(f"memory://{root}/step-2", 2, cache=0)
+        (new,) = set(fs.ls(f"{root}/lmc-data", detail=False)) - set(old)
+        made = fs.store[new].created
+        for name in old:
+            fs.store[name].created = made - datetime.timedelta(days=2)
+        for seed in range(3):  # the last one is not complete yet, and those that it is made from were deleted
+            fs.rm(f"{root}/step-{seed}", recursive=True)
+        garbage = lmc.dcp.collect_garbage(f"memory://{root}")
+        assert garbage.files == [] and len(garbage.young) == 3
+        for name in [new, *old]:
+            fs.store[name].created = made - datetime.timedelta(days=2)
+        assert len(lmc.dcp.collect_garbage(f"memory://{root}").files) == 3
+
+    def test_checkpoints_of_ranks_without_collectives_are_no_garbage(self, run):
+        fs, root = run
+        path = f"memory://{root}/step-0"
+        dcp.save(state(0), storage_writer=lmc.dcp.Writer(path), no_dist=True, use_collectives=False)
+        assert not fs.exists(f"{root}/step-0/.metadata")
+        assert lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1).files == []
+        assert equal(load(path), state(0))
+
+    def test_garbage_is_not_collected_where_files_have_no_times(self, run, monkeypatch):
+        fs, root = run
+        for seed in range(2):
+            save(f"memory://{root}/step-{seed}", seed, base=None)
+        fs.rm(f"{root}/step-0", recursive=True)
+        info = fs.info
+        monkeypatch.setattr(type(fs), "info", lambda self, path: {**info(path), "created": None})
+        monkeypatch.setattr(type(fs), "modified", lambda self, path: self.nothing)
+        with pytest.raises(lmc.UnsupportedError, match="does not say"):
+            lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1)
+        save(f"memory://{root}/step-2", 2)
+        assert equal(load(f"memory://{root}/step-2"), state(2))
+
+    def test_garbage_is_not_collected_where_something_is_missing(self, run):
+        fs, root = run
+        for seed in range(2):
+            save(f"memory://{root}/step-{seed}", seed, base=None)
+        fs.rm(fs.ls(f"{root}/lmc-data", detail=False)[0])
+        with pytest.raises(lmc.MissingFileError):
+            lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1)
+        assert len(fs.ls(f"{root}/lmc-data")) == 1

@@ -1,0 +1,202 @@
+"""Files and streams."""
+
+import io
+import os
+import stat
+
+import lmc
+import pytest
+
+
+@pytest.fixture
+def path(raw, tmp_path):
+    path = tmp_path / "raw"
+    path.write_bytes(raw)
+    return path
+
+
+def test_file_to_file(path, raw, tmp_path):
+    os.chmod(path, 0o640)
+    os.utime(path, ns=(10**18, 10**18))
+    done = lmc.compress_file(path, tmp_path / "raw.lmc", dtype="F32", threads=2)
+    file = (tmp_path / "raw.lmc").read_bytes()
+    assert file == lmc.compress(raw, dtype="F32")
+    assert (done.raw_size, done.compressed_size) == (len(raw), len(file))
+    back = lmc.decompress_file(str(tmp_path / "raw.lmc"), str(tmp_path / "back"), threads=2)
+    assert (tmp_path / "back").read_bytes() == raw
+    assert (back.content_hash, back.blocks) == (done.content_hash, done.blocks)
+    for made in ("raw.lmc", "back"):
+        found = os.stat(tmp_path / made)
+        assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (0o640, 10**18)
+    assert sorted(os.listdir(tmp_path)) == ["back", "raw", "raw.lmc"]
+
+
+def test_delta_files(path, later, tmp_path):
+    new = tmp_path / "new"
+    new.write_bytes(later.tobytes())
+    lmc.compress_file(new, tmp_path / "delta", base=path)
+    with lmc.open(tmp_path / "delta") as f:
+        assert [b.name for b in f.bases] == ["raw"]
+    with pytest.raises(lmc.BaseMismatchError):
+        lmc.decompress_file(tmp_path / "delta", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+    lmc.decompress_file(tmp_path / "delta", tmp_path / "back", base=path)
+    assert (tmp_path / "back").read_bytes() == later.tobytes()
+
+
+def test_overwriting(path, raw, tmp_path):
+    dst = tmp_path / "dst"
+    dst.write_bytes(b"old")
+    for overwrite in (lmc.compress_file, lmc.decompress_file):
+        src = path if overwrite is lmc.compress_file else tmp_path / "good.lmc"
+        (tmp_path / "good.lmc").write_bytes(lmc.compress(raw))
+        with pytest.raises(FileExistsError) as e:
+            overwrite(src, dst, overwrite=False)
+        assert (e.value.kind, isinstance(e.value, lmc.Error)) == ("exists", True)
+        assert dst.read_bytes() == b"old"
+    lmc.compress_file(path, dst)
+    assert lmc.decompress(dst.read_bytes()) == raw
+
+
+def test_onto_itself(path, raw, tmp_path):
+    os.link(path, tmp_path / "link")
+    for dst in (path, tmp_path / "link"):
+        with pytest.raises(lmc.UsageError, match="is the file that is read"):
+            lmc.compress_file(path, dst)
+    assert path.read_bytes() == raw
+
+
+def test_errors_leave_nothing(path, raw, tmp_path):
+    damaged = bytearray(lmc.compress(raw))
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "damaged").write_bytes(damaged)
+    (tmp_path / "there").write_bytes(b"old")
+    before = sorted(os.listdir(tmp_path))
+    for dst in ("new", "there"):
+        with pytest.raises(lmc.DamagedError):
+            lmc.decompress_file(tmp_path / "damaged", tmp_path / dst)
+    with pytest.raises(lmc.UnsupportedError):
+        lmc.decompress_file(path, tmp_path / "new")
+    with pytest.raises(lmc.LimitError):
+        (tmp_path / "damaged").write_bytes(lmc.compress(raw))
+        lmc.decompress_file(tmp_path / "damaged", tmp_path / "new", max_size=5)
+    assert sorted(os.listdir(tmp_path)) == before
+    assert (tmp_path / "there").read_bytes() == b"old"
+
+
+def test_paths_that_do_not_do(path, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        lmc.compress_file(tmp_path / "missing", tmp_path / "new")
+    with pytest.raises(FileNotFoundError):
+        lmc.compress_file(path, tmp_path / "no" / "directory")
+    with pytest.raises(lmc.IOError):
+        lmc.compress_file(path, tmp_path)
+    for src, dst in ((3, path), (path, None), (b"raw", path), (io.BytesIO(), path)):
+        with pytest.raises(TypeError):
+            lmc.compress_file(src, dst)
+        with pytest.raises(TypeError):
+            lmc.decompress_file(src, dst)
+
+
+def test_streams(path, raw, tmp_path):
+    for src in (path, str(path), "object", "raw object"):
+        for dst in (tmp_path / "file.lmc", "object", "raw object"):
+            done = through(lmc.compress_stream, src, dst, path)
+            file = done.bytes
+            assert done.summary.raw_size == len(raw)
+            assert lmc.decompress(file) == raw
+            assert done.summary.compressed_size == len(file)
+    (tmp_path / "file.lmc").write_bytes(file)
+    for src in (tmp_path / "file.lmc", "object", "raw object"):
+        for dst in (tmp_path / "back", "object", "raw object"):
+            done = through(lmc.decompress_stream, src, dst, tmp_path / "file.lmc")
+            assert done.bytes == raw
+
+
+class through:
+    """Calls a function with a source and a destination of some kind."""
+
+    def __init__(self, function, src, dst, path):
+        source = src
+        if src == "object":
+            source = io.BytesIO(path.read_bytes())
+        elif src == "raw object":
+            source = Dribble(path.read_bytes())
+        target = dst
+        if dst == "object":
+            target = io.BytesIO()
+        elif dst == "raw object":
+            target = Dribble(b"")
+        self.summary = function(source, target)
+        self.bytes = target.getvalue() if isinstance(target, io.BytesIO) else dst.read_bytes()
+
+
+class Dribble(io.BytesIO):
+    """Reads and writes less than it is asked to, as sockets do."""
+
+    def read(self, size=-1):
+        return super().read(min(size, 100_000))
+
+    def write(self, data):
+        return super().write(data[:70_000])
+
+
+def test_stream_deltas(path, raw, later):
+    out, back = io.BytesIO(), io.BytesIO()
+    lmc.compress_stream(io.BytesIO(later.tobytes()), out, dtype="F32", base=path)
+    assert len(out.getvalue()) < 0.6 * len(lmc.compress(later, dtype="F32"))
+    lmc.decompress_stream(io.BytesIO(out.getvalue()), back, base=raw)
+    assert back.getvalue() == later.tobytes()
+
+
+def test_what_file_objects_raise_is_raised(raw, tmp_path):
+    class Broken:
+        def read(self, size):
+            raise ZeroDivisionError("while reading")
+
+        def write(self, data):
+            raise ZeroDivisionError("while writing")
+
+    with pytest.raises(ZeroDivisionError, match="while reading"):
+        lmc.compress_stream(Broken(), io.BytesIO())
+    with pytest.raises(ZeroDivisionError, match="while reading"):
+        lmc.decompress_stream(Broken(), tmp_path / "new")
+    with pytest.raises(ZeroDivisionError, match="while writing"):
+        lmc.compress_stream(io.BytesIO(raw), Broken())
+    with pytest.raises(ZeroDivisionError, match="while writing"):
+        lmc.decompress_stream(io.BytesIO(lmc.compress(raw)), Broken())
+    assert os.listdir(tmp_path) == []
+
+
+def test_file_objects_that_break_the_protocol(raw):
+    class Odd:
+        def __init__(self, answer):
+            self.answer = answer
+
+        def read(self, size):
+            return self.answer(size)
+
+        def write(self, data):
+            return self.answer(len(data))
+
+    text, nothing, too_much = (lambda n: "text"), (lambda n: None), (lambda n: bytes(n + 1))
+    for answer, error in [(text, TypeError), (nothing, TypeError), (too_much, OSError)]:
+        with pytest.raises(error):
+            lmc.compress_stream(Odd(answer), io.BytesIO())
+    for answer, error in [(text, TypeError), (lambda n: n + 1, OSError), (lambda n: 0, OSError)]:
+        with pytest.raises(error):
+            lmc.compress_stream(io.BytesIO(raw), Odd(answer))
+    for src, dst in ((3, io.BytesIO()), (io.BytesIO(), 3), (object(), object())):
+        with pytest.raises(TypeError):
+            lmc.compress_stream(src, dst)
+        with pytest.raises(TypeError):
+            lmc.decompress_stream(src, dst)
+
+
+def test_damaged_streams(raw):
+    file = lmc.compress(raw)
+    for bad in (file[:-1], b"", file + b"x"):
+        with pytest.raises(lmc.FormatError):
+            lmc.decompress_stream(io.BytesIO(bad), io.BytesIO())
+    with pytest.raises(lmc.LimitError):
+        lmc.decompress_stream(io.BytesIO(file), io.BytesIO(), max_size=len(raw) - 1)

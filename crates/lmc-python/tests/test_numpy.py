@@ -1,0 +1,255 @@
+"""`lmc.numpy` beside `safetensors.numpy`."""
+
+import sys
+import threading
+
+import lmc
+import lmc.numpy
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+from conftest import weights
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """Arrays of every dtype that both know, and of odd shapes."""
+    kinds = [bool, "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", ml_dtypes.bfloat16]
+    found = {f"of.{np.dtype(k).name}": weights(60, n).view("u1").astype(k).reshape(6, -1) for n, k in enumerate(kinds)}
+    for kind in ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz"):
+        found[f"of.{kind}"] = np.arange(64, dtype=np.uint8).view(getattr(ml_dtypes, kind)).reshape(4, 16)
+    return found | {
+        "large": weights(1 << 19).reshape(1 << 9, -1),
+        "scalar": np.array(2.5, np.float64),
+        "empty": np.zeros((3, 0, 2), np.float32),
+        'a "quoted" ñame': np.arange(5),
+    }
+
+
+def theirs(arrays, path, metadata=None):
+    safetensors.numpy.save_file(arrays, path, metadata=metadata)
+    return path.read_bytes()
+
+
+def equal(a, b):
+    """Equal to the bit, in dtype and shape."""
+    return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+
+
+def test_the_file_is_the_one_that_safetensors_writes(arrays, tmp_path):
+    for metadata in (None, {}, {"format": "np"}):
+        want = theirs(arrays, tmp_path / "theirs", metadata)
+        assert lmc.decompress(lmc.numpy.save(arrays, metadata=metadata)) == want
+        lmc.numpy.save_file(arrays, tmp_path / "ours.lmc", metadata=metadata, level="max", threads=2)
+        lmc.decompress_file(tmp_path / "ours.lmc", tmp_path / "ours")
+        assert (tmp_path / "ours").read_bytes() == want
+
+
+def test_loading(arrays, tmp_path):
+    lmc.numpy.save_file(arrays, tmp_path / "model.lmc")
+    theirs(arrays, tmp_path / "model.safetensors")
+    files = [tmp_path / "model.lmc", str(tmp_path / "model.safetensors")]
+    for file in files:
+        loaded = [lmc.numpy.load_file(file), lmc.numpy.load_file(file, backend="pread", threads=1)]
+        with open(file, "rb") as f:
+            loaded.append(lmc.numpy.load(f.read()))
+        for found in loaded:
+            assert found.keys() == arrays.keys()
+            for name, array in arrays.items():
+                assert equal(found[name], array), name
+                # Of its own: to keep one keeps none of the others.
+                assert found[name].flags.owndata
+                assert found[name].flags.writeable
+                assert found[name].flags.c_contiguous
+
+
+def test_arrays_that_are_not_as_files_have_them():
+    odd = {
+        "transposed": np.arange(12.0).reshape(3, 4).T,
+        "strided": np.arange(20)[::3],
+        "reversed": np.arange(20)[::-1],
+        "big-endian": np.arange(7, dtype=">i4"),
+        "fortran": np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+    }
+    loaded = lmc.numpy.load(lmc.numpy.save(odd))
+    for name, array in odd.items():
+        assert np.array_equal(loaded[name], array)
+        assert loaded[name].dtype == array.dtype.newbyteorder("<")
+
+
+def test_deltas(array, later, tmp_path):
+    old, new = {"w": array}, {"w": later}
+    lmc.numpy.save_file(old, tmp_path / "old.lmc")
+    lmc.numpy.save_file(new, tmp_path / "new.lmc", base=tmp_path / "old.lmc")
+    assert (tmp_path / "new.lmc").stat().st_size < 0.6 * (tmp_path / "old.lmc").stat().st_size
+    with pytest.raises(lmc.BaseMismatchError):
+        lmc.numpy.load_file(tmp_path / "new.lmc")
+    for base in (tmp_path / "old.lmc", safetensors.numpy.save(old)):
+        assert equal(lmc.numpy.load_file(tmp_path / "new.lmc", base=base)["w"], later)
+    with lmc.numpy.safe_open(tmp_path / "new.lmc", base=tmp_path / "old.lmc") as f:
+        assert equal(f.get_slice("w")[5:7], later[5:7])
+
+
+def test_safe_open(arrays, tmp_path):
+    lmc.numpy.save_file(arrays, tmp_path / "model.lmc", metadata={"step": "3"})
+    theirs(arrays, tmp_path / "model.safetensors", {"step": "3"})
+    with safetensors.safe_open(tmp_path / "model.safetensors", "np") as want:
+        for file in ("model.lmc", "model.safetensors"):
+            with lmc.numpy.safe_open(tmp_path / file, framework="np", device="cpu") as f:
+                assert f.keys() == want.keys()
+                assert sorted(f.offset_keys()) == f.keys()
+                assert f.metadata() == want.metadata() == {"step": "3"}
+                for name, array in arrays.items():
+                    assert equal(f.get_tensor(name), array)
+                    part, whole = f.get_slice(name), want.get_slice(name)
+                    assert part.get_shape() == whole.get_shape()
+                    assert part.get_dtype() == whole.get_dtype()
+                assert {name: a.shape for name, a in f.get_tensors().items()} == {n: a.shape for n, a in arrays.items()}
+            with pytest.raises(lmc.UsageError, match="closed"):
+                f.get_tensor("large")
+            with pytest.raises(lmc.UsageError, match="closed"):
+                f.keys()
+
+
+INDICES = [
+    0,
+    511,
+    slice(None),
+    slice(10, 20),
+    slice(500, None),
+    slice(0, 512, 100),
+    slice(7, 7),
+    ...,
+    (..., 3),
+    (slice(5, 9), slice(2, 4)),
+    (3, slice(1, 5)),
+    (3, 4),
+    (slice(None), 5),
+    (slice(0, 100, 7), slice(None, None, 5)),
+    (slice(2, 3), ...),
+]
+
+
+def test_slices_are_those_of_safetensors(arrays, tmp_path):
+    lmc.numpy.save_file(arrays, tmp_path / "model.lmc")
+    theirs(arrays, tmp_path / "model.safetensors")
+    with (
+        lmc.numpy.safe_open(tmp_path / "model.lmc") as f,
+        safetensors.safe_open(tmp_path / "model.safetensors", "np") as want,
+    ):
+        for index in INDICES:
+            found, expected = f.get_slice("large")[index], want.get_slice("large")[index]
+            assert isinstance(found, np.ndarray)
+            assert equal(found, expected), index
+            assert found.base is None, index
+        assert f.get_slice("scalar")[...] == 2.5
+        # What safetensors refuses means what it means to numpy.
+        for index in (-1, slice(-3, None), slice(None, None, -1), slice(500, 9999), (slice(None), -2)):
+            assert equal(f.get_slice("large")[index], np.asarray(arrays["large"][index]).copy()), index
+        assert f.get_slice("empty")[1:].shape == (2, 0, 2)
+
+
+def test_slices_that_do_not_exist(arrays, tmp_path):
+    lmc.numpy.save_file(arrays, tmp_path / "model.lmc")
+    with lmc.numpy.safe_open(tmp_path / "model.lmc") as f:
+        for index in (512, -513, (0, 0, 0), None, [0, 1], (..., ...), "x", (0, None), np.array([1])):
+            with pytest.raises(lmc.UsageError):
+                f.get_slice("large")[index]
+        with pytest.raises(IndexError):
+            f.get_slice("large")[0, 1024]
+        for get in (f.get_tensor, f.get_slice):
+            with pytest.raises(lmc.NotFoundError):
+                get("nothing")
+
+
+def test_a_slice_reads_no_more_than_its_rows(arrays, tmp_path):
+    lmc.numpy.save_file({"w": weights(1 << 20).reshape(1 << 10, -1)}, tmp_path / "model.lmc")
+
+    class Counting:
+        def __init__(self):
+            self.file, self.read_bytes = open(tmp_path / "model.lmc", "rb"), 0
+
+        def seek(self, *args):
+            return self.file.seek(*args)
+
+        def read(self, size):
+            self.read_bytes += size
+            return self.file.read(size)
+
+    source = Counting()
+    f = lmc.numpy.safe_open._of(lmc.open(source))
+    source.read_bytes = 0
+    assert f.get_slice("w")[5:6].shape == (1, 1024)
+    assert 0 < source.read_bytes < 1 << 20
+    source.file.close()
+
+
+def test_what_cannot_be_saved(tmp_path):
+    for wrong in ([1, 2], "text", None):
+        with pytest.raises(TypeError, match="'a' must be a numpy array"):
+            lmc.numpy.save({"a": wrong})
+    for kind in ("c16", "O", "U3", "M8[s]"):
+        with pytest.raises(lmc.UsageError, match="no dtype"):
+            lmc.numpy.save({"a": np.zeros(3, kind)})
+    with pytest.raises(lmc.UsageError, match="__metadata__"):
+        lmc.numpy.save({"__metadata__": np.zeros(3)})
+    with pytest.raises(TypeError):
+        lmc.numpy.save({"a": np.zeros(3)}, metadata={"step": 3})
+    with pytest.raises(FileNotFoundError):
+        lmc.numpy.save_file({"a": np.zeros(3)}, tmp_path / "no" / "file")
+
+
+def test_what_cannot_be_loaded(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        lmc.numpy.load_file(tmp_path / "missing")
+    for data in (b"", b"abc", lmc.compress(b"abc"), lmc.compress(bytes(1000), dtype="F32")):
+        with pytest.raises(lmc.FormatError, match="safetensors"):
+            lmc.numpy.load(data)
+    with pytest.raises(TypeError):
+        lmc.numpy.load(3)
+    lmc.numpy.save_file({"a": np.zeros(3)}, tmp_path / "file")
+    for options in ({"framework": "pt"}, {"device": "cuda"}, {"backend": "magic"}):
+        with pytest.raises(lmc.UsageError, match=next(iter(options))):
+            lmc.numpy.safe_open(tmp_path / "file", **options)
+    nibbles = lmc.compress_tensors([("n", "F4", (4,), b"ab")])
+    with pytest.raises(lmc.UnsupportedError, match="F4"):
+        lmc.numpy.load(nibbles)
+
+
+def test_nothing_is_left_out_in_silence():
+    """Of a tensor that nobody knows, and of bytes that are no tensor's, loading says so, as safetensors does."""
+    known = '"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}'
+    for header in (f'{{{known},"b":{{"dtype":"U3","shape":[2],"data_offsets":[2,4]}}}}', f"{{{known}}}"):
+        file = len(header).to_bytes(8, "little") + header.encode() + b"abcd"
+        with pytest.raises(safetensors.SafetensorError):
+            safetensors.numpy.load(file)
+        for form in (file, lmc.compress(file)):
+            with pytest.raises(lmc.DamagedError, match="header of the safetensors file is wrong"):
+                lmc.numpy.load(form)
+
+
+def test_without_ml_dtypes(arrays, monkeypatch):
+    file = lmc.numpy.save({"b": arrays["of.bfloat16"], "f": arrays["large"]})
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(lmc.UnsupportedError, match="pip install ml_dtypes"):
+        lmc.numpy.load(file)
+    with lmc.numpy.safe_open._of(lmc.open(file)) as f:
+        assert equal(f.get_tensor("f"), arrays["large"])
+
+
+def test_threads_share_a_file(arrays, tmp_path):
+    lmc.numpy.save_file(arrays, tmp_path / "model.lmc")
+    wrong = []
+    with lmc.numpy.safe_open(tmp_path / "model.lmc", threads=2) as f:
+
+        def read():
+            for name, array in arrays.items():
+                if not equal(f.get_tensor(name), array) or not equal(f.get_slice("large")[3:5], arrays["large"][3:5]):
+                    wrong.append(name)
+
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+    assert wrong == []

@@ -1,0 +1,184 @@
+"""Stores."""
+
+import lmc
+import numpy as np
+import pytest
+from conftest import weights
+
+
+def state(step):
+    w = weights(1 << 19) * np.float32(1 + step / 1_000_000)
+    return [("w", "F32", (512, 1024), w), ("b", "F32", (3,), weights(3))]
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    for step in (100, 200, 300):
+        store.save({"model.safetensors": (state(step), {"step": str(step)}), "rng": step.to_bytes(8)}, step=step)
+    return store
+
+
+def test_snapshots(store):
+    found = store.snapshots()
+    assert [s.step for s in found] == [100, 200, 300]
+    assert found[1].new_size < 0.6 * found[0].new_size
+    assert found[0].raw_size > 1 << 21
+    assert store.find().step == store.find("latest").step == 300
+    assert store.find(200).id == store.find(found[1].id).id == store.find(found[1]).id == found[1].id
+    for at in (5, "0" * 32):
+        with pytest.raises(lmc.NotFoundError) as e:
+            store.find(at)
+        assert e.value.kind == "not_found"
+    with pytest.raises(lmc.UsageError):
+        store.find("yesterday")
+    for at in (1.5, [100], -1, b"latest"):
+        with pytest.raises(TypeError, match="a snapshot is given by"):
+            store.find(at)
+
+
+def test_reading(store):
+    for step in (100, 300):
+        (name, _, shape, w), (_, _, _, b) = state(step)
+        reader = store.open_snapshot(step, threads=2)
+        assert reader.snapshot.step == step
+        assert [(f.name, f.layout) for f in reader.files] == [("model.safetensors", "safetensors"), ("rng", "raw")]
+        assert {t.name for t in reader.files[0].tensors} == set(reader.keys()) == {"w", "b"}
+        assert "w" in reader
+        assert "v" not in reader
+        assert (reader.tensor("w").shape, reader.tensor("w").dtype) == (shape, "F32")
+        assert reader.read("w") == w.tobytes()
+        assert reader.read_rows("w", 3, 7) == w.reshape(shape)[3:7].tobytes()
+        out, rows = np.zeros(3, np.float32), np.zeros((2, 1024), np.float32)
+        assert reader.read_into("b", out) == 12
+        assert np.array_equal(out, b)
+        assert reader.read_many_into([("b", out), ("w", 510, 512, rows)]) == 12 + rows.nbytes
+        assert np.array_equal(rows, w.reshape(shape)[510:])
+        assert reader.read_file("rng") == step.to_bytes(8)
+        part = bytearray(3)
+        reader.read_range_into("rng", 5, part)
+        assert part == step.to_bytes(8)[5:]
+    with pytest.raises(lmc.NotFoundError):
+        reader.read("nothing")
+    with pytest.raises(lmc.NotFoundError):
+        reader.read_file("nothing")
+    for wrong in (lambda: reader.read_into("b", bytearray(3)), lambda: reader.read_rows("w", 5, 600)):
+        with pytest.raises(lmc.UsageError):
+            wrong()
+    with pytest.raises(lmc.UsageError, match="share memory"):
+        reader.read_many_into([("b", out), ("b", out)])
+
+
+def test_restoring(store, tmp_path):
+    paths = store.restore(tmp_path / "back" / "200", 200)
+    assert [p.name for p in paths] == ["model.safetensors", "rng"]
+    with lmc.open(paths[0], plain=True) as f:
+        assert f.read("w") == state(200)[0][3].tobytes()
+    assert lmc.decompress(lmc.compress_tensors(state(200), metadata={"step": "200"})) == paths[0].read_bytes()
+    assert store.restore(tmp_path / "rng", names=["rng"])[0].read_bytes() == (300).to_bytes(8)
+    with pytest.raises(FileExistsError):
+        store.restore(tmp_path / "rng", names=["rng"], overwrite=False)
+    with pytest.raises(lmc.NotFoundError):
+        store.restore(tmp_path / "none", names=["rng", "nothing"])
+    assert not (tmp_path / "none").exists()
+    reader = store.open_snapshot(100)
+    reader.restore("rng", tmp_path / "one")
+    assert (tmp_path / "one").read_bytes() == (100).to_bytes(8)
+
+
+def test_what_is_saved(tmp_path):
+    store = lmc.Store.create(str(tmp_path / "store"), cache="memory")
+    assert isinstance(lmc.Store.create(tmp_path / "store", cache=tmp_path / "cache"), lmc.Store)
+    (tmp_path / "file").write_bytes(b"of a file")
+    snapshot = store.save([tmp_path / "file"])
+    assert (snapshot.step, snapshot.raw_size) == (0, 9)
+    inputs = {"a": tmp_path / "file", "b": bytearray(b"of memory"), "c": np.arange(5)}
+    snapshot = store.save(inputs, metadata={"loss": "1.5"}, level="fast", base="none", threads=1)
+    assert (snapshot.step, snapshot.metadata) == (1, {"loss": "1.5"})
+    reader = store.open_snapshot(1)
+    assert [reader.read_file(n) for n in "abc"] == [b"of a file", b"of memory", np.arange(5).tobytes()]
+    with pytest.raises(lmc.ExistsError) as e:
+        store.save(inputs, step=1)
+    assert e.value.kind == "exists"
+    for wrong in ({"a/b": b"x"}, {"": b"x"}):
+        with pytest.raises(lmc.UsageError):
+            store.save(wrong)
+    for options in ({"base": "best"}, {"level": "best"}, {"anchor_every": 0}, {"threads": -1}):
+        with pytest.raises(lmc.UsageError):
+            store.save(inputs, **options)
+    for wrong in (3, "path", {"a": 3}, {1: b"x"}, [3], b"bytes"):
+        with pytest.raises(TypeError):
+            store.save(wrong)
+    with pytest.raises(FileNotFoundError):
+        store.save({"a": tmp_path / "missing"})
+    assert [s.step for s in store.snapshots()] == [0, 1]
+
+
+def test_parts(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    parts = [store.save_part({f"rank{n}": bytes([n]) * 1000}, step=7) for n in range(2)]
+    assert store.snapshots() == []
+    assert [p.raw_size for p in parts] == [1000, 1000]
+    snapshot = store.publish(7, [p.part for p in parts], metadata={"ranks": "2"})
+    assert snapshot.parts == [p.part for p in parts]
+    assert store.open_snapshot(7).read_file("rank1") == b"\1" * 1000
+    with pytest.raises(lmc.UsageError):
+        store.publish(8, ["not an id"])
+
+
+def test_opening(tmp_path, store):
+    assert [s.step for s in lmc.Store(tmp_path / "store").snapshots()] == [100, 200, 300]
+    assert lmc.Store(str(tmp_path / "store")).location == str(tmp_path / "store")
+    for missing in (tmp_path / "missing", tmp_path):
+        with pytest.raises(lmc.NotFoundError):
+            lmc.Store(missing)
+    with pytest.raises(lmc.UsageError):
+        lmc.Store("gs://bucket")
+    for wrong in (3, None, b"store"):
+        with pytest.raises(TypeError):
+            lmc.Store(wrong)
+    with pytest.raises(TypeError):
+        lmc.Store(tmp_path / "store", cache=3)
+
+
+def test_verifying(store, tmp_path):
+    found = store.verify(deep=True)
+    assert (found.problems, found.block_sets > 0, found.objects > 0) == ([], True, True)
+    assert store.verify(100).problems == []
+    assert store.cost(100).longest_chain == 1
+    assert store.cost().longest_chain > 1
+    largest = max((tmp_path / "store").rglob("*"), key=lambda p: p.stat().st_size if p.is_file() else 0)
+    damaged = bytearray(largest.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    largest.write_bytes(damaged)
+    problem = store.verify(100, deep=True).problems[0]
+    assert problem.step == 100
+    assert problem.lost
+    assert problem.message
+    with pytest.raises(lmc.DamagedError):
+        store.open_snapshot(100).read("w")
+
+
+def test_housekeeping(store):
+    plan = store.plan_prune(keep_last=1, keep_steps=[100])
+    assert (plan.keep, plan.prune) == ([100, 300], [200])
+    assert plan.before >= plan.after > 0
+    done = store.prune(keep_last=1, keep_every=100 * 3)
+    assert done.pruned == [100, 200]
+    assert [s.step for s in store.snapshots()] == [300]
+    assert store.open_snapshot(300).read("w") == state(300)[0][3].tobytes()
+    for garbage in (store.garbage(), store.gc()):
+        assert garbage.orphans == []
+        assert all(o.size >= 0 and o.key for o in garbage.young)
+    with pytest.raises(lmc.UsageError):
+        store.prune()
+    with pytest.raises(lmc.NotFoundError):
+        store.plan_prune(keep_steps=[5])
+
+
+def test_copying(store, tmp_path):
+    other = lmc.Store.create(tmp_path / "other")
+    assert [s.step for s in other.copy_from(store, 300)] == [300]
+    assert [s.step for s in other.copy_from(store)] == [100, 200]
+    assert other.find(300).id == store.find(300).id
+    assert other.open_snapshot(300).read("w") == state(300)[0][3].tobytes()

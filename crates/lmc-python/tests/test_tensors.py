@@ -1,0 +1,73 @@
+"""Tensors in memory as files."""
+
+import json
+
+import lmc
+import pytest
+from conftest import weights
+
+
+def header(raw):
+    return json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+
+
+def test_tensors_as_a_file(tmp_path):
+    w, tensors = weights(1 << 18), []
+    tensors.append(("w", "F32", (1 << 9, 1 << 9), w))
+    tensors.append(("b", "bf16", [3], memoryview(bytearray(b"abcdef"))))
+    tensors.append(("packed", "F4", (2, 3), b"xyz"))
+    tensors.append(("none", "I64", (0,), b""))
+    file = lmc.compress_tensors(iter(tensors), metadata={"format": "pt"}, threads=2)
+    raw = lmc.decompress(file)
+    found = header(raw)
+    assert found.pop("__metadata__") == {"format": "pt"}
+    assert {n: (t["dtype"], t["shape"]) for n, t in found.items()} == {
+        "w": ("F32", [512, 512]),
+        "b": ("BF16", [3]),
+        "packed": ("F4", [2, 3]),
+        "none": ("I64", [0]),
+    }
+    with lmc.open(file) as f:
+        for name, _, _, data in tensors:
+            assert f.read(name) == bytes(data)
+    done = lmc.compress_tensors_file(tensors, tmp_path / "model.lmc", metadata={"format": "pt"})
+    assert (tmp_path / "model.lmc").read_bytes() == file
+    assert (done.raw_size, done.compressed_size) == (len(raw), len(file))
+    with pytest.raises(FileExistsError):
+        lmc.compress_tensors_file(tensors, tmp_path / "model.lmc", overwrite=False)
+    assert lmc.decompress(lmc.compress_tensors([])) == b"\x08" + bytes(7) + b"{}      "
+
+
+def test_deltas_of_tensors(array, later):
+    of = lambda a: [("w", "F32", a.shape, a)]  # noqa: E731
+    old = lmc.compress_tensors(of(array))
+    new = lmc.compress_tensors(of(later), base=old)
+    assert len(new) < 0.6 * len(old)
+    assert lmc.decompress(new, base=old) == lmc.decompress(lmc.compress_tensors(of(later)))
+
+
+def test_tensors_that_fit_no_file():
+    good = ("a", "F32", (2,), bytes(8))
+    for tensors, why in [
+        ([good, good], "named"),
+        ([("__metadata__", "U8", (1,), b"x")], "__metadata__"),
+        ([("a", "F32", (3,), bytes(8))], "8 bytes"),
+        ([("a", "F33", (2,), bytes(8))], "F33"),
+        ([("a", "F32", (1,) * 300, bytes(4))], "shape"),
+    ]:
+        with pytest.raises(lmc.UsageError, match=why):
+            lmc.compress_tensors(tensors)
+    for tensors in (
+        3,
+        [3],
+        [("a", "F32", (2,))],
+        [("a", "F32", 2, bytes(8))],
+        [("a", "F32", (2,), "text")],
+        [good[:3]],
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            lmc.compress_tensors(tensors)
+    with pytest.raises(OverflowError):
+        lmc.compress_tensors([("a", "F32", (-2,), bytes(8))])
+    with pytest.raises(TypeError):
+        lmc.compress_tensors([good], metadata={"a": 1})

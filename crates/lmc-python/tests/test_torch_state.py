@@ -1,0 +1,456 @@
+"""save_state and load_state: nested states, as those of optimizers."""
+
+import json
+import math
+import random
+import struct
+from collections import Counter, OrderedDict, defaultdict, namedtuple
+
+import lmc
+import lmc.torch
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import nn, optim
+from torch.optim import lr_scheduler
+from torch_tensors import DTYPES, no_warning, random_bits, same, shapes_of, weights
+
+
+def assert_equal(found, expected, where="state"):
+    """Compares states: types, order of keys, bits of floats and of tensors."""
+    assert type(found) is type(expected), where
+    if isinstance(expected, torch.Tensor):
+        assert same(found, expected) and found.requires_grad == expected.requires_grad, where
+        assert found.is_contiguous() and found.grad_fn is None, where
+    elif isinstance(expected, np.ndarray | np.generic):
+        assert found.dtype.str == expected.dtype.str and found.shape == expected.shape, where
+        assert found.tobytes() == expected.tobytes(), where
+    elif isinstance(expected, dict):
+        assert_equal(list(found), list(expected), f"keys of {where}")
+        for i, (key, value) in enumerate(expected.items()):
+            assert_equal(found[key], value, f"item {i} of {where}")
+        assert_equal(getattr(found, "_metadata", None), getattr(expected, "_metadata", None), f"{where}._metadata")
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), where
+        for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+            assert_equal(a, b, f"{where}[{i}]")
+    elif isinstance(expected, float):
+        assert struct.pack("d", found) == struct.pack("d", expected), where
+    elif isinstance(expected, complex):
+        assert_equal([found.real, found.imag], [expected.real, expected.imag], where)
+    else:
+        assert found == expected, where
+
+
+def there_and_back(state, tmp_path):
+    path = tmp_path / "state.lmc"
+    lmc.torch.save_state(state, path)
+    return lmc.torch.load_state(path)
+
+
+NAN = struct.unpack("<d", bytes.fromhex("230100000000f87f"))[0]
+VALUES = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    2**53,
+    -(2**53),
+    2**53 + 1,
+    -(2**64),
+    10**6000,
+    0.0,
+    -0.0,
+    0.1,
+    5e-324,
+    1.7976931348623157e308,
+    math.inf,
+    -math.inf,
+    NAN,
+    -NAN,
+    1 + 2j,
+    complex(NAN, -0.0),
+    "",
+    "text",
+    'é\n\0"\\\u2028\U0001f600',
+    "\ud800",
+    b"",
+    b"bytes\0\xff",
+    bytearray(b"more bytes"),
+    [],
+    (),
+    {},
+    [[]],
+    ((1,), [2, (3,)]),
+    OrderedDict(b=1, a=2),
+    Counter({3: 1, 5: 2}),
+    {1: "int", "1": "str", 1.5: "float", None: "none", (1, ("a", None)): "tuple", False: "bool"},
+    {10**30: "big", 10**6000: "bigger"},
+    {math.inf: 1, "": 2, "dict": {"dict": 3}, "tensor": "no tensor"},
+    torch.Size([]),
+    torch.Size([2, 3]),
+    torch.bfloat16,
+    torch.float8_e4m3fn,
+    torch.device("cpu"),
+    torch.device("cuda:1"),
+    np.float32(0.1),
+    np.float64(NAN),
+    np.bool_(True),
+    np.int8(-5),
+    np.uint64(2**64 - 1),
+    np.complex64(1 - 2j),
+    np.array(3.5),
+    np.zeros((0, 3), np.int16),
+    np.arange(12, dtype=np.float16).reshape(3, 4),
+    np.arange(6, dtype=">i4").reshape(2, 3),
+    np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    np.arange(10, dtype=np.uint8)[::3],
+    np.array([True, False]),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_values(value, tmp_path):
+    assert_equal(there_and_back(value, tmp_path), value)
+    assert_equal(there_and_back({"a": [value, value], 0: (value,)}, tmp_path), {"a": [value, value], 0: (value,)})
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_tensors(name, tmp_path):
+    dtype = DTYPES[name]
+    state = {shape: random_bits(dtype, shape, seed) for seed, shape in enumerate(shapes_of(dtype))}
+    assert_equal(there_and_back(state, tmp_path), state)
+
+
+def test_more_tensors(tmp_path):
+    w = weights(4, 6)
+    state = {
+        "alone": torch.complex(w.double(), -w.double()),
+        "half": no_warning(torch.complex, w.half(), w.half()),
+        "transposed": w.t(),
+        "columns": w[:, 1::2],
+        "expanded": torch.tensor([1.5]).expand(3),
+        "conjugate": torch.complex(w, w).conj(),
+        "wants a gradient": weights(3).requires_grad_(),
+        "in a graph": weights(3).requires_grad_() * 2,
+        "parameter": nn.Parameter(weights(3)),
+        "frozen": nn.Parameter(weights(3), requires_grad=False),
+    }
+    found = there_and_back(state, tmp_path)
+    expected = {name: tensor.detach().resolve_conj().contiguous() for name, tensor in state.items()}
+    expected["wants a gradient"] = state["wants a gradient"]
+    expected["in a graph"] = state["in a graph"].detach().requires_grad_()
+    expected["parameter"], expected["frozen"] = state["parameter"], state["frozen"]
+    assert_equal(found, expected)
+    assert_equal(there_and_back(w, tmp_path), w)
+
+
+def training(steps=2, seed=0):
+    """A model, optimizers and schedulers of many kinds after some steps."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4))
+    kinds = [
+        (optim.AdamW, {"amsgrad": True}, lambda o: lr_scheduler.MultiStepLR(o, [1, 3])),
+        (optim.SGD, {"lr": 0.1, "momentum": 0.9}, lambda o: lr_scheduler.OneCycleLR(o, 1.0, 9)),
+        (optim.Adagrad, {}, lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3)),
+        (optim.RMSprop, {"momentum": 0.5}, lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.9**step)),
+        (optim.NAdam, {}, lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.2)),
+    ]
+    optimizers = []
+    for of, options, scheduler in kinds:
+        optimizer = of(model.parameters(), **options)
+        optimizers.append((optimizer, scheduler(optimizer)))
+    for _ in range(steps):
+        model(torch.randn(5, 8)).square().mean().backward()
+        for optimizer, scheduler in optimizers:
+            optimizer.step()
+            scheduler.step()
+    return model, optimizers
+
+
+def state_of(model, optimizers):
+    return {
+        "model": model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer, _ in optimizers],
+        "schedulers": [scheduler.state_dict() for _, scheduler in optimizers],
+        "random": (random.getstate(), np.random.get_state(), torch.get_rng_state()),
+        "numpy": np.random.default_rng(5).bit_generator.state,
+        "step": 2,
+    }
+
+
+def test_training(tmp_path):
+    model, optimizers = training()
+    state = state_of(model, optimizers)
+    found = there_and_back(state, tmp_path)
+    assert_equal(found, state)
+    # It is good for going on from.
+    other, others = training(steps=1, seed=1)
+    other.load_state_dict(found["model"])
+    for (optimizer, scheduler), theirs, schedule in zip(others, found["optimizers"], found["schedulers"], strict=True):
+        optimizer.load_state_dict(theirs)
+        scheduler.load_state_dict(schedule)
+    random.setstate(found["random"][0])
+    np.random.set_state(found["random"][1])
+    torch.set_rng_state(found["random"][2])
+    assert_equal(state_of(other, others), state)
+
+
+def test_file_is_of_tensors_and_text(tmp_path):
+    model, optimizers = training()
+    lmc.torch.save_state(state_of(model, optimizers), tmp_path / "state.lmc")
+    tensors = lmc.torch.load_file(tmp_path / "state.lmc")
+    assert same(tensors["model.0.weight"], model[0].weight.detach())
+    assert "optimizers.0.state.0.exp_avg" in tensors
+    raw = lmc.decompress((tmp_path / "state.lmc").read_bytes())
+    assert same(safetensors.torch.load(raw)["model.0.weight"], model[0].weight.detach())
+    again = tmp_path / "again.lmc"
+    lmc.torch.save_state(state_of(model, optimizers), again)
+    assert again.read_bytes() == (tmp_path / "state.lmc").read_bytes()
+
+
+def test_delta(tmp_path):
+    paths = [tmp_path / f"{i}.lmc" for i in range(3)]
+    first = {"step": 1, "w": weights(400, 300), "state": {0: {"exp_avg": weights(400, 300, seed=1)}}}
+    second = {"step": 2, "w": first["w"] * 1.001, "state": {0: {"exp_avg": first["state"][0]["exp_avg"] * 0.999}}}
+    lmc.torch.save_state(first, paths[0])
+    lmc.torch.save_state(second, paths[1], base=paths[0])
+    lmc.torch.save_state(second, paths[2])
+    assert paths[1].stat().st_size < 0.9 * paths[2].stat().st_size
+    assert_equal(lmc.torch.load_state(paths[1], base=paths[0]), second)
+    with pytest.raises(lmc.BaseMismatchError):
+        lmc.torch.load_state(paths[1])
+    # A base may be of no use to a state.
+    lmc.torch.save_state({"step": 3}, paths[2], base=paths[0])
+    assert lmc.torch.load_state(paths[2], base=paths[0]) == {"step": 3}
+
+
+def test_shared_tensors_come_back_as_one(tmp_path):
+    w, whole = weights(30, 30), weights(10)
+    nothing = torch.empty(0)
+    array = np.arange(5)
+    state = {
+        "a": w,
+        "b": w,
+        "c": w.detach(),
+        "d": [w.view(30, 30)],
+        "p": nn.Parameter(w),
+        "t": w.view(-1),
+        "one": whole[:6],
+        "two": whole[4:],
+        "nothing": (nothing, nothing, torch.empty(0)),
+        "arrays": [array, array],
+    }
+    found = there_and_back(state, tmp_path)
+    assert found["a"] is found["b"] is found["c"] is found["d"][0]
+    assert found["p"].data_ptr() == found["a"].data_ptr() and type(found["p"]) is nn.Parameter
+    assert found["t"].data_ptr() != found["a"].data_ptr()
+    assert found["arrays"][0] is found["arrays"][1]
+    assert found["nothing"][0] is found["nothing"][1] is not found["nothing"][2]
+    found["one"][4:] = 0
+    assert same(found["two"], whole[4:])
+    with lmc.torch.safe_open(tmp_path / "state.lmc") as f:
+        assert sorted(f.keys()) == ["a", "arrays.0", "nothing.0", "nothing.2", "one", "t", "two"]
+    model = nn.Linear(3, 3)
+    model.again = model.weight
+    found = there_and_back(model.state_dict(), tmp_path)
+    assert found["weight"] is found["again"]
+
+
+def test_names_of_tensors(tmp_path):
+    w = weights(3)
+    keys = ("a.b", "", "__metadata__", "\ud800", 1, "1", "a.b~2")
+    state = {"a": {"b": w}, **{key: w.clone() for key in keys}, None: {"": [w.clone()]}}
+    assert_equal(there_and_back(state, tmp_path), state)
+    with lmc.torch.safe_open(tmp_path / "state.lmc") as f:
+        assert {"a.b", "a.b~2", "value", "__metadata__~2", "\\ud800", "1", "1~2", "None..0"} < set(f.keys())
+
+
+class Thing:
+    """A type that nobody knows."""
+
+
+class Text(str):
+    """A subclass of a type that is known."""
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+def with_attribute():
+    mapping = OrderedDict(a=1)
+    mapping.other = 1
+    return mapping
+
+
+def in_itself():
+    items = []
+    items.append({"again": items})
+    return items
+
+
+def deep(levels):
+    state = 1
+    for _ in range(levels):
+        state = [state]
+    return state
+
+
+REFUSED = {
+    "an object": (Thing(), "test_torch_state.Thing"),
+    "a function": (len, "builtin_function_or_method"),
+    "a set": ({1}, "set"),
+    "a defaultdict": (defaultdict(int), "collections.defaultdict"),
+    "a namedtuple": (Pair(1, 2), "test_torch_state.Pair"),
+    "a subclass of str": (Text("a"), "test_torch_state.Text"),
+    "a key": ({Thing: 1}, "key of type type"),
+    "a key of bytes": ({b"a": 1}, "key of type bytes"),
+    "a key in a tuple": ({(1, Thing()): 1}, "key of type test_torch_state.Thing"),
+    "attributes": (with_attribute(), "attributes of this OrderedDict: ['other']"),
+    "sparse": (torch.ones(2).to_sparse(), "torch.sparse_coo"),
+    "meta": (torch.ones(2, device="meta"), "meta tensor"),
+    "quantized": (no_warning(torch.quantize_per_tensor, weights(3), 0.1, 0, torch.qint8), "torch.qint8"),
+    "a subclass of Tensor": (weights(3).as_subclass(type("Sub", (torch.Tensor,), {})), "Sub"),
+    "objects in an array": (np.array([None]), "object"),
+    "strings in an array": (np.array(["a"]), "<U1"),
+    "dates": (np.datetime64("2020-01-01"), "datetime64"),
+    "a string of numpy": (np.str_("a"), "<U1"),
+    "long double": (np.longdouble(1), "float128" if np.longdouble(1).nbytes == 16 else "longdouble"),
+    "a memoryview": (memoryview(b"a"), "memoryview"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_with_its_place(case, tmp_path):
+    value, said = REFUSED[case]
+    path = tmp_path / "state.lmc"
+    with pytest.raises(lmc.UsageError) as raised:
+        lmc.torch.save_state({"a": [1, {2: value}]}, path)
+    assert "state['a'][1][2]" in str(raised.value) and said in str(raised.value)
+    assert raised.value.kind == "usage" and not path.exists()
+
+
+def test_depth(tmp_path):
+    assert_equal(there_and_back(deep(100), tmp_path), deep(100))
+    for state in (deep(101), in_itself(), deep(100_000)):
+        with pytest.raises(lmc.UsageError, match="more than 100"):
+            lmc.torch.save_state(state, tmp_path / "none.lmc")
+
+
+def test_into(tmp_path):
+    w = weights(50, 40)
+    state = {"w": w, "t": w[:4].t(), "n": [weights(3), 5], "new": torch.ones(2), "z": weights(2).to(torch.complex128)}
+    path = tmp_path / "state.lmc"
+    lmc.torch.save_state(state, path)
+    into = {
+        "w": nn.Parameter(torch.zeros(50, 40)),
+        "t": torch.zeros(40, 8)[:, ::2],
+        "n": (torch.zeros(3), "other"),
+        "z": torch.zeros(2, dtype=torch.complex128),
+        "more": 1,
+    }
+    version = into["w"]._version
+    found = lmc.torch.load_state(path, into=into)
+    assert (
+        found["w"] is into["w"]
+        and found["t"] is into["t"]
+        and found["n"][0] is into["n"][0]
+        and found["z"] is into["z"]
+    )
+    assert into["w"]._version > version
+    assert same(into["w"], w) and same(into["t"].contiguous(), state["t"].contiguous()) and same(into["z"], state["z"])
+    assert found.keys() == state.keys() and found["n"][1] == 5 and same(found["new"], state["new"])
+
+
+def test_into_shared_memory(tmp_path):
+    w = weights(20)
+    state = {"a": w, "b": w, "c": w[5:], "d": w[10:15].clone()}
+    path = tmp_path / "state.lmc"
+    lmc.torch.save_state(state, path)
+    apart = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+    lmc.torch.load_state(path, into=apart)
+    whole = torch.zeros(20)
+    together = {"a": whole, "b": whole, "c": whole[5:], "d": whole[10:15]}
+    lmc.torch.load_state(path, into=together)
+    for name, tensor in state.items():
+        assert same(apart[name], tensor) and same(together[name], tensor)
+
+
+@pytest.mark.parametrize("wrong", [weights(4), weights(3).half(), weights(3).to_sparse()])
+def test_into_what_does_not_fit(wrong, tmp_path):
+    lmc.torch.save_state({"a": weights(3), "b": [weights(3)]}, tmp_path / "state.lmc")
+    fits = torch.zeros(3)
+    with pytest.raises(lmc.UsageError, match=r"state\['b'\]\[0\]"):
+        lmc.torch.load_state(tmp_path / "state.lmc", into={"a": fits, "b": [wrong]})
+    assert not fits.any()
+
+
+def file_of(description, tensors=None):
+    text = description if isinstance(description, str) else json.dumps({"version": 1, "state": description})
+    tensors = {"w": weights(4), "b": torch.zeros(4, dtype=torch.uint8)} if tensors is None else tensors
+    return lmc.torch.save(tensors, {"lmc.state": text})
+
+
+HOSTILE = {
+    "no JSON": "{",
+    "no object": "[]",
+    "no version": '{"state": 1}',
+    "no state": '{"version": 1}',
+    "a version that is no number": '{"version": true, "state": 1}',
+    "nested a million times": '{"version":1,"state":' + "[" * 1_000_000,
+    "nested too deeply": deep(102),
+    "keys nested too deeply": {"dict": [[json.loads('{"tuple":[' * 150 + "]}" * 150), 1]]},
+    "a number of a million digits": '{"version":1,"state":' + "9" * 1_000_000 + "}",
+    "an integer that is none": {"int": "0x"},
+    "an integer in other digits": {"int": "1_0"},
+    "a float of other length": {"float": "00"},
+    "a float that is a number": {"float": 1},
+    "a tuple that is a number": {"tuple": 1},
+    "a dict that is a number": {"dict": 1},
+    "a dict of triples": {"dict": [[1, 2, 3]]},
+    "a list for a key": {"dict": [[[1], 2]]},
+    "a tensor for a key": {"dict": [[{"tensor": "w"}, 2]]},
+    "no such tensor": {"tensor": "v"},
+    "a tensor without a name": {"tensor": None},
+    "a tensor of a dtype that does not fit": {"tensor": "w", "dtype": "complex128"},
+    "a tensor of an odd dtype": {"tensor": "w", "dtype": ["complex128"]},
+    "a gradient of integers": {"tensor": "b", "requires_grad": True},
+    "bytes of floats": {"bytes": "w"},
+    "bytes of nothing": {"bytes": {}},
+    "an array of another dtype": {"ndarray": "w", "dtype": "<i4"},
+    "an array of objects": {"ndarray": "w", "dtype": "|O"},
+    "an array that is a tensor": [{"tensor": "b"}, {"ndarray": "b", "dtype": "|u1"}],
+    "a tensor that is an array": [{"ndarray": "w", "dtype": "<f4"}, {"tensor": "w"}],
+    "a scalar of another length": {"numpy": "<f4", "value": "00"},
+    "a scalar of objects": {"numpy": "|O", "value": "0000000000000000"},
+    "sizes that are none": {"torch.Size": [1.5]},
+    "sizes beyond numbers": {"torch.Size": [10**30]},
+    "a dtype that is a function": {"torch.dtype": "load"},
+    "a device that is none": {"torch.device": "moon" * 10_000},
+    "a tensor of a long name": {"tensor": "n" * 100_000},
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_descriptions(case):
+    with pytest.raises(lmc.DamagedError) as raised:
+        lmc.torch.load_state(file_of(HOSTILE[case]))
+    assert raised.value.kind == "damaged" and len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("description", [{}, {"set": [1]}, {"n" * 100_000: 1}, '{"version": 2, "state": 1}'], ids=len)
+def test_types_and_versions_to_come(description):
+    with pytest.raises(lmc.UnsupportedError, match="newer") as raised:
+        lmc.torch.load_state(file_of(description))
+    assert raised.value.kind == "unsupported" and len(str(raised.value)) < 1000
+
+
+def test_files_without_a_state(tmp_path):
+    with pytest.raises(lmc.UsageError, match="load_file"):
+        lmc.torch.load_state(lmc.torch.save({"w": weights(3)}))
+    with pytest.raises(FileNotFoundError):
+        lmc.torch.load_state(tmp_path / "none.lmc")
+    with pytest.raises(lmc.UsageError, match="device"):
+        lmc.torch.load_state(file_of(1), device="moon")
