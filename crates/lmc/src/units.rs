@@ -30,6 +30,8 @@ const MOSTLY_ZERO: usize = 32;
 /// What tells that: stretches of the segment's beginning, or of what comes next of it, of so many bytes each.
 const ZERO_STRETCHES: u64 = 16;
 const ZERO_STRETCH: u64 = 512;
+/// Of eight bits of a sample fewer than so many differ where little changed: then neighbours are alike, and tables serve more of them.
+const CALM_EIGHTHS: u64 = 5;
 /// Of so many bits of a sample less than one differs where next to nothing changed.
 const SPARSE: u64 = 64;
 /// A segment of at least this size is not packed.
@@ -214,7 +216,7 @@ impl<'m> Planner<'m> {
                         let Distance { differ, seen } = self.distance(raw, here.min(BLOCK))?;
                         self.block_len = match differ {
                             _ if differ * SPARSE < seen => SPARSE_BLOCK,
-                            _ if differ * 2 < seen => CALM_BLOCK,
+                            _ if differ * 8 < seen * CALM_EIGHTHS => CALM_BLOCK,
                             _ => BLOCK,
                         };
                         self.zeros = self.block_len == BLOCK && self.is_mostly_zero(raw, here.min(BLOCK))?;

@@ -94,12 +94,22 @@ impl Planner {
             slot_bits: 7,
             group_bits: 400,
             plane_penalty: 2,
+            deal_share: 1024,
             residuals: false,
         };
         match self.level {
-            Level::Fast => Effort { classes: 4, stride: 24, table_stride: 24, plane_penalty: 24, ..coarse },
+            Level::Fast => {
+                Effort { classes: 4, stride: 24, table_stride: 24, plane_penalty: 24, deal_share: 128, ..coarse }
+            }
             Level::Default => coarse,
-            Level::Max => Effort { table_stride: 1, slot_bits: 12, group_bits: 1000, plane_penalty: 0, ..coarse },
+            Level::Max => Effort {
+                table_stride: 1,
+                slot_bits: 12,
+                group_bits: 1000,
+                plane_penalty: 0,
+                deal_share: u64::MAX,
+                ..coarse
+            },
         }
     }
 
@@ -205,7 +215,7 @@ impl Planner {
         let sampled = h.iter().map(|&c| u64::from(c)).sum::<u64>().max(1);
         let sample = Sample { exact, sampled, elements };
         let estimates = self.fold_estimates(&h, left, symbol_bits, effort);
-        let (fold, coder, bits_per_sample) = self.choose_fold(&mut h, &estimates, left, &sample, effort);
+        let (fold, coder, bits_per_sample) = self.choose_fold(&h, &estimates, left, &sample, effort);
         group.raw_bits = left - symbol_bits + fold;
         group.coder = coder;
         let bits_per_sample = bits_per_sample + u64::from(sign_plane) * cost::BIT * sampled;
@@ -225,11 +235,10 @@ impl Planner {
         (0..symbol_bits).map(estimate).collect()
     }
 
-    /// How many of a symbol's bits had better be raw (folding the histogram answers it), the coder for the rest, and the cost of the sample in
-    /// 1/256 bit, raw bits included. `estimates` are those of [`Self::fold_estimates`].
+    /// How many of a symbol's bits had better be raw, the coder for the rest, and the cost of the sample in 1/256 bit, raw bits included. `estimates` are those of [`Self::fold_estimates`].
     pub(super) fn choose_fold(
         &self,
-        h: &mut Histogram,
+        h: &Histogram,
         estimates: &[u64],
         left: u32,
         sample: &Sample,
@@ -238,22 +247,25 @@ impl Planner {
         let (sampled, symbol_bits) = (sample.sampled, estimates.len() as u32);
         let raw_cost = |fold: u32| raw_cost(left, symbol_bits - fold, sampled, effort);
         let least = *estimates.iter().min().expect("a symbol has a bit at least");
+        // An estimate knows little of what 128 slots cost; where it is close, tables decide.
+        let close = least + sampled * cost::BIT / if effort.residuals { 16 } else { 6 };
+        // A table that saves next to nothing is not worth its lanes.
+        let lanes = sampled * cost::BIT / 64;
+        let mut folds: Vec<u32> = (0..symbol_bits).filter(|&fold| estimates[fold as usize] <= close).collect();
+        folds.sort_by_key(|&fold| estimates[fold as usize]);
         let mut best = (symbol_bits, Coder::None, raw_cost(symbol_bits));
-        for (fold, &estimate) in (0..).zip(estimates) {
-            if fold > 0 {
-                fold_once(h);
+        for fold in folds {
+            let estimate = estimates[fold as usize];
+            // No table costs less than its estimate, nor do those that come after this one.
+            if estimate + lanes >= best.2 {
+                break;
             }
-            // An estimate knows little of what 128 slots cost; where it is close, tables decide.
-            let close = if effort.residuals { 16 } else { 6 };
-            if estimate > least + sampled * cost::BIT / close {
-                continue;
-            }
+            let mut folded = *h;
+            (0..fold).for_each(|_| fold_once(&mut folded));
             // A sample cannot know that it saw everything.
-            let complete = sample.exact || h[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
-            let (coder, bits) = self.build(h, complete, estimate, raw_cost(fold), effort);
-            // A table that saves next to nothing is not worth its lanes.
-            let total =
-                bits + coder_bits(&coder) * sampled / sample.elements + raw_cost(fold) + sampled * cost::BIT / 64;
+            let complete = sample.exact || folded[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
+            let (coder, bits) = self.build(&folded, complete, estimate, raw_cost(fold), effort);
+            let total = bits + coder_bits(&coder) * sampled / sample.elements + raw_cost(fold) + lanes;
             if total < best.2 {
                 best = (fold, coder, total);
             }

@@ -5,6 +5,7 @@ use super::plan::{GroupedPlan, PlannedClassMap, Planner};
 use super::sparse::{self, few_of};
 use crate::entropy::cost;
 use crate::group::RUN;
+use crate::group::classes::Effort;
 use crate::group::element::{Element, with_element};
 use crate::map::Map;
 use crate::predict::job::{Context, Model, Sections};
@@ -150,7 +151,8 @@ impl Planner {
             map
         });
         let map = map.filter(|map| worth_telling(map));
-        match with_element!(width, E => candidate::<E>(elements, x, map.as_deref())) {
+        let effort = self.effort();
+        match with_element!(width, E => candidate::<E>(elements, x, map.as_deref(), effort)) {
             Some(mut c) => {
                 c.sure &= few;
                 let told = map.map_or(Told::All, Told::ChangedRuns);
@@ -272,7 +274,12 @@ fn worth_telling(map: &[u8]) -> bool {
 }
 
 /// The most promising way to predict, from a sample of what did not stay as it was; `None` where nothing promises anything.
-fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]>) -> Option<Candidate> {
+fn candidate<E: Element>(
+    elements: &[u8],
+    x: &Expectation<'_>,
+    map: Option<&[u8]>,
+    effort: Effort,
+) -> Option<Candidate> {
     let n = elements.len() / E::BYTES;
     let runs: Vec<usize> = (0..n.div_ceil(RUN)).filter(|&r| map.is_none_or(|map| map[r] == 0)).collect();
     // Where most stayed as it was, few of the others tell something.
@@ -283,7 +290,11 @@ fn candidate<E: Element>(elements: &[u8], x: &Expectation<'_>, map: Option<&[u8]
     // What a class saves, it saves in runs that changed.
     let n = n.min(runs.len() * RUN);
     // What a class costs is counted in sampled elements.
-    let limits = Limits { class_cost: CLASS_BITS * cost::BIT * seen / n.max(1) as u64, rare: (seen / 256).max(24) };
+    let limits = Limits {
+        class_cost: CLASS_BITS * cost::BIT * seen / n.max(1) as u64,
+        share: effort.deal_share,
+        rare: (seen / 256).max(24),
+    };
     let element = |i: usize| E::load(&elements[i * E::BYTES..]);
     let mut best: Option<Candidate> = None;
     let mut offer = |c: Candidate| {
@@ -379,6 +390,8 @@ pub(super) struct Keyed<C> {
 pub(super) struct Limits {
     /// What a class costs by itself, in 1/256 bit of the sample.
     pub(super) class_cost: u64,
+    /// Of what all cost in one class, a further class must save one part of so many, for the time that it takes.
+    pub(super) share: u64,
     /// Keys of fewer elements are too rare to judge.
     pub(super) rare: u64,
 }
@@ -402,7 +415,8 @@ impl<C: Fn(&Buckets) -> u64> Keyed<C> {
 
     /// Classes, what the sample has of each, and its cost in them. `None` if one class is as good.
     pub(super) fn classes(self, shift: u32, limits: Limits) -> (Option<Classes>, Vec<Guess>, u64) {
-        let Limits { class_cost, rare } = limits;
+        let worth = (self.whole() / limits.share) as i64;
+        let Limits { class_cost, rare, .. } = limits;
         struct Class {
             first: u8,
             seen: u64,
@@ -429,7 +443,7 @@ impl<C: Fn(&Buckets) -> u64> Keyed<C> {
         };
         let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
         while let Some((i, &g)) = gains.iter().enumerate().max_by_key(|(i, g)| (**g, usize::MAX - i)) {
-            if g <= 0 && classes.len() <= MAX_CLASSES {
+            if g + worth <= 0 && classes.len() <= MAX_CLASSES {
                 break;
             }
             let right = classes.remove(i + 1);

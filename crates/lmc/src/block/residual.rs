@@ -140,13 +140,19 @@ impl Planner {
             let patches = patched as u64 * PATCH_BITS * cost::BIT;
             trials.push(Trial { left, patches, h, total, estimates });
         }
-        let least = trials.iter().map(Trial::estimate).min().expect("one was tried");
+        trials.sort_by_key(Trial::estimate);
+        let least = trials[0].estimate();
         let whole = (elements + zeros) as u64;
+        let fixed = |t: &Trial| GROUP_BITS * cost::BIT + t.patches * elements as u64 / seen as u64;
         let mut best: Option<Split> = None;
-        for mut t in trials.into_iter().filter(|t| t.estimate() <= least + least / CLOSE) {
+        for t in trials.into_iter().filter(|t| t.estimate() <= least + least / CLOSE) {
+            // No table costs less than its estimate.
+            if best.as_ref().is_some_and(|b| t.least() * whole / t.total + fixed(&t) >= b.bits) {
+                continue;
+            }
             let basis = Basis { exact: seen == elements, sampled: t.total, elements: whole };
-            let (fold, coder, bits) = self.choose_fold(&mut t.h, &t.estimates, t.left, &basis, effort);
-            let bits = bits * whole / t.total + GROUP_BITS * cost::BIT + t.patches * elements as u64 / seen as u64;
+            let (fold, coder, bits) = self.choose_fold(&t.h, &t.estimates, t.left, &basis, effort);
+            let bits = bits * whole / t.total + fixed(&t);
             if best.as_ref().is_none_or(|b| bits < b.bits) {
                 let raw_bits = t.left - t.estimates.len() as u32 + fold;
                 let group = Group { low, high: 0, raw_bits, sign_plane: false, constant: 0, coder };
@@ -170,8 +176,13 @@ struct Trial {
 }
 
 impl Trial {
+    /// Of the sample, patches left out.
+    fn least(&self) -> u64 {
+        *self.estimates.iter().min().expect("a symbol has a bit at least")
+    }
+
     fn estimate(&self) -> u64 {
-        self.patches + self.estimates.iter().min().expect("a symbol has a bit at least")
+        self.patches + self.least()
     }
 }
 

@@ -106,7 +106,7 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
         for (p, bucket) in sampled(best.predictor) {
             keyed.add(Classes::key(p, key_shift), bucket, step as u32);
         }
-        let limits = Limits { class_cost: CLASS_BITS * cost::BIT, rare: 1 };
+        let limits = Limits { class_cost: CLASS_BITS * cost::BIT, share: u64::MAX, rare: 1 };
         if let (Some(classes), guesses, _) = keyed.classes(key_shift, limits) {
             (best.context, best.classes, best.guesses) = (Which::Prediction, Some(classes), guesses);
         }

@@ -1,5 +1,8 @@
 //! rANS tables: frequencies that sum to 128, from a histogram.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::coder::Entries;
 use super::cost::{BIT, log2};
 use super::table::{CoarseKind, CoarseTable, ESCAPE, by_symbol, pad_symbol, starts, unused_byte};
@@ -102,20 +105,22 @@ fn normalise(order: &[(u32, u8)], escaped: Option<u32>, total: u32) -> (Vec<u16>
     let step = |i: usize, lo: u32| u64::from(counts[i]) * u64::from(log2(lo + 1) - log2(lo));
     if sum < 128 {
         let key = |i: usize, f: u32| if f < 127 { step(i, f) << 8 | (n - i) as u64 } else { 0 };
-        let mut keys: Vec<u64> = (0..n).map(|i| key(i, f[i])).collect();
+        let mut keys: BinaryHeap<u64> = (0..n).map(|i| key(i, f[i])).collect();
         while sum < 128 {
-            let i = n - (keys.iter().copied().max().expect("there are symbols") & 255) as usize;
+            let mut most = keys.peek_mut().expect("there are symbols");
+            let i = n - (*most & 255) as usize;
             f[i] += 1;
-            keys[i] = key(i, f[i]);
+            *most = key(i, f[i]);
             sum += 1;
         }
     } else if sum > 128 {
         let key = |i: usize, f: u32| if f > 1 { step(i, f - 1) << 8 | (n - i) as u64 } else { u64::MAX };
-        let mut keys: Vec<u64> = (0..n).map(|i| key(i, f[i])).collect();
+        let mut keys: BinaryHeap<Reverse<u64>> = (0..n).map(|i| Reverse(key(i, f[i]))).collect();
         while sum > 128 {
-            let i = n - (keys.iter().copied().min().expect("there are symbols") & 255) as usize;
+            let mut least = keys.peek_mut().expect("there are symbols");
+            let i = n - (least.0 & 255) as usize;
             f[i] -= 1;
-            keys[i] = key(i, f[i]);
+            *least = Reverse(key(i, f[i]));
             sum -= 1;
         }
     }

@@ -123,6 +123,8 @@ pub(crate) struct Effort {
     pub(crate) group_bits: u64,
     /// What splitting off planes of single bits must save, in 1/256 bit an element.
     pub(crate) plane_penalty: u64,
+    /// A further class that elements are dealt to must save one part of so many of what they cost in one, for the time that it takes.
+    pub(crate) deal_share: u64,
     /// Whether symbols are residuals, of which most may be the same: then coders above the level's own may be taken.
     pub(crate) residuals: bool,
 }
