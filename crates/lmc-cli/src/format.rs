@@ -45,6 +45,12 @@ pub(crate) fn quoted(path: &Path) -> String {
     Name::text(&format!("'{}'", text.replace('\'', "'\\''"))).to_string()
 }
 
+/// So many things: "1 snapshot", "2 snapshots".
+pub(crate) fn count(n: impl TryInto<u64>, thing: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A number of bytes in IEC units with three or four significant digits.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

@@ -367,7 +367,7 @@ fn what_was_pruned_is_collected_after_the_grace_period() {
     assert_eq!(dir.names().iter().filter(data).count(), 1);
     dir.run(["snapshot", "restore", "s", "-o", "out"]).silent();
     assert!(dir.read("out/w") == last);
-    assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("1 snapshots, 1 objects"));
+    assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("1 snapshot, 1 object, "));
     // Directories that are empty go once they are old, too.
     age(&dir, "s/");
     let json = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];

@@ -9,7 +9,7 @@ use lmc::{DecompressOptions, Decompressor, Reader};
 use crate::args::Threads;
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes};
+use crate::format::{Name, bytes, count};
 use crate::input::{STDIN, Source, Stdin};
 use crate::plan::{Input, RemoveSuffix, inputs};
 use crate::report::{self, Outcome, Show};
@@ -88,7 +88,7 @@ fn test(
             summary
         }
     };
-    let line = format!("OK  ({}, {} blocks)", bytes(summary.raw_size), summary.blocks);
+    let line = format!("OK  ({}, {})", bytes(summary.raw_size), count(summary.blocks, "block"));
     Ok(Outcome::Done { line, fields: vec![("ok", true.into())], summary })
 }
 

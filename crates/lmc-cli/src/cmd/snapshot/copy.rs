@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Place;
 use crate::failure::Result;
-use crate::format::{Name, bytes};
+use crate::format::{Name, bytes, count};
 use crate::output::{Origin, Output, Target};
 use crate::plan::is_dash;
 use crate::ui::Ui;
@@ -112,9 +112,9 @@ fn between(from: &Place, to: &Place, some: &Chosen, json: bool, ui: &Ui) -> Resu
         return ui.json(&json!({ "store": to.store, "copied": steps, "skipped": copied.skipped, "new_size": size }));
     }
     ui.result(format_args!(
-        "{} : {} snapshots copied, {}; {} were there",
+        "{} : {} copied, {}; {} were there",
         Name::text(&to.store),
-        copied.snapshots.len(),
+        count(copied.snapshots.len(), "snapshot"),
         bytes(size),
         copied.skipped
     ));
@@ -130,6 +130,6 @@ pub(super) fn export(args: &ExportArgs, ui: &Ui) -> Result {
     let mut output = Output::create(&target, args.force, Origin::Stdin(None))?;
     store.export(&snapshots, &mut output).map_err(|e| output.take_failure().unwrap_or_else(|| failure(e)))?;
     output.finish()?;
-    ui.result(format_args!("{} : {} snapshots", Name::path(&args.file), snapshots.len()));
+    ui.result(format_args!("{} : {}", Name::path(&args.file), count(snapshots.len(), "snapshot")));
     Ok(())
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Place;
 use crate::failure::Result;
-use crate::format::{Name, bytes};
+use crate::format::{Name, bytes, count};
 use crate::ui::Ui;
 
 /// Delete what no snapshot needs: what pruned snapshots needed, and what saves left that did not come to an end.
@@ -52,10 +52,10 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
     }
     let sum = |of: &[Orphan]| bytes(of.iter().map(|o| o.size).fold(0, u64::saturating_add));
     let text = format!(
-        "{} : {} {} objects, {}; {} more, {}, are within the grace period",
+        "{} : {} {}, {}; {} more, {}, are within the grace period",
         Name::text(&args.place.store),
         if args.dry_run { "would delete" } else { "deleted" },
-        found.orphans.len(),
+        count(found.orphans.len(), "object"),
         sum(&found.orphans),
         found.young.len(),
         sum(&found.young)

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Place, time};
 use crate::cmd::list::{push_table, table};
 use crate::failure::Result;
-use crate::format::{Name, bytes, percent};
+use crate::format::{Name, bytes, count, percent};
 use crate::ui::Ui;
 
 /// List the snapshots of a store.
@@ -51,11 +51,10 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
 pub(super) fn summary(place: &Place, snapshots: &[Snapshot]) -> String {
     let sum = |of: fn(&Snapshot) -> u64| snapshots.iter().map(of).fold(0, u64::saturating_add);
     let (raw, new) = (sum(|s| s.raw_size), sum(|s| s.new_size));
-    let n = snapshots.len();
     format!(
-        "{} : {n} snapshot{}, {} => {} ({})\n",
+        "{} : {}, {} => {} ({})\n",
         Name::text(&place.store),
-        if n == 1 { "" } else { "s" },
+        count(snapshots.len(), "snapshot"),
         bytes(raw),
         bytes(new),
         percent(new, raw)

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Place;
 use crate::args::Threads;
 use crate::failure::{Failure, Result};
-use crate::format::Name;
+use crate::format::{Name, count};
 use crate::ui::Ui;
 
 /// Verify that snapshots can be restored.
@@ -58,10 +58,12 @@ pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {
         }))?;
     } else if found.problems.is_empty() {
         let store = Name::text(&args.place.store);
-        let (n, how) = (snapshots.len(), if args.deep { "decode to what was saved" } else { "are there" });
+        let how = if args.deep { "decode to what was saved" } else { "are there" };
         ui.verdict(&format!(
-            "{store} : {n} snapshots, {} objects, {} block sets {how}",
-            found.objects, found.block_sets
+            "{store} : {}, {}, {} {how}",
+            count(snapshots.len(), "snapshot"),
+            count(found.objects, "object"),
+            count(found.block_sets, "block set")
         ))?;
     }
     for p in &found.problems {
