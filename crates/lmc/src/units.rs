@@ -304,8 +304,12 @@ impl<'m> Planner<'m> {
         // What is in the same block is not known when it is needed.
         let known = |(l, linked): &(Link, u64)| l.source != 0 || l.at(dtype, *linked).offset <= self.block;
         let (link, linked) = links.find(known).map_or((None, 0), |(l, linked)| (Some(l), linked));
+        let whole = [(dtype, len, None)];
+        let apart = [(dtype, linked, link), (dtype, len - cut - linked, None), (None, cut, None)];
+        // Most of many small tensors need no more than to be joined with those before.
+        let parts = if link.is_none() && cut == 0 { &whole[..] } else { &apart };
         let mut changes = 0;
-        for (dtype, len, base) in [(dtype, linked, link), (dtype, len - cut - linked, None), (None, cut, None)] {
+        for &(dtype, len, base) in parts {
             let len = len as usize;
             match pieces.last_mut() {
                 _ if len == 0 => continue,

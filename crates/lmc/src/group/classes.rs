@@ -379,6 +379,7 @@ mod tests {
             slot_bits: 7,
             group_bits: 400,
             plane_penalty: 0,
+            deal_share: u64::MAX,
             residuals: false,
         };
         classify(&stats, Map::Rotate, 8 * width as u32, effort, |r, h| {
