@@ -21,8 +21,8 @@ save is whole, with a warning; a `file://` URL makes deltas there, too. Ranks th
 `unpack` (and `lmc unpack`) makes a plain checkpoint of `torch.distributed.checkpoint` again, or safetensors files.
 """
 
+from lmc.dcp._garbage import Garbage, collect_garbage
 from lmc.dcp._reader import Reader
-from lmc.dcp._storage import Garbage, collect_garbage
 from lmc.dcp._unpack import unpack
 from lmc.dcp._writer import Writer
 
