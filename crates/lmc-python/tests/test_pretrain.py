@@ -14,8 +14,8 @@ import pytest
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pretrain.py"
 SMALL = ["--steps", "18", "--every", "4", "--width", "64", "--layers", "1", "--batch", "4", "--text", "200000"]
 
-#: Every process of a run starts with this. One rank dies in the middle of writing its part of the third snapshot; if another
-#: process writes it, that one dies as well.
+#: Every process of a run starts with this. One rank dies in the middle of writing its part of the third snapshot; if
+#: another process writes it, that one dies as well.
 KILLED = """
 import multiprocessing, os, signal
 import lmc
@@ -60,9 +60,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, ranks, killed, background):
     assert len(losses(tmp_path / "whole.log")) == 18
     killed_at = tmp_path / "killed"
     killed_at.mkdir()
-    died = train(
-        ranks, "--dir", str(broken), "--losses", str(broken) + ".log", *options, kill=killed_at, rank=killed
-    )
+    died = train(ranks, "--dir", str(broken), "--losses", str(broken) + ".log", *options, kill=killed_at, rank=killed)
     assert died.returncode == (1 if ranks > 1 else -signal.SIGKILL), died.stderr
     halves = [p for p in (broken / "step-000012").glob("*.lmc") if p.stat().st_size == 1000]
     assert len(halves) == 1 and halves[0].name.startswith(f"__{killed}_")

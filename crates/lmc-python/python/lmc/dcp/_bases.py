@@ -102,9 +102,9 @@ def find(storage: Storage, run: str, wanted: Set[Place]) -> Base | None:
             best = (alike, Base(checkpoint, metadata))
         if alike > 0.9:
             break
-    for checkpoint, e in unreadable:
+    for checkpoint, why in unreadable:
         what = f"{checkpoint} is left out as a base" if best[1] else "saving without a base"
-        warnings.warn(f"lmc: {what}, since {checkpoint} cannot be used: {e}", stacklevel=2)
+        warnings.warn(f"lmc: {what}, since {checkpoint} cannot be used: {why}", stacklevel=2)
     return best[1]
 
 
@@ -135,9 +135,7 @@ def kept(run: str, checkpoint: str, name: str) -> Kept | None:
     return found[0] if found else None
 
 
-def keep(
-    run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence[tuple[lmc.Tensor, Image]]
-) -> None:
+def keep(run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence[tuple[lmc.Tensor, Image]]) -> None:
     """Keeps the raw bytes of a data file just written, from its header and its tensors, if the budget allows.
 
     What was kept of the same kind of data file goes. The caller holds the lock of `saving`.

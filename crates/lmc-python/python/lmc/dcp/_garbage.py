@@ -55,7 +55,7 @@ def collect_garbage(
         return found
     if found.files:
         with _notices.deleting(storage, pool, found.files):
-            # A save that had not said yet what it needs, when that was looked at, has said so by now, or sees the notice.
+            # A save that had not said what it needs when that was looked at has said so by now, or sees the notice.
             still = set(_unneeded(storage, run, since, bases).files)
             kept = [n for n in found.files if n not in still]
             found = Garbage([n for n in found.files if n in still], sorted(found.young + kept))

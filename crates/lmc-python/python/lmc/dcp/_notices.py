@@ -1,8 +1,8 @@
 """What saves and collections of garbage in a bucket tell each other.
 
-A save first says which data files it needs, and then looks whether any of them is being deleted. A collection first says
-what it is about to delete, and then looks whether a save needs any of it. So one of them sees the other, whatever happens
-in between, as long as the storage shows what was written to all who look later, as S3 does.
+A save first says which data files it needs, and then looks whether any of them is being deleted. A collection first
+says what it is about to delete, and then looks whether a save needs any of it. So one of them sees the other, whatever
+happens in between, as long as the storage shows what was written to all who look later, as S3 does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def saving(storage: Fsspec, pool: str, needed: Sequence[str]) -> Iterator[None]:
         deleted = {n for names in _read(storage, storage.join(pool, _DELETING), None) for n in names}
         for name in needed:
             if name in deleted:
-                raise lmc.MissingFileError(f"the data file {name} in {pool} is being deleted, as no checkpoint needed it")
+                raise lmc.MissingFileError(f"the data file {name} in {pool} is being deleted: no checkpoint needed it")
         yield
 
 

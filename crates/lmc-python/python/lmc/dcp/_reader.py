@@ -42,7 +42,7 @@ class Reader(FileSystemReader):
     def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None, **options: Any) -> None:
         super().__init__(path if "://" not in os.fspath(path) else "")
         if threads is not None and threads < 0:
-            raise lmc.UsageError(f"threads is a number of threads, or None for as many as there are cores, not {threads}")
+            raise lmc.UsageError(f"threads is a number, or None for as many as there are cores, not {threads}")
         self._options = options
         self._threads = threads
         self._metadata: Metadata | None = None

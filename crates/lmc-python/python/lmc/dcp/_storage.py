@@ -19,8 +19,8 @@ import lmc
 POOL = "lmc-data"
 SUFFIX = ".lmc"
 METADATA = ".metadata"
-#: What stands in a checkpoint of a bucket under the name of a data file, whose place is elsewhere: PyTorch's reader then
-#: finds the file, and says that it does not know what is in it.
+#: What stands in a checkpoint of a bucket under the name of a data file, whose place is elsewhere: PyTorch's reader
+#: then finds the file, and says that it does not know what is in it.
 NOTE = b"What this file stands for is in the folder lmc-data beside this checkpoint. Read it with lmc.dcp.Reader, "
 NOTE += b"or make the checkpoint plain with `lmc unpack`.\n"
 #: Bytes that are read ahead of those that are wanted, where each request takes its time.
@@ -134,6 +134,8 @@ class Remote(_FileSystem):
     Nothing that was listed is remembered: other ranks write, too.
     """
 
+    _fs: Any
+
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self._url = url
         self._options = {"use_listings_cache": False, **options}
@@ -152,7 +154,7 @@ class Remote(_FileSystem):
     def fs(self) -> Any:
         # The threads that fsspec works with stay behind in a fork.
         if self._process != os.getpid():
-            from fsspec.core import url_to_fs
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
             self._fs, _ = url_to_fs(self._url, **self._options)
             self._process = os.getpid()
@@ -160,7 +162,7 @@ class Remote(_FileSystem):
 
     @fs.setter
     def fs(self, _: None) -> None:
-        self._fs: Any = None
+        self._fs = None
 
 
 class Fsspec(Storage):

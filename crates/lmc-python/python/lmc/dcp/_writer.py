@@ -19,7 +19,7 @@ import lmc
 from lmc.dcp import _bases
 from lmc.dcp._files import DESCRIPTOR, Files, data_files, is_data_file, tensor_name, with_bases
 from lmc.dcp._hold import Hold, HoldInBucket
-from lmc.dcp._storage import METADATA, NOTE, POOL, SUFFIX, Fsspec, storage_of
+from lmc.dcp._storage import NOTE, POOL, SUFFIX, Fsspec, storage_of
 from lmc.dcp._tensors import Chunk, chunk
 
 
@@ -196,9 +196,7 @@ class Writer(FileSystemWriter):
         except FileNotFoundError as e:
             raise lmc.NotFoundError(f"the base {base} is no complete checkpoint") from e
 
-    def _made_from(
-        self, files: Files, base: _bases.Base | None, run: str, plan: SavePlan, hold: Hold
-    ) -> list[_Base]:
+    def _made_from(self, files: Files, base: _bases.Base | None, run: str, plan: SavePlan, hold: Hold) -> list[_Base]:
         """The data files that have what this rank is about to write, which `hold` takes.
 
         None where there is no base, or none that can be read.
