@@ -11,9 +11,9 @@ and with processes. Directories and the URLs of fsspec (`s3://bucket/run/step-10
 
 A directory holds all that its checkpoint is made from, by hard links to the files of earlier ones: any older
 checkpoint may be deleted. Where the path is a URL, as of buckets, data are in the folder `lmc-data` beside the
-checkpoints instead, and `collect_garbage` deletes what no checkpoint needs any more, also while others are saved. In a directory on a file system without hard links every
-save is whole, with a warning; a `file://` URL makes deltas there, too. Ranks that save without collectives
-(`use_collectives=False`) save whole checkpoints.
+checkpoints instead, and `collect_garbage` deletes what no checkpoint needs any more, also while others are saved. In a
+directory on a file system without hard links every save is whole, with a warning; a `file://` URL makes deltas there,
+too. Ranks that save without collectives (`use_collectives=False`) save whole checkpoints.
 
 `unpack` (and `lmc unpack`) makes a plain checkpoint of `torch.distributed.checkpoint` again, or safetensors files.
 """
