@@ -64,7 +64,7 @@ pub(crate) fn hex(hash: &[u8]) -> String {
 struct Open {
     process: u32,
     source: Arc<Source>,
-    /// As they were given, those of bases included.
+    /// As they were given, those of bases included; none if the file needs none.
     bases: Bases,
     contents: Contents,
 }
@@ -83,14 +83,16 @@ impl Open {
             long && source.read_exact_at(&mut start, 0).is_ok() && start == lmc::MAGIC
         };
         let contents = if is_compressed {
-            let reader = Reader::open(source.clone(), o)?;
-            let linked = bases.link(o.threads)?;
-            let reader = if linked.is_empty() { reader } else { reader.with_bases(linked)? };
-            Contents::Compressed(Box::new(reader))
-        } else if bases.0.is_empty() {
-            Contents::Plain(Base::new(source.clone())?)
+            Contents::Compressed(Box::new(Reader::open(source.clone(), o)?))
         } else {
-            return Err(Failure::Other("BaseMismatchError", "the file is not compressed, and needs no base".into()));
+            Contents::Plain(Base::new(source.clone())?)
+        };
+        // A base may have been of no use when the file was made: then it is of none now.
+        let (contents, bases) = match contents {
+            Contents::Compressed(r) if !r.bases().is_empty() && !bases.0.is_empty() => {
+                (Contents::Compressed(Box::new(r.with_bases(bases.link(o.threads)?)?)), bases)
+            }
+            contents => (contents, Bases::default()),
         };
         Ok(Self { process: std::process::id(), source, bases, contents })
     }
@@ -162,7 +164,7 @@ impl Open {
 /// An open `.lmc` file, of which any part is read without the rest. `lmc.open` is the same.
 ///
 /// `file` is a path, a binary file object that can seek, or a buffer. `base` is what a delta was made from, as for `lmc.compress`; without it the
-/// file can be listed, but not read. With `plain` the file may also be one that is not compressed.
+/// file can be listed, but not read. A file that needs none is read without. With `plain` the file may also be one that is not compressed.
 ///
 /// Threads may share it, and so may a process and those that it forks. Every block that is read is checked. Closed, it raises `lmc.UsageError`, a `ValueError`.
 ///

@@ -121,12 +121,15 @@ def save(state: dict[str, Any], writer: lmc.dcp.Writer, mode: str) -> None:
     getattr(saved, "upload_completion", saved).result()
 
 
-def save_run(rank: int, ranks: int, folder: str, mode: str, steps: int, options: dict[str, Any]) -> None:
-    """Saves a snapshot after every step, and beside it what it must restore to."""
+def save_run(
+    rank: int, ranks: int, folder: str, mode: str, steps: int, options: dict[str, Any], run: str | None = None
+) -> None:
+    """Saves a snapshot after every step to the run, or else to the folder, and there what it must restore to."""
     model, optimizer = build(ranks)
     for step in range(steps):
         train(model, optimizer, step)
-        save(state_of(model, optimizer, step), lmc.dcp.Writer(f"{folder}/step-{step}", threads=1, **options), mode)
+        writer = lmc.dcp.Writer(f"{run or folder}/step-{step}", threads=1, **options)
+        save(state_of(model, optimizer, step), writer, mode)
         expected = full(model, optimizer)
         if rank == 0:
             torch.save(expected, f"{folder}/expected-{step}.pt")
@@ -142,13 +145,21 @@ def load(rank: int, ranks: int, checkpoint: str, reader: Any = None) -> tuple[di
     return full(model, optimizer), state
 
 
-def load_all(rank: int, ranks: int, folder: str, steps: list[int]) -> None:
+def load_all(rank: int, ranks: int, folder: str, steps: list[int], run: str | None = None) -> None:
     """Every snapshot is what was saved, to the bit."""
     for step in steps:
-        found, state = load(rank, ranks, f"{folder}/step-{step}")
+        found, state = load(rank, ranks, f"{run or folder}/step-{step}")
         assert state["step"] == step and state["note"] == {"of": ["step", step]}
         if rank == 0:
             assert equal(found, torch.load(f"{folder}/expected-{step}.pt")), f"step {step} is not what was saved"
+
+
+def load_plain(rank: int, ranks: int, folder: str, checkpoint: str, step: int) -> None:
+    """What was unpacked is what was saved, to PyTorch's own reader."""
+    found, state = load(rank, ranks, checkpoint, dcp.FileSystemReader(checkpoint))
+    assert state["step"] == step
+    if rank == 0:
+        assert equal(found, torch.load(f"{folder}/expected-{step}.pt"))
 
 
 def apart(rank: int, ranks: int, folder: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from dcp_ranks import equal
+from dcp_states import load, model, save, state
 from lmc.dcp import _bases, _unpack
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.api import CheckpointException
@@ -25,27 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled"
 @pytest.fixture(autouse=True)
 def nothing_in_memory():
     _bases.forget()
-
-
-def model(seed: int) -> dict[str, torch.Tensor]:
-    draw = torch.Generator().manual_seed(seed)
-    first = {"w": torch.randn(300, 200, generator=torch.Generator().manual_seed(0)), "b": torch.ones(7)}
-    return {name: t + 1e-4 * seed * torch.randn(t.shape, generator=draw) for name, t in first.items()}
-
-
-def state(seed: int) -> dict[str, object]:
-    weights = model(seed)
-    return {"weights": weights, "half": {n: t.bfloat16() for n, t in weights.items()}, "step": seed}
-
-
-def save(path: Path | str, seed: int, **options: object) -> None:
-    dcp.save(state(seed), storage_writer=lmc.dcp.Writer(path, threads=1, **options), no_dist=True)
-
-
-def load(path: Path | str, into: dict[str, object] | None = None) -> dict[str, object]:
-    found = state(99) if into is None else into
-    dcp.load(found, storage_reader=lmc.dcp.Reader(path), no_dist=True)
-    return found
 
 
 def files(folder: Path) -> dict[str, int]:
@@ -172,11 +152,55 @@ class TestBases:
 
     def test_what_is_in_memory_is_bounded_for_all_runs(self, tmp_path):
         save(tmp_path / "one" / "0", 1)
-        size = len(_bases._kept[str(tmp_path / "one")].image)
+        (kept,) = _bases._kept.values()
+        size = len(kept.image)
         save(tmp_path / "two" / "0", 1, cache=2 * size)
         assert len(_bases._kept) == 2
         save(tmp_path / "three" / "0", 1, cache=2 * size)
-        assert {Path(run).name for run in _bases._kept} == {"two", "three"}
+        assert {Path(run).name for run, _ in _bases._kept} == {"two", "three"}
+
+    @pytest.mark.parametrize("same_process", [True, False])
+    def test_two_kinds_in_one_folder(self, tmp_path, same_process):
+        """Each is made from the newest of its own kind, which is not the newest."""
+        for seed in range(3):
+            if not same_process:
+                _bases.forget()
+            save(tmp_path / f"all-{seed}", seed)
+            ours = {"weights": model(seed), "name": seed}
+            dcp.save(ours, storage_writer=lmc.dcp.Writer(tmp_path / f"weights-{seed}", threads=1), no_dist=True)
+            for kind in ("all", "weights"):
+                os.utime(tmp_path / f"{kind}-{seed}" / ".metadata", (seed + 1, seed + 1))
+        for kind, other in (("all", "weights"), ("weights", "all")):
+            made = [set(files(tmp_path / f"{kind}-{seed}")) for seed in range(3)]
+            assert [len(names) for names in made] == [1, 2, 3] and made[0] < made[1] < made[2]
+            assert not made[2] & set(files(tmp_path / f"{other}-2"))
+        assert len(_bases._kept) == 2 if same_process else 1
+        for seed in range(3):
+            assert equal(load(tmp_path / f"all-{seed}"), state(seed))
+            found = load(tmp_path / f"weights-{seed}", {"weights": model(9), "name": -1})
+            assert equal(found, {"weights": model(seed), "name": seed})
+
+    def test_one_that_cannot_be_read_is_passed_over(self, tmp_path):
+        save(tmp_path / "a", 1)
+        save(tmp_path / "b", 2, base=None)
+        _bases.forget()
+        (tmp_path / "b" / ".metadata").write_bytes(b"nonsense")
+        with pytest.warns(UserWarning, match="b is left out as a base"):
+            save(tmp_path / "c", 3)
+        assert set(files(tmp_path / "a")) < set(files(tmp_path / "c"))
+
+    def test_a_base_that_is_deleted_while_it_is_used(self, tmp_path, monkeypatch):
+        save(tmp_path / "a", 1)
+        compress = lmc.compress_tensors_file
+
+        def compress_and_delete(*arguments, **options):
+            shutil.rmtree(tmp_path / "a", ignore_errors=True)
+            return compress(*arguments, **options)
+
+        monkeypatch.setattr(lmc, "compress_tensors_file", compress_and_delete)
+        save(tmp_path / "b", 2, cache=0)
+        assert len(files(tmp_path / "b")) == 2
+        assert equal(load(tmp_path / "b"), state(2))
 
     def test_ranks_share_memory(self, monkeypatch):
         for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
@@ -269,6 +293,21 @@ class TestTensors:
 
 
 class TestOthers:
+    def test_what_is_no_checkpoint(self, tmp_path):
+        with pytest.raises(CheckpointException, match="none is no complete checkpoint"):
+            load(tmp_path / "none")
+        with pytest.raises(lmc.MissingFileError, match="none is no complete checkpoint"):
+            lmc.dcp.unpack(tmp_path / "none", tmp_path / "plain")
+
+    def test_threads_of_a_reader(self, tmp_path):
+        save(tmp_path / "a", 1)
+        for threads in (1, 3, None):
+            found = state(99)
+            dcp.load(found, storage_reader=lmc.dcp.Reader(tmp_path / "a", threads=threads), no_dist=True)
+            assert equal(found, state(1))
+        with pytest.raises(lmc.UsageError, match="not -1"):
+            lmc.dcp.Reader(tmp_path / "a", threads=-1)
+
     def test_pytorchs_own_reader_says_what_is_missing(self, tmp_path):
         save(tmp_path / "a", 1)
         with pytest.raises(CheckpointException, match="Unknown extension name='lmc.tensor'"):
@@ -346,89 +385,3 @@ class TestUnpack:
         dcp.save(state(4), storage_writer=dcp.FileSystemWriter(tmp_path / "a"), no_dist=True)
         with pytest.raises(lmc.UsageError, match="plain checkpoint already"):
             lmc.dcp.unpack(tmp_path / "a", tmp_path / "b")
-
-
-class TestWithoutLinks:
-    """fsspec's file system in memory has what buckets have."""
-
-    @pytest.fixture
-    def run(self):
-        import fsspec
-
-        fs = fsspec.filesystem("memory")
-        root = f"/run-{os.urandom(4).hex()}"
-        yield fs, root
-        fs.rm(root, recursive=True)
-
-    def test_old_checkpoints_can_be_deleted(self, run):
-        fs, root = run
-        for seed in range(4):
-            save(f"memory://{root}/step-{seed}", seed, max_chain=2)
-        for seed in range(3):
-            fs.rm(f"{root}/step-{seed}", recursive=True)
-        _bases.forget()
-        assert equal(load(f"memory://{root}/step-3"), state(3))
-        garbage = lmc.dcp.collect_garbage(f"memory://{root}")
-        assert (len(garbage.files), len(garbage.young)) == (0, 3)
-        dry = lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1, dry_run=True)
-        assert len(dry.files) == 3 and len(fs.ls(f"{root}/lmc-data")) == 4
-        assert lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1) == dry
-        assert len(fs.ls(f"{root}/lmc-data")) == 1
-        assert equal(load(f"memory://{root}/step-3"), state(3))
-
-    def test_deltas_need_their_bases(self, run, tmp_path):
-        fs, root = run
-        for seed in range(2):
-            save(f"memory://{root}/step-{seed}", seed, cache=0)
-        fs.rm(f"{root}/step-0", recursive=True)
-        assert lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1).files == []
-        assert equal(load(f"memory://{root}/step-1"), state(1))
-        assert len(lmc.dcp.unpack(f"memory://{root}/step-1", tmp_path / "plain").files) == 2
-
-    def test_what_a_save_under_way_is_made_from_stays(self, run):
-        fs, root = run
-        for seed in range(2):
-            save(f"memory://{root}/step-{seed}", seed, cache=0)
-        old = fs.ls(f"{root}/lmc-data", detail=False)
-        save(f"memory://{root}/step-2", 2, cache=0)
-        (new,) = set(fs.ls(f"{root}/lmc-data", detail=False)) - set(old)
-        made = fs.store[new].created
-        for name in old:
-            fs.store[name].created = made - datetime.timedelta(days=2)
-        for seed in range(3):  # the last one is not complete yet, and those that it is made from were deleted
-            fs.rm(f"{root}/step-{seed}", recursive=True)
-        garbage = lmc.dcp.collect_garbage(f"memory://{root}")
-        assert garbage.files == [] and len(garbage.young) == 3
-        for name in [new, *old]:
-            fs.store[name].created = made - datetime.timedelta(days=2)
-        assert len(lmc.dcp.collect_garbage(f"memory://{root}").files) == 3
-
-    def test_checkpoints_of_ranks_without_collectives_are_no_garbage(self, run):
-        fs, root = run
-        path = f"memory://{root}/step-0"
-        dcp.save(state(0), storage_writer=lmc.dcp.Writer(path), no_dist=True, use_collectives=False)
-        assert not fs.exists(f"{root}/step-0/.metadata")
-        assert lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1).files == []
-        assert equal(load(path), state(0))
-
-    def test_garbage_is_not_collected_where_files_have_no_times(self, run, monkeypatch):
-        fs, root = run
-        for seed in range(2):
-            save(f"memory://{root}/step-{seed}", seed, base=None)
-        fs.rm(f"{root}/step-0", recursive=True)
-        info = fs.info
-        monkeypatch.setattr(type(fs), "info", lambda self, path: {**info(path), "created": None})
-        monkeypatch.setattr(type(fs), "modified", lambda self, path: self.nothing)
-        with pytest.raises(lmc.UnsupportedError, match="does not say"):
-            lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1)
-        save(f"memory://{root}/step-2", 2)
-        assert equal(load(f"memory://{root}/step-2"), state(2))
-
-    def test_garbage_is_not_collected_where_something_is_missing(self, run):
-        fs, root = run
-        for seed in range(2):
-            save(f"memory://{root}/step-{seed}", seed, base=None)
-        fs.rm(fs.ls(f"{root}/lmc-data", detail=False)[0])
-        with pytest.raises(lmc.MissingFileError):
-            lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1)
-        assert len(fs.ls(f"{root}/lmc-data")) == 1

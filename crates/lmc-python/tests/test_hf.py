@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -156,6 +157,29 @@ def test_what_goes_wrong_costs_no_checkpoint(tmp_path, caplog):
     assert checkpoints(tmp_path / "out") == {"checkpoint-2", "checkpoint-8"}
     assert [s.step for s in store.snapshots()] == [2, 4, 6]
     assert "the store has another checkpoint of step 2" in caplog.text
+
+
+@pytest.mark.parametrize("odd", ["link", "link to a directory", "broken link", "directory", "empty directory", "pipe"])
+def test_what_a_store_does_not_keep_stays(run, tmp_path, caplog, odd):
+    """A checkpoint that would come back as another one is not moved; others are."""
+    _, copies = run
+    output = tmp_path / "out"
+    shutil.copytree(copies, output)
+    path = output / "checkpoint-4" / "odd"
+    if "link" in odd:
+        path.symlink_to({"link": "config.json", "link to a directory": ".."}.get(odd, "nothing"))
+    elif odd == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+        if odd == "directory":
+            (path / "file").touch()
+    with caplog.at_level(logging.WARNING):
+        trainer(output, Waiting(), steps=10).train(resume_from_checkpoint=True)
+    assert checkpoints(output) == {"checkpoint-4", "checkpoint-10"} and os.path.lexists(path)
+    assert [s.step for s in lmc.Store(output / "lmc-store").snapshots()] == [2, 6, 8]
+    why = "a link" if "link" in odd else "a directory" if "directory" in odd else "no regular file"
+    assert f"{path} is {why}" in caplog.text
 
 
 def test_a_move_that_was_interrupted_goes_on(run, tmp_path):

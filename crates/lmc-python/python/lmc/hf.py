@@ -42,7 +42,8 @@ class Callback(TrainerCallback):
 
     A checkpoint leaves its directory once what the store has of it was read back and checked. If that fails, it
     stays where it is, a warning is
-    logged, and training goes on; the next save tries again. Leave `save_total_limit` unset: it would delete
+    logged, and training goes on; the next save tries again. So does one with links or directories in it, of which a
+    store has none. Leave `save_total_limit` unset: it would delete
     checkpoints before they are stored.
 
     Args:
@@ -108,7 +109,8 @@ class Callback(TrainerCallback):
             for step, path in older:
                 try:
                     _move(store, step, path, level=self._level, threads=self._threads)
-                except lmc.ExistsError as e:  # of another run, or of this one before it went back
+                except (lmc.ExistsError, lmc.UnsupportedError) as e:
+                    # Of another run, or of this one before it went back; or there is more to it than files.
                     logger.warning("lmc: %s", e)
             if self._keep is not None:
                 # Later ones are of a run that went back to an earlier step, and are left to whoever made them.
@@ -165,8 +167,11 @@ def _open(location: str | os.PathLike[str]) -> lmc.Store:
 
 
 def _move(store: lmc.Store, step: int, path: Path, *, level: str, threads: int | None) -> None:
-    """Moves one checkpoint to the store."""
-    files = {p.relative_to(path).as_posix(): p for p in sorted(path.rglob("*")) if p.is_file()}
+    """Moves one checkpoint to the store.
+
+    Raises `lmc.UnsupportedError` if it would not come back as it is.
+    """
+    files = _files(path)
     if not files:
         return
     try:
@@ -183,6 +188,20 @@ def _move(store: lmc.Store, step: int, path: Path, *, level: str, threads: int |
     gone = path.with_name(_gone(path.name))
     path.rename(gone)
     shutil.rmtree(gone)
+
+
+def _files(checkpoint: Path) -> dict[str, Path]:
+    """The files of a checkpoint, by name.
+
+    Raises `lmc.UnsupportedError` if there is anything else.
+    """
+    files = {}
+    for path in sorted(checkpoint.iterdir()):
+        if path.is_symlink() or not path.is_file():
+            what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "no regular file"
+            raise lmc.UnsupportedError(f"{path} is {what}, and a store keeps files alone: {checkpoint} stays as it is")
+        files[path.name] = path
+    return files
 
 
 def _gone(name: str) -> str:

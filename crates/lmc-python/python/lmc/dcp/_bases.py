@@ -2,40 +2,69 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.metadata import Metadata
 
 import lmc
-from lmc.dcp._storage import METADATA, Storage
+from lmc.dcp._files import tensor_name
+from lmc.dcp._storage import Storage
 
 Image = np.ndarray[tuple[int], np.dtype[np.uint8]]
+#: Where a chunk is: the name of its tensor, and its offset in that.
+Place = tuple[str, torch.Size | None]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The raw bytes of a data file that this process wrote."""
+class Base:
+    """A checkpoint, and what it says of itself."""
+
+    checkpoint: str
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file of a checkpoint."""
 
     checkpoint: str
     name: str
-    image: Image
-    #: As the file has it. The image has another if somebody changed the tensors while they were saved.
-    content_hash: str
+    #: Files that have to be read one from the other, beside this one.
     depth: int
+
+
+@dataclass(frozen=True)
+class Kept(DataFile):
+    """The raw bytes of a data file that this process wrote.
+
+    They are others than those of the file if somebody changed the tensors while they were saved.
+    """
+
+    image: Image
 
 
 # Of every run, which is a folder of checkpoints. In the module, and not in a writer: `async_save` with processes
 # sends a copy of the writer to the process that saves, which stays the same from save to save.
 _lock = threading.Lock()
 _saving: dict[str, threading.Lock] = {}
-_kept: dict[str, Kept] = {}
-_last: dict[str, str] = {}
+# Of every kind of data file: what was saved of a run under the same names.
+_kept: dict[tuple[str, frozenset[str]], Kept] = {}
+#: The checkpoints that this process saved or loaded, the latest first.
+_recent: dict[str, list[str]] = {}
+#: Of so many it is known that they are recent.
+_REMEMBERED = 4
+#: Of so many checkpoints it is looked at whether they are of the kind that is saved.
+_LOOKED_AT = 16
 
 
 def saving(run: str) -> threading.Lock:
@@ -47,38 +76,76 @@ def saving(run: str) -> threading.Lock:
 def remember(run: str, checkpoint: str) -> None:
     """Notes that a process saved or loaded a checkpoint: the next one is likely to resemble it."""
     with _lock:
-        _last[run] = checkpoint
+        others = [c for c in _recent.get(run, []) if c != checkpoint]
+        _recent[run] = [checkpoint, *others][:_REMEMBERED]
 
 
-def newest(storage: Storage, run: str) -> str | None:
-    """The checkpoint to make the next one of a run from, if there is any.
+def find(storage: Storage, run: str, wanted: Set[Place]) -> Base | None:
+    """The checkpoint to make the next one of a run from, which has the chunks that are wanted; `None` if none has.
 
-    It is the one that this process saved or loaded last, if that is complete, and otherwise the newest.
+    Those that this process saved or loaded last come first, and then the newest. There may be checkpoints of several
+    kinds in a folder, as of a model alone and of all that training needs: one is of the same kind if the data files
+    that have what is wanted have mostly that.
     """
+    best = (0.0, cast(Base | None, None))
+    unreadable = []
+    for checkpoint in itertools.islice(_candidates(storage, run), _LOOKED_AT):
+        try:
+            metadata = storage.read_metadata(checkpoint)
+        except FileNotFoundError:  # it is not complete, or was deleted
+            continue
+        except (lmc.Error, OSError) as e:
+            unreadable.append((checkpoint, e))
+            continue
+        alike = _likeness(metadata, wanted)
+        if alike >= 0.5 and alike > best[0]:
+            best = (alike, Base(checkpoint, metadata))
+        if alike > 0.9:
+            break
+    for checkpoint, why in unreadable:
+        what = f"{checkpoint} is left out as a base" if best[1] else "saving without a base"
+        warnings.warn(f"lmc: {what}, since {checkpoint} cannot be used: {why}", stacklevel=2)
+    return best[1]
+
+
+def _candidates(storage: Storage, run: str) -> Iterator[str]:
     with _lock:
-        last = _last.get(run)
-    if last is not None and storage.fs.exists(storage.join(last, METADATA)):
-        return last
-    return max(storage.checkpoints(run), default=(0.0, None))[1]
+        recent = list(_recent.get(run, ()))
+    yield from recent
+    # Only now, since it takes a while where there are many.
+    for _, checkpoint in sorted(storage.checkpoints(run), reverse=True):
+        if checkpoint not in recent:
+            yield checkpoint
+
+
+def _likeness(metadata: Metadata, wanted: Set[Place]) -> float:
+    """How much data files have of what is wanted, and of nothing else, between 0 and 1."""
+    chunks: dict[str, set[Place]] = {}
+    for index, place in (metadata.storage_data or {}).items():
+        if tensor_name(place) is not None:
+            chunks.setdefault(place.relative_path, set()).add((index.fqn, index.offset))
+    there = set[Place]().union(*(found for found in chunks.values() if not found.isdisjoint(wanted)))
+    return len(there & wanted) / max(1, len(there | wanted))
 
 
 def kept(run: str, checkpoint: str, name: str) -> Kept | None:
     """The raw bytes of a data file, if they are still in memory."""
     with _lock:
-        found = _kept.get(run)
-    return found if found is not None and (found.checkpoint, found.name) == (checkpoint, name) else None
+        found = [k for (of, _), k in _kept.items() if of == run and (k.checkpoint, k.name) == (checkpoint, name)]
+    return found[0] if found else None
 
 
-def keep(run: str, budget: int, header: bytes, tensors: Sequence[tuple[lmc.Tensor, Image]]) -> Image | None:
-    """The raw bytes of a data file just written, from its header and its tensors; `None` if the budget is less.
+def keep(run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence[tuple[lmc.Tensor, Image]]) -> None:
+    """Keeps the raw bytes of a data file just written, from its header and its tensors, if the budget allows.
 
-    What was kept of the run goes.
+    What was kept of the same kind of data file goes. The caller holds the lock of `saving`.
     """
+    kind = (run, frozenset(place.name for place, _ in tensors))
     size = len(header) + sum(len(data) for _, data in tensors)
     with _lock:
-        before = _kept.pop(run, None)
+        before = _kept.pop(kind, None)
         if size > budget:
-            return None
+            return
         # It is that of the process, whatever runs it saves: what was kept longest goes first.
         while sum(len(other.image) for other in _kept.values()) + size > budget:
             del _kept[next(iter(_kept))]
@@ -90,13 +157,8 @@ def keep(run: str, budget: int, header: bytes, tensors: Sequence[tuple[lmc.Tenso
         if len(data):
             # PyTorch copies with several threads, and without the interpreter's lock.
             whole[place.offset : place.offset + place.nbytes].copy_(torch.from_numpy(data))
-    return image
-
-
-def put(run: str, kept: Kept) -> None:
-    """Keeps it for the next save of a run."""
     with _lock:
-        _kept[run] = kept
+        _kept[kind] = Kept(**vars(file), image=image)
 
 
 def forget(run: str | os.PathLike[str] | None = None) -> None:
@@ -104,10 +166,11 @@ def forget(run: str | os.PathLike[str] | None = None) -> None:
     with _lock:
         if run is None:
             _kept.clear()
-            _last.clear()
-        else:
-            _kept.pop(os.fspath(run), None)
-            _last.pop(os.fspath(run), None)
+            _recent.clear()
+            return
+        for kind in [k for k in _kept if k[0] == os.fspath(run)]:
+            del _kept[kind]
+        _recent.pop(os.fspath(run), None)
 
 
 def default_budget() -> int:

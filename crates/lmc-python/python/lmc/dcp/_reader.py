@@ -18,7 +18,8 @@ from torch.futures import Future
 
 import lmc
 from lmc.dcp import _bases
-from lmc.dcp._storage import Files, chunk_at, storage_of, tensor_name
+from lmc.dcp._files import Files, chunk_at, tensor_name
+from lmc.dcp._storage import storage_of
 from lmc.dcp._tensors import is_plain, memory
 
 #: Bytes that are read at once and then copied to where they belong. What fits its destination is read there directly.
@@ -32,11 +33,18 @@ class Reader(FileSystemReader):
 
     Args:
         path: the checkpoint; a directory, or a URL that fsspec knows, which is given `options`.
+        threads: threads that decompress; `None` for as many as the machine has.
+
+    Raises:
+        lmc.UsageError: there can be no such number of threads.
     """
 
-    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None, **options: Any) -> None:
         super().__init__(path if "://" not in os.fspath(path) else "")
+        if threads is not None and threads < 0:
+            raise lmc.UsageError(f"threads is a number, or None for as many as there are cores, not {threads}")
         self._options = options
+        self._threads = threads
         self._metadata: Metadata | None = None
         self.fs, self._storage, self.path = storage_of(path, options)
 
@@ -44,6 +52,13 @@ class Reader(FileSystemReader):
         super().reset(None)
         if checkpoint_id:
             self.fs, self._storage, self.path = storage_of(checkpoint_id, self._options)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        try:
+            return super().read_metadata(*args, **kwargs)
+        except FileNotFoundError as e:  # which may say nothing, as that of S3
+            path = self._get_metadata_path(kwargs.get("rank"))
+            raise lmc.MissingFileError(f"{self.path} is no complete checkpoint: {path} is not there") from e
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
@@ -63,7 +78,7 @@ class Reader(FileSystemReader):
             super().read_data(dataclasses.replace(plan, items=others), planner).wait()
         for name, chunks in ours.items():
             with Files(self._storage, os.fspath(self.path)) as files:
-                self._read(files.reading(name), chunks, planner)
+                self._read(files.reading(name, self._threads), chunks, planner)
         _bases.remember(self._storage.parent(os.fspath(self.path)), os.fspath(self.path))
         done: Future[None] = Future()
         done.set_result(None)

@@ -25,7 +25,8 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import lmc
-from lmc.dcp._storage import METADATA, Files, Storage, chunk_at, storage_of, tensor_name
+from lmc.dcp._files import Files, chunk_at, tensor_name
+from lmc.dcp._storage import METADATA, Storage, storage_of
 from lmc.dcp._tensors import memory
 
 #: How large files of tensors become, in bytes, unless a single tensor is larger; as Hugging Face's libraries have it.

@@ -17,17 +17,9 @@ from torch.futures import Future
 
 import lmc
 from lmc.dcp import _bases
-from lmc.dcp._storage import (
-    DESCRIPTOR,
-    METADATA,
-    POOL,
-    SUFFIX,
-    Files,
-    is_data_file,
-    needed_files,
-    storage_of,
-    tensor_name,
-)
+from lmc.dcp._files import DESCRIPTOR, Files, data_files, is_data_file, tensor_name, with_bases
+from lmc.dcp._hold import Hold, HoldInBucket
+from lmc.dcp._storage import NOTE, POOL, SUFFIX, Fsspec, storage_of
 from lmc.dcp._tensors import Chunk, chunk
 
 
@@ -42,7 +34,8 @@ class Writer(FileSystemWriter):
         path: the new checkpoint; a directory, or a URL that fsspec knows, which is given `options`. Its parent is
             the run: checkpoints that are deltas of each other stand side by side.
         base: `"auto"` for the checkpoint that this process saved or loaded last, or else the newest complete one
-            of the run; the path of one in the same run; `None` for none.
+            of the run, as long as it is of the same kind: its data files have what this one has, or mostly; the
+            path of one in the same run; `None` for none.
         max_chain: deltas of deltas there may be; 0 for none. The one after so many is made without a base.
         level: `"fast"`, `"default"` or `"max"`.
         threads: threads that compress; `None` for as many as the machine has.
@@ -88,7 +81,13 @@ class Writer(FileSystemWriter):
         self._threads = threads
         self._cache = cache
         self._replaces = False
-        self.fs, self._storage, self.path = storage_of(path, options)
+        self._sync_files = sync_files
+        self._open(path)
+
+    def _open(self, path: str | os.PathLike[str]) -> None:
+        self.fs, self._storage, self.path = storage_of(path, self._options)
+        # Where that cannot be asked for, PyTorch warns that it is not done.
+        self.sync_files = self._sync_files and self._storage.has_fsync
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -102,12 +101,12 @@ class Writer(FileSystemWriter):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.state_dict_cache = None
-        self.fs, self._storage, self.path = storage_of(state["path"], self._options)
+        self._open(state["path"])
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(None)
         if checkpoint_id:
-            self.fs, self._storage, self.path = storage_of(checkpoint_id, self._options)
+            self._open(checkpoint_id)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         # The files of a checkpoint that was here before, or of one that was never completed.
@@ -122,7 +121,7 @@ class Writer(FileSystemWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
         # Without collectives, other ranks have files here that these metadata do not name.
-        if self._replaces and self._storage.has_links and self.use_collectives:
+        if self._replaces and self.use_collectives:
             try:
                 self._remove_replaced(metadata)
             except (lmc.Error, OSError) as e:
@@ -139,22 +138,16 @@ class Writer(FileSystemWriter):
             folder = self._storage.join(run, POOL)
             self.fs.mkdir(folder)
         with _bases.saving(run):
-            held: dict[str, str] = {}
-            try:
-                with Files(self._storage, self._base_of(run) or checkpoint) as files:
-                    made_from = self._made_from(files, run, plan, held)
-                    written = self._compress([c for _, c in chunks], self._storage.join(folder, name), made_from, run)
-                if held:
-                    for n in {n for base in made_from if base.name in written.bases for n in base.closure}:
-                        self._storage.link(held[n], self._storage.join(checkpoint, n))
-            finally:
-                for path in held.values():
-                    self._storage.remove(path)
+            base = self._base_of(run, plan)
+            with Files(self._storage, base.checkpoint if base else checkpoint) as files, self._hold(files) as hold:
+                made_from = self._made_from(files, base, run, plan, hold)
+                written = self._compress([c for _, c in chunks], self._storage.join(folder, name), made_from, run, hold)
+            if isinstance(self._storage, Fsspec):
+                self._storage.write(self._storage.join(checkpoint, name), NOTE)
             depth = 1 + max((b.depth for b in made_from if b.name in written.bases), default=-1)
             budget = _bases.default_budget() if self._cache is None else self._cache
-            kept = _bases.keep(run, budget, written.header, [(written.places[c.name], c.data) for _, c in chunks])
-            if kept is not None:
-                _bases.put(run, _bases.Kept(checkpoint, name, kept, written.content_hash, depth))
+            file = _bases.DataFile(checkpoint, name, depth)
+            _bases.keep(run, budget, file, written.header, [(written.places[c.name], c.data) for _, c in chunks])
             _bases.remember(run, checkpoint)
         results = []
         for item, c in chunks:
@@ -179,71 +172,71 @@ class Writer(FileSystemWriter):
         )
         return chunk(name, data)
 
-    def _base_of(self, run: str) -> str | None:
+    def _hold(self, files: Files) -> Hold:
+        checkpoint = os.fspath(self.path)
+        if isinstance(self._storage, Fsspec):
+            pool = self._storage.join(self._storage.parent(checkpoint), POOL)
+            return HoldInBucket(self._storage, files, checkpoint, pool)
+        return Hold(self._storage, files, checkpoint)
+
+    def _base_of(self, run: str, plan: SavePlan) -> _bases.Base | None:
         """The checkpoint to make this one from."""
         if self._base is None or self._max_chain == 0:
             return None
         if self._base == "auto":
-            return _bases.newest(self._storage, run)
+            return _bases.find(self._storage, run, _places(plan))
         _, _, path = storage_of(self._base, self._options)
         base: str = os.fspath(path)
         if self._storage.parent(base) != run:
             raise lmc.UsageError(
                 f"the base {base} is not in the same folder as {os.fspath(self.path)}, so it is not of the same run"
             )
-        return base
-
-    def _made_from(self, files: Files, run: str, plan: SavePlan, held: dict[str, str]) -> list[_Base]:
-        """The data files that have what this rank is about to write.
-
-        None where there is no base, or none that can be read. `held` gets names in the new checkpoint of all that
-        those need, which this rank has for itself: others may find that they need the same files, or that they do not.
-        """
         try:
-            return self._open_bases(files, run, plan, held)
+            return _bases.Base(base, self._storage.read_metadata(base))
+        except FileNotFoundError as e:
+            raise lmc.NotFoundError(f"the base {base} is no complete checkpoint") from e
+
+    def _made_from(self, files: Files, base: _bases.Base | None, run: str, plan: SavePlan, hold: Hold) -> list[_Base]:
+        """The data files that have what this rank is about to write, which `hold` takes.
+
+        None where there is no base, or none that can be read.
+        """
+        if base is None:
+            return []
+        try:
+            return self._open_bases(files, base, run, plan, hold)
         except (lmc.Error, OSError) as e:
-            if self._base not in (None, "auto"):
+            if self._base != "auto":
                 raise
-            warnings.warn(f"lmc: saving without a base, since {files.checkpoint} cannot be used: {e}", stacklevel=2)
+            warnings.warn(f"lmc: saving without a base, since {base.checkpoint} cannot be used: {e}", stacklevel=2)
             return []
 
-    def _open_bases(self, files: Files, run: str, plan: SavePlan, held: dict[str, str]) -> list[_Base]:
-        if self._base is None or self._max_chain == 0:
-            return []
-        if not self._storage.fs.exists(self._storage.join(files.checkpoint, METADATA)):
-            if self._base != "auto":
-                raise lmc.NotFoundError(f"the base {files.checkpoint} is no complete checkpoint")
-            return []
-        metadata = self._storage.read_metadata(files.checkpoint)
-        wanted = {(item.index.fqn, item.index.offset) for item in plan.items}
-        places = (metadata.storage_data or {}).items()
+    def _open_bases(self, files: Files, base: _bases.Base, run: str, plan: SavePlan, hold: Hold) -> list[_Base]:
+        wanted = _places(plan)
+        places = (base.metadata.storage_data or {}).items()
         names = {p.relative_path for i, p in places if (i.fqn, i.offset) in wanted and tensor_name(p) is not None}
         found = []
         for name in sorted(names):
             file, closure = files.open(name), files.closure(name)
-            kept = _bases.kept(run, files.checkpoint, name)
+            kept = _bases.kept(run, base.checkpoint, name)
             source, depth = (file, files.depth(name)) if kept is None else (kept.image, kept.depth)
             found.append(_Base(name, lmc.Base(source, name=name), file.content_hash, depth, closure))
-        if any(base.depth >= self._max_chain for base in found):
+        if not found or any(base.depth >= self._max_chain for base in found):
             return []
-        if self._storage.has_links:
-            own = os.urandom(8).hex()
-            for n in dict.fromkeys(n for base in found for n in base.closure):
-                path = self._storage.join(os.fspath(self.path), f"held-{own}-{n}")
-                self._storage.link(files.path(n), path)
-                held[n] = path
+        hold.take(dict.fromkeys(n for base in found for n in base.closure))
         return found
 
-    def _compress(self, chunks: list[Chunk], path: str, made_from: list[_Base], run: str) -> _Written:
+    def _compress(self, chunks: list[Chunk], path: str, made_from: list[_Base], run: str, hold: Hold) -> _Written:
         """Writes a data file."""
         if made_from:
             try:
                 written = self._compress_from(chunks, path, made_from)
                 hashes = {base.name: base.content_hash for base in made_from}
                 if all(hashes[name] == used for name, used in written.bases.items()):
+                    hold.keep({n for base in made_from if base.name in written.bases for n in base.closure})
                     return written
                 why = "tensors were changed while the last checkpoint was saved"
-            except (lmc.DamagedError, lmc.BaseMismatchError, lmc.LimitError) as e:
+            except (lmc.DamagedError, lmc.BaseMismatchError, lmc.LimitError, FileNotFoundError) as e:
                 why = f"it cannot be read: {e}"
             _bases.forget(run)
             warnings.warn(f"lmc: saving without the base {made_from[0].name}, since {why}", stacklevel=2)
@@ -252,25 +245,31 @@ class Writer(FileSystemWriter):
     def _compress_from(self, chunks: list[Chunk], path: str, made_from: list[_Base]) -> _Written:
         bases = [base.source for base in made_from]
         tensors = [(c.name, c.dtype, c.shape, c.data) for c in chunks]
-        if self._storage.has_links:
+        if not isinstance(self._storage, Fsspec):
             lmc.compress_tensors_file(tensors, path, base=bases or None, level=self._level, threads=self._threads)
         else:
             data = lmc.compress_tensors(tensors, base=bases or None, level=self._level, threads=self._threads)
-            with self.fs.create_stream(path, "wb") as stream:
-                stream.write(data)
+            self._storage.write(path, data)
         with self._storage.open(path, bases) as file:
             places = {t.name: t for t in file.tensors()}
             header = file.read_range(0, min((t.offset for t in places.values()), default=file.size))
             used = {base.name: base.content_hash for base in file.bases}
-            return _Written(file.content_hash, used, header, places)
+            return _Written(used, header, places)
 
     def _remove_replaced(self, metadata: Metadata) -> None:
         """Removes the data files of the checkpoint that was here before."""
         folder = os.fspath(self.path)
-        needed = needed_files(self._storage, folder, metadata)
+        # In buckets, there are only notes of what this checkpoint itself wrote.
+        needed = data_files(metadata)
+        if self._storage.has_links:
+            needed = with_bases(self._storage, folder, needed, {})
         for name in self._storage.names(folder):
             if is_data_file(name) and name not in needed:
                 self._storage.remove(self._storage.join(folder, name))
+
+
+def _places(plan: SavePlan) -> set[_bases.Place]:
+    return {(item.index.fqn, item.index.offset) for item in plan.items}
 
 
 @dataclass(frozen=True)
@@ -288,9 +287,9 @@ class _Base:
 
 @dataclass(frozen=True)
 class _Written:
-    """A data file that was written, and the hashes of the bases that it turned out to need."""
+    """A data file that was written."""
 
-    content_hash: str
+    #: The hashes of the bases that it turned out to need.
     bases: dict[str, str]
     #: Its raw bytes before the tensors, and where those are.
     header: bytes

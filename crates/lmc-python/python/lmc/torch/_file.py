@@ -21,9 +21,6 @@ class TensorFile(SafetensorsFile):
 
     def __init__(self, source: Any, *, base: Any = None, threads: int | None = None) -> None:
         check_byte_order()
-        if base is not None and not _is_delta(source):
-            # Nothing in the base was of use when it was saved, and it is not needed.
-            base = None
         super().__init__(File(source, base=base, threads=threads, plain=True))
         # The tensors that the file can read side by side, by their names: all, unless it is an odd file.
         known = self._file.tensors()
@@ -66,11 +63,6 @@ class TensorFile(SafetensorsFile):
 
     def _is_named(self, entry: Entry) -> bool:
         return self._named.get(entry.name) == (entry.offset, entry.nbytes)
-
-
-def _is_delta(source: Any) -> bool:
-    with File(source, threads=1, plain=True) as file:
-        return bool(file.bases)
 
 
 def _pieces(wanted: list[tuple[Entry, Tensor]]) -> Iterator[tuple[int, Tensor]]:

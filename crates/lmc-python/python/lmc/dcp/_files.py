@@ -1,0 +1,161 @@
+"""The data files of a checkpoint, and which of them hold what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorStorageMetadata,
+)
+
+import lmc
+from lmc.dcp._storage import POOL, SUFFIX, Storage
+
+#: How the metadata of a checkpoint say that data are in a `.lmc` file. PyTorch's own reader knows no such extension
+#: and says so.
+DESCRIPTOR = "lmc.tensor"
+
+
+class Files:
+    """Data files of a checkpoint, opened with all that they are made from.
+
+    A process can have only so many open: whoever goes through a checkpoint has one of these for each of its files.
+    """
+
+    def __init__(self, storage: Storage, checkpoint: str) -> None:
+        self.storage = storage
+        self.checkpoint = checkpoint
+        # A checkpoint that was copied from a directory to a bucket has its files still, and the other way round.
+        self._folders = [checkpoint, storage.join(storage.parent(checkpoint), POOL)]
+        if not storage.has_links:
+            self._folders.reverse()
+        self._open: dict[str, _Opened] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def path(self, name: str) -> str:
+        """Where a file is.
+
+        Raises `lmc.MissingFileError` if it is not there.
+        """
+        for folder in self._folders:
+            path = self.storage.join(folder, name)
+            if self.storage.has_data(path):
+                return path
+        raise lmc.MissingFileError(
+            f"{self.checkpoint}: the data file {name} is not there; it may have been deleted by hand"
+        )
+
+    def bases(self, name: str) -> list[str]:
+        """The files that one is made from, which need not be there."""
+        path = self.path(name)
+        # They are named in the index, which can be read without them.
+        with self.storage.open(path, []) as alone:
+            names = [base.name for base in alone.bases]
+        if not all(is_data_file(base) for base in names):
+            raise lmc.FormatError(f"{path}: its bases are no data files of a checkpoint: {names}")
+        return names
+
+    def open(self, name: str) -> lmc.File:
+        """Opens a file, and what it is made from, to list it and to make others from it."""
+        return self._opened(name, ()).file
+
+    def reading(self, name: str, threads: int | None = None) -> lmc.File:
+        """Opens a file once more, to read much of it, with so many threads."""
+        return self._stack.enter_context(self.storage.open(self.path(name), self._opened(name, ()).bases, threads))
+
+    def closure(self, name: str) -> list[str]:
+        """The file and all that it is made from, directly or not."""
+        return self._opened(name, ()).closure
+
+    def depth(self, name: str) -> int:
+        """How many files have to be read one from the other, beside this one."""
+        return self._opened(name, ()).depth
+
+    def _opened(self, name: str, within: tuple[str, ...]) -> _Opened:
+        if name in self._open:
+            return self._open[name]
+        if name in within:
+            raise lmc.FormatError(f"{self.checkpoint}: the data file {name} is made from itself")
+        bases = [self._opened(base, (*within, name)) for base in self.bases(name)]
+        own = [base.file for base in bases]
+        self._open[name] = opened = _Opened(
+            self._stack.enter_context(self.storage.open(self.path(name), own)),
+            own,
+            list(dict.fromkeys([name, *(n for base in bases for n in base.closure)])),
+            max((1 + base.depth for base in bases), default=0),
+        )
+        return opened
+
+
+@dataclass(frozen=True)
+class _Opened:
+    file: lmc.File
+    bases: list[lmc.File]
+    closure: list[str]
+    depth: int
+
+
+def is_data_file(name: str) -> bool:
+    """Whether a name can be that of a data file, and is no path."""
+    return name.endswith(SUFFIX) and "/" not in name and os.sep not in name and "\0" not in name
+
+
+def data_files(metadata: Metadata) -> set[str]:
+    """The data files that a checkpoint names, without what those are made from."""
+    places = (metadata.storage_data or {}).values()
+    return {p.relative_path for p in places if tensor_name(p) is not None}
+
+
+def with_bases(storage: Storage, checkpoint: str, names: Iterable[str], known: dict[str, list[str]]) -> set[str]:
+    """Data files, and all that they are made from.
+
+    `known` has the bases of files, and is given those of others: each file is looked into once.
+
+    Raises `lmc.Error` if one of them is not there or cannot be read.
+    """
+    left, found = list(names), set[str]()
+    with Files(storage, checkpoint) as files:
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                if name not in known:
+                    known[name] = files.bases(name)
+                left += known[name]
+    return found
+
+
+def chunk_at(tensor: TensorStorageMetadata, index: MetadataIndex) -> ChunkStorageMetadata:
+    """The chunk of a tensor that an index is of.
+
+    Raises `lmc.FormatError` if there is none.
+    """
+    hint = index.index
+    if hint is not None and hint < len(tensor.chunks) and tensor.chunks[hint].offsets == index.offset:
+        return tensor.chunks[hint]
+    for chunk in tensor.chunks:
+        if chunk.offsets == index.offset:
+            return chunk
+    raise lmc.FormatError(f"{index.fqn}: the checkpoint has no chunk of it at {index.offset}")
+
+
+def tensor_name(place: Any) -> str | None:
+    """The name in its data file of what is at a place of a checkpoint; `None` if lmc did not write it."""
+    for descriptor in getattr(place, "transform_descriptors", None) or ():
+        extension, _, name = descriptor.partition("/")
+        if extension == DESCRIPTOR:
+            return str(name)
+    return None

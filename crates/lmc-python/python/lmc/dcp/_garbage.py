@@ -1,0 +1,89 @@
+"""Data files of buckets that no checkpoint needs any more."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import lmc
+from lmc.dcp import _notices
+from lmc.dcp._files import data_files, is_data_file, with_bases
+from lmc.dcp._storage import METADATA, POOL, Fsspec, storage_of
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What `collect_garbage` found."""
+
+    #: Data files that no checkpoint needs.
+    files: list[str]
+    #: The same, but written within the grace period, or what those, or saves under way, are made from: they may belong
+    #: to a checkpoint that is being saved.
+    young: list[str]
+
+
+def collect_garbage(
+    parent: str | os.PathLike[str], *, grace_seconds: float = 86_400, dry_run: bool = False, **options: Any
+) -> Garbage:
+    """Deletes data files of buckets that no checkpoint needs any more.
+
+    It is only needed where there are no hard links; elsewhere a checkpoint that is deleted takes its files along.
+    Saves may be under way.
+
+    Args:
+        parent: the folder with the checkpoints, of which any may have been deleted. fsspec is given `options`.
+        grace_seconds: files that were written later than so long ago, by the clock of the storage, stay: a save
+            may be under way. It must be more than a save takes.
+        dry_run: deletes nothing.
+
+    Raises:
+        lmc.Error: a checkpoint names a data file that is not there or cannot be read. Nothing has been deleted then.
+    """
+    where = os.fspath(parent)
+    # In directories, only checkpoints that were saved under a URL have such a folder.
+    _, storage, run = storage_of(where if "://" in where else f"file://{os.path.abspath(where)}", options)
+    assert isinstance(storage, Fsspec), "the path is a URL"
+    pool = storage.join(run, POOL)
+    if not any(is_data_file(n) for n in storage.names(pool)):
+        return Garbage([], [])
+    since = storage.now(pool) - grace_seconds
+    bases: dict[str, list[str]] = {}
+    found = _unneeded(storage, run, since, bases)
+    if dry_run:
+        return found
+    if found.files:
+        with _notices.deleting(storage, pool, found.files):
+            # A save that had not said what it needs when that was looked at has said so by now, or sees the notice.
+            still = set(_unneeded(storage, run, since, bases).files)
+            kept = [n for n in found.files if n not in still]
+            found = Garbage([n for n in found.files if n in still], sorted(found.young + kept))
+            for name in found.files:
+                storage.remove(storage.join(pool, name))
+    _notices.remove_old(storage, pool, since)
+    return found
+
+
+def _unneeded(storage: Fsspec, run: str, since: float, bases: dict[str, list[str]]) -> Garbage:
+    """The data files that no checkpoint needs. `bases` has those of files, which never change."""
+    pool = storage.join(run, POOL)
+    # In this order: a save that goes on meanwhile has a notice, then a young file, and then a checkpoint.
+    saving = _notices.needed_by_saves(storage, pool, since)
+    names = [n for n in storage.names(pool) if is_data_file(n)]
+    needed: set[str] = set()
+    for checkpoint in storage.folders(run):
+        # Ranks that save without collectives have metadata of their own.
+        for name in [n for n in storage.names(checkpoint) if n.endswith(METADATA)]:
+            try:
+                metadata = storage.read_metadata(checkpoint, name)
+            except FileNotFoundError:  # somebody is deleting the checkpoint
+                continue
+            needed |= with_bases(storage, checkpoint, data_files(metadata), bases)
+    left = [name for name in names if name not in needed]
+    for name in left:
+        if storage.written(storage.join(pool, name)) >= since:
+            saving.add(name)
+            with suppress(lmc.Error):  # of a save that failed, or has not come so far
+                saving |= with_bases(storage, pool, [name], bases)
+    return Garbage([n for n in left if n not in saving], [n for n in left if n in saving])
