@@ -69,7 +69,7 @@ def kept(run: str, checkpoint: str, name: str) -> Kept | None:
     return found if found is not None and (found.checkpoint, found.name) == (checkpoint, name) else None
 
 
-def keep(run: str, budget: int, header: bytes, tensors: Sequence[tuple[lmc.Tensor, Image]]) -> Image | None:
+def keep(run: str, budget: int, header: bytes, tensors: Sequence[tuple[lmc.Tensor, torch.Tensor]]) -> Image | None:
     """The raw bytes of a data file just written, from its header and its tensors; `None` if the budget is less.
 
     What was kept of the run goes.
@@ -89,7 +89,7 @@ def keep(run: str, budget: int, header: bytes, tensors: Sequence[tuple[lmc.Tenso
     for place, data in tensors:
         if len(data):
             # PyTorch copies with several threads, and without the interpreter's lock.
-            whole[place.offset : place.offset + place.nbytes].copy_(torch.from_numpy(data))
+            whole[place.offset : place.offset + place.nbytes].copy_(data)
     return image
 
 
