@@ -36,14 +36,19 @@ MANY, ELEMENTS = 10_000, 2048
 Way = Callable[[], Any]
 
 
-def library(program: str, file: Path, threads: int, seconds: float) -> tuple[float, float]:
+def best_isa(program: str, file: Path) -> str:
+    """The instruction set that the library takes by itself."""
+    command = [program, "bench", "--json", "--levels", "fast", "--peers", "none", "--seconds", "0", str(file)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return str(json.loads(done.stdout)["machine"]["isas"][-1])
+
+
+def library(program: str, file: Path, threads: int, isa: str) -> tuple[float, float]:
     """Bytes per second of compressing and restoring with `lmc bench`."""
-    command = [program, "bench", "--json", "--levels", "default", "--threads", threads, "--peers", "none"]
-    command += ["--seconds", seconds, file]
-    done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True)
-    measured = json.loads(done.stdout)
-    # The instruction set that the package takes, too, is the last one.
-    of_lmc = [r for r in measured["files"][0]["results"] if r["codec"] == "lmc"][-1]
+    command = [program, "bench", "--json", "--levels", "default", "--threads", str(threads), "--isas", isa]
+    command += ["--peers", "none", "--seconds", "1", str(file)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    (of_lmc,) = (r for r in json.loads(done.stdout)["files"][0]["results"] if r["codec"] == "lmc")
     return 1e9 * of_lmc["compress"]["gb_per_s"], 1e9 * of_lmc["decompress"]["gb_per_s"]
 
 
@@ -77,9 +82,10 @@ def memory(file: Path, program: str, threads: int, rounds: int) -> list[dict[str
         way()
     assert room[: len(packed)] == packed and (out == array).all() and torch.equal(there, tensor)
     found: dict[str, list[float]] = {name: [] for name in ways}
-    speeds = []
+    speeds = list[tuple[float, float]]()
+    isa = best_isa(program, file)
     for _ in range(rounds):
-        speeds.append(library(program, file, threads, 0.5))
+        speeds.append(library(program, file, threads, isa))
         for name, (_, way) in ways.items():
             # As long as the library has, so that a slow moment weighs as much.
             times, end = list[float](), time.perf_counter() + 0.25
