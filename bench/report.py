@@ -6,6 +6,7 @@ from pathlib import Path
 import bars
 import report_checkpoints
 import report_deltas
+import report_python
 import report_store
 from bars import find
 from markdown import LEVELS, number, peers_table, percent, smallest_in_bold, table
@@ -175,6 +176,7 @@ def page(results: dict) -> str:
     # Measured apart: it takes a run's snapshots.
     stores = report_store.section(results["store"]) if "store" in results else ""
     checkpoints = report_checkpoints.section(results["checkpoints"]) if "checkpoints" in results else ""
+    python = report_python.section(results["python"]) if "python" in results else ""
     return f"""# Benchmarks
 
 <!-- Written by bench/run from bench/results/*.json. Do not edit: edit bench/report.py or bench/notes.md. -->
@@ -208,7 +210,7 @@ memory, so that page faults do not count against the Python packages.
 
 {peers}
 {report_deltas.section(results)}
-{stores}{checkpoints}## Whole processes
+{stores}{checkpoints}{python}## Whole processes
 
 Durable: every command's output is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.
 

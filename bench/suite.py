@@ -223,8 +223,9 @@ def main() -> None:
             if step != "machine" or not only:
                 (out / f"{step}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(f"{time.monotonic() - started:6.0f} s  done")
-    # bench/store.py and bench/checkpoints.py write their own.
-    there = [*STEPS, *(step for step in ("store", "checkpoints") if (out / f"{step}.json").exists())]
+    # bench/store.py, bench/checkpoints.py and bench/python.py write their own.
+    apart = ("store", "checkpoints", "python")
+    there = [*STEPS, *(step for step in apart if (out / f"{step}.json").exists())]
     results = {step: json.loads((out / f"{step}.json").read_text()) for step in there}
     plot.draw(results, page.with_suffix(".svg"))
     page.write_text(report.page(results))

@@ -1,23 +1,27 @@
 //! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. The only `unsafe` of this crate.
 //!
 //! Other threads of Python may write to a buffer while it is read without the GIL. No reference is ever made to memory that can change: of a [`Buffer`] that
-//! is no `bytes` object the codec gets copies of a block at a time, made by atomic loads. What changes meanwhile is compressed as it was or as it is,
+//! is no `bytes` object the codec gets copies of a block at a time, made by [`load`]. What changes meanwhile is compressed as it was or as it is,
 //! byte by byte, and nothing worse.
 //!
 //! A buffer that is written is the callee's alone while it runs, as with `readinto`; that is asked of the caller ([`Writable`]).
 
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::asm;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+#[cfg(not(target_arch = "x86_64"))]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use lmc::ReadAt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::errors::{Failure, Result};
 
@@ -85,7 +89,7 @@ fn refused(object: &Bound<'_, PyAny>, expected: &str, e: PyErr) -> Failure {
 /// A C-contiguous buffer to read from, of items of any type, as bytes.
 pub(crate) struct Buffer {
     view: View,
-    /// Whether it is a `bytes` object, whose contents never change.
+    /// Whether it is the memory of a `bytes` object, whose contents never change.
     immutable: bool,
 }
 
@@ -93,7 +97,7 @@ impl Buffer {
     /// `expected` says in an error what was asked for.
     pub(crate) fn get(object: &Bound<'_, PyAny>, expected: &str) -> Result<Self> {
         let view = View::get(object, ffi::PyBUF_SIMPLE).map_err(|e| refused(object, expected, e))?;
-        Ok(Self { view, immutable: object.is_exact_instance_of::<PyBytes>() })
+        Ok(Self { view, immutable: is_of_bytes(object) })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -104,6 +108,14 @@ impl Buffer {
     pub(crate) fn overlaps(&self, out: &Writable) -> bool {
         overlap(&self.view.addresses(), &out.0.addresses())
     }
+}
+
+/// Whether a buffer is a `bytes` object, or a `memoryview` of one. Of other objects nobody can tell: what is read-only may be writable by way of another.
+fn is_of_bytes(object: &Bound<'_, PyAny>) -> bool {
+    if !object.is_exact_instance_of::<PyMemoryView>() {
+        return object.is_exact_instance_of::<PyBytes>();
+    }
+    object.getattr("obj").is_ok_and(|of| of.is_exact_instance_of::<PyBytes>())
 }
 
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
@@ -124,7 +136,8 @@ impl ReadAt for Buffer {
     }
 
     fn as_slice(&self) -> Option<&[u8]> {
-        // SAFETY: it is a `bytes` object, whose contents nobody may change while it has any reference but its maker's; the view has one.
+        // SAFETY: it is memory of a `bytes` object, whose contents nobody may change while it has any reference but its maker's; the view has one, or
+        // has one to the `memoryview` that has it.
         self.immutable.then(|| unsafe { std::slice::from_raw_parts(self.view.start(), self.len()) })
     }
 }
@@ -133,23 +146,61 @@ impl ReadAt for Buffer {
 ///
 /// # Safety
 /// From `from` on there are as many readable bytes as `to` has. They may be written to by other threads.
+#[cfg(target_arch = "x86_64")]
+unsafe fn load(from: *const u8, to: &mut [u8]) {
+    const LINE: usize = 64;
+    let (lines, rest) = to.split_at_mut(to.len() / LINE * LINE);
+    if !lines.is_empty() {
+        // SAFETY: the caller's promise; all registers and flags that change are named. What another thread writes meanwhile makes no difference to the
+        // instructions, each of which reads bytes as they are; and to the compiler, which does not know that they were read, none either. So it is as if
+        // each byte were loaded atomically and relaxed. What is written is `lines`, which is ours.
+        unsafe {
+            asm!(
+                "2:",
+                "movdqu {a}, [{from}]",
+                "movdqu {b}, [{from} + 16]",
+                "movdqu {c}, [{from} + 32]",
+                "movdqu {d}, [{from} + 48]",
+                "movdqu [{to}], {a}",
+                "movdqu [{to} + 16], {b}",
+                "movdqu [{to} + 32], {c}",
+                "movdqu [{to} + 48], {d}",
+                "add {from}, 64",
+                "add {to}, 64",
+                "dec {count}",
+                "jnz 2b",
+                from = inout(reg) from => _,
+                to = inout(reg) lines.as_mut_ptr() => _,
+                count = inout(reg) lines.len() / LINE => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            );
+        }
+    }
+    // SAFETY: there are so many, and then as many as `rest` has.
+    unsafe { load_bytes(from.add(lines.len()), rest) };
+}
+
+/// [`load`] a word at a time.
+///
+/// # Safety
+/// That of [`load_bytes`].
+#[cfg(not(target_arch = "x86_64"))]
 unsafe fn load(mut from: *const u8, to: &mut [u8]) {
     const WORD: usize = size_of::<u64>();
-    let head = from.align_offset(WORD).min(to.len());
-    let (head, rest) = to.split_at_mut(head);
-    let bytes = |from: *const u8, to: &mut [u8]| {
-        for (i, byte) in to.iter_mut().enumerate() {
-            // SAFETY: the caller's promise. An atomic load that is relaxed and no wider than a word may read what is read-only.
-            *byte = unsafe { (*from.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed) };
-        }
-    };
-    bytes(from, head);
+    let (head, rest) = to.split_at_mut(from.align_offset(WORD).min(to.len()));
+    // SAFETY: the caller's promise.
+    unsafe { load_bytes(from, head) };
     // SAFETY: there are so many.
     from = unsafe { from.add(head.len()) };
     let (lines, rest) = rest.as_chunks_mut::<{ 8 * WORD }>();
     for line in lines {
         let word = |i| {
-            // SAFETY: as above; `from` is aligned to a word, and a line has eight.
+            // SAFETY: the caller's promise; `from` is aligned to a word, and a line has eight. An atomic load that is relaxed and no wider than a word may
+            // read what is read-only.
             unsafe { (*from.cast::<AtomicU64>().add(i)).load(Ordering::Relaxed) }
         };
         let words: [u64; 8] = std::array::from_fn(word);
@@ -159,7 +210,37 @@ unsafe fn load(mut from: *const u8, to: &mut [u8]) {
         // SAFETY: there are so many.
         from = unsafe { from.add(line.len()) };
     }
-    bytes(from, rest);
+    // SAFETY: the rest of what the caller promised.
+    unsafe { load_bytes(from, rest) };
+}
+
+/// A few bytes, by atomic loads.
+///
+/// # Safety
+/// From `from` on there are as many readable bytes as `to` has. They may be written to by other threads.
+unsafe fn load_bytes(from: *const u8, to: &mut [u8]) {
+    for (i, byte) in to.iter_mut().enumerate() {
+        // SAFETY: the caller's promise. An atomic load that is relaxed and no wider than a word may read what is read-only.
+        *byte = unsafe { (*from.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed) };
+    }
+}
+
+/// Memory from this size on is asked for in huge pages: to fault in small ones takes longer than to decode into them.
+const LARGE: usize = 4 << 20;
+
+/// Says of large memory that is about to be written, all of it, that huge pages will do. It stays what it is, and nothing fails.
+pub(crate) fn expect_writes(memory: &mut [u8]) {
+    #[cfg(target_os = "linux")]
+    if memory.len() >= LARGE {
+        // Neither end shares a page with what belongs to others.
+        const HUGE: usize = 2 << 20;
+        let head = memory.as_ptr().align_offset(HUGE);
+        let whole = memory.len().saturating_sub(head) / HUGE * HUGE;
+        if let Some(inner) = memory.get_mut(head..).and_then(|rest| rest.get_mut(..whole)) {
+            // SAFETY: the pages are within `inner`, which is borrowed; the advice changes neither what they hold nor who may access them.
+            unsafe { libc::madvise(inner.as_mut_ptr().cast(), inner.len(), libc::MADV_HUGEPAGE) };
+        }
+    }
 }
 
 /// A writable C-contiguous buffer, of items of any type, as bytes.
@@ -178,6 +259,7 @@ impl Writable {
         self.0.len()
     }
 
+    /// All of it, which is about to be written.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the view keeps the memory in place, the exporter said that it may be written, and all of it has values. No other reference to it is made
         // here: callers check that buffers of one call do not overlap, and the caller of ours leaves it alone meanwhile.
@@ -224,7 +306,9 @@ impl FreshBytes {
         let object = unsafe { Bound::from_owned_ptr(py, object).cast_into_unchecked::<PyBytes>() };
         // SAFETY: it is a `bytes` object.
         let start = unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.cast();
-        Ok(Self { object: object.unbind(), start, len: size as usize })
+        let mut fresh = Self { object: object.unbind(), start, len: size as usize };
+        expect_writes(fresh.as_mut_slice());
+        Ok(fresh)
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::bases::Bases;
-use crate::buffer::{Buffer, FreshBytes, Writable};
+use crate::buffer::{Buffer, FreshBytes, Writable, expect_writes};
 use crate::errors::{Failure, Result};
 use crate::options::{compress_options, decompress_options, threads_for};
 use crate::source::{Source, as_path};
@@ -39,6 +39,35 @@ pub(crate) fn compress(
     o.threads = threads_for(o.threads, data.len() as u64);
     let mut codec = new_compressor(py, &o)?;
     compress_source(py, &mut codec, &data, &bases, &mut Vec::new())
+}
+
+/// Compresses a file in memory to the front of `out`, a writable C-contiguous buffer; the number of bytes.
+///
+/// `lmc.compress_bound` says how much room is enough. Where there is less, it takes more memory, and more time. Until it returns no other thread may write to
+/// `out`, or expect anything of what is in it. After an error it holds anything. The options are those of `lmc.compress`.
+///
+/// Raises what `lmc.compress` does, `lmc.LimitError` when the file does not fit, and `lmc.UsageError` when `out` is read-only, or shares memory with `data` or a base.
+#[pyfunction]
+#[pyo3(signature = (data, out, *, dtype=None, base=None, level="default", threads=None))]
+pub(crate) fn compress_into(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    out: &Bound<'_, PyAny>,
+    dtype: Option<&str>,
+    base: Option<&Bound<'_, PyAny>>,
+    level: &str,
+    threads: Option<i64>,
+) -> Result<u64> {
+    let mut o = compress_options(level, dtype, threads)?;
+    let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
+    o.threads = threads_for(o.threads, data.len() as u64);
+    compress_source_into(py, &mut new_compressor(py, &o)?, &data, &bases, out)
+}
+
+/// How much room `lmc.compress_into` has to have for a file of `size` bytes in order to compress it in place.
+#[pyfunction]
+pub(crate) fn compress_bound(size: u64) -> u64 {
+    lmc::compress_bound(size)
 }
 
 /// Restores a `.lmc` file in memory; the bytes that were compressed.
@@ -158,13 +187,35 @@ pub(crate) fn compress_source(
     Ok(bytes.finish())
 }
 
+/// Compresses to the front of a buffer; the number of bytes.
+fn compress_source_into(
+    py: Python<'_>,
+    codec: &mut lmc::Compressor,
+    source: &Buffer,
+    bases: &Bases,
+    mut out: Writable,
+) -> Result<u64> {
+    check_apart(source, bases, &out)?;
+    Signals::watch(py, source.len() as u64, |signals| {
+        let bases = bases.link(1)?;
+        Ok(codec.compress_delta_from_to(&signals.interrupting(source), &bases, out.as_mut_slice())?.compressed_size)
+    })
+}
+
+/// Fails if memory that is to be written is what is read.
+fn check_apart(source: &Buffer, bases: &Bases, out: &Writable) -> Result<()> {
+    if source.overlaps(out) {
+        return Err(Failure::usage("out shares memory with data"));
+    }
+    bases.check_apart(out)
+}
+
 /// A vector above this is not kept for the next call, and moved in pieces of this size.
 const KEEP: usize = 64 << 20;
 
 /// Takes memory for a compressed file: zeros, of which the system has none until they are written over.
 fn reserve(out: &mut Vec<u8>, raw_size: u64) -> Result<()> {
-    let most = raw_size.saturating_add(raw_size / 512 + (1 << 16));
-    let most = usize::try_from(most)
+    let most = usize::try_from(lmc::compress_bound(raw_size))
         .ok()
         .filter(|&most| most <= out.capacity() || Vec::<u8>::new().try_reserve_exact(most).is_ok());
     let Some(most) = most else {
@@ -173,6 +224,7 @@ fn reserve(out: &mut Vec<u8>, raw_size: u64) -> Result<()> {
     };
     if most > out.capacity() {
         *out = vec![0; most];
+        expect_writes(out);
     }
     Ok(())
 }
@@ -218,11 +270,10 @@ fn decompress_source_into(
     bases: &Bases,
     mut out: Writable,
 ) -> Result<usize> {
-    if source.overlaps(&out) {
-        return Err(Failure::usage("out shares memory with data"));
-    }
-    bases.check_apart(&out)?;
-    restore(py, codec, source, bases, out.as_mut_slice())?;
+    check_apart(source, bases, &out)?;
+    let slice = out.as_mut_slice();
+    expect_writes(slice);
+    restore(py, codec, source, bases, slice)?;
     Ok(out.len())
 }
 
@@ -304,6 +355,24 @@ impl Compressor {
             idle.map_or_else(|| Ok((new_compressor(py, &self.o)?, Vec::new())), Ok::<_, Failure>)?;
         let done = compress_source(py, &mut codec, &data, &bases, &mut out);
         self.idle.give_back((codec, out));
+        done
+    }
+
+    /// Compresses a file in memory to the front of a buffer of the caller's, as `lmc.compress_into` does.
+    #[pyo3(signature = (data, out, *, base=None))]
+    fn compress_into(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+        base: Option<&Bound<'_, PyAny>>,
+    ) -> Result<u64> {
+        let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
+        let idle = self.idle.take();
+        let (mut codec, kept) =
+            idle.map_or_else(|| Ok((new_compressor(py, &self.o)?, Vec::new())), Ok::<_, Failure>)?;
+        let done = compress_source_into(py, &mut codec, &data, &bases, out);
+        self.idle.give_back((codec, kept));
         done
     }
 }

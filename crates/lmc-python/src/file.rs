@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple};
 
 use crate::bases::Bases;
-use crate::buffer::{Buffer, FreshBytes, Writable, check_disjoint, is_buffer};
+use crate::buffer::{Buffer, FreshBytes, Writable, check_disjoint, expect_writes, is_buffer};
 use crate::errors::{Failure, Result};
+use crate::header;
 use crate::options::decompress_options;
 use crate::source::{FileObject, Source, as_path};
 use crate::work::detached;
@@ -147,7 +148,18 @@ impl Open {
         self.bases.check_apart(out)
     }
 
+    /// Reads ranges into buffers, each as long as its range; the number of bytes.
+    fn read_into(&self, py: Python<'_>, offsets: Vec<u64>, mut outs: Vec<Writable>) -> Result<usize> {
+        check_disjoint(&outs)?;
+        detached(py, || self.read(offsets.into_iter().zip(outs.iter_mut().map(Writable::as_mut_slice))))?;
+        Ok(outs.iter().map(Writable::len).sum())
+    }
+
     fn read<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
+        let ranges = ranges.into_iter().map(|(offset, out)| {
+            expect_writes(out);
+            (offset, out)
+        });
         match &self.contents {
             Contents::Compressed(r) => Ok(r.read_ranges(ranges)?),
             Contents::Plain(_) => {
@@ -450,9 +462,44 @@ impl File {
             offsets.push(offset);
             outs.push(out);
         }
-        check_disjoint(&outs)?;
-        detached(py, || open.read(offsets.into_iter().zip(outs.iter_mut().map(Writable::as_mut_slice))))?;
-        Ok(outs.iter().map(Writable::len).sum())
+        open.read_into(py, offsets, outs)
+    }
+
+    /// Reads many ranges of the raw file into buffers, side by side. Each of `wanted` is `(offset, out)`: as many bytes as fill `out`, a writable C-contiguous
+    /// buffer. Buffers may not share memory. Returns the number of bytes; after an error the buffers hold anything.
+    fn read_ranges_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
+        let open = self.open(py)?;
+        let (mut offsets, mut outs) = (Vec::new(), Vec::new());
+        for one in wanted.try_iter()? {
+            let (offset, out): (u64, Bound<'_, PyAny>) = one?.extract()?;
+            let out = Writable::get(&out)?;
+            open.check_apart(&out)?;
+            open.check(offset, out.len() as u64)?;
+            offsets.push(offset);
+            outs.push(out);
+        }
+        open.read_into(py, offsets, outs)
+    }
+
+    /// The tensors of a safetensors file in the order of their bytes, and its `__metadata__`, if it has any: from its header alone, which is checked.
+    ///
+    /// Raises `lmc.UnsupportedError` when it is no safetensors file, `lmc.DamagedError` when its header is wrong: what safetensors refuses is refused.
+    fn safetensors_header<'py>(&self, py: Python<'py>) -> Result<(Vec<Tensor>, Option<Bound<'py, PyDict>>)> {
+        let open = self.open(py)?;
+        let name = self.name.as_ref().map_or_else(|| "the file".into(), |n| n.to_string_lossy());
+        let header = detached(py, || {
+            header::read(&name, open.size(), |offset, len| {
+                let mut bytes = vec![0; len];
+                open.read([(offset, &mut bytes[..])])?;
+                Ok(bytes)
+            })
+        })?;
+        let tensor = |e: header::Entry| -> Result<Tensor> {
+            let shape = PyTuple::new(py, e.shape)?.unbind();
+            Ok(Tensor { name: e.name, dtype: e.dtype.name(), shape, offset: e.offset, nbytes: e.nbytes })
+        };
+        let tensors = header.tensors.into_iter().map(tensor).collect::<Result<_>>()?;
+        Ok((tensors, header.metadata.map(|m| m.into_py_dict(py)).transpose()?))
     }
 
     fn __repr__(&self) -> String {

@@ -10,6 +10,7 @@ mod codec;
 mod command;
 mod errors;
 mod file;
+mod header;
 mod options;
 mod source;
 mod store;
@@ -28,7 +29,10 @@ mod _lmc {
     #[pymodule_export]
     use crate::bases::Base;
     #[pymodule_export]
-    use crate::codec::{Compressor, Decompressor, Estimate, compress, decompress, decompress_into, estimate};
+    use crate::codec::{
+        Compressor, Decompressor, Estimate, compress, compress_bound, compress_into, decompress, decompress_into,
+        estimate,
+    };
     #[pymodule_export]
     use crate::command::run_command;
     #[pymodule_export]

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use lmc::Dtype;
+use lmc::{Dtype, ReadAt};
 use lmc_store::{TensorSource, Tensors};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::bases::Bases;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, is_buffer};
 use crate::codec::compress_source;
 use crate::errors::{Failure, Result};
 use crate::options::{compress_options, dtype, threads_for};
-use crate::source::path;
+use crate::source::{FileObject, Source, path};
 use crate::summary::Summary;
 use crate::target::Target;
 use crate::work::{Signals, detached};
@@ -22,7 +22,7 @@ pub(crate) struct Given {
     name: String,
     dtype: Dtype,
     shape: Vec<u64>,
-    data: Buffer,
+    data: Source,
 }
 
 /// What is said of tensors in a file: text by name.
@@ -33,8 +33,12 @@ pub(crate) fn given(tensors: &Bound<'_, PyAny>) -> Result<Vec<Given>> {
     let mut all = Vec::new();
     for tensor in tensors.try_iter()? {
         let (name, of, shape, data): (String, String, Vec<u64>, Bound<'_, PyAny>) = tensor?.extract()?;
-        let data =
-            Buffer::get(&data, &format!("the data of tensor {name:?} must be a C-contiguous bytes-like object"))?;
+        let data = if !is_buffer(&data) && data.hasattr("read")? && data.hasattr("seek")? {
+            Source::Object(FileObject::new(&data)?)
+        } else {
+            let expected = format!("the data of tensor {name:?} must be a C-contiguous bytes-like object");
+            Source::Buffer(Buffer::get(&data, &expected)?)
+        };
         all.push(Given { dtype: dtype(&of)?, name, shape, data });
     }
     Ok(all)
@@ -52,13 +56,13 @@ pub(crate) fn file<'a>(tensors: &'a [Given], metadata: Option<&Metadata>) -> Res
 }
 
 pub(crate) fn size(tensors: &[Given]) -> u64 {
-    tensors.iter().map(|t| t.data.len() as u64).sum()
+    tensors.iter().filter_map(|t| t.data.size().ok()).sum()
 }
 
 /// Compresses tensors in memory as the safetensors file that would hold them, which is never made; the `.lmc` file.
 ///
-/// Each tensor is a `(name, dtype, shape, data)`: `dtype` as safetensors names it ("BF16"), `data` a C-contiguous buffer of its elements, little-endian. They may come
-/// in any order. `metadata` is the `__metadata__` of the file. The other options are those of `lmc.compress`.
+/// Each tensor is a `(name, dtype, shape, data)`: `dtype` as safetensors names it ("BF16"), `data` a C-contiguous buffer of its elements, little-endian, or a
+/// binary file object of them that can seek, which is read block by block, on any thread, and more than once. They may come in any order. `metadata` is the `__metadata__` of the file. The other options are those of `lmc.compress`.
 ///
 /// Raises `lmc.UsageError` when two have a name, or one has not the bytes that its dtype and shape take.
 #[pyfunction]

@@ -99,6 +99,36 @@ def test_into_refuses_shared_memory(raw):
         lmc.decompress_into(delta, base, base=base)
 
 
+def test_compressing_into_memory_that_is_there(array, raw, later):
+    want = lmc.compress(raw, dtype="F32")
+    sizes = (lmc.compress_bound(len(raw)), len(want) + 1, len(want))
+    for size in sizes:
+        for data in (raw, memoryview(raw), array):
+            out = bytearray(b"\xaa" * size)
+            assert lmc.compress_into(data, out, dtype="F32", threads=1) == len(want)
+            assert out[: len(want)] == want
+    encode, out = lmc.Compressor(dtype="F32", threads=2), np.empty(sizes[0], np.uint8)
+    delta = lmc.compress(later, dtype="F32", base=raw)
+    for _ in range(2):
+        assert out[: encode.compress_into(array, out)].tobytes() == want
+        assert out[: encode.compress_into(later, out, base=raw)].tobytes() == delta
+    for size in (0, 1, len(want) - 1):
+        with pytest.raises(lmc.LimitError, match=f"room for {size} bytes, and the file has {len(want)}"):
+            lmc.compress_into(raw, bytearray(size), dtype="F32")
+
+
+def test_compressing_into_what_cannot_be_written(raw):
+    memory = bytearray(2 * len(raw))
+    both = memoryview(memory)
+    for data, base in ((both[: len(raw)], None), (raw, both[-len(raw) :])):
+        with pytest.raises(lmc.UsageError, match="shares memory with"):
+            lmc.compress_into(data, memory, base=base)
+    with pytest.raises(lmc.UsageError, match="out must be a writable"):
+        lmc.compress_into(raw, bytes(len(raw)))
+    with pytest.raises(TypeError):
+        lmc.compress_into(raw, None)
+
+
 def test_what_is_no_buffer():
     for data in ("text", 7, None, [1, 2], object()):
         with pytest.raises(TypeError, match="bytes-like object, not "):

@@ -16,9 +16,12 @@ import torch
 import torch.distributed.checkpoint as dcp
 from dcp_ranks import equal
 from dcp_states import load, model, save, state
-from lmc.dcp import _bases, _unpack
+from lmc.dcp import _bases, _reader, _tensors, _unpack
 from safetensors.torch import load_file
+from torch.distributed.checkpoint import DefaultLoadPlanner
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
 
@@ -30,6 +33,60 @@ def nothing_in_memory():
 
 def files(folder: Path) -> dict[str, int]:
     return {p.name: p.stat().st_size for p in folder.glob("*.lmc")}
+
+
+class TestMemory:
+    @pytest.mark.parametrize("staged", [1, 3000, 256 << 20])
+    def test_what_does_not_fit_its_destination_is_read_some_rows_at_a_time(self, tmp_path, monkeypatch, staged):
+        save(tmp_path / "a", 1)
+        taken = []
+        empty = torch.empty
+        monkeypatch.setattr(_reader, "_STAGED", staged)
+        monkeypatch.setattr(torch, "empty", lambda *a, **k: taken.append(empty(*a, **k)) or taken[-1])
+        weights = {"w": torch.zeros(300, 200, dtype=torch.float64), "b": torch.zeros(14)[::2]}
+        found = load(tmp_path / "a", {"weights": weights, "half": {"w": torch.zeros(200, 300).bfloat16().t()}})
+        assert torch.equal(found["weights"]["w"], model(1)["w"].double())
+        assert torch.equal(found["weights"]["b"], model(1)["b"])
+        assert torch.equal(found["half"]["w"], model(1)["w"].bfloat16())
+        assert max(t.nbytes for t in taken) <= max(staged, 800)
+
+    def test_a_part_of_a_chunk_takes_its_own_rows(self, tmp_path):
+        save(tmp_path / "a", 1)
+        reader = lmc.dcp.Reader(tmp_path / "a")
+        for start, rows, column, columns in [(0, 300, 0, 200), (299, 1, 0, 200), (100, 50, 0, 200), (7, 9, 199, 1)]:
+            index = MetadataIndex("weights.w", torch.Size([0, 0]))
+            out = torch.zeros(rows, columns)
+            item = ReadItem(
+                LoadItemType.TENSOR, index, torch.Size([0, 0]), index, torch.Size([start, column]), out.size()
+            )
+            reader.set_up_storage_reader(reader.read_metadata(), is_coordinator=True)
+            reader.read_data(LoadPlan([item]), Resolved(out)).wait()
+            assert torch.equal(out, model(1)["w"][start : start + rows, column : column + columns])
+
+    def test_memory_of_a_device_is_read_as_it_is_compressed(self, tmp_path, monkeypatch):
+        save(tmp_path / "here" / "1", 1)
+        monkeypatch.setattr(_tensors, "is_remote", lambda tensor: True)
+        for step in (1, 2):
+            save(tmp_path / "there" / str(step), step)
+        monkeypatch.undo()
+        (here,), (there,) = ((tmp_path / where / "1").glob("*.lmc") for where in ("here", "there"))
+        assert there.read_bytes() == here.read_bytes()
+        assert len(files(tmp_path / "there" / "2")) == 2
+        assert equal(load(tmp_path / "there" / "2"), state(2))
+
+
+class Resolved(DefaultLoadPlanner):
+    """Loads everything to one tensor."""
+
+    def __init__(self, out: torch.Tensor) -> None:
+        super().__init__()
+        self.out = out
+
+    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
+        return self.out
+
+    def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
+        assert tensor is self.out
 
 
 class TestBases:

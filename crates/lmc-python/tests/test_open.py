@@ -107,6 +107,26 @@ def test_many_at_once(path, tensors):
                 f.read_many_into(wrong)
 
 
+def test_many_ranges_at_once(path, file, tensors):
+    raw = lmc.decompress(file)
+    wanted = [(0, 100), (len(raw) - 7, 7), (5, 0), (3, len(raw) - 3), (1 << 20, 1 << 20)]
+    for source in (path, io.BytesIO(raw)):
+        with lmc.open(source, plain=True) as f:
+            outs = [bytearray(n) for _, n in wanted]
+            asked = zip((offset for offset, _ in wanted), outs, strict=True)
+            assert f.read_ranges_into(asked) == sum(n for _, n in wanted)
+            assert outs == [raw[offset : offset + n] for offset, n in wanted]
+            assert f.read_ranges_into([]) == 0
+            for beyond in ((len(raw), 1), (1 << 63, 1), (len(raw) - 1, 2)):
+                with pytest.raises(lmc.UsageError, match="are not in a file of"):
+                    f.read_ranges_into([(beyond[0], bytearray(beyond[1]))])
+            both = memoryview(bytearray(10))
+            with pytest.raises(lmc.UsageError, match="share memory"):
+                f.read_ranges_into([(0, both[:6]), (0, both[5:])])
+            with pytest.raises(TypeError):
+                f.read_ranges_into([("w", bytearray(1))])
+
+
 def test_what_is_not_there(path):
     with lmc.open(path) as f:
         for ask in (f.tensor, f.read, lambda n: f.read_into(n, bytearray(4)), lambda n: f.read_rows(n, 0, 1)):

@@ -1,5 +1,6 @@
 """Tensors in memory as files."""
 
+import io
 import json
 
 import lmc
@@ -36,6 +37,25 @@ def test_tensors_as_a_file(tmp_path):
     with pytest.raises(FileExistsError):
         lmc.compress_tensors_file(tensors, tmp_path / "model.lmc", overwrite=False)
     assert lmc.decompress(lmc.compress_tensors([])) == b"\x08" + bytes(7) + b"{}      "
+
+
+def test_tensors_in_file_objects(tmp_path):
+    w = weights(1 << 19)
+    given = [("b", "U8", (5,), b"12345"), ("w", "F32", (1 << 19,), w)]
+    (tmp_path / "w").write_bytes(w.tobytes())
+    with open(tmp_path / "w", "rb") as source:
+        for threads in (1, 2):
+            found = lmc.compress_tensors([given[0], ("w", "F32", (1 << 19,), source)], threads=threads)
+            assert found == lmc.compress_tensors(given)
+
+    class Broken(io.BytesIO):
+        def read(self, size=-1):
+            raise KeyError("gone")
+
+    with pytest.raises(KeyError, match="gone"):
+        lmc.compress_tensors([("w", "U8", (5,), Broken(b"12345"))])
+    with pytest.raises(lmc.UsageError, match='tensor "w"'):
+        lmc.compress_tensors([("w", "U8", (5,), io.BytesIO(b"1234"))])
 
 
 def test_deltas_of_tensors(array, later):

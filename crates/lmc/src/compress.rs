@@ -1,6 +1,8 @@
 //! Compression of slices, streams and files: one planner, one writer, three sources.
 
-use std::io::{self, Read, Write};
+mod stream;
+
+use std::io::{Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,14 +15,16 @@ use crate::block::output::Output;
 use crate::block::{Origin, Piece};
 use crate::container::writer::Writer;
 use crate::error::{Error, Result};
-use crate::io::{ReadAt, append, read_at, read_full};
-use crate::layout::{self, Layout, Prefix, Start};
+use crate::io::{ReadAt, read_at};
+use crate::layout::{self, Layout, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;
 use crate::pool::Workers;
 use crate::segment::Segment;
 use crate::turns::Turns;
 use crate::units::Planner;
+
+use stream::{Stream, Window};
 
 /// Compresses a file in memory.
 ///
@@ -40,6 +44,12 @@ pub fn compress_delta(raw: &[u8], bases: &[Base<'_>], o: &CompressOptions) -> Re
     let mut out = Vec::new();
     Compressor::new(o)?.compress_delta_into(raw, bases, &mut out)?;
     Ok(out)
+}
+
+/// The most bytes that compressing so many gives, names of tensors and bases aside: what [`Compressor::compress_delta_from_to`] has to have
+/// in order to work in place.
+pub fn compress_bound(raw_size: u64) -> u64 {
+    raw_size.saturating_add(raw_size / 512 + (1 << 16))
 }
 
 /// Compresses files, one after the other, with one pool of threads and one set of buffers.
@@ -71,9 +81,6 @@ struct Job {
     done: Option<Result<BlockSummary>>,
 }
 
-/// Buffers may grow to this much beyond a block before they are given back.
-const KEEP: usize = 1 << 23;
-
 impl Compressor {
     /// Starts the threads.
     ///
@@ -101,7 +108,7 @@ impl Compressor {
     /// Those of [`Self::compress_into`], and `Io` or `Base` when a base cannot be read.
     pub fn compress_delta_into(&mut self, raw: &[u8], bases: &[Base<'_>], out: &mut Vec<u8>) -> Result<Summary> {
         let layout = layout::detect(&mut &*raw, self.o.dtype)?;
-        self.compress_layout_into(&raw, raw.len() as u64, layout, bases, out)
+        self.compress_layout_into(&raw, raw.len() as u64, layout, bases, Output::new(out))
     }
 
     /// [`Self::compress_delta_into`] for a file that is read at any offset: what of it is in memory ([`ReadAt::slice_at`]) is taken from
@@ -117,7 +124,24 @@ impl Compressor {
     ) -> Result<Summary> {
         let size = size_of_input(src)?;
         let layout = layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?;
-        self.compress_layout_into(src, size, layout, bases, out)
+        self.compress_layout_into(src, size, layout, bases, Output::new(out))
+    }
+
+    /// [`Self::compress_delta_from_into`] for memory of the caller's, at the front of which the file is. [`compress_bound`] says how much is enough;
+    /// where there is less, it is compressed elsewhere, and copied if there is room for it.
+    ///
+    /// # Errors
+    /// Those of [`Self::compress_delta_from_into`], and `Limit` when there is no room for the file.
+    pub fn compress_delta_from_to(&mut self, src: &dyn ReadAt, bases: &[Base<'_>], out: &mut [u8]) -> Result<Summary> {
+        let room = out.len() as u64;
+        let size = size_of_input(src)?;
+        let layout = layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?;
+        let done = self.compress_layout_into(src, size, layout, bases, Output::to_slice(out))?;
+        if done.compressed_size > room {
+            let needed = done.compressed_size;
+            return Err(Error::limit(format!("the output has room for {room} bytes, and the file has {needed}")));
+        }
+        Ok(done)
     }
 
     /// [`Self::compress_delta_into`] for bytes whose segments the caller knows: parts of files, tensors in memory. The segments
@@ -133,7 +157,7 @@ impl Compressor {
         out: &mut Vec<u8>,
     ) -> Result<Summary> {
         let size = raw.len() as u64;
-        self.compress_layout_into(&raw, size, Layout::of_segments(segments, size)?, bases, out)
+        self.compress_layout_into(&raw, size, Layout::of_segments(segments, size)?, bases, Output::new(out))
     }
 
     fn compress_layout_into(
@@ -142,9 +166,8 @@ impl Compressor {
         size: u64,
         layout: Layout,
         bases: &[Base<'_>],
-        out: &mut Vec<u8>,
+        mut out: Output<'_>,
     ) -> Result<Summary> {
-        let mut out = Output::new(out);
         let own = src.as_slice().map_or(Raw::File(src), Raw::Slice);
         let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
         out.extend(&start);
@@ -287,7 +310,7 @@ impl Compressor {
         dst: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
-        let mut source = Stream { src, ahead: Vec::new(), pos: 0 };
+        let mut source = Stream::new(src);
         let layout = layout::detect(&mut source, self.o.dtype)?;
         let Begun { mut plan, mut writer, start, origin } = self.begin(layout, None, bases)?;
         write(dst, &start)?;
@@ -428,22 +451,6 @@ fn block_of<'b>(src: &'b dyn ReadAt, offset: u64, len: usize, buf: &'b mut Vec<u
     Ok(&buf[..len])
 }
 
-/// A stretch of a stream.
-struct Window<'a> {
-    offset: u64,
-    bytes: &'a [u8],
-}
-
-impl ReadAt for Window<'_> {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let within = offset.checked_sub(self.offset).ok_or(io::ErrorKind::InvalidInput)?;
-        self.bytes.read_exact_at(buf, within)
-    }
-    fn size(&self) -> io::Result<u64> {
-        Ok(self.offset + self.bytes.len() as u64)
-    }
-}
-
 fn finish(writer: Writer, plan: Planner<'_>, dst: &mut dyn Write) -> Result<Summary> {
     let (end, summary) = writer.finish(plan)?;
     write(dst, &end)?;
@@ -453,51 +460,4 @@ fn finish(writer: Writer, plan: Planner<'_>, dst: &mut dyn Write) -> Result<Summ
 
 fn write(dst: &mut dyn Write, bytes: &[u8]) -> Result<()> {
     dst.write_all(bytes).map_err(|e| Error::io("cannot write the output", e))
-}
-
-/// A stream, and what was read ahead of the next block.
-struct Stream<'a> {
-    src: &'a mut dyn Read,
-    ahead: Vec<u8>,
-    /// Bytes at the start of `ahead` that are used up.
-    pos: usize,
-}
-
-impl Stream<'_> {
-    /// Puts the next `n` bytes, or fewer at the end of the stream, into `buf`, which becomes no shorter: zeros for the next
-    /// call would take longer than a small file.
-    fn fill<'b>(&mut self, buf: &'b mut Vec<u8>, n: usize) -> Result<&'b [u8]> {
-        buf.resize(n.max(buf.len()), 0);
-        let ahead = &self.ahead[self.pos..];
-        let have = ahead.len().min(n);
-        buf[..have].copy_from_slice(&ahead[..have]);
-        self.pos += have;
-        if self.pos == self.ahead.len() && self.pos > KEEP {
-            self.ahead = Vec::new();
-            self.pos = 0;
-        }
-        let got = read_full(self.src, &mut buf[have..n]).map_err(|e| Error::io("cannot read the input", e))?;
-        Ok(&buf[..have + got])
-    }
-
-    /// Puts back the last bytes that [`Self::fill`] gave.
-    fn put_back(&mut self, bytes: &[u8]) {
-        if self.pos == self.ahead.len() {
-            self.ahead.clear();
-            self.ahead.extend_from_slice(bytes);
-            self.pos = 0;
-        } else {
-            // They came from `ahead`, and are still there.
-            self.pos -= bytes.len();
-        }
-    }
-}
-
-impl Prefix for Stream<'_> {
-    fn get(&mut self, n: usize) -> Result<&[u8]> {
-        if let Some(more) = n.checked_sub(self.ahead.len()) {
-            append(self.src, &mut self.ahead, more).map_err(|e| Error::io("cannot read the input", e))?;
-        }
-        Ok(&self.ahead[..n.min(self.ahead.len())])
-    }
 }

@@ -67,7 +67,7 @@ mod varint;
 
 pub use arch::Isa;
 pub use base::Base;
-pub use compress::{Compressor, compress, compress_delta};
+pub use compress::{Compressor, compress, compress_bound, compress_delta};
 pub use container::bases::BaseInfo;
 pub use container::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use decompress::{Decompressor, decompress, decompress_delta};

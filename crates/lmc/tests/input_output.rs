@@ -217,3 +217,36 @@ fn many_small_tensors_share_blocks() {
         assert!(reader.read_tensor(&names[i]).unwrap() == data[4096 * i..][..4096]);
     }
 }
+
+#[test]
+fn to_memory_of_the_callers() {
+    let mut raw: Vec<u8> = (0..800_000u32).flat_map(|i| ((i % 251) as f32).sqrt().to_le_bytes()).collect();
+    raw.extend(noise(500_001, 1));
+    for threads in [1, 3] {
+        let mut o = CompressOptions::default();
+        o.threads = threads;
+        o.dtype = Some(Dtype::F32);
+        let want = lmc::compress(&raw, &o).unwrap();
+        let mut c = Compressor::new(&o).unwrap();
+        for room in [lmc::compress_bound(raw.len() as u64) as usize, want.len() + 1, want.len()] {
+            let mut out = vec![0xaa; room];
+            let done = c.compress_delta_from_to(&raw, &[], &mut out).unwrap();
+            assert_eq!(done.compressed_size, want.len() as u64, "{threads} {room}");
+            assert!(out[..want.len()] == want, "{threads} {room}");
+        }
+        for room in [0, 1, want.len() / 2, want.len() - 1] {
+            let e = c.compress_delta_from_to(&raw, &[], &mut vec![0; room]).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Limit);
+            assert!(e.to_string().contains(&format!("room for {room} bytes, and the file has {}", want.len())), "{e}");
+        }
+    }
+}
+
+#[test]
+fn no_file_is_above_the_bound() {
+    for n in [0, 1, 7, 4096, 1 << 20, 3_000_001] {
+        let raw = noise(n, 2);
+        let file = lmc::compress(&raw, &CompressOptions::default()).unwrap();
+        assert!(file.len() as u64 <= lmc::compress_bound(n as u64), "{n}: {}", file.len());
+    }
+}

@@ -17,7 +17,7 @@ _Writable: TypeAlias = _Buffer | _Array
 _Path: TypeAlias = str | os.PathLike[str]
 _OneBase: TypeAlias = _Readable | _Path | File | Base
 _Base: TypeAlias = _OneBase | Sequence[_OneBase] | None
-_GivenTensor: TypeAlias = tuple[str, str, Sequence[int], _Readable]
+_GivenTensor: TypeAlias = tuple[str, str, Sequence[int], "_Readable | _Seekable"]
 _Wanted: TypeAlias = tuple[str, _Writable] | tuple[str, int, int, _Writable]
 _Contents: TypeAlias = _Path | _Readable | list[_GivenTensor] | tuple[Iterable[_GivenTensor], dict[str, str]]
 _Inputs: TypeAlias = Mapping[str, _Contents] | Sequence[_Path]
@@ -61,7 +61,9 @@ __all__ = [
     "Verified",
     "__version__",
     "compress",
+    "compress_bound",
     "compress_file",
+    "compress_into",
     "compress_stream",
     "compress_tensors",
     "compress_tensors_file",
@@ -86,6 +88,16 @@ def compress(
     level: str = "default",
     threads: int | None = None,
 ) -> bytes: ...
+def compress_into(
+    data: _Readable,
+    out: _Writable,
+    *,
+    dtype: str | None = None,
+    base: _Base = None,
+    level: str = "default",
+    threads: int | None = None,
+) -> int: ...
+def compress_bound(size: int) -> int: ...
 def decompress(
     data: _Readable, *, base: _Base = None, threads: int | None = None, max_size: int | None = None
 ) -> bytes: ...
@@ -158,6 +170,7 @@ def run_command(args: Sequence[str]) -> int: ...
 class Compressor:
     def __new__(cls, *, dtype: str | None = None, level: str = "default", threads: int | None = None) -> Self: ...
     def compress(self, data: _Readable, *, base: _Base = None) -> bytes: ...
+    def compress_into(self, data: _Readable, out: _Writable, *, base: _Base = None) -> int: ...
 
 @final
 class Decompressor:
@@ -255,6 +268,8 @@ class File:
     def read_range(self, offset: int, size: int) -> bytes: ...
     def read_range_into(self, offset: int, out: _Writable) -> int: ...
     def read_many_into(self, wanted: Iterable[_Wanted]) -> int: ...
+    def read_ranges_into(self, wanted: Iterable[tuple[int, _Writable]]) -> int: ...
+    def safetensors_header(self) -> tuple[list[Tensor], dict[str, str] | None]: ...
 
 @final
 class Snapshot:

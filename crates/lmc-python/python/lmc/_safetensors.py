@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from types import EllipsisType, TracebackType
 from typing import Self, TypeAlias
 
-from lmc import _header
 from lmc._errors import NotFoundError, UsageError
-from lmc._header import Entry
-from lmc._lmc import File
+from lmc._lmc import File, Tensor
 
 Path: TypeAlias = str | os.PathLike[str]
 """Where a file is."""
@@ -25,13 +23,14 @@ class SafetensorsFile:
 
     def __init__(self, file: File) -> None:
         try:
-            header = _header.read(str(file.name or "the file"), file.size, file.read_range)
+            tensors, metadata = file.safetensors_header()
         except BaseException:
             file.close()
             raise
         self._file = file
-        self._tensors = header.tensors
-        self._metadata = header.metadata
+        # By name, in the order of the file.
+        self._tensors = {t.name: t for t in tensors}
+        self._metadata = metadata
 
     def keys(self) -> list[str]:
         """Names of the tensors, sorted."""
@@ -59,12 +58,12 @@ class SafetensorsFile:
     ) -> None:
         self.close()
 
-    def _open(self) -> dict[str, Entry]:
+    def _open(self) -> dict[str, Tensor]:
         if self._file.closed:
             raise UsageError("the file is closed")
         return self._tensors
 
-    def _tensor(self, name: str) -> Entry:
+    def _tensor(self, name: str) -> Tensor:
         found = self._open().get(name)
         if found is None:
             raise NotFoundError(f"the file has no tensor {name!r}")

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lmc._errors import UnsupportedError, UsageError
-from lmc._header import Entry
-from lmc._lmc import File, compress_tensors, compress_tensors_file
+from lmc._lmc import File, Tensor, compress_tensors, compress_tensors_file
 from lmc._safetensors import Index, Path, SafetensorsFile, split
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
@@ -175,8 +174,10 @@ class safe_open(SafetensorsFile):
 
     def get_tensors(self) -> dict[str, Array]:
         """All arrays, by name."""
-        arrays = {name: _empty(self._tensors[name], self._tensors[name].shape) for name in self.offset_keys()}
-        self._file.read_many_into(list(arrays.items()))
+        tensors = self._open().values()
+        dtypes = {name: _dtype(name) for name in {t.dtype for t in tensors}}
+        arrays = {t.name: np.empty(t.shape, dtypes[t.dtype]) for t in tensors}
+        self._file.read_ranges_into((t.offset, arrays[t.name]) for t in tensors)
         return arrays
 
     def get_slice(self, name: str) -> "Slice":
@@ -187,7 +188,7 @@ class safe_open(SafetensorsFile):
 class Slice:
     """A tensor that is read as far as it is indexed: `file.get_slice("w")[10:20, :5]`."""
 
-    def __init__(self, file: File, tensor: Entry) -> None:
+    def __init__(self, file: File, tensor: Tensor) -> None:
         self._file = file
         self._tensor = tensor
 
@@ -213,5 +214,5 @@ class Slice:
         return rows if chosen.shape == rows.shape and all(k == slice(None) for k in key) else np.array(chosen)
 
 
-def _empty(tensor: Entry, shape: tuple[int, ...]) -> Array:
+def _empty(tensor: Tensor, shape: tuple[int, ...]) -> Array:
     return np.empty(shape, _dtype(tensor.dtype))

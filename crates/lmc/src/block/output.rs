@@ -1,15 +1,27 @@
 //! The buffer that blocks are encoded into.
 
-/// Writes to the front of a vector whose old contents serve as initialised memory: a vector that is used again is neither
-/// cleared nor filled with zeros. [`Output::finish`] cuts it to what was written.
+/// Writes to the front of memory whose old contents are of no meaning: a vector that is used again is neither cleared nor filled with zeros.
+/// [`Output::finish`] cuts it to what was written.
 pub(crate) struct Output<'a> {
-    bytes: &'a mut Vec<u8>,
+    memory: Memory<'a>,
     len: usize,
+}
+
+enum Memory<'a> {
+    Vec(&'a mut Vec<u8>),
+    Slice(&'a mut [u8]),
+    /// What had no room in the slice: all that was written is here.
+    Spilled(Vec<u8>, &'a mut [u8]),
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(bytes: &'a mut Vec<u8>) -> Self {
-        Self { bytes, len: 0 }
+        Self { memory: Memory::Vec(bytes), len: 0 }
+    }
+
+    /// An output that may become longer than the slice, as long as it ends no longer.
+    pub(crate) fn to_slice(slice: &'a mut [u8]) -> Self {
+        Self { memory: Memory::Slice(slice), len: 0 }
     }
 
     /// Bytes written so far.
@@ -17,15 +29,48 @@ impl<'a> Output<'a> {
         self.len
     }
 
+    fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Vec(v) => v,
+            Memory::Slice(s) => s,
+            Memory::Spilled(v, _) => v,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Vec(v) => v,
+            Memory::Slice(s) => s,
+            Memory::Spilled(v, _) => v,
+        }
+    }
+
+    /// Sees to it that at least `end` bytes are there.
+    fn make_room(&mut self, end: usize) {
+        if let Memory::Slice(slice) = &mut self.memory
+            && slice.len() < end
+        {
+            let slice = std::mem::take(slice);
+            self.memory = Memory::Spilled(slice[..self.len].to_vec(), slice);
+        }
+        let v = match &mut self.memory {
+            Memory::Slice(_) => return,
+            Memory::Vec(v) => &mut **v,
+            Memory::Spilled(v, _) => v,
+        };
+        if v.len() < end {
+            // As much again as a growing vector would take, so that many small blocks do not each fill a little.
+            v.resize(end.max(v.capacity().min(2 * end)), 0);
+        }
+    }
+
     /// The next `n` bytes, to be written by the caller; they hold anything.
     pub(crate) fn grow(&mut self, n: usize) -> &mut [u8] {
         let end = self.len + n;
-        if self.bytes.len() < end {
-            // As much again as a growing vector would take, so that many small blocks do not each fill a little.
-            self.bytes.resize(end.max(self.bytes.capacity().min(2 * end)), 0);
-        }
+        // Only what was written before is kept where memory is exchanged.
+        self.make_room(end);
         let start = std::mem::replace(&mut self.len, end);
-        &mut self.bytes[start..end]
+        &mut self.bytes_mut()[start..end]
     }
 
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
@@ -34,12 +79,13 @@ impl<'a> Output<'a> {
 
     /// Writes over bytes that were written before.
     pub(crate) fn replace(&mut self, at: usize, bytes: &[u8]) {
-        self.bytes[..self.len][at..at + bytes.len()].copy_from_slice(bytes);
+        let len = self.len;
+        self.bytes_mut()[..len][at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// What was written from `at` on.
     pub(crate) fn since(&self, at: usize) -> &[u8] {
-        &self.bytes[at..self.len]
+        &self.bytes()[at..self.len]
     }
 
     /// Forgets what was written from `len` on.
@@ -48,7 +94,16 @@ impl<'a> Output<'a> {
         self.len = len;
     }
 
+    /// Cuts a vector to what was written; a slice holds it if there is room for it.
     pub(crate) fn finish(self) {
-        self.bytes.truncate(self.len);
+        match self.memory {
+            Memory::Vec(v) => v.truncate(self.len),
+            Memory::Slice(_) => {}
+            Memory::Spilled(v, slice) => {
+                if let Some(place) = slice.get_mut(..self.len) {
+                    place.copy_from_slice(&v[..self.len]);
+                }
+            }
+        }
     }
 }

@@ -135,7 +135,7 @@ def kept(run: str, checkpoint: str, name: str) -> Kept | None:
     return found[0] if found else None
 
 
-def keep(run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence[tuple[lmc.Tensor, Image]]) -> None:
+def keep(run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence[tuple[lmc.Tensor, torch.Tensor]]) -> None:
     """Keeps the raw bytes of a data file just written, from its header and its tensors, if the budget allows.
 
     What was kept of the same kind of data file goes. The caller holds the lock of `saving`.
@@ -156,7 +156,7 @@ def keep(run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence
     for place, data in tensors:
         if len(data):
             # PyTorch copies with several threads, and without the interpreter's lock.
-            whole[place.offset : place.offset + place.nbytes].copy_(torch.from_numpy(data))
+            whole[place.offset : place.offset + place.nbytes].copy_(data)
     with _lock:
         _kept[kind] = Kept(**vars(file), image=image)
 

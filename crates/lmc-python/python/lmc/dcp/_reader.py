@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -86,47 +87,70 @@ class Reader(FileSystemReader):
 
     def _read(self, file: lmc.File, chunks: dict[str, list[ReadItem]], planner: LoadPlanner) -> None:
         """Reads what is wanted of a data file."""
-        staged: list[_Staged] = []
-        wanted: list[Any] = []
+        pieces: list[_Piece] = []
         size = 0
 
         def finish() -> None:
-            for apart in _apart(wanted):
-                file.read_many_into(apart)
-            for one in staged:
-                one.deliver(planner)
+            for apart in _apart(pieces):
+                file.read_ranges_into((piece.offset, piece.out) for piece in apart)
+            for piece in pieces:
+                piece.deliver()
 
         # In the order of the file, so that a block is decoded once for all that is in it.
-        order = {t.name: (t.offset, t.nbytes) for t in file.tensors()}
-        for name in sorted(chunks, key=lambda name: order[name] if name in order else (0, 0)):
-            _, nbytes = order[name] if name in order else (0, file.tensor(name).nbytes)
-            one = self._staged(chunks[name], nbytes, planner)
-            size += one.extra
-            wanted.append((name, one.out))
-            staged.append(one)
-            if size >= _STAGED:
-                finish()
-                staged.clear()
-                wanted.clear()
-                size = 0
+        places = {t.name: t for t in file.tensors() if t.name in chunks}
+        for name in sorted(chunks, key=lambda name: places[name].offset if name in places else 0):
+            place = places[name] if name in places else file.tensor(name)
+            for item in chunks[name]:
+                for piece in self._pieces(item, place, planner):
+                    if size and size + piece.extra > _STAGED:
+                        finish()
+                        pieces.clear()
+                        size = 0
+                    pieces.append(piece)
+                    size += piece.extra
         finish()
 
-    def _staged(self, items: list[ReadItem], nbytes: int, planner: LoadPlanner) -> _Staged:
-        first = items[0]
-        if first.type == LoadItemType.BYTE_IO:
-            return _Bytes(items, bytearray(nbytes), nbytes)
-        dtype, sizes = self._chunk(first.storage_index)
-        if len(items) == 1 and tuple(first.lengths) == tuple(sizes):
-            target = planner.resolve_tensor(first)
-            whole = target.detach()
-            if whole.dtype == dtype and is_plain(whole) and whole.numel() * whole.element_size() == nbytes:
-                return _Direct(items, memory(whole), 0, target)
-        chunk = torch.empty(sizes, dtype=dtype)
-        if chunk.numel() * chunk.element_size() != nbytes:
+    def _pieces(self, item: ReadItem, place: lmc.Tensor, planner: LoadPlanner) -> Iterator[_Piece]:
+        """What is to be read for an item: rows that are stored one after the other.
+
+        They are read where they belong, or else some of them at a time elsewhere, and copied.
+        """
+        if item.type == LoadItemType.BYTE_IO:
+            data = bytearray(place.nbytes)
+            yield _Piece(place.offset, data, place.nbytes, lambda: planner.load_bytes(item, io.BytesIO(data)))
+            return
+        dtype, chunk = self._chunk(item.storage_index)
+        if math.prod(chunk) * dtype.itemsize != place.nbytes:
             raise lmc.FormatError(
-                f"{first.storage_index.fqn}: the data file has {nbytes} bytes of it, not those of {dtype} {list(sizes)}"
+                f"{item.storage_index.fqn}: the data file has {place.nbytes} bytes of it, "
+                f"not those of {dtype} {list(chunk)}"
             )
-        return _Copied(items, memory(chunk), nbytes, chunk)
+        resolved = planner.resolve_tensor(item)
+        target = resolved.detach()
+        if target.size() != torch.Size(item.lengths):
+            raise lmc.UsageError(
+                f"{item.storage_index.fqn}: {list(item.lengths)} cannot be loaded to {list(target.size())}"
+            )
+        # What has no dimension is a row, too.
+        sizes, offsets = tuple(chunk) or (1,), tuple(item.storage_offsets) or (0,)
+        target = target if target.dim() else target.view(1)
+        row = place.nbytes // max(1, sizes[0])
+        first, rows = place.offset + offsets[0] * row, len(target)
+        if not target.numel():
+            planner.commit_tensor(item, resolved)
+        elif target.size()[1:] == sizes[1:] and target.dtype == dtype and is_plain(target):
+            yield _Piece(first, memory(target), 0, lambda: planner.commit_tensor(item, resolved))
+        else:
+            step = max(1, _STAGED // row)
+            for at in range(0, rows, step):
+                some = target[at : at + step]
+                whole = torch.empty((len(some), *sizes[1:]), dtype=dtype)
+                yield _Piece(
+                    first + at * row,
+                    memory(whole),
+                    whole.nbytes,
+                    _Delivery(some, whole, (0, *offsets[1:]), at + step >= rows, item, resolved, planner),
+                )
 
     def _chunk(self, index: MetadataIndex) -> tuple[torch.dtype, torch.Size]:
         """The type and the sizes of a chunk that was saved."""
@@ -137,69 +161,52 @@ class Reader(FileSystemReader):
         return tensor.properties.dtype, chunk_at(tensor, index).sizes
 
 
-def _apart(wanted: list[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+@dataclasses.dataclass
+class _Piece:
+    """Bytes of a data file that are read to one place."""
+
+    #: Of the raw file.
+    offset: int
+    #: Where they go.
+    out: Any
+    #: Memory that this takes beside the destination.
+    extra: int
+    deliver: Callable[[], object]
+
+
+@dataclasses.dataclass
+class _Delivery:
+    """Copies rows of a chunk, or a part of each, to where they belong."""
+
+    target: torch.Tensor
+    rows: torch.Tensor
+    offsets: tuple[int, ...]
+    is_last: bool
+    item: ReadItem
+    resolved: torch.Tensor
+    planner: LoadPlanner
+
+    def __call__(self) -> None:
+        self.target.copy_(narrow_tensor_by_index(self.rows, self.offsets, self.target.size()))
+        if self.is_last:
+            self.planner.commit_tensor(self.item, self.resolved)
+
+
+def _apart(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
     """Parts of what is wanted, in each of which no two buffers share memory, as those of tied weights do."""
-    left = sorted(((np.frombuffer(out, np.uint8).ctypes.data, one) for one in wanted if len(out := one[1])), key=_first)
+    with_bytes = (piece for piece in pieces if len(piece.out))
+    left = sorted(((np.frombuffer(piece.out, np.uint8).ctypes.data, piece) for piece in with_bytes), key=_first)
     while left:
         end, now, later = 0, [], []
-        for start, one in left:
+        for start, piece in left:
             if start < end:
-                later.append((start, one))
+                later.append((start, piece))
             else:
-                now.append(one)
-                end = start + len(one[1])
+                now.append(piece)
+                end = start + len(piece.out)
         yield now
         left = later
 
 
-def _first(pair: tuple[int, Any]) -> int:
+def _first(pair: tuple[int, _Piece]) -> int:
     return pair[0]
-
-
-@dataclasses.dataclass
-class _Staged:
-    """Something that is being read."""
-
-    items: list[ReadItem]
-    #: Where its bytes go.
-    out: Any
-    #: Memory that it takes beside the destination.
-    extra: int
-
-    def deliver(self, planner: LoadPlanner) -> None:
-        raise NotImplementedError
-
-
-@dataclasses.dataclass
-class _Bytes(_Staged):
-    def deliver(self, planner: LoadPlanner) -> None:
-        for item in self.items:
-            planner.load_bytes(item, io.BytesIO(self.out))
-
-
-@dataclasses.dataclass
-class _Direct(_Staged):
-    """A whole chunk, read where it belongs."""
-
-    target: torch.Tensor
-
-    def deliver(self, planner: LoadPlanner) -> None:
-        planner.commit_tensor(self.items[0], self.target)
-
-
-@dataclasses.dataclass
-class _Copied(_Staged):
-    """A chunk of which parts are wanted, or whose destination is elsewhere."""
-
-    chunk: torch.Tensor
-
-    def deliver(self, planner: LoadPlanner) -> None:
-        for item in self.items:
-            part = narrow_tensor_by_index(self.chunk, item.storage_offsets, item.lengths)
-            target = planner.resolve_tensor(item).detach()
-            if target.size() != part.size():
-                raise lmc.UsageError(
-                    f"{item.storage_index.fqn}: {list(part.size())} cannot be loaded to {list(target.size())}"
-                )
-            target.copy_(part)
-            planner.commit_tensor(item, target)

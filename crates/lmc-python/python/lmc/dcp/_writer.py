@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
@@ -147,7 +147,7 @@ class Writer(FileSystemWriter):
             depth = 1 + max((b.depth for b in made_from if b.name in written.bases), default=-1)
             budget = _bases.default_budget() if self._cache is None else self._cache
             file = _bases.DataFile(checkpoint, name, depth)
-            _bases.keep(run, budget, file, written.header, [(written.places[c.name], c.data) for _, c in chunks])
+            _bases.keep(run, budget, file, written.header, [(written.places[c.name], c.flat) for _, c in chunks])
             _bases.remember(run, checkpoint)
         results = []
         for item, c in chunks:
@@ -159,8 +159,9 @@ class Writer(FileSystemWriter):
     def _resolve(self, item: WriteItem, planner: SavePlanner) -> Chunk:
         data = planner.resolve_data(item)
         if isinstance(data, io.BytesIO):
-            raw = np.frombuffer(data.getbuffer(), np.uint8)
-            return Chunk(item.index.fqn, "U8", (len(raw),), raw)
+            raw = bytearray(data.getbuffer())
+            flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
+            return Chunk(item.index.fqn, "U8", (len(raw),), flat)
         assert item.tensor_data is not None, "what is no bytes is a tensor"
         place = item.tensor_data.chunk
         whole = place.sizes == item.tensor_data.size
@@ -244,7 +245,7 @@ class Writer(FileSystemWriter):
 
     def _compress_from(self, chunks: list[Chunk], path: str, made_from: list[_Base]) -> _Written:
         bases = [base.source for base in made_from]
-        tensors = [(c.name, c.dtype, c.shape, c.data) for c in chunks]
+        tensors = [(c.name, c.dtype, c.shape, c.source()) for c in chunks]
         if not isinstance(self._storage, Fsspec):
             lmc.compress_tensors_file(tensors, path, base=bases or None, level=self._level, threads=self._threads)
         else:

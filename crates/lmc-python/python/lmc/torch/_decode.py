@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lmc._errors import DamagedError, UnsupportedError, UsageError
-from lmc._header import Entry
+from lmc._lmc import Tensor as Entry
 from lmc.torch._dtypes import torch_type
 from lmc.torch._encode import MAPPINGS, MAX_DEPTH, NUMPY, PAIRS, place
 from lmc.torch._file import TensorFile

@@ -6,8 +6,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from lmc._header import Entry
 from lmc._lmc import File
+from lmc._lmc import Tensor as Entry
 from lmc._safetensors import SafetensorsFile
 from lmc.torch._dtypes import torch_type
 from lmc.torch._memory import as_bytes, check_byte_order, empty, memory
@@ -22,10 +22,6 @@ class TensorFile(SafetensorsFile):
     def __init__(self, source: Any, *, base: Any = None, threads: int | None = None) -> None:
         check_byte_order()
         super().__init__(File(source, base=base, threads=threads, plain=True))
-        # The tensors that the file can read side by side, by their names: all, unless it is an odd file.
-        known = self._file.tensors()
-        places = {t.name: (t.offset, t.nbytes) for t in known}
-        self._named = places if len(places) == len(known) else {}
 
     def entries(self) -> dict[str, Entry]:
         """The tensors by name, in the order of the file."""
@@ -45,10 +41,7 @@ class TensorFile(SafetensorsFile):
         here, elsewhere = list[tuple[Entry, Tensor]](), list[tuple[Entry, Tensor]]()
         for entry, tensor in wanted:
             (here if tensor.device.type == "cpu" else elsewhere).append((entry, tensor))
-        self._file.read_many_into([(e.name, memory(t)) for e, t in here if self._is_named(e)])
-        for entry, tensor in here:
-            if not self._is_named(entry):
-                self._file.read_range_into(entry.offset, memory(tensor))
+        self._file.read_ranges_into((entry.offset, memory(tensor)) for entry, tensor in here)
         for device in {tensor.device for _, tensor in elsewhere}:
             theirs = [(entry, tensor) for entry, tensor in elsewhere if tensor.device == device]
             send(self._file.read_range_into, _pieces(theirs), device)
@@ -60,9 +53,6 @@ class TensorFile(SafetensorsFile):
     def read_elements(self, entry: Entry, start: int, out: Tensor) -> None:
         """Reads as many elements of a tensor as a contiguous one on the CPU has, from the one of number `start` on."""
         self._file.read_range_into(entry.offset + start * out.itemsize, memory(out))
-
-    def _is_named(self, entry: Entry) -> bool:
-        return self._named.get(entry.name) == (entry.offset, entry.nbytes)
 
 
 def _pieces(wanted: list[tuple[Entry, Tensor]]) -> Iterator[tuple[int, Tensor]]:

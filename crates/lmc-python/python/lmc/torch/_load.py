@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lmc._errors import UsageError
-from lmc._header import Entry
+from lmc._lmc import Tensor as Entry
 from lmc.torch._file import TensorFile
 from lmc.torch._slices import TensorSlice
 

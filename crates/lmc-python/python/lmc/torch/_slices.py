@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from lmc._header import Entry
+from lmc._lmc import Tensor as Entry
 from lmc.torch._dtypes import CARRIERS, torch_type
 from lmc.torch._file import TensorFile
 from lmc.torch._memory import empty

@@ -1,0 +1,31 @@
+"""The section on the Python package of docs/benchmarks.md."""
+
+from typing import Any
+
+from markdown import number, table
+
+
+def tables_of(measured: dict[str, Any]) -> str:
+    """Speeds over those of the library, and many small tensors over one large."""
+    speeds = [[r["what"], number(r["gb_per_s"]), f"{r['of_library']:.3f}"] for r in measured["memory"]]
+    small = [
+        [r["what"], f"{1e3 * r['many']:.1f}", f"{1e3 * r['one']:.1f}", number(r["ratio"])] for r in measured["small"]
+    ]
+    many = f"{measured['tensors']:,} tensors, ms"
+    return (
+        table(["", "GB/s", "× the library"], speeds) + "\n" + table(["", many, "one tensor, ms", "many ÷ one"], small)
+    )
+
+
+def section(measured: dict[str, Any]) -> str:
+    threads = "one thread" if measured["threads"] == 1 else f"{measured['threads']} threads"
+    return f"""## From Python
+
+{measured["file"]}, its {measured["dtype"]} elements repeated to {measured["raw_size"]:,} bytes, {threads}, medians of
+{measured["rounds"]} rounds in which every way took its turn beside `lmc bench` of the same file. `compress` and
+`decompress` give new memory each time; all else uses its buffers again, as `lmc bench` does. Below it, the same
+elements in many tensors (of {measured["tensor_size"]:,} bytes as bf16, with numpy of twice as many as fp32) and in
+one, saved to memory and loaded from a file.
+
+{tables_of(measured)}
+"""

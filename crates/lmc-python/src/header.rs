@@ -1,0 +1,170 @@
+//! The header of a safetensors file: what it holds, and where.
+//!
+//! A file is refused for what safetensors refuses it: bytes that belong to no tensor, or to two, could mean something else to another reader.
+//! (The layout that blocks are cut by is a suggestion, and less strict.)
+
+use std::collections::HashSet;
+use std::fmt;
+
+use lmc::Dtype;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+
+use crate::errors::{Failure, Result};
+
+const MAX_HEADER: u64 = 100_000_000;
+const METADATA: &str = "__metadata__";
+/// Characters of the reason in an error: names can have any number.
+const MAX_REASON: usize = 200;
+
+/// A tensor of a file: `offset` and `nbytes` say where in the file it is.
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) offset: u64,
+    pub(crate) nbytes: u64,
+}
+
+/// Tensors in the order of their bytes, and the metadata in that of the file.
+pub(crate) struct Header {
+    pub(crate) tensors: Vec<Entry>,
+    pub(crate) metadata: Option<Vec<(String, String)>>,
+}
+
+/// Reads the header of the file `of`, which has `size` bytes.
+///
+/// # Errors
+/// `UnsupportedError` when it is no safetensors file, `DamagedError` when it is a wrong one; those of `read_range`.
+pub(crate) fn read(of: &str, size: u64, read_range: impl Fn(u64, usize) -> Result<Vec<u8>>) -> Result<Header> {
+    let none = || Failure::Other("UnsupportedError", format!("{of}: is no safetensors file; lmc.open reads any"));
+    let start = read_range(0, size.min(9) as usize)?;
+    let (length, first) = start.split_first_chunk().ok_or_else(none)?;
+    let length = u64::from_le_bytes(*length);
+    if length == 0 || length > MAX_HEADER || first != b"{" {
+        return Err(none());
+    }
+    let parsed = if length > size - 8 {
+        Err(format!("it says that it has {length} bytes, and the file has {size}: it was cut off"))
+    } else {
+        let text = read_range(8, length as usize)?;
+        parse(&text).and_then(|header| check(header, 8 + length, size))
+    };
+    parsed.map_err(|mut why| {
+        if let Some((end, _)) = why.char_indices().nth(MAX_REASON) {
+            why.truncate(end);
+            why.push('…');
+        }
+        Failure::Other("DamagedError", format!("{of}: the header of the safetensors file is wrong: {why}"))
+    })
+}
+
+fn parse(text: &[u8]) -> Result<Header, String> {
+    let Parsed(header) = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    Ok(header)
+}
+
+/// Places tensors, which come with offsets from the end of the header, in the file; they are to cover the rest of it.
+fn check(mut header: Header, start: u64, size: u64) -> Result<Header, String> {
+    header.tensors.iter_mut().for_each(|t| t.offset = t.offset.saturating_add(start));
+    header.tensors.sort_by_key(|t| (t.offset, t.nbytes));
+    let mut end = start;
+    for t in &header.tensors {
+        if t.offset != end {
+            return Err(format!("tensor {:?} begins at byte {} of the file and not at {end}", t.name, t.offset));
+        }
+        end = end.saturating_add(t.nbytes);
+    }
+    if end != size {
+        return Err(format!("the tensors end at byte {end}, and the file has {size}"));
+    }
+    Ok(header)
+}
+
+/// A header, with offsets as they are in it.
+struct Parsed(Header);
+
+/// What the header says of a tensor. What else it may say is of no meaning.
+#[derive(Deserialize)]
+struct Field {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: (u64, u64),
+}
+
+impl Field {
+    /// `None` if it makes no sense.
+    fn entry(self, name: &str) -> Option<Entry> {
+        let dtype = *Dtype::ALL.iter().find(|d| d.name() == self.dtype)?;
+        let bits = self.shape.iter().try_fold(u64::from(dtype.bits()), |bits, &n| bits.checked_mul(n))?;
+        let (offset, end) = self.data_offsets;
+        let nbytes = end.checked_sub(offset)?;
+        let whole = nbytes.checked_mul(8) == Some(bits) && i64::try_from(end).is_ok();
+        let signed = self.shape.iter().all(|&n| i64::try_from(n).is_ok());
+        (whole && signed).then(|| Entry { name: name.to_owned(), dtype, shape: self.shape, offset, nbytes })
+    }
+}
+
+impl<'de> Deserialize<'de> for Parsed {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Parsed;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
+                let (mut tensors, mut metadata, mut names) = (Vec::new(), None, HashSet::new());
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == METADATA {
+                        metadata = map.next_value::<Option<Text>>()?;
+                    } else {
+                        let entry = map.next_value::<Field>()?.entry(&name);
+                        tensors.push(entry.ok_or_else(|| {
+                            A::Error::custom(format_args!("tensor {name:?}: its dtype, shape and offsets do not fit"))
+                        })?);
+                    }
+                    if !names.insert(name) {
+                        return Err(A::Error::custom("a name is there twice"));
+                    }
+                }
+                Ok(Parsed(Header { tensors, metadata: metadata.map(|Text(pairs)| pairs) }))
+            }
+        }
+
+        from.deserialize_map(Fields)
+    }
+}
+
+/// An object of strings.
+struct Text(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Pairs;
+
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Text, A::Error> {
+                let (mut pairs, mut keys) = (Vec::new(), HashSet::new());
+                while let Some((key, value)) = map.next_entry::<String, String>()? {
+                    if !keys.insert(key.clone()) {
+                        return Err(A::Error::custom("a name is there twice"));
+                    }
+                    pairs.push((key, value));
+                }
+                Ok(Text(pairs))
+            }
+        }
+
+        from.deserialize_map(Pairs)
+    }
+}
