@@ -135,7 +135,9 @@ def kept(run: str, checkpoint: str, name: str) -> Kept | None:
     return found[0] if found else None
 
 
-def keep(run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence[tuple[lmc.Tensor, torch.Tensor]]) -> None:
+def keep(
+    run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence[tuple[lmc.Tensor, torch.Tensor]]
+) -> None:
     """Keeps the raw bytes of a data file just written, from its header and its tensors, if the budget allows.
 
     What was kept of the same kind of data file goes. The caller holds the lock of `saving`.
