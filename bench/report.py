@@ -247,10 +247,21 @@ def readme_table(results: dict) -> str:
         + [f"{number(r[w]['gb_per_s'])} ({number(r[w]['of_memcpy'])})" for w in ("compress", "decompress")]
         for dtype, name, r in rows
     ]
+    step = results["deltas"]["peers"][0]
+    for r in step["results"]:
+        ours = [level for level in levels_of(results) if r["codec"] == f"lmc {level} {best}"]
+        if not ours and r["codec"].startswith("lmc "):
+            continue
+        name = f"**lmc** `{ours[0]}`" if ours else r["codec"]
+        # What was copied to compare with was in the caches.
+        speeds = [number(r[w]["gb_per_s"]) for w in ("compress", "decompress")]
+        cells.append(["bf16, one step later", name, f"{100 * r['ratio']:.1f} %", *speeds])
     m = results["machine"]
     headings = ["", "", "size", "compress GB/s (× memcpy)", "decompress GB/s (× memcpy)"]
     commit = m["commit"] or "unknown"
-    where = f"One thread, in memory, a model of 22.7 million parameters; {m['cpu']}, commit {commit}.\n"
+    where = f"""One thread, in memory, a model of 22.7 million parameters; deltas of {step["raw_size"] / 1e6:.1f} MB of
+weights, one step of training apart. {m["cpu"]}, commit {commit}, made by `bench/run`.
+"""
     return table(headings, cells, left=2) + "\n" + where
 
 
