@@ -259,7 +259,13 @@ impl Writable {
         self.0.len()
     }
 
-    /// All of it, which is about to be written.
+    /// The same as [`Self::as_mut_slice`], for who writes all of it.
+    pub(crate) fn expecting_writes(&mut self) -> &mut [u8] {
+        let memory = self.as_mut_slice();
+        expect_writes(memory);
+        memory
+    }
+
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the view keeps the memory in place, the exporter said that it may be written, and all of it has values. No other reference to it is made
         // here: callers check that buffers of one call do not overlap, and the caller of ours leaves it alone meanwhile.

@@ -87,7 +87,7 @@ pub(crate) fn decompress(
 ) -> Result<Py<PyBytes>> {
     let mut o = decompress_options(threads, max_size)?;
     let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
-    let size = raw_size(py, &data, &o)?;
+    let size = detached(py, || raw_size(&data, &o))?;
     o.threads = threads_for(o.threads, size);
     decompress_source(py, &mut new_decompressor(py, &o)?, &data, &bases, size)
 }
@@ -243,11 +243,11 @@ fn move_to(from: &mut Vec<u8>, to: &mut [u8]) {
     }
 }
 
-/// Raw size of a `.lmc` file.
-fn raw_size(py: Python<'_>, source: &dyn ReadAt, o: &DecompressOptions) -> Result<u64> {
+/// Raw size of a `.lmc` file, which ends most of what is none.
+pub(crate) fn raw_size(source: &dyn ReadAt, o: &DecompressOptions) -> Result<u64> {
     let mut alone = *o;
     alone.threads = 1; // nothing is decoded
-    detached(py, || Ok(Reader::open(source, &alone)?.raw_size()))
+    Ok(Reader::open(source, &alone)?.raw_size())
 }
 
 fn decompress_source(
@@ -271,9 +271,7 @@ fn decompress_source_into(
     mut out: Writable,
 ) -> Result<usize> {
     check_apart(source, bases, &out)?;
-    let slice = out.as_mut_slice();
-    expect_writes(slice);
-    restore(py, codec, source, bases, slice)?;
+    restore(py, codec, source, bases, out.expecting_writes())?;
     Ok(out.len())
 }
 
@@ -315,6 +313,14 @@ impl<C> Idle<C> {
         None
     }
 
+    /// Calls `work` with one of them, or one that is made for it.
+    fn with<T>(&self, make: impl FnOnce() -> Result<C>, work: impl FnOnce(&mut C) -> Result<T>) -> Result<T> {
+        let mut codec = self.take().map_or_else(make, Ok)?;
+        let done = work(&mut codec);
+        self.give_back(codec);
+        done
+    }
+
     fn give_back(&self, codec: C) {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < Self::MOST {
@@ -331,6 +337,13 @@ pub(crate) struct Compressor {
     o: CompressOptions,
     /// With the memory that they compress to.
     idle: Idle<(lmc::Compressor, Vec<u8>)>,
+}
+
+impl Compressor {
+    /// With a codec of its own for the call, and the memory that this compresses to.
+    fn with<T>(&self, py: Python<'_>, work: impl FnOnce(&mut lmc::Compressor, &mut Vec<u8>) -> Result<T>) -> Result<T> {
+        self.idle.with(|| Ok((new_compressor(py, &self.o)?, Vec::new())), |(codec, out)| work(codec, out))
+    }
 }
 
 #[pymethods]
@@ -350,12 +363,7 @@ impl Compressor {
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<Py<PyBytes>> {
         let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
-        let idle = self.idle.take();
-        let (mut codec, mut out) =
-            idle.map_or_else(|| Ok((new_compressor(py, &self.o)?, Vec::new())), Ok::<_, Failure>)?;
-        let done = compress_source(py, &mut codec, &data, &bases, &mut out);
-        self.idle.give_back((codec, out));
-        done
+        self.with(py, |codec, out| compress_source(py, codec, &data, &bases, out))
     }
 
     /// Compresses a file in memory to the front of a buffer of the caller's, as `lmc.compress_into` does.
@@ -368,12 +376,7 @@ impl Compressor {
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<u64> {
         let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
-        let idle = self.idle.take();
-        let (mut codec, kept) =
-            idle.map_or_else(|| Ok((new_compressor(py, &self.o)?, Vec::new())), Ok::<_, Failure>)?;
-        let done = compress_source_into(py, &mut codec, &data, &bases, out);
-        self.idle.give_back((codec, kept));
-        done
+        self.with(py, |codec, _| compress_source_into(py, codec, &data, &bases, out))
     }
 }
 
@@ -388,11 +391,8 @@ pub(crate) struct Decompressor {
 
 impl Decompressor {
     /// With a codec of its own for the call.
-    fn with<T>(&self, py: Python<'_>, f: impl FnOnce(&mut lmc::Decompressor) -> Result<T>) -> Result<T> {
-        let mut codec = self.idle.take().map_or_else(|| new_decompressor(py, &self.o), Ok)?;
-        let done = f(&mut codec);
-        self.idle.give_back(codec);
-        done
+    fn with<T>(&self, py: Python<'_>, work: impl FnOnce(&mut lmc::Decompressor) -> Result<T>) -> Result<T> {
+        self.idle.with(|| new_decompressor(py, &self.o), work)
     }
 }
 
@@ -413,7 +413,7 @@ impl Decompressor {
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<Py<PyBytes>> {
         let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
-        let size = raw_size(py, &data, &self.o)?;
+        let size = detached(py, || raw_size(&data, &self.o))?;
         self.with(py, |codec| decompress_source(py, codec, &data, &bases, size))
     }
 

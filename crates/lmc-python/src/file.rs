@@ -2,176 +2,19 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
+use lmc::DecompressOptions;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple};
 
 use crate::bases::Bases;
-use crate::buffer::{Buffer, FreshBytes, Writable, check_disjoint, expect_writes, is_buffer};
+use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
 use crate::header;
+use crate::info::{BaseInfo, Tensor, hex};
+use crate::open::{Contents, Open};
 use crate::options::decompress_options;
 use crate::source::{FileObject, Source, as_path};
 use crate::work::detached;
-
-/// A tensor of a file.
-#[pyclass(frozen, get_all, module = "lmc")]
-pub(crate) struct Tensor {
-    name: String,
-    dtype: &'static str,
-    shape: Py<PyTuple>,
-    offset: u64,
-    nbytes: u64,
-}
-
-impl Tensor {
-    /// `None` for what is between tensors.
-    pub(crate) fn of(py: Python<'_>, s: &Segment) -> Result<Option<Self>> {
-        let (Some(name), Some(dtype)) = (&s.name, s.dtype) else { return Ok(None) };
-        let shape = PyTuple::new(py, s.shape.iter())?.unbind();
-        let name = name.to_string();
-        Ok(Some(Self { name, dtype: dtype.name(), shape, offset: s.offset, nbytes: s.len }))
-    }
-}
-
-#[pymethods]
-impl Tensor {
-    fn __repr__(&self, py: Python<'_>) -> String {
-        let shape = self.shape.bind(py);
-        format!("Tensor(name={:?}, dtype={:?}, shape={shape}, nbytes={})", self.name, self.dtype, self.nbytes)
-    }
-}
-
-/// What a delta was made from.
-#[pyclass(frozen, get_all, module = "lmc")]
-pub(crate) struct BaseInfo {
-    name: String,
-    size: u64,
-    content_hash: String,
-}
-
-#[pymethods]
-impl BaseInfo {
-    fn __repr__(&self) -> String {
-        format!("BaseInfo(name={:?}, size={}, content_hash={:?})", self.name, self.size, self.content_hash)
-    }
-}
-
-pub(crate) fn hex(hash: &[u8]) -> String {
-    hash.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// A file as one process has it open.
-struct Open {
-    process: u32,
-    source: Arc<Source>,
-    /// As they were given, those of bases included; none if the file needs none.
-    bases: Bases,
-    contents: Contents,
-}
-
-enum Contents {
-    Compressed(Box<Reader<'static, Arc<Source>>>),
-    /// A file that is not compressed: its layout and its segments.
-    Plain(Base<'static>),
-}
-
-impl Open {
-    fn new(source: Arc<Source>, bases: Bases, o: &DecompressOptions, plain: bool) -> Result<Self> {
-        let mut start = [0; lmc::MAGIC.len()];
-        let is_compressed = !plain || {
-            let long = source.size().is_ok_and(|size| size >= start.len() as u64);
-            long && source.read_exact_at(&mut start, 0).is_ok() && start == lmc::MAGIC
-        };
-        let contents = if is_compressed {
-            Contents::Compressed(Box::new(Reader::open(source.clone(), o)?))
-        } else {
-            Contents::Plain(Base::new(source.clone())?)
-        };
-        // A base may have been of no use when the file was made: then it is of none now.
-        let (contents, bases) = match contents {
-            Contents::Compressed(r) if !r.bases().is_empty() && !bases.0.is_empty() => {
-                (Contents::Compressed(Box::new(r.with_bases(bases.link(o.threads)?)?)), bases)
-            }
-            contents => (contents, Bases::default()),
-        };
-        Ok(Self { process: std::process::id(), source, bases, contents })
-    }
-
-    fn segments(&self) -> &[Segment] {
-        match &self.contents {
-            Contents::Compressed(r) => r.segments(),
-            Contents::Plain(b) => b.segments(),
-        }
-    }
-
-    fn size(&self) -> u64 {
-        match &self.contents {
-            Contents::Compressed(r) => r.raw_size(),
-            Contents::Plain(b) => b.raw_size(),
-        }
-    }
-
-    fn tensor(&self, name: &str) -> Result<&Segment> {
-        let found = match &self.contents {
-            Contents::Compressed(r) => r.tensor(name),
-            Contents::Plain(b) => b.segments().iter().find(|s| s.name.as_deref() == Some(name)),
-        };
-        found.ok_or_else(|| Failure::not_found(format!("the file has no tensor {name:?}")))
-    }
-
-    /// Where a tensor, or some of its rows, are.
-    fn range(&self, name: &str, rows: Option<(u64, u64)>) -> Result<(u64, u64)> {
-        let s = self.tensor(name)?;
-        let Some((start, stop)) = rows else { return Ok((s.offset, s.len)) };
-        let bytes = s.bytes_of_rows(&(start..stop)).ok_or_else(|| {
-            let shape = &s.shape[..];
-            let why = format!("the tensor {name:?} of shape {shape:?} has no rows {start}..{stop} of whole bytes");
-            Failure::usage(why)
-        })?;
-        Ok((s.offset + bytes.start, bytes.end - bytes.start))
-    }
-
-    fn check(&self, offset: u64, len: u64) -> Result<()> {
-        if offset.checked_add(len).is_none_or(|end| end > self.size()) {
-            let size = self.size();
-            return Err(Failure::usage(format!("{len} bytes from byte {offset} are not in a file of {size}")));
-        }
-        Ok(())
-    }
-
-    /// Fails if memory that is to be written is what is read.
-    fn check_apart(&self, out: &Writable) -> Result<()> {
-        if self.source.buffer().is_some_and(|b| b.overlaps(out)) {
-            return Err(Failure::usage("out shares memory with the file"));
-        }
-        self.bases.check_apart(out)
-    }
-
-    /// Reads ranges into buffers, each as long as its range; the number of bytes.
-    fn read_into(&self, py: Python<'_>, offsets: Vec<u64>, mut outs: Vec<Writable>) -> Result<usize> {
-        check_disjoint(&outs)?;
-        detached(py, || self.read(offsets.into_iter().zip(outs.iter_mut().map(Writable::as_mut_slice))))?;
-        Ok(outs.iter().map(Writable::len).sum())
-    }
-
-    fn read<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
-        let ranges = ranges.into_iter().map(|(offset, out)| {
-            expect_writes(out);
-            (offset, out)
-        });
-        match &self.contents {
-            Contents::Compressed(r) => Ok(r.read_ranges(ranges)?),
-            Contents::Plain(_) => {
-                for (offset, out) in ranges {
-                    let read = self.source.read_exact_at(out, offset);
-                    read.map_err(|e| lmc::Error::io("cannot read the file", e).at_offset(offset))?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
 
 /// An open `.lmc` file, of which any part is read without the rest. `lmc.open` is the same.
 ///
@@ -400,12 +243,11 @@ impl File {
     /// Reads a tensor into `out`, a writable C-contiguous buffer of exactly its size; the number of bytes.
     fn read_into(&self, py: Python<'_>, name: &str, out: &Bound<'_, PyAny>) -> Result<usize> {
         let open = self.open(py)?;
-        let mut out = Writable::get(out)?;
+        let out = Writable::get(out)?;
         open.check_apart(&out)?;
         let (offset, len) = open.range(name, None)?;
         check_len(&out, len, &format!("the tensor {name:?}"))?;
-        detached(py, || open.read([(offset, out.as_mut_slice())]))?;
-        Ok(out.len())
+        open.read_into(py, vec![offset], vec![out])
     }
 
     /// Reads rows of a tensor: the elements whose first index is from `start` to before `stop`.
@@ -425,12 +267,11 @@ impl File {
         out: &Bound<'_, PyAny>,
     ) -> Result<usize> {
         let open = self.open(py)?;
-        let mut out = Writable::get(out)?;
+        let out = Writable::get(out)?;
         open.check_apart(&out)?;
         let (offset, len) = open.range(name, Some((start, stop)))?;
         check_len(&out, len, &format!("rows {start}..{stop} of the tensor {name:?}"))?;
-        detached(py, || open.read([(offset, out.as_mut_slice())]))?;
-        Ok(out.len())
+        open.read_into(py, vec![offset], vec![out])
     }
 
     /// Reads `size` bytes of the raw file from `offset` on.
@@ -443,11 +284,10 @@ impl File {
     /// Reads bytes of the raw file from `offset` on into `out`, as many as fill it.
     fn read_range_into(&self, py: Python<'_>, offset: u64, out: &Bound<'_, PyAny>) -> Result<usize> {
         let open = self.open(py)?;
-        let mut out = Writable::get(out)?;
+        let out = Writable::get(out)?;
         open.check_apart(&out)?;
         open.check(offset, out.len() as u64)?;
-        detached(py, || open.read([(offset, out.as_mut_slice())]))?;
-        Ok(out.len())
+        open.read_into(py, vec![offset], vec![out])
     }
 
     /// Reads many tensors into buffers, side by side: this is how to load a model. Each of `wanted` is `(name, out)`, or `(name, start, stop, out)` for

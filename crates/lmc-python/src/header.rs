@@ -95,7 +95,7 @@ struct Field {
 impl Field {
     /// `None` if it makes no sense.
     fn entry(self, name: &str) -> Option<Entry> {
-        let dtype = *Dtype::ALL.iter().find(|d| d.name() == self.dtype)?;
+        let dtype: Dtype = self.dtype.parse().ok()?;
         let bits = self.shape.iter().try_fold(u64::from(dtype.bits()), |bits, &n| bits.checked_mul(n))?;
         let (offset, end) = self.data_offsets;
         let nbytes = end.checked_sub(offset)?;

@@ -11,6 +11,8 @@ mod command;
 mod errors;
 mod file;
 mod header;
+mod info;
+mod open;
 mod options;
 mod source;
 mod store;
@@ -36,7 +38,9 @@ mod _lmc {
     #[pymodule_export]
     use crate::command::run_command;
     #[pymodule_export]
-    use crate::file::{BaseInfo, File, Tensor};
+    use crate::file::File;
+    #[pymodule_export]
+    use crate::info::{BaseInfo, Tensor};
     #[pymodule_export]
     use crate::store::{
         Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Store, Verified,

@@ -3,12 +3,13 @@
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use lmc::{CompressOptions, DecompressOptions, Reader};
+use lmc::{CompressOptions, DecompressOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::bases::Bases;
+use crate::codec::raw_size;
 use crate::errors::{Failure, Result};
 use crate::options::{compress_options, decompress_options};
 use crate::source::{Source, as_path, path, read_bytes};
@@ -88,9 +89,7 @@ fn decompress_path(
     overwrite: bool,
 ) -> Result<Summary> {
     Signals::watch(py, u64::MAX, |signals| {
-        let mut alone = *o;
-        alone.threads = 1; // nothing is decoded: most of what is no compressed file ends here
-        let size = Reader::open(source, &alone)?.raw_size();
+        let size = raw_size(source, o)?;
         let target = Target::create(dst, overwrite, source.metadata(), signals)?;
         target.set_size(size)?;
         let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(o)?);

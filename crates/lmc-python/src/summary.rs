@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use crate::file::hex;
+use crate::info::hex;
 
 /// What was compressed or restored.
 #[pyclass(frozen, get_all, module = "lmc")]

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 from types import EllipsisType, TracebackType
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from lmc._errors import NotFoundError, UsageError
 from lmc._lmc import File, Tensor
@@ -16,6 +16,31 @@ Index: TypeAlias = int | slice | EllipsisType | tuple[int | slice | EllipsisType
 
 Key: TypeAlias = tuple[int | slice, ...]
 """An index of one entry for each of the first dimensions."""
+
+# By the name of a dtype in safetensors: that in numpy and torch, and for those that numpy lacks, in ml_dtypes and torch.
+NUMPY_DTYPES: Final = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+}
+ML_DTYPES: Final = {
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
 
 
 class SafetensorsFile:

@@ -15,7 +15,7 @@ import numpy as np
 
 from lmc._errors import UnsupportedError, UsageError
 from lmc._lmc import File, Tensor, compress_tensors, compress_tensors_file
-from lmc._safetensors import Index, Path, SafetensorsFile, split
+from lmc._safetensors import ML_DTYPES, NUMPY_DTYPES, Index, Path, SafetensorsFile, split
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -23,43 +23,19 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Base: TypeAlias = Any
 """What a delta is made from: a buffer, a path, an open `lmc.File`, or a list of those."""
 
-# By the name of safetensors, that of numpy or ml_dtypes.
-_NUMPY = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "I16": "int16",
-    "U32": "uint32",
-    "I32": "int32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F16": "float16",
-    "F32": "float32",
-    "F64": "float64",
-    "C64": "complex64",
-}
-_ML_DTYPES = {
-    "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}
-_NAMES = {numpy: name for name, numpy in (_NUMPY | _ML_DTYPES).items()}
+_NAMES = {numpy: name for name, numpy in (NUMPY_DTYPES | ML_DTYPES).items()}
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    if name in _NUMPY:
-        return np.dtype(_NUMPY[name])
-    if name not in _ML_DTYPES:
+    if name in NUMPY_DTYPES:
+        return np.dtype(NUMPY_DTYPES[name])
+    if name not in ML_DTYPES:
         raise UnsupportedError(f"numpy has no arrays of {name}: read the bytes with lmc.open")
     try:
         import ml_dtypes
     except ImportError as e:
         raise UnsupportedError(f"arrays of {name} need the package ml_dtypes: pip install ml_dtypes") from e
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, ML_DTYPES[name]))
     return found
 
 

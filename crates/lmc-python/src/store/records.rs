@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyo3::prelude::*;
 
 use crate::errors::Result;
-use crate::file::Tensor;
+use crate::info::Tensor;
 
 /// A snapshot of a store.
 #[pyclass(frozen, module = "lmc")]

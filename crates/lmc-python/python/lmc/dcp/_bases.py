@@ -19,8 +19,8 @@ from torch.distributed.checkpoint.metadata import Metadata
 import lmc
 from lmc.dcp._files import tensor_name
 from lmc.dcp._storage import Storage
+from lmc.dcp._tensors import Memory
 
-Image = np.ndarray[tuple[int], np.dtype[np.uint8]]
 #: Where a chunk is: the name of its tensor, and its offset in that.
 Place = tuple[str, torch.Size | None]
 
@@ -50,7 +50,7 @@ class Kept(DataFile):
     They are others than those of the file if somebody changed the tensors while they were saved.
     """
 
-    image: Image
+    image: Memory
 
 
 # Of every run, which is a folder of checkpoints. In the module, and not in a writer: `async_save` with processes

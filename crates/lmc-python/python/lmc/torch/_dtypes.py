@@ -6,29 +6,9 @@ from typing import Final
 import torch
 
 from lmc._errors import UnsupportedError
+from lmc._safetensors import ML_DTYPES, NUMPY_DTYPES
 
-_NAMES: Final = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "I16": "int16",
-    "U32": "uint32",
-    "I32": "int32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-    "C64": "complex64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F4": "float4_e2m1fn_x2",
-}
+_NAMES: Final = NUMPY_DTYPES | ML_DTYPES | {"F4": "float4_e2m1fn_x2"}
 
 # Older versions of torch lack some.
 TORCH: Final[dict[str, torch.dtype]] = {name: getattr(torch, of) for name, of in _NAMES.items() if hasattr(torch, of)}

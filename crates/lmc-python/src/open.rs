@@ -1,0 +1,120 @@
+//! A file as one process has it open, and what is read of it.
+
+use std::sync::Arc;
+
+use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
+use pyo3::prelude::*;
+
+use crate::bases::Bases;
+use crate::buffer::{Writable, check_disjoint};
+use crate::errors::{Failure, Result};
+use crate::source::Source;
+use crate::work::detached;
+
+/// A file as one process has it open.
+pub(crate) struct Open {
+    pub(crate) process: u32,
+    pub(crate) source: Arc<Source>,
+    /// As they were given, those of bases included; none if the file needs none.
+    pub(crate) bases: Bases,
+    pub(crate) contents: Contents,
+}
+
+pub(crate) enum Contents {
+    Compressed(Box<Reader<'static, Arc<Source>>>),
+    /// A file that is not compressed: its layout and its segments.
+    Plain(Base<'static>),
+}
+
+impl Open {
+    pub(crate) fn new(source: Arc<Source>, bases: Bases, o: &DecompressOptions, plain: bool) -> Result<Self> {
+        let mut start = [0; lmc::MAGIC.len()];
+        let is_compressed = !plain || {
+            let long = source.size().is_ok_and(|size| size >= start.len() as u64);
+            long && source.read_exact_at(&mut start, 0).is_ok() && start == lmc::MAGIC
+        };
+        let contents = if is_compressed {
+            Contents::Compressed(Box::new(Reader::open(source.clone(), o)?))
+        } else {
+            Contents::Plain(Base::new(source.clone())?)
+        };
+        // A base may have been of no use when the file was made: then it is of none now.
+        let (contents, bases) = match contents {
+            Contents::Compressed(r) if !r.bases().is_empty() && !bases.0.is_empty() => {
+                (Contents::Compressed(Box::new(r.with_bases(bases.link(o.threads)?)?)), bases)
+            }
+            contents => (contents, Bases::default()),
+        };
+        Ok(Self { process: std::process::id(), source, bases, contents })
+    }
+
+    pub(crate) fn segments(&self) -> &[Segment] {
+        match &self.contents {
+            Contents::Compressed(r) => r.segments(),
+            Contents::Plain(b) => b.segments(),
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        match &self.contents {
+            Contents::Compressed(r) => r.raw_size(),
+            Contents::Plain(b) => b.raw_size(),
+        }
+    }
+
+    pub(crate) fn tensor(&self, name: &str) -> Result<&Segment> {
+        let found = match &self.contents {
+            Contents::Compressed(r) => r.tensor(name),
+            Contents::Plain(b) => b.segments().iter().find(|s| s.name.as_deref() == Some(name)),
+        };
+        found.ok_or_else(|| Failure::not_found(format!("the file has no tensor {name:?}")))
+    }
+
+    /// Where a tensor, or some of its rows, are.
+    pub(crate) fn range(&self, name: &str, rows: Option<(u64, u64)>) -> Result<(u64, u64)> {
+        let s = self.tensor(name)?;
+        let Some((start, stop)) = rows else { return Ok((s.offset, s.len)) };
+        let bytes = s.bytes_of_rows(&(start..stop)).ok_or_else(|| {
+            let shape = &s.shape[..];
+            let why = format!("the tensor {name:?} of shape {shape:?} has no rows {start}..{stop} of whole bytes");
+            Failure::usage(why)
+        })?;
+        Ok((s.offset + bytes.start, bytes.end - bytes.start))
+    }
+
+    pub(crate) fn check(&self, offset: u64, len: u64) -> Result<()> {
+        if offset.checked_add(len).is_none_or(|end| end > self.size()) {
+            let size = self.size();
+            return Err(Failure::usage(format!("{len} bytes from byte {offset} are not in a file of {size}")));
+        }
+        Ok(())
+    }
+
+    /// Fails if memory that is to be written is what is read.
+    pub(crate) fn check_apart(&self, out: &Writable) -> Result<()> {
+        if self.source.buffer().is_some_and(|b| b.overlaps(out)) {
+            return Err(Failure::usage("out shares memory with the file"));
+        }
+        self.bases.check_apart(out)
+    }
+
+    /// Reads ranges into buffers that may not share memory, each as long as its range; the number of bytes.
+    pub(crate) fn read_into(&self, py: Python<'_>, offsets: Vec<u64>, mut outs: Vec<Writable>) -> Result<usize> {
+        check_disjoint(&outs)?;
+        detached(py, || self.read(offsets.into_iter().zip(outs.iter_mut().map(Writable::expecting_writes))))?;
+        Ok(outs.iter().map(Writable::len).sum())
+    }
+
+    pub(crate) fn read<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
+        match &self.contents {
+            Contents::Compressed(r) => Ok(r.read_ranges(ranges)?),
+            Contents::Plain(_) => {
+                for (offset, out) in ranges {
+                    let read = self.source.read_exact_at(out, offset);
+                    read.map_err(|e| lmc::Error::io("cannot read the file", e).at_offset(offset))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
