@@ -425,13 +425,9 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
-    fn load<'j>(&self, offset: u64, len: usize, buf: &'j mut Vec<u8>) -> Result<&'j [u8]> {
+    fn load<'j>(&'j self, offset: u64, len: usize, buf: &'j mut Vec<u8>) -> Result<&'j [u8]> {
         match self {
-            Source::File(src) => {
-                buf.resize(len, 0);
-                read_at(*src, "the input", buf, offset)?;
-                Ok(buf)
-            }
+            Source::File(src) => block_of(*src, offset, len, buf),
             Source::Buffered => Ok(&buf[..len]),
         }
     }

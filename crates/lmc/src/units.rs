@@ -5,11 +5,11 @@
 //! [`BLOCK`] and [`LAST_BLOCK_MAX`] may change without changing content hashes.
 
 use crate::block::head::MAX_RAW;
-use crate::block::sparse::zeros_in;
 use crate::block::{Link, Piece};
 use crate::checksum::LEAF;
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::group::element::zeros_in;
 use crate::io::{ReadAt, read_at};
 use crate::layout::Layout;
 use crate::matching::{Distance, Matcher, Related};
@@ -219,10 +219,10 @@ impl<'m> Planner<'m> {
                             _ if differ * 8 < seen * CALM_EIGHTHS => CALM_BLOCK,
                             _ => BLOCK,
                         };
-                        self.zeros = self.block_len == BLOCK && self.is_mostly_zero(raw, here.min(BLOCK))?;
+                        self.zeros = self.block_len == BLOCK && self.is_nearly_all_zero(raw, here.min(BLOCK))?;
                     } else if self.zeros {
                         // What begins with zeros need not go on with them.
-                        let zeros = self.is_mostly_zero(raw, here.min(SPARSE_BLOCK))?;
+                        let zeros = self.is_nearly_all_zero(raw, here.min(SPARSE_BLOCK))?;
                         self.block_len = if zeros { SPARSE_BLOCK } else { BLOCK };
                     }
                     cut.sparse = self.block_len == SPARSE_BLOCK && !self.zeros;
@@ -276,7 +276,7 @@ impl<'m> Planner<'m> {
     }
 
     /// Whether nearly all elements of the next `len` bytes of the tensor, which are at hand, are zero, going by a sample of them.
-    fn is_mostly_zero(&self, raw: &dyn ReadAt, len: u64) -> Result<bool> {
+    fn is_nearly_all_zero(&self, raw: &dyn ReadAt, len: u64) -> Result<bool> {
         let Some(dtype) = self.dtype().filter(|_| self.reads) else { return Ok(false) };
         let width = dtype.coding_width();
         let mut stretch = [0; ZERO_STRETCH as usize];
@@ -304,12 +304,8 @@ impl<'m> Planner<'m> {
         // What is in the same block is not known when it is needed.
         let known = |(l, linked): &(Link, u64)| l.source != 0 || l.at(dtype, *linked).offset <= self.block;
         let (link, linked) = links.find(known).map_or((None, 0), |(l, linked)| (Some(l), linked));
-        let whole = [(dtype, len, None)];
-        let apart = [(dtype, linked, link), (dtype, len - cut - linked, None), (None, cut, None)];
-        // Most of many small tensors need no more than to be joined with those before.
-        let parts = if link.is_none() && cut == 0 { &whole[..] } else { &apart };
         let mut changes = 0;
-        for &(dtype, len, base) in parts {
+        for (dtype, len, base) in [(dtype, linked, link), (dtype, len - cut - linked, None), (None, cut, None)] {
             let len = len as usize;
             match pieces.last_mut() {
                 _ if len == 0 => continue,

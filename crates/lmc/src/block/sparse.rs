@@ -5,7 +5,7 @@ use super::predicted::{BUCKETS, Buckets, Candidate, Keyed, Limits, Which, bucket
 use crate::arch::Isa;
 use crate::entropy::cost;
 use crate::group::RUN;
-use crate::group::element::{Element, with_element};
+use crate::group::element::{Element, with_element, zeros_in};
 use crate::map::Map;
 use crate::options::Level;
 use crate::predict::changes::Changes;
@@ -47,11 +47,6 @@ pub(super) fn is_mostly_zero(width: usize, elements: &[u8]) -> bool {
     let (zeros, seen) =
         sampled.fold((0, 0), |(zeros, seen), run| (zeros + zeros_in(width, run), seen + run.len() / width));
     2 * zeros >= seen
-}
-
-/// Elements that are zero.
-pub(crate) fn zeros_in(width: usize, elements: &[u8]) -> usize {
-    with_element!(width, E => elements.chunks_exact(E::BYTES).filter(|e| E::load(e) == E::default()).count())
 }
 
 /// Of `n` elements, so many are few enough to be listed.

@@ -115,6 +115,11 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
+/// Elements that are zero.
+pub(crate) fn zeros_in(width: usize, elements: &[u8]) -> usize {
+    with_element!(width, E => elements.chunks_exact(E::BYTES).filter(|e| E::load(e) == E::default()).count())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

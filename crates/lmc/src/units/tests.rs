@@ -126,6 +126,20 @@ fn what_a_file_lacks_is_opaque() {
     assert_eq!(named(300), [(false, 10), (true, 96), (true, 96), (false, 98)]);
 }
 
+/// Lengths of the blocks of a file, if so many bytes more than needed are at hand.
+fn lens_of(l: &Layout, raw: &[u8], more: u64) -> Vec<usize> {
+    let mut p = Planner::with(l.clone(), None, vec![]);
+    let (mut at, mut lens, mut pieces) = (0, vec![], vec![]);
+    while at < raw.len() as u64 {
+        let ahead = (raw.len() as u64 - at).min(p.lookahead().saturating_add(more));
+        // Nothing beyond is there to be read.
+        let known = &raw[..(at + ahead) as usize];
+        lens.push(p.next_block_of(&known, ahead, &mut pieces).unwrap());
+        at += *lens.last().unwrap() as u64;
+    }
+    lens
+}
+
 /// A large tensor of zeros but for some elements: after its first block, large ones, whatever is at hand; none where nothing is read.
 #[test]
 fn what_is_mostly_zero_is_cut_into_large_blocks() {
@@ -136,25 +150,13 @@ fn what_is_mostly_zero_is_cut_into_large_blocks() {
             let l = layout(&[(dtype, if dtype.is_some() { n / 24 } else { n })], None);
             let total = l.segments[0].len;
             let raw = &raw[..total as usize];
-            let lens_of = |more: u64| {
-                let mut p = Planner::with(l.clone(), None, vec![]);
-                let (mut at, mut lens, mut pieces) = (0, vec![], vec![]);
-                while at < total {
-                    let ahead = (total - at).min(p.lookahead().saturating_add(more));
-                    // Nothing beyond is there to be read.
-                    let known = &raw[..(at + ahead) as usize];
-                    lens.push(p.next_block_of(&known, ahead, &mut pieces).unwrap());
-                    at += *lens.last().unwrap() as u64;
-                }
-                lens
-            };
             let plain = lens(&plan(&l, total, 0));
             assert!(plain.len() == 20 && plain[..19].iter().all(|&len| len == b));
             // 24 bytes may be left over.
             let mut want = if dtype.is_some() { want.clone() } else { vec![b; 20] };
             *want.last_mut().unwrap() -= n as usize - total as usize;
             for more in [0, 1, BLOCK, u64::MAX] {
-                assert_eq!(lens_of(more), want, "one in {one_in}, {dtype:?}, {more} more");
+                assert_eq!(lens_of(&l, raw, more), want, "one in {one_in}, {dtype:?}, {more} more");
             }
         }
     }
@@ -168,14 +170,7 @@ fn zeros_that_end_are_left_behind() {
     raw[9 * b..].fill(1);
     let l = layout(&[(Some(Dtype::Bf16), total / 24)], None);
     for more in [0, 1, BLOCK, u64::MAX] {
-        let mut p = Planner::with(l.clone(), None, vec![]);
-        let (mut at, mut lens, mut pieces) = (0, vec![], vec![]);
-        while at < total {
-            let ahead = (total - at).min(p.lookahead().saturating_add(more));
-            let known = &raw[..(at + ahead) as usize];
-            lens.push(p.next_block_of(&known, ahead, &mut pieces).unwrap());
-            at += *lens.last().unwrap() as u64;
-        }
+        let lens = lens_of(&l, &raw, more);
         assert_eq!(lens[..2], [b, 8 * b]);
         assert!(lens[2..].iter().all(|&len| len <= LAST_BLOCK_MAX as usize), "{lens:?}");
     }
