@@ -14,6 +14,8 @@ mod index;
 mod numbers;
 mod predicted;
 mod section;
+mod tensor_list;
+mod tensors;
 pub mod write;
 
 use bytes::Bytes;
@@ -36,6 +38,11 @@ impl Faults {
         if !holds && self.0.is_none() {
             self.0 = Some(otherwise.to_owned());
         }
+    }
+
+    /// Fails if there was one, for a caller that would rather stop.
+    fn none(&mut self) -> Result<(), String> {
+        self.0.take().map_or(Ok(()), Err)
     }
 }
 

@@ -146,7 +146,7 @@ fn segments() {
         }
     };
     let bytes = file_of(&class_map()).index.raw_size;
-    let shape = "shape of a segment";
+    let shape = "shape of a tensor";
     refused_file("unknown dtype", typed(23, &[bytes], b"w"));
     refused_file("unknown dtype", typed(127, &[bytes], b"w"));
     refused_file("UTF-8", typed(2, &[bytes], &[0xc0, 0x80]));

@@ -87,7 +87,7 @@ fn heads_of_blocks() {
     refused_block("exceed the block", spans(1, &[u64::MAX]));
     refused_block("too many spans", spans((1 << 16) + 1, &[]));
     refused_block("too many spans", spans(u64::MAX, &[]));
-    refused_block("unknown method", |block| block.parts[0][0] = 4);
+    refused_block("unknown method", |block| block.parts[0][0] = 5);
     refused_block("width code", |block| block.parts[0][1] = 4);
     refused_block("width code", |block| block.parts[0][1] = 255);
     refused_block("unknown map", |block| block.parts[0][2] = 3);

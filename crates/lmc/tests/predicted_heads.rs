@@ -73,7 +73,7 @@ fn heads_of_predicted_parts() {
         }
     }
 
-    refused_with(0, &[4], "unknown method");
+    refused_with(0, &[5], "unknown method");
     refused_with(1, &[4], "width code exceeds 3");
     refused_with(2, &[4], "unknown predictor");
     refused_with(3, &[4], "unknown conversion");

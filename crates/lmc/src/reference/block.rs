@@ -5,7 +5,7 @@ use super::dependencies::{Dependencies, Sources, bytes_of};
 use super::entropy::Lanes;
 use super::predicted::Predicted;
 use super::section::{Section, Streams};
-use super::{Faults, LEAF, digest, must, zstd_frame};
+use super::{Faults, LEAF, digest, must, tensor_list, zstd_frame};
 
 /// What a block holds, with the first violation that did not stop the decoder.
 pub(super) struct Block {
@@ -24,6 +24,7 @@ enum Method {
     Zstd { frame_length: u64 },
     Grouped { width: usize, section: Section },
     Predicted(Predicted),
+    TensorList { list_length: usize, frame_length: u64 },
 }
 
 /// Decodes the block after those in `sources`, with which it has at most `limit` raw bytes.
@@ -72,6 +73,10 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
                 bytes_of(&section.decode(length / width, &mut streams, &mut faults)?, width)
             }
             Method::Predicted(predicted) => predicted.decode(&mut streams, &mut faults)?,
+            Method::TensorList { list_length, frame_length } => {
+                let list = zstd_frame(streams.bulk.take(frame_length)?, list_length)?;
+                tensor_list::part(&list, length, &mut faults)?
+            }
         };
         parts.push(part);
     }
@@ -139,6 +144,11 @@ fn method(
         0 => return Ok(Method::Stored),
         1 => return Ok(Method::Zstd { frame_length: head.varint()? }),
         2 | 3 => (),
+        4 => {
+            let list_length = head.varint()?;
+            must(list_length <= length as u64, "a tensor list is longer than its part")?;
+            return Ok(Method::TensorList { list_length: list_length as usize, frame_length: head.varint()? });
+        }
         _ => return Err("a part has an unknown method".into()),
     }
     let width = width(head)?;

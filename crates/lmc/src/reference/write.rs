@@ -9,6 +9,7 @@ pub mod entropy;
 pub mod numbers;
 pub mod predicted;
 pub mod section;
+pub mod tensor_list;
 
 use super::bytes::Bytes;
 use super::dependencies::Sources;
@@ -90,6 +91,22 @@ pub struct Segment {
     /// Whether the shape is that of the tensor before, not `shape`.
     pub same_shape: bool,
     pub shape: Vec<u64>,
+}
+
+impl Segment {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(self.dtype | u8::from(self.same_shape) << 7);
+        if self.dtype == 0 {
+            varint(out, self.length);
+            return;
+        }
+        varint(out, self.shared);
+        string(out, &self.name);
+        if !self.same_shape {
+            varint(out, self.shape.len() as u64);
+            self.shape.iter().for_each(|&dimension| varint(out, dimension));
+        }
+    }
 }
 
 /// The check of records and trailers (§2.2).
@@ -304,17 +321,7 @@ impl Index {
         string(&mut out, &self.layout);
         varint(&mut out, self.segment_count);
         for segment in &self.segments {
-            out.push(segment.dtype | u8::from(segment.same_shape) << 7);
-            if segment.dtype == 0 {
-                varint(&mut out, segment.length);
-                continue;
-            }
-            varint(&mut out, segment.shared);
-            string(&mut out, &segment.name);
-            if !segment.same_shape {
-                varint(&mut out, segment.shape.len() as u64);
-                segment.shape.iter().for_each(|&dimension| varint(&mut out, dimension));
-            }
+            segment.write(&mut out);
         }
         out.extend(&self.after);
         out

@@ -40,6 +40,11 @@ pub enum Part {
     Zstd(Vec<u8>),
     Grouped(Grouped),
     Predicted(Predicted),
+    /// The list is unpacked. It need not tell the bytes.
+    TensorList {
+        raw: Vec<u8>,
+        list: Vec<u8>,
+    },
 }
 
 /// A part of method 2.
@@ -81,7 +86,7 @@ pub struct BlockFields {
 impl Part {
     pub fn raw(&self) -> &[u8] {
         match self {
-            Part::Stored(raw) | Part::Zstd(raw) => raw,
+            Part::Stored(raw) | Part::Zstd(raw) | Part::TensorList { raw, .. } => raw,
             Part::Grouped(grouped) => &grouped.raw,
             Part::Predicted(predicted) => &predicted.raw,
         }
@@ -231,6 +236,13 @@ impl Part {
                 section.encode(&elements(raw, 1 << width_code), 1 << width_code, output)?;
             }
             Part::Predicted(predicted) => predicted.encode(dependencies, output)?,
+            Part::TensorList { list, .. } => {
+                let frame = zstd_frame(list);
+                output.head.push(4);
+                varint(&mut output.head, list.len() as u64);
+                varint(&mut output.head, frame.len() as u64);
+                output.bulk.extend(frame);
+            }
         }
         Ok(())
     }
