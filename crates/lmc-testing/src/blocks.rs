@@ -4,12 +4,37 @@ use crate::input::{Input, Random};
 use lmc::reference::write::Record;
 use lmc::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
 use lmc::reference::write::entropy::{Coder, Pad};
+use lmc::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
 
 /// A valid block as the input chooses it: parts, pieces, groups, classes, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {
+    let (lane_sets, parts) = parts(input);
+    block_of(input, lane_sets, parts)
+}
+
+/// The same, but tensor lists may be damaged before they are packed; whether one is.
+pub fn block_of_damaged_lists(input: &mut Input<'_>) -> (Block, bool) {
+    let (lane_sets, mut parts) = parts(input);
+    let mut damaged = false;
+    for part in &mut parts {
+        if let Part::TensorList { raw, list } = part
+            && input.bool()
+        {
+            damage_list(raw, list, input);
+            damaged = true;
+        }
+    }
+    (block_of(input, lane_sets, parts), damaged)
+}
+
+/// The number of lane sets, and parts that use them.
+fn parts(input: &mut Input<'_>) -> (u8, Vec<Part>) {
     let lane_sets = input.below(3) as u8;
     let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
-    let parts: Vec<Part> = (0..part_count).map(|_| part(input, lane_sets)).collect();
+    (lane_sets, (0..part_count).map(|_| part(input, lane_sets)).collect())
+}
+
+fn block_of(input: &mut Input<'_>, lane_sets: u8, parts: Vec<Part>) -> Block {
     let pieces = pieces(input, &parts);
     let spans = spans(input, &parts);
     Block { dependencies: Vec::new(), lane_sets, parts, pieces, spans, final_state: 1 << 16 }
@@ -29,9 +54,11 @@ pub(crate) fn spans(input: &mut Input<'_>, parts: &[Part]) -> Vec<u64> {
 }
 
 pub(crate) fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {
-    match input.below(8) {
+    let choice = input.u8();
+    match choice % 8 {
         0 => Part::Stored(bytes(input)),
         1 => Part::Zstd(bytes(input)),
+        _ if choice >= 0xe8 => tensor_list(input).part(),
         _ => Part::Grouped(grouped(input, lane_sets)),
     }
 }
@@ -61,6 +88,108 @@ pub(crate) fn pieces(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
         }
     }
     pieces
+}
+
+/// Tensors of any names, dtypes and shapes, between any text.
+fn tensor_list(input: &mut Input<'_>) -> TensorList {
+    let count = match input.below(4) {
+        0 => 1,
+        1 | 2 => 1 + input.below(12),
+        _ => 1 + input.below(300),
+    };
+    let (names, shapes) = (input.below(4), input.below(4));
+    let (share_all, refer_always) = (input.bool(), input.bool());
+    let (front, back) = (input.below(4), input.below(4));
+    let mut random = input.random();
+    let mut list = TensorList::new("", &[], "");
+    list.front = match front {
+        0 => b"{".to_vec(),
+        1 => br#"{"__metadata__":{"format":"pt"},"#.to_vec(),
+        2 => Vec::new(),
+        _ => text(&mut random, 60).into(),
+    };
+    list.back = match back {
+        0 => b"}".to_vec(),
+        1 => b"}       ".to_vec(),
+        2 => Vec::new(),
+        _ => text(&mut random, 60).into(),
+    };
+
+    let (mut name, mut shape) = (String::new(), Vec::new());
+    let mut length = 0u64;
+    for i in 0..count {
+        name = match names {
+            0 => format!("model.layers.{}.mlp.{}.weight", i / 3, ["down", "gate", "up"][i % 3]),
+            1 => text(&mut random, 20),
+            2 if random.below(2) == 0 => name,
+            _ => {
+                let kept = name.chars().count().min(40) as u64;
+                let kept = random.below(kept + 1) as usize;
+                name.chars().take(kept).collect::<String>() + &text(&mut random, 5)
+            }
+        };
+        let dtype = 1 + random.below(LIST_DTYPES.len() as u64 - 1) as u8;
+        if i == 0 || random.below(2) == 0 {
+            shape = tensor_shape(&mut random, shapes);
+        }
+        // Only shapes that give lengths, which add up to 64 bits at most.
+        let end = |shape: &[u64]| {
+            let (name, shape) = (Vec::new(), shape.to_vec());
+            let length_of = ListedTensor { name, dtype, shape, shared: 0, same_shape: false }.length();
+            length_of.and_then(|of| length.checked_add(of))
+        };
+        if end(&shape).is_none() {
+            shape = vec![8 * random.below(1000)];
+        }
+        if end(&shape).is_none() {
+            shape = vec![3, 0];
+        }
+        length = end(&shape).expect("a tensor without elements has a length");
+        let most_shared = if share_all { usize::MAX } else { random.below(20) as usize };
+        list.push(&name, dtype, &shape, most_shared, refer_always || random.below(2) == 0);
+    }
+    list
+}
+
+/// Up to so many characters, of one to four bytes.
+fn text(random: &mut Random, most: u64) -> String {
+    const CHARACTERS: [char; 16] =
+        ['a', 'b', '.', '_', '7', '"', '\\', '{', '}', ',', '\n', '\0', 'ä', '漢', '🦀', '\u{7ff}'];
+    (0..random.below(most + 1)).map(|_| CHARACTERS[random.below(16) as usize]).collect()
+}
+
+fn tensor_shape(random: &mut Random, kind: usize) -> Vec<u64> {
+    let rank = if random.below(50) == 0 { 64 } else { random.below(5) };
+    let dimension = |_| match kind {
+        0 => 128 * random.below(100),
+        1 => random.below(4),
+        2 => random.u64() >> random.below(64),
+        _ => [0, 1, 8, 1 << 31, (u64::MAX / 64) & !7, u64::MAX][random.below(6) as usize],
+    };
+    (0..rank).map(dimension).collect()
+}
+
+/// Changes a few bytes of a list. The part's bytes become what it tells then, if it can be read and is to be.
+fn damage_list(raw: &mut Vec<u8>, list: &mut Vec<u8>, input: &mut Input<'_>) {
+    let fit = input.below(8) > 0;
+    for _ in 0..1 + input.below(8).saturating_sub(5) {
+        if input.below(4) == 0 || list.is_empty() {
+            mutate_bytes(list, input);
+            continue;
+        }
+        // Values that mean something: dtypes, with the shape before or without, small numbers, parts of a character.
+        let at = if input.bool() { input.below(list.len()) } else { input.below(list.len().min(40)) };
+        list[at] = match input.below(5) {
+            0 => list[at] ^ 0x80,
+            1 => list[at] ^ 1,
+            2 => [18, 19, 20, 0x92, 0x93][input.below(5)],
+            3 => [0, 1, 2, 23, 65, 0xc3, 0xa4][input.below(7)],
+            _ => input.u8(),
+        };
+    }
+    if let (true, Some(told)) = (fit, told_by(list, 1 << 17)) {
+        *raw = told;
+    }
 }
 
 fn grouped(input: &mut Input<'_>, lane_sets: u8) -> Grouped {
@@ -197,16 +326,19 @@ impl Shape {
 /// Changes a few bytes of a record, or its lengths.
 pub fn mutate(record: &mut Record, input: &mut Input<'_>) {
     for _ in 0..1 + input.below(3) {
-        let bytes = if input.bool() { &mut record.head } else { &mut record.body };
-        let at = if bytes.is_empty() { 0 } else { input.below(bytes.len().min(1 << 16)) };
-        let at = if input.bool() { at } else { bytes.len().saturating_sub(1 + at) };
-        match input.below(6) {
-            0 => bytes.truncate(at),
-            1 => bytes.insert(at, input.u8()),
-            2 => drop(bytes.splice(at..at, input.random().bytes(16))),
-            3 if at < bytes.len() => drop(bytes.remove(at)),
-            4 => bytes.get_mut(at).into_iter().for_each(|byte| *byte = input.u8()),
-            _ => bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << input.below(8)),
-        }
+        mutate_bytes(if input.bool() { &mut record.head } else { &mut record.body }, input);
+    }
+}
+
+fn mutate_bytes(bytes: &mut Vec<u8>, input: &mut Input<'_>) {
+    let at = if bytes.is_empty() { 0 } else { input.below(bytes.len().min(1 << 16)) };
+    let at = if input.bool() { at } else { bytes.len().saturating_sub(1 + at) };
+    match input.below(6) {
+        0 => bytes.truncate(at),
+        1 => bytes.insert(at, input.u8()),
+        2 => drop(bytes.splice(at..at, input.random().bytes(16))),
+        3 if at < bytes.len() => drop(bytes.remove(at)),
+        4 => bytes.get_mut(at).into_iter().for_each(|byte| *byte = input.u8()),
+        _ => bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << input.below(8)),
     }
 }

@@ -50,19 +50,20 @@ pub fn container(bytes: &[u8]) {
 pub fn decode_vs_reference(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mutations = input.below(4);
-    let blocks: Vec<_> = (0..1 + input.below(2)).map(|_| blocks::block(&mut input)).collect();
+    let blocks = (0..1 + input.below(2)).map(|_| blocks::block_of_damaged_lists(&mut input));
+    let (blocks, damaged): (Vec<_>, Vec<_>) = blocks.unzip();
     let mut records: Vec<_> = blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
-    let mut mutated = [false; 2];
+    let mut mutated = damaged;
     for _ in 0..mutations {
         let record = input.below(records.len());
         blocks::mutate(&mut records[record], &mut input);
         mutated[record] = true;
     }
-    for (record, _) in records.iter_mut().zip(mutated).filter(|&(_, mutated)| mutated) {
+    for (record, _) in records.iter_mut().zip(&mutated).filter(|(_, mutated)| **mutated) {
         record.redigest(LIMIT);
     }
     let decoded = agree_by(&one_more_than_slice(input.u8()), &write::File::new(records).to_bytes());
-    if mutations == 0 {
+    if !mutated.contains(&true) {
         let raw: Vec<u8> = blocks.iter().flat_map(|block| block.raw()).collect();
         assert!(decoded.is_ok_and(|decoded| decoded == raw));
     }

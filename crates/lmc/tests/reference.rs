@@ -3,12 +3,15 @@
 use lmc::reference::write::File;
 use lmc::reference::write::block::{Context, Part};
 use lmc::reference::{Base, decode, decode_with_bases};
+use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::{Input, Random};
 use lmc_testing::{blocks, deltas};
+use std::collections::BTreeMap;
 
 #[test]
 fn every_shape_of_block_is_read_back() {
     let mut random = Random::new(1);
+    let mut lists = 0;
     for case in 0..3000 {
         let choices = random.bytes(400);
         let mut input = Input::new(&choices);
@@ -17,7 +20,30 @@ fn every_shape_of_block_is_read_back() {
         let raw: Vec<u8> = blocks.iter().flat_map(|block| block.raw()).collect();
         let decoded = decode(&File::new(records).to_bytes(), raw.len());
         assert!(decoded.as_ref() == Ok(&raw), "case {case}: {:?}", decoded.map(|_| "other bytes"));
+        let is_list = |part: &&Part| matches!(part, Part::TensorList { .. });
+        lists += blocks.iter().flat_map(|block| &block.parts).filter(is_list).count();
     }
+    assert!(lists > 300, "{lists}");
+}
+
+#[test]
+fn damage_to_tensor_lists_reaches_what_reads_them() {
+    let mut random = Random::new(3);
+    let (mut read, mut refused) = (0, BTreeMap::new());
+    for _ in 0..6000 {
+        let choices = random.bytes(400);
+        let (block, damaged) = blocks::block_of_damaged_lists(&mut Input::new(&choices));
+        if damaged {
+            let mut record = block.record().expect("valid blocks can be coded");
+            record.redigest(LIMIT);
+            match decode(&File::new(vec![record]).to_bytes(), LIMIT) {
+                Ok(_) => read += 1,
+                Err(reason) => *refused.entry(reason).or_insert(0) += 1,
+            }
+        }
+    }
+    // Some rules are broken by the tests of tensor lists alone.
+    assert!(read > 50 && refused.len() > 10, "{read} are read, {refused:?}");
 }
 
 #[test]
