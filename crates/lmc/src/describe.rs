@@ -26,7 +26,7 @@ pub struct BlockDescription {
 pub struct PartDescription {
     /// Length of the part's contents in bytes.
     pub raw_len: u64,
-    /// "stored", "zstd", "grouped" or "predicted".
+    /// "stored", "zstd", "grouped", "predicted", or "tensor list": a header of which the tensors are told.
     pub method: &'static str,
     /// Bytes of an element of a grouped or predicted part.
     pub width: Option<usize>,
@@ -90,6 +90,7 @@ impl PartDescription {
         match &p.method {
             Method::Stored => plain("stored"),
             Method::Zstd { .. } => plain("zstd"),
+            Method::TensorList { .. } => plain("tensor list"),
             Method::Predicted(p) => Self {
                 raw_len,
                 method: "predicted",

@@ -38,7 +38,18 @@ impl<'a> Cursor<'a> {
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         Ok(self.bytes(N)?.try_into().expect("length was asked for"))
     }
+    #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64> {
+        // Nearly all are short.
+        match *self.rest {
+            [b, ref rest @ ..] if b < 0x80 => {
+                self.rest = rest;
+                Ok(b.into())
+            }
+            _ => self.long_varint(),
+        }
+    }
+    fn long_varint(&mut self) -> Result<u64> {
         let mut v = 0u64;
         for i in 0..10 {
             let b = self.u8()?;

@@ -235,7 +235,7 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     assert_eq!(kind_of(&changed(&|block| block.features = 4)), ErrorKind::Unsupported);
     // A part's method, its map and its kind of patches.
     for at in [0, 2, 3] {
-        assert_eq!(kind_of(&changed(&|block| block.parts[0][at] = 4)), ErrorKind::Unsupported, "byte {at}");
+        assert_eq!(kind_of(&changed(&|block| block.parts[0][at] = 5)), ErrorKind::Unsupported, "byte {at}");
     }
     // What a predicted part says, byte by byte: method, width, predictor, conversion, dependencies, context, unchanged runs.
     let predicted = |head: [u8; 8]| {

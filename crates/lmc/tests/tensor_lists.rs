@@ -1,12 +1,11 @@
 //! Tensor lists (§3.8): known bytes, and each rule that a list breaks.
 
-use lmc::reference;
 use lmc::reference::write::File;
 use lmc::reference::write::block::{Block, BlockFields, Part};
 use lmc::reference::write::tensor_list::{LIST_DTYPES, TensorList};
 use lmc::reference::write::{varint, zstd_frame};
 use lmc_testing::damage;
-use lmc_testing::decoders::LIMIT;
+use lmc_testing::decoders::{self, LIMIT};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use std::collections::HashMap;
 
@@ -25,7 +24,8 @@ fn fields(raw: &[u8], list: &[u8]) -> BlockFields {
 #[track_caller]
 fn is_told(list: &TensorList) {
     let raw = list.raw();
-    assert_eq!(reference::decode(&file(&fields(&raw, &list.list())), LIMIT), Ok(raw));
+    let file = file(&fields(&raw, &list.list()));
+    assert_eq!(decoders::agree(&file), Ok(raw));
 }
 
 /// Asserts that a part of these bytes is refused.
@@ -88,7 +88,7 @@ fn a_list_and_what_it_tells() {
     let frame = zstd_frame(&list);
     assert_eq!(fields.parts, [vec![4, list.len() as u8, frame.len() as u8]]);
     assert_eq!(fields.bulk, [frame]);
-    assert_eq!(reference::decode(&file(&fields), LIMIT), Ok(raw.clone()));
+    assert_eq!(decoders::agree(&file(&fields)), Ok(raw.clone()));
 
     let mut described = TensorList::new("{\"größe\":1,", &[], "}  ");
     let without_elements = [0, u64::MAX];

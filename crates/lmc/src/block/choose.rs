@@ -1,4 +1,4 @@
-//! Which method codes a part: grouped, zstd or stored.
+//! Which method codes a part.
 
 use super::head::Method;
 use super::plan::{GroupedPlan, PlannedClassMap, PlannedGroup, Planner, coding_of};
@@ -11,6 +11,7 @@ use crate::frames::FrameEncoder;
 use crate::group::RUN;
 use crate::group::classes::count_run;
 use crate::group::element::with_element;
+use crate::layout::safetensors::list;
 use crate::map::Map;
 use crate::options::Level;
 use crate::predict::Conversion;
@@ -22,6 +23,7 @@ pub(crate) enum PartPlan {
     Zstd(Vec<u8>),
     Grouped(Box<GroupedPlan>),
     Predicted(Box<PredictedPlan>),
+    TensorList { list_len: usize, frame: Vec<u8> },
 }
 
 impl PlannedGroup {
@@ -73,7 +75,7 @@ impl PartPlan {
     pub(crate) fn estimate(&self, len: usize) -> u64 {
         match self {
             PartPlan::Stored => len as u64,
-            PartPlan::Zstd(frame) => frame.len() as u64,
+            PartPlan::Zstd(frame) | PartPlan::TensorList { frame, .. } => frame.len() as u64,
             PartPlan::Grouped(g) => g.estimate,
             PartPlan::Predicted(p) => p.estimate,
         }
@@ -95,6 +97,9 @@ impl PartPlan {
             PartPlan::Zstd(frame) => Method::Zstd { frame_len: frame.len() },
             PartPlan::Grouped(g) => Method::Grouped(g.grouped.clone()),
             PartPlan::Predicted(p) => Method::Predicted(Box::new(p.predicted.clone())),
+            PartPlan::TensorList { list_len, frame } => {
+                Method::TensorList { list_len: *list_len, frame_len: frame.len() }
+            }
         }
     }
 
@@ -106,7 +111,7 @@ impl PartPlan {
     pub(crate) fn bulk_len(&self, len: usize) -> usize {
         match self {
             PartPlan::Stored => len,
-            PartPlan::Zstd(frame) => frame.len(),
+            PartPlan::Zstd(frame) | PartPlan::TensorList { frame, .. } => frame.len(),
             _ => {
                 let map = self.unchanged().map_or(0, PlannedClassMap::raw_len);
                 map + self.sections(len).map(|(plan, n)| plan.bulk_len(n)).sum::<usize>()
@@ -122,6 +127,8 @@ pub(crate) struct Chooser {
     /// Working memory of predicted parts.
     spare: Vec<Sections>,
     frames: FrameEncoder,
+    /// A header's list of tensors.
+    list: Vec<u8>,
 }
 
 /// Lane states of a small block, which a part must earn at least.
@@ -136,7 +143,13 @@ const TEXT_MOST: u64 = 64;
 
 impl Chooser {
     pub(crate) fn new(isa: Isa, level: Level) -> Self {
-        Self { level, planner: Planner::new(isa, level), spare: Vec::new(), frames: FrameEncoder::new(level) }
+        Self {
+            level,
+            planner: Planner::new(isa, level),
+            spare: Vec::new(),
+            frames: FrameEncoder::new(level),
+            list: vec![],
+        }
     }
 
     /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` and `context` belong to them, element for element.
@@ -184,6 +197,11 @@ impl Chooser {
     /// Plans a part without predictions.
     fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> PartPlan {
         let len = bytes.len() as u64;
+        if dtype.is_none()
+            && let Some(list) = self.try_tensor_list(bytes)
+        {
+            return list;
+        }
         let sampled = dtype.is_none().then(|| self.sampled(bytes)).flatten();
         // What packs like this is text, not a tensor.
         if sampled.is_some_and(|n| n * TEXT < len && n * TEXT_MOST > len) {
@@ -207,6 +225,16 @@ impl Chooser {
             Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => PartPlan::Grouped(Box::new(g)),
             _ => PartPlan::Stored,
         }
+    }
+
+    /// The header of a safetensors file as the list of its tensors, if it is one and gets shorter.
+    fn try_tensor_list(&mut self, bytes: &[u8]) -> Option<PartPlan> {
+        self.list.clear();
+        list::list(bytes, &mut self.list)?;
+        let frame = self.frames.encode(&self.list);
+        // Lengths take a few bytes more than those of other methods.
+        (frame.len() + 8 < bytes.len())
+            .then(|| PartPlan::TensorList { list_len: self.list.len(), frame: frame.to_vec() })
     }
 
     /// A frame of `bytes` if it is shorter than `other` bytes.

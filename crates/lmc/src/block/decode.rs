@@ -12,6 +12,7 @@ use crate::frames::FrameDecoder;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{Shape, lengthen_raw, merge_run};
+use crate::layout::safetensors::list;
 use crate::map::Map;
 use crate::predict::job::{Context, Model, Sections};
 use crate::predict::unchanged::{elements, leave_out, put_back};
@@ -25,6 +26,8 @@ pub(crate) struct BlockDecoder {
     isa: Isa,
     /// Made when it is needed: files without headers are decoded, too.
     frames: Option<FrameDecoder>,
+    /// A header's list of tensors.
+    list: Vec<u8>,
     class_map: Vec<u8>,
     /// Runs of every group, one group after the other.
     runs: Vec<u32>,
@@ -99,6 +102,7 @@ impl BlockDecoder {
         Self {
             isa,
             frames: None,
+            list: Vec::new(),
             class_map: Vec::new(),
             runs: Vec::new(),
             gathered: Vec::new(),
@@ -172,16 +176,27 @@ impl BlockDecoder {
     ) -> Result<()> {
         match method {
             Method::Stored => out.copy_from_slice(streams.take_bulk(out.len())?),
-            Method::Zstd { frame_len } => {
-                let frame = streams.take_bulk(*frame_len)?;
-                if !self.frames.get_or_insert_with(FrameDecoder::new).decode(frame, out) {
-                    return Err(Error::damaged("a zstd frame does not decode to the length of its part"));
-                }
-            }
+            Method::Zstd { frame_len } => self.decode_frame(*frame_len, streams, out)?,
             Method::Grouped(g) => self.decode_grouped(g, streams, out)?,
             Method::Predicted(p) => self.decode_predicted(p, streams, origin, out)?,
+            Method::TensorList { list_len, frame_len } => {
+                let mut list = std::mem::take(&mut self.list);
+                list.resize(*list_len, 0);
+                let unpacked = self.decode_frame(*frame_len, streams, &mut list);
+                let written = unpacked.and_then(|()| list::write(&list, out));
+                self.list = list;
+                written?;
+            }
         }
         Ok(())
+    }
+
+    fn decode_frame(&mut self, len: usize, streams: &mut Streams<'_>, out: &mut [u8]) -> Result<()> {
+        let frame = streams.take_bulk(len)?;
+        if self.frames.get_or_insert_with(FrameDecoder::new).decode(frame, out) {
+            return Ok(());
+        }
+        Err(Error::damaged("a zstd frame does not decode to the length of its part"))
     }
 
     fn decode_predicted(

@@ -186,7 +186,7 @@ impl BlockEncoder {
             let space = &mut bulk[begin..end];
             match plan {
                 PartPlan::Stored => space.copy_from_slice(&source.bytes),
-                PartPlan::Zstd(frame) => space.copy_from_slice(frame),
+                PartPlan::Zstd(frame) | PartPlan::TensorList { frame, .. } => space.copy_from_slice(frame),
                 PartPlan::Grouped(g) => self.encode_grouped(g, &source.bytes, sets, space),
                 PartPlan::Predicted(p) => {
                     let mut end = space.len();

@@ -79,9 +79,16 @@ pub(crate) struct Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Stored,
-    Zstd { frame_len: usize },
+    Zstd {
+        frame_len: usize,
+    },
     Grouped(Grouped),
     Predicted(Box<Predicted>),
+    /// The header of a safetensors file; the length of its list before that was packed.
+    TensorList {
+        list_len: usize,
+        frame_len: usize,
+    },
 }
 
 impl Method {
@@ -345,6 +352,10 @@ impl BlockHead {
                     Method::Grouped(Grouped::parse(&mut c, width)?)
                 }
                 3 => Method::Predicted(Box::new(Predicted::parse(&mut c, len, &dependencies)?)),
+                4 => Method::TensorList {
+                    list_len: c.size(len, "the length of a list of tensors")?,
+                    frame_len: c.size(2 * MAX_RAW, "a frame's length")?,
+                },
                 _ => {
                     return Err(Error::unsupported(
                         "a block has a method that this lmc does not know; a newer one may",
@@ -403,6 +414,11 @@ impl BlockHead {
                 Method::Predicted(p) => {
                     out.push(3);
                     p.put(out);
+                }
+                Method::TensorList { list_len, frame_len } => {
+                    out.push(4);
+                    put(out, *list_len as u64);
+                    put(out, *frame_len as u64);
                 }
             }
         }

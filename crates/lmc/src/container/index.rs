@@ -140,12 +140,12 @@ fn unpack(frame: &[u8], len: usize) -> Result<Vec<u8>> {
     Ok(table)
 }
 
-pub(super) fn put_string(out: &mut Vec<u8>, s: &str) {
+pub(crate) fn put_string(out: &mut Vec<u8>, s: &str) {
     put(out, s.len() as u64);
     out.extend_from_slice(s.as_bytes());
 }
 
-pub(super) fn string<'a>(c: &mut Cursor<'a>) -> Result<&'a str> {
+pub(crate) fn string<'a>(c: &mut Cursor<'a>) -> Result<&'a str> {
     let n = c.size(c.remaining(), "the length of a name")?;
     std::str::from_utf8(c.bytes(n)?).map_err(|_| Error::damaged("a name is not UTF-8"))
 }

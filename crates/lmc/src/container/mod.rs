@@ -7,5 +7,6 @@ pub(crate) mod open;
 pub(crate) mod record;
 pub(crate) mod segments;
 pub(crate) mod stream;
+pub(crate) mod tensors;
 pub(crate) mod trailer;
 pub(crate) mod writer;

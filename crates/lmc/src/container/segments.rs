@@ -1,13 +1,9 @@
-//! Segments as the index has them: names without what they share with the one before, shapes only where they change.
+//! Segments as the index has them.
 
-use crate::container::index::MAX_RANK;
-use crate::dtype::Dtype;
+use super::tensors::{put_opaque, put_tensor, walk};
 use crate::error::{Error, Result};
-use crate::segment::{Names, Segment, Shape, tensor_len};
+use crate::segment::{Names, Segment, tensor_len};
 use crate::varint::{Cursor, put};
-
-/// Set in the byte of a dtype where the shape is that of the tensor before.
-const SAME_SHAPE: u8 = 0x80;
 
 /// Puts the segments of a file.
 pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
@@ -15,28 +11,14 @@ pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
     put(table, segments.len() as u64);
     for s in segments {
         let Some(dtype) = s.dtype else {
-            table.push(0);
-            put(table, s.len);
+            put_opaque(table, s.len);
             continue;
         };
         let name = s.name.as_deref().unwrap_or_default();
-        let same = last_shape == Some(&s.shape);
-        table.push(dtype.code() | if same { SAME_SHAPE } else { 0 });
-        let shared = shared(last_name, name);
-        put(table, shared as u64);
-        super::index::put_string(table, &name[shared..]);
-        if !same {
-            put(table, s.shape.len() as u64);
-            s.shape.iter().for_each(|&d| put(table, d));
-        }
+        let shape = (last_shape != Some(&s.shape)).then_some(&s.shape[..]);
+        put_tensor(table, last_name, name, dtype, shape);
         (last_name, last_shape) = (name, Some(&s.shape));
     }
-}
-
-/// Bytes of the characters that both begin with.
-fn shared(a: &str, b: &str) -> usize {
-    let equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    (0..=equal).rev().find(|&n| b.is_char_boundary(n)).unwrap_or(0)
 }
 
 /// What is left of [`DecodeLimits::max_index_size`](crate::DecodeLimits::max_index_size).
@@ -120,51 +102,10 @@ impl Packed {
     }
 }
 
-/// A segment as it stands in the table; the length is that of opaque bytes.
-struct Entry<'a> {
-    dtype: Option<Dtype>,
-    len: u64,
-    name: &'a str,
-    shape: &'a Shape,
-}
-
-/// Goes through the segments.
-fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-    let n = c.varint()?;
-    let (mut name, mut shape) = (String::new(), Shape::default());
-    let (mut is_first, none) = (true, Shape::default());
-    for _ in 0..n {
-        let kind = c.u8()?;
-        if kind == 0 {
-            each(Entry { dtype: None, len: c.varint()?, name: "", shape: &none })?;
-            continue;
-        }
-        let dtype = Dtype::from_code(kind & !SAME_SHAPE)
-            .ok_or_else(|| Error::unsupported("the index has a dtype that this lmc does not know; a newer one may"))?;
-        let shared = c.size(name.len(), "what a name in the index shares with the one before")?;
-        if !name.is_char_boundary(shared) {
-            return Err(Error::damaged("a name in the index is not UTF-8"));
-        }
-        name.truncate(shared);
-        name.push_str(super::index::string(c)?);
-        if kind & SAME_SHAPE == 0 {
-            let rank = c.size(MAX_RANK, "a tensor's rank in the index")?;
-            shape.clear();
-            for _ in 0..rank {
-                shape.push(c.varint()?);
-            }
-        } else if is_first {
-            return Err(Error::damaged("the first tensor of the index has the shape of one before it").in_tensor(&name));
-        }
-        is_first = false;
-        each(Entry { dtype: Some(dtype), len: 0, name: &name, shape: &shape })?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::Dtype;
 
     fn tensor(name: &str, dtype: Dtype, shape: &[u64], offset: u64) -> Segment {
         let len = tensor_len(dtype, shape).unwrap();
@@ -179,13 +120,6 @@ mod tests {
         let raw_size = segments.last().map_or(0, Segment::end);
         let packed = Packed::check(table, 3, raw_size, &mut Budget { left: memory, max: memory })?;
         Ok((packed.unpack(), len))
-    }
-
-    #[test]
-    fn names_share_whole_characters() {
-        for (a, b, n) in [("", "a", 0), ("ab", "ac", 1), ("ä", "ö", 0), ("xä", "xäy", 3), ("same", "same", 4)] {
-            assert_eq!((shared(a, b), shared(b, a)), (n, n));
-        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! [`FORMATS`].
 
 mod raw;
-mod safetensors;
+pub(crate) mod safetensors;
 
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};

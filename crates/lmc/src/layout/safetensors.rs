@@ -6,6 +6,7 @@
 //! whole header's sake makes the file raw.
 
 mod header;
+pub(crate) mod list;
 
 use header::{Entry, Header};
 

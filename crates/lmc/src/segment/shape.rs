@@ -6,8 +6,15 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 /// The dimensions of a tensor, outermost first.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Default, PartialEq, Eq, Hash)]
 pub struct Shape(SmallVec<[u64; 2]>);
+
+/// What is derived would take them one by one.
+impl Clone for Shape {
+    fn clone(&self) -> Self {
+        Self(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl Shape {
     pub(crate) fn push(&mut self, dimension: u64) {

@@ -2,7 +2,7 @@
 //!
 //! What that crate writes itself is read by [`compact`], several times as fast; any other JSON by serde. There values are visited as they come and only tensors are kept, so that memory stays near the header's own size.
 
-mod compact;
+pub(super) mod compact;
 
 use std::fmt;
 

@@ -6,6 +6,8 @@
 //!
 //! Whatever differs, if only in a blank, is not read here: `None` says no more than that.
 
+use std::ops::Range;
+
 use super::{Header, entry};
 use crate::container::index::MAX_RANK;
 use crate::dtype::Dtype;
@@ -15,26 +17,55 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
     let (mut names, mut entries) = (Names::default(), Vec::new());
     let (mut last, mut sorted) = (None, true);
     let mut left = max_cost;
+    scan(json, |t| {
+        left = left.checked_sub(Segment::cost(t.name.len(), t.shape.len()))?;
+        sorted &= last < Some(t.name);
+        last = Some(t.name);
+        if entries.is_empty() {
+            // Others take as many bytes or more, mostly.
+            entries.reserve(1 + json.len() / t.place.len());
+        }
+        entries.push(entry(names.push(t.name)?, t.dtype, t.shape.clone(), t.offsets));
+        Some(())
+    })?;
+    names.finish();
+    Some(Header { entries, sorted })
+}
+
+/// A tensor as it stands in a header.
+pub(in super::super) struct Tensor<'a, 's> {
+    pub(in super::super) name: &'a str,
+    /// `None` if it is none that is known.
+    pub(in super::super) dtype: Option<Dtype>,
+    pub(in super::super) shape: &'s Shape,
+    /// Whether dtype and shape are known to be those of the tensor before.
+    pub(in super::super) alike: bool,
+    /// Where it begins and ends, from the end of the header on.
+    pub(in super::super) offsets: (u64, u64),
+    /// From the quotation mark before its name to its last brace.
+    pub(in super::super) place: Range<usize>,
+}
+
+/// Gives `each` the tensors of a header that the crate may have written, until one is refused.
+pub(in super::super) fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -> Option<()> {
     let mut has_metadata = false;
     // Neighbours are often alike, and lie side by side: what is read once is compared from then on.
-    let (mut like, mut ends): (Option<Kind>, _) = (None, ("", 0));
+    let (mut like, mut ends): (Option<Kind<'_>>, _) = (None, ("", 0));
     // The crate pads headers with blanks.
     let mut s = Scanner { json: json.trim_end_matches(' '), at: 0 };
     s.expect(b"{")?;
     loop {
         let start = s.at;
-        let key = s.string()?;
+        let name = s.string()?;
         s.expect(b":{")?;
-        if key == "__metadata__" {
+        if name == "__metadata__" {
             if std::mem::replace(&mut has_metadata, true) {
                 return None;
             }
             s.strings()?;
         } else {
-            let kind = match like.take().filter(|k| s.starts_with(k.text)) {
-                Some(kind) => kind,
-                None => s.kind()?,
-            };
+            let alike = like.as_ref().is_some_and(|kind| s.starts_with(kind.text));
+            let kind = if alike { like.as_ref()? } else { like.insert(s.kind()?) };
             s.at += kind.text.len();
             let begin = s.number_like(ends)?;
             s.expect(b",")?;
@@ -42,24 +73,15 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
             let end = s.number()?;
             ends = (&s.json[number..s.at], end);
             s.expect(b"]}")?;
-            let (dtype, shape) = (kind.dtype, kind.shape.clone());
-            like = Some(kind);
-            left = left.checked_sub(Segment::cost(key.len(), shape.len()))?;
-            sorted &= last < Some(key);
-            last = Some(key);
-            if entries.is_empty() {
-                // Others take as many bytes or more, mostly.
-                entries.reserve(1 + s.json.len() / (s.at - start));
-            }
-            entries.push(entry(names.push(key)?, dtype, shape, (begin, end)));
+            let (dtype, shape, offsets) = (kind.dtype, &kind.shape, (begin, end));
+            each(Tensor { name, dtype, shape, alike, offsets, place: start..s.at })?;
         }
         if !s.accept(b",") {
             break;
         }
     }
     s.expect(b"}")?;
-    names.finish();
-    (s.at == s.json.len()).then_some(Header { entries, sorted })
+    (s.at == s.json.len()).then_some(())
 }
 
 struct Scanner<'a> {
