@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::DecompressOptions;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString, PyTuple};
 
 use crate::bases::Bases;
 use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
@@ -13,6 +13,7 @@ use crate::header;
 use crate::info::{BaseInfo, Tensor, hex};
 use crate::open::{Contents, Open};
 use crate::options::decompress_options;
+use crate::small;
 use crate::source::{FileObject, Source, as_path};
 use crate::work::detached;
 
@@ -97,6 +98,20 @@ fn check_len(out: &Writable, len: u64, what: &str) -> Result<()> {
         return Ok(());
     }
     Err(Failure::usage(format!("out has room for {} bytes, and {what} has {len}", out.len())))
+}
+
+/// The `(offset, out)` of an iterable: what `read_ranges_into` takes.
+fn ranges(open: &Open, wanted: &Bound<'_, PyAny>) -> Result<(Vec<u64>, Vec<Writable>)> {
+    let (mut offsets, mut outs) = (Vec::new(), Vec::new());
+    for one in wanted.try_iter()? {
+        let (offset, out): (u64, Bound<'_, PyAny>) = one?.extract()?;
+        let out = Writable::get(&out)?;
+        open.check_apart(&out)?;
+        open.check(offset, out.len() as u64)?;
+        offsets.push(offset);
+        outs.push(out);
+    }
+    Ok((offsets, outs))
 }
 
 #[pymethods]
@@ -221,7 +236,7 @@ impl File {
     /// All tensors, in the order of the file.
     fn tensors(&self, py: Python<'_>) -> Result<Vec<Tensor>> {
         let open = self.open(py)?;
-        open.segments().iter().filter_map(|s| Tensor::of(py, s).transpose()).collect()
+        Ok(open.segments().iter().filter_map(|s| Tensor::of(py, s)).collect())
     }
 
     fn __contains__(&self, py: Python<'_>, name: &str) -> Result<bool> {
@@ -230,7 +245,7 @@ impl File {
 
     /// A tensor by its name; the first one if there are several.
     fn tensor(&self, py: Python<'_>, name: &str) -> Result<Tensor> {
-        Ok(Tensor::of(py, self.open(py)?.tensor(name)?)?.expect("what has a name is a tensor"))
+        Ok(Tensor::of(py, self.open(py)?.tensor(name)?).expect("what has a name is a tensor"))
     }
 
     /// Reads a tensor: its elements as the raw file has them, little-endian, the last dimension contiguous.
@@ -309,16 +324,33 @@ impl File {
     /// buffer. Buffers may not share memory. Returns the number of bytes; after an error the buffers hold anything.
     fn read_ranges_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
         let open = self.open(py)?;
-        let (mut offsets, mut outs) = (Vec::new(), Vec::new());
-        for one in wanted.try_iter()? {
-            let (offset, out): (u64, Bound<'_, PyAny>) = one?.extract()?;
-            let out = Writable::get(&out)?;
-            open.check_apart(&out)?;
-            open.check(offset, out.len() as u64)?;
-            offsets.push(offset);
-            outs.push(out);
-        }
+        let (offsets, outs) = ranges(&open, wanted)?;
         open.read_into(py, offsets, outs)
+    }
+
+    /// Of tensors those that `read_small` reads and that have no more bytes than `limit`, and the others.
+    #[staticmethod]
+    fn split_small<'py>(
+        tensors: Vec<Bound<'py, Tensor>>,
+        limit: u64,
+    ) -> (Vec<Bound<'py, Tensor>>, Vec<Bound<'py, Tensor>>) {
+        small::split(tensors, limit)
+    }
+
+    /// Reads small tensors of this file, of 1 byte to 2 MiB and of dtypes that DLPack has, into new memory, and `others` as `read_ranges_into` does, side by
+    /// side. Returns a DLPack capsule for each small tensor, which a package makes a tensor of. Those that are next to each other share memory of 2 MiB,
+    /// which is freed with the last of them.
+    ///
+    /// Raises what `read_ranges_into` does, `lmc.UsageError` for any other tensor, `lmc.LimitError` when there is no memory.
+    fn read_small<'py>(
+        &self,
+        py: Python<'py>,
+        tensors: Vec<Bound<'py, Tensor>>,
+        others: &Bound<'py, PyAny>,
+    ) -> Result<Vec<Bound<'py, PyAny>>> {
+        let open = self.open(py)?;
+        let others = ranges(&open, others)?;
+        small::read(py, &open, &tensors, others)
     }
 
     /// The tensors of a safetensors file in the order of their bytes, and its `__metadata__`, if it has any: from its header alone, which is checked.
@@ -328,17 +360,17 @@ impl File {
         let open = self.open(py)?;
         let name = self.name.as_ref().map_or_else(|| "the file".into(), |n| n.to_string_lossy());
         let header = detached(py, || {
-            header::read(&name, open.size(), |offset, len| {
+            header::read(&name, open.size(), open.at_once(), |offset, len| {
                 let mut bytes = vec![0; len];
                 open.read([(offset, &mut bytes[..])])?;
                 Ok(bytes)
             })
         })?;
-        let tensor = |e: header::Entry| -> Result<Tensor> {
-            let shape = PyTuple::new(py, e.shape)?.unbind();
-            Ok(Tensor { name: e.name, dtype: e.dtype.name(), shape, offset: e.offset, nbytes: e.nbytes })
+        let tensor = |header::Entry { name, dtype, shape, offset, nbytes }| {
+            let name = PyString::new(py, &name).unbind();
+            Tensor { name, dtype, shape, offset, nbytes }
         };
-        let tensors = header.tensors.into_iter().map(tensor).collect::<Result<_>>()?;
+        let tensors = header.tensors.into_iter().map(tensor).collect();
         Ok((tensors, header.metadata.map(|m| m.into_py_dict(py)).transpose()?))
     }
 

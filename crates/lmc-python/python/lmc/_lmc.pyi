@@ -12,8 +12,8 @@ class _Array(Protocol):
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
-_Readable: TypeAlias = _Buffer | _Array
-_Writable: TypeAlias = _Buffer | _Array
+_Readable: TypeAlias = _Buffer | _Array | RawMemory
+_Writable: TypeAlias = _Buffer | _Array | RawMemory
 _Path: TypeAlias = str | os.PathLike[str]
 _OneBase: TypeAlias = _Readable | _Path | File | Base
 _Base: TypeAlias = _OneBase | Sequence[_OneBase] | None
@@ -52,12 +52,14 @@ __all__ = [
     "Problem",
     "PrunePlan",
     "Pruned",
+    "RawMemory",
     "Saved",
     "Snapshot",
     "SnapshotReader",
     "Store",
     "Summary",
     "Tensor",
+    "TensorList",
     "Verified",
     "__version__",
     "compress",
@@ -111,7 +113,7 @@ def estimate(
     threads: int | None = None,
 ) -> Estimate: ...
 def compress_tensors(
-    tensors: Iterable[_GivenTensor],
+    tensors: Iterable[_GivenTensor] | TensorList,
     *,
     metadata: dict[str, str] | None = None,
     base: _Base = None,
@@ -119,7 +121,7 @@ def compress_tensors(
     threads: int | None = None,
 ) -> bytes: ...
 def compress_tensors_file(
-    tensors: Iterable[_GivenTensor],
+    tensors: Iterable[_GivenTensor] | TensorList,
     dst: _Path,
     *,
     metadata: dict[str, str] | None = None,
@@ -212,6 +214,17 @@ class Tensor:
     def nbytes(self) -> int: ...
 
 @final
+class RawMemory:
+    def __new__(cls, owner: object, address: int, nbytes: int) -> Self: ...
+
+@final
+class TensorList:
+    def __new__(cls) -> Self: ...
+    def add(self, name: str, dtype: str, shape: Sequence[int], data: _Readable | _Seekable, /) -> None: ...
+    def overlap(self) -> bool: ...
+    def __len__(self) -> int: ...
+
+@final
 class BaseInfo:
     @property
     def name(self) -> str: ...
@@ -269,6 +282,9 @@ class File:
     def read_range_into(self, offset: int, out: _Writable) -> int: ...
     def read_many_into(self, wanted: Iterable[_Wanted]) -> int: ...
     def read_ranges_into(self, wanted: Iterable[tuple[int, _Writable]]) -> int: ...
+    @staticmethod
+    def split_small(tensors: list[Tensor], limit: int) -> tuple[list[Tensor], list[Tensor]]: ...
+    def read_small(self, tensors: list[Tensor], others: Iterable[tuple[int, _Writable]]) -> list[Any]: ...
     def safetensors_header(self) -> tuple[list[Tensor], dict[str, str] | None]: ...
 
 @final

@@ -17,7 +17,7 @@ Index: TypeAlias = int | slice | EllipsisType | tuple[int | slice | EllipsisType
 Key: TypeAlias = tuple[int | slice, ...]
 """An index of one entry for each of the first dimensions."""
 
-# By the name of a dtype in safetensors: that in numpy and torch, and for those that numpy lacks, in ml_dtypes and torch.
+# By the name of a dtype in safetensors: that in numpy and torch, and of those that numpy lacks, in ml_dtypes and torch.
 NUMPY_DTYPES: Final = {
     "BOOL": "bool",
     "U8": "uint8",

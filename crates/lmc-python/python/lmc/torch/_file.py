@@ -12,6 +12,12 @@ from lmc._safetensors import SafetensorsFile
 from lmc.torch._dtypes import torch_type
 from lmc.torch._memory import as_bytes, check_byte_order, empty, memory
 
+# To allocate a tensor takes as long as to decode 4 KiB or more. So tensors up to this size are made in memory that they
+# are in together. Each has a storage of its own in it, of its own size: they overlap nowhere, and `torch.save` of one
+# does not write the others. What they give up is that memory is freed by blocks of 2 MiB, and that their storages
+# cannot be resized, as those that safetensors gives cannot.
+_SMALL: Final = 64 << 10
+
 # Bytes on their way to a device: as many as keep all cores busy for a while.
 _WINDOW: Final = 64 << 20
 
@@ -35,6 +41,20 @@ class TensorFile(SafetensorsFile):
         """A new tensor, to be filled by `read`."""
         dtype, shape = torch_type(entry.name, entry.dtype, entry.shape)
         return empty(shape, dtype, device)
+
+    def load(self, entries: list[Entry], device: torch.device) -> dict[str, Tensor]:
+        """New tensors on a device by name, in the order of the entries."""
+        small, large = list[Entry](), entries
+        if device.type == "cpu" and len(entries) > 1:
+            small, large = File.split_small(entries, _SMALL)
+        if not small:
+            tensors = {e.name: self.empty(e, device) for e in entries}
+            self.read((e, tensors[e.name]) for e in entries)
+            return tensors
+        made = {e.name: self.empty(e, device) for e in large}
+        capsules = self._file.read_small(small, [(e.offset, memory(made[e.name])) for e in large])
+        made.update(zip([e.name for e in small], map(torch._C._from_dlpack, capsules), strict=True))
+        return {e.name: made[e.name] for e in entries} if large else made
 
     def read(self, wanted: Iterable[tuple[Entry, Tensor]]) -> None:
         """Reads tensors into contiguous ones of the same size, each on any device."""
