@@ -1,4 +1,4 @@
-//! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. The only `unsafe` of this crate.
+//! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. With `dlpack.rs` the only `unsafe` of this crate.
 //!
 //! Other threads of Python may write to a buffer while it is read without the GIL. No reference is ever made to memory that can change: of a [`Buffer`] that
 //! is no `bytes` object the codec gets copies of a block at a time, made by [`load`]. What changes meanwhile is compressed as it was or as it is,
@@ -40,6 +40,10 @@ impl RawMemory {
     fn new(owner: Py<PyAny>, address: usize, nbytes: usize) -> Self {
         Self { address, nbytes, _owner: owner }
     }
+
+    fn __len__(&self) -> usize {
+        self.nbytes
+    }
 }
 
 /// A view of an object's memory, which stays where it is, and as large as it is, as long as the view is there.
@@ -52,7 +56,7 @@ struct View {
 /// What keeps memory in place.
 enum Kept {
     Buffer(Box<ffi::Py_buffer>),
-    Raw { _memory: Py<RawMemory> },
+    Owner(#[expect(dead_code, reason = "it is kept, and not used")] Py<PyAny>),
 }
 
 // SAFETY: it is a pointer to memory that is kept in place until the view is dropped, and fields that nobody changes. A `Py_buffer` is released in `drop`,
@@ -65,8 +69,7 @@ impl View {
     fn get(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
         if let Ok(raw) = object.cast_exact::<RawMemory>() {
             let RawMemory { address, nbytes, .. } = *raw.get();
-            let start = std::ptr::with_exposed_provenance_mut(address);
-            return Ok(Self::new(start, nbytes, Kept::Raw { _memory: raw.clone().unbind() }));
+            return Ok(Self::raw(object.clone().unbind(), address, nbytes));
         }
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
         // SAFETY: `object` is alive, the interpreter is held, and `view` has room for what is written there.
@@ -77,6 +80,11 @@ impl View {
         // SAFETY: zeros are a valid `Py_buffer`, and the call filled it in. A `Box` keeps the address, which exporters may have noted.
         let view: Box<ffi::Py_buffer> = unsafe { Box::from_raw(Box::into_raw(view).cast()) };
         Ok(Self::new(view.buf.cast(), usize::try_from(view.len).unwrap_or(0), Kept::Buffer(view)))
+    }
+
+    /// Memory as [`RawMemory`] has it.
+    fn raw(owner: Py<PyAny>, address: usize, len: usize) -> Self {
+        Self::new(std::ptr::with_exposed_provenance_mut(address), len, Kept::Owner(owner))
     }
 
     fn new(start: *mut u8, len: usize, kept: Kept) -> Self {
@@ -141,6 +149,11 @@ impl Buffer {
     /// `expected` says in an error what was asked for.
     pub(crate) fn get(object: &Bound<'_, PyAny>, expected: &str) -> Result<Self> {
         Self::get_or(object, || expected.to_owned())
+    }
+
+    /// Memory as [`RawMemory`] has it.
+    pub(crate) fn raw(owner: Py<PyAny>, address: usize, len: usize) -> Self {
+        Self { view: View::raw(owner, address, len), immutable: false }
     }
 
     /// [`Self::get`] with a sentence that is made only for an error.

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::DecompressOptions;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::bases::Bases;
 use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
-use crate::header;
+use crate::header::{self, Header};
 use crate::info::{BaseInfo, Tensor, hex};
 use crate::open::{Contents, Open};
 use crate::options::decompress_options;
@@ -328,50 +328,37 @@ impl File {
         open.read_into(py, offsets, outs)
     }
 
-    /// Of tensors those that `read_small` reads and that have no more bytes than `limit`, and the others.
-    #[staticmethod]
-    fn split_small<'py>(
-        tensors: Vec<Bound<'py, Tensor>>,
-        limit: u64,
-    ) -> (Vec<Bound<'py, Tensor>>, Vec<Bound<'py, Tensor>>) {
-        small::split(tensors, limit)
-    }
-
-    /// Reads small tensors of this file, of 1 byte to 2 MiB and of dtypes that DLPack has, into new memory, and `others` as `read_ranges_into` does, side by
-    /// side. Returns a DLPack capsule for each small tensor, which a package makes a tensor of. Those that are next to each other share memory of 2 MiB,
-    /// which is freed with the last of them.
+    /// Reads the tensors of a header, this file's, that have at most `limit` bytes (2 MiB at most, and 1 at least) and are of dtypes that DLPack has, into
+    /// new memory, and `others` as `read_ranges_into` does, side by side. Returns by name what `make` makes of a DLPack capsule of each of those tensors.
+    /// Those that are next to each other share memory of 2 MiB, which is freed with the last of them.
     ///
-    /// Raises what `read_ranges_into` does, `lmc.UsageError` for any other tensor, `lmc.LimitError` when there is no memory.
+    /// Raises what `read_ranges_into` and `make` do, and `lmc.LimitError` when there is no memory.
     fn read_small<'py>(
         &self,
         py: Python<'py>,
-        tensors: Vec<Bound<'py, Tensor>>,
+        header: &Bound<'py, Header>,
+        limit: u64,
         others: &Bound<'py, PyAny>,
-    ) -> Result<Vec<Bound<'py, PyAny>>> {
+        make: &Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyDict>> {
         let open = self.open(py)?;
         let others = ranges(&open, others)?;
-        small::read(py, &open, &tensors, others)
+        small::read(py, &open, header.get(), limit, others, make)
     }
 
-    /// The tensors of a safetensors file in the order of their bytes, and its `__metadata__`, if it has any: from its header alone, which is checked.
+    /// What the header of a safetensors file says: from its header alone, which is checked.
     ///
     /// Raises `lmc.UnsupportedError` when it is no safetensors file, `lmc.DamagedError` when its header is wrong: what safetensors refuses is refused.
-    fn safetensors_header<'py>(&self, py: Python<'py>) -> Result<(Vec<Tensor>, Option<Bound<'py, PyDict>>)> {
+    fn safetensors_header(&self, py: Python<'_>) -> Result<Header> {
         let open = self.open(py)?;
         let name = self.name.as_ref().map_or_else(|| "the file".into(), |n| n.to_string_lossy());
-        let header = detached(py, || {
+        detached(py, || {
             header::read(&name, open.size(), open.at_once(), |offset, len| {
                 let mut bytes = vec![0; len];
                 open.read([(offset, &mut bytes[..])])?;
                 Ok(bytes)
             })
-        })?;
-        let tensor = |header::Entry { name, dtype, shape, offset, nbytes }| {
-            let name = PyString::new(py, &name).unbind();
-            Tensor { name, dtype, shape, offset, nbytes }
-        };
-        let tensors = header.tensors.into_iter().map(tensor).collect();
-        Ok((tensors, header.metadata.map(|m| m.into_py_dict(py)).transpose()?))
+        })
     }
 
     fn __repr__(&self) -> String {

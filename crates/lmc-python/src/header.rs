@@ -8,10 +8,14 @@ use std::collections::HashSet;
 use std::fmt;
 
 use lmc::Dtype;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::errors::{Failure, Result};
+use crate::info::Tensor;
+use crate::small;
 
 const MAX_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
@@ -28,10 +32,39 @@ pub(crate) struct Entry {
     pub(crate) nbytes: u64,
 }
 
-/// Tensors in the order of their bytes, and the metadata in that of the file.
+/// What the header of a safetensors file says. Objects of Python are made of it as they are asked for: of many tensors they keep the garbage collector
+/// busy.
+#[pyclass(frozen, module = "lmc._lmc")]
 pub(crate) struct Header {
+    /// In the order of their bytes.
     pub(crate) tensors: Vec<Entry>,
-    pub(crate) metadata: Option<Vec<(String, String)>>,
+    /// In the order of the file.
+    metadata: Option<Vec<(String, String)>>,
+}
+
+#[pymethods]
+impl Header {
+    /// Names of the tensors, in the order of their bytes.
+    fn names(&self) -> Vec<&str> {
+        self.tensors.iter().map(|t| &*t.name).collect()
+    }
+
+    /// The tensors in the order of their bytes; with `above` those alone that `File.read_small` leaves to others.
+    #[pyo3(signature = (above=None))]
+    fn tensors(&self, py: Python<'_>, above: Option<u64>) -> Vec<Tensor> {
+        let wanted = |t: &&Entry| above.is_none_or(|limit| !small::is_small(t, limit));
+        self.tensors.iter().filter(wanted).map(|t| Tensor::of_entry(py, t)).collect()
+    }
+
+    /// The `__metadata__`, if there is any.
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let pairs = |m: &Vec<(String, String)>| m.iter().map(|(k, v)| (k, v)).into_py_dict(py);
+        self.metadata.as_ref().map(pairs).transpose()
+    }
+
+    fn __len__(&self) -> usize {
+        self.tensors.len()
+    }
 }
 
 /// Reads the header of the file `of`, which has `size` bytes, of which the first `at_once` take as long to read as one.

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::Result;
+use crate::header::Entry;
 
 /// A tensor of a file.
 #[pyclass(frozen, module = "lmc")]
@@ -26,6 +27,11 @@ impl Tensor {
         let (name, dtype) = (s.name.as_deref()?, s.dtype?);
         let name = PyString::new(py, name).unbind();
         Some(Self { name, dtype, shape: s.shape.to_vec(), offset: s.offset, nbytes: s.len })
+    }
+
+    pub(crate) fn of_entry(py: Python<'_>, t: &Entry) -> Self {
+        let name = PyString::new(py, &t.name).unbind();
+        Self { name, dtype: t.dtype, shape: t.shape.clone(), offset: t.offset, nbytes: t.nbytes }
     }
 }
 

@@ -44,6 +44,8 @@ mod _lmc {
     #[pymodule_export]
     use crate::file::File;
     #[pymodule_export]
+    use crate::header::Header;
+    #[pymodule_export]
     use crate::info::{BaseInfo, Tensor};
     #[pymodule_export]
     use crate::store::{

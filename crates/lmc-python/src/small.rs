@@ -1,11 +1,12 @@
 //! Small tensors, read into memory that they are in together.
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::buffer::{Writable, check_disjoint};
 use crate::dlpack::{BLOCK, Memory, bytes_of, capsule};
-use crate::errors::{Failure, Result};
-use crate::info::Tensor;
+use crate::errors::Result;
+use crate::header::{Entry, Header};
 use crate::open::Open;
 use crate::work::detached;
 
@@ -19,24 +20,29 @@ struct Run {
     len: usize,
 }
 
-/// Reads tensors into new memory, none of which is in two blocks of it, and other ranges into buffers, each as long as its range; a DLPack capsule for
-/// each of the tensors. All in one: what is between large tensors is in their blocks.
+/// Whether a tensor is one that `read` reads: it has at most `limit` bytes, and is of a dtype that DLPack has.
+pub(crate) fn is_small(t: &Entry, limit: u64) -> bool {
+    let sizes = 1..=limit.min(BLOCK as u64);
+    sizes.contains(&t.nbytes) && bytes_of(t.dtype, &t.shape) == usize::try_from(t.nbytes).ok()
+}
+
+/// Reads small tensors into new memory, none of which is in two blocks of it, and other ranges into buffers, each as long as its range. What `make`
+/// makes of a DLPack capsule of each of those tensors, by name. All in one: what is between large tensors is in their blocks.
 pub(crate) fn read<'py>(
     py: Python<'py>,
     open: &Open,
-    tensors: &[Bound<'py, Tensor>],
+    header: &Header,
+    limit: u64,
     (offsets, mut outs): (Vec<u64>, Vec<Writable>),
-) -> Result<Vec<Bound<'py, PyAny>>> {
+    make: &Bound<'py, PyAny>,
+) -> Result<Bound<'py, PyDict>> {
     check_disjoint(&outs)?;
+    let tensors: Vec<_> = header.tensors.iter().filter(|t| is_small(t, limit)).collect();
     let mut starts = Vec::with_capacity(tensors.len());
     let mut runs = Vec::<Run>::new();
     let mut end = 0usize;
-    for tensor in tensors {
-        let t = tensor.get();
-        let len = bytes_of(t.dtype, &t.shape).filter(|&len| len as u64 == t.nbytes && 0 < len && len <= BLOCK);
-        let len = len.ok_or_else(|| {
-            Failure::usage(format!("the tensor {} of {} is none that DLPack and a block have", t.name, t.dtype))
-        })?;
+    for t in &tensors {
+        let len = t.nbytes as usize;
         open.check(t.offset, t.nbytes)?;
         let mut start = end.next_multiple_of(ALIGN);
         if start % BLOCK + len > BLOCK {
@@ -61,22 +67,10 @@ pub(crate) fn read<'py>(
         open.read(ranges.into_iter().chain(others))
     })?;
     let blocks = memory.into_blocks();
-    let capsules = tensors.iter().zip(&starts).map(|(tensor, start)| {
-        let t = tensor.get();
-        capsule(py, &blocks[start / BLOCK], start % BLOCK, t.dtype, &t.shape)
-    });
-    capsules.collect()
-}
-
-/// Those of the tensors that have at most `limit` bytes and that `read` can read, and the others.
-pub(crate) fn split<'py>(
-    tensors: Vec<Bound<'py, Tensor>>,
-    limit: u64,
-) -> (Vec<Bound<'py, Tensor>>, Vec<Bound<'py, Tensor>>) {
-    let limit = limit.min(BLOCK as u64);
-    let is_small = |t: &Bound<'_, Tensor>| {
-        let t = t.get();
-        (1..=limit).contains(&t.nbytes) && bytes_of(t.dtype, &t.shape) == usize::try_from(t.nbytes).ok()
-    };
-    tensors.into_iter().partition(is_small)
+    let made = PyDict::new(py);
+    for (t, start) in tensors.iter().zip(starts) {
+        let capsule = capsule(py, &blocks[start / BLOCK], start % BLOCK, t.dtype, &t.shape)?;
+        made.set_item(&*t.name, make.call1((capsule,))?)?;
+    }
+    Ok(made)
 }

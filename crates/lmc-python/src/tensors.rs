@@ -59,10 +59,35 @@ impl TensorList {
     }
 
     /// Adds a tensor, as `lmc.compress_tensors` has it.
+    #[pyo3(signature = (name, dtype, shape, data, /))]
     fn add(&self, name: &str, dtype: &str, shape: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> Result<()> {
         let given = Given::new(name, dtype, shape, data)?;
         self.given().push(given);
         Ok(())
+    }
+
+    /// Adds tensors, each a `(name, dtype, shape, owner, address)`: memory by its address, as `RawMemory` has it. Stops and returns `False` if one has
+    /// bytes and no address, or an address and no bytes.
+    fn add_all(&self, tensors: &Bound<'_, PyAny>) -> Result<bool> {
+        for tensor in tensors.try_iter()? {
+            let (name, of, shape, owner, address): (
+                PyBackedStr,
+                PyBackedStr,
+                Bound<'_, PyAny>,
+                Bound<'_, PyAny>,
+                usize,
+            ) = tensor?.extract()?;
+            let (dtype, shape) = (dtype(&of)?, shape.extract::<Vec<u64>>()?);
+            let bits = shape.iter().try_fold(u64::from(dtype.bits()), |bits, &n| bits.checked_mul(n));
+            let nbytes = bits.and_then(|bits| usize::try_from(bits.div_ceil(8)).ok());
+            let nbytes = nbytes.ok_or_else(|| Failure::usage(format!("tensor {:?} is too large", &*name)))?;
+            if (nbytes == 0) != (address == 0) {
+                return Ok(false);
+            }
+            let data = Source::Buffer(Buffer::raw(owner.unbind(), address, nbytes));
+            self.given().push(Given { name: name.to_string(), dtype, shape, data });
+        }
+        Ok(true)
     }
 
     /// Whether any two share memory.

@@ -1,8 +1,8 @@
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias, final, type_check_only
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, final, type_check_only
 
 from _typeshed import ReadableBuffer as _Buffer
 
@@ -22,6 +22,7 @@ _Wanted: TypeAlias = tuple[str, _Writable] | tuple[str, int, int, _Writable]
 _Contents: TypeAlias = _Path | _Readable | list[_GivenTensor] | tuple[Iterable[_GivenTensor], dict[str, str]]
 _Inputs: TypeAlias = Mapping[str, _Contents] | Sequence[_Path]
 _At: TypeAlias = int | str | Snapshot | None
+_Made = TypeVar("_Made")
 
 @type_check_only
 class _Reader(Protocol):
@@ -47,6 +48,7 @@ __all__ = [
     "File",
     "FileInfo",
     "Garbage",
+    "Header",
     "LEVELS",
     "Orphan",
     "Problem",
@@ -216,11 +218,13 @@ class Tensor:
 @final
 class RawMemory:
     def __new__(cls, owner: object, address: int, nbytes: int) -> Self: ...
+    def __len__(self) -> int: ...
 
 @final
 class TensorList:
     def __new__(cls) -> Self: ...
     def add(self, name: str, dtype: str, shape: Sequence[int], data: _Readable | _Seekable, /) -> None: ...
+    def add_all(self, tensors: Iterable[tuple[str, str | None, Sequence[int], object, int]]) -> bool: ...
     def overlap(self) -> bool: ...
     def __len__(self) -> int: ...
 
@@ -282,10 +286,21 @@ class File:
     def read_range_into(self, offset: int, out: _Writable) -> int: ...
     def read_many_into(self, wanted: Iterable[_Wanted]) -> int: ...
     def read_ranges_into(self, wanted: Iterable[tuple[int, _Writable]]) -> int: ...
-    @staticmethod
-    def split_small(tensors: list[Tensor], limit: int) -> tuple[list[Tensor], list[Tensor]]: ...
-    def read_small(self, tensors: list[Tensor], others: Iterable[tuple[int, _Writable]]) -> list[Any]: ...
-    def safetensors_header(self) -> tuple[list[Tensor], dict[str, str] | None]: ...
+    def read_small(
+        self,
+        header: Header,
+        limit: int,
+        others: Iterable[tuple[int, _Writable]],
+        make: Callable[[Any], _Made],
+    ) -> dict[str, _Made]: ...
+    def safetensors_header(self) -> Header: ...
+
+@final
+class Header:
+    def names(self) -> list[str]: ...
+    def tensors(self, above: int | None = None) -> list[Tensor]: ...
+    def metadata(self) -> dict[str, str] | None: ...
+    def __len__(self) -> int: ...
 
 @final
 class Snapshot:

@@ -42,19 +42,21 @@ class TensorFile(SafetensorsFile):
         dtype, shape = torch_type(entry.name, entry.dtype, entry.shape)
         return empty(shape, dtype, device)
 
-    def load(self, entries: list[Entry], device: torch.device) -> dict[str, Tensor]:
-        """New tensors on a device by name, in the order of the entries."""
-        small, large = list[Entry](), entries
-        if device.type == "cpu" and len(entries) > 1:
-            small, large = File.split_small(entries, _SMALL)
-        if not small:
-            tensors = {e.name: self.empty(e, device) for e in entries}
-            self.read((e, tensors[e.name]) for e in entries)
+    def load(self, device: torch.device) -> dict[str, Tensor]:
+        """All tensors by name, in the order of the file, new ones on a device."""
+        self._check_open()
+        if device.type != "cpu":
+            tensors = {e.name: self.empty(e, device) for e in self._header.tensors()}
+            self.read((e, tensors[e.name]) for e in self.entries().values())
             return tensors
+        large = self._header.tensors(_SMALL)
         made = {e.name: self.empty(e, device) for e in large}
-        capsules = self._file.read_small(small, [(e.offset, memory(made[e.name])) for e in large])
-        made.update(zip([e.name for e in small], map(torch._C._from_dlpack, capsules), strict=True))
-        return {e.name: made[e.name] for e in entries} if large else made
+        others = [(e.offset, memory(made[e.name])) for e in large]
+        small = self._file.read_small(self._header, _SMALL, others, torch._C._from_dlpack)
+        if not large:
+            return small
+        made |= small
+        return {name: made[name] for name in self._header.names()}
 
     def read(self, wanted: Iterable[tuple[Entry, Tensor]]) -> None:
         """Reads tensors into contiguous ones of the same size, each on any device."""

@@ -86,14 +86,17 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
 
     def get_tensor(self, name: str) -> Tensor:
         """A tensor, in memory of its own. Raises `lmc.NotFoundError` when there is none of the name."""
-        return self._file.load([self._file.entry(name)], self._device)[name]
+        entry = self._file.entry(name)
+        tensor = self._file.empty(entry, self._device)
+        self._file.read([(entry, tensor)])
+        return tensor
 
     def get_tensors(self) -> dict[str, Tensor]:
         """All tensors by name, in the order of the file, each with a storage of its own.
 
         On the CPU memory of those up to 64 KiB is freed by blocks of 2 MiB, each with the last tensor in it.
         """
-        return self._file.load(list(self._file.entries().values()), self._device)
+        return self._file.load(self._device)
 
     def get_slice(self, name: str) -> TensorSlice:
         """A tensor that is read as it is indexed. Raises `lmc.NotFoundError` when there is none of the name."""
