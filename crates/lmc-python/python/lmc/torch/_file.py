@@ -46,8 +46,9 @@ class TensorFile(SafetensorsFile):
         """All tensors by name, in the order of the file, new ones on a device."""
         self._check_open()
         if device.type != "cpu":
-            tensors = {e.name: self.empty(e, device) for e in self._header.tensors()}
-            self.read((e, tensors[e.name]) for e in self.entries().values())
+            entries = self._header.tensors()
+            tensors = {e.name: self.empty(e, device) for e in entries}
+            self.read((e, tensors[e.name]) for e in entries)
             return tensors
         large = self._header.tensors(_SMALL)
         made = {e.name: self.empty(e, device) for e in large}
