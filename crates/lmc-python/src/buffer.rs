@@ -1,4 +1,4 @@
-//! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. The only `unsafe` of this crate.
+//! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. With `dlpack.rs` the only `unsafe` of this crate.
 //!
 //! Other threads of Python may write to a buffer while it is read without the GIL. No reference is ever made to memory that can change: of a [`Buffer`] that
 //! is no `bytes` object the codec gets copies of a block at a time, made by [`load`]. What changes meanwhile is compressed as it was or as it is,
@@ -25,17 +25,52 @@ use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::errors::{Failure, Result};
 
-/// A view of an object's memory, which stays where it is, and as large as it is, as long as the view is there.
-struct View(Box<ffi::Py_buffer>);
+/// Memory by its address, which this package's own Python code answers for, as with `from_address` of `ctypes`: from `address` on there are `nbytes` bytes
+/// as long as `owner` is there and nobody else changes what it is. It stands for them where a buffer does, and takes less time to make than one.
+#[pyclass(frozen, module = "lmc._lmc")]
+pub(crate) struct RawMemory {
+    address: usize,
+    nbytes: usize,
+    _owner: Py<PyAny>,
+}
 
-// SAFETY: a `Py_buffer` is a pointer to memory that its exporter keeps in place until the release, and fields that nobody changes. The release, in `drop`,
-// is done while attached to the interpreter, by whatever thread.
+#[pymethods]
+impl RawMemory {
+    #[new]
+    fn new(owner: Py<PyAny>, address: usize, nbytes: usize) -> Self {
+        Self { address, nbytes, _owner: owner }
+    }
+
+    fn __len__(&self) -> usize {
+        self.nbytes
+    }
+}
+
+/// A view of an object's memory, which stays where it is, and as large as it is, as long as the view is there.
+struct View {
+    start: *mut u8,
+    len: usize,
+    kept: Kept,
+}
+
+/// What keeps memory in place.
+enum Kept {
+    Buffer(Box<ffi::Py_buffer>),
+    Owner(#[expect(dead_code, reason = "it is kept, and not used")] Py<PyAny>),
+}
+
+// SAFETY: it is a pointer to memory that is kept in place until the view is dropped, and fields that nobody changes. A `Py_buffer` is released in `drop`,
+// while attached to the interpreter, by whatever thread; `Py` may be sent.
 unsafe impl Send for View {}
 // SAFETY: as above; what the memory holds is not accessed by way of `&View` other than by the atomic loads of `Buffer`.
 unsafe impl Sync for View {}
 
 impl View {
     fn get(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
+        if let Ok(raw) = object.cast_exact::<RawMemory>() {
+            let RawMemory { address, nbytes, .. } = *raw.get();
+            return Ok(Self::raw(object.clone().unbind(), address, nbytes));
+        }
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
         // SAFETY: `object` is alive, the interpreter is held, and `view` has room for what is written there.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) };
@@ -43,30 +78,47 @@ impl View {
             return Err(PyErr::fetch(object.py()));
         }
         // SAFETY: zeros are a valid `Py_buffer`, and the call filled it in. A `Box` keeps the address, which exporters may have noted.
-        Ok(Self(unsafe { Box::from_raw(Box::into_raw(view).cast()) }))
+        let view: Box<ffi::Py_buffer> = unsafe { Box::from_raw(Box::into_raw(view).cast()) };
+        Ok(Self::new(view.buf.cast(), usize::try_from(view.len).unwrap_or(0), Kept::Buffer(view)))
+    }
+
+    /// Memory as [`RawMemory`] has it.
+    fn raw(owner: Py<PyAny>, address: usize, len: usize) -> Self {
+        Self::new(std::ptr::with_exposed_provenance_mut(address), len, Kept::Owner(owner))
+    }
+
+    fn new(start: *mut u8, len: usize, kept: Kept) -> Self {
+        // An exporter may say null for nothing at all.
+        let start = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { start };
+        Self { start, len, kept }
     }
 
     fn len(&self) -> usize {
-        usize::try_from(self.0.len).unwrap_or(0)
+        self.len
     }
 
     fn start(&self) -> *mut u8 {
-        // An exporter may say null for nothing at all.
-        if self.len() == 0 { std::ptr::NonNull::dangling().as_ptr() } else { self.0.buf.cast() }
+        self.start
     }
 
     fn addresses(&self) -> Range<usize> {
         let start = self.start().addr();
         start..start + self.len()
     }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.addresses(), other.addresses());
+        a.start < b.end && b.start < a.end
+    }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
+        let Kept::Buffer(view) = &mut self.kept else { return };
         // Without an interpreter there is nobody to give it back to.
         Python::try_attach(|_| {
             // SAFETY: it was filled in by `PyObject_GetBuffer` and is released once, while the interpreter is held.
-            unsafe { ffi::PyBuffer_Release(&raw mut *self.0) }
+            unsafe { ffi::PyBuffer_Release(&raw mut **view) }
         });
     }
 }
@@ -74,7 +126,7 @@ impl Drop for View {
 /// Whether an object has memory to show, of whatever kind.
 pub(crate) fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and the interpreter is held.
-    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+    object.is_exact_instance_of::<RawMemory>() || unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
 fn refused(object: &Bound<'_, PyAny>, expected: &str, e: PyErr) -> Failure {
@@ -96,7 +148,17 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// `expected` says in an error what was asked for.
     pub(crate) fn get(object: &Bound<'_, PyAny>, expected: &str) -> Result<Self> {
-        let view = View::get(object, ffi::PyBUF_SIMPLE).map_err(|e| refused(object, expected, e))?;
+        Self::get_or(object, || expected.to_owned())
+    }
+
+    /// Memory as [`RawMemory`] has it.
+    pub(crate) fn raw(owner: Py<PyAny>, address: usize, len: usize) -> Self {
+        Self { view: View::raw(owner, address, len), immutable: false }
+    }
+
+    /// [`Self::get`] with a sentence that is made only for an error.
+    pub(crate) fn get_or(object: &Bound<'_, PyAny>, expected: impl FnOnce() -> String) -> Result<Self> {
+        let view = View::get(object, ffi::PyBUF_SIMPLE).map_err(|e| refused(object, &expected(), e))?;
         Ok(Self { view, immutable: is_of_bytes(object) })
     }
 
@@ -106,7 +168,7 @@ impl Buffer {
 
     /// Whether it shares memory with a buffer that is to be written.
     pub(crate) fn overlaps(&self, out: &Writable) -> bool {
-        overlap(&self.view.addresses(), &out.0.addresses())
+        self.view.overlaps(&out.0)
     }
 }
 
@@ -118,8 +180,15 @@ fn is_of_bytes(object: &Bound<'_, PyAny>) -> bool {
     object.getattr("obj").is_ok_and(|of| of.is_exact_instance_of::<PyBytes>())
 }
 
-fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
-    a.start < b.end && b.start < a.end
+/// Whether any two buffers share memory.
+pub(crate) fn overlap<'b>(buffers: impl Iterator<Item = &'b Buffer>) -> bool {
+    any_overlap(buffers.map(|b| &b.view))
+}
+
+fn any_overlap<'v>(views: impl Iterator<Item = &'v View>) -> bool {
+    let mut ranges: Vec<_> = views.map(View::addresses).filter(|r| !r.is_empty()).collect();
+    ranges.sort_unstable_by_key(|r| r.start);
+    ranges.windows(2).any(|two| two[1].start < two[0].end)
 }
 
 impl ReadAt for Buffer {
@@ -275,9 +344,7 @@ impl Writable {
 
 /// Fails if two buffers that are to be written share memory.
 pub(crate) fn check_disjoint(outs: &[Writable]) -> Result<()> {
-    let mut ranges: Vec<_> = outs.iter().map(|o| o.0.addresses()).filter(|r| !r.is_empty()).collect();
-    ranges.sort_unstable_by_key(|r| r.start);
-    if ranges.windows(2).any(|two| overlap(&two[0], &two[1])) {
+    if any_overlap(outs.iter().map(|o| &o.0)) {
         return Err(Failure::usage("two of the buffers to be written share memory"));
     }
     Ok(())

@@ -4,15 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::DecompressOptions;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::bases::Bases;
 use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
-use crate::header;
+use crate::header::{self, Header};
 use crate::info::{BaseInfo, Tensor, hex};
 use crate::open::{Contents, Open};
 use crate::options::decompress_options;
+use crate::small;
 use crate::source::{FileObject, Source, as_path};
 use crate::work::detached;
 
@@ -97,6 +98,20 @@ fn check_len(out: &Writable, len: u64, what: &str) -> Result<()> {
         return Ok(());
     }
     Err(Failure::usage(format!("out has room for {} bytes, and {what} has {len}", out.len())))
+}
+
+/// The `(offset, out)` of an iterable: what `read_ranges_into` takes.
+fn ranges(open: &Open, wanted: &Bound<'_, PyAny>) -> Result<(Vec<u64>, Vec<Writable>)> {
+    let (mut offsets, mut outs) = (Vec::new(), Vec::new());
+    for one in wanted.try_iter()? {
+        let (offset, out): (u64, Bound<'_, PyAny>) = one?.extract()?;
+        let out = Writable::get(&out)?;
+        open.check_apart(&out)?;
+        open.check(offset, out.len() as u64)?;
+        offsets.push(offset);
+        outs.push(out);
+    }
+    Ok((offsets, outs))
 }
 
 #[pymethods]
@@ -221,7 +236,7 @@ impl File {
     /// All tensors, in the order of the file.
     fn tensors(&self, py: Python<'_>) -> Result<Vec<Tensor>> {
         let open = self.open(py)?;
-        open.segments().iter().filter_map(|s| Tensor::of(py, s).transpose()).collect()
+        Ok(open.segments().iter().filter_map(|s| Tensor::of(py, s)).collect())
     }
 
     fn __contains__(&self, py: Python<'_>, name: &str) -> Result<bool> {
@@ -230,7 +245,7 @@ impl File {
 
     /// A tensor by its name; the first one if there are several.
     fn tensor(&self, py: Python<'_>, name: &str) -> Result<Tensor> {
-        Ok(Tensor::of(py, self.open(py)?.tensor(name)?)?.expect("what has a name is a tensor"))
+        Ok(Tensor::of(py, self.open(py)?.tensor(name)?).expect("what has a name is a tensor"))
     }
 
     /// Reads a tensor: its elements as the raw file has them, little-endian, the last dimension contiguous.
@@ -309,37 +324,41 @@ impl File {
     /// buffer. Buffers may not share memory. Returns the number of bytes; after an error the buffers hold anything.
     fn read_ranges_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
         let open = self.open(py)?;
-        let (mut offsets, mut outs) = (Vec::new(), Vec::new());
-        for one in wanted.try_iter()? {
-            let (offset, out): (u64, Bound<'_, PyAny>) = one?.extract()?;
-            let out = Writable::get(&out)?;
-            open.check_apart(&out)?;
-            open.check(offset, out.len() as u64)?;
-            offsets.push(offset);
-            outs.push(out);
-        }
+        let (offsets, outs) = ranges(&open, wanted)?;
         open.read_into(py, offsets, outs)
     }
 
-    /// The tensors of a safetensors file in the order of their bytes, and its `__metadata__`, if it has any: from its header alone, which is checked.
+    /// Reads the tensors of a header, this file's, that have at most `limit` bytes (2 MiB at most, and 1 at least) and are of dtypes that DLPack has, into
+    /// new memory, and `others` as `read_ranges_into` does, side by side. Returns by name what `make` makes of a DLPack capsule of each of those tensors.
+    /// Those that are next to each other share memory of 2 MiB, which is freed with the last of them.
+    ///
+    /// Raises what `read_ranges_into` and `make` do, and `lmc.LimitError` when there is no memory.
+    fn read_small<'py>(
+        &self,
+        py: Python<'py>,
+        header: &Bound<'py, Header>,
+        limit: u64,
+        others: &Bound<'py, PyAny>,
+        make: &Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyDict>> {
+        let open = self.open(py)?;
+        let others = ranges(&open, others)?;
+        small::read(py, &open, header.get(), limit, others, make)
+    }
+
+    /// What the header of a safetensors file says: from its header alone, which is checked.
     ///
     /// Raises `lmc.UnsupportedError` when it is no safetensors file, `lmc.DamagedError` when its header is wrong: what safetensors refuses is refused.
-    fn safetensors_header<'py>(&self, py: Python<'py>) -> Result<(Vec<Tensor>, Option<Bound<'py, PyDict>>)> {
+    fn safetensors_header(&self, py: Python<'_>) -> Result<Header> {
         let open = self.open(py)?;
         let name = self.name.as_ref().map_or_else(|| "the file".into(), |n| n.to_string_lossy());
-        let header = detached(py, || {
-            header::read(&name, open.size(), |offset, len| {
+        detached(py, || {
+            header::read(&name, open.size(), open.at_once(), |offset, len| {
                 let mut bytes = vec![0; len];
                 open.read([(offset, &mut bytes[..])])?;
                 Ok(bytes)
             })
-        })?;
-        let tensor = |e: header::Entry| -> Result<Tensor> {
-            let shape = PyTuple::new(py, e.shape)?.unbind();
-            Ok(Tensor { name: e.name, dtype: e.dtype.name(), shape, offset: e.offset, nbytes: e.nbytes })
-        };
-        let tensors = header.tensors.into_iter().map(tensor).collect::<Result<_>>()?;
-        Ok((tensors, header.metadata.map(|m| m.into_py_dict(py)).transpose()?))
+        })
     }
 
     fn __repr__(&self) -> String {

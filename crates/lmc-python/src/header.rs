@@ -3,17 +3,23 @@
 //! A file is refused for what safetensors refuses it: bytes that belong to no tensor, or to two, could mean something else to another reader.
 //! (The layout that blocks are cut by is a suggestion, and less strict.)
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
 use lmc::Dtype;
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 use crate::errors::{Failure, Result};
+use crate::info::Tensor;
+use crate::small;
 
 const MAX_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
+const TWICE: &str = "a name is there twice";
 /// Characters of the reason in an error: names can have any number.
 const MAX_REASON: usize = 200;
 
@@ -26,29 +32,66 @@ pub(crate) struct Entry {
     pub(crate) nbytes: u64,
 }
 
-/// Tensors in the order of their bytes, and the metadata in that of the file.
+/// What the header of a safetensors file says. Objects of Python are made of it as they are asked for: of many tensors they keep the garbage collector
+/// busy.
+#[pyclass(frozen, module = "lmc._lmc")]
 pub(crate) struct Header {
+    /// In the order of their bytes.
     pub(crate) tensors: Vec<Entry>,
-    pub(crate) metadata: Option<Vec<(String, String)>>,
+    /// In the order of the file.
+    metadata: Option<Vec<(String, String)>>,
 }
 
-/// Reads the header of the file `of`, which has `size` bytes.
+#[pymethods]
+impl Header {
+    /// Names of the tensors, in the order of their bytes.
+    fn names(&self) -> Vec<&str> {
+        self.tensors.iter().map(|t| &*t.name).collect()
+    }
+
+    /// The tensors in the order of their bytes; with `above` those alone that `File.read_small` leaves to others.
+    #[pyo3(signature = (above=None))]
+    fn tensors(&self, py: Python<'_>, above: Option<u64>) -> Vec<Tensor> {
+        let wanted = |t: &&Entry| above.is_none_or(|limit| !small::is_small(t, limit));
+        self.tensors.iter().filter(wanted).map(|t| Tensor::of_entry(py, t)).collect()
+    }
+
+    /// The `__metadata__`, if there is any.
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let pairs = |m: &Vec<(String, String)>| m.iter().map(|(k, v)| (k, v)).into_py_dict(py);
+        self.metadata.as_ref().map(pairs).transpose()
+    }
+
+    fn __len__(&self) -> usize {
+        self.tensors.len()
+    }
+}
+
+/// Reads the header of the file `of`, which has `size` bytes, of which the first `at_once` take as long to read as one.
 ///
 /// # Errors
 /// `UnsupportedError` when it is no safetensors file, `DamagedError` when it is a wrong one; those of `read_range`.
-pub(crate) fn read(of: &str, size: u64, read_range: impl Fn(u64, usize) -> Result<Vec<u8>>) -> Result<Header> {
+pub(crate) fn read(
+    of: &str,
+    size: u64,
+    at_once: u64,
+    read_range: impl Fn(u64, usize) -> Result<Vec<u8>>,
+) -> Result<Header> {
     let none = || Failure::Other("UnsupportedError", format!("{of}: is no safetensors file; lmc.open reads any"));
-    let start = read_range(0, size.min(9) as usize)?;
-    let (length, first) = start.split_first_chunk().ok_or_else(none)?;
+    let start = read_range(0, size.min(at_once.clamp(9, MAX_HEADER)) as usize)?;
+    let (length, text) = start.split_first_chunk().ok_or_else(none)?;
     let length = u64::from_le_bytes(*length);
-    if length == 0 || length > MAX_HEADER || first != b"{" {
+    if length == 0 || length > MAX_HEADER || text.first() != Some(&b'{') {
         return Err(none());
     }
     let parsed = if length > size - 8 {
         Err(format!("it says that it has {length} bytes, and the file has {size}: it was cut off"))
     } else {
-        let text = read_range(8, length as usize)?;
-        parse(&text).and_then(|header| check(header, 8 + length, size))
+        let parsed = match text.get(..length as usize) {
+            Some(all) => parse(all),
+            None => parse(&read_range(8, length as usize)?),
+        };
+        parsed.and_then(|header| check(header, 8 + length, size))
     };
     parsed.map_err(|mut why| {
         if let Some((end, _)) = why.char_indices().nth(MAX_REASON) {
@@ -61,6 +104,10 @@ pub(crate) fn read(of: &str, size: u64, read_range: impl Fn(u64, usize) -> Resul
 
 fn parse(text: &[u8]) -> Result<Header, String> {
     let Parsed(header) = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    let mut names = HashSet::with_capacity(header.tensors.len());
+    if header.tensors.iter().any(|t| !names.insert(&t.name)) {
+        return Err(TWICE.to_owned());
+    }
     Ok(header)
 }
 
@@ -86,13 +133,14 @@ struct Parsed(Header);
 
 /// What the header says of a tensor. What else it may say is of no meaning.
 #[derive(Deserialize)]
-struct Field {
-    dtype: String,
+struct Field<'a> {
+    #[serde(borrow)]
+    dtype: Cow<'a, str>,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
 }
 
-impl Field {
+impl Field<'_> {
     /// `None` if it makes no sense.
     fn entry(self, name: &str) -> Option<Entry> {
         let dtype: Dtype = self.dtype.parse().ok()?;
@@ -117,20 +165,18 @@ impl<'de> Deserialize<'de> for Parsed {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
-                let (mut tensors, mut metadata, mut names) = (Vec::new(), None, HashSet::new());
+                let (mut tensors, mut metadata) = (Vec::new(), None);
                 while let Some(name) = map.next_key::<String>()? {
-                    if name == METADATA {
-                        metadata = map.next_value::<Option<Text>>()?;
-                    } else {
-                        let entry = map.next_value::<Field>()?.entry(&name);
+                    if name != METADATA {
+                        let entry = map.next_value::<Field<'_>>()?.entry(&name);
                         tensors.push(entry.ok_or_else(|| {
                             A::Error::custom(format_args!("tensor {name:?}: its dtype, shape and offsets do not fit"))
                         })?);
-                    }
-                    if !names.insert(name) {
-                        return Err(A::Error::custom("a name is there twice"));
+                    } else if metadata.replace(map.next_value::<Option<Text>>()?).is_some() {
+                        return Err(A::Error::custom(TWICE));
                     }
                 }
+                let metadata = metadata.flatten();
                 Ok(Parsed(Header { tensors, metadata: metadata.map(|Text(pairs)| pairs) }))
             }
         }
@@ -157,7 +203,7 @@ impl<'de> Deserialize<'de> for Text {
                 let (mut pairs, mut keys) = (Vec::new(), HashSet::new());
                 while let Some((key, value)) = map.next_entry::<String, String>()? {
                     if !keys.insert(key.clone()) {
-                        return Err(A::Error::custom("a name is there twice"));
+                        return Err(A::Error::custom(TWICE));
                     }
                     pairs.push((key, value));
                 }

@@ -1,36 +1,55 @@
 //! What is said of a file: its tensors, its bases, its hash.
 
-use lmc::Segment;
+use lmc::{Dtype, Segment};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::Result;
+use crate::header::Entry;
 
 /// A tensor of a file.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, module = "lmc")]
 pub(crate) struct Tensor {
-    pub(crate) name: String,
-    pub(crate) dtype: &'static str,
-    pub(crate) shape: Py<PyTuple>,
+    #[pyo3(get)]
+    pub(crate) name: Py<PyString>,
+    pub(crate) dtype: Dtype,
+    /// Python's tuple is made when it is asked for: of many tensors it would be as many more objects for the garbage collector.
+    pub(crate) shape: Vec<u64>,
+    #[pyo3(get)]
     pub(crate) offset: u64,
+    #[pyo3(get)]
     pub(crate) nbytes: u64,
 }
 
 impl Tensor {
     /// `None` for what is between tensors.
-    pub(crate) fn of(py: Python<'_>, s: &Segment) -> Result<Option<Self>> {
-        let (Some(name), Some(dtype)) = (&s.name, s.dtype) else { return Ok(None) };
-        let shape = PyTuple::new(py, s.shape.iter())?.unbind();
-        let name = name.to_string();
-        Ok(Some(Self { name, dtype: dtype.name(), shape, offset: s.offset, nbytes: s.len }))
+    pub(crate) fn of(py: Python<'_>, s: &Segment) -> Option<Self> {
+        let (name, dtype) = (s.name.as_deref()?, s.dtype?);
+        let name = PyString::new(py, name).unbind();
+        Some(Self { name, dtype, shape: s.shape.to_vec(), offset: s.offset, nbytes: s.len })
+    }
+
+    pub(crate) fn of_entry(py: Python<'_>, t: &Entry) -> Self {
+        let name = PyString::new(py, &t.name).unbind();
+        Self { name, dtype: t.dtype, shape: t.shape.clone(), offset: t.offset, nbytes: t.nbytes }
     }
 }
 
 #[pymethods]
 impl Tensor {
-    fn __repr__(&self, py: Python<'_>) -> String {
-        let shape = self.shape.bind(py);
-        format!("Tensor(name={:?}, dtype={:?}, shape={shape}, nbytes={})", self.name, self.dtype, self.nbytes)
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype.name()
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.shape)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> Result<String> {
+        let (name, dtype, shape) = (self.name.bind(py).to_cow()?, self.dtype(), self.shape(py)?);
+        Ok(format!("Tensor(name={name:?}, dtype={dtype:?}, shape={shape}, nbytes={})", self.nbytes))
     }
 }
 

@@ -8,12 +8,14 @@ mod bases;
 mod buffer;
 mod codec;
 mod command;
+mod dlpack;
 mod errors;
 mod file;
 mod header;
 mod info;
 mod open;
 mod options;
+mod small;
 mod source;
 mod store;
 mod stream;
@@ -31,6 +33,8 @@ mod _lmc {
     #[pymodule_export]
     use crate::bases::Base;
     #[pymodule_export]
+    use crate::buffer::RawMemory;
+    #[pymodule_export]
     use crate::codec::{
         Compressor, Decompressor, Estimate, compress, compress_bound, compress_into, decompress, decompress_into,
         estimate,
@@ -39,6 +43,8 @@ mod _lmc {
     use crate::command::run_command;
     #[pymodule_export]
     use crate::file::File;
+    #[pymodule_export]
+    use crate::header::Header;
     #[pymodule_export]
     use crate::info::{BaseInfo, Tensor};
     #[pymodule_export]
@@ -50,7 +56,7 @@ mod _lmc {
     #[pymodule_export]
     use crate::summary::Summary;
     #[pymodule_export]
-    use crate::tensors::{compress_tensors, compress_tensors_file};
+    use crate::tensors::{TensorList, compress_tensors, compress_tensors_file};
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -62,6 +62,14 @@ impl Open {
         }
     }
 
+    /// Bytes from the start of the file that take as long to read as one of them.
+    pub(crate) fn at_once(&self) -> u64 {
+        match &self.contents {
+            Contents::Compressed(r) => r.blocks().next().map_or(0, |b| b.raw_len),
+            Contents::Plain(_) => 0,
+        }
+    }
+
     pub(crate) fn tensor(&self, name: &str) -> Result<&Segment> {
         let found = match &self.contents {
             Contents::Compressed(r) => r.tensor(name),

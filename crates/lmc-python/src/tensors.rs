@@ -1,14 +1,16 @@
 //! Tensors in memory, compressed as the safetensors file that holds them.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lmc::{Dtype, ReadAt};
 use lmc_store::{TensorSource, Tensors};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::bases::Bases;
-use crate::buffer::{Buffer, is_buffer};
+use crate::buffer::{Buffer, is_buffer, overlap};
 use crate::codec::compress_source;
 use crate::errors::{Failure, Result};
 use crate::options::{compress_options, dtype, threads_for};
@@ -25,21 +27,92 @@ pub(crate) struct Given {
     data: Source,
 }
 
+impl Given {
+    fn new(name: &str, of: &str, shape: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> Result<Self> {
+        let source = if !is_buffer(data) && data.hasattr("read")? && data.hasattr("seek")? {
+            Source::Object(FileObject::new(data)?)
+        } else {
+            let expected = || format!("the data of tensor {name:?} must be a C-contiguous bytes-like object");
+            Source::Buffer(Buffer::get_or(data, expected)?)
+        };
+        Ok(Self { name: name.to_owned(), dtype: dtype(of)?, shape: shape.extract()?, data: source })
+    }
+}
+
+/// Tensors gathered one by one for functions that take an iterable of them, which use them up. There is no object of Python for each, which with many
+/// tensors keeps the garbage collector busy.
+#[pyclass(frozen, module = "lmc._lmc")]
+pub(crate) struct TensorList(Mutex<Vec<Given>>);
+
+impl TensorList {
+    /// Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    fn given(&self) -> MutexGuard<'_, Vec<Given>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl TensorList {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Adds a tensor, as `lmc.compress_tensors` has it.
+    #[pyo3(signature = (name, dtype, shape, data, /))]
+    fn add(&self, name: &str, dtype: &str, shape: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> Result<()> {
+        let given = Given::new(name, dtype, shape, data)?;
+        self.given().push(given);
+        Ok(())
+    }
+
+    /// Adds tensors, each a `(name, dtype, shape, owner, address)`: memory by its address, as `RawMemory` has it. Stops and returns `False` if one has
+    /// bytes and no address, or an address and no bytes.
+    fn add_all(&self, tensors: &Bound<'_, PyAny>) -> Result<bool> {
+        for tensor in tensors.try_iter()? {
+            let (name, of, shape, owner, address): (
+                PyBackedStr,
+                PyBackedStr,
+                Bound<'_, PyAny>,
+                Bound<'_, PyAny>,
+                usize,
+            ) = tensor?.extract()?;
+            let (dtype, shape) = (dtype(&of)?, shape.extract::<Vec<u64>>()?);
+            let bits = shape.iter().try_fold(u64::from(dtype.bits()), |bits, &n| bits.checked_mul(n));
+            let nbytes = bits.and_then(|bits| usize::try_from(bits.div_ceil(8)).ok());
+            let nbytes = nbytes.ok_or_else(|| Failure::usage(format!("tensor {:?} is too large", &*name)))?;
+            if (nbytes == 0) != (address == 0) {
+                return Ok(false);
+            }
+            let data = Source::Buffer(Buffer::raw(owner.unbind(), address, nbytes));
+            self.given().push(Given { name: name.to_string(), dtype, shape, data });
+        }
+        Ok(true)
+    }
+
+    /// Whether any two share memory.
+    fn overlap(&self) -> bool {
+        overlap(self.given().iter().filter_map(|t| t.data.buffer()))
+    }
+
+    fn __len__(&self) -> usize {
+        self.given().len()
+    }
+}
+
 /// What is said of tensors in a file: text by name.
 pub(crate) type Metadata = BTreeMap<String, String>;
 
 /// The `(name, dtype, shape, buffer)` of an iterable.
 pub(crate) fn given(tensors: &Bound<'_, PyAny>) -> Result<Vec<Given>> {
+    if let Ok(list) = tensors.cast_exact::<TensorList>() {
+        return Ok(std::mem::take(&mut *list.get().given()));
+    }
     let mut all = Vec::new();
     for tensor in tensors.try_iter()? {
-        let (name, of, shape, data): (String, String, Vec<u64>, Bound<'_, PyAny>) = tensor?.extract()?;
-        let data = if !is_buffer(&data) && data.hasattr("read")? && data.hasattr("seek")? {
-            Source::Object(FileObject::new(&data)?)
-        } else {
-            let expected = format!("the data of tensor {name:?} must be a C-contiguous bytes-like object");
-            Source::Buffer(Buffer::get(&data, &expected)?)
-        };
-        all.push(Given { dtype: dtype(&of)?, name, shape, data });
+        let (name, of, shape, data): (PyBackedStr, PyBackedStr, Bound<'_, PyAny>, Bound<'_, PyAny>) =
+            tensor?.extract()?;
+        all.push(Given::new(&name, &of, &shape, &data)?);
     }
     Ok(all)
 }

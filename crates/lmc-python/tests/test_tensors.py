@@ -1,11 +1,14 @@
 """Tensors in memory as files."""
 
+import ctypes
 import io
 import json
+import weakref
 
 import lmc
 import pytest
 from conftest import weights
+from lmc._lmc import RawMemory, TensorList
 
 
 def header(raw):
@@ -91,3 +94,71 @@ def test_tensors_that_fit_no_file():
         lmc.compress_tensors([("a", "F32", (-2,), bytes(8))])
     with pytest.raises(TypeError):
         lmc.compress_tensors([good], metadata={"a": 1})
+
+
+def test_tensors_gathered_one_by_one():
+    w = weights(1000)
+    memory = (ctypes.c_ubyte * len(w.tobytes())).from_buffer_copy(w)
+    address, size = ctypes.addressof(memory), ctypes.sizeof(memory)
+    expected = lmc.compress_tensors([("w", "F32", (10, 100), w), ("none", "I64", [0, 3], b"")])
+
+    def added():
+        gathered = TensorList()
+        gathered.add("w", "F32", [10, 100], w)
+        gathered.add("none", "I64", (0, 3), b"")
+        return gathered
+
+    def by_address():
+        gathered = TensorList()
+        assert gathered.add_all([("w", "F32", (10, 100), memory, address), ("none", "I64", (0, 3), None, 0)])
+        return gathered
+
+    def raw_memory():
+        none = RawMemory(None, 0, 0)
+        return [("w", "F32", (10, 100), RawMemory(memory, address, size)), ("none", "I64", (0, 3), none)]
+
+    for gather in (added, by_address, raw_memory):
+        gathered = gather()
+        assert len(gathered) == 2
+        assert lmc.compress_tensors(gathered) == expected
+    gathered = by_address()
+    assert lmc.compress_tensors(gathered) == expected
+    assert len(gathered) == 0 and lmc.compress_tensors(gathered) == lmc.compress_tensors([])
+
+
+def test_owners_of_memory_are_kept():
+    memory = (ctypes.c_ubyte * 8)(*range(8))
+    address, gone = ctypes.addressof(memory), []
+    weakref.finalize(memory, gone.append, True)
+    gathered = TensorList()
+    assert gathered.add_all([("a", "U8", (8,), memory, address)])
+    raw = RawMemory(memory, address, 8)
+    del memory
+    assert lmc.decompress(lmc.compress_tensors(gathered)).endswith(bytes(range(8)))
+    assert not gone
+    del raw
+    assert gone
+
+
+def test_memory_that_overlaps():
+    def overlap(*addresses):
+        gathered = TensorList()
+        assert gathered.add_all([(f"{a}", "F32", (2,), None, a) for a in addresses])
+        gathered.add("none", "F32", (0,), bytearray())
+        return gathered.overlap()
+
+    assert not overlap() and not overlap(64) and not overlap(72, 64, 80)
+    assert overlap(64, 68) and overlap(64, 64) and overlap(640, 71, 64)
+    # What it should not have been asked.
+    assert not TensorList().add_all([("a", "F32", (0,), None, 64)])
+    assert not TensorList().add_all([("a", "F32", (1,), None, 0)])
+    with pytest.raises(lmc.UsageError, match="large"):
+        TensorList().add_all([("a", "F32", (1 << 40, 1 << 40), None, 64)])
+
+
+def test_raw_memory_is_written_to():
+    raw = b"0123456789"
+    memory = (ctypes.c_ubyte * 6)()
+    with lmc.open(lmc.compress(raw)) as f:
+        f.read_range_into(1, RawMemory(memory, ctypes.addressof(memory), 5))
+    assert bytes(memory) == b"12345\0"

@@ -1,5 +1,10 @@
 """lmc.torch.load, load_file and safe_open."""
 
+import copy
+import io
+import mmap
+import pickle
+import struct
 import threading
 from pathlib import Path
 
@@ -305,3 +310,100 @@ def test_no_memory():
     with pytest.raises(lmc.LimitError, match="no memory") as raised:
         _memory.empty((1 << 60,), torch.uint8)
     assert raised.value.kind == "limit"
+
+
+def many(count=1500):
+    """Small tensors between larger ones, more than a block of them."""
+    found = {}
+    for i in range(count):
+        found[f"{i:04}.bias"] = weights(1 + i % 60, 31, seed=i)
+        found[f"{i:04}.flag"] = torch.tensor([i % 2 == 0])
+        if i % 300 == 0:
+            found[f"{i:04}.weight"] = weights(300, 200, seed=i)
+            found[f"{i:04}.none"] = torch.empty(0, 3)
+            found[f"{i:04}.f8"] = weights(40, seed=i).to(torch.float8_e4m3fn)
+    return found
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("package", [lmc.torch, safetensors.torch])
+def test_small_tensors_among_large_ones(tmp_path, package, threads):
+    expected = many()
+    package.save_file(expected, tmp_path / "many")
+    found = lmc.torch.load_file(tmp_path / "many", threads=threads)
+    assert_same(found, expected)
+    assert list(found) == list(lmc.torch.safe_open(tmp_path / "many").offset_keys())
+    end = 0
+    for tensor in sorted((t for t in found.values() if t.numel()), key=torch.Tensor.data_ptr):
+        assert tensor.data_ptr() >= end and tensor.data_ptr() % 16 == 0
+        end = tensor.data_ptr() + tensor.nbytes
+        assert tensor.is_contiguous() and tensor.is_leaf and tensor._base is None and tensor.storage_offset() == 0
+        assert tensor.stride() == torch.empty(tensor.shape, device="meta").stride()
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
+    assert raised_by(safetensors.torch.save, found) is None and raised_by(lmc.torch.save, found) is None
+
+
+def test_small_tensors_are_like_any_other():
+    found = lmc.torch.load(lmc.torch.save({f"{i}": weights(5, 4, seed=i) for i in range(9)}))
+    file = io.BytesIO()
+    torch.save(found["0"], file)
+    assert len(file.getvalue()) < 4000
+    for copied in (pickle.loads(pickle.dumps(found["0"])), copy.deepcopy(found["0"]), found["0"].clone()):
+        assert same(copied, weights(5, 4, seed=0))
+    found["1"].fill_(1)
+    found["2"].share_memory_()
+    found["3"].requires_grad_().sum().backward()
+    assert torch.equal(found["3"].grad, torch.ones(5, 4))
+    parameter = torch.nn.Parameter(found["4"])
+    found["5"].resize_(2, 3)
+    found["6"].set_(torch.zeros(100))
+    assert torch.equal(found["1"], torch.ones(5, 4)) and same(found["2"], weights(5, 4, seed=2))
+    last = found["7"]
+    del found
+    assert same(parameter, weights(5, 4, seed=4)) and same(last, weights(5, 4, seed=7))
+    with torch.inference_mode():
+        assert lmc.torch.load(lmc.torch.save({"a": last, "b": parameter}))["a"].is_inference()
+
+
+def test_offsets_that_no_element_is_aligned_to():
+    header = '{"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},'
+    header += '"b":{"dtype":"F32","shape":[2],"data_offsets":[3,11]},'
+    header += '"c":{"dtype":"I64","shape":[1,1],"data_offsets":[11,19]}}'
+    elements = bytes([1, 2, 3]) + struct.pack("<2fq", 0.5, -2, -7)
+    file = struct.pack("<Q", len(header)) + header.encode() + elements
+    a, b, c = torch.tensor([1, 2, 3], dtype=torch.uint8), torch.tensor([0.5, -2]), torch.tensor([[-7]])
+    for data in (file, lmc.compress(file)):
+        found = lmc.torch.load(data)
+        assert_same(found, {"a": a, "b": b, "c": c})
+        assert all(tensor.data_ptr() % 64 == 0 for tensor in found.values())
+
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def test_memory_of_small_tensors_is_freed(tmp_path):
+    count, size = 8192, 1024
+    lmc.torch.save_file({f"{i:05}": torch.full((size,), i) for i in range(count)}, tmp_path / "many.lmc")
+
+    def kept():
+        return lmc.torch.load_file(tmp_path / "many.lmc", threads=1)["04000"]
+
+    def capsules():
+        with lmc.open(tmp_path / "many.lmc", threads=1) as f:
+            assert len(f.read_small(f.safetensors_header(), size * 8, [], lambda capsule: capsule)) == count
+
+            def fail(capsule):
+                raise KeyError("enough")
+
+            with pytest.raises(KeyError, match="enough"):
+                f.read_small(f.safetensors_header(), size * 8, [], fail)
+
+    kept()
+    before, all_kept = resident(), []
+    for _ in range(3):
+        all_kept.append(kept())
+        capsules()
+    # All of them have 64 MiB each time.
+    assert resident() - before < 32 << 20
+    assert all(torch.equal(tensor, torch.full((size,), 4000)) for tensor in all_kept)

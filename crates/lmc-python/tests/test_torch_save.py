@@ -289,3 +289,29 @@ def test_tensors_stay_as_they_are():
     before = {name: bits(tensor).clone() for name, tensor in tensors.items()}
     lmc.torch.save(tensors)
     assert all(torch.equal(bits(tensors[name]), before[name]) for name in before)
+
+
+@pytest.mark.parametrize("which", ["apart", "same", "nothing in the middle", "nothing at the end", "two storages"])
+def test_memory_that_is_side_by_side(which):
+    """What safetensors saves is saved, and what it refuses is refused."""
+    whole = weights(12)
+    memory = bytearray(bits(whole).numpy())
+    tensors = {
+        "apart": {"a": weights(4), "b": torch.nn.Parameter(weights(4, seed=1)), "c": torch.empty(0)},
+        "same": {"a": whole, "b": whole.view(3, 4)},
+        "nothing in the middle": {"a": whole, "b": whole[6:6]},
+        "nothing at the end": {"a": whole, "b": whole[12:]},
+        "two storages": {name: torch.frombuffer(memory, dtype=torch.float32) for name in "ab"},
+    }[which]
+    theirs = raised_by(safetensors.torch.save, tensors)
+    ours = raised_by(lmc.torch.save, tensors)
+    assert (ours is None) == (theirs is None)
+    if ours is None:
+        assert raw(lmc.torch.save(tensors)) == safetensors.torch.save(tensors)
+
+
+def test_values_that_are_computed_among_others():
+    z = torch.view_as_complex(weights(6, 2))
+    many = {"z": z.conj(), "imag": z.clone().conj().imag[:0], "w": weights(3), "negated": torch._neg_view(weights(4))}
+    found = lmc.torch.load(lmc.torch.save(many))
+    assert_same(found, {name: tensor.resolve_conj().resolve_neg() for name, tensor in many.items()})

@@ -1,8 +1,8 @@
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias, final, type_check_only
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, final, type_check_only
 
 from _typeshed import ReadableBuffer as _Buffer
 
@@ -12,8 +12,8 @@ class _Array(Protocol):
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
-_Readable: TypeAlias = _Buffer | _Array
-_Writable: TypeAlias = _Buffer | _Array
+_Readable: TypeAlias = _Buffer | _Array | RawMemory
+_Writable: TypeAlias = _Buffer | _Array | RawMemory
 _Path: TypeAlias = str | os.PathLike[str]
 _OneBase: TypeAlias = _Readable | _Path | File | Base
 _Base: TypeAlias = _OneBase | Sequence[_OneBase] | None
@@ -22,6 +22,7 @@ _Wanted: TypeAlias = tuple[str, _Writable] | tuple[str, int, int, _Writable]
 _Contents: TypeAlias = _Path | _Readable | list[_GivenTensor] | tuple[Iterable[_GivenTensor], dict[str, str]]
 _Inputs: TypeAlias = Mapping[str, _Contents] | Sequence[_Path]
 _At: TypeAlias = int | str | Snapshot | None
+_Made = TypeVar("_Made")
 
 @type_check_only
 class _Reader(Protocol):
@@ -47,17 +48,20 @@ __all__ = [
     "File",
     "FileInfo",
     "Garbage",
+    "Header",
     "LEVELS",
     "Orphan",
     "Problem",
     "PrunePlan",
     "Pruned",
+    "RawMemory",
     "Saved",
     "Snapshot",
     "SnapshotReader",
     "Store",
     "Summary",
     "Tensor",
+    "TensorList",
     "Verified",
     "__version__",
     "compress",
@@ -111,7 +115,7 @@ def estimate(
     threads: int | None = None,
 ) -> Estimate: ...
 def compress_tensors(
-    tensors: Iterable[_GivenTensor],
+    tensors: Iterable[_GivenTensor] | TensorList,
     *,
     metadata: dict[str, str] | None = None,
     base: _Base = None,
@@ -119,7 +123,7 @@ def compress_tensors(
     threads: int | None = None,
 ) -> bytes: ...
 def compress_tensors_file(
-    tensors: Iterable[_GivenTensor],
+    tensors: Iterable[_GivenTensor] | TensorList,
     dst: _Path,
     *,
     metadata: dict[str, str] | None = None,
@@ -212,6 +216,19 @@ class Tensor:
     def nbytes(self) -> int: ...
 
 @final
+class RawMemory:
+    def __new__(cls, owner: object, address: int, nbytes: int) -> Self: ...
+    def __len__(self) -> int: ...
+
+@final
+class TensorList:
+    def __new__(cls) -> Self: ...
+    def add(self, name: str, dtype: str, shape: Sequence[int], data: _Readable | _Seekable, /) -> None: ...
+    def add_all(self, tensors: Iterable[tuple[str, str | None, Sequence[int], object, int]]) -> bool: ...
+    def overlap(self) -> bool: ...
+    def __len__(self) -> int: ...
+
+@final
 class BaseInfo:
     @property
     def name(self) -> str: ...
@@ -269,7 +286,21 @@ class File:
     def read_range_into(self, offset: int, out: _Writable) -> int: ...
     def read_many_into(self, wanted: Iterable[_Wanted]) -> int: ...
     def read_ranges_into(self, wanted: Iterable[tuple[int, _Writable]]) -> int: ...
-    def safetensors_header(self) -> tuple[list[Tensor], dict[str, str] | None]: ...
+    def read_small(
+        self,
+        header: Header,
+        limit: int,
+        others: Iterable[tuple[int, _Writable]],
+        make: Callable[[Any], _Made],
+    ) -> dict[str, _Made]: ...
+    def safetensors_header(self) -> Header: ...
+
+@final
+class Header:
+    def names(self) -> list[str]: ...
+    def tensors(self, above: int | None = None) -> list[Tensor]: ...
+    def metadata(self) -> dict[str, str] | None: ...
+    def __len__(self) -> int: ...
 
 @final
 class Snapshot:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lmc._errors import UnsupportedError, UsageError
-from lmc._lmc import File, Tensor, compress_tensors, compress_tensors_file
+from lmc._lmc import File, Tensor, TensorList, compress_tensors, compress_tensors_file
 from lmc._safetensors import ML_DTYPES, NUMPY_DTYPES, Index, Path, SafetensorsFile, split
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
@@ -39,19 +39,33 @@ def _dtype(name: str) -> np.dtype[Any]:
     return found
 
 
-def _given(tensors: Mapping[str, Array]) -> list[tuple[str, str, tuple[int, ...], Array]]:
-    given = []
+def _kind(dtype: np.dtype[Any]) -> str | None:
+    """The name of a dtype in files, if there is one and arrays of it are little-endian."""
+    swapped = dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")
+    return None if swapped else _NAMES.get(dtype.name)
+
+
+def _given(tensors: Mapping[str, Array]) -> TensorList:
+    given, kinds = TensorList(), dict[np.dtype[Any], str | None]()
     for name, array in tensors.items():
+        # Nearly all arrays are as the file has them: of those no more is asked than that.
+        if type(array) is np.ndarray and array.flags.c_contiguous:
+            dtype = array.dtype
+            if dtype not in kinds:
+                kinds[dtype] = _kind(dtype)
+            kind = kinds[dtype]
+            if kind is not None:
+                given.add(name, kind, array.shape, array)
+                continue
         if not isinstance(array, np.ndarray | np.generic):
             raise TypeError(f"tensor {name!r} must be a numpy array, not {type(array).__name__}")
-        kind = array.dtype.name
-        if kind not in _NAMES:
-            raise UsageError(f"tensor {name!r}: safetensors has no dtype {kind}")
-        # The file has the elements in C order, little-endian. An array that is so already is not copied.
+        if array.dtype.name not in _NAMES:
+            raise UsageError(f"tensor {name!r}: safetensors has no dtype {array.dtype.name}")
+        # The file has the elements in C order, little-endian.
         array = np.asarray(array, order="C")
         if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
             array = array.byteswap()
-        given.append((name, _NAMES[kind], array.shape, array))
+        given.add(name, _NAMES[array.dtype.name], array.shape, array)
     return given
 
 
@@ -153,7 +167,7 @@ class safe_open(SafetensorsFile):
         tensors = self._open().values()
         dtypes = {name: _dtype(name) for name in {t.dtype for t in tensors}}
         arrays = {t.name: np.empty(t.shape, dtypes[t.dtype]) for t in tensors}
-        self._file.read_ranges_into((t.offset, arrays[t.name]) for t in tensors)
+        self._file.read_ranges_into(zip([t.offset for t in tensors], arrays.values(), strict=True))
         return arrays
 
     def get_slice(self, name: str) -> "Slice":

@@ -80,8 +80,8 @@ pub(crate) struct FileInfo {
 
 impl FileInfo {
     pub(crate) fn of(py: Python<'_>, f: &lmc_store::FileInfo) -> Result<Self> {
-        let tensors = f.segments.iter().filter_map(|s| Tensor::of(py, s).transpose());
-        let tensors = tensors.map(|t| Ok(Py::new(py, t?)?)).collect::<Result<_>>()?;
+        let tensors = f.segments.iter().filter_map(|s| Tensor::of(py, s));
+        let tensors = tensors.map(|t| Ok(Py::new(py, t)?)).collect::<Result<_>>()?;
         Ok(Self { name: f.name.clone(), nbytes: f.len, layout: f.layout.clone(), tensors })
     }
 }

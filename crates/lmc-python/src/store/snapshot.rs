@@ -160,7 +160,7 @@ impl SnapshotReader {
     fn tensor(&self, py: Python<'_>, name: &str) -> Result<Tensor> {
         let open = self.get(py)?;
         let (_, segment) = open.reader.tensor(name)?;
-        Ok(Tensor::of(py, segment)?.expect("what has a name is a tensor"))
+        Ok(Tensor::of(py, segment).expect("what has a name is a tensor"))
     }
 
     /// Reads a tensor.

@@ -80,7 +80,7 @@ class Encoder:
             return self._tensor(value, where, name)
         if kind is bytes or kind is bytearray:
             name = self._unique(name)
-            self.tensors.append(Given((name, "U8", (len(value),), value), None))
+            self.tensors.append((name, "U8", (len(value),), value))
             return {kind.__name__: name}
         if kind is torch.Size:
             return {"torch.Size": list(value)}
@@ -147,7 +147,7 @@ class Encoder:
         if same not in self._saved:
             self._saved[same] = name = self._unique(name)
             self._alive.append(value)
-            self.tensors.append(Given((name, NUMPY[little.str], value.shape, in_file), None))
+            self.tensors.append((name, NUMPY[little.str], value.shape, in_file))
         return {"ndarray": self._saved[same], "dtype": value.dtype.str}
 
     def _unique(self, name: str) -> str:

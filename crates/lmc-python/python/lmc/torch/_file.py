@@ -12,6 +12,12 @@ from lmc._safetensors import SafetensorsFile
 from lmc.torch._dtypes import torch_type
 from lmc.torch._memory import as_bytes, check_byte_order, empty, memory
 
+# To allocate a tensor takes as long as to decode 4 KiB or more. So tensors up to this size are made in memory that they
+# are in together. Each has a storage of its own in it, of its own size: they overlap nowhere, and `torch.save` of one
+# does not write the others. What they give up is that memory is freed by blocks of 2 MiB, and that their storages
+# cannot be resized, as those that safetensors gives cannot.
+_SMALL: Final = 64 << 10
+
 # Bytes on their way to a device: as many as keep all cores busy for a while.
 _WINDOW: Final = 64 << 20
 
@@ -35,6 +41,23 @@ class TensorFile(SafetensorsFile):
         """A new tensor, to be filled by `read`."""
         dtype, shape = torch_type(entry.name, entry.dtype, entry.shape)
         return empty(shape, dtype, device)
+
+    def load(self, device: torch.device) -> dict[str, Tensor]:
+        """All tensors by name, in the order of the file, new ones on a device."""
+        self._check_open()
+        if device.type != "cpu":
+            entries = self._header.tensors()
+            tensors = {e.name: self.empty(e, device) for e in entries}
+            self.read((e, tensors[e.name]) for e in entries)
+            return tensors
+        large = self._header.tensors(_SMALL)
+        made = {e.name: self.empty(e, device) for e in large}
+        others = [(e.offset, memory(made[e.name])) for e in large]
+        small = self._file.read_small(self._header, _SMALL, others, torch._C._from_dlpack)
+        if not large:
+            return small
+        made |= small
+        return {name: made[name] for name in self._header.names()}
 
     def read(self, wanted: Iterable[tuple[Entry, Tensor]]) -> None:
         """Reads tensors into contiguous ones of the same size, each on any device."""

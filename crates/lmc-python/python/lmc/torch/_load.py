@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from lmc._errors import UsageError
-from lmc._lmc import Tensor as Entry
 from lmc.torch._file import TensorFile
 from lmc.torch._slices import TensorSlice
 
@@ -87,21 +86,21 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
 
     def get_tensor(self, name: str) -> Tensor:
         """A tensor, in memory of its own. Raises `lmc.NotFoundError` when there is none of the name."""
-        return self._read([self._file.entry(name)])[name]
+        entry = self._file.entry(name)
+        tensor = self._file.empty(entry, self._device)
+        self._file.read([(entry, tensor)])
+        return tensor
 
     def get_tensors(self) -> dict[str, Tensor]:
-        """All tensors by name, in the order of the file, each in memory of its own."""
-        return self._read(list(self._file.entries().values()))
+        """All tensors by name, in the order of the file, each with a storage of its own.
+
+        On the CPU memory of those up to 64 KiB is freed by blocks of 2 MiB, each with the last tensor in it.
+        """
+        return self._file.load(self._device)
 
     def get_slice(self, name: str) -> TensorSlice:
         """A tensor that is read as it is indexed. Raises `lmc.NotFoundError` when there is none of the name."""
         return TensorSlice(self._file, self._file.entry(name), self._device)
-
-    def _read(self, entries: list[Entry]) -> dict[str, Tensor]:
-        # An allocation each: who drops one of them has its memory back, and no two share a storage.
-        tensors = {e.name: self._file.empty(e, self._device) for e in entries}
-        self._file.read((e, tensors[e.name]) for e in entries)
-        return tensors
 
 
 def load_file(

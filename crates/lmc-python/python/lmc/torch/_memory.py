@@ -1,12 +1,12 @@
 """Memory of tensors as buffers."""
 
-import ctypes
 import sys
 
 import torch
 from torch import Tensor
 
 from lmc._errors import LimitError, UnsupportedError
+from lmc._lmc import RawMemory
 
 
 def check_byte_order() -> None:
@@ -15,13 +15,12 @@ def check_byte_order() -> None:
         raise UnsupportedError("lmc.torch needs a little-endian machine; lmc.compress and lmc.decompress do not")
 
 
-def memory(tensor: Tensor) -> "ctypes.Array[ctypes.c_ubyte] | bytearray":
-    """The memory of a contiguous tensor on the CPU, as a writable buffer of bytes.
+def memory(tensor: Tensor) -> RawMemory:
+    """The memory of a contiguous tensor on the CPU, which it keeps, as a writable buffer of bytes.
 
-    It does not keep the tensor alive: whoever has it keeps the tensor, too.
+    Whoever has it leaves the storage of the tensor as large as it is.
     """
-    size = tensor.nbytes
-    return (ctypes.c_ubyte * size).from_address(tensor.data_ptr()) if size else bytearray()
+    return RawMemory(tensor, tensor.data_ptr(), tensor.nbytes)
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:

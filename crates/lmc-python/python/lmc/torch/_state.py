@@ -44,8 +44,8 @@ def save_state(
     encoder = Encoder()
     description = {"version": _VERSION, "state": encoder.encode(state)}
     text = json.dumps(description, allow_nan=False, separators=(",", ":"))
-    tensors = [g.tensor for g in encoder.tensors]
-    lmc.compress_tensors_file(tensors, filename, metadata={_KEY: text}, base=base, level=level, threads=threads)
+    metadata = {_KEY: text}
+    lmc.compress_tensors_file(encoder.tensors, filename, metadata=metadata, base=base, level=level, threads=threads)
 
 
 def load_state(
