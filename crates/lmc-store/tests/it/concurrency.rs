@@ -60,7 +60,9 @@ impl Run {
 
     fn read(&self) {
         let store = self.open();
-        while !self.stop.load(Ordering::Relaxed) {
+        loop {
+            // Once more after that, so that a thread that does not get to run has read something, too.
+            let last = self.stop.load(Ordering::Relaxed);
             for s in store.snapshots().unwrap() {
                 let mut out = vec![];
                 // Found, it stays readable, whoever prunes it now.
@@ -69,6 +71,9 @@ impl Run {
                 assert!(is_whole, "step {}", s.step);
                 self.reads.fetch_add(1, Ordering::Relaxed);
             }
+            if last {
+                return;
+            }
         }
     }
 
@@ -76,7 +81,9 @@ impl Run {
         let store = self.open();
         let mut keep = Keep::default();
         (keep.last, keep.every) = (10, Some(5));
-        while self.writing.load(Ordering::Relaxed) > 0 {
+        loop {
+            // As `read` does.
+            let last = self.writing.load(Ordering::Relaxed) == 0;
             let plan = store.plan_prune(&keep).unwrap();
             self.pruned.lock().unwrap().extend(plan.prune.iter().map(|s| s.step.get()));
             store.prune(&plan, &RebaseOptions::default()).unwrap();
@@ -84,6 +91,9 @@ impl Run {
                 store.snapshots().unwrap().iter().map(|s| s.step).filter(|s| s.get() % 3 == 0).collect();
             let done = store.rebase(&steps, &RebaseOptions::default()).unwrap();
             self.rebased.fetch_add(done.snapshots.len(), Ordering::Relaxed);
+            if last {
+                return;
+            }
         }
     }
 
