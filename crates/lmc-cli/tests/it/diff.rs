@@ -1,0 +1,244 @@
+//! `lmc diff`.
+
+use crate::support::{Dir, model, noise, safetensors, weights};
+use serde_json::{Value, json};
+
+/// The object that `lmc diff --json` prints.
+fn diff(dir: &Dir, old: &str, new: &str) -> Value {
+    let run = dir.run(["diff", "--json", "-T", "2", old, new]);
+    run.silent();
+    let [object] = &run.json()[..] else { panic!("{run:?}") };
+    object.clone()
+}
+
+fn segment<'v>(diff: &'v Value, name: &str) -> &'v Value {
+    let all = diff["segments"].as_array().unwrap();
+    all.iter().find(|s| s["name"] == name).unwrap_or_else(|| panic!("{name}: {diff}"))
+}
+
+/// bf16 elements with every seventh moved by `step` values.
+fn moved(elements: &[u8], step: u16) -> Vec<u8> {
+    let each = elements.chunks(2).map(|e| u16::from_le_bytes([e[0], e[1]])).enumerate();
+    each.flat_map(|(i, e)| if i % 7 == 0 { e.wrapping_add(step) } else { e }.to_le_bytes()).collect()
+}
+
+#[test]
+fn identical_files() {
+    let dir = Dir::new();
+    dir.write("old", &model());
+    dir.write("new", &model());
+    let d = diff(&dir, "old", "new");
+    assert_eq!((&d["total"]["changed"], &d["total"]["compared"]), (&json!(0), &json!(96_097)));
+    assert_eq!(d["total"]["states"], json!({ "same": 3 }));
+    assert_eq!((&d["missing"], &segment(&d, "steps")["compared"]), (&json!([]), &json!(1)), "however small");
+    assert!(d["segments"].as_array().unwrap().iter().all(|s| s["distance"].is_null() && s["changed"] == 0));
+    assert!(segment(&d, "embed.weight")["delta_bits"].as_f64().unwrap() < 0.1);
+    assert_eq!(diff(&dir, "old", "old")["total"], d["total"]);
+}
+
+#[test]
+fn sizes_are_those_of_compression() {
+    let dir = Dir::new();
+    let old = weights(900_000, 1);
+    let tail = noise(4000, 3);
+    let file = |w: &[u8]| safetensors(&[("a", "BF16", &[1000, 900], w), ("b", "F32", &[1000], &tail)]);
+    dir.write("old", &file(&old));
+    dir.write("new", &file(&moved(&old, 1)));
+    for level in ["fast", "default"] {
+        dir.run(["compress", "-l", level, "--base", "old", "new", "-o", "delta.lmc"]).silent();
+        dir.run(["compress", "-l", level, "new", "-o", "alone.lmc"]).silent();
+        for threads in ["1", "3"] {
+            let run = dir.run(["diff", "--json", "-l", level, "-T", threads, "old", "new"]);
+            let d = &run.json()[0];
+            assert_eq!(d["total"]["delta_size"], dir.read("delta.lmc").len());
+            assert_eq!(d["total"]["alone_size"], dir.read("alone.lmc").len());
+            assert_eq!(segment(d, "a")["predictor"], "ulp");
+        }
+        for name in ["delta.lmc", "alone.lmc"] {
+            std::fs::remove_file(dir.path(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_element() {
+    let dir = Dir::new();
+    let (old, mut new) = (model(), model());
+    let n = new.len();
+    // An element of the embedding, in the middle, moves by four values; the counter at the end by one.
+    new[(n / 2) & !1] ^= 4;
+    new[n - 8] += 1;
+    dir.write("old", &old);
+    dir.write("new", &new);
+    let d = diff(&dir, "old", "new");
+    let (embed, steps) = (segment(&d, "embed.weight"), segment(&d, "steps"));
+    assert_eq!((&embed["changed"], &embed["distance"]["max"]), (&json!(1), &json!(4)));
+    assert_eq!(embed["distance"]["log2"], json!([0, 0, 1]));
+    assert_eq!((&embed["distance"]["median"], &embed["distance"]["p99"]), (&json!(2), &json!(2)));
+    assert_eq!((&steps["changed"], &steps["distance"]["log2"]), (&json!(1), &json!([1])));
+    assert_eq!(d["total"]["changed"], 2);
+}
+
+#[test]
+fn zeros_and_what_is_not_a_number() {
+    let dir = Dir::new();
+    let floats = |v: [f32; 32]| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let (mut a, mut b) = ([1.0; 32], [1.0; 32]);
+    (a[3], b[3]) = (0.0, -0.0);
+    (a[4], b[4]) = (f32::NAN, f32::NAN);
+    (a[5], b[5]) = (f32::INFINITY, f32::from_bits(0x7f80_0001));
+    (a[6], b[6]) = (f32::NAN, 1.0);
+    let file = |v| safetensors(&[("t", "F32", &[32], &floats(v))]);
+    dir.write("old", &file(a));
+    dir.write("new", &file(b));
+    let d = diff(&dir, "old", "new");
+    let t = segment(&d, "t");
+    assert_eq!((&t["compared"], &t["changed"]), (&json!(32), &json!(3)), "the same NaN is the same");
+    assert_eq!(t["distance"]["log2"][0], 2);
+    assert_eq!(t["distance"]["max"], 0x7fc0_0000_u32 - 0x3f80_0000);
+}
+
+#[test]
+fn states_of_tensors() {
+    let dir = Dir::new();
+    let [a, b, c, e] = [1, 2, 3, 4].map(|seed| weights(20_000, seed));
+    let wide: Vec<u8> = e.chunks(2).flat_map(|e| [0, 0, e[0], e[1]]).collect();
+    let old = safetensors(&[
+        ("stays", "BF16", &[200, 100], &a),
+        ("old.name", "BF16", &[100, 200], &b),
+        ("grows", "BF16", &[200, 100], &c),
+        ("flat", "BF16", &[20_000], &e),
+        ("narrow", "F32", &[20_000], &wide),
+        ("counts", "I32", &[100], &noise(400, 8)),
+        ("gone", "U8", &[300], &noise(300, 9)),
+    ]);
+    let grown = [moved(&c, 3), weights(5000, 6)].concat();
+    let new = safetensors(&[
+        ("stays", "BF16", &[200, 100], &moved(&a, 1)),
+        ("new.name", "BF16", &[100, 200], &moved(&b, 2)),
+        ("grows", "BF16", &[250, 100], &grown),
+        ("flat", "BF16", &[100, 200], &e),
+        ("narrow", "BF16", &[20_000], &moved(&e, 1)),
+        ("counts", "F32", &[100], &noise(400, 10)),
+        ("added", "BF16", &[77, 100], &weights(7700, 5)),
+    ]);
+    dir.write("old", &old);
+    dir.write("new", &new);
+    let d = diff(&dir, "old", "new");
+    let states = ["stays", "new.name", "grows", "flat", "narrow", "counts", "added"].map(|n| {
+        let s = segment(&d, n);
+        (s["state"].as_str().unwrap(), s["compared"].as_u64().unwrap(), s["changed"].as_u64().unwrap())
+    });
+    let sevenths = 20_000_u64.div_ceil(7);
+    assert_eq!(states[0], ("same", 20_000, sevenths));
+    assert_eq!(states[1], ("renamed", 20_000, sevenths));
+    assert_eq!(states[2], ("resized", 20_000, sevenths));
+    assert_eq!(states[3], ("reshaped", 20_000, 0));
+    assert_eq!(states[4], ("retyped", 20_000, sevenths));
+    assert_eq!(states[5], ("retyped", 0, 0), "nothing converts integers to floats");
+    assert_eq!(states[6], ("new", 0, 0));
+    assert_eq!(segment(&d, "new.name")["old"]["name"], "old.name");
+    assert_eq!(segment(&d, "new.name")["distance"]["log2"], json!([0, sevenths]));
+    assert_eq!((&d["missing"].as_array().unwrap().len(), &d["missing"][0]["name"]), (&1, &json!("gone")));
+    assert_eq!(d["total"]["elements"], 20_000 * 4 + 25_000 + 100 + 7700);
+
+    let run = dir.run(["diff", "old", "new"]);
+    run.silent();
+    let text = run.stdout();
+    for words in ["renamed, was old.name", "resized, was [200, 100]", "reshaped, was [20000]", "re-typed, was F32"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let line = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
+    assert!(line("gone").contains("missing") && line("added").contains(" new "), "{text}");
+    assert!(line("tensors: ").ends_with("1 same, 1 reshaped, 1 resized, 2 re-typed, 1 renamed, 1 new, 1 missing"));
+    assert!(line("stays").contains("14.29 %") && line("stays").contains("2^0"), "{text}");
+    assert!(text.lines().all(|l| l == l.trim_end()));
+    let verbose = dir.run(["diff", "-v", "old", "new"]);
+    assert!(verbose.stdout().contains('█') && verbose.stdout().len() > text.len(), "{verbose:?}");
+}
+
+#[test]
+fn unrelated_files_and_other_data() {
+    let dir = Dir::new();
+    dir.write("old", &safetensors(&[("a", "BF16", &[5000], &weights(5000, 1))]));
+    dir.write("new", &safetensors(&[("b", "BF16", &[5001], &weights(5001, 2))]));
+    let d = diff(&dir, "old", "new");
+    assert_eq!(d["total"]["states"], json!({ "missing": 1, "new": 1 }));
+    assert_eq!((&d["total"]["compared"], &d["total"]["changed"]), (&json!(0), &json!(0)));
+
+    let text = noise(3000, 1);
+    dir.write("x", &text);
+    dir.write("y", &[&text[..1000], b"!", &text[1001..2500]].concat());
+    let d = diff(&dir, "x", "y");
+    let [all] = &d["segments"].as_array().unwrap()[..] else { panic!("{d}") };
+    assert_eq!((&all["name"], &all["compared"], &all["changed"]), (&Value::Null, &json!(2500), &json!(1)));
+    assert!(dir.run(["diff", "x", "y"]).ok().stdout().contains("no tensors"));
+    dir.write("empty", b"");
+    assert_eq!(diff(&dir, "x", "empty")["segments"], json!([]));
+    assert_eq!(diff(&dir, "empty", "x")["segments"][0]["state"], "new");
+    // A model whose end is missing: what is left of the last tensor is no tensor.
+    dir.write("cut", &model()[..100_000]);
+    dir.write("model", &model());
+    assert_eq!(diff(&dir, "model", "cut")["total"]["raw_size"], 100_000);
+}
+
+#[test]
+fn compressed_files_and_sets() {
+    let dir = Dir::new();
+    let old = weights(300_000, 1);
+    let file = |name: &str, w: &[u8]| safetensors(&[(name, "BF16", &[300_000], w)]);
+    dir.write("old", &file("w", &old));
+    dir.write("new", &file("w", &moved(&old, 1)));
+    let plain = diff(&dir, "old", "new");
+    dir.run(["compress", "old"]).silent();
+    dir.run(["compress", "--base", "old", "new"]).silent();
+    // The delta's own base is OLD, in any form.
+    for (a, b) in [("old.lmc", "new"), ("old", "new.lmc"), ("old.lmc", "new.lmc"), ("new.lmc", "old")] {
+        let d = diff(&dir, a, b);
+        assert_eq!(segment(&d, "w")["changed"], segment(&plain, "w")["changed"], "{a} {b}");
+        if b.starts_with("new") {
+            // The delta would name its base, which has another name.
+            assert_eq!(d["total"]["alone_size"], plain["total"]["alone_size"], "{a} {b}");
+        }
+    }
+    // One that is made from a third file.
+    dir.write("newer", &file("w", &moved(&old, 2)));
+    dir.run(["compress", "--base", "new", "newer"]).silent();
+    dir.run(["diff", "old", "newer.lmc"]).fails(&["newer.lmc", "is a delta itself", "--base"]);
+    let run = dir.run(["diff", "--json", "--base", "new", "old", "newer.lmc"]);
+    assert_eq!(segment(&run.json()[0], "w")["distance"]["max"], 2);
+    // A set of files, and one that has all.
+    dir.write("1", &file("a", &old));
+    dir.write("2", &file("b", &weights(300_000, 9)));
+    dir.write("set.index.json", br#"{"weight_map": {"a": "1", "b": "2"}}"#);
+    let both =
+        safetensors(&[("b", "BF16", &[300_000], &weights(300_000, 9)), ("a", "BF16", &[300_000], &moved(&old, 1))]);
+    dir.write("both", &both);
+    let d = diff(&dir, "set.index.json", "both");
+    assert_eq!((&segment(&d, "b")["changed"], &segment(&d, "b")["old"]["file"]), (&json!(0), &json!("2")));
+    let d = diff(&dir, "both", "set.index.json");
+    assert_eq!((&segment(&d, "b")["file"], &d["total"]["states"]), (&json!("2"), &json!({ "same": 2 })));
+    assert_eq!(d["missing"], json!([]), "what one file lacks is in another");
+}
+
+#[test]
+fn misuse() {
+    let dir = Dir::new();
+    dir.write("x", &model());
+    dir.run(["diff", "x", "y"]).fails(&["y: cannot read", "no such file"]);
+    dir.run(["diff", "y", "x"]).fails(&["y: cannot read", "no such file"]);
+    dir.run(["diff", "-", "x"]).is_misused(&["standard input", "OLD"]);
+    dir.run(["diff", "x", "-"]).is_misused(&["standard input", "NEW"]);
+    dir.run(["diff", "x", "."]).fails(&["is a directory"]);
+    assert_eq!(dir.run(["diff", "x"]).0.status.code(), Some(2));
+    dir.run(["compress", "x"]).silent();
+    let mut broken = dir.read("x.lmc");
+    let n = broken.len();
+    broken[n / 2] ^= 1;
+    dir.write("broken.lmc", &broken);
+    dir.run(["diff", "x", "broken.lmc"]).fails(&["broken.lmc"]);
+    dir.run(["diff", "broken.lmc", "x"]).fails(&["broken.lmc"]);
+    dir.write("cut.lmc", &broken[..n / 2]);
+    dir.run(["diff", "x", "cut.lmc"]).fails(&["cut.lmc"]);
+    assert!(dir.run(["diff", "--help"]).ok().stdout().contains("delta_bits"), "the fields are documented");
+}

@@ -1,0 +1,11 @@
+//! Tests of the command, as a user runs it: one program, because each links the whole of the crate.
+
+mod deltas;
+mod diff;
+mod files;
+mod inspect;
+mod killed;
+mod pipes;
+mod safety;
+mod snapshot;
+mod support;

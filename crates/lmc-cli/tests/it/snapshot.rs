@@ -1,0 +1,376 @@
+//! `lmc snapshot`: a store on disk.
+
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
+
+use crate::support::{Dir, model, noise, safetensors, weights};
+use serde_json::json;
+
+/// A directory with two snapshots of a model and their store.
+fn saved() -> Dir {
+    let dir = Dir::new();
+    dir.write("m.safetensors", &model());
+    dir.write("notes.txt", b"first");
+    dir.run(["snapshot", "save", "runs/7", "m.safetensors", "notes.txt", "--step", "100", "--meta", "loss=2.5"])
+        .silent();
+    dir.write("notes.txt", b"second");
+    dir.run(["snapshot", "save", "runs/7", "m.safetensors", "notes.txt"]).silent();
+    dir
+}
+
+#[test]
+fn what_was_saved_is_restored() {
+    let dir = saved();
+    dir.run(["snapshot", "restore", "runs/7", "-o", "latest"]).silent();
+    dir.run(["snapshot", "restore", "runs/7", "-o", "old/one", "--at", "100", "-T", "1"]).silent();
+    assert!(dir.read("latest/m.safetensors") == model() && dir.read("old/one/m.safetensors") == model());
+    assert_eq!(
+        (&dir.read("latest/notes.txt")[..], &dir.read("old/one/notes.txt")[..]),
+        (&b"second"[..], &b"first"[..])
+    );
+    // Nothing is overwritten unless told so.
+    dir.run(["snapshot", "restore", "runs/7", "notes.txt"]).fails(&["notes.txt: exists"]);
+    dir.run(["snapshot", "restore", "runs/7", "notes.txt", "--at", "100", "-f"]).silent();
+    assert_eq!(dir.read("notes.txt"), b"first");
+    dir.run(["snapshot", "restore", "runs/7", "m.safetensors", "other", "-o", "no"]).fails(&["runs/7", "\"other\""]);
+    assert!(!dir.has("no"));
+}
+
+#[test]
+fn tensors_and_rows_are_restored_alone() {
+    let dir = saved();
+    let embed = weights(96_000, 1);
+    let run = dir.run(["snapshot", "restore", "runs/7", "--tensor", "embed.weight"]);
+    assert!(run.ok().0.stdout == embed);
+    dir.run(["snapshot", "restore", "runs/7", "--tensor", "embed.weight", "--rows", "10..12", "-o", "rows"]).silent();
+    assert_eq!(dir.read("rows"), embed[10 * 192..12 * 192]);
+    let run = dir.run(["snapshot", "restore", "runs/7", "--tensor", "embed.weight", "--rows", "999.."]);
+    assert_eq!(run.ok().0.stdout, embed[999 * 192..]);
+    dir.run(["snapshot", "restore", "runs/7", "--tensor", "none"]).fails(&["runs/7", "no tensor \"none\""]);
+    let beyond = dir.run(["snapshot", "restore", "runs/7", "--tensor", "embed.weight", "--rows", "0..1001"]);
+    beyond.is_misused(&["no rows 0..1001"]);
+    dir.run(["snapshot", "restore", "runs/7", "--rows", "0..1"]).0.status.code().filter(|c| *c == 2).unwrap();
+}
+
+#[test]
+fn snapshots_are_listed_and_shown() {
+    let dir = saved();
+    let list = dir.run(["snapshot", "list", "runs/7"]);
+    list.silent();
+    let rows: Vec<Vec<&str>> = list.stdout().lines().map(|l| l.split_whitespace().collect()).collect();
+    assert!(list.stdout().starts_with("runs/7 : 2 snapshots, "), "{list:?}");
+    assert_eq!((rows[3][0], rows[4][0], rows[3].last().unwrap()), ("100", "101", &"loss=2.5"));
+    let listed = dir.run(["snapshot", "list", "runs/7", "--json"]).json();
+    assert_eq!(
+        (&listed[0]["step"], &listed[0]["metadata"], &listed[1]["step"]),
+        (&json!(100), &json!({"loss": "2.5"}), &json!(101))
+    );
+    // The model did not change.
+    assert!(listed[1]["new_size"].as_u64().unwrap() < 1000 && listed[0]["new_size"].as_u64().unwrap() > 100_000);
+    let id = listed[1]["id"].as_str().unwrap();
+    let shown = dir.run(["snapshot", "show", "runs/7", "--at", id]);
+    assert!(shown.ok().stdout().starts_with("step 101 : ") && shown.stdout().contains(id), "{shown:?}");
+    let file = shown.stdout().lines().find(|l| l.starts_with("m.safetensors")).unwrap();
+    assert_eq!(file.split_whitespace().nth(1), Some("safetensors"));
+    assert!(!shown.stdout().contains("embed.weight"));
+    assert!(dir.run(["snapshot", "show", "runs/7", "-v"]).ok().stdout().contains("embed.weight"));
+    let json = &dir.run(["snapshot", "show", "runs/7", "--json"]).json()[0];
+    assert_eq!(json["files"][0]["segments"][1]["shape"], json!([1000, 96]));
+    assert_eq!(
+        json["files"][1],
+        json!({"name": "notes.txt", "size": 6, "layout": "raw", "segments": [{"name": null, "dtype": null, "shape": [], "offset": 0, "size": 6}]})
+    );
+}
+
+#[test]
+fn costs_are_told_and_plotted_for_those_who_look() {
+    let dir = saved();
+    let log = dir.run(["snapshot", "log", "runs/7"]);
+    log.silent();
+    let rows: Vec<Vec<&str>> = log.stdout().lines().skip(3).map(|l| l.split_whitespace().collect()).collect();
+    assert!(log.stdout().starts_with("runs/7 : 2 snapshots, "), "{log:?}");
+    assert_eq!((rows.len(), rows[0][0], rows[1][0]), (2, "100", "101"));
+    let logged = dir.run(["snapshot", "log", "runs/7", "--json"]).json();
+    assert_eq!(logged[0]["read_size"], logged[0]["new_size"]);
+    assert!(logged[1]["read_size"].as_u64() > Some(100_000) && logged[1]["ratio"].as_f64() < Some(0.1));
+    // The notes of the second one are made from those of the first.
+    assert_eq!((&logged[0]["chain"], &logged[1]["step"]), (&json!(1), &json!(101)));
+    let (shown, code) = dir.on_terminal(&["snapshot", "log", "runs/7"], false, true);
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.contains("stored, % of raw: steps 100 to 101") && shown.contains('╮'), "{shown}");
+    assert!(!log.stdout().contains('╮') && !log.stdout().contains("% of raw:"));
+    dir.run(["snapshot", "log", "runs/8"]).fails(&["runs/8: there is no such directory"]);
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let dir = saved();
+    let verify = dir.run(["snapshot", "verify", "runs/7"]);
+    verify.silent();
+    assert!(verify.stdout().contains("are there"));
+    assert!(dir.run(["snapshot", "verify", "runs/7", "--deep"]).ok().stdout().contains("decode to what was saved"));
+    let listed = dir.run(["snapshot", "verify", "runs/7", "--deep", "--json"]).json();
+    assert_eq!((&listed[0]["snapshots"], &listed[0]["problems"]), (&json!(2), &json!([])));
+    let mut data: Vec<String> =
+        dir.names().into_iter().filter(|n| n.contains("/data/") && n.ends_with("000000")).collect();
+    data.sort_by_key(|n| fs::metadata(dir.path(n)).unwrap().len());
+    let large = data.last().unwrap();
+    let mut bytes = dir.read(large);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    dir.write(large, &bytes);
+    // Lengths are as they were: only reading shows it.
+    dir.run(["snapshot", "verify", "runs/7"]).silent();
+    let deep = dir.run(["snapshot", "verify", "runs/7", "--deep"]);
+    assert_eq!(deep.0.status.code(), Some(1));
+    let lines: Vec<&str> = deep.stderr().lines().collect();
+    assert_eq!(lines.len(), 2, "{deep:?}");
+    for (line, step) in lines.iter().zip(["step 100", "step 101"]) {
+        assert!(line.contains(step) && line.contains("embed.weight of m.safetensors"), "{line}");
+        assert!(line.contains(&large["runs/7/".len()..]), "{line}");
+    }
+    dir.run(["snapshot", "restore", "runs/7", "m.safetensors", "-o", "out"]).fails(&[
+        "runs/7",
+        "m.safetensors",
+        "data/",
+    ]);
+    assert_eq!(dir.names().iter().filter(|n| n.starts_with("out/")).count(), 0);
+    dir.run(["snapshot", "restore", "runs/7", "notes.txt", "-o", "out"]).silent();
+    fs::remove_file(dir.path(large)).unwrap();
+    let gone = dir.run(["snapshot", "verify", "runs/7", "--at", "100"]);
+    gone.fails(&["step 100", "is missing", "embed.weight"]);
+}
+
+#[test]
+fn what_cannot_be_saved_is_refused() {
+    let dir = saved();
+    let before = dir.names();
+    dir.run(["snapshot", "save", "runs/7", "notes.txt", "--step", "100"]).fails(&["runs/7: step 100 has a snapshot"]);
+    dir.run(["snapshot", "save", "runs/7", "notes.txt", "./notes.txt"]).is_misused(&["two files are named"]);
+    dir.run(["snapshot", "save", "runs/7", "runs"]).fails(&["runs: is a directory"]);
+    dir.run(["snapshot", "save", "runs/7", "none"]).fails(&["none: cannot read"]);
+    dir.run(["snapshot", "save", "runs/7", "notes.txt", "--meta", "a=1", "--meta", "a=2"]).is_misused(&["--meta a"]);
+    dir.run(["snapshot", "save", "gs://bucket", "notes.txt"]).is_misused(&["gs://bucket", "s3://BUCKET/PREFIX"]);
+    assert_eq!(dir.run(["snapshot", "save", "runs/7", "notes.txt", "--meta", "a"]).0.status.code(), Some(2));
+    assert_eq!(dir.run(["snapshot", "list", "runs/7", "--at", "x"]).0.status.code(), Some(2));
+    dir.run(["snapshot", "list", "runs/8"]).fails(&["runs/8: there is no such directory"]);
+    dir.run(["snapshot", "list", "runs"]).fails(&["runs: there is no store here"]);
+    dir.run(["snapshot", "show", "runs/7", "--at", "99"]).fails(&["runs/7: the store has no snapshot of step 99"]);
+    assert_eq!(dir.names(), before);
+}
+
+#[test]
+fn a_full_disk_leaves_the_store_as_it_was() {
+    let dir = saved();
+    let before = dir.names();
+    dir.write("large", &noise(4 << 20, 1));
+    // The limit is in blocks of 512 or 1024 bytes, as the shell likes.
+    let save = "snapshot save runs/7 large --step 200";
+    dir.shell(&format!("ulimit -f 100; exec $LMC {save}")).fails(&["runs/7: cannot write data/", "too large"]);
+    fs::remove_file(dir.path("large")).unwrap();
+    // An empty directory may stay: a collector takes it.
+    let files = || -> Vec<String> { dir.names().into_iter().filter(|n| dir.path(n).is_file()).collect() };
+    let before: Vec<String> = before.into_iter().filter(|n| dir.path(n).is_file()).collect();
+    assert_eq!(files(), before);
+    dir.run(["snapshot", "verify", "runs/7", "--deep"]).ok();
+    dir.shell("ulimit -f 1; exec $LMC snapshot restore runs/7 m.safetensors -o out").fails(&["cannot write"]);
+    assert_eq!(files(), before);
+    dir.write("large", &noise(4 << 20, 1));
+    dir.shell(&format!("exec $LMC {save}")).silent();
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_read_all_the_same() {
+    let dir = saved();
+    let before = dir.names();
+    // Root may write anywhere, so that it takes somebody else, who may not come to where `lmc` is built.
+    let as_nobody = "chmod a+rx . && cp $LMC lmc && chmod -R a+rX,a-w runs/7 || exit 9
+        if [ $(id -u) = 0 ]; then set -- setpriv --reuid=65534 --regid=65534 --clear-groups; fi
+        exec \"$@\" ./lmc snapshot ";
+    let run = |args: &str| dir.shell(&format!("{as_nobody}{args}"));
+    run("save runs/7 notes.txt --step 200").fails(&[
+        "runs/7: cannot write",
+        "ermission denied",
+        "look at the permissions",
+    ]);
+    run("gc runs/7").fails(&["runs/7: cannot write", "ermission denied"]);
+    run("prune runs/7 --keep-last 1 --yes").fails(&["runs/7: cannot write", "ermission denied"]);
+    assert_eq!(
+        run("list runs/7").ok().stdout().lines().count(),
+        dir.run(["snapshot", "list", "runs/7"]).stdout().lines().count()
+    );
+    run("verify runs/7 --deep").ok();
+    dir.shell("chmod -R u+w runs/7 && rm lmc").ok();
+    assert_eq!(dir.names(), before);
+}
+
+#[test]
+fn policies_and_steps_are_obeyed() {
+    let dir = Dir::new();
+    let mut data = noise(400_000, 1);
+    let size = |dir: &Dir, args: &[&str]| {
+        let run = dir.command([&["snapshot", "save", "s", "w", "--json"], args].concat()).output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).unwrap()["new_size"].as_u64().unwrap()
+    };
+    let mut step = |n: usize| {
+        data[n] ^= 1;
+        let t = safetensors(&[("w", "BF16", &[200_000], &data)]);
+        dir.write("w", &t);
+    };
+    step(0);
+    let full = size(&dir, &["--step", "0"]);
+    step(1);
+    assert!(size(&dir, &["--step", "10", "--base", "previous"]) * 2 < full);
+    step(2);
+    assert!(size(&dir, &["--step", "20", "--base", "none"]) * 2 > full);
+    step(3);
+    assert!(size(&dir, &["--step", "15", "--base", "anchor", "-l", "fast"]) * 2 < full);
+    step(4);
+    assert!(size(&dir, &["--step", "30", "--anchor-every", "1"]) * 2 > full);
+    step(5);
+    assert!(size(&dir, &["--step", "31", "--from", "10"]) * 2 < full);
+    assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("6 snapshots"));
+}
+
+#[test]
+fn snapshots_are_copied_exported_and_imported() {
+    let dir = saved();
+    dir.run(["snapshot", "export", "runs/7", "run.tar"]).silent();
+    dir.run(["snapshot", "export", "runs/7", "run.tar"]).fails(&["run.tar: exists"]);
+    dir.run(["snapshot", "export", "runs/7", "one.tar", "--at", "100"]).silent();
+    // An archive is a store that is only read.
+    let list = |store| dir.run(["snapshot", "list", store, "--json"]).json();
+    assert_eq!(list("run.tar"), list("runs/7"));
+    assert!(dir.run(["snapshot", "verify", "run.tar", "--deep"]).ok().stdout().contains("2 snapshots"));
+    dir.run(["snapshot", "restore", "one.tar", "-o", "restored"]).silent();
+    assert!(dir.read("restored/m.safetensors") == model() && dir.read("restored/notes.txt") == b"first");
+    dir.run(["snapshot", "save", "run.tar", "notes.txt"]).fails(&["run.tar"]);
+    let copied = |run: &[&str]| {
+        let run = dir.command(run).output().unwrap();
+        assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).unwrap()
+    };
+    let first = copied(&["snapshot", "import", "new", "one.tar", "--json"]);
+    assert_eq!((&first["copied"], &first["skipped"]), (&json!([100]), &json!(0)));
+    let rest = copied(&["snapshot", "import", "new", "run.tar", "--json"]);
+    assert_eq!((&rest["copied"], &rest["skipped"]), (&json!([101]), &json!(1)));
+    assert!(rest["new_size"].as_u64() < Some(1000));
+    let latest = copied(&["snapshot", "copy", "new", "a/b", "--at", "latest", "--json"]);
+    assert_eq!(latest["copied"], json!([101]));
+    for store in ["new", "a/b"] {
+        assert!(dir.run(["snapshot", "verify", store, "--deep"]).ok().stdout().contains(store));
+    }
+    // Another run's snapshot of the step is not overwritten.
+    dir.run(["snapshot", "save", "other", "notes.txt", "--step", "101"]).silent();
+    dir.run(["snapshot", "copy", "new", "other", "--at", "101"]).fails(&["other: step 101 has a snapshot"]);
+    let mut cut = dir.read("run.tar");
+    cut.truncate(cut.len() - 600);
+    dir.write("cut.tar", &cut);
+    dir.run(["snapshot", "import", "new", "cut.tar"]).fails(&["cut.tar", "cut short"]);
+    dir.run(["snapshot", "import", "new", "notes.txt"]).fails(&["notes.txt", "cut short"]);
+}
+
+#[test]
+fn a_cache_holds_what_the_next_save_takes() {
+    let dir = Dir::new();
+    let save = |data: &[u8]| {
+        dir.write("w", data);
+        dir.run(["snapshot", "save", "s", "w", "--cache", "cache", "--cache-size", "300k"]).silent();
+        let held = fs::read_dir(dir.path("cache")).unwrap();
+        held.map(|e| fs::read(e.unwrap().path()).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(save(&[1; 200_000]), [vec![1; 200_000]]);
+    assert_eq!(save(&[2; 200_000]), [vec![2; 200_000]]);
+    // More than it may hold.
+    assert!(save(&[3; 400_000]).iter().map(Vec::len).sum::<usize>() <= 300_000);
+    dir.write("file", b"");
+    dir.run(["snapshot", "save", "s", "w", "--cache", "file/x"]).fails(&["file/x: cannot use the cache"]);
+    dir.run(["snapshot", "save", "s", "w", "--cache", "c", "--cache-size", "much"])
+        .0
+        .status
+        .code()
+        .filter(|c| *c == 2)
+        .unwrap();
+}
+
+/// Makes all files below a directory two days older, which is what the store's clock goes by.
+fn age(dir: &Dir, below: &str) {
+    for name in dir.names().iter().filter(|n| n.starts_with(below)) {
+        let file = File::open(dir.path(name)).unwrap();
+        let time = file.metadata().unwrap().modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        file.set_modified(time - Duration::from_secs(2 * 86_400)).unwrap();
+    }
+}
+
+/// Six steps of a tensor that changes a little each time.
+fn trained() -> Dir {
+    let dir = Dir::new();
+    let mut data = weights(100_000, 1);
+    for n in 0..6 {
+        data.iter_mut().step_by(2).zip(noise(100_000, n)).for_each(|(w, m)| *w ^= m & 3);
+        dir.write("w", &safetensors(&[("w", "BF16", &[100_000], &data)]));
+        let step = (n * 10).to_string();
+        dir.run(["snapshot", "save", "s", "w", "--step", &step, "--base", "previous"]).silent();
+    }
+    dir
+}
+
+fn steps(dir: &Dir) -> Vec<u64> {
+    dir.run(["snapshot", "list", "s", "--json"]).json().iter().map(|s| s["step"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn pruning_is_shown_first() {
+    let dir = trained();
+    let before = dir.names();
+    let shown = dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--keep-every", "40", "--keep-step", "10"]);
+    shown.silent();
+    let lines: Vec<&str> = shown.stdout().lines().map(str::trim).collect();
+    assert_eq!(lines[..3], ["s : would keep 4 and prune 2", "keep    0 10 40 50", "prune   20 30"], "{shown:?}");
+    assert_eq!(lines.last(), Some(&"with --yes it is done"));
+    assert_eq!((dir.names(), steps(&dir).len()), (before, 6));
+    dir.run(["snapshot", "prune", "s"]).is_misused(&["s: nothing says which snapshots to keep"]);
+    dir.run(["snapshot", "prune", "s", "--keep-every", "0"]).is_misused(&["multiple of 0"]);
+    dir.run(["snapshot", "prune", "s", "--keep-step", "7"]).fails(&["s: the store has no snapshot of step 7"]);
+    let json = &dir.run(["snapshot", "prune", "s", "--keep-last", "2", "--json"]).json()[0];
+    assert_eq!((&json["keep"], &json["prune"]), (&json!([40, 50]), &json!([0, 10, 20, 30])));
+    assert_eq!((&json["rebase"], &json["done"]), (&json!([40, 50]), &json!(null)));
+    assert!(json["before"].as_u64() > json["after"].as_u64());
+}
+
+#[test]
+fn what_was_pruned_is_collected_after_the_grace_period() {
+    let dir = trained();
+    let last = dir.read("w");
+    let json = &dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--json", "--yes"]).json()[0];
+    assert_eq!(json["done"], json!({ "pruned": [0, 10, 20, 30, 40], "rebased": [50], "changed": [] }));
+    assert_eq!(steps(&dir), [50]);
+    let names = dir.names();
+    let young = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];
+    assert_eq!((&young["orphans"], &young["dry_run"]), (&json!([]), &json!(false)));
+    let young = young["young"].as_array().unwrap();
+    // The first record of each, and all parts and data that were there before.
+    assert_eq!(young.len(), 3 * 6);
+    assert_eq!(dir.names(), names);
+    age(&dir, "s/");
+    let dry = dir.run(["snapshot", "gc", "s", "-n"]);
+    dry.silent();
+    assert!(dry.stdout().starts_with("s : would delete 18 objects, ") && dry.stdout().contains("; 0 more"), "{dry:?}");
+    assert_eq!(dry.stdout().lines().count(), 19);
+    assert_eq!(dir.names(), names);
+    let gone = dir.run(["snapshot", "gc", "s", "-v"]);
+    assert!(gone.ok().stderr().starts_with("s : deleted 18 objects, "), "{gone:?}");
+    let data = |n: &&String| n.starts_with("s/data/") && n.ends_with("000000");
+    assert_eq!(dir.names().iter().filter(data).count(), 1);
+    dir.run(["snapshot", "restore", "s", "-o", "out"]).silent();
+    assert!(dir.read("out/w") == last);
+    assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("1 snapshot, 1 object, "));
+    // Directories that are empty go once they are old, too.
+    age(&dir, "s/");
+    let json = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];
+    assert_eq!(json["orphans"].as_array().unwrap().len(), 6);
+    assert_eq!(dir.names().iter().filter(|n| n.starts_with("s/data/")).count(), 2);
+    dir.run(["snapshot", "save", "s", "w"]).silent();
+    assert_eq!(steps(&dir), [50, 51]);
+}

@@ -1,0 +1,243 @@
+//! What the tests of the command share: running it, directories to run it in, and data.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+pub(crate) use lmc_testing::data::noise;
+use serde_json::Value;
+
+/// A temporary directory in which `lmc` is run.
+pub(crate) struct Dir(tempfile::TempDir);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        Dir(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, data: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, data).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path(name).symlink_metadata().is_ok()
+    }
+
+    /// Every path under the directory, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.try_names("")
+    }
+
+    /// The same below one of the directories, while others change it: what is gone when it is looked at is left out.
+    pub(crate) fn try_names(&self, below: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut stack = vec![self.path(below)];
+        while let Some(dir) = stack.pop() {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                    stack.push(entry.path());
+                }
+                found.push(entry.path().strip_prefix(self.0.path()).unwrap().to_str().unwrap().to_owned());
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// `lmc`, to be run in this directory, without a terminal.
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lmc"));
+        command.current_dir(self.0.path()).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `lmc`.
+    pub(crate) fn run<const N: usize>(&self, args: [&str; N]) -> Run {
+        Run(self.command(args).output().unwrap())
+    }
+
+    /// Runs `lmc` with data on standard input.
+    pub(crate) fn feed<const N: usize>(&self, args: [&str; N], input: &[u8]) -> Run {
+        let mut child = self.spawn(args);
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // It may stop reading early; that is its business.
+        let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        Run(output)
+    }
+
+    /// Starts `lmc` with pipes on all sides.
+    pub(crate) fn spawn<const N: usize>(&self, args: [&str; N]) -> Child {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The same with signals that end it as they are by default: those who run tests in the background may have them ignored.
+    pub(crate) fn spawn_mortal<const N: usize>(&self, args: [&str; N]) -> Child {
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT,TERM,HUP").arg(env!("CARGO_BIN_EXE_lmc")).args(args);
+        command.current_dir(self.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// Runs a shell command with `$LMC` as the program.
+    pub(crate) fn shell(&self, script: &str) -> Run {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script).env("LMC", env!("CARGO_BIN_EXE_lmc"));
+        Run(command.current_dir(self.0.path()).stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// Runs `lmc` with some of its sides on a terminal; what the terminal showed and the exit code.
+    pub(crate) fn on_terminal(&self, args: &[&str], stdin: bool, stdout: bool) -> (String, i32) {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let open = || OwnedFd::from(File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap());
+        let mut command: Command = self.command(args);
+        command.env("TERM", "xterm").stderr(open());
+        if stdin {
+            command.stdin(open());
+        }
+        command.stdout(if stdout { Stdio::from(open()) } else { Stdio::null() });
+        let mut child = command.spawn().unwrap();
+        drop(command); // the last handle on the terminal is the child's
+        let shown = String::from_utf8(drain(File::from(master))).unwrap();
+        (shown, child.wait().unwrap().code().unwrap())
+    }
+}
+
+/// How a run of `lmc` ended.
+#[derive(Debug)]
+pub(crate) struct Run(pub(crate) Output);
+
+impl Run {
+    pub(crate) fn stdout(&self) -> &str {
+        std::str::from_utf8(&self.0.stdout).unwrap()
+    }
+
+    pub(crate) fn stderr(&self) -> &str {
+        std::str::from_utf8(&self.0.stderr).unwrap()
+    }
+
+    /// It succeeded without a word.
+    #[track_caller]
+    pub(crate) fn silent(&self) {
+        self.ok();
+        assert_eq!(self.stderr(), "");
+    }
+
+    /// It succeeded.
+    #[track_caller]
+    pub(crate) fn ok(&self) -> &Self {
+        assert_eq!(self.0.status.code(), Some(0), "{self:?}");
+        self
+    }
+
+    /// It failed with exit code 1 and one line that has all of `parts` in it.
+    #[track_caller]
+    pub(crate) fn fails(&self, parts: &[&str]) {
+        self.exits(1, parts);
+    }
+
+    /// The command line was refused with exit code 2 and one line that has all of `parts` in it.
+    #[track_caller]
+    pub(crate) fn is_misused(&self, parts: &[&str]) {
+        self.exits(2, parts);
+    }
+
+    #[track_caller]
+    fn exits(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.0.status.code(), Some(code), "{self:?}");
+        let stderr = self.stderr();
+        assert!(stderr.starts_with("lmc: ") && stderr.ends_with('\n'), "{stderr:?}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr:?}");
+        for part in parts {
+            assert!(stderr.contains(part), "{part:?} is not in {stderr:?}");
+        }
+    }
+
+    /// The JSON objects on standard output, one a line.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Vec<Value> {
+        self.stdout().lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l:?}: {e}"))).collect()
+    }
+}
+
+/// Weights as a model has them: bf16, bell-shaped around zero.
+pub(crate) fn weights(count: usize, seed: u64) -> Vec<u8> {
+    let noise = noise(8 * count, seed);
+    let bell = |n: &[u8]| {
+        let sum: u32 = n.chunks(2).map(|b| u32::from(u16::from_le_bytes([b[0], b[1]]))).sum();
+        (sum as f32 / 65536.0 - 2.0) * 0.05
+    };
+    noise.chunks(8).flat_map(|n| ((bell(n).to_bits() >> 16) as u16).to_le_bytes()).collect()
+}
+
+/// A safetensors file of tensors given by name, dtype, shape and data.
+pub(crate) fn safetensors(tensors: &[(&str, &str, &[u64], &[u8])]) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    let mut at = 0;
+    for (name, dtype, shape, data) in tensors {
+        let range = [at, at + data.len()];
+        header.insert((*name).to_owned(), serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": range }));
+        at += data.len();
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    tensors.iter().for_each(|(.., data)| file.extend_from_slice(data));
+    file
+}
+
+/// A small model: an embedding, a bias, and a counter.
+pub(crate) fn model() -> Vec<u8> {
+    safetensors(&[
+        ("embed.weight", "BF16", &[1000, 96], &weights(96_000, 1)),
+        ("layer.0.bias", "F32", &[96], &noise(384, 2)),
+        ("steps", "I64", &[], &300_u64.to_le_bytes()),
+    ])
+}
+
+/// Waits until a condition holds. The patience is for machines that are busy; nothing depends on the time it takes.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..60_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("waited in vain: {what}");
+}
+
+/// Reads to the end, which for a terminal whose other side is gone is an error.
+pub(crate) fn drain(mut from: impl Read) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut buf = [0; 4096];
+    while let Ok(n) = from.read(&mut buf) {
+        if n == 0 {
+            break;
+        }
+        all.extend_from_slice(&buf[..n]);
+    }
+    all
+}

@@ -1,0 +1,114 @@
+//! Saving with the newest snapshot's contents kept: the same is written, and nothing is decoded.
+
+use std::sync::Arc;
+
+use crate::support::*;
+use futures::executor::block_on;
+use lmc_store::{BasePolicy, Cache, SaveOptions, Store};
+use object_store::{ObjectStore, ObjectStoreExt};
+
+fn open(objects: &Arc<dyn ObjectStore>, seed: u64, cache: &Cache) -> Store {
+    let mut o = options(seed);
+    o.cache = cache.clone();
+    Store::create_on(objects.clone(), o).unwrap()
+}
+
+fn policies() -> impl Iterator<Item = SaveOptions> {
+    [BasePolicy::Auto, BasePolicy::Previous, BasePolicy::Anchor, BasePolicy::Nothing].into_iter().map(|base| {
+        let mut o = SaveOptions::default();
+        (o.base, o.anchor_every) = (base, 4);
+        o
+    })
+}
+
+/// Trains a model, of which one tensor stays as it is for a while; some files are saved.
+fn files() -> Vec<Vec<u8>> {
+    let mut tensors = model();
+    let file = |n: u64| {
+        tensors[2].train(n);
+        if n.is_multiple_of(3) {
+            tensors[0].train(n);
+        }
+        safetensors(&tensors)
+    };
+    (0..7).map(file).collect()
+}
+
+#[test]
+fn what_is_written_does_not_depend_on_the_cache() {
+    let files = files();
+    let dir = tempfile::tempdir().unwrap();
+    for (i, o) in policies().enumerate() {
+        let directory = |budget| Cache::Directory { path: dir.path().join(format!("{i}-{budget}")), budget };
+        let caches = [
+            Cache::Nowhere,
+            Cache::Memory { budget: 1 << 30 },
+            Cache::Memory { budget: 500_000 },
+            Cache::Memory { budget: 0 },
+            directory(1 << 30),
+            directory(500_000),
+        ];
+        let mut wrote = vec![];
+        for cache in caches {
+            let objects = memory();
+            let store = open(&objects, 1, &cache);
+            for (n, f) in (0..).zip(&files) {
+                save_with(&store, n, f, &o).unwrap();
+            }
+            for (n, f) in (0..).zip(&files) {
+                assert!(restored(&store, n).unwrap() == *f, "{cache:?} {o:?}");
+            }
+            wrote.push(data_objects(&objects));
+        }
+        assert!(wrote.windows(2).all(|w| w[0] == w[1]), "{o:?}");
+    }
+}
+
+#[test]
+fn nothing_is_read_of_what_is_kept() {
+    let files = files();
+    let dir = tempfile::tempdir().unwrap();
+    for (i, o) in policies().enumerate() {
+        let path = dir.path().join(i.to_string());
+        for (kept, cache) in [
+            (true, Cache::Memory { budget: 1 << 30 }),
+            (true, Cache::Directory { path, budget: 1 << 30 }),
+            (o.base == BasePolicy::Nothing, Cache::Nowhere),
+        ] {
+            let objects = memory();
+            let mut store = open(&objects, 1, &cache);
+            for (n, f) in (0..).zip(&files) {
+                let saved = save_with(&store, n, f, &o);
+                assert_eq!(saved.is_ok(), kept || n == 0, "{cache:?} {o:?} step {n}: {saved:?}");
+                // Whoever reads it now will know.
+                for (key, _) in data_objects(&objects) {
+                    block_on(objects.delete(&key.as_str().into())).unwrap();
+                }
+                if matches!(cache, Cache::Directory { .. }) {
+                    store = open(&objects, n + 2, &cache);
+                }
+                if saved.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_spoiled_is_decoded_instead() {
+    let files = files();
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::Directory { path: dir.path().into(), budget: 1 << 30 };
+    let store = open(&memory(), 1, &cache);
+    for (n, f) in (0..).zip(&files) {
+        save(&store, n, f);
+        for entry in std::fs::read_dir(dir.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[0] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+        assert!(restored(&store, n).unwrap() == *f);
+    }
+}

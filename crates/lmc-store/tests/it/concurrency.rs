@@ -1,0 +1,150 @@
+//! Eight writers, eight readers, one who prunes and one who collects, all at once on one store; on every backend (see `support::on_each_backend`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crate::support::*;
+use lmc_store::{At, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Store, StoreOptions};
+use object_store::ObjectStore;
+
+const WRITERS: u64 = 8;
+const READERS: u64 = 8;
+/// Steps that each writer saves; every other one is wanted by a neighbour, too.
+const SAVES: u64 = 6;
+
+/// The file of a step, as one writer has it: a tensor that differs a little from that of any other step, and a line that says whose it is.
+fn file(n: u64, writer: u64) -> Vec<u8> {
+    let mut tensor = Tensor::new("w", 10, 100, 1);
+    tensor.train(n);
+    [&safetensors(&[tensor])[..], format!("step {n} of writer {writer}").as_bytes()].concat()
+}
+
+struct Run {
+    objects: Arc<dyn ObjectStore>,
+    /// Who was told that a step is theirs.
+    won: Mutex<BTreeMap<u64, u64>>,
+    /// Steps that somebody may have pruned.
+    pruned: Mutex<BTreeSet<u64>>,
+    writing: AtomicUsize,
+    reads: AtomicUsize,
+    rebased: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Run {
+    fn open(&self) -> Store {
+        Store::open_on(self.objects.clone(), StoreOptions::default()).unwrap()
+    }
+
+    fn write(&self, writer: u64) {
+        let store = self.open();
+        for i in 0..SAVES {
+            let n = i * WRITERS + if i % 2 == 0 { writer } else { writer / 2 };
+            let file = file(n, writer);
+            let mut o = SaveOptions::default();
+            o.threads = 1;
+            match store.save(&[Input::new("f", &file)], Some(step(n)), BTreeMap::new(), &o) {
+                Ok(saved) => {
+                    assert_eq!(saved.step, step(n));
+                    let before = self.won.lock().unwrap().insert(n, writer);
+                    // Whoever won before was pruned in between.
+                    assert!(before.is_none() || self.pruned.lock().unwrap().contains(&n), "two won step {n}");
+                }
+                Err(e) => assert!(e.kind() == ErrorKind::Exists && i % 2 == 1, "step {n}: {e:?}"),
+            }
+        }
+        self.writing.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) {
+        let store = self.open();
+        loop {
+            // Once more after that, so that a thread that does not get to run has read something, too.
+            let last = self.stop.load(Ordering::Relaxed);
+            for s in store.snapshots().unwrap() {
+                let mut out = vec![];
+                // Found, it stays readable, whoever prunes it now.
+                store.open_snapshot(&s).unwrap().with_threads(1).read_file("f", &mut out).unwrap();
+                let is_whole = (0..WRITERS).any(|w| out == file(s.step.get(), w));
+                assert!(is_whole, "step {}", s.step);
+                self.reads.fetch_add(1, Ordering::Relaxed);
+            }
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn prune(&self) {
+        let store = self.open();
+        let mut keep = Keep::default();
+        (keep.last, keep.every) = (10, Some(5));
+        loop {
+            // As `read` does.
+            let last = self.writing.load(Ordering::Relaxed) == 0;
+            let plan = store.plan_prune(&keep).unwrap();
+            self.pruned.lock().unwrap().extend(plan.prune.iter().map(|s| s.step.get()));
+            store.prune(&plan, &RebaseOptions::default()).unwrap();
+            let steps: Vec<_> =
+                store.snapshots().unwrap().iter().map(|s| s.step).filter(|s| s.get() % 3 == 0).collect();
+            let done = store.rebase(&steps, &RebaseOptions::default()).unwrap();
+            self.rebased.fetch_add(done.snapshots.len(), Ordering::Relaxed);
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn collect(&self) {
+        let store = self.open();
+        while self.writing.load(Ordering::Relaxed) > 0 {
+            let garbage = store.gc().unwrap();
+            assert!(garbage.orphans.is_empty(), "a day has not passed: {garbage:?}");
+        }
+    }
+}
+
+#[test]
+fn writers_readers_a_pruner_and_a_collector() {
+    on_each_backend(|objects| {
+        drop(new_store(&objects));
+        let run = Run {
+            objects,
+            won: Mutex::default(),
+            pruned: Mutex::default(),
+            writing: AtomicUsize::new(WRITERS as usize),
+            reads: AtomicUsize::new(0),
+            rebased: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        };
+        thread::scope(|scope| {
+            let run = &run;
+            let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| run.read())).collect();
+            let others = [scope.spawn(|| run.prune()), scope.spawn(|| run.collect())];
+            let writers: Vec<_> = (0..WRITERS).map(|w| scope.spawn(move || run.write(w))).collect();
+            let ended: Vec<_> = writers.into_iter().chain(others).map(|t| t.join()).collect();
+            run.stop.store(true, Ordering::Relaxed);
+            readers.into_iter().map(|t| t.join()).chain(ended).for_each(|t| t.unwrap());
+        });
+        assert!(run.reads.load(Ordering::Relaxed) > 0 && run.rebased.load(Ordering::Relaxed) > 0);
+        let store = run.open();
+        let there: BTreeSet<u64> = store.snapshots().unwrap().iter().map(|s| s.step.get()).collect();
+        let (won, pruned) = (run.won.into_inner().unwrap(), run.pruned.into_inner().unwrap());
+        // Of each step somebody won, and what nobody pruned is there, as the winner saved it.
+        let steps = (0..SAVES).map(|i| if i % 2 == 0 { WRITERS } else { WRITERS / 2 }).sum::<u64>();
+        assert_eq!(won.len() as u64, steps);
+        for (&n, &writer) in &won {
+            assert!(there.contains(&n) || pruned.contains(&n), "step {n}");
+            if !pruned.contains(&n) {
+                let reader = store.open_snapshot(&store.find(At::Step(step(n))).unwrap()).unwrap();
+                let mut out = vec![];
+                reader.read_file("f", &mut out).unwrap();
+                assert!(out == file(n, writer), "step {n}");
+            }
+        }
+        assert!(there.iter().all(|n| won.contains_key(n)) && !pruned.is_empty());
+        assert!(store.verify(&store.snapshots().unwrap(), true, 1).unwrap().problems.is_empty());
+    });
+}

@@ -1,0 +1,36 @@
+//! What restoring takes, as it is told without restoring anything.
+
+use std::sync::Arc;
+
+use crate::support::*;
+use lmc_store::testing::{Faults, Faulty};
+use lmc_store::{BasePolicy, SaveOptions, Store};
+
+#[test]
+fn chains_and_what_they_read_are_told() {
+    let objects = Arc::new(Faulty::new(memory(), 0, Faults::default()));
+    let store = Store::create_on(objects.clone(), options(0)).unwrap();
+    let mut o = SaveOptions::default();
+    (o.base, o.anchor_every) = (BasePolicy::Previous, 3);
+    let mut t = Tensor::new("t", 300, 400, 1);
+    let saved: Vec<_> = (0..7)
+        .map(|n| {
+            t.train(n);
+            save_with(&store, n, &safetensors(std::slice::from_ref(&t)), &o).unwrap()
+        })
+        .collect();
+    let before = objects.requests();
+    let costs = store.costs(&saved).unwrap();
+    // Every part is read once, however many need it.
+    assert_eq!(objects.requests() - before, 7);
+    assert_eq!(costs.iter().map(|c| c.longest_chain).collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3, 1]);
+    // The header, which all share, and the tensor's chain.
+    assert_eq!(costs.iter().map(|c| c.block_sets).collect::<Vec<_>>(), [2, 3, 4, 2, 3, 4, 2]);
+    let new: Vec<u64> = saved.iter().map(|s| s.new_size).collect();
+    assert_eq!(costs[0].stored_size, new[0]);
+    assert_eq!(costs[2].stored_size, new[..3].iter().sum::<u64>());
+    let header = costs[3].stored_size - new[3];
+    assert!((1..1000).contains(&header));
+    assert_eq!(costs[5].stored_size, header + new[3..6].iter().sum::<u64>());
+    assert_eq!(store.costs(&saved[5..]).unwrap(), costs[5..]);
+}

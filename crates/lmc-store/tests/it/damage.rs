@@ -1,0 +1,147 @@
+//! Objects that are flipped, cut short, missing or swapped: found, named, and in nobody's way who does not need them.
+
+use std::sync::Arc;
+
+use crate::support::*;
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::executor::block_on;
+use lmc_store::{ErrorKind, Store};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+
+fn get(objects: &dyn ObjectStore, key: &Path) -> Vec<u8> {
+    block_on(async { objects.get(key).await.unwrap().bytes().await.unwrap().to_vec() })
+}
+
+fn put(objects: &dyn ObjectStore, key: &Path, bytes: Vec<u8>) {
+    block_on(objects.put(key, Bytes::from(bytes).into())).unwrap();
+}
+
+fn keys(objects: &dyn ObjectStore, under: &str) -> Vec<Path> {
+    let mut keys: Vec<Path> = block_on(objects.list(Some(&under.into())).map_ok(|o| o.location).try_collect()).unwrap();
+    keys.sort();
+    keys
+}
+
+/// Two snapshots, of which the second one's "head" is made from the first one's, and all else is the first one's; and a third one of another model.
+fn stored() -> (Arc<dyn ObjectStore>, Store) {
+    let objects = memory();
+    let store = Store::create_on(objects.clone(), options(0)).unwrap();
+    let mut tensors = model();
+    save(&store, 1, &safetensors(&tensors));
+    tensors[2].train(1);
+    save(&store, 2, &safetensors(&tensors));
+    save(&store, 3, &noise(1000, 1));
+    (objects, store)
+}
+
+/// What the problems say is lost: step and tensor.
+fn lost(store: &Store, deep: bool) -> Vec<(u64, String)> {
+    let found = store.verify(&store.snapshots().unwrap(), deep, 0).unwrap();
+    let name = |t: &Option<String>| t.clone().unwrap_or_default();
+    let of = |p: &lmc_store::Problem| {
+        assert!(p.message.contains("data/"), "{}", p.message);
+        p.lost.iter().map(|(_, t)| (p.step.get(), name(t))).collect::<Vec<_>>()
+    };
+    let mut lost: Vec<_> = found.problems.iter().flat_map(of).collect();
+    lost.sort();
+    lost
+}
+
+#[test]
+fn every_flipped_byte_is_found_and_costs_only_what_depends_on_it() {
+    let (objects, store) = stored();
+    assert!(lost(&store, true).is_empty());
+    let data = keys(&*objects, "data");
+    assert_eq!(data.len(), 3);
+    let whole = get(&*objects, &data[0]);
+    let mut seen = std::collections::BTreeSet::new();
+    for at in (0..whole.len()).step_by(whole.len() / 60).chain([whole.len() - 1]) {
+        let mut bad = whole.clone();
+        bad[at] ^= 0x10;
+        put(&*objects, &data[0], bad);
+        assert!(lost(&store, false).is_empty());
+        let lost = lost(&store, true);
+        let tensors: Vec<&str> = lost.iter().filter(|(n, _)| *n == 1).map(|(_, t)| &t[..]).collect();
+        // The same of both snapshots: what did not change is shared, and what did is made from it.
+        assert_eq!(lost.iter().filter(|(n, _)| *n == 2).map(|(_, t)| &t[..]).collect::<Vec<_>>(), tensors);
+        assert!(!tensors.is_empty() && lost.iter().all(|(n, _)| *n < 3), "{lost:?}");
+        for n in [1, 2] {
+            let reader = reader(&store, n);
+            for t in model() {
+                let read = reader.read_tensor(t.0);
+                if tensors.contains(&t.0) {
+                    let e = read.unwrap_err();
+                    assert_eq!(e.kind(), ErrorKind::Damaged);
+                    assert!(e.to_string().contains(data[0].as_ref()), "{e}");
+                } else {
+                    assert_eq!(read.unwrap().len(), t.3.len());
+                }
+            }
+            assert_eq!(restored(&store, n).unwrap_err().kind(), ErrorKind::Damaged);
+        }
+        restored(&store, 3).unwrap();
+        seen.insert(tensors.join(" "));
+    }
+    assert!(seen.contains("embed") && seen.contains("head"), "{seen:?}");
+}
+
+#[test]
+fn what_is_missing_or_cut_short_is_found_without_reading_it() {
+    for spoil in [0, 1, 2] {
+        let (objects, store) = stored();
+        let data = keys(&*objects, "data");
+        let whole = get(&*objects, &data[1]);
+        match spoil {
+            0 => block_on(objects.delete(&data[1])).unwrap(),
+            1 => put(&*objects, &data[1], whole[..whole.len() - 1].to_vec()),
+            _ => put(&*objects, &data[1], get(&*objects, &data[2])),
+        }
+        for deep in [false, true] {
+            assert_eq!(lost(&store, deep), [(2, String::new()), (2, "head".into())][1..], "{spoil}");
+        }
+        restored(&store, 1).unwrap();
+        restored(&store, 3).unwrap();
+        assert!(reader(&store, 2).read_tensor("embed").is_ok());
+        assert_eq!(reader(&store, 2).read_tensor("head").unwrap_err().kind(), ErrorKind::Damaged);
+    }
+}
+
+#[test]
+fn parts_and_records_are_what_they_were() {
+    let (objects, store) = stored();
+    let parts = keys(&*objects, "parts");
+    assert_eq!(parts.len(), 3);
+    let problems = || {
+        let found = store.verify(&store.snapshots().unwrap(), true, 0).unwrap();
+        found.problems.iter().map(|p| (p.step.get(), p.message.clone())).collect::<Vec<_>>()
+    };
+    for (i, key) in parts.iter().enumerate() {
+        let whole = get(&*objects, key);
+        let mut flipped = whole.clone();
+        *flipped.iter_mut().find(|b| **b == b'1').unwrap() = b'2';
+        for bad in [flipped, whole[1..].to_vec(), get(&*objects, &parts[(i + 1) % 3]), vec![]] {
+            put(&*objects, key, bad);
+            let found = problems();
+            assert!(!found.is_empty() && found.iter().all(|(_, m)| m.contains(key.as_ref())), "{found:?}");
+            // The third snapshot needs nothing of the others.
+            let third = found.iter().any(|(n, _)| *n == 3);
+            assert_eq!(restored(&store, 3).is_err(), third);
+        }
+        block_on(objects.delete(key)).unwrap();
+        assert!(!problems().is_empty());
+        put(&*objects, key, whole);
+        assert!(problems().is_empty());
+    }
+    let records = keys(&*objects, "snapshots");
+    let whole = get(&*objects, &records[0]);
+    for bad in [vec![], b"{}".to_vec(), whole[..whole.len() - 1].to_vec(), get(&*objects, &records[1])] {
+        put(&*objects, &records[0], bad);
+        let e = store.snapshots().unwrap_err();
+        assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains(records[0].as_ref()), "{e}");
+        restored(&store, 2).unwrap();
+    }
+    put(&*objects, &"snapshots/readme.txt".into(), vec![]);
+    assert!(store.snapshots().unwrap_err().to_string().contains("readme.txt"));
+}

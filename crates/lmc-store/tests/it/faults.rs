@@ -1,0 +1,163 @@
+//! Saving, pruning, re-basing and collecting while requests fail and processes die: what was acknowledged is there, bit for bit, and at most what was in flight more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::support::world::{Action, GRACE, World};
+use crate::support::*;
+use lmc_store::testing::{Faults, Faulty};
+use lmc_store::{ErrorKind, Keep, SaveOptions, Store};
+
+/// Seeds to try; `LMC_STORE_TEST_SEEDS` says how many others than usual.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("LMC_STORE_TEST_SEEDS").map_or(usual, |n| n.parse().expect("LMC_STORE_TEST_SEEDS is a number"))
+}
+
+fn keep(last: usize, every: Option<u64>) -> Keep {
+    let mut keep = Keep::default();
+    (keep.last, keep.every) = (last, every);
+    keep
+}
+
+/// A few snapshots of which some were pruned, re-based and collected, each by a process with bad luck of its own. How many had some, and what they did.
+fn live(seed: u64) -> BTreeMap<&'static str, (u64, u64)> {
+    let mut world = World::new(seed);
+    let mut ended = BTreeMap::new();
+    for n in 0..12 {
+        let random = world.random();
+        let action = match random.below(10) {
+            0..5 => Action::Save(n),
+            5..7 => Action::Prune(keep(random.below(3) as usize, Some(1 + random.below(4)))),
+            7 => Action::Rebase,
+            _ => Action::Collect,
+        };
+        let mut faults = Faults::default();
+        match random.below(5) {
+            0 | 1 => {}
+            2 => faults.dies_after = 1 + random.below(40),
+            3 => (faults.refused, faults.answer_lost, faults.late, faults.short) = (100, 100, 100, 100),
+            _ => (faults.answer_lost, faults.late) = (20, 20),
+        }
+        let (pace, pause) = ([0, 2, GRACE / 50][random.below(3) as usize], random.below(5));
+        // To prune all of nothing is nothing; to keep none of some is refused.
+        let steps = world.steps();
+        if let Action::Prune(keep) = &action
+            && keep.last == 0
+            && steps.iter().all(|n| !n.is_multiple_of(keep.every.unwrap()))
+        {
+            continue;
+        }
+        let (_, ok) = world.run(&action, faults, pace);
+        let name = match action {
+            Action::Save(_) => "save",
+            Action::Prune(_) => "prune",
+            Action::Rebase => "rebase",
+            Action::Collect => "collect",
+        };
+        let (good, bad): &mut (u64, u64) = ended.entry(name).or_default();
+        *(if ok { good } else { bad }) += 1;
+        world.advance([0, GRACE / 4, GRACE / 2 + 1, GRACE, 2 * GRACE][pause as usize]);
+    }
+    ended
+}
+
+#[test]
+fn processes_with_bad_luck_lose_nothing() {
+    let mut ended: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let count = seeds(300);
+    for seed in 0..count {
+        let lived = std::panic::catch_unwind(|| live(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
+        for (name, (good, bad)) in lived {
+            let (all_good, all_bad) = ended.entry(name).or_default();
+            (*all_good, *all_bad) = (*all_good + good, *all_bad + bad);
+        }
+    }
+    println!("{count} seeds; ended well and badly: {ended:?}");
+    // Enough of everything.
+    for name in ["save", "prune", "rebase", "collect"] {
+        let (good, bad) = ended[name];
+        assert!(good > count / 8 && bad > count / 16, "{ended:?}");
+    }
+}
+
+/// A store with garbage of every kind, snapshots that are pruned since little and since long, and some that are to be pruned and re-based.
+fn eventful() -> World {
+    let mut world = World::new(1);
+    let mut good = |action: Action| assert!(world.run(&action, Faults::default(), 1).1);
+    (0..4).for_each(|n| good(Action::Save(n)));
+    good(Action::Prune(keep(1, Some(3))));
+    world.advance(GRACE + 1);
+    let mut dies = Faults::default();
+    dies.dies_after = 14;
+    world.run(&Action::Save(10), dies, 1);
+    world.advance(GRACE + 1);
+    (4..9).for_each(|n| assert!(world.run(&Action::Save(n), Faults::default(), 1).1));
+    world
+}
+
+#[test]
+fn the_process_dies_at_every_request() {
+    let world = eventful();
+    for action in [Action::Save(11), Action::Prune(keep(2, None)), Action::Rebase, Action::Collect] {
+        let (requests, ok) = world.fork().run(&action, Faults::default(), 0);
+        assert!(ok && requests >= 10, "{action:?}: {requests}");
+        for after in 1..=requests {
+            for seed in 0..4 {
+                let mut world = world.fork();
+                // Whether the last request is still done is left to chance.
+                (0..seed).for_each(|_| _ = world.random().number());
+                let mut faults = Faults::default();
+                faults.dies_after = after;
+                let (_, ok) = world.run(&action, faults, 0);
+                assert!(!ok || after + 3 > requests, "{action:?} {after} of {requests}");
+                // Somebody else goes on.
+                assert!(world.run(&action.clone(), Faults::default(), 0).1 || matches!(action, Action::Save(_)));
+            }
+        }
+    }
+}
+
+#[test]
+fn uploads_in_parts_fail() {
+    let mut failed = 0;
+    for seed in 0..6 {
+        let mut world = World::of(seed, vec![Tensor::new("large", 3000, 1024, 1)]);
+        let mut faults = Faults::default();
+        (faults.refused, faults.answer_lost) = (30, 30);
+        for n in 0..3 {
+            failed += u64::from(!world.run(&Action::Save(n), faults, 1).1);
+        }
+    }
+    assert!(failed > 3, "{failed}");
+}
+
+#[test]
+fn writers_of_one_step_with_bad_luck() {
+    for seed in 0..40 {
+        let objects = memory();
+        drop(new_store(&objects));
+        let files: Vec<Vec<u8>> = (0..4).map(|i| noise(5000, seed * 10 + i)).collect();
+        let saved: Vec<_> = std::thread::scope(|scope| {
+            let spawn = |i: usize| {
+                let file = &files[i];
+                let mut faults = Faults::default();
+                (faults.refused, faults.answer_lost) = (50, 25);
+                let faulty = Arc::new(Faulty::new(objects.clone(), seed * 10 + i as u64, faults));
+                scope.spawn(move || {
+                    let store = Store::create_on(faulty, options(seed * 10 + i as u64))?;
+                    save_with(&store, 7, file, &SaveOptions::default())
+                })
+            };
+            let writers: Vec<_> = (0..files.len()).map(spawn).collect();
+            writers.into_iter().map(|w| w.join().unwrap()).collect()
+        });
+        let won: Vec<usize> = (0..4).filter(|&i| saved[i].is_ok()).collect();
+        assert!(won.len() <= 1, "{won:?}");
+        let store = new_store(&objects);
+        match (restored(&store, 7), won.first()) {
+            (Ok(there), Some(&i)) => assert!(there == files[i]),
+            (Ok(there), None) => assert!(files.contains(&there)),
+            (Err(e), won) => assert!(e.kind() == ErrorKind::NotFound && won.is_none(), "{e:?} {won:?}"),
+        }
+    }
+}

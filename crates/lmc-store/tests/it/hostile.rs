@@ -1,0 +1,238 @@
+//! Documents that say anything, with hashes that are right: reading such a store, saving into it, pruning and collecting it gives what was saved
+//! or an error, never a panic, a hang or other bytes. `LMC_STORE_TEST_SEEDS` says how many stores are tried.
+
+use std::sync::Arc;
+
+use crate::support::{model, options, safetensors, save, save_with};
+use lmc_store::testing::{Memory, Random};
+use lmc_store::{Hash, Keep, RebaseOptions, SaveOptions, Store};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use serde_json::{Value, json};
+
+fn wait<T>(requests: impl Future<Output = T>) -> T {
+    futures::executor::block_on(requests)
+}
+
+fn put(objects: &Memory, key: &str, bytes: Vec<u8>) {
+    wait(objects.put(&Path::from(key), bytes.into())).unwrap();
+}
+
+fn get(objects: &Memory, key: &str) -> Vec<u8> {
+    wait(async { objects.get(&Path::from(key)).await.unwrap().bytes().await.unwrap().to_vec() })
+}
+
+/// A store of three snapshots, each made from the one before, and its documents: parts, then records, in the order in which they were written.
+struct Good {
+    objects: Arc<Memory>,
+    parts: Vec<(String, Value)>,
+    records: Vec<(String, Value)>,
+    /// What is saved next.
+    next: Vec<u8>,
+}
+
+impl Good {
+    fn new() -> Self {
+        let objects = Arc::new(Memory::default());
+        let store = Store::create_on(objects.clone(), options(1)).unwrap();
+        let mut tensors = model();
+        let (mut parts, mut records) = (vec![], vec![]);
+        for n in 1..=3 {
+            tensors[0].train(n);
+            let snapshot = save(&store, n, &safetensors(&tensors));
+            let part = snapshot.parts[0].to_string();
+            let document = serde_json::from_slice(&get(&objects, &format!("parts/{part}.json"))).unwrap();
+            parts.push((part, document));
+            let key = format!("snapshots/{n:020}/{:010}.json", 0);
+            let document = serde_json::from_slice(&get(&objects, &key)).unwrap();
+            records.push((key, document));
+        }
+        tensors[0].train(9);
+        Self { objects, parts, records, next: safetensors(&tensors) }
+    }
+
+    /// The same with some values of its documents changed.
+    fn spoiled(&self, random: &mut Random) -> Arc<Memory> {
+        let objects = self.objects.fork();
+        let mut parts: Vec<Value> = self.parts.iter().map(|p| p.1.clone()).collect();
+        let mut records: Vec<Value> = self.records.iter().map(|r| r.1.clone()).collect();
+        for _ in 0..1 + random.below(3) {
+            // Mostly parts: there is more in them.
+            let document = match random.below(6) {
+                0 => &mut records[random.below(3) as usize],
+                _ => &mut parts[random.below(3) as usize],
+            };
+            let count = nodes(document);
+            let values = [random.below(count), random.below(count)];
+            let other = node(document, &mut { values[1] }).clone();
+            spoil(node(document, &mut { values[0] }), other, random);
+        }
+        // Parts are known by their hashes: whoever names one names it as it is now.
+        let mut names: Vec<(String, String)> = vec![];
+        let renamed = |document: &Value, names: &[(String, String)]| {
+            names.iter().fold(document.to_string(), |text, (old, new)| text.replace(old, new))
+        };
+        for ((old, _), document) in self.parts.iter().zip(&parts) {
+            let text = renamed(document, &names);
+            let new = Hash::of(text.as_bytes()).to_string();
+            put(&objects, &format!("parts/{new}.json"), text.into_bytes());
+            names.push((old.clone(), new));
+        }
+        for ((key, _), document) in self.records.iter().zip(&records) {
+            put(&objects, key, renamed(document, &names).into_bytes());
+        }
+        Arc::new(objects)
+    }
+}
+
+fn children(value: &mut Value) -> Vec<&mut Value> {
+    match value {
+        Value::Array(a) => a.iter_mut().collect(),
+        Value::Object(o) => o.values_mut().collect(),
+        _ => vec![],
+    }
+}
+
+/// How many values there are in one, and itself.
+fn nodes(value: &mut Value) -> u64 {
+    1 + children(value).into_iter().map(nodes).sum::<u64>()
+}
+
+/// The one with this number.
+fn node<'v>(value: &'v mut Value, number: &mut u64) -> &'v mut Value {
+    if *number == 0 {
+        return value;
+    }
+    *number -= 1;
+    for child in children(value) {
+        let count = nodes(child);
+        if *number < count {
+            return node(child, number);
+        }
+        *number -= count;
+    }
+    unreachable!("there are not so many")
+}
+
+fn spoil(value: &mut Value, other: Value, random: &mut Random) {
+    let strange = [
+        json!(0),
+        json!(1),
+        json!(-1),
+        json!(1u64 << 26),
+        json!((1u64 << 26) + 1),
+        json!(1u64 << 53),
+        json!(u64::MAX),
+        json!(0.5),
+        json!(null),
+        json!(""),
+        json!("../../x"),
+        json!([]),
+        json!({}),
+    ];
+    match (&mut *value, random.below(4)) {
+        (Value::Number(n), 0 | 1) => {
+            let n = n.as_u64().unwrap_or(0);
+            *value = json!([n.wrapping_sub(1), n.wrapping_add(1), n / 2, n.wrapping_mul(2)][random.below(4) as usize]);
+        }
+        (Value::Array(a), 0) if !a.is_empty() => {
+            a.remove(random.below(a.len() as u64) as usize);
+        }
+        (Value::Array(a), 1) if !a.is_empty() => {
+            let again = a[random.below(a.len() as u64) as usize].clone();
+            a.push(again);
+        }
+        (Value::Array(a), 2) if a.len() > 1 => {
+            let (i, j) = (random.below(a.len() as u64) as usize, random.below(a.len() as u64) as usize);
+            a.swap(i, j);
+        }
+        (Value::Object(o), 0 | 1) if !o.is_empty() => {
+            let key = o.keys().nth(random.below(o.len() as u64) as usize).unwrap().clone();
+            o.remove(&key);
+        }
+        (_, 0..=2) => *value = other,
+        _ => *value = strange[random.below(strange.len() as u64) as usize].clone(),
+    }
+}
+
+/// All that can be done with a store. Whether something failed.
+fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
+    let objects: Arc<dyn ObjectStore> = objects.clone();
+    let store = Store::open_on(objects, options(2)).unwrap();
+    let mut failed = false;
+    let mut note = |e: lmc_store::Error| {
+        assert!(!e.to_string().is_empty());
+        failed = true;
+    };
+    let snapshots = store.snapshots().unwrap_or_else(|e| {
+        note(e);
+        vec![]
+    });
+    for s in &snapshots {
+        match store.open_snapshot(s) {
+            Ok(reader) => {
+                for file in reader.files() {
+                    let mut out = vec![];
+                    reader.read_file(&file.name, &mut out).unwrap_or_else(&mut note);
+                    let tensors: Vec<&str> = file.segments.iter().filter_map(|s| s.name.as_deref()).collect();
+                    for name in tensors {
+                        reader.read_tensor(name).map(drop).unwrap_or_else(&mut note);
+                    }
+                }
+            }
+            Err(e) => note(e),
+        }
+    }
+    for deep in [false, true] {
+        let found = store.verify(&snapshots, deep, 1).unwrap();
+        failed |= !found.problems.is_empty();
+    }
+    let mut note = |e: lmc_store::Error| {
+        assert!(!e.to_string().is_empty());
+        failed = true;
+    };
+
+    store.costs(&snapshots).map(drop).unwrap_or_else(&mut note);
+    store.garbage().map(drop).unwrap_or_else(&mut note);
+    let there: Arc<dyn ObjectStore> = Arc::new(Memory::default());
+    let copy = Store::create_on(there, options(3)).unwrap();
+    copy.copy_from(&store, &snapshots).map(drop).unwrap_or_else(&mut note);
+    store.export(&snapshots, std::io::sink()).map(drop).unwrap_or_else(&mut note);
+    // What is saved after all of that is what comes back, or nothing does.
+    let mut o = SaveOptions::default();
+    o.threads = 1;
+    match save_with(&store, 9, next, &o) {
+        Ok(saved) => {
+            let mut out = vec![];
+            match store.open_snapshot(&saved).and_then(|r| r.read_file("m.safetensors", &mut out)) {
+                Ok(()) => assert!(out == next),
+                Err(e) => note(e),
+            }
+        }
+        Err(e) => note(e),
+    }
+    let steps: Vec<_> = snapshots.iter().map(|s| s.step).collect();
+    store.rebase(&steps, &RebaseOptions::default()).map(drop).unwrap_or_else(&mut note);
+    let mut keep = Keep::default();
+    keep.last = 1;
+    match store.plan_prune(&keep) {
+        Ok(plan) => store.prune(&plan, &RebaseOptions::default()).map(drop).unwrap_or_else(&mut note),
+        Err(e) => note(e),
+    }
+    store.gc().map(drop).unwrap_or_else(&mut note);
+    failed
+}
+
+#[test]
+fn documents_that_say_anything() {
+    let seeds = std::env::var("LMC_STORE_TEST_SEEDS").map_or(300, |n| n.parse().unwrap());
+    let good = Good::new();
+    assert!(!use_all(&Arc::new(good.objects.fork()), &good.next));
+    let mut noticed = 0;
+    for seed in 0..seeds {
+        println!("seed {seed}");
+        noticed += u64::from(use_all(&good.spoiled(&mut Random::new(seed)), &good.next));
+    }
+    // Some changes are to what nobody can know better, such as metadata.
+    assert!(noticed * 2 > seeds, "of {seeds} spoiled stores {noticed} were found to be");
+}

@@ -1,0 +1,352 @@
+//! Pruning, re-basing and collecting: what goes, what stays, and what that costs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::support::*;
+use lmc_store::testing::Memory;
+use lmc_store::{BasePolicy, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Store};
+use object_store::ObjectStoreExt;
+
+const GRACE: u64 = 1000;
+
+fn new() -> (Arc<Memory>, Store) {
+    let objects = Arc::new(Memory::default());
+    let mut o = options(0);
+    o.grace_seconds = GRACE;
+    let store = Store::create_on(objects.clone(), o).unwrap();
+    (objects, store)
+}
+
+/// Saves some steps of a training run; their files.
+fn train(store: &Store, steps: std::ops::Range<u64>, tensors: &mut [Tensor], base: BasePolicy) -> Vec<Vec<u8>> {
+    let mut o = SaveOptions::default();
+    (o.base, o.threads) = (base, 1);
+    steps
+        .map(|n| {
+            tensors.iter_mut().for_each(|t| t.train(n));
+            let file = safetensors(tensors);
+            save_with(store, n, &file, &o).unwrap();
+            file
+        })
+        .collect()
+}
+
+fn small() -> Vec<Tensor> {
+    vec![Tensor::new("a", 70, 1000, 1), Tensor::new("b", 3, 50, 2)]
+}
+
+fn keep(last: usize, every: Option<u64>, steps: &[u64]) -> Keep {
+    let mut keep = Keep::default();
+    (keep.last, keep.every, keep.steps) = (last, every, steps.iter().map(|&n| step(n)).collect());
+    keep
+}
+
+fn steps(store: &Store) -> Vec<u64> {
+    store.snapshots().unwrap().iter().map(|s| s.step.get()).collect()
+}
+
+/// Collects after so long that nothing is young; what stays is exactly what is needed.
+fn collect_all(objects: &Memory, store: &Store) {
+    objects.advance(GRACE + 1);
+    let needed = needs::needed(objects);
+    let garbage = store.gc().unwrap();
+    assert!(garbage.young.is_empty(), "{garbage:?}");
+    assert_eq!(needs::keys(objects), needed);
+    assert!(store.gc().unwrap().orphans.is_empty());
+}
+
+fn data_size(objects: &Memory) -> u64 {
+    let size = |key: String| futures::executor::block_on(objects.head(&key.into())).unwrap().size;
+    needs::keys(objects).into_iter().filter(|k| k.starts_with("data/")).map(size).sum()
+}
+
+fn deep(store: &Store) -> lmc_store::Verified {
+    let verified = store.verify(&store.snapshots().unwrap(), true, 1).unwrap();
+    assert!(verified.problems.is_empty(), "{verified:?}");
+    verified
+}
+
+#[test]
+fn a_plan_changes_nothing_and_is_then_done() {
+    let (objects, store) = new();
+    let files = train(&store, 0..8, &mut small(), BasePolicy::Auto);
+    let before = needs::keys(&*objects);
+    let plan = store.plan_prune(&keep(2, Some(3), &[1])).unwrap();
+    let of = |s: &[lmc_store::Snapshot]| s.iter().map(|s| s.step.get()).collect::<Vec<_>>();
+    assert_eq!((of(&plan.keep), of(&plan.prune)), (vec![0, 1, 3, 6, 7], vec![2, 4, 5]));
+    assert_eq!((needs::keys(&*objects), plan.before), (before, data_size(&objects)));
+    let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
+    assert_eq!(done.pruned.iter().map(|s| s.get()).collect::<Vec<_>>(), [2, 4, 5]);
+    assert!(done.changed.is_empty());
+    assert_eq!(steps(&store), [0, 1, 3, 6, 7]);
+    for n in steps(&store) {
+        assert!(restored(&store, n).unwrap() == files[n as usize]);
+    }
+    assert_eq!(restored(&store, 4).unwrap_err().kind(), ErrorKind::NotFound);
+    // A plan that was made before is done already.
+    let again = store.prune(&plan, &RebaseOptions::default()).unwrap();
+    assert_eq!((again.pruned.len(), again.changed.len()), (3, 0));
+    for (bad, kind) in [
+        (keep(0, None, &[]), ErrorKind::Usage),
+        (keep(1, Some(0), &[]), ErrorKind::Usage),
+        (keep(1, None, &[4]), ErrorKind::NotFound),
+    ] {
+        assert_eq!(store.plan_prune(&bad).unwrap_err().kind(), kind, "{bad:?}");
+    }
+}
+
+#[test]
+fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
+    let (objects, store) = new();
+    let files = train(&store, 0..3, &mut small(), BasePolicy::Nothing);
+    let old = store.find(lmc_store::At::Step(step(1))).unwrap();
+    let reader = store.open_snapshot(&old).unwrap();
+    let plan = store.plan_prune(&keep(0, None, &[0, 2])).unwrap();
+    assert!(plan.rebase.is_empty());
+    store.prune(&plan, &RebaseOptions::default()).unwrap();
+    objects.advance(GRACE);
+    let before = needs::keys(&*objects);
+    let young = store.gc().unwrap();
+    // Its first record, its part and its data; whoever reads it goes on.
+    assert_eq!((young.orphans.len(), young.young.len()), (0, 3), "{young:?}");
+    assert_eq!(needs::keys(&*objects), before);
+    let mut out = vec![];
+    reader.read_file("m.safetensors", &mut out).unwrap();
+    assert!(out == files[1]);
+    objects.advance(1);
+    let garbage = store.garbage().unwrap();
+    assert_eq!((&garbage.orphans, garbage.young.len()), (&young.young, 0));
+    assert_eq!(needs::keys(&*objects), before);
+    assert_eq!(store.gc().unwrap(), garbage);
+    assert_eq!(reader.read_file("m.safetensors", &mut out).unwrap_err().kind(), ErrorKind::Damaged);
+    // That the step was pruned is remembered: its generations only go up.
+    let records = || {
+        needs::keys(&*objects)
+            .into_iter()
+            .filter(|k| k.starts_with("snapshots/") && k.contains("1/"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(records(), [format!("snapshots/{:020}/0000000001.json", 1)]);
+    save(&store, 1, &files[0]);
+    assert_eq!(records()[1], format!("snapshots/{:020}/0000000002.json", 1));
+    collect_all(&objects, &store);
+    assert!(restored(&store, 1).unwrap() == files[0] && restored(&store, 2).unwrap() == files[2]);
+}
+
+#[test]
+fn a_chain_of_pruned_snapshots_is_cut_off() {
+    let (objects, store) = new();
+    let file = train(&store, 0..12, &mut small(), BasePolicy::Previous).pop().unwrap();
+    let last = store.find(Default::default()).unwrap();
+    let plan = store.plan_prune(&keep(1, None, &[])).unwrap();
+    assert_eq!(plan.rebase, [step(11)]);
+    let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
+    assert_eq!(steps(&store), [11]);
+    let [new] = &done.rebased[..] else { panic!("{done:?}") };
+    // It is the same snapshot.
+    assert_eq!((new.id, new.time, &new.metadata, new.raw_size), (last.id, last.time, &last.metadata, last.raw_size));
+    assert_eq!(new, &store.find(Default::default()).unwrap());
+    let mut out = vec![];
+    // Who has found it before reads the old parts, until they are collected.
+    store.open_snapshot(&last).unwrap().read_file("m.safetensors", &mut out).unwrap();
+    assert!(out == file && restored(&store, 11).unwrap() == file);
+    collect_all(&objects, &store);
+    assert!(restored(&store, 11).unwrap() == file);
+    let verified = deep(&store);
+    assert_eq!((verified.objects, data_size(&objects)), (1, new.new_size));
+    // As large as it is alone, which is what was estimated.
+    let alone = train(&new_other(), 0..1, &mut small(), BasePolicy::Nothing);
+    assert_eq!(alone[0].len(), file.len());
+    assert!(plan.after.abs_diff(new.new_size) * 20 < new.new_size, "{} {}", plan.after, new.new_size);
+    assert!(plan.before > 2 * plan.after);
+    // Nothing is left to do.
+    assert!(store.rebase(&[step(11)], &RebaseOptions::default()).unwrap().snapshots.is_empty());
+    assert_eq!(store.rebase(&[step(3)], &RebaseOptions::default()).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+fn new_other() -> Store {
+    Store::create(&Location::Memory, options(7)).unwrap()
+}
+
+#[test]
+fn links_that_are_left_out_of_a_chain() {
+    let (objects, store) = new();
+    let files = train(&store, 0..12, &mut small(), BasePolicy::Previous);
+    let first = store.find(lmc_store::At::Step(step(0))).unwrap();
+    let plan = store.plan_prune(&keep(2, None, &[0])).unwrap();
+    assert_eq!(plan.rebase, [step(10), step(11)]);
+    let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
+    // Step 10 is made from step 0, and what step 11 has is moved as it is.
+    let (ten, eleven) = (&done.rebased[0], &done.rebased[1]);
+    assert!(ten.new_size < first.new_size / 2, "{} {}", ten.new_size, first.new_size);
+    assert!(eleven.new_size < ten.new_size + 1000);
+    collect_all(&objects, &store);
+    for n in [0, 10, 11] {
+        assert!(restored(&store, n).unwrap() == files[n as usize], "{n}");
+    }
+    assert_eq!(deep(&store).objects, 3);
+    assert_eq!(data_size(&objects), first.new_size + ten.new_size + eleven.new_size);
+}
+
+#[test]
+fn what_did_not_change_is_moved_out_of_what_goes() {
+    let (objects, store) = new();
+    // One that stays as it is beside one that is much larger, and changes.
+    let mut tensors = vec![Tensor::new("large", 300, 1000, 1), Tensor::new("still", 70, 1000, 2)];
+    let first = safetensors(&tensors);
+    let mut o = SaveOptions::default();
+    o.base = BasePolicy::Nothing;
+    save_with(&store, 0, &first, &o).unwrap();
+    tensors[0].train(1);
+    let second = safetensors(&tensors);
+    let kept = save_with(&store, 1, &second, &o).unwrap();
+    let plan = store.plan_prune(&keep(1, None, &[])).unwrap();
+    assert_eq!(plan.rebase, [step(1)]);
+    let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
+    collect_all(&objects, &store);
+    assert!(restored(&store, 1).unwrap() == second);
+    // What is new of it stays where it was.
+    assert_eq!(data_size(&objects), kept.new_size + done.rebased[0].new_size);
+    assert_eq!(data_size(&objects), plan.after);
+}
+
+#[test]
+fn what_would_free_little_is_left_alone() {
+    let (objects, store) = new();
+    let files = train(&store, 0..2, &mut small(), BasePolicy::Previous);
+    let plan = store.plan_prune(&keep(1, None, &[])).unwrap();
+    assert!(plan.rebase.is_empty() && plan.after == plan.before);
+    store.prune(&plan, &RebaseOptions::default()).unwrap();
+    collect_all(&objects, &store);
+    assert!(restored(&store, 1).unwrap() == files[1]);
+    // Whoever wants it all the same says so.
+    let done = store.rebase(&[step(1)], &RebaseOptions::default()).unwrap();
+    assert_eq!(done.snapshots.len(), 1);
+    collect_all(&objects, &store);
+    assert!(restored(&store, 1).unwrap() == files[1]);
+    assert_eq!(deep(&store).objects, 1);
+}
+
+#[test]
+fn snapshots_of_several_parts_are_re_based() {
+    let (objects, store) = new();
+    let mut ranks = [Tensor::new("w", 100, 700, 1), Tensor::new("w", 100, 700, 2), Tensor::new("w", 100, 700, 1)];
+    let mut files = vec![];
+    for n in 0..8 {
+        // The third one has what the first one has.
+        ranks[..2].iter_mut().for_each(|t| t.train(n));
+        ranks[2] = ranks[0].clone();
+        files = ranks.iter().map(|t| safetensors(std::slice::from_ref(t))).collect::<Vec<_>>();
+        let save = |(i, f): (usize, &Vec<u8>)| {
+            store.save_part(&[Input::new(format!("rank{i}"), f)], step(n), &SaveOptions::default()).unwrap().part
+        };
+        let parts: Vec<_> = files.iter().enumerate().map(save).collect();
+        store.publish(step(n), BTreeMap::new(), &parts).unwrap();
+    }
+    let plan = store.plan_prune(&keep(1, None, &[])).unwrap();
+    assert_eq!(plan.rebase, [step(7)]);
+    let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
+    assert_eq!(done.rebased[0].parts.len(), 3);
+    collect_all(&objects, &store);
+    let reader = reader(&store, 7);
+    for (rank, f) in files.iter().enumerate() {
+        let mut out = vec![];
+        reader.read_file(&format!("rank{rank}"), &mut out).unwrap();
+        assert!(out == *f);
+    }
+    // Equal bytes are written once.
+    assert_eq!(deep(&store).objects, 2);
+}
+
+#[test]
+fn a_step_that_was_saved_again_since_the_plan_is_left_alone() {
+    let (_, store) = new();
+    let mut tensors = small();
+    train(&store, 0..6, &mut tensors, BasePolicy::Previous);
+    let plan = store.plan_prune(&keep(0, None, &[0, 5])).unwrap();
+    // Step 2 is re-based, which makes no other snapshot of it; step 3 is replaced by another one; step 5 goes.
+    assert_eq!(
+        store.prune(&store.plan_prune(&keep(0, None, &[0, 2, 4, 5])).unwrap(), &Default::default()).unwrap().pruned,
+        [step(1), step(3)]
+    );
+    assert_eq!(store.rebase(&[step(2)], &RebaseOptions::default()).unwrap().snapshots.len(), 1);
+    let other = safetensors(&tensors);
+    save(&store, 3, &other);
+    let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
+    assert_eq!(done.pruned, [1, 2, 3, 4].map(step));
+    assert_eq!(steps(&store), [0, 3, 5]);
+    assert!(restored(&store, 3).unwrap() == other);
+}
+
+#[test]
+fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
+    let (objects, store) = new();
+    let files = train(&store, 0..3, &mut small(), BasePolicy::Nothing);
+    store.prune(&store.plan_prune(&keep(0, None, &[0, 1])).unwrap(), &RebaseOptions::default()).unwrap();
+    objects.advance(GRACE + 1);
+    let part = format!("parts/{}.json", store.find(lmc_store::At::Step(step(1))).unwrap().parts[0]);
+    let before = needs::keys(&*objects);
+    futures::executor::block_on(objects.put(&(&part[..]).into(), b"{}".to_vec().into())).unwrap();
+    for e in [store.gc().unwrap_err(), store.garbage().unwrap_err()] {
+        assert!(
+            e.kind() == ErrorKind::Damaged
+                && e.to_string().contains(&part)
+                && e.to_string().contains("nothing was deleted"),
+            "{e}"
+        );
+    }
+    assert_eq!(needs::keys(&*objects), before);
+    // The snapshot is lost; without it all is well again.
+    let plan = store.plan_prune(&keep(0, None, &[0])).unwrap();
+    assert!(plan.obstacle.as_ref().unwrap().contains(&part), "{plan:?}");
+    store.prune(&plan, &RebaseOptions::default()).unwrap();
+    collect_all(&objects, &store);
+    assert!(restored(&store, 0).unwrap() == files[0]);
+}
+
+#[test]
+fn what_is_not_the_stores_is_left_alone() {
+    let (objects, store) = new();
+    train(&store, 0..1, &mut small(), BasePolicy::Auto);
+    let foreign = ["data/readme", "data/x/000000", "parts/notes.json", "elsewhere/000000"];
+    for key in foreign {
+        futures::executor::block_on(objects.put(&key.into(), vec![].into())).unwrap();
+    }
+    objects.advance(GRACE + 1);
+    assert!(store.gc().unwrap().orphans.is_empty());
+    assert!(foreign.iter().all(|k| needs::keys(&*objects).contains(*k)));
+}
+
+#[test]
+fn what_dead_writers_left_in_a_directory_is_removed() {
+    use std::fs::{self, File};
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("run");
+    let store = Store::create(&Location::Directory(root.clone()), options(0)).unwrap();
+    let file = noise(1000, 1);
+    save(&store, 0, &file);
+    let write = |name: &str, old: bool| {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = File::create(&path).unwrap();
+        if old {
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000)).unwrap();
+        }
+        path
+    };
+    let dead = "0".repeat(32);
+    let old =
+        [write(&format!("data/{dead}/000000#1"), true), write(&format!("snapshots/{:020}/0000000000.json#2", 7), true)];
+    let new = [write(&format!("data/{dead}/000001#1"), false), write(&format!("data/{dead}/000002"), false)];
+    let data = write(&format!("data/{dead}/000003"), true);
+    let garbage = store.gc().unwrap();
+    let mut keys: Vec<String> = garbage.orphans.iter().map(|o| o.key.clone()).collect();
+    keys.sort();
+    let want = [&old[0], &data, &old[1]].map(|p| p.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
+    assert_eq!(keys, want);
+    let young = ["000001#1", "000002"].map(|name| format!("data/{dead}/{name}"));
+    assert_eq!(garbage.young.iter().map(|o| &o.key[..]).collect::<Vec<_>>(), young);
+    assert!(old.iter().chain([&data]).all(|p| !p.exists()) && new.iter().all(|p| p.exists()));
+    assert!(restored(&store, 0).unwrap() == file);
+}

@@ -1,0 +1,123 @@
+//! A writer that re-uses old objects, while others prune what it builds on and collect what nobody needs, at every moment of the save.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use crate::support::*;
+use lmc_store::testing::{Faults, Faulty, Memory};
+use lmc_store::{At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Store};
+
+const GRACE: u64 = 1000;
+
+/// What a saved snapshot has: one file that is the base's, one that is made from the base's, one that is new.
+fn files(n: u64) -> Vec<Vec<u8>> {
+    let mut moving = Tensor::new("w", 20, 100, 1);
+    (0..n).for_each(|i| moving.train(i));
+    vec![safetensors(&[Tensor::new("still", 5, 100, 2)]), safetensors(&[moving]), noise(500, n)]
+}
+
+fn save(store: &Store, n: u64) -> lmc_store::Result<Snapshot> {
+    let files = files(n);
+    let inputs: Vec<Input<'_>> = files.iter().enumerate().map(|(i, f)| Input::new(format!("f{i}"), f)).collect();
+    let mut o = SaveOptions::default();
+    (o.threads, o.base) = (1, BasePolicy::Previous);
+    store.save(&inputs, Some(step(n)), BTreeMap::new(), &o)
+}
+
+fn check(store: &Store, n: u64) {
+    let reader = store.open_snapshot(&store.find(At::Step(step(n))).unwrap()).unwrap();
+    for (i, file) in files(n).iter().enumerate() {
+        let mut out = vec![];
+        reader.read_file(&format!("f{i}"), &mut out).unwrap();
+        assert!(out == *file);
+    }
+}
+
+/// A store with steps 1 and 2, the second made from the first.
+fn begun(seed: u64) -> Arc<Memory> {
+    let objects = Arc::new(Memory::default());
+    let mut o = options(seed);
+    o.grace_seconds = GRACE;
+    let store = Store::create_on(objects.clone(), o).unwrap();
+    save(&store, 1).unwrap();
+    save(&store, 2).unwrap();
+    objects
+}
+
+/// Another process prunes all but step 1, which leaves nothing to who builds on step 2 but the grace period.
+fn prune(objects: &Arc<Memory>, seed: u64) {
+    let store = Store::open_on(objects.clone(), options(seed)).unwrap();
+    let mut keep = Keep::default();
+    keep.steps = vec![step(1)];
+    store.prune(&store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
+}
+
+fn collect(objects: &Arc<Memory>, seed: u64) -> usize {
+    Store::open_on(objects.clone(), options(seed)).unwrap().gc().unwrap().orphans.len()
+}
+
+/// Saves step 3 while others prune step 2 before the request `prune_at`, which then waits for a while, and collect before the request `collect_at`, which waited
+/// for a while. What became of the save, and how many requests it took.
+fn race(world: &Memory, prune_at: u64, collect_at: u64, waits: [u64; 2]) -> (Option<ErrorKind>, u64) {
+    let objects = Arc::new(world.fork());
+    let others = objects.clone();
+    let asked = Mutex::new((false, 0));
+    let before_each = move |request| {
+        // The last time that it asks for the time, which is the second, begins the quarter in which its record is promised to appear.
+        let probing = needs::keys(&*others).iter().any(|k| k.starts_with("probes/"));
+        let (was_probing, times) = &mut *asked.lock().unwrap();
+        *times += u64::from(probing && !*was_probing);
+        *was_probing = probing;
+        let wait = |seconds: u64| others.advance(if *times < 2 { seconds } else { seconds.min(GRACE / 8) });
+        if request == prune_at {
+            prune(&others, 100);
+            wait(waits[0]);
+        }
+        if request == collect_at {
+            wait(waits[1]);
+            collect(&others, 101);
+        }
+    };
+    let faulty = Arc::new(Faulty::with_hook(objects.clone(), 0, Faults::default(), before_each));
+    let saved = Store::open_on(faulty.clone(), options(102)).and_then(|store| save(&store, 3));
+    let store = Store::open_on(objects.clone(), options(103)).unwrap();
+    let check_all = || {
+        check(&store, 1);
+        if saved.is_ok() {
+            check(&store, 3);
+        }
+    };
+    check_all();
+    // Once nobody can be at work any more.
+    objects.advance(2 * GRACE);
+    collect(&objects, 104);
+    check_all();
+    assert_eq!(store.snapshots().unwrap().len(), 1 + usize::from(prune_at == 0) + usize::from(saved.is_ok()));
+    let needed = needs::needed(&*objects);
+    assert_eq!(needs::keys(&*objects), needed);
+    (saved.err().map(|e| e.kind()), faulty.requests())
+}
+
+#[test]
+fn a_collector_at_every_moment_of_a_save() {
+    let world = begun(1);
+    let (ok, requests) = race(&world, 0, 0, [0, 0]);
+    assert!(ok.is_none() && requests > 15, "{requests}");
+    let mut ended: BTreeMap<String, u64> = BTreeMap::new();
+    for prune_at in 1..=requests {
+        for collect_at in prune_at..=requests {
+            // Within the half that a save has; in the other half, which is for what is under way; later; and in time, if the save has not begun when step 2 is pruned.
+            for waits in [[0, GRACE / 2 - 1], [0, GRACE - 1], [0, GRACE + 1], [0, 3 * GRACE], [GRACE - 1, GRACE / 4]] {
+                let (e, _) = race(&world, prune_at, collect_at, waits);
+                assert!(
+                    matches!(e, None | Some(ErrorKind::Expired | ErrorKind::NotFound | ErrorKind::Damaged)),
+                    "{prune_at} {collect_at} {waits:?}: {e:?}"
+                );
+                *ended.entry(format!("{e:?}")).or_default() += 1;
+            }
+        }
+    }
+    println!("{ended:?}");
+    // Some were in time, and some were told.
+    assert!(ended["None"] > 100 && ended["Some(Expired)"] > 50, "{ended:?}");
+}

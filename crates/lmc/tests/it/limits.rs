@@ -1,0 +1,283 @@
+//! Files that lie about lengths, counts and sizes, with every checksum right, and files that want too much memory.
+
+use crate::support::{noise, refused, try_all};
+use lmc::reference::write::{File, Index, Record, Segment};
+use lmc::{CompressOptions, DecompressOptions, ErrorKind, Reader};
+
+const BIG: [u64; 6] = [1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 62, 1 << 63];
+
+fn options() -> DecompressOptions {
+    DecompressOptions::default()
+}
+
+/// A small file, taken apart: three blocks.
+fn file() -> (Vec<u8>, File) {
+    let raw = [vec![1; 1 << 20], noise(1 << 20, 1), vec![2; 1_500_000]].concat();
+    let file = lmc::compress(&raw, &CompressOptions::default()).unwrap();
+    let f = File::parse(&file).unwrap();
+    assert_eq!(f.records.len(), 4);
+    (raw, f)
+}
+
+/// Refused in every way, as damage or for a limit.
+fn check_refused(f: &File, what: &str) {
+    let bytes = f.to_bytes();
+    for e in refused(&bytes, &options()) {
+        assert!(matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Limit), "{what}: {e:?}");
+        assert!(e.offset().is_some_and(|at| at <= bytes.len() as u64), "{what}: {e:?}");
+    }
+    assert!(Reader::open(&bytes, &options()).is_err(), "{what}");
+}
+
+#[test]
+fn a_file_put_together_again_is_restored() {
+    let (raw, f) = file();
+    for r in try_all(&f.to_bytes(), &options()) {
+        assert!(r.unwrap() == raw);
+    }
+}
+
+#[test]
+fn an_index_that_lies_is_refused() {
+    let (_, good) = file();
+    type Change = fn(&mut Index, u64);
+    let changes: &[(&str, Change)] = &[
+        ("raw size", |i, n| i.raw_size = i.raw_size.wrapping_add(n)),
+        ("number of blocks", |i, n| i.block_count = i.block_count.wrapping_add(n)),
+        ("record length", |i, n| i.blocks[1].0 = i.blocks[1].0.wrapping_add(n)),
+        ("raw length", |i, n| i.blocks[1].1 = i.blocks[1].1.wrapping_add(n)),
+        ("raw length and size", |i, n| {
+            i.blocks[2].1 = i.blocks[2].1.wrapping_add(n);
+            i.raw_size = i.raw_size.wrapping_add(n);
+            i.segments[0].length = i.raw_size;
+        }),
+        ("ancillary bytes", |i, n| i.offset_gap = i.offset_gap.wrapping_add(n)),
+        ("ancillary bytes for a block's", |i, n| {
+            i.offset_gap = i.offset_gap.wrapping_add(n);
+            i.blocks[0].0 = i.blocks[0].0.wrapping_sub(n);
+        }),
+        ("number of segments", |i, n| i.segment_count = i.segment_count.wrapping_add(n)),
+        ("segment length", |i, n| i.segments[0].length = i.segments[0].length.wrapping_add(n)),
+        ("table length", |i, n| i.table_length_error = n),
+        ("lengths swapped", |i, _| i.blocks.swap(0, 1)),
+        ("a block more", |i, n| {
+            i.blocks.push((n, 0));
+            i.block_count += 1;
+        }),
+        ("a block less", |i, _| {
+            i.block_count -= 1;
+            i.blocks.pop();
+        }),
+        ("content hash", |i, n| i.content_hash[(n % 16) as usize] ^= 1),
+        ("bytes after the table", |i, _| i.after.push(0)),
+    ];
+    for (what, change) in changes {
+        for n in BIG.into_iter().chain([1, 2, 25, u64::MAX, u64::MAX - 1]) {
+            let mut f = good.clone();
+            change(&mut f.index, n);
+            if matches!(*what, "content hash" | "raw length and size" | "lengths swapped") {
+                // Seen only when blocks are read.
+                refused(&f.to_bytes(), &options());
+            } else {
+                check_refused(&f, &format!("{what}, {n}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn segments_that_lie_are_refused() {
+    let (raw, good) = file();
+    let size = raw.len() as u64;
+    let tensor = |dtype, length, shape: &[u64]| Segment {
+        dtype,
+        length,
+        name: b"t".to_vec(),
+        shape: shape.to_vec(),
+        ..Segment::default()
+    };
+    let accepted = |segments: Vec<Segment>| {
+        let mut f = good.clone();
+        f.index.segment_count = segments.len() as u64;
+        f.index.segments = segments;
+        let results = try_all(&f.to_bytes(), &options());
+        let ok = results.iter().filter(|r| r.is_ok()).count();
+        assert!(ok == 0 || ok == 3, "all ways agree");
+        ok == 3
+    };
+    let rest = |n: u64| tensor(0, size - n, &[]);
+    assert!(accepted(vec![tensor(2, size, &[size])]));
+    assert!(accepted(vec![tensor(10, 24, &[2, 3]), rest(24)]));
+    assert!(accepted(vec![tensor(10, 4, &[]), tensor(0, 0, &[]), tensor(11, 0, &[7, 0, 1 << 63]), rest(4)]));
+    assert!(accepted(vec![tensor(2, 1, &[1; 64]), rest(1)]));
+    assert!(accepted(vec![tensor(18, 3, &[6]), rest(3)]));
+    for (dtype, length, shape) in [
+        (10, 24, vec![2, 4]),
+        (10, 24, vec![]),
+        (10, 0, vec![1 << 62, 16]),
+        (11, 0, vec![1 << 63, 1 << 63]),
+        (11, 8, vec![(1 << 61) + 1]),
+        (2, 1, vec![1; 65]),
+        (18, 3, vec![5]),
+        (23, 4, vec![4]),
+        (255, 4, vec![4]),
+    ] {
+        assert!(!accepted(vec![tensor(dtype, length, &shape), rest(length)]), "{dtype} {shape:?}");
+    }
+    assert!(!accepted(vec![]));
+    assert!(!accepted(vec![rest(1)]));
+    assert!(!accepted(vec![rest(0), tensor(0, 1, &[])]));
+    assert!(!accepted(vec![tensor(0, 1 << 63, &[]), tensor(0, 1 << 63, &[]), rest(0)]));
+    let mut bad_name = tensor(2, 1, &[1]);
+    bad_name.name = vec![0xff];
+    assert!(!accepted(vec![bad_name, rest(1)]));
+}
+
+#[test]
+fn a_trailer_that_lies_is_refused() {
+    let (_, good) = file();
+    for n in BIG.into_iter().chain([1, 24, 32, u64::MAX, u64::MAX - 31]) {
+        let mut f = good.clone();
+        f.offset_error = n;
+        check_refused(&f, "offset");
+        f.length_error = n.wrapping_neg();
+        check_refused(&f, "offset and length");
+        f.offset_error = 0;
+        check_refused(&f, "length");
+    }
+    let mut f = good.clone();
+    f.after = vec![0];
+    check_refused(&f, "a byte after the end");
+    f.after.clear();
+    f.end_magic[0] ^= 1;
+    check_refused(&f, "magic");
+}
+
+#[test]
+fn records_that_lie_are_refused() {
+    let (_, good) = file();
+    let good = good.to_bytes();
+    // The lengths of a block's record: 4 bytes of head, 8 of body. The checks are made to fit.
+    let number = |at: usize, len: usize| good[at..at + len].iter().rev().fold(0, |n, &b| n << 8 | usize::from(b));
+    for at in [16, 16 + 24 + number(20, 4) + number(24, 8)] {
+        for n in BIG.into_iter().chain([0, 1, u64::MAX, (1 << 25) + 1, u64::from(u32::MAX)]) {
+            for (from, len) in [(at + 4, 4), (at + 8, 8)] {
+                let mut bytes = good.clone();
+                bytes[from..from + len].copy_from_slice(&n.to_le_bytes()[..len]);
+                if bytes == good {
+                    continue;
+                }
+                refused(&bytes, &options());
+                let head_len = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+                if let Some(head) = bytes.get(at + 24..at + 24 + head_len) {
+                    let check = twox_hash::XxHash3_64::oneshot(&[&bytes[at..at + 16], head].concat());
+                    bytes[at + 16..at + 24].copy_from_slice(&check.to_le_bytes());
+                    refused(&bytes, &options());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ancillary_records_are_skipped_wherever_they_stand() {
+    let (raw, good) = file();
+    let note = |head: usize, body: usize| Record::new(*b"note", noise(head, 1), noise(body, 2));
+    let mut f = good.clone();
+    f.records.insert(0, note(0, 0));
+    f.records.insert(2, note(100_000, 300_000));
+    f.records.push(note(3, 1));
+    f.index.offset_gap = [(0, 0), (100_000, 300_000), (3, 1)].iter().map(|&(h, b)| note(h, b).size()).sum();
+    let bytes = f.to_bytes();
+    for r in try_all(&bytes, &options()) {
+        assert!(r.unwrap() == raw);
+    }
+    let reader = Reader::open(&bytes, &options()).unwrap();
+    let mut part = vec![0; 2_000_000];
+    reader.read_range(700_000, &mut part).unwrap();
+    assert!(part == raw[700_000..2_700_000]);
+    // What they say of themselves is checked, and so is their sum.
+    let mut lies = f.clone();
+    lies.index.offset_gap += 1;
+    check_refused(&lies, "sum");
+    lies.index.offset_gap = 0;
+    check_refused(&lies, "none");
+    let mut damaged = bytes.clone();
+    damaged[16 + 24 + good.records[0].size() as usize + 24 + 50_000] ^= 1;
+    for e in refused(&damaged, &options()) {
+        assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
+    }
+    // Other tags are not skipped.
+    for tag in [*b"NOTE", *b"INDX", *b"\0ote", *b"{ote"] {
+        let mut f = f.clone();
+        f.records[0].tag = tag;
+        refused(&f.to_bytes(), &options());
+    }
+}
+
+#[test]
+fn limits_are_kept_and_named() {
+    let (raw, f) = file();
+    let bytes = f.to_bytes();
+    let limit = |raw_size: u64, index: usize| {
+        let mut o = DecompressOptions::default();
+        o.limits.max_raw_size = raw_size;
+        o.limits.max_index_size = index;
+        o
+    };
+    let size = raw.len() as u64;
+    assert!(try_all(&bytes, &limit(size, 1000)).iter().all(Result::is_ok));
+    for o in [limit(size - 1, 1000), limit(0, 1000), limit(size, 100), limit(size, 0)] {
+        for e in refused(&bytes, &o) {
+            assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
+            assert!(e.to_string().contains("limit of"), "{e}");
+        }
+        assert_eq!(Reader::open(&bytes, &o).unwrap_err().kind(), ErrorKind::Limit);
+    }
+}
+
+#[test]
+fn an_index_that_expands_is_stopped() {
+    let (_, good) = file();
+    // A frame of a few kilobytes that unpacks to more than the limit, and one that says so but does not.
+    let long = zstd::bulk::compress(&vec![0; 300 << 20], 1).unwrap();
+    assert!(long.len() < 1 << 20);
+    for (length, frame) in [(300 << 20, &long), (200 << 20, &long), (1 << 60, &long), (u64::MAX, &long), (3, &long)] {
+        let mut f = good.clone();
+        f.index_record = Some(f.index.record_of_frame(length, frame));
+        check_refused(&f, "expansion");
+    }
+    // Millions of segments of no length, two bytes each.
+    let mut index = good.index.clone();
+    index.segments = vec![Segment::default(); 10_000_000];
+    index.segments[0].length = index.raw_size;
+    index.segment_count = 10_000_000;
+    let mut f = good.clone();
+    f.index_record = Some(index.record());
+    for e in refused(&f.to_bytes(), &options()) {
+        assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
+    }
+    // More than one frame, a frame that is cut, bytes after it, no frame.
+    let table = good.index.table();
+    let frame = zstd::bulk::compress(&table, 1).unwrap();
+    let length = table.len() as u64;
+    let with_window = |log| {
+        let mut e = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        e.window_log(log).unwrap();
+        std::io::Write::write_all(&mut e, &table).unwrap();
+        e.finish().unwrap()
+    };
+    let mut f = good.clone();
+    f.index_record = Some(good.index.record_of_frame(length, &with_window(23)));
+    assert!(try_all(&f.to_bytes(), &options()).iter().all(Result::is_ok));
+    f.index_record = Some(good.index.record_of_frame(length, &with_window(24)));
+    check_refused(&f, "window");
+    let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0][..], &frame].concat();
+    let two = [zstd::bulk::compress(&table[..10], 1).unwrap(), zstd::bulk::compress(&table[10..], 1).unwrap()].concat();
+    for frame in [skippable, two, frame[..frame.len() - 1].to_vec(), [&frame[..], &[0]].concat(), vec![], table.clone()]
+    {
+        let mut f = good.clone();
+        f.index_record = Some(good.index.record_of_frame(length, &frame));
+        check_refused(&f, "frames");
+    }
+}

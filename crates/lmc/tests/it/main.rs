@@ -1,0 +1,31 @@
+//! Tests of the codec through what is public of it: one program, because each links the whole of the crate.
+
+mod bases;
+mod chains;
+mod corpus;
+mod corruption;
+mod damaged_deltas;
+mod delta_shapes;
+mod deltas;
+mod dependencies;
+mod estimates;
+mod fine_rans;
+mod hostile;
+mod hostile_blocks;
+mod in_place;
+mod input_output;
+mod large;
+mod limits;
+mod linked_bases;
+mod pairs;
+mod patches;
+mod predicted;
+mod predicted_heads;
+mod random_access;
+mod reference;
+mod roundtrip;
+mod segments;
+mod support;
+mod truncation;
+mod unchanged_runs;
+mod unusual;

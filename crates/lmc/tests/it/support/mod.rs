@@ -1,0 +1,197 @@
+//! What the tests share: data, and one check of every way to compress and restore.
+
+pub(crate) mod snapshots;
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lmc::{
+    CompressOptions, Compressor, DecompressOptions, Decompressor, Error, Isa, ReadAt, Reader, Result, Summary, WriteAt,
+};
+pub(crate) use lmc_testing::data::noise;
+use lmc_testing::input::Random;
+
+/// Roughly gaussian numbers, as a trained layer's weights are.
+pub(crate) fn weights(n: usize, seed: u64) -> Vec<f32> {
+    let mut random = Random::new(seed);
+    let mut uniform = || (random.u64() >> 11) as f64 / (1u64 << 53) as f64;
+    (0..n).map(|_| ((0..12).map(|_| uniform()).sum::<f64>() - 6.0) as f32 * 0.02).collect()
+}
+
+/// A safetensors file. Data of a tensor may have any length.
+pub(crate) fn safetensors(tensors: &[(&str, &str, Vec<u64>, &[u8])]) -> Vec<u8> {
+    let mut at = 0;
+    let entries: Vec<String> = tensors
+        .iter()
+        .map(|(name, dtype, shape, data)| {
+            let begin = at;
+            at += data.len();
+            format!(r#""{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{at}]}}"#)
+        })
+        .collect();
+    let json = format!("{{{}}}", entries.join(","));
+    let mut file = (json.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(json.as_bytes());
+    tensors.iter().for_each(|t| file.extend_from_slice(t.3));
+    file
+}
+
+/// A file in memory that several threads write.
+#[derive(Default)]
+pub(crate) struct Memory(pub(crate) Mutex<Vec<u8>>);
+
+impl WriteAt for Memory {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut m = self.0.lock().unwrap();
+        let (from, to) = (offset as usize, offset as usize + buf.len());
+        let len = m.len().max(to);
+        m.resize(len, 0xee);
+        m[from..to].copy_from_slice(buf);
+        Ok(())
+    }
+}
+
+/// A file in memory that counts the bytes read of it.
+pub(crate) struct Counted<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) read: AtomicU64,
+}
+
+impl<'a> Counted<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, read: AtomicU64::new(0) }
+    }
+    /// Bytes read since the last call.
+    pub(crate) fn take(&self) -> u64 {
+        self.read.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl ReadAt for Counted<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read.fetch_add(buf.len() as u64, Ordering::SeqCst);
+        self.bytes.read_exact_at(buf, offset)
+    }
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+}
+
+/// A stream that gives at most so many bytes at a time.
+pub(crate) struct Trickle<T>(pub(crate) T, pub(crate) usize);
+
+impl<T: io::Read> io::Read for Trickle<T> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = buf.len().min(self.1);
+        self.0.read(&mut buf[..n])
+    }
+}
+
+pub(crate) fn decompress_options(threads: usize) -> DecompressOptions {
+    let mut o = DecompressOptions::default();
+    o.threads = threads;
+    o
+}
+
+/// Compresses `raw` in every way, checks that the bytes are the same, restores them in every way; the compressed file.
+pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
+    let mut o = *o;
+    o.threads = 1;
+    let mut file = Vec::new();
+    let summary = Compressor::new(&o).unwrap().compress_into(raw, &mut file).unwrap();
+    assert_eq!(summary.raw_size, raw.len() as u64);
+    assert_eq!(summary.compressed_size, file.len() as u64);
+    for threads in [1, 2, 5] {
+        o.threads = threads;
+        let mut c = Compressor::new(&o).unwrap();
+        let mut out = vec![1; 10];
+        assert_eq!(c.compress_into(raw, &mut out).unwrap(), summary);
+        assert!(out == file, "slice, {threads} threads");
+        for step in [usize::MAX, 65537] {
+            out.clear();
+            let mut last = 0;
+            let s = c.compress_stream(&mut Trickle(raw, step), &mut out, &mut |n| last = n).unwrap();
+            assert_eq!((s, last), (summary, raw.len() as u64));
+            assert!(out == file, "stream, {threads} threads");
+        }
+        out.clear();
+        let mut last = 0;
+        assert_eq!(c.compress_from(&raw, &mut out, &mut |n| last = n).unwrap(), summary);
+        assert_eq!(last, raw.len() as u64);
+        assert!(out == file, "file, {threads} threads");
+        out = vec![1; 10];
+        assert_eq!(c.compress_delta_from_into(&Counted::new(raw), &[], &mut out).unwrap(), summary);
+        assert!(out == file, "file to memory, {threads} threads");
+        check_restores(&file, raw, &summary, &decompress_options(threads));
+    }
+    assert_eq!(Decompressor::raw_size(&file).unwrap(), raw.len() as u64);
+    let reader = Reader::open(&file, &decompress_options(2)).unwrap();
+    assert_eq!((reader.raw_size(), reader.content_hash()), (raw.len() as u64, summary.content_hash));
+    let end = reader.segments().iter().fold(0, |at, s| {
+        assert_eq!(s.offset, at);
+        s.end()
+    });
+    assert_eq!(end, reader.raw_size());
+    let mut part = vec![0; raw.len() / 2];
+    reader.read_range((raw.len() / 3) as u64, &mut part).unwrap();
+    assert!(part == raw[raw.len() / 3..][..part.len()], "a range");
+    file
+}
+
+/// Restores a file in every way.
+pub(crate) fn check_restores(file: &[u8], raw: &[u8], summary: &Summary, o: &DecompressOptions) {
+    let mut d = Decompressor::new(o).unwrap();
+    let mut back = vec![0xee; raw.len()];
+    assert_eq!(d.decompress_into(file, &mut back).unwrap(), *summary);
+    assert!(back == raw, "to a slice, {} threads", o.threads);
+    back.fill(0xdd);
+    assert_eq!(d.decompress_delta_from(&Counted::new(file), &[], &mut back).unwrap(), *summary);
+    assert!(back == raw, "from a file to a slice, {} threads", o.threads);
+    back.clear();
+    let mut last = 0;
+    let s = d.decompress_stream(&mut Trickle(file, 65537), &mut back, &mut |n| last = n).unwrap();
+    assert_eq!((s, last), (*summary, raw.len() as u64));
+    assert!(back == raw, "to a stream, {} threads", o.threads);
+    let to = Memory::default();
+    last = 0;
+    assert_eq!(d.decompress_to(&file, &to, &mut |n| last = n).unwrap(), *summary);
+    assert_eq!(last, raw.len() as u64);
+    assert!(to.0.into_inner().unwrap() == raw, "to a file, {} threads", o.threads);
+}
+
+/// Compresses with every instruction set of the machine, which must give the same bytes, and restores with every one.
+pub(crate) fn check_isas(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
+    let mut files: Vec<Vec<u8>> = Vec::new();
+    for isa in Isa::available() {
+        let mut o = *o;
+        (o.isa, o.threads) = (Some(isa), 1);
+        let file = lmc::compress(raw, &o).unwrap();
+        if let Some(first) = files.first() {
+            assert!(file == *first, "{} writes other bytes than {}", isa.name(), Isa::PORTABLE.name());
+        }
+        files.push(file);
+    }
+    for isa in Isa::available() {
+        let mut o = decompress_options(1);
+        o.isa = Some(isa);
+        assert!(lmc::decompress(&files[0], &o).unwrap() == raw, "{}", isa.name());
+    }
+    files.swap_remove(0)
+}
+
+/// Results of restoring a file from a slice, from a stream and by positional reads.
+pub(crate) fn try_all(file: &[u8], o: &DecompressOptions) -> [Result<Vec<u8>>; 3] {
+    let mut d = Decompressor::new(o).unwrap();
+    let slice = lmc::decompress(file, o);
+    let mut streamed = Vec::new();
+    let stream = d.decompress_stream(&mut &*file, &mut streamed, &mut |_| ()).map(|_| streamed);
+    let to = Memory::default();
+    let positional = d.decompress_to(&file, &to, &mut |_| ()).map(|_| to.0.into_inner().unwrap());
+    [slice, stream, positional]
+}
+
+/// The errors of a file that no way restores.
+pub(crate) fn refused(file: &[u8], o: &DecompressOptions) -> [Error; 3] {
+    try_all(file, o).map(|r| r.expect_err("the file must be refused"))
+}
