@@ -26,6 +26,7 @@ mod reference;
 mod roundtrip;
 mod segments;
 mod support;
+mod tensor_lists;
 mod truncation;
 mod unchanged_runs;
 mod unusual;
