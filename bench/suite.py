@@ -105,7 +105,7 @@ class Suite:
         return [self.bench(*common, self.path(f"minilm {t}")) for t in ("bf16", "fp32")]
 
     def small(self) -> list[dict]:
-        """10,000 small tensors and one large one, in many turns: what is looked for is less than what a run scatters."""
+        """10,000 small tensors and one large one, in many turns: a run scatters more than what is looked for."""
         common = ["--seconds", self.seconds / 4, "--threads", 1, "--isas", self.best_isa(), "--peers", "none"]
         turns = 3 * self.rounds
         return [self.bench(*common, self.path("10,000 tensors"), self.path("one tensor")) for _ in range(turns)]

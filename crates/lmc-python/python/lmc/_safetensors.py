@@ -17,7 +17,7 @@ Index: TypeAlias = int | slice | EllipsisType | tuple[int | slice | EllipsisType
 Key: TypeAlias = tuple[int | slice, ...]
 """An index of one entry for each of the first dimensions."""
 
-# By the name of a dtype in safetensors: that in numpy and torch, and where numpy has none, that in ml_dtypes and torch.
+# By the name of a dtype in safetensors: that in numpy and torch, and of those that numpy lacks, in ml_dtypes and torch.
 NUMPY_DTYPES: Final = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -48,34 +48,33 @@ class SafetensorsFile:
 
     def __init__(self, file: File) -> None:
         try:
-            tensors, metadata = file.safetensors_header()
+            self._header = file.safetensors_header()
         except BaseException:
             file.close()
             raise
         self._file = file
-        # By name, in the order of the file.
-        self._tensors = {t.name: t for t in tensors}
-        self._metadata = metadata
+        self._by_name: dict[str, Tensor] | None = None
 
     def keys(self) -> list[str]:
         """Names of the tensors, sorted."""
-        return sorted(self._open())
+        return sorted(self.offset_keys())
 
     def offset_keys(self) -> list[str]:
         """Names of the tensors, in the order of the file."""
-        return list(self._open())
+        self._check_open()
+        return self._header.names()
 
     def metadata(self) -> dict[str, str] | None:
         """The `__metadata__` of the file, or nothing if there is none."""
-        self._open()
-        return None if self._metadata is None else dict(self._metadata)
+        self._check_open()
+        return self._header.metadata()
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
 
     def __enter__(self) -> Self:
-        self._open()
+        self._check_open()
         return self
 
     def __exit__(
@@ -83,10 +82,17 @@ class SafetensorsFile:
     ) -> None:
         self.close()
 
-    def _open(self) -> dict[str, Tensor]:
+    def _check_open(self) -> None:
         if self._file.closed:
             raise UsageError("the file is closed")
-        return self._tensors
+
+    def _open(self) -> dict[str, Tensor]:
+        """The tensors by name, in the order of the file."""
+        self._check_open()
+        # Made when it is needed: to load all of many tensors takes no longer than that.
+        if self._by_name is None:
+            self._by_name = {t.name: t for t in self._header.tensors()}
+        return self._by_name
 
     def _tensor(self, name: str) -> Tensor:
         found = self._open().get(name)
