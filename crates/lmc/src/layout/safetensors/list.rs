@@ -119,7 +119,7 @@ impl Text<'_> {
 
 /// The longest number in decimal.
 const DIGITS: usize = 20;
-/// Both offsets of a tensor and what stands around them.
+/// Both offsets of a tensor and what stands around them, and as much again as makes any line long enough to be copied at once.
 const TAIL: usize = 2 * DIGITS + 4 + 64;
 
 /// The text of a tensor, from the comma before it on. Most of it is that of the tensor before.
