@@ -6,6 +6,18 @@ as_root() {
     if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
+# apt_get ARGUMENT...: apt-get without questions. Another one that is at work is waited for, ten minutes at most: new machines update themselves first.
+apt_get() {
+    local said
+    for _ in {1..60}; do
+        said=$(as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" 2>&1 >/dev/null) && return
+        [[ $said == *"Could not get lock"* ]] || break
+        sleep 10
+    done
+    echo "$said" >&2
+    return 1
+}
+
 # install PACKAGE...: Debian packages.
 install() {
     if ! command -v apt-get >/dev/null; then
@@ -13,9 +25,7 @@ install() {
         return 1
     fi
     echo "  installing $* with apt-get" >&2
-    as_root apt-get update -qq >/dev/null &&
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$@" >/dev/null
+    apt_get update && apt_get install -y --no-install-recommends "$@"
 }
 
 # need COMMAND PACKAGE...: installs the packages unless the command is there.
