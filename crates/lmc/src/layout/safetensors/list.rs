@@ -71,7 +71,9 @@ pub(crate) fn write(list: &[u8], out: &mut [u8]) -> Result<()> {
             line.reset(t.name, dtype, t.shape);
         }
         let len = line.end_at(end);
-        if kind.replace(dtype).is_some() { text.put_start(&line.text, len) } else { text.put(&line.text[1..len]) }
+        // The first one has no comma before it.
+        let start = usize::from(kind.replace(dtype).is_none());
+        text.put(&line.text[start..len])
     })?;
     if kind.is_none() {
         return Err(Error::damaged("the list of a header has no tensors"));
@@ -102,25 +104,12 @@ impl Text<'_> {
         self.at += bytes.len();
         Ok(())
     }
-
-    /// Puts the first bytes, perhaps with some behind them that will be written over: a copy of a fixed length takes half as long.
-    fn put_start(&mut self, bytes: &[u8], len: usize) -> Result<()> {
-        const AT_ONCE: usize = 128;
-        match (bytes.first_chunk::<AT_ONCE>(), self.out[self.at..].first_chunk_mut::<AT_ONCE>()) {
-            (Some(bytes), Some(room)) if len <= AT_ONCE => {
-                *room = *bytes;
-                self.at += len;
-                Ok(())
-            }
-            _ => self.put(&bytes[..len]),
-        }
-    }
 }
 
 /// The longest number in decimal.
 const DIGITS: usize = 20;
-/// Both offsets of a tensor and what stands around them, and as much again as makes any line long enough to be copied at once.
-const TAIL: usize = 2 * DIGITS + 4 + 64;
+/// Both offsets of a tensor and what stands around them.
+const TAIL: usize = 2 * DIGITS + 4;
 
 /// The text of a tensor, from the comma before it on. Most of it is that of the tensor before.
 struct Line {
