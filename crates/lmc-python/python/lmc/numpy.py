@@ -39,33 +39,22 @@ def _dtype(name: str) -> np.dtype[Any]:
     return found
 
 
-def _kind(dtype: np.dtype[Any]) -> str | None:
-    """The name of a dtype in files, if there is one and arrays of it are little-endian."""
-    swapped = dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")
-    return None if swapped else _NAMES.get(dtype.name)
-
-
 def _given(tensors: Mapping[str, Array]) -> TensorList:
-    given, kinds = TensorList(), dict[np.dtype[Any], str | None]()
+    # Of each dtype its name in files, and whether arrays of it are big-endian: asked once, for arrays can be many.
+    given, kinds = TensorList(), dict[np.dtype[Any], tuple[str | None, bool]]()
     for name, array in tensors.items():
-        # Nearly all arrays are as the file has them: of those no more is asked than that.
-        if type(array) is np.ndarray and array.flags.c_contiguous:
-            dtype = array.dtype
-            if dtype not in kinds:
-                kinds[dtype] = _kind(dtype)
-            kind = kinds[dtype]
-            if kind is not None:
-                given.add(name, kind, array.shape, array)
-                continue
         if not isinstance(array, np.ndarray | np.generic):
             raise TypeError(f"tensor {name!r} must be a numpy array, not {type(array).__name__}")
-        if array.dtype.name not in _NAMES:
-            raise UsageError(f"tensor {name!r}: safetensors has no dtype {array.dtype.name}")
-        # The file has the elements in C order, little-endian.
+        dtype = array.dtype
+        if dtype not in kinds:
+            swapped = dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")
+            kinds[dtype] = _NAMES.get(dtype.name), swapped
+        kind, swapped = kinds[dtype]
+        if kind is None:
+            raise UsageError(f"tensor {name!r}: safetensors has no dtype {dtype.name}")
+        # The file has the elements in C order, little-endian. An array that is so already is not copied.
         array = np.asarray(array, order="C")
-        if array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big"):
-            array = array.byteswap()
-        given.add(name, _NAMES[array.dtype.name], array.shape, array)
+        given.add(name, kind, array.shape, array.byteswap() if swapped else array)
     return given
 
 
