@@ -29,7 +29,8 @@ def kibibytes(text: str | None) -> str:
     return f"{kib / 2**20:.1f} GiB" if kib >= 2**20 else f"{kib / 2**10:g} MiB"
 
 
-def machine_table(m: dict) -> str:
+def machine_table(m: dict, suffix: str) -> str:
+    command = " ".join(["bench/run", *(["--machine", suffix[1:]] if suffix else [])])
     rows = [
         ["processor", m["cpu"]],
         ["cores, level 3 cache, memory", f"{m['cores']}, {kibibytes(m['l3_cache'])}, {kibibytes(m['memory'])}"],
@@ -41,7 +42,7 @@ def machine_table(m: dict) -> str:
         ["`lmc`", f"{m['lmc']}, commit {m['commit'] or 'unknown'}, {m['profile']} build"],
         ["compiler, Python, zstd program", f"{m['rustc']}; {m['python']}; {m['zstd_program']}"],
         ["date", m["date"]],
-        ["command", "`BENCH_DATA=DIR bench/run`" if m["bench_data"] else "`bench/run`"],
+        ["command", f"`BENCH_DATA=DIR {command}`" if m["bench_data"] else f"`{command}`"],
     ]
     return table(["", ""], rows, left=2)
 
@@ -162,13 +163,16 @@ def size_table(results: dict) -> str:
     return table(headings, rows) + "\n" + whats
 
 
-def notes() -> str:
+def notes(suffix: str) -> str:
     """What was found out by hand: bench/notes.md, if there is something to say."""
-    path = Path(__file__).parent / "notes.md"
+    path = Path(__file__).parent / f"notes{suffix}.md"
     return "\n" + path.read_text().strip() + "\n" if path.exists() else ""
 
 
-def page(results: dict) -> str:
+def page(results: dict, suffix: str) -> str:
+    """The page of one machine; `suffix` is empty for that of the README, and `-NAME` for others."""
+    other = "\nAnother machine than that of [`benchmarks.md`](benchmarks.md).\n" if suffix else ""
+    folder = "bench/results" + suffix.replace("-", "/", 1)
     quick = "\n**A quick run: these numbers only show that the tool works.**\n" if results["machine"]["quick"] else ""
     speed = "\n".join(speed_table(r["files"][0]) for r in results["speed"])
     peers = "\n".join(peers_table(m, m["dtype"]) for m in results["peers"]["memory"])
@@ -179,20 +183,20 @@ def page(results: dict) -> str:
     python = report_python.section(results["python"]) if "python" in results else ""
     return f"""# Benchmarks
 
-<!-- Written by bench/run from bench/results/*.json. Do not edit: edit bench/report.py or bench/notes.md. -->
-{quick}
-{machine_table(results["machine"])}
+<!-- Written by bench/run from {folder}/*.json. Do not edit: edit bench/report.py or bench/notes{suffix}.md. -->
+{quick}{other}
+{machine_table(results["machine"], suffix)}
 Speeds count uncompressed bytes: 1 GB is 10^9 bytes. *In* is compression, *out* decompression. One thread unless said.
 `lmc` hashes what it compresses and checks the hashes when it restores, in every row. How things are measured is said in
 [`bench/README.md`](../bench/README.md).
 
-![Speed relative to memcpy against size, for every codec](benchmarks.svg)
+![Speed relative to memcpy against size, for every codec](benchmarks{suffix}.svg)
 
 ## What was to be reached, and what was
 
 *Must* is what the codec had to reach, *aim* what it should. Ratios to memcpy are the worse of 90 MB and 1 GB.
 
-{bar_tables(results)}{notes()}
+{bar_tables(results)}{notes(suffix)}
 ## Beside general-purpose codecs
 
 *Grouped*: the first bytes of all elements, then the second bytes, and so on; done and undone within the time. `*`:

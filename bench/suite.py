@@ -5,6 +5,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -204,14 +205,19 @@ def main() -> None:
     parser.add_argument("--lmc", required=True)
     parser.add_argument("--quick", action="store_true", help="seconds, not minutes; results go to target/bench only")
     parser.add_argument("--only", default="", help=f"steps to run again, of {', '.join(STEPS)}")
+    where = "bench/results/NAME, docs/benchmarks-NAME.md"
+    parser.add_argument("--machine", default="", help=f"another machine's name: results go to {where}")
     parser.add_argument("--report", action="store_true", help="write the page from the results that are there")
     args = parser.parse_args()
     only = [s for s in args.only.split(",") if s]
     if unknown := set(only) - set(STEPS):
         parser.error(f"no step {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
 
-    out = DATA / "quick" if args.quick else ROOT / "bench" / "results"
-    page = out / "benchmarks.md" if args.quick else ROOT / "docs" / "benchmarks.md"
+    if not re.fullmatch(r"[a-z0-9-]*", args.machine):
+        parser.error("a machine's name has small letters, digits and hyphens")
+    out = DATA / "quick" if args.quick else ROOT / "bench" / "results" / args.machine
+    suffix = f"-{args.machine}" if args.machine else ""
+    page = (out if args.quick else ROOT / "docs") / f"benchmarks{suffix}.md"
     out.mkdir(parents=True, exist_ok=True)
     if not args.report:
         suite = Suite(args.lmc, args.quick, out)
@@ -229,8 +235,8 @@ def main() -> None:
     there = [*STEPS, *(step for step in apart if (out / f"{step}.json").exists())]
     results = {step: json.loads((out / f"{step}.json").read_text()) for step in there}
     plot.draw(results, page.with_suffix(".svg"))
-    page.write_text(report.page(results))
-    if not args.quick:
+    page.write_text(report.page(results, suffix))
+    if not args.quick and not args.machine:
         report.update_readme(results, ROOT / "README.md")
     print(f"wrote {page}")
 

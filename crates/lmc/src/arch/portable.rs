@@ -51,56 +51,68 @@ pub(super) fn decode_chunk(
             t.escape_mark
         }
     };
-    if let Some(mark) = escape_mark
-        && out.contains(&mark)
-    {
-        for s in out.iter_mut().filter(|s| **s == mark) {
-            *s = *literals.bytes.get(literals.pos).ok_or_else(|| Error::damaged("a block's literals run out"))?;
-            literals.pos += 1;
+    if let Some(mark) = escape_mark {
+        // A vector's worth at once: hardly any symbol is an escape.
+        for piece in out.as_chunks_mut::<16>().0.iter_mut().filter(|p| p.contains(&mark)) {
+            for s in piece.iter_mut().filter(|s| **s == mark) {
+                *s = *literals.bytes.get(literals.pos).ok_or_else(|| Error::damaged("a block's literals run out"))?;
+                literals.pos += 1;
+            }
         }
     }
     Ok(())
 }
 
 /// Lets every lane decode `N` symbols, for `out[lane]`, `out[64 + lane]`, …, and refill then.
+///
+/// Lanes look up one after the other; what follows from what they find is arithmetic on arrays, which compilers turn into vectors.
 #[inline(always)]
 fn step<const BITS: u32, const N: usize, const SLOTS: usize>(
     slots: &[u32; SLOTS],
     lane: &mut LaneReader<'_>,
     out: &mut [u8],
 ) -> Result<()> {
-    let out = &mut out[..N * LANES];
-    let mut decode = |j: usize, mut x: u32| {
-        for n in 0..N {
-            let e = slots[x as usize & (SLOTS - 1)];
-            out[n * LANES + j] = e as u8;
-            x = (e >> 8 & 0xfff) * (x >> BITS) + (e >> 20);
+    let out: &mut [[u8; LANES]; N] = out.as_chunks_mut().0.try_into().expect("room for the symbols");
+    for out in out {
+        let mut found = [0; LANES];
+        for (e, &x) in found.iter_mut().zip(&lane.x) {
+            *e = slots[x as usize & (SLOTS - 1)];
         }
-        x
-    };
+        for (out, &e) in out.iter_mut().zip(&found) {
+            *out = e as u8;
+        }
+        for (x, &e) in lane.x.iter_mut().zip(&found) {
+            *x = (e >> 8 & 0xfff) * (*x >> BITS) + (e >> 20);
+        }
+    }
+    refill(lane)
+}
+
+/// Gives a word to each lane that is due for one.
+#[inline(always)]
+fn refill(lane: &mut LaneReader<'_>) -> Result<()> {
     let rest = &lane.bytes[(2 * lane.pos).min(lane.bytes.len())..];
     let mut taken = 0usize;
     if let Some(words) = rest.first_chunk::<{ 2 * REFILL_WORDS }>() {
         let words = words.as_chunks::<2>().0;
-        for i in 0..LANES {
-            let j = refill_order(i);
-            let x = decode(j, lane.x[j]);
-            // Without a branch: whether a lane is due is as good as random. `taken` is at most `i`.
-            let refilled = x << 16 | u32::from(u16::from_le_bytes(words[taken & (REFILL_WORDS - 1)]));
-            let due = x < 1 << 16;
-            lane.x[j] = if due { refilled } else { x };
-            taken += usize::from(due);
+        // The refill order: lanes 0, 4, …, 60, then 1, 5, …
+        for first in 0..4 {
+            for j in (first..LANES).step_by(4) {
+                let x = lane.x[j];
+                // Without a branch: whether a lane is due is as good as random. `taken` is at most the number of lanes that went before.
+                let refilled = x << 16 | u32::from(u16::from_le_bytes(words[taken & (REFILL_WORDS - 1)]));
+                let due = x < 1 << 16;
+                lane.x[j] = if due { refilled } else { x };
+                taken += usize::from(due);
+            }
         }
     } else {
-        for i in 0..LANES {
-            let j = refill_order(i);
-            let mut x = decode(j, lane.x[j]);
-            if x < 1 << 16 {
+        for j in (0..LANES).map(refill_order) {
+            if lane.x[j] < 1 << 16 {
                 let w = rest.get(2 * taken..2 * taken + 2).ok_or_else(|| Error::damaged("a block's words run out"))?;
-                x = x << 16 | u32::from(u16::from_le_bytes([w[0], w[1]]));
+                lane.x[j] = lane.x[j] << 16 | u32::from(u16::from_le_bytes([w[0], w[1]]));
                 taken += 1;
             }
-            lane.x[j] = x;
         }
     }
     lane.pos += taken;
