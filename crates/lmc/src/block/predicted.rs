@@ -56,6 +56,17 @@ pub(super) struct Guess {
 }
 
 impl Candidate {
+    /// All elements in one class.
+    pub(super) fn whole(predictor: Predictor, bits: u64) -> Self {
+        Self { predictor, context: Which::None, classes: None, guesses: vec![], bits, sure: false }
+    }
+
+    /// Elements dealt to classes by a context, as [`Keyed::classes`] found them, if it found some.
+    fn dealt(predictor: Predictor, by: Which, (classes, guesses, bits): (Option<Classes>, Vec<Guess>, u64)) -> Self {
+        let context = if classes.is_some() { by } else { Which::None };
+        Self { classes, guesses, context, ..Self::whole(predictor, bits) }
+    }
+
     /// For each class of `n` elements of `width` bytes: how many there is room for, which is most likely enough, and bytes of each.
     fn rooms(&self, n: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
         let all: u64 = self.guesses.iter().map(|g| g.elements).sum();
@@ -324,14 +335,7 @@ fn candidate<E: Element>(
         // Of what a sample cannot tell apart, a difference is the better guess.
         let bits = buckets_cost(&xor, rest_bits);
         let bits = bits + bits / 32;
-        offer(Candidate {
-            predictor: Predictor::Xor,
-            context: Which::None,
-            classes: None,
-            guesses: vec![],
-            bits,
-            sure: false,
-        });
+        offer(Candidate::whole(Predictor::Xor, bits));
         let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
         let key_shift = E::BITS - 8;
         for i in sampled() {
@@ -339,10 +343,11 @@ fn candidate<E: Element>(
             keyed.add(Classes::key(p, key_shift), bucket(difference.residual(element(i), p).wide()), 1);
         }
         // Integers have no exponent to go by.
-        let (classes, guesses, bits) =
-            if float { keyed.classes(key_shift, limits) } else { (None, vec![], keyed.whole()) };
-        let context = if classes.is_some() { Which::Prediction } else { Which::None };
-        offer(Candidate { predictor: difference, context, classes, guesses, bits, sure: false });
+        offer(if float {
+            Candidate::dealt(difference, Which::Prediction, keyed.classes(key_shift, limits))
+        } else {
+            Candidate::whole(difference, keyed.whole())
+        });
     }
     if let Some((context, width)) = x.context {
         with_element!(width, C => {
@@ -355,8 +360,7 @@ fn candidate<E: Element>(
             if classes.is_some() {
                 // Elements have no residuals, of which a byte might hold many.
                 let guesses = guesses.into_iter().map(|s| Guess { single: false, ..s }).collect();
-                let (predictor, context) = (Predictor::None, Which::Other);
-                offer(Candidate { predictor, context, classes, guesses, bits, sure: false });
+                offer(Candidate::dealt(Predictor::None, Which::Other, (classes, guesses, bits)));
             }
             if let Some((base, _)) = x.base && float {
                 let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
@@ -364,10 +368,9 @@ fn candidate<E: Element>(
                     let p = E::load(&base[i * E::BYTES..]);
                     keyed.add(key(i), bucket(Predictor::Float.residual(element(i), p).wide()), 1);
                 }
-                let (classes, guesses, bits) = keyed.classes(key_shift, limits);
-                if classes.is_some() {
-                    let (predictor, context) = (Predictor::Float, Which::Other);
-                    offer(Candidate { predictor, context, classes, guesses, bits, sure: false });
+                let dealt = Candidate::dealt(Predictor::Float, Which::Other, keyed.classes(key_shift, limits));
+                if dealt.classes.is_some() {
+                    offer(dealt);
                 }
             }
         });

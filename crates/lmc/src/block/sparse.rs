@@ -77,14 +77,8 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
         buckets_cost(&h, rest_bits)
     };
     let (xor, bits) = (cost_of(Predictor::Xor), cost_of(difference));
-    let mut best = Candidate {
-        predictor: if xor < bits { Predictor::Xor } else { difference },
-        context: Which::None,
-        classes: None,
-        guesses: vec![],
-        bits: xor.min(bits),
-        sure: true,
-    };
+    let predictor = if xor < bits { Predictor::Xor } else { difference };
+    let mut best = Candidate { sure: true, ..Candidate::whole(predictor, xor.min(bits)) };
     // Integers have no exponent to go by.
     if float && changed > 0 {
         let key_shift = E::BITS - 8;
