@@ -56,6 +56,11 @@ impl Error {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
+    /// Puts something before the sentence.
+    pub(crate) fn after(mut self, before: &str) -> Self {
+        self.0.message.insert_str(0, before);
+        self
+    }
     /// Adds to the sentence.
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.0.message.push_str(more);

@@ -14,11 +14,17 @@ pub(crate) fn put(out: &mut Vec<u8>, mut v: u64) {
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
+    /// What they are, for errors.
+    what: &'static str,
 }
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+        Self::of("a header", bytes)
+    }
+    /// Bytes of which errors say what they are.
+    pub(crate) fn of(what: &'static str, bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, what }
     }
     pub(crate) fn remaining(&self) -> usize {
         self.rest.len()
@@ -29,7 +35,7 @@ impl<'a> Cursor<'a> {
                 self.rest = b;
                 Ok(a)
             }
-            None => Err(Error::damaged("a header ends too early")),
+            None => Err(Error::damaged(format!("{} ends too early", self.what))),
         }
     }
     pub(crate) fn u8(&mut self) -> Result<u8> {
@@ -64,7 +70,7 @@ impl<'a> Cursor<'a> {
                 return Ok(v);
             }
         }
-        Err(Error::damaged("a header holds an invalid number"))
+        Err(Error::damaged(format!("{} holds an invalid number", self.what)))
     }
     /// A varint that is an in-memory size, at most `max`.
     pub(crate) fn size(&mut self, max: usize, what: &str) -> Result<usize> {
@@ -74,6 +80,6 @@ impl<'a> Cursor<'a> {
         }
     }
     pub(crate) fn finish(self) -> Result<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Error::damaged("a header has bytes left over")) }
+        if self.rest.is_empty() { Ok(()) } else { Err(Error::damaged(format!("{} has bytes left over", self.what))) }
     }
 }

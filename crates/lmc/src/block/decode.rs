@@ -182,7 +182,8 @@ impl BlockDecoder {
             Method::TensorList { list_len, frame_len } => {
                 let mut list = std::mem::take(&mut self.list);
                 list.resize(*list_len, 0);
-                let unpacked = self.decode_frame(*frame_len, streams, &mut list);
+                let unpacked =
+                    self.decode_frame(*frame_len, streams, &mut list).map_err(|e| e.after(list::CANNOT_WRITE));
                 let written = unpacked.and_then(|()| list::write(&list, out));
                 self.list = list;
                 written?;

@@ -49,9 +49,16 @@ pub(crate) fn list(part: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
+/// What is said before what is wrong with a list, which may be said of other tensors and names, too.
+pub(crate) const CANNOT_WRITE: &str = "the file's safetensors header cannot be made from its list of tensors: ";
+
 /// Writes the header of a list; it must have exactly the length of `out`.
 pub(crate) fn write(list: &[u8], out: &mut [u8]) -> Result<()> {
-    let mut c = Cursor::new(list);
+    write_header(list, out).map_err(|e| e.after(CANNOT_WRITE))
+}
+
+fn write_header(list: &[u8], out: &mut [u8]) -> Result<()> {
+    let mut c = Cursor::of("the list", list);
     let json_len = out.len().checked_sub(8).ok_or_else(other_length)?;
     let mut text = Text { out, at: 0 };
     text.put(&(json_len as u64).to_le_bytes())?;
@@ -59,7 +66,7 @@ pub(crate) fn write(list: &[u8], out: &mut [u8]) -> Result<()> {
     let mut line = Line::new();
     let (mut kind, mut len, mut end) = (None, 0, 0u64);
     walk(&mut c, |t| {
-        let dtype = t.dtype.ok_or_else(|| Error::damaged("the list of a header has opaque bytes"))?;
+        let dtype = t.dtype.ok_or_else(|| Error::damaged("the list has opaque bytes"))?;
         let alike = t.same_shape && kind == Some(dtype);
         if !alike {
             len = tensor_len(dtype, t.shape).ok_or_else(|| no_length().in_tensor(t.name))?;
@@ -76,7 +83,7 @@ pub(crate) fn write(list: &[u8], out: &mut [u8]) -> Result<()> {
         text.put(&line.text[start..len])
     })?;
     if kind.is_none() {
-        return Err(Error::damaged("the list of a header has no tensors"));
+        return Err(Error::damaged("the list has no tensors"));
     }
     text.put(string(&mut c)?.as_bytes())?;
     c.finish()?;
@@ -84,11 +91,11 @@ pub(crate) fn write(list: &[u8], out: &mut [u8]) -> Result<()> {
 }
 
 fn no_length() -> Error {
-    Error::damaged("a tensor's shape in the list of a header gives no length")
+    Error::damaged("a tensor's shape gives no length")
 }
 
 fn other_length() -> Error {
-    Error::damaged("the list of a header does not give its number of bytes")
+    Error::damaged("the list does not give its number of bytes")
 }
 
 /// Bytes that are filled from the front.
@@ -260,6 +267,27 @@ mod tests {
         let mut other = part(&format!("{{{tensor}}}"));
         other[10] = 0xff;
         assert_eq!(told(&other), None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_list_names_it() {
+        let json = r#"{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#;
+        let (part, mut made) = (part(json), Vec::new());
+        list(&part, &mut made).unwrap();
+        let why = |list: &[u8], len: usize| {
+            let why = write(list, &mut vec![0; len]).unwrap_err().to_string();
+            why.strip_prefix("the file's safetensors header cannot be made from its list of tensors: ")
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(why(&[&made[..], &[0]].concat(), part.len()), "the list has bytes left over");
+        assert_eq!(why(&made[..made.len() - 3], part.len()), "the list ends too early");
+        assert_eq!(why(&made, part.len() + 1), "the list does not give its number of bytes");
+        assert_eq!(why(&[0, 0, 0], 8), "the list has no tensors");
+        assert_eq!(
+            why(&[0, 1, 0x82, 0, 0], 8),
+            "the first tensor of a list has the shape of one before it (tensor \"\")"
+        );
     }
 
     proptest! {
