@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use lmc::Dtype;
+use lmc::{Dtype, tensor_len};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -160,8 +160,8 @@ fn type_of(dtype: Dtype) -> Option<DLDataType> {
 
 /// Bytes of a contiguous tensor; `None` for a dtype that no capsule is made of, and for sizes that make no sense.
 pub(crate) fn bytes_of(dtype: Dtype, shape: &[u64]) -> Option<usize> {
-    let bits = usize::from(type_of(dtype)?.bits);
-    shape.iter().try_fold(bits / 8, |bytes, &n| bytes.checked_mul(usize::try_from(n).ok()?))
+    type_of(dtype)?;
+    usize::try_from(tensor_len(dtype, shape)?).ok()
 }
 
 /// A capsule of the contiguous tensor that begins at byte `start` of a block.

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
-use lmc::Dtype;
+use lmc::{Dtype, tensor_len};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use serde::Deserialize;
@@ -144,12 +144,11 @@ impl Field<'_> {
     /// `None` if it makes no sense.
     fn entry(self, name: &str) -> Option<Entry> {
         let dtype: Dtype = self.dtype.parse().ok()?;
-        let bits = self.shape.iter().try_fold(u64::from(dtype.bits()), |bits, &n| bits.checked_mul(n))?;
         let (offset, end) = self.data_offsets;
         let nbytes = end.checked_sub(offset)?;
-        let whole = nbytes.checked_mul(8) == Some(bits) && i64::try_from(end).is_ok();
+        let fits = tensor_len(dtype, &self.shape) == Some(nbytes) && i64::try_from(end).is_ok();
         let signed = self.shape.iter().all(|&n| i64::try_from(n).is_ok());
-        (whole && signed).then(|| Entry { name: name.to_owned(), dtype, shape: self.shape, offset, nbytes })
+        (fits && signed).then(|| Entry { name: name.to_owned(), dtype, shape: self.shape, offset, nbytes })
     }
 }
 

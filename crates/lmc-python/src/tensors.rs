@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lmc::{Dtype, ReadAt};
+use lmc::{Dtype, ReadAt, tensor_len};
 use lmc_store::{TensorSource, Tensors};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -78,9 +78,9 @@ impl TensorList {
                 usize,
             ) = tensor?.extract()?;
             let (dtype, shape) = (dtype(&of)?, shape.extract::<Vec<u64>>()?);
-            let bits = shape.iter().try_fold(u64::from(dtype.bits()), |bits, &n| bits.checked_mul(n));
-            let nbytes = bits.and_then(|bits| usize::try_from(bits.div_ceil(8)).ok());
-            let nbytes = nbytes.ok_or_else(|| Failure::usage(format!("tensor {:?} is too large", &*name)))?;
+            let nbytes = tensor_len(dtype, &shape).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
+                Failure::usage(format!("tensor {:?} is too large, or no whole number of bytes", &*name))
+            })?;
             if (nbytes == 0) != (address == 0) {
                 return Ok(false);
             }

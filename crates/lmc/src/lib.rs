@@ -83,7 +83,7 @@ pub use io::{ReadAt, WriteAt};
 pub use link::{LinkError, link_bases};
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
 pub use reader::{BlockInfo, Reader};
-pub use segment::{Name, Segment, Shape};
+pub use segment::{Name, Segment, Shape, tensor_len};
 pub use siblings::rounded_from;
 
 /// What was compressed or restored.

@@ -86,9 +86,19 @@ impl Segment {
     }
 }
 
-/// Bytes of a tensor: the product of its dimensions times the bits of its dtype, if that is a whole number of bytes
-/// and fits 64 bits.
-pub(crate) fn tensor_len(dtype: Dtype, shape: &[u64]) -> Option<u64> {
+/// Bytes of a tensor: the product of its dimensions times the bits of its dtype. A tensor without dimensions has one element.
+///
+/// `None` if that is no whole number of bytes, as elements may have fewer bits than 8, or if a number on the way has more than 64 bits:
+/// the product of the dimensions, multiplied from the first one on, or the length in bits. safetensors does not accept such tensors either.
+///
+/// ```
+/// use lmc::{Dtype, tensor_len};
+/// assert_eq!(tensor_len(Dtype::Bf16, &[2, 3]), Some(12));
+/// assert_eq!(tensor_len(Dtype::F32, &[]), Some(4));
+/// assert_eq!((tensor_len(Dtype::F4, &[6]), tensor_len(Dtype::F4, &[5])), (Some(3), None));
+/// assert_eq!(tensor_len(Dtype::U8, &[1 << 40, 1 << 40, 0]), None);
+/// ```
+pub fn tensor_len(dtype: Dtype, shape: &[u64]) -> Option<u64> {
     let elements = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))?;
     let bits = elements.checked_mul(u64::from(dtype.bits()))?;
     (bits % 8 == 0).then_some(bits / 8)
