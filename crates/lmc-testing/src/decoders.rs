@@ -1,7 +1,7 @@
 //! Every way to decode a file, compared with the reference decoder.
 
 use lmc::reference::{self, write};
-use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Isa, Reader, Result, WriteAt};
+use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Isa, PartDescription, Reader, Result, WriteAt};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -285,7 +285,13 @@ pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<'a, &
     for (i, block) in reader.blocks().enumerate() {
         assert_eq!(block.raw_offset, covered);
         covered += block.raw_len;
-        reader.describe_block(i as u64).expect("a block can be described");
+        let description = reader.describe_block(i as u64).expect("a block can be described");
+        let sum = |of: fn(&PartDescription) -> u64| description.parts.iter().map(of).sum::<u64>();
+        assert_eq!(
+            (sum(|p| p.raw_len), sum(|p| p.coded_len)),
+            (block.raw_len, block.record_len),
+            "parts are the block"
+        );
     }
     assert_eq!(covered, raw.len() as u64);
     assert!(reader.read_range(raw.len() as u64, &mut [0]).is_err(), "there is nothing to read beyond the end");

@@ -1,6 +1,7 @@
 //! How a block is coded, for people who want to see.
 
 use crate::block::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Part, Predicted};
+use crate::container::record::HEADER_LEN;
 use crate::map::Map;
 use crate::predict::Predictor;
 
@@ -14,10 +15,20 @@ pub struct BlockDescription {
     pub lane_sets: usize,
     /// Symbols that were too rare for a table.
     pub literals: u64,
-    /// Stretches of bytes that alternate between the parts; 1 if there is one part.
-    pub pieces: usize,
+    /// Stretches of bytes that alternate between the parts, in order; one if there is one part.
+    pub pieces: Vec<PieceDescription>,
     /// What the block is made of: one part, or several in a pack of small tensors.
     pub parts: Vec<PartDescription>,
+}
+
+/// A stretch of a block's contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PieceDescription {
+    /// Number of the part that the bytes are the next ones of.
+    pub part: usize,
+    /// Length in bytes.
+    pub raw_len: u64,
 }
 
 /// How a part of a block is coded.
@@ -26,6 +37,12 @@ pub struct BlockDescription {
 pub struct PartDescription {
     /// Length of the part's contents in bytes.
     pub raw_len: u64,
+    /// Bytes of the block's record that stand for the part. Those of all parts add up to the record.
+    ///
+    /// A part has its own description, frame or bytes stored as they are, and list of patches. Groups run through the same lanes: what the
+    /// lanes, the literals and the raw bits of all groups take is shared by the bits that the groups tell of their elements, which is an
+    /// estimate. What is left, of no part (headers, pieces, digests), is shared by raw length.
+    pub coded_len: u64,
     /// "stored", "zstd", "grouped", "predicted", or "tensor list": a header of which the tensors are told.
     pub method: &'static str,
     /// Bytes of an element of a grouped or predicted part.
@@ -70,22 +87,92 @@ pub struct GroupDescription {
 }
 
 impl BlockDescription {
-    pub(crate) fn new(h: &BlockHead) -> Self {
+    pub(crate) fn new(h: &BlockHead, record_len: u64) -> Self {
+        let shares = shares(h, record_len);
+        let parts = h.parts.iter().zip(shares).map(|(p, coded)| PartDescription::new(p, coded, &h.dependencies));
         Self {
             raw_len: h.raw_len as u64,
             lane_sets: h.words.len(),
             literals: h.literals as u64,
-            pieces: h.pieces.len(),
-            parts: h.parts.iter().map(|p| PartDescription::new(p, &h.dependencies)).collect(),
+            pieces: h
+                .pieces
+                .iter()
+                .map(|&(part, len)| PieceDescription { part: part.into(), raw_len: len as u64 })
+                .collect(),
+            parts: parts.collect(),
         }
     }
 }
 
+/// Bytes of the record that stand for each part, as [`PartDescription::coded_len`] has it.
+fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
+    let mut text = Vec::new();
+    h.put(&mut text);
+    // Nothing was compared with the body: lengths in a head are claims, and what is shared is the record.
+    let mut body = record_len.saturating_sub((HEADER_LEN + text.len()) as u64);
+    let mut rest = record_len - body;
+    let take = |left: &mut u64, wanted: usize| {
+        let taken = (*left).min(wanted as u64);
+        *left -= taken;
+        taken
+    };
+    let own = |p: &Part| {
+        text.clear();
+        p.put(&mut text);
+        take(&mut rest, text.len()) + take(&mut body, own_bulk(p))
+    };
+    let mut shares: Vec<u64> = h.parts.iter().map(own).collect();
+    let told: Vec<u64> = h.parts.iter().map(told_bits).collect();
+    if told.iter().all(|&bits| bits == 0) {
+        // Nothing is left of most bodies, and nobody has more to do with it than others.
+        rest += std::mem::take(&mut body);
+    }
+    deal(body, &told, &mut shares);
+    let raw: Vec<u64> = h.parts.iter().map(|p| p.len as u64).collect();
+    deal(rest, &raw, &mut shares);
+    shares
+}
+
+/// Deals bytes by weight.
+fn deal(bytes: u64, weights: &[u64], to: &mut [u64]) {
+    let all = u128::from(weights.iter().sum::<u64>().max(1));
+    let share = |weight: u64| (u128::from(bytes) * u128::from(weight) / all) as u64;
+    let mut before = 0;
+    for (to, weight) in to.iter_mut().zip(weights) {
+        *to += share(before + weight) - share(before);
+        before += weight;
+    }
+}
+
+/// Bytes of the body that are the part's alone, as far as its description has them.
+fn own_bulk(p: &Part) -> usize {
+    match &p.method {
+        Method::Stored => p.len,
+        Method::Zstd { frame_len } | Method::TensorList { frame_len, .. } => *frame_len,
+        Method::Grouped(_) | Method::Predicted(_) => {
+            p.method.sections().filter_map(|g| g.patches.as_ref()).map(|p| p.len).sum()
+        }
+    }
+}
+
+/// Bits that groups tell of their elements, at most: whose group an element is, the body alone says.
+fn told_bits(p: &Part) -> u64 {
+    let of = |elements: usize, g: &Grouped| {
+        let bits = |group: &Group| group.raw_bits + u32::from(group.sign_plane) + group.symbol_bits(8 * g.width as u32);
+        elements as u64 * u64::from(g.groups.iter().map(bits).max().unwrap_or(0))
+    };
+    match &p.method {
+        Method::Grouped(g) => of(g.elements(p.len), g),
+        Method::Predicted(p) => p.sections.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum(),
+        Method::Stored | Method::Zstd { .. } | Method::TensorList { .. } => 0,
+    }
+}
+
 impl PartDescription {
-    fn new(p: &Part, dependencies: &[Dependency]) -> Self {
+    fn new(p: &Part, coded_len: u64, dependencies: &[Dependency]) -> Self {
         let raw_len = p.len as u64;
-        let plain =
-            |method| Self { raw_len, method, width: None, map: None, prediction: None, groups: vec![], listed: 0 };
+        let (width, map, prediction, groups) = (None, None, None, vec![]);
+        let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, groups, listed: 0 };
         let listed = p.method.sections().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
         match &p.method {
             Method::Stored => plain("stored"),
@@ -93,6 +180,7 @@ impl PartDescription {
             Method::TensorList { .. } => plain("tensor list"),
             Method::Predicted(p) => Self {
                 raw_len,
+                coded_len,
                 method: "predicted",
                 width: Some(p.width),
                 map: None,
@@ -107,6 +195,7 @@ impl PartDescription {
             },
             Method::Grouped(g) => Self {
                 raw_len,
+                coded_len,
                 method: "grouped",
                 width: Some(g.width),
                 map: Some(match g.map {

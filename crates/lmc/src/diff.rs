@@ -262,7 +262,7 @@ fn coding(record: &[u8]) -> Result<Vec<(u64, Coded)>> {
     let (header, rest) = record.split_first_chunk::<HEADER_LEN>().ok_or_else(broken)?;
     let head_len = RecordHeader::parse(header)?.head_len as usize;
     let head = BlockHead::parse(rest.get(..head_len).ok_or_else(broken)?)?;
-    let parts = BlockDescription::new(&head).parts;
+    let parts = BlockDescription::new(&head, record.len() as u64).parts;
     let mut end = 0;
     let stretches = head.pieces.iter().map(|&(part, len)| {
         end += len as u64;

@@ -71,7 +71,7 @@ pub use compress::{Compressor, compress, compress_bound, compress_delta};
 pub use container::bases::BaseInfo;
 pub use container::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use decompress::{Decompressor, decompress, decompress_delta};
-pub use describe::{BlockDescription, GroupDescription, PartDescription, PredictionDescription};
+pub use describe::{BlockDescription, GroupDescription, PartDescription, PieceDescription, PredictionDescription};
 pub use diff::changes::Changes;
 pub use diff::counterparts::Relation;
 pub use diff::entropy::DifferenceEntropy;

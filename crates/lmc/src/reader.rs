@@ -222,7 +222,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         };
         let b = self.opened.block(n);
         let head = open::read_block_head(&self.src, &self.opened.sources, &b).map_err(|e| self.opened.locate(e, n))?;
-        Ok(BlockDescription::new(&head))
+        Ok(BlockDescription::new(&head, b.record_len))
     }
 
     fn find(&self, name: &str) -> Result<&Segment> {

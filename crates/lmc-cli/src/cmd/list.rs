@@ -1,6 +1,7 @@
 //! `lmc list`.
 
-use std::collections::HashMap;
+mod account;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use lmc::{BaseInfo, BlockDescription, BlockInfo, DecompressOptions, PartDescription, Reader, Segment};
 use serde_json::{Value, json};
 
+use self::account::{Account, accounts};
 use crate::bases::{BaseArgs, Bases, describe};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, percent, ratio};
@@ -18,9 +20,10 @@ use crate::ui::Ui;
 
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
 ///
-/// Reads the index and the heads of blocks, and decodes nothing. The compressed size of a tensor is its share of the
-/// blocks that it lies in; the coder is that of the first of them, and -v shows every block. Of deltas, it tells what each tensor is
-/// predicted from, and with --base whether that is the right base.
+/// Reads the index and the heads of blocks, and decodes nothing. The coder is that of a tensor's first block, and -v shows every block.
+/// Small tensors of one dtype are one part of a block: each has its share of the part by length. Bytes that belong to several parts
+/// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it tells
+/// what each tensor is predicted from, and with --base whether that is the right base.
 #[derive(Args)]
 pub(crate) struct ListArgs {
     /// Files to look into.
@@ -70,7 +73,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<String> 
         let needed = bases.for_file(path, reader.bases(), &["list"])?.to_vec();
         reader = reader.with_bases(needed).map_err(|e| Failure::codec(path, &e))?;
     }
-    let mut listing = Listing::new(reader, bases.are_given());
+    let listing = Listing::new(reader, bases.are_given());
     let text = if args.json { listing.json(path, ui.verbose()) } else { listing.text(path, ui.verbose()) };
     let text = text.map_err(|e| Failure::codec(path, &e))?;
     source.check_unchanged()?;
@@ -83,22 +86,12 @@ struct Listing<'a> {
     blocks: Vec<BlockInfo>,
     /// Whether the bases were compared with those that the file needs.
     verified: bool,
-    coded: HashMap<usize, Coded>,
-}
-
-/// How a block is coded.
-#[derive(Clone)]
-struct Coded {
-    coder: String,
-    predictor: Option<String>,
-    /// Where predictions come from, by number.
-    sources: Vec<u32>,
 }
 
 impl<'a> Listing<'a> {
     fn new(reader: Reader<'a, &'a Source>, verified: bool) -> Self {
         let blocks = reader.blocks().collect();
-        Listing { reader, blocks, verified, coded: HashMap::new() }
+        Listing { reader, blocks, verified }
     }
 
     /// What predictions come from, for people.
@@ -110,9 +103,9 @@ impl<'a> Listing<'a> {
         }
     }
 
-    fn text(&mut self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
+    fn text(&self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
-        let segments = self.reader.segments().to_vec();
+        let segments = self.reader.segments();
         let tensors = segments.iter().filter(|s| s.name.is_some()).count();
         let mut text = format!(
             "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}\n",
@@ -129,18 +122,14 @@ impl<'a> Listing<'a> {
             let checked = if self.verified { ", which is given" } else { "" };
             let _ = writeln!(text, "delta of {}{checked}", describe(base));
         }
-        let mut coded = Vec::with_capacity(segments.len());
-        for segment in &segments {
-            coded.push(self.coded(segment)?);
-        }
+        let accounts = self.accounts()?;
         let mut header = vec!["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"];
-        let predicted = coded.iter().flatten().any(|c| c.predictor.is_some());
+        let predicted = accounts.iter().filter_map(|a| a.coded.as_ref()).any(|c| c.predictor.is_some());
         if predicted {
             header.extend(["predictor", "from"]);
         }
         let mut table = table(&header, &[3, 4, 5]);
-        for (segment, coded) in segments.iter().zip(coded) {
-            let compressed = self.share(segment);
+        for (segment, Account { compressed, coded }) in segments.iter().zip(accounts) {
             let mut row = vec![
                 display_name(segment),
                 segment.dtype.map_or("-", lmc::Dtype::name).to_owned(),
@@ -176,13 +165,11 @@ impl<'a> Listing<'a> {
         Ok(text)
     }
 
-    fn json(&mut self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
+    fn json(&self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
-        let segments = self.reader.segments().to_vec();
+        let segments = self.reader.segments();
         let mut tensors = Vec::with_capacity(segments.len());
-        for segment in &segments {
-            let compressed = self.share(segment);
-            let coded = self.coded(segment)?;
+        for (segment, Account { compressed, coded }) in segments.iter().zip(self.accounts()?) {
             tensors.push(json!({
                 "name": segment.name.as_deref(),
                 "dtype": segment.dtype.map(lmc::Dtype::name),
@@ -214,51 +201,13 @@ impl<'a> Listing<'a> {
         Ok(format!("{object}\n"))
     }
 
-    /// Bytes of the compressed file that a segment accounts for, by its share of the raw bytes of its blocks. The
-    /// shares of all segments add up to the blocks.
-    fn share(&self, segment: &Segment) -> u64 {
-        self.compressed_before(segment.offset + segment.len) - self.compressed_before(segment.offset)
-    }
-
-    /// Bytes of blocks that stand for the raw bytes before an offset.
-    fn compressed_before(&self, raw_offset: u64) -> u64 {
-        let before = self.blocks.partition_point(|b| b.raw_offset < raw_offset);
-        let Some(last) = before.checked_sub(1).map(|i| self.blocks[i]) else { return 0 };
-        let part = u128::from(last.record_len) * u128::from(raw_offset - last.raw_offset) / u128::from(last.raw_len);
-        last.record_offset - self.blocks[0].record_offset + u64::try_from(part).expect("a part of a record")
+    fn accounts(&self) -> lmc::Result<Vec<Account>> {
+        accounts(self.reader.segments(), &self.blocks, |i| self.describe(i))
     }
 
     fn describe(&self, block: usize) -> lmc::Result<BlockDescription> {
         self.reader.describe_block(block as u64)
     }
-
-    /// How the first block of a segment is coded; `None` if it has none.
-    fn coded(&mut self, segment: &Segment) -> lmc::Result<Option<Coded>> {
-        if segment.len == 0 {
-            return Ok(None);
-        }
-        let block = self.blocks.partition_point(|b| b.raw_offset <= segment.offset) - 1;
-        if let Some(coded) = self.coded.get(&block) {
-            return Ok(Some(coded.clone()));
-        }
-        let parts = self.describe(block)?.parts;
-        let predictions = || parts.iter().filter_map(|p| p.prediction.as_ref());
-        let mut sources: Vec<u32> = predictions().flat_map(|p| &p.sources).copied().collect();
-        sources.sort_unstable();
-        sources.dedup();
-        let predictor = Some(joined(predictions().map(|p| p.predictor))).filter(|p| !p.is_empty());
-        let coded = Coded { coder: joined(parts.iter().flat_map(coders)), predictor, sources };
-        self.coded.insert(block, coded.clone());
-        Ok(Some(coded))
-    }
-}
-
-/// Each of several words once.
-fn joined(words: impl Iterator<Item = &'static str>) -> String {
-    let mut words: Vec<_> = words.collect();
-    words.sort_unstable();
-    words.dedup();
-    words.join("+")
 }
 
 fn base_json(base: &BaseInfo) -> Value {
@@ -306,7 +255,7 @@ fn part_text(part: &PartDescription) -> String {
         groups.push(("constant".to_owned(), 1));
     }
     if part.listed > 0 {
-        groups.push((format!("{} listed", count(part.listed as usize, "change")), 1));
+        groups.push((format!("{} listed", count(part.listed as usize, "element")), 1));
     }
     for (i, (group, n)) in groups.iter().enumerate() {
         text.push_str(if i == 0 { " " } else { ", " });
@@ -330,6 +279,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
     let part = |p: &PartDescription| {
         json!({
             "raw_size": p.raw_len,
+            "compressed_size": p.coded_len,
             "method": p.method,
             "width": p.width,
             "map": p.map,
@@ -350,7 +300,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
         "raw_size": block.raw_len,
         "lane_sets": description.lane_sets,
         "literals": description.literals,
-        "pieces": description.pieces,
+        "pieces": description.pieces.len(),
         "parts": description.parts.iter().map(part).collect::<Vec<_>>(),
     })
 }

@@ -57,6 +57,51 @@ fn list_for_programs() {
 }
 
 #[test]
+fn what_shares_a_block_is_told_apart() {
+    let bytes = noise(4096, 4);
+    let small = weights(3000, 3);
+    let names: Vec<_> = (0..40).map(|i| format!("layer.{i}.norm")).collect();
+    let mut tensors: Vec<_> = names.iter().map(|n| (n.as_str(), "BF16", &[3000][..], &small[..])).collect();
+    let (zeros, large) = (vec![0; 12_000], weights(2 << 20, 5));
+    tensors.extend([("random", "U8", &[4096][..], &bytes[..]), ("z", "F32", &[3000], &zeros)]);
+    tensors.push(("zz", "BF16", &[2 << 20], &large));
+    let (mut at, mut header, mut data) = (0, Vec::new(), Vec::new());
+    for (name, dtype, shape, bytes) in tensors {
+        let end = at + bytes.len();
+        header.push(format!(r#""{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{at},{end}]}}"#));
+        (at, data) = (end, [&data, bytes].concat());
+    }
+    // As the crate writes it, so that it is listed.
+    let header = format!("{{{}}}", header.join(","));
+    let dir = compressed(&[&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat());
+    let json = &dir.run(["list", "--json", "-v", "m.lmc"]).json()[0];
+    let segments = json["segments"].as_array().unwrap();
+    let size = |s: &Value| s["compressed_size"].as_u64().unwrap();
+    let named = |name: &str| segments.iter().find(|s| s["name"] == name).unwrap();
+    // The header's list of tensors is some hundred bytes, whatever the tensors beside it take.
+    assert_eq!((&segments[0]["name"], &segments[0]["coder"]), (&Value::Null, &json!("tensor list")));
+    assert!(size(&segments[0]) < 600 && segments[0]["raw_size"].as_u64().unwrap() > 2500, "{}", segments[0]);
+    assert!((4096..4200).contains(&size(named("random"))), "{}", named("random"));
+    assert!(size(named("z")) < 600, "{}", named("z"));
+    let norm = named("layer.7.norm");
+    assert_eq!((&norm["coder"], &named("random")["coder"]), (&named("zz")["coder"], &json!("stored")));
+    assert!((3500..5500).contains(&size(norm)), "{norm}");
+    let blocks = json["block_list"].as_array().unwrap();
+    let parts = || blocks.iter().flat_map(|b| b["parts"].as_array().unwrap());
+    assert!(parts().count() > blocks.len(), "no block has several parts");
+    let all = segments.iter().map(size).sum::<u64>();
+    assert_eq!((blocks.iter().map(size).sum(), parts().map(size).sum()), (all, all));
+}
+
+#[test]
+fn elements_without_a_base_are_listed_too() {
+    let zeros: Vec<u8> = noise(1 << 20, 6).chunks(2).flat_map(|n| [if n[0] == 7 { n[1] } else { 0 }, 0]).collect();
+    let dir = compressed(&safetensors(&[("pruned", "BF16", &[1 << 19], &zeros)]));
+    let run = dir.run(["list", "-v", "m.lmc"]);
+    assert!(run.ok().stdout().contains(" elements listed") && !run.stdout().contains("change"), "{run:?}");
+}
+
+#[test]
 fn list_goes_on_after_a_bad_file() {
     let dir = compressed(b"data");
     dir.write("bad.lmc", &noise(100, 1));

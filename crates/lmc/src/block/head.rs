@@ -91,6 +91,32 @@ pub(crate) enum Method {
     },
 }
 
+impl Part {
+    /// Its description in the head.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        match &self.method {
+            Method::Stored => out.push(0),
+            Method::Zstd { frame_len } => {
+                out.push(1);
+                put(out, *frame_len as u64);
+            }
+            Method::Grouped(g) => {
+                out.extend([2, g.width.trailing_zeros() as u8]);
+                g.put(out);
+            }
+            Method::Predicted(p) => {
+                out.push(3);
+                p.put(out);
+            }
+            Method::TensorList { list_len, frame_len } => {
+                out.push(4);
+                put(out, *list_len as u64);
+                put(out, *frame_len as u64);
+            }
+        }
+    }
+}
+
 impl Method {
     /// Whether anything of the part comes from the lanes.
     fn has_symbols(&self) -> bool {
@@ -400,28 +426,7 @@ impl BlockHead {
                 put(out, len as u64);
             }
         }
-        for p in &self.parts {
-            match &p.method {
-                Method::Stored => out.push(0),
-                Method::Zstd { frame_len } => {
-                    out.push(1);
-                    put(out, *frame_len as u64);
-                }
-                Method::Grouped(g) => {
-                    out.extend([2, g.width.trailing_zeros() as u8]);
-                    g.put(out);
-                }
-                Method::Predicted(p) => {
-                    out.push(3);
-                    p.put(out);
-                }
-                Method::TensorList { list_len, frame_len } => {
-                    out.push(4);
-                    put(out, *list_len as u64);
-                    put(out, *frame_len as u64);
-                }
-            }
-        }
+        self.parts.iter().for_each(|p| p.put(out));
         put(out, self.spans.len() as u64);
         self.spans.iter().for_each(|&len| put(out, len as u64));
         out.extend_from_slice(&self.digest);

@@ -148,7 +148,8 @@ fn zero_bits_at_the_end_are_dropped() {
 
 fn described(record: &[u8]) -> crate::BlockDescription {
     let header = RecordHeader::parse(record[..HEADER_LEN].try_into().unwrap()).unwrap();
-    crate::BlockDescription::new(&BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).unwrap())
+    let head = BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).unwrap();
+    crate::BlockDescription::new(&head, record.len() as u64)
 }
 
 #[test]

@@ -192,6 +192,9 @@ fn blocks_are_described() {
         let d = reader.describe_block(i as u64).unwrap();
         assert_eq!(d.raw_len, b.raw_len);
         assert_eq!(d.parts.iter().map(|p| p.raw_len).sum::<u64>(), b.raw_len);
+        assert_eq!(d.parts.iter().map(|p| p.coded_len).sum::<u64>(), b.record_len);
+        let of = |part| d.pieces.iter().filter(|p| p.part == part).map(|p| p.raw_len).sum::<u64>();
+        assert!(d.parts.iter().enumerate().all(|(i, p)| p.raw_len == of(i)));
         for p in &d.parts {
             for g in &p.groups {
                 assert_eq!(g.constant_bits + g.raw_bits + g.symbol_bits, 8 * p.width.unwrap() as u32);

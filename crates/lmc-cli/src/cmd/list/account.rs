@@ -1,0 +1,121 @@
+//! What segments account for in a compressed file.
+
+use lmc::{BlockDescription, BlockInfo, PartDescription, Segment};
+
+use super::coders;
+
+/// What a segment accounts for.
+#[derive(Default)]
+pub(super) struct Account {
+    /// Bytes of the compressed file. Those of all segments add up to the blocks.
+    pub(super) compressed: u64,
+    /// How its first block is coded; `None` if it has none.
+    pub(super) coded: Option<Coded>,
+}
+
+/// How the parts of a block are coded that a segment has bytes of.
+pub(super) struct Coded {
+    pub(super) coder: String,
+    pub(super) predictor: Option<String>,
+    /// Where predictions come from, by number.
+    pub(super) sources: Vec<u32>,
+}
+
+/// What each of the segments accounts for, which cover the file as the blocks do. Blocks that are one segment's are described only if they
+/// are its first.
+pub(super) fn accounts(
+    segments: &[Segment],
+    blocks: &[BlockInfo],
+    describe: impl Fn(usize) -> lmc::Result<BlockDescription>,
+) -> lmc::Result<Vec<Account>> {
+    let mut accounts = Vec::with_capacity(segments.len());
+    let mut i = 0;
+    let mut block: Option<Block> = None;
+    for segment in segments {
+        let mut account = Account::default();
+        let mut at = segment.offset;
+        while at < segment.end() {
+            let end = segment.end().min(blocks[i].raw_offset + blocks[i].raw_len);
+            if end - at == blocks[i].raw_len && account.coded.is_some() {
+                account.compressed += blocks[i].record_len;
+            } else {
+                let mut b = match block.take() {
+                    Some(begun) => begun,
+                    None => Block::new(describe(i)?),
+                };
+                let parts = b.take(end - at);
+                account.compressed += parts.iter().map(|p| p.1).sum::<u64>();
+                account.coded.get_or_insert_with(|| Coded::new(parts.iter().map(|p| &b.description.parts[p.0])));
+                block = Some(b);
+            }
+            at = end;
+            if end == blocks[i].raw_offset + blocks[i].raw_len {
+                (i, block) = (i + 1, None);
+            }
+        }
+        accounts.push(account);
+    }
+    Ok(accounts)
+}
+
+/// A block of which segments take their bytes, one after the other.
+struct Block {
+    description: BlockDescription,
+    /// The piece that the next byte is of, and how many were taken of it.
+    piece: usize,
+    taken: u64,
+    /// Bytes that were taken of each part.
+    of_parts: Vec<u64>,
+}
+
+impl Block {
+    fn new(description: BlockDescription) -> Self {
+        let of_parts = vec![0; description.parts.len()];
+        Self { description, piece: 0, taken: 0, of_parts }
+    }
+
+    /// Takes the next bytes: the parts that they are of, and the bytes of the record that stand for them, by their share of each part.
+    fn take(&mut self, mut len: u64) -> Vec<(usize, u64)> {
+        let mut before: Vec<(usize, u64)> = Vec::new();
+        while len > 0 {
+            let piece = self.description.pieces[self.piece];
+            let n = len.min(piece.raw_len - self.taken);
+            if before.iter().all(|b| b.0 != piece.part) {
+                before.push((piece.part, self.coded(piece.part)));
+            }
+            self.of_parts[piece.part] += n;
+            self.taken += n;
+            len -= n;
+            if self.taken == piece.raw_len {
+                (self.piece, self.taken) = (self.piece + 1, 0);
+            }
+        }
+        before.into_iter().map(|(part, coded)| (part, self.coded(part) - coded)).collect()
+    }
+
+    /// Bytes of the record that stand for what was taken of a part.
+    fn coded(&self, part: usize) -> u64 {
+        let PartDescription { coded_len, raw_len, .. } = self.description.parts[part];
+        let bytes = u128::from(coded_len) * u128::from(self.of_parts[part]) / u128::from(raw_len);
+        u64::try_from(bytes).expect("a part of a record")
+    }
+}
+
+impl Coded {
+    fn new<'a>(parts: impl Iterator<Item = &'a PartDescription> + Clone) -> Self {
+        let predictions = parts.clone().filter_map(|p| p.prediction.as_ref());
+        let mut sources: Vec<u32> = predictions.clone().flat_map(|p| &p.sources).copied().collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let predictor = Some(joined(predictions.map(|p| p.predictor))).filter(|p| !p.is_empty());
+        Self { coder: joined(parts.flat_map(coders)), predictor, sources }
+    }
+}
+
+/// Each of several words once.
+fn joined(words: impl Iterator<Item = &'static str>) -> String {
+    let mut words: Vec<_> = words.collect();
+    words.sort_unstable();
+    words.dedup();
+    words.join("+")
+}
