@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import lmc
-from lmc.dcp._storage import POOL, SUFFIX, Storage
+from lmc.dcp._storage import POOL, SUFFIX, Fsspec, Storage
 
 #: How the metadata of a checkpoint say that data are in a `.lmc` file. PyTorch's own reader knows no such extension
 #: and says so.
@@ -34,7 +34,7 @@ class Files:
         self.checkpoint = checkpoint
         # A checkpoint that was copied from a directory to a bucket has its files still, and the other way round.
         self._folders = [checkpoint, storage.join(storage.parent(checkpoint), POOL)]
-        if not storage.has_links:
+        if isinstance(storage, Fsspec):
             self._folders.reverse()
         self._open: dict[str, _Opened] = {}
         self._stack = ExitStack()

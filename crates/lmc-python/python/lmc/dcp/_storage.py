@@ -28,10 +28,11 @@ _READ_AHEAD = 8 << 20
 
 
 class Storage:
-    """A directory of checkpoints. What PyTorch's `FileSystemBase` does is left to it."""
+    """A directory of checkpoints: a file is in several by hard links, and takes its space once.
 
-    #: Whether a file can be in several checkpoints without taking its space twice.
-    has_links = True
+    What PyTorch's `FileSystemBase` does is left to it.
+    """
+
     #: Whether what was written may still have to be brought to stable storage.
     has_fsync = True
 
@@ -166,9 +167,7 @@ class Remote(_FileSystem):
 
 
 class Fsspec(Storage):
-    """What fsspec knows: buckets, mostly."""
-
-    has_links = False
+    """What fsspec knows: buckets, mostly. There are no links: the data files of all checkpoints are in one folder."""
 
     def __init__(self, fs: Remote) -> None:
         super().__init__(fs)

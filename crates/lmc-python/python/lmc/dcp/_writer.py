@@ -134,7 +134,7 @@ class Writer(FileSystemWriter):
         # Names are those of no other file of the run, so that files of several checkpoints can be in one folder.
         name = f"{plan.storage_data.prefix}{os.urandom(8).hex()}{SUFFIX}"
         folder = checkpoint
-        if not self._storage.has_links:
+        if isinstance(self._storage, Fsspec):
             folder = self._storage.join(run, POOL)
             self.fs.mkdir(folder)
         with _bases.saving(run):
@@ -262,7 +262,7 @@ class Writer(FileSystemWriter):
         folder = os.fspath(self.path)
         # In buckets, there are only notes of what this checkpoint itself wrote.
         needed = data_files(metadata)
-        if self._storage.has_links:
+        if not isinstance(self._storage, Fsspec):
             needed = with_bases(self._storage, folder, needed, {})
         for name in self._storage.names(folder):
             if is_data_file(name) and name not in needed:
