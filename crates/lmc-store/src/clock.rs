@@ -1,7 +1,6 @@
 //! The store's time: the only clock that counts, because all who use a store share it.
 
 use bytes::Bytes;
-use object_store::ObjectMeta;
 
 use crate::error::{Error, Result};
 use crate::ids::SaveId;
@@ -12,14 +11,13 @@ use crate::remote::Remote;
 pub(crate) async fn now(remote: &Remote, probe: SaveId) -> Result<u64> {
     let key = layout::probe(probe);
     remote.put(&key, Bytes::new()).await?;
-    let time = seconds(&remote.head(&key).await?);
+    let time = seconds(remote.head(&key).await?.last_modified.timestamp());
     // One that stays is found by a collector.
     _ = remote.delete(&key).await;
     time
 }
 
-/// When an object was written.
-pub(crate) fn seconds(object: &ObjectMeta) -> Result<u64> {
-    u64::try_from(object.last_modified.timestamp())
-        .map_err(|_| Error::store("the store's clock is before 1970: set it right"))
+/// The time of a date that the store gave, whose timestamp this is.
+pub(crate) fn seconds(timestamp: i64) -> Result<u64> {
+    u64::try_from(timestamp).map_err(|_| Error::store("the store's clock is before 1970: set it right"))
 }

@@ -167,6 +167,9 @@ impl Remote {
     pub(crate) async fn list(&self, prefix: &Path) -> Result<Vec<Object>> {
         let failed = |e| Error::request("list", prefix, e);
         let objects: Vec<ObjectMeta> = self.objects.list(Some(prefix)).try_collect().await.map_err(failed)?;
-        objects.into_iter().map(|o| Ok(Object { time: clock::seconds(&o)?, size: o.size, key: o.location })).collect()
+        objects
+            .into_iter()
+            .map(|o| Ok(Object { time: clock::seconds(o.last_modified.timestamp())?, size: o.size, key: o.location }))
+            .collect()
     }
 }

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::backend::{Location, SILENCE};
+use crate::clock;
 use crate::error::{Error, Result, root_cause};
 use crate::layout;
 
@@ -73,7 +74,7 @@ impl Uploads {
             for UploadEntry { key, upload_id: id, initiated } in page.uploads {
                 let Some(key) = key.strip_prefix(&self.prefix).map(Path::from) else { continue };
                 if layout::parse_data(&key).is_some() {
-                    let time = seconds(&initiated)?;
+                    let time = time_of(&initiated)?;
                     found.push(Upload { key, id, size: 0, time });
                 }
             }
@@ -186,10 +187,11 @@ fn advanced(from: Vec<(String, String)>, to: Vec<(String, String)>) -> Result<Ve
     Ok(to)
 }
 
-/// A time in seconds since 1970.
-fn seconds(time: &str) -> Result<u64> {
-    let parsed = chrono::DateTime::parse_from_rfc3339(time).ok().and_then(|t| u64::try_from(t.timestamp()).ok());
-    parsed.ok_or_else(|| Error::store(format!("cannot list uploads: {time:?} is no time")))
+/// The time of a date as S3 writes it.
+fn time_of(date: &str) -> Result<u64> {
+    let parsed = chrono::DateTime::parse_from_rfc3339(date);
+    let date = parsed.map_err(|_| Error::store(format!("cannot list uploads: {date:?} is no time")))?;
+    clock::seconds(date.timestamp())
 }
 
 /// What went wrong, in S3's words.

@@ -63,11 +63,12 @@ impl<'a> Input<'a> {
     }
 }
 
-/// SplitMix64: few bytes of the fuzzer's make many elements.
+/// SplitMix64 (Steele et al. 2014): few bytes of the fuzzer's make many elements, and all that is left to chance follows from a seed.
+#[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator of its own.
+    /// The numbers that follow from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

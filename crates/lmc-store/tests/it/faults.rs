@@ -105,7 +105,7 @@ fn the_process_dies_at_every_request() {
             for seed in 0..4 {
                 let mut world = world.fork();
                 // Whether the last request is still done is left to chance.
-                (0..seed).for_each(|_| _ = world.random().number());
+                (0..seed).for_each(|_| _ = world.random().u64());
                 let mut faults = Faults::default();
                 faults.dies_after = after;
                 let (_, ok) = world.run(&action, faults, 0);

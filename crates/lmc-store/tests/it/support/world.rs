@@ -90,7 +90,7 @@ impl World {
     /// error, one or the other. How many requests it took, and whether it ended well.
     pub(crate) fn run(&mut self, action: &Action, faults: Faults, pace: u64) -> (u64, bool) {
         self.processes += 1;
-        let (seed, clock) = (self.random.number(), self.objects.clone());
+        let (seed, clock) = (self.random.u64(), self.objects.clone());
         let times = std::sync::Mutex::new(Random::new(seed));
         let before_each = move |_| clock.advance(times.lock().unwrap().below(pace + 1));
         let faulty = Arc::new(Faulty::with_hook(self.objects.clone(), seed, faults, before_each));
