@@ -16,7 +16,9 @@ use object_store::{
 
 use crate::archive::Archive;
 use crate::directory::Directory;
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "s3")]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
 
 /// For how long requests that fail are tried again.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
@@ -84,6 +86,8 @@ impl Location {
     /// # Errors
     /// Those of [`Self::connect`].
     pub fn connect_within(&self, create: bool, patience: Duration) -> Result<Arc<dyn ObjectStore>> {
+        // Only servers need any.
+        _ = patience;
         match self {
             Self::Memory => Ok(Arc::new(InMemory::new())),
             // What was exported is read as it is.
@@ -141,19 +145,20 @@ const CREDENTIALS: [&str; 4] = [
 impl Location {
     /// An error of the first request there, with what is missing for it.
     pub(crate) fn explain(&self, e: Error) -> Error {
-        self.explain_in(e, |variable| std::env::var_os(variable).is_some())
-    }
-
-    fn explain_in(&self, e: Error, is_set: impl Fn(&str) -> bool) -> Error {
         match self {
             #[cfg(feature = "s3")]
+            Self::S3 { .. } => self.explain_in(e, |variable| std::env::var_os(variable).is_some()),
+            Self::Directory(_) | Self::Memory => e,
+        }
+    }
+
+    #[cfg(feature = "s3")]
+    fn explain_in(&self, e: Error, is_set: impl Fn(&str) -> bool) -> Error {
+        match self {
             Self::S3 { .. } if e.kind() == ErrorKind::Store && !CREDENTIALS.iter().any(|v| is_set(v)) => e.and(
                 "; no credentials are in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, unless this machine has a role",
             ),
-            _ => {
-                _ = is_set;
-                e
-            }
+            _ => e,
         }
     }
 }

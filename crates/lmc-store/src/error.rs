@@ -76,6 +76,7 @@ impl Error {
     }
 
     /// Puts advice behind the sentence.
+    #[cfg(feature = "s3")]
     #[must_use]
     pub(crate) fn and(mut self, advice: &str) -> Self {
         self.0.message += advice;

@@ -85,7 +85,7 @@ impl Store {
             self.remote().wait(self.remote().delete_all(keys))?;
         }
         if let Some(place) = self.leftovers() {
-            found.leftovers.iter().try_for_each(|l| place.remove(l, self.remote()))?;
+            found.leftovers.iter().try_for_each(|l| self.remote().wait(place.remove(l)))?;
         }
         Ok(garbage)
     }
@@ -116,7 +116,7 @@ impl Store {
             }
         }
         found.probes = probes.into_iter().filter(|p| is_old(p.time)).collect();
-        let (leftovers, unseen) = match self.leftovers().map_or(Ok(vec![]), |place| place.list(self.remote())) {
+        let (leftovers, unseen) = match self.leftovers().map_or(Ok(vec![]), |place| self.remote().wait(place.list())) {
             Ok(leftovers) => (leftovers, None),
             Err(e) if e.kind() == ErrorKind::Store => (vec![], Some(e.to_string())),
             Err(e) => return Err(e),

@@ -6,7 +6,6 @@ use crate::backend::Location;
 use crate::directory;
 use crate::error::Result;
 use crate::gc::Orphan;
-use crate::remote::Remote;
 #[cfg(feature = "s3")]
 use crate::uploads::{Upload, Uploads};
 
@@ -36,22 +35,22 @@ impl Leftovers {
         })
     }
 
-    pub(crate) fn list(&self, remote: &Remote) -> Result<Vec<Leftover>> {
+    pub(crate) async fn list(&self) -> Result<Vec<Leftover>> {
         match self {
             Self::Directory(root) => {
                 let files = directory::leftovers(root, &["snapshots", "parts", "data", "probes"])?;
                 Ok(files.into_iter().map(Leftover::File).collect())
             }
             #[cfg(feature = "s3")]
-            Self::Bucket(uploads) => Ok(remote.wait(uploads.list())?.into_iter().map(Leftover::Upload).collect()),
+            Self::Bucket(uploads) => Ok(uploads.list().await?.into_iter().map(Leftover::Upload).collect()),
         }
     }
 
-    pub(crate) fn remove(&self, leftover: &Leftover, remote: &Remote) -> Result<()> {
+    pub(crate) async fn remove(&self, leftover: &Leftover) -> Result<()> {
         match (self, leftover) {
             (_, Leftover::File(file)) => file.remove(),
             #[cfg(feature = "s3")]
-            (Self::Bucket(uploads), Leftover::Upload(upload)) => remote.wait(uploads.abort(upload)),
+            (Self::Bucket(uploads), Leftover::Upload(upload)) => uploads.abort(upload).await,
             #[cfg(feature = "s3")]
             (Self::Directory(_), Leftover::Upload(_)) => unreachable!("a directory lists no uploads"),
         }
