@@ -4,6 +4,8 @@
 mod conformance;
 pub(crate) mod job;
 mod portable;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+mod vectors;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86;

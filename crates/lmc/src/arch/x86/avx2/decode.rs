@@ -9,10 +9,13 @@
 
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
+use super::super::super::vectors::shuffles::SPREAD;
+use super::super::super::vectors::slots::Slots;
+use super::super::super::vectors::ways::{ANY, BYTE_16, BYTES_32, exchange, way};
 use super::fine;
 use super::lookup::{indexes, look_up};
-use super::merge::{self, ANY, BYTE_16, BYTES_32};
-use super::slots::{BY_RANK, BY_SLOT, Columns, Slots, rank};
+use super::merge;
+use super::slots::{BY_RANK, BY_SLOT, Columns, rank};
 use super::{
     AHEAD, FINE, HUFFMAN, RANS, States, expect, in_order, load_16, load_states, mul_high, store, store_states,
 };
@@ -25,7 +28,7 @@ use std::arch::x86_64::*;
 
 kernels! {
     pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
-        match merge::way(job.width, &job.shape) {
+        match way(job.width, &job.shape) {
             BYTE_16 => group_of::<BYTE_16>(job),
             BYTES_32 => group_of::<BYTES_32>(job),
             _ => group_of::<ANY>(job),
@@ -53,14 +56,14 @@ kernels! {
         };
         let slots = Slots::new(coarse);
         match (slots.huffman, slots.by_rank.as_ref(), job.lanes.len()) {
-            (true, Some(r), 1) => chunks::<WAY, HUFFMAN, BY_RANK, 1>(job, table, &r.columns()),
-            (true, Some(r), _) => chunks::<WAY, HUFFMAN, BY_RANK, 2>(job, table, &r.columns()),
-            (true, None, 1) => chunks::<WAY, HUFFMAN, BY_SLOT, 1>(job, table, &slots.columns()),
-            (true, None, _) => chunks::<WAY, HUFFMAN, BY_SLOT, 2>(job, table, &slots.columns()),
-            (false, Some(r), 1) => chunks::<WAY, RANS, BY_RANK, 1>(job, table, &r.columns()),
-            (false, Some(r), _) => chunks::<WAY, RANS, BY_RANK, 2>(job, table, &r.columns()),
-            (false, None, 1) => chunks::<WAY, RANS, BY_SLOT, 1>(job, table, &slots.columns()),
-            (false, None, _) => chunks::<WAY, RANS, BY_SLOT, 2>(job, table, &slots.columns()),
+            (true, Some(r), 1) => chunks::<WAY, HUFFMAN, BY_RANK, 1>(job, table, &Columns::by_rank(r)),
+            (true, Some(r), _) => chunks::<WAY, HUFFMAN, BY_RANK, 2>(job, table, &Columns::by_rank(r)),
+            (true, None, 1) => chunks::<WAY, HUFFMAN, BY_SLOT, 1>(job, table, &Columns::by_slot(&slots)),
+            (true, None, _) => chunks::<WAY, HUFFMAN, BY_SLOT, 2>(job, table, &Columns::by_slot(&slots)),
+            (false, Some(r), 1) => chunks::<WAY, RANS, BY_RANK, 1>(job, table, &Columns::by_rank(r)),
+            (false, Some(r), _) => chunks::<WAY, RANS, BY_RANK, 2>(job, table, &Columns::by_rank(r)),
+            (false, None, 1) => chunks::<WAY, RANS, BY_SLOT, 1>(job, table, &Columns::by_slot(&slots)),
+            (false, None, _) => chunks::<WAY, RANS, BY_SLOT, 2>(job, table, &Columns::by_slot(&slots)),
         }
     }
 
@@ -114,7 +117,7 @@ kernels! {
                     merge::half::<WAY>(0, first[s], raw, out);
                     merge::half::<WAY>(1, second[s], raw, out);
                     if escaped {
-                        put_literals(marks, job.literals, |at, literal| merge::exchange::<WAY>(at, mark, literal, out))?;
+                        put_literals(marks, job.literals, |at, literal| exchange::<WAY>(at, mark, literal, out))?;
                     }
                 }
                 i += 1;
@@ -234,22 +237,3 @@ kernels! {
         unsafe { _mm_loadu_si128(words.as_ptr().add(2 * at).cast()) }
     }
 }
-
-/// By the mask of eight lanes: where each lane finds its word among the next eight, or a byte that reads as 0.
-static SPREAD: [[u8; 16]; 256] = {
-    let mut t = [[0x80; 16]; 256];
-    let mut mask = 0;
-    while mask < 256 {
-        let (mut lane, mut next) = (0, 0);
-        while lane < 8 {
-            if (mask >> lane) & 1 == 1 {
-                t[mask][2 * lane] = 2 * next;
-                t[mask][2 * lane + 1] = 2 * next + 1;
-                next += 1;
-            }
-            lane += 1;
-        }
-        mask += 1;
-    }
-    t
-};

@@ -1,9 +1,11 @@
 //! Encoding groups.
 
 use super::super::super::job::EncodeJob;
+use super::super::super::vectors::index::ESCAPED;
+use super::super::super::vectors::shuffles::GATHER;
 use super::fine;
 use super::lookup::{Column, indexes, look_up};
-use super::symbols::{Columns, ESCAPED, Symbols};
+use super::symbols::{Columns, Symbols};
 use super::{
     AHEAD, HUFFMAN, RANS, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states,
 };
@@ -36,7 +38,7 @@ kernels! {
         };
         let symbols = Symbols::new(kind, &table.kept);
         let huffman = matches!(**kind, CoarseKind::Huffman { .. });
-        match (huffman, symbols.stretches()) {
+        match (huffman, symbols.index.stretches()) {
             (true, 1) => coarse::<HUFFMAN, 1>(job, &symbols),
             (true, 2) => coarse::<HUFFMAN, 2>(job, &symbols),
             (true, _) => coarse::<HUFFMAN, 8>(job, &symbols),
@@ -48,7 +50,7 @@ kernels! {
 
     fn coarse<const CODER: u8, const N: usize>(job: &mut EncodeJob<'_>, table: &Symbols) {
         let columns = table.columns::<N>();
-        chunks(job, |symbols, x, lane, literals| match &table.ranks {
+        chunks(job, |symbols, x, lane, literals| match &table.index.ranks {
             None => push::<CODER, N>(symbols, symbols, &columns, x, lane, literals),
             Some(rank) => {
                 let ranks = symbols.map(|s| rank[usize::from(s)]);
@@ -251,22 +253,3 @@ kernels! {
         REFILL_WORDS - left
     }
 }
-
-/// By the mask of eight lanes: the words of those in it, in order, at the end of eight.
-static GATHER: [[u8; 16]; 256] = {
-    let mut t = [[0x80; 16]; 256];
-    let mut mask = 0;
-    while mask < 256 {
-        let (mut lane, mut next) = (8, 8);
-        while lane > 0 {
-            lane -= 1;
-            if (mask >> lane) & 1 == 1 {
-                next -= 1;
-                t[mask][2 * next] = 2 * lane as u8;
-                t[mask][2 * next + 1] = 2 * lane as u8 + 1;
-            }
-        }
-        mask += 1;
-    }
-    t
-};

@@ -1,5 +1,6 @@
 //! Symbols and raw bits to elements: the inverse of `split`.
 
+use super::super::super::vectors::ways::BYTE_16;
 use super::{at, at_mut, bits, load, store};
 use crate::group::RUN;
 use crate::group::element::with_element;
@@ -7,21 +8,6 @@ use crate::group::split::{Shape, merge_run};
 use crate::map::Map;
 use std::arch::x86_64::*;
 use std::cmp::Ordering;
-
-/// Ways to merge; a constant of the kernels, so that the frequent ones have loops of their own.
-pub(super) const BYTE_16: u8 = 0;
-pub(super) const BYTES_32: u8 = 1;
-pub(super) const ANY: u8 = 2;
-
-/// The way for elements of a width and shape.
-pub(super) fn way(width: usize, s: &Shape) -> u8 {
-    let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
-    match width {
-        2 if plain && s.raw_bits == 8 => BYTE_16,
-        4 if plain && s.raw_bits == 24 => BYTES_32,
-        _ => ANY,
-    }
-}
 
 kernels! {
     /// Merges the symbols and the raw bits of a run into its elements.
@@ -40,18 +26,6 @@ kernels! {
         match WAY {
             BYTE_16 => byte_16(h, symbols, at(raw, 0), at_mut(out, 0)),
             _ => bytes_32(h, symbols, at(raw, 0), at_mut(out, 0)),
-        }
-    }
-
-    /// Makes the element at a place in a run, which was merged with one symbol, that of another.
-    #[inline]
-    pub(super) fn exchange<const WAY: u8>(place: usize, old: u8, new: u8, out: &mut [u8]) {
-        if WAY == BYTE_16 {
-            let e: &mut [u8; 2] = at_mut(out, 2 * place);
-            *e = (u16::from_le_bytes(*e) ^ (u16::from(old ^ new) << 8).rotate_right(1)).to_le_bytes();
-        } else {
-            let e: &mut [u8; 4] = at_mut(out, 4 * place);
-            *e = (u32::from_le_bytes(*e) ^ (u32::from(old ^ new) << 24).rotate_right(1)).to_le_bytes();
         }
     }
 

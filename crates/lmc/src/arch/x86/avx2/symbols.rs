@@ -1,9 +1,5 @@
 //! What a symbol costs and becomes: the encoder's tables.
 //!
-//! Columns are looked up by an index that a symbol's distance from the first one is, as long as the kept symbols lie
-//! close enough together (exponents do); an index beyond the last is the escape's. Otherwise symbols are first renamed to
-//! their rank, one by one.
-//!
 //! rANS divides states by frequencies. In base 256, and 16-bit arithmetic, the long division of a 32-bit state by f ≤ 127
 //! has three digits: the first from the upper half, less than 512·f, the others from a remainder and eight more bits,
 //! less than 256·f. With c = ⌈log2 f⌉ and R = ⌈2^(15+c) / f⌉ < 2^16, a digit is
@@ -11,20 +7,14 @@
 //! 2^(15+c). That always holds for f ≤ 64 and for the lower digits; the first digit may be one too high for a few
 //! frequencies above 64, of which a table has one at most ([`Columns::correct`]).
 
+use super::super::super::vectors::index::{ESCAPED, Index};
 use super::lookup::{Column, ENTRIES, column};
 use crate::entropy::table::CoarseKind;
 use std::arch::x86_64::*;
 
-/// Marks the entries of what is escaped, in the column that has a bit to spare.
-pub(super) const ESCAPED: u8 = 0x80;
-
 /// Columns by index.
 pub(super) struct Symbols {
-    /// The first symbol and the last index, where the index of a symbol is its distance from the first.
-    first: u8,
-    last: u8,
-    /// Otherwise the rank of every symbol, which is its index.
-    pub(super) ranks: Option<Box<[u8; 256]>>,
+    pub(super) index: Index,
     /// Huffman: 2^length. rANS: the frequency.
     size: [u8; ENTRIES],
     /// Huffman: the code. rANS: the first slot. `ESCAPED` or not.
@@ -49,40 +39,17 @@ pub(super) struct Columns<const N: usize> {
 
 impl Symbols {
     pub(super) fn new(t: &CoarseKind, kept: &[bool; 256]) -> Self {
-        let known = || (0..256).filter(|&s| kept[s]);
-        let first = known().next().expect("a table has a symbol");
-        let last = known().next_back().expect("a table has a symbol") + 1;
+        let (index, entries) = Index::new(kept);
         let mut s = Self {
-            first: first as u8,
-            last: (last - first).min(ENTRIES - 1) as u8,
-            ranks: None,
+            index,
             size: [0; ENTRIES],
             code: [0; ENTRIES],
             scale: [0; ENTRIES],
             reciprocal: [[0; ENTRIES]; 2],
             correct: false,
         };
-        // Any symbol that is not kept stands for the escape.
-        let escape = (0..256).find(|&s| !kept[s]);
-        if last - first < ENTRIES {
-            for (i, symbol) in (first..last).enumerate() {
-                s.put(t, i, symbol, if kept[symbol] { 0 } else { ESCAPED });
-            }
-            if let Some(e) = escape {
-                s.put(t, last - first, e, ESCAPED);
-            }
-        } else {
-            let n = known().count();
-            assert!(n < ENTRIES, "slots for every symbol and the escape");
-            let mut rank = Box::new([n as u8; 256]);
-            for (i, symbol) in known().enumerate() {
-                rank[symbol] = i as u8;
-                s.put(t, i, symbol, 0);
-            }
-            if let Some(e) = escape {
-                s.put(t, n, e, ESCAPED);
-            }
-            (s.first, s.ranks) = (0, Some(rank));
+        for (i, (symbol, escaped)) in entries.into_iter().enumerate() {
+            s.put(t, i, symbol, if escaped { ESCAPED } else { 0 });
         }
         s
     }
@@ -106,11 +73,6 @@ impl Symbols {
         }
     }
 
-    /// Stretches that the indexes need.
-    pub(super) fn stretches(&self) -> usize {
-        usize::from(self.last) / 16 + 1
-    }
-
     kernels! {
         pub(super) fn columns<const N: usize>(&self) -> Columns<N> {
             Columns {
@@ -119,8 +81,8 @@ impl Symbols {
                 scale: column(&self.scale),
                 reciprocal: [column(&self.reciprocal[0]), column(&self.reciprocal[1])],
                 correct: self.correct,
-                first: _mm256_set1_epi8(self.first as i8),
-                last: _mm256_set1_epi8(self.last as i8),
+                first: _mm256_set1_epi8(self.index.first as i8),
+                last: _mm256_set1_epi8(self.index.last as i8),
             }
         }
     }
