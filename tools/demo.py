@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 TESTDATA = Path(__file__).resolve().parent.parent / "testdata"
-ISAS = ["avx512", "avx2", "portable"]  # fastest first
+ISAS = ["avx512", "avx2", "neon", "portable"]  # fastest first
 
 
 def run(*command, cwd=None):

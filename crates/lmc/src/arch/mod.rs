@@ -1,5 +1,8 @@
 //! Instruction sets: detection, and the only place where kernels are dispatched.
 
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+#[allow(unsafe_code)]
+mod aarch64;
 #[cfg(test)]
 mod conformance;
 pub(crate) mod job;
@@ -27,8 +30,10 @@ use job::{DecodeJob, EncodeJob};
 pub struct Isa(Kind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(dead_code, reason = "no build can find all of them")]
 pub(crate) enum Kind {
     Portable,
+    Neon,
     Avx2,
     Avx512,
 }
@@ -36,6 +41,15 @@ pub(crate) enum Kind {
 impl Isa {
     /// Plain Rust, on every machine.
     pub const PORTABLE: Isa = Isa(Kind::Portable);
+
+    /// NEON, which every 64-bit Arm processor has.
+    pub fn neon() -> Option<Isa> {
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            return Some(Isa(Kind::Neon));
+        }
+        None
+    }
 
     /// AVX2, BMI1 and BMI2 (x86-64 v3), where the processor has them.
     pub fn avx2() -> Option<Isa> {
@@ -70,7 +84,7 @@ impl Isa {
 
     /// Every instruction set of this machine, slowest first.
     pub fn available() -> Vec<Isa> {
-        [Some(Isa::PORTABLE), Isa::avx2(), Isa::avx512()].into_iter().flatten().collect()
+        [Some(Isa::PORTABLE), Isa::neon(), Isa::avx2(), Isa::avx512()].into_iter().flatten().collect()
     }
 
     /// The fastest one of this machine, or the one that the environment variable `LMC_ISA` names.
@@ -79,21 +93,26 @@ impl Isa {
     /// `Usage` when `LMC_ISA` names something unknown or not present.
     pub fn detect() -> Result<Isa> {
         match std::env::var_os("LMC_ISA") {
-            None => Ok(Isa::avx512().or_else(Isa::avx2).unwrap_or(Isa::PORTABLE)),
+            None => Ok(Isa::available().pop().unwrap_or(Isa::PORTABLE)),
             Some(v) => Isa::named(&v.to_string_lossy()),
         }
     }
 
-    /// The instruction set `portable`, `avx2` or `avx512`.
+    /// The instruction set `portable`, `neon`, `avx2` or `avx512`.
     ///
     /// # Errors
     /// `Usage` when the name is unknown or this machine lacks it.
     pub fn named(name: &str) -> Result<Isa> {
         let isa = match name {
             "portable" => Some(Isa::PORTABLE),
+            "neon" => Isa::neon(),
             "avx2" => Isa::avx2(),
             "avx512" => Isa::avx512(),
-            _ => return Err(Error::usage(format!("unknown instruction set {name:?}; use portable, avx2 or avx512"))),
+            _ => {
+                return Err(Error::usage(format!(
+                    "unknown instruction set {name:?}; use portable, neon, avx2 or avx512"
+                )));
+            }
         };
         isa.ok_or_else(|| Error::usage(format!("this machine has no {name}")))
     }
@@ -102,6 +121,7 @@ impl Isa {
     pub fn name(self) -> &'static str {
         match self.0 {
             Kind::Portable => "portable",
+            Kind::Neon => "neon",
             Kind::Avx2 => "avx2",
             Kind::Avx512 => "avx512",
         }
@@ -117,6 +137,8 @@ impl Isa {
             Kind::Avx512 => x86::avx512_decode_group(self, &mut job),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => x86::avx2_decode_group(self, &mut job),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Kind::Neon => aarch64::neon_decode_group(self, &mut job),
             _ => portable::decode_group(&mut job),
         }
     }
@@ -129,6 +151,8 @@ impl Isa {
             Kind::Avx512 => x86::avx512_encode_group(self, &mut job),
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => x86::avx2_encode_group(self, &mut job),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Kind::Neon => aarch64::neon_encode_group(self, &mut job),
             _ => portable::encode_group(&mut job),
         }
     }

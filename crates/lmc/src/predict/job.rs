@@ -204,6 +204,7 @@ pub(crate) fn places(len: usize, of: &[Section], classes: usize, width: usize) -
 }
 
 /// [`places`], those of single bytes apart from those of whole elements, if there is a difference.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
 pub(crate) fn places_by_width(len: usize, of: &[Section], classes: usize, width: usize) -> [Vec<Place>; 2] {
     let (single, whole) = places(len, of, classes, width).into_iter().partition(|p| p.width == 1);
     [single, whole]

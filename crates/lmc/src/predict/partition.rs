@@ -135,6 +135,7 @@ pub(crate) struct Finder<'a> {
     width: usize,
     shift: u32,
     pub(crate) classes: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
     pub(crate) boundaries: &'a [u8],
     table: [u8; 256],
 }
@@ -221,6 +222,7 @@ fn deal<E: Element>(
 /// Notes the residuals that are no single bytes, of elements that are next in `places`: by their classes, of which some may have no place
 /// here.
 #[cold]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
 pub(crate) fn note_overflows<E: Element>(
     ids: &[u8],
     residuals: &[u8],

@@ -1,0 +1,187 @@
+//! Decoding groups.
+
+use super::super::super::job::DecodeJob;
+use super::super::super::portable;
+use super::super::super::vectors::shuffles::SPREAD;
+use super::super::super::vectors::slots::Slots;
+use super::super::super::vectors::ways::{ANY, BYTE_16, BYTES_32, exchange, way};
+use super::lookup::look_up;
+use super::slots::Columns;
+use super::{
+    Due, HUFFMAN, Quarter, RANS, States, bits, dwords, fine, load, load_states, low_64, lowest, planes, shifted,
+    store_states, words,
+};
+use crate::entropy::lanes::{LaneReader, LiteralReader};
+use crate::entropy::table::DecodeTable;
+use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
+use crate::error::{Error, Result};
+use crate::group::RUN;
+use crate::group::element::with_element;
+use crate::group::split::merge_run;
+use std::arch::aarch64::*;
+
+/// The symbols of a chunk.
+type Symbols = [uint8x16_t; CHUNK / 16];
+
+kernels! {
+    pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+        match (job.table, job.lanes.len()) {
+            (None, _) => portable::decode_group(job),
+            (Some(table), 1) => group_of::<1>(job, table),
+            (Some(table), _) => group_of::<2>(job, table),
+        }
+    }
+
+    fn group_of<const SETS: usize>(job: &mut DecodeJob<'_, '_>, table: &DecodeTable) -> Result<()> {
+        let coarse = match table {
+            DecodeTable::Coarse(coarse) => coarse,
+            DecodeTable::Fine(t) => {
+                return chunks::<SETS, CHUNK_WORDS>(job, table, |x, lane| {
+                    let first = x.each_mut().map(|x| fine::step(x, &t.slots));
+                    refill(x, lane);
+                    let second = x.each_mut().map(|x| fine::step(x, &t.slots));
+                    refill(x, lane);
+                    [first, second]
+                });
+            }
+        };
+        let slots = Slots::new(coarse);
+        match (slots.huffman, &slots.by_rank) {
+            (true, Some(r)) => coarse_chunks::<SETS, HUFFMAN, _>(job, table, &Columns::by_rank::<HUFFMAN>(r)),
+            (true, None) => coarse_chunks::<SETS, HUFFMAN, _>(job, table, &Columns::by_slot::<HUFFMAN>(&slots)),
+            (false, Some(r)) => coarse_chunks::<SETS, RANS, _>(job, table, &Columns::by_rank::<RANS>(r)),
+            (false, None) => coarse_chunks::<SETS, RANS, _>(job, table, &Columns::by_slot::<RANS>(&slots)),
+        }
+    }
+
+    fn coarse_chunks<const SETS: usize, const CODER: u8, const N: usize>(
+        job: &mut DecodeJob<'_, '_>, table: &DecodeTable, columns: &Columns<N>
+    ) -> Result<()> {
+        chunks::<SETS, REFILL_WORDS>(job, table, |x, lane| {
+            let first = x.each_mut().map(|x| step::<CODER, N>(x, columns));
+            let second = x.each_mut().map(|x| step::<CODER, N>(x, columns));
+            refill(x, lane);
+            [first, second]
+        })
+    }
+
+    /// `chunk` decodes a chunk, and takes `WORDS` words at most.
+    #[inline]
+    fn chunks<const SETS: usize, const WORDS: usize>(
+        job: &mut DecodeJob<'_, '_>, table: &DecodeTable,
+        chunk: impl Fn(&mut States, &mut LaneReader<'_>) -> [[uint8x16_t; 4]; 2]
+    ) -> Result<()> {
+        let way = way(job.width, &job.shape);
+        // Where a table has no escape, no byte is one.
+        let escape = match table {
+            DecodeTable::Coarse(t) => Some(t.escape_mark),
+            DecodeTable::Fine(t) => t.escape_mark,
+        };
+        let mark = escape.unwrap_or_default();
+        let raw_len = job.shape.raw_len(RUN);
+        let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
+        let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
+        let mut i = 0;
+        // Full-width loads stay within the words that a chunk takes at most.
+        while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + WORDS) <= l.bytes.len()) {
+            for s in 0..SETS {
+                let symbols: Symbols = chunk(&mut x[s], &mut lanes[s]).as_flattened().try_into().expect("a chunk");
+                let raw = &job.raw[i * raw_len..][..raw_len];
+                let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
+                let marks = symbols.map(|v| vceqq_u8(v, vdupq_n_u8(mark)));
+                let any = vmaxvq_u8(marks.into_iter().fold(vdupq_n_u8(0), |any, m| vorrq_u8(any, m)));
+                let escaped = any != 0 && escape.is_some();
+                if way == ANY && escaped {
+                    let mut symbols = planes::stored(&symbols);
+                    put_literals(&marks, job.literals, |at, literal| symbols[at] = literal)?;
+                    with_element!(job.width, E => merge_run::<E>(&job.shape, &symbols, raw, out));
+                } else {
+                    planes::merge(way, &job.shape, job.width, &symbols, raw, out);
+                    if escaped {
+                        put_literals(&marks, job.literals, |at, literal| match way {
+                            BYTE_16 => exchange::<BYTE_16>(at, mark, literal, out),
+                            _ => exchange::<BYTES_32>(at, mark, literal, out),
+                        })?;
+                    }
+                }
+                i += 1;
+            }
+        }
+        lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
+        if i < job.runs.len() {
+            // The last chunks, or a stream that ends too early.
+            let packed = portable::pack(table);
+            let mut symbols = [0; CHUNK];
+            for i in i..job.runs.len() {
+                portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
+                let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
+                with_element!(job.width, E => merge_run::<E>(&job.shape, &symbols, &job.raw[i * raw_len..][..raw_len], out));
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `put` with the place of every mark and the literal that belongs there.
+    #[inline]
+    fn put_literals(marks: &Symbols, literals: &mut LiteralReader<'_>, mut put: impl FnMut(usize, u8)) -> Result<()> {
+        for (h, marks) in marks.as_chunks::<4>().0.iter().enumerate() {
+            let mut mask = low_64(bits(*marks));
+            while mask != 0 {
+                let literal = literals.bytes.get(literals.pos);
+                put(
+                    64 * h + mask.trailing_zeros() as usize,
+                    *literal.ok_or_else(|| Error::damaged("a block's literals run out"))?,
+                );
+                literals.pos += 1;
+                mask &= mask - 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// One symbol a lane: 16 symbols in order.
+    #[inline]
+    fn step<const CODER: u8, const N: usize>(x: &mut Quarter, t: &Columns<N>) -> uint8x16_t {
+        let slot = vandq_u8(lowest(*x), vdupq_n_u8(0x7f));
+        let index = t.index::<CODER>(slot);
+        let scale = look_up(&t.scale, index);
+        if CODER == HUFFMAN {
+            *x = shifted(*x, scale);
+        } else {
+            let freq = dwords(words(scale));
+            let offset = dwords(words(vsubq_u8(slot, look_up(&t.start, index))));
+            *x = std::array::from_fn(|z| vmlaq_u32(offset[z], freq[z], vshrq_n_u32::<7>(x[z])));
+        }
+        look_up(&t.symbol, index)
+    }
+
+    /// Gives every lane below 2^16 its next word.
+    #[inline]
+    fn refill(x: &mut States, lane: &mut LaneReader<'_>) {
+        let words = lane.bytes[2 * lane.pos..].first_chunk().expect("checked before the chunks");
+        let halves = |x: &States, part: usize| {
+            let (z, q) = (part / 2, 2 * (part % 2));
+            let (a, b) = (vreinterpretq_u16_u32(x[q][z]), vreinterpretq_u16_u32(x[q + 1][z]));
+            (vuzp1q_u16(a, b), vuzp2q_u16(a, b))
+        };
+        let due = Due::new(std::array::from_fn(|part| vceqzq_u16(halves(x, part).1)));
+        for part in 0..8 {
+            let (low, high) = halves(x, part);
+            let word = vqtbl1q_u8(words_at(words, due.before(part)), load(&SPREAD[due.mask(part)]));
+            let high = vbslq_u16(due.parts[part], low, high);
+            let low = vbslq_u16(due.parts[part], vreinterpretq_u16_u8(word), low);
+            let (z, q) = (part / 2, 2 * (part % 2));
+            x[q][z] = vreinterpretq_u32_u16(vzip1q_u16(low, high));
+            x[q + 1][z] = vreinterpretq_u32_u16(vzip2q_u16(low, high));
+        }
+        lane.pos += due.count();
+    }
+
+    /// Eight words from word `at` on, which is the number of words that at most seven times eight lanes took.
+    #[inline]
+    fn words_at(words: &[u8; 2 * REFILL_WORDS], at: usize) -> uint8x16_t {
+        debug_assert!(at + 8 <= REFILL_WORDS);
+        // SAFETY: `refill` passes how many lanes are due in up to seven parts of eight, so that eight of the 64 words are left.
+        unsafe { vld1q_u8(words.as_ptr().add(2 * at)) }
+    }
+}

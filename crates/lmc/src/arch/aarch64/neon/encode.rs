@@ -1,0 +1,188 @@
+//! Encoding groups.
+
+use super::super::super::job::{EncodeJob, set_of};
+use super::super::super::portable;
+use super::super::super::vectors::index::ESCAPED;
+use super::super::super::vectors::shuffles::GATHER;
+use super::super::super::vectors::ways::way;
+use super::lookup::look_up;
+use super::symbols::{Columns, Symbols};
+use super::{
+    Due, HUFFMAN, Quarter, RANS, States, at, bits, dwords, fine, load, load_states, low_64, mul_high, planes, shifted,
+    store_states, words,
+};
+use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::entropy::table::{CoarseKind, EncodeKind};
+use crate::entropy::{CHUNK, REFILL_WORDS};
+use crate::group::RUN;
+use std::arch::aarch64::*;
+
+/// A byte for each lane.
+type Bytes = [uint8x16_t; 4];
+
+kernels! {
+    pub(super) fn group(job: &mut EncodeJob<'_>) {
+        let Some(table) = job.table else { return portable::encode_group(job) };
+        let kind = match &table.kind {
+            EncodeKind::Coarse(kind) => kind,
+            EncodeKind::Fine(t) => {
+                let rows = fine::Rows::new(t, &table.kept);
+                return chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
+            }
+        };
+        let symbols = Symbols::new(kind, &table.kept);
+        let huffman = matches!(**kind, CoarseKind::Huffman { .. });
+        match (huffman, symbols.index.stretches()) {
+            (true, 1) => coarse::<HUFFMAN, 1>(job, &symbols),
+            (true, 2) => coarse::<HUFFMAN, 2>(job, &symbols),
+            (true, _) => coarse::<HUFFMAN, 8>(job, &symbols),
+            (false, 1) => coarse::<RANS, 1>(job, &symbols),
+            (false, 2) => coarse::<RANS, 2>(job, &symbols),
+            (false, _) => coarse::<RANS, 8>(job, &symbols),
+        }
+    }
+
+    fn coarse<const CODER: u8, const N: usize>(job: &mut EncodeJob<'_>, table: &Symbols) {
+        let columns = table.columns::<N>();
+        chunks(job, |symbols, x, lane, literals| match &table.index.ranks {
+            None => push::<CODER, N>(symbols, symbols, &columns, x, lane, literals),
+            Some(rank) => {
+                let ranks = symbols.map(|s| rank[usize::from(s)]);
+                push::<CODER, N>(&ranks, symbols, &columns, x, lane, literals);
+            }
+        });
+    }
+
+    #[inline]
+    fn chunks(
+        job: &mut EncodeJob<'_>, push: impl Fn(&[u8; CHUNK], &mut States, &mut LaneWriter, &mut LiteralWriter)
+    ) {
+        let way = way(job.width, &job.shape);
+        let raw_len = job.shape.raw_len(RUN);
+        let sets = job.lanes.len();
+        let mut x: [States; 2] = std::array::from_fn(|s| load_states(&job.lanes[s % sets].x));
+        let mut symbols = [0; CHUNK];
+        // From the last chunk to the first.
+        for (i, &run) in job.runs.iter().enumerate().rev() {
+            let elements = &job.elements[run as usize * RUN * job.width..][..RUN * job.width];
+            let raw = &mut job.raw[i * raw_len..][..raw_len];
+            planes::split(way, &job.shape, job.width, elements, &mut symbols, raw);
+            let s = set_of(i, sets);
+            push(&symbols, &mut x[s], &mut job.lanes[s], job.literals);
+        }
+        job.lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
+    }
+
+    /// Encodes a chunk: first its second half, then its first, as a decoder reads them the other way round.
+    #[inline]
+    fn push<const CODER: u8, const N: usize>(
+        ranks: &[u8; CHUNK], symbols: &[u8; CHUNK], t: &Columns<N>, x: &mut States, lane: &mut LaneWriter,
+        literals: &mut LiteralWriter
+    ) {
+        let index: [Bytes; 2] =
+            std::array::from_fn(|h| std::array::from_fn(|q| t.index(load(at(ranks, 64 * h + 16 * q)))));
+        let size = index.map(|half| half.map(|index| look_up(&t.size, index)));
+        let all = size.as_flattened().iter().fold(vdupq_n_u8(0), |all, v| vorrq_u8(all, *v));
+        if vmaxvq_u8(all) >= ESCAPED {
+            for h in [1, 0] {
+                let marks = size[h].map(|v| vcltzq_s8(vreinterpretq_s8_u8(v)));
+                put_literals(low_64(bits(marks)), 64 * h, symbols, literals);
+            }
+        }
+        let size = size.map(|half| half.map(|v| vandq_u8(v, vdupq_n_u8(!ESCAPED))));
+        if CODER == RANS {
+            push_rans(t, &index, &size, x, lane);
+        } else {
+            push_huffman(t, &index, &size, x, lane);
+        }
+    }
+
+    /// Writes those symbols from `from` on that a mask has, last to first.
+    #[inline]
+    pub(super) fn put_literals(mut mask: u64, from: usize, symbols: &[u8; CHUNK], literals: &mut LiteralWriter) {
+        while mask != 0 {
+            let last = 63 - mask.leading_zeros() as usize;
+            literals.pos -= 1;
+            literals.bytes[literals.pos] = symbols[from + last];
+            mask ^= 1 << last;
+        }
+    }
+
+    #[inline]
+    fn push_huffman<const N: usize>(
+        t: &Columns<N>, index: &[Bytes; 2], length: &[Bytes; 2], x: &mut States, lane: &mut LaneWriter
+    ) {
+        let both: [Quarter; 4] = std::array::from_fn(|q| dwords(words(vaddq_u8(length[0][q], length[1][q]))));
+        // What would be shifted out at the top says whether a word must go first.
+        emit(x, lane, |q, z, x| vcltq_u32(vclzq_u32(x), both[q][z]));
+        for (q, x) in x.iter_mut().enumerate() {
+            // code + 2^length · second code
+            let [first, second] = [0, 1].map(|h| words(look_up(&t.code, index[h][q])));
+            let length = words(length[0][q]).map(|v| vreinterpretq_s16_u16(v));
+            let code = dwords(std::array::from_fn(|i| vorrq_u16(first[i], vshlq_u16(second[i], length[i]))));
+            *x = std::array::from_fn(|z| vorrq_u32(vshlq_u32(x[z], vreinterpretq_s32_u32(both[q][z])), code[z]));
+        }
+    }
+
+    #[inline]
+    fn push_rans<const N: usize>(
+        t: &Columns<N>, index: &[Bytes; 2], gap: &[Bytes; 2], x: &mut States, lane: &mut LaneWriter
+    ) {
+        let products: [Quarter; 4] = std::array::from_fn(|q| {
+            let [a, b] = [0, 1].map(|h| words(vsubq_u8(vdupq_n_u8(128), gap[h][q])));
+            dwords([vmulq_u16(a[0], b[0]), vmulq_u16(a[1], b[1])])
+        });
+        // A word must go first where x ≥ f1·f2·2^18.
+        emit(x, lane, |q, z, x| vcgeq_u32(vshrq_n_u32::<18>(x), products[q][z]));
+        for (q, x) in x.iter_mut().enumerate() {
+            for h in [1, 0] {
+                let [a, b, c, d] = t.reciprocal.each_ref().map(|column| look_up(column, index[h][q]));
+                let reciprocal = dwords_of([a, b, c, d]);
+                let quotient = std::array::from_fn(|z| mul_high(x[z], reciprocal[z]));
+                let quotient = shifted(quotient, look_up(&t.shift, index[h][q]));
+                let start = dwords(words(look_up(&t.code, index[h][q])));
+                let gap = dwords(words(gap[h][q]));
+                // x − q·f + 128·q + start
+                *x = std::array::from_fn(|z| vmlaq_u32(vaddq_u32(x[z], start[z]), quotient[z], gap[z]));
+            }
+        }
+    }
+
+    /// The dwords of sixteen lanes, from their lowest bytes, the next ones, ….
+    #[inline]
+    fn dwords_of([a, b, c, d]: [uint8x16_t; 4]) -> Quarter {
+        let pairs = |low, high| {
+            [vreinterpretq_u16_u8(vtrn1q_u8(low, high)), vreinterpretq_u16_u8(vtrn2q_u8(low, high))]
+        };
+        let (low, high) = (pairs(a, b), pairs(c, d));
+        [vtrn1q_u16(low[0], high[0]), vtrn1q_u16(low[1], high[1]), vtrn2q_u16(low[0], high[0]), vtrn2q_u16(low[1], high[1])]
+            .map(|v| vreinterpretq_u32_u16(v))
+    }
+
+    /// Writes the lower halves of the lanes of which `due` says so to the stream, and shifts them out. `due` is given the quarter,
+    /// the register and its states.
+    #[inline]
+    pub(super) fn emit(x: &mut States, lane: &mut LaneWriter, due: impl Fn(usize, usize, uint32x4_t) -> uint32x4_t) {
+        let words: &mut [u16; REFILL_WORDS] = lane.words[..lane.pos].last_chunk_mut().expect("the job was checked");
+        let all: States = std::array::from_fn(|q| std::array::from_fn(|z| due(q, z, x[q][z])));
+        let narrow = |x: &States, part: usize| {
+            let (z, q) = (part / 2, 2 * (part % 2));
+            vuzp1q_u16(vreinterpretq_u16_u32(x[q][z]), vreinterpretq_u16_u32(x[q + 1][z]))
+        };
+        let due = Due::new(std::array::from_fn(|part| narrow(&all, part)));
+        // Each part's words are packed at the end of eight, which end where the words of the parts behind them begin.
+        // What stands before them is overwritten by the parts in front, or never read.
+        for part in (0..8).rev() {
+            let packed = vqtbl1q_u8(vreinterpretq_u8_u16(narrow(x, part)), load(&GATHER[due.mask(part)]));
+            let end = REFILL_WORDS - due.behind(part);
+            debug_assert!((8..=REFILL_WORDS).contains(&end));
+            // SAFETY: every part has eight lanes and gives that many words at most, so that in front of the words of the
+            // parts behind it there are at least eight left of the 64 for it and for each part before it.
+            unsafe { vst1q_u16(words.as_mut_ptr().add(end - 8), vreinterpretq_u16_u8(packed)) };
+        }
+        for (x, due) in x.as_flattened_mut().iter_mut().zip(all.as_flattened()) {
+            *x = vbslq_u32(*due, vshrq_n_u32::<16>(*x), *x);
+        }
+        lane.pos -= due.count();
+    }
+}

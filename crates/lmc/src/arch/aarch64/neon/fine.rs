@@ -1,0 +1,103 @@
+//! What the fine coder does otherwise: its tables are too large for registers, and are looked up lane by lane.
+
+use super::encode::{emit, put_literals};
+use super::{Quarter, States, at, bits, load, low_64, lowest, mul_high};
+use crate::entropy::fine::{FineEncodeTable, Row, SLOTS};
+use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::entropy::{CHUNK, LANES};
+use std::arch::aarch64::*;
+
+/// What an encoder looks up.
+pub(super) struct Rows<'a> {
+    rows: &'a [Row; 256],
+    /// Bit j of byte i: whether the symbol 16·j + i is in the table, and the same for 16·(8 + j) + i.
+    kept: uint8x16x2_t,
+    /// Whether there is a symbol that is not.
+    may_escape: bool,
+}
+
+impl<'a> Rows<'a> {
+    kernels! {
+        pub(super) fn new(table: &'a FineEncodeTable, kept: &[bool; 256]) -> Rows<'a> {
+            let bits = |from: usize| {
+                load(&std::array::from_fn(|i| (0..8).fold(0, |b, j| b | u8::from(kept[from + 16 * j + i]) << j)))
+            };
+            Rows { rows: &table.rows, kept: uint8x16x2_t(bits(0), bits(128)), may_escape: kept.contains(&false) }
+        }
+    }
+}
+
+kernels! {
+    /// Decodes one symbol a lane: 16 symbols in order.
+    #[inline]
+    pub(super) fn step(x: &mut Quarter, slots: &[u32; SLOTS]) -> uint8x16_t {
+        let twelve = vdupq_n_u32(SLOTS as u32 - 1);
+        let entries = x.map(|x| {
+            let slot = |x: u32| slots[x as usize % SLOTS];
+            let e = vdupq_n_u32(slot(vgetq_lane_u32::<0>(x)));
+            let e = vsetq_lane_u32::<1>(slot(vgetq_lane_u32::<1>(x)), e);
+            let e = vsetq_lane_u32::<2>(slot(vgetq_lane_u32::<2>(x)), e);
+            vsetq_lane_u32::<3>(slot(vgetq_lane_u32::<3>(x)), e)
+        });
+        for (x, e) in x.iter_mut().zip(entries) {
+            let freq = vandq_u32(vshrq_n_u32::<8>(e), twelve);
+            *x = vmlaq_u32(vshrq_n_u32::<20>(e), freq, vshrq_n_u32::<12>(*x));
+        }
+        lowest(entries)
+    }
+
+    /// Encodes a chunk: first its second half, then its first, as a decoder reads them the other way round.
+    #[inline]
+    pub(super) fn push(t: &Rows<'_>, symbols: &[u8; CHUNK], x: &mut States, lane: &mut LaneWriter, literals: &mut LiteralWriter) {
+        for (h, half) in symbols.as_chunks::<LANES>().0.iter().enumerate().rev() {
+            if t.may_escape {
+                put_literals(escaped(t, half), 64 * h, symbols, literals);
+            }
+            push_half(t, half, x, lane);
+        }
+    }
+
+    /// A bit for each symbol that is not in the table.
+    #[inline]
+    fn escaped(t: &Rows<'_>, symbols: &[u8; LANES]) -> u64 {
+        let bit = load(&[1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128]);
+        let kept = std::array::from_fn(|q| {
+            let s = load(at(symbols, 16 * q));
+            // The register by the symbol's highest bit, the byte by its lower half.
+            let byte = vsliq_n_u8::<4>(s, vshrq_n_u8::<7>(s));
+            vtstq_u8(vqtbl2q_u8(t.kept, byte), vqtbl1q_u8(bit, vshrq_n_u8::<4>(s)))
+        });
+        !low_64(bits(kept))
+    }
+
+    #[inline]
+    fn push_half(t: &Rows<'_>, symbols: &[u8; LANES], x: &mut States, lane: &mut LaneWriter) {
+        // Reciprocals, and the halves above them (see `Row`).
+        let rows: [[[uint32x4_t; 2]; 4]; 4] = std::array::from_fn(|q| {
+            std::array::from_fn(|z| {
+                let row = |i: usize| vcreate_u64(t.rows[usize::from(symbols[16 * q + 4 * i + z])].0);
+                let pair = |i: usize| vreinterpretq_u32_u64(vcombine_u64(row(i), row(i + 1)));
+                let (a, b) = (pair(0), pair(2));
+                [vuzp1q_u32(a, b), vuzp2q_u32(a, b)]
+            })
+        });
+        // A word must go first where x ≥ f·2^20.
+        emit(x, lane, |q, z, x| vcgeq_u32(x, vandq_u32(rows[q][z][1], vdupq_n_u32(0xfff0_0000))));
+        for (x, rows) in x.as_flattened_mut().iter_mut().zip(rows.as_flattened()) {
+            *x = pushed(*x, rows[0], rows[1]);
+        }
+    }
+
+    /// Pushes four symbols onto states: [`Row::push`].
+    #[inline]
+    fn pushed(x: uint32x4_t, reciprocal: uint32x4_t, upper: uint32x4_t) -> uint32x4_t {
+        let more = vandq_u32(vshrq_n_u32::<16>(upper), vdupq_n_u32(1));
+        let shift = vandq_u32(vshrq_n_u32::<12>(upper), vdupq_n_u32(15));
+        let quotient = mul_high(vaddq_u32(x, more), reciprocal);
+        let quotient = vshlq_u32(quotient, vnegq_s32(vreinterpretq_s32_u32(shift)));
+        // x − q·f + 4096·q + start
+        let gap = vsubq_u32(vdupq_n_u32(SLOTS as u32), vshrq_n_u32::<20>(upper));
+        let start = vandq_u32(upper, vdupq_n_u32(0xfff));
+        vmlaq_u32(vaddq_u32(x, start), quotient, gap)
+    }
+}
