@@ -16,12 +16,10 @@ use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
 use crate::error::{Error, Result};
 use crate::group::RUN;
-use crate::group::element::with_element;
-use crate::group::split::merge_run;
 use std::arch::aarch64::*;
 
 /// The symbols of a chunk.
-type Symbols = [uint8x16_t; CHUNK / 16];
+type Symbols = [[uint8x16_t; 4]; 2];
 
 kernels! {
     pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
@@ -36,12 +34,11 @@ kernels! {
         let coarse = match table {
             DecodeTable::Coarse(coarse) => coarse,
             DecodeTable::Fine(t) => {
-                return chunks::<SETS, CHUNK_WORDS>(job, table, |x, lane| {
-                    let first = x.each_mut().map(|x| fine::step(x, &t.slots));
-                    refill(x, lane);
-                    let second = x.each_mut().map(|x| fine::step(x, &t.slots));
-                    refill(x, lane);
-                    [first, second]
+                return chunks::<SETS, CHUNK_WORDS>(job, table, |x, lane, symbols| {
+                    for half in symbols {
+                        half.iter_mut().zip(&mut *x).for_each(|(symbols, x)| *symbols = fine::step(x, &t.slots));
+                        refill(x, lane);
+                    }
                 });
             }
         };
@@ -57,19 +54,26 @@ kernels! {
     fn coarse_chunks<const SETS: usize, const CODER: u8, const N: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, columns: &Columns<N>
     ) -> Result<()> {
-        chunks::<SETS, REFILL_WORDS>(job, table, |x, lane| {
-            let first = x.each_mut().map(|x| step::<CODER, N>(x, columns));
-            let second = x.each_mut().map(|x| step::<CODER, N>(x, columns));
-            refill(x, lane);
-            [first, second]
-        })
+        chunks::<SETS, REFILL_WORDS>(job, table, |x, lane, symbols| coarse_chunk::<CODER, N>(x, lane, symbols, columns))
+    }
+
+    #[inline]
+    fn coarse_chunk<const CODER: u8, const N: usize>(
+        x: &mut States, lane: &mut LaneReader<'_>, symbols: &mut Symbols, columns: &Columns<N>
+    ) {
+        for q in 0..4 {
+            for half in &mut *symbols {
+                half[q] = step::<CODER, N>(&mut x[q], columns);
+            }
+        }
+        refill(x, lane);
     }
 
     /// `chunk` decodes a chunk, and takes `WORDS` words at most.
     #[inline]
     fn chunks<const SETS: usize, const WORDS: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable,
-        chunk: impl Fn(&mut States, &mut LaneReader<'_>) -> [[uint8x16_t; 4]; 2]
+        chunk: impl Fn(&mut States, &mut LaneReader<'_>, &mut Symbols)
     ) -> Result<()> {
         let way = way(job.width, &job.shape);
         // Where a table has no escape, no byte is one.
@@ -85,18 +89,24 @@ kernels! {
         // Full-width loads stay within the words that a chunk takes at most.
         while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + WORDS) <= l.bytes.len()) {
             for s in 0..SETS {
-                let symbols: Symbols = chunk(&mut x[s], &mut lanes[s]).as_flattened().try_into().expect("a chunk");
+                let mut symbols = [[vdupq_n_u8(0); 4]; 2];
+                chunk(&mut x[s], &mut lanes[s], &mut symbols);
                 let raw = &job.raw[i * raw_len..][..raw_len];
                 let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
-                let marks = symbols.map(|v| vceqq_u8(v, vdupq_n_u8(mark)));
-                let any = vmaxvq_u8(marks.into_iter().fold(vdupq_n_u8(0), |any, m| vorrq_u8(any, m)));
-                let escaped = any != 0 && escape.is_some();
-                if way == ANY && escaped {
+                let (mut marks, mut any) = (symbols, vdupq_n_u8(0));
+                for m in marks.as_flattened_mut() {
+                    *m = vceqq_u8(*m, vdupq_n_u8(mark));
+                    any = vorrq_u8(any, *m);
+                }
+                let escaped = vmaxvq_u8(any) != 0 && escape.is_some();
+                if way == ANY {
                     let mut symbols = planes::stored(&symbols);
-                    put_literals(&marks, job.literals, |at, literal| symbols[at] = literal)?;
-                    with_element!(job.width, E => merge_run::<E>(&job.shape, &symbols, raw, out));
+                    if escaped {
+                        put_literals(&marks, job.literals, |at, literal| symbols[at] = literal)?;
+                    }
+                    planes::merge_any(&job.shape, job.width, &symbols, raw, out);
                 } else {
-                    planes::merge(way, &job.shape, job.width, &symbols, raw, out);
+                    planes::merge(way, &symbols, raw, out);
                     if escaped {
                         put_literals(&marks, job.literals, |at, literal| match way {
                             BYTE_16 => exchange::<BYTE_16>(at, mark, literal, out),
@@ -115,7 +125,7 @@ kernels! {
             for i in i..job.runs.len() {
                 portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
                 let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
-                with_element!(job.width, E => merge_run::<E>(&job.shape, &symbols, &job.raw[i * raw_len..][..raw_len], out));
+                planes::merge_any(&job.shape, job.width, &symbols, &job.raw[i * raw_len..][..raw_len], out);
             }
         }
         Ok(())
@@ -124,7 +134,7 @@ kernels! {
     /// Calls `put` with the place of every mark and the literal that belongs there.
     #[inline]
     fn put_literals(marks: &Symbols, literals: &mut LiteralReader<'_>, mut put: impl FnMut(usize, u8)) -> Result<()> {
-        for (h, marks) in marks.as_chunks::<4>().0.iter().enumerate() {
+        for (h, marks) in marks.iter().enumerate() {
             let mut mask = low_64(bits(*marks));
             while mask != 0 {
                 let literal = literals.bytes.get(literals.pos);
@@ -150,7 +160,7 @@ kernels! {
         } else {
             let freq = dwords(words(scale));
             let offset = dwords(words(vsubq_u8(slot, look_up(&t.start, index))));
-            *x = std::array::from_fn(|z| vmlaq_u32(offset[z], freq[z], vshrq_n_u32::<7>(x[z])));
+            *x = each!(4: z => vmlaq_u32(offset[z], freq[z], vshrq_n_u32::<7>(x[z])));
         }
         look_up(&t.symbol, index)
     }
@@ -159,12 +169,7 @@ kernels! {
     #[inline]
     fn refill(x: &mut States, lane: &mut LaneReader<'_>) {
         let words = lane.bytes[2 * lane.pos..].first_chunk().expect("checked before the chunks");
-        let halves = |x: &States, part: usize| {
-            let (z, q) = (part / 2, 2 * (part % 2));
-            let (a, b) = (vreinterpretq_u16_u32(x[q][z]), vreinterpretq_u16_u32(x[q + 1][z]));
-            (vuzp1q_u16(a, b), vuzp2q_u16(a, b))
-        };
-        let due = Due::new(std::array::from_fn(|part| vceqzq_u16(halves(x, part).1)));
+        let due = Due::new(each!(8: part => vceqzq_u16(halves(x, part).1)));
         for part in 0..8 {
             let (low, high) = halves(x, part);
             let word = vqtbl1q_u8(words_at(words, due.before(part)), load(&SPREAD[due.mask(part)]));
@@ -175,6 +180,14 @@ kernels! {
             x[q + 1][z] = vreinterpretq_u32_u16(vzip2q_u16(low, high));
         }
         lane.pos += due.count();
+    }
+
+    /// The lower and the upper halves of the eight states of a part.
+    #[inline]
+    fn halves(x: &States, part: usize) -> (uint16x8_t, uint16x8_t) {
+        let (z, q) = (part / 2, 2 * (part % 2));
+        let (a, b) = (vreinterpretq_u16_u32(x[q][z]), vreinterpretq_u16_u32(x[q + 1][z]));
+        (vuzp1q_u16(a, b), vuzp2q_u16(a, b))
     }
 
     /// Eight words from word `at` on, which is the number of words that at most seven times eight lanes took.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::{CoarseKind, EncodeKind};
-use crate::entropy::{CHUNK, REFILL_WORDS};
+use crate::entropy::{CHUNK, REFILL_WORDS, SLOTS};
 use crate::group::RUN;
 use std::arch::aarch64::*;
 
@@ -79,17 +79,23 @@ kernels! {
         ranks: &[u8; CHUNK], symbols: &[u8; CHUNK], t: &Columns<N>, x: &mut States, lane: &mut LaneWriter,
         literals: &mut LiteralWriter
     ) {
-        let index: [Bytes; 2] =
-            std::array::from_fn(|h| std::array::from_fn(|q| t.index(load(at(ranks, 64 * h + 16 * q)))));
-        let size = index.map(|half| half.map(|index| look_up(&t.size, index)));
-        let all = size.as_flattened().iter().fold(vdupq_n_u8(0), |all, v| vorrq_u8(all, *v));
+        let mut index = [[vdupq_n_u8(0); 4]; 2];
+        let mut size = index;
+        let mut all = vdupq_n_u8(0);
+        for h in 0..2 {
+            for q in 0..4 {
+                index[h][q] = t.index(load(at(ranks, 64 * h + 16 * q)));
+                size[h][q] = look_up(&t.size, index[h][q]);
+                all = vorrq_u8(all, size[h][q]);
+            }
+        }
         if vmaxvq_u8(all) >= ESCAPED {
             for h in [1, 0] {
-                let marks = size[h].map(|v| vcltzq_s8(vreinterpretq_s8_u8(v)));
+                let marks = each!(4: q => vcltzq_s8(vreinterpretq_s8_u8(size[h][q])));
                 put_literals(low_64(bits(marks)), 64 * h, symbols, literals);
             }
         }
-        let size = size.map(|half| half.map(|v| vandq_u8(v, vdupq_n_u8(!ESCAPED))));
+        size.as_flattened_mut().iter_mut().for_each(|v| *v = vandq_u8(*v, vdupq_n_u8(!ESCAPED)));
         if CODER == RANS {
             push_rans(t, &index, &size, x, lane);
         } else {
@@ -112,15 +118,19 @@ kernels! {
     fn push_huffman<const N: usize>(
         t: &Columns<N>, index: &[Bytes; 2], length: &[Bytes; 2], x: &mut States, lane: &mut LaneWriter
     ) {
-        let both: [Quarter; 4] = std::array::from_fn(|q| dwords(words(vaddq_u8(length[0][q], length[1][q]))));
+        let both = each!(4: q => dwords(words(vaddq_u8(length[0][q], length[1][q]))));
         // What would be shifted out at the top says whether a word must go first.
-        emit(x, lane, |q, z, x| vcltq_u32(vclzq_u32(x), both[q][z]));
+        let due = each!(4: q => each!(4: z => vcltq_u32(vclzq_u32(x[q][z]), both[q][z])));
+        emit(&due, x, lane);
         for (q, x) in x.iter_mut().enumerate() {
             // code + 2^length · second code
-            let [first, second] = [0, 1].map(|h| words(look_up(&t.code, index[h][q])));
-            let length = words(length[0][q]).map(|v| vreinterpretq_s16_u16(v));
-            let code = dwords(std::array::from_fn(|i| vorrq_u16(first[i], vshlq_u16(second[i], length[i]))));
-            *x = std::array::from_fn(|z| vorrq_u32(vshlq_u32(x[z], vreinterpretq_s32_u32(both[q][z])), code[z]));
+            let [a, b] = words(look_up(&t.code, index[0][q]));
+            let [c, d] = words(look_up(&t.code, index[1][q]));
+            let [even, odd] = words(length[0][q]);
+            let even = vorrq_u16(a, vshlq_u16(c, vreinterpretq_s16_u16(even)));
+            let odd = vorrq_u16(b, vshlq_u16(d, vreinterpretq_s16_u16(odd)));
+            let code = dwords([even, odd]);
+            *x = each!(4: z => vorrq_u32(vshlq_u32(x[z], vreinterpretq_s32_u32(both[q][z])), code[z]));
         }
     }
 
@@ -128,22 +138,24 @@ kernels! {
     fn push_rans<const N: usize>(
         t: &Columns<N>, index: &[Bytes; 2], gap: &[Bytes; 2], x: &mut States, lane: &mut LaneWriter
     ) {
-        let products: [Quarter; 4] = std::array::from_fn(|q| {
-            let [a, b] = [0, 1].map(|h| words(vsubq_u8(vdupq_n_u8(128), gap[h][q])));
+        let slots = vdupq_n_u8(SLOTS as u8);
+        let products = each!(4: q => {
+            let a = words(vsubq_u8(slots, gap[0][q]));
+            let b = words(vsubq_u8(slots, gap[1][q]));
             dwords([vmulq_u16(a[0], b[0]), vmulq_u16(a[1], b[1])])
         });
         // A word must go first where x ≥ f1·f2·2^18.
-        emit(x, lane, |q, z, x| vcgeq_u32(vshrq_n_u32::<18>(x), products[q][z]));
+        let due = each!(4: q => each!(4: z => vcgeq_u32(vshrq_n_u32::<18>(x[q][z]), products[q][z])));
+        emit(&due, x, lane);
         for (q, x) in x.iter_mut().enumerate() {
             for h in [1, 0] {
-                let [a, b, c, d] = t.reciprocal.each_ref().map(|column| look_up(column, index[h][q]));
-                let reciprocal = dwords_of([a, b, c, d]);
-                let quotient = std::array::from_fn(|z| mul_high(x[z], reciprocal[z]));
+                let reciprocal = dwords_of(each!(4: i => look_up(&t.reciprocal[i], index[h][q])));
+                let quotient = each!(4: z => mul_high(x[z], reciprocal[z]));
                 let quotient = shifted(quotient, look_up(&t.shift, index[h][q]));
                 let start = dwords(words(look_up(&t.code, index[h][q])));
                 let gap = dwords(words(gap[h][q]));
                 // x − q·f + 128·q + start
-                *x = std::array::from_fn(|z| vmlaq_u32(vaddq_u32(x[z], start[z]), quotient[z], gap[z]));
+                *x = each!(4: z => vmlaq_u32(vaddq_u32(x[z], start[z]), quotient[z], gap[z]));
             }
         }
     }
@@ -155,33 +167,34 @@ kernels! {
             [vreinterpretq_u16_u8(vtrn1q_u8(low, high)), vreinterpretq_u16_u8(vtrn2q_u8(low, high))]
         };
         let (low, high) = (pairs(a, b), pairs(c, d));
-        [vtrn1q_u16(low[0], high[0]), vtrn1q_u16(low[1], high[1]), vtrn2q_u16(low[0], high[0]), vtrn2q_u16(low[1], high[1])]
-            .map(|v| vreinterpretq_u32_u16(v))
+        let v = [vtrn1q_u16(low[0], high[0]), vtrn1q_u16(low[1], high[1]), vtrn2q_u16(low[0], high[0]), vtrn2q_u16(low[1], high[1])];
+        each!(4: z => vreinterpretq_u32_u16(v[z]))
     }
 
-    /// Writes the lower halves of the lanes of which `due` says so to the stream, and shifts them out. `due` is given the quarter,
-    /// the register and its states.
+    /// The lower halves of the eight dwords of a part.
     #[inline]
-    pub(super) fn emit(x: &mut States, lane: &mut LaneWriter, due: impl Fn(usize, usize, uint32x4_t) -> uint32x4_t) {
+    fn lower(x: &States, part: usize) -> uint16x8_t {
+        let (z, q) = (part / 2, 2 * (part % 2));
+        vuzp1q_u16(vreinterpretq_u16_u32(x[q][z]), vreinterpretq_u16_u32(x[q + 1][z]))
+    }
+
+    /// Writes the lower halves of the lanes that are due (all ones, not all zeros) to the stream, and shifts them out.
+    #[inline]
+    pub(super) fn emit(all: &States, x: &mut States, lane: &mut LaneWriter) {
         let words: &mut [u16; REFILL_WORDS] = lane.words[..lane.pos].last_chunk_mut().expect("the job was checked");
-        let all: States = std::array::from_fn(|q| std::array::from_fn(|z| due(q, z, x[q][z])));
-        let narrow = |x: &States, part: usize| {
-            let (z, q) = (part / 2, 2 * (part % 2));
-            vuzp1q_u16(vreinterpretq_u16_u32(x[q][z]), vreinterpretq_u16_u32(x[q + 1][z]))
-        };
-        let due = Due::new(std::array::from_fn(|part| narrow(&all, part)));
+        let due = Due::new(each!(8: part => lower(all, part)));
         // Each part's words are packed at the end of eight, which end where the words of the parts behind them begin.
         // What stands before them is overwritten by the parts in front, or never read.
         for part in (0..8).rev() {
-            let packed = vqtbl1q_u8(vreinterpretq_u8_u16(narrow(x, part)), load(&GATHER[due.mask(part)]));
+            let packed = vqtbl1q_u8(vreinterpretq_u8_u16(lower(x, part)), load(&GATHER[due.mask(part)]));
             let end = REFILL_WORDS - due.behind(part);
             debug_assert!((8..=REFILL_WORDS).contains(&end));
             // SAFETY: every part has eight lanes and gives that many words at most, so that in front of the words of the
             // parts behind it there are at least eight left of the 64 for it and for each part before it.
             unsafe { vst1q_u16(words.as_mut_ptr().add(end - 8), vreinterpretq_u16_u8(packed)) };
         }
-        for (x, due) in x.as_flattened_mut().iter_mut().zip(all.as_flattened()) {
-            *x = vbslq_u32(*due, vshrq_n_u32::<16>(*x), *x);
+        for q in 0..4 {
+            x[q] = each!(4: z => vbslq_u32(all[q][z], vshrq_n_u32::<16>(x[q][z]), x[q][z]));
         }
         lane.pos -= due.count();
     }

@@ -32,12 +32,12 @@ kernels! {
     #[inline]
     pub(super) fn step(x: &mut Quarter, slots: &[u32; SLOTS]) -> uint8x16_t {
         let twelve = vdupq_n_u32(SLOTS as u32 - 1);
-        let entries = x.map(|x| {
-            let slot = |x: u32| slots[x as usize % SLOTS];
-            let e = vdupq_n_u32(slot(vgetq_lane_u32::<0>(x)));
-            let e = vsetq_lane_u32::<1>(slot(vgetq_lane_u32::<1>(x)), e);
-            let e = vsetq_lane_u32::<2>(slot(vgetq_lane_u32::<2>(x)), e);
-            vsetq_lane_u32::<3>(slot(vgetq_lane_u32::<3>(x)), e)
+        let slot = |x: u32| slots[x as usize % SLOTS];
+        let entries = each!(4: z => {
+            let e = vdupq_n_u32(slot(vgetq_lane_u32::<0>(x[z])));
+            let e = vsetq_lane_u32::<1>(slot(vgetq_lane_u32::<1>(x[z])), e);
+            let e = vsetq_lane_u32::<2>(slot(vgetq_lane_u32::<2>(x[z])), e);
+            vsetq_lane_u32::<3>(slot(vgetq_lane_u32::<3>(x[z])), e)
         });
         for (x, e) in x.iter_mut().zip(entries) {
             let freq = vandq_u32(vshrq_n_u32::<8>(e), twelve);
@@ -61,7 +61,7 @@ kernels! {
     #[inline]
     fn escaped(t: &Rows<'_>, symbols: &[u8; LANES]) -> u64 {
         let bit = load(&[1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128]);
-        let kept = std::array::from_fn(|q| {
+        let kept = each!(4: q => {
             let s = load(at(symbols, 16 * q));
             // The register by the symbol's highest bit, the byte by its lower half.
             let byte = vsliq_n_u8::<4>(s, vshrq_n_u8::<7>(s));
@@ -73,18 +73,19 @@ kernels! {
     #[inline]
     fn push_half(t: &Rows<'_>, symbols: &[u8; LANES], x: &mut States, lane: &mut LaneWriter) {
         // Reciprocals, and the halves above them (see `Row`).
-        let rows: [[[uint32x4_t; 2]; 4]; 4] = std::array::from_fn(|q| {
-            std::array::from_fn(|z| {
-                let row = |i: usize| vcreate_u64(t.rows[usize::from(symbols[16 * q + 4 * i + z])].0);
-                let pair = |i: usize| vreinterpretq_u32_u64(vcombine_u64(row(i), row(i + 1)));
-                let (a, b) = (pair(0), pair(2));
-                [vuzp1q_u32(a, b), vuzp2q_u32(a, b)]
-            })
-        });
+        let row = |at: usize| vcreate_u64(t.rows[usize::from(symbols[at])].0);
+        let rows: [[[uint32x4_t; 2]; 4]; 4] = each!(4: q => each!(4: z => {
+            let first = 16 * q + z;
+            let a = vreinterpretq_u32_u64(vcombine_u64(row(first), row(first + 4)));
+            let b = vreinterpretq_u32_u64(vcombine_u64(row(first + 8), row(first + 12)));
+            [vuzp1q_u32(a, b), vuzp2q_u32(a, b)]
+        }));
         // A word must go first where x ≥ f·2^20.
-        emit(x, lane, |q, z, x| vcgeq_u32(x, vandq_u32(rows[q][z][1], vdupq_n_u32(0xfff0_0000))));
-        for (x, rows) in x.as_flattened_mut().iter_mut().zip(rows.as_flattened()) {
-            *x = pushed(*x, rows[0], rows[1]);
+        let bound = vdupq_n_u32(0xfff0_0000);
+        let due = each!(4: q => each!(4: z => vcgeq_u32(x[q][z], vandq_u32(rows[q][z][1], bound))));
+        emit(&due, x, lane);
+        for q in 0..4 {
+            x[q] = each!(4: z => pushed(x[q][z], rows[q][z][0], rows[q][z][1]));
         }
     }
 

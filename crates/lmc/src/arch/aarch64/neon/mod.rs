@@ -24,6 +24,13 @@ macro_rules! kernels {
     )*};
 }
 
+/// An array of four or eight, in place: closures given to `array::from_fn` are put in line only in some builds.
+macro_rules! each {
+    (4: $i:ident => $e:expr) => { each!($i => $e; 0, 1, 2, 3) };
+    (8: $i:ident => $e:expr) => { each!($i => $e; 0, 1, 2, 3, 4, 5, 6, 7) };
+    ($i:ident => $e:expr; $($n:literal),*) => { [$({ let $i: usize = $n; $e }),*] };
+}
+
 mod decode;
 mod encode;
 mod fine;
@@ -72,9 +79,9 @@ impl Due {
     kernels! {
         #[inline]
         fn new(parts: [uint16x8_t; 8]) -> Due {
-            let bits = bits(std::array::from_fn(|i| {
+            let bits = bits(each!(4: i =>
                 vuzp1q_u8(vreinterpretq_u8_u16(parts[2 * i]), vreinterpretq_u8_u16(parts[2 * i + 1]))
-            }));
+            ));
             // At most eight each: no sum leaves its byte.
             let upto = low_64(vcntq_u8(bits)).wrapping_mul(0x0101_0101_0101_0101);
             Due { parts, masks: low_64(bits), upto }
@@ -134,7 +141,7 @@ kernels! {
     /// The dwords of sixteen lanes, from words of the even lanes and of the odd ones.
     #[inline]
     fn dwords(words: [uint16x8_t; 2]) -> Quarter {
-        let [even, odd] = words.map(|w| vreinterpretq_u32_u16(w));
+        let (even, odd) = (vreinterpretq_u32_u16(words[0]), vreinterpretq_u32_u16(words[1]));
         let low = vdupq_n_u32(0xffff);
         [vandq_u32(even, low), vandq_u32(odd, low), vshrq_n_u32::<16>(even), vshrq_n_u32::<16>(odd)]
     }
@@ -145,7 +152,7 @@ kernels! {
         let by = vreinterpretq_u32_u8(by);
         // Of a count only the lowest byte is looked at.
         let by = [by, vshrq_n_u32::<8>(by), vshrq_n_u32::<16>(by), vshrq_n_u32::<24>(by)];
-        std::array::from_fn(|z| vshlq_u32(x[z], vreinterpretq_s32_u32(by[z])))
+        each!(4: z => vshlq_u32(x[z], vreinterpretq_s32_u32(by[z])))
     }
 
     /// The upper halves of the products of dwords.
@@ -160,7 +167,7 @@ kernels! {
     #[inline]
     fn bits(bytes: [uint8x16_t; 4]) -> uint8x16_t {
         let bit = load(&[1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128]);
-        let v = bytes.map(|v| vandq_u8(v, bit));
+        let v = each!(4: i => vandq_u8(bytes[i], bit));
         let v = vpaddq_u8(vpaddq_u8(v[0], v[1]), vpaddq_u8(v[2], v[3]));
         vpaddq_u8(v, v)
     }

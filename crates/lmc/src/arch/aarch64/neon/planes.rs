@@ -14,20 +14,25 @@ use std::arch::aarch64::*;
 const PARTS: usize = RUN / 16;
 
 kernels! {
-    /// Merges the symbols and the raw bits of a run into its elements.
+    /// Merges the symbols and the raw bits of a run into its elements, where it has a way of its own.
     #[inline]
-    pub(super) fn merge(way: u8, s: &Shape, width: usize, symbols: &[uint8x16_t; PARTS], raw: &[u8], out: &mut [u8]) {
+    pub(super) fn merge(way: u8, symbols: &[[uint8x16_t; 4]; 2], raw: &[u8], out: &mut [u8]) {
         match way {
             BYTE_16 => merge_16(symbols, at(raw, 0), at_mut(out, 0)),
-            BYTES_32 => merge_32(symbols, at(raw, 0), at_mut(out, 0)),
-            _ => with_element!(width, E => merge_run::<E>(s, &stored(symbols), raw, out)),
+            _ => merge_32(symbols, at(raw, 0), at_mut(out, 0)),
         }
     }
 
+    /// The same for any shape.
+    #[inline(never)]
+    pub(super) fn merge_any(s: &Shape, width: usize, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+        with_element!(width, E => merge_run::<E>(s, symbols, raw, out));
+    }
+
     #[inline]
-    pub(super) fn stored(symbols: &[uint8x16_t; PARTS]) -> [u8; RUN] {
+    pub(super) fn stored(symbols: &[[uint8x16_t; 4]; 2]) -> [u8; RUN] {
         let mut bytes = [0; RUN];
-        for (to, v) in bytes.as_chunks_mut().0.iter_mut().zip(symbols) {
+        for (to, v) in bytes.as_chunks_mut().0.iter_mut().zip(symbols.as_flattened()) {
             store(to, *v);
         }
         bytes
@@ -46,8 +51,8 @@ kernels! {
     }
 
     #[inline]
-    fn merge_16(symbols: &[uint8x16_t; PARTS], raw: &[u8; RUN], out: &mut [u8; 2 * RUN]) {
-        for (q, &symbols) in symbols.iter().enumerate() {
+    fn merge_16(symbols: &[[uint8x16_t; 4]; 2], raw: &[u8; RUN], out: &mut [u8; 2 * RUN]) {
+        for (q, &symbols) in symbols.as_flattened().iter().enumerate() {
             let raw = load(at(raw, 16 * q));
             let out: &mut [u8; 32] = at_mut(out, 32 * q);
             // SAFETY: 32 bytes are there to write.
@@ -56,9 +61,9 @@ kernels! {
     }
 
     #[inline]
-    fn merge_32(symbols: &[uint8x16_t; PARTS], raw: &[u8; 3 * RUN], out: &mut [u8; 4 * RUN]) {
-        for (q, &d) in symbols.iter().enumerate() {
-            let [a, b, c] = [0, 1, 2].map(|i| load(at(raw, RUN * i + 16 * q)));
+    fn merge_32(symbols: &[[uint8x16_t; 4]; 2], raw: &[u8; 3 * RUN], out: &mut [u8; 4 * RUN]) {
+        for (q, &d) in symbols.as_flattened().iter().enumerate() {
+            let (a, b, c) = (load(at(raw, 16 * q)), load(at(raw, RUN + 16 * q)), load(at(raw, 2 * RUN + 16 * q)));
             let out: &mut [u8; 64] = at_mut(out, 64 * q);
             // SAFETY: 64 bytes are there to write.
             unsafe { vst4q_u8(out.as_mut_ptr(), uint8x16x4_t(right(a, b), right(b, c), right(c, d), right(d, a))) }
@@ -71,8 +76,13 @@ kernels! {
         match way {
             BYTE_16 => split_16(at(elements, 0), symbols, at_mut(raw, 0)),
             BYTES_32 => split_32(at(elements, 0), symbols, at_mut(raw, 0)),
-            _ => with_element!(width, E => split_run::<E>(s, elements, symbols, raw)),
+            _ => split_any(s, width, elements, symbols, raw),
         }
+    }
+
+    #[inline(never)]
+    fn split_any(s: &Shape, width: usize, elements: &[u8], symbols: &mut [u8; RUN], raw: &mut [u8]) {
+        with_element!(width, E => split_run::<E>(s, elements, symbols, raw));
     }
 
     #[inline]
