@@ -17,7 +17,7 @@ cross_setup() {
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64
         CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
         QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
-        LMC_REQUIRE_ISA=portable,neon
+        "LMC_REQUIRE_ISA=portable,neon"
     )
     if [[ $(uname -sm) != "Linux x86_64" ]]; then
         echo "  is for x86-64 Linux: elsewhere the other parts run the kernels of the machine natively"
