@@ -41,9 +41,9 @@ impl<S: Send> Workers<S> {
         if self.threads == 1 { 1 } else { 2 * self.threads + 1 }
     }
 
-    /// Bytes of buffers that may be under way at once. Reached only by files with blocks larger than ours.
+    /// Bytes of buffers that may be under way at once. Reached only by the large blocks of deltas: three of them on two threads, ten on 16.
     fn budget(&self) -> usize {
-        (self.threads << 22) + (1 << 24)
+        (self.threads << 23) + (1 << 24)
     }
 
     pub(crate) fn is_single(&self) -> bool {

@@ -22,8 +22,10 @@ pub(crate) const BLOCK: u64 = 1 << 20;
 pub(crate) const LAST_BLOCK_MAX: u64 = BLOCK + BLOCK / 4;
 /// Raw bytes of a block of a large segment of which little changed since its base: what blocks cost by themselves is much of a sparse delta.
 const CALM_BLOCK: u64 = 4 * BLOCK;
-/// The same where next to nothing changed. Such a block may hold several units.
+/// The same where next to nothing changed. Such a block may hold several units, the last of which may go on in the next block.
 const SPARSE_BLOCK: u64 = 8 * BLOCK;
+/// The same where hardly a bit changed: what is told of such a block is little more than its head. Nearly all that a block may have.
+const STILL_BLOCK: u64 = 15 * BLOCK;
 /// A large segment is cut into such blocks, too, after a first one of [`BLOCK`], where fewer than one element of so many is other than zero:
 /// in that first block, and in what would be the next one.
 const MOSTLY_ZERO: usize = 32;
@@ -34,6 +36,8 @@ const ZERO_STRETCH: u64 = 512;
 const CALM_EIGHTHS: u64 = 5;
 /// Of so many bits of a sample less than one differs where next to nothing changed.
 const SPARSE: u64 = 64;
+/// The same where hardly a bit does.
+const STILL: u64 = 1024;
 /// A segment of at least this size is not packed.
 const UNIT_MIN: u64 = 1 << 19;
 /// A pack that has reached this size is closed.
@@ -50,7 +54,7 @@ const fn last_block_max(block: u64) -> u64 {
 
 const _: () =
     assert!(BLOCK.is_multiple_of(LEAF as u64) && LOOKAHEAD > LAST_BLOCK_MAX && LOOKAHEAD >= PACK_MIN + UNIT_MIN);
-const _: () = assert!(LAST_BLOCK_MAX == last_block_max(BLOCK) && last_block_max(SPARSE_BLOCK) < MAX_RAW as u64);
+const _: () = assert!(LAST_BLOCK_MAX == last_block_max(BLOCK) && last_block_max(STILL_BLOCK) < MAX_RAW as u64);
 
 /// Cuts a file, front to back, into blocks.
 pub(crate) struct Planner<'m> {
@@ -83,8 +87,8 @@ pub(crate) struct Planner<'m> {
 struct Cut {
     len: u64,
     pieces: Vec<Piece>,
-    /// Whether next to nothing of it changed since its base.
-    sparse: bool,
+    /// Where next to nothing of it changed since its base: how large a block it may be in. Otherwise 0: it is one by itself.
+    most: u64,
 }
 
 impl Planner<'static> {
@@ -155,8 +159,8 @@ impl<'m> Planner<'m> {
         let pending = self.pending.as_ref().map_or(0, |cut| cut.len);
         pending.max(match self.large {
             // The first block may turn out to be a large one, and the last to have room for more.
-            _ if self.matcher.is_some() && (self.left == self.len() || self.block_len == SPARSE_BLOCK) => {
-                last_block_max(SPARSE_BLOCK) + 1
+            _ if self.matcher.is_some() && (self.left == self.len() || self.block_len >= SPARSE_BLOCK) => {
+                last_block_max(STILL_BLOCK) + 1
             }
             true if self.zeros => self.left.min(last_block_max(SPARSE_BLOCK) + 1),
             true => self.left.min(last_block_max(self.block_len) + 1),
@@ -173,35 +177,61 @@ impl<'m> Planner<'m> {
         pieces.clear();
         let mut block = match self.pending.take() {
             Some(cut) => cut,
-            None => self.cut(raw, ahead)?,
+            None => self.cut(raw, ahead, u64::MAX)?,
         };
-        while block.sparse && block.len < ahead && block.pieces.len() < PACK_PIECES && self.may_join(block.len) {
-            let next = self.cut(raw, ahead - block.len)?;
-            if !next.sparse {
+        while block.len < ahead && block.pieces.len() < PACK_PIECES {
+            let room = self.room(&block);
+            if room == 0 {
+                break;
+            }
+            let next = self.cut(raw, ahead - block.len, room)?;
+            if block.len + next.len > last_block_max(next.most) || next.most == 0 {
                 self.pending = Some(next);
                 break;
             }
             block.len += next.len;
+            block.most = block.most.min(next.most);
             block.pieces.extend(next.pieces);
         }
         pieces.append(&mut block.pieces);
         Ok(block.len as usize)
     }
 
-    /// Whether a block that has `len` bytes already has room for the whole unit that comes next.
-    fn may_join(&mut self, len: u64) -> bool {
+    /// How much of the unit that comes next may join a block, if next to nothing of it changed, too.
+    fn room(&mut self, block: &Cut) -> u64 {
         self.skip_empty();
-        let room = last_block_max(SPARSE_BLOCK).saturating_sub(len);
-        let unit = if self.left >= UNIT_MIN { self.left } else { LOOKAHEAD };
-        len < SPARSE_BLOCK && self.left == self.len() && unit <= room
+        if block.len >= block.most {
+            return 0;
+        }
+        let room = last_block_max(block.most) - block.len;
+        let large = self.left >= UNIT_MIN;
+        match if large { self.left } else { self.most_of_pack() } {
+            unit if unit <= room => unit,
+            // A unit goes on in the next block where a leaf ends, and what decides on it must be at hand.
+            _ if large => (block.most - block.len) / BLOCK * BLOCK,
+            _ => 0,
+        }
     }
 
-    /// What a block is, if no further unit joins it.
-    fn cut(&mut self, raw: &dyn ReadAt, ahead: u64) -> Result<Cut> {
+    /// Bytes that the pack that comes next has at most.
+    fn most_of_pack(&self) -> u64 {
+        let mut len = 0;
+        for s in &self.layout.segments[self.next..] {
+            if len >= PACK_MIN || s.len >= UNIT_MIN {
+                return len;
+            }
+            len += s.len;
+        }
+        // What comes last may have any length.
+        LOOKAHEAD
+    }
+
+    /// What a block is, if no further unit joins it. Where next to nothing changed, it has up to `room` bytes.
+    fn cut(&mut self, raw: &dyn ReadAt, ahead: u64, room: u64) -> Result<Cut> {
         self.skip_empty();
         self.block = self.at;
         let starts_unit = self.left == self.len();
-        let mut cut = Cut { len: 0, pieces: Vec::new(), sparse: false };
+        let mut cut = Cut { len: 0, pieces: Vec::new(), most: 0 };
         let mut distance = Distance::default();
         // Where blocks end may not depend on what pieces are predicted from: only changes of dtype count.
         let mut changes = 0;
@@ -213,11 +243,12 @@ impl<'m> Planner<'m> {
                 if cut.len == 0 {
                     if self.left == self.len() {
                         self.find_related(raw, here.min(BLOCK))?;
-                        let Distance { differ, seen } = self.distance(raw, here.min(BLOCK))?;
-                        self.block_len = match differ {
-                            _ if differ * SPARSE < seen => SPARSE_BLOCK,
-                            _ if differ * 8 < seen * CALM_EIGHTHS => CALM_BLOCK,
-                            _ => BLOCK,
+                        let distance = self.distance(raw, here.min(BLOCK))?;
+                        let Distance { differ, seen } = distance;
+                        self.block_len = match sparse_block(distance) {
+                            0 if differ * 8 < seen * CALM_EIGHTHS => CALM_BLOCK,
+                            0 => BLOCK,
+                            len => len,
                         };
                         self.zeros = self.block_len == BLOCK && self.is_nearly_all_zero(raw, here.min(BLOCK))?;
                     } else if self.zeros {
@@ -225,24 +256,32 @@ impl<'m> Planner<'m> {
                         let zeros = self.is_nearly_all_zero(raw, here.min(SPARSE_BLOCK))?;
                         self.block_len = if zeros { SPARSE_BLOCK } else { BLOCK };
                     }
-                    cut.sparse = self.block_len == SPARSE_BLOCK && !self.zeros;
                     cut.len = if here <= last_block_max(self.block_len) { here } else { self.block_len };
+                    if self.block_len >= SPARSE_BLOCK && !self.zeros {
+                        cut.most = self.block_len;
+                        cut.len = cut.len.min(room);
+                    }
                     self.take(cut.len, &mut cut.pieces);
                 }
                 break;
             }
             if self.left == self.len() {
                 self.find_related(raw, here)?;
-                let Distance { differ, seen } = self.distance(raw, here)?;
-                distance.differ += differ;
-                distance.seen += seen;
+                // Headers are told in ways of their own, in whatever block.
+                if self.dtype().is_some() {
+                    let of_segment = self.distance(raw, here)?;
+                    distance.differ += of_segment.differ;
+                    distance.seen += of_segment.seen;
+                }
             }
             changes += self.take(here, &mut cut.pieces);
             cut.len += here;
-            cut.sparse = distance.differ * SPARSE < distance.seen;
+            cut.most = sparse_block(distance);
         }
         // What comes from this file must lie before the block, wherever that begins.
-        cut.sparse &= cut.pieces.iter().all(|p| p.base.is_none_or(|l| l.source != 0));
+        if cut.pieces.iter().any(|p| p.base.is_some_and(|l| l.source == 0)) {
+            cut.most = 0;
+        }
         cut.pieces[0].starts_span = starts_unit;
         Ok(cut)
     }
@@ -360,6 +399,16 @@ impl Link {
         let width = dtype.map_or(1, Dtype::coding_width);
         let source = self.conversion.source_width(width).unwrap_or(width);
         Self { offset: self.offset + pos / width as u64 * source as u64, ..self }
+    }
+}
+
+/// Raw bytes of a block of which so much changed; 0 where that is more than next to nothing.
+fn sparse_block(distance: Distance) -> u64 {
+    let Distance { differ, seen } = distance;
+    match differ {
+        _ if differ * STILL < seen => STILL_BLOCK,
+        _ if differ * SPARSE < seen => SPARSE_BLOCK,
+        _ => 0,
     }
 }
 

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::segment::tensor_len;
+use crate::base::Base;
+use crate::segment::{Names, tensor_len};
 
 /// Plans a file of `total` bytes, showing no more of it than `lookahead` asks for plus `more`.
 fn plan(layout: &Layout, total: u64, more: u64) -> Vec<(usize, Vec<Piece>)> {
@@ -173,6 +174,66 @@ fn zeros_that_end_are_left_behind() {
         let lens = lens_of(&l, &raw, more);
         assert_eq!(lens[..2], [b, 8 * b]);
         assert!(lens[2..].iter().all(|&len| len <= LAST_BLOCK_MAX as usize), "{lens:?}");
+    }
+}
+
+/// Blocks of a file, given a base of the same layout, if so many bytes more than needed are at hand.
+fn blocks_with_base(l: &Layout, raw: &[u8], base: &[u8], more: u64) -> Vec<(usize, Vec<Piece>)> {
+    let bases = [Base::of_segments(base, &l.segments).unwrap()];
+    let mut p = Planner::with(l.clone(), Some(Matcher::new(l, &bases)), vec![]);
+    let (mut at, mut blocks, mut pieces) = (0, vec![], vec![]);
+    while at < raw.len() as u64 {
+        let ahead = (raw.len() as u64 - at).min(p.lookahead().saturating_add(more));
+        let known = &raw[..(at + ahead) as usize];
+        let len = p.next_block_of(&known, ahead, &mut pieces).unwrap();
+        assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), len);
+        at += len as u64;
+        blocks.push((len, pieces.clone()));
+    }
+    blocks
+}
+
+/// Where hardly a bit changed, blocks are filled: by small tensors, and by the beginning of a large one.
+#[test]
+fn blocks_of_what_hardly_changed_are_filled() {
+    let b = BLOCK as usize;
+    let elements = |bytes: u64| (Some(Dtype::F32), bytes / 24);
+    let mut s = vec![(None, 3000), elements(20 * BLOCK)];
+    s.extend((0..40).flat_map(|_| [elements(BLOCK + BLOCK / 3), elements(4000), elements(600)]));
+    let mut l = layout(&s, None);
+    let mut names = Names::default();
+    for (i, s) in l.segments.iter_mut().enumerate().filter(|s| s.1.dtype.is_some()) {
+        s.name = names.push(&format!("t{i}"));
+    }
+    names.finish();
+    let raw = vec![1; l.segments.last().unwrap().end() as usize];
+    let mut r = lmc_testing::input::Random::new(18);
+    for (one_in, most) in [(5000, 15), (16, 8), (2, 4)] {
+        // Next to what they are.
+        let mut base = raw.clone();
+        base.chunks_exact_mut(4).filter(|_| r.below(one_in) == 0).for_each(|e| e[0] = 2);
+        let blocks = blocks_with_base(&l, &raw, &base, 0);
+        let lens = lens(&blocks);
+        assert!(lens.iter().all(|&len| len <= most * b + b / 4), "one in {one_in}: {lens:?}");
+        // All but the header, which has no base, and what is left at the end.
+        let inner = &lens[1..lens.len() - 2];
+        if most > 4 {
+            assert!(inner.iter().all(|&len| len >= (most - 1) * b), "one in {one_in}: {lens:?}");
+        } else {
+            assert!(inner.iter().any(|&len| len < b));
+        }
+        // A block ends where a unit does, or a leaf.
+        let (mut at, mut unit) = (0, 0);
+        for (_, pieces) in &blocks {
+            for p in pieces {
+                unit = if p.starts_span { at } else { unit };
+                at += p.len;
+            }
+            assert!((at - unit).is_multiple_of(LEAF) || l.segments.iter().any(|s| s.end() == at as u64));
+        }
+        for more in [1, BLOCK, 1 << 25, u64::MAX] {
+            assert_eq!(blocks_with_base(&l, &raw, &base, more), blocks, "one in {one_in}, {more} more");
+        }
     }
 }
 
