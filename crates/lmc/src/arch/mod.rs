@@ -22,7 +22,8 @@ use crate::group::element::with_element;
 use crate::map::Map;
 use crate::predict::changes::{self, Changes};
 use crate::predict::job::{Model, Rank, Sections};
-use crate::predict::{partition, unchanged};
+use crate::predict::select::Selection;
+use crate::predict::{Classes, partition, unchanged};
 use job::{DecodeJob, EncodeJob};
 
 /// An instruction set that this machine has been seen to support: the private field is the proof.
@@ -242,6 +243,20 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => x86::avx2_predict::rank_in_classes(self, m, at, ranks),
             _ => partition::rank(m, at, ranks),
+        }
+    }
+
+    /// Finds elements by their class, which there is a selection for each of, and their ranks. Says of each class how many elements it has.
+    pub(crate) fn select_in_classes(self, m: &Model<'_>, selections: &mut [Selection<'_>]) {
+        m.check();
+        assert_eq!(m.classes.map(Classes::count), Some(selections.len()), "a selection for each class");
+        assert!(u32::try_from(m.len).is_ok(), "ranks fit");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => x86::avx512_predict::select_in_classes(self, m, selections),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => x86::avx2_predict::select_in_classes(self, m, selections),
+            _ => partition::select(m, selections),
         }
     }
 

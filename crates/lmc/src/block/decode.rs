@@ -1,6 +1,7 @@
 //! Decoding a block.
 
 use super::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Named, Patches, Predicted};
+use super::listed::{ListedChanges, other_classes, restore_patches};
 use super::{Origin, collect};
 use crate::arch::job::{DecodeJob, set_of};
 use crate::arch::{Isa, decode_chunk};
@@ -16,7 +17,7 @@ use crate::layout::safetensors::list;
 use crate::map::Map;
 use crate::predict::job::{Context, Model, Sections};
 use crate::predict::unchanged::{elements, leave_out, put_back};
-use crate::predict::{Conversion, Predictor, convert};
+use crate::predict::{Conversion, convert};
 
 /// Bytes of a lane set's states.
 const STATES: usize = 4 * crate::entropy::LANES;
@@ -38,6 +39,7 @@ pub(crate) struct BlockDecoder {
     unchanged: Vec<u8>,
     /// Bytes of dependencies: a prediction's, the same converted, a context's; the second and third without unchanged runs; what changed.
     bytes: [Vec<u8>; 6],
+    listed: ListedChanges,
 }
 
 /// The dependencies of a block, and where their bytes come from.
@@ -55,7 +57,7 @@ impl Dependencies<'_> {
 }
 
 /// What the groups of a block share.
-struct Streams<'a> {
+pub(super) struct Streams<'a> {
     lanes: Vec<LaneReader<'a>>,
     literals: LiteralReader<'a>,
     bulk: &'a [u8],
@@ -79,7 +81,8 @@ impl<'a> Streams<'a> {
         Ok(Self { lanes, literals: LiteralReader::new(&rest[at..], head.literals), bulk })
     }
 
-    fn take_bulk(&mut self, n: usize) -> Result<&'a [u8]> {
+    /// The next bytes that the lanes do not code.
+    pub(super) fn take_bulk(&mut self, n: usize) -> Result<&'a [u8]> {
         let (a, b) = self
             .bulk
             .split_at_checked(n)
@@ -109,6 +112,7 @@ impl BlockDecoder {
             sections: Sections::default(),
             unchanged: Vec::new(),
             bytes: Default::default(),
+            listed: ListedChanges::default(),
         }
     }
 
@@ -237,6 +241,7 @@ impl BlockDecoder {
                     }
                 };
             }
+            let listed = p.is_listed_by_class();
             // What changed is decoded alone, and put among the rest in the end.
             let to = match &p.unchanged {
                 None => &mut *out,
@@ -245,7 +250,9 @@ impl BlockDecoder {
                     &mut changed[..]
                 }
             };
-            if let [(_, only)] = &p.sections[..] {
+            if listed {
+                self.listed.read(p, streams)?;
+            } else if let [(_, only)] = &p.sections[..] {
                 // Residuals become elements where they are.
                 only.iter().try_for_each(|g| self.decode_grouped(g, streams, to))?;
             } else {
@@ -271,6 +278,9 @@ impl BlockDecoder {
                 context,
                 classes: p.classes.as_ref(),
             };
+            if listed {
+                return self.listed.restore(self.isa, p, &model, to);
+            }
             if p.unchanged.is_some() {
                 leave_out(p.width, &unchanged, prediction, kept);
                 model.prediction = kept;
@@ -282,9 +292,7 @@ impl BlockDecoder {
             if model.classes.is_none() {
                 self.isa.restore_in_place(&model, to);
             } else if !self.isa.restore(&model, &sections, to) {
-                return Err(Error::damaged(
-                    "a block's classes are not those of what it was predicted from: the block is damaged, or the base is not the right one",
-                ));
+                return Err(other_classes());
             }
             if p.unchanged.is_some() {
                 put_back(p.width, &unchanged, prediction, changed, out);
@@ -417,20 +425,6 @@ fn apply_patches<E: Element>(patches: &Patches, map: Map, bytes: &[u8], out: &mu
     patches.each(bytes, out.len() / E::BYTES, E::BYTES, |i, x| {
         let e = &mut out[i * E::BYTES..][..E::BYTES];
         E::load(e).map(map).xor(E::cut(x)).unmap(map).store(e);
-    })
-}
-
-/// Replaces predictions by elements where there is a patch, of residuals that are 0 without one.
-fn restore_patches<E: Element>(
-    patches: &Patches,
-    map: Map,
-    predictor: Predictor,
-    bytes: &[u8],
-    out: &mut [u8],
-) -> Result<()> {
-    patches.each(bytes, out.len() / E::BYTES, E::BYTES, |i, x| {
-        let e = &mut out[i * E::BYTES..][..E::BYTES];
-        predictor.restore(E::cut(x).unmap(map), E::load(e)).store(e);
     })
 }
 

@@ -183,14 +183,6 @@ fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
 }
 
 impl Predicted {
-    /// The only section, if nothing but patches tells it from predictions.
-    pub(crate) fn listed(&self) -> Option<&Grouped> {
-        match &self.sections[..] {
-            [(_, Some(only))] if only.groups.is_empty() && self.unchanged.is_none() => Some(only),
-            _ => None,
-        }
-    }
-
     fn parse(c: &mut Cursor<'_>, len: usize, dependencies: &[Dependency]) -> Result<Self> {
         let width = parse_width(c, len)?;
         let n = len / width;

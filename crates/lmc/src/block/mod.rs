@@ -5,6 +5,7 @@ pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
 pub(crate) mod head;
+mod listed;
 mod narrow;
 pub(crate) mod output;
 mod patches;

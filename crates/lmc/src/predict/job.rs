@@ -39,6 +39,15 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// The same for `len` of its elements, from element `first` on.
+    pub(crate) fn part(&self, first: usize, len: usize) -> Self {
+        let context = match self.context {
+            Context::Other(bytes, width) => Context::Other(&bytes[first * width..(first + len) * width], width),
+            context => context,
+        };
+        Self { len, prediction: self.predictions(first, len * self.width), context, ..*self }
+    }
+
     /// The predictions of `len` bytes of elements, from element `first` on; empty for [`Predictor::None`].
     pub(crate) fn predictions(&self, first: usize, len: usize) -> &'a [u8] {
         let at = first * self.width;

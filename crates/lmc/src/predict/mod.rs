@@ -11,6 +11,7 @@ mod convert;
 pub(crate) mod job;
 pub(crate) mod partition;
 pub(crate) mod residual;
+pub(crate) mod select;
 pub(crate) mod unchanged;
 
 pub(crate) use convert::convert;

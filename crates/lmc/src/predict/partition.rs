@@ -1,6 +1,7 @@
 //! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
 use super::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
+use super::select::Selection;
 use super::{Classes, MAX_BOUNDARIES, residual};
 use crate::group::element::{Element, with_element};
 
@@ -47,6 +48,18 @@ pub(crate) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usiz
         add_classes(&keys[done..], &finder.table, &mut seen);
     }
     (0..finder.classes).map(|c| seen.iter().map(|n| n[c] as usize).sum()).collect()
+}
+
+/// Finds elements by the ranks that they have in their classes.
+#[inline(always)]
+pub(crate) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
+    let finder = Finder::new(m).expect("there are classes");
+    let mut keys = [0; TILE];
+    for i in (0..m.len).step_by(TILE) {
+        for (e, &key) in (i as u32..).zip(finder.keys(i, TILE.min(m.len - i), &mut keys)) {
+            selections[usize::from(finder.table[usize::from(key)])].step(e, [1]);
+        }
+    }
 }
 
 #[inline(always)]

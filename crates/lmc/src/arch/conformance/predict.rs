@@ -5,6 +5,7 @@ use crate::arch::Isa;
 use crate::group::element::{Element, with_element};
 use crate::predict::changes::Changes;
 use crate::predict::job::{Context, Model, Rank, Sections, most_overflows};
+use crate::predict::select::Selection;
 use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
 use lmc_testing::input::Random;
 
@@ -194,7 +195,26 @@ fn combinations() -> impl Iterator<Item = (usize, Predictor, Kind)> {
         .filter(|&(_, p, k)| p != Predictor::None || k != Kind::Prediction)
 }
 
-/// Where elements are among those of their class: none, a few, those at the ends of what kernels take at once, and all.
+/// Elements come back from their ranks. What a class does not have is not found, nor does it keep others from being found.
+fn check_selection(m: &Model<'_>, isa: Isa, at: &[u32], ranks: &[Rank], counts: &[usize], name: &str) {
+    for beyond in [None, Some(0), Some(77)] {
+        let by_class = |class: usize| {
+            let of_class = ranks.iter().zip(at).filter(move |(r, _)| usize::from(r.class) == class);
+            let (mut ranks, mut want): (Vec<_>, Vec<_>) = of_class.map(|(r, &at)| (r.before, at)).unzip();
+            ranks.extend(beyond.map(|n| counts[class] as u32 + n));
+            want.extend(beyond.map(|_| u32::MAX));
+            let found = vec![u32::MAX; ranks.len()];
+            (ranks, want, found)
+        };
+        let mut classes: Vec<_> = (0..counts.len()).map(by_class).collect();
+        let mut selections: Vec<_> = classes.iter_mut().map(|(r, _, found)| Selection::new(r, found)).collect();
+        isa.select_in_classes(m, &mut selections);
+        assert!(selections.iter().map(Selection::seen).eq(counts.iter().copied()), "{name}: numbers of elements");
+        assert!(classes.iter().all(|(_, want, found)| want == found), "{name}: elements {at:?} by their ranks");
+    }
+}
+
+/// Where elements are among those of their class, and back: none, a few, those at the ends of what kernels take at once, and all.
 #[test]
 fn ranks_in_classes() {
     let mut r = Random::new(16);
@@ -219,6 +239,7 @@ fn ranks_in_classes() {
                     let mut ranks = vec![];
                     assert_eq!(isa.rank_in_classes(&m, &at, &mut ranks), counts, "{}", c.name(isa));
                     assert!(ranks == want, "{}: ranks of {at:?}", c.name(isa));
+                    check_selection(&m, isa, &at, &want, &counts, &c.name(isa));
                 }
             }
         }

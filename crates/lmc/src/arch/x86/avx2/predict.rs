@@ -11,13 +11,17 @@ use crate::group::element::with_element;
 use crate::predict::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
 use crate::predict::partition::{self as portable, Finder, TILE, note_overflows, of_tile};
 use crate::predict::residual;
+use crate::predict::select::Selection;
 use crate::predict::unchanged::find as portable_unchanged;
 use std::arch::x86_64::*;
 
 /// Elements taken at once.
 const STEP: usize = 32;
-/// Most classes that are taken one after the other.
+/// Steps of which a class is counted at once.
+const STEPS: usize = 8;
+/// Most classes that are dealt and collected one after the other, and most that are told apart by comparisons.
 const MOST: usize = 12;
+const MOST_TOLD: usize = 32;
 /// The class of what is no element.
 const NO_CLASS: u8 = u8::MAX;
 
@@ -31,6 +35,12 @@ pub(in crate::arch) fn rank_in_classes(isa: Isa, m: &Model<'_>, at: &[u32], rank
     assert_eq!(isa.0, Kind::Avx2);
     // SAFETY: as above.
     unsafe { rank(m, at, ranks) }
+}
+
+pub(in crate::arch) fn select_in_classes(isa: Isa, m: &Model<'_>, selections: &mut [Selection<'_>]) {
+    assert_eq!(isa.0, Kind::Avx2);
+    // SAFETY: as above.
+    unsafe { select(m, selections) }
 }
 
 pub(in crate::arch) fn partition(isa: Isa, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
@@ -62,7 +72,12 @@ type Ids = [u8; TILE];
 
 /// Finds classes, where there are few enough.
 fn finder<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
-    Finder::new(m).filter(|f| f.classes <= MOST)
+    Finder::new(m).filter(|f| f.classes <= MOST_TOLD)
+}
+
+/// The same for dealing and collecting.
+fn dealer<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
+    finder(m).filter(|f| f.classes <= MOST && matches!(m.width, 2 | 4))
 }
 
 kernels! {
@@ -77,8 +92,7 @@ kernels! {
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
             for (class, count) in (0..).zip(&mut counts) {
-                let class = _mm256_set1_epi8(class);
-                *count += ids.iter().map(|ids| mask(load(ids), class).count_ones() as usize).sum::<usize>();
+                *count += ids.chunks(STEPS).map(|ids| in_class(ids, class) as usize).sum::<usize>();
             }
         }
         counts
@@ -88,34 +102,66 @@ kernels! {
         let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
         let mut counts = vec![0; f.classes];
         let mut ids = [NO_CLASS; TILE];
-        // By class: how many there are before each step of a tile.
-        let mut before = [[0; TILE / STEP]; MOST];
+        // By class: how many there are before every eight steps of a tile.
+        let mut before = [[0; TILE / STEP / STEPS]; MOST_TOLD];
         let mut left = at;
         for i in (0..m.len).step_by(TILE) {
             let n = TILE.min(m.len - i);
             let ids = find(&f, i, n, &mut ids);
             for (class, (count, before)) in (0..).zip(counts.iter_mut().zip(&mut before)) {
-                let class = _mm256_set1_epi8(class);
-                for (ids, before) in ids.iter().zip(before) {
+                for (ids, before) in ids.chunks(STEPS).zip(before) {
                     *before = *count as u32;
-                    *count += mask(load(ids), class).count_ones() as usize;
+                    *count += in_class(ids, class) as usize;
                 }
             }
             for e in of_tile(&mut left, i, n) {
                 let (step, lane) = (e / STEP, e % STEP);
                 let class = ids[step][lane];
-                let mask = mask(load(&ids[step]), _mm256_set1_epi8(class.cast_signed()));
-                let before = before[usize::from(class)][step] + (mask & ((1 << lane) - 1)).count_ones();
-                ranks.push(Rank { class, before });
+                let mask = |ids| mask(load(ids), _mm256_set1_epi8(class.cast_signed()));
+                let first = step / STEPS;
+                let counted = ids[STEPS * first..step].iter().map(|ids| mask(ids).count_ones()).sum::<u32>();
+                let here = (mask(&ids[step]) & ((1 << lane) - 1)).count_ones();
+                ranks.push(Rank { class, before: before[usize::from(class)][first] + counted + here });
             }
         }
         counts
     }
 
+    fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
+        let Some(f) = finder(m) else { return portable::select(m, selections) };
+        let mut ids = [NO_CLASS; TILE];
+        for i in (0..m.len).step_by(TILE) {
+            let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
+            for (class, selection) in (0..).zip(&mut *selections) {
+                for (i, ids) in (i as u32..).step_by(STEPS * STEP).zip(ids.chunks(STEPS)) {
+                    if selection.pass(in_class(ids, class)) {
+                        continue;
+                    }
+                    let class = _mm256_set1_epi8(class);
+                    let mut masks = [0; STEPS * STEP / 64];
+                    for (i, ids) in ids.iter().enumerate() {
+                        masks[i / 2] |= u64::from(mask(load(ids), class)) << (STEP * (i % 2));
+                    }
+                    selection.step(i, masks);
+                }
+            }
+        }
+    }
+
+    /// How many elements of up to [`STEPS`] steps are of a class.
+    #[inline]
+    fn in_class(ids: &[[u8; STEP]], class: i8) -> u32 {
+        let class = _mm256_set1_epi8(class);
+        let counts = ids.iter().fold(_mm256_setzero_si256(), |counts, ids| {
+            _mm256_sub_epi8(counts, _mm256_cmpeq_epi8(load(ids), class))
+        });
+        let sums = _mm256_sad_epu8(counts, _mm256_setzero_si256());
+        let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+        (_mm_cvtsi128_si32(sums) + _mm_extract_epi32::<2>(sums)).cast_unsigned()
+    }
+
     fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
-        let Some(f) = finder(m).filter(|_| matches!(m.width, 2 | 4)) else {
-            return portable::partition(m, elements, sections);
-        };
+        let Some(f) = dealer(m) else { return portable::partition(m, elements, sections) };
         let (bytes, sections, overflows) = sections.parts_mut();
         let mut places = places(bytes.len(), sections, f.classes, m.width);
         let mut ids = [NO_CLASS; TILE];
@@ -209,7 +255,7 @@ kernels! {
     }
 
     fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
-        let Some(f) = finder(m).filter(|_| matches!(m.width, 2 | 4)) else { return portable::restore(m, sections, out) };
+        let Some(f) = dealer(m) else { return portable::restore(m, sections, out) };
         let (bytes, sections) = sections.parts();
         let mut places = places(bytes.len(), sections, f.classes, m.width);
         let mut ids = [NO_CLASS; TILE];
@@ -302,7 +348,7 @@ kernels! {
     fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
         let mut keys = [0; TILE];
         f.keys(i, n, &mut keys);
-        let mut boundaries = [_mm256_setzero_si256(); MOST];
+        let mut boundaries = [_mm256_setzero_si256(); MOST_TOLD];
         boundaries.iter_mut().zip(f.boundaries).for_each(|(v, b)| *v = _mm256_set1_epi8(b.cast_signed()));
         let boundaries = &boundaries[..f.boundaries.len()];
         let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];

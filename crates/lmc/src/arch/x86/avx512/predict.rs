@@ -18,6 +18,7 @@ use crate::group::element::with_element;
 use crate::predict::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places_by_width, trim};
 use crate::predict::partition::{self as portable, CLASSES, TILE, note_overflows, of_tile};
 use crate::predict::residual;
+use crate::predict::select::Selection;
 use crate::predict::unchanged::differing;
 use std::arch::x86_64::*;
 
@@ -38,6 +39,12 @@ pub(in crate::arch) fn rank_in_classes(isa: Isa, m: &Model<'_>, at: &[u32], rank
     assert_eq!(isa.0, Kind::Avx512);
     // SAFETY: as above.
     unsafe { rank(m, at, ranks) }
+}
+
+pub(in crate::arch) fn select_in_classes(isa: Isa, m: &Model<'_>, selections: &mut [Selection<'_>]) {
+    assert_eq!(isa.0, Kind::Avx512);
+    // SAFETY: as above.
+    unsafe { select(m, selections) }
 }
 
 pub(in crate::arch) fn partition(isa: Isa, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
@@ -138,6 +145,23 @@ kernels! {
             }
         }
         counts
+    }
+
+    fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
+        let Some(f) = finder(m) else { return portable::select(m, selections) };
+        let mut ids = Ids([NO_CLASS; TILE]);
+        for i in (0..m.len).step_by(TILE) {
+            let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
+            for (class, selection) in (0..).zip(&mut *selections) {
+                let class = _mm512_set1_epi8(class);
+                for (i, ids) in (i as u32..).step_by(STEP).zip(ids) {
+                    let mask = _mm512_cmpeq_epi8_mask(load(ids), class);
+                    if !selection.pass(mask.count_ones()) {
+                        selection.step(i, [mask]);
+                    }
+                }
+            }
+        }
     }
 
     fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {

@@ -1,0 +1,125 @@
+//! Predicted parts of which every section tells no more than what changed: they are copies of their predictions, but for that.
+
+use super::decode::Streams;
+use super::head::{Grouped, Patches, Predicted};
+use super::sparse::few_of;
+use crate::arch::Isa;
+use crate::error::{Error, Result};
+use crate::group::element::{Element, with_element};
+use crate::map::Map;
+use crate::predict::Predictor;
+use crate::predict::job::Model;
+use crate::predict::select::Selection;
+
+/// Elements that are restored at once: they stay in the second-level cache.
+const CHUNK: usize = 1 << 14;
+
+impl Predicted {
+    /// The only section, if it tells what changed.
+    pub(super) fn listed(&self) -> Option<&Grouped> {
+        match &self.sections[..] {
+            [(_, Some(only))] if only.is_listed() && self.unchanged.is_none() => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Whether the sections of several classes do, and what changed is few enough to be held in memory.
+    pub(super) fn is_listed_by_class(&self) -> bool {
+        let mut sections = self.sections.iter().filter_map(|s| s.1.as_ref());
+        let n = self.sections.iter().map(|s| s.0).sum();
+        let changes: usize = sections.clone().filter_map(|g| g.patches.as_ref()).map(|patches| patches.count).sum();
+        let told = self.base.is_some() && self.classes.is_some() && self.unchanged.is_none();
+        told && sections.all(Grouped::is_listed) && changes <= few_of(n)
+    }
+}
+
+impl Grouped {
+    fn is_listed(&self) -> bool {
+        self.groups.is_empty() && self.class_map.is_none()
+    }
+}
+
+/// What changed in a part, class by class.
+#[derive(Default)]
+pub(super) struct ListedChanges {
+    ranks: Vec<u32>,
+    residuals: Vec<u64>,
+    /// Where the changes of each class end.
+    ends: Vec<usize>,
+    at: Vec<u32>,
+}
+
+impl ListedChanges {
+    pub(super) fn read(&mut self, p: &Predicted, streams: &mut Streams<'_>) -> Result<()> {
+        self.ranks.clear();
+        self.residuals.clear();
+        self.ends.clear();
+        for (n, section) in &p.sections {
+            if let Some(Grouped { patches: Some(patches), map, .. }) = section {
+                let bytes = streams.take_bulk(patches.len)?;
+                with_element!(p.width, E => patches.each(bytes, *n, E::BYTES, |i, x| {
+                    self.ranks.push(i as u32);
+                    self.residuals.push(E::cut(x).unmap(*map).wide());
+                }))?;
+            }
+            self.ends.push(self.ranks.len());
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with the predictions, and with elements where something changed.
+    pub(super) fn restore(&mut self, isa: Isa, p: &Predicted, m: &Model<'_>, out: &mut [u8]) -> Result<()> {
+        self.at.clear();
+        self.at.resize(self.ranks.len(), 0);
+        let mut classes = Vec::with_capacity(self.ends.len());
+        let (mut at, mut begin) = (&mut self.at[..], 0);
+        for &end in &self.ends {
+            let (here, rest) = at.split_at_mut(end - begin);
+            classes.push((Selection::new(&self.ranks[begin..end], here), &self.residuals[begin..end]));
+            (at, begin) = (rest, end);
+        }
+        let (mut selections, residuals): (Vec<_>, Vec<_>) = classes.into_iter().unzip();
+        for (i, out) in out.chunks_mut(CHUNK * m.width).enumerate() {
+            let m = m.part(i * CHUNK, out.len() / m.width);
+            isa.select_in_classes(&m, &mut selections);
+            out.copy_from_slice(m.prediction);
+            for (selection, residuals) in selections.iter_mut().zip(&residuals) {
+                let (new, at) = selection.take();
+                with_element!(m.width, E => replace::<E>(m.predictor, at, &residuals[new], out));
+            }
+        }
+        if !selections.iter().map(Selection::seen).eq(p.sections.iter().map(|s| s.0)) {
+            return Err(other_classes());
+        }
+        Ok(())
+    }
+}
+
+/// Puts elements, of which the residuals are these, in place of their predictions.
+fn replace<E: Element>(predictor: Predictor, at: &[u32], residuals: &[u64], out: &mut [u8]) {
+    for (&i, &residual) in at.iter().zip(residuals) {
+        let e = &mut out[i as usize * E::BYTES..][..E::BYTES];
+        predictor.restore(E::cut(residual), E::load(e)).store(e);
+    }
+}
+
+/// Classes do not have as many elements as the head says.
+pub(super) fn other_classes() -> Error {
+    Error::damaged(
+        "a block's classes are not those of what it was predicted from: the block is damaged, or the base is not the right one",
+    )
+}
+
+/// Replaces predictions by elements where there is a patch, of residuals that are 0 without one.
+pub(super) fn restore_patches<E: Element>(
+    patches: &Patches,
+    map: Map,
+    predictor: Predictor,
+    bytes: &[u8],
+    out: &mut [u8],
+) -> Result<()> {
+    patches.each(bytes, out.len() / E::BYTES, E::BYTES, |i, x| {
+        let e = &mut out[i * E::BYTES..][..E::BYTES];
+        predictor.restore(E::cut(x).unmap(map), E::load(e)).store(e);
+    })
+}

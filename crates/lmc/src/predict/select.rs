@@ -1,0 +1,116 @@
+//! Where elements are that are known by their ranks: the inverse of ranking, as succinct data structures have it
+//! (Jacobson 1989, "Space-efficient static trees and graphs").
+
+use std::ops::Range;
+
+/// Elements of one class that are sought, and how far the search has come.
+pub(crate) struct Selection<'a> {
+    /// How many of the class come before each one: rising.
+    ranks: &'a [u32],
+    at: &'a mut [u32],
+    found: usize,
+    taken: usize,
+    /// Elements of the class so far.
+    seen: u32,
+}
+
+impl<'a> Selection<'a> {
+    /// `at` gets the numbers of the elements with these `ranks`; what the class does not have stays as it is.
+    pub(crate) fn new(ranks: &'a [u32], at: &'a mut [u32]) -> Self {
+        assert_eq!(ranks.len(), at.len(), "room for every element");
+        assert!(ranks.is_sorted_by(|a, b| a < b), "ranks rise");
+        Self { ranks, at, found: 0, taken: 0, seen: 0 }
+    }
+
+    /// Elements of the class so far.
+    pub(crate) fn seen(&self) -> usize {
+        self.seen as usize
+    }
+
+    /// Which of the elements were found since this was asked last, and where they are.
+    pub(crate) fn take(&mut self) -> (Range<usize>, &[u32]) {
+        let new = self.taken..self.found;
+        self.taken = self.found;
+        (new.clone(), &self.at[new])
+    }
+
+    /// Goes on by `n` elements of the class, unless one of them is sought.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, n: u32) -> bool {
+        let none = self.ranks.get(self.found).is_none_or(|&rank| rank - self.seen >= n);
+        if none {
+            self.seen += n;
+        }
+        none
+    }
+
+    /// Goes on by up to 64 elements of the part for each mask, from element `first` on: the class has those of the masks.
+    #[inline(always)]
+    pub(crate) fn step<const N: usize>(&mut self, first: u32, masks: [u64; N]) {
+        let (mut found, mut seen) = (self.found, self.seen);
+        for (first, mask) in (first..).step_by(64).zip(masks) {
+            let n = mask.count_ones();
+            while let Some(&rank) = self.ranks.get(found)
+                && rank - seen < n
+            {
+                self.at[found] = first + nth_one(mask, rank - seen);
+                found += 1;
+            }
+            seen += n;
+        }
+        (self.found, self.seen) = (found, seen);
+    }
+}
+
+/// Which bit of `mask`, which has more than `n` ones, is the one that `n` ones come before.
+#[inline(always)]
+fn nth_one(mut mask: u64, mut n: u32) -> u32 {
+    let mut passed = 0;
+    for half in [32, 16, 8] {
+        let lower = (mask & ((1 << half) - 1)).count_ones();
+        if n >= lower {
+            n -= lower;
+            mask >>= half;
+            passed += half;
+        }
+    }
+    for _ in 0..n {
+        mask &= mask - 1;
+    }
+    passed + mask.trailing_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_class_does_not_have_is_not_found() {
+        let mut at = [7; 4];
+        let mut s = Selection::new(&[0, 2, 3, 9], &mut at);
+        assert!(!s.pass(1));
+        s.step(64, [0b1011]);
+        assert!(!s.pass(2) && s.seen() == 3);
+        s.step(128, [1 << 63]);
+        assert_eq!(s.take(), (0..3, &[64, 67, 191][..]));
+        assert!(s.pass(5) && s.seen() == 9);
+        assert!(!s.pass(1));
+        assert_eq!(s.take(), (3..3, &[][..]));
+        assert_eq!(at, [64, 67, 191, 7]);
+    }
+
+    #[test]
+    fn ones_are_counted() {
+        for mask in [1, 1 << 63, u64::MAX, 0x8000_0001_0180_0081, 0xf0f0_0000_0000_0f0f] {
+            let ones: Vec<u32> = (0..64).filter(|i| mask >> i & 1 == 1).collect();
+            assert_eq!((0..mask.count_ones()).map(|n| nth_one(mask, n)).collect::<Vec<_>>(), ones, "{mask:x}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "ranks rise")]
+    fn equal_ranks_are_refused() {
+        Selection::new(&[1, 1], &mut [0; 2]);
+    }
+}
