@@ -11,12 +11,14 @@ mod failure;
 mod format;
 mod input;
 mod interrupt;
+mod json;
 mod output;
 mod plan;
 mod plot;
 mod progress;
 mod report;
 mod shards;
+mod table;
 mod ui;
 
 use std::ffi::OsString;

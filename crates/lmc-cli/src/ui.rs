@@ -1,7 +1,7 @@
 //! Messages: what is printed, where, and when.
 
 use std::cell::Cell;
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 
 use crate::args::Global;
 use crate::failure::{Failure, Result};
@@ -87,8 +87,13 @@ impl Ui {
 
     /// Prints text on standard output.
     pub(crate) fn print(&self, text: &str) -> Result {
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+        self.write(|out| out.write_all(text.as_bytes()))
+    }
+
+    /// Has something written on standard output that is too long to be held in memory.
+    pub(crate) fn write(&self, f: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        f(&mut out).and_then(|()| out.flush()).map_err(|e| match e.kind() {
             std::io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
             _ => Failure::Failed(format!("(stdout): cannot write: {}", crate::format::io_error(&e))),
         })

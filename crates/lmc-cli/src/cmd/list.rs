@@ -3,10 +3,10 @@
 mod account;
 
 use std::fmt::Write;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
 use lmc::{BaseInfo, BlockDescription, BlockInfo, DecompressOptions, PartDescription, Reader, Segment};
 use serde_json::{Value, json};
 
@@ -15,7 +15,9 @@ use crate::bases::{BaseArgs, Bases, describe};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, percent, ratio};
 use crate::input::Source;
+use crate::json::Object;
 use crate::plan::is_dash;
+use crate::table::Table;
 use crate::ui::Ui;
 
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
@@ -128,7 +130,7 @@ impl<'a> Listing<'a> {
         if predicted {
             header.extend(["predictor", "from"]);
         }
-        let mut table = table(&header, &[3, 4, 5]);
+        let mut table = Table::new(&header, &[3, 4, 5]);
         for (segment, Account { compressed, coded }) in segments.iter().zip(accounts) {
             let mut row = vec![
                 display_name(segment),
@@ -146,7 +148,7 @@ impl<'a> Listing<'a> {
             }
             table.add_row(row);
         }
-        push_table(&mut text, &table, segments.len());
+        table.push_to(&mut text);
         if with_blocks {
             let mut table = table_of_blocks();
             for i in 0..self.blocks.len() {
@@ -160,45 +162,49 @@ impl<'a> Listing<'a> {
                     description.parts.iter().map(part_text).collect::<Vec<_>>().join("; "),
                 ]);
             }
-            push_table(&mut text, &table, self.blocks.len());
+            table.push_to(&mut text);
         }
         Ok(text)
     }
 
     fn json(&self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
-        let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
-        let segments = self.reader.segments();
-        let mut tensors = Vec::with_capacity(segments.len());
-        for (segment, Account { compressed, coded }) in segments.iter().zip(self.accounts()?) {
-            tensors.push(json!({
-                "name": segment.name.as_deref(),
-                "dtype": segment.dtype.map(lmc::Dtype::name),
-                "shape": segment.name.as_ref().map(|_| &segment.shape[..]),
-                "offset": segment.offset,
-                "raw_size": segment.len,
-                "compressed_size": compressed,
-                "ratio": ratio(compressed, segment.len),
-                "coder": coded.as_ref().map_or("-", |c| &c.coder),
-                "predictor": coded.as_ref().and_then(|c| c.predictor.as_ref()),
-                "sources": coded.as_ref().map_or(&[][..], |c| &c.sources),
-            }));
-        }
-        let mut object = json!({
-            "file": path.to_string_lossy(),
-            "layout": self.reader.layout(),
-            "raw_size": raw,
-            "compressed_size": compressed,
-            "ratio": ratio(compressed, raw),
-            "content_hash": hex(&self.reader.content_hash()),
-            "bases": self.reader.bases().iter().map(base_json).collect::<Vec<_>>(),
-            "blocks": self.blocks.len(),
-            "segments": tensors,
+        let accounts = self.accounts()?;
+        let mut failed = None;
+        let blocks = (0..self.blocks.len()).map_while(|i| match self.describe(i) {
+            Ok(description) => Some(block_json(&self.blocks[i], &description)),
+            Err(e) => {
+                failed = Some(e);
+                None
+            }
         });
-        if with_blocks {
-            let blocks = (0..self.blocks.len()).map(|i| Ok(block_json(&self.blocks[i], &self.describe(i)?)));
-            object["block_list"] = Value::Array(blocks.collect::<lmc::Result<_>>()?);
+        let text = self.write_json(path, &accounts, with_blocks.then_some(blocks)).expect("memory can be written");
+        match failed {
+            None => Ok(String::from_utf8(text).expect("JSON is UTF-8")),
+            Some(e) => Err(e),
         }
-        Ok(format!("{object}\n"))
+    }
+
+    fn write_json(
+        &self,
+        path: &Path,
+        accounts: &[Account],
+        blocks: Option<impl Iterator<Item = Value>>,
+    ) -> io::Result<Vec<u8>> {
+        let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
+        let mut object = Object::begin(Vec::new())?;
+        object.list("bases", self.reader.bases().iter().map(base_json))?;
+        if let Some(blocks) = blocks {
+            object.list("block_list", blocks)?;
+        }
+        object.field("blocks", &json!(self.blocks.len()))?;
+        object.field("compressed_size", &json!(compressed))?;
+        object.field("content_hash", &json!(hex(&self.reader.content_hash())))?;
+        object.field("file", &json!(path.to_string_lossy()))?;
+        object.field("layout", &json!(self.reader.layout()))?;
+        object.field("ratio", &json!(ratio(compressed, raw)))?;
+        object.field("raw_size", &json!(raw))?;
+        object.list("segments", self.reader.segments().iter().zip(accounts).map(|(s, a)| segment_json(s, a)))?;
+        object.end()
     }
 
     fn accounts(&self) -> lmc::Result<Vec<Account>> {
@@ -208,6 +214,21 @@ impl<'a> Listing<'a> {
     fn describe(&self, block: usize) -> lmc::Result<BlockDescription> {
         self.reader.describe_block(block as u64)
     }
+}
+
+fn segment_json(segment: &Segment, Account { compressed, coded }: &Account) -> Value {
+    json!({
+        "name": segment.name.as_deref(),
+        "dtype": segment.dtype.map(lmc::Dtype::name),
+        "shape": segment.name.as_ref().map(|_| &segment.shape[..]),
+        "offset": segment.offset,
+        "raw_size": segment.len,
+        "compressed_size": compressed,
+        "ratio": ratio(*compressed, segment.len),
+        "coder": coded.as_ref().map_or("-", |c| &c.coder),
+        "predictor": coded.as_ref().and_then(|c| c.predictor.as_ref()),
+        "sources": coded.as_ref().map_or(&[][..], |c| &c.sources),
+    })
 }
 
 fn base_json(base: &BaseInfo) -> Value {
@@ -321,31 +342,6 @@ fn classes(n: usize) -> String {
     if n == 1 { "1 class".to_owned() } else { format!("{n} classes") }
 }
 
-pub(super) fn table(header: &[&str], right: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.iter().copied());
-    for &i in right {
-        if let Some(column) = table.column_mut(i) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table
-}
-
 fn table_of_blocks() -> Table {
-    table(&["block", "offset", "raw", "compressed", "ratio", "coded as"], &[0, 1, 2, 3, 4])
-}
-
-/// Appends a table that has rows, after an empty line.
-pub(super) fn push_table(text: &mut String, table: &Table, rows: usize) {
-    if rows > 0 {
-        text.push('\n');
-        for line in table.lines() {
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-    }
+    Table::new(&["block", "offset", "raw", "compressed", "ratio", "coded as"], &[0, 1, 2, 3, 4])
 }

@@ -1,14 +1,16 @@
 //! The report for programs.
 
+use std::io::{Result, Write};
 use std::path::Path;
 
 use lmc::{Base, Segment, SegmentDiff};
 use serde_json::{Map, Value, json};
 
 use super::{Report, bits, elements, state};
+use crate::json::Object;
 
 impl Report {
-    pub(super) fn json(&self, old: &Path, new: &Path) -> Value {
+    pub(super) fn write_json(&self, old: &Path, new: &Path, out: &mut dyn Write) -> Result<()> {
         let t = &self.total;
         let segments = self.new.iter().flat_map(|(file, d)| d.segments.iter().map(move |s| self.segment(file, s)));
         let missing = self.missing.iter().map(|&(base, i)| {
@@ -18,21 +20,22 @@ impl Report {
             object
         });
         let states: Map<String, Value> = self.states().into_iter().map(|(s, n)| (s.to_owned(), json!(n))).collect();
-        json!({
-            "old": old.to_string_lossy(),
-            "new": new.to_string_lossy(),
-            "total": {
-                "raw_size": t.raw_size,
-                "delta_size": t.delta_size,
-                "alone_size": t.alone_size,
-                "elements": t.elements,
-                "compared": t.changes.compared,
-                "changed": t.changes.changed,
-                "states": states,
-            },
-            "segments": segments.collect::<Vec<_>>(),
-            "missing": missing.collect::<Vec<_>>(),
-        })
+        let total = json!({
+            "raw_size": t.raw_size,
+            "delta_size": t.delta_size,
+            "alone_size": t.alone_size,
+            "elements": t.elements,
+            "compared": t.changes.compared,
+            "changed": t.changes.changed,
+            "states": states,
+        });
+        let mut object = Object::begin(out)?;
+        object.list("missing", missing)?;
+        object.field("new", &json!(new.to_string_lossy()))?;
+        object.field("old", &json!(old.to_string_lossy()))?;
+        object.list("segments", segments)?;
+        object.field("total", &total)?;
+        object.end().map(|_| ())
     }
 
     fn segment(&self, file: &Base<'_>, s: &SegmentDiff) -> Value {

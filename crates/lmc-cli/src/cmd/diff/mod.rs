@@ -120,7 +120,7 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     files.check_unchanged()?;
     let report = Report::new(old, new);
     match args.json {
-        true => ui.json(&report.json(&args.old, &args.new)),
+        true => ui.write(|out| report.write_json(&args.old, &args.new, out)),
         false => ui.print(&report.text(&args.old, &args.new, ui.verbose())),
     }
 }

@@ -6,8 +6,9 @@ use std::path::Path;
 use lmc::{Changes, Relation, SegmentDiff};
 
 use super::{Report, bits, state};
-use crate::cmd::list::{display_name, push_table, table};
+use crate::cmd::list::display_name;
 use crate::format::{Name, bytes, percent};
+use crate::table::Table;
 
 const HEADINGS: [&str; 12] =
     ["tensor", "dtype", "shape", "state", "changed", "median", "90 %", "99 %", "max", "bits", "alone", "predictor"];
@@ -16,22 +17,19 @@ impl Report {
     pub(super) fn text(&self, old: &Path, new: &Path, verbose: bool) -> String {
         let t = &self.total;
         let mut text = format!("{} since {}\n", Name::path(new), Name::path(old));
-        let mut rows = table(&HEADINGS, &[4, 5, 6, 7, 8, 9, 10]);
-        let mut count = 0;
+        let mut rows = Table::new(&HEADINGS, &[4, 5, 6, 7, 8, 9, 10]);
         for s in
             self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| s.segment.len > 0 || s.segment.name.is_some())
         {
             rows.add_row(self.row(s));
-            count += 1;
         }
         for &(base, i) in &self.missing {
             let s = &self.old[base].segments()[i];
             let mut row = vec![display_name(s), dtype(s), format!("{:?}", s.shape), "missing".to_owned()];
             row.resize(HEADINGS.len(), "-".to_owned());
             rows.add_row(row);
-            count += 1;
         }
-        push_table(&mut text, &rows, count);
+        rows.push_to(&mut text);
         if verbose {
             self.histograms(&mut text);
         }
@@ -95,8 +93,7 @@ impl Report {
 
     /// How the distances of each tensor are distributed.
     fn histograms(&self, text: &mut String) {
-        let mut rows = table(&["tensor", "unchanged", "changed by 2^0, 2^1, …", "to"], &[1]);
-        let mut count = 0;
+        let mut rows = Table::new(&["tensor", "unchanged", "changed by 2^0, 2^1, …", "to"], &[1]);
         for s in self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| !s.changes.levels.is_empty()) {
             rows.add_row([
                 display_name(&s.segment),
@@ -104,9 +101,8 @@ impl Report {
                 bars(&s.changes.levels),
                 format!("2^{}", s.changes.levels.len() - 1),
             ]);
-            count += 1;
         }
-        push_table(text, &rows, count);
+        rows.push_to(text);
     }
 }
 

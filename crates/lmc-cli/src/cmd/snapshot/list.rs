@@ -5,9 +5,9 @@ use lmc_store::Snapshot;
 use serde_json::json;
 
 use super::{Place, time};
-use crate::cmd::list::{push_table, table};
 use crate::failure::Result;
 use crate::format::{Name, bytes, count, percent};
+use crate::table::Table;
 use crate::ui::Ui;
 
 /// List the snapshots of a store.
@@ -29,7 +29,7 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
         return snapshots.iter().try_for_each(|s| ui.json(&to_json(s)));
     }
     let mut text = summary(&args.place, &snapshots);
-    let mut rows = table(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "metadata"], &[0, 2, 3, 4]);
+    let mut rows = Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "metadata"], &[0, 2, 3, 4]);
     for s in &snapshots {
         let metadata: Vec<String> =
             s.metadata.iter().map(|(k, v)| Name::text(&format!("{k}={v}")).to_string()).collect();
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
             metadata.join(" "),
         ]);
     }
-    push_table(&mut text, &rows, snapshots.len());
+    rows.push_to(&mut text);
     ui.print(&text)
 }
 

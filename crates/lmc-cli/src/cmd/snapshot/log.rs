@@ -4,10 +4,10 @@ use clap::Args;
 use lmc_store::{Cost, Snapshot};
 
 use super::{Place, list, time};
-use crate::cmd::list::{push_table, table};
 use crate::failure::Result;
 use crate::format::{bytes, percent, ratio};
 use crate::plot;
+use crate::table::Table;
 use crate::ui::Ui;
 
 /// Tell what each snapshot costs: bytes stored for it, and what restoring it reads.
@@ -33,7 +33,7 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     if args.json {
         return snapshots.iter().zip(&costs).try_for_each(|(s, c)| ui.json(&to_json(s, c)));
     }
-    let mut rows = table(
+    let mut rows = Table::new(
         &["step", "time (UTC)", "raw", "stored", "ratio", "chain", "block sets", "read to restore", "of raw"],
         &[0, 2, 3, 4, 5, 6, 7, 8],
     );
@@ -51,7 +51,7 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
         ]);
     }
     let mut text = list::summary(&args.place, &snapshots);
-    push_table(&mut text, &rows, snapshots.len());
+    rows.push_to(&mut text);
     if let (true, [first, .., last]) = (ui.stdout_is_terminal(), &snapshots[..]) {
         let stored: Vec<f64> = snapshots.iter().map(|s| 100.0 * ratio(s.new_size, s.raw_size).unwrap_or(0.0)).collect();
         let caption = format!("stored, % of raw: steps {} to {}", first.step, last.step);

@@ -4,9 +4,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Place, Which, list, time};
-use crate::cmd::list::{display_name, push_table, table};
+use crate::cmd::list::display_name;
 use crate::failure::Result;
 use crate::format::{Name, bytes, percent};
+use crate::table::Table;
 use crate::ui::Ui;
 
 /// Show what is in a snapshot: its files, and with -v their tensors.
@@ -59,9 +60,8 @@ pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
     for (key, value) in &s.metadata {
         text += &format!("{} = {}\n", Name::text(key), Name::text(value));
     }
-    let mut files = table(&["file", "format", "size", "tensors"], &[2, 3]);
-    let mut tensors = table(&["file", "tensor", "dtype", "shape", "size"], &[4]);
-    let mut count = 0;
+    let mut files = Table::new(&["file", "format", "size", "tensors"], &[2, 3]);
+    let mut tensors = Table::new(&["file", "tensor", "dtype", "shape", "size"], &[4]);
     for f in reader.files() {
         let named = f.segments.iter().filter(|t| t.name.is_some());
         let (name, layout) = (Name::text(&f.name).to_string(), Name::text(&f.layout).to_string());
@@ -69,12 +69,11 @@ pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
         for t in named {
             let dtype = t.dtype.map_or("", lmc::Dtype::name).to_owned();
             tensors.add_row([name.clone(), display_name(t), dtype, format!("{:?}", t.shape), bytes(t.len)]);
-            count += 1;
         }
     }
-    push_table(&mut text, &files, reader.files().len());
+    files.push_to(&mut text);
     if ui.verbose() {
-        push_table(&mut text, &tensors, count);
+        tensors.push_to(&mut text);
     }
     ui.print(&text)
 }
