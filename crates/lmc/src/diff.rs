@@ -252,7 +252,11 @@ impl SegmentDiff {
         self.delta_size += part(block.delta.record_len);
         self.alone_size += part(block.alone.iter().map(|b| b.record_len).sum());
         self.changes.add(&share.changes);
-        share.coded.iter().for_each(|c| note(&mut self.coded, *c));
+        match &self.coded[..] {
+            // Of most tensors there is no more, and there may be a million: without room for others.
+            [] => self.coded = share.coded.clone(),
+            _ => share.coded.iter().for_each(|c| note(&mut self.coded, *c)),
+        }
     }
 }
 

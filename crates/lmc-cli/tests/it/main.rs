@@ -5,6 +5,7 @@ mod diff;
 mod files;
 mod inspect;
 mod killed;
+mod many_tensors;
 mod pipes;
 mod safety;
 mod snapshot;

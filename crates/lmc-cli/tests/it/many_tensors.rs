@@ -1,0 +1,33 @@
+//! Files of very many tensors: what is shown of them is not held in memory as thousands of bytes for each.
+
+use crate::support::{Dir, safetensors};
+use serde_json::Value;
+
+const TENSORS: u64 = 40_000;
+/// Of memory, in KiB. A row of JSON as a value took 8 KiB for each tensor, a row of a table 4 and 2.
+const LIMIT: u64 = 160 << 10;
+
+fn checkpoint(step: u8) -> Vec<u8> {
+    let names: Vec<String> = (0..TENSORS).map(|i| format!("model.layers.{}.experts.{}.weight", i / 8, i % 8)).collect();
+    let data: Vec<[u8; 4]> = (0..TENSORS).map(|i| [(i >> 8) as u8, i as u8, step, 0x3c]).collect();
+    let tensors = names.iter().zip(&data).map(|(name, data)| (&name[..], "BF16", &[2][..], &data[..]));
+    safetensors(&tensors.collect::<Vec<_>>())
+}
+
+#[test]
+fn rows_take_little_memory() {
+    let dir = Dir::new();
+    dir.write("old", &checkpoint(1));
+    dir.write("new", &checkpoint(3));
+    dir.run(["compress", "--base", "old", "new"]).silent();
+    for command in ["diff -T 1 old new", "list new.lmc"] {
+        let run = dir.shell(&format!("ulimit -v {LIMIT}; exec $LMC {command}"));
+        run.silent();
+        let rows = run.stdout().lines().filter(|l| l.starts_with("model.layers.")).count();
+        assert_eq!(rows as u64, TENSORS, "{command}");
+        let run = dir.shell(&format!("ulimit -v {LIMIT}; exec $LMC {command} --json"));
+        run.silent();
+        let object: Value = serde_json::from_str(run.stdout()).unwrap();
+        assert_eq!(object["segments"].as_array().unwrap().len() as u64, TENSORS + 1, "{command}");
+    }
+}
