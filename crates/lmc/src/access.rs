@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
+use crate::block::head::{BlockHead, ContextSource, Method, Named, Part};
 use crate::container::bases::{MAX_DEPTH, too_deep};
 use crate::container::open::{self, Opened};
-use crate::decompress::decode;
+use crate::decompress::{checked_block, decode_checked};
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
 use crate::origin::{NotOwn, Own, Sourced};
 use crate::pool::Workers;
+use crate::predict::Conversion;
 
 /// Raw bytes of other blocks, of the file and of its bases, that may have to be decoded to read one alone: our files need some dozen
 /// MiB.
@@ -25,6 +27,10 @@ const MAX_DETOUR_OF_WHOLE: u64 = 1 << 32;
 const MIN_COST: u64 = 1 << 16;
 /// Blocks that may have to be decoded one within the other, in the file and in its bases: a thread's stack must have room for them.
 const MAX_NESTED: usize = 128;
+/// Memory that one of our blocks takes while it waits for others, at most, and what all that wait may take beyond that: two that are as
+/// wide as the format allows.
+const ORDINARY: u64 = 48 << 20;
+const MAX_EXCESS: u64 = 1 << 29;
 
 /// An open file.
 pub(crate) struct Access<'a> {
@@ -45,14 +51,15 @@ type Decoded = (Arc<Vec<u8>>, usize);
 pub(crate) struct Budget<'a> {
     /// Blocks of one file that depend on each other.
     levels: usize,
-    /// Blocks that are decoded one within the other.
+    /// Blocks that are decoded one within the other, and memory that they take beyond the ordinary.
     nested: usize,
+    excess: u64,
     bytes: &'a AtomicU64,
 }
 
 impl<'a> Budget<'a> {
     fn new(bytes: &'a AtomicU64) -> Self {
-        Self { levels: MAX_DEPTH, nested: MAX_NESTED, bytes }
+        Self { levels: MAX_DEPTH, nested: MAX_NESTED, excess: MAX_EXCESS, bytes }
     }
 
     fn spend(&self, n: u64) -> Result<()> {
@@ -75,6 +82,35 @@ impl<'a> Budget<'a> {
         })?;
         Ok(Self { nested, ..self })
     }
+
+    /// For what is decoded while a block waits for it that takes `n` bytes.
+    fn hold(self, n: u64) -> Result<Self> {
+        let excess = self.excess.checked_sub(n.saturating_sub(ORDINARY)).ok_or_else(|| {
+            Error::limit(
+                "blocks that depend on each other would take too much memory at once: \
+                 restore the whole file, from bases that are not compressed",
+            )
+        })?;
+        Ok(Self { excess, ..self })
+    }
+}
+
+/// Memory that a block takes while it waits for what it depends on, at most: its record, its bytes, and what they are told by.
+fn held(head: &BlockHead, record_len: u64) -> u64 {
+    let bytes = |n: &Named| head.dependencies[n.first..n.first + n.count].iter().map(|d| d.len).sum::<u64>();
+    let told = |p: &Part| {
+        let Method::Predicted(m) = &p.method else { return 0 };
+        let len = p.len as u64;
+        let base = m.base.as_ref().map_or(0, bytes);
+        let converted = if m.conversion == Conversion::None { 0 } else { len };
+        let other = if let ContextSource::Other { named, .. } = &m.context { bytes(named) } else { 0 };
+        let classes = if m.sections.len() > 1 { len } else { 0 };
+        let without_runs = if m.unchanged.is_some() { 2 * len + other } else { 0 };
+        base + converted + other + classes + without_runs
+    };
+    let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.pieces[..]);
+    let gathered = if head.parts.len() > 1 { head.raw_len } else { 0 };
+    record_len + (lists + head.raw_len + gathered) as u64 + head.parts.iter().map(told).sum::<u64>()
 }
 
 /// What may be done for the sake of a block of a file that is restored whole.
@@ -196,10 +232,12 @@ impl Access<'_> {
         let sources = &self.opened.sources;
         record.resize(b.record_len as usize, 0);
         open::read(self.src, record, b.record_offset)?;
+        let (head, body) = checked_block(record, sources, b.raw_offset, out.len())?;
+        let budget = budget.hold(held(&head, b.record_len))?;
         let earlier = self.earlier(budget);
         let own: &dyn Own = if sources.features.own { &earlier } else { &NotOwn };
         let origin = Sourced::new(self.bases, &sources.bases, own);
-        decode(decoder, record, sources, b.raw_offset, &origin.within(budget), out)?;
+        decode_checked(decoder, head, body, &origin.within(budget), out)?;
         match earlier.depth.load(Ordering::Relaxed) {
             depth if depth > MAX_DEPTH => Err(too_deep()),
             depth => Ok(depth),

@@ -439,16 +439,28 @@ pub(crate) fn decode(
     origin: &dyn Origin,
     out: &mut [u8],
 ) -> Result<Decoded> {
-    let (head, body) = block_record(record)?;
-    if head.raw_len != out.len() {
-        return Err(wrong_raw_len());
-    }
-    sources.check(&head.dependencies, start)?;
+    let (head, body) = checked_block(record, sources, start, out.len())?;
     decode_checked(decoder, head, body, origin, out)
 }
 
+/// Head and body of a block's record, of which everything is checked but what the body decodes to. The block starts at raw byte `start`, and has
+/// `raw_len` bytes by the index.
+pub(crate) fn checked_block<'r>(
+    record: &'r [u8],
+    sources: &Sources,
+    start: u64,
+    raw_len: usize,
+) -> Result<(BlockHead, &'r [u8])> {
+    let (head, body) = block_record(record)?;
+    if head.raw_len != raw_len {
+        return Err(wrong_raw_len());
+    }
+    sources.check(&head.dependencies, start)?;
+    Ok((head, body))
+}
+
 /// Decodes a block whose dependencies were checked.
-fn decode_checked(
+pub(crate) fn decode_checked(
     decoder: &mut BlockDecoder,
     head: BlockHead,
     body: &[u8],

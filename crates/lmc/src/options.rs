@@ -66,7 +66,11 @@ pub struct DecompressOptions {
     pub limits: DecodeLimits,
 }
 
-/// Bounds on what decoding may cost, whatever a file says. Memory is bounded by these however large the file.
+/// Bounds on what decoding may cost, whatever a file says.
+///
+/// Memory is bounded however large the file: besides the output and the index it is a few MiB a thread for files that this library wrote. A block that
+/// asks for all that the format allows takes 256 MiB of working memory, for each thread that meets one; reading such a block alone, with those
+/// that it depends on, takes up to 1 GiB.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DecodeLimits {

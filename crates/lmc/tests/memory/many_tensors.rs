@@ -1,0 +1,52 @@
+//! Files of very many small tensors: what is kept for each is small as well.
+
+use crate::{alone, at_most, peak};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader};
+
+const TENSORS: usize = 40_000;
+/// Elements of a tensor, of two bytes.
+const ELEMENTS: usize = 40;
+
+/// A safetensors file in which some elements of each tensor are `step` off.
+fn checkpoint(step: u16) -> Vec<u8> {
+    let mut header = String::from("{");
+    let mut data = Vec::new();
+    for i in 0..TENSORS {
+        let (begin, end) = (data.len(), data.len() + 2 * ELEMENTS);
+        let comma = if i == 0 { "" } else { "," };
+        header += &format!(
+            r#"{comma}"layers.{}.experts.{}.weight":{{"dtype":"BF16","shape":[{ELEMENTS}],"data_offsets":[{begin},{end}]}}"#,
+            i / 8,
+            i % 8
+        );
+        let element = |e: usize| 0x3c00 + (i * 31 + e * 57) as u16 % 512 + if e.is_multiple_of(5) { step } else { 0 };
+        data.extend((0..ELEMENTS).flat_map(|e| element(e).to_le_bytes()));
+    }
+    header.push('}');
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
+}
+
+#[test]
+fn of_each_tensor_little_is_kept() {
+    let _alone = alone();
+    let (old, new) = (checkpoint(0), checkpoint(3));
+    let mut options = CompressOptions::default();
+    options.threads = 2;
+    let mut compressor = Compressor::new(&options).unwrap();
+    // What blocks take does not depend on the number of tensors, and is there already when others are compared.
+    let mut delta = Vec::new();
+    let (bases, opened) = peak(|| [Base::new(&old[..]).unwrap()]);
+    at_most(1024 * TENSORS, opened, "opening a base");
+    let ((), compressing) = peak(|| drop(compressor.compress_delta_into(&new, &bases, &mut delta).unwrap()));
+    at_most(1024 * TENSORS, compressing, "compressing a delta");
+    let (estimate, estimating) = peak(|| compressor.estimate(&new, &bases).unwrap());
+    at_most(1024 * TENSORS, estimating, "estimating");
+    assert_eq!(estimate.raw_size, new.len() as u64);
+    let base = Base::new(&new[..]).unwrap();
+    let (diff, comparing) = peak(|| compressor.diff(&base, &bases, &mut |_| ()).unwrap());
+    at_most(1024 * TENSORS, comparing, "comparing");
+    assert!(diff.segments.len() == TENSORS + 1 && diff.segments[1].changes.changed == 8);
+    let (reader, reading) = peak(|| Reader::open(&delta[..], &DecompressOptions::default()).unwrap());
+    at_most(512 * TENSORS, reading, "opening");
+    assert_eq!(reader.segments().len(), TENSORS + 1);
+}
