@@ -95,6 +95,16 @@ impl<'a> Budget<'a> {
     }
 }
 
+/// A block whose head was checked.
+struct Begun<'a> {
+    head: BlockHead,
+    body: &'a [u8],
+    /// Memory that it takes.
+    held: u64,
+    /// For what it depends on.
+    budget: Budget<'a>,
+}
+
 /// Memory that a block takes while it waits for what it depends on, at most: its record, its bytes, and what they are told by.
 fn held(head: &BlockHead, record_len: u64) -> u64 {
     let bytes = |n: &Named| head.dependencies[n.first..n.first + n.count].iter().map(|d| d.len).sum::<u64>();
@@ -201,7 +211,10 @@ impl Access<'_> {
         budget.spend(out.len() as u64)?;
         let budget = budget.within()?;
         let mut record = Vec::new();
-        let done = self.workers.with(|decoder| self.decode_within(decoder, i, &mut record, out, budget));
+        let done = self.begin(i, &mut record, out.len(), budget).and_then(|block| {
+            let ordinary = block.held <= ORDINARY;
+            self.workers.with_kept(ordinary, |decoder| self.decode_begun(decoder, block, out))
+        });
         done.map_err(|e| self.opened.locate(e, i))
     }
 
@@ -228,12 +241,23 @@ impl Access<'_> {
         out: &mut [u8],
         budget: Budget<'_>,
     ) -> Result<usize> {
+        let block = self.begin(i, record, out.len(), budget)?;
+        self.decode_begun(decoder, block, out)
+    }
+
+    /// Reads the record of a block of `raw_len` bytes, and looks at its head.
+    fn begin<'r>(&self, i: usize, record: &'r mut Vec<u8>, raw_len: usize, budget: Budget<'r>) -> Result<Begun<'r>> {
         let b = self.opened.block(i);
-        let sources = &self.opened.sources;
         record.resize(b.record_len as usize, 0);
         open::read(self.src, record, b.record_offset)?;
-        let (head, body) = checked_block(record, sources, b.raw_offset, out.len())?;
-        let budget = budget.hold(held(&head, b.record_len))?;
+        let (head, body) = checked_block(record, &self.opened.sources, b.raw_offset, raw_len)?;
+        let held = held(&head, b.record_len);
+        Ok(Begun { head, body, held, budget: budget.hold(held)? })
+    }
+
+    fn decode_begun(&self, decoder: &mut BlockDecoder, block: Begun<'_>, out: &mut [u8]) -> Result<usize> {
+        let Begun { head, body, budget, .. } = block;
+        let sources = &self.opened.sources;
         let earlier = self.earlier(budget);
         let own: &dyn Own = if sources.features.own { &earlier } else { &NotOwn };
         let origin = Sourced::new(self.bases, &sources.bases, own);

@@ -52,10 +52,17 @@ impl<S: Send> Workers<S> {
 
     /// Runs `f` with working memory that nobody else uses.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
+        self.with_kept(true, f)
+    }
+
+    /// The same; afterwards the working memory is kept for others, or given back.
+    pub(crate) fn with_kept<R>(&self, kept: bool, f: impl FnOnce(&mut S) -> R) -> R {
         let free = self.scratch.lock().expect("no panic while it is held").pop();
         let mut s = free.unwrap_or_else(|| (self.make)());
         let r = f(&mut s);
-        self.scratch.lock().expect("no panic while it is held").push(s);
+        if kept {
+            self.scratch.lock().expect("no panic while it is held").push(s);
+        }
         r
     }
 

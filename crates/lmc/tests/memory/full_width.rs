@@ -1,6 +1,6 @@
 //! Files with blocks as large as the format allows, each part of which asks for as much as it can: small files, with nothing wrong with them.
 
-use crate::{MIB, alone, at_most, peak};
+use crate::{MIB, alone, at_most, kept, peak};
 use lmc::reference::write::block::{Block, BlockFields, Part};
 use lmc::reference::write::{File, Segment, varint};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
@@ -139,6 +139,10 @@ fn blocks_of_the_file_itself() {
     let (done, allocated) = read(&file, &[], 1, start(2), 4096);
     done.unwrap();
     at_most(768 * MIB, allocated, "the third block");
+    let reader = Reader::open(&file[..], &options(1)).unwrap();
+    let (done, kept) = kept(|| reader.read_range(start(2), &mut [0; 4096]));
+    done.unwrap();
+    at_most(bound(1), kept, "what is kept of that");
     let (done, allocated) = read(&file, &[], 1, start(8), 4096);
     assert_eq!(done.unwrap_err().kind(), ErrorKind::Limit);
     at_most(1024 * MIB, allocated, "the last block");

@@ -24,6 +24,13 @@ fn peak<T>(f: impl FnOnce() -> T) -> (T, usize) {
     (given, ALLOCATED.peak_usage() - before)
 }
 
+/// What `f` gives, and the bytes that are allocated after it and were not before.
+fn kept<T>(f: impl FnOnce() -> T) -> (T, usize) {
+    let before = ALLOCATED.current_usage();
+    let given = f();
+    (given, ALLOCATED.current_usage().saturating_sub(before))
+}
+
 /// Fails where more was allocated than `bound`.
 #[track_caller]
 fn at_most(bound: usize, allocated: usize, what: &str) {
