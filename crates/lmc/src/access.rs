@@ -29,7 +29,7 @@ const MIN_COST: u64 = 1 << 16;
 const MAX_NESTED: usize = 128;
 /// Memory that one of our blocks takes while it waits for others, at most, and what all that wait may take beyond that: two that are as
 /// wide as the format allows.
-const ORDINARY: u64 = 48 << 20;
+const ORDINARY: u64 = 64 << 20;
 const MAX_EXCESS: u64 = 1 << 29;
 
 /// An open file.

@@ -267,9 +267,9 @@ impl<'m> Planner<'m> {
             }
             if self.left == self.len() {
                 self.find_related(raw, here)?;
-                // Headers are told in ways of their own, in whatever block.
-                if self.dtype().is_some() {
-                    let of_segment = self.distance(raw, here)?;
+                let of_segment = self.distance(raw, here)?;
+                // Headers that changed are told in ways of their own, in whatever block.
+                if self.dtype().is_some() || sparse_block(of_segment) > 0 {
                     distance.differ += of_segment.differ;
                     distance.seen += of_segment.seen;
                 }

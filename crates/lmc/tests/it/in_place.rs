@@ -45,7 +45,7 @@ fn what_cannot_be_applied_in_place_changes_nothing() {
     let o = CompressOptions::default();
     let (old, new) = (model(0, 0.0), model(7, 0.0005));
     // Too large for one block, which might well have all that it needs.
-    let large = [("a".to_owned(), weights(2_200_000, 1)), ("b".to_owned(), weights(2_200_000, 2))];
+    let large = [("a".to_owned(), weights(4_200_000, 1)), ("b".to_owned(), weights(4_200_000, 2))];
     let mut moved = large.clone();
     moved.swap(0, 1);
     let large = file_of(&large);
