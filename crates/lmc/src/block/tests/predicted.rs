@@ -212,17 +212,54 @@ fn packs_share_classes_and_keep_what_is_new() {
     }
 }
 
+/// A block of which hardly an element changed, and those by exponent: they are told one by one, in each class.
+#[test]
+fn a_step_of_fine_tuning_is_listed_by_class() {
+    for (n, by) in [(300_000, 2e-7), (70_001, 4e-7)] {
+        let old = weights(n, 21);
+        let new = step(&old, by, 22);
+        for (dtype, raw, base) in [
+            (Dtype::Bf16, bf16s(&new), bf16s(&old)),
+            // Of floats of four bytes those that changed by much.
+            (Dtype::F32, f32s(&rare(&new, &old)), f32s(&old)),
+        ] {
+            let record = delta(dtype, &raw, &base);
+            let p = &predicted(&record)[0];
+            assert!(p.is_listed_by_class() && p.sections.len() > 2, "{dtype}, {} classes", p.sections.len());
+            // Classes that have other numbers of elements than the head says.
+            let (head, body) = (head_of(&record), body_of(&record));
+            for isa in Isa::available() {
+                let mut out = vec![0; raw.len()];
+                for wrong in [vec![0; base.len()], vec![0x7f; base.len()], [&base[400..], &[0x3f; 400]].concat()] {
+                    let files = Files(vec![vec![], wrong]);
+                    let e = BlockDecoder::new(isa).decode(&head, body, &files, &mut out).unwrap_err();
+                    assert!(e.to_string().contains("classes are not those of what it was predicted from"), "{e}");
+                }
+            }
+        }
+    }
+}
+
+/// The old ones, but for one of 200, and more often small ones.
+fn rare(new: &[f32], old: &[f32]) -> Vec<f32> {
+    let mut r = Random(23);
+    let changes = |w: f32, r: &mut Random| r.next().is_multiple_of(if w.abs() < 0.01 { 50 } else { 1000 });
+    new.iter().zip(old).map(|(&new, &old)| if changes(old, &mut r) { new } else { old }).collect()
+}
+
+fn body_of(record: &[u8]) -> &[u8] {
+    let mut head = vec![];
+    head_of(record).put(&mut head);
+    &record[HEADER_LEN + head.len()..]
+}
+
 #[test]
 fn a_wrong_base_is_noticed() {
     let old = weights(100_000, 14);
     let (raw, base) = (bf16s(&step(&old, 1e-5, 1)), bf16s(&old));
     let record = delta(Dtype::Bf16, &raw, &base);
     let head = head_of(&record);
-    let body = &record[HEADER_LEN + {
-        let mut h = vec![];
-        head.put(&mut h);
-        h.len()
-    }..];
+    let body = body_of(&record);
     for isa in Isa::available() {
         let mut decoder = BlockDecoder::new(isa);
         let mut out = vec![0; raw.len()];
