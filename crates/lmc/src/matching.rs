@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Add;
 
 use crate::base::Base;
 use crate::block::Link;
@@ -41,6 +42,14 @@ const STRETCH_EVERY: u64 = 1 << 14;
 pub(crate) struct Distance {
     pub(crate) differ: u64,
     pub(crate) seen: u64,
+}
+
+impl Add for Distance {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { differ: self.differ + other.differ, seen: self.seen + other.seen }
+    }
 }
 
 /// Finds what each segment of a file may be predicted from.

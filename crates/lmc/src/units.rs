@@ -73,6 +73,8 @@ pub(crate) struct Planner<'m> {
     /// Whether the segment is a unit of its own, and how large its blocks are then.
     large: bool,
     block_len: u64,
+    /// How much of it changed.
+    of_unit: Distance,
     /// Whether tensors are looked at for zeros: not where only the layout is known.
     reads: bool,
     /// Whether nearly all elements of a large segment's beginning are zero.
@@ -87,8 +89,15 @@ pub(crate) struct Planner<'m> {
 struct Cut {
     len: u64,
     pieces: Vec<Piece>,
-    /// Where next to nothing of it changed since its base: how large a block it may be in. Otherwise 0: it is one by itself.
-    most: u64,
+    /// How much of it changed since its base, by a sample; nothing is known of what is a block by itself.
+    distance: Option<Distance>,
+}
+
+impl Cut {
+    /// How large a block it may be in, if next to nothing of it changed; otherwise 0.
+    fn most(&self) -> u64 {
+        self.distance.map_or(0, sparse_block)
+    }
 }
 
 impl Planner<'static> {
@@ -119,6 +128,7 @@ impl<'m> Planner<'m> {
             left: 0,
             large: false,
             block_len: BLOCK,
+            of_unit: Distance::default(),
             reads: true,
             zeros: false,
             pending: None,
@@ -185,12 +195,13 @@ impl<'m> Planner<'m> {
                 break;
             }
             let next = self.cut(raw, ahead - block.len, room)?;
-            if block.len + next.len > last_block_max(next.most) || next.most == 0 {
+            let distance = block.distance.zip(next.distance).map(|(a, b)| a + b);
+            if next.most() == 0 || block.len + next.len > last_block_max(distance.map_or(0, sparse_block)) {
                 self.pending = Some(next);
                 break;
             }
             block.len += next.len;
-            block.most = block.most.min(next.most);
+            block.distance = distance;
             block.pieces.extend(next.pieces);
         }
         pieces.append(&mut block.pieces);
@@ -200,15 +211,16 @@ impl<'m> Planner<'m> {
     /// How much of the unit that comes next may join a block, if next to nothing of it changed, too.
     fn room(&mut self, block: &Cut) -> u64 {
         self.skip_empty();
-        if block.len >= block.most {
+        let most = block.most();
+        if block.len >= most {
             return 0;
         }
-        let room = last_block_max(block.most) - block.len;
+        let room = last_block_max(most) - block.len;
         let large = self.left >= UNIT_MIN;
         match if large { self.left } else { self.most_of_pack() } {
             unit if unit <= room => unit,
             // A unit goes on in the next block where a leaf ends, and what decides on it must be at hand.
-            _ if large => (block.most - block.len) / BLOCK * BLOCK,
+            _ if large => (most - block.len) / BLOCK * BLOCK,
             _ => 0,
         }
     }
@@ -231,7 +243,7 @@ impl<'m> Planner<'m> {
         self.skip_empty();
         self.block = self.at;
         let starts_unit = self.left == self.len();
-        let mut cut = Cut { len: 0, pieces: Vec::new(), most: 0 };
+        let mut cut = Cut { len: 0, pieces: Vec::new(), distance: None };
         let mut distance = Distance::default();
         // Where blocks end may not depend on what pieces are predicted from: only changes of dtype count.
         let mut changes = 0;
@@ -243,9 +255,9 @@ impl<'m> Planner<'m> {
                 if cut.len == 0 {
                     if self.left == self.len() {
                         self.find_related(raw, here.min(BLOCK))?;
-                        let distance = self.distance(raw, here.min(BLOCK))?;
-                        let Distance { differ, seen } = distance;
-                        self.block_len = match sparse_block(distance) {
+                        self.of_unit = self.distance(raw, here.min(BLOCK))?;
+                        let Distance { differ, seen } = self.of_unit;
+                        self.block_len = match sparse_block(self.of_unit) {
                             0 if differ * 8 < seen * CALM_EIGHTHS => CALM_BLOCK,
                             0 => BLOCK,
                             len => len,
@@ -258,7 +270,7 @@ impl<'m> Planner<'m> {
                     }
                     cut.len = if here <= last_block_max(self.block_len) { here } else { self.block_len };
                     if self.block_len >= SPARSE_BLOCK && !self.zeros {
-                        cut.most = self.block_len;
+                        cut.distance = Some(self.of_unit);
                         cut.len = cut.len.min(room);
                     }
                     self.take(cut.len, &mut cut.pieces);
@@ -270,17 +282,16 @@ impl<'m> Planner<'m> {
                 let of_segment = self.distance(raw, here)?;
                 // Headers that changed are told in ways of their own, in whatever block.
                 if self.dtype().is_some() || sparse_block(of_segment) > 0 {
-                    distance.differ += of_segment.differ;
-                    distance.seen += of_segment.seen;
+                    distance = distance + of_segment;
                 }
             }
             changes += self.take(here, &mut cut.pieces);
             cut.len += here;
-            cut.most = sparse_block(distance);
+            cut.distance = Some(distance);
         }
         // What comes from this file must lie before the block, wherever that begins.
         if cut.pieces.iter().any(|p| p.base.is_some_and(|l| l.source == 0)) {
-            cut.most = 0;
+            cut.distance = None;
         }
         cut.pieces[0].starts_span = starts_unit;
         Ok(cut)
