@@ -261,6 +261,9 @@ fn one_more_than_slice(choice: u8) -> [Way; 2] {
     [Way::Slice, Way::ALL[1 + usize::from(choice % 3)]]
 }
 
+/// Compressors that are kept: each holds on to buffers of the largest input that it has seen, and there are hundreds of combinations of options.
+const MOST_KEPT: usize = 64;
+
 /// Runs `f` with a compressor that is kept for the next input: making one costs more than compressing some bytes.
 fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Compressor) -> T) -> T {
     type Kept = (Isa, Level, Option<Dtype>, bool, Compressor);
@@ -272,6 +275,9 @@ fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Co
             let mut options = options;
             options.isa = Some(isa);
             let compressor = Compressor::new(&options).expect("the options are valid");
+            if kept.len() == MOST_KEPT {
+                kept.remove(0);
+            }
             kept.push((isa, options.level, options.dtype, options.independent, compressor));
             kept.len() - 1
         });

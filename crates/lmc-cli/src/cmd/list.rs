@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::account::{Account, accounts};
 use crate::bases::{BaseArgs, Bases, describe};
 use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, hex, percent, ratio};
+use crate::format::{Name, bytes, count, hex, percent, ratio};
 use crate::input::Source;
 use crate::json::Object;
 use crate::plan::is_dash;
@@ -69,8 +69,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<String> 
     let source = Source::open(path, args.force)?;
     let mut options = DecompressOptions::default();
     options.threads = 1; // nothing is decoded
-    let reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
-    let mut reader = reader;
+    let mut reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
     if bases.are_given() {
         let needed = bases.for_file(path, reader.bases(), &["list"])?.to_vec();
         reader = reader.with_bases(needed).map_err(|e| Failure::codec(path, &e))?;
@@ -276,7 +275,7 @@ fn part_text(part: &PartDescription) -> String {
         groups.push(("constant".to_owned(), 1));
     }
     if part.listed > 0 {
-        groups.push((format!("{} listed", count(part.listed as usize, "element")), 1));
+        groups.push((format!("{} listed", count(part.listed, "element")), 1));
     }
     for (i, (group, n)) in groups.iter().enumerate() {
         text.push_str(if i == 0 { " " } else { ", " });
@@ -332,10 +331,6 @@ pub(super) fn display_name(segment: &Segment) -> String {
         Some("") => "(unnamed)".to_owned(),
         Some(name) => Name::text(name).to_string(),
     }
-}
-
-fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn classes(n: usize) -> String {

@@ -44,6 +44,13 @@ impl DecodeJob<'_, '_> {
         assert_eq!(self.raw.len(), self.runs.len() * self.shape.raw_len(RUN), "raw bits of every run");
         assert!(self.table.is_none() || matches!(self.lanes.len(), 1 | 2), "symbols come from one or two lane sets");
     }
+
+    /// The raw bits of the group's run `i`, and where its elements go.
+    #[inline(always)]
+    pub(super) fn run(&mut self, i: usize) -> (&[u8], &mut [u8]) {
+        let (raw_len, len) = (self.shape.raw_len(RUN), RUN * self.width);
+        (&self.raw[i * raw_len..][..raw_len], &mut self.out[self.runs[i] as usize * len..][..len])
+    }
 }
 
 impl EncodeJob<'_> {
@@ -68,4 +75,15 @@ impl EncodeJob<'_> {
 #[inline(always)]
 pub(crate) fn set_of(i: usize, sets: usize) -> usize {
     if sets == 2 { i & 1 } else { 0 }
+}
+
+/// `N` bytes of a slice, whose length was checked by the job or before the chunk.
+#[inline(always)]
+pub(super) fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
+    bytes[offset..].first_chunk().expect("lengths were checked")
+}
+
+#[inline(always)]
+pub(super) fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
+    bytes[offset..].first_chunk_mut().expect("lengths were checked")
 }

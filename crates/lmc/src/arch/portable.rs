@@ -192,18 +192,48 @@ pub(super) fn decode_group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
 
 #[inline(always)]
 pub(super) fn decode_group_of<E: Element>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
-    let packed = job.table.map(pack);
-    let raw_len = job.shape.raw_len(RUN);
+    let shape = job.shape;
+    let merge = |symbols: &_, raw: &_, out: &mut _| merge_run::<E>(&shape, symbols, raw, out);
+    match job.table {
+        Some(table) => decode_rest(job, table, 0, merge),
+        None => {
+            decode_raw(job, merge);
+            Ok(())
+        }
+    }
+}
+
+/// Decodes the chunks from `first` on with every read checked: what comes after the last that a kernel may read at full width. `merge`
+/// makes elements of a run's symbols and raw bits.
+#[inline(always)]
+pub(super) fn decode_rest(
+    job: &mut DecodeJob<'_, '_>,
+    table: &DecodeTable,
+    first: usize,
+    merge: impl Fn(&[u8; RUN], &[u8], &mut [u8]),
+) -> Result<()> {
+    let runs = job.runs.len();
+    if first == runs {
+        return Ok(());
+    }
+    let packed = pack(table);
     let sets = job.lanes.len();
     let mut symbols = [0; RUN];
-    for (i, &run) in job.runs.iter().enumerate() {
-        if let Some(packed) = &packed {
-            decode_chunk(packed, &mut job.lanes[set_of(i, sets)], job.literals, &mut symbols)?;
-        }
-        let out = &mut job.out[run as usize * RUN * E::BYTES..][..RUN * E::BYTES];
-        merge_run::<E>(&job.shape, &symbols, &job.raw[i * raw_len..][..raw_len], out);
+    for i in first..runs {
+        decode_chunk(&packed, &mut job.lanes[set_of(i, sets)], job.literals, &mut symbols)?;
+        let (raw, out) = job.run(i);
+        merge(&symbols, raw, out);
     }
     Ok(())
+}
+
+/// Makes the elements of a group that has no symbols.
+#[inline(always)]
+pub(super) fn decode_raw(job: &mut DecodeJob<'_, '_>, merge: impl Fn(&[u8; RUN], &[u8], &mut [u8])) {
+    for i in 0..job.runs.len() {
+        let (raw, out) = job.run(i);
+        merge(&[0; RUN], raw, out);
+    }
 }
 
 pub(super) fn encode_group(job: &mut EncodeJob<'_>) {

@@ -118,17 +118,8 @@ kernels! {
             }
         }
         lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
-        if i < job.runs.len() {
-            // The last chunks, or a stream that ends too early.
-            let packed = portable::pack(table);
-            let mut symbols = [0; CHUNK];
-            for i in i..job.runs.len() {
-                portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
-                let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
-                planes::merge_any(&job.shape, job.width, &symbols, &job.raw[i * raw_len..][..raw_len], out);
-            }
-        }
-        Ok(())
+        let (shape, width) = (job.shape, job.width);
+        portable::decode_rest(job, table, i, |symbols, raw, out| planes::merge_any(&shape, width, symbols, raw, out))
     }
 
     /// Calls `put` with the place of every mark and the literal that belongs there.

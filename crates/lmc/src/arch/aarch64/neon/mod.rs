@@ -39,7 +39,7 @@ mod planes;
 mod slots;
 mod symbols;
 
-use super::super::job::{DecodeJob, EncodeJob};
+use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
 use super::super::{Isa, Kind};
 use crate::entropy::LANES;
 use crate::error::Result;
@@ -192,15 +192,4 @@ kernels! {
             unsafe { vst4q_u32(x.as_mut_ptr(), uint32x4x4_t(a, b, c, d)) }
         }
     }
-}
-
-/// `N` bytes of a slice whose length was checked by the job.
-#[inline(always)]
-fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..].first_chunk().expect("lengths were checked")
-}
-
-#[inline(always)]
-fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
-    bytes[offset..].first_chunk_mut().expect("lengths were checked")
 }

@@ -37,11 +37,8 @@ kernels! {
 
     fn group_of<const WAY: u8>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         let Some(table) = job.table else {
-            let raw_len = job.shape.raw_len(RUN);
-            for (i, &run) in job.runs.iter().enumerate() {
-                let out = &mut job.out[run as usize * RUN * job.width..][..RUN * job.width];
-                merge::run(&job.shape, job.width, &[0; RUN], &job.raw[i * raw_len..][..raw_len], out);
-            }
+            let (shape, width) = (job.shape, job.width);
+            portable::decode_raw(job, |symbols, raw, out| merge::run(&shape, width, symbols, raw, out));
             return Ok(());
         };
         let coarse = match table {
@@ -124,17 +121,8 @@ kernels! {
             }
         }
         lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
-        if i < job.runs.len() {
-            // The last chunks, or a stream that ends too early.
-            let packed = portable::pack(table);
-            let mut symbols = [0; CHUNK];
-            for i in i..job.runs.len() {
-                portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
-                let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
-                merge::run(&job.shape, job.width, &symbols, &job.raw[i * raw_len..][..raw_len], out);
-            }
-        }
-        Ok(())
+        let (shape, width) = (job.shape, job.width);
+        portable::decode_rest(job, table, i, |symbols, raw, out| merge::run(&shape, width, symbols, raw, out))
     }
 
     /// Calls `put` with the place of every mark and the literal that belongs there.

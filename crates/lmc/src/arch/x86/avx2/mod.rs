@@ -36,7 +36,7 @@ mod split;
 mod stats;
 mod symbols;
 
-use super::super::job::{DecodeJob, EncodeJob};
+use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
 use super::super::{Isa, Kind};
 use crate::entropy::LANES;
 use crate::error::Result;
@@ -162,15 +162,4 @@ kernels! {
             }
         }
     }
-}
-
-/// `N` bytes of a slice whose length was checked by the job.
-#[inline(always)]
-fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..].first_chunk().expect("lengths were checked")
-}
-
-#[inline(always)]
-fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
-    bytes[offset..].first_chunk_mut().expect("lengths were checked")
 }

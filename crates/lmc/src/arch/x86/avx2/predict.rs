@@ -5,6 +5,7 @@
 //! time, where each waits for the one before to store the class's place. All else is the portable loops, of which the
 //! compiler makes vectors where elements do not depend on one another.
 
+use super::super::super::vectors::shuffles::SPREAD;
 use super::super::super::{Isa, Kind};
 use super::{at, at_mut, load, load_16, store};
 use crate::group::element::with_element;
@@ -314,7 +315,7 @@ kernels! {
                     if WIDTH == 2 {
                         // SAFETY: as above.
                         let v = unsafe { _mm_loadu_si128(from_bytes.cast()) };
-                        let v = _mm_shuffle_epi8(v, load_16(&APART_2[eight]));
+                        let v = _mm_shuffle_epi8(v, load_16(&SPREAD[eight]));
                         *e = _mm256_castsi128_si256(_mm_or_si128(_mm256_castsi256_si128(*e), v));
                     } else {
                         // SAFETY: as above.
@@ -388,7 +389,6 @@ static FRONT: [[u8; 8]; 256] = front();
 static APART: [[u8; 8]; 256] = apart();
 /// The same for the bytes of words.
 static FRONT_2: [[u8; 16]; 256] = words(&front());
-static APART_2: [[u8; 16]; 256] = words(&apart());
 
 const fn front() -> [[u8; 8]; 256] {
     let mut t = [[0; 8]; 256];

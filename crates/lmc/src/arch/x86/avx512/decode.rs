@@ -156,18 +156,12 @@ kernels! {
             store_states(&mut lanes[1].x, &x1);
             lanes[1].pos = pos[1];
         }
-        // The last chunks, or a stream that ends too early.
-        let packed = portable::pack(table);
-        for i in i..job.runs.len() {
-            let mut symbols = [0; CHUNK];
-            portable::decode_chunk(&packed, &mut lanes[i % SETS], job.literals, &mut symbols)?;
-            let raw = &job.raw[i * raw_len..][..raw_len];
-            let out = run_of(job.out, job.width, job.runs[i]);
-            for (h, s) in symbols.as_chunks::<64>().0.iter().enumerate() {
-                merge::half::<WAY>(&job.shape, h, load(s), raw, out);
+        let shape = job.shape;
+        portable::decode_rest(job, table, i, |symbols, raw, out| {
+            for (h, symbols) in symbols.as_chunks().0.iter().enumerate() {
+                merge::half::<WAY>(&shape, h, load(symbols), raw, out);
             }
-        }
-        Ok(())
+        })
     }
 
     /// Puts literals in the place of escapes. Without a branch: one chunk in three or so has an escape, which no predictor learns.

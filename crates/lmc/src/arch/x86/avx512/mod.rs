@@ -33,7 +33,7 @@ mod stats;
 
 pub(in crate::arch) use stats::{run_ors, run_stats};
 
-use super::super::job::{DecodeJob, EncodeJob};
+use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
 use super::super::{Isa, Kind};
 use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::{LANES, REFILL_WORDS};
@@ -127,17 +127,6 @@ kernels! {
     fn index(of: [u8; 64]) -> __m512i {
         load(&of)
     }
-}
-
-/// `N` bytes of a slice whose length was checked, by the job or before the chunk.
-#[inline(always)]
-fn at<const N: usize>(bytes: &[u8], offset: usize) -> &[u8; N] {
-    bytes[offset..].first_chunk().expect("lengths were checked")
-}
-
-#[inline(always)]
-fn at_mut<const N: usize>(bytes: &mut [u8], offset: usize) -> &mut [u8; N] {
-    bytes[offset..].first_chunk_mut().expect("lengths were checked")
 }
 
 /// Bytes of `a` and `b` in turn: `a0 b0 a1 b1 …`, from byte `first` on.
