@@ -159,7 +159,7 @@ def test_what_goes_wrong_costs_no_checkpoint(tmp_path, caplog):
     assert "the store has another checkpoint of step 2" in caplog.text
 
 
-@pytest.mark.parametrize("odd", ["link", "link to a directory", "broken link", "directory", "empty directory", "pipe"])
+@pytest.mark.parametrize("odd", ["link", "link to a directory", "broken link", "empty directory", "pipe"])
 def test_what_a_store_does_not_keep_stays(run, tmp_path, caplog, odd):
     """A checkpoint that would come back as another one is not moved; others are."""
     _, copies = run
@@ -172,14 +172,29 @@ def test_what_a_store_does_not_keep_stays(run, tmp_path, caplog, odd):
         os.mkfifo(path)
     else:
         path.mkdir()
-        if odd == "directory":
-            (path / "file").touch()
     with caplog.at_level(logging.WARNING):
         trainer(output, Waiting(), steps=10).train(resume_from_checkpoint=True)
     assert checkpoints(output) == {"checkpoint-4", "checkpoint-10"} and os.path.lexists(path)
     assert [s.step for s in lmc.Store(output / "lmc-store").snapshots()] == [2, 6, 8]
-    why = "a link" if "link" in odd else "a directory" if "directory" in odd else "no regular file"
+    why = "a link" if "link" in odd else "an empty directory" if "directory" in odd else "no regular file"
     assert f"{path} is {why}" in caplog.text
+
+
+def test_directories_of_a_checkpoint_come_back(run, tmp_path):
+    """As FSDP and DeepSpeed leave them: the shards of each process in directories beside the trainer's own files."""
+    _, copies = run
+    output = tmp_path / "out"
+    shutil.copytree(copies, output)
+    for name in ["model_0/__0_0.distcp", "model_0/__1_0.distcp", "optimizer_0/__0_0.distcp", "a/b/c"]:
+        path = output / "checkpoint-4" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode() * 1000)
+    shutil.copytree(output / "checkpoint-4", tmp_path / "before")
+    trainer(output, Waiting(), steps=10).train(resume_from_checkpoint=True)
+    assert checkpoints(output) == {"checkpoint-10"}
+    assert restore(output, 4) == output / "checkpoint-4"
+    assert same(tmp_path / "before", output / "checkpoint-4")
+    assert (output / "checkpoint-4/a/b/c").read_bytes() == b"a/b/c" * 1000
 
 
 def test_a_move_that_was_interrupted_goes_on(run, tmp_path):

@@ -81,6 +81,9 @@ def test_restoring(store, tmp_path):
     with pytest.raises(lmc.NotFoundError):
         store.restore(tmp_path / "none", names=["rng", "nothing"])
     assert not (tmp_path / "none").exists()
+    store.save({"a": b"1", "d/b": b"2", "d/e/c": b"3"}, step=400)
+    assert store.restore(tmp_path / "deep") == [tmp_path / "deep" / n for n in ("a", "d/b", "d/e/c")]
+    assert [p.read_bytes() for p in store.restore(tmp_path / "deep" / "2", names=["d", "a"])] == [b"2", b"3", b"1"]
     reader = store.open_snapshot(100)
     reader.restore("rng", tmp_path / "one")
     assert (tmp_path / "one").read_bytes() == (100).to_bytes(8)
@@ -100,7 +103,7 @@ def test_what_is_saved(tmp_path):
     with pytest.raises(lmc.ExistsError) as e:
         store.save(inputs, step=1)
     assert e.value.kind == "exists"
-    for wrong in ({"a/b": b"x"}, {"": b"x"}):
+    for wrong in ({"a//b": b"x"}, {"../b": b"x"}, {"/b": b"x"}, {"": b"x"}, {"a": b"x", "a/b": b"y"}):
         with pytest.raises(lmc.UsageError):
             store.save(wrong)
     for options in ({"base": "best"}, {"level": "best"}, {"anchor_every": 0}, {"threads": -1}):

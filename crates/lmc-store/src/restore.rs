@@ -10,6 +10,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::gather::{Gather, Located};
 use crate::layout;
+use crate::manifest::names::clash;
 use crate::manifest::part::{Extent, Ref};
 use crate::remote::Remote;
 use crate::store::Snapshot;
@@ -18,7 +19,7 @@ use crate::store::Snapshot;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileInfo {
-    /// Its name, without directories.
+    /// Its name: where it is below the directory that is restored to, with slashes. No component is `.` or `..`.
     pub name: String,
     /// Its length in bytes.
     pub len: u64,
@@ -62,9 +63,6 @@ impl SnapshotReader {
             let part = reader.catalog.part(id)?.clone();
             for file in &part.files {
                 let at = |e: Error| e.at(format_args!("{}: file {:?}", layout::part(id), file.name));
-                if reader.files.iter().any(|f| f.name == file.name) {
-                    return Err(at(Error::damaged("is in another part of the snapshot, too")));
-                }
                 let mut offset = 0;
                 let mut segments = Vec::with_capacity(file.segments.len());
                 for s in &file.segments {
@@ -80,7 +78,10 @@ impl SnapshotReader {
                 reader.files.push(FileInfo { name, len: file.len, layout, segments });
             }
         }
-        Ok(reader)
+        match clash(reader.files.iter().map(|f| &f.name[..])) {
+            Some(why) => Err(Error::damaged(format!("step {}: {why}", reader.snapshot.step))),
+            None => Ok(reader),
+        }
     }
 
     fn locate(&self, part: crate::ids::PartId, extents: &[Extent]) -> Result<Vec<Located>> {
@@ -121,6 +122,16 @@ impl SnapshotReader {
     /// `NotFound` when there is none.
     pub fn file(&self, name: &str) -> Result<&FileInfo> {
         Ok(&self.files[self.index(name)?])
+    }
+
+    /// The file of a name, or else all that are in the directory of that name.
+    ///
+    /// # Errors
+    /// `NotFound` when there is neither.
+    pub fn files_of(&self, name: &str) -> Result<Vec<&FileInfo>> {
+        let directory = format!("{}/", name.trim_end_matches('/'));
+        let inside: Vec<&FileInfo> = self.files.iter().filter(|f| f.name.starts_with(&directory)).collect();
+        if inside.is_empty() { Ok(vec![self.file(name)?]) } else { Ok(inside) }
     }
 
     /// The first tensor of a name, and the file that it is in.

@@ -1,6 +1,6 @@
 //! A store: its marker, its snapshots, and how one comes to be.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -16,6 +16,7 @@ use crate::layout;
 use crate::leftovers::Leftovers;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
+use crate::manifest::names::clash;
 use crate::manifest::record::{Record, State};
 use crate::remote::Remote;
 use crate::restore::SnapshotReader;
@@ -308,19 +309,17 @@ impl Store {
         let id = original.map_or_else(|| self.fresh_id(), |o| Ok(o.id))?;
         let mut record = Record::kept(step, id, 0, metadata);
         record.parts = parts.to_vec();
-        let mut names = HashSet::new();
+        let mut names = Vec::new();
         let mut began = u64::MAX;
         for &id in parts {
             let (_, part) = remote.wait(catalog::read(remote, id))?;
             record.raw_size = record.raw_size.saturating_add(part.raw_size());
             record.new_size = record.new_size.saturating_add(part.new_size());
             began = began.min(part.began);
-            if let Some(f) = part.files.into_iter().find(|f| !names.insert(f.name.clone())) {
-                return Err(Error::usage(format!(
-                    "two parts have a file named {:?}: names are unique in a snapshot",
-                    f.name
-                )));
-            }
+            names.extend(part.files.into_iter().map(|f| f.name));
+        }
+        if let Some(why) = clash(names.iter().map(|n| &n[..])) {
+            return Err(Error::usage(why));
         }
         let generation = match self.newest(step)? {
             None => 0,

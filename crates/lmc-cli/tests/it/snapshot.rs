@@ -37,6 +37,56 @@ fn what_was_saved_is_restored() {
 }
 
 #[test]
+fn directories_are_saved_and_restored() {
+    let dir = Dir::new();
+    let files: [(&str, Vec<u8>); 4] = [
+        ("config.json", b"{}".to_vec()),
+        ("model_0/__0_0.distcp", noise(70_000, 1)),
+        ("model_0/deep/.hidden", vec![]),
+        ("model.safetensors", model()),
+    ];
+    for (name, data) in &files {
+        let path = dir.path(format!("checkpoint-5/{name}"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, data).unwrap();
+    }
+    fs::create_dir(dir.path("checkpoint-5/nothing")).unwrap();
+    dir.write("notes.txt", b"notes");
+    dir.run(["snapshot", "save", "store", "checkpoint-5", "notes.txt", "--step", "5"]).silent();
+    let show = dir.run(["snapshot", "show", "store"]);
+    assert!(show.ok().stdout().contains("model_0/deep/.hidden"), "{}", show.stdout());
+    // Whole, or a directory of it, or files by name: directories are made as they are needed.
+    dir.run(["snapshot", "restore", "store", "-o", "back"]).silent();
+    for (name, data) in &files {
+        assert!(dir.read(&format!("back/{name}")) == *data, "{name}");
+    }
+    assert_eq!((dir.read("back/notes.txt"), dir.has("back/nothing")), (b"notes".to_vec(), false));
+    let before = dir.names();
+    dir.run(["snapshot", "restore", "store", "-o", "part", "model_0/", "model_0/deep/.hidden", "config.json"]).silent();
+    let mut restored = dir.names();
+    restored.retain(|n| !before.contains(n));
+    restored.sort();
+    restored.retain(|n| dir.path(n).is_file());
+    assert_eq!(restored, ["part/config.json", "part/model_0/__0_0.distcp", "part/model_0/deep/.hidden"]);
+    dir.run(["snapshot", "restore", "store", "-o", "none", "model", "config.json"])
+        .fails(&["store", "no file \"model\""]);
+    assert!(!dir.has("none"));
+    // A file is known by its place: saved again it costs nothing.
+    dir.run(["snapshot", "save", "store", "back"]).silent();
+    let costs = dir.run(["snapshot", "list", "store", "--json"]).json();
+    assert_eq!((&costs[1]["new_size"], &costs[1]["raw_size"]), (&json!(0), &costs[0]["raw_size"]));
+
+    // What would not come back as it is, or not at all.
+    dir.run(["snapshot", "save", "store", "checkpoint-5", "back"]).is_misused(&["two files are named \"config.json\""]);
+    dir.run(["snapshot", "save", "store", "checkpoint-5/nothing"]).fails(&["nothing: has no files to save"]);
+    dir.write("model_0", b"a file");
+    dir.run(["snapshot", "save", "store", "checkpoint-5", "model_0"])
+        .is_misused(&["\"model_0\" is a file, and \"model_0/"]);
+    std::os::unix::fs::symlink("config.json", dir.path("checkpoint-5/link")).unwrap();
+    dir.run(["snapshot", "save", "store", "checkpoint-5"]).fails(&["checkpoint-5/link: is a symbolic link"]);
+}
+
+#[test]
 fn tensors_and_rows_are_restored_alone() {
     let dir = saved();
     let embed = weights(96_000, 1);
@@ -147,7 +197,8 @@ fn what_cannot_be_saved_is_refused() {
     let before = dir.names();
     dir.run(["snapshot", "save", "runs/7", "notes.txt", "--step", "100"]).fails(&["runs/7: step 100 has a snapshot"]);
     dir.run(["snapshot", "save", "runs/7", "notes.txt", "./notes.txt"]).is_misused(&["two files are named"]);
-    dir.run(["snapshot", "save", "runs/7", "runs"]).fails(&["runs: is a directory"]);
+    dir.run(["snapshot", "save", "runs/7", "runs"]).fails(&["runs/7: is the store itself"]);
+    dir.run(["snapshot", "save", "runs/7", "."]).fails(&["./runs/7: is the store itself"]);
     dir.run(["snapshot", "save", "runs/7", "none"]).fails(&["none: cannot read"]);
     dir.run(["snapshot", "save", "runs/7", "notes.txt", "--meta", "a=1", "--meta", "a=2"]).is_misused(&["--meta a"]);
     dir.run(["snapshot", "save", "gs://bucket", "notes.txt"]).is_misused(&["gs://bucket", "s3://BUCKET/PREFIX"]);

@@ -42,8 +42,8 @@ class Callback(TrainerCallback):
 
     A checkpoint leaves its directory once what the store has of it was read back and checked. If that fails, it
     stays where it is, a warning is
-    logged, and training goes on; the next save tries again. So does one with links or directories in it, of which a
-    store has none. Leave `save_total_limit` unset: it would delete
+    logged, and training goes on; the next save tries again. So does one with links or empty directories in it, of
+    which a store has none; directories of files, as FSDP and DeepSpeed make them, are moved. Leave `save_total_limit` unset: it would delete
     checkpoints before they are stored.
 
     Args:
@@ -191,16 +191,28 @@ def _move(store: lmc.Store, step: int, path: Path, *, level: str, threads: int |
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """The files of a checkpoint, by name.
+    """The files of a checkpoint, by where they are in it.
 
     Raises `lmc.UnsupportedError` if there is anything else.
     """
-    files = {}
-    for path in sorted(checkpoint.iterdir()):
-        if path.is_symlink() or not path.is_file():
-            what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "no regular file"
+    files: dict[str, Path] = {}
+
+    def add(directory: Path) -> None:
+        for path in sorted(directory.iterdir()):
+            if path.is_dir() and not path.is_symlink():
+                before = len(files)
+                add(path)
+                if len(files) > before:
+                    continue
+                what = "an empty directory"
+            elif path.is_file() and not path.is_symlink():
+                files[path.relative_to(checkpoint).as_posix()] = path
+                continue
+            else:
+                what = "a link" if path.is_symlink() else "no regular file"
             raise lmc.UnsupportedError(f"{path} is {what}, and a store keeps files alone: {checkpoint} stays as it is")
-        files[path.name] = path
+
+    add(checkpoint)
     return files
 
 

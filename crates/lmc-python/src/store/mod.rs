@@ -214,7 +214,7 @@ impl Store {
     /// Saves files as the snapshot of a step, by default the one after the last; the `Snapshot`.
     ///
     /// `inputs` maps names to what files of these names hold: a path, a buffer, a list of tensors (those of `lmc.compress_tensors`), or a tuple of such a list and the
-    /// metadata of the safetensors file. A list of paths stands for files under their own names. `base` says what is predicted from: "auto", "previous", "anchor" or "none".
+    /// metadata of the safetensors file. Names are paths below the directory that they are restored to, with slashes. A list of paths stands for files under their own names. `base` says what is predicted from: "auto", "previous", "anchor" or "none".
     #[pyo3(signature = (
         inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, from_step=None,
     ))]
@@ -270,7 +270,7 @@ impl Store {
         Ok(Snapshot(snapshot))
     }
 
-    /// Restores files of a snapshot into a directory; their paths.
+    /// Restores files of a snapshot into a directory; their paths. `names` are those of files, or of directories for all that is in them.
     #[pyo3(signature = (directory, at=None, *, names=None, threads=None, overwrite=true))]
     fn restore(
         &self,

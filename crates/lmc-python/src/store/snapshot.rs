@@ -119,13 +119,22 @@ impl SnapshotReader {
         overwrite: bool,
     ) -> Result<Vec<PathBuf>> {
         let open = self.get(py)?;
-        let names = names.unwrap_or_else(|| open.reader.files().iter().map(|f| f.name.clone()).collect());
         // All that is asked for is there, or nothing is written.
-        names.iter().try_for_each(|n| open.reader.file(n).map(|_| ()))?;
-        std::fs::create_dir_all(directory)
-            .map_err(|e| Failure::Path("cannot create the directory".to_owned(), directory.to_owned(), e))?;
+        let names: Vec<&str> = match &names {
+            None => open.reader.files().iter().map(|f| &f.name[..]).collect(),
+            Some(names) => {
+                let found = names.iter().map(|n| open.reader.files_of(n)).collect::<lmc_store::Result<Vec<_>>>()?;
+                found.iter().flatten().map(|f| &f.name[..]).collect()
+            }
+        };
+        let create = |directory: &Path| {
+            std::fs::create_dir_all(directory)
+                .map_err(|e| Failure::Path("cannot create the directory".to_owned(), directory.to_owned(), e))
+        };
+        create(directory)?;
         let paths: Vec<PathBuf> = names.iter().map(|n| directory.join(n)).collect();
         for (name, path) in names.iter().zip(&paths) {
+            create(path.parent().unwrap_or(directory))?;
             self.write_file(py, &open, name, path, overwrite)?;
         }
         Ok(paths)

@@ -1,6 +1,7 @@
 //! The JSON documents of a store (`docs/store.md` §2–4), parsed as untrusted input.
 
 pub(crate) mod marker;
+pub(crate) mod names;
 pub(crate) mod part;
 pub(crate) mod record;
 

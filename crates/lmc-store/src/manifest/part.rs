@@ -1,9 +1,10 @@
 //! Parts: the files that one process saved, and the block sets that they are made of.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::names::{check_name, clash};
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, PartId, SaveId};
@@ -171,15 +172,6 @@ fn sum(mut lens: impl Iterator<Item = u64>) -> Option<u64> {
     lens.try_fold(0, u64::checked_add)
 }
 
-/// Refuses names that are no names of files in a directory: restoring must not write elsewhere.
-pub(crate) fn check_name(name: &str) -> Result<()> {
-    let bad = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
-    if name.is_empty() || name == "." || name == ".." || name.len() > 255 || name.contains(bad) {
-        return Err(Error::usage(format!("{name:?} cannot be the name of a file in a store")));
-    }
-    Ok(())
-}
-
 impl Document for Part {
     const FORMAT: &'static str = "lmc-part";
     const MAX: usize = 1 << 28;
@@ -195,17 +187,13 @@ impl Document for Part {
         for (i, set) in self.sets.iter().enumerate() {
             self.check_set(i, set).map_err(|e| e.at(format_args!("block set {i}")))?;
         }
-        let mut names = BTreeMap::new();
         if sum(self.files.iter().map(|f| f.len)).is_none_or(|total| total > MAX_TOTAL) {
             return Err(Error::limit("has files of more than 2^53 bytes"));
         }
         for f in &self.files {
             self.check_file(f).map_err(|e| e.at(format_args!("file {:?}", f.name)))?;
-            if names.insert(&f.name, ()).is_some() {
-                return Err(Error::damaged(format!("has two files named {:?}", f.name)));
-            }
         }
-        Ok(())
+        clash(self.files.iter().map(|f| &f.name[..])).map_or(Ok(()), |why| Err(Error::damaged(why)))
     }
 }
 
@@ -277,6 +265,7 @@ mod tests {
             ("dtype", |p| p.files[0].segments[1].dtype = Some("F99".into())),
             ("dtype without name", |p| p.files[0].segments[1].name = None),
             ("name twice", |p| p.files.push(p.files[0].clone())),
+            ("in a file", |p| p.files.push(File { name: "m.safetensors/x".into(), ..p.files[0].clone() })),
         ];
         for (what, spoil) in bad {
             let mut p = part();
@@ -284,7 +273,7 @@ mod tests {
             p.to_bytes().expect_err(what);
             Part::parse(&serde_json::to_vec(&p).unwrap()).expect_err(what);
         }
-        for name in ["", ".", "..", "../x", "/etc/passwd", "a\\b", "C:x", "a\nb"] {
+        for name in ["", ".", "..", "../x", "x/../../y", "/etc/passwd", "a\\b", "C:x", "a\nb"] {
             let mut p = part();
             p.files[0].name = name.into();
             p.to_bytes().expect_err(name);

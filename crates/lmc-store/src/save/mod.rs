@@ -5,7 +5,7 @@ pub(crate) mod encode;
 mod plan;
 pub(crate) mod upload;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use lmc::{Base, Level, ReadAt};
 
@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::ids::{Hash, PartId, SaveId, Step};
 use crate::layout;
 use crate::manifest::Document;
-use crate::manifest::part::{BlockSet, Extent, File, Part, Ref, Segment, check_name};
+use crate::manifest::names::{check_name, clash};
+use crate::manifest::part::{BlockSet, Extent, File, Part, Ref, Segment};
 use crate::ordered;
 use crate::pieces::{Piece, cut};
 use crate::remote::Remote;
@@ -32,7 +33,7 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// What `source` holds, under a name without directories.
+    /// What `source` holds, under a name: the path below the directory that it is to be restored to, with slashes.
     pub fn new(name: impl Into<String>, source: &'a dyn ReadAt) -> Self {
         Self { name: name.into(), source }
     }
@@ -148,14 +149,8 @@ fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
     if !(1..=64).contains(&o.anchor_every) {
         return Err(Error::usage(format!("an anchor every {} saves is not within 1 and 64", o.anchor_every)));
     }
-    let mut names = HashSet::new();
-    for i in inputs {
-        check_name(&i.name)?;
-        if !names.insert(&i.name) {
-            return Err(Error::usage(format!("two files are named {:?}: names are unique in a snapshot", i.name)));
-        }
-    }
-    Ok(())
+    inputs.iter().try_for_each(|i| check_name(&i.name))?;
+    clash(inputs.iter().map(|i| &i.name[..])).map_or(Ok(()), |why| Err(Error::usage(why)))
 }
 
 /// A file as the part will have it, but for its extents; its segments, and its pieces.

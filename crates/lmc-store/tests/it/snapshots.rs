@@ -243,6 +243,9 @@ fn parts_of_several_processes_make_one_snapshot_at_once() {
         assert_eq!((s.parts.len(), &s.metadata["loss"][..]), (3, "2.5"));
         let twice = store.publish(step(99), BTreeMap::new(), &[parts[0], parts[0]]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::Usage);
+        let inside = store.save_part(&[Input::new("rank0/x", &files[0])], step(n), &o).unwrap();
+        let clash = store.publish(step(99), BTreeMap::new(), &[parts[0], inside.part]).unwrap_err();
+        assert_eq!(clash.kind(), ErrorKind::Usage);
     }
     let reader = reader(&store, 20);
     for (rank, f) in files.iter().enumerate() {
@@ -293,7 +296,10 @@ fn steps_and_names_are_checked() {
     };
     assert_eq!(save(&[], None), Err(ErrorKind::Usage));
     assert_eq!(save(&["a", "a"], None), Err(ErrorKind::Usage));
-    assert_eq!(save(&["../a"], None), Err(ErrorKind::Usage));
+    for wrong in ["../a", "a/../../b", "/a", "a//b", "a/", "", "a\\b"] {
+        assert_eq!(save(&[wrong], None), Err(ErrorKind::Usage), "{wrong:?}");
+    }
+    assert_eq!(save(&["a/b", "a!", "a"], None), Err(ErrorKind::Usage));
     // Without a step: the next one.
     assert_eq!(save(&["a"], None).unwrap().step, step(0));
     assert_eq!(save(&["a"], Some(41)).unwrap().step, step(41));
@@ -306,6 +312,27 @@ fn steps_and_names_are_checked() {
     assert_eq!(save_with(&store, 50, &f, &o).unwrap_err().kind(), ErrorKind::NotFound);
     o.from = Some(step(42));
     save_with(&store, 50, &f, &o).unwrap();
+}
+
+#[test]
+fn files_in_directories_are_found() {
+    let store = store();
+    let files = [("b/x", 1), ("b/c/y", 2), ("b!", 3), ("a", 4)].map(|(name, n)| (name, vec![n; 10]));
+    let inputs: Vec<Input<'_>> = files.iter().map(|(name, f)| Input::new(*name, f)).collect();
+    store.save(&inputs, Some(step(1)), BTreeMap::new(), &SaveOptions::default()).unwrap();
+    let reader = reader(&store, 1);
+    for (name, f) in &files {
+        let mut out = vec![];
+        reader.read_file(name, &mut out).unwrap();
+        assert_eq!(out, *f);
+    }
+    let found = |name| reader.files_of(name).map(|files| files.iter().map(|f| &f.name[..]).collect::<Vec<_>>());
+    for (name, want) in [("b", &["b/x", "b/c/y"][..]), ("b/", &["b/x", "b/c/y"]), ("b/c", &["b/c/y"]), ("a", &["a"])] {
+        assert_eq!(found(name).unwrap(), want, "{name}");
+    }
+    for none in ["", "/", "c", "a/", "b/c/y/", "x"] {
+        assert_eq!(found(none).unwrap_err().kind(), ErrorKind::NotFound, "{none:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `lmc snapshot`: a training run's snapshots in one store.
 
 mod copy;
+mod files;
 mod gc;
 mod list;
 mod log;

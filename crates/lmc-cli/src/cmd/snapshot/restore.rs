@@ -1,5 +1,6 @@
 //! `lmc snapshot restore`.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ pub(super) struct RestoreArgs {
     #[command(flatten)]
     place: Place,
 
-    /// Files to restore; by default all of the snapshot.
+    /// Files to restore, or directories of them; by default all of the snapshot.
     #[arg(value_name = "FILE", conflicts_with = "tensor")]
     files: Vec<String>,
 
@@ -64,12 +65,16 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     if is_dash(&dir) {
         return Err(Failure::Usage("files are restored into a directory: name one with -o".to_owned()));
     }
-    let names: Vec<&str> = match &args.files[..] {
-        [] => reader.files().iter().map(|f| &f.name[..]).collect(),
-        names => names.iter().map(|n| &n[..]).collect(),
-    };
     // All that is asked for is there, or nothing is written.
-    names.iter().try_for_each(|n| reader.file(n).map(|_| ())).map_err(failure)?;
+    let mut names: Vec<&str> = match &args.files[..] {
+        [] => reader.files().iter().map(|f| &f.name[..]).collect(),
+        asked => {
+            let found = asked.iter().map(|n| reader.files_of(n)).collect::<lmc_store::Result<Vec<_>>>();
+            found.map_err(failure)?.iter().flatten().map(|f| &f.name[..]).collect()
+        }
+    };
+    let mut seen = HashSet::new();
+    names.retain(|n| seen.insert(*n));
     if !dir.as_os_str().is_empty() {
         create_directories(&dir)?;
     }
@@ -79,6 +84,7 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
 fn restore_file(args: &RestoreArgs, reader: &SnapshotReader, name: &str, dir: &Path, ui: &Ui) -> Result {
     let len = reader.file(name).map_err(|e| args.place.failure(&e))?.len;
     let path = dir.join(name);
+    create_directories(path.parent().unwrap_or(dir))?;
     let output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None))?;
     if !output.is_file() {
         return Err(Failure::at(&path, "is no regular file, and files are restored to nothing else"));

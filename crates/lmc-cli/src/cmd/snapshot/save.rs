@@ -8,6 +8,7 @@ use lmc::Level;
 use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Step, StoreOptions};
 use serde_json::json;
 
+use super::files::named;
 use super::{Place, time};
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
@@ -17,14 +18,14 @@ use crate::ui::Ui;
 
 /// Save files as the snapshot of a step. The store is made if it is not there.
 ///
-/// Files are known by their names without directories. Tensors that did not change since the snapshot before cost next to nothing, others what changed in them. The
+/// Files are known by their names, and those of a directory by their paths there: it is saved with all that is in it, but for directories that are empty. Tensors that did not change since the snapshot before cost next to nothing, others what changed in them. The
 /// snapshot appears when all of it is there.
 #[derive(Args)]
 pub(super) struct SaveArgs {
     #[command(flatten)]
     place: Place,
 
-    /// Files to save.
+    /// Files to save, or directories of them.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -103,13 +104,9 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
             return Err(Failure::Usage(format!("--meta {}: is given twice", Name::text(key))));
         }
     }
-    let sources: Vec<Source> = args.files.iter().map(|f| Source::open(f, true)).collect::<Result<_>>()?;
-    let mut inputs = Vec::with_capacity(sources.len());
-    for s in &sources {
-        let name = s.path().file_name().and_then(|n| n.to_str());
-        let name = name.ok_or_else(|| Failure::at(s.path(), "a store knows files by names in UTF-8: rename it"))?;
-        inputs.push(Input::new(name, s));
-    }
+    let files = named(&args.files, &place.store)?;
+    let sources: Vec<Source> = files.iter().map(|f| Source::open(&f.path, true)).collect::<Result<_>>()?;
+    let inputs: Vec<Input<'_>> = files.iter().zip(&sources).map(|(f, s)| Input::new(&f.name, s)).collect();
     let mut store = StoreOptions::default();
     if let Some(path) = &args.cache {
         store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };

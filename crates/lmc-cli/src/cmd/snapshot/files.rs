@@ -1,0 +1,65 @@
+//! What a snapshot is saved from: files, and directories of them.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::failure::{Failure, Result};
+
+/// A file, and its name in the snapshot.
+pub(super) struct Named {
+    pub(super) path: PathBuf,
+    pub(super) name: String,
+}
+
+/// The files that paths stand for: a directory for all that is in it, named by where it is there, and anything else for itself. Where
+/// the store is one of the directories, that is refused: it would be saved into itself.
+pub(super) fn named(paths: &[PathBuf], store: &str) -> Result<Vec<Named>> {
+    let store = std::fs::canonicalize(store).ok();
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let before = found.len();
+            walk(path, path, store.as_deref(), &mut found)?;
+            if found.len() == before {
+                return Err(Failure::at(path, "has no files to save"));
+            }
+        } else {
+            let name = path.file_name().map(Path::new).unwrap_or(path);
+            found.push(Named { name: name_of(name, path)?, path: path.clone() });
+        }
+    }
+    Ok(found)
+}
+
+/// Adds the files of a directory, and of those in it, in order of their names.
+fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<Named>) -> Result {
+    if store.is_some_and(|store| std::fs::canonicalize(dir).is_ok_and(|dir| dir == store)) {
+        return Err(Failure::at(dir, "is the store itself: save files from a directory without it"));
+    }
+    let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
+    let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    let mut entries = entries.map_err(unreadable)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, kind) = (entry.path(), entry.file_type().map_err(unreadable)?);
+        if kind.is_dir() {
+            walk(&path, root, store, found)?;
+        } else if kind.is_file() {
+            found.push(Named { name: name_of(path.strip_prefix(root).unwrap_or(&path), &path)?, path });
+        } else {
+            let what = if kind.is_symlink() { "is a symbolic link" } else { "is no regular file" };
+            return Err(Failure::at(&path, format_args!("{what}, and a store keeps files alone: name those to save")));
+        }
+    }
+    Ok(())
+}
+
+/// A relative path as the name of a file in a store.
+fn name_of(inside: &Path, path: &Path) -> Result<String> {
+    let component = |c| match c {
+        Component::Normal(name) => name.to_str(),
+        _ => None,
+    };
+    let names = inside.components().map(component).collect::<Option<Vec<_>>>();
+    let names = names.ok_or_else(|| Failure::at(path, "a store knows files by names in UTF-8: rename it"))?;
+    Ok(names.join("/"))
+}

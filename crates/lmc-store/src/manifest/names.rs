@@ -1,0 +1,63 @@
+//! Names of files: paths within a snapshot.
+
+use crate::error::{Error, Result};
+
+/// Most bytes of a name, and of what is between its slashes.
+const MAX: usize = 1024;
+const MAX_COMPONENT: usize = 255;
+
+/// Refuses names that are no paths of files below a directory: restoring must not write elsewhere.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let bad = |c: char| matches!(c, '\\' | ':') || c.is_control();
+    let component = |c: &str| !matches!(c, "" | "." | "..") && c.len() <= MAX_COMPONENT;
+    if name.len() > MAX || name.contains(bad) || !name.split('/').all(component) {
+        return Err(Error::usage(format!("{name:?} cannot be the name of a file in a store")));
+    }
+    Ok(())
+}
+
+/// Why files of these names cannot be in one directory, if they cannot: two have one name, or one is in a directory of another's name.
+pub(crate) fn clash<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut names: Vec<&str> = names.into_iter().collect();
+    // By components, so that what is in a directory follows on a file of its name.
+    names.sort_unstable_by(|a, b| a.split('/').cmp(b.split('/')));
+    names.windows(2).find_map(|pair| match pair[1].strip_prefix(pair[0])? {
+        "" => Some(format!("two files are named {:?}: names are unique in a snapshot", pair[0])),
+        rest => rest.starts_with('/').then(|| format!("{:?} is a file, and {:?} would be in it", pair[0], pair[1])),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_paths_below_a_directory() {
+        let long = "x".repeat(255);
+        for name in ["a", "a/b", "model.safetensors", "optimizer_0/__0_0.distcp", "..a/b..", ".hidden/é", &long] {
+            check_name(name).unwrap();
+        }
+        let (longer, deep) = ("x".repeat(256), "x/".repeat(512) + "x");
+        let bad =
+            ["", "/", ".", "..", "../x", "x/..", "a/../b", "a/./b", "a//b", "a/", "/etc/passwd", "a\\b", "C:x", "a\nb"];
+        for name in bad.into_iter().chain([&longer[..], &format!("a/{longer}"), &deep]) {
+            check_name(name).expect_err(name);
+        }
+    }
+
+    #[test]
+    fn names_that_exclude_each_other_are_found() {
+        for fine in [&["a/b", "a/c", "ab", "a!", "b"][..], &["a.b/c", "a"], &["x"], &[]] {
+            assert_eq!(clash(fine.iter().copied()), None, "{fine:?}");
+        }
+        for (bad, why) in [
+            (&["a", "b", "a"][..], "two files are named \"a\""),
+            (&["a/b", "a!", "a/b"], "two files are named \"a/b\""),
+            (&["a/b/c", "a!", "a-b", "a"], "\"a\" is a file, and \"a/b/c\" would be in it"),
+            (&["a/b", "z", "a/b/c/d", "a/b!"], "\"a/b\" is a file, and \"a/b/c/d\" would be in it"),
+        ] {
+            let found = clash(bad.iter().copied()).unwrap_or_else(|| panic!("{bad:?}"));
+            assert!(found.contains(why), "{found}");
+        }
+    }
+}
