@@ -41,10 +41,9 @@ class Callback(TrainerCallback):
     """Moves all but the newest checkpoint of a `Trainer` to a store, in the background.
 
     A checkpoint leaves its directory once what the store has of it was read back and checked. If that fails, it
-    stays where it is, a warning is
-    logged, and training goes on; the next save tries again. So does one with links or empty directories in it, of
-    which a store has none; directories of files, as FSDP and DeepSpeed make them, are moved. Leave `save_total_limit` unset: it would delete
-    checkpoints before they are stored.
+    stays where it is, a warning is logged, and training goes on; the next save tries again. So does one with links
+    or empty directories in it, of which a store has none; directories of files, as FSDP and DeepSpeed make them, are
+    moved. Leave `save_total_limit` unset: it would delete checkpoints before they are stored.
 
     Args:
         store: a directory or `s3://BUCKET/PREFIX`; `None` for `lmc-store` in the trainer's output directory. It
