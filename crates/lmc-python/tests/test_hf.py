@@ -52,9 +52,10 @@ def trainer(output: Path, *callbacks: TrainerCallback, steps: int = STEPS) -> Tr
 
 def same(a: Path, b: Path) -> bool:
     names = {p.relative_to(a) for p in a.rglob("*")}
+    files = [n for n in names if (a / n).is_file()]
     return (
         names == {p.relative_to(b) for p in b.rglob("*")}
-        and not filecmp.cmpfiles(a, b, [str(n) for n in names], shallow=False)[1]
+        and filecmp.cmpfiles(a, b, files, shallow=False)[1:] == ([], [])
     )
 
 
