@@ -195,23 +195,19 @@ def _files(checkpoint: Path) -> dict[str, Path]:
     Raises `lmc.UnsupportedError` if there is anything else.
     """
     files: dict[str, Path] = {}
-
-    def add(directory: Path) -> None:
-        for path in sorted(directory.iterdir()):
-            if path.is_dir() and not path.is_symlink():
-                before = len(files)
-                add(path)
-                if len(files) > before:
-                    continue
-                what = "an empty directory"
-            elif path.is_file() and not path.is_symlink():
-                files[path.relative_to(checkpoint).as_posix()] = path
-                continue
-            else:
-                what = "a link" if path.is_symlink() else "no regular file"
-            raise lmc.UnsupportedError(f"{path} is {what}, and a store keeps files alone: {checkpoint} stays as it is")
-
-    add(checkpoint)
+    for path in sorted(checkpoint.rglob("*")):
+        if path.is_symlink():
+            what = "a link"
+        elif path.is_file():
+            files[path.relative_to(checkpoint).as_posix()] = path
+            continue
+        elif not path.is_dir():
+            what = "no regular file"
+        elif any(path.iterdir()):
+            continue
+        else:
+            what = "an empty directory"
+        raise lmc.UnsupportedError(f"{path} is {what}, and a store keeps files alone: {checkpoint} stays as it is")
     return files
 
 
