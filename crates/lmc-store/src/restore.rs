@@ -10,7 +10,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::gather::{Gather, Located};
 use crate::layout;
-use crate::manifest::names::clash;
+use crate::manifest::names::check_together;
 use crate::manifest::part::{Extent, Ref};
 use crate::remote::Remote;
 use crate::store::Snapshot;
@@ -78,10 +78,9 @@ impl SnapshotReader {
                 reader.files.push(FileInfo { name, len: file.len, layout, segments });
             }
         }
-        match clash(reader.files.iter().map(|f| &f.name[..])) {
-            Some(why) => Err(Error::damaged(format!("step {}: {why}", reader.snapshot.step))),
-            None => Ok(reader),
-        }
+        check_together(reader.files.iter().map(|f| &f.name[..]))
+            .map_err(|why| Error::damaged(format!("step {}: {why}", reader.snapshot.step)))?;
+        Ok(reader)
     }
 
     fn locate(&self, part: crate::ids::PartId, extents: &[Extent]) -> Result<Vec<Located>> {

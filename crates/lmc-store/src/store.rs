@@ -16,7 +16,7 @@ use crate::layout;
 use crate::leftovers::Leftovers;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
-use crate::manifest::names::clash;
+use crate::manifest::names::check_together;
 use crate::manifest::record::{Record, State};
 use crate::remote::Remote;
 use crate::restore::SnapshotReader;
@@ -318,9 +318,7 @@ impl Store {
             began = began.min(part.began);
             names.extend(part.files.into_iter().map(|f| f.name));
         }
-        if let Some(why) = clash(names.iter().map(|n| &n[..])) {
-            return Err(Error::usage(why));
-        }
+        check_together(names.iter().map(|n| &n[..])).map_err(Error::usage)?;
         let generation = match self.newest(step)? {
             None => 0,
             Some((_, newest)) if newest.state == State::Kept => return Err(exists(step)),

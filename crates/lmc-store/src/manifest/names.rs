@@ -16,14 +16,17 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Why files of these names cannot be in one directory, if they cannot: two have one name, or one is in a directory of another's name.
-pub(crate) fn clash<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+/// Says why files of these names cannot be in one directory, if they cannot: two have one name, or one is in a directory of another's name.
+pub(crate) fn check_together<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
     let mut names: Vec<&str> = names.into_iter().collect();
     // By components, so that what is in a directory follows on a file of its name.
     names.sort_unstable_by(|a, b| a.split('/').cmp(b.split('/')));
-    names.windows(2).find_map(|pair| match pair[1].strip_prefix(pair[0])? {
-        "" => Some(format!("two files are named {:?}: names are unique in a snapshot", pair[0])),
-        rest => rest.starts_with('/').then(|| format!("{:?} is a file, and {:?} would be in it", pair[0], pair[1])),
+    names.windows(2).try_for_each(|pair| match pair[1].strip_prefix(pair[0]) {
+        Some("") => Err(format!("two files are named {:?}: names are unique in a snapshot", pair[0])),
+        Some(rest) if rest.starts_with('/') => {
+            Err(format!("{:?} is a file, and {:?} would be in it", pair[0], pair[1]))
+        }
+        _ => Ok(()),
     })
 }
 
@@ -48,7 +51,7 @@ mod tests {
     #[test]
     fn names_that_exclude_each_other_are_found() {
         for fine in [&["a/b", "a/c", "ab", "a!", "b"][..], &["a.b/c", "a"], &["x"], &[]] {
-            assert_eq!(clash(fine.iter().copied()), None, "{fine:?}");
+            assert_eq!(check_together(fine.iter().copied()), Ok(()), "{fine:?}");
         }
         for (bad, why) in [
             (&["a", "b", "a"][..], "two files are named \"a\""),
@@ -56,7 +59,7 @@ mod tests {
             (&["a/b/c", "a!", "a-b", "a"], "\"a\" is a file, and \"a/b/c\" would be in it"),
             (&["a/b", "z", "a/b/c/d", "a/b!"], "\"a/b\" is a file, and \"a/b/c/d\" would be in it"),
         ] {
-            let found = clash(bad.iter().copied()).unwrap_or_else(|| panic!("{bad:?}"));
+            let found = check_together(bad.iter().copied()).expect_err(why);
             assert!(found.contains(why), "{found}");
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::names::{check_name, clash};
+use super::names::{check_name, check_together};
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, PartId, SaveId};
@@ -193,7 +193,7 @@ impl Document for Part {
         for f in &self.files {
             self.check_file(f).map_err(|e| e.at(format_args!("file {:?}", f.name)))?;
         }
-        clash(self.files.iter().map(|f| &f.name[..])).map_or(Ok(()), |why| Err(Error::damaged(why)))
+        check_together(self.files.iter().map(|f| &f.name[..])).map_err(Error::damaged)
     }
 }
 

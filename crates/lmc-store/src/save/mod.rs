@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Hash, PartId, SaveId, Step};
 use crate::layout;
 use crate::manifest::Document;
-use crate::manifest::names::{check_name, clash};
+use crate::manifest::names::{check_name, check_together};
 use crate::manifest::part::{BlockSet, Extent, File, Part, Ref, Segment};
 use crate::ordered;
 use crate::pieces::{Piece, cut};
@@ -150,7 +150,7 @@ fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
         return Err(Error::usage(format!("an anchor every {} saves is not within 1 and 64", o.anchor_every)));
     }
     inputs.iter().try_for_each(|i| check_name(&i.name))?;
-    clash(inputs.iter().map(|i| &i.name[..])).map_or(Ok(()), |why| Err(Error::usage(why)))
+    check_together(inputs.iter().map(|i| &i.name[..])).map_err(Error::usage)
 }
 
 /// A file as the part will have it, but for its extents; its segments, and its pieces.
