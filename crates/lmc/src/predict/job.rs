@@ -1,5 +1,6 @@
 //! What the kernels of the predict stage are given.
 
+use super::partition::TILE;
 use super::{Classes, Predictor};
 use crate::group::element::{Element, with_element};
 
@@ -78,6 +79,9 @@ pub(crate) struct Rank {
 /// Bytes behind every section that vector loads and stores may touch.
 pub(crate) const SLACK: usize = 64;
 
+/// Bytes behind the end of every section, other sections among them, that kernels may read: a tile and a register.
+pub(crate) const BEHIND: usize = 8 * TILE + SLACK;
+
 /// Where a section stands, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Section {
@@ -126,8 +130,8 @@ impl Sections {
     }
 
     fn reserve(&mut self, len: usize) {
-        if self.bytes.len() < len {
-            self.bytes.resize(len, 0);
+        if self.bytes.len() < len + BEHIND {
+            self.bytes.resize(len + BEHIND, 0);
         }
     }
 
@@ -200,11 +204,11 @@ pub(crate) struct Place {
 }
 
 /// The places of so many classes of elements of `width` bytes, in a buffer of `len` bytes: kernels rely on it that behind every end there
-/// are [`SLACK`] of them, and that elements have all bytes or one.
+/// are [`BEHIND`] of them, and that elements have all bytes or one.
 pub(crate) fn places(len: usize, of: &[Section], classes: usize, width: usize) -> Vec<Place> {
     assert_eq!(of.len(), classes, "a section for every class");
     let place = |(class, s): (u8, &Section)| {
-        assert!(s.at <= len && s.len <= len - s.at && SLACK <= len - s.at - s.len, "sections have slack");
+        assert!(s.at <= len && s.len <= len - s.at && BEHIND <= len - s.at - s.len, "sections have room behind them");
         assert!(s.width == width || s.width == 1, "sections have the part's elements, or single bytes");
         let most = u64::MAX >> (64 - 8 * s.width);
         Place { next: s.at, first: s.at, end: s.at + s.len, width: s.width, most, class }

@@ -1,7 +1,7 @@
 //! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
 use super::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
-use super::select::Selection;
+use super::select::{Selection, nth_one};
 use super::{Classes, MAX_BOUNDARIES, residual};
 use crate::group::element::{Element, with_element};
 
@@ -57,7 +57,7 @@ pub(crate) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
     let mut keys = [0; TILE];
     for i in (0..m.len).step_by(TILE) {
         for (e, &key) in (i as u32..).zip(finder.keys(i, TILE.min(m.len - i), &mut keys)) {
-            selections[usize::from(finder.table[usize::from(key)])].step(e, [1]);
+            selections[usize::from(finder.table[usize::from(key)])].step(e, [1], nth_one);
         }
     }
 }

@@ -45,9 +45,10 @@ impl<'a> Selection<'a> {
         none
     }
 
-    /// Goes on by up to 64 elements of the part for each mask, from element `first` on: the class has those of the masks.
+    /// Goes on by up to 64 elements of the part for each mask, from element `first` on: the class has those of the masks. `nth_one` is
+    /// [`nth_one`], or does the same.
     #[inline(always)]
-    pub(crate) fn step<const N: usize>(&mut self, first: u32, masks: [u64; N]) {
+    pub(crate) fn step<const N: usize>(&mut self, first: u32, masks: [u64; N], nth_one: impl Fn(u64, u32) -> u32) {
         let (mut found, mut seen) = (self.found, self.seen);
         for (first, mask) in (first..).step_by(64).zip(masks) {
             let n = mask.count_ones();
@@ -65,7 +66,7 @@ impl<'a> Selection<'a> {
 
 /// Which bit of `mask`, which has more than `n` ones, is the one that `n` ones come before.
 #[inline(always)]
-fn nth_one(mut mask: u64, mut n: u32) -> u32 {
+pub(crate) fn nth_one(mut mask: u64, mut n: u32) -> u32 {
     let mut passed = 0;
     for half in [32, 16, 8] {
         let lower = (mask & ((1 << half) - 1)).count_ones();
@@ -90,9 +91,9 @@ mod tests {
         let mut at = [7; 4];
         let mut s = Selection::new(&[0, 2, 3, 9], &mut at);
         assert!(!s.pass(1));
-        s.step(64, [0b1011]);
+        s.step(64, [0b1011], nth_one);
         assert!(!s.pass(2) && s.seen() == 3);
-        s.step(128, [1 << 63]);
+        s.step(128, [1 << 63], nth_one);
         assert_eq!(s.take(), (0..3, &[64, 67, 191][..]));
         assert!(s.pass(5) && s.seen() == 9);
         assert!(!s.pass(1));

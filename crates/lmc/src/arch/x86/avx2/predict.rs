@@ -12,7 +12,7 @@ use crate::group::element::with_element;
 use crate::predict::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
 use crate::predict::partition::{self as portable, Finder, TILE, note_overflows, of_tile};
 use crate::predict::residual;
-use crate::predict::select::Selection;
+use crate::predict::select::{Selection, nth_one};
 use crate::predict::unchanged::find as portable_unchanged;
 use std::arch::x86_64::*;
 
@@ -143,7 +143,7 @@ kernels! {
                     for (i, ids) in ids.iter().enumerate() {
                         masks[i / 2] |= u64::from(mask(load(ids), class)) << (STEP * (i % 2));
                     }
-                    selection.step(i, masks);
+                    selection.step(i, masks, nth_one);
                 }
             }
         }

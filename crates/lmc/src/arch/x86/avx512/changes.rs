@@ -1,7 +1,7 @@
 //! Elements that differ from their predictions: 64 are compared at once, and those of the mask compressed.
 
 use super::super::super::{Isa, Kind};
-use super::predict::{next_lanes, pick};
+use super::deal::{next_lanes, pick};
 use super::{AHEAD, expect, index, load, store};
 use crate::group::RUN;
 use crate::predict::changes::{Changes, Room, STEP};

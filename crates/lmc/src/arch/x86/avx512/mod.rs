@@ -22,6 +22,7 @@ macro_rules! kernels {
 
 mod bits;
 pub(in crate::arch) mod changes;
+mod deal;
 mod decode;
 mod encode;
 mod fine;

@@ -1,31 +1,21 @@
 //! The predict stage: residuals by class and back.
 //!
-//! 64 elements are taken at once, with their classes in one register, of which every class makes a mask. To deal residuals,
-//! the numbers of the lanes in the mask are compressed, as bytes whatever the elements' width, and name the residuals that
-//! go to the end of the class's section: most often these fit into one register. To collect them, they are expanded from
-//! there. Whole registers are stored and loaded: behind every section there is room for one. Where a section has single
-//! bytes of wider elements, those bytes themselves are compressed and expanded, 64 at once.
-//!
-//! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep what was in their source,
-//! so that both are one register. Measured and not taken: class by class through a tile, with the section's end in a
-//! register (5 GB/s where this has 8); skipping classes that have none of the 64 elements (6 GB/s where 4 of 11 are rare);
-//! collecting into one sorted register and permuting that (as fast, at most).
+//! A tile's classes are found first; dealing and collecting it is in [`deal`](super::deal).
 
 use super::super::super::{Isa, Kind};
-use super::{AHEAD, every, expect, in_register, index, load, store};
+use super::deal::{Bytes, Elements, STEP, collect_tile, deal_tile, lowest_bytes};
+use super::{AHEAD, expect, load, store};
 use crate::group::RUN;
-use crate::group::element::with_element;
-use crate::predict::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places_by_width, trim};
-use crate::predict::partition::{self as portable, CLASSES, TILE, note_overflows, of_tile};
+use crate::predict::job::{Model, Rank, Sections, most_overflows, places_by_width, trim};
+use crate::predict::partition::{self as portable, CLASSES, TILE, of_tile};
 use crate::predict::residual;
 use crate::predict::select::Selection;
 use crate::predict::unchanged::differing;
 use std::arch::x86_64::*;
 
-/// Elements taken at once.
-const STEP: usize = 64;
-/// Cache lines of a section between asking for one and using it.
-const AHEAD_LINES: usize = 4;
+/// Steps that are looked at together for elements that are sought.
+const STEPS: usize = 4;
+
 /// The class of what is no element.
 const NO_CLASS: u8 = u8::MAX;
 
@@ -83,14 +73,6 @@ struct Finder<'a> {
     classes: usize,
 }
 
-/// The classes of the elements of a tile, in whole steps.
-#[repr(align(64))]
-struct Ids([u8; TILE]);
-
-/// The residuals of a tile, of any width.
-#[repr(align(64))]
-struct Residuals([u8; 8 * TILE]);
-
 kernels! {
     fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
         let run = RUN * width;
@@ -106,7 +88,7 @@ kernels! {
     fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = finder(m) else { return vec![m.len] };
         let mut counts = vec![0; f.classes];
-        let mut ids = Ids([NO_CLASS; TILE]);
+        let mut ids = Bytes([NO_CLASS; TILE]);
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
             for (class, count) in (0..).zip(&mut counts) {
@@ -122,7 +104,7 @@ kernels! {
     fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
         let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
         let mut counts = vec![0; f.classes];
-        let mut ids = Ids([NO_CLASS; TILE]);
+        let mut ids = Bytes([NO_CLASS; TILE]);
         // By class: how many there are before each step of a tile.
         let mut before = [[0; TILE / STEP]; CLASSES];
         let mut left = at;
@@ -149,27 +131,40 @@ kernels! {
 
     fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
         let Some(f) = finder(m) else { return portable::select(m, selections) };
-        let mut ids = Ids([NO_CLASS; TILE]);
+        let mut ids = Bytes([NO_CLASS; TILE]);
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
             for (class, selection) in (0..).zip(&mut *selections) {
                 let class = _mm512_set1_epi8(class);
-                for (i, ids) in (i as u32..).step_by(STEP).zip(ids) {
-                    let mask = _mm512_cmpeq_epi8_mask(load(ids), class);
-                    if !selection.pass(mask.count_ones()) {
-                        selection.step(i, [mask]);
-                    }
+                if selection.pass(in_class(ids, class)) {
+                    continue;
+                }
+                for (i, ids) in (i as u32..).step_by(STEPS * STEP).zip(ids.chunks(STEPS)) {
+                    let masks: [u64; STEPS] =
+                        std::array::from_fn(|j| ids.get(j).map_or(0, |ids| _mm512_cmpeq_epi8_mask(load(ids), class)));
+                    // Processors with AVX-512 have a fast `pdep`.
+                    selection.step(i, masks, |mask, n| _pdep_u64(1 << n, mask).trailing_zeros());
                 }
             }
         }
+    }
+
+    /// How many elements of a tile are of a class.
+    fn in_class(ids: &[[u8; STEP]], class: __m512i) -> u32 {
+        let counts = ids.iter().fold(_mm512_setzero_si512(), |counts, ids| {
+            let mask = _mm512_cmpeq_epi8_mask(load(ids), class);
+            _mm512_mask_add_epi8(counts, mask, counts, _mm512_set1_epi8(1))
+        });
+        _mm512_reduce_add_epi64(_mm512_sad_epu8(counts, _mm512_setzero_si512())) as u32
     }
 
     fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
         let Some(f) = finder(m) else { return portable::partition(m, elements, sections) };
         let (bytes, sections, overflows) = sections.parts_mut();
         let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
-        let mut ids = Ids([NO_CLASS; TILE]);
-        let mut residuals = Residuals([0; 8 * TILE]);
+        let mut ids = Bytes([NO_CLASS; TILE]);
+        let mut residuals = Elements([0; 8 * TILE]);
+        let mut lowest = Bytes([0; TILE]);
         let tile = TILE * m.width;
         for (i, of_tile) in elements.chunks(tile).enumerate() {
             let n = of_tile.len();
@@ -178,10 +173,10 @@ kernels! {
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
             let residuals = residuals.0.as_chunks().0;
             let there = match m.width {
-                1 => deal_tile::<1>(ids, residuals, bytes, &mut places, overflows),
-                2 => deal_tile::<2>(ids, residuals, bytes, &mut places, overflows),
-                4 => deal_tile::<4>(ids, residuals, bytes, &mut places, overflows),
-                _ => deal_tile::<8>(ids, residuals, bytes, &mut places, overflows),
+                1 => deal_tile::<1>(ids, residuals, &mut lowest, bytes, &mut places, overflows),
+                2 => deal_tile::<2>(ids, residuals, &mut lowest, bytes, &mut places, overflows),
+                4 => deal_tile::<4>(ids, residuals, &mut lowest, bytes, &mut places, overflows),
+                _ => deal_tile::<8>(ids, residuals, &mut lowest, bytes, &mut places, overflows),
             };
             if !there || overflows.len() > most_overflows(m.len) {
                 return false;
@@ -191,174 +186,27 @@ kernels! {
         true
     }
 
-    fn deal_tile<const WIDTH: usize>(
-        ids: &[[u8; STEP]], residuals: &[[u8; 64]], bytes: &mut [u8], places: &mut [Vec<Place>; 2], overflows: &mut Vec<Overflow>
-    ) -> bool {
-        let iota = index(std::array::from_fn(|i| i as u8));
-        let lanes = 64 / WIDTH;
-        let [single, whole] = places;
-        let has_single = singles(single);
-        for (step, of_step) in ids.iter().zip(residuals.as_chunks::<WIDTH>().0) {
-            let ids = load(step);
-            let residuals: [__m512i; WIDTH] = std::array::from_fn(|j| load(&of_step[j]));
-            if !single.is_empty() {
-                let lowest = lowest_bytes(&residuals);
-                // The numbers of classes end at 64; what is no element has a number above.
-                let fits = !_mm512_movepi8_mask(_mm512_permutexvar_epi8(ids, has_single)) | _mm512_movepi8_mask(ids);
-                if large(&residuals) & !fits != 0 {
-                    with_element!(WIDTH, E => note_overflows::<E>(step, of_step.as_flattened(), single, overflows));
-                }
-                for place in &mut *single {
-                    let mask = _mm512_cmpeq_epi8_mask(ids, _mm512_set1_epi8(place.class.cast_signed()));
-                    let at = place.next;
-                    place.next += mask.count_ones() as usize;
-                    if place.next > place.end {
-                        return false;
-                    }
-                    expect_line::<_MM_HINT_ET0>(bytes, at + AHEAD_LINES * 64);
-                    let packed = _mm512_mask_compress_epi8(lowest, mask, lowest);
-                    // SAFETY: `at` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
-                    unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().add(at).cast(), packed) };
-                }
-            }
-            for place in &mut *whole {
-                let mask = _mm512_cmpeq_epi8_mask(ids, _mm512_set1_epi8(place.class.cast_signed()));
-                let n = mask.count_ones() as usize;
-                let at = place.next;
-                place.next += WIDTH * n;
-                if place.next > place.end {
-                    return false;
-                }
-                expect_line::<_MM_HINT_ET0>(bytes, at + AHEAD_LINES * 64);
-                let mut order = _mm512_mask_compress_epi8(iota, mask, iota);
-                // SAFETY: `at` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
-                let to = unsafe { bytes.as_mut_ptr().add(at) };
-                // SAFETY: as above.
-                unsafe { _mm512_storeu_si512(to.cast(), pick(&residuals, order)) };
-                let mut done = lanes;
-                while n > done {
-                    order = next_lanes::<WIDTH>(order);
-                    // SAFETY: `done` of the elements up to `place.end` went before.
-                    unsafe { _mm512_storeu_si512(to.add(WIDTH * done).cast(), pick(&residuals, order)) };
-                    done += lanes;
-                }
-            }
-        }
-        true
-    }
-
-    /// Asks for the cache line of byte `at`, if there is one: classes are many streams, more than the processor itself looks ahead in.
-    fn expect_line<const HINT: i32>(bytes: &[u8], at: usize) {
-        _mm_prefetch::<HINT>(bytes.as_ptr().wrapping_add(at).cast());
-    }
-
-    /// Bit 7 of byte `c` says whether class `c` has one of these places.
-    fn singles(places: &[Place]) -> __m512i {
-        let mut of = [0; 64];
-        places.iter().for_each(|p| of[usize::from(p.class)] = 0x80);
-        index(of)
-    }
-
-    /// The lowest byte of each element.
-    fn lowest_bytes<const WIDTH: usize>(v: &[__m512i; WIDTH]) -> __m512i {
-        match WIDTH {
-            1 => v[0],
-            2 => _mm512_permutex2var_epi8(v[0], index(every(2, 0)), v[1]),
-            4 => {
-                let pair = |i: usize| _mm512_castsi512_si256(_mm512_permutex2var_epi8(v[i], index(every(4, 0)), v[i + 1]));
-                _mm512_inserti64x4::<1>(_mm512_castsi256_si512(pair(0)), pair(2))
-            }
-            _ => {
-                let pair = |i: usize| _mm512_castsi512_si128(_mm512_permutex2var_epi8(v[i], index(every(8, 0)), v[i + 1]));
-                let v = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(pair(0)), pair(2));
-                _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(v, pair(4)), pair(6))
-            }
-        }
-    }
-
-    /// The elements that a byte does not hold.
-    fn large<const WIDTH: usize>(v: &[__m512i; WIDTH]) -> u64 {
-        v.iter().enumerate().fold(0, |all, (i, &v)| {
-            let large = match WIDTH {
-                1 => 0,
-                2 => u64::from(_mm512_test_epi16_mask(v, _mm512_set1_epi16(!0xff))),
-                4 => u64::from(_mm512_test_epi32_mask(v, _mm512_set1_epi32(!0xff))),
-                _ => u64::from(_mm512_test_epi64_mask(v, _mm512_set1_epi64(!0xff))),
-            };
-            all | large << (64 / WIDTH * i)
-        })
-    }
-
-    /// Each of 64 bytes as an element.
-    fn widened<const WIDTH: usize>(v: __m512i) -> [__m512i; WIDTH] {
-        std::array::from_fn(|i| match (WIDTH, i) {
-            (1, _) => v,
-            (2, 0) => _mm512_cvtepu8_epi16(_mm512_castsi512_si256(v)),
-            (2, _) => _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64::<1>(v)),
-            (4, 0) => _mm512_cvtepu8_epi32(_mm512_castsi512_si128(v)),
-            (4, 1) => _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32::<1>(v)),
-            (4, 2) => _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32::<2>(v)),
-            (4, _) => _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32::<3>(v)),
-            (_, i) => {
-                let eight = _mm512_maskz_compress_epi64(1 << i, v);
-                _mm512_cvtepu8_epi64(_mm512_castsi512_si128(eight))
-            }
-        })
-    }
-
-    /// The elements that the lowest bytes of `order` name, of the elements in `v`.
-    pub(super) fn pick<const WIDTH: usize>(v: &[__m512i; WIDTH], order: __m512i) -> __m512i {
-        match WIDTH {
-            2 => _mm512_permutex2var_epi16(v[0], _mm512_cvtepu8_epi16(_mm512_castsi512_si256(order)), v[1]),
-            4 => {
-                let i = _mm512_cvtepu8_epi32(_mm512_castsi512_si128(order));
-                let a = _mm512_permutex2var_epi32(v[0], i, v[1]);
-                let b = _mm512_permutex2var_epi32(v[2], i, v[3]);
-                _mm512_mask_blend_epi32(_mm512_test_epi32_mask(i, _mm512_set1_epi32(32)), a, b)
-            }
-            _ => {
-                let i = _mm512_cvtepu8_epi64(_mm512_castsi512_si128(order));
-                let second = _mm512_test_epi64_mask(i, _mm512_set1_epi64(16));
-                let a = _mm512_mask_blend_epi64(
-                    second,
-                    _mm512_permutex2var_epi64(v[0], i, v[1]),
-                    _mm512_permutex2var_epi64(v[2], i, v[3]),
-                );
-                let b = _mm512_mask_blend_epi64(
-                    second,
-                    _mm512_permutex2var_epi64(v[4], i, v[5]),
-                    _mm512_permutex2var_epi64(v[6], i, v[7]),
-                );
-                _mm512_mask_blend_epi64(_mm512_test_epi64_mask(i, _mm512_set1_epi64(32)), a, b)
-            }
-        }
-    }
-
-    /// Moves the bytes behind those that [`pick`] takes to the bottom.
-    pub(super) fn next_lanes<const WIDTH: usize>(order: __m512i) -> __m512i {
-        match WIDTH {
-            2 => _mm512_shuffle_i64x2::<0b11_10>(order, order),
-            4 => _mm512_shuffle_i64x2::<0b11_10_01>(order, order),
-            _ => _mm512_alignr_epi64::<1>(order, order),
-        }
-    }
-
     fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
         let Some(f) = finder(m) else { return portable::restore(m, sections, out) };
         let (bytes, sections) = sections.parts();
         let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
-        let mut ids = Ids([NO_CLASS; TILE]);
-        let mut last = Residuals([0; 8 * TILE]);
-        for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
+        let mut ids = Bytes([NO_CLASS; TILE]);
+        let mut last = Elements([0; 8 * TILE]);
+        let mut lowest = Bytes([0; TILE]);
+        let tile = TILE * m.width;
+        for i in 0..m.len.div_ceil(TILE) {
+            let (out, rest) = out[i * tile..].split_at_mut(tile.min(m.len * m.width - i * tile));
+            // Nearly the first time that it is touched.
+            expect::<_MM_HINT_ET0>(&rest[..tile.min(rest.len())]);
             let n = out.len();
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
-            let whole = n == TILE * m.width;
+            let whole = n == tile;
             let to = if whole { &mut *out } else { &mut last.0 }.as_chunks_mut().0;
             let there = match m.width {
-                1 => collect_tile::<1>(ids, bytes, &mut places, to),
-                2 => collect_tile::<2>(ids, bytes, &mut places, to),
-                4 => collect_tile::<4>(ids, bytes, &mut places, to),
-                _ => collect_tile::<8>(ids, bytes, &mut places, to),
+                1 => collect_tile::<1>(ids, &mut lowest, bytes, &mut places, to),
+                2 => collect_tile::<2>(ids, &mut lowest, bytes, &mut places, to),
+                4 => collect_tile::<4>(ids, &mut lowest, bytes, &mut places, to),
+                _ => collect_tile::<8>(ids, &mut lowest, bytes, &mut places, to),
             };
             if !there {
                 return false;
@@ -369,57 +217,6 @@ kernels! {
             residual::restore(m.width, m.predictor, m.predictions(i * TILE, n), out);
         }
         places.iter().flatten().all(|p| p.next == p.end)
-    }
-
-    fn collect_tile<const WIDTH: usize>(
-        ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Vec<Place>; 2], to: &mut [[u8; 64]]
-    ) -> bool {
-        let [single, whole] = places;
-        for (ids, to) in ids.iter().zip(to.as_chunks_mut::<WIDTH>().0) {
-            let ids = load(ids);
-            let mut lowest = _mm512_setzero_si512();
-            for place in &mut *single {
-                let mask = _mm512_cmpeq_epi8_mask(ids, _mm512_set1_epi8(place.class.cast_signed()));
-                let at = place.next;
-                place.next += mask.count_ones() as usize;
-                if place.next > place.end {
-                    return false;
-                }
-                expect_line::<_MM_HINT_T0>(bytes, at + AHEAD_LINES * 64);
-                // SAFETY: `at` is at most `place.next` and that at most `place.end`, behind which there are 64 bytes: `places` made sure.
-                let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(at).cast()) });
-                lowest = _mm512_or_si512(lowest, _mm512_maskz_expand_epi8(mask, from));
-            }
-            let mut residuals = widened::<WIDTH>(lowest);
-            for place in &mut *whole {
-                let mut mask = _mm512_cmpeq_epi8_mask(ids, _mm512_set1_epi8(place.class.cast_signed()));
-                let mut at = place.next;
-                place.next += WIDTH * mask.count_ones() as usize;
-                if place.next > place.end {
-                    return false;
-                }
-                expect_line::<_MM_HINT_T0>(bytes, at + AHEAD_LINES * 64);
-                for v in &mut residuals {
-                    // SAFETY: as above.
-                    let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(at).cast()) });
-                    let (expanded, n) = expand::<WIDTH>(mask, from);
-                    *v = _mm512_or_si512(*v, expanded);
-                    at += WIDTH * n as usize;
-                    mask = mask.checked_shr(64 / WIDTH as u32).unwrap_or(0);
-                }
-            }
-            to.iter_mut().zip(residuals).for_each(|(to, v)| store(to, v));
-        }
-        true
-    }
-
-    /// Puts elements where the lowest bits of a mask are, and zeros elsewhere; and how many there are.
-    fn expand<const WIDTH: usize>(mask: u64, v: __m512i) -> (__m512i, u32) {
-        match WIDTH {
-            2 => (_mm512_maskz_expand_epi16(mask as u32, v), (mask as u32).count_ones()),
-            4 => (_mm512_maskz_expand_epi32(mask as u16, v), (mask as u16).count_ones()),
-            _ => (_mm512_maskz_expand_epi64(mask as u8, v), (mask as u8).count_ones()),
-        }
     }
 
     fn undo(m: &Model<'_>, out: &mut [u8]) {
@@ -445,7 +242,7 @@ kernels! {
     }
 
     /// The classes of `n` elements, from element `i` on; behind the last one [`NO_CLASS`].
-    fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
+    fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Bytes) -> &'k [[u8; STEP]] {
         let (context, rest) = f.context[i * f.width..].split_at(n * f.width);
         // Decoders look at it for the first time.
         expect::<_MM_HINT_T0>(rest.get(..context.len()).unwrap_or_default());

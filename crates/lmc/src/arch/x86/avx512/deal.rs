@@ -1,0 +1,378 @@
+//! Dealing a tile of residuals to the sections of their classes, and collecting them from there.
+//!
+//! 64 elements are taken at once, with their classes in one register, of which every class makes a mask. To deal residuals,
+//! the numbers of the lanes in the mask are compressed, as bytes whatever the elements' width, and name the residuals that
+//! go to the end of the class's section: most often these fit into one register. To collect them, they are expanded from
+//! there. Whole registers are stored and loaded: behind every section there is room for one. Where a section has single
+//! bytes of wider elements, those bytes themselves are compressed and expanded, 64 at once.
+//!
+//! Classes go through a tile in groups of so many that the ends of their sections are in registers, in a loop without branches: where
+//! there is room in all of these sections for the whole tile, nothing has to be checked. Where there is not, they go one by one and are
+//! checked at each step. What is collected from behind a section's end, where there are bytes for a tile, shows when the tile is done.
+//!
+//! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep what was in their source,
+//! so that both are one register. Measured and not taken (decision 0009): skipping classes that have none of the 64 elements; stores
+//! of 16 bytes for rare classes; taking rare classes together first, and apart from there; collecting into one sorted register and
+//! permuting that.
+
+use super::{every, in_register, index, load, store};
+use crate::group::element::{Element, with_element};
+use crate::predict::job::{BEHIND, Overflow, Place};
+use crate::predict::partition::TILE;
+use std::arch::x86_64::*;
+
+/// Elements taken at once.
+pub(super) const STEP: usize = 64;
+/// Most classes that go through a tile together: of single bytes, and of whole elements.
+const SINGLES: usize = 16;
+const WHOLES: usize = 8;
+
+/// A byte for every element of a tile.
+#[repr(align(64))]
+pub(super) struct Bytes(pub(super) [u8; TILE]);
+
+/// The elements of a tile, of any width.
+#[repr(align(64))]
+pub(super) struct Elements(pub(super) [u8; 8 * TILE]);
+
+/// Calls with a number of classes that the compiler knows.
+macro_rules! counted {
+    ($places:expr, $n:ident => $call:expr, $($number:literal)*) => {
+        match $places.len() {
+            $($number => { const $n: usize = $number; $call })*
+            n => unreachable!("{n} classes in a group"),
+        }
+    };
+}
+
+/// Whether a section has room for a tile of so many steps, all of one class.
+fn has_room(place: &Place, steps: usize) -> bool {
+    place.end - place.next >= steps * STEP * place.width
+}
+
+/// What loads and stores rely on: no place is behind its section's end, and behind that there is room for a tile and a register.
+fn check(places: &[Place], width: usize, bytes: &[u8]) {
+    let valid =
+        |p: &Place| p.width == width && p.next <= p.end && p.end <= bytes.len() && BEHIND <= bytes.len() - p.end;
+    assert!(places.iter().all(valid), "sections have room behind them");
+}
+
+kernels! {
+    /// Deals the residuals of a tile; `lowest` is for what is worked with. False where a section has not enough room.
+    pub(super) fn deal_tile<const WIDTH: usize>(
+        ids: &[[u8; STEP]], residuals: &[[u8; 64]], lowest: &mut Bytes, bytes: &mut [u8], places: &mut [Vec<Place>; 2],
+        overflows: &mut Vec<Overflow>
+    ) -> bool {
+        let residuals = residuals.as_chunks::<WIDTH>().0;
+        let [single, whole] = places;
+        if !single.is_empty() {
+            let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
+            narrow(ids, residuals, lowest, single, overflows);
+            for group in single.chunks_mut(SINGLES) {
+                let there = if group.iter().all(|p| has_room(p, ids.len())) {
+                    counted!(group, N => deal_singles::<N, false>(ids, lowest, bytes, group), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+                } else {
+                    group.chunks_mut(1).all(|group| deal_singles::<1, true>(ids, lowest, bytes, group))
+                };
+                if !there {
+                    return false;
+                }
+            }
+        }
+        // There are no wholes of single bytes.
+        WIDTH == 1 || whole.chunks_mut(WHOLES).all(|group| {
+            if group.iter().all(|p| has_room(p, ids.len())) {
+                counted!(group, N => deal_wholes::<WIDTH, N, false>(ids, residuals, bytes, group), 1 2 3 4 5 6 7 8)
+            } else {
+                group.chunks_mut(1).all(|group| deal_wholes::<WIDTH, 1, true>(ids, residuals, bytes, group))
+            }
+        })
+    }
+
+    /// Takes the lowest bytes of residuals, and notes those that these do not tell, of classes in `single`.
+    fn narrow<const WIDTH: usize>(
+        ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], lowest: &mut [[u8; STEP]], single: &[Place],
+        overflows: &mut Vec<Overflow>
+    ) {
+        let has_single = singles(single);
+        for (i, (residuals, to)) in residuals.iter().zip(lowest).enumerate() {
+            let of_step = load(&ids[i]);
+            let v: [__m512i; WIDTH] = std::array::from_fn(|j| load(&residuals[j]));
+            store(to, lowest_bytes(&v));
+            // The numbers of classes end at 64; what is no element has a number above.
+            let fits = !_mm512_movepi8_mask(_mm512_permutexvar_epi8(of_step, has_single)) | _mm512_movepi8_mask(of_step);
+            let over = large(&v) & !fits;
+            if over != 0 {
+                note_overflows(&ids[..=i], residuals, over, single, overflows);
+            }
+        }
+    }
+
+    /// Notes the elements of the last step that are in `over`. The places are those before the first step.
+    fn note_overflows<const WIDTH: usize>(
+        ids: &[[u8; STEP]], residuals: &[[u8; 64]; WIDTH], mut over: u64, single: &[Place], overflows: &mut Vec<Overflow>
+    ) {
+        let (last, before) = ids.split_last().expect("a step");
+        while over != 0 {
+            let lane = over.trailing_zeros() as usize;
+            over &= over - 1;
+            let class = last[lane];
+            let place = single.iter().find(|p| p.class == class).expect("a class of single bytes");
+            let equal = |ids| _mm512_cmpeq_epi8_mask(load(ids), _mm512_set1_epi8(class.cast_signed()));
+            let in_step = (equal(last) & ((1 << lane) - 1)).count_ones();
+            let at = before.iter().fold(in_step, |n, ids| n + equal(ids).count_ones()) as usize;
+            let residual = with_element!(WIDTH, E => E::load(&residuals.as_flattened()[lane * WIDTH..]).wide());
+            overflows.push(Overflow { class, at: place.next - place.first + at, residual });
+        }
+    }
+
+    /// Deals single bytes to N classes. Unless `CHECKED`, their sections have room for the tile.
+    fn deal_singles<const N: usize, const CHECKED: bool>(
+        ids: &[[u8; STEP]], lowest: &[[u8; STEP]], bytes: &mut [u8], places: &mut [Place]
+    ) -> bool {
+        check(places, 1, bytes);
+        assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
+        let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
+        let mut next = places.map(|p| p.next);
+        let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        for (ids, lowest) in ids.iter().zip(lowest) {
+            let (ids, lowest) = (load(ids), load(lowest));
+            for i in 0..N {
+                let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
+                let packed = _mm512_mask_compress_epi8(lowest, mask, lowest);
+                // SAFETY: `next` is at most the section's end: there was room for the tile, or it was checked below. Behind that there
+                // are 64 bytes.
+                unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().add(next[i]).cast(), packed) };
+                next[i] += mask.count_ones() as usize;
+                if CHECKED && next[i] > places[i].end {
+                    return false;
+                }
+            }
+        }
+        places.iter_mut().zip(next).for_each(|(p, next)| p.next = next);
+        true
+    }
+
+    /// The same with whole elements.
+    fn deal_wholes<const WIDTH: usize, const N: usize, const CHECKED: bool>(
+        ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], bytes: &mut [u8], places: &mut [Place]
+    ) -> bool {
+        check(places, WIDTH, bytes);
+        assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
+        let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
+        let mut next = places.map(|p| p.next);
+        let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        let iota = index(std::array::from_fn(|i| i as u8));
+        let lanes = 64 / WIDTH;
+        for (ids, residuals) in ids.iter().zip(residuals) {
+            let ids = load(ids);
+            let residuals: [__m512i; WIDTH] = std::array::from_fn(|j| load(&residuals[j]));
+            for i in 0..N {
+                let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
+                let n = mask.count_ones() as usize;
+                let at = next[i];
+                next[i] += WIDTH * n;
+                if CHECKED && next[i] > places[i].end {
+                    return false;
+                }
+                let mut order = _mm512_mask_compress_epi8(iota, mask, iota);
+                // SAFETY: what is next then is at most the section's end: there was room for the tile, or it was checked. Behind that
+                // there are 64 bytes.
+                let to = unsafe { bytes.as_mut_ptr().add(at) };
+                // SAFETY: as above.
+                unsafe { _mm512_storeu_si512(to.cast(), pick(&residuals, order)) };
+                let mut done = lanes;
+                while n > done {
+                    order = next_lanes::<WIDTH>(order);
+                    // SAFETY: `done` of the elements up to what is next then went before.
+                    unsafe { _mm512_storeu_si512(to.add(WIDTH * done).cast(), pick(&residuals, order)) };
+                    done += lanes;
+                }
+            }
+        }
+        places.iter_mut().zip(next).for_each(|(p, next)| p.next = next);
+        true
+    }
+
+    /// Bit 7 of byte `c` says whether class `c` has one of these places.
+    fn singles(places: &[Place]) -> __m512i {
+        let mut of = [0; 64];
+        places.iter().for_each(|p| of[usize::from(p.class)] = 0x80);
+        index(of)
+    }
+
+    /// The lowest byte of each element.
+    pub(super) fn lowest_bytes<const WIDTH: usize>(v: &[__m512i; WIDTH]) -> __m512i {
+        match WIDTH {
+            1 => v[0],
+            2 => _mm512_permutex2var_epi8(v[0], index(every(2, 0)), v[1]),
+            4 => {
+                let pair = |i: usize| _mm512_castsi512_si256(_mm512_permutex2var_epi8(v[i], index(every(4, 0)), v[i + 1]));
+                _mm512_inserti64x4::<1>(_mm512_castsi256_si512(pair(0)), pair(2))
+            }
+            _ => {
+                let pair = |i: usize| _mm512_castsi512_si128(_mm512_permutex2var_epi8(v[i], index(every(8, 0)), v[i + 1]));
+                let v = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(pair(0)), pair(2));
+                _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(v, pair(4)), pair(6))
+            }
+        }
+    }
+
+    /// The elements that a byte does not hold.
+    fn large<const WIDTH: usize>(v: &[__m512i; WIDTH]) -> u64 {
+        v.iter().enumerate().fold(0, |all, (i, &v)| {
+            let large = match WIDTH {
+                1 => 0,
+                2 => u64::from(_mm512_test_epi16_mask(v, _mm512_set1_epi16(!0xff))),
+                4 => u64::from(_mm512_test_epi32_mask(v, _mm512_set1_epi32(!0xff))),
+                _ => u64::from(_mm512_test_epi64_mask(v, _mm512_set1_epi64(!0xff))),
+            };
+            all | large << (64 / WIDTH * i)
+        })
+    }
+
+    /// Each of 64 bytes as an element.
+    fn widened<const WIDTH: usize>(v: __m512i) -> [__m512i; WIDTH] {
+        std::array::from_fn(|i| match (WIDTH, i) {
+            (1, _) => v,
+            (2, 0) => _mm512_cvtepu8_epi16(_mm512_castsi512_si256(v)),
+            (2, _) => _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64::<1>(v)),
+            (4, 0) => _mm512_cvtepu8_epi32(_mm512_castsi512_si128(v)),
+            (4, 1) => _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32::<1>(v)),
+            (4, 2) => _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32::<2>(v)),
+            (4, _) => _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32::<3>(v)),
+            (_, i) => {
+                let eight = _mm512_maskz_compress_epi64(1 << i, v);
+                _mm512_cvtepu8_epi64(_mm512_castsi512_si128(eight))
+            }
+        })
+    }
+
+    /// The elements that the lowest bytes of `order` name, of the elements in `v`.
+    pub(super) fn pick<const WIDTH: usize>(v: &[__m512i; WIDTH], order: __m512i) -> __m512i {
+        match WIDTH {
+            2 => _mm512_permutex2var_epi16(v[0], _mm512_cvtepu8_epi16(_mm512_castsi512_si256(order)), v[1]),
+            4 => {
+                let i = _mm512_cvtepu8_epi32(_mm512_castsi512_si128(order));
+                let a = _mm512_permutex2var_epi32(v[0], i, v[1]);
+                let b = _mm512_permutex2var_epi32(v[2], i, v[3]);
+                _mm512_mask_blend_epi32(_mm512_test_epi32_mask(i, _mm512_set1_epi32(32)), a, b)
+            }
+            _ => {
+                let i = _mm512_cvtepu8_epi64(_mm512_castsi512_si128(order));
+                let second = _mm512_test_epi64_mask(i, _mm512_set1_epi64(16));
+                let a = _mm512_mask_blend_epi64(
+                    second,
+                    _mm512_permutex2var_epi64(v[0], i, v[1]),
+                    _mm512_permutex2var_epi64(v[2], i, v[3]),
+                );
+                let b = _mm512_mask_blend_epi64(
+                    second,
+                    _mm512_permutex2var_epi64(v[4], i, v[5]),
+                    _mm512_permutex2var_epi64(v[6], i, v[7]),
+                );
+                _mm512_mask_blend_epi64(_mm512_test_epi64_mask(i, _mm512_set1_epi64(32)), a, b)
+            }
+        }
+    }
+
+    /// Moves the bytes behind those that [`pick`] takes to the bottom.
+    pub(super) fn next_lanes<const WIDTH: usize>(order: __m512i) -> __m512i {
+        match WIDTH {
+            2 => _mm512_shuffle_i64x2::<0b11_10>(order, order),
+            4 => _mm512_shuffle_i64x2::<0b11_10_01>(order, order),
+            _ => _mm512_alignr_epi64::<1>(order, order),
+        }
+    }
+
+    /// Collects the residuals of a tile; `lowest` is for what is worked with. False where a section ends.
+    pub(super) fn collect_tile<const WIDTH: usize>(
+        ids: &[[u8; STEP]], lowest: &mut Bytes, bytes: &[u8], places: &mut [Vec<Place>; 2], to: &mut [[u8; 64]]
+    ) -> bool {
+        let to = &mut to.as_chunks_mut::<WIDTH>().0[..ids.len()];
+        let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
+        let [single, whole] = places;
+        lowest.as_flattened_mut().fill(0);
+        for group in single.chunks_mut(SINGLES) {
+            let there =
+                counted!(group, N => collect_singles::<N>(ids, bytes, group, lowest), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+            if !there {
+                return false;
+            }
+        }
+        for (lowest, to) in lowest.iter().zip(&mut *to) {
+            to.iter_mut().zip(widened::<WIDTH>(load(lowest))).for_each(|(to, v)| store(to, v));
+        }
+        // There are no wholes of single bytes.
+        WIDTH == 1 || whole.chunks_mut(WHOLES).all(|group| {
+            counted!(group, N => collect_wholes::<WIDTH, N>(ids, bytes, group, to), 1 2 3 4 5 6 7 8)
+        })
+    }
+
+    /// Puts the single bytes of N classes into `to`.
+    fn collect_singles<const N: usize>(
+        ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [[u8; STEP]]
+    ) -> bool {
+        check(places, 1, bytes);
+        assert!(ids.len() <= TILE / STEP, "a tile");
+        let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
+        let mut next = places.map(|p| p.next);
+        let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        for (ids, to) in ids.iter().zip(to) {
+            let ids = load(ids);
+            let mut v = load(to);
+            for i in 0..N {
+                let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
+                // SAFETY: `next` was not behind the section's end, and since then there was less than a tile; behind that there
+                // are 64 bytes.
+                let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(next[i]).cast()) });
+                v = _mm512_or_si512(v, _mm512_maskz_expand_epi8(mask, from));
+                next[i] += mask.count_ones() as usize;
+            }
+            store(to, v);
+        }
+        places.iter_mut().zip(next).for_each(|(p, next)| p.next = next);
+        places.iter().all(|p| p.next <= p.end)
+    }
+
+    /// The same with whole elements.
+    fn collect_wholes<const WIDTH: usize, const N: usize>(
+        ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [[[u8; 64]; WIDTH]]
+    ) -> bool {
+        check(places, WIDTH, bytes);
+        assert!(ids.len() <= TILE / STEP, "a tile");
+        let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
+        let mut next = places.map(|p| p.next);
+        let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        for (ids, to) in ids.iter().zip(to) {
+            let ids = load(ids);
+            let mut v: [__m512i; WIDTH] = std::array::from_fn(|j| load(&to[j]));
+            for i in 0..N {
+                let mut mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
+                let mut at = next[i];
+                next[i] += WIDTH * mask.count_ones() as usize;
+                for v in &mut v {
+                    // SAFETY: what was next was not behind the section's end, and since then there was a tile at most; behind
+                    // that there are 64 bytes.
+                    let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(at).cast()) });
+                    let (expanded, n) = expand::<WIDTH>(mask, from);
+                    *v = _mm512_or_si512(*v, expanded);
+                    at += WIDTH * n as usize;
+                    mask = mask.checked_shr(64 / WIDTH as u32).unwrap_or(0);
+                }
+            }
+            to.iter_mut().zip(v).for_each(|(to, v)| store(to, v));
+        }
+        places.iter_mut().zip(next).for_each(|(p, next)| p.next = next);
+        places.iter().all(|p| p.next <= p.end)
+    }
+
+    /// Puts elements where the lowest bits of a mask are, and zeros elsewhere; and how many there are.
+    fn expand<const WIDTH: usize>(mask: u64, v: __m512i) -> (__m512i, u32) {
+        match WIDTH {
+            2 => (_mm512_maskz_expand_epi16(mask as u32, v), (mask as u32).count_ones()),
+            4 => (_mm512_maskz_expand_epi32(mask as u16, v), (mask as u16).count_ones()),
+            _ => (_mm512_maskz_expand_epi64(mask as u8, v), (mask as u8).count_ones()),
+        }
+    }
+}
