@@ -296,8 +296,8 @@ fn candidate<E: Element>(
     // Where most stayed as it was, few of the others tell something.
     let size = if map.is_some() { 4 * SAMPLE } else { SAMPLE };
     let stride = (runs.len() / (size / RUN)).max(1);
-    let sampled = || runs.iter().step_by(stride).flat_map(|&r| r * RUN..n.min((r + 1) * RUN));
-    let seen = sampled().count() as u64;
+    let sample: Vec<E> = sampled(elements, &runs, stride);
+    let seen = sample.len() as u64;
     // What a class saves, it saves in runs that changed.
     let n = n.min(runs.len() * RUN);
     // What a class costs is counted in sampled elements.
@@ -306,7 +306,6 @@ fn candidate<E: Element>(
         share: effort.deal_share,
         rare: (seen / 256).max(24),
     };
-    let element = |i: usize| E::load(&elements[i * E::BYTES..]);
     let mut best: Option<Candidate> = None;
     let mut offer = |c: Candidate| {
         if best.as_ref().is_none_or(|b| c.bits < b.bits) {
@@ -317,8 +316,8 @@ fn candidate<E: Element>(
     let (plain, varying) = {
         let mut h = [0u32; 256];
         let (mut or, mut and) = (0, u64::MAX);
-        for i in sampled() {
-            let v = element(i).rotl1();
+        for v in &sample {
+            let v = v.rotl1();
             h[v.shr(E::BITS - 8).wide() as usize] += 1;
             (or, and) = (or | v.wide(), and & v.wide());
         }
@@ -327,21 +326,22 @@ fn candidate<E: Element>(
         (cost::entropy(&h) + seen * u64::from(varying) * cost::BIT, varying)
     };
     let float = x.map == Map::Rotate;
-    if let Some((base, _)) = x.base {
-        let predicted = |i: usize| E::load(&base[i * E::BYTES..]);
-        let difference = if float { Predictor::Float } else { Predictor::Integer };
+    let difference = if float { Predictor::Float } else { Predictor::Integer };
+    let base: Option<Vec<E>> = x.base.map(|(base, _)| sampled(base, &runs, stride));
+    let differences = |p: &[E]| -> Vec<usize> {
+        sample.iter().zip(p).map(|(&v, &p)| bucket(difference.residual(v, p).wide())).collect()
+    };
+    let differences = base.as_deref().map(differences);
+    if let Some((base, differences)) = base.as_ref().zip(differences.as_ref()) {
         let mut xor: Buckets = [0; BUCKETS];
-        sampled().for_each(|i| xor[bucket(element(i).xor(predicted(i)).wide())] += 1);
+        sample.iter().zip(base).for_each(|(v, &p)| xor[bucket(v.xor(p).wide())] += 1);
         // Of what a sample cannot tell apart, a difference is the better guess.
         let bits = buckets_cost(&xor, rest_bits);
         let bits = bits + bits / 32;
         offer(Candidate::whole(Predictor::Xor, bits));
         let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
         let key_shift = E::BITS - 8;
-        for i in sampled() {
-            let p = predicted(i);
-            keyed.add(Classes::key(p, key_shift), bucket(difference.residual(element(i), p).wide()), 1);
-        }
+        base.iter().zip(differences).for_each(|(&p, &bucket)| keyed.add(Classes::key(p, key_shift), bucket, 1));
         // Integers have no exponent to go by.
         offer(if float {
             Candidate::dealt(difference, Which::Prediction, keyed.classes(key_shift, limits))
@@ -352,22 +352,21 @@ fn candidate<E: Element>(
     if let Some((context, width)) = x.context {
         with_element!(width, C => {
             let key_shift = C::BITS - 8;
-            let key = |i: usize| Classes::key(C::load(&context[i * C::BYTES..]), key_shift);
+            let context: Vec<C> = sampled(context, &runs, stride);
+            let keys = || context.iter().map(|&c| Classes::key(c, key_shift));
             // Without a prediction the exponent is the bucket; neighbours in one half of all exponents are as good as all.
             let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, |_| u64::from(varying)));
-            sampled().for_each(|i| keyed.add(key(i), element(i).rotl1().shr(E::BITS - 8).wide() as usize % BUCKETS, 1));
+            let exponents = sample.iter().map(|v| v.rotl1().shr(E::BITS - 8).wide() as usize % BUCKETS);
+            keys().zip(exponents).for_each(|(key, bucket)| keyed.add(key, bucket, 1));
             let (classes, guesses, bits) = keyed.classes(key_shift, limits);
             if classes.is_some() {
                 // Elements have no residuals, of which a byte might hold many.
                 let guesses = guesses.into_iter().map(|s| Guess { single: false, ..s }).collect();
                 offer(Candidate::dealt(Predictor::None, Which::Other, (classes, guesses, bits)));
             }
-            if let Some((base, _)) = x.base && float {
+            if let Some(differences) = &differences && float {
                 let mut keyed = Keyed::new(|h: &Buckets| buckets_cost(h, rest_bits));
-                for i in sampled() {
-                    let p = E::load(&base[i * E::BYTES..]);
-                    keyed.add(key(i), bucket(Predictor::Float.residual(element(i), p).wide()), 1);
-                }
+                keys().zip(differences).for_each(|(key, &bucket)| keyed.add(key, bucket, 1));
                 let dealt = Candidate::dealt(Predictor::Float, Which::Other, keyed.classes(key_shift, limits));
                 if dealt.classes.is_some() {
                     offer(dealt);
@@ -379,6 +378,17 @@ fn candidate<E: Element>(
     let mut best = best.filter(|b| b.bits < plain + plain / 32)?;
     best.sure = best.bits < plain - plain / 5;
     Some(best)
+}
+
+/// The elements of every `stride`-th of these runs.
+fn sampled<E: Element>(bytes: &[u8], runs: &[usize], stride: usize) -> Vec<E> {
+    let run = RUN * E::BYTES;
+    let mut sample = Vec::with_capacity(runs.len().div_ceil(stride) * RUN);
+    for &r in runs.iter().step_by(stride) {
+        let of_run = &bytes[r * run..bytes.len().min((r + 1) * run)];
+        sample.extend(of_run.chunks_exact(E::BYTES).map(E::load));
+    }
+    sample
 }
 
 /// Sampled residuals by key.
