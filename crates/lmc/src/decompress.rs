@@ -1,18 +1,19 @@
 //! Decompression to slices, streams and files.
 
+mod blocks;
+
 use std::borrow::Cow;
 use std::io::{Read, Write};
 
 use crate::Summary;
 use crate::access::{Access, Cache, Detour};
 use crate::arch::Isa;
-use crate::base::{Base, blame, resolve};
-use crate::block::Origin;
+use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
-use crate::block::head::{BlockHead, Dependency};
-use crate::checksum::{ContentHash, Digest};
-use crate::container::bases::{BaseInfo, Depths, Sources};
-use crate::container::open::{self, Opened, block_record, wrong_raw_len};
+use crate::block::head::BlockHead;
+use crate::checksum::ContentHash;
+use crate::container::bases::BaseInfo;
+use crate::container::open::{self, Opened};
 use crate::container::record::HEADER_LEN;
 use crate::container::stream::{Next, Records};
 use crate::error::{Error, Result};
@@ -20,6 +21,9 @@ use crate::io::{ReadAt, WriteAt};
 use crate::options::{DecodeLimits, DecompressOptions};
 use crate::origin::{Finished, NotOwn, Own, Sourced, Watermark, Written};
 use crate::pool::Workers;
+
+use blocks::check_hash;
+pub(crate) use blocks::{Decoded, Progress, checked_block, decode, decode_checked, finish};
 
 /// Restores a file in memory.
 ///
@@ -77,12 +81,6 @@ struct Job {
     head: Option<BlockHead>,
     raw: Vec<u8>,
     done: Option<Result<Decoded>>,
-}
-
-/// What is left to do for a block that is decoded: its digests go into the hash, its dependencies into the depths.
-pub(crate) struct Decoded {
-    leaves: Vec<Digest>,
-    dependencies: Vec<Dependency>,
 }
 
 /// A block under way between slices.
@@ -402,25 +400,6 @@ impl Job {
     }
 }
 
-/// What is known of a file after its first blocks.
-pub(crate) struct Progress {
-    pub(crate) hash: ContentHash,
-    /// Where blocks may depend on others.
-    depths: Option<Depths>,
-}
-
-impl Progress {
-    pub(crate) fn new(sources: &Sources) -> Self {
-        Self { hash: ContentHash::default(), depths: sources.features.own.then(Depths::default) }
-    }
-
-    /// Takes note of the next block.
-    pub(crate) fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
-        block.leaves.iter().for_each(|l| self.hash.push(l));
-        self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.dependencies))
-    }
-}
-
 /// Where the blocks of a file find what they depend on; `own`: where blocks may depend on others.
 fn sourced<'a, O: Own>(
     bases: impl Into<Cow<'a, [Base<'a>]>>,
@@ -430,70 +409,10 @@ fn sourced<'a, O: Own>(
     Sourced::new(bases, wanted, own.map_or(&NotOwn, |own| own as &dyn Own))
 }
 
-/// Decodes a block's record to `out`, which has the raw length that the index gives. The block starts at raw byte `start`.
-pub(crate) fn decode(
-    decoder: &mut BlockDecoder,
-    record: &[u8],
-    sources: &Sources,
-    start: u64,
-    origin: &dyn Origin,
-    out: &mut [u8],
-) -> Result<Decoded> {
-    let (head, body) = checked_block(record, sources, start, out.len())?;
-    decode_checked(decoder, head, body, origin, out)
-}
-
-/// Head and body of a block's record, of which everything is checked but what the body decodes to. The block starts at raw byte `start`, and has
-/// `raw_len` bytes by the index.
-pub(crate) fn checked_block<'r>(
-    record: &'r [u8],
-    sources: &Sources,
-    start: u64,
-    raw_len: usize,
-) -> Result<(BlockHead, &'r [u8])> {
-    let (head, body) = block_record(record)?;
-    if head.raw_len != raw_len {
-        return Err(wrong_raw_len());
-    }
-    sources.check(&head.dependencies, start)?;
-    Ok((head, body))
-}
-
-/// Decodes a block whose dependencies were checked.
-pub(crate) fn decode_checked(
-    decoder: &mut BlockDecoder,
-    head: BlockHead,
-    body: &[u8],
-    origin: &dyn Origin,
-    out: &mut [u8],
-) -> Result<Decoded> {
-    let done = decoder.decode(&head, body, origin, out);
-    let leaves = done.map_err(|e| if head.dependencies.is_empty() { e } else { blame(e) })?;
-    Ok(Decoded { leaves, dependencies: head.dependencies })
-}
-
 /// Length of the body of a block's record that is known to be well-formed.
 fn body_len(record: &[u8]) -> usize {
     let head_len = u32::from_le_bytes(record[4..8].try_into().expect("4 bytes")) as usize;
     record.len() - HEADER_LEN - head_len
-}
-
-pub(crate) fn finish(opened: &Opened, hash: &ContentHash) -> Result<Summary> {
-    check_hash(hash, &opened.index.content_hash)?;
-    Ok(Summary {
-        raw_size: opened.index.raw_size,
-        compressed_size: opened.size,
-        content_hash: opened.index.content_hash,
-        blocks: opened.blocks() as u64,
-    })
-}
-
-fn check_hash(hash: &ContentHash, want: &Digest) -> Result<()> {
-    if hash.finish() == *want {
-        Ok(())
-    } else {
-        Err(Error::damaged("the blocks are not those of this file: its content hash does not match; fetch it again"))
-    }
 }
 
 fn cannot_spill(e: std::io::Error) -> Error {

@@ -1,0 +1,97 @@
+//! One block after the other: decoding its record, and checking it, and in the end the whole.
+
+use crate::Summary;
+use crate::base::blame;
+use crate::block::Origin;
+use crate::block::decode::BlockDecoder;
+use crate::block::head::{BlockHead, Dependency};
+use crate::checksum::{ContentHash, Digest};
+use crate::container::bases::{Depths, Sources};
+use crate::container::open::{Opened, block_record, wrong_raw_len};
+use crate::error::{Error, Result};
+
+/// What is left to do for a block that is decoded: its digests go into the hash, its dependencies into the depths.
+pub(crate) struct Decoded {
+    pub(super) leaves: Vec<Digest>,
+    dependencies: Vec<Dependency>,
+}
+
+/// What is known of a file after its first blocks.
+pub(crate) struct Progress {
+    pub(crate) hash: ContentHash,
+    /// Where blocks may depend on others.
+    depths: Option<Depths>,
+}
+
+impl Progress {
+    pub(crate) fn new(sources: &Sources) -> Self {
+        Self { hash: ContentHash::default(), depths: sources.features.own.then(Depths::default) }
+    }
+
+    /// Takes note of the next block.
+    pub(crate) fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
+        block.leaves.iter().for_each(|l| self.hash.push(l));
+        self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.dependencies))
+    }
+}
+
+/// Decodes a block's record to `out`, which has the raw length that the index gives. The block starts at raw byte `start`.
+pub(crate) fn decode(
+    decoder: &mut BlockDecoder,
+    record: &[u8],
+    sources: &Sources,
+    start: u64,
+    origin: &dyn Origin,
+    out: &mut [u8],
+) -> Result<Decoded> {
+    let (head, body) = checked_block(record, sources, start, out.len())?;
+    decode_checked(decoder, head, body, origin, out)
+}
+
+/// Head and body of a block's record, of which everything is checked but what the body decodes to. The block starts at raw byte `start`, and has
+/// `raw_len` bytes by the index.
+pub(crate) fn checked_block<'r>(
+    record: &'r [u8],
+    sources: &Sources,
+    start: u64,
+    raw_len: usize,
+) -> Result<(BlockHead, &'r [u8])> {
+    let (head, body) = block_record(record)?;
+    if head.raw_len != raw_len {
+        return Err(wrong_raw_len());
+    }
+    sources.check(&head.dependencies, start)?;
+    Ok((head, body))
+}
+
+/// Decodes a block whose dependencies were checked.
+pub(crate) fn decode_checked(
+    decoder: &mut BlockDecoder,
+    head: BlockHead,
+    body: &[u8],
+    origin: &dyn Origin,
+    out: &mut [u8],
+) -> Result<Decoded> {
+    let done = decoder.decode(&head, body, origin, out);
+    let leaves = done.map_err(|e| if head.dependencies.is_empty() { e } else { blame(e) })?;
+    Ok(Decoded { leaves, dependencies: head.dependencies })
+}
+
+/// What was restored, if it is what the index says.
+pub(crate) fn finish(opened: &Opened, hash: &ContentHash) -> Result<Summary> {
+    check_hash(hash, &opened.index.content_hash)?;
+    Ok(Summary {
+        raw_size: opened.index.raw_size,
+        compressed_size: opened.size,
+        content_hash: opened.index.content_hash,
+        blocks: opened.blocks() as u64,
+    })
+}
+
+pub(super) fn check_hash(hash: &ContentHash, want: &Digest) -> Result<()> {
+    if hash.finish() == *want {
+        Ok(())
+    } else {
+        Err(Error::damaged("the blocks are not those of this file: its content hash does not match; fetch it again"))
+    }
+}
