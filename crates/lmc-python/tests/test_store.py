@@ -84,6 +84,8 @@ def test_restoring(store, tmp_path):
     store.save({"a": b"1", "d/b": b"2", "d/e/c": b"3"}, step=400)
     assert store.restore(tmp_path / "deep") == [tmp_path / "deep" / n for n in ("a", "d/b", "d/e/c")]
     assert [p.read_bytes() for p in store.restore(tmp_path / "deep" / "2", names=["d", "a"])] == [b"2", b"3", b"1"]
+    asked = store.restore(tmp_path / "deep" / "3", names=["d/b", "d", "d/b"])
+    assert asked == [tmp_path / "deep" / "3" / n for n in ("d/b", "d/e/c")]
     reader = store.open_snapshot(100)
     reader.restore("rng", tmp_path / "one")
     assert (tmp_path / "one").read_bytes() == (100).to_bytes(8)

@@ -1,6 +1,6 @@
 //! Restoring: files, tensors and rows of a snapshot.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -123,14 +123,22 @@ impl SnapshotReader {
         Ok(&self.files[self.index(name)?])
     }
 
-    /// The file of a name, or else all that are in the directory of that name.
+    /// The files of these names; of a name that is a directory's, all that are in it. Each once, in the order in which they are asked for.
     ///
     /// # Errors
-    /// `NotFound` when there is neither.
-    pub fn files_of(&self, name: &str) -> Result<Vec<&FileInfo>> {
-        let directory = format!("{}/", name.trim_end_matches('/'));
-        let inside: Vec<&FileInfo> = self.files.iter().filter(|f| f.name.starts_with(&directory)).collect();
-        if inside.is_empty() { Ok(vec![self.file(name)?]) } else { Ok(inside) }
+    /// `NotFound` when there is neither a file nor a directory of a name.
+    pub fn files_of<S: AsRef<str>>(&self, names: &[S]) -> Result<Vec<&FileInfo>> {
+        let mut found = Vec::new();
+        let mut seen = HashSet::new();
+        for name in names.iter().map(AsRef::as_ref) {
+            let directory = format!("{}/", name.trim_end_matches('/'));
+            let mut of_name: Vec<&FileInfo> = self.files.iter().filter(|f| f.name.starts_with(&directory)).collect();
+            if of_name.is_empty() {
+                of_name.push(self.file(name)?);
+            }
+            found.extend(of_name.into_iter().filter(|f| seen.insert(&f.name)));
+        }
+        Ok(found)
     }
 
     /// The first tensor of a name, and the file that it is in.

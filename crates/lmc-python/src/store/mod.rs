@@ -270,7 +270,8 @@ impl Store {
         Ok(Snapshot(snapshot))
     }
 
-    /// Restores files of a snapshot into a directory; their paths. `names` are those of files, or of directories for all that is in them.
+    /// Restores files of a snapshot into a directory; their paths. `names` are those of files, or of directories for all that is in them;
+    /// each file is restored once.
     #[pyo3(signature = (directory, at=None, *, names=None, threads=None, overwrite=true))]
     fn restore(
         &self,

@@ -120,22 +120,19 @@ impl SnapshotReader {
     ) -> Result<Vec<PathBuf>> {
         let open = self.get(py)?;
         // All that is asked for is there, or nothing is written.
-        let names: Vec<&str> = match &names {
-            None => open.reader.files().iter().map(|f| &f.name[..]).collect(),
-            Some(names) => {
-                let found = names.iter().map(|n| open.reader.files_of(n)).collect::<lmc_store::Result<Vec<_>>>()?;
-                found.iter().flatten().map(|f| &f.name[..]).collect()
-            }
+        let files = match &names {
+            None => open.reader.files().iter().collect(),
+            Some(names) => open.reader.files_of(names)?,
         };
         let create = |directory: &Path| {
             std::fs::create_dir_all(directory)
                 .map_err(|e| Failure::Path("cannot create the directory".to_owned(), directory.to_owned(), e))
         };
         create(directory)?;
-        let paths: Vec<PathBuf> = names.iter().map(|n| directory.join(n)).collect();
-        for (name, path) in names.iter().zip(&paths) {
+        let paths: Vec<PathBuf> = files.iter().map(|f| directory.join(&f.name)).collect();
+        for (file, path) in files.iter().zip(&paths) {
             create(path.parent().unwrap_or(directory))?;
-            self.write_file(py, &open, name, path, overwrite)?;
+            self.write_file(py, &open, &file.name, path, overwrite)?;
         }
         Ok(paths)
     }

@@ -326,12 +326,19 @@ fn files_in_directories_are_found() {
         reader.read_file(name, &mut out).unwrap();
         assert_eq!(out, *f);
     }
-    let found = |name| reader.files_of(name).map(|files| files.iter().map(|f| &f.name[..]).collect::<Vec<_>>());
-    for (name, want) in [("b", &["b/x", "b/c/y"][..]), ("b/", &["b/x", "b/c/y"]), ("b/c", &["b/c/y"]), ("a", &["a"])] {
-        assert_eq!(found(name).unwrap(), want, "{name}");
+    let found = |names: &[&str]| reader.files_of(names).map(|f| f.iter().map(|f| &f.name[..]).collect::<Vec<_>>());
+    for (names, want) in [
+        (&["b"][..], &["b/x", "b/c/y"][..]),
+        (&["b/"], &["b/x", "b/c/y"]),
+        (&["b/c"], &["b/c/y"]),
+        (&["a"], &["a"]),
+        (&["a", "b/c", "b", "a", "b/x"], &["a", "b/c/y", "b/x"]),
+        (&[], &[]),
+    ] {
+        assert_eq!(found(names).unwrap(), want, "{names:?}");
     }
     for none in ["", "/", "c", "a/", "b/c/y/", "x"] {
-        assert_eq!(found(none).unwrap_err().kind(), ErrorKind::NotFound, "{none:?}");
+        assert_eq!(found(&["a", none]).unwrap_err().kind(), ErrorKind::NotFound, "{none:?}");
     }
 }
 

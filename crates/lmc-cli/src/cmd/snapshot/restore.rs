@@ -1,11 +1,10 @@
 //! `lmc snapshot restore`.
 
-use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::SnapshotReader;
+use lmc_store::{FileInfo, SnapshotReader};
 
 use super::{Place, Which};
 use crate::args::Threads;
@@ -66,37 +65,32 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
         return Err(Failure::Usage("files are restored into a directory: name one with -o".to_owned()));
     }
     // All that is asked for is there, or nothing is written.
-    let mut names: Vec<&str> = match &args.files[..] {
-        [] => reader.files().iter().map(|f| &f.name[..]).collect(),
-        asked => {
-            let found = asked.iter().map(|n| reader.files_of(n)).collect::<lmc_store::Result<Vec<_>>>();
-            found.map_err(failure)?.iter().flatten().map(|f| &f.name[..]).collect()
-        }
+    let files = match &args.files[..] {
+        [] => reader.files().iter().collect(),
+        asked => reader.files_of(asked).map_err(failure)?,
     };
-    let mut seen = HashSet::new();
-    names.retain(|n| seen.insert(*n));
     if !dir.as_os_str().is_empty() {
         create_directories(&dir)?;
     }
-    names.iter().try_for_each(|name| restore_file(args, &reader, name, &dir, ui))
+    files.iter().try_for_each(|file| restore_file(args, &reader, file, &dir, ui))
 }
 
-fn restore_file(args: &RestoreArgs, reader: &SnapshotReader, name: &str, dir: &Path, ui: &Ui) -> Result {
-    let len = reader.file(name).map_err(|e| args.place.failure(&e))?.len;
+fn restore_file(args: &RestoreArgs, reader: &SnapshotReader, file: &FileInfo, dir: &Path, ui: &Ui) -> Result {
+    let FileInfo { name, len, .. } = file;
     let path = dir.join(name);
     create_directories(path.parent().unwrap_or(dir))?;
     let output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None))?;
     if !output.is_file() {
         return Err(Failure::at(&path, "is no regular file, and files are restored to nothing else"));
     }
-    output.set_size(len)?;
-    let progress = ui.progress(&Name::text(name).to_string(), Some(len));
+    output.set_size(*len)?;
+    let progress = ui.progress(&Name::text(name).to_string(), Some(*len));
     reader
         .restore_file(name, &output, &mut |done| progress.at(done))
         .map_err(|e| output.take_failure().unwrap_or_else(|| args.place.failure(&e)))?;
     drop(progress);
     output.finish()?;
-    ui.result(format_args!("{} : step {}, {}", Name::path(&path), reader.snapshot().step, bytes(len)));
+    ui.result(format_args!("{} : step {}, {}", Name::path(&path), reader.snapshot().step, bytes(*len)));
     Ok(())
 }
 
