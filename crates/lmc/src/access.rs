@@ -196,8 +196,9 @@ impl Access<'_> {
     fn part(&self, i: usize, range: Range<usize>, to: &mut [u8], budget: Budget<'_>) -> Result<usize> {
         let whole = range.len() as u64 == self.opened.block(i).raw_len;
         match self.cache.get(i) {
-            // A block that is wanted whole is not kept: it will hardly be wanted again.
-            None if whole => self.fresh(i, to, budget),
+            // A block that is wanted whole is not kept: it will hardly be wanted again. One that counts for more than it has may be: others
+            // can depend on it any number of times.
+            None if whole && range.len() as u64 > MIN_COST => self.fresh(i, to, budget),
             entry => {
                 let (raw, depth) = self.kept(i, entry, budget)?;
                 to.copy_from_slice(&raw[range]);

@@ -7,6 +7,7 @@ use crate::arch::Isa;
 use crate::block::encode::BlockEncoder;
 use crate::block::output::Output;
 use crate::block::{Link, Piece};
+use crate::container::bases::Sources;
 use crate::container::header::Features;
 use crate::container::writer::Writer;
 use crate::dtype::Dtype;
@@ -32,8 +33,20 @@ impl Own for Raw<'_> {
 /// Dtype and length of a block, and where in the file its elements are expected.
 type Block = (Dtype, usize, Option<(u64, Conversion)>);
 
-/// A file of `raw` in blocks.
+/// A file of `raw` in blocks of a piece each.
 fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
+    let blocks: Vec<(Dtype, Vec<Piece>)> = blocks
+        .iter()
+        .map(|&(dtype, len, link)| {
+            let base = link.map(|(offset, conversion)| Link { source: 0, offset, conversion });
+            (dtype, vec![Piece { base, ..Piece::plain(Some(dtype), len) }])
+        })
+        .collect();
+    file_of_pieces(raw, own, &blocks)
+}
+
+/// A file of `raw` in blocks of these pieces, each block a tensor.
+fn file_of_pieces(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Piece>)]) -> Vec<u8> {
     let sources = Sources { features: Features { dependencies: own, own }, bases: vec![] };
     let (mut writer, start) = Writer::start(&sources).unwrap();
     let mut bytes = vec![];
@@ -44,13 +57,12 @@ fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
     let origin = Sourced::new(vec![], &[], &own);
     let mut segments = vec![];
     let mut at = 0;
-    for &(dtype, len, link) in blocks {
-        let base = link.map(|(offset, conversion)| Link { source: 0, offset, conversion });
-        let piece = Piece { base, ..Piece::plain(Some(dtype), len) };
-        writer.block(&encoder.encode(&raw[at..at + len], &[piece], &origin, &mut out).unwrap());
+    for (dtype, pieces) in blocks {
+        let len: usize = pieces.iter().map(|p| p.len).sum();
+        writer.block(&encoder.encode(&raw[at..at + len], pieces, &origin, &mut out).unwrap());
         let shape = [(len / dtype.coding_width()) as u64].into();
         let name = (*format!("t{}", segments.len())).into();
-        segments.push(Segment::tensor(name, dtype, shape, at as u64, len as u64));
+        segments.push(Segment::tensor(name, *dtype, shape, at as u64, len as u64));
         at += len;
     }
     let plan = Planner::new(Layout { name: "test", segments, tail: None });
@@ -217,4 +229,18 @@ fn the_header_must_announce_dependencies() {
     // A block that is expected to be itself.
     let late = [(Dtype::F32, 24_000, None), (Dtype::F32, 24_000, Some((24_000, Conversion::None)))];
     refuses(&file(&raw, true, &late), "not before it");
+}
+
+/// Each would count as 64 KiB of the GiB that may be decoded for the sake of one block.
+#[test]
+fn a_small_block_is_decoded_once_for_all_that_depend_on_it() {
+    let (len, n) = (512, 17_000);
+    let small: Vec<u8> = (0..len / 2).flat_map(|i| (0x3c00 + 37 * i as u16).to_le_bytes()).collect();
+    let raw = small.repeat(n + 1);
+    let base = Some(Link { source: 0, offset: 0, conversion: Conversion::None });
+    let copies = vec![Piece { base, ..Piece::plain(Some(Dtype::Bf16), len) }; n];
+    let first = vec![Piece::plain(Some(Dtype::Bf16), len)];
+    let file = file_of_pieces(&raw, true, &[(Dtype::Bf16, first), (Dtype::Bf16, copies)]);
+    assert!(file.len() < raw.len() / 20, "{} bytes", file.len());
+    restores(&file, &raw);
 }

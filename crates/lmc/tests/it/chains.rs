@@ -57,10 +57,8 @@ fn chains_are_as_long_as_a_stack_has_room_for() {
     restored(&file, raw, 1000, 2).expect_err("the chain is too long");
 }
 
-#[test]
-fn work_does_not_multiply_along_a_chain() {
-    // Each block depends on all of its base nine times over.
-    let raw = [0; 64];
+/// A file of one block that depends on all of its base nine times over.
+fn ninefold(raw: &[u8]) -> Vec<u8> {
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: raw.to_vec() }; 9];
     let classes = ContextClasses { shift: 0, boundaries: vec![1] };
     let part = Predicted {
@@ -75,8 +73,21 @@ fn work_does_not_multiply_along_a_chain() {
     };
     let block = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
     let record = block.record().expect("the block can be coded");
-    let file = File { features: 1, ..File::delta(&[&raw], vec![record]) }.to_bytes();
-    assert_eq!(restored(&file, &raw, 3, 1).expect("729 blocks are not too many"), raw);
+    File { features: 1, ..File::delta(&[raw], vec![record]) }.to_bytes()
+}
+
+#[test]
+fn work_does_not_multiply_along_a_chain() {
+    // Small blocks are decoded once.
+    let raw = [0; 64];
+    let file = ninefold(&raw);
+    for length in [3, 20] {
+        assert_eq!(restored(&file, &raw, length, 2).expect("a chain is restored"), raw);
+    }
+    // Larger ones, as wholes, are not kept.
+    let raw = [0; 1 << 17];
+    let file = ninefold(&raw);
+    assert_eq!(restored(&file, &raw, 2, 1).expect("81 blocks are not too many"), raw);
     for threads in [1, 2] {
         let e = restored(&file, &raw, 20, threads).expect_err("9^20 blocks would have to be decoded");
         assert!(e.kind() == ErrorKind::Base && e.to_string().contains("too many other blocks"), "{e}");
