@@ -20,12 +20,13 @@ import argparse
 import contextlib
 import json
 import math
+import multiprocessing
 import os
 import sys
 import sysconfig
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import lmc.dcp  # lmc
 import torch
@@ -308,7 +309,21 @@ def train(args: argparse.Namespace, rank: int, ranks: int) -> None:
             print(f"{snapshots.path(step)}: {size:,} bytes, {100 * size / raw:.1f} % of {raw:,}")
 
 
-def main() -> int:
+def leave() -> NoReturn:
+    """Ends a rank without taking Python down first.
+
+    FSDP keeps the process group after it was destroyed, and with it gloo's threads. One that lets go of a tensor while
+    Python ends, before 3.14, aborts the process: github.com/pytorch/pytorch/issues/190489.
+    """
+    for child in multiprocessing.active_children():
+        child.terminate()
+        child.join()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.use_deterministic_algorithms(True)
@@ -324,8 +339,9 @@ def main() -> int:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-    return 0
+    if ranks > 1:
+        leave()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

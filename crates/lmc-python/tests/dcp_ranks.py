@@ -48,6 +48,11 @@ def _rank(rank: int, ranks: int, meeting: str, job: Callable[..., None], args: t
         job(rank, ranks, *args)
     finally:
         dist.destroy_process_group()
+    # As `leave` of examples/pretrain.py: a process that was spawned would take Python down.
+    for child in multiprocessing.active_children():
+        child.terminate()
+        child.join()
+    os._exit(0)
 
 
 class Model(nn.Module):
