@@ -33,9 +33,8 @@ static LOG2: [u16; 257] = log2_table();
 #[inline]
 pub(crate) fn log2(n: u32) -> u32 {
     debug_assert!(n > 0);
-    let e = 31 - n.leading_zeros();
-    let m = if e >= 8 { n >> (e - 8) } else { n << (8 - e) };
-    e * 256 + u32::from(LOG2[(m & 255) as usize])
+    let zeros = n.leading_zeros();
+    (31 - zeros) * 256 + u32::from(LOG2[(n << zeros >> 23 & 255) as usize])
 }
 
 /// Entropy of a histogram in 1/256 bit.

@@ -3,10 +3,10 @@
 //! Against 128 slots it saves the 0.2 to 0.3 % that rounding to 1/128 costs, most of what rare symbols cost as
 //! literals, and of symbols that are nearly always the same much more. A table is 16 KiB and no longer fits registers.
 
-use super::Histogram;
 use super::coder::Entries;
 use super::cost::{BIT, log2};
 use super::table::{ESCAPE, by_symbol, starts, unused_byte};
+use super::{Histogram, by_count};
 use crate::error::{Error, Result};
 use crate::varint::Cursor;
 
@@ -124,10 +124,8 @@ pub(super) fn encode_table(e: &Entries) -> FineEncodeTable {
 
 /// Frequencies for a histogram, and the cost of coding it with them in 1/256 bit; see [`super::rans::build`].
 pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
-    let mut order: Vec<(u32, u8)> =
-        hist.iter().enumerate().filter(|(_, c)| **c > 0).map(|(s, &c)| (c, s as u8)).collect();
+    let order = by_count(hist);
     assert!(!order.is_empty(), "a table needs a symbol");
-    order.sort_unstable_by(|a, b| b.cmp(a));
     let total: u64 = order.iter().map(|o| u64::from(o.0)).sum();
     let mut best: Option<(Entries, u64)> = None;
     let mut tried = usize::MAX;

@@ -3,7 +3,7 @@
 use super::coder::Entries;
 use super::cost::BIT;
 use super::table::{CoarseKind, CoarseTable, ESCAPE, by_symbol, pad_symbol, unused_byte};
-use super::{Histogram, SLOTS};
+use super::{Histogram, SLOTS, by_count};
 use crate::error::{Error, Result};
 use crate::varint::Cursor;
 
@@ -71,10 +71,8 @@ fn codes(e: &Entries) -> [u8; 257] {
 
 /// Code lengths for a histogram, and the cost of coding it with them in 1/256 bit; see [`super::rans::build`].
 pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
-    let mut order: Vec<(u32, u16)> =
-        hist.iter().enumerate().filter(|(_, c)| **c > 0).map(|(s, &c)| (c, s as u16)).collect();
+    let order = by_count(hist);
     assert!(!order.is_empty(), "a table needs a symbol");
-    order.sort_unstable_by(|a, b| b.cmp(a));
     let total: u32 = order.iter().map(|o| o.0).sum();
     let mut best: Option<(Entries, u64)> = None;
     let mut tried = usize::MAX;

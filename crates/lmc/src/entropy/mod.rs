@@ -31,6 +31,25 @@ pub(crate) const CHUNK_WORDS: usize = 2 * REFILL_WORDS;
 /// Number of symbols of each value.
 pub(crate) type Histogram = [u32; 256];
 
+/// The symbols that occur, and how often: the most frequent first, of equally frequent ones the highest.
+fn by_count(h: &Histogram) -> Vec<(u32, u16)> {
+    // As one number each, which are sorted several times as fast.
+    let mut order: Vec<u64> = (0..).zip(h).filter(|(_, c)| **c > 0).map(|(s, &c)| u64::from(c) << 16 | s).collect();
+    order.sort_unstable_by(|a, b| b.cmp(a));
+    order.into_iter().map(|o| ((o >> 16) as u32, o as u16)).collect()
+}
+
+/// How often each place is named. Four tables, so that equal neighbours, of which residuals have many, do not wait for each other.
+pub(crate) fn histogram<T: Copy, const N: usize>(values: &[T], place: impl Fn(T) -> usize) -> [u32; N] {
+    let mut tables = [[0u32; N]; 4];
+    let (quads, rest) = values.as_chunks::<4>();
+    for quad in quads {
+        quad.iter().zip(&mut tables).for_each(|(&v, h)| h[place(v)] += 1);
+    }
+    rest.iter().for_each(|&v| tables[0][place(v)] += 1);
+    std::array::from_fn(|i| tables.iter().map(|h| h[i]).sum())
+}
+
 /// The `i`-th lane in the order in which lanes take words: 0, 4, …, 60, 1, 5, …, 63.
 pub(crate) const fn refill_order(i: usize) -> usize {
     4 * (i % 16) + i / 16

@@ -5,9 +5,9 @@
 //! chance are distributed geometrically, for which Golomb's codes are the shortest prefix codes; these are as short to within a hundredth of a bit, and
 //! follow any other distribution as well.
 
-use super::Histogram;
 use super::cost::{self, BIT};
 use super::huffman::{self, limited_lengths};
+use super::{Histogram, by_count};
 use crate::bits::{BitReader, BitWriter};
 use crate::error::{Error, Result};
 use crate::varint::Cursor;
@@ -80,13 +80,13 @@ impl NumberCode {
         };
         let raw_bits = (typical.saturating_sub(5)..=typical.min(63)).map(cost).min().expect("one at least").1;
         let (h, open) = histogram(numbers, raw_bits);
-        let mut order: Vec<(u32, u16)> = (0..).zip(&h).filter(|(_, c)| **c > 0).map(|(b, &c)| (c, b)).collect();
-        let first = order[0].1;
-        let last = order[order.len() - 1].1;
+        let order = by_count(&h);
+        let buckets = || order.iter().map(|o| o.1);
+        let first = buckets().min().expect("there is a number");
+        let last = buckets().max().expect("there is a number");
         let mut lens = vec![0; usize::from(last - first) + 1];
         let mut bits = open + table_cost(&h) / BIT;
         if order.len() > 1 {
-            order.sort_unstable_by(|a, b| b.cmp(a));
             for (&(count, bucket), len) in order.iter().zip(limited_lengths(&order, MAX_LEN)) {
                 lens[usize::from(bucket - first)] = len;
                 bits += u64::from(count) * u64::from(len);

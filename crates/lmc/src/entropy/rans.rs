@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::coder::Entries;
 use super::cost::{BIT, log2};
 use super::table::{CoarseKind, CoarseTable, ESCAPE, by_symbol, pad_symbol, starts, unused_byte};
-use super::{Histogram, SLOTS};
+use super::{Histogram, SLOTS, by_count};
 use crate::error::{Error, Result};
 use crate::varint::Cursor;
 
@@ -59,15 +59,23 @@ pub(crate) const fn divides_exactly(f: u32) -> bool {
     m <= u32::MAX as u64 && excess * f as u64 * 127 < 1 << (13 + c)
 }
 
+/// Every frequency up to this one divides exactly.
+const EXACT: u32 = 64;
+const _: () = {
+    let mut f = 1;
+    while f <= EXACT {
+        assert!(divides_exactly(f));
+        f += 1;
+    }
+};
+
 /// Frequencies for a histogram of which at least two symbols, or one symbol and unseen others, occur; and the cost of coding the histogram with
 /// them, in 1/256 bit.
 ///
 /// `complete` says that no symbol outside the histogram can occur, which saves the escape.
 pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
-    let mut order: Vec<(u32, u8)> =
-        hist.iter().enumerate().filter(|(_, c)| **c > 0).map(|(s, &c)| (c, s as u8)).collect();
+    let order = by_count(hist);
     assert!(!order.is_empty(), "a table needs a symbol");
-    order.sort_unstable_by(|a, b| b.cmp(a));
     let total: u32 = order.iter().map(|o| o.0).sum();
     let mut best: Option<(Entries, u64)> = None;
     let mut tried = usize::MAX;
@@ -94,7 +102,7 @@ pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
 }
 
 /// Distributes the 128 slots over symbols (in order of count, highest first) and the escape, if there is one.
-fn normalise(order: &[(u32, u8)], escaped: Option<u32>, total: u32) -> (Vec<u16>, u64) {
+fn normalise(order: &[(u32, u16)], escaped: Option<u32>, total: u32) -> (Vec<u16>, u64) {
     let counts: Vec<u32> = order.iter().map(|o| o.0).chain(escaped.map(|e| e.max(1))).collect();
     let n = counts.len();
     debug_assert!((2..=127).contains(&n));
@@ -124,7 +132,7 @@ fn normalise(order: &[(u32, u8)], escaped: Option<u32>, total: u32) -> (Vec<u16>
             sum -= 1;
         }
     }
-    if let Some(i) = f.iter().position(|&f| !divides_exactly(f)) {
+    if let Some(i) = f.iter().position(|&f| f > EXACT && !divides_exactly(f)) {
         let exact = (1..f[i]).rev().find(|&f| divides_exactly(f)).expect("one divides exactly");
         let other = if i == 0 { 1 } else { 0 };
         f[other] += f[i] - exact;
