@@ -184,12 +184,13 @@ impl Isa {
         }
     }
 
-    /// Finds the elements of `width` bytes that are not their predictions; or not 0, if `prediction` is empty. False where they are more than
-    /// `most`; then what is found is of no use.
+    /// Finds the elements of `width` bytes that differ from their predictions in some of `bits`, whose low ones count for short elements; or
+    /// from 0, if `prediction` is empty. False where they are more than `most`; then what is found is of no use.
     #[must_use]
     pub(crate) fn changes(
         self,
         width: usize,
+        bits: u64,
         elements: &[u8],
         prediction: &[u8],
         most: usize,
@@ -202,10 +203,10 @@ impl Isa {
         );
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_changes(self, width, elements, prediction, most, found),
+            Kind::Avx512 => x86::avx512_changes(self, width, bits, elements, prediction, most, found),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_changes(self, width, elements, prediction, most, found),
-            _ => changes::find(width, elements, prediction, most, found),
+            Kind::Avx2 => x86::avx2_changes(self, width, bits, elements, prediction, most, found),
+            _ => changes::find(width, bits, elements, prediction, most, found),
         }
     }
 

@@ -1,10 +1,12 @@
 //! One block: the unit that is encoded, checked and decoded alone.
 
+mod candidate;
 pub(crate) mod choose;
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
 pub(crate) mod head;
+mod keyed;
 mod listed;
 mod narrow;
 pub(crate) mod output;

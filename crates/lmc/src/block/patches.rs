@@ -24,10 +24,13 @@ pub(super) struct PatchList {
 }
 
 impl PatchList {
+    pub(super) fn with_capacity(n: usize) -> Self {
+        Self { gaps: Vec::with_capacity(n), changes: Vec::with_capacity(n), next: 0 }
+    }
+
     /// Elements of `width` bytes that are not 0, mapped.
     pub(super) fn of(width: usize, map: Map, nonzero: &Changes) -> Self {
-        let n = nonzero.at().len();
-        let mut list = Self { gaps: Vec::with_capacity(n), changes: Vec::with_capacity(n), next: 0 };
+        let mut list = Self::with_capacity(nonzero.at().len());
         with_element!(width, E => {
             for (&i, e) in nonzero.at().iter().zip(nonzero.elements().chunks_exact(E::BYTES)) {
                 list.push(i as usize, E::load(e).map(map).wide());

@@ -127,7 +127,7 @@ impl Planner {
             return plan;
         }
         let most = sparse::most_listed(elements.len() / width, self.level);
-        if !self.isa.changes(width, elements, &[], most, &mut self.changes) {
+        if !self.isa.changes(width, u64::MAX, elements, &[], most, &mut self.changes) {
             return plan;
         }
         let listed = GroupedPlan::listed(width, map, &mut PatchList::of(width, map, &self.changes));
@@ -227,10 +227,11 @@ impl Planner {
         let mut folded = *h;
         let sampled = h.iter().map(|&c| u64::from(c)).sum();
         let estimate = |fold: u32| {
+            let symbols = 1 << (symbol_bits - fold);
             if fold > 0 {
-                fold_once(&mut folded);
+                fold_once(&mut folded, symbols);
             }
-            cost::estimate(&folded, effort.slot_bits) + raw_cost(left, symbol_bits - fold, sampled, effort)
+            cost::estimate(&folded[..symbols], effort.slot_bits) + raw_cost(left, symbol_bits - fold, sampled, effort)
         };
         (0..symbol_bits).map(estimate).collect()
     }
@@ -261,7 +262,7 @@ impl Planner {
                 break;
             }
             let mut folded = *h;
-            (0..fold).for_each(|_| fold_once(&mut folded));
+            (1..=fold).for_each(|fold| fold_once(&mut folded, 1 << (symbol_bits - fold)));
             // A sample cannot know that it saw everything.
             let complete = sample.exact || folded[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
             let (coder, bits) = self.build(&folded, complete, estimate, raw_cost(fold), effort);
@@ -370,11 +371,12 @@ fn coder_bits(coder: &Coder) -> u64 {
     8 * table.len() as u64 * cost::BIT
 }
 
-fn fold_once(h: &mut Histogram) {
-    for i in 0..128 {
+/// Joins symbols that differ in their lowest bit, so that `symbols` are left.
+fn fold_once(h: &mut Histogram, symbols: usize) {
+    for i in 0..symbols {
         h[i] = h[2 * i] + h[2 * i + 1];
     }
-    h[128..].fill(0);
+    h[symbols..2 * symbols].fill(0);
 }
 
 /// Width and map that a dtype's elements are coded with.

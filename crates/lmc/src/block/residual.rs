@@ -5,7 +5,7 @@ use super::patches::PatchList;
 use super::plan::{GroupedPlan, Planner, Sample as Basis};
 use super::sparse::few_of;
 use crate::entropy::coder::Coder;
-use crate::entropy::{Histogram, cost};
+use crate::entropy::{Histogram, cost, histogram};
 use crate::group::RUN;
 use crate::group::classes::Effort;
 use crate::group::element::{Element, with_element};
@@ -16,16 +16,33 @@ const SAMPLE: usize = 32 * 1024;
 const SAMPLE_LEAST: usize = 1024;
 /// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
 const PATCH_BITS: u64 = 12;
+/// Shares of the elements that may be patched: one in so many.
+const SHARES: [usize; 2] = [512, 64];
 /// Ways to split whose estimates differ by a share of one in so many are told apart by their tables.
 const CLOSE: u64 = 32;
 /// Bits that a further group costs: its head and table.
 const GROUP_BITS: u64 = 400;
 
-/// Values of a section, for all its runs that are not zero.
+/// A section, without its runs of zeros, by some of its elements.
 struct Sample {
-    values: Vec<u64>,
-    /// Bits that one of them is set anywhere.
-    or: u64,
+    /// Elements that were looked at.
+    seen: usize,
+    /// Zero bits below all elements of the section.
+    low: u32,
+    /// Bits of its largest element.
+    top: u32,
+    /// The numbers of bits that might be kept of elements, most first.
+    cuts: Vec<Cut>,
+}
+
+/// Elements without what is above some bits, which patches have.
+struct Cut {
+    /// Bits that are kept.
+    kept: u32,
+    /// Of the sample, elements that are patched.
+    patched: usize,
+    /// The topmost bits that are kept, up to eight.
+    symbols: Histogram,
 }
 
 impl Planner {
@@ -38,7 +55,7 @@ impl Planner {
         self.isa.run_ors(width, elements, &mut or);
         let zero: Vec<bool> = or.iter().map(|&o| o == 0).collect();
         let zeros = zero.iter().filter(|z| **z).count();
-        let plan = if self.isa.changes(width, elements, &[], few_of(n), &mut self.changes) {
+        let plan = if self.isa.changes(width, u64::MAX, elements, &[], few_of(n), &mut self.changes) {
             let mut patches = PatchList::of(width, Map::Identity, &self.changes);
             GroupedPlan::listed(width, Map::Identity, &mut patches)
         } else {
@@ -61,15 +78,13 @@ impl Planner {
         let n = elements.len() / width;
         let bits = 8 * width as u32;
         let sample = with_element!(width, E => sample::<E>(elements, zero, zeros, or, size));
-        let low = sample.or.trailing_zeros();
-        let top = 64 - sample.or.leading_zeros();
         let rest = (zero.len() - zeros) * RUN;
         // Runs of zeros in a group of their own cost nothing but being told apart.
-        let best = self.best_split(&sample, low, top, rest, 0);
+        let best = self.best_split(&sample, rest, 0);
         let mut apart = false;
         let mut chosen = best;
         if zeros > 0 {
-            let together = self.best_split(&sample, low, top, rest, zeros * RUN);
+            let together = self.best_split(&sample, rest, zeros * RUN);
             let side = {
                 let (a, b) = (zeros as u32, (zero.len() - zeros) as u32);
                 let whole = cost::log2(a + b);
@@ -82,8 +97,8 @@ impl Planner {
         }
         let mut plan = GroupedPlan::empty(width, Map::Identity);
         let kept = chosen.group.low + chosen.left;
-        if kept < top {
-            let mut patches = with_element!(width, E => take_patches::<E>(elements, or, kept));
+        if kept < sample.top {
+            let mut patches = self.take_patches(width, elements, kept);
             plan.set_patches(&mut patches, kept);
         }
         let mut group = chosen.group;
@@ -106,40 +121,41 @@ impl Planner {
         plan
     }
 
+    /// Removes the bits from `kept` on of all elements that have any.
+    fn take_patches(&mut self, width: usize, elements: &mut [u8], kept: u32) -> PatchList {
+        let (n, bits) = (elements.len() / width, u64::MAX << kept);
+        // As few as the sample has, unless it is unlike the rest.
+        let found =
+            [n / 16, n].into_iter().any(|most| self.isa.changes(width, bits, elements, &[], most, &mut self.changes));
+        assert!(found, "there are no more than all elements");
+        let mut patches = PatchList::with_capacity(self.changes.at().len());
+        with_element!(width, E => {
+            for (&at, e) in self.changes.at().iter().zip(self.changes.elements().chunks_exact(E::BYTES)) {
+                let v = E::load(e).wide();
+                patches.push(at as usize, v & bits);
+                E::cut(v & !bits).store(&mut elements[at as usize * E::BYTES..]);
+            }
+        });
+        patches
+    }
+
     /// Chooses how many low bits go out raw, how many bits are a symbol, and its table, for `elements` elements that are like the sample and
     /// `zeros` more that are zero.
-    fn best_split(&self, sample: &Sample, low: u32, top: u32, elements: usize, zeros: usize) -> Split {
-        let lengths = histogram::<65>(&sample.values, |v| 64 - v.leading_zeros() as usize);
-        let seen = sample.values.len();
+    fn best_split(&self, sample: &Sample, elements: usize, zeros: usize) -> Split {
+        let &Sample { seen, low, .. } = sample;
         let effort = Effort { slot_bits: 12, residuals: true, ..self.effort() };
-        let mut trials: Vec<Trial> = Vec::with_capacity(3);
-        // Shares of the elements that may be patched.
-        for share in [usize::MAX, 512, 64] {
-            let mut patched = 0;
-            let mut kept = top;
-            while share < usize::MAX
-                && kept > low + 1
-                && (patched + lengths[kept as usize] as usize).saturating_mul(share) <= seen
-            {
-                patched += lengths[kept as usize] as usize;
-                kept -= 1;
-            }
-            let left = kept - low;
-            if trials.last().is_some_and(|t| t.left == left) {
-                continue;
-            }
-            let symbol_bits = left.min(8);
-            let shift = kept - symbol_bits;
-            let mask = (1u64 << symbol_bits) - 1;
-            let mut h: Histogram = histogram(&sample.values, |v| (v >> shift & mask) as usize);
+        let trial = |cut: &Cut| {
+            let left = cut.kept - low;
+            let mut h = cut.symbols;
             // A sample that is smaller than what it stands for is scaled where zeros join it that were counted exactly.
             h[0] += (zeros * seen / elements.max(1)) as u32;
             let total: u64 = h.iter().map(|&c| u64::from(c)).sum();
-            let estimates = self.fold_estimates(&h, left, symbol_bits, effort);
+            let estimates = self.fold_estimates(&h, left, left.min(8), effort);
             // Of the sample, as the estimates are.
-            let patches = patched as u64 * PATCH_BITS * cost::BIT;
-            trials.push(Trial { left, patches, h, total, estimates });
-        }
+            let patches = cut.patched as u64 * PATCH_BITS * cost::BIT;
+            Trial { left, patches, h, total, estimates }
+        };
+        let mut trials: Vec<Trial> = sample.cuts.iter().map(trial).collect();
         trials.sort_by_key(Trial::estimate);
         let least = trials[0].estimate();
         let whole = (elements + zeros) as u64;
@@ -186,17 +202,6 @@ impl Trial {
     }
 }
 
-/// How often each place is named. Four tables, so that equal neighbours, of which residuals have many, do not wait for each other.
-fn histogram<const N: usize>(values: &[u64], place: impl Fn(u64) -> usize) -> [u32; N] {
-    let mut tables = [[0u32; N]; 4];
-    let (quads, rest) = values.as_chunks::<4>();
-    for quad in quads {
-        quad.iter().zip(&mut tables).for_each(|(&v, h)| h[place(v)] += 1);
-    }
-    rest.iter().for_each(|&v| tables[0][place(v)] += 1);
-    std::array::from_fn(|i| tables.iter().map(|h| h[i]).sum())
-}
-
 struct Split {
     /// Without its dropped high bits.
     group: Group,
@@ -214,31 +219,60 @@ fn zero_group(bits: u32) -> Group {
 fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64], size: usize) -> Sample {
     let runs = zero.len() - zeros;
     let stride = (runs * RUN / size).max(1);
-    let mut values = Vec::with_capacity(runs.div_ceil(stride) * RUN);
+    let mut values: Vec<E> = Vec::with_capacity(runs.div_ceil(stride) * RUN);
     let filled = elements.chunks(RUN * E::BYTES).zip(zero).filter(|(_, z)| !**z);
     for (run, _) in filled.step_by(stride) {
-        values.extend(run.chunks_exact(E::BYTES).map(|e| E::load(e).wide()));
+        values.extend(run.chunks_exact(E::BYTES).map(E::load));
     }
-    Sample { values, or: or.iter().fold(0, |a, &o| a | o) }
+    let or = or.iter().fold(0, |a, &o| a | o);
+    let (low, top) = (or.trailing_zeros(), 64 - or.leading_zeros());
+    Sample { seen: values.len(), low, top, cuts: cuts(&values, low, top) }
 }
 
-/// Removes the bits from `kept` on of all elements that have any.
-fn take_patches<E: Element>(elements: &mut [u8], or: &[u64], kept: u32) -> PatchList {
-    let mut patches = PatchList::default();
-    for (r, run) in elements.chunks_mut(RUN * E::BYTES).enumerate() {
-        if or[r] >> kept == 0 {
-            continue;
+/// What might be kept of elements that have the bits from `low` up to `top`.
+fn cuts<E: Element>(values: &[E], low: u32, top: u32) -> Vec<Cut> {
+    let symbols_of = |kept: u32| {
+        let symbol_bits = (kept - low).min(8);
+        let mask = (1u64 << symbol_bits) - 1;
+        histogram(values, |v| (v.shr(kept - symbol_bits).wide() & mask) as usize)
+    };
+    let all = Cut { kept: top, patched: 0, symbols: symbols_of(top) };
+    // Symbols of all bits tell how many elements have how many, unless there are fewer than the symbol leaves out.
+    let below = top - (top - low).min(8);
+    let mut short: Option<[u32; 65]> = None;
+    let mut of_length = |bits: u32| {
+        if bits > below {
+            let symbol = 1usize << (bits - below - 1);
+            return all.symbols[symbol..2 * symbol].iter().sum::<u32>() as usize;
         }
-        for (i, e) in run.chunks_exact_mut(E::BYTES).enumerate() {
-            let v = E::load(e).wide();
-            let high = v >> kept << kept;
-            if high != 0 {
-                patches.push(r * RUN + i, high);
-                E::cut(v ^ high).store(e);
+        let counts = short.get_or_insert_with(|| histogram(values, |v| 64 - v.wide().leading_zeros() as usize));
+        counts[bits as usize] as usize
+    };
+    let (mut kept, mut patched) = (top, 0);
+    let mut found: Vec<Cut> = Vec::with_capacity(1 + SHARES.len());
+    for share in SHARES {
+        while kept > low + 1 {
+            let with = patched + of_length(kept);
+            if with.saturating_mul(share) > values.len() {
+                break;
             }
+            (patched, kept) = (with, kept - 1);
+        }
+        if kept < found.last().map_or(top, |c| c.kept) {
+            let symbols = if top - low <= 8 { cut_short(&all.symbols, kept - low) } else { symbols_of(kept) };
+            found.push(Cut { kept, patched, symbols });
         }
     }
-    patches
+    found.insert(0, all);
+    found
+}
+
+/// Symbols without their bits from `bits` on.
+fn cut_short(symbols: &Histogram, bits: u32) -> Histogram {
+    let mut short = [0; 256];
+    let mask = (1 << bits) - 1;
+    symbols.iter().enumerate().for_each(|(s, &n)| short[s & mask] += n);
+    short
 }
 
 impl GroupedPlan {
@@ -264,5 +298,76 @@ impl GroupedPlan {
 
     fn set_patches(&mut self, patches: &mut PatchList, low: u32) {
         (self.grouped.patches, self.patches) = patches.encode(low);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::Isa;
+    use crate::options::Level;
+    use lmc_testing::input::Random;
+
+    /// Counted one by one, for each share anew.
+    fn plain_cuts(values: &[u32], low: u32, top: u32) -> Vec<(u32, usize, Histogram)> {
+        let longer = |bits: u32| values.iter().filter(|v| 32 - v.leading_zeros() > bits).count();
+        let mut kept: Vec<u32> = vec![top];
+        for share in SHARES {
+            let least = (low + 1..=top).rev().take_while(|&k| longer(k) * share <= values.len()).last();
+            kept.push(least.expect("nothing is longer than the top"));
+        }
+        kept.dedup();
+        let of = |kept: u32| {
+            let symbol_bits = (kept - low).min(8);
+            let mut h = [0; 256];
+            values.iter().for_each(|v| h[(v >> (kept - symbol_bits)) as usize & ((1 << symbol_bits) - 1)] += 1);
+            (kept, longer(kept), h)
+        };
+        kept.into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn cuts_are_where_few_elements_are_longer() {
+        let mut r = Random::new(23);
+        let mut several = 0;
+        for _ in 0..300 {
+            // Most of some length, a few of any other, and all with so many zeros below.
+            let (typical, low) = (1 + r.below(20) as u32, r.below(5) as u32);
+            let one_in = 1 + r.below(300);
+            let mut values: Vec<u32> = (0..1 + r.below(4000))
+                .map(|_| {
+                    let bits = if r.below(one_in) == 0 { 1 + r.below(27) as u32 } else { typical };
+                    (r.u64() as u32) >> (32 - bits) << low
+                })
+                .collect();
+            values[0] |= 1 << low;
+            let or = values.iter().fold(0, |a, v| a | v);
+            let (low, top) = (or.trailing_zeros(), 32 - or.leading_zeros());
+            let found: Vec<_> = cuts(&values, low, top).into_iter().map(|c| (c.kept, c.patched, c.symbols)).collect();
+            assert_eq!(found, plain_cuts(&values, low, top), "{low} {top}");
+            several += usize::from(found.len() > 2);
+        }
+        assert!(several > 20, "{several} have several cuts");
+    }
+
+    /// A sample might show few.
+    #[test]
+    fn all_patches_are_taken() {
+        for isa in Isa::available() {
+            let mut planner = Planner::new(isa, Level::Default);
+            for (n, of) in [(1000, 1), (5000, 3), (5000, 100)] {
+                let values: Vec<u32> =
+                    (0..n).map(|i| if i % of == 0 { i << 8 | 0x8000_0001 } else { i & 0xff }).collect();
+                let mut elements: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                let mut patches = planner.take_patches(4, &mut elements, 8);
+                let short: Vec<u8> = values.iter().flat_map(|v| (v & 0xff).to_le_bytes()).collect();
+                assert_eq!(elements, short, "{}", isa.name());
+                let (head, bytes) = patches.encode(8);
+                let mut taken = vec![];
+                head.expect("there are patches").each(&bytes, n as usize, 4, |i, x| taken.push((i, x))).unwrap();
+                let expected = (0..n).step_by(of as usize).map(|i| (i as usize, u64::from(values[i as usize] & !0xff)));
+                assert_eq!(taken, expected.collect::<Vec<_>>(), "{}", isa.name());
+            }
+        }
     }
 }

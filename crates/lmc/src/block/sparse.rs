@@ -1,7 +1,8 @@
 //! Parts of which hardly an element changed: how they are predicted, going by those that did.
 
+use super::candidate::{Candidate, Which};
+use super::keyed::{BUCKETS, Buckets, Keyed, Limits, bucket, buckets_cost, rest_bits};
 use super::patches::PatchList;
-use super::predicted::{BUCKETS, Buckets, Candidate, Keyed, Limits, Which, bucket, buckets_cost, rest_bits};
 use crate::arch::Isa;
 use crate::entropy::cost;
 use crate::group::RUN;
@@ -126,14 +127,12 @@ pub(super) fn list(isa: Isa, m: &Model<'_>, changes: &Changes, lists: &mut Vec<P
 }
 
 /// Cost in 1/256 bit of listing what changed. The first bucket is of what did not.
-fn sparse_cost(h: &Buckets) -> u64 {
-    let changed: u32 = h[1..].iter().sum();
+fn sparse_cost(h: &[u32]) -> u64 {
+    let (unchanged, values) = h.split_first().expect("the first bucket is always there");
+    let changed: u32 = values.iter().sum();
     if changed == 0 {
         return 0;
     }
-    let all = changed + h[0];
-    let place = u64::from(cost::log2(all) - cost::log2(changed)) + LOG2_E;
-    let mut values = *h;
-    values[0] = 0;
-    u64::from(changed) * place + buckets_cost(&values, rest_bits)
+    let place = u64::from(cost::log2(changed + unchanged) - cost::log2(changed)) + LOG2_E;
+    u64::from(changed) * place + buckets_cost(values, |b| rest_bits(b + 1))
 }

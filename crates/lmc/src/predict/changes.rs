@@ -54,24 +54,32 @@ impl Changes {
     }
 }
 
-/// Finds what differs from its prediction, or from 0 if `prediction` is empty. False where more than `most` elements do; then what is
+/// Finds what differs in some of `bits` from its prediction, or from 0 if `prediction` is empty. False where more than `most` elements do; then what is
 /// found is of no use.
 #[inline(always)]
 #[must_use]
-pub(crate) fn find(width: usize, elements: &[u8], prediction: &[u8], most: usize, found: &mut Changes) -> bool {
-    with_element!(width, E => find_as::<E>(elements, prediction, &mut found.reset(width, most), most))
+pub(crate) fn find(
+    width: usize,
+    bits: u64,
+    elements: &[u8],
+    prediction: &[u8],
+    most: usize,
+    found: &mut Changes,
+) -> bool {
+    with_element!(width, E => find_as::<E>(E::cut(bits), elements, prediction, &mut found.reset(width, most), most))
 }
 
 /// Bytes that are compared at once.
 const BYTES: usize = 32;
 
 #[inline(always)]
-fn find_as<E: Element>(elements: &[u8], prediction: &[u8], room: &mut Room<'_>, most: usize) -> bool {
+fn find_as<E: Element>(bits: E, elements: &[u8], prediction: &[u8], room: &mut Room<'_>, most: usize) -> bool {
+    let bits = (0..64 / E::BITS).fold(0, |all, i| all | bits.wide() << (i * E::BITS));
     let (whole, rest) = elements.as_chunks::<BYTES>();
     let predicted = prediction.as_chunks::<BYTES>().0;
     let at = |i: usize| i * (BYTES / E::BYTES);
     for (i, e) in whole.iter().enumerate() {
-        if !find_in::<E>(e, predicted.get(i).unwrap_or(&[0; BYTES]), at(i), room, most) {
+        if !find_in::<E>(bits, e, predicted.get(i).unwrap_or(&[0; BYTES]), at(i), room, most) {
             return false;
         }
     }
@@ -80,14 +88,21 @@ fn find_as<E: Element>(elements: &[u8], prediction: &[u8], room: &mut Room<'_>, 
     if !prediction.is_empty() {
         p[..rest.len()].copy_from_slice(&prediction[whole.len() * BYTES..]);
     }
-    find_in::<E>(&e, &p, at(whole.len()), room, most)
+    find_in::<E>(bits, &e, &p, at(whole.len()), room, most)
 }
 
-/// Finds those of a few elements, from element `first` on.
+/// Finds those of a few elements, from element `first` on; `bits` are those of as many as a word holds.
 #[inline(always)]
-fn find_in<E: Element>(e: &[u8; BYTES], p: &[u8; BYTES], first: usize, room: &mut Room<'_>, most: usize) -> bool {
+fn find_in<E: Element>(
+    bits: u64,
+    e: &[u8; BYTES],
+    p: &[u8; BYTES],
+    first: usize,
+    room: &mut Room<'_>,
+    most: usize,
+) -> bool {
     let word = |b: &[u8; BYTES], i: usize| u64::from_le_bytes(b.as_chunks().0[i]);
-    let words: [u64; BYTES / 8] = std::array::from_fn(|i| word(e, i) ^ word(p, i));
+    let words: [u64; BYTES / 8] = std::array::from_fn(|i| (word(e, i) ^ word(p, i)) & bits);
     if words.iter().fold(0, |all, w| all | w) == 0 {
         return true;
     }

@@ -6,6 +6,7 @@ use crate::predict::changes::{self as portable, Changes};
 pub(in crate::arch) fn changes(
     isa: Isa,
     width: usize,
+    bits: u64,
     elements: &[u8],
     prediction: &[u8],
     most: usize,
@@ -13,11 +14,11 @@ pub(in crate::arch) fn changes(
 ) -> bool {
     assert_eq!(isa.0, Kind::Avx2);
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
-    unsafe { find(width, elements, prediction, most, found) }
+    unsafe { find(width, bits, elements, prediction, most, found) }
 }
 
 kernels! {
-    fn find(width: usize, elements: &[u8], prediction: &[u8], most: usize, found: &mut Changes) -> bool {
-        portable::find(width, elements, prediction, most, found)
+    fn find(width: usize, bits: u64, elements: &[u8], prediction: &[u8], most: usize, found: &mut Changes) -> bool {
+        portable::find(width, bits, elements, prediction, most, found)
     }
 }

@@ -10,6 +10,7 @@ use std::arch::x86_64::*;
 pub(in crate::arch) fn changes(
     isa: Isa,
     width: usize,
+    bits: u64,
     elements: &[u8],
     prediction: &[u8],
     most: usize,
@@ -20,10 +21,10 @@ pub(in crate::arch) fn changes(
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
     unsafe {
         match width {
-            1 => find::<1>(elements, prediction, most, room),
-            2 => find::<2>(elements, prediction, most, room),
-            4 => find::<4>(elements, prediction, most, room),
-            _ => find::<8>(elements, prediction, most, room),
+            1 => find::<1>(bits, elements, prediction, most, room),
+            2 => find::<2>(bits, elements, prediction, most, room),
+            4 => find::<4>(bits, elements, prediction, most, room),
+            _ => find::<8>(bits, elements, prediction, most, room),
         }
     }
 }
@@ -32,7 +33,8 @@ pub(in crate::arch) fn changes(
 type Step<const WIDTH: usize> = [[u8; 64]; WIDTH];
 
 kernels! {
-    fn find<const WIDTH: usize>(elements: &[u8], prediction: &[u8], most: usize, room: &mut Room<'_>) -> bool {
+    fn find<const WIDTH: usize>(bits: u64, elements: &[u8], prediction: &[u8], most: usize, room: &mut Room<'_>) -> bool {
+        let bits = splat::<WIDTH>(bits);
         let steps: &[Step<WIDTH>] = elements.as_chunks().0.as_chunks().0;
         let predicted: &[Step<WIDTH>] = prediction.as_chunks().0.as_chunks().0;
         let none = [[0; 64]; WIDTH];
@@ -41,7 +43,7 @@ kernels! {
             // Nearly the first time that a block is looked at.
             expect::<_MM_HINT_T0>(steps.get(i + ahead).unwrap_or(&none).as_flattened());
             expect::<_MM_HINT_T0>(predicted.get(i + ahead).unwrap_or(&none).as_flattened());
-            find_in(step, predicted.get(i).unwrap_or(&none), i * STEP, room);
+            find_in(bits, step, predicted.get(i).unwrap_or(&none), i * STEP, room);
             if *room.len > most {
                 return false;
             }
@@ -52,15 +54,15 @@ kernels! {
         if !prediction.is_empty() {
             p.as_flattened_mut()[..elements.len() - done].copy_from_slice(&prediction[done..]);
         }
-        find_in(&e, &p, steps.len() * STEP, room);
+        find_in(bits, &e, &p, steps.len() * STEP, room);
         *room.len <= most
     }
 
     /// Finds those of 64 elements, from element `first` on, for which there is room.
-    fn find_in<const WIDTH: usize>(e: &Step<WIDTH>, p: &Step<WIDTH>, first: usize, room: &mut Room<'_>) {
+    fn find_in<const WIDTH: usize>(bits: __m512i, e: &Step<WIDTH>, p: &Step<WIDTH>, first: usize, room: &mut Room<'_>) {
         let e: [__m512i; WIDTH] = std::array::from_fn(|i| load(&e[i]));
         let p: [__m512i; WIDTH] = std::array::from_fn(|i| load(&p[i]));
-        let mask = differing(&e, &p);
+        let mask = differing(bits, &e, &p);
         if mask == 0 {
             return;
         }
@@ -91,16 +93,28 @@ kernels! {
         *room.len += n;
     }
 
-    /// The elements that are not equal.
-    fn differing<const WIDTH: usize>(a: &[__m512i; WIDTH], b: &[__m512i; WIDTH]) -> u64 {
+    /// The elements of which some of `bits` are not equal.
+    fn differing<const WIDTH: usize>(bits: __m512i, a: &[__m512i; WIDTH], b: &[__m512i; WIDTH]) -> u64 {
         (0..WIDTH).fold(0, |all, i| {
+            let d = _mm512_xor_si512(a[i], b[i]);
             let differing = match WIDTH {
-                1 => _mm512_cmpneq_epi8_mask(a[i], b[i]),
-                2 => u64::from(_mm512_cmpneq_epi16_mask(a[i], b[i])),
-                4 => u64::from(_mm512_cmpneq_epi32_mask(a[i], b[i])),
-                _ => u64::from(_mm512_cmpneq_epi64_mask(a[i], b[i])),
+                1 => _mm512_test_epi8_mask(d, bits),
+                2 => u64::from(_mm512_test_epi16_mask(d, bits)),
+                4 => u64::from(_mm512_test_epi32_mask(d, bits)),
+                _ => u64::from(_mm512_test_epi64_mask(d, bits)),
             };
             all | differing << (64 / WIDTH * i)
         })
+    }
+
+    /// The low bits of `v` in every element.
+    fn splat<const WIDTH: usize>(v: u64) -> __m512i {
+        let v = v.cast_signed();
+        match WIDTH {
+            1 => _mm512_set1_epi8(v as i8),
+            2 => _mm512_set1_epi16(v as i16),
+            4 => _mm512_set1_epi32(v as i32),
+            _ => _mm512_set1_epi64(v),
+        }
     }
 }

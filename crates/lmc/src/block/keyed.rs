@@ -1,0 +1,164 @@
+//! Residuals by the key of their elements, and the classes of keys that are worth having.
+
+use crate::entropy::cost;
+use crate::predict::Classes;
+
+/// Values of about equal size: four exact ones, then two for each further bit.
+pub(super) const BUCKETS: usize = 128;
+/// Most classes.
+const MAX_CLASSES: usize = 16;
+
+pub(super) fn bucket(v: u64) -> usize {
+    let len = 64 - v.leading_zeros() as usize;
+    if len < 3 { v as usize } else { (2 * len - 2 + (v >> (len - 2) & 1) as usize).min(BUCKETS - 1) }
+}
+
+/// Bits of a value that its bucket does not tell.
+pub(super) fn rest_bits(bucket: usize) -> u64 {
+    if bucket < 4 { 0 } else { bucket as u64 / 2 - 1 }
+}
+
+pub(super) type Buckets = [u32; BUCKETS];
+
+/// Cost of values of these buckets in 1/256 bit, if a value has so many bits that its bucket does not tell.
+pub(super) fn buckets_cost(h: &[u32], rest: impl Fn(usize) -> u64) -> u64 {
+    cost::entropy(h) + h.iter().enumerate().map(|(b, &c)| u64::from(c) * rest(b) * cost::BIT).sum::<u64>()
+}
+
+/// What a sample says of a class.
+pub(super) struct Guess {
+    /// Whether a byte holds every residual.
+    pub(super) single: bool,
+    pub(super) elements: u64,
+}
+
+/// Sampled residuals by key.
+pub(super) struct Keyed<C> {
+    /// Which of the histograms is a key's, if it has one.
+    place: [Option<u8>; 256],
+    of: Vec<Buckets>,
+    /// No bucket from here on has anything.
+    end: usize,
+    /// What residuals cost together, in 1/256 bit, by the first buckets, of which there is one at least. The others are empty.
+    cost: C,
+}
+
+/// Which classes are worth having.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// What a class costs by itself, in 1/256 bit of the sample.
+    pub(super) class_cost: u64,
+    /// Of what all cost in one class, a further class must save one part of so many, for the time that it takes.
+    pub(super) share: u64,
+    /// Keys of fewer elements are too rare to judge.
+    pub(super) rare: u64,
+}
+
+/// Neighbouring keys.
+struct Class {
+    first: u8,
+    seen: u64,
+    h: Box<Buckets>,
+    cost: u64,
+}
+
+impl<C: Fn(&[u32]) -> u64> Keyed<C> {
+    pub(super) fn new(cost: C) -> Self {
+        Self { place: [None; 256], of: Vec::with_capacity(32), end: 1, cost }
+    }
+
+    /// Adds `count` residuals.
+    #[inline]
+    pub(super) fn add(&mut self, key: u8, bucket: usize, count: u32) {
+        let place = *self.place[usize::from(key)].get_or_insert_with(|| {
+            self.of.push([0; BUCKETS]);
+            // There are no more keys than that.
+            (self.of.len() - 1) as u8
+        });
+        self.of[usize::from(place)][bucket] += count;
+        self.end = self.end.max(bucket + 1);
+    }
+
+    /// Cost of all in one class.
+    pub(super) fn whole(&self) -> u64 {
+        let mut all = [0; BUCKETS];
+        self.of.iter().for_each(|h| join(&mut all, h));
+        (self.cost)(&all[..self.end])
+    }
+
+    /// Classes, what the sample has of each, and its cost in them. `None` if one class is as good.
+    pub(super) fn classes(self, shift: u32, limits: Limits) -> (Option<Classes>, Vec<Guess>, u64) {
+        let worth = (self.whole() / limits.share) as i64;
+        let Limits { class_cost, rare, .. } = limits;
+        let mut classes: Vec<Class> = Vec::with_capacity(self.of.len());
+        // Keys that are too rare to judge join their neighbour.
+        for (key, place) in (0..=u8::MAX).zip(&self.place).filter_map(|(key, place)| place.map(|p| (key, p))) {
+            let h = &self.of[usize::from(place)];
+            let count: u64 = h.iter().map(|&c| u64::from(c)).sum();
+            match classes.last_mut() {
+                Some(last) if last.seen < rare || count < rare => {
+                    join(&mut last.h, h);
+                    last.seen += count;
+                }
+                _ => classes.push(Class { first: key, seen: count, h: Box::new(*h), cost: 0 }),
+            }
+        }
+        let cost = |h: &Buckets| (self.cost)(&h[..self.end]);
+        classes.iter_mut().for_each(|c| c.cost = cost(&c.h));
+        let gain = |a: &Class, b: &Class| {
+            let mut h = *a.h;
+            join(&mut h, &b.h);
+            (a.cost + b.cost + class_cost) as i64 - cost(&h) as i64
+        };
+        let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
+        while let Some((i, &g)) = gains.iter().enumerate().max_by_key(|(i, g)| (**g, usize::MAX - i)) {
+            if g + worth <= 0 && classes.len() <= MAX_CLASSES {
+                break;
+            }
+            let right = classes.remove(i + 1);
+            gains.remove(i);
+            let left = &mut classes[i];
+            join(&mut left.h, &right.h);
+            left.seen += right.seen;
+            // What the gain was over.
+            left.cost = (left.cost + right.cost + class_cost).wrapping_add_signed(-g);
+            if i > 0 {
+                gains[i - 1] = gain(&classes[i - 1], &classes[i]);
+            }
+            if i < gains.len() {
+                gains[i] = gain(&classes[i], &classes[i + 1]);
+            }
+        }
+        let bits = classes.iter().map(|c| c.cost + class_cost).sum();
+        if classes.len() < 2 {
+            return (None, vec![], bits);
+        }
+        let single = |h: &Buckets| h[bucket(256)..].iter().all(|&n| n == 0);
+        let guesses = classes.iter().map(|c| Guess { single: single(&c.h), elements: c.seen }).collect();
+        (Some(Classes { shift, boundaries: classes[1..].iter().map(|c| c.first).collect() }), guesses, bits)
+    }
+}
+
+fn join(a: &mut Buckets, b: &Buckets) {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_tell_all_but_the_rest() {
+        let mut last = 0;
+        for v in 0..100_000u64 {
+            let b = bucket(v);
+            assert!(b >= last && b < BUCKETS);
+            last = b;
+        }
+        for v in [3, 4, 6, 8, 12, 1 << 20, 3 << 20] {
+            let same = (v..).take_while(|&w| bucket(w) == bucket(v)).count() as u64;
+            assert_eq!(same, 1 << rest_bits(bucket(v)), "{v}");
+        }
+        assert_eq!(bucket(u64::MAX), 127);
+    }
+}
