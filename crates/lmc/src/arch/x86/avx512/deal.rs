@@ -10,12 +10,15 @@
 //! there is room in all of these sections for the whole tile, nothing has to be checked. Where there is not, they go one by one and are
 //! checked at each step. What is collected from behind a section's end, where there are bytes for a tile, shows when the tile is done.
 //!
+//! What the next tile will touch is asked for between the steps of this one where classes have whole elements: to ask for all of it at once
+//! keeps the processor waiting.
+//!
 //! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep what was in their source,
 //! so that both are one register. Measured and not taken (decision 0009): skipping classes that have none of the 64 elements; stores
 //! of 16 bytes for rare classes; taking rare classes together first, and apart from there; collecting into one sorted register and
 //! permuting that.
 
-use super::{every, in_register, index, load, store};
+use super::{every, expect, in_register, index, load, store};
 use crate::group::element::{Element, with_element};
 use crate::predict::job::{BEHIND, Overflow, Place};
 use crate::predict::partition::TILE;
@@ -34,6 +37,14 @@ pub(super) struct Bytes(pub(super) [u8; TILE]);
 /// The elements of a tile, of any width.
 #[repr(align(64))]
 pub(super) struct Elements(pub(super) [u8; 8 * TILE]);
+
+/// What the next tile will touch, nearly the first time that it is; or nothing.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ahead<'a> {
+    /// Its elements, read when they are dealt and written when they are collected.
+    pub(super) elements: &'a [u8],
+    pub(super) predictions: &'a [u8],
+}
 
 /// Calls with a number of classes that the compiler knows.
 macro_rules! counted {
@@ -61,10 +72,13 @@ kernels! {
     /// Deals the residuals of a tile; `lowest` is for what is worked with. False where a section has not enough room.
     pub(super) fn deal_tile<const WIDTH: usize>(
         ids: &[[u8; STEP]], residuals: &[[u8; 64]], lowest: &mut Bytes, bytes: &mut [u8], places: &mut [Vec<Place>; 2],
-        overflows: &mut Vec<Overflow>
+        overflows: &mut Vec<Overflow>, mut ahead: Ahead<'_>
     ) -> bool {
         let residuals = residuals.as_chunks::<WIDTH>().0;
         let [single, whole] = places;
+        if WIDTH == 1 || whole.is_empty() {
+            (0..ids.len()).for_each(|i| ask::<WIDTH, _MM_HINT_T0>(&ahead, i));
+        }
         if !single.is_empty() {
             let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
             narrow(ids, residuals, lowest, single, overflows);
@@ -82,11 +96,24 @@ kernels! {
         // There are no wholes of single bytes.
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|group| {
             if group.iter().all(|p| has_room(p, ids.len())) {
-                counted!(group, N => deal_wholes::<WIDTH, N, false>(ids, residuals, bytes, group), 1 2 3 4 5 6 7 8)
+                let ahead = std::mem::take(&mut ahead);
+                counted!(group, N => deal_wholes::<WIDTH, N, false>(ids, residuals, bytes, group, ahead), 1 2 3 4 5 6 7 8)
             } else {
-                group.chunks_mut(1).all(|group| deal_wholes::<WIDTH, 1, true>(ids, residuals, bytes, group))
+                group.chunks_mut(1).all(|group| {
+                    deal_wholes::<WIDTH, 1, true>(ids, residuals, bytes, group, std::mem::take(&mut ahead))
+                })
             }
         })
+    }
+
+    /// Asks for what is touched in a step of the next tile; for its elements with this hint.
+    fn ask<const WIDTH: usize, const HINT: i32>(ahead: &Ahead<'_>, step: usize) {
+        if let Some(elements) = ahead.elements.as_chunks::<64>().0.as_chunks::<WIDTH>().0.get(step) {
+            expect::<HINT>(elements.as_flattened());
+        }
+        if let Some(predictions) = ahead.predictions.as_chunks::<64>().0.as_chunks::<WIDTH>().0.get(step) {
+            expect::<_MM_HINT_T0>(predictions.as_flattened());
+        }
     }
 
     /// Takes the lowest bytes of residuals, and notes those that these do not tell, of classes in `single`.
@@ -155,7 +182,7 @@ kernels! {
 
     /// The same with whole elements.
     fn deal_wholes<const WIDTH: usize, const N: usize, const CHECKED: bool>(
-        ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], bytes: &mut [u8], places: &mut [Place]
+        ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], bytes: &mut [u8], places: &mut [Place], ahead: Ahead<'_>
     ) -> bool {
         check(places, WIDTH, bytes);
         assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
@@ -164,7 +191,8 @@ kernels! {
         let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
         let iota = index(std::array::from_fn(|i| i as u8));
         let lanes = 64 / WIDTH;
-        for (ids, residuals) in ids.iter().zip(residuals) {
+        for (i, (ids, residuals)) in ids.iter().zip(residuals).enumerate() {
+            ask::<WIDTH, _MM_HINT_T0>(&ahead, i);
             let ids = load(ids);
             let residuals: [__m512i; WIDTH] = std::array::from_fn(|j| load(&residuals[j]));
             for i in 0..N {
@@ -287,11 +315,15 @@ kernels! {
 
     /// Collects the residuals of a tile; `lowest` is for what is worked with. False where a section ends.
     pub(super) fn collect_tile<const WIDTH: usize>(
-        ids: &[[u8; STEP]], lowest: &mut Bytes, bytes: &[u8], places: &mut [Vec<Place>; 2], to: &mut [[u8; 64]]
+        ids: &[[u8; STEP]], lowest: &mut Bytes, bytes: &[u8], places: &mut [Vec<Place>; 2], to: &mut [[u8; 64]],
+        mut ahead: Ahead<'_>
     ) -> bool {
         let to = &mut to.as_chunks_mut::<WIDTH>().0[..ids.len()];
-        let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
         let [single, whole] = places;
+        if WIDTH == 1 || whole.is_empty() {
+            (0..ids.len()).for_each(|i| ask::<WIDTH, _MM_HINT_ET0>(&ahead, i));
+        }
+        let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
         lowest.as_flattened_mut().fill(0);
         for group in single.chunks_mut(SINGLES) {
             let there =
@@ -305,7 +337,8 @@ kernels! {
         }
         // There are no wholes of single bytes.
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|group| {
-            counted!(group, N => collect_wholes::<WIDTH, N>(ids, bytes, group, to), 1 2 3 4 5 6 7 8)
+            let ahead = std::mem::take(&mut ahead);
+            counted!(group, N => collect_wholes::<WIDTH, N>(ids, bytes, group, to, ahead), 1 2 3 4 5 6 7 8)
         })
     }
 
@@ -337,14 +370,15 @@ kernels! {
 
     /// The same with whole elements.
     fn collect_wholes<const WIDTH: usize, const N: usize>(
-        ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [[[u8; 64]; WIDTH]]
+        ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [[[u8; 64]; WIDTH]], ahead: Ahead<'_>
     ) -> bool {
         check(places, WIDTH, bytes);
         assert!(ids.len() <= TILE / STEP, "a tile");
         let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
         let mut next = places.map(|p| p.next);
         let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
-        for (ids, to) in ids.iter().zip(to) {
+        for (i, (ids, to)) in ids.iter().zip(to).enumerate() {
+            ask::<WIDTH, _MM_HINT_ET0>(&ahead, i);
             let ids = load(ids);
             let mut v: [__m512i; WIDTH] = std::array::from_fn(|j| load(&to[j]));
             for i in 0..N {

@@ -3,7 +3,7 @@
 //! A tile's classes are found first; dealing and collecting it is in [`deal`](super::deal).
 
 use super::super::super::{Isa, Kind};
-use super::deal::{Bytes, Elements, STEP, collect_tile, deal_tile, lowest_bytes};
+use super::deal::{Ahead, Bytes, Elements, STEP, collect_tile, deal_tile, lowest_bytes};
 use super::{AHEAD, expect, load, store};
 use crate::group::RUN;
 use crate::predict::job::{Model, Rank, Sections, most_overflows, places_by_width, trim};
@@ -71,6 +71,8 @@ struct Finder<'a> {
     right: __m128i,
     left: __m128i,
     classes: usize,
+    /// Whether to ask for the next tile's context, too.
+    asks: bool,
 }
 
 kernels! {
@@ -159,7 +161,8 @@ kernels! {
     }
 
     fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
-        let Some(f) = finder(m) else { return portable::partition(m, elements, sections) };
+        let Some(mut f) = finder(m) else { return portable::partition(m, elements, sections) };
+        f.asks = !std::ptr::eq(m.prediction, f.context);
         let (bytes, sections, overflows) = sections.parts_mut();
         let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
         let mut ids = Bytes([NO_CLASS; TILE]);
@@ -168,15 +171,16 @@ kernels! {
         let tile = TILE * m.width;
         for (i, of_tile) in elements.chunks(tile).enumerate() {
             let n = of_tile.len();
-            expect::<_MM_HINT_T0>(elements.get((i + 1) * tile..(i + 2) * tile).unwrap_or_default());
+            let predictions = of_next(m.prediction, i * TILE, m.width);
+            let ahead = Ahead { elements: of_next(elements, i * TILE, m.width), predictions };
             residual::residuals(m.width, m.predictor, of_tile, m.predictions(i * TILE, n), &mut residuals.0[..n]);
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
             let residuals = residuals.0.as_chunks().0;
             let there = match m.width {
-                1 => deal_tile::<1>(ids, residuals, &mut lowest, bytes, &mut places, overflows),
-                2 => deal_tile::<2>(ids, residuals, &mut lowest, bytes, &mut places, overflows),
-                4 => deal_tile::<4>(ids, residuals, &mut lowest, bytes, &mut places, overflows),
-                _ => deal_tile::<8>(ids, residuals, &mut lowest, bytes, &mut places, overflows),
+                1 => deal_tile::<1>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
+                2 => deal_tile::<2>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
+                4 => deal_tile::<4>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
+                _ => deal_tile::<8>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
             };
             if !there || overflows.len() > most_overflows(m.len) {
                 return false;
@@ -187,7 +191,8 @@ kernels! {
     }
 
     fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
-        let Some(f) = finder(m) else { return portable::restore(m, sections, out) };
+        let Some(mut f) = finder(m) else { return portable::restore(m, sections, out) };
+        f.asks = !std::ptr::eq(m.prediction, f.context);
         let (bytes, sections) = sections.parts();
         let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
         let mut ids = Bytes([NO_CLASS; TILE]);
@@ -196,17 +201,17 @@ kernels! {
         let tile = TILE * m.width;
         for i in 0..m.len.div_ceil(TILE) {
             let (out, rest) = out[i * tile..].split_at_mut(tile.min(m.len * m.width - i * tile));
-            // Nearly the first time that it is touched.
-            expect::<_MM_HINT_ET0>(&rest[..tile.min(rest.len())]);
+            let predictions = of_next(m.prediction, i * TILE, m.width);
+            let ahead = Ahead { elements: &rest[..tile.min(rest.len())], predictions };
             let n = out.len();
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
             let whole = n == tile;
             let to = if whole { &mut *out } else { &mut last.0 }.as_chunks_mut().0;
             let there = match m.width {
-                1 => collect_tile::<1>(ids, &mut lowest, bytes, &mut places, to),
-                2 => collect_tile::<2>(ids, &mut lowest, bytes, &mut places, to),
-                4 => collect_tile::<4>(ids, &mut lowest, bytes, &mut places, to),
-                _ => collect_tile::<8>(ids, &mut lowest, bytes, &mut places, to),
+                1 => collect_tile::<1>(ids, &mut lowest, bytes, &mut places, to, ahead),
+                2 => collect_tile::<2>(ids, &mut lowest, bytes, &mut places, to, ahead),
+                4 => collect_tile::<4>(ids, &mut lowest, bytes, &mut places, to, ahead),
+                _ => collect_tile::<8>(ids, &mut lowest, bytes, &mut places, to, ahead),
             };
             if !there {
                 return false;
@@ -217,6 +222,11 @@ kernels! {
             residual::restore(m.width, m.predictor, m.predictions(i * TILE, n), out);
         }
         places.iter().flatten().all(|p| p.next == p.end)
+    }
+
+    /// What the tile after the one of element `i` has of some bytes for every element.
+    fn of_next(bytes: &[u8], i: usize, width: usize) -> &[u8] {
+        bytes.get((i + TILE) * width..).map_or(&[], |next| &next[..next.len().min(TILE * width)])
     }
 
     fn undo(m: &Model<'_>, out: &mut [u8]) {
@@ -238,14 +248,16 @@ kernels! {
             right: _mm_cvtsi64_si128(right),
             left: _mm_cvtsi64_si128(left),
             classes: classes.count(),
+            asks: true,
         })
     }
 
     /// The classes of `n` elements, from element `i` on; behind the last one [`NO_CLASS`].
     fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Bytes) -> &'k [[u8; STEP]] {
-        let (context, rest) = f.context[i * f.width..].split_at(n * f.width);
-        // Decoders look at it for the first time.
-        expect::<_MM_HINT_T0>(rest.get(..context.len()).unwrap_or_default());
+        if f.asks {
+            expect::<_MM_HINT_T0>(of_next(f.context, i, f.width));
+        }
+        let context = &f.context[i * f.width..(i + n) * f.width];
         let steps = &mut ids.0.as_chunks_mut().0[..n.div_ceil(STEP)];
         match f.width {
             1 => find_as::<1>(f, context, steps),
