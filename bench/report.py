@@ -40,6 +40,7 @@ def machine_table(m: dict, suffix: str) -> str:
         ["file system", m["folder"][0]],
         ["load when it began", m["load"]],
         ["`lmc`", f"{m['lmc']}, commit {m['commit'] or 'unknown'}, {m['profile']} build"],
+        *([f"`lmc` for {step}", f"commit {commit or 'unknown'}"] for step, commit in m.get("later", {}).items()),
         ["compiler, Python, zstd program", f"{m['rustc']}; {m['python']}; {m['zstd_program']}"],
         ["date", m["date"]],
         ["command", f"`BENCH_DATA=DIR {command}`" if m["bench_data"] else f"`{command}`"],
@@ -263,6 +264,9 @@ def readme_table(results: dict) -> str:
     m = results["machine"]
     headings = ["", "", "size", "compress GB/s (× memcpy)", "decompress GB/s (× memcpy)"]
     commit = m["commit"] or "unknown"
+    of_deltas = m.get("later", {}).get("deltas", commit)
+    if of_deltas != commit:
+        commit += f", for deltas {of_deltas}"
     where = f"""One thread, in memory, a model of 22.7 million parameters; deltas of {step["raw_size"] / 1e6:.1f} MB of
 weights, one step of training apart. {m["cpu"]}, commit {commit}, made by `bench/run`.
 """

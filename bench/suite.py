@@ -73,6 +73,7 @@ class Suite:
         described["quick"] = self.quick
         described["bench_data"] = bool(os.environ.get("BENCH_DATA"))
         self._machine = json.dumps(described)
+        self.commit: str | None = described["commit"]
         return described
 
     def speed(self) -> list[dict]:
@@ -197,6 +198,13 @@ class Suite:
         return [process.measure(self.path(n), n, self.rounds, self.lmc, DATA) for n in names]
 
 
+def note_later(machine: Path, step: str, commit: str | None) -> None:
+    """Notes that a step was measured with another commit than the rest."""
+    described = json.loads(machine.read_text())
+    described.setdefault("later", {})[step] = commit
+    machine.write_text(json.dumps(described, indent=1) + "\n")
+
+
 STEPS = ["machine", "speed", "buffers", "breakdown", "small", "peers", "sizes", "deltas", "process"]
 
 
@@ -229,6 +237,8 @@ def main() -> None:
             result = getattr(suite, step)()
             if step != "machine" or not only:
                 (out / f"{step}.json").write_text(json.dumps(result, indent=1) + "\n")
+            if step != "machine" and only:
+                note_later(out / "machine.json", step, suite.commit)
         print(f"{time.monotonic() - started:6.0f} s  done")
     # bench/store.py, bench/checkpoints.py and bench/python.py write their own.
     apart = ("store", "checkpoints", "python")
