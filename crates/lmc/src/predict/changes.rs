@@ -54,8 +54,8 @@ impl Changes {
     }
 }
 
-/// Finds what differs in some of `bits` from its prediction, or from 0 if `prediction` is empty. False where more than `most` elements do; then what is
-/// found is of no use.
+/// Finds what differs in some of `bits` from its prediction, or from 0 if `prediction` is empty. False where more than `most` elements do;
+/// then what is found is of no use.
 #[inline(always)]
 #[must_use]
 pub(crate) fn find(
