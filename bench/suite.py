@@ -73,7 +73,6 @@ class Suite:
         described["quick"] = self.quick
         described["bench_data"] = bool(os.environ.get("BENCH_DATA"))
         self._machine = json.dumps(described)
-        self.commit: str | None = described["commit"]
         return described
 
     def speed(self) -> list[dict]:
@@ -229,16 +228,19 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     if not args.report:
         suite = Suite(args.lmc, args.quick, out)
+        machine: dict = {}
         started = time.monotonic()
         for step in STEPS:
             if only and step not in only and step != "machine":
                 continue
             print(f"{time.monotonic() - started:6.0f} s  {step}", flush=True)
             result = getattr(suite, step)()
+            if step == "machine":
+                machine = result
             if step != "machine" or not only:
                 (out / f"{step}.json").write_text(json.dumps(result, indent=1) + "\n")
             if step != "machine" and only:
-                note_later(out / "machine.json", step, suite.commit)
+                note_later(out / "machine.json", step, machine["commit"])
         print(f"{time.monotonic() - started:6.0f} s  done")
     # bench/store.py, bench/checkpoints.py and bench/python.py write their own.
     apart = ("store", "checkpoints", "python")
