@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use crate::access::{Access, Budget, Cache, ReadWithin};
 use crate::arch::Isa;
@@ -54,15 +54,21 @@ pub struct BlockInfo {
 pub struct Reader<'b, R> {
     src: R,
     opened: Opened,
-    segments: Vec<Segment>,
+    /// Taken apart when they are asked for: who reads ranges needs none of them.
+    segments: OnceLock<Segments>,
     /// As the file names them; none until all are there.
     bases: Vec<Base<'b>>,
     cache: Cache,
-    /// Indices of the tensors among the segments, sorted by name.
-    by_name: Vec<usize>,
     workers: Workers<BlockDecoder>,
     /// Buffers for records and for blocks of which only a part is wanted.
     jobs: Mutex<Vec<Buffers>>,
+}
+
+struct Segments {
+    /// In order.
+    all: Vec<Segment>,
+    /// Indices of the tensors, sorted by name.
+    by_name: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -89,11 +95,8 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
         let opened = Opened::open(&src, &o.limits)?;
         let workers = Workers::new(o.threads, move || BlockDecoder::new(isa))?;
-        let segments = opened.index.segments.unpack();
-        let mut by_name: Vec<usize> = (0..segments.len()).filter(|&i| segments[i].name.is_some()).collect();
-        by_name.sort_by_key(|&i| &segments[i].name);
-        let (bases, cache) = (vec![], Cache::default());
-        Ok(Self { src, opened, segments, bases, cache, by_name, workers, jobs: Mutex::default() })
+        let (segments, bases, cache) = (OnceLock::new(), vec![], Cache::default());
+        Ok(Self { src, opened, segments, bases, cache, workers, jobs: Mutex::default() })
     }
 
     /// Gives a delta its bases, in any order. They are the ones whose hashes the file names, which is checked.
@@ -132,14 +135,24 @@ impl<'b, R: ReadAt> Reader<'b, R> {
 
     /// The segments of the raw file, in order; they cover it without gaps.
     pub fn segments(&self) -> &[Segment] {
-        &self.segments
+        &self.taken_apart().all
+    }
+
+    fn taken_apart(&self) -> &Segments {
+        self.segments.get_or_init(|| {
+            let all = self.opened.index.segments.unpack();
+            let mut by_name: Vec<usize> = (0..all.len()).filter(|&i| all[i].name.is_some()).collect();
+            by_name.sort_by_key(|&i| &all[i].name);
+            Segments { all, by_name }
+        })
     }
 
     /// The tensor of this name; the first one if there are several.
     pub fn tensor(&self, name: &str) -> Option<&Segment> {
-        let name_of = |i: usize| self.segments[i].name.as_deref().expect("it is a tensor");
-        let first = *self.by_name.get(self.by_name.partition_point(|&i| name_of(i) < name))?;
-        (name_of(first) == name).then(|| &self.segments[first])
+        let Segments { all, by_name } = self.taken_apart();
+        let name_of = |i: usize| all[i].name.as_deref().expect("it is a tensor");
+        let first = *by_name.get(by_name.partition_point(|&i| name_of(i) < name))?;
+        (name_of(first) == name).then(|| &all[first])
     }
 
     /// Reads the raw bytes from `offset` on that fill `out`.

@@ -45,6 +45,12 @@ impl<const N: usize> From<[u64; N]> for Shape {
     }
 }
 
+impl FromIterator<u64> for Shape {
+    fn from_iter<I: IntoIterator<Item = u64>>(dimensions: I) -> Self {
+        Self(dimensions.into_iter().collect())
+    }
+}
+
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
