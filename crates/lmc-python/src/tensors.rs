@@ -90,6 +90,11 @@ impl TensorList {
         Ok(true)
     }
 
+    /// The bytes of the file without metadata that would hold them, before the first of them. It uses none up.
+    fn header<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, file(&self.given(), None)?.header()))
+    }
+
     /// Whether any two share memory.
     fn overlap(&self) -> bool {
         overlap(self.given().iter().filter_map(|t| t.data.buffer()))

@@ -120,6 +120,7 @@ def test_tensors_gathered_one_by_one():
     for gather in (added, by_address, raw_memory):
         gathered = gather()
         assert len(gathered) == 2
+        assert gather is raw_memory or gathered.header() + w.tobytes() == lmc.decompress(expected)
         assert lmc.compress_tensors(gathered) == expected
     gathered = by_address()
     assert lmc.compress_tensors(gathered) == expected

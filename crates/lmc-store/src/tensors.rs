@@ -144,6 +144,11 @@ impl<'a> Tensors<'a> {
         Self::place(data, metadata)
     }
 
+    /// The bytes of the file before the first tensor.
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
     fn place(
         tensors: impl ExactSizeIterator<Item = ((&'a str, Dtype, &'a [u64]), Data<'a>)>,
         metadata: Option<&BTreeMap<String, String>>,

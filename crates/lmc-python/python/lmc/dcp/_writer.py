@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 import lmc
+from lmc._lmc import TensorList
 from lmc.dcp import _bases
 from lmc.dcp._files import DESCRIPTOR, Files, data_files, is_data_file, tensor_name, with_bases
 from lmc.dcp._hold import Hold, HoldInBucket
@@ -245,15 +246,18 @@ class Writer(FileSystemWriter):
 
     def _compress_from(self, chunks: list[Chunk], path: str, made_from: list[_Base]) -> _Written:
         bases = [base.source for base in made_from]
-        tensors = [(c.name, c.dtype, c.shape, c.source()) for c in chunks]
+        tensors = TensorList()
+        for c in chunks:
+            tensors.add(c.name, c.dtype, c.shape, c.source())
+        header = tensors.header()
         if not isinstance(self._storage, Fsspec):
             lmc.compress_tensors_file(tensors, path, base=bases or None, level=self._level, threads=self._threads)
         else:
             data = lmc.compress_tensors(tensors, base=bases or None, level=self._level, threads=self._threads)
             self._storage.write(path, data)
-        with self._storage.open(path, bases) as file:
+        # Where things are says the index, for which no base has to be read and hashed.
+        with self._storage.open(path, []) as file:
             places = {t.name: t for t in file.tensors()}
-            header = file.read_range(0, min((t.offset for t in places.values()), default=file.size))
             used = {base.name: base.content_hash for base in file.bases}
             return _Written(used, header, places)
 
