@@ -1,4 +1,4 @@
-//! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. With `dlpack.rs` the only `unsafe` of this crate.
+//! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. With `memory.rs` and `dlpack.rs` the only `unsafe` of this crate.
 //!
 //! Other threads of Python may write to a buffer while it is read without the GIL. No reference is ever made to memory that can change: of a [`Buffer`] that
 //! is no `bytes` object the codec gets copies of a block at a time, made by [`load`]. What changes meanwhile is compressed as it was or as it is,

@@ -1,97 +1,19 @@
-//! Memory that many tensors are in, and the DLPack capsules that hand it to other packages (<https://dmlc.github.io/dlpack/latest/c_api.html>).
+//! DLPack capsules of tensors that share a block of memory (<https://dmlc.github.io/dlpack/latest/c_api.html>).
 //!
 //! An array package makes of a capsule a tensor with a storage of its own, of the tensor's size, in one call, and for a fraction of what an allocation costs.
-//! Memory goes back to the system a [`BLOCK`] at a time, once no tensor has any of it.
 
 #![allow(unsafe_code)]
 
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_void};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use lmc::{Dtype, tensor_len};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::buffer::expect_writes;
-use crate::errors::{Failure, Result};
-
-/// Bytes of memory that go back to the system together: a huge page.
-pub(crate) const BLOCK: usize = 2 << 20;
-
-/// Memory of the system's, zeros at first, that nobody else has. Blocks of it begin at each multiple of [`BLOCK`].
-pub(crate) struct Memory(Block);
-
-impl Memory {
-    /// # Errors
-    /// `LimitError` when there is no memory for it.
-    pub(crate) fn new(len: usize) -> Result<Self> {
-        let too_much = || Failure::Other("LimitError", format!("there is no memory for tensors of {len} bytes"));
-        // Room to begin where a huge page does.
-        let room = if len > BLOCK { len.checked_add(BLOCK).ok_or_else(too_much)? } else { len.max(1) };
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: it asks for new memory, wherever there is some.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), room, access, kind, -1, 0) };
-        let start = NonNull::new(start).filter(|s| s.as_ptr() != libc::MAP_FAILED).ok_or_else(too_much)?;
-        let mut whole = Block { start: start.cast(), len: room };
-        if len > BLOCK {
-            let head = whole.start.align_offset(BLOCK);
-            if head > 0 {
-                drop(whole.split_off_front(head));
-            }
-        }
-        let mut memory = Self(whole);
-        expect_writes(&mut memory.as_mut_slice()[..len]);
-        Ok(memory)
-    }
-
-    /// At least as many bytes as were asked for.
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the memory is mapped, readable and writable, has values from the start, and belongs to `self`, which is borrowed.
-        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len) }
-    }
-
-    /// Its blocks, the last of which may have fewer bytes, or more.
-    pub(crate) fn into_blocks(self) -> Vec<Arc<Block>> {
-        let (mut rest, mut blocks) = (self.0, Vec::new());
-        while rest.len > BLOCK {
-            blocks.push(Arc::new(rest.split_off_front(BLOCK)));
-        }
-        blocks.push(Arc::new(rest));
-        blocks
-    }
-}
-
-/// A part of a mapping, which ends with it.
-pub(crate) struct Block {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: it owns memory that no thread is bound to, and gives nobody access by itself.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
-
-impl Block {
-    /// Takes fewer bytes than there are, whole pages, from the front.
-    fn split_off_front(&mut self, len: usize) -> Self {
-        assert!(0 < len && len < self.len);
-        let front = Self { start: self.start, len };
-        // SAFETY: it is within the mapping.
-        self.start = unsafe { self.start.add(len) };
-        self.len -= len;
-        front
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: these pages were mapped by `Memory::new`, belong to this block alone, and whoever uses them has an `Arc` of it. It begins with a page: a
-        // mapping does, and what is split off ends with one.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
-    }
-}
+use crate::errors::Result;
+use crate::memory::Block;
 
 #[repr(C)]
 struct DLDevice {
@@ -124,14 +46,81 @@ struct DLManagedTensor {
     deleter: Option<unsafe extern "C" fn(*mut Self)>,
 }
 
-/// What a capsule points to. The first field is what others see of it.
-#[repr(C)]
-struct Managed {
-    tensor: DLManagedTensor,
-    /// Dimensions, then strides.
-    dims: Box<[i64]>,
-    /// What keeps the memory.
-    block: Arc<Block>,
+/// Tensors of a block, and their memory, which is there as long as one of them is.
+pub(crate) struct Tensors {
+    /// What capsules point to. Who takes one may write to it.
+    tensors: Box<[UnsafeCell<DLManagedTensor>]>,
+    /// Dimensions and then strides of each, which the tensors point to: no box, since what points into one may not be used after it was moved.
+    _dims: Vec<i64>,
+    _block: Block,
+}
+
+// SAFETY: it gives access to its fields through pointers alone, each to a tensor of its own that whoever has it owns.
+unsafe impl Send for Tensors {}
+// SAFETY: as above.
+unsafe impl Sync for Tensors {}
+
+/// A contiguous tensor of a block, from its byte `start` on.
+pub(crate) struct Place<'a> {
+    pub(crate) start: usize,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: &'a [u64],
+}
+
+impl Tensors {
+    /// # Panics
+    /// If a tensor has no bytes, is not within the block, or [`bytes_of`] knows no size of it.
+    pub(crate) fn new(block: Block, places: &[Place<'_>]) -> Self {
+        let mut dims = vec![0; 2 * places.iter().map(|p| p.shape.len()).sum::<usize>()];
+        let (mut rest, mut tensors) = (&mut dims[..], Vec::with_capacity(places.len()));
+        for p in places {
+            let (Some(dtype), Some(len)) = (type_of(p.dtype), bytes_of(p.dtype, p.shape)) else {
+                panic!("it has no size")
+            };
+            assert!(0 < len && len <= block.len() && p.start <= block.len() - len, "the tensor is in the block");
+            let (own, others) = rest.split_at_mut(2 * p.shape.len());
+            rest = others;
+            let (sizes, strides) = own.split_at_mut(p.shape.len());
+            let mut stride = 1;
+            for ((size, to), &n) in sizes.iter_mut().zip(strides.iter_mut()).zip(p.shape).rev() {
+                (*size, *to) = (n as i64, stride);
+                stride *= n as i64;
+            }
+            let dl_tensor = DLTensor {
+                // SAFETY: it is within the block.
+                data: unsafe { block.start().add(p.start) }.as_ptr().cast(),
+                device: DLDevice { device_type: CPU, device_id: 0 },
+                ndim: p.shape.len() as i32,
+                dtype,
+                shape: sizes.as_mut_ptr(),
+                strides: strides.as_mut_ptr(),
+                byte_offset: 0,
+            };
+            let none = std::ptr::null_mut();
+            tensors.push(UnsafeCell::new(DLManagedTensor { dl_tensor, manager_ctx: none, deleter: Some(delete) }));
+        }
+        Self { tensors: tensors.into_boxed_slice(), _dims: dims, _block: block }
+    }
+
+    /// A capsule of each, in order. What takes a capsule owns its tensor from then on.
+    pub(crate) fn into_capsules(self, py: Python<'_>) -> impl Iterator<Item = Result<Bound<'_, PyAny>>> {
+        let all = Arc::new(self);
+        (0..all.tensors.len()).map(move |i| {
+            let managed = all.tensors[i].get();
+            // SAFETY: nobody has this tensor yet: there is one iterator, which gets to it once.
+            unsafe { (*managed).manager_ctx = Arc::into_raw(all.clone()).cast_mut().cast() };
+            // SAFETY: the interpreter is held, the pointer is not null, and the name is static. Nobody but its destructor or who takes the tensor deletes
+            // what it points to: DLPack has it that who takes it renames the capsule.
+            let made = unsafe { ffi::PyCapsule_New(managed.cast(), NAME.as_ptr(), Some(drop_capsule)) };
+            if made.is_null() {
+                // SAFETY: it was given an owner above, and there is no capsule that has it.
+                unsafe { delete(managed) };
+                return Err(PyErr::fetch(py).into());
+            }
+            // SAFETY: it is a new reference.
+            Ok(unsafe { Bound::from_owned_ptr(py, made) })
+        })
+    }
 }
 
 /// Of a capsule that nobody has taken the tensor from.
@@ -164,69 +153,19 @@ pub(crate) fn bytes_of(dtype: Dtype, shape: &[u64]) -> Option<usize> {
     usize::try_from(tensor_len(dtype, shape)?).ok()
 }
 
-/// A capsule of the contiguous tensor that begins at byte `start` of a block.
-///
-/// # Panics
-/// If the tensor has no bytes, is not within the block, or [`bytes_of`] knows no size of it.
-pub(crate) fn capsule<'py>(
-    py: Python<'py>,
-    block: &Arc<Block>,
-    start: usize,
-    dtype: Dtype,
-    shape: &[u64],
-) -> Result<Bound<'py, PyAny>> {
-    let (Some(dtype), Some(len)) = (type_of(dtype), bytes_of(dtype, shape)) else { panic!("it has no size") };
-    assert!(0 < len && len <= block.len && start <= block.len - len, "the tensor is in the block");
-    let mut dims = vec![0; 2 * shape.len()].into_boxed_slice();
-    let (sizes, strides) = dims.split_at_mut(shape.len());
-    let mut stride = 1;
-    for ((size, to), &n) in sizes.iter_mut().zip(strides).zip(shape).rev() {
-        (*size, *to) = (n as i64, stride);
-        stride *= n as i64;
-    }
-    let dl_tensor = DLTensor {
-        // SAFETY: it is within the block.
-        data: unsafe { block.start.add(start) }.as_ptr().cast(),
-        device: DLDevice { device_type: CPU, device_id: 0 },
-        ndim: shape.len() as i32,
-        dtype,
-        shape: std::ptr::null_mut(),
-        strides: std::ptr::null_mut(),
-        byte_offset: 0,
-    };
-    let tensor = DLManagedTensor { dl_tensor, manager_ctx: std::ptr::null_mut(), deleter: Some(delete) };
-    let managed = Box::into_raw(Box::new(Managed { tensor, dims, block: block.clone() }));
-    // SAFETY: it was made above, and nobody else has it. There are twice as many dimensions as the shape has.
-    unsafe {
-        let dims = (*managed).dims.as_mut_ptr();
-        (*managed).tensor.dl_tensor.shape = dims;
-        (*managed).tensor.dl_tensor.strides = dims.add(shape.len());
-    }
-    // SAFETY: the interpreter is held, the pointer is not null, and the name is static. Nobody but its destructor or who takes the tensor deletes what it
-    // points to: DLPack has it that who takes it renames the capsule.
-    let made = unsafe { ffi::PyCapsule_New(managed.cast(), NAME.as_ptr(), Some(drop_capsule)) };
-    if made.is_null() {
-        // SAFETY: it was made above, and there is no capsule that has it.
-        drop(unsafe { Box::from_raw(managed) });
-        return Err(PyErr::fetch(py).into());
-    }
-    // SAFETY: it is a new reference.
-    Ok(unsafe { Bound::from_owned_ptr(py, made) })
-}
-
 /// Deletes a tensor. Any thread may call it, with or without the interpreter.
 ///
 /// # Safety
-/// `tensor` is that of a `Managed` which is a box's, and is not used again.
+/// `tensor` is one of [`Tensors`] that has an owner, and is not used again.
 unsafe extern "C" fn delete(tensor: *mut DLManagedTensor) {
-    // SAFETY: the caller's promise; it is the first field.
-    drop(unsafe { Box::from_raw(tensor.cast::<Managed>()) });
+    // SAFETY: the caller's promise: it comes from `Arc::into_raw`, of which this is the one reference, and which keeps `tensor` where it is until it is read.
+    unsafe { drop(Arc::from_raw((*tensor).manager_ctx.cast::<Tensors>())) };
 }
 
 /// Deletes the tensor of a capsule unless somebody took it.
 ///
 /// # Safety
-/// The interpreter is held, and `capsule` was made by [`capsule`].
+/// The interpreter is held, and `capsule` was made by [`Tensors::into_capsules`].
 unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
     // SAFETY: the caller's promise. Of a capsule of this name the tensor is still there.
     unsafe {

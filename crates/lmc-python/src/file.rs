@@ -13,7 +13,7 @@ use crate::header::{self, Header};
 use crate::info::{BaseInfo, Tensor, hex};
 use crate::open::{Contents, Open};
 use crate::options::decompress_options;
-use crate::small;
+use crate::small::Small;
 use crate::source::{FileObject, Source, as_path};
 use crate::work::detached;
 
@@ -54,6 +54,18 @@ impl File {
     pub(crate) fn sources(&self, py: Python<'_>) -> Result<(Arc<Source>, Bases)> {
         let open = self.open(py)?;
         Ok((open.source.clone(), open.bases.clone()))
+    }
+
+    fn small<'h>(
+        &self,
+        py: Python<'_>,
+        header: &'h Header,
+        limit: u64,
+        others: &Bound<'_, PyAny>,
+    ) -> Result<Small<'h>> {
+        let open = self.open(py)?;
+        let others = ranges(&open, others)?;
+        Small::read(py, &open, header, limit, others)
     }
 
     /// Reads a range into a new `bytes` object.
@@ -341,9 +353,21 @@ impl File {
         others: &Bound<'py, PyAny>,
         make: &Bound<'py, PyAny>,
     ) -> Result<Bound<'py, PyDict>> {
-        let open = self.open(py)?;
-        let others = ranges(&open, others)?;
-        small::read(py, &open, header.get(), limit, others, make)
+        self.small(py, header.get(), limit, others)?.capsules(py, header.get(), make)
+    }
+
+    /// Does what `read_small` does, with the same tensors, and returns what `make(shape, dtypes[dtype], memory, offset)` makes of each: its shape, the
+    /// dtype that its name stands for, a writable buffer, and where in that the tensor begins, as `numpy.ndarray` takes them.
+    fn read_small_arrays<'py>(
+        &self,
+        py: Python<'py>,
+        header: &Bound<'py, Header>,
+        limit: u64,
+        others: &Bound<'py, PyAny>,
+        make: &Bound<'py, PyAny>,
+        dtypes: &Bound<'py, PyDict>,
+    ) -> Result<Bound<'py, PyDict>> {
+        self.small(py, header.get(), limit, others)?.arrays(py, header.get(), make, dtypes)
     }
 
     /// What the header of a safetensors file says: from its header alone, which is checked.

@@ -6,12 +6,13 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 
-use lmc::{Dtype, tensor_len};
+use lmc::{Dtype, Shape, tensor_len};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict};
+use pyo3::types::{IntoPyDict, PyDict, PyString};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::errors::{Failure, Result};
 use crate::info::Tensor;
@@ -25,9 +26,10 @@ const MAX_REASON: usize = 200;
 
 /// A tensor of a file: `offset` and `nbytes` say where in the file it is.
 pub(crate) struct Entry {
-    pub(crate) name: String,
+    /// Where it stands among the names.
+    name: Range<usize>,
     pub(crate) dtype: Dtype,
-    pub(crate) shape: Vec<u64>,
+    pub(crate) shape: Shape,
     pub(crate) offset: u64,
     pub(crate) nbytes: u64,
 }
@@ -38,22 +40,45 @@ pub(crate) struct Entry {
 pub(crate) struct Header {
     /// In the order of their bytes.
     pub(crate) tensors: Vec<Entry>,
+    /// Those of the tensors, one after the other: with many tensors, memory for each takes longer than to read it.
+    names: String,
     /// In the order of the file.
     metadata: Option<Vec<(String, String)>>,
+}
+
+impl Header {
+    pub(crate) fn name(&self, t: &Entry) -> &str {
+        &self.names[t.name.clone()]
+    }
 }
 
 #[pymethods]
 impl Header {
     /// Names of the tensors, in the order of their bytes.
     fn names(&self) -> Vec<&str> {
-        self.tensors.iter().map(|t| &*t.name).collect()
+        self.tensors.iter().map(|t| self.name(t)).collect()
+    }
+
+    /// The dtypes that there are, each once.
+    fn dtypes(&self) -> Vec<&'static str> {
+        let mut all: Vec<_> = self.tensors.iter().map(|t| t.dtype.name()).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// The tensors in the order of their bytes; with `above` those alone that `File.read_small` leaves to others.
     #[pyo3(signature = (above=None))]
     fn tensors(&self, py: Python<'_>, above: Option<u64>) -> Vec<Tensor> {
         let wanted = |t: &&Entry| above.is_none_or(|limit| !small::is_small(t, limit));
-        self.tensors.iter().filter(wanted).map(|t| Tensor::of_entry(py, t)).collect()
+        let tensor = |t: &Entry| Tensor {
+            name: PyString::new(py, self.name(t)).unbind(),
+            dtype: t.dtype,
+            shape: t.shape.clone(),
+            offset: t.offset,
+            nbytes: t.nbytes,
+        };
+        self.tensors.iter().filter(wanted).map(tensor).collect()
     }
 
     /// The `__metadata__`, if there is any.
@@ -104,8 +129,10 @@ pub(crate) fn read(
 
 fn parse(text: &[u8]) -> Result<Header, String> {
     let Parsed(header) = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-    let mut names = HashSet::with_capacity(header.tensors.len());
-    if header.tensors.iter().any(|t| !names.insert(&t.name)) {
+    // They come sorted, or in a few stretches that are.
+    let mut names: Vec<&str> = header.tensors.iter().map(|t| header.name(t)).collect();
+    names.sort();
+    if names.windows(2).any(|two| two[0] == two[1]) {
         return Err(TWICE.to_owned());
     }
     Ok(header)
@@ -118,7 +145,8 @@ fn check(mut header: Header, start: u64, size: u64) -> Result<Header, String> {
     let mut end = start;
     for t in &header.tensors {
         if t.offset != end {
-            return Err(format!("tensor {:?} begins at byte {} of the file and not at {end}", t.name, t.offset));
+            let name = header.name(t);
+            return Err(format!("tensor {name:?} begins at byte {} of the file and not at {end}", t.offset));
         }
         end = end.saturating_add(t.nbytes);
     }
@@ -136,19 +164,47 @@ struct Parsed(Header);
 struct Field<'a> {
     #[serde(borrow)]
     dtype: Cow<'a, str>,
-    shape: Vec<u64>,
+    shape: Dimensions,
     data_offsets: (u64, u64),
 }
 
+struct Dimensions(Shape);
+
+impl<'de> Deserialize<'de> for Dimensions {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Numbers;
+
+        impl<'de> Visitor<'de> for Numbers {
+            type Value = Dimensions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of numbers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Dimensions, A::Error> {
+                let dimensions = std::iter::from_fn(|| seq.next_element().transpose());
+                dimensions.collect::<Result<_, _>>().map(Dimensions)
+            }
+        }
+
+        from.deserialize_seq(Numbers)
+    }
+}
+
+/// Text that is not copied unless something in it is escaped.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
 impl Field<'_> {
     /// `None` if it makes no sense.
-    fn entry(self, name: &str) -> Option<Entry> {
+    fn entry(self, name: Range<usize>) -> Option<Entry> {
         let dtype: Dtype = self.dtype.parse().ok()?;
         let (offset, end) = self.data_offsets;
         let nbytes = end.checked_sub(offset)?;
-        let fits = tensor_len(dtype, &self.shape) == Some(nbytes) && i64::try_from(end).is_ok();
-        let signed = self.shape.iter().all(|&n| i64::try_from(n).is_ok());
-        (fits && signed).then(|| Entry { name: name.to_owned(), dtype, shape: self.shape, offset, nbytes })
+        let Dimensions(shape) = self.shape;
+        let fits = tensor_len(dtype, &shape) == Some(nbytes) && i64::try_from(end).is_ok();
+        let signed = shape.iter().all(|&n| i64::try_from(n).is_ok());
+        (fits && signed).then_some(Entry { name, dtype, shape, offset, nbytes })
     }
 }
 
@@ -164,10 +220,12 @@ impl<'de> Deserialize<'de> for Parsed {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
-                let (mut tensors, mut metadata) = (Vec::new(), None);
-                while let Some(name) = map.next_key::<String>()? {
+                let (mut tensors, mut names, mut metadata) = (Vec::new(), String::new(), None);
+                while let Some(Key(name)) = map.next_key()? {
                     if name != METADATA {
-                        let entry = map.next_value::<Field<'_>>()?.entry(&name);
+                        let place = names.len()..names.len() + name.len();
+                        names.push_str(&name);
+                        let entry = map.next_value::<Field<'_>>()?.entry(place);
                         tensors.push(entry.ok_or_else(|| {
                             A::Error::custom(format_args!("tensor {name:?}: its dtype, shape and offsets do not fit"))
                         })?);
@@ -176,7 +234,7 @@ impl<'de> Deserialize<'de> for Parsed {
                     }
                 }
                 let metadata = metadata.flatten();
-                Ok(Parsed(Header { tensors, metadata: metadata.map(|Text(pairs)| pairs) }))
+                Ok(Parsed(Header { tensors, names, metadata: metadata.map(|Text(pairs)| pairs) }))
             }
         }
 

@@ -1,11 +1,10 @@
 //! What is said of a file: its tensors, its bases, its hash.
 
-use lmc::{Dtype, Segment};
+use lmc::{Dtype, Segment, Shape};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::Result;
-use crate::header::Entry;
 
 /// A tensor of a file.
 #[pyclass(frozen, module = "lmc")]
@@ -14,7 +13,7 @@ pub(crate) struct Tensor {
     pub(crate) name: Py<PyString>,
     pub(crate) dtype: Dtype,
     /// Python's tuple is made when it is asked for: of many tensors it would be as many more objects for the garbage collector.
-    pub(crate) shape: Vec<u64>,
+    pub(crate) shape: Shape,
     #[pyo3(get)]
     pub(crate) offset: u64,
     #[pyo3(get)]
@@ -26,12 +25,7 @@ impl Tensor {
     pub(crate) fn of(py: Python<'_>, s: &Segment) -> Option<Self> {
         let (name, dtype) = (s.name.as_deref()?, s.dtype?);
         let name = PyString::new(py, name).unbind();
-        Some(Self { name, dtype, shape: s.shape.to_vec(), offset: s.offset, nbytes: s.len })
-    }
-
-    pub(crate) fn of_entry(py: Python<'_>, t: &Entry) -> Self {
-        let name = PyString::new(py, &t.name).unbind();
-        Self { name, dtype: t.dtype, shape: t.shape.clone(), offset: t.offset, nbytes: t.nbytes }
+        Some(Self { name, dtype, shape: s.shape.clone(), offset: s.offset, nbytes: s.len })
     }
 }
 
@@ -44,7 +38,7 @@ impl Tensor {
 
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.shape)
+        PyTuple::new(py, &self.shape[..])
     }
 
     fn __repr__(&self, py: Python<'_>) -> Result<String> {

@@ -13,6 +13,7 @@ mod errors;
 mod file;
 mod header;
 mod info;
+mod memory;
 mod open;
 mod options;
 mod small;

@@ -1,12 +1,13 @@
 //! Small tensors, read into memory that they are in together.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::buffer::{Writable, check_disjoint};
-use crate::dlpack::{BLOCK, Memory, bytes_of, capsule};
+use crate::dlpack::{Place, Tensors, bytes_of};
 use crate::errors::Result;
 use crate::header::{Entry, Header};
+use crate::memory::{BLOCK, Block, Memory, SharedMemory};
 use crate::open::Open;
 use crate::work::detached;
 
@@ -26,51 +27,116 @@ pub(crate) fn is_small(t: &Entry, limit: u64) -> bool {
     sizes.contains(&t.nbytes) && bytes_of(t.dtype, &t.shape) == usize::try_from(t.nbytes).ok()
 }
 
-/// Reads small tensors into new memory, none of which is in two blocks of it, and other ranges into buffers, each as long as its range. What `make`
-/// makes of a DLPack capsule of each of those tensors, by name. All in one: what is between large tensors is in their blocks.
-pub(crate) fn read<'py>(
-    py: Python<'py>,
-    open: &Open,
-    header: &Header,
-    limit: u64,
-    (offsets, mut outs): (Vec<u64>, Vec<Writable>),
-    make: &Bound<'py, PyAny>,
-) -> Result<Bound<'py, PyDict>> {
-    check_disjoint(&outs)?;
-    let tensors: Vec<_> = header.tensors.iter().filter(|t| is_small(t, limit)).collect();
-    let mut starts = Vec::with_capacity(tensors.len());
-    let mut runs = Vec::<Run>::new();
-    let mut end = 0usize;
-    for t in &tensors {
-        let len = t.nbytes as usize;
-        open.check(t.offset, t.nbytes)?;
-        let mut start = end.next_multiple_of(ALIGN);
-        if start % BLOCK + len > BLOCK {
-            start = start.next_multiple_of(BLOCK);
+/// Small tensors that were read, none of which is in two blocks of memory.
+pub(crate) struct Small<'h> {
+    /// In the order of the file, with the block that each is in, and where.
+    tensors: Vec<(&'h Entry, usize, usize)>,
+    blocks: Vec<Block>,
+}
+
+impl<'h> Small<'h> {
+    /// Reads them into new memory, and other ranges into buffers, each as long as its range. All in one: what is between large tensors is in their blocks.
+    pub(crate) fn read(
+        py: Python<'_>,
+        open: &Open,
+        header: &'h Header,
+        limit: u64,
+        (offsets, mut outs): (Vec<u64>, Vec<Writable>),
+    ) -> Result<Self> {
+        check_disjoint(&outs)?;
+        let tensors: Vec<_> = header.tensors.iter().filter(|t| is_small(t, limit)).collect();
+        let mut starts = Vec::with_capacity(tensors.len());
+        let mut runs = Vec::<Run>::new();
+        let mut end = 0usize;
+        for t in &tensors {
+            let len = t.nbytes as usize;
+            open.check(t.offset, t.nbytes)?;
+            let mut start = end.next_multiple_of(ALIGN);
+            if start % BLOCK + len > BLOCK {
+                start = start.next_multiple_of(BLOCK);
+            }
+            match runs.last_mut() {
+                Some(run) if run.start + run.len == start && run.offset + run.len as u64 == t.offset => run.len += len,
+                _ => runs.push(Run { offset: t.offset, start, len }),
+            }
+            starts.push(start);
+            end = start + len;
         }
-        match runs.last_mut() {
-            Some(run) if run.start + run.len == start && run.offset + run.len as u64 == t.offset => run.len += len,
-            _ => runs.push(Run { offset: t.offset, start, len }),
+        let mut memory = Memory::new(end)?;
+        let (mut rest, mut at, mut ranges) = (memory.as_mut_slice(), 0, Vec::with_capacity(runs.len()));
+        for run in &runs {
+            let (out, after) = rest.split_at_mut(run.start - at).1.split_at_mut(run.len);
+            ranges.push((run.offset, out));
+            (rest, at) = (after, run.start + run.len);
         }
-        starts.push(start);
-        end = start + len;
+        detached(py, || {
+            let others = offsets.into_iter().zip(outs.iter_mut().map(Writable::expecting_writes));
+            open.read(ranges.into_iter().chain(others))
+        })?;
+        let tensors = tensors.into_iter().zip(starts).map(|(t, start)| (t, start / BLOCK, start % BLOCK)).collect();
+        Ok(Self { tensors, blocks: memory.into_blocks() })
     }
-    let mut memory = Memory::new(end)?;
-    let (mut rest, mut at, mut ranges) = (memory.as_mut_slice(), 0, Vec::with_capacity(runs.len()));
-    for run in &runs {
-        let (out, after) = rest.split_at_mut(run.start - at).1.split_at_mut(run.len);
-        ranges.push((run.offset, out));
-        (rest, at) = (after, run.start + run.len);
+
+    /// What `make` makes of a DLPack capsule of each, by name.
+    pub(crate) fn capsules<'py>(
+        self,
+        py: Python<'py>,
+        header: &Header,
+        make: &Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyDict>> {
+        let made = PyDict::new(py);
+        let _paused = CollectionPaused::new(py)?;
+        let mut rest = self.tensors.into_iter().peekable();
+        for (i, block) in self.blocks.into_iter().enumerate() {
+            let (names, places): (Vec<_>, Vec<_>) = std::iter::from_fn(|| rest.next_if(|t| t.1 == i))
+                .map(|(t, _, start)| (header.name(t), Place { start, dtype: t.dtype, shape: &t.shape }))
+                .unzip();
+            for (name, capsule) in names.into_iter().zip(Tensors::new(block, &places).into_capsules(py)) {
+                made.set_item(name, make.call1((capsule?,))?)?;
+            }
+        }
+        Ok(made)
     }
-    detached(py, || {
-        let others = offsets.into_iter().zip(outs.iter_mut().map(Writable::expecting_writes));
-        open.read(ranges.into_iter().chain(others))
-    })?;
-    let blocks = memory.into_blocks();
-    let made = PyDict::new(py);
-    for (t, start) in tensors.iter().zip(starts) {
-        let capsule = capsule(py, &blocks[start / BLOCK], start % BLOCK, t.dtype, &t.shape)?;
-        made.set_item(&*t.name, make.call1((capsule,))?)?;
+
+    /// What `make` makes of each, by name, given a shape, what `dtypes` has for its dtype, a [`SharedMemory`], and where in that it begins.
+    pub(crate) fn arrays<'py>(
+        self,
+        py: Python<'py>,
+        header: &Header,
+        make: &Bound<'py, PyAny>,
+        dtypes: &Bound<'py, PyDict>,
+    ) -> Result<Bound<'py, PyDict>> {
+        let made = PyDict::new(py);
+        let _paused = CollectionPaused::new(py)?;
+        let blocks: Vec<_> =
+            self.blocks.into_iter().map(|b| Bound::new(py, SharedMemory(b))).collect::<PyResult<_>>()?;
+        for (t, block, start) in self.tensors {
+            let dtype = dtypes.as_any().get_item(t.dtype.name())?;
+            let shape = PyTuple::new(py, &t.shape[..])?;
+            made.set_item(header.name(t), make.call1((shape, dtype, &blocks[block], start))?)?;
+        }
+        Ok(made)
     }
-    Ok(made)
+}
+
+/// While it is there, Python's garbage collector does not look through what is made: all of it is needed, and of many tensors it would do so again and
+/// again, and then through all other objects, which can take longer than to load them.
+struct CollectionPaused<'py>(Option<Bound<'py, PyModule>>);
+
+impl<'py> CollectionPaused<'py> {
+    fn new(py: Python<'py>) -> PyResult<Self> {
+        let gc = py.import("gc")?;
+        let enabled = gc.call_method0("isenabled")?.is_truthy()?;
+        gc.call_method0("disable")?;
+        Ok(Self(enabled.then_some(gc)))
+    }
+}
+
+impl Drop for CollectionPaused<'_> {
+    fn drop(&mut self) {
+        if let Some(gc) = &self.0 {
+            // Nothing that it does can fail, and nothing could be done about it.
+            let _ = gc.call_method0("enable");
+        }
+    }
 }

@@ -1,7 +1,11 @@
 """`lmc.numpy` beside `safetensors.numpy`."""
 
+import copy
+import mmap
+import pickle
 import sys
 import threading
+from pathlib import Path
 
 import lmc
 import lmc.numpy
@@ -59,8 +63,8 @@ def test_loading(arrays, tmp_path):
             assert found.keys() == arrays.keys()
             for name, array in arrays.items():
                 assert equal(found[name], array), name
-                # Of its own: to keep one keeps none of the others.
-                assert found[name].flags.owndata
+                # Of its own: to keep one keeps none of the others, or of the small ones a block.
+                assert found[name].flags.owndata or 0 < array.nbytes <= 64 << 10
                 assert found[name].flags.writeable
                 assert found[name].flags.c_contiguous
 
@@ -253,3 +257,71 @@ def test_threads_share_a_file(arrays, tmp_path):
         [t.start() for t in threads]
         [t.join() for t in threads]
     assert wrong == []
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("package", [lmc.numpy, safetensors.numpy])
+def test_small_arrays_among_large_ones(tmp_path, package, threads):
+    """More than a block of small ones."""
+    expected = {}
+    for i in range(1500):
+        expected[f"{i:04}.bias"] = weights(31 * (1 + i % 60), i).reshape(31, -1)
+        expected[f"{i:04}.flag"] = np.array(i % 2 == 0)
+        if i % 300 == 0:
+            expected[f"{i:04}.weight"] = weights(60_000, i)
+            expected[f"{i:04}.none"] = np.empty((0, 3), np.float32)
+            expected[f"{i:04}.u4"] = np.arange(i, i + 9, dtype="u4")
+    package.save_file(expected, tmp_path / "many")
+    found = lmc.numpy.load_file(tmp_path / "many", threads=threads)
+    assert found.keys() == expected.keys() and all(equal(found[n], expected[n]) for n in expected)
+    assert list(found) == lmc.numpy.safe_open(tmp_path / "many").offset_keys()
+    end = 0
+    for array in sorted((a for a in found.values() if a.size), key=lambda a: a.ctypes.data):
+        assert array.ctypes.data >= end and array.flags.aligned and array.flags.writeable and array.flags.c_contiguous
+        end = array.ctypes.data + array.nbytes
+
+
+def test_small_arrays_are_like_any_other():
+    found = lmc.numpy.load(lmc.numpy.save({f"{i}": weights(20, i).reshape(5, 4) for i in range(6)}))
+    for copied in (pickle.loads(pickle.dumps(found["0"])), copy.deepcopy(found["0"]), found["0"].copy()):
+        assert equal(copied, weights(20, 0).reshape(5, 4))
+    found["1"][:] = 1
+    found["2"] += 1
+    assert (found["1"] == 1).all() and equal(found["2"], weights(20, 2).reshape(5, 4) + 1)
+    last = found["3"]
+    assert bytes(memoryview(found["4"]).cast("B")) == weights(20, 4).tobytes()
+    del found
+    assert equal(last, weights(20, 3).reshape(5, 4))
+    assert lmc.numpy.load(lmc.numpy.save({"a": last}))["a"].tobytes() == last.tobytes()
+
+
+def test_memory_of_small_arrays_is_freed(tmp_path):
+    count, size = 8192, 1024
+    lmc.numpy.save_file({f"{i:05}": np.full(size, i, np.int64) for i in range(count)}, tmp_path / "many.lmc")
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    def kept():
+        return lmc.numpy.load_file(tmp_path / "many.lmc", threads=1)["04000"]
+
+    def failed():
+        with lmc.open(tmp_path / "many.lmc", threads=1) as f:
+            header = f.safetensors_header()
+            with pytest.raises(KeyError, match="I64"):
+                f.read_small_arrays(header, size * 8, [], np.ndarray, {})
+
+            def beyond(shape, dtype, memory, offset):
+                return np.ndarray(shape, dtype, memory, offset + len(memory))
+
+            with pytest.raises((TypeError, ValueError), match="buffer|offset"):
+                f.read_small_arrays(header, size * 8, [], beyond, {"I64": "i8"})
+
+    kept()
+    before, all_kept = resident(), []
+    for _ in range(3):
+        all_kept.append(kept())
+        failed()
+    # All of them have 64 MiB each time.
+    assert resident() - before < 32 << 20
+    assert all((array == 4000).all() for array in all_kept)

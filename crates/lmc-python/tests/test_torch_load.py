@@ -1,6 +1,7 @@
 """lmc.torch.load, load_file and safe_open."""
 
 import copy
+import gc
 import io
 import mmap
 import pickle
@@ -15,6 +16,7 @@ import safetensors
 import safetensors.torch
 import torch
 from lmc.torch import _file, _memory
+from torch.utils.dlpack import from_dlpack
 from torch_tensors import DTYPES, assert_same, raised_by, random_bits, same, weights
 
 SMALL = Path(__file__).parents[3] / "testdata" / "small"
@@ -376,6 +378,35 @@ def test_offsets_that_no_element_is_aligned_to():
         found = lmc.torch.load(data)
         assert_same(found, {"a": a, "b": b, "c": c})
         assert all(tensor.data_ptr() % 64 == 0 for tensor in found.values())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_collected_while_small_tensors_are_made(tmp_path, enabled):
+    """It would look through all of them again and again."""
+    lmc.torch.save_file({f"{i:04}": torch.full((4,), i) for i in range(5000)}, tmp_path / "many.lmc")
+    during, phases = [], []
+
+    def make(capsule):
+        during.append(gc.isenabled())
+        if len(during) == 6000:
+            raise KeyError("enough")
+        return from_dlpack(capsule)
+
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with lmc.open(tmp_path / "many.lmc") as f:
+            header = f.safetensors_header()
+            gc.callbacks.append(lambda phase, _: phases.append(len(during)) if phase == "start" else None)
+            found = f.read_small(header, 1024, [], make)
+            assert gc.isenabled() == enabled
+            with pytest.raises(KeyError, match="enough"):
+                f.read_small(header, 1024, [], make)
+            assert gc.isenabled() == enabled
+    finally:
+        gc.callbacks.pop()
+        gc.enable()
+    assert len(found) == 5000 and not any(during)
+    assert not [n for n in phases if n not in (0, 5000, 6000)]
 
 
 def resident():

@@ -42,6 +42,11 @@ ML_DTYPES: Final = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }
 
+# To allocate a tensor takes as long as to decode 4 KiB or more, and the first touch of its memory longer. So when all
+# are loaded, those up to this size are made in memory that they are in together. What they give up is that it is freed
+# by blocks of 2 MiB, and cannot be resized.
+SMALL: Final = 64 << 10
+
 
 class SafetensorsFile:
     """An open safetensors file, or a `.lmc` file of one."""

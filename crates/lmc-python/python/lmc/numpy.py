@@ -15,7 +15,7 @@ import numpy as np
 
 from lmc._errors import UnsupportedError, UsageError
 from lmc._lmc import File, Tensor, TensorList, compress_tensors, compress_tensors_file
-from lmc._safetensors import ML_DTYPES, NUMPY_DTYPES, Index, Path, SafetensorsFile, split
+from lmc._safetensors import ML_DTYPES, NUMPY_DTYPES, SMALL, Index, Path, SafetensorsFile, split
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -152,12 +152,21 @@ class safe_open(SafetensorsFile):
         return array
 
     def get_tensors(self) -> dict[str, Array]:
-        """All arrays, by name."""
-        tensors = self._open().values()
-        dtypes = {name: _dtype(name) for name in {t.dtype for t in tensors}}
-        arrays = {t.name: np.empty(t.shape, dtypes[t.dtype]) for t in tensors}
-        self._file.read_ranges_into(zip([t.offset for t in tensors], arrays.values(), strict=True))
-        return arrays
+        """All arrays, by name, in the order of the file.
+
+        Memory of those up to 64 KiB is freed by blocks of 2 MiB, each with the last array in it.
+        """
+        self._check_open()
+        dtypes = {name: _dtype(name) for name in self._header.dtypes()}
+        large = self._header.tensors(SMALL)
+        made = {t.name: np.empty(t.shape, dtypes[t.dtype]) for t in large}
+        others = [(t.offset, made[t.name]) for t in large]
+        array: Any = np.ndarray  # whose signature is generic
+        small: dict[str, Array] = self._file.read_small_arrays(self._header, SMALL, others, array, dtypes)
+        if not large:
+            return small
+        made |= small
+        return {name: made[name] for name in self._header.names()}
 
     def get_slice(self, name: str) -> "Slice":
         """An array, of which a part is read when it is indexed. Raises what `get_tensor` does."""

@@ -5,18 +5,16 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from lmc._lmc import File
 from lmc._lmc import Tensor as Entry
-from lmc._safetensors import SafetensorsFile
+from lmc._safetensors import SMALL, SafetensorsFile
 from lmc.torch._dtypes import torch_type
 from lmc.torch._memory import as_bytes, check_byte_order, empty, memory
 
-# To allocate a tensor takes as long as to decode 4 KiB or more. So tensors up to this size are made in memory that they
-# are in together. Each has a storage of its own in it, of its own size: they overlap nowhere, and `torch.save` of one
-# does not write the others. What they give up is that memory is freed by blocks of 2 MiB, and that their storages
-# cannot be resized, as those that safetensors gives cannot.
-_SMALL: Final = 64 << 10
+# What `torch.utils.dlpack.from_dlpack` calls once it has looked at what it was given, which takes longer than the call.
+_from_dlpack: Final[Callable[[Any], Tensor]] = getattr(torch._C, "_from_dlpack", from_dlpack)
 
 # Bytes on their way to a device: as many as keep all cores busy for a while.
 _WINDOW: Final = 64 << 20
@@ -50,10 +48,11 @@ class TensorFile(SafetensorsFile):
             tensors = {e.name: self.empty(e, device) for e in entries}
             self.read((e, tensors[e.name]) for e in entries)
             return tensors
-        large = self._header.tensors(_SMALL)
+        large = self._header.tensors(SMALL)
         made = {e.name: self.empty(e, device) for e in large}
         others = [(e.offset, memory(made[e.name])) for e in large]
-        small = self._file.read_small(self._header, _SMALL, others, torch._C._from_dlpack)
+        # Each has a storage of its own, of its size: they overlap nowhere, and `torch.save` of one writes no others.
+        small = self._file.read_small(self._header, SMALL, others, _from_dlpack)
         if not large:
             return small
         made |= small

@@ -64,7 +64,7 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
         self._file = TensorFile(filename, base=base, threads=threads)
 
     def __enter__(self) -> Self:
-        self._file.entries()  # which fails once it is closed
+        self._file.__enter__()  # which fails once it is closed
         return self
 
     def __exit__(
