@@ -16,6 +16,7 @@ bench/results/checkpoints.json, from which
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import pickle
@@ -29,6 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import origin
 import report_checkpoints
 import torch
 import torch.distributed.checkpoint as dcp
@@ -194,6 +196,8 @@ def worker(way: str, old: Path, new: Path, folder: Path) -> dict[str, float]:
         target = folder / f"step-{i}"
         target.mkdir()
         os.sync()
+        # What importing PyTorch left is looked through once by chance, in whichever save it falls.
+        gc.collect()
         peak, begun = Peak(), time.perf_counter()
         rest = save(state, target, earlier)
         result["blocked"] = time.perf_counter() - begun
@@ -205,6 +209,7 @@ def worker(way: str, old: Path, new: Path, folder: Path) -> dict[str, float]:
     before = {p.stat().st_ino for p in (folder / "step-0").iterdir()}
     result["bytes"] = sum(p.stat().st_size for p in (folder / "step-1").iterdir() if p.stat().st_ino not in before)
     into = {name: torch.zeros_like(t) for name, t in states[1].items()}
+    gc.collect()
     peak, begun = Peak(), time.perf_counter()
     found = load(into, folder / "step-1")
     result["loaded"] = time.perf_counter() - begun
@@ -254,6 +259,7 @@ def main() -> int:
     ways = {way: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]} for way, rounds in found.items()}
     raw = sum(t.numel() * t.element_size() for t in load_file(args.new).values())
     measured = {
+        "origin": origin.origin(),
         "raw": raw,
         "tensors": len(load_file(args.new)),
         "rounds": args.rounds,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from markdown import number, percent, table
+from origin import sentence
 
 
 def table_of(measured: dict[str, Any]) -> str:
@@ -43,7 +44,7 @@ which every way took its turn in a process of its own, and restored the state to
 for which a training loop would wait;
 the memory is what was taken beside the state. lmc keeps the last state in memory to make the next from it, which
 is not counted: it was
-taken with the first save.
+taken with the first save. {sentence(measured)}
 
 {table_of(measured)}
 """
