@@ -32,6 +32,13 @@ pub(crate) struct BlockEncoder {
     bytes: [Vec<u8>; 3],
 }
 
+/// The bytes of a block, and what they are checked by.
+struct Checked<'a> {
+    raw: &'a [u8],
+    spans: Vec<usize>,
+    leaves: Vec<Digest>,
+}
+
 /// What the index and the content hash need to know of a block.
 pub(crate) struct BlockSummary {
     pub(crate) record_len: u64,
@@ -70,14 +77,17 @@ impl BlockEncoder {
         assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
         assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
         let start = out.len();
-        let (summary, promised) = self.encode_as(raw, pieces, origin, true, out)?;
+        // First, since it fetches the block from front to back: samples, which are spread over it, would wait for memory.
+        let spans = spans(pieces);
+        let checked = Checked { raw, leaves: leaves(raw, &spans), spans };
+        let (summary, promised) = self.encode_as(&checked, pieces, origin, true, out)?;
         if promised.is_none_or(|p| summary.record_len <= p + p / 64 + 1024) {
             return Ok(summary);
         }
         // A prediction has not kept what its sample promised: nothing may be larger than without one.
         let predicted = out.since(start).to_vec();
         out.truncate(start);
-        let (plain, _) = self.encode_as(raw, pieces, origin, false, out)?;
+        let (plain, _) = self.encode_as(&checked, pieces, origin, false, out)?;
         if plain.record_len < summary.record_len {
             return Ok(plain);
         }
@@ -89,21 +99,19 @@ impl BlockEncoder {
     /// Encodes a block, with predictions or without. What those promised comes with it, if there are any.
     fn encode_as(
         &mut self,
-        raw: &[u8],
+        checked: &Checked<'_>,
         pieces: &[Piece],
         origin: &dyn Origin,
         predict: bool,
         out: &mut Output<'_>,
     ) -> Result<(BlockSummary, Option<u64>)> {
-        let start = out.len();
+        let (start, Checked { raw, leaves, spans }) = (out.len(), checked);
         let (sources, placed) = gather(raw, pieces, predict);
         let mut plans: Vec<PartPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
         let dependencies = name_dependencies(&sources, &mut plans);
         let parts = plans.iter().zip(&sources).map(|(p, s)| Part { len: s.bytes.len(), method: p.method() }).collect();
         let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
         let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
-        let spans = spans(pieces);
-        let leaves = leaves(raw, &spans);
         let mut head = BlockHead {
             raw_len: raw.len(),
             dependencies,
@@ -111,8 +119,8 @@ impl BlockEncoder {
             literals: 0,
             pieces: placed,
             parts,
-            digest: block_digest(&leaves),
-            spans,
+            digest: block_digest(leaves),
+            spans: spans.clone(),
         };
         // Bulk bytes, most of a body, are written in place: the head's length does not depend on what it does not know yet.
         self.head.clear();
@@ -146,7 +154,7 @@ impl BlockEncoder {
             out.replace(start + header_len, &self.head);
         }
         let record_len = (out.len() - start) as u64;
-        let summary = BlockSummary { record_len, raw_len: raw.len() as u64, leaves };
+        let summary = BlockSummary { record_len, raw_len: raw.len() as u64, leaves: leaves.clone() };
         Ok((summary, predicted.then_some(promised)))
     }
 
