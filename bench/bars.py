@@ -180,10 +180,32 @@ def delta_bars(results: dict) -> list[Bar]:
     return bars
 
 
+def python_bars(results: dict) -> list[Bar]:
+    """Bars of the Python package."""
+    bars: list[Bar] = []
+    if checkpoints := results.get("checkpoints"):
+        ways = checkpoints["ways"]
+        plain = ways["`dcp.save`"]
+        others = min(r["bytes"] for name, r in ways.items() if "lmc" not in name)
+        for name in ("`dcp.save`, lmc, no base", "`dcp.save`, lmc"):
+            bars.append(Bar(f"{name}: bytes", ways[name]["bytes"] / others, 1, None, "× the smallest other", False))
+            for what, key in [("blocked", "blocked"), ("load", "loaded")]:
+                bars.append(Bar(f"{name}: {what}", ways[name][key] / plain[key], 1.1, None, "× `dcp`", False))
+    if python := results.get("python"):
+        for row in python["memory"]:
+            if "_into" in row["what"]:
+                bars.append(Bar(row["what"], row["of_library"], 0.95, None, "× the library", True))
+        for row in python["small"]:
+            what = f"{row['what']}, {python['tensors']:,} tensors over one"
+            bars.append(Bar(what, row["ratio"], 2, None, "× time", False))
+    return bars
+
+
 GROUPS: list[tuple[str, Callable[[dict], list[Bar]]]] = [
     ("Speed in memory", speed_bars),
     ("Many small tensors", small_bars),
     ("Whole processes", process_bars),
     ("Size", size_bars),
     ("Deltas", delta_bars),
+    ("From Python", python_bars),
 ]

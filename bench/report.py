@@ -62,7 +62,8 @@ def bar_tables(results: dict) -> str:
                 "" if b.aim is None else f"{sign} {b.aim:g}",
                 b.verdict(),
             ])  # fmt: skip
-        out.append(f"### {title}\n\n" + table(["", "measured", "must", "aim", ""], rows))
+        if rows:
+            out.append(f"### {title}\n\n" + table(["", "measured", "must", "aim", ""], rows))
     return "\n".join(out)
 
 
