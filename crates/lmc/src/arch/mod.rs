@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::group::classes::{RunStats, run_ors, run_stats};
 use crate::group::element::with_element;
 use crate::map::Map;
-use crate::predict::changes::{self, Changes};
+use crate::predict::changes::{self, Changes, Compared};
 use crate::predict::job::{Model, Rank, Sections};
 use crate::predict::select::Selection;
 use crate::predict::{Classes, partition, unchanged};
@@ -184,29 +184,16 @@ impl Isa {
         }
     }
 
-    /// Finds the elements of `width` bytes that differ from their predictions in some of `bits`, whose low ones count for short elements; or
-    /// from 0, if `prediction` is empty. False where they are more than `most`; then what is found is of no use.
+    /// Finds the elements that differ from what they are compared with. False where they are more than `most`; then what is found is of no use.
     #[must_use]
-    pub(crate) fn changes(
-        self,
-        width: usize,
-        bits: u64,
-        elements: &[u8],
-        prediction: &[u8],
-        most: usize,
-        found: &mut Changes,
-    ) -> bool {
-        assert!(prediction.is_empty() || prediction.len() == elements.len(), "a prediction for every element");
-        assert!(
-            elements.len().is_multiple_of(width) && u32::try_from(elements.len() / width).is_ok(),
-            "whole elements"
-        );
+    pub(crate) fn changes(self, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
+        c.check();
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_changes(self, width, bits, elements, prediction, most, found),
+            Kind::Avx512 => x86::avx512_changes(self, c, most, found),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_changes(self, width, bits, elements, prediction, most, found),
-            _ => changes::find(width, bits, elements, prediction, most, found),
+            Kind::Avx2 => x86::avx2_changes(self, c, most, found),
+            _ => changes::find(c, most, found),
         }
     }
 

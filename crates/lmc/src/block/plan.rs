@@ -14,7 +14,7 @@ use crate::group::element::with_element;
 use crate::group::split::Shape;
 use crate::map::Map;
 use crate::options::Level;
-use crate::predict::changes::Changes;
+use crate::predict::changes::{Changes, Compared};
 
 /// What lists take is known; of groups, an estimate is, and lists are slower: they must save one part of so many.
 const LISTED_MARGIN: u64 = 32;
@@ -127,7 +127,7 @@ impl Planner {
             return plan;
         }
         let most = sparse::most_listed(elements.len() / width, self.level);
-        if !self.isa.changes(width, u64::MAX, elements, &[], most, &mut self.changes) {
+        if !self.isa.changes(&Compared::with_zero(width, elements), most, &mut self.changes) {
             return plan;
         }
         let listed = GroupedPlan::listed(width, map, &mut PatchList::of(width, map, &self.changes));

@@ -8,6 +8,7 @@ use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::map::Map;
+use crate::predict::changes::Compared;
 use crate::predict::job::{Context, Model, Sections};
 use crate::predict::unchanged::{elements as unchanged_elements, leave_out};
 use crate::predict::{Conversion, Predictor};
@@ -79,7 +80,7 @@ impl Planner {
         let base = x.base.filter(|_| unchanged > 0 && unchanged >= map.len() / 128);
         let most = few_of(elements.len() / width);
         if let Some((base, _)) = base
-            && self.isa.changes(width, u64::MAX, elements, base, most, &mut self.changes)
+            && self.isa.changes(&Compared::with(base, width, elements), most, &mut self.changes)
         {
             let mut c = sparse::candidate(width, base, x.map, &self.changes);
             c.sure &= few;

@@ -10,6 +10,7 @@ use crate::group::RUN;
 use crate::group::classes::Effort;
 use crate::group::element::{Element, with_element};
 use crate::map::Map;
+use crate::predict::changes::Compared;
 
 /// Elements of a part that decide how the others are split; each section has its share, but not less than some.
 const SAMPLE: usize = 32 * 1024;
@@ -55,7 +56,7 @@ impl Planner {
         self.isa.run_ors(width, elements, &mut or);
         let zero: Vec<bool> = or.iter().map(|&o| o == 0).collect();
         let zeros = zero.iter().filter(|z| **z).count();
-        let plan = if self.isa.changes(width, u64::MAX, elements, &[], few_of(n), &mut self.changes) {
+        let plan = if self.isa.changes(&Compared::with_zero(width, elements), few_of(n), &mut self.changes) {
             let mut patches = PatchList::of(width, Map::Identity, &self.changes);
             GroupedPlan::listed(width, Map::Identity, &mut patches)
         } else {
@@ -125,8 +126,8 @@ impl Planner {
     fn take_patches(&mut self, width: usize, elements: &mut [u8], kept: u32) -> PatchList {
         let (n, bits) = (elements.len() / width, u64::MAX << kept);
         // As few as the sample has, unless it is unlike the rest.
-        let found =
-            [n / 16, n].into_iter().any(|most| self.isa.changes(width, bits, elements, &[], most, &mut self.changes));
+        let compared = Compared { bits, ..Compared::with_zero(width, elements) };
+        let found = [n / 16, n].into_iter().any(|most| self.isa.changes(&compared, most, &mut self.changes));
         assert!(found, "there are no more than all elements");
         let mut patches = PatchList::with_capacity(self.changes.at().len());
         with_element!(width, E => {

@@ -5,6 +5,38 @@ use crate::group::element::{Element, with_element};
 /// Elements that are found at once, most.
 pub(crate) const STEP: usize = 64;
 
+/// Elements, and what they are compared with.
+#[derive(Clone, Copy)]
+pub(crate) struct Compared<'a> {
+    /// Bytes of an element.
+    pub(crate) width: usize,
+    pub(crate) elements: &'a [u8],
+    /// As many elements; empty for zeros.
+    pub(crate) prediction: &'a [u8],
+    /// The bits that count; of short elements the low ones.
+    pub(crate) bits: u64,
+}
+
+impl<'a> Compared<'a> {
+    /// Elements and their predictions, to the bit.
+    pub(crate) fn with(prediction: &'a [u8], width: usize, elements: &'a [u8]) -> Self {
+        Self { width, elements, prediction, bits: u64::MAX }
+    }
+
+    /// Elements and 0.
+    pub(crate) fn with_zero(width: usize, elements: &'a [u8]) -> Self {
+        Self::with(&[], width, elements)
+    }
+
+    /// The bounds that every kernel relies on; holds in release builds too.
+    pub(crate) fn check(&self) {
+        let Self { width, elements, prediction, .. } = self;
+        assert!(prediction.is_empty() || prediction.len() == elements.len(), "a prediction for every element");
+        let whole = elements.len().is_multiple_of(*width);
+        assert!(whole && u32::try_from(elements.len() / width).is_ok(), "whole elements");
+    }
+}
+
 /// Elements that differ from their predictions.
 #[derive(Default)]
 pub(crate) struct Changes {
@@ -54,27 +86,20 @@ impl Changes {
     }
 }
 
-/// Finds what differs in some of `bits` from its prediction, or from 0 if `prediction` is empty. False where more than `most` elements do;
-/// then what is found is of no use.
+/// Finds what differs. False where more than `most` elements do; then what is found is of no use.
 #[inline(always)]
 #[must_use]
-pub(crate) fn find(
-    width: usize,
-    bits: u64,
-    elements: &[u8],
-    prediction: &[u8],
-    most: usize,
-    found: &mut Changes,
-) -> bool {
-    with_element!(width, E => find_as::<E>(E::cut(bits), elements, prediction, &mut found.reset(width, most), most))
+pub(crate) fn find(c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
+    with_element!(c.width, E => find_as::<E>(c, &mut found.reset(c.width, most), most))
 }
 
 /// Bytes that are compared at once.
 const BYTES: usize = 32;
 
 #[inline(always)]
-fn find_as<E: Element>(bits: E, elements: &[u8], prediction: &[u8], room: &mut Room<'_>, most: usize) -> bool {
-    let bits = (0..64 / E::BITS).fold(0, |all, i| all | bits.wide() << (i * E::BITS));
+fn find_as<E: Element>(c: &Compared<'_>, room: &mut Room<'_>, most: usize) -> bool {
+    let Compared { elements, prediction, bits, .. } = *c;
+    let bits = (0..64 / E::BITS).fold(0, |all, i| all | E::cut(bits).wide() << (i * E::BITS));
     let (whole, rest) = elements.as_chunks::<BYTES>();
     let predicted = prediction.as_chunks::<BYTES>().0;
     let at = |i: usize| i * (BYTES / E::BYTES);

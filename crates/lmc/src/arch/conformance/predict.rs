@@ -3,7 +3,7 @@
 use super::others;
 use crate::arch::Isa;
 use crate::group::element::{Element, with_element};
-use crate::predict::changes::Changes;
+use crate::predict::changes::{Changes, Compared};
 use crate::predict::job::{Context, Model, Rank, Sections, most_overflows};
 use crate::predict::select::Selection;
 use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
@@ -343,19 +343,17 @@ fn changes_are_found() {
             };
             let at: Vec<u32> = (0..n as u32).filter(|&i| differs(i as usize)).collect();
             let those = |of: &dyn Fn(usize) -> Vec<u8>| at.iter().flat_map(|&i| of(i as usize)).collect::<Vec<u8>>();
+            let compared = Compared { width, elements: &elements, prediction: &prediction, bits };
             for isa in all() {
                 let name = format!("{}: {n} elements of {width} bytes", isa.name());
                 for most in [at.len(), at.len() + 1, n] {
-                    assert!(isa.changes(width, bits, &elements, &prediction, most, &mut found), "{name}: too many");
+                    assert!(isa.changes(&compared, most, &mut found), "{name}: too many");
                     assert_eq!(found.at(), at, "{name}");
                     assert_eq!(found.elements(), those(&|i| elements[i * width..][..width].to_vec()), "{name}");
                     assert_eq!(found.predictions(), those(&|i| expected(i).to_vec()), "{name}");
                 }
                 for most in at.len().saturating_sub(70)..at.len() {
-                    assert!(
-                        !isa.changes(width, bits, &elements, &prediction, most, &mut found),
-                        "{name}: {most} are enough"
-                    );
+                    assert!(!isa.changes(&compared, most, &mut found), "{name}: {most} are enough");
                 }
             }
         }

@@ -1,24 +1,16 @@
 //! Elements that differ from their predictions: the portable loops, of which the compiler makes comparisons of 32 bytes.
 
 use super::super::super::{Isa, Kind};
-use crate::predict::changes::{self as portable, Changes};
+use crate::predict::changes::{self as portable, Changes, Compared};
 
-pub(in crate::arch) fn changes(
-    isa: Isa,
-    width: usize,
-    bits: u64,
-    elements: &[u8],
-    prediction: &[u8],
-    most: usize,
-    found: &mut Changes,
-) -> bool {
+pub(in crate::arch) fn changes(isa: Isa, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
     assert_eq!(isa.0, Kind::Avx2);
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
-    unsafe { find(width, bits, elements, prediction, most, found) }
+    unsafe { find(c, most, found) }
 }
 
 kernels! {
-    fn find(width: usize, bits: u64, elements: &[u8], prediction: &[u8], most: usize, found: &mut Changes) -> bool {
-        portable::find(width, bits, elements, prediction, most, found)
+    fn find(c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
+        portable::find(c, most, found)
     }
 }

@@ -4,27 +4,19 @@ use super::super::super::{Isa, Kind};
 use super::deal::{next_lanes, pick};
 use super::{AHEAD, expect, index, load, store};
 use crate::group::RUN;
-use crate::predict::changes::{Changes, Room, STEP};
+use crate::predict::changes::{Changes, Compared, Room, STEP};
 use std::arch::x86_64::*;
 
-pub(in crate::arch) fn changes(
-    isa: Isa,
-    width: usize,
-    bits: u64,
-    elements: &[u8],
-    prediction: &[u8],
-    most: usize,
-    found: &mut Changes,
-) -> bool {
+pub(in crate::arch) fn changes(isa: Isa, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
     assert_eq!(isa.0, Kind::Avx512);
-    let room = &mut found.reset(width, most);
+    let room = &mut found.reset(c.width, most);
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
     unsafe {
-        match width {
-            1 => find::<1>(bits, elements, prediction, most, room),
-            2 => find::<2>(bits, elements, prediction, most, room),
-            4 => find::<4>(bits, elements, prediction, most, room),
-            _ => find::<8>(bits, elements, prediction, most, room),
+        match c.width {
+            1 => find::<1>(c, most, room),
+            2 => find::<2>(c, most, room),
+            4 => find::<4>(c, most, room),
+            _ => find::<8>(c, most, room),
         }
     }
 }
@@ -33,8 +25,9 @@ pub(in crate::arch) fn changes(
 type Step<const WIDTH: usize> = [[u8; 64]; WIDTH];
 
 kernels! {
-    fn find<const WIDTH: usize>(bits: u64, elements: &[u8], prediction: &[u8], most: usize, room: &mut Room<'_>) -> bool {
-        let bits = splat::<WIDTH>(bits);
+    fn find<const WIDTH: usize>(c: &Compared<'_>, most: usize, room: &mut Room<'_>) -> bool {
+        let Compared { elements, prediction, .. } = *c;
+        let bits = splat::<WIDTH>(c.bits);
         let steps: &[Step<WIDTH>] = elements.as_chunks().0.as_chunks().0;
         let predicted: &[Step<WIDTH>] = prediction.as_chunks().0.as_chunks().0;
         let none = [[0; 64]; WIDTH];
