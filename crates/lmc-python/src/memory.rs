@@ -90,8 +90,8 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: these pages were mapped by `Memory::new`, belong to this block alone, and whoever uses them has an `Arc` of it. It begins with a page: a
-        // mapping does, and what is split off ends with one.
+        // SAFETY: these pages were mapped by `Memory::new`, belong to this block alone, and whoever uses them keeps what has it. It begins with a page: a mapping
+        // does, and what is split off ends with one.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
