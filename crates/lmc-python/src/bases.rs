@@ -105,7 +105,8 @@ impl Bases {
     /// Looks into them, and gives compressed ones their own.
     pub(crate) fn link(&self, threads: usize) -> Result<Vec<lmc::Base<'static>>> {
         let named = self.0.iter().map(|b| (b.name(), b.source.clone()));
-        let linked = link_bases(named, threads).map_err(|e| Failure::Codec(e.error))?;
+        let linked =
+            link_bases(named, threads).map_err(|e| Failure::from(e.error).in_file(self.0[e.file].source.path()))?;
         let optional = linked.into_iter().zip(&self.0);
         Ok(optional.map(|(b, given)| if given.optional { b.optional() } else { b }).collect())
     }

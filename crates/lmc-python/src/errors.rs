@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -15,14 +16,15 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 /// Why a call fails.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    Codec(lmc::Error),
+    /// With the file that it is about, if that has a path.
+    Codec(lmc::Error, Option<PathBuf>),
     Store(lmc_store::Error),
     /// An exception of Python code that was called.
     Python(PyErr),
     /// A class of `lmc._errors`, and a sentence.
     Other(&'static str, String),
     /// The operating system refused a path: what was being done, and to what.
-    Path(String, std::path::PathBuf, io::Error),
+    Path(String, PathBuf, io::Error),
 }
 
 impl Failure {
@@ -46,11 +48,19 @@ impl Failure {
         Self::Other("InternalError", format!("{text}: this is a bug in lmc, please report it"))
     }
 
+    /// Says what file an error of the codec is about, unless that was said, or it is about the arguments.
+    pub(crate) fn in_file(self, path: Option<&Path>) -> Self {
+        match self {
+            Self::Codec(e, None) if e.kind() != lmc::ErrorKind::Usage => Self::Codec(e, path.map(Into::into)),
+            other => other,
+        }
+    }
+
     fn class(&self) -> &'static str {
         use lmc::ErrorKind as C;
         use lmc_store::ErrorKind as S;
         match self {
-            Self::Codec(e) => match e.kind() {
+            Self::Codec(e, _) => match e.kind() {
                 C::Io => "IOError",
                 C::Damaged => "DamagedError",
                 C::Unsupported => "UnsupportedError",
@@ -84,7 +94,8 @@ impl Failure {
 
     fn message(&self) -> String {
         match self {
-            Self::Codec(e) => e.to_string(),
+            Self::Codec(e, None) => e.to_string(),
+            Self::Codec(e, Some(path)) => format!("{}: {e}", path.display()),
             Self::Store(e) => e.to_string(),
             Self::Other(_, message) => message.clone(),
             Self::Path(..) | Self::Python(_) => String::new(),
@@ -95,7 +106,7 @@ impl Failure {
     fn exception(self, py: Python<'_>) -> PyResult<PyErr> {
         let (class, cause) = match &self {
             Self::Python(e) => return Ok(e.clone_ref(py)),
-            Self::Codec(e) => (self.class(), e.source()),
+            Self::Codec(e, _) => (self.class(), e.source()),
             Self::Store(e) => (self.class(), e.source()),
             Self::Path(_, _, e) => (self.class(), Some(e as &dyn Error)),
             Self::Other(class, _) => (*class, None),
@@ -115,7 +126,7 @@ impl Failure {
             (_, Some(errno)) => class.call1((errno, self.message()))?,
             (_, None) => class.call1((self.message(),))?,
         };
-        if let Self::Codec(e) = &self {
+        if let Self::Codec(e, _) = &self {
             exception.setattr("tensor", e.tensor())?;
             exception.setattr("block", e.block())?;
             exception.setattr("offset", e.offset())?;
@@ -171,7 +182,7 @@ fn errno(e: &(dyn Error + 'static)) -> Option<i32> {
 
 impl From<lmc::Error> for Failure {
     fn from(e: lmc::Error) -> Self {
-        Self::Codec(e)
+        Self::Codec(e, None)
     }
 }
 

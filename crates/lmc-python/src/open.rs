@@ -28,6 +28,10 @@ pub(crate) enum Contents {
 
 impl Open {
     pub(crate) fn new(source: Arc<Source>, bases: Bases, o: &DecompressOptions, plain: bool) -> Result<Self> {
+        Self::look_into(&source, bases, o, plain).map_err(|e| e.in_file(source.path()))
+    }
+
+    fn look_into(source: &Arc<Source>, bases: Bases, o: &DecompressOptions, plain: bool) -> Result<Self> {
         let mut start = [0; lmc::MAGIC.len()];
         let is_compressed = !plain || {
             let long = source.size().is_ok_and(|size| size >= start.len() as u64);
@@ -45,7 +49,7 @@ impl Open {
             }
             contents => (contents, Bases::default()),
         };
-        Ok(Self { process: std::process::id(), source, bases, contents })
+        Ok(Self { process: std::process::id(), source: source.clone(), bases, contents })
     }
 
     pub(crate) fn segments(&self) -> &[Segment] {
@@ -114,15 +118,13 @@ impl Open {
     }
 
     pub(crate) fn read<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
-        match &self.contents {
-            Contents::Compressed(r) => Ok(r.read_ranges(ranges)?),
-            Contents::Plain(_) => {
-                for (offset, out) in ranges {
-                    let read = self.source.read_exact_at(out, offset);
-                    read.map_err(|e| lmc::Error::io("cannot read the file", e).at_offset(offset))?;
-                }
-                Ok(())
-            }
-        }
+        let read = match &self.contents {
+            Contents::Compressed(r) => r.read_ranges(ranges),
+            Contents::Plain(_) => ranges.into_iter().try_for_each(|(offset, out)| {
+                let read = self.source.read_exact_at(out, offset);
+                read.map_err(|e| lmc::Error::io("cannot read the file", e).at_offset(offset))
+            }),
+        };
+        read.map_err(|e| Failure::from(e).in_file(self.source.path()))
     }
 }

@@ -173,7 +173,7 @@ impl FileObject {
             let read = object.call_method1("read", (buf.len() - done,))?;
             let bytes = read_bytes(&read, buf.len() - done)?;
             if bytes.is_empty() {
-                return Err(Failure::Codec(lmc::Error::io("", io::ErrorKind::UnexpectedEof.into())));
+                return Err(lmc::Error::io("", io::ErrorKind::UnexpectedEof.into()).into());
             }
             buf[done..][..bytes.len()].copy_from_slice(bytes);
             done += bytes.len();

@@ -89,16 +89,21 @@ fn decompress_path(
     overwrite: bool,
 ) -> Result<Summary> {
     Signals::watch(py, u64::MAX, |signals| {
-        let size = raw_size(source, o)?;
+        let size = raw_size(source, o).map_err(|e| e.in_file(source.path()))?;
         let target = Target::create(dst, overwrite, source.metadata(), signals)?;
         target.set_size(size)?;
         let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(o)?);
         let done = codec.decompress_delta_to(&signals.interrupting(source), &bases, &target, &mut |_| {});
         source.check_unchanged()?;
-        let done = done?;
+        let done = done.map_err(|e| about(source, e))?;
         target.finish(source.metadata())?;
         Ok(done.into())
     })
+}
+
+/// An error in restoring `source`. Of one in reading or writing nobody can tell here which file it is about.
+fn about(source: &Source, e: lmc::Error) -> Failure {
+    if e.kind() == lmc::ErrorKind::Io { e.into() } else { Failure::from(e).in_file(source.path()) }
 }
 
 /// One end of a stream.
@@ -176,9 +181,9 @@ pub(crate) fn decompress_stream(
 ) -> Result<Summary> {
     let o = decompress_options(threads, max_size)?;
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, Bases::get(base)?);
-    let restore = |src: &mut dyn Read, dst: &mut dyn Write| -> Result<lmc::Summary> {
+    let restore = |src: &mut dyn Read, dst: &mut dyn Write| -> Result<Result<lmc::Summary, lmc::Error>> {
         let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(&o)?);
-        Ok(codec.decompress_delta_stream(src, &bases, dst, &mut |_| {})?)
+        Ok(codec.decompress_delta_stream(src, &bases, dst, &mut |_| {}))
     };
     match (src, dst) {
         (End::Path(src), End::Path(dst)) => decompress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
@@ -187,12 +192,12 @@ pub(crate) fn decompress_stream(
             detached(py, || {
                 let done = restore(&mut source.stream(), &mut Writer { object });
                 source.check_unchanged()?;
-                Ok(done?.into())
+                Ok(done?.map_err(|e| about(&source, e))?.into())
             })
         }
-        (End::Object(object), End::Path(dst)) => into_path(py, &dst, |to| restore(&mut Stream { object }, to)),
+        (End::Object(object), End::Path(dst)) => into_path(py, &dst, |to| Ok(restore(&mut Stream { object }, to)??)),
         (End::Object(src), End::Object(dst)) => {
-            detached(py, || Ok(restore(&mut Stream { object: src }, &mut Writer { object: dst })?.into()))
+            detached(py, || Ok(restore(&mut Stream { object: src }, &mut Writer { object: dst })??.into()))
         }
     }
 }

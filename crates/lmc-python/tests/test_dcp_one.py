@@ -337,11 +337,12 @@ class TestTensors:
         )
         assert equal(found, things)
 
-    @pytest.mark.parametrize("kind", ["sparse", "meta", "quantized"])
+    @pytest.mark.parametrize("kind", ["sparse", "meta", "nested", "quantized"])
     def test_what_cannot_be_saved(self, tmp_path, kind):
         tensor = {
             "sparse": lambda: torch.eye(3).to_sparse(),
             "meta": lambda: torch.empty(3, device="meta"),
+            "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
             "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
         }[kind]()
         with pytest.raises(CheckpointException):

@@ -139,6 +139,8 @@ def refused():
         "overlapping": ({"a": whole[:6], "b": whole[5:]}, "usage", "Some tensors share memory"),
         "tied": ({"a": model.weight, "b": model.weight.detach()}, "usage", "use `save_model`"),
         "meta": ({"m": torch.empty(3, device="meta")}, "usage", "Cannot copy out of meta tensor"),
+        "nested": ({"n": no_warning(torch.nested.nested_tensor, [w, w[:2]])}, "usage", "nested tensors"),
+        "jagged": ({"n": torch.nested.nested_tensor([w, w[:2]], layout=torch.jagged)}, "usage", "nested"),
     }
 
 

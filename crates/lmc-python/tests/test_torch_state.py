@@ -311,6 +311,7 @@ REFUSED = {
     "attributes": (with_attribute(), "attributes of this OrderedDict: ['other']"),
     "sparse": (torch.ones(2).to_sparse(), "torch.sparse_coo"),
     "meta": (torch.ones(2, device="meta"), "meta tensor"),
+    "nested": (no_warning(torch.nested.nested_tensor, [torch.ones(2), torch.ones(3)]), "nested"),
     "quantized": (no_warning(torch.quantize_per_tensor, weights(3), 0.1, 0, torch.qint8), "torch.qint8"),
     "a subclass of Tensor": (weights(3).as_subclass(type("Sub", (torch.Tensor,), {})), "Sub"),
     "objects in an array": (np.array([None]), "object"),

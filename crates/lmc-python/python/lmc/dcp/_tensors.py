@@ -56,8 +56,9 @@ def is_remote(tensor: torch.Tensor) -> bool:
 def chunk(name: str, tensor: torch.Tensor) -> Chunk:
     """A dense tensor, whose memory is not copied if it is contiguous and in main memory or on a GPU."""
     plain = tensor.detach()
-    if plain.layout != torch.strided or plain.is_quantized or plain.is_meta:
-        kind = "meta" if plain.is_meta else "quantized" if plain.is_quantized else str(plain.layout)
+    if plain.layout != torch.strided or plain.is_quantized or plain.is_meta or plain.is_nested:
+        kind = "quantized" if plain.is_quantized else str(plain.layout)
+        kind = "meta" if plain.is_meta else "nested" if plain.is_nested else kind
         raise TypeError(f"{name}: cannot save a {kind} tensor; make it dense first")
     plain = plain if is_remote(plain) else plain.cpu()
     plain = plain.resolve_conj().resolve_neg().contiguous()

@@ -48,7 +48,7 @@ class Writer(FileSystemWriter):
 
     Raises:
         lmc.Error: nothing can be compressed or written.
-        TypeError: a tensor is sparse, quantized or without data.
+        TypeError: a tensor is sparse, nested, quantized or without data.
     """
 
     def __init__(

@@ -111,6 +111,8 @@ class Encoder:
         return described
 
     def _tensor(self, value: Tensor, where: str, name: str) -> dict[str, Any]:
+        if value.is_nested:
+            raise UsageError(f"{where} is a nested tensor, which has no shape: save what `.unbind()` gives")
         if value.layout != torch.strided or value.is_quantized:
             raise UsageError(f"{where} is a tensor of {value.dtype} and {value.layout}: only dense ones can be saved")
         described: dict[str, Any] = {}

@@ -111,6 +111,9 @@ def _checked(tensors: Any) -> TensorList | list[Given]:
             raise TypeError(f"names of tensors must be str, not {type(name).__name__}: {name!r}")
         if not isinstance(tensor, Tensor):
             raise UsageError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor)}")
+    nested = [name for name, tensor in tensors.items() if tensor.is_nested]
+    if nested:
+        raise TensorError(f"nested tensors have no shape that could be saved: {nested}; save what `.unbind()` gives")
     sparse = [name for name, tensor in tensors.items() if tensor.layout != torch.strided]
     if sparse:
         raise UsageError(
