@@ -233,6 +233,7 @@ def main() -> int:
         help="where to write; on the disk that is measured",
     )
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "checkpoints.json")
+    parser.add_argument("--lmc", required=True, help="the program, which says on what machine it is")
     parser.add_argument("--worker", choices=WAYS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -248,6 +249,8 @@ def main() -> int:
                 __file__,
                 str(args.old),
                 str(args.new),
+                "--lmc",
+                args.lmc,
                 "--folder",
                 str(args.folder),
                 "--worker",
@@ -259,7 +262,7 @@ def main() -> int:
     ways = {way: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]} for way, rounds in found.items()}
     raw = sum(t.numel() * t.element_size() for t in load_file(args.new).values())
     measured = {
-        "origin": origin.origin(),
+        "origin": origin.origin(origin.machine(args.lmc)),
         "raw": raw,
         "tensors": len(load_file(args.new)),
         "rounds": args.rounds,

@@ -37,13 +37,6 @@ MANY, ELEMENTS = 10_000, 2048
 Way = Callable[[], Any]
 
 
-def best_isa(program: str, file: Path) -> str:
-    """The instruction set that the library takes by itself."""
-    command = [program, "bench", "--json", "--levels", "fast", "--peers", "none", "--seconds", "0", str(file)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return str(json.loads(done.stdout)["machine"]["isas"][-1])
-
-
 def library(program: str, file: Path, threads: int, isa: str) -> tuple[float, float]:
     """Bytes per second of compressing and restoring with `lmc bench`."""
     command = [program, "bench", "--json", "--levels", "default", "--threads", str(threads), "--isas", isa]
@@ -59,7 +52,7 @@ def seconds_of(way: Way) -> float:
     return time.perf_counter() - begun
 
 
-def memory(file: Path, program: str, threads: int, rounds: int) -> list[dict[str, Any]]:
+def memory(file: Path, program: str, isa: str, threads: int, rounds: int) -> list[dict[str, Any]]:
     """Compressing and restoring a file in memory, from and to objects of several kinds."""
     raw = file.read_bytes()
     array = np.frombuffer(raw, np.uint8).copy()
@@ -84,7 +77,6 @@ def memory(file: Path, program: str, threads: int, rounds: int) -> list[dict[str
     assert room[: len(packed)] == packed and (out == array).all() and torch.equal(there, tensor)
     found: dict[str, list[float]] = {name: [] for name in ways}
     speeds = list[tuple[float, float]]()
-    isa = best_isa(program, file)
     for _ in range(rounds):
         speeds.append(library(program, file, threads, isa))
         for name, (_, way) in ways.items():
@@ -161,14 +153,15 @@ def main() -> int:
         data = np.resize(elements, args.size // elements.itemsize)
         file = folder / "elements.safetensors"
         tensors.write(file, [tensors.Tensor("w", dtype, [len(data)], data)])
+        machine = origin.machine(args.lmc)
         measured = {
-            "origin": origin.origin(),
+            "origin": origin.origin(machine),
             "file": args.file.name if args.file else "minilm bf16",
             "dtype": dtype,
             "raw_size": file.stat().st_size,
             "threads": args.threads,
             "rounds": args.rounds,
-            "memory": memory(file, args.lmc, args.threads, args.rounds),
+            "memory": memory(file, args.lmc, machine["isas"][-1], args.threads, args.rounds),
             "small": small(folder, args.threads, args.rounds),
             "tensors": MANY,
             "tensor_size": 2 * ELEMENTS,
