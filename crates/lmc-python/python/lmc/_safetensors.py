@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterable
 from types import EllipsisType, TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias, TypeVar
 
 from lmc._errors import NotFoundError, UsageError
 from lmc._lmc import File, Tensor
+
+T = TypeVar("T")
 
 Path: TypeAlias = str | os.PathLike[str]
 """Where a file is."""
@@ -86,6 +88,13 @@ class SafetensorsFile:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _all(self, large: dict[str, T], small: dict[str, T]) -> dict[str, T]:
+        """Those that were made by themselves and those that were made together, in the order of the file."""
+        if not large:
+            return small
+        made = large | small
+        return {name: made[name] for name in self._header.names()}
 
     def _check_open(self) -> None:
         if self._file.closed:

@@ -163,10 +163,7 @@ class safe_open(SafetensorsFile):
         others = [(t.offset, made[t.name]) for t in large]
         array: Any = np.ndarray  # whose signature is generic
         small: dict[str, Array] = self._file.read_small_arrays(self._header, SMALL, others, array, dtypes)
-        if not large:
-            return small
-        made |= small
-        return {name: made[name] for name in self._header.names()}
+        return self._all(made, small)
 
     def get_slice(self, name: str) -> "Slice":
         """An array, of which a part is read when it is indexed. Raises what `get_tensor` does."""

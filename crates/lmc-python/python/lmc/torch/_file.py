@@ -53,10 +53,7 @@ class TensorFile(SafetensorsFile):
         others = [(e.offset, memory(made[e.name])) for e in large]
         # Each has a storage of its own, of its size: they overlap nowhere, and `torch.save` of one writes no others.
         small = self._file.read_small(self._header, SMALL, others, _from_dlpack)
-        if not large:
-            return small
-        made |= small
-        return {name: made[name] for name in self._header.names()}
+        return self._all(made, small)
 
     def read(self, wanted: Iterable[tuple[Entry, Tensor]]) -> None:
         """Reads tensors into contiguous ones of the same size, each on any device."""
