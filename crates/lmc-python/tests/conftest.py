@@ -1,4 +1,7 @@
-"""What the tests share: weights, and the snapshots of a run."""
+"""What the tests share: weights, the snapshots of a run, and how much memory there is in use."""
+
+import mmap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,6 +10,11 @@ import pytest
 def weights(n, seed=0):
     """`n` floats that compress as those of a model do."""
     return (np.random.default_rng(seed).standard_normal(n) * 0.02).astype(np.float32)
+
+
+def resident():
+    """Bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,9 @@
 """`lmc.numpy` beside `safetensors.numpy`."""
 
 import copy
-import mmap
 import pickle
 import sys
 import threading
-from pathlib import Path
 
 import lmc
 import lmc.numpy
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from conftest import weights
+from conftest import resident, weights
 
 
 @pytest.fixture(scope="module")
@@ -298,9 +296,6 @@ def test_small_arrays_are_like_any_other():
 def test_memory_of_small_arrays_is_freed(tmp_path):
     count, size = 8192, 1024
     lmc.numpy.save_file({f"{i:05}": np.full(size, i, np.int64) for i in range(count)}, tmp_path / "many.lmc")
-
-    def resident():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
     def kept():
         return lmc.numpy.load_file(tmp_path / "many.lmc", threads=1)["04000"]

@@ -3,7 +3,6 @@
 import copy
 import gc
 import io
-import mmap
 import pickle
 import struct
 import threading
@@ -15,6 +14,7 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
+from conftest import resident
 from lmc.torch import _file, _memory
 from torch.utils.dlpack import from_dlpack
 from torch_tensors import DTYPES, assert_same, raised_by, random_bits, same, weights
@@ -407,10 +407,6 @@ def test_no_garbage_is_collected_while_small_tensors_are_made(tmp_path, enabled)
         gc.enable()
     assert len(found) == 5000 and not any(during)
     assert not [n for n in phases if n not in (0, 5000, 6000)]
-
-
-def resident():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def test_memory_of_small_tensors_is_freed(tmp_path):
