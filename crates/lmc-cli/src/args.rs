@@ -6,6 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::cmd;
+use crate::format::parse_size;
 
 /// Lossless compression of language model checkpoints.
 #[derive(Parser)]
@@ -98,7 +99,8 @@ pub(crate) struct Files {
     #[arg(short, long, overrides_with = "rm")]
     pub(crate) keep: bool,
 
-    /// Remove each input file once its output is safely on disk.
+    /// Remove each input file once its output is safely on disk, and was decoded from disk and compared with it: that takes as long as
+    /// restoring it. A file that is a base in the run is never removed.
     #[arg(long, overrides_with = "keep", conflicts_with = "stdout")]
     pub(crate) rm: bool,
 
@@ -122,6 +124,22 @@ pub(crate) struct Threads {
 impl Threads {
     pub(crate) fn count(&self) -> usize {
         usize::from(self.threads)
+    }
+}
+
+/// What decoding may cost.
+#[derive(Args)]
+pub(crate) struct Limits {
+    /// Bytes that may be decoded for one file, or for one base, with all that they are made from; by default 64 times what is asked for and 4 GiB.
+    /// With k, M, G, Ki, Mi or Gi. A longer chain of deltas takes more, and so does a file that somebody forged.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide_short_help = true)]
+    max_work: Option<usize>,
+}
+
+impl Limits {
+    /// As the codec takes it.
+    pub(crate) fn max_work(&self) -> Option<u64> {
+        self.max_work.map(|n| n as u64)
     }
 }
 

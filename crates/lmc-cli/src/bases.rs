@@ -1,6 +1,7 @@
 //! The bases of deltas: raw files, compressed ones, and whole checkpoints of several files.
 
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use lmc::{Base, BaseInfo, LinkError, link_bases};
 
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, quoted};
-use crate::input::Source;
+use crate::guard::{Guard, Role};
+use crate::input::{Source, same_file};
 use crate::plan::is_dash;
 use crate::shards::{shards, with_suffix};
 
@@ -103,6 +105,19 @@ impl Bases {
             [first, ..] if !self.given => Err(missing(path, first, wanted.len(), command)),
             _ => Ok(&self.bases),
         }
+    }
+
+    /// All but the file itself, which may be given as a base for others.
+    pub(crate) fn for_input(&self, file: &Metadata) -> Vec<Base<'static>> {
+        let each = self.bases.iter().zip(&self.files);
+        each.filter(|(_, source)| !same_file(source.metadata(), file)).map(|(b, _)| b.clone()).collect()
+    }
+
+    /// What keeps them from being removed or replaced.
+    pub(crate) fn guard(&self) -> Guard {
+        let guard = Guard::default();
+        self.files.iter().for_each(|f| guard.keep(Role::Base, f.path(), f.metadata()));
+        guard
     }
 
     /// Fails if a base was written to since it was opened.

@@ -71,6 +71,25 @@ impl DurableFile {
         self.file().set_len(size)
     }
 
+    /// Brings what was written so far to the disk, so that what is read of it then comes from there.
+    ///
+    /// # Errors
+    /// Whatever the operating system says.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file().sync_all()?;
+        // What is clean by now leaves the cache.
+        let _ = rustix::fs::fadvise(self.file(), 0, None, Advice::DontNeed);
+        Ok(())
+    }
+
+    /// What the file is.
+    ///
+    /// # Errors
+    /// Whatever the operating system says.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.file().metadata()
+    }
+
     /// Makes the file durable and gives it its name; another file of that name goes if it is told to `overwrite` it. It takes over mode, owner and
     /// times of the file that it is another form of.
     ///
@@ -120,6 +139,17 @@ impl lmc::WriteAt for DurableFile {
 
     fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         lmc::ReadAt::read_exact_at(self.file(), buf, offset)
+    }
+}
+
+/// What was written so far.
+impl lmc::ReadAt for DurableFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        lmc::ReadAt::read_exact_at(self.file(), buf, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        lmc::ReadAt::size(self.file())
     }
 }
 

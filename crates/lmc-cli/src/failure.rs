@@ -7,6 +7,7 @@ use std::path::Path;
 use lmc::ErrorKind;
 
 use crate::format::{Name, io_error};
+use crate::guard::Refusal;
 
 /// An error as the user sees it: `FILE: what (where): what to do`.
 #[derive(Debug)]
@@ -43,6 +44,12 @@ impl Failure {
             }
             _ => Self::at(path, error),
         }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Failure::Usage(refusal.to_string())
     }
 }
 

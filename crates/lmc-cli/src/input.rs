@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, OFlags};
 
 use crate::failure::{Failure, Result};
+use crate::guard::Guard;
 
 /// An open regular file, and what it was like when it was opened.
 pub(crate) struct Source {
@@ -71,7 +72,8 @@ impl Source {
     }
 
     /// Removes the file, unless its name stands for another one by now.
-    pub(crate) fn remove(self) -> Result {
+    pub(crate) fn remove(self, guard: &Guard) -> Result {
+        guard.check_remove(&self.path, &self.opened)?;
         let now = std::fs::symlink_metadata(&self.path);
         let named = now.map_err(|e| Failure::io(&self.path, "cannot remove", &e))?;
         if !named.file_type().is_symlink() && !same_file(&named, &self.opened) {

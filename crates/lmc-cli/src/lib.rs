@@ -9,6 +9,7 @@ mod cmd;
 mod durable;
 mod failure;
 mod format;
+mod guard;
 mod input;
 mod interrupt;
 mod json;
@@ -17,6 +18,7 @@ mod plan;
 mod plot;
 mod progress;
 mod report;
+mod restorable;
 mod shards;
 mod table;
 mod ui;
@@ -26,6 +28,7 @@ use std::ffi::OsString;
 use clap::Parser;
 
 pub use durable::{DurableFile, Unfinished};
+pub use guard::{Guard, Refusal, Role};
 
 /// Runs the command, and returns its exit code: 0 done, 1 something failed, 2 the command line is wrong. `args`: the name by which it was called, and its arguments.
 ///

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::durable::{DurableFile, Unfinished, parent, sync_directory};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
+use crate::guard::{Guard, Role};
 use crate::input::same_file;
 
 /// Where output goes.
@@ -71,10 +72,10 @@ impl Output {
     /// Opens the output, so that a target that cannot be written is found out before the work begins.
     ///
     /// Output onto the file that it is made from is refused.
-    pub(crate) fn create(target: &Target, overwrite: bool, origin: Origin<'_>) -> Result<Self> {
+    pub(crate) fn create(target: &Target, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Self> {
         let kind = match target {
-            Target::Stdout => Kind::Stream(open_stdout(overwrite, origin)?),
-            Target::File(path) => open_file(path, overwrite, origin)?,
+            Target::Stdout => Kind::Stream(open_stdout(overwrite, origin, guard)?),
+            Target::File(path) => open_file(path, overwrite, origin, guard)?,
         };
         let like = match origin {
             Origin::File(metadata) => Some(metadata.clone()),
@@ -113,9 +114,19 @@ impl Output {
         error.map(|e| self.failure("cannot write", &e))
     }
 
-    /// Makes the output durable and gives it its name, with the attributes that it takes over.
-    pub(crate) fn finish(self) -> Result {
+    /// What was written, as it is on the disk, to be read before it has its name; nothing of what is no file.
+    pub(crate) fn written(&self) -> Result<Option<&DurableFile>> {
+        let Kind::Temporary(file) = &self.kind else { return Ok(None) };
+        file.sync().map_err(|e| self.failure("cannot write", &e))?;
+        Ok(Some(file))
+    }
+
+    /// Makes the output durable and gives it its name, with the attributes that it takes over. From then on the run keeps it.
+    pub(crate) fn finish(self, guard: &Guard) -> Result {
         let (Kind::Temporary(file), Target::File(path)) = (self.kind, &self.target) else { return Ok(()) };
+        // Whatever was done to names since it was begun.
+        guard.check_replace(path)?;
+        guard.keep(Role::Output, path, &file.metadata().map_err(|e| Failure::io(path, "cannot write", &e))?);
         file.finish(self.overwrite, self.like.as_ref()).map_err(|Unfinished(doing, e)| match e.kind() {
             io::ErrorKind::AlreadyExists => exists(path),
             _ => Failure::io(path, doing, &e),
@@ -167,7 +178,7 @@ impl lmc::WriteAt for Output {
 }
 
 /// Standard output, if it may be written to.
-fn open_stdout(force: bool, origin: Origin<'_>) -> Result<File> {
+fn open_stdout(force: bool, origin: Origin<'_>, guard: &Guard) -> Result<File> {
     let stdout = io::stdout();
     let this = Target::Stdout;
     if stdout.is_terminal() && !force {
@@ -177,11 +188,13 @@ fn open_stdout(force: bool, origin: Origin<'_>) -> Result<File> {
     }
     let file = stdout.as_fd().try_clone_to_owned().map(File::from);
     let file = file.map_err(|e| Failure::io(this.path(), "cannot write", &e))?;
-    if let (Some(source), Ok(metadata)) = (origin.metadata(), file.metadata())
+    if let Ok(metadata) = file.metadata()
         && metadata.is_file()
-        && same_file(source, &metadata)
     {
-        return Err(Failure::at(this.path(), "is the input file: redirect it to another one"));
+        if origin.metadata().is_some_and(|source| same_file(source, &metadata)) {
+            return Err(Failure::at(this.path(), "is the input file: redirect it to another one"));
+        }
+        guard.check_write(this.path(), &metadata)?;
     }
     Ok(file)
 }
@@ -190,7 +203,7 @@ fn exists(path: &Path) -> Failure {
     Failure::at(path, "exists; -f overwrites it")
 }
 
-fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>) -> Result<Kind> {
+fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Kind> {
     let cannot = |e: io::Error| Failure::io(path, "cannot write", &e);
     match std::fs::symlink_metadata(path) {
         Ok(link) => {
@@ -216,6 +229,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>) -> Result<Kind> {
             if !overwrite {
                 return Err(exists(path));
             }
+            guard.check_replace(path)?;
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(cannot(e)),

@@ -5,8 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::args::Files;
+use crate::bases::Bases;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
+use crate::guard::{Guard, Role};
 use crate::input::{STDIN, regular_file};
 use crate::output::{Origin, Output, Target, create_directories};
 use crate::shards::{shards, with_suffix};
@@ -52,11 +54,11 @@ impl Job {
     }
 
     /// Opens the output, with the directory that it goes to.
-    pub(crate) fn create_output(&self, overwrite: bool, origin: Origin<'_>) -> Result<Output> {
+    pub(crate) fn create_output(&self, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Output> {
         if let Some(dir) = &self.directory {
             create_directories(dir)?;
         }
-        Output::create(&self.output, overwrite, origin)
+        Output::create(&self.output, overwrite, origin, guard)
     }
 }
 
@@ -223,6 +225,29 @@ fn refuse_collisions(jobs: &[Job]) -> Result {
         }
     }
     Ok(())
+}
+
+/// What a run that does these jobs must not remove or replace: a run that would is refused before it begins.
+pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> {
+    let guard = bases.guard();
+    for job in jobs {
+        let Input::File(path) = &job.input else { continue };
+        // What is not there fails in its turn.
+        let Ok(metadata) = std::fs::metadata(path) else { continue };
+        if args.rm {
+            guard.check_remove(path, &metadata)?;
+        }
+        guard.keep(Role::Input, path, &metadata);
+    }
+    for job in jobs {
+        // Nothing is replaced without being told so.
+        if let Target::File(path) = &job.output
+            && args.force
+        {
+            guard.check_replace(path)?;
+        }
+    }
+    Ok(guard)
 }
 
 /// The regular files under a directory that `naming` picks, in order of names.

@@ -16,6 +16,7 @@ use crate::io::ReadAt;
 use crate::origin::{NotOwn, Own, Sourced};
 use crate::pool::Workers;
 use crate::predict::Conversion;
+use crate::work::Work;
 
 /// Raw bytes of other blocks, of the file and of its bases, that may have to be decoded to read one alone: our files need some dozen
 /// MiB.
@@ -55,15 +56,18 @@ pub(crate) struct Budget<'a> {
     nested: usize,
     excess: u64,
     bytes: &'a AtomicU64,
+    /// What the call may decode that all this is for.
+    work: &'a Work,
 }
 
 impl<'a> Budget<'a> {
-    fn new(bytes: &'a AtomicU64) -> Self {
-        Self { levels: MAX_DEPTH, nested: MAX_NESTED, excess: MAX_EXCESS, bytes }
+    fn new(bytes: &'a AtomicU64, work: &'a Work) -> Self {
+        Self { levels: MAX_DEPTH, nested: MAX_NESTED, excess: MAX_EXCESS, bytes, work }
     }
 
     fn spend(&self, n: u64) -> Result<()> {
         let n = n.max(MIN_COST);
+        self.work.spend(n)?;
         let left = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(n));
         left.map(|_| ()).map_err(|_| {
             Error::limit(
@@ -131,8 +135,8 @@ impl Detour {
         Self(AtomicU64::new(MAX_DETOUR_OF_WHOLE))
     }
 
-    pub(crate) fn budget(&self) -> Budget<'_> {
-        Budget::new(&self.0)
+    pub(crate) fn budget<'a>(&'a self, work: &'a Work) -> Budget<'a> {
+        Budget::new(&self.0, work)
     }
 }
 
@@ -149,16 +153,18 @@ impl Access<'_> {
         i: usize,
         record: &mut Vec<u8>,
         out: &mut [u8],
+        work: &Work,
     ) -> Result<()> {
+        work.spend(out.len() as u64)?;
         let bytes = AtomicU64::new(MAX_DETOUR);
-        self.decode_within(decoder, i, record, out, Budget::new(&bytes)).map(|_| ())
+        self.decode_within(decoder, i, record, out, Budget::new(&bytes, work)).map(|_| ())
     }
 
     /// Fills `buf` with raw bytes, which must be in the file, on the calling thread.
-    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8], work: &Work) -> Result<()> {
         self.parts(offset, buf, |i, range, to| {
             let bytes = AtomicU64::new(MAX_DETOUR + to.len() as u64);
-            self.part(i, range, to, Budget::new(&bytes)).map(|_| ())
+            self.part(i, range, to, Budget::new(&bytes, work)).map(|_| ())
         })
     }
 
@@ -359,7 +365,8 @@ mod tests {
     #[test]
     fn a_budget_ends() {
         let bytes = AtomicU64::new(MAX_DETOUR);
-        let budget = Budget::new(&bytes);
+        let work = Work::new(None, 0);
+        let budget = Budget::new(&bytes, &work);
         let n = (0..).take_while(|_| budget.spend(1).is_ok()).count() as u64;
         assert_eq!(n, MAX_DETOUR / MIN_COST);
         let nested = std::iter::successors(Some(budget), |b| b.within().ok()).count();

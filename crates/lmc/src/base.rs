@@ -2,16 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::access::{Budget, ReadWithin};
-use crate::checksum::{ContentHash, Digest, leaves};
+use crate::access::{Budget, Detour, ReadWithin};
+use crate::checksum::{ContentHash, Digest, leaf_lens, leaves};
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::ReadAt;
 use crate::layout::{self, Layout, Start};
 use crate::pool::Workers;
 use crate::reader::Reader;
+use crate::reread::Reread;
 use crate::segment::Segment;
 use crate::units::Planner;
+use crate::work::Work;
 
 /// A file that deltas are made from: the raw bytes of an earlier snapshot.
 ///
@@ -40,6 +42,10 @@ pub struct Base<'a> {
     /// They cover the base.
     segments: Arc<[Segment]>,
     hash: OnceLock<Digest>,
+    /// What was hashed, where it may change: not what is in memory that nobody else writes to, nor what is decoded.
+    hashed: Arc<Reread>,
+    /// What the call may decode that the base serves, if it is for a single call.
+    work: Option<Arc<Work>>,
     name: String,
     optional: bool,
 }
@@ -73,6 +79,8 @@ impl<'a> Base<'a> {
             layout: layout.to_owned(),
             segments: segments.into(),
             hash: OnceLock::new(),
+            hashed: Arc::default(),
+            work: None,
             name: String::new(),
             optional: false,
         }
@@ -89,6 +97,8 @@ impl<'a> Base<'a> {
             hash: OnceLock::from(reader.content_hash()),
             source: reader.clone(),
             compressed: Some(reader),
+            hashed: Arc::default(),
+            work: None,
             name: String::new(),
             optional: false,
         }
@@ -114,6 +124,11 @@ impl<'a> Base<'a> {
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
+    }
+
+    /// The same base for one call, which may decode no more than `work`.
+    pub(crate) fn for_call(&self, work: &Arc<Work>) -> Self {
+        Self { work: Some(work.clone()), ..self.clone() }
     }
 
     /// Whether it is [`Self::optional`].
@@ -201,7 +216,11 @@ impl<'a> Base<'a> {
             },
             |_, job| job.leaves = Some(hashed(job.offset, job.len, &mut job.buf)),
             |job| {
-                job.leaves.take().expect("the worker is done")?.iter().for_each(|l| hash.push(l));
+                let leaves = job.leaves.take().expect("the worker is done")?;
+                leaves.iter().for_each(|l| hash.push(l));
+                if self.source.as_slice().is_none() {
+                    self.hashed.note(job.offset, leaf_lens(job.len, &[]).zip(leaves));
+                }
                 Ok(())
             },
         )?;
@@ -225,19 +244,38 @@ impl<'a> Base<'a> {
 
     /// [`Self::read`] for the sake of a block: if the base is compressed, decoding it may cost no more than that block may.
     pub(crate) fn read_within(&self, offset: u64, buf: &mut [u8], budget: Option<Budget<'_>>) -> Result<()> {
-        let read = match (&self.compressed, budget) {
-            (Some(c), Some(budget)) => c.read_within(offset, buf, budget).map_err(std::io::Error::other),
+        let read = match (&self.compressed, budget, &self.work) {
+            (Some(c), Some(budget), _) => c.read_within(offset, buf, budget).map_err(std::io::Error::other),
+            (Some(c), None, Some(work)) => {
+                let detour = Detour::new();
+                c.read_within(offset, buf, detour.budget(work)).map_err(std::io::Error::other)
+            }
             _ => self.source.read_exact_at(buf, offset),
         };
         read.map_err(|e| {
             let name = described(&self.name);
             match e.downcast::<Error>() {
+                Ok(e) if e.kind() == ErrorKind::Limit => e.after(&format!("cannot read the base{name}: ")),
                 Ok(e) => Error::base(format!("cannot read the base{name}: {e}")),
                 Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                     Error::base(format!("the base{name} became shorter while it was read"))
                 }
                 Err(e) => Error::io(format!("cannot read the base{name}"), e),
             }
+        })
+    }
+
+    /// [`Self::read`] for a delta, which names the base by its hash: the bytes are those that were hashed.
+    pub(crate) fn read_hashed(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if self.hashed.is_empty() {
+            return self.read(offset, buf);
+        }
+        self.hashed.read(offset, buf, |at, to| self.read(at, to)).map_err(|e| {
+            if !e.is_changed() {
+                return e;
+            }
+            let name = described(&self.name);
+            Error::base(format!("the base{name} changed while it was read: try again when nothing writes to it"))
         })
     }
 

@@ -35,7 +35,7 @@ impl<'m> Begun<'m> {
         let named = needed.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
         let bases: Vec<Base<'m>> = needed.iter().copied().cloned().collect();
         let siblings = match own {
-            Some(raw) if !o.independent => siblings::find(&layout.segments, |at, buf| raw.read(at, buf)),
+            Some(raw) if !o.independent => siblings::find(&layout.segments, |at, buf| raw.read_now(at, buf)),
             _ => vec![],
         };
         let has_siblings = siblings.iter().any(Option::is_some);

@@ -6,7 +6,7 @@ pub use delta::{Expected, raw_bytes};
 
 use crate::arch::Isa;
 use crate::block::decode::BlockDecoder;
-use crate::block::encode::BlockEncoder;
+use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::head::{BlockHead, ContextSource, Grouped, Method};
 use crate::block::output::Output;
 use crate::block::plan::{Planner, coding_of};
@@ -70,7 +70,9 @@ impl Blocks {
             let mut piece = Piece::plain(Some(dtype), block.len());
             let offset = (i * self.raw_len) as u64;
             piece.base = self.base.as_ref().map(|_| Link { source: 1, offset, conversion: Conversion::None });
-            self.encoder.encode(block, &[piece], Self::origin(&self.base), &mut out).expect("nothing fails");
+            self.encoder
+                .encode(&RawBlock::new(block, &[piece]), Self::origin(&self.base), &mut out)
+                .expect("nothing fails");
         }
         out.finish();
     }

@@ -18,17 +18,18 @@ pub(crate) fn digest(bytes: &[u8]) -> Digest {
     XxHash3_128::oneshot(bytes).to_le_bytes()
 }
 
-/// Digests of the leaves of a block of which so many first stretches, and what is left behind them, are cut by themselves.
+/// Lengths of the leaves of a block of `len` bytes, of which so many first stretches, and what is left behind them, are cut by themselves.
+pub(crate) fn leaf_lens(len: usize, spans: &[usize]) -> impl Iterator<Item = usize> {
+    let last = len - spans.iter().sum::<usize>();
+    let cut = |span: usize| (0..span).step_by(LEAF).map(move |at| LEAF.min(span - at));
+    spans.iter().copied().chain([last]).flat_map(cut)
+}
+
+/// Digests of those leaves.
 pub(crate) fn leaves(raw: &[u8], spans: &[usize]) -> Vec<Digest> {
     let mut rest = raw;
-    let spans = spans.iter().map(|&len| {
-        let span;
-        (span, rest) = rest.split_at(len);
-        span
-    });
-    let mut leaves: Vec<Digest> = spans.flat_map(|span| span.chunks(LEAF).map(digest)).collect();
-    leaves.extend(rest.chunks(LEAF).map(digest));
-    leaves
+    let leaf = |len| digest(rest.split_off(..len).expect("leaves add up to the block"));
+    leaf_lens(raw.len(), spans).map(leaf).collect()
 }
 
 /// The digest of a block with these leaves.

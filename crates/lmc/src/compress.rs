@@ -3,14 +3,14 @@
 mod stream;
 
 use std::io::{Read, Write};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::Summary;
 use crate::arch::Isa;
 use crate::base::Base;
 use crate::begun::Begun;
-use crate::block::encode::{BlockEncoder, BlockSummary};
+use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
 use crate::block::output::Output;
 use crate::block::{Origin, Piece};
 use crate::container::writer::Writer;
@@ -23,6 +23,7 @@ use crate::pool::Workers;
 use crate::segment::Segment;
 use crate::turns::Turns;
 use crate::units::Planner;
+use crate::work::Work;
 
 use stream::{Stream, Window};
 
@@ -168,8 +169,9 @@ impl Compressor {
         bases: &[Base<'_>],
         mut out: Output<'_>,
     ) -> Result<Summary> {
-        let own = src.as_slice().map_or(Raw::File(src), Raw::Slice);
-        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
+        let own = Raw::new(src);
+        let bases = self.for_call(bases);
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
         out.extend(&start);
         let mut written = Ok(());
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
@@ -181,15 +183,17 @@ impl Compressor {
                 while next < size && written.is_ok() {
                     written = (|| {
                         let len = plan.next_block_of(src, size - next, pieces)?;
-                        let block = block_of(src, next, len, raw)?;
-                        writer.block(&encoder.encode(block, pieces, &origin, &mut out)?);
+                        let reading = own.begin(next);
+                        let block = RawBlock::new(block_of(src, next, len, raw)?, pieces);
+                        reading.into_iter().for_each(|r| r.done(&block));
+                        writer.block(&encoder.encode(&block, &origin, &mut out)?);
                         next += len as u64;
                         Ok(())
                     })();
                 }
             });
         } else {
-            written = self.compress_blocks(src, size, &mut plan, &origin, &mut writer, &mut out);
+            written = self.compress_blocks((src, &own), size, &mut plan, &origin, &mut writer, &mut out);
         }
         let end = written.and_then(|()| writer.finish(plan));
         if let Ok((end, _)) = &end {
@@ -203,7 +207,7 @@ impl Compressor {
     /// be most of the time of two that compress.
     fn compress_blocks(
         &mut self,
-        src: &dyn ReadAt,
+        (src, own): (&dyn ReadAt, &Raw<'_>),
         size: u64,
         plan: &mut Planner<'_>,
         origin: &dyn Origin,
@@ -229,9 +233,13 @@ impl Compressor {
                 let mut job = turns.free();
                 let ticket = tickets.fetch_add(1, Ordering::Relaxed);
                 let Some((offset, len, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
+                let reading = own.begin(*offset);
                 let mut record = Output::new(&mut job.record);
-                let block = block_of(src, *offset, *len, &mut job.raw);
-                let done = block.and_then(|block| encoder.encode(block, pieces, origin, &mut record));
+                let done = block_of(src, *offset, *len, &mut job.raw).and_then(|raw| {
+                    let block = RawBlock::new(raw, pieces);
+                    reading.into_iter().for_each(|r| r.done(&block));
+                    encoder.encode(&block, origin, &mut record)
+                });
                 record.finish();
                 job.done = match done {
                     Ok(summary) => Some(Ok(summary)),
@@ -277,6 +285,13 @@ impl Compressor {
         Begun::new(&self.o, layout, own, bases, |b| b.info(&self.workers))
     }
 
+    /// Bases that may be decoded as much as one call allows.
+    pub(crate) fn for_call<'a>(&self, bases: &[Base<'a>]) -> Vec<Base<'a>> {
+        let asked = bases.iter().fold(0u64, |n, b| n.saturating_add(b.raw_size()));
+        let work = Arc::new(Work::new(self.o.max_work, asked));
+        bases.iter().map(|b| b.for_call(&work)).collect()
+    }
+
     pub(crate) fn options(&self) -> &CompressOptions {
         &self.o
     }
@@ -312,7 +327,8 @@ impl Compressor {
     ) -> Result<Summary> {
         let mut source = Stream::new(src);
         let layout = layout::detect(&mut source, self.o.dtype)?;
-        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, None, bases)?;
+        let bases = self.for_call(bases);
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, None, &bases)?;
         write(dst, &start)?;
         let mut next = 0;
         self.run(
@@ -364,12 +380,13 @@ impl Compressor {
     ) -> Result<Summary> {
         let size = size_of_input(src)?;
         let layout = layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?;
-        let own = Raw::File(src);
-        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), bases)?;
+        let own = Raw::new(src);
+        let bases = self.for_call(bases);
+        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
         write(dst, &start)?;
         let mut next = 0;
         self.run(
-            &Source::File(src),
+            &Source::File(src, &own),
             &origin,
             &mut writer,
             |job| {
@@ -402,9 +419,9 @@ impl Compressor {
             &mut self.jobs,
             |job| Ok(plan(job)?.then_some(2 * job.len)),
             |encoder, job| {
-                let raw = source.load(job.offset, job.len, &mut job.raw);
                 let mut record = Output::new(&mut job.record);
-                job.done = Some(raw.and_then(|raw| encoder.encode(raw, &job.pieces, origin, &mut record)));
+                let block = source.load(job.offset, job.len, &mut job.raw, &job.pieces);
+                job.done = Some(block.and_then(|block| encoder.encode(&block, origin, &mut record)));
                 record.finish();
             },
             |job| {
@@ -419,16 +436,21 @@ impl Compressor {
 
 /// Where workers find the raw bytes of a block.
 enum Source<'a> {
-    File(&'a dyn ReadAt),
+    File(&'a dyn ReadAt, &'a Raw<'a>),
     /// In the job's own buffer, read by the calling thread.
     Buffered,
 }
 
 impl Source<'_> {
-    fn load<'j>(&'j self, offset: u64, len: usize, buf: &'j mut Vec<u8>) -> Result<&'j [u8]> {
+    fn load<'j>(&'j self, offset: u64, len: usize, buf: &'j mut Vec<u8>, pieces: &'j [Piece]) -> Result<RawBlock<'j>> {
         match self {
-            Source::File(src) => block_of(*src, offset, len, buf),
-            Source::Buffered => Ok(&buf[..len]),
+            Source::File(src, own) => {
+                let reading = own.begin(offset);
+                let block = RawBlock::new(block_of(*src, offset, len, buf)?, pieces);
+                reading.into_iter().for_each(|r| r.done(&block));
+                Ok(block)
+            }
+            Source::Buffered => Ok(RawBlock::new(&buf[..len], pieces)),
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::io::{ReadAt, WriteAt};
 use crate::options::{DecodeLimits, DecompressOptions};
 use crate::origin::{Finished, NotOwn, Own, Sourced, Watermark, Written};
 use crate::pool::Workers;
+use crate::work::Work;
 
 use blocks::check_hash;
 pub(crate) use blocks::{Decoded, Progress, checked_block, decode, decode_checked, finish};
@@ -171,6 +172,7 @@ impl Decompressor {
         let finished = opened.sources.features.own.then(Finished::default);
         let origin = sourced(bases, &opened.sources.bases, finished.as_ref());
         let mut progress = Progress::new(&opened.sources);
+        let work = Work::new(self.o.limits.max_work, raw_size);
         let (mut next, mut rest) = (0, out);
         self.workers.ordered(
             &mut jobs,
@@ -196,8 +198,10 @@ impl Decompressor {
                 };
                 let turn = finished.as_ref().map(|f| f.mark.begin(b.raw_offset));
                 let detour = Detour::new();
-                let origin = origin.within(detour.budget());
-                let done = read.and_then(|r| decode(decoder, r, &opened.sources, b.raw_offset, &origin, job.out));
+                let origin = origin.within(detour.budget(&work));
+                let done = read
+                    .and_then(|r| work.spend(b.raw_len).map(|()| r))
+                    .and_then(|r| decode(decoder, r, &opened.sources, b.raw_offset, &origin, job.out));
                 if let (Some(f), Some(turn), Ok(_)) = (&finished, turn, &done) {
                     let out: &mut [u8] = std::mem::take(&mut job.out);
                     f.publish(b.raw_offset, out);
@@ -251,6 +255,7 @@ impl Decompressor {
         let mark = Watermark::default();
         let written = spill.as_ref().map(|f| Written { mark: &mark, to: f, again: &NotOwn });
         let origin = sourced(bases, &sources.bases, written.as_ref());
+        let work = Work::new(self.o.limits.max_work, 0);
         let mut hash = ContentHash::default();
         let mut raw = 0;
         let mut end = None;
@@ -266,6 +271,7 @@ impl Decompressor {
                         let weight = job.record.len() + head.raw_len;
                         job.raw_offset = raw_offset;
                         raw_offset += head.raw_len as u64;
+                        work.ask(head.raw_len as u64);
                         job.head = Some(head);
                         Ok(Some(weight))
                     }
@@ -281,8 +287,9 @@ impl Decompressor {
                 let body = &job.record[job.record.len() - body_len(&job.record)..];
                 let turn = written.as_ref().map(|_| mark.begin(job.raw_offset));
                 let detour = Detour::new();
-                let origin = origin.within(detour.budget());
-                let mut done = decode_checked(decoder, head, body, &origin, &mut job.raw);
+                let origin = origin.within(detour.budget(&work));
+                let spent = work.spend(job.raw.len() as u64);
+                let mut done = spent.and_then(|()| decode_checked(decoder, head, body, &origin, &mut job.raw));
                 if let (Some(spill), Some(turn), Ok(_)) = (&spill, turn, &done) {
                     match spill.write_all_at(&job.raw, job.raw_offset) {
                         Ok(()) => turn.done(job.raw_offset + job.raw.len() as u64),
@@ -344,6 +351,7 @@ impl Decompressor {
         let cache = Cache::default();
         let again = Access { src, opened: &opened, bases: &bases, workers: &self.workers, cache: &cache };
         let mark = Watermark::default();
+        let work = Work::new(self.o.limits.max_work, opened.index.raw_size);
         let mut done = Progress::new(&opened.sources);
         let mut next = 0;
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
@@ -362,13 +370,15 @@ impl Decompressor {
                 let b = opened.block(job.block);
                 let turn = opened.sources.features.own.then(|| mark.begin(b.raw_offset));
                 let detour = Detour::new();
-                let again = again.earlier(detour.budget());
+                let again = again.earlier(detour.budget(&work));
                 let written = turn.as_ref().map(|_| Written { mark: &mark, to: dst, again: &again });
                 let origin = sourced(&bases[..], &opened.sources.bases, written.as_ref());
-                let origin = origin.within(detour.budget());
+                let origin = origin.within(detour.budget(&work));
                 job.record.resize(b.record_len as usize, 0);
                 job.raw.resize(b.raw_len as usize, 0);
-                let done = open::read(src, &mut job.record, b.record_offset)
+                let done = work
+                    .spend(b.raw_len)
+                    .and_then(|()| open::read(src, &mut job.record, b.record_offset))
                     .and_then(|()| decode(decoder, &job.record, &opened.sources, b.raw_offset, &origin, &mut job.raw))
                     .map_err(|e| opened.locate(e, job.block));
                 job.done = Some(done.and_then(|done| {

@@ -11,7 +11,7 @@ use self::counterparts::{Counterpart, Relation};
 use crate::Summary;
 use crate::base::Base;
 use crate::begun::Begun;
-use crate::block::encode::{BlockEncoder, BlockSummary};
+use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
 use crate::block::head::BlockHead;
 use crate::block::output::Output;
 use crate::block::{Origin, Piece};
@@ -118,7 +118,7 @@ impl Compressor {
     /// `Io` or `Base` when a file cannot be read; `Limit` when the index would be too large for the format.
     pub fn diff(&mut self, new: &Base<'_>, bases: &[Base<'_>], progress: &mut dyn FnMut(u64)) -> Result<Diff> {
         // What the hashes are makes no difference to any size, and computing them takes reading all.
-        let bases: Vec<Base<'_>> = bases.iter().map(|b| b.clone().with_hash([0; 16])).collect();
+        let bases: Vec<Base<'_>> = self.for_call(bases).into_iter().map(|b| b.with_hash([0; 16])).collect();
         let source = new.source();
         let size = new.raw_size();
         let layout = layout_of(new)?;
@@ -126,7 +126,7 @@ impl Compressor {
         let counterparts = counterparts::find(&layout, &segments, &source, &bases)?;
         let c = Comparison { new, bases: &bases, segments, counterparts };
         let mut segments = c.begin();
-        let own = Raw::File(&source);
+        let own = Raw::measured(&source);
         let Begun { mut plan, mut writer, origin, .. } = self.begin(layout.clone(), Some(&own), &bases)?;
         let alone = self.begin(layout, Some(&own), &[])?;
         let (mut plain, mut plain_writer, plain_origin) = (alone.plan.blind_to_zeros(), alone.writer, alone.origin);
@@ -209,10 +209,10 @@ impl Comparison<'_> {
         let mut rest = &job.raw[..];
         for (len, pieces) in &job.alone {
             let block = rest.split_off(..*len).expect("they add up to the block");
-            alone.push(encoder.encode(block, pieces, plain_origin, &mut out)?);
+            alone.push(encoder.encode(&RawBlock::new(block, pieces), plain_origin, &mut out)?);
             out.truncate(0);
         }
-        let delta = encoder.encode(&job.raw, &job.pieces, origin, &mut out)?;
+        let delta = encoder.encode(&RawBlock::new(&job.raw, &job.pieces), origin, &mut out)?;
         out.finish();
         let coding = coding(&job.record)?;
         let mut shares = Vec::new();

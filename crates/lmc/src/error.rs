@@ -33,6 +33,18 @@ struct Inner {
     source: Option<io::Error>,
 }
 
+/// What tells [`Error::changed`] from other errors of reading.
+#[derive(Debug)]
+struct Changed;
+
+impl fmt::Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("try again when nothing writes to it")
+    }
+}
+
+impl std::error::Error for Changed {}
+
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -65,6 +77,14 @@ impl Error {
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.0.message.push_str(more);
         self
+    }
+    /// That bytes which were read before are not the same any more.
+    pub(crate) fn changed() -> Self {
+        Self::io("the input changed while it was read", io::Error::other(Changed))
+    }
+    /// Whether it is that of [`Self::changed`].
+    pub(crate) fn is_changed(&self) -> bool {
+        self.0.source.as_ref().and_then(io::Error::get_ref).is_some_and(|e| e.is::<Changed>())
     }
     /// An operating-system error with what was being done.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {

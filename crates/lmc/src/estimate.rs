@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::base::Base;
 use crate::begun::Begun;
 use crate::block::Piece;
-use crate::block::encode::BlockSummary;
+use crate::block::encode::{BlockSummary, RawBlock};
 use crate::block::output::Output;
 use crate::compress::Compressor;
 use crate::container::bases::BaseInfo;
@@ -69,10 +69,11 @@ impl Compressor {
         let size = raw.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
         let layout = layout::detect(&mut Start::new(raw, size, "the input"), self.options().dtype)?;
         let names: Vec<(u64, String)> = layout.segments.iter().map(|s| (s.offset, pattern(s))).collect();
-        let own = raw.as_slice().map_or(Raw::File(raw), Raw::Slice);
+        let own = Raw::measured(raw);
+        let bases = self.for_call(bases);
         let info =
             |b: &Base<'_>| Ok(BaseInfo { content_hash: [0; 16], raw_size: b.raw_size(), name: b.name().to_owned() });
-        let Begun { mut plan, mut writer, origin, .. } = Begun::new(self.options(), layout, Some(&own), bases, info)?;
+        let Begun { mut plan, mut writer, origin, .. } = Begun::new(self.options(), layout, Some(&own), &bases, info)?;
         let mut blocks = Vec::new();
         let mut next = 0;
         while next < size {
@@ -106,7 +107,8 @@ impl Compressor {
                 job.raw.resize(b.len, 0);
                 let mut record = Output::new(&mut job.record);
                 let read = read_at(raw, "the input", &mut job.raw, b.offset);
-                job.done = Some(read.and_then(|()| encoder.encode(&job.raw, &b.pieces, &origin, &mut record)));
+                let block = read.map(|()| RawBlock::new(&job.raw, &b.pieces));
+                job.done = Some(block.and_then(|block| encoder.encode(&block, &origin, &mut record)));
                 record.finish();
             },
             |job| {

@@ -58,12 +58,14 @@ mod reader;
 #[cfg(feature = "reference")]
 #[doc(hidden)]
 pub mod reference;
+mod reread;
 mod sample;
 mod segment;
 mod siblings;
 mod turns;
 mod units;
 mod varint;
+mod work;
 
 pub use arch::Isa;
 pub use base::Base;

@@ -7,9 +7,11 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use crate::access::Budget;
 use crate::base::{Base, not_given};
 use crate::block::Origin;
+use crate::block::encode::RawBlock;
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, WriteAt, read_at};
+use crate::reread::Reread;
 
 /// The bases of a file in its own order, and the file itself.
 pub(crate) struct Sourced<'a> {
@@ -17,7 +19,7 @@ pub(crate) struct Sourced<'a> {
     /// The names of the bases, which are not there, if `bases` is empty.
     wanted: &'a [BaseInfo],
     own: &'a dyn Own,
-    /// What decoding the bases may cost in all; by default it is limited for every range alone.
+    /// What a block may cost that is decoded; none for those that are encoded.
     budget: Option<Budget<'a>>,
 }
 
@@ -40,7 +42,10 @@ impl Origin for Sourced<'_> {
     fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
         match (source, self.base(source)) {
             (0, _) => self.own.read(offset, buf),
-            (_, Some(base)) => base.read_within(offset, buf, self.budget),
+            (_, Some(base)) => match self.budget {
+                None => base.read_hashed(offset, buf),
+                budget => base.read_within(offset, buf, budget),
+            },
             (i, None) => Err(not_given(&self.wanted[i as usize - 1])),
         }
     }
@@ -73,22 +78,81 @@ impl Own for NotOwn {
 
 /// The raw bytes of a file that is being encoded.
 pub(crate) enum Raw<'a> {
+    /// Nobody writes to them meanwhile.
     Slice(&'a [u8]),
-    File(&'a dyn ReadAt),
+    /// Somebody may write to them: a block depends on what was stored of others, not on what is there now.
+    File { src: &'a dyn ReadAt, stored: Stored },
+    /// Nothing is stored: only sizes are asked for.
+    Measured(&'a dyn ReadAt),
+}
+
+/// What was stored of a file so far, block by block.
+#[derive(Default)]
+pub(crate) struct Stored {
+    mark: Watermark,
+    leaves: Reread,
+}
+
+/// A block that is about to be read. Those that depend on it wait until it is known what was read of it.
+pub(crate) struct Reading<'a> {
+    turn: Turn<'a>,
+    start: u64,
+    leaves: &'a Reread,
+}
+
+impl<'a> Raw<'a> {
+    /// The bytes of a source.
+    pub(crate) fn new(src: &'a dyn ReadAt) -> Self {
+        src.as_slice().map_or_else(|| Self::File { src, stored: Stored::default() }, Self::Slice)
+    }
+
+    /// The same where only sizes are asked for.
+    pub(crate) fn measured(src: &'a dyn ReadAt) -> Self {
+        src.as_slice().map_or(Self::Measured(src), Self::Slice)
+    }
+
+    /// Fills `buf` with bytes as they are now.
+    pub(crate) fn read_now(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self {
+            Raw::Slice(bytes) => read_at(bytes, "the input", buf, offset),
+            Raw::File { src, .. } | Raw::Measured(src) => read_at(*src, "the input", buf, offset),
+        }
+    }
+
+    /// The block that starts at raw byte `start` comes next. Blocks are begun in order.
+    pub(crate) fn begin(&self, start: u64) -> Option<Reading<'_>> {
+        match self {
+            Raw::Slice(_) | Raw::Measured(_) => None,
+            Raw::File { stored: Stored { mark, leaves }, .. } => {
+                Some(Reading { turn: mark.begin(start), start, leaves })
+            }
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// What was read, which is what is stored.
+    pub(crate) fn done(self, block: &RawBlock<'_>) {
+        self.leaves.note(self.start, block.leaves());
+        self.turn.done(self.start + block.len() as u64);
+    }
 }
 
 impl Own for Raw<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self {
-            Raw::Slice(bytes) => read_at(bytes, "the input", buf, offset),
-            Raw::File(file) => read_at(*file, "the input", buf, offset),
+            Raw::Slice(_) | Raw::Measured(_) => self.read_now(offset, buf),
+            Raw::File { stored: Stored { mark, leaves }, .. } => {
+                mark.wait(offset + buf.len() as u64)?;
+                leaves.read(offset, buf, |at, to| self.read_now(at, to))
+            }
         }
     }
 
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
         match self {
             Raw::Slice(bytes) => bytes.get(offset as usize..)?.get(..len),
-            Raw::File(_) => None,
+            Raw::File { .. } | Raw::Measured(_) => None,
         }
     }
 }

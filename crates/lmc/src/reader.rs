@@ -17,6 +17,7 @@ use crate::io::ReadAt;
 use crate::options::DecompressOptions;
 use crate::pool::Workers;
 use crate::segment::Segment;
+use crate::work::Work;
 
 /// Where a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,7 @@ pub struct Reader<'b, R> {
     bases: Vec<Base<'b>>,
     cache: Cache,
     workers: Workers<BlockDecoder>,
+    max_work: Option<u64>,
     /// Buffers for records and for blocks of which only a part is wanted.
     jobs: Mutex<Vec<Buffers>>,
 }
@@ -96,7 +98,8 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         let opened = Opened::open(&src, &o.limits)?;
         let workers = Workers::new(o.threads, move || BlockDecoder::new(isa))?;
         let (segments, bases, cache) = (OnceLock::new(), vec![], Cache::default());
-        Ok(Self { src, opened, segments, bases, cache, workers, jobs: Mutex::default() })
+        let max_work = o.limits.max_work;
+        Ok(Self { src, opened, segments, bases, cache, workers, max_work, jobs: Mutex::default() })
     }
 
     /// Gives a delta its bases, in any order. They are the ones whose hashes the file names, which is checked.
@@ -247,6 +250,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     }
 
     fn read_all<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>, tensor: Option<&str>) -> Result<()> {
+        let work = Work::new(self.max_work, 0);
         let mut parts = Vec::new();
         for (offset, mut rest) in ranges {
             if offset.checked_add(rest.len() as u64).is_none_or(|end| end > self.raw_size()) {
@@ -258,6 +262,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
             if rest.is_empty() {
                 continue;
             }
+            work.ask(rest.len() as u64);
             let mut block = self.opened.block_at(offset);
             let mut from = offset - self.opened.block(block).raw_offset;
             while !rest.is_empty() {
@@ -290,7 +295,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
                 let b = self.opened.block(block);
                 Ok(Some((b.record_len + b.raw_len) as usize))
             },
-            |decoder, job| job.done = self.read_block(decoder, &access, job),
+            |decoder, job| job.done = self.read_block(decoder, &access, &work, job),
             |job| {
                 std::mem::replace(&mut job.done, Ok(())).map_err(|e| {
                     let e = if let Some(name) = tensor { e.in_tensor(name) } else { e };
@@ -308,16 +313,22 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         Access { src: &self.src, opened: &self.opened, bases: &self.bases, workers: &self.workers, cache: &self.cache }
     }
 
-    fn read_block(&self, decoder: &mut BlockDecoder, access: &Access<'_>, job: &mut Job<'_>) -> Result<()> {
+    fn read_block(
+        &self,
+        decoder: &mut BlockDecoder,
+        access: &Access<'_>,
+        work: &Work,
+        job: &mut Job<'_>,
+    ) -> Result<()> {
         let Buffers { record, raw } = &mut job.buffers;
         let len = self.opened.block(job.block).raw_len as usize;
         if let [(part, out)] = &mut job.parts[..]
             && part.len() == len
         {
-            return access.decode(decoder, job.block, record, out);
+            return access.decode(decoder, job.block, record, out, work);
         }
         raw.resize(len, 0);
-        access.decode(decoder, job.block, record, raw)?;
+        access.decode(decoder, job.block, record, raw, work)?;
         for (part, out) in &mut job.parts {
             out.copy_from_slice(&raw[part.clone()]);
         }
@@ -329,7 +340,10 @@ impl<'b, R: ReadAt> Reader<'b, R> {
 impl<R: ReadAt> ReadAt for Reader<'_, R> {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match offset.checked_add(buf.len() as u64) {
-            Some(end) if end <= self.raw_size() => self.access().read(offset, buf).map_err(io::Error::other),
+            Some(end) if end <= self.raw_size() => {
+                let work = Work::new(self.max_work, buf.len() as u64);
+                self.access().read(offset, buf, &work).map_err(io::Error::other)
+            }
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }

@@ -8,7 +8,7 @@ use clap::Args;
 use lmc::{DecompressOptions, Reader, Segment};
 use serde_json::json;
 
-use crate::args::Threads;
+use crate::args::{Limits, Threads};
 use crate::bases::BaseArgs;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
@@ -49,6 +49,9 @@ pub(crate) struct CatArgs {
     bases: BaseArgs,
 
     #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
     threads: Threads,
 }
 
@@ -78,6 +81,7 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     }
     let mut options = DecompressOptions::default();
     options.threads = args.threads.count();
+    options.limits.max_work = args.limits.max_work();
     let source = Source::open(&args.file, args.force)?;
     let at_fault = |e| Failure::codec(&args.file, &e);
     let reader = Reader::open(&source, &options).map_err(at_fault)?;
@@ -92,7 +96,8 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
         Some(path) if !is_dash(path) => Target::File(path.clone()),
         _ => Target::Stdout,
     };
-    let mut output = Output::create(&target, args.force, Origin::PartOf(source.metadata()))?;
+    let guard = bases.guard();
+    let mut output = Output::create(&target, args.force, Origin::PartOf(source.metadata()), &guard)?;
     describe(args, &tensor, &range, &shape, ui);
     let progress = ui.progress(&Name::text(&args.tensor).to_string(), Some(range.end - range.start));
     let boundaries: Vec<u64> = reader.blocks().map(|b| b.raw_offset).collect();
@@ -111,7 +116,7 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     drop(progress);
     source.check_unchanged()?;
     bases.check_unchanged()?;
-    output.finish()
+    output.finish(&guard)
 }
 
 fn no_tensor(file: &Path, name: &str) -> Failure {

@@ -4,14 +4,16 @@ use clap::Args;
 use lmc::{CompressOptions, Compressor, Dtype, Level};
 use serde_json::json;
 
-use crate::args::{Files, Threads, dtype, level};
+use crate::args::{Files, Limits, Threads, dtype, level};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
+use crate::guard::Guard;
 use crate::input::{STDIN, Source, Stdin};
 use crate::output::Origin;
-use crate::plan::{AddSuffix, Input, Job, plan};
+use crate::plan::{AddSuffix, Input, Job, guard, plan};
 use crate::report::{self, Outcome, Show};
+use crate::restorable;
 use crate::ui::Ui;
 
 /// Compress files: FILE becomes FILE.lmc, and FILE is kept.
@@ -46,6 +48,9 @@ pub(crate) struct CompressArgs {
     bases: BaseArgs,
 
     #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
     threads: Threads,
 }
 
@@ -55,27 +60,36 @@ pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let mut options = CompressOptions::default();
     options.level = args.level;
     options.threads = args.threads.count();
+    options.max_work = args.limits.max_work();
     options.dtype = args.dtype;
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
+    let guard = guard(&jobs, &bases, &args.files)?;
     report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
-        compress(&mut compressor, &bases, job, args, ui)
+        compress(&mut compressor, &bases, &guard, job, args, ui)
     })
 }
 
-fn compress(compressor: &mut Compressor, bases: &Bases, job: &Job, args: &CompressArgs, ui: &Ui) -> Result<Outcome> {
+fn compress(
+    compressor: &mut Compressor,
+    bases: &Bases,
+    guard: &Guard,
+    job: &Job,
+    args: &CompressArgs,
+    ui: &Ui,
+) -> Result<Outcome> {
     let force = args.files.force;
     let summary = match &job.input {
         Input::Stdin => {
             let mut source = Stdin::open()?;
-            let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()))?;
+            let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()), guard)?;
             let progress = ui.progress(STDIN, None);
             let summary = compressor
                 .compress_delta_stream(&mut source, bases.all(), &mut output, &mut |done| progress.at(done))
                 .map_err(|e| report::explain_stdin(bases, &output, &e))?;
             drop(progress);
             bases.check_unchanged()?;
-            output.finish()?;
+            output.finish(guard)?;
             summary
         }
         Input::File(path) => {
@@ -83,18 +97,25 @@ fn compress(compressor: &mut Compressor, bases: &Bases, job: &Job, args: &Compre
             if !force && source.start(&mut [0; 8])? == lmc::MAGIC {
                 return Ok(Outcome::Skipped("it is compressed already; -f compresses it again"));
             }
-            let mut output = job.create_output(force, Origin::File(source.metadata()))?;
+            let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
             output.check_stays(args.files.rm)?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
+            let of_others = bases.for_input(source.metadata());
             let summary = compressor
-                .compress_delta_from(&source, bases.all(), &mut output, &mut |done| progress.at(done))
+                .compress_delta_from(&source, &of_others, &mut output, &mut |done| progress.at(done))
                 .map_err(|e| report::explain(&source, bases, &output, &e))?;
             drop(progress);
             source.check_unchanged()?;
             bases.check_unchanged()?;
-            output.finish()?;
+            if args.files.rm
+                && let Some(written) = output.written()?
+            {
+                let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
+                restorable::check(written, &source, &of_others, args.threads.count(), path, &progress)?;
+            }
+            output.finish(guard)?;
             if args.files.rm {
-                source.remove()?;
+                source.remove(guard)?;
             }
             summary
         }

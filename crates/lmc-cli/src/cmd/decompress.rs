@@ -4,14 +4,16 @@ use clap::Args;
 use lmc::{DecompressOptions, Decompressor, Reader};
 use serde_json::json;
 
-use crate::args::{Files, Threads};
+use crate::args::{Files, Limits, Threads};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
+use crate::guard::Guard;
 use crate::input::{STDIN, Source, Stdin};
 use crate::output::Origin;
-use crate::plan::{Input, Job, RemoveSuffix, plan};
+use crate::plan::{Input, Job, RemoveSuffix, guard, plan};
 use crate::report::{self, Outcome, Show};
+use crate::restorable;
 use crate::ui::Ui;
 
 /// Restore compressed files: FILE.lmc becomes FILE, and FILE.lmc is kept.
@@ -29,6 +31,9 @@ pub(crate) struct DecompressArgs {
     bases: BaseArgs,
 
     #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
     threads: Threads,
 }
 
@@ -37,17 +42,19 @@ pub(crate) fn run(args: &DecompressArgs, ui: &Ui) -> Result {
     let jobs = plan(&args.files, &RemoveSuffix, false, ui)?;
     let mut options = DecompressOptions::default();
     options.threads = args.threads.count();
+    options.limits.max_work = args.limits.max_work();
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
+    let guard = guard(&jobs, &bases, &args.files)?;
     report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
-        decompress(&mut decompressor, &options, &bases, job, args, ui)
+        decompress(&mut decompressor, &options, (&bases, &guard), job, args, ui)
     })
 }
 
 fn decompress(
     decompressor: &mut Decompressor,
     options: &DecompressOptions,
-    bases: &Bases,
+    (bases, guard): (&Bases, &Guard),
     job: &Job,
     args: &DecompressArgs,
     ui: &Ui,
@@ -56,14 +63,14 @@ fn decompress(
     let summary = match &job.input {
         Input::Stdin => {
             let mut source = Stdin::open()?;
-            let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()))?;
+            let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()), guard)?;
             let progress = ui.progress(STDIN, None);
             let summary = decompressor
                 .decompress_delta_stream(&mut source, bases.all(), &mut output, &mut |done| progress.at(done))
                 .map_err(|e| report::explain_stdin(bases, &output, &e))?;
             drop(progress);
             bases.check_unchanged()?;
-            output.finish()?;
+            output.finish(guard)?;
             summary
         }
         Input::File(path) => {
@@ -72,7 +79,7 @@ fn decompress(
             let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
             let raw_size = reader.raw_size();
             let needed = bases.for_file(path, reader.bases(), &["decompress"])?;
-            let mut output = job.create_output(force, Origin::File(source.metadata()))?;
+            let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
             output.check_stays(args.files.rm)?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let mut at = |done| progress.at(done);
@@ -86,9 +93,15 @@ fn decompress(
             drop(progress);
             source.check_unchanged()?;
             bases.check_unchanged()?;
-            output.finish()?;
+            if args.files.rm
+                && let Some(written) = output.written()?
+            {
+                let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
+                restorable::check(&source, written, needed, args.threads.count(), path, &progress)?;
+            }
+            output.finish(guard)?;
             if args.files.rm {
-                source.remove()?;
+                source.remove(guard)?;
             }
             summary
         }

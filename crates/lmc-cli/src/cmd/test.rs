@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lmc::{DecompressOptions, Decompressor, Reader};
 
-use crate::args::Threads;
+use crate::args::{Limits, Threads};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
@@ -40,6 +40,9 @@ pub(crate) struct TestArgs {
     bases: BaseArgs,
 
     #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
     threads: Threads,
 }
 
@@ -47,6 +50,7 @@ pub(crate) struct TestArgs {
 pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let mut options = DecompressOptions::default();
     options.threads = args.threads.count();
+    options.limits.max_work = args.limits.max_work();
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
     let bases = args.bases.open(inputs.len() > 1, args.threads.count())?;

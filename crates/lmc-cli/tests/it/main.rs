@@ -6,6 +6,7 @@ mod files;
 mod inspect;
 mod killed;
 mod many_tensors;
+mod nothing_lost;
 mod pipes;
 mod safety;
 mod snapshot;

@@ -8,7 +8,7 @@ use super::plan::{GroupedPlan, PlannedGroup};
 use super::{Origin, Piece};
 use crate::arch::job::{EncodeJob, set_of};
 use crate::arch::{Isa, encode_chunk};
-use crate::checksum::{Digest, block_digest, leaves};
+use crate::checksum::{Digest, block_digest, leaf_lens, leaves};
 use crate::container::record::{self, RecordHeader};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::error::Result;
@@ -32,11 +32,33 @@ pub(crate) struct BlockEncoder {
     bytes: [Vec<u8>; 3],
 }
 
-/// The bytes of a block, and what they are checked by.
-struct Checked<'a> {
+/// A block that is to be encoded: its bytes, what they are, and what they are checked by.
+pub(crate) struct RawBlock<'a> {
     raw: &'a [u8],
+    pieces: &'a [Piece],
     spans: Vec<usize>,
     leaves: Vec<Digest>,
+}
+
+impl<'a> RawBlock<'a> {
+    /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `pieces` (none zero) add up to it.
+    ///
+    /// Its leaves are hashed here, which fetches the block from front to back: samples, which are spread over it, would wait for memory.
+    pub(crate) fn new(raw: &'a [u8], pieces: &'a [Piece]) -> Self {
+        assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
+        assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
+        let spans = spans(pieces);
+        Self { raw, pieces, leaves: leaves(raw, &spans), spans }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// Length and digest of each leaf.
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = (usize, Digest)> {
+        leaf_lens(self.raw.len(), &self.spans).zip(self.leaves.iter().copied())
+    }
 }
 
 /// What the index and the content hash need to know of a block.
@@ -66,28 +88,29 @@ impl BlockEncoder {
 
     /// Appends the record of a block to `out`.
     ///
-    /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `pieces` (none zero) add up to it.
+    /// # Errors
+    /// Those of `origin`. A block whose predictions read bytes of its own file that are not what was stored of it is encoded without them.
     pub(crate) fn encode(
         &mut self,
-        raw: &[u8],
-        pieces: &[Piece],
+        block: &RawBlock<'_>,
         origin: &dyn Origin,
         out: &mut Output<'_>,
     ) -> Result<BlockSummary> {
-        assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
-        assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
         let start = out.len();
-        // First, since it fetches the block from front to back: samples, which are spread over it, would wait for memory.
-        let spans = spans(pieces);
-        let checked = Checked { raw, leaves: leaves(raw, &spans), spans };
-        let (summary, promised) = self.encode_as(&checked, pieces, origin, true, out)?;
+        let (summary, promised) = match self.encode_as(block, origin, true, out) {
+            Err(e) if e.is_changed() => {
+                out.truncate(start);
+                return Ok(self.encode_as(block, origin, false, out)?.0);
+            }
+            done => done?,
+        };
         if promised.is_none_or(|p| summary.record_len <= p + p / 64 + 1024) {
             return Ok(summary);
         }
         // A prediction has not kept what its sample promised: nothing may be larger than without one.
         let predicted = out.since(start).to_vec();
         out.truncate(start);
-        let (plain, _) = self.encode_as(&checked, pieces, origin, false, out)?;
+        let (plain, _) = self.encode_as(block, origin, false, out)?;
         if plain.record_len < summary.record_len {
             return Ok(plain);
         }
@@ -99,13 +122,12 @@ impl BlockEncoder {
     /// Encodes a block, with predictions or without. What those promised comes with it, if there are any.
     fn encode_as(
         &mut self,
-        checked: &Checked<'_>,
-        pieces: &[Piece],
+        block: &RawBlock<'_>,
         origin: &dyn Origin,
         predict: bool,
         out: &mut Output<'_>,
     ) -> Result<(BlockSummary, Option<u64>)> {
-        let (start, Checked { raw, leaves, spans }) = (out.len(), checked);
+        let (start, RawBlock { raw, pieces, leaves, spans }) = (out.len(), block);
         let (sources, placed) = gather(raw, pieces, predict);
         let mut plans: Vec<PartPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
         let dependencies = name_dependencies(&sources, &mut plans);

@@ -1,7 +1,7 @@
 //! Blocks out and back, on every instruction set.
 
 use super::decode::BlockDecoder;
-use super::encode::BlockEncoder;
+use super::encode::{BlockEncoder, RawBlock};
 use super::head::BlockHead;
 use super::output::Output;
 use super::{Nothing, Origin, Piece};
@@ -42,7 +42,7 @@ fn round_trip_from(raw: &[u8], pieces: &[Piece], origin: &dyn Origin, level: Lev
         // Old contents of a buffer must not matter.
         let mut record = vec![0xa5; [0, 100, 2 * raw.len()][raw.len() % 3]];
         let mut out = Output::new(&mut record);
-        let summary = BlockEncoder::new(isa, level).encode(raw, pieces, origin, &mut out).unwrap();
+        let summary = BlockEncoder::new(isa, level).encode(&RawBlock::new(raw, pieces), origin, &mut out).unwrap();
         out.finish();
         assert_eq!(summary.record_len as usize, record.len());
         let first = first.get_or_insert_with(|| record.clone());

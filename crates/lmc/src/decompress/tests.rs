@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::arch::Isa;
-use crate::block::encode::BlockEncoder;
+use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::output::Output;
 use crate::block::{Link, Piece};
 use crate::container::bases::Sources;
@@ -59,7 +59,7 @@ fn file_of_pieces(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Piece>)]) -> Vec<
     let mut at = 0;
     for (dtype, pieces) in blocks {
         let len: usize = pieces.iter().map(|p| p.len).sum();
-        writer.block(&encoder.encode(&raw[at..at + len], pieces, &origin, &mut out).unwrap());
+        writer.block(&encoder.encode(&RawBlock::new(&raw[at..at + len], pieces), &origin, &mut out).unwrap());
         let shape = [(len / dtype.coding_width()) as u64].into();
         let name = (*format!("t{}", segments.len())).into();
         segments.push(Segment::tensor(name, *dtype, shape, at as u64, len as u64));

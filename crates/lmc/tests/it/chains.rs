@@ -48,7 +48,7 @@ fn chains_are_as_long_as_a_stack_has_room_for() {
         }
         for length in [20, 100, 1000] {
             let e = restored(&file, raw, length, threads).expect_err("the chain is too long");
-            assert!(e.kind() == ErrorKind::Base && e.to_string().contains("more than 128 blocks"), "{e}");
+            assert!(e.kind() == ErrorKind::Limit && e.to_string().contains("more than 128 blocks"), "{e}");
         }
     }
     // Blocks that depend on nothing else of their file.
@@ -90,7 +90,7 @@ fn work_does_not_multiply_along_a_chain() {
     assert_eq!(restored(&file, &raw, 2, 1).expect("81 blocks are not too many"), raw);
     for threads in [1, 2] {
         let e = restored(&file, &raw, 20, threads).expect_err("9^20 blocks would have to be decoded");
-        assert!(e.kind() == ErrorKind::Base && e.to_string().contains("too many other blocks"), "{e}");
+        assert!(e.kind() == ErrorKind::Limit && e.to_string().contains("too many other blocks"), "{e}");
         let reader = Reader::open(&file[..], &options(threads)).expect("a valid file opens");
         let reader = reader.with_bases(vec![chain(&file, &raw, 20)]).expect("it has its base");
         let e = reader.read_range(5, &mut [0]).expect_err("9^20 blocks would have to be decoded");

@@ -2,6 +2,7 @@
 
 mod bases;
 mod chains;
+mod changing;
 mod corpus;
 mod corruption;
 mod damaged_deltas;
@@ -30,3 +31,4 @@ mod tensor_lists;
 mod truncation;
 mod unchanged_runs;
 mod unusual;
+mod work;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lmc::{Base, Changes, CompressOptions, Compressor, Diff, Level, Relation, Segment};
 
-use crate::args::{Threads, level};
+use crate::args::{Limits, Threads, level};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -46,6 +46,9 @@ pub(crate) struct DiffArgs {
 
     #[command(flatten)]
     bases: BaseArgs,
+
+    #[command(flatten)]
+    limits: Limits,
 
     #[command(flatten)]
     threads: Threads,
@@ -107,6 +110,7 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     let mut options = CompressOptions::default();
     options.level = args.level;
     options.threads = threads;
+    options.max_work = args.limits.max_work();
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let old = files.of(0);
     let mut new = Vec::new();

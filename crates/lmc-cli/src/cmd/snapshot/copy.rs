@@ -127,9 +127,10 @@ pub(super) fn export(args: &ExportArgs, ui: &Ui) -> Result {
     let store = args.place.open()?;
     let snapshots = args.some.of(&store).map_err(failure)?;
     let target = if is_dash(&args.file) { Target::Stdout } else { Target::File(args.file.clone()) };
-    let mut output = Output::create(&target, args.force, Origin::Stdin(None))?;
+    let guard = args.place.guard();
+    let mut output = Output::create(&target, args.force, Origin::Stdin(None), &guard)?;
     store.export(&snapshots, &mut output).map_err(|e| output.take_failure().unwrap_or_else(|| failure(e)))?;
-    output.finish()?;
+    output.finish(&guard)?;
     ui.result(format_args!("{} : {}", Name::path(&args.file), count(snapshots.len(), "snapshot")));
     Ok(())
 }

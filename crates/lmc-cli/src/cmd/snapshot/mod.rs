@@ -16,6 +16,7 @@ use lmc_store::{ErrorKind, Location, Store, StoreOptions};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
+use crate::guard::{Guard, Role};
 use crate::ui::Ui;
 
 /// Keep every snapshot of a training run in one store, a directory or a bucket, where each costs what changed.
@@ -91,6 +92,17 @@ impl Place {
 
     fn location(&self) -> lmc_store::Result<Location> {
         self.store.parse()
+    }
+
+    /// What keeps anything from being written into the store, where it is on this machine.
+    fn guard(&self) -> Guard {
+        let guard = Guard::default();
+        if let Ok(Location::Directory(path)) = self.location()
+            && let Ok(metadata) = std::fs::metadata(&path)
+        {
+            guard.keep(Role::Store, &path, &metadata);
+        }
+        guard
     }
 
     /// What an error of the store is to the user.

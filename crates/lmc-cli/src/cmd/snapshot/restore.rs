@@ -11,6 +11,7 @@ use crate::args::Threads;
 use crate::cmd::cat::{Rows, parse_rows};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
+use crate::guard::Guard;
 use crate::output::{Origin, Output, Target, create_directories};
 use crate::plan::is_dash;
 use crate::ui::Ui;
@@ -69,17 +70,25 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
         [] => reader.files().iter().collect(),
         asked => reader.files_of(asked).map_err(failure)?,
     };
+    let guard = args.place.guard();
+    files.iter().try_for_each(|file| guard.check_replace(&dir.join(&file.name)))?;
     if !dir.as_os_str().is_empty() {
         create_directories(&dir)?;
     }
-    files.iter().try_for_each(|file| restore_file(args, &reader, file, &dir, ui))
+    files.iter().try_for_each(|file| restore_file(args, &reader, file, (&dir, &guard), ui))
 }
 
-fn restore_file(args: &RestoreArgs, reader: &SnapshotReader, file: &FileInfo, dir: &Path, ui: &Ui) -> Result {
+fn restore_file(
+    args: &RestoreArgs,
+    reader: &SnapshotReader,
+    file: &FileInfo,
+    (dir, guard): (&Path, &Guard),
+    ui: &Ui,
+) -> Result {
     let FileInfo { name, len, .. } = file;
     let path = dir.join(name);
     create_directories(path.parent().unwrap_or(dir))?;
-    let output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None))?;
+    let output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None), guard)?;
     if !output.is_file() {
         return Err(Failure::at(&path, "is no regular file, and files are restored to nothing else"));
     }
@@ -89,7 +98,7 @@ fn restore_file(args: &RestoreArgs, reader: &SnapshotReader, file: &FileInfo, di
         .restore_file(name, &output, &mut |done| progress.at(done))
         .map_err(|e| output.take_failure().unwrap_or_else(|| args.place.failure(&e)))?;
     drop(progress);
-    output.finish()?;
+    output.finish(guard)?;
     ui.result(format_args!("{} : step {}, {}", Name::path(&path), reader.snapshot().step, bytes(*len)));
     Ok(())
 }
@@ -109,9 +118,10 @@ fn restore_tensor(args: &RestoreArgs, reader: &SnapshotReader, name: &str) -> Re
         _ => Target::Stdout,
     };
     let data = data.map_err(failure)?;
-    let mut output = Output::create(&target, args.force, Origin::Stdin(None))?;
+    let guard = args.place.guard();
+    let mut output = Output::create(&target, args.force, Origin::Stdin(None), &guard)?;
     output
         .write_all(&data)
         .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(target.path(), "cannot write", &e)))?;
-    output.finish()
+    output.finish(&guard)
 }

@@ -1,0 +1,131 @@
+//! What one call may decode in all: enough for whatever people have, and an end for what is forged.
+
+use crate::support::snapshots::{bf16, trained};
+use crate::support::{noise, safetensors, weights};
+use lmc::reference::write::File;
+use lmc::reference::write::block::{self, Block, Grouped, Part, Section};
+use lmc::{Base, CompressOptions, DecompressOptions, Decompressor, ErrorKind, Reader, Result, WriteAt};
+use lmc_testing::handmade::{copy, records};
+
+fn options(threads: usize, max_work: Option<u64>) -> DecompressOptions {
+    let mut o = DecompressOptions::default();
+    o.threads = threads;
+    o.limits.max_work = max_work;
+    o
+}
+
+/// Takes what is written, and gives none of it back.
+struct Nowhere;
+
+impl WriteAt for Nowhere {
+    fn write_all_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Snapshots of which each is a delta of the one before, but for the first; and the last one's raw bytes.
+fn run(length: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
+    let mut w = weights(300_000, 1);
+    let file = |w: &[f32]| safetensors(&[("w", "BF16", vec![w.len() as u64], &bf16(w))]);
+    let o = CompressOptions::default();
+    let mut raw = file(&w);
+    let mut files = vec![lmc::compress(&raw, &o).unwrap()];
+    for i in 0..length {
+        w = trained(&w, 10 + i as u64, 0.01);
+        let next = file(&w);
+        files.push(lmc::compress_delta(&next, &[Base::new(&raw[..]).unwrap()], &o).unwrap());
+        raw = next;
+    }
+    (files, raw)
+}
+
+/// The last of a run, opened with all that it is made from.
+fn opened<'a>(files: &'a [Vec<u8>], o: &DecompressOptions) -> Reader<'a, &'a [u8]> {
+    let (last, before) = files.split_last().unwrap();
+    let reader = Reader::open(&last[..], o).unwrap();
+    let bases = if before.is_empty() { vec![] } else { vec![Base::lmc(opened(before, o))] };
+    reader.with_bases(bases).unwrap()
+}
+
+#[test]
+fn a_chain_of_64_takes_as_many_times_its_size() {
+    let (files, raw) = run(64);
+    let size = raw.len() as u64;
+    let (last, before) = files.split_last().unwrap();
+    let restored = |max_work| {
+        let o = options(2, max_work);
+        let mut out = vec![0; raw.len()];
+        let base = [Base::lmc(opened(before, &o))];
+        Decompressor::new(&o)?.decompress_delta_into(last, &base, &mut out)?;
+        Ok::<_, lmc::Error>(out)
+    };
+    assert!(restored(None).unwrap() == raw);
+    // One for each of the files: nothing is decoded twice.
+    assert!(restored(Some(66 * size)).unwrap() == raw);
+    let e = restored(Some(32 * size)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
+    assert!(e.to_string().contains(&format!("max_work is {} bytes", 32 * size)), "{e}");
+}
+
+#[test]
+fn each_call_has_its_own_limit() {
+    let (files, raw) = run(3);
+    let size = raw.len() as u64;
+    let reader = opened(&files, &options(1, Some(5 * size)));
+    let mut out = vec![0; raw.len()];
+    // A reader lives for days.
+    for _ in 0..20 {
+        reader.read_range(0, &mut out).unwrap();
+        assert!(out == raw);
+        lmc::ReadAt::read_exact_at(&reader, &mut out[..1000], 100_000).unwrap();
+    }
+    let reader = opened(&files, &options(1, Some(size)));
+    assert_eq!(reader.read_range(0, &mut out).unwrap_err().kind(), ErrorKind::Limit);
+    // What is in one block of each file is within it.
+    reader.read_range(5, &mut out[..10]).unwrap();
+}
+
+/// A file of a few kilobytes whose blocks depend on a byte of each of many others, which are zeros: gigabytes are decoded for it, again and again.
+fn forged(copies: usize) -> Vec<u8> {
+    const LARGE: usize = 1 << 24;
+    const BLOCKS: usize = 6;
+    let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
+    let large = Grouped { raw: vec![9; LARGE], width_code: 0, section: Section::of(0, group) };
+    let large = Block::of(Part::Grouped(large), 0).encode().expect("the block can be coded");
+    let ranges: Vec<_> = (0..200).map(|i| (0, (i % BLOCKS * LARGE) as u64, &[9][..])).collect();
+    let blocks = [vec![large; BLOCKS], vec![copy(&ranges); copies]].concat();
+    File::delta(&[], records(&blocks)).to_bytes()
+}
+
+#[test]
+fn a_forged_file_ends_whatever_it_asks_for() {
+    // A cache that holds fewer blocks than are asked for in turns; each block stays below the limit of a block.
+    let file = forged(40);
+    assert!(file.len() < 80_000);
+    let limit = 3 << 30;
+    for threads in [1, 2] {
+        let done: Result<_> = Decompressor::new(&options(threads, Some(limit)))
+            .and_then(|mut d| d.decompress_delta_to(&file, &[], &Nowhere, &mut |_| ()));
+        let e = done.expect_err("ten times as much would be decoded");
+        assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
+        assert!(e.to_string().contains("max_work"), "{e}");
+    }
+}
+
+#[test]
+fn compressing_from_a_compressed_base_is_limited_too() {
+    let (files, raw) = run(4);
+    let new = [&raw[..], &noise(100_000, 5)].concat();
+    let compressed = |max_work| {
+        let mut o = CompressOptions::default();
+        o.max_work = max_work;
+        let base = [Base::lmc(opened(&files, &options(1, None))).with_name("old")];
+        lmc::compress_delta(&new, &base, &o)
+    };
+    let file = compressed(None).unwrap();
+    let base = [Base::new(&raw[..]).unwrap()];
+    assert!(lmc::decompress_delta(&file, &base, &options(1, None)).unwrap() == new);
+    let e = compressed(Some(raw.len() as u64)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
+    assert!(e.to_string().contains("base \"old\""), "{e}");
+}
