@@ -42,7 +42,12 @@ pub struct Refusal(String);
 impl Guard {
     /// A file that has a role in the run.
     pub fn keep(&self, role: Role, path: &Path, metadata: &Metadata) {
-        match self.files().entry((metadata.dev(), metadata.ino())) {
+        self.keep_known(role, path, (metadata.dev(), metadata.ino()));
+    }
+
+    /// The same for a file of which device and inode are known.
+    pub fn keep_known(&self, role: Role, path: &Path, file: (u64, u64)) {
+        match self.files().entry(file) {
             Entry::Occupied(known) if known.get().0 <= role => {}
             Entry::Occupied(mut known) => _ = known.insert((role, path.to_owned())),
             Entry::Vacant(new) => _ = new.insert((role, path.to_owned())),
@@ -71,7 +76,15 @@ impl Guard {
     /// # Errors
     /// Those of [`Self::check_replace`].
     pub fn check_write(&self, target: &Path, metadata: &Metadata) -> Result<(), Refusal> {
-        let Some((role, path)) = self.role(metadata) else { return Ok(()) };
+        self.check_known(target, (metadata.dev(), metadata.ino()))
+    }
+
+    /// The same for a file of which device and inode are known.
+    ///
+    /// # Errors
+    /// Those of [`Self::check_replace`].
+    pub fn check_known(&self, target: &Path, file: (u64, u64)) -> Result<(), Refusal> {
+        let Some((role, path)) = self.files().get(&file).cloned() else { return Ok(()) };
         let target = Name::path(target);
         let path = Name::path(&path);
         Err(Refusal(match role {
@@ -79,7 +92,7 @@ impl Guard {
             Role::Base => format!(
                 "{target}: is the base {path}, without which nothing that was made from it can be restored: write to another file"
             ),
-            Role::Input => format!("{target}: is the input file {path}: choose another name with -o"),
+            Role::Input => format!("{target}: is the input file {path}: write to another file"),
             Role::Output => {
                 format!("{target}: is {path}, which was written a moment ago: write each file to a name of its own")
             }

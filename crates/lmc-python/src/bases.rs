@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lmc::link_bases;
+use lmc_cli::{Guard, Role};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -117,6 +118,19 @@ impl Bases {
             return Err(Failure::usage("out shares memory with a base"));
         }
         Ok(())
+    }
+
+    /// What must not be replaced by what is made from `source` and these bases.
+    pub(crate) fn guard(&self, source: Option<&Source>) -> Guard {
+        let guard = Guard::default();
+        self.0.iter().for_each(|b| b.source.guard(&guard, Role::Base));
+        source.into_iter().for_each(|s| s.guard(&guard, Role::Input));
+        guard
+    }
+
+    /// Fails if a file among them was written to since it was opened.
+    pub(crate) fn check_unchanged(&self) -> Result<()> {
+        self.0.iter().try_for_each(|b| b.source.check_unchanged())
     }
 
     pub(crate) fn renewed(&self, py: Python<'_>) -> Self {

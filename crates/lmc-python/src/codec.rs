@@ -175,8 +175,10 @@ pub(crate) fn compress_source(
     let size = source.size().map_err(|e| lmc::Error::io("cannot tell the size of the input", e))?;
     Signals::watch(py, size, |signals| {
         reserve(out, size)?;
-        let bases = bases.link(1)?;
-        codec.compress_delta_from_into(&signals.interrupting(source), &bases, out)?;
+        let linked = bases.link(1)?;
+        let done = codec.compress_delta_from_into(&signals.interrupting(source), &linked, out);
+        bases.check_unchanged()?;
+        done?;
         Ok(())
     })?;
     let mut bytes = FreshBytes::new(py, out.len() as u64)?;
@@ -197,8 +199,10 @@ fn compress_source_into(
 ) -> Result<u64> {
     check_apart(source, bases, &out)?;
     Signals::watch(py, source.len() as u64, |signals| {
-        let bases = bases.link(1)?;
-        Ok(codec.compress_delta_from_to(&signals.interrupting(source), &bases, out.as_mut_slice())?.compressed_size)
+        let linked = bases.link(1)?;
+        let done = codec.compress_delta_from_to(&signals.interrupting(source), &linked, out.as_mut_slice());
+        bases.check_unchanged()?;
+        Ok(done?.compressed_size)
     })
 }
 

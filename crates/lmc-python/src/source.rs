@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::ReadAt;
+use lmc_cli::{Guard, Role};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -61,6 +62,15 @@ impl Source {
         }
     }
 
+    /// Notes for what is written that this is read.
+    pub(crate) fn guard(&self, guard: &Guard, role: Role) {
+        match self {
+            Self::File { opened, path, .. } => guard.keep(role, path, opened),
+            Self::Object(FileObject { file: Some((path, id)), .. }) => guard.keep_known(role, path, *id),
+            Self::Object(_) | Self::Buffer(_) => {}
+        }
+    }
+
     /// Fails if a file was written to since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         let Self::File { file, opened, path } = self else { return Ok(()) };
@@ -90,8 +100,8 @@ impl Source {
     pub(crate) fn renewed(self: &Arc<Self>, py: Python<'_>) -> Arc<Self> {
         match &**self {
             Self::Object(o) => {
-                let object = o.object.clone_ref(py);
-                Arc::new(Self::Object(FileObject { object, size: o.size, position: Mutex::new(()) }))
+                let (object, file) = (o.object.clone_ref(py), o.file.clone());
+                Arc::new(Self::Object(FileObject { object, size: o.size, file, position: Mutex::new(()) }))
             }
             _ => self.clone(),
         }
@@ -154,6 +164,8 @@ pub(crate) fn path(object: &Bound<'_, PyAny>, name: &str) -> Result<PathBuf> {
 pub(crate) struct FileObject {
     object: Py<PyAny>,
     size: u64,
+    /// What it is called, and its device and inode, if it is a file of the system's.
+    file: Option<(PathBuf, (u64, u64))>,
     /// Held from seeking until what is there was read. Whoever waits for it does not hold the interpreter.
     position: Mutex<()>,
 }
@@ -162,7 +174,8 @@ impl FileObject {
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> Result<Self> {
         const SEEK_END: i32 = 2;
         let size = object.call_method1("seek", (0, SEEK_END))?.extract()?;
-        Ok(Self { object: object.clone().unbind(), size, position: Mutex::new(()) })
+        let file = file_of(object);
+        Ok(Self { object: object.clone().unbind(), size, file, position: Mutex::new(()) })
     }
 
     fn read(&self, py: Python<'_>, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -180,6 +193,17 @@ impl FileObject {
         }
         Ok(())
     }
+}
+
+/// The name of a file object, and the device and inode of what it stands for; nothing of what is no file of the system's.
+pub(crate) fn file_of(object: &Bound<'_, PyAny>) -> Option<(PathBuf, (u64, u64))> {
+    let descriptor = object.call_method0("fileno").ok()?;
+    let stat = object.py().import("os").and_then(|os| os.call_method1("fstat", (descriptor,))).ok()?;
+    let field = |name: &str| stat.getattr(name).and_then(|n| n.extract::<u64>()).ok();
+    let id = (field("st_dev")?, field("st_ino")?);
+    // That of a file opened by its descriptor is a number.
+    let name = object.getattr("name").and_then(|name| name.extract::<PathBuf>());
+    Some((name.unwrap_or_else(|_| "(file object)".into()), id))
 }
 
 /// Calls Python from work without the GIL; what it raises goes through the codec as the cause of an I/O error.

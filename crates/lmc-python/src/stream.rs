@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use lmc::{CompressOptions, DecompressOptions};
+use lmc_cli::Role;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -12,7 +13,7 @@ use crate::bases::Bases;
 use crate::codec::raw_size;
 use crate::errors::{Failure, Result};
 use crate::options::{compress_options, decompress_options};
-use crate::source::{Source, as_path, path, read_bytes};
+use crate::source::{Source, as_path, file_of, path, read_bytes};
 use crate::summary::Summary;
 use crate::target::Target;
 use crate::work::{Signals, detached};
@@ -51,10 +52,11 @@ fn compress_path(
     overwrite: bool,
 ) -> Result<Summary> {
     Signals::watch(py, u64::MAX, |signals| {
-        let mut target = Target::create(dst, overwrite, source.metadata(), signals)?;
-        let (bases, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(o)?);
-        let done = codec.compress_delta_from(&signals.interrupting(source), &bases, &mut target, &mut |_| {});
+        let mut target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
+        let (linked, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(o)?);
+        let done = codec.compress_delta_from(&signals.interrupting(source), &linked, &mut target, &mut |_| {});
         source.check_unchanged()?;
+        bases.check_unchanged()?;
         let done = done?;
         target.finish(source.metadata())?;
         Ok(done.into())
@@ -90,11 +92,12 @@ fn decompress_path(
 ) -> Result<Summary> {
     Signals::watch(py, u64::MAX, |signals| {
         let size = raw_size(source, o).map_err(|e| e.in_file(source.path()))?;
-        let target = Target::create(dst, overwrite, source.metadata(), signals)?;
+        let target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
         target.set_size(size)?;
-        let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(o)?);
-        let done = codec.decompress_delta_to(&signals.interrupting(source), &bases, &target, &mut |_| {});
+        let (linked, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(o)?);
+        let done = codec.decompress_delta_to(&signals.interrupting(source), &linked, &target, &mut |_| {});
         source.check_unchanged()?;
+        bases.check_unchanged()?;
         let done = done.map_err(|e| about(source, e))?;
         target.finish(source.metadata())?;
         Ok(done.into())
@@ -124,6 +127,16 @@ impl End {
         let why = format!("{name} must be a path or a binary file object with {method}(), not {class}");
         Err(PyTypeError::new_err(why).into())
     }
+
+    /// Fails if it is an open file that is written to, and a base. Of a path that is asked when it is created.
+    fn check(&self, py: Python<'_>, bases: &Bases) -> Result<()> {
+        if let Self::Object(object) = self
+            && let Some((path, id)) = file_of(object.bind(py))
+        {
+            bases.guard(None).check_known(&path, id).map_err(|why| Failure::usage(why.to_string()))?;
+        }
+        Ok(())
+    }
 }
 
 /// Compresses `src` to `dst`, in bounded memory; a `Summary`. Each is a path or a binary file object, with `read(size)` or `write(bytes)`.
@@ -143,25 +156,31 @@ pub(crate) fn compress_stream(
     let o = compress_options(level, dtype, threads)?;
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, Bases::get(base)?);
     let codec = |bases: &Bases| Ok::<_, Failure>((bases.link(o.threads)?, lmc::Compressor::new(&o)?));
+    dst.check(py, &bases)?;
     match (src, dst) {
         (End::Path(src), End::Path(dst)) => compress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
         (End::Path(src), End::Object(object)) => {
             let source = Source::open(src)?;
             detached(py, || {
-                let (bases, mut codec) = codec(&bases)?;
-                let done = codec.compress_delta_from(&source, &bases, &mut Writer { object }, &mut |_| {});
+                let (linked, mut codec) = codec(&bases)?;
+                let done = codec.compress_delta_from(&source, &linked, &mut Writer { object }, &mut |_| {});
                 source.check_unchanged()?;
+                bases.check_unchanged()?;
                 Ok(done?.into())
             })
         }
-        (End::Object(object), End::Path(dst)) => into_path(py, &dst, |target| {
-            let (bases, mut codec) = codec(&bases)?;
-            Ok(codec.compress_delta_stream(&mut Stream { object }, &bases, target, &mut |_| {})?)
+        (End::Object(object), End::Path(dst)) => into_path(py, &dst, &object.clone_ref(py), &bases, |target| {
+            let (linked, mut codec) = codec(&bases)?;
+            let done = codec.compress_delta_stream(&mut Stream { object }, &linked, target, &mut |_| {});
+            bases.check_unchanged()?;
+            Ok(done?)
         }),
         (End::Object(src), End::Object(dst)) => detached(py, || {
-            let (bases, mut codec) = codec(&bases)?;
+            let (linked, mut codec) = codec(&bases)?;
             let (mut src, mut dst) = (Stream { object: src }, Writer { object: dst });
-            Ok(codec.compress_delta_stream(&mut src, &bases, &mut dst, &mut |_| {})?.into())
+            let done = codec.compress_delta_stream(&mut src, &linked, &mut dst, &mut |_| {});
+            bases.check_unchanged()?;
+            Ok(done?.into())
         }),
     }
 }
@@ -185,6 +204,7 @@ pub(crate) fn decompress_stream(
         let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(&o)?);
         Ok(codec.decompress_delta_stream(src, &bases, dst, &mut |_| {}))
     };
+    dst.check(py, &bases)?;
     match (src, dst) {
         (End::Path(src), End::Path(dst)) => decompress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
         (End::Path(src), End::Object(object)) => {
@@ -195,7 +215,9 @@ pub(crate) fn decompress_stream(
                 Ok(done?.map_err(|e| about(&source, e))?.into())
             })
         }
-        (End::Object(object), End::Path(dst)) => into_path(py, &dst, |to| Ok(restore(&mut Stream { object }, to)??)),
+        (End::Object(object), End::Path(dst)) => {
+            into_path(py, &dst, &object.clone_ref(py), &bases, |to| Ok(restore(&mut Stream { object }, to)??))
+        }
         (End::Object(src), End::Object(dst)) => {
             detached(py, || Ok(restore(&mut Stream { object: src }, &mut Writer { object: dst })??.into()))
         }
@@ -206,10 +228,16 @@ pub(crate) fn decompress_stream(
 fn into_path(
     py: Python<'_>,
     dst: &Path,
+    src: &Py<PyAny>,
+    bases: &Bases,
     work: impl FnOnce(&mut dyn Write) -> Result<lmc::Summary> + Send,
 ) -> Result<Summary> {
+    let guard = bases.guard(None);
+    if let Some((path, id)) = file_of(src.bind(py)) {
+        guard.keep_known(Role::Input, &path, id);
+    }
     Signals::watch(py, 0, |signals| {
-        let mut target = Target::create(dst, true, None, signals)?;
+        let mut target = Target::create(dst, true, false, guard, signals)?;
         let done = work(&mut target)?;
         target.finish(None)?;
         Ok(done.into())

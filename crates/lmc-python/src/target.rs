@@ -2,11 +2,10 @@
 
 use std::fs::Metadata;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lmc::WriteAt;
-use lmc_cli::{DurableFile, Unfinished};
+use lmc_cli::{DurableFile, Guard, Refusal, Unfinished};
 
 use crate::errors::{Failure, Result};
 use crate::work::Signals;
@@ -16,28 +15,28 @@ pub(crate) struct Target<'s> {
     file: DurableFile,
     path: PathBuf,
     overwrite: bool,
+    guard: Guard,
     signals: &'s Signals,
 }
 
 impl<'s> Target<'s> {
-    /// `source`: what it is made from, which it may not be.
+    /// `guard`: what it may not replace. With `private` nobody else may read it while it is written.
     pub(crate) fn create(
         path: &Path,
         overwrite: bool,
-        source: Option<&Metadata>,
+        private: bool,
+        guard: Guard,
         signals: &'s Signals,
     ) -> Result<Self> {
         let failed = |e| Failure::Path("cannot write".to_owned(), path.to_owned(), e);
         match std::fs::metadata(path) {
             Ok(there) if there.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
-            Ok(there) if source.is_some_and(|s| (s.dev(), s.ino()) == (there.dev(), there.ino())) => {
-                return Err(Failure::usage(format!("{}: is the file that is read", path.display())));
-            }
             Ok(_) if !overwrite => return Err(failed(io::ErrorKind::AlreadyExists.into())),
             _ => {}
         }
-        let file = DurableFile::create(path, source.is_some()).map_err(failed)?;
-        Ok(Self { file, path: path.to_owned(), overwrite, signals })
+        guard.check_replace(path).map_err(refused)?;
+        let file = DurableFile::create(path, private).map_err(failed)?;
+        Ok(Self { file, path: path.to_owned(), overwrite, guard, signals })
     }
 
     pub(crate) fn set_size(&self, size: u64) -> Result<()> {
@@ -46,9 +45,15 @@ impl<'s> Target<'s> {
 
     /// Gives it its name. It takes over mode and times of what it is another form of.
     pub(crate) fn finish(self, like: Option<&Metadata>) -> Result<()> {
+        // Whatever was done to names since it was begun.
+        self.guard.check_replace(&self.path).map_err(refused)?;
         let finished = self.file.finish(self.overwrite, like);
         finished.map_err(|Unfinished(doing, e)| Failure::Path(doing.to_owned(), self.path, e))
     }
+}
+
+fn refused(why: Refusal) -> Failure {
+    Failure::usage(why.to_string())
 }
 
 impl Write for Target<'_> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lmc::{Dtype, ReadAt, tensor_len};
+use lmc_cli::Role;
 use lmc_store::{TensorSource, Tensors};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -183,9 +184,13 @@ pub(crate) fn compress_tensors_file(
     o.threads = threads_for(o.threads, size);
     let file = file(&tensors, metadata.as_ref())?;
     Signals::watch(py, size, |signals| {
-        let mut target = Target::create(&dst, overwrite, None, signals)?;
-        let (bases, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(&o)?);
-        let done = codec.compress_delta_from(&signals.interrupting(&file), &bases, &mut target, &mut |_| {})?;
+        let guard = bases.guard(None);
+        tensors.iter().for_each(|t| t.data.guard(&guard, Role::Input));
+        let mut target = Target::create(&dst, overwrite, false, guard, signals)?;
+        let (linked, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(&o)?);
+        let done = codec.compress_delta_from(&signals.interrupting(&file), &linked, &mut target, &mut |_| {});
+        bases.check_unchanged()?;
+        let done = done?;
         target.finish(None)?;
         Ok(done.into())
     })

@@ -61,7 +61,7 @@ def test_overwriting(path, raw, tmp_path):
 def test_onto_itself(path, raw, tmp_path):
     os.link(path, tmp_path / "link")
     for dst in (path, tmp_path / "link"):
-        with pytest.raises(lmc.UsageError, match="is the file that is read"):
+        with pytest.raises(lmc.UsageError, match="is the input file"):
             lmc.compress_file(path, dst)
     assert path.read_bytes() == raw
 

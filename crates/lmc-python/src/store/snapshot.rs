@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use lmc_cli::Guard;
 use lmc_store::TensorBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -104,7 +105,7 @@ impl SnapshotReader {
     fn write_file(&self, py: Python<'_>, open: &Open, name: &str, dst: &Path, overwrite: bool) -> Result<()> {
         Signals::watch(py, u64::MAX, |signals| {
             let len = open.reader.file(name)?.len;
-            let target = Target::create(dst, overwrite, None, signals)?;
+            let target = Target::create(dst, overwrite, false, Guard::default(), signals)?;
             target.set_size(len)?;
             open.reader.restore_file(name, &target, &mut |_| {})?;
             target.finish(None)
