@@ -130,7 +130,7 @@ impl Threads {
 /// What decoding may cost.
 #[derive(Args)]
 pub(crate) struct Limits {
-    /// Bytes that may be decoded for one file, or for one base, with all that they are made from; by default 64 times what is asked for and 4 GiB.
+    /// Bytes that may be decoded for one file, or for one base, with all that they are made from; by default 96 times what is asked for and 4 GiB.
     /// With k, M, G, Ki, Mi or Gi. A longer chain of deltas takes more, and so does a file that somebody forged.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, hide_short_help = true)]
     max_work: Option<usize>,

@@ -52,7 +52,7 @@ pub struct CompressOptions {
     /// Predict no tensor from an earlier one of the same file. Otherwise equal tensors, and 16-bit weights beside the 32-bit ones that they
     /// are rounded from, cost next to nothing; reading such a tensor alone then takes reading the other one, too.
     pub independent: bool,
-    /// Bytes that may be decoded of compressed bases, in one call; by default 64 times their raw sizes and 4 GiB, as for
+    /// Bytes that may be decoded of compressed bases, in one call; by default 96 times their raw sizes and 4 GiB, as for
     /// [`DecodeLimits::max_work`].
     pub max_work: Option<u64>,
 }
@@ -83,7 +83,7 @@ pub struct DecodeLimits {
     /// terabytes and for a million tensors.
     pub max_index_size: usize,
     /// Bytes that one call may decode in all, whatever it takes to decode them: those that it was asked for, and those of other blocks that they are
-    /// predicted from, in the file and in its bases. By default 64 for each byte that was asked for, and 4 GiB. A file needs about as many times
+    /// predicted from, in the file and in its bases. By default 96 for each byte that was asked for, and 4 GiB. A file needs about as many times
     /// its size as deltas that are made from each other have to be decoded for it, and one.
     pub max_work: Option<u64>,
 }
