@@ -1,0 +1,81 @@
+//! Speeds of the codec on one thread, in memory, in GB/s of raw bytes: `profiles FILE BASE [SECONDS]`. `bench/profiles/run` compares builds.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Level};
+
+/// Bytes of what is compressed, at least: more than caches hold.
+const SIZE: usize = 48 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, file, base, rest @ ..] = &args[..] else { return Err("usage: profiles FILE BASE [SECONDS]".into()) };
+    let seconds = rest.first().map_or(Ok(1.0), |s| s.parse())?;
+    let budget = Duration::from_secs_f64(seconds);
+    let (file, base) = (std::fs::read(file)?, std::fs::read(base)?);
+    let elements = |width: usize| elements_of(&file, width);
+    let cases = [("bf16", elements(2)?, "BF16"), ("fp32", elements(4)?, "F32")];
+    for (name, raw, dtype) in &cases {
+        for &level in Level::ALL {
+            let mut o = CompressOptions::default();
+            (o.level, o.threads) = (level, 1);
+            o.dtype = lmc::Dtype::ALL.iter().copied().find(|d| d.name() == *dtype);
+            measure(&format!("{name} {}", level.name()), raw, &[], &o, budget)?;
+        }
+    }
+    let mut o = CompressOptions::default();
+    o.threads = 1;
+    measure("delta default", &file, &[Base::new(&base[..])?.optional()], &o, budget)
+}
+
+/// The elements of a width in a safetensors file, the most common type of that width alone, again and again.
+fn elements_of(file: &[u8], width: usize) -> Result<Vec<u8>, Box<dyn Error>> {
+    let compressed = lmc::compress(file, &CompressOptions::default())?;
+    let reader = lmc::Reader::open(&compressed[..], &DecompressOptions::default())?;
+    let of_width = |s: &&lmc::Segment| s.dtype.is_some_and(|d| d.bits() as usize == 8 * width);
+    let all: Vec<u8> = reader
+        .segments()
+        .iter()
+        .filter(of_width)
+        .flat_map(|s| &file[s.offset as usize..][..s.len as usize])
+        .copied()
+        .collect();
+    if all.is_empty() {
+        return Err(format!("FILE has no elements of {width} bytes").into());
+    }
+    Ok(all.iter().copied().cycle().take(SIZE.max(all.len()) / width * width).collect())
+}
+
+/// Prints `name in GB/s` and `name out GB/s`, the medians.
+fn measure(
+    name: &str,
+    raw: &[u8],
+    bases: &[Base<'_>],
+    o: &CompressOptions,
+    budget: Duration,
+) -> Result<(), Box<dyn Error>> {
+    let mut d = DecompressOptions::default();
+    d.threads = 1;
+    let (mut compressor, mut decompressor) = (Compressor::new(o)?, Decompressor::new(&d)?);
+    let (mut file, mut back) = (Vec::new(), vec![0; raw.len()]);
+    let (mut ins, mut outs) = (vec![], vec![]);
+    let begin = Instant::now();
+    while ins.len() < 3 || begin.elapsed() < budget {
+        let t = Instant::now();
+        compressor.compress_delta_into(black_box(raw), bases, &mut file)?;
+        ins.push(t.elapsed());
+        let t = Instant::now();
+        decompressor.decompress_delta_into(black_box(&file), bases, &mut back)?;
+        outs.push(t.elapsed());
+        if back != raw {
+            return Err(format!("{name}: other bytes came back").into());
+        }
+    }
+    for (way, times) in [("in", &mut ins), ("out", &mut outs)] {
+        times.sort_unstable();
+        println!("{name} {way} {:.3}", raw.len() as f64 / 1e9 / times[times.len() / 2].as_secs_f64());
+    }
+    Ok(())
+}
