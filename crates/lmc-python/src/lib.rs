@@ -16,6 +16,7 @@ mod info;
 mod memory;
 mod open;
 mod options;
+mod pickle;
 mod small;
 mod source;
 mod store;
@@ -48,6 +49,8 @@ mod _lmc {
     use crate::header::Header;
     #[pymodule_export]
     use crate::info::{BaseInfo, Tensor};
+    #[pymodule_export]
+    use crate::pickle::check_pickle;
     #[pymodule_export]
     use crate::store::{
         Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Store, Verified,

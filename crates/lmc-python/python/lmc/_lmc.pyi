@@ -64,6 +64,7 @@ __all__ = [
     "TensorList",
     "Verified",
     "__version__",
+    "check_pickle",
     "compress",
     "compress_bound",
     "compress_file",
@@ -168,6 +169,7 @@ def decompress_stream(
     threads: int | None = None,
     max_size: int | None = None,
 ) -> Summary: ...
+def check_pickle(data: bytes) -> None: ...
 def run_command(args: Sequence[str]) -> int: ...
 
 @final
