@@ -14,6 +14,7 @@ mod file;
 mod header;
 mod info;
 mod memory;
+mod numbers;
 mod open;
 mod options;
 mod pickle;
@@ -24,6 +25,7 @@ mod stream;
 mod summary;
 mod target;
 mod tensors;
+mod text;
 mod work;
 
 use pyo3::prelude::*;

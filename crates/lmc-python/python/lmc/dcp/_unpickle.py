@@ -11,7 +11,6 @@ import collections
 import io
 import pickle
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO, Literal, TypeAlias, TypeGuard
 
@@ -24,7 +23,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 import lmc
 from lmc._lmc import check_pickle
 
-Trust: TypeAlias = Literal[True] | Iterable[str]
+Trust: TypeAlias = bool | Iterable[str]
 """What else a pickle may name: names such as `"module.name"`; `True` for anything, as PyTorch has it."""
 
 #: Bytes of metadata: about what a million chunks take, several times over.
@@ -40,7 +39,7 @@ def trusted(trust: Trust) -> frozenset[str] | Literal[True]:
     """
     if trust is True:
         return True
-    names = () if trust is False or trust is None else trust
+    names = () if trust is False else trust
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise lmc.UsageError(f"trust={trust!r}: must be a list of names such as 'module.name', or True for all")
     found = frozenset(names)
@@ -87,7 +86,7 @@ class _Unpickler(pickle.Unpickler):
         self._trust = trust
 
     def find_class(self, module: str, name: str, /) -> Any:
-        known = _known().get((module, name))
+        known = _KNOWN.get((module, name))
         if known is not None:
             return known
         full = f"{module}.{name}"
@@ -116,18 +115,11 @@ class _Sealed(type):
 def _stand_in(make: Callable[..., object]) -> type:
     """What a pickle gets in place of a class or function: `make` is called with the arguments."""
 
-    class StandIn(metaclass=_Sealed):
-        __slots__ = ()
+    def new(cls: type, *arguments: Any) -> Any:
+        return make(*arguments)
 
-        def __new__(cls, *arguments: Any) -> Any:
-            return make(*arguments)
-
-        # This, too, a pickle would call with what it wants the class to be.
-        @staticmethod
-        def __setstate__(state: object) -> None:
-            _fixed()
-
-    return StandIn
+    # A pickle would call `__setstate__` of a class, too, with what it wants that to be.
+    return _Sealed("StandIn", (), {"__slots__": (), "__new__": new, "__setstate__": staticmethod(_fixed)})
 
 
 def _blank(cls: type) -> Callable[[], object]:
@@ -154,12 +146,11 @@ def _encoding(enumeration: Any) -> Callable[[object], object]:
 def _properties(real: Any) -> Callable[[], object]:
     """Makes properties of a tensor, which take an `_Encoding` where those that were pickled had the member."""
 
-    class Properties(real):  # type: ignore[misc]
-        def __setstate__(self, state: tuple[Any, ...]) -> None:
-            super().__setstate__(tuple(e.member if isinstance(e, _Encoding) else e for e in state))
-            self.__class__ = real
+    def setstate(self: Any, state: tuple[Any, ...]) -> None:
+        real.__setstate__(self, tuple(e.member if isinstance(e, _Encoding) else e for e in state))
+        self.__class__ = real
 
-    return _blank(Properties)
+    return _blank(type("Properties", (real,), {"__setstate__": setstate}))
 
 
 def _size(numbers: object) -> torch.Size:
@@ -191,7 +182,6 @@ def _path(kind: type) -> Callable[..., object]:
     return lambda *parts: kind(*(part for part in parts if isinstance(part, str)))
 
 
-@cache
 def _known() -> dict[tuple[str, str], object]:
     """What a pickle gets for a module and a name."""
     dtypes = {name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
@@ -227,6 +217,9 @@ def _known() -> dict[tuple[str, str], object]:
         makers[module, "WindowsPath"] = makers[module, "PureWindowsPath"] = _path(PureWindowsPath)
     made: dict[tuple[str, str], object] = {key: _stand_in(make) for key, make in makers.items()}
     return made | {("torch", name): dtype for name, dtype in dtypes.items()}
+
+
+_KNOWN = _known()
 
 
 def _has(value: Any, cls: type, **fields: type | tuple[type, ...]) -> bool:
