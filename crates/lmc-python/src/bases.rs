@@ -11,6 +11,7 @@ use crate::buffer::{Buffer, Writable};
 use crate::errors::{Failure, Result};
 use crate::file::File;
 use crate::source::{Source, as_path};
+use crate::text::text;
 
 /// A base, not yet looked into: raw or compressed, or what a compressed one was made from.
 #[derive(Clone)]
@@ -44,7 +45,7 @@ pub(crate) struct Base {
 impl Base {
     #[new]
     #[pyo3(signature = (source, *, name))]
-    fn new(source: &Bound<'_, PyAny>, name: &str) -> Result<Self> {
+    fn new(source: &Bound<'_, PyAny>, #[pyo3(from_py_with = text)] name: &str) -> Result<Self> {
         let mut bases = Bases::default();
         bases.add(source)?;
         let name: Arc<str> = name.into();

@@ -1,8 +1,8 @@
 //! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. With `memory.rs` and `dlpack.rs` the only `unsafe` of this crate.
 //!
 //! Other threads of Python may write to a buffer while it is read without the GIL. No reference is ever made to memory that can change: of a [`Buffer`] that
-//! is no `bytes` object the codec gets copies of a block at a time, made by [`load`]. What changes meanwhile is compressed as it was or as it is,
-//! byte by byte, and nothing worse.
+//! is no `bytes` object the codec gets copies of a block at a time, made by [`load`]. Of what changes meanwhile each byte is taken as it was at some time;
+//! the codec compares what it reads again with what it stored.
 //!
 //! A buffer that is written is the callee's alone while it runs, as with `readinto`; that is asked of the caller ([`Writable`]).
 
@@ -10,6 +10,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -24,6 +25,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
 use crate::errors::{Failure, Result};
+use crate::numbers::{Address, Nbytes};
 
 /// Memory by its address, which this package's own Python code answers for, as with `from_address` of `ctypes`: from `address` on there are `nbytes` bytes
 /// as long as `owner` is there and nobody else changes what it is. It stands for them where a buffer does, and takes less time to make than one.
@@ -37,8 +39,8 @@ pub(crate) struct RawMemory {
 #[pymethods]
 impl RawMemory {
     #[new]
-    fn new(owner: Py<PyAny>, address: usize, nbytes: usize) -> Self {
-        Self { address, nbytes, _owner: owner }
+    fn new(owner: Py<PyAny>, address: Address, nbytes: Nbytes) -> Self {
+        Self { address: address.0, nbytes: nbytes.0, _owner: owner }
     }
 
     fn __len__(&self) -> usize {
@@ -65,12 +67,46 @@ unsafe impl Send for View {}
 // SAFETY: as above; what the memory holds is not accessed by way of `&View` other than by the atomic loads of `Buffer`.
 unsafe impl Sync for View {}
 
+/// Why an object's memory is not used.
+enum Refusal {
+    /// The exporter's reason.
+    Exporter(PyErr),
+    /// What it holds is no data.
+    Holds(&'static str),
+}
+
 impl View {
-    fn get(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
+    /// The memory of an object, unless what it holds is not data.
+    fn get(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> Result<Self, Refusal> {
         if let Ok(raw) = object.cast_exact::<RawMemory>() {
             let RawMemory { address, nbytes, .. } = *raw.get();
             return Ok(Self::raw(object.clone().unbind(), address, nbytes));
         }
+        if object.is_exact_instance_of::<PyBytes>() {
+            return Self::of_exporter(object, flags).map_err(Refusal::Exporter);
+        }
+        // Some have elements that no format stands for, and give their memory to who does not ask for one.
+        let (view, holds) = match Self::of_exporter(object, flags | ffi::PyBUF_ND | ffi::PyBUF_FORMAT) {
+            Ok(view) => {
+                let holds = view.format().and_then(no_data);
+                (view, holds)
+            }
+            Err(_) => (Self::of_exporter(object, flags).map_err(Refusal::Exporter)?, has_objects(object)),
+        };
+        match holds {
+            Some(what) => Err(Refusal::Holds(what)),
+            None => Ok(view),
+        }
+    }
+
+    /// What is in the memory, as the `struct` module of Python has it, if the exporter was asked and said it.
+    fn format(&self) -> Option<&[u8]> {
+        let Kept::Buffer(view) = &self.kept else { return None };
+        // SAFETY: an exporter fills in null or a string that is there until the buffer is released.
+        (!view.format.is_null()).then(|| unsafe { CStr::from_ptr(view.format) }.to_bytes())
+    }
+
+    fn of_exporter(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
         // SAFETY: `object` is alive, the interpreter is held, and `view` has room for what is written there.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) };
@@ -123,19 +159,44 @@ impl Drop for View {
     }
 }
 
+const OBJECTS: &str = "Python objects";
+const ADDRESSES: &str = "addresses";
+
+/// What elements of a format hold that is no data; `None` for data. Names of fields, between colons, may have any letters.
+fn no_data(format: &[u8]) -> Option<&'static str> {
+    let mut in_name = false;
+    format.iter().find_map(|&c| {
+        in_name ^= c == b':';
+        match c {
+            _ if in_name => None,
+            b'O' => Some(OBJECTS),
+            // Pointers, to text, to what follows, and to functions.
+            b'P' | b'z' | b'&' | b'X' => Some(ADDRESSES),
+            _ => None,
+        }
+    })
+}
+
+/// Whether an array whose elements no format stands for holds objects beside them.
+fn has_objects(object: &Bound<'_, PyAny>) -> Option<&'static str> {
+    let has = object.getattr("dtype").and_then(|dtype| dtype.getattr("hasobject")).and_then(|has| has.is_truthy());
+    has.unwrap_or(false).then_some(OBJECTS)
+}
+
 /// Whether an object has memory to show, of whatever kind.
 pub(crate) fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and the interpreter is held.
     object.is_exact_instance_of::<RawMemory>() || unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
-fn refused(object: &Bound<'_, PyAny>, expected: &str, e: PyErr) -> Failure {
+fn refused(object: &Bound<'_, PyAny>, expected: &str, why: Refusal) -> Failure {
     let py = object.py();
     let class = object.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
-    if !is_buffer(object) {
-        return PyTypeError::new_err(format!("{expected}, not {class}")).into();
+    match why {
+        Refusal::Holds(what) => Failure::usage(format!("{expected}; this {class} holds {what}, not data")),
+        Refusal::Exporter(_) if !is_buffer(object) => PyTypeError::new_err(format!("{expected}, not {class}")).into(),
+        Refusal::Exporter(e) => Failure::usage(format!("{expected}; this {class} is none: {}", e.value(py))),
     }
-    Failure::usage(format!("{expected}; this {class} is none: {}", e.value(py)))
 }
 
 /// A C-contiguous buffer to read from, of items of any type, as bytes.

@@ -9,8 +9,10 @@ use pyo3::types::PyBytes;
 use crate::bases::Bases;
 use crate::buffer::{Buffer, FreshBytes, Writable, expect_writes};
 use crate::errors::{Failure, Result};
-use crate::options::{compress_options, decompress_options, threads_for};
+use crate::numbers::{MaxSize, MaxWork, Size};
+use crate::options::{Threads, compress_options, decompress_options, threads_for};
 use crate::source::{Source, as_path};
+use crate::text::{optional_text, text};
 use crate::work::{Signals, detached};
 
 const DATA: &str = "data must be a C-contiguous bytes-like object";
@@ -29,10 +31,10 @@ const DATA: &str = "data must be a C-contiguous bytes-like object";
 pub(crate) fn compress(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
-    dtype: Option<&str>,
+    #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
-    level: &str,
-    threads: Option<i64>,
+    #[pyo3(from_py_with = text)] level: &str,
+    threads: Option<Threads>,
 ) -> Result<Py<PyBytes>> {
     let mut o = compress_options(level, dtype, threads)?;
     let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
@@ -53,10 +55,10 @@ pub(crate) fn compress_into(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
-    dtype: Option<&str>,
+    #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
-    level: &str,
-    threads: Option<i64>,
+    #[pyo3(from_py_with = text)] level: &str,
+    threads: Option<Threads>,
 ) -> Result<u64> {
     let mut o = compress_options(level, dtype, threads)?;
     let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
@@ -66,26 +68,29 @@ pub(crate) fn compress_into(
 
 /// How much room `lmc.compress_into` has to have for a file of `size` bytes in order to compress it in place.
 #[pyfunction]
-pub(crate) fn compress_bound(size: u64) -> u64 {
-    lmc::compress_bound(size)
+pub(crate) fn compress_bound(size: Size) -> u64 {
+    lmc::compress_bound(size.0)
 }
 
 /// Restores a `.lmc` file in memory; the bytes that were compressed.
 ///
 /// A delta takes the `base` that it was made from. A small file can restore to terabytes: `max_size` limits what is taken, in bytes.
+/// A forged one can make the decoder decode much for little: `max_work` limits what one call decodes in all, bases included; without it that is 64 times
+/// what is asked for and 4 GiB.
 ///
 /// Raises `lmc.DamagedError` or `lmc.UnsupportedError` (both an `lmc.FormatError` and a `ValueError`) for what is no whole `.lmc` file,
-/// `lmc.LimitError` when it is larger than `max_size` or than memory, `lmc.BaseMismatchError` when a base is missing, another one, or not needed.
+/// `lmc.LimitError` when it is larger than `max_size` or than memory, or takes more than `max_work`, `lmc.BaseMismatchError` when a base is missing, another one, or not needed.
 #[pyfunction]
-#[pyo3(signature = (data, *, base=None, threads=None, max_size=None))]
+#[pyo3(signature = (data, *, base=None, threads=None, max_size=None, max_work=None))]
 pub(crate) fn decompress(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
     base: Option<&Bound<'_, PyAny>>,
-    threads: Option<i64>,
-    max_size: Option<u64>,
+    threads: Option<Threads>,
+    max_size: Option<MaxSize>,
+    max_work: Option<MaxWork>,
 ) -> Result<Py<PyBytes>> {
-    let mut o = decompress_options(threads, max_size)?;
+    let mut o = decompress_options(threads, max_size, max_work)?;
     let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
     let size = detached(py, || raw_size(&data, &o))?;
     o.threads = threads_for(o.threads, size);
@@ -98,15 +103,16 @@ pub(crate) fn decompress(
 ///
 /// Raises what `lmc.decompress` does, and `lmc.UsageError` when `out` has another size, is read-only, or shares memory with `data` or a base.
 #[pyfunction]
-#[pyo3(signature = (data, out, *, base=None, threads=None))]
+#[pyo3(signature = (data, out, *, base=None, threads=None, max_work=None))]
 pub(crate) fn decompress_into(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
     out: &Bound<'_, PyAny>,
     base: Option<&Bound<'_, PyAny>>,
-    threads: Option<i64>,
+    threads: Option<Threads>,
+    max_work: Option<MaxWork>,
 ) -> Result<usize> {
-    let mut o = decompress_options(threads, None)?;
+    let mut o = decompress_options(threads, None, max_work)?;
     let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
     o.threads = threads_for(o.threads, out.len() as u64);
     let mut codec = new_decompressor(py, &o)?;
@@ -137,10 +143,10 @@ impl Estimate {
 pub(crate) fn estimate(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
-    dtype: Option<&str>,
+    #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
-    level: &str,
-    threads: Option<i64>,
+    #[pyo3(from_py_with = text)] level: &str,
+    threads: Option<Threads>,
 ) -> Result<Estimate> {
     let o = compress_options(level, dtype, threads)?;
     let source = match as_path(data)? {
@@ -354,7 +360,11 @@ impl Compressor {
 impl Compressor {
     #[new]
     #[pyo3(signature = (*, dtype=None, level="default", threads=None))]
-    fn new(dtype: Option<&str>, level: &str, threads: Option<i64>) -> Result<Self> {
+    fn new(
+        #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
+        #[pyo3(from_py_with = text)] level: &str,
+        threads: Option<Threads>,
+    ) -> Result<Self> {
         Ok(Self { o: compress_options(level, dtype, threads)?, idle: Idle::new() })
     }
 
@@ -403,9 +413,9 @@ impl Decompressor {
 #[pymethods]
 impl Decompressor {
     #[new]
-    #[pyo3(signature = (*, threads=None, max_size=None))]
-    fn new(threads: Option<i64>, max_size: Option<u64>) -> Result<Self> {
-        Ok(Self { o: decompress_options(threads, max_size)?, idle: Idle::new() })
+    #[pyo3(signature = (*, threads=None, max_size=None, max_work=None))]
+    fn new(threads: Option<Threads>, max_size: Option<MaxSize>, max_work: Option<MaxWork>) -> Result<Self> {
+        Ok(Self { o: decompress_options(threads, max_size, max_work)?, idle: Idle::new() })
     }
 
     /// Restores a file in memory, as `lmc.decompress` does.

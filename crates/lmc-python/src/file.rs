@@ -11,16 +11,19 @@ use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
 use crate::header::{self, Header};
 use crate::info::{BaseInfo, Tensor, hex};
+use crate::numbers::{Limit, MaxWork, Offset, Size, Start, Stop, number};
 use crate::open::{Contents, Open};
-use crate::options::decompress_options;
+use crate::options::{Threads, decompress_options};
 use crate::small::Small;
 use crate::source::{FileObject, Source, as_path};
+use crate::text::text;
 use crate::work::detached;
 
 /// An open `.lmc` file, of which any part is read without the rest. `lmc.open` is the same.
 ///
 /// `file` is a path, a binary file object that can seek, or a buffer. `base` is what a delta was made from, as for `lmc.compress`; without it the
-/// file can be listed, but not read. A file that needs none is read without. With `plain` the file may also be one that is not compressed.
+/// file can be listed, but not read. A file that needs none is read without. With `plain` the file may also be one that is not compressed. `max_work` is
+/// that of `lmc.decompress`, for each call that reads.
 ///
 /// Threads may share it, and so may a process and those that it forks. Every block that is read is checked. Closed, it raises `lmc.UsageError`, a `ValueError`.
 ///
@@ -60,12 +63,12 @@ impl File {
         &self,
         py: Python<'_>,
         header: &'h Header,
-        limit: u64,
+        limit: Limit,
         others: &Bound<'_, PyAny>,
     ) -> Result<Small<'h>> {
         let open = self.open(py)?;
         let others = ranges(&open, others)?;
-        Small::read(py, &open, header, limit, others)
+        Small::read(py, &open, header, limit.0, others)
     }
 
     /// Reads a range into a new `bytes` object.
@@ -91,14 +94,14 @@ impl Wanted {
             let item = |i: usize| one.get_item(i);
             let (rows, out) = match one.len()? {
                 2 => (None, item(1)?),
-                4 => (Some((item(1)?.extract()?, item(2)?.extract()?)), item(3)?),
+                4 => (Some((number(&item(1)?, "start")?, number(&item(2)?, "stop")?)), item(3)?),
                 n => {
                     let why =
                         format!("each of wanted is (name, out) or (name, start, stop, out), and one has {n} items");
                     return Err(Failure::usage(why));
                 }
             };
-            Ok(Self { name: item(0)?.extract()?, rows, out: Writable::get(&out)? })
+            Ok(Self { name: text(&item(0)?)?.to_owned(), rows, out: Writable::get(&out)? })
         };
         wanted.try_iter()?.map(one).collect()
     }
@@ -116,7 +119,7 @@ fn check_len(out: &Writable, len: u64, what: &str) -> Result<()> {
 fn ranges(open: &Open, wanted: &Bound<'_, PyAny>) -> Result<(Vec<u64>, Vec<Writable>)> {
     let (mut offsets, mut outs) = (Vec::new(), Vec::new());
     for one in wanted.try_iter()? {
-        let (offset, out): (u64, Bound<'_, PyAny>) = one?.extract()?;
+        let (Offset(offset), out): (Offset, Bound<'_, PyAny>) = one?.extract()?;
         let out = Writable::get(&out)?;
         open.check_apart(&out)?;
         open.check(offset, out.len() as u64)?;
@@ -129,15 +132,16 @@ fn ranges(open: &Open, wanted: &Bound<'_, PyAny>) -> Result<(Vec<u64>, Vec<Writa
 #[pymethods]
 impl File {
     #[new]
-    #[pyo3(signature = (file, *, base=None, threads=None, plain=false))]
+    #[pyo3(signature = (file, *, base=None, threads=None, plain=false, max_work=None))]
     fn new(
         py: Python<'_>,
         file: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
-        threads: Option<i64>,
+        threads: Option<Threads>,
         plain: bool,
+        max_work: Option<MaxWork>,
     ) -> Result<Self> {
-        let o = decompress_options(threads, None)?;
+        let o = decompress_options(threads, None, max_work)?;
         let source = match as_path(file)? {
             Some(path) => Source::open(path)?,
             // What is mapped is both.
@@ -251,24 +255,29 @@ impl File {
         Ok(open.segments().iter().filter_map(|s| Tensor::of(py, s)).collect())
     }
 
-    fn __contains__(&self, py: Python<'_>, name: &str) -> Result<bool> {
+    fn __contains__(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<bool> {
         Ok(self.open(py)?.tensor(name).is_ok())
     }
 
     /// A tensor by its name; the first one if there are several.
-    fn tensor(&self, py: Python<'_>, name: &str) -> Result<Tensor> {
+    fn tensor(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Tensor> {
         Ok(Tensor::of(py, self.open(py)?.tensor(name)?).expect("what has a name is a tensor"))
     }
 
     /// Reads a tensor: its elements as the raw file has them, little-endian, the last dimension contiguous.
-    fn read(&self, py: Python<'_>, name: &str) -> Result<Py<PyBytes>> {
+    fn read(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Py<PyBytes>> {
         let open = self.open(py)?;
         let (offset, len) = open.range(name, None)?;
         self.bytes(py, &open, offset, len)
     }
 
     /// Reads a tensor into `out`, a writable C-contiguous buffer of exactly its size; the number of bytes.
-    fn read_into(&self, py: Python<'_>, name: &str, out: &Bound<'_, PyAny>) -> Result<usize> {
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = text)] name: &str,
+        out: &Bound<'_, PyAny>,
+    ) -> Result<usize> {
         let open = self.open(py)?;
         let out = Writable::get(out)?;
         open.check_apart(&out)?;
@@ -278,9 +287,15 @@ impl File {
     }
 
     /// Reads rows of a tensor: the elements whose first index is from `start` to before `stop`.
-    fn read_rows(&self, py: Python<'_>, name: &str, start: u64, stop: u64) -> Result<Py<PyBytes>> {
+    fn read_rows(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = text)] name: &str,
+        start: Start,
+        stop: Stop,
+    ) -> Result<Py<PyBytes>> {
         let open = self.open(py)?;
-        let (offset, len) = open.range(name, Some((start, stop)))?;
+        let (offset, len) = open.range(name, Some((start.0, stop.0)))?;
         self.bytes(py, &open, offset, len)
     }
 
@@ -288,29 +303,29 @@ impl File {
     fn read_rows_into(
         &self,
         py: Python<'_>,
-        name: &str,
-        start: u64,
-        stop: u64,
+        #[pyo3(from_py_with = text)] name: &str,
+        start: Start,
+        stop: Stop,
         out: &Bound<'_, PyAny>,
     ) -> Result<usize> {
         let open = self.open(py)?;
         let out = Writable::get(out)?;
         open.check_apart(&out)?;
-        let (offset, len) = open.range(name, Some((start, stop)))?;
-        check_len(&out, len, &format!("rows {start}..{stop} of the tensor {name:?}"))?;
+        let (offset, len) = open.range(name, Some((start.0, stop.0)))?;
+        check_len(&out, len, &format!("rows {}..{} of the tensor {name:?}", start.0, stop.0))?;
         open.read_into(py, vec![offset], vec![out])
     }
 
     /// Reads `size` bytes of the raw file from `offset` on.
-    fn read_range(&self, py: Python<'_>, offset: u64, size: u64) -> Result<Py<PyBytes>> {
-        let open = self.open(py)?;
+    fn read_range(&self, py: Python<'_>, offset: Offset, size: Size) -> Result<Py<PyBytes>> {
+        let (open, Offset(offset), Size(size)) = (self.open(py)?, offset, size);
         open.check(offset, size)?;
         self.bytes(py, &open, offset, size)
     }
 
     /// Reads bytes of the raw file from `offset` on into `out`, as many as fill it.
-    fn read_range_into(&self, py: Python<'_>, offset: u64, out: &Bound<'_, PyAny>) -> Result<usize> {
-        let open = self.open(py)?;
+    fn read_range_into(&self, py: Python<'_>, offset: Offset, out: &Bound<'_, PyAny>) -> Result<usize> {
+        let (open, Offset(offset)) = (self.open(py)?, offset);
         let out = Writable::get(out)?;
         open.check_apart(&out)?;
         open.check(offset, out.len() as u64)?;
@@ -349,7 +364,7 @@ impl File {
         &self,
         py: Python<'py>,
         header: &Bound<'py, Header>,
-        limit: u64,
+        limit: Limit,
         others: &Bound<'py, PyAny>,
         make: &Bound<'py, PyAny>,
     ) -> Result<Bound<'py, PyDict>> {
@@ -362,7 +377,7 @@ impl File {
         &self,
         py: Python<'py>,
         header: &Bound<'py, Header>,
-        limit: u64,
+        limit: Limit,
         others: &Bound<'py, PyAny>,
         make: &Bound<'py, PyAny>,
         dtypes: &Bound<'py, PyDict>,

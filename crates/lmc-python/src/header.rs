@@ -16,6 +16,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::errors::{Failure, Result};
 use crate::info::Tensor;
+use crate::numbers::Above;
 use crate::small;
 
 const MAX_HEADER: u64 = 100_000_000;
@@ -69,8 +70,8 @@ impl Header {
 
     /// The tensors in the order of their bytes; with `above` those alone that `File.read_small` leaves to others.
     #[pyo3(signature = (above=None))]
-    fn tensors(&self, py: Python<'_>, above: Option<u64>) -> Vec<Tensor> {
-        let wanted = |t: &&Entry| above.is_none_or(|limit| !small::is_small(t, limit));
+    fn tensors(&self, py: Python<'_>, above: Option<Above>) -> Vec<Tensor> {
+        let wanted = |t: &&Entry| above.is_none_or(|Above(limit)| !small::is_small(t, limit));
         let tensor = |t: &Entry| Tensor {
             name: PyString::new(py, self.name(t)).unbind(),
             dtype: t.dtype,

@@ -14,8 +14,10 @@ mod file;
 mod header;
 mod info;
 mod memory;
+mod numbers;
 mod open;
 mod options;
+mod pickle;
 mod small;
 mod source;
 mod store;
@@ -23,6 +25,7 @@ mod stream;
 mod summary;
 mod target;
 mod tensors;
+mod text;
 mod work;
 
 use pyo3::prelude::*;
@@ -48,6 +51,8 @@ mod _lmc {
     use crate::header::Header;
     #[pymodule_export]
     use crate::info::{BaseInfo, Tensor};
+    #[pymodule_export]
+    use crate::pickle::check_pickle;
     #[pymodule_export]
     use crate::store::{
         Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Store, Verified,

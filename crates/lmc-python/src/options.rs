@@ -2,18 +2,38 @@
 
 use lmc::{CompressOptions, DecompressOptions, Dtype, Level};
 
+use pyo3::prelude::*;
+
 use crate::errors::{Failure, Result};
+use crate::numbers::{MaxSize, MaxWork, number_within};
 
 /// What a thread has to do at least: about a block, below which it has none.
 const BYTES_PER_THREAD: u64 = 1 << 20;
 /// More are never of use, and would be a mistake.
 const MAX_THREADS: i64 = 1024;
 
+/// The argument `threads`.
+#[derive(Clone, Copy)]
+pub(crate) struct Threads(i64);
+
+/// What it can be.
+fn range_of_threads() -> String {
+    format!("from 0 (as many as there are cores) to {MAX_THREADS}")
+}
+
+impl FromPyObject<'_, '_> for Threads {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        number_within(&object, "threads", &range_of_threads()).map(Self)
+    }
+}
+
 /// `None` and 0 are as many as the process may run on.
-pub(crate) fn threads(threads: Option<i64>) -> Result<usize> {
-    match threads.unwrap_or(0) {
+pub(crate) fn threads(threads: Option<Threads>) -> Result<usize> {
+    match threads.map_or(0, |n| n.0) {
         n @ 0..=MAX_THREADS => Ok(n as usize),
-        n => Err(Failure::usage(format!("threads={n}: must be from 0 (as many as there are cores) to {MAX_THREADS}"))),
+        n => Err(Failure::usage(format!("threads={n}: must be {}", range_of_threads()))),
     }
 }
 
@@ -40,7 +60,7 @@ pub(crate) fn level(name: &str) -> Result<Level> {
     })
 }
 
-pub(crate) fn compress_options(level: &str, dtype: Option<&str>, threads: Option<i64>) -> Result<CompressOptions> {
+pub(crate) fn compress_options(level: &str, dtype: Option<&str>, threads: Option<Threads>) -> Result<CompressOptions> {
     let mut o = CompressOptions::default();
     o.level = self::level(level)?;
     o.dtype = dtype.map(self::dtype).transpose()?;
@@ -48,9 +68,14 @@ pub(crate) fn compress_options(level: &str, dtype: Option<&str>, threads: Option
     Ok(o)
 }
 
-pub(crate) fn decompress_options(threads: Option<i64>, max_size: Option<u64>) -> Result<DecompressOptions> {
+pub(crate) fn decompress_options(
+    threads: Option<Threads>,
+    max_size: Option<MaxSize>,
+    max_work: Option<MaxWork>,
+) -> Result<DecompressOptions> {
     let mut o = DecompressOptions::default();
     o.threads = self::threads(threads)?;
-    o.limits.max_raw_size = max_size.unwrap_or(u64::MAX);
+    o.limits.max_raw_size = max_size.map_or(u64::MAX, |n| n.0);
+    o.limits.max_work = max_work.map(|n| n.0);
     Ok(o)
 }

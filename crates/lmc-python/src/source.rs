@@ -14,6 +14,8 @@ use pyo3::types::{PyBytes, PyString};
 
 use crate::buffer::Buffer;
 use crate::errors::{Failure, Result};
+use crate::numbers::number;
+use crate::text;
 
 /// A source that is read at any offset.
 pub(crate) enum Source {
@@ -149,7 +151,7 @@ impl Read for Front<'_> {
 /// The path that an object stands for, if it is a `str` or has `__fspath__`.
 pub(crate) fn as_path(object: &Bound<'_, PyAny>) -> Result<Option<PathBuf>> {
     let is_path = object.is_instance_of::<PyString>() || object.hasattr("__fspath__")?;
-    Ok(if is_path { Some(object.extract()?) } else { None })
+    Ok(if is_path { Some(object.extract().map_err(|e| text::refused(object, e))?) } else { None })
 }
 
 /// A path, for a function that takes nothing else.
@@ -173,7 +175,7 @@ pub(crate) struct FileObject {
 impl FileObject {
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> Result<Self> {
         const SEEK_END: i32 = 2;
-        let size = object.call_method1("seek", (0, SEEK_END))?.extract()?;
+        let size = number(&object.call_method1("seek", (0, SEEK_END))?, "what seek() of a file object says")?;
         let file = file_of(object);
         Ok(Self { object: object.clone().unbind(), size, file, position: Mutex::new(()) })
     }

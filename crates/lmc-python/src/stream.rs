@@ -12,10 +12,12 @@ use pyo3::types::PyBytes;
 use crate::bases::Bases;
 use crate::codec::raw_size;
 use crate::errors::{Failure, Result};
-use crate::options::{compress_options, decompress_options};
+use crate::numbers::{MaxSize, MaxWork, number};
+use crate::options::{Threads, compress_options, decompress_options};
 use crate::source::{Source, as_path, file_of, path, read_bytes};
 use crate::summary::Summary;
 use crate::target::Target;
+use crate::text::{optional_text, text};
 use crate::work::{Signals, detached};
 
 /// Compresses the file at the path `src` to one at `dst`; a `Summary`.
@@ -32,10 +34,10 @@ pub(crate) fn compress_file(
     py: Python<'_>,
     src: &Bound<'_, PyAny>,
     dst: &Bound<'_, PyAny>,
-    dtype: Option<&str>,
+    #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
-    level: &str,
-    threads: Option<i64>,
+    #[pyo3(from_py_with = text)] level: &str,
+    threads: Option<Threads>,
     overwrite: bool,
 ) -> Result<Summary> {
     let o = compress_options(level, dtype, threads)?;
@@ -65,19 +67,21 @@ fn compress_path(
 
 /// Restores the `.lmc` file at the path `src` to one at `dst`; a `Summary`.
 ///
-/// `dst` is written as `lmc.compress_file` does, `base` and `max_size` are those of `lmc.decompress`. Raises what both do.
+/// `dst` is written as `lmc.compress_file` does, `base`, `max_size` and `max_work` are those of `lmc.decompress`. Raises what both do.
 #[pyfunction]
-#[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None, overwrite=true))]
+#[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None, max_work=None, overwrite=true))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn decompress_file(
     py: Python<'_>,
     src: &Bound<'_, PyAny>,
     dst: &Bound<'_, PyAny>,
     base: Option<&Bound<'_, PyAny>>,
-    threads: Option<i64>,
-    max_size: Option<u64>,
+    threads: Option<Threads>,
+    max_size: Option<MaxSize>,
+    max_work: Option<MaxWork>,
     overwrite: bool,
 ) -> Result<Summary> {
-    let o = decompress_options(threads, max_size)?;
+    let o = decompress_options(threads, max_size, max_work)?;
     let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, Bases::get(base)?);
     decompress_path(py, &o, &source, &dst, &bases, overwrite)
 }
@@ -148,10 +152,10 @@ pub(crate) fn compress_stream(
     py: Python<'_>,
     src: &Bound<'_, PyAny>,
     dst: &Bound<'_, PyAny>,
-    dtype: Option<&str>,
+    #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
-    level: &str,
-    threads: Option<i64>,
+    #[pyo3(from_py_with = text)] level: &str,
+    threads: Option<Threads>,
 ) -> Result<Summary> {
     let o = compress_options(level, dtype, threads)?;
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, Bases::get(base)?);
@@ -189,16 +193,17 @@ pub(crate) fn compress_stream(
 ///
 /// What was written to a file object before an error is of no use. The options are those of `lmc.decompress`.
 #[pyfunction]
-#[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None))]
+#[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None, max_work=None))]
 pub(crate) fn decompress_stream(
     py: Python<'_>,
     src: &Bound<'_, PyAny>,
     dst: &Bound<'_, PyAny>,
     base: Option<&Bound<'_, PyAny>>,
-    threads: Option<i64>,
-    max_size: Option<u64>,
+    threads: Option<Threads>,
+    max_size: Option<MaxSize>,
+    max_work: Option<MaxWork>,
 ) -> Result<Summary> {
-    let o = decompress_options(threads, max_size)?;
+    let o = decompress_options(threads, max_size, max_work)?;
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, Bases::get(base)?);
     let restore = |src: &mut dyn Read, dst: &mut dyn Write| -> Result<Result<lmc::Summary, lmc::Error>> {
         let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(&o)?);
@@ -278,7 +283,7 @@ impl Write for Writer {
         attached(|py| {
             let written = self.object.bind(py).call_method1("write", (PyBytes::new(py, buf),))?;
             // Objects of less than the protocol return nothing when they have written everything.
-            let n = if written.is_none() { buf.len() } else { written.extract::<usize>()? };
+            let n = if written.is_none() { buf.len() } else { number(&written, "what write() of a file object says")? };
             if n > buf.len() {
                 let why = format!("write() of a file object says that it wrote {n} bytes of {}", buf.len());
                 return Err(Failure::Other("IOError", why));

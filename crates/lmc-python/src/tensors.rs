@@ -7,17 +7,18 @@ use lmc::{Dtype, ReadAt, tensor_len};
 use lmc_cli::Role;
 use lmc_store::{TensorSource, Tensors};
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::bases::Bases;
 use crate::buffer::{Buffer, is_buffer, overlap};
 use crate::codec::compress_source;
 use crate::errors::{Failure, Result};
-use crate::options::{compress_options, dtype, threads_for};
+use crate::numbers::{self, Address};
+use crate::options::{Threads, compress_options, dtype, threads_for};
 use crate::source::{FileObject, Source, path};
 use crate::summary::Summary;
 use crate::target::Target;
+use crate::text::{optional_map, text};
 use crate::work::{Signals, detached};
 
 /// A tensor as Python gives it.
@@ -36,7 +37,7 @@ impl Given {
             let expected = || format!("the data of tensor {name:?} must be a C-contiguous bytes-like object");
             Source::Buffer(Buffer::get_or(data, expected)?)
         };
-        Ok(Self { name: name.to_owned(), dtype: dtype(of)?, shape: shape.extract()?, data: source })
+        Ok(Self { name: name.to_owned(), dtype: dtype(of)?, shape: numbers::shape(shape, name)?, data: source })
     }
 }
 
@@ -61,7 +62,13 @@ impl TensorList {
 
     /// Adds a tensor, as `lmc.compress_tensors` has it.
     #[pyo3(signature = (name, dtype, shape, data, /))]
-    fn add(&self, name: &str, dtype: &str, shape: &Bound<'_, PyAny>, data: &Bound<'_, PyAny>) -> Result<()> {
+    fn add(
+        &self,
+        #[pyo3(from_py_with = text)] name: &str,
+        #[pyo3(from_py_with = text)] dtype: &str,
+        shape: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+    ) -> Result<()> {
         let given = Given::new(name, dtype, shape, data)?;
         self.given().push(given);
         Ok(())
@@ -72,21 +79,22 @@ impl TensorList {
     fn add_all(&self, tensors: &Bound<'_, PyAny>) -> Result<bool> {
         for tensor in tensors.try_iter()? {
             let (name, of, shape, owner, address): (
-                PyBackedStr,
-                PyBackedStr,
                 Bound<'_, PyAny>,
                 Bound<'_, PyAny>,
-                usize,
+                Bound<'_, PyAny>,
+                Bound<'_, PyAny>,
+                Address,
             ) = tensor?.extract()?;
-            let (dtype, shape) = (dtype(&of)?, shape.extract::<Vec<u64>>()?);
-            let nbytes = tensor_len(dtype, &shape).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
-                Failure::usage(format!("tensor {:?} is too large, or no whole number of bytes", &*name))
-            })?;
+            let (name, of, Address(address)) = (text(&name)?, text(&of)?, address);
+            let (dtype, shape) = (dtype(of)?, numbers::shape(&shape, name)?);
+            let nbytes = tensor_len(dtype, &shape)
+                .and_then(|n| usize::try_from(n).ok())
+                .ok_or_else(|| Failure::usage(format!("tensor {name:?} is too large, or no whole number of bytes")))?;
             if (nbytes == 0) != (address == 0) {
                 return Ok(false);
             }
             let data = Source::Buffer(Buffer::raw(owner.unbind(), address, nbytes));
-            self.given().push(Given { name: name.to_string(), dtype, shape, data });
+            self.given().push(Given { name: name.to_owned(), dtype, shape, data });
         }
         Ok(true)
     }
@@ -116,9 +124,9 @@ pub(crate) fn given(tensors: &Bound<'_, PyAny>) -> Result<Vec<Given>> {
     }
     let mut all = Vec::new();
     for tensor in tensors.try_iter()? {
-        let (name, of, shape, data): (PyBackedStr, PyBackedStr, Bound<'_, PyAny>, Bound<'_, PyAny>) =
+        let (name, of, shape, data): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>) =
             tensor?.extract()?;
-        all.push(Given::new(&name, &of, &shape, &data)?);
+        all.push(Given::new(text(&name)?, text(&of)?, &shape, &data)?);
     }
     Ok(all)
 }
@@ -149,10 +157,10 @@ pub(crate) fn size(tensors: &[Given]) -> u64 {
 pub(crate) fn compress_tensors(
     py: Python<'_>,
     tensors: &Bound<'_, PyAny>,
-    metadata: Option<Metadata>,
+    #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
     base: Option<&Bound<'_, PyAny>>,
-    level: &str,
-    threads: Option<i64>,
+    #[pyo3(from_py_with = text)] level: &str,
+    threads: Option<Threads>,
 ) -> Result<Py<PyBytes>> {
     let mut o = compress_options(level, None, threads)?;
     let (tensors, bases) = (given(tensors)?, Bases::get(base)?);
@@ -172,10 +180,10 @@ pub(crate) fn compress_tensors_file(
     py: Python<'_>,
     tensors: &Bound<'_, PyAny>,
     dst: &Bound<'_, PyAny>,
-    metadata: Option<Metadata>,
+    #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
     base: Option<&Bound<'_, PyAny>>,
-    level: &str,
-    threads: Option<i64>,
+    #[pyo3(from_py_with = text)] level: &str,
+    threads: Option<Threads>,
     overwrite: bool,
 ) -> Result<Summary> {
     let mut o = compress_options(level, None, threads)?;

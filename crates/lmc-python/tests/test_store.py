@@ -32,7 +32,9 @@ def test_snapshots(store):
         assert e.value.kind == "not_found"
     with pytest.raises(lmc.UsageError):
         store.find("yesterday")
-    for at in (1.5, [100], -1, b"latest"):
+    with pytest.raises(lmc.UsageError, match="at=-1: must be from 0"):
+        store.find(-1)
+    for at in (1.5, [100], b"latest"):
         with pytest.raises(TypeError, match="a snapshot is given by"):
             store.find(at)
 

@@ -64,6 +64,7 @@ __all__ = [
     "TensorList",
     "Verified",
     "__version__",
+    "check_pickle",
     "compress",
     "compress_bound",
     "compress_file",
@@ -103,9 +104,21 @@ def compress_into(
 ) -> int: ...
 def compress_bound(size: int) -> int: ...
 def decompress(
-    data: _Readable, *, base: _Base = None, threads: int | None = None, max_size: int | None = None
+    data: _Readable,
+    *,
+    base: _Base = None,
+    threads: int | None = None,
+    max_size: int | None = None,
+    max_work: int | None = None,
 ) -> bytes: ...
-def decompress_into(data: _Readable, out: _Writable, *, base: _Base = None, threads: int | None = None) -> int: ...
+def decompress_into(
+    data: _Readable,
+    out: _Writable,
+    *,
+    base: _Base = None,
+    threads: int | None = None,
+    max_work: int | None = None,
+) -> int: ...
 def estimate(
     data: _Readable | _Path,
     *,
@@ -149,6 +162,7 @@ def decompress_file(
     base: _Base = None,
     threads: int | None = None,
     max_size: int | None = None,
+    max_work: int | None = None,
     overwrite: bool = True,
 ) -> Summary: ...
 def compress_stream(
@@ -167,7 +181,9 @@ def decompress_stream(
     base: _Base = None,
     threads: int | None = None,
     max_size: int | None = None,
+    max_work: int | None = None,
 ) -> Summary: ...
+def check_pickle(data: bytes) -> None: ...
 def run_command(args: Sequence[str]) -> int: ...
 
 @final
@@ -178,7 +194,9 @@ class Compressor:
 
 @final
 class Decompressor:
-    def __new__(cls, *, threads: int | None = None, max_size: int | None = None) -> Self: ...
+    def __new__(
+        cls, *, threads: int | None = None, max_size: int | None = None, max_work: int | None = None
+    ) -> Self: ...
     def decompress(self, data: _Readable, *, base: _Base = None) -> bytes: ...
     def decompress_into(self, data: _Readable, out: _Writable, *, base: _Base = None) -> int: ...
 
@@ -253,6 +271,7 @@ class File:
         base: _Base = None,
         threads: int | None = None,
         plain: bool = False,
+        max_work: int | None = None,
     ) -> Self: ...
     def close(self) -> None: ...
     @property

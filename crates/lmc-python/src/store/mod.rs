@@ -13,9 +13,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::errors::{Failure, Result};
-use crate::options::{level, threads};
+use crate::numbers::{self, FromStep, KeepEvery, StepNumber, number};
+use crate::options::{Threads, level, threads};
 use crate::source::{as_path, path};
 use crate::tensors::Metadata;
+use crate::text::{optional_map, optional_texts, text, texts};
 use crate::work::detached;
 
 pub(crate) use self::records::{
@@ -79,7 +81,7 @@ fn at(at: Option<&Bound<'_, PyAny>>) -> Result<At> {
         return Ok(At::Id(snapshot.get().0.id));
     }
     if let Ok(text) = at.cast::<PyString>() {
-        let text = text.to_string();
+        let text = self::text(text.as_any())?;
         return if text == "latest" {
             Ok(At::Latest)
         } else {
@@ -89,8 +91,9 @@ fn at(at: Option<&Bound<'_, PyAny>>) -> Result<At> {
             Ok(At::Id(id))
         };
     }
-    match at.extract::<u64>() {
+    match number::<u64>(at, "at") {
         Ok(step) => Ok(At::Step(Step::new(step)?)),
+        Err(e) if !e.is_instance_of::<PyTypeError>(at.py()) => Err(e.into()),
         Err(_) => {
             let class = at.get_type().name()?;
             let why =
@@ -159,7 +162,7 @@ impl Store {
         py: Python<'_>,
         location: &Bound<'_, PyAny>,
         cache: Option<&Bound<'_, PyAny>>,
-        cache_size: u64,
+        #[pyo3(from_py_with = numbers::cache_size)] cache_size: u64,
     ) -> Result<Self> {
         let ((name, location), options) = (self::location(location)?, options(None, cache, cache_size)?);
         let store = detached(py, || Ok(lmc_store::Store::open(&location, options.clone())?))?;
@@ -172,9 +175,9 @@ impl Store {
     fn create(
         py: Python<'_>,
         location: &Bound<'_, PyAny>,
-        grace_seconds: u64,
+        #[pyo3(from_py_with = numbers::grace_seconds)] grace_seconds: u64,
         cache: Option<&Bound<'_, PyAny>>,
-        cache_size: u64,
+        #[pyo3(from_py_with = numbers::cache_size)] cache_size: u64,
     ) -> Result<Self> {
         let ((name, location), options) = (self::location(location)?, options(Some(grace_seconds), cache, cache_size)?);
         let store = detached(py, || Ok(lmc_store::Store::create(&location, options.clone())?))?;
@@ -204,7 +207,7 @@ impl Store {
         &self,
         py: Python<'_>,
         at: Option<&Bound<'_, PyAny>>,
-        threads: Option<i64>,
+        threads: Option<Threads>,
     ) -> Result<SnapshotReader> {
         let (at, threads) = (self::at(at)?, self::threads(threads)?);
         let snapshot = self.ask(py, |s| s.find(at))?;
@@ -223,16 +226,16 @@ impl Store {
         &self,
         py: Python<'_>,
         inputs: &Bound<'_, PyAny>,
-        step: Option<u64>,
-        metadata: Option<Metadata>,
-        level: &str,
-        threads: Option<i64>,
-        base: &str,
-        anchor_every: u32,
-        from_step: Option<u64>,
+        step: Option<StepNumber>,
+        #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
+        #[pyo3(from_py_with = text)] level: &str,
+        threads: Option<Threads>,
+        #[pyo3(from_py_with = text)] base: &str,
+        #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
+        from_step: Option<FromStep>,
     ) -> Result<Snapshot> {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
-        let (inputs, step) = (save::Inputs::get(inputs)?, step.map(Step::new).transpose()?);
+        let (inputs, step) = (save::Inputs::get(inputs)?, step.map(|n| Step::new(n.0)).transpose()?);
         let open = self.shared.get(py)?;
         let snapshot =
             inputs.save(py, |inputs| open.store.save(inputs, step, metadata.clone().unwrap_or_default(), &options))?;
@@ -246,15 +249,15 @@ impl Store {
         &self,
         py: Python<'_>,
         inputs: &Bound<'_, PyAny>,
-        step: u64,
-        level: &str,
-        threads: Option<i64>,
-        base: &str,
-        anchor_every: u32,
-        from_step: Option<u64>,
+        step: StepNumber,
+        #[pyo3(from_py_with = text)] level: &str,
+        threads: Option<Threads>,
+        #[pyo3(from_py_with = text)] base: &str,
+        #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
+        from_step: Option<FromStep>,
     ) -> Result<Saved> {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
-        let (inputs, step) = (save::Inputs::get(inputs)?, Step::new(step)?);
+        let (inputs, step) = (save::Inputs::get(inputs)?, Step::new(step.0)?);
         let open = self.shared.get(py)?;
         let saved = inputs.save(py, |inputs| open.store.save_part(inputs, step, &options))?;
         Ok(Saved { part: saved.part.to_string(), raw_size: saved.raw_size, new_size: saved.new_size })
@@ -262,8 +265,14 @@ impl Store {
 
     /// Makes saved parts a snapshot: all of it at once, or nothing.
     #[pyo3(signature = (step, parts, *, metadata=None))]
-    fn publish(&self, py: Python<'_>, step: u64, parts: Vec<String>, metadata: Option<Metadata>) -> Result<Snapshot> {
-        let step = Step::new(step)?;
+    fn publish(
+        &self,
+        py: Python<'_>,
+        step: StepNumber,
+        #[pyo3(from_py_with = texts)] parts: Vec<String>,
+        #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
+    ) -> Result<Snapshot> {
+        let step = Step::new(step.0)?;
         let parse = |p: &String| p.parse::<PartId>().map_err(|e| Failure::usage(e.to_string()));
         let parts = parts.iter().map(parse).collect::<Result<Vec<_>>>()?;
         let snapshot = self.ask(py, |s| s.publish(step, metadata.unwrap_or_default(), &parts))?;
@@ -278,8 +287,8 @@ impl Store {
         py: Python<'_>,
         directory: &Bound<'_, PyAny>,
         at: Option<&Bound<'_, PyAny>>,
-        names: Option<Vec<String>>,
-        threads: Option<i64>,
+        #[pyo3(from_py_with = optional_texts)] names: Option<Vec<String>>,
+        threads: Option<Threads>,
         overwrite: bool,
     ) -> Result<Vec<PathBuf>> {
         let directory = path(directory, "directory")?;
@@ -293,7 +302,7 @@ impl Store {
         py: Python<'_>,
         at: Option<&Bound<'_, PyAny>>,
         deep: bool,
-        threads: Option<i64>,
+        threads: Option<Threads>,
     ) -> Result<Verified> {
         let threads = self::threads(threads)?;
         let which = at.map(|at| self::at(Some(at))).transpose()?;
@@ -320,9 +329,9 @@ impl Store {
     fn plan_prune(
         &self,
         py: Python<'_>,
-        keep_last: usize,
-        keep_every: Option<u64>,
-        keep_steps: Vec<u64>,
+        #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
+        keep_every: Option<KeepEvery>,
+        #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
     ) -> Result<PrunePlan> {
         let keep = keep(keep_last, keep_every, keep_steps)?;
         Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
@@ -333,11 +342,11 @@ impl Store {
     fn prune(
         &self,
         py: Python<'_>,
-        keep_last: usize,
-        keep_every: Option<u64>,
-        keep_steps: Vec<u64>,
-        level: &str,
-        threads: Option<i64>,
+        #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
+        keep_every: Option<KeepEvery>,
+        #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
+        #[pyo3(from_py_with = text)] level: &str,
+        threads: Option<Threads>,
     ) -> Result<Pruned> {
         let keep = keep(keep_last, keep_every, keep_steps)?;
         let mut o = RebaseOptions::default();
@@ -375,10 +384,10 @@ impl Store {
     }
 }
 
-fn keep(last: usize, every: Option<u64>, steps: Vec<u64>) -> Result<Keep> {
+fn keep(last: usize, every: Option<KeepEvery>, steps: Vec<u64>) -> Result<Keep> {
     let mut keep = Keep::default();
     keep.last = last;
-    keep.every = every;
+    keep.every = every.map(|n| n.0);
     keep.steps = steps.into_iter().map(Step::new).collect::<lmc_store::Result<_>>()?;
     Ok(keep)
 }

@@ -8,9 +8,11 @@ use pyo3::types::{PyList, PyMapping, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::errors::{Failure, Result};
-use crate::options::{level, threads};
+use crate::numbers::FromStep;
+use crate::options::{Threads, level, threads};
 use crate::source::{Source, as_path};
 use crate::tensors::{Given, Metadata, file, given};
+use crate::text::{map, text};
 use crate::work::Signals;
 
 /// The names of base policies.
@@ -23,10 +25,10 @@ const POLICIES: [(&str, BasePolicy); 4] = [
 
 pub(super) fn options(
     level: &str,
-    threads: Option<i64>,
+    threads: Option<Threads>,
     base: &str,
     anchor_every: u32,
-    from_step: Option<u64>,
+    from_step: Option<FromStep>,
 ) -> Result<SaveOptions> {
     let mut o = SaveOptions::default();
     (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
@@ -36,7 +38,7 @@ pub(super) fn options(
         Failure::usage(format!("base={base:?}: must be one of {}", all.join(", ")))
     })?;
     o.anchor_every = anchor_every;
-    o.from = from_step.map(Step::new).transpose()?;
+    o.from = from_step.map(|n| Step::new(n.0)).transpose()?;
     Ok(o)
 }
 
@@ -53,7 +55,8 @@ impl Inputs {
     pub(super) fn get(inputs: &Bound<'_, PyAny>) -> Result<Self> {
         if let Ok(mapping) = inputs.cast::<PyMapping>() {
             let all = mapping.items()?.iter().map(|item| {
-                let (name, value): (String, Bound<'_, PyAny>) = item.extract()?;
+                let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+                let name = text(&name)?.to_owned();
                 let contents = contents(&name, &value)?;
                 Ok((name, contents))
             });
@@ -112,8 +115,8 @@ fn contents(name: &str, value: &Bound<'_, PyAny>) -> Result<Contents> {
     }
     // A list of tensors, and the metadata of their file.
     if let Ok(pair) = value.cast::<PyTuple>() {
-        let (tensors, metadata): (Bound<'_, PyAny>, Metadata) = pair.extract()?;
-        return Ok(Contents::Tensors(given(&tensors)?, Some(metadata)));
+        let (tensors, metadata): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+        return Ok(Contents::Tensors(given(&tensors)?, Some(map(&metadata)?)));
     }
     let expected = format!("{name:?} must be a path, a C-contiguous bytes-like object or a list of tensors");
     Ok(Contents::Source(Source::Buffer(Buffer::get(value, &expected)?)))

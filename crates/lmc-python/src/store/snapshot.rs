@@ -14,8 +14,10 @@ use crate::buffer::{FreshBytes, Writable, check_disjoint};
 use crate::errors::{Failure, Result};
 use crate::file::Wanted;
 use crate::info::Tensor;
+use crate::numbers::{Offset, Start, Stop};
 use crate::source::path;
 use crate::target::Target;
+use crate::text::text;
 use crate::work::{Signals, detached};
 
 struct Open {
@@ -159,31 +161,42 @@ impl SnapshotReader {
         Ok(segments.filter_map(|s| s.name.as_deref()).map(str::to_owned).collect())
     }
 
-    fn __contains__(&self, py: Python<'_>, name: &str) -> Result<bool> {
+    fn __contains__(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<bool> {
         Ok(self.get(py)?.reader.tensor(name).is_ok())
     }
 
     /// A tensor by its name; the first one if there are several.
-    fn tensor(&self, py: Python<'_>, name: &str) -> Result<Tensor> {
+    fn tensor(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Tensor> {
         let open = self.get(py)?;
         let (_, segment) = open.reader.tensor(name)?;
         Ok(Tensor::of(py, segment).expect("what has a name is a tensor"))
     }
 
     /// Reads a tensor.
-    fn read(&self, py: Python<'_>, name: &str) -> Result<Py<PyBytes>> {
+    fn read(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Py<PyBytes>> {
         self.bytes(py, name, None)
     }
 
     /// Reads rows of a tensor.
-    fn read_rows(&self, py: Python<'_>, name: &str, start: u64, stop: u64) -> Result<Py<PyBytes>> {
-        self.bytes(py, name, Some(start..stop))
+    fn read_rows(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = text)] name: &str,
+        start: Start,
+        stop: Stop,
+    ) -> Result<Py<PyBytes>> {
+        self.bytes(py, name, Some(start.0..stop.0))
     }
 
     /// Reads a tensor into a buffer.
-    fn read_into(&self, py: Python<'_>, name: String, out: &Bound<'_, PyAny>) -> Result<usize> {
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = text)] name: &str,
+        out: &Bound<'_, PyAny>,
+    ) -> Result<usize> {
         let open = self.get(py)?;
-        self.fill(py, &open, vec![Wanted { name, rows: None, out: Writable::get(out)? }])
+        self.fill(py, &open, vec![Wanted { name: name.to_owned(), rows: None, out: Writable::get(out)? }])
     }
 
     /// Reads many tensors, or rows of them, into buffers, side by side.
@@ -193,7 +206,7 @@ impl SnapshotReader {
     }
 
     /// Reads a file.
-    fn read_file(&self, py: Python<'_>, name: &str) -> Result<Py<PyBytes>> {
+    fn read_file(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Py<PyBytes>> {
         let open = self.get(py)?;
         let mut bytes = FreshBytes::new(py, open.reader.file(name)?.len)?;
         detached(py, || Ok(open.reader.read_range(name, 0, bytes.as_mut_slice())?))?;
@@ -201,16 +214,28 @@ impl SnapshotReader {
     }
 
     /// Reads bytes of a file into a buffer, as many as fill it.
-    fn read_range_into(&self, py: Python<'_>, name: &str, offset: u64, out: &Bound<'_, PyAny>) -> Result<usize> {
+    fn read_range_into(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = text)] name: &str,
+        offset: Offset,
+        out: &Bound<'_, PyAny>,
+    ) -> Result<usize> {
         let open = self.get(py)?;
         let mut out = Writable::get(out)?;
-        detached(py, || Ok(open.reader.read_range(name, offset, out.as_mut_slice())?))?;
+        detached(py, || Ok(open.reader.read_range(name, offset.0, out.as_mut_slice())?))?;
         Ok(out.len())
     }
 
     /// Restores a file to a path.
     #[pyo3(signature = (name, dst, *, overwrite=true))]
-    fn restore(&self, py: Python<'_>, name: &str, dst: &Bound<'_, PyAny>, overwrite: bool) -> Result<()> {
+    fn restore(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = text)] name: &str,
+        dst: &Bound<'_, PyAny>,
+        overwrite: bool,
+    ) -> Result<()> {
         let (open, dst) = (self.get(py)?, path(dst, "dst")?);
         self.write_file(py, &open, name, &dst, overwrite)
     }

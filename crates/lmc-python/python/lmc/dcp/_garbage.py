@@ -11,6 +11,7 @@ import lmc
 from lmc.dcp import _notices
 from lmc.dcp._files import data_files, is_data_file, with_bases
 from lmc.dcp._storage import METADATA, POOL, Fsspec, storage_of
+from lmc.dcp._unpickle import Trust
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,12 @@ class Garbage:
 
 
 def collect_garbage(
-    parent: str | os.PathLike[str], *, grace_seconds: float = 86_400, dry_run: bool = False, **options: Any
+    parent: str | os.PathLike[str],
+    *,
+    grace_seconds: float = 86_400,
+    dry_run: bool = False,
+    trust: Trust = (),
+    **options: Any,
 ) -> Garbage:
     """Deletes data files of buckets that no checkpoint needs any more.
 
@@ -37,13 +43,15 @@ def collect_garbage(
         grace_seconds: files that were written later than so long ago, by the clock of the storage, stay: a save
             may be under way. It must be more than a save takes.
         dry_run: deletes nothing.
+        trust: as for `lmc.dcp.Reader`.
 
     Raises:
-        lmc.Error: a checkpoint names a data file that is not there or cannot be read. Nothing has been deleted then.
+        lmc.Error: a checkpoint names a data file that is not there or cannot be read, or its metadata cannot be read
+            or are not trusted. Nothing has been deleted then.
     """
     where = os.fspath(parent)
     # In directories, only checkpoints that were saved under a URL have such a folder.
-    _, storage, run = storage_of(where if "://" in where else f"file://{os.path.abspath(where)}", options)
+    _, storage, run = storage_of(where if "://" in where else f"file://{os.path.abspath(where)}", options, trust)
     assert isinstance(storage, Fsspec), "the path is a URL"
     pool = storage.join(run, POOL)
     if not any(is_data_file(n) for n in storage.names(pool)):

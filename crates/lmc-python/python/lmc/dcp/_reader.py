@@ -13,15 +13,16 @@ import numpy as np
 import torch
 from torch.distributed._shard._utils import narrow_tensor_by_index
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
 import lmc
 from lmc.dcp import _bases
 from lmc.dcp._files import Files, chunk_at, tensor_name
-from lmc.dcp._storage import storage_of
+from lmc.dcp._storage import METADATA, storage_of
 from lmc.dcp._tensors import is_plain, memory
+from lmc.dcp._unpickle import Trust, trusted
 
 #: Bytes that are read at once and then copied to where they belong. What fits its destination is read there directly.
 _STAGED = 256 << 20
@@ -35,31 +36,40 @@ class Reader(FileSystemReader):
     Args:
         path: the checkpoint; a directory, or a URL that fsspec knows, which is given `options`.
         threads: threads that decompress; `None` for as many as the machine has.
+        trust: names such as `"module.name"` that `.metadata` may have beside those of PyTorch's metadata; `True` for
+            any. What they name is called with what the checkpoint says: it can do whatever this process can.
 
     Raises:
-        lmc.UsageError: there can be no such number of threads.
+        lmc.UsageError: there can be no such number of threads, or `trust` is no list of names.
+        lmc.FormatError: the metadata are damaged, or name what is not trusted: nothing of it was run.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, threads: int | None = None, trust: Trust = (), **options: Any
+    ) -> None:
         super().__init__(path if "://" not in os.fspath(path) else "")
         if threads is not None and threads < 0:
             raise lmc.UsageError(f"threads is a number, or None for as many as there are cores, not {threads}")
         self._options = options
         self._threads = threads
+        self._trust = trusted(trust)
         self._metadata: Metadata | None = None
-        self.fs, self._storage, self.path = storage_of(path, options)
+        self.fs, self._storage, self.path = storage_of(path, options, self._trust)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(None)
         if checkpoint_id:
-            self.fs, self._storage, self.path = storage_of(checkpoint_id, self._options)
+            self.fs, self._storage, self.path = storage_of(checkpoint_id, self._options, self._trust)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        try:
-            return super().read_metadata(*args, **kwargs)
-        except FileNotFoundError as e:  # which may say nothing, as that of S3
-            path = self._get_metadata_path(kwargs.get("rank"))
-            raise lmc.MissingFileError(f"{self.path} is no complete checkpoint: {path} is not there") from e
+        # Not PyTorch's own, which unpickles whatever is there.
+        rank = kwargs.get("rank")
+        name = METADATA if rank is None else f"__{rank}{METADATA}"
+        metadata = self._storage.read_metadata(os.fspath(self.path), name)
+        if metadata.storage_meta is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)

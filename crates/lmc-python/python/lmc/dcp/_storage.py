@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemBase
 from torch.distributed.checkpoint.fsspec_filesystem import _FileSystem
 from torch.distributed.checkpoint.metadata import Metadata
 
 import lmc
+from lmc.dcp import _unpickle
+from lmc.dcp._unpickle import Trust
 
 #: The folder beside the checkpoints that has the data files where there are no hard links.
 POOL = "lmc-data"
@@ -36,8 +37,10 @@ class Storage:
     #: Whether what was written may still have to be brought to stable storage.
     has_fsync = True
 
-    def __init__(self, fs: FileSystemBase) -> None:
+    def __init__(self, fs: FileSystemBase, trust: frozenset[str] | Literal[True]) -> None:
         self.fs = fs
+        # What the metadata of its checkpoints may name beside what metadata consist of.
+        self._trust = trust
 
     def join(self, folder: str, name: str) -> str:
         return os.fspath(self.fs.concat_path(folder, name))
@@ -110,23 +113,16 @@ class Storage:
     def read_metadata(self, checkpoint: str, name: str = METADATA) -> Metadata:
         """What `torch.distributed.checkpoint` wrote about a checkpoint.
 
-        It is a pickle, which is as far to be trusted as the run itself.
+        Nothing that it names is run but what is trusted.
 
-        Raises `lmc.MissingFileError` if it is not there, `lmc.FormatError` if it is none.
+        Raises `lmc.MissingFileError` if it is not there, `lmc.FormatError` if it is none, or names what is not trusted.
         """
         path = self.join(checkpoint, name)
         try:
             with self.fs.create_stream(path, "rb") as stream:
-                found = pickle.load(stream)
-        except FileNotFoundError as e:
+                return _unpickle.load(cast(BinaryIO, stream), path, self._trust)
+        except FileNotFoundError as e:  # which may say nothing, as that of S3
             raise lmc.MissingFileError(f"{checkpoint} is no complete checkpoint: it has no {name}") from e
-        except (OSError, MemoryError):
-            raise
-        except Exception as e:  # that of a damaged pickle may be any
-            raise lmc.FormatError(f"{path} cannot be read: {type(e).__name__}: {e}") from e
-        if not isinstance(found, Metadata):
-            raise lmc.FormatError(f"{path} is not what torch.distributed.checkpoint writes")
-        return found
 
 
 class Remote(_FileSystem):
@@ -169,8 +165,8 @@ class Remote(_FileSystem):
 class Fsspec(Storage):
     """What fsspec knows: buckets, mostly. There are no links: the data files of all checkpoints are in one folder."""
 
-    def __init__(self, fs: Remote) -> None:
-        super().__init__(fs)
+    def __init__(self, fs: Remote, trust: frozenset[str] | Literal[True]) -> None:
+        super().__init__(fs, trust)
         self._remote = fs
         # Of local files, which are written as slowly as any.
         self.has_fsync = "file" in _protocols(fs.fs)
@@ -253,11 +249,14 @@ def _seconds(when: Any) -> float:
     return float(when.timestamp() if hasattr(when, "timestamp") else when)
 
 
-def storage_of(path: str | os.PathLike[str], options: dict[str, Any]) -> tuple[FileSystem, Storage, Any]:
+def storage_of(
+    path: str | os.PathLike[str], options: dict[str, Any], trust: Trust
+) -> tuple[FileSystem, Storage, Any]:
     """What reads and writes a path: PyTorch's file system and ours, and the path as they take it."""
+    names = _unpickle.trusted(trust)
     if "://" in os.fspath(path):
         remote = Remote(os.fspath(path), options)
         # PyTorch's classes say that they take a directory's, and take any.
-        return cast(FileSystem, remote), Fsspec(remote), os.fspath(path)
+        return cast(FileSystem, remote), Fsspec(remote, names), os.fspath(path)
     local = FileSystem()
-    return local, Storage(local), local.init_path(path)
+    return local, Storage(local, names), local.init_path(path)

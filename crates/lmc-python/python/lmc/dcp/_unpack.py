@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import io
 import json
+import math
 import os
 import pickle
 import sys
@@ -28,6 +29,7 @@ import lmc
 from lmc.dcp._files import Files, chunk_at, tensor_name
 from lmc.dcp._storage import METADATA, Storage, storage_of
 from lmc.dcp._tensors import memory
+from lmc.dcp._unpickle import Trust
 
 #: How large files of tensors become, in bytes, unless a single tensor is larger; as Hugging Face's libraries have it.
 SHARD = 5 * 10**9
@@ -48,6 +50,7 @@ def unpack(
     *,
     to: Literal["dcp", "safetensors"] = "dcp",
     prefix: str = "",
+    trust: Trust = (),
     **options: Any,
 ) -> Unpacked:
     """Writes a checkpoint of `lmc.dcp` as one that needs nothing of lmc.
@@ -58,20 +61,21 @@ def unpack(
         to: `"dcp"` for what PyTorch's own writer would have saved, with the same chunks; `"safetensors"` for
             whole tensors, in one file or, beyond 5 GB, in several with a `model.safetensors.index.json`.
         prefix: for safetensors, takes only what has a name that begins so, without the prefix: `"model."`, mostly.
+        trust: as for `lmc.dcp.Reader`.
 
     Raises:
-        lmc.Error: the checkpoint is damaged or not complete; the target holds files.
+        lmc.Error: the checkpoint is damaged or not complete, or names what is not trusted; the target holds files.
     """
     if to not in ("dcp", "safetensors"):
         raise lmc.UsageError(f"cannot unpack to {to!r}: it is 'dcp' or 'safetensors'")
     if prefix and to == "dcp":
         raise lmc.UsageError("a prefix is for safetensors: a plain checkpoint has the names of this one")
+    _, storage, path = storage_of(checkpoint, options, trust)
+    metadata = storage.read_metadata(os.fspath(path))
     folder = Path(target)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise lmc.ExistsError(f"{folder} holds files: unpack to a new directory")
-    _, storage, path = storage_of(checkpoint, options)
-    metadata = storage.read_metadata(os.fspath(path))
     with _Chunks(storage, os.fspath(path), metadata) as chunks:
         return _to_dcp(chunks, folder) if to == "dcp" else _to_safetensors(chunks, folder, prefix)
 
@@ -109,7 +113,13 @@ class _Chunks:
         entry = self.metadata.state_dict_metadata[index.fqn]
         if isinstance(entry, BytesStorageMetadata):
             return io.BytesIO(file.read(name))
-        tensor = torch.empty(chunk_at(entry, index).sizes, dtype=entry.properties.dtype)
+        sizes, dtype, nbytes = chunk_at(entry, index).sizes, entry.properties.dtype, file.tensor(name).nbytes
+        # Before there is memory for it.
+        if min(sizes, default=0) < 0 or math.prod(sizes) * dtype.itemsize != nbytes:
+            raise lmc.FormatError(
+                f"{index.fqn}: the data file has {nbytes} bytes of it, not those of {dtype} {list(sizes)}"
+            )
+        tensor = torch.empty(sizes, dtype=dtype)
         file.read_into(name, memory(tensor))
         return tensor
 
@@ -233,9 +243,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--prefix", default="", help="for safetensors: only names that begin so, without it (such as 'model.')"
     )
+    parser.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="reads metadata that name MODULE.NAME, which is called with what the checkpoint says and can do whatever "
+        "you can ('all' for any name); may be given several times",
+    )
     args = parser.parse_args(arguments)
+    trust: Trust = True if "all" in args.trust else args.trust
     try:
-        done = unpack(args.checkpoint, args.output, to=args.to, prefix=args.prefix)
+        done = unpack(args.checkpoint, args.output, to=args.to, prefix=args.prefix, trust=trust)
     except (lmc.Error, OSError) as e:
         print(f"lmc: {args.checkpoint}: {e}", file=sys.stderr)
         return 1

@@ -22,6 +22,7 @@ from lmc.dcp._files import DESCRIPTOR, Files, data_files, is_data_file, tensor_n
 from lmc.dcp._hold import Hold, HoldInBucket
 from lmc.dcp._storage import NOTE, POOL, SUFFIX, Fsspec, storage_of
 from lmc.dcp._tensors import Chunk, chunk
+from lmc.dcp._unpickle import Trust, trusted
 
 
 class Writer(FileSystemWriter):
@@ -45,6 +46,8 @@ class Writer(FileSystemWriter):
             writes is larger, it is read from storage.
         sync_files: whether `.metadata` is on stable storage when a save ends, as data files are in any case.
         overwrite: whether a checkpoint that is there already is replaced.
+        trust: as for `lmc.dcp.Reader`, of the checkpoints that may become the base; one that names what is not
+            trusted becomes none, with a warning.
 
     Raises:
         lmc.Error: nothing can be compressed or written.
@@ -63,6 +66,7 @@ class Writer(FileSystemWriter):
         sync_files: bool = True,
         overwrite: bool = True,
         cache_staged_state_dict: bool = False,
+        trust: Trust = (),
         **options: Any,
     ) -> None:
         super().__init__(
@@ -81,12 +85,13 @@ class Writer(FileSystemWriter):
         self._level = level
         self._threads = threads
         self._cache = cache
+        self._trust = trusted(trust)
         self._replaces = False
         self._sync_files = sync_files
         self._open(path)
 
     def _open(self, path: str | os.PathLike[str]) -> None:
-        self.fs, self._storage, self.path = storage_of(path, self._options)
+        self.fs, self._storage, self.path = storage_of(path, self._options, self._trust)
         # Where that cannot be asked for, PyTorch warns that it is not done.
         self.sync_files = self._sync_files and self._storage.has_fsync
 
@@ -187,7 +192,7 @@ class Writer(FileSystemWriter):
             return None
         if self._base == "auto":
             return _bases.find(self._storage, run, _places(plan))
-        _, _, path = storage_of(self._base, self._options)
+        _, _, path = storage_of(self._base, self._options, self._trust)
         base: str = os.fspath(path)
         if self._storage.parent(base) != run:
             raise lmc.UsageError(

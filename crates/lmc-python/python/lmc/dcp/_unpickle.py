@@ -1,0 +1,275 @@
+"""The `.metadata` of a checkpoint, unpickled without running what it names.
+
+A pickle can call anything that it can name. Here it can name what metadata consist of, and nothing else: of each class
+and function it gets a stand-in, which makes instances from arguments that are looked at first, and which cannot be
+changed. What comes out is then checked, field by field, before anything is done with it.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import pickle
+from collections.abc import Callable, Iterable
+from pathlib import PosixPath, PurePosixPath, PureWindowsPath
+from typing import Any, BinaryIO, Literal, TypeAlias, TypeGuard
+
+import torch
+from torch.distributed._shard.sharded_tensor import metadata as old
+from torch.distributed.checkpoint import filesystem as stored
+from torch.distributed.checkpoint import metadata as new
+from torch.distributed.checkpoint.metadata import Metadata
+
+import lmc
+from lmc._lmc import check_pickle
+
+Trust: TypeAlias = bool | Iterable[str]
+"""What else a pickle may name: names such as `"module.name"`; `True` for anything, as PyTorch has it."""
+
+#: Bytes of metadata: about what a million chunks take, several times over.
+LARGEST = 1 << 30
+
+_SHOWN = 100
+
+
+def trusted(trust: Trust) -> frozenset[str] | Literal[True]:
+    """What a caller gave as `trust=`.
+
+    Raises `lmc.UsageError` for what is no list of names.
+    """
+    if trust is True:
+        return True
+    names = () if trust is False else trust
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise lmc.UsageError(f"trust={trust!r}: must be a list of names such as 'module.name', or True for all")
+    found = frozenset(names)
+    for name in found:
+        if not isinstance(name, str) or not all(name.rpartition(".")[::2]):
+            raise lmc.UsageError(f"trust names {name!r}: must be a module and a name in it, as in 'module.name'")
+    return found
+
+
+def load(stream: BinaryIO, path: str, trust: frozenset[str] | Literal[True]) -> Metadata:
+    """Reads metadata from a file, which errors call `path`.
+
+    Raises `lmc.FormatError` if they are damaged, or name what is neither part of metadata nor trusted.
+    """
+    try:
+        found = pickle.load(stream) if trust is True else _restricted(stream, trust)
+    except lmc.FormatError as e:
+        raise type(e)(f"{path}: {e}") from e
+    except (OSError, MemoryError):
+        raise
+    except Exception as e:  # that of a damaged pickle may be any
+        raise lmc.FormatError(f"{path} cannot be read: {type(e).__name__}: {e}") from e
+    if not isinstance(found, Metadata):
+        raise lmc.FormatError(f"{path} is not what torch.distributed.checkpoint writes")
+    try:
+        _check(found)
+    except lmc.FormatError as e:
+        raise lmc.FormatError(f"{path}: {e}") from e
+    return found
+
+
+def _restricted(stream: BinaryIO, trust: frozenset[str]) -> object:
+    data = stream.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise lmc.FormatError(f"has more than {LARGEST} bytes, which is no checkpoint's metadata")
+    # Python's unpickler makes room for what a pickle says that it has, before it looks whether it has it.
+    check_pickle(data)
+    return _Unpickler(data, trust).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, trust: frozenset[str]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._trust = trust
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        known = _KNOWN.get((module, name))
+        if known is not None:
+            return known
+        full = f"{module}.{name}"
+        if full in self._trust:
+            return super().find_class(module, name)
+        # Hostile names may be long, and not all characters are to be shown.
+        shown = ascii(full)[1:-1]
+        shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+        raise lmc.FormatError(
+            f"names {shown}, which is no part of a checkpoint's metadata: it may be hostile; "
+            f"trust=[{shown!r}] reads it, if you know who wrote it"
+        )
+
+
+def _fixed(*_: object) -> None:
+    raise lmc.FormatError("changes what is no part of it: it may be hostile")
+
+
+class _Sealed(type):
+    """Of classes that a pickle may call, and not change."""
+
+    __setattr__ = _fixed
+    __delattr__ = _fixed
+
+
+def _stand_in(make: Callable[..., object]) -> type:
+    """What a pickle gets in place of a class or function: `make` is called with the arguments."""
+
+    def new(cls: type, *arguments: Any) -> Any:
+        return make(*arguments)
+
+    # A pickle would call `__setstate__` of a class, too, with what it wants that to be.
+    return _Sealed("StandIn", (), {"__slots__": (), "__new__": new, "__setstate__": staticmethod(_fixed)})
+
+
+def _blank(cls: type) -> Callable[[], object]:
+    """Makes an instance without values, which the pickle then gives it."""
+    return lambda: object.__new__(cls)
+
+
+class _Encoding:
+    """A member of an enumeration, which all of the process shares, and a pickle could change."""
+
+    __slots__ = ("member",)
+
+    def __init__(self, member: object) -> None:
+        self.member = member
+
+    __setstate__ = _fixed
+
+
+def _encoding(enumeration: Any) -> Callable[[object], object]:
+    by_value = {member.value: member for member in enumeration}
+    return lambda value: _Encoding(by_value[value])
+
+
+def _properties(real: Any) -> Callable[[], object]:
+    """Makes properties of a tensor, which take an `_Encoding` where those that were pickled had the member."""
+
+    def setstate(self: Any, state: tuple[Any, ...]) -> None:
+        real.__setstate__(self, tuple(e.member if isinstance(e, _Encoding) else e for e in state))
+        self.__class__ = real
+
+    return _blank(type("Properties", (real,), {"__setstate__": setstate}))
+
+
+def _size(numbers: object) -> torch.Size:
+    if not isinstance(numbers, tuple | list):
+        raise lmc.FormatError(f"has a size made from {type(numbers).__name__}")
+    return torch.Size(numbers)
+
+
+def _layout(name: str) -> torch.layout:
+    layouts = {str(value): value for value in vars(torch).values() if isinstance(value, torch.layout)}
+    return layouts[name]
+
+
+def _ordered(*items: object) -> object:
+    # Items follow by themselves; older protocols give a list of pairs.
+    return collections.OrderedDict(*[item for item in items if isinstance(item, list | tuple)])
+
+
+def _set(kind: type) -> Callable[..., object]:
+    return lambda items=(): kind(items if isinstance(items, list | tuple | set | frozenset) else ())
+
+
+def _bytearray(value: object = b"", *encoding: str) -> bytearray:
+    # Not from a number, which would be how many to make.
+    return bytearray(value if isinstance(value, bytes) else b"")
+
+
+def _path(kind: type) -> Callable[..., object]:
+    return lambda *parts: kind(*(part for part in parts if isinstance(part, str)))
+
+
+def _known() -> dict[tuple[str, str], object]:
+    """What a pickle gets for a module and a name."""
+    dtypes = {name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
+    makers: dict[tuple[str, str], Callable[..., object]] = {
+        ("torch", "Size"): _size,
+        ("torch.serialization", "_get_layout"): _layout,
+        (new.__name__, "TensorProperties"): _properties(new.TensorProperties),
+        (new.__name__, "_MEM_FORMAT_ENCODING"): _encoding(new._MEM_FORMAT_ENCODING),
+        # Where PyTorch had them once.
+        (old.__name__, "TensorProperties"): _properties(old.TensorProperties),
+        (old.__name__, "MEM_FORMAT_ENCODING"): _encoding(old.MEM_FORMAT_ENCODING),
+        (stored.__name__, "_StorageInfo"): _blank(stored._StorageInfo),
+        ("collections", "OrderedDict"): _ordered,
+        ("builtins", "set"): _set(set),
+        ("builtins", "frozenset"): _set(frozenset),
+        ("builtins", "slice"): slice,
+        ("builtins", "complex"): complex,
+        ("builtins", "bytearray"): _bytearray,
+    }
+    for cls in (
+        new.BytesStorageMetadata,
+        new.ChunkStorageMetadata,
+        new.Metadata,
+        new.MetadataIndex,
+        new.StorageMeta,
+        new.TensorStorageMetadata,
+    ):
+        makers[new.__name__, cls.__name__] = _blank(cls)
+    # That of a checkpoint may be of another system than this one.
+    for module in ("pathlib", "pathlib._local"):
+        makers[module, "PosixPath"] = _path(PosixPath)
+        makers[module, "PurePosixPath"] = _path(PurePosixPath)
+        makers[module, "WindowsPath"] = makers[module, "PureWindowsPath"] = _path(PureWindowsPath)
+    made: dict[tuple[str, str], object] = {key: _stand_in(make) for key, make in makers.items()}
+    return made | {("torch", name): dtype for name, dtype in dtypes.items()}
+
+
+_KNOWN = _known()
+
+
+def _has(value: Any, cls: type, **fields: type | tuple[type, ...]) -> bool:
+    return isinstance(value, cls) and all(isinstance(getattr(value, n, ...), kind) for n, kind in fields.items())
+
+
+def _check(metadata: Metadata) -> None:
+    """Fails unless metadata are made as those are that PyTorch writes."""
+    entries, places = getattr(metadata, "state_dict_metadata", None), metadata.storage_data
+    if not isinstance(entries, dict) or not isinstance(places, dict | None):
+        raise lmc.FormatError("is not made as PyTorch makes it: it has no table of what was saved, or another")
+    for fqn, entry in entries.items():
+        if not isinstance(fqn, str) or not (isinstance(entry, new.BytesStorageMetadata) or _is_tensor(entry)):
+            raise lmc.FormatError(f"what it says of {fqn!r} is not made as PyTorch makes it")
+    for index, place in (places or {}).items():
+        if not _has(index, new.MetadataIndex, fqn=str, offset=_OFFSET, index=_INDEX):
+            raise lmc.FormatError("where it says that data are is not made as PyTorch makes it")
+        if index.fqn not in entries:
+            raise lmc.FormatError(f"it says where {index.fqn!r} is, and not what that is")
+        # Other storages of PyTorch's have other records, which this package does not look into.
+        if isinstance(place, stored._StorageInfo):
+            _check_place(index.fqn, place)
+
+
+_OFFSET = (torch.Size, type(None))
+_INDEX = (int, type(None))
+_PROPERTIES = (new.TensorProperties, old.TensorProperties)
+
+
+def _is_tensor(entry: object) -> TypeGuard[new.TensorStorageMetadata]:
+    return (
+        isinstance(entry, new.TensorStorageMetadata)
+        and _has(entry, new.TensorStorageMetadata, properties=_PROPERTIES, size=torch.Size, chunks=list)
+        and isinstance(getattr(entry.properties, "dtype", None), torch.dtype)
+        and all(_has(c, new.ChunkStorageMetadata, offsets=torch.Size, sizes=torch.Size) for c in entry.chunks)
+    )
+
+
+def _check_place(fqn: str, place: stored._StorageInfo) -> None:
+    descriptors = place.transform_descriptors
+    if (
+        not _has(place, stored._StorageInfo, relative_path=str, offset=int, length=int)
+        or not isinstance(descriptors, list | tuple | None)
+        or not all(isinstance(d, str) for d in descriptors or ())
+    ):
+        raise lmc.FormatError(f"where it says that {fqn!r} is is not made as PyTorch makes it")
+    name = place.relative_path
+    # Of Windows, too: what reads it next may run there.
+    windows = PureWindowsPath(name)
+    if not name or "\0" in name or "://" in name or name[0] in "/\\" or windows.drive or ".." in windows.parts:
+        raise lmc.FormatError(
+            f"says that {fqn!r} is in {name!r}, which is no file of the checkpoint: it may be hostile"
+        )

@@ -1,0 +1,109 @@
+//! Numbers as Python says them. One that does not fit is an `lmc.UsageError` that names its argument, and no `OverflowError`.
+
+use std::fmt::Display;
+
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+
+/// A number that an argument can be.
+pub(crate) trait Number: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr> + Display {
+    const RANGE: (Self, Self);
+}
+
+macro_rules! number {
+    ($($type:ty),*) => {
+        $(impl Number for $type {
+            const RANGE: (Self, Self) = (<$type>::MIN, <$type>::MAX);
+        })*
+    };
+}
+
+number!(u32, u64, usize);
+
+/// The number that was given as the argument `name`.
+pub(crate) fn number<T: Number>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
+    let (least, most) = T::RANGE;
+    number_within(object, name, &format!("from {least} to {most}"))
+}
+
+/// The same, where an error says that it must be within `range`.
+pub(crate) fn number_within<T>(object: &Bound<'_, PyAny>, name: &str, range: &str) -> PyResult<T>
+where
+    T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    object.extract().map_err(|e: PyErr| {
+        if !e.is_instance_of::<PyOverflowError>(object.py()) {
+            return e;
+        }
+        // Python refuses to write out what has thousands of digits.
+        let shown =
+            object.str().map_or_else(|_| "(a number of many digits)".to_owned(), |s| s.to_string_lossy().into_owned());
+        Failure::usage(format!("{name}={shown}: must be {range}")).into()
+    })
+}
+
+/// The shape of a tensor.
+pub(crate) fn shape(object: &Bound<'_, PyAny>, tensor: &str) -> PyResult<Vec<u64>> {
+    let name = format!("a dimension of the tensor {tensor:?}");
+    object.try_iter()?.map(|n| number(&n?, &name)).collect()
+}
+
+/// Types of arguments: a number that knows its argument's name.
+macro_rules! arguments {
+    ($($type:ident($of:ty) = $name:literal;)*) => {
+        $(
+            #[doc = concat!("The argument `", $name, "`.")]
+            #[derive(Clone, Copy)]
+            pub(crate) struct $type(pub(crate) $of);
+
+            impl FromPyObject<'_, '_> for $type {
+                type Error = PyErr;
+
+                fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+                    number(&object, $name).map(Self)
+                }
+            }
+        )*
+    };
+}
+
+arguments! {
+    Above(u64) = "above";
+    Address(usize) = "address";
+    FromStep(u64) = "from_step";
+    KeepEvery(u64) = "keep_every";
+    Limit(u64) = "limit";
+    MaxSize(u64) = "max_size";
+    MaxWork(u64) = "max_work";
+    Nbytes(usize) = "nbytes";
+    Offset(u64) = "offset";
+    Size(u64) = "size";
+    Start(u64) = "start";
+    StepNumber(u64) = "step";
+    Stop(u64) = "stop";
+}
+
+/// Functions for arguments whose default is a number, for `from_py_with`.
+macro_rules! with_default {
+    ($($name:ident -> $of:ty;)*) => {
+        $(
+            pub(crate) fn $name(object: &Bound<'_, PyAny>) -> PyResult<$of> {
+                number(object, stringify!($name))
+            }
+        )*
+    };
+}
+
+with_default! {
+    anchor_every -> u32;
+    cache_size -> u64;
+    grace_seconds -> u64;
+    keep_last -> usize;
+}
+
+/// The argument `keep_steps`.
+pub(crate) fn keep_steps(object: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+    object.try_iter()?.map(|n| number(&n?, "keep_steps")).collect()
+}

@@ -1,0 +1,398 @@
+"""Metadata of checkpoints from elsewhere: nothing that they name is run unless it is trusted."""
+
+from __future__ import annotations
+
+import collections
+import copyreg
+import functools
+import importlib
+import io
+import operator
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import lmc
+import lmc.dcp
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from dcp_ranks import equal
+from dcp_states import load, save, state
+from lmc.dcp import _bases, _unpickle
+from torch.distributed._shard.sharded_tensor import metadata as old
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_memory():
+    _bases.forget()
+
+
+class Calls:
+    """Calls something when it is unpickled."""
+
+    def __init__(self, *reduced):
+        self.reduced = reduced
+
+    def __reduce__(self):
+        return self.reduced
+
+    def __call__(self):
+        """Only what can be called is pickled as what is called."""
+
+
+OS = Calls(importlib.import_module, ("os",))
+
+
+class SetState:
+    """Has a `__setstate__` that is called when it is unpickled."""
+
+    def __setstate__(self, state):
+        os.system(state)
+
+    def __reduce__(self):
+        return SetState, (), "touch PWNED"
+
+
+def touch():
+    """What a gadget leaves behind."""
+    return "open('PWNED', 'w').close()"
+
+
+GADGETS = {
+    "os.system": lambda: Calls(os.system, ("touch PWNED",)),
+    "subprocess.Popen": lambda: Calls(subprocess.Popen, (["touch", "PWNED"],)),
+    "eval": lambda: Calls(eval, (touch(),)),
+    "exec": lambda: Calls(exec, (touch(),)),
+    "getattr": lambda: Calls(Calls(getattr, (OS, "system")), ("touch PWNED",)),
+    "partial": lambda: Calls(functools.partial(os.system, "touch PWNED"), ()),
+    "methodcaller": lambda: Calls(operator.methodcaller("system", "touch PWNED"), (OS,)),
+    "import": lambda: Calls(importlib.import_module, ("this",)),
+    "torch.load": lambda: Calls(torch.load, ("nothing",)),
+    "reconstructor": lambda: Calls(copyreg._reconstructor, (SetState, object, None), "touch PWNED"),
+    "setstate": lambda: SetState(),
+    "defaultdict": lambda: Calls(collections.defaultdict, (list,)),
+}
+NAMES = {
+    "os.system": "posix.system",
+    "subprocess.Popen": "subprocess.Popen",
+    "eval": "builtins.eval",
+    "exec": "builtins.exec",
+    "getattr": "builtins.getattr",
+    "partial": "functools.partial",
+    "methodcaller": "operator.methodcaller",
+    "import": "importlib.import_module",
+    "torch.load": "torch.serialization.load",
+    "reconstructor": "copyreg._reconstructor",
+    "setstate": f"{__name__}.SetState",
+    "defaultdict": "collections.defaultdict",
+}
+
+
+def spoiled(metadata, place, gadget):
+    """Metadata with a gadget somewhere in it."""
+    if place == "alone":
+        return gadget
+    if place == "planner_data":
+        return replace(metadata, planner_data={"deep": [(1, {"deeper": gadget})]})
+    if place == "storage_data":
+        return replace(metadata, storage_data={index: gadget for index in metadata.storage_data})
+    return replace(metadata, state_dict_metadata={**metadata.state_dict_metadata, "x": gadget})
+
+
+def spoil(checkpoint, place, gadget):
+    path = checkpoint / ".metadata"
+    path.write_bytes(pickle.dumps(spoiled(pickle.loads(path.read_bytes()), place, gadget)))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The folder of a run, which gadgets are run in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("place", ["alone", "planner_data", "storage_data", "state_dict_metadata"])
+@pytest.mark.parametrize("kind", GADGETS)
+class TestNothingIsRun:
+    @pytest.fixture(autouse=True)
+    def nothing_was_run(self, run):
+        before = set(sys.modules)
+        yield
+        assert not (run / "PWNED").exists()
+        assert "this" not in set(sys.modules) - before
+
+    def test_by_saving_beside_it(self, run, kind, place):
+        save(run / "other", 1)
+        spoil(run / "other", place, GADGETS[kind]())
+        _bases.forget()
+        with pytest.warns(UserWarning, match=f"saving without a base, since .*names {NAMES[kind]}, which is no part"):
+            save(run / "new", 2)
+        assert equal(load(run / "new"), state(2))
+
+    def test_by_loading_it(self, run, kind, place):
+        save(run / "a", 1)
+        spoil(run / "a", place, GADGETS[kind]())
+        with pytest.raises(lmc.FormatError, match=f"metadata: names {NAMES[kind]}, .*it may be hostile"):
+            lmc.dcp.Reader("a").read_metadata()
+        with pytest.raises(CheckpointException, match="it may be hostile"):
+            load(run / "a")
+
+    def test_by_unpacking_it(self, run, kind, place):
+        save(run / "a", 1)
+        spoil(run / "a", place, GADGETS[kind]())
+        for to in ("dcp", "safetensors"):
+            with pytest.raises(lmc.FormatError, match="it may be hostile"):
+                lmc.dcp.unpack("a", "out", to=to)
+        assert not (run / "out").exists()
+
+    def test_by_collecting_garbage(self, run, kind, place):
+        save(f"file://{run}/a", 1)
+        spoil(run / "a", place, GADGETS[kind]())
+        there = set((run / "lmc-data").iterdir())
+        with pytest.raises(lmc.FormatError, match="it may be hostile"):
+            lmc.dcp.collect_garbage(run, grace_seconds=-1)
+        assert set((run / "lmc-data").iterdir()) == there
+
+
+def rebuilt(*parts):
+    """A pickle from its pieces: opcodes, and values that are put on the stack."""
+    pieces = [part if isinstance(part, bytes) else pickle.dumps(part, 2)[2:-1] for part in parts]
+    return b"\x80\x04" + b"".join(pieces) + b"."
+
+
+def named(module, name):
+    return f"c{module}\n{name}\n".encode()
+
+
+METADATA = named("torch.distributed.checkpoint.metadata", "Metadata")
+ENCODING = named("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING")
+
+
+class TestWhatMayBeNamed:
+    def refused(self, data, match):
+        with pytest.raises(lmc.FormatError, match=match):
+            _unpickle.load(io.BytesIO(data), "x/.metadata", frozenset())
+
+    @pytest.mark.parametrize("state", [{"version": "pwned"}, (None, {"version": "pwned"}), (None, {"__init__": None})])
+    def test_classes_are_not_changed(self, state):
+        before = dict(vars(Metadata))
+        self.refused(rebuilt(METADATA, state, b"b"), "changes what is no part of it")
+        assert dict(vars(Metadata)) == before
+        assert _unpickle._KNOWN["torch.distributed.checkpoint.metadata", "Metadata"]
+
+    def test_members_of_enumerations_are_not_changed(self):
+        member = _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT
+        before = dict(vars(member))
+        for state in [{"_value_": 2}, (None, {"_value_": 2}), (None, {"member": 2})]:
+            self.refused(rebuilt(ENCODING, (0,), b"R", state, b"b"), "changes what is no part of it")
+        assert dict(vars(member)) == before and member.value == 0
+
+    def test_names_are_not_paths(self):
+        for module, name in [("torch", "os.system"), ("torch", "serialization.os.system"), ("torch", "os")]:
+            data = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(t)]) + t.encode() for t in (module, name)) + b"\x93."
+            self.refused(data, f"names {module}.{name}, which is no part")
+
+    def test_what_is_shown_of_a_name_is_bounded_and_plain(self):
+        self.refused(rebuilt(named("os", "\x1b[2J" + "x" * 100_000), b"0", b"N"), r"names os.\\x1b\[2Jx{80,100}\.\.\.,")
+
+    @pytest.mark.parametrize("name", ["bytearray", "set", "frozenset", "list", "bytes", "str", "range", "type", "object"])
+    def test_no_number_says_how_much_to_make(self, name):
+        data = rebuilt(named("builtins", name), (1 << 40,), b"R")
+        with pytest.raises(lmc.FormatError, match="is not what torch|names builtins"):
+            _unpickle.load(io.BytesIO(data), "x", frozenset())
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"\x80\x04Nr" + struct.pack("<I", 1 << 31) + b".",
+            b"\x80\x04\x8e" + struct.pack("<Q", 1 << 40) + b"x.",
+            b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"x.",
+            b"\x80\x04\x8d" + struct.pack("<Q", (1 << 64) - 1) + b"x.",
+            b"\x80\x04X" + struct.pack("<I", 0xFFFF_FFFF) + b"x.",
+            b"\x80\x04cos",
+            b"\x80\x04",
+            b"",
+        ],
+    )
+    def test_no_pickle_has_room_made_for_what_it_does_not_have(self, data):
+        self.refused(data, r"x/\.metadata: (byte 3 of the pickle keeps|the pickle is cut off)")
+
+    @pytest.mark.parametrize("opcode", [b"I1\n", b"Pid\n", b"\x82\x01", b"(ios\nsystem\n", b"(o", b"g0\n", b"\x97"])
+    def test_opcodes_of_no_writer(self, opcode):
+        self.refused(b"\x80\x04" + opcode + b".", "which no checkpoint's metadata has")
+
+    def test_size_is_bounded(self, monkeypatch):
+        monkeypatch.setattr(_unpickle, "LARGEST", 100)
+        self.refused(pickle.dumps("x" * 200), "has more than 100 bytes")
+
+
+def tensor(**given):
+    properties = TensorProperties.create_from_tensor(torch.zeros(2, 2))
+    chunk = ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([2, 2]))
+    return TensorStorageMetadata(**{"properties": properties, "size": torch.Size([2, 2]), "chunks": [chunk]} | given)
+
+
+def whole(**given):
+    places = {MetadataIndex("w", [0, 0], 0): _StorageInfo("__0_0.distcp", 0, 16)}
+    fields = {"state_dict_metadata": {"w": tensor()}, "planner_data": {"w": ("w",)}, "storage_data": places}
+    return Metadata(**fields | given)
+
+
+class TestWhatPyTorchWrites:
+    @pytest.mark.parametrize("protocol", [3, 4, 5])
+    def test_every_part(self, protocol):
+        tensors = {}
+        for name, dtype in vars(torch).items():
+            if isinstance(dtype, torch.dtype):
+                for layout in (torch.strided, torch.sparse_coo):
+                    for form in (torch.contiguous_format, torch.channels_last, torch.preserve_format):
+                        properties = TensorProperties(dtype, layout, True, form, True, (2, 1))
+                        tensors[f"{name}-{layout}-{form}"] = tensor(properties=properties)
+        tensors["before"] = tensor(properties=old.TensorProperties(torch.float16))
+        plans = [set("ab"), frozenset({1}), slice(1, 2), 1j, collections.OrderedDict(a=1), PurePosixPath("a/b"), b"x"]
+        metadata = whole(
+            state_dict_metadata={"w": tensor(), **tensors, "bytes": BytesStorageMetadata()},
+            planner_data=plans + [bytearray(b"xy"), True, None, 1 << 100, 1.5],
+            storage_meta=StorageMeta(Path("/some/where"), "saved", "loaded", ["a", "b"]),
+            version="1",
+        )
+        found = _unpickle.load(io.BytesIO(pickle.dumps(metadata, protocol)), "x", frozenset())
+        assert found == metadata
+        assert type(found.state_dict_metadata["w"].properties) is TensorProperties
+        assert pickle.dumps(found, 4) == pickle.dumps(pickle.loads(pickle.dumps(metadata, 4)), 4)
+
+    def test_a_checkpoint_of_its_own_writer(self, tmp_path):
+        dcp.save(state(1), storage_writer=FileSystemWriter(tmp_path / "a"), no_dist=True)
+        assert equal(load(tmp_path / "a"), state(1))
+
+
+class TestWhatIsNoMetadata:
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"state_dict_metadata": None},
+            {"state_dict_metadata": {1: BytesStorageMetadata()}},
+            {"state_dict_metadata": {"w": None}},
+            {"state_dict_metadata": {"w": tensor(size=(2, 2))}},
+            {"state_dict_metadata": {"w": tensor(chunks=[None])}},
+            {"state_dict_metadata": {"w": tensor(properties=None)}},
+            {"state_dict_metadata": {}},
+            {"storage_data": []},
+            {"storage_data": {"w": _StorageInfo("x", 0, 1)}},
+            {"storage_data": {MetadataIndex("w"): _StorageInfo(None, 0, 1)}},
+            {"storage_data": {MetadataIndex("w"): _StorageInfo("x", "0", 1)}},
+            {"storage_data": {MetadataIndex("w"): _StorageInfo("x", 0, 1, [1])}},
+            {"storage_data": {MetadataIndex("w"): _StorageInfo("x", 0, 1, 1)}},
+        ],
+    )
+    def test_is_refused(self, given):
+        data = pickle.dumps(whole(**given))
+        with pytest.raises(lmc.FormatError, match="^x: "):
+            _unpickle.load(io.BytesIO(data), "x", frozenset())
+
+    @pytest.mark.parametrize(
+        "name", ["../a/x.lmc", "/etc/passwd", "a/../../x", "..", "", "file:///x", "a\0b", "..\\x", "C:\\x", "\\x"]
+    )
+    @pytest.mark.parametrize("trust", [(), True])
+    def test_files_elsewhere(self, run, name, trust):
+        save(run / "a", 1)
+        metadata = pickle.loads((run / "a" / ".metadata").read_bytes())
+        places = {index: replace(place, relative_path=name) for index, place in metadata.storage_data.items()}
+        (run / "a" / ".metadata").write_bytes(pickle.dumps(replace(metadata, storage_data=places)))
+        with pytest.raises(lmc.FormatError, match="which is no file of the checkpoint"):
+            lmc.dcp.Reader("a", trust=trust).read_metadata()
+        with pytest.raises(lmc.FormatError, match="which is no file of the checkpoint"):
+            lmc.dcp.unpack("a", "out", trust=trust)
+        _bases.forget()
+        with pytest.warns(UserWarning, match="which is no file of the checkpoint"):
+            save(run / "b", 2, trust=trust)
+
+    def test_a_chunk_of_another_size_than_its_data(self, run):
+        save(run / "a", 1)
+        metadata = pickle.loads((run / "a" / ".metadata").read_bytes())
+        for sizes in ([1 << 40, 1 << 20], [-1, -1]):
+            metadata.state_dict_metadata["weights.w"].chunks[0].sizes = torch.Size(sizes)
+            (run / "a" / ".metadata").write_bytes(pickle.dumps(metadata))
+            with pytest.raises(lmc.FormatError, match="the data file has 240000 bytes of it"):
+                lmc.dcp.unpack("a", f"out{sizes[0]}")
+
+
+class Ours:
+    """A part of metadata that somebody's own planner adds."""
+
+    def __eq__(self, other):
+        return type(other) is Ours
+
+    __hash__ = None
+
+
+class TestTrust:
+    @pytest.fixture
+    def checkpoint(self, run):
+        save(run / "a", 1)
+        spoil(run / "a", "planner_data", Ours())
+        _bases.forget()
+        return run / "a"
+
+    @pytest.mark.parametrize("trust", [True, [f"{__name__}.Ours"], (f"{__name__}.Ours", "x.y"), {f"{__name__}.Ours"}])
+    def test_what_is_trusted_is_read(self, run, checkpoint, trust):
+        found = state(99)
+        dcp.load(found, storage_reader=lmc.dcp.Reader(checkpoint, trust=trust), no_dist=True)
+        assert equal(found, state(1))
+        save(run / "b", 2, trust=trust)
+        assert len(list((run / "b").glob("*.lmc"))) == 2, "it is made from the first"
+        done = lmc.dcp.unpack(checkpoint, run / "plain", trust=trust)
+        assert pickle.loads(Path(done.files[-1]).read_bytes()).planner_data == {"deep": [(1, {"deeper": Ours()})]}
+
+    def test_garbage(self, run):
+        save(f"file://{run}/a", 1)
+        spoil(run / "a", "planner_data", Ours())
+        found = lmc.dcp.collect_garbage(run, grace_seconds=-1, trust=[f"{__name__}.Ours"])
+        assert (found.files, found.young) == ([], [])
+
+    @pytest.mark.parametrize("trust", [(), False, ["x.Ours"], ["Ours.x"]])
+    def test_nothing_else_is(self, checkpoint, trust):
+        with pytest.raises(lmc.FormatError, match=rf"names {__name__}.Ours, .*trust=\['{__name__}.Ours'\]"):
+            lmc.dcp.Reader(checkpoint, trust=trust).read_metadata()
+
+    @pytest.mark.parametrize("trust", ["os.system", b"os.system", 1, None, ["system"], [1], [".x"], ["x."]])
+    def test_is_a_list_of_names(self, tmp_path, trust):
+        for make in (lmc.dcp.Reader, lmc.dcp.Writer, lmc.dcp.collect_garbage):
+            with pytest.raises(lmc.UsageError, match="trust"):
+                make(tmp_path, trust=trust)
+        with pytest.raises(lmc.UsageError, match="trust"):
+            lmc.dcp.unpack(tmp_path, tmp_path / "out", trust=trust)
+
+    def test_of_the_command(self, run, checkpoint):
+        def unpack(*options):
+            # The class is this module's, which the command finds in its own directory.
+            environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"}
+            command = [sys.executable, "-m", "lmc", "unpack", "a", "-o", "out", *options]
+            return subprocess.run(command, cwd=run, env=environment, capture_output=True, text=True, check=False)
+
+        done = unpack()
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert f"names {__name__}.Ours, which is no part of a checkpoint's metadata" in done.stderr
+        assert not (run / "out").exists()
+        done = unpack("--trust", f"{__name__}.Ours")
+        assert done.returncode == 0, done.stderr
+        assert unpack("--trust", "all").returncode == 1, "the directory is there"
