@@ -20,7 +20,7 @@ def later(array, by):
 
 @pytest.fixture
 def folder(tmp_path):
-    """`base.safetensors`, raw; `base.lmc`, the same, compressed; `delta.lmc`, made from that; `new`, the next version."""
+    """`base.safetensors`, raw; `base.lmc`, the same, compressed; `delta.lmc`, made from that; `new`, a later one."""
     arrays = {"w": weights(SIZE >> 2)}
     lmc.numpy.save_file(arrays, tmp_path / "base.lmc")
     lmc.decompress_file(tmp_path / "base.lmc", tmp_path / "base.safetensors")
