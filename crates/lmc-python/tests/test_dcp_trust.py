@@ -192,18 +192,18 @@ class TestWhatMayBeNamed:
         with pytest.raises(lmc.FormatError, match=match):
             _unpickle.load(io.BytesIO(data), "x/.metadata", frozenset())
 
-    @pytest.mark.parametrize("state", [{"version": "pwned"}, (None, {"version": "pwned"}), (None, {"__init__": None})])
-    def test_classes_are_not_changed(self, state):
+    @pytest.mark.parametrize("given", [{"version": "pwned"}, (None, {"version": "pwned"}), (None, {"__init__": None})])
+    def test_classes_are_not_changed(self, given):
         before = dict(vars(Metadata))
-        self.refused(rebuilt(METADATA, state, b"b"), "changes what is no part of it")
+        self.refused(rebuilt(METADATA, given, b"b"), "changes what is no part of it")
         assert dict(vars(Metadata)) == before
         assert _unpickle._KNOWN["torch.distributed.checkpoint.metadata", "Metadata"]
 
     def test_members_of_enumerations_are_not_changed(self):
         member = _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT
         before = dict(vars(member))
-        for state in [{"_value_": 2}, (None, {"_value_": 2}), (None, {"member": 2})]:
-            self.refused(rebuilt(ENCODING, (0,), b"R", state, b"b"), "changes what is no part of it")
+        for given in [{"_value_": 2}, (None, {"_value_": 2}), (None, {"member": 2})]:
+            self.refused(rebuilt(ENCODING, (0,), b"R", given, b"b"), "changes what is no part of it")
         assert dict(vars(member)) == before and member.value == 0
 
     def test_names_are_not_paths(self):
@@ -214,7 +214,7 @@ class TestWhatMayBeNamed:
     def test_what_is_shown_of_a_name_is_bounded_and_plain(self):
         self.refused(rebuilt(named("os", "\x1b[2J" + "x" * 100_000), b"0", b"N"), r"names os.\\x1b\[2Jx{80,100}\.\.\.,")
 
-    @pytest.mark.parametrize("name", ["bytearray", "set", "frozenset", "list", "bytes", "str", "range", "type", "object"])
+    @pytest.mark.parametrize("name", ["bytearray", "set", "frozenset", "list", "bytes", "range", "type", "object"])
     def test_no_number_says_how_much_to_make(self, name):
         data = rebuilt(named("builtins", name), (1 << 40,), b"R")
         with pytest.raises(lmc.FormatError, match="is not what torch|names builtins"):

@@ -163,7 +163,7 @@ class TestNumbers:
             lambda n: store.prune(threads=n),
         ):
             self.refused("threads", call)
-        with pytest.raises(lmc.UsageError, match=r"threads=1025: must be from 0 \(as many as there are cores\) to 1024"):
+        with pytest.raises(lmc.UsageError, match=r"threads=1025: must be from 0 \(as many as .*\) to 1024"):
             lmc.compress(b"x", threads=1025)
         assert not list(tmp_path.iterdir())
 

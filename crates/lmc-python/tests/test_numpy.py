@@ -320,3 +320,26 @@ def test_memory_of_small_arrays_is_freed(tmp_path):
     # All of them have 64 MiB each time.
     assert resident() - before < 32 << 20
     assert all((array == 4000).all() for array in all_kept)
+
+
+@pytest.mark.parametrize("framework", ["np", "numpy"])
+def test_safe_open_of_any_framework(tmp_path, framework):
+    arrays = {"w": np.arange(12, dtype=np.float32).reshape(3, 4)}
+    lmc.numpy.save_file(arrays, tmp_path / "base.lmc")
+    lmc.numpy.save_file(arrays, tmp_path / "w.lmc", base=tmp_path / "base.lmc")
+    with lmc.safe_open(tmp_path / "w.lmc", framework, base=tmp_path / "base.lmc", threads=1) as f:
+        assert isinstance(f, lmc.numpy.safe_open)
+        assert np.array_equal(f.get_tensor("w"), arrays["w"])
+        assert np.array_equal(f.get_slice("w")[1:], arrays["w"][1:])
+    with lmc.safe_open(filename=tmp_path / "base.lmc", framework=framework, device="cpu", backend="pread") as f:
+        assert f.keys() == ["w"]
+    with pytest.raises(lmc.UsageError, match="device='cuda'"):
+        lmc.safe_open(tmp_path / "w.lmc", framework, "cuda")
+
+
+def test_safe_open_of_no_framework(tmp_path):
+    for framework in ("jax", "tf", "", "PT", None):
+        with pytest.raises(lmc.UsageError, match=r"framework=.*: must be 'pt' \(also 'torch', 'pytorch'\) or 'np'"):
+            lmc.safe_open(tmp_path / "w.lmc", framework)
+    with pytest.raises(TypeError):
+        lmc.safe_open(tmp_path / "w.lmc")

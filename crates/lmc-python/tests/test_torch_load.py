@@ -126,6 +126,15 @@ def test_no_such_option(options, path):
 
 
 @pytest.mark.parametrize("framework", ["pt", "torch", "pytorch"])
+def test_safe_open_of_any_framework(framework, path):
+    with lmc.safe_open(path, framework, device=torch.device("cpu"), threads=1) as f, lmc.torch.safe_open(path) as own:
+        assert isinstance(f, lmc.torch.safe_open)
+        assert_same({name: f.get_tensor(name) for name in f.keys()}, own.get_tensors())
+    with pytest.raises(lmc.UsageError, match="meta"):
+        lmc.safe_open(path, framework, device="meta")
+
+
+@pytest.mark.parametrize("framework", ["pt", "torch", "pytorch"])
 def test_names_of_the_framework(framework, path):
     with lmc.torch.safe_open(path, framework) as f:
         assert same(f.get_tensor("z"), TENSORS["z"])

@@ -67,6 +67,7 @@ from lmc._lmc import (
     decompress_stream,
     estimate,
 )
+from lmc._safe_open import safe_open
 
 open = File
 
@@ -123,4 +124,5 @@ __all__ = [
     "decompress_stream",
     "estimate",
     "open",
+    "safe_open",
 ]

@@ -1,0 +1,72 @@
+"""One `safe_open` for all frameworks, as `safetensors` has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+
+from lmc._errors import UsageError
+
+if TYPE_CHECKING:
+    from lmc import numpy as _numpy
+    from lmc import torch as _torch
+
+_Torch: TypeAlias = Literal["pt", "torch", "pytorch"]
+_Numpy: TypeAlias = Literal["np", "numpy"]
+
+
+@overload
+def safe_open(
+    filename: Any,
+    framework: _Torch,
+    device: Any = "cpu",
+    *,
+    backend: str = "mmap",
+    base: Any = None,
+    threads: int | None = None,
+) -> _torch.safe_open: ...
+@overload
+def safe_open(
+    filename: Any,
+    framework: _Numpy,
+    device: Any = "cpu",
+    *,
+    backend: str = "mmap",
+    base: Any = None,
+    threads: int | None = None,
+) -> _numpy.safe_open: ...
+@overload
+def safe_open(
+    filename: Any,
+    framework: str,
+    device: Any = "cpu",
+    *,
+    backend: str = "mmap",
+    base: Any = None,
+    threads: int | None = None,
+) -> _torch.safe_open | _numpy.safe_open: ...
+def safe_open(
+    filename: Any,
+    framework: str,
+    device: Any = "cpu",
+    *,
+    backend: str = "mmap",
+    base: Any = None,
+    threads: int | None = None,
+) -> _torch.safe_open | _numpy.safe_open:
+    """Opens a `.lmc` or `.safetensors` file, and reads tensors as they are asked for.
+
+    It is `lmc.torch.safe_open` for the frameworks `"pt"`, `"torch"` and `"pytorch"`, and `lmc.numpy.safe_open` for
+    `"np"` and `"numpy"`; the framework is imported by the call. All else is as there.
+
+    Raises what those do, `lmc.UsageError` for other frameworks, and `ModuleNotFoundError` for one that is not
+    installed.
+    """
+    if framework in ("pt", "torch", "pytorch"):
+        import lmc.torch
+
+        return lmc.torch.safe_open(filename, framework, device, backend=backend, base=base, threads=threads)
+    if framework in ("np", "numpy"):
+        import lmc.numpy
+
+        return lmc.numpy.safe_open(filename, framework, device, backend=backend, base=base, threads=threads)
+    raise UsageError(f"framework={framework!r}: must be 'pt' (also 'torch', 'pytorch') or 'np' (also 'numpy')")
