@@ -5,6 +5,7 @@ mod diff;
 mod files;
 mod inspect;
 mod killed;
+mod leftovers;
 mod many_tensors;
 mod nothing_lost;
 mod pipes;
