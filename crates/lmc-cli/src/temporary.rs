@@ -128,3 +128,29 @@ impl Drop for Named {
         interrupt::forget(&self.path);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::MetadataExt;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn what_may_not_be_linked_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        for text in ["first", "second"] {
+            let mut file = tempfile::tempfile_in(dir.path()).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)).unwrap();
+            copy(file, &target).unwrap().give_name(&target, true).unwrap();
+            assert_eq!(std::fs::read_to_string(&target).unwrap(), text);
+            assert_eq!(std::fs::metadata(&target).unwrap().mtime(), 1_000_000);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+        let again = copy(tempfile::tempfile().unwrap(), &target).unwrap().give_name(&target, false);
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}
