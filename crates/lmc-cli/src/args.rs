@@ -79,7 +79,8 @@ pub(crate) struct Files {
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
-    /// Write to FILE; `-` is standard output. With -r and one directory: the directory to mirror it in.
+    /// Write to FILE; `-` is standard output, and so is /dev/stdout. With -f a link is replaced, and the file that it leads to stays. With -r
+    /// and one directory: the directory to mirror it in.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["stdout", "output_dir_flat"])]
     pub(crate) output: Option<PathBuf>,
 

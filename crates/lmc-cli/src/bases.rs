@@ -11,6 +11,7 @@ use lmc::{Base, BaseInfo, LinkError, link_bases};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, quoted};
 use crate::guard::{Guard, Role};
+use crate::handles::Handles;
 use crate::input::{Source, same_file};
 use crate::plan::is_dash;
 use crate::shards::{shards, with_suffix};
@@ -65,11 +66,13 @@ impl Bases {
                 })),
             }
         }
-        let mut sources = Vec::new();
-        for (path, ..) in &files {
-            // Caches of models are full of links.
-            sources.push(Arc::new(Source::open(path, true)?));
-        }
+        let handles = Arc::new(Handles::default());
+        // Caches of models are full of links.
+        let open = |path: &Path| match files.len() {
+            1 => Source::open(path, true),
+            _ => Source::open_one_of(path, true, &handles),
+        };
+        let sources = files.iter().map(|(path, ..)| open(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let named = files.iter().zip(&sources).map(|((path, ..), source)| (name(path), source.clone()));
         let linked = link_bases(named, threads).map_err(|e| failure(&files[e.file].0, &e))?;

@@ -5,17 +5,15 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Advice;
-use tempfile::NamedTempFile;
+use crate::platform;
+use crate::temporary::Temporary;
 
-use crate::interrupt;
-
-/// A file being written under a temporary name beside its own. Unless [`DurableFile::finish`] succeeds, dropping it leaves nothing behind; nor does
-/// a signal, where the command runs.
+/// A file being written, without a name where the system can do that, else under a temporary one beside its own. Unless [`DurableFile::finish`] succeeds,
+/// dropping it leaves nothing behind. Without a name nothing else does, either; with one, a signal leaves nothing where the command runs, and what is left
+/// when a process is killed is removed by a later one that writes into the same directory.
 pub struct DurableFile {
     target: PathBuf,
-    file: Option<NamedTempFile>,
-    path: PathBuf,
+    file: Temporary,
     /// Bytes written from front to back so far.
     written: u64,
     /// How many of them the kernel was told to write to disk.
@@ -26,41 +24,23 @@ pub struct DurableFile {
 #[derive(Debug)]
 pub struct Unfinished(pub &'static str, pub io::Error);
 
-impl Drop for DurableFile {
-    fn drop(&mut self) {
-        drop(self.file.take()); // removes it, unless it has been renamed
-        interrupt::forget(&self.path);
-    }
-}
-
 impl DurableFile {
     /// Creates the file, in the directory that `target` is in. With `private` nobody else may read it while it is written.
     ///
     /// # Errors
-    /// Whatever the operating system says; `IsADirectory` when the path does not name a file.
+    /// Whatever the operating system says; `IsADirectory` when the path does not name a file, `InvalidInput` when it leads to one that a process has open,
+    /// as `/dev/stdout` does: such a link is never replaced.
     pub fn create(target: &Path, private: bool) -> io::Result<Self> {
-        let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-        // The longest name a file can have is 255 bytes on most systems.
-        let mut prefix: String = name.to_string_lossy().chars().scan(200_usize, cut_bytes).collect();
-        prefix.push_str(".tmp-");
-        let mode = if private { 0o600 } else { 0o666 };
-        let file = interrupt::register(|| {
-            let file = tempfile::Builder::new()
-                .prefix(&prefix)
-                .rand_bytes(8)
-                .permissions(Permissions::from_mode(mode))
-                .tempfile_in(parent(target))?;
-            let path = file.path().to_owned();
-            Ok((file, path))
-        });
-        // The temporary name in the error would only puzzle.
-        let file = file.map_err(|e| e.raw_os_error().map_or(e, io::Error::from_raw_os_error))?;
-        let path = file.path().to_owned();
-        Ok(Self { target: target.to_owned(), file: Some(file), path, written: 0, handed_over: 0 })
+        target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+        if platform::open_descriptor(target).is_some() {
+            return Err(leads_to_open_file());
+        }
+        let file = Temporary::create(target, if private { 0o600 } else { 0o666 })?;
+        Ok(Self { target: target.to_owned(), file, written: 0, handed_over: 0 })
     }
 
     fn file(&self) -> &File {
-        self.file.as_ref().expect("the file is there until it gets its name").as_file()
+        self.file.file()
     }
 
     /// Sets the final size of a file that is about to be written in any order. What is not written then is zero.
@@ -77,8 +57,7 @@ impl DurableFile {
     /// Whatever the operating system says.
     pub fn sync(&self) -> io::Result<()> {
         self.file().sync_all()?;
-        // What is clean by now leaves the cache.
-        let _ = rustix::fs::fadvise(self.file(), 0, None, Advice::DontNeed);
+        platform::drop_from_cache(self.file());
         Ok(())
     }
 
@@ -95,15 +74,13 @@ impl DurableFile {
     ///
     /// # Errors
     /// `AlreadyExists` when there is another file, and whatever the operating system says.
-    pub fn finish(mut self, overwrite: bool, like: Option<&Metadata>) -> Result<(), Unfinished> {
+    pub fn finish(self, overwrite: bool, like: Option<&Metadata>) -> Result<(), Unfinished> {
         let cannot_write = |e| Unfinished("cannot write", e);
         if let Some(like) = like {
             copy_attributes(self.file(), like).map_err(|e| Unfinished("cannot set mode and times", e))?;
         }
         self.file().sync_all().map_err(cannot_write)?;
-        let file = self.file.take().expect("the file is there until it gets its name");
-        let named = if overwrite { file.persist(&self.target) } else { file.persist_noclobber(&self.target) };
-        named.map_err(|e| cannot_write(e.error))?;
+        self.file.give_name(&self.target, overwrite).map_err(cannot_write)?;
         let synced = sync_directory(parent(&self.target));
         synced.map_err(|e| Unfinished("written, but its directory cannot be synced", e))
     }
@@ -114,7 +91,7 @@ impl io::Write for DurableFile {
         let n = self.file().write_at(buf, self.written)?;
         self.written += n as u64;
         if self.written - self.handed_over >= WRITEBACK {
-            start_writeback(self.file(), self.handed_over, self.written - self.handed_over);
+            platform::start_writeback(self.file(), self.handed_over, self.written - self.handed_over);
             self.handed_over = self.written;
         }
         Ok(n)
@@ -133,7 +110,7 @@ impl lmc::WriteAt for DurableFile {
             return Ok(());
         }
         lmc::WriteAt::write_all_at(self.file(), buf, offset)?;
-        start_writeback(self.file(), offset, buf.len() as u64);
+        platform::start_writeback(self.file(), offset, buf.len() as u64);
         Ok(())
     }
 
@@ -157,20 +134,15 @@ impl lmc::ReadAt for DurableFile {
 /// for the disk too often.
 const WRITEBACK: u64 = 8 << 20;
 
-/// Has the kernel begin to write a range to disk, so that the sync at the end finds little left to do.
-fn start_writeback(file: &File, offset: u64, len: u64) {
-    // On Linux this starts asynchronous write-back; pages that are still dirty stay in the cache.
-    let _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
-}
-
 fn is_zero(buf: &[u8]) -> bool {
     buf.chunks(4096).all(|page| page.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
-/// Passes characters on while there is room for their bytes.
-fn cut_bytes(room: &mut usize, c: char) -> Option<char> {
-    *room = room.checked_sub(c.len_utf8())?;
-    Some(c)
+/// Why a link is not replaced.
+pub(crate) fn leads_to_open_file() -> io::Error {
+    let why =
+        "leads to a file that a process has open, not to a file by name: write to standard output, and redirect that";
+    io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
 /// The directory in which a file's name stands.
@@ -190,7 +162,7 @@ pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
 }
 
 /// Mode, owner and times of another file. The owner only where we may.
-fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
+pub(crate) fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
     if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
         let _ = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));

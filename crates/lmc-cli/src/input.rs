@@ -3,94 +3,88 @@
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-
-use rustix::fs::{Advice, OFlags};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::failure::{Failure, Result};
 use crate::guard::Guard;
+use crate::handles::{Handles, InputFile};
 
-/// An open regular file, and what it was like when it was opened.
-pub(crate) struct Source {
-    path: PathBuf,
-    file: File,
-    opened: Metadata,
-}
+/// A regular file that is read, with the words of the command for what goes wrong.
+pub(crate) struct Source(InputFile);
 
 impl Source {
     /// Opens a regular file. Symbolic links are followed only if told so; everything else is refused with the reason.
     pub(crate) fn open(path: &Path, follow: bool) -> Result<Self> {
+        Self::with(path, follow, || InputFile::open(path, follow))
+    }
+
+    /// The same for one of many files, which are not all open at a time.
+    pub(crate) fn open_one_of(path: &Path, follow: bool, handles: &Arc<Handles>) -> Result<Self> {
+        Self::with(path, follow, || InputFile::open_one_of(path, follow, handles))
+    }
+
+    fn with(path: &Path, follow: bool, open: impl FnOnce() -> io::Result<InputFile>) -> Result<Self> {
         regular_file(path, follow)?;
-        // Between the look and the opening it may have been replaced: do not wait for the other end of a FIFO.
-        let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        if !follow {
-            flags |= OFlags::NOFOLLOW;
-        }
-        let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path);
-        let file = file.map_err(|e| Failure::io(path, "cannot read", &e))?;
-        let opened = file.metadata().map_err(|e| Failure::io(path, "cannot read", &e))?;
-        if let Some(reason) = refusal(&opened) {
-            return Err(Failure::at(path, reason));
-        }
-        // Only a hint, which file systems are free not to know.
-        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
-        Ok(Source { path: path.to_owned(), file, opened })
+        open().map(Self).map_err(|e| failure(path, &e))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     pub(crate) fn metadata(&self) -> &Metadata {
-        &self.opened
+        self.0.metadata()
     }
 
     /// The first bytes, at most as many as the buffer has.
     pub(crate) fn start<'a>(&self, buf: &'a mut [u8]) -> Result<&'a [u8]> {
-        let len = buf.len().min(usize::try_from(self.opened.len()).unwrap_or(usize::MAX));
+        let len = buf.len().min(usize::try_from(self.metadata().len()).unwrap_or(usize::MAX));
         let buf = &mut buf[..len];
-        lmc::ReadAt::read_exact_at(self, buf, 0).map_err(|e| Failure::io(&self.path, "cannot read", &e))?;
+        lmc::ReadAt::read_exact_at(self, buf, 0).map_err(|e| failure(self.path(), &e))?;
         Ok(buf)
     }
 
     /// The file from front to back.
     pub(crate) fn stream(&self) -> impl Read {
-        &self.file
+        self.0.stream()
     }
 
     /// Fails if the file was written to since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result {
-        let now = self.file.metadata().map_err(|e| Failure::io(&self.path, "cannot read", &e))?;
-        let same = now.len() == self.opened.len()
-            && (now.mtime(), now.mtime_nsec()) == (self.opened.mtime(), self.opened.mtime_nsec());
-        if same {
-            Ok(())
-        } else {
-            Err(Failure::at(&self.path, "changed while it was read: try again when nothing writes to it"))
-        }
+        self.0.check_unchanged().map_err(|e| failure(self.path(), &e))
     }
 
     /// Removes the file, unless its name stands for another one by now.
     pub(crate) fn remove(self, guard: &Guard) -> Result {
-        guard.check_remove(&self.path, &self.opened)?;
-        let now = std::fs::symlink_metadata(&self.path);
-        let named = now.map_err(|e| Failure::io(&self.path, "cannot remove", &e))?;
-        if !named.file_type().is_symlink() && !same_file(&named, &self.opened) {
-            return Err(Failure::at(&self.path, "is another file than the one that was read; not removed"));
+        let path = self.path();
+        guard.check_remove(path, self.metadata())?;
+        let now = std::fs::symlink_metadata(path);
+        let named = now.map_err(|e| Failure::io(path, "cannot remove", &e))?;
+        if !named.file_type().is_symlink() && !same_file(&named, self.metadata()) {
+            return Err(Failure::at(path, "is another file than the one that was read; not removed"));
         }
         self.check_unchanged()?;
-        std::fs::remove_file(&self.path).map_err(|e| Failure::io(&self.path, "cannot remove", &e))
+        std::fs::remove_file(path).map_err(|e| Failure::io(path, "cannot remove", &e))
+    }
+}
+
+/// What went wrong with a file: the words of [`InputFile`] are whole sentences, those of the system are not.
+fn failure(path: &Path, e: &io::Error) -> Failure {
+    match e.raw_os_error() {
+        None if e.get_ref().is_some() => Failure::at(path, e),
+        _ => Failure::io(path, "cannot read", e),
     }
 }
 
 impl lmc::ReadAt for Source {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        lmc::ReadAt::read_exact_at(&self.file, buf, offset)
+        self.0.read_exact_at(buf, offset)
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.opened.len())
+        self.0.size()
     }
 }
 

@@ -5,9 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+
+use crate::platform::ignored_signals;
+
+/// Signals whose default is to end the process, but for those that tell of a bug in it.
+const ENDING: [i32; 10] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF];
 
 /// Temporary files that exist now. Whoever creates one holds the lock while doing so, so that none escapes the clean-up.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
@@ -45,7 +52,10 @@ pub(crate) fn forget(path: &Path) {
 }
 
 /// Installs the handlers of signals and panics.
-pub(crate) fn install() {
+///
+/// # Errors
+/// When there is no memory for the thread that waits for signals.
+pub(crate) fn install() -> std::io::Result<()> {
     INSTALLED.store(true, Ordering::Relaxed);
     std::panic::set_hook(Box::new(|info| {
         let payload = info.payload();
@@ -63,9 +73,10 @@ pub(crate) fn install() {
     // With any handler in place, a write beyond the file size limit is an error like a full disk, and not the end.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     let ignored = ignored_signals();
-    let ours = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let Ok(mut signals) = Signals::new(ours) else { return };
-    std::thread::spawn(move || {
+    let ours = ENDING.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(ours)?;
+    let handler = std::thread::Builder::new().name("signals".to_owned());
+    handler.spawn(move || {
         if let Some(signal) = signals.forever().next() {
             let mut files = unfinished();
             remove_all(&mut files);
@@ -73,15 +84,8 @@ pub(crate) fn install() {
             let _ = emulate_default_handler(signal);
             std::process::exit(128 + signal);
         }
-    });
-}
-
-/// The signals that whoever started us wants ignored (`nohup`, a shell's background jobs), as Linux tells them: signal
-/// *n* is bit *n* − 1.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    })?;
+    Ok(())
 }
 
 /// Ends as a program does that writes to a pipe nobody reads: of SIGPIPE, without a word.

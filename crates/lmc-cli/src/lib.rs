@@ -3,6 +3,9 @@
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)] // both panic when the other end is gone
 
+#[cfg(not(unix))]
+compile_error!("lmc runs on Linux and other Unix systems: build it there, or for one of them (on Windows, in WSL)");
+
 mod args;
 mod bases;
 mod cmd;
@@ -10,31 +13,40 @@ mod durable;
 mod failure;
 mod format;
 mod guard;
+mod handles;
 mod input;
 mod interrupt;
 mod json;
+mod leftovers;
 mod output;
 mod plan;
+mod platform;
 mod plot;
 mod progress;
 mod report;
 mod restorable;
 mod shards;
 mod table;
+mod temporary;
 mod ui;
 
 use std::ffi::OsString;
+use std::io::Write;
 
 use clap::Parser;
 
 pub use durable::{DurableFile, Unfinished};
 pub use guard::{Guard, Refusal, Role};
+pub use handles::{Handles, InputFile};
 
 /// Runs the command, and returns its exit code: 0 done, 1 something failed, 2 the command line is wrong. `args`: the name by which it was called, and its arguments.
 ///
 /// It takes the process for its own: on an interrupt it removes what is unfinished and ends it, as a shell expects.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    interrupt::install();
+    if let Err(e) = interrupt::install() {
+        let _ = writeln!(std::io::stderr(), "lmc: cannot start a thread: {}", format::io_error(&e));
+        return 1;
+    }
     let cli = match args::Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {

@@ -7,11 +7,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::durable::{DurableFile, Unfinished, parent, sync_directory};
+use crate::durable::{DurableFile, Unfinished, leads_to_open_file, parent, sync_directory};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::same_file;
+use crate::platform::{Descriptor, open_descriptor};
 
 /// Where output goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -199,12 +200,20 @@ fn open_stdout(force: bool, origin: Origin<'_>, guard: &Guard) -> Result<File> {
     Ok(file)
 }
 
+/// The number of standard output.
+const STDOUT: u32 = 1;
+
 fn exists(path: &Path) -> Failure {
     Failure::at(path, "exists; -f overwrites it")
 }
 
 fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Kind> {
     let cannot = |e: io::Error| Failure::io(path, "cannot write", &e);
+    match open_descriptor(path) {
+        Some(Descriptor::Ours(STDOUT)) => return open_stdout(overwrite, origin, guard).map(Kind::Stream),
+        Some(_) => return Err(Failure::at(path, leads_to_open_file())),
+        None => {}
+    }
     match std::fs::symlink_metadata(path) {
         Ok(link) => {
             // What a dangling link stands for is the link.

@@ -1,11 +1,18 @@
 //! Tables for people: columns beside each other, without lines between.
 
-use unicode_width::UnicodeWidthStr;
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Spaces behind every column.
 const GAP: usize = 2;
 
-/// A table. It may have a row for each of hundreds of thousands of tensors, and so keeps nothing of them but the text of their cells.
+/// The most columns of a terminal that a cell takes: each row is padded to the widest, and a name may have a million characters.
+const WIDEST: usize = 200;
+
+/// A table. It may have a row for each of hundreds of thousands of tensors, and so keeps nothing of them but the text of their cells, which are cut where
+/// they are too long to be looked at.
 pub(crate) struct Table {
     columns: Vec<Column>,
     /// A line for each row, the header first, with tabs between cells.
@@ -36,40 +43,78 @@ impl Table {
 
     fn push_line<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
         for (i, (cell, column)) in cells.into_iter().zip(&mut self.columns).enumerate() {
-            let cell = cell.as_ref();
+            let cell = cut(cell.as_ref());
             debug_assert!(!cell.contains(['\t', '\n']), "a cell is in one line");
             column.width = column.width.max(cell.width());
             if i > 0 {
                 self.text.push('\t');
             }
-            self.text.push_str(cell);
+            self.text.push_str(&cell);
         }
         self.text.push('\n');
     }
 
-    /// Appends the table, if it has rows, after an empty line.
+    /// Writes the table, if it has rows, after an empty line.
+    pub(crate) fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        out.write_all(b"\n")?;
+        let mut row = String::new();
+        for line in self.text.lines() {
+            row.clear();
+            self.put_row(line, &mut row);
+            out.write_all(row.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Appends the table to a text, for those who need all of it in memory.
     pub(crate) fn push_to(&self, out: &mut String) {
         if self.rows == 0 {
             return;
         }
         out.push('\n');
-        for line in self.text.lines() {
-            // Spaces that are owed, which nobody needs at the end of a line.
-            let mut spaces = 0;
-            for (cell, column) in line.split('\t').zip(&self.columns) {
-                let padding = column.width - cell.width();
-                let (before, behind) = if column.right { (padding, 0) } else { (0, padding) };
-                spaces += before;
-                if !cell.is_empty() {
-                    out.extend(std::iter::repeat_n(' ', std::mem::take(&mut spaces)));
-                    out.push_str(cell);
-                }
-                spaces += behind + GAP;
-            }
-            out.truncate(out.trim_end_matches(' ').len());
-            out.push('\n');
-        }
+        self.text.lines().for_each(|line| self.put_row(line, out));
     }
+
+    /// Appends a row, with its cells as wide as their columns.
+    fn put_row(&self, line: &str, out: &mut String) {
+        // Spaces that are owed, which nobody needs at the end of a line.
+        let mut spaces = 0;
+        for (cell, column) in line.split('\t').zip(&self.columns) {
+            let padding = column.width - cell.width();
+            let (before, behind) = if column.right { (padding, 0) } else { (0, padding) };
+            spaces += before;
+            if !cell.is_empty() {
+                out.extend(std::iter::repeat_n(' ', std::mem::take(&mut spaces)));
+                out.push_str(cell);
+            }
+            spaces += behind + GAP;
+        }
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push('\n');
+    }
+}
+
+/// As much of a cell as a column may take, with a mark where something is missing.
+fn cut(cell: &str) -> Cow<'_, str> {
+    let mut room = WIDEST;
+    // What takes no room on a terminal takes memory.
+    let mut too_much = cell.char_indices().filter_map(|(at, c)| {
+        let fits = room.checked_sub(c.width().unwrap_or(0).max(1));
+        room = fits.unwrap_or(0);
+        (fits.is_none()).then_some(at)
+    });
+    if too_much.next().is_none() {
+        return cell.into();
+    }
+    let mut room = WIDEST - 1; // for the mark
+    let kept = cell.chars().map_while(|c| {
+        room = room.checked_sub(c.width().unwrap_or(0).max(1))?;
+        Some(c)
+    });
+    kept.chain(['…']).collect::<String>().into()
 }
 
 #[cfg(test)]
@@ -87,5 +132,31 @@ mod tests {
         table.add_row(["longest", "", "yz"]);
         table.push_to(&mut text);
         assert_eq!(text, "above\n\nname      size\n重み         7  x\na        12345\nlongest         yz\n");
+    }
+
+    #[test]
+    fn cells_are_cut() {
+        let as_long = "n".repeat(WIDEST);
+        assert_eq!(cut(&as_long), as_long);
+        assert_eq!(cut(&"n".repeat(WIDEST + 1)), "n".repeat(WIDEST - 1) + "…");
+        // Characters of two columns, and those of none.
+        assert_eq!(cut(&"重".repeat(WIDEST / 2)), "重".repeat(WIDEST / 2));
+        let wide = cut(&"重".repeat(WIDEST)).into_owned();
+        assert_eq!((wide.width(), wide.chars().last()), (WIDEST - 1, Some('…')));
+        let marks = cut(&"\u{301}".repeat(100_000)).into_owned();
+        assert!(marks.len() <= 4 * WIDEST && marks.ends_with('…'));
+    }
+
+    #[test]
+    fn memory_does_not_depend_on_the_longest_name() {
+        let mut table = Table::new(&["name", "size"], &[1]);
+        table.add_row(["n".repeat(1_000_000), "1".to_owned()]);
+        (0..1000).for_each(|i| table.add_row([i.to_string(), "2".to_owned()]));
+        assert!(table.text.len() < 1000 * 10 + 4 * WIDEST);
+        let (mut rows, mut text) = (Vec::new(), String::new());
+        table.write_to(&mut rows).unwrap();
+        table.push_to(&mut text);
+        assert_eq!(String::from_utf8(rows).unwrap(), text);
+        assert!(text.lines().all(|line| line.width() <= WIDEST + GAP + "size".len()));
     }
 }

@@ -1,13 +1,12 @@
 //! What is read: buffers, files and file objects.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::ReadAt;
-use lmc_cli::{Guard, Role};
+use lmc_cli::{Guard, Handles, InputFile, Role};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -20,27 +19,22 @@ use crate::text;
 /// A source that is read at any offset.
 pub(crate) enum Source {
     Buffer(Buffer),
-    /// A regular file, by its descriptor: what its path stands for later makes no difference.
-    File {
-        file: File,
-        opened: Metadata,
-        path: PathBuf,
-    },
+    /// A regular file.
+    File(InputFile),
     Object(FileObject),
 }
 
 impl Source {
-    /// Opens a regular file.
+    /// Opens a regular file, by its descriptor: what its path stands for later makes no difference.
     pub(crate) fn open(path: PathBuf) -> Result<Self> {
-        let opened = std::fs::metadata(&path).and_then(|m| match m {
-            m if m.is_file() => File::open(&path).and_then(|file| Ok((file.metadata()?, file))),
-            m if m.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
-        });
-        match opened {
-            Ok((opened, file)) => Ok(Self::File { file, opened, path }),
-            Err(e) => Err(Failure::Path("cannot read".to_owned(), path, e)),
-        }
+        let opened = InputFile::open(&path, true);
+        opened.map(Self::File).map_err(|e| failed(path, e))
+    }
+
+    /// Opens one of many files, which are not all open at a time.
+    pub(crate) fn open_one_of(path: PathBuf, handles: &Arc<Handles>) -> Result<Self> {
+        let opened = InputFile::open_one_of(&path, true, handles);
+        opened.map(Self::File).map_err(|e| failed(path, e))
     }
 
     /// The name of a file, without directories; of nothing else.
@@ -51,7 +45,7 @@ impl Source {
 
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
-            Self::File { path, .. } => Some(path),
+            Self::File(file) => Some(file.path()),
             _ => None,
         }
     }
@@ -59,7 +53,7 @@ impl Source {
     /// What a file was when it was opened.
     pub(crate) fn metadata(&self) -> Option<&Metadata> {
         match self {
-            Self::File { opened, .. } => Some(opened),
+            Self::File(file) => Some(file.metadata()),
             _ => None,
         }
     }
@@ -67,7 +61,7 @@ impl Source {
     /// Notes for what is written that this is read.
     pub(crate) fn guard(&self, guard: &Guard, role: Role) {
         match self {
-            Self::File { opened, path, .. } => guard.keep(role, path, opened),
+            Self::File(file) => guard.keep(role, file.path(), file.metadata()),
             Self::Object(FileObject { file: Some((path, id)), .. }) => guard.keep_known(role, path, *id),
             Self::Object(_) | Self::Buffer(_) => {}
         }
@@ -75,15 +69,8 @@ impl Source {
 
     /// Fails if a file was written to since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
-        let Self::File { file, opened, path } = self else { return Ok(()) };
-        let failed = |doing: &str, e| Failure::Path(doing.to_owned(), path.clone(), e);
-        let now = file.metadata().map_err(|e| failed("cannot read", e))?;
-        let time = |m: &Metadata| (m.len(), m.mtime(), m.mtime_nsec());
-        if time(&now) != time(opened) {
-            let why = "it changed while it was read: try again when nothing writes to it";
-            return Err(failed("cannot read", io::Error::other(why)));
-        }
-        Ok(())
+        let Self::File(file) = self else { return Ok(()) };
+        file.check_unchanged().map_err(|e| failed(file.path().to_owned(), e))
     }
 
     /// The bytes from front to back.
@@ -114,7 +101,7 @@ impl ReadAt for Source {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::Buffer(b) => b.read_exact_at(buf, offset),
-            Self::File { file, .. } => ReadAt::read_exact_at(file, buf, offset),
+            Self::File(file) => file.read_exact_at(buf, offset),
             Self::Object(o) => o.read_exact_at(buf, offset),
         }
     }
@@ -122,7 +109,7 @@ impl ReadAt for Source {
     fn size(&self) -> io::Result<u64> {
         Ok(match self {
             Self::Buffer(b) => b.len() as u64,
-            Self::File { opened, .. } => opened.len(),
+            Self::File(file) => file.metadata().len(),
             Self::Object(o) => o.size,
         })
     }
@@ -130,6 +117,10 @@ impl ReadAt for Source {
     fn as_slice(&self) -> Option<&[u8]> {
         self.buffer().and_then(Buffer::as_slice)
     }
+}
+
+fn failed(path: PathBuf, e: io::Error) -> Failure {
+    Failure::Path("cannot read".to_owned(), path, e)
 }
 
 /// A source that is read from front to back.

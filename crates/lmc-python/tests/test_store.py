@@ -1,5 +1,8 @@
 """Stores."""
 
+import subprocess
+import sys
+
 import lmc
 import numpy as np
 import pytest
@@ -189,3 +192,31 @@ def test_copying(store, tmp_path):
     assert [s.step for s in other.copy_from(store)] == [100, 200]
     assert other.find(300).id == store.find(300).id
     assert other.open_snapshot(300).read("w") == state(300)[0][3].tobytes()
+
+
+def test_more_files_than_may_be_open(tmp_path):
+    for i in range(1500):
+        (tmp_path / f"{i:04}").write_bytes(f"file {i}".encode())
+    program = """if True:
+        import pathlib, resource, sys
+        import lmc
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        folder = pathlib.Path(sys.argv[1])
+        files = sorted(folder.iterdir())
+        store = lmc.Store.create(folder / "store")
+        store.save(files, step=1)
+        store.save({path.name: path for path in files}, step=2)
+        for step in (1, 2):
+            reader = store.open_snapshot(step)
+            assert all(reader.read_file(path.name) == path.read_bytes() for path in files[::100])
+    """
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+def test_a_size_that_the_system_reports_wrongly(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    with pytest.raises(OSError, match="the system says it has 0 bytes, and there are more"):
+        store.save(["/proc/self/status"], step=1)
+    with pytest.raises(OSError, match="the system says it has 0 bytes, and there are more"):
+        lmc.compress_file("/proc/self/status", tmp_path / "status.lmc")

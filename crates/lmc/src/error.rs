@@ -13,7 +13,7 @@ pub enum ErrorKind {
     Damaged,
     /// The file is well-formed but needs a newer `lmc`, or is no `.lmc` file.
     Unsupported,
-    /// Decoding would exceed a limit that the caller set ([`crate::DecodeLimits`]).
+    /// Decoding would exceed a limit that the caller set ([`crate::DecodeLimits`]), or there is no memory for the work.
     Limit,
     /// The arguments do not fit together.
     Usage,

@@ -1,7 +1,7 @@
 //! `lmc compress`.
 
 use clap::Args;
-use lmc::{CompressOptions, Compressor, Dtype, Level};
+use lmc::{CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Level, Reader};
 use serde_json::json;
 
 use crate::args::{Files, Limits, Threads, dtype, level};
@@ -94,7 +94,7 @@ fn compress(
         }
         Input::File(path) => {
             let source = Source::open(path, force)?;
-            if !force && source.start(&mut [0; 8])? == lmc::MAGIC {
+            if !force && is_compressed(&source)? {
                 return Ok(Outcome::Skipped("it is compressed already; -f compresses it again"));
             }
             let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
@@ -125,4 +125,20 @@ fn compress(
         fields: vec![("output", json!(job.output.path().to_string_lossy()))],
         summary,
     })
+}
+
+/// Whether a file is one of ours, and not one that only begins as they do.
+fn is_compressed(source: &Source) -> Result<bool> {
+    if source.start(&mut [0; 8])? != lmc::MAGIC {
+        return Ok(false);
+    }
+    let mut options = DecompressOptions::default();
+    options.threads = 1; // nothing is decoded
+    match Reader::open(source, &options) {
+        Ok(_) => Ok(true),
+        // Its index is there, and larger than what is read of it here.
+        Err(e) if e.kind() == ErrorKind::Limit => Ok(true),
+        Err(e) if e.kind() == ErrorKind::Io => Err(Failure::codec(source.path(), &e)),
+        Err(_) => Ok(false),
+    }
 }

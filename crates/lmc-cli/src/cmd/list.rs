@@ -2,18 +2,19 @@
 
 mod account;
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::{BaseInfo, BlockDescription, BlockInfo, DecompressOptions, PartDescription, Reader, Segment};
+use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
 use self::account::{Account, accounts};
 use crate::bases::{BaseArgs, Bases, describe};
 use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count, hex, percent, ratio};
+use crate::format::{Name, bytes, count, hex, percent, quoted, ratio};
 use crate::input::Source;
 use crate::json::Object;
 use crate::plan::is_dash;
@@ -25,7 +26,8 @@ use crate::ui::Ui;
 /// Reads the index and the heads of blocks, and decodes nothing. The coder is that of a tensor's first block, and -v shows every block.
 /// Small tensors of one dtype are one part of a block: each has its share of the part by length. Bytes that belong to several parts
 /// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it tells
-/// what each tensor is predicted from, and with --base whether that is the right base.
+/// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
+/// has all of them.
 #[derive(Args)]
 pub(crate) struct ListArgs {
     /// Files to look into.
@@ -49,8 +51,12 @@ pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let bases = args.bases.open(args.files.len() > 1, 0)?;
     for (i, path) in args.files.iter().enumerate() {
         match list(path, args, &bases, ui) {
-            Ok(text) if args.json => ui.print(&text)?,
-            Ok(text) => ui.print(&format!("{}{text}", if i == 0 { "" } else { "\n" }))?,
+            Ok(Shown::Json(text)) => ui.print(&text)?,
+            Ok(Shown::Text(head, tables)) => ui.write(|out| {
+                out.write_all(if i == 0 { b"" } else { b"\n" })?;
+                out.write_all(head.as_bytes())?;
+                tables.iter().try_for_each(|table| table.write_to(out))
+            })?,
             Err(failure) => {
                 ui.fail(&failure);
                 if args.json {
@@ -62,9 +68,20 @@ pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
     Ok(())
 }
 
-fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<String> {
+/// What is printed of a file.
+enum Shown {
+    Json(String),
+    /// A few lines, and tables.
+    Text(String, Vec<Table>),
+}
+
+fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     if is_dash(path) {
         return Err(Failure::Usage("list reads here and there in a file, not standard input: name a file".to_owned()));
+    }
+    let store = Location::Directory(path.to_owned());
+    if path.is_dir() && Store::open(&store, Default::default()).is_ok() {
+        return Err(Failure::at(path, format_args!("is a store: use lmc snapshot list {}", quoted(path))));
     }
     let source = Source::open(path, args.force)?;
     let mut options = DecompressOptions::default();
@@ -75,10 +92,14 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<String> 
         reader = reader.with_bases(needed).map_err(|e| Failure::codec(path, &e))?;
     }
     let listing = Listing::new(reader, bases.are_given());
-    let text = if args.json { listing.json(path, ui.verbose()) } else { listing.text(path, ui.verbose()) };
-    let text = text.map_err(|e| Failure::codec(path, &e))?;
+    let shown = if args.json {
+        listing.json(path, ui.verbose()).map(Shown::Json)
+    } else {
+        listing.text(path, ui.verbose()).map(|(head, tables)| Shown::Text(head, tables))
+    };
+    let shown = shown.map_err(|e| Failure::codec(path, &e))?;
     source.check_unchanged()?;
-    Ok(text)
+    Ok(shown)
 }
 
 /// An open file and what is known of its blocks.
@@ -104,7 +125,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    fn text(&self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
+    fn text(&self, path: &Path, with_blocks: bool) -> lmc::Result<(String, Vec<Table>)> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
         let segments = self.reader.segments();
         let tensors = segments.iter().filter(|s| s.name.is_some()).count();
@@ -147,7 +168,7 @@ impl<'a> Listing<'a> {
             }
             table.add_row(row);
         }
-        table.push_to(&mut text);
+        let mut tables = vec![table];
         if with_blocks {
             let mut table = table_of_blocks();
             for i in 0..self.blocks.len() {
@@ -161,9 +182,9 @@ impl<'a> Listing<'a> {
                     description.parts.iter().map(part_text).collect::<Vec<_>>().join("; "),
                 ]);
             }
-            table.push_to(&mut text);
+            tables.push(table);
         }
-        Ok(text)
+        Ok((text, tables))
     }
 
     fn json(&self, path: &Path, with_blocks: bool) -> lmc::Result<String> {

@@ -358,3 +358,22 @@ fn zeros_are_restored_as_holes() {
     assert_eq!(dir.read("a"), data);
     assert!(dir.path("a").metadata().unwrap().blocks() * 512 < 32 << 20);
 }
+
+#[test]
+fn what_only_begins_as_a_compressed_file_is_compressed() {
+    let dir = Dir::new();
+    dir.write("f", b"data");
+    dir.run(["compress", "f"]).silent();
+    let real = dir.read("f.lmc");
+    for (name, data) in [("magic", &real[..8]), ("cut", &real[..real.len() - 1])] {
+        dir.write(name, data);
+        dir.run(["compress", name]).silent();
+        assert_eq!(dir.feed(["decompress"], &dir.read(&format!("{name}.lmc"))).0.stdout, data, "{name}");
+    }
+    dir.write("text", &[&real[..8], b" is how it begins"].concat());
+    dir.run(["compress", "text"]).silent();
+    assert!(dir.has("text.lmc"));
+    // A real one is left alone.
+    dir.run(["compress", "f.lmc"]).ok();
+    assert!(!dir.has("f.lmc.lmc"));
+}

@@ -260,3 +260,13 @@ fn completions_and_manuals() {
     assert!(dir.has("pages/lmc.1") && dir.has("pages/lmc-compress.1"));
     assert!(dir.read("pages/lmc-cat.1").starts_with(b".ie"));
 }
+
+#[test]
+fn a_store_is_listed_by_another_command() {
+    let dir = Dir::new();
+    dir.write("w", b"data");
+    dir.run(["snapshot", "save", "a store", "w"]).ok();
+    dir.run(["list", "a store"]).fails(&["a store: is a store: use lmc snapshot list 'a store'"]);
+    std::fs::create_dir(dir.path("other")).unwrap();
+    dir.run(["list", "other"]).fails(&["other: is a directory"]);
+}

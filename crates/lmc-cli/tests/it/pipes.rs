@@ -147,3 +147,25 @@ fn standard_input_is_not_read_when_the_output_cannot_be_written() {
     }
     assert_eq!(dir.names(), ["file"]);
 }
+
+#[test]
+fn links_to_open_files_are_not_replaced() {
+    let dir = Dir::new();
+    dir.write("f", b"data");
+    for (link, target) in [("a", "/dev/stdout"), ("b", "/proc/self/fd/1"), ("c", "/dev/fd/1"), ("d", "a")] {
+        std::os::unix::fs::symlink(target, dir.path(link)).unwrap();
+        dir.shell(&format!("$LMC compress -f f -o {link} >out")).silent();
+        assert!(dir.path(link).symlink_metadata().unwrap().is_symlink(), "{link}");
+        assert_eq!(dir.run(["decompress", "-c", "out"]).stdout(), "data", "{link}");
+        dir.shell(&format!("$LMC compress f -o {link} | $LMC decompress")).silent();
+        dir.shell(&format!("$LMC compress -f --rm f -o {link} >out")).is_misused(&["is no file that stays"]);
+    }
+    dir.shell("$LMC compress -f f -o /dev/stdout >out").silent();
+    assert_eq!(dir.run(["decompress", "-c", "out"]).stdout(), "data");
+    std::os::unix::fs::symlink("/dev/fd/5", dir.path("e")).unwrap();
+    let part = "leads to a file that a process has open, not to a file by name: write to standard output";
+    dir.shell("$LMC compress -f f -o e 5>other").fails(&["e: ", part]);
+    dir.shell("$LMC compress -f f -o /dev/fd/5 5>other").fails(&["/dev/fd/5: ", part]);
+    assert!(dir.path("e").symlink_metadata().unwrap().is_symlink());
+    assert_eq!(dir.names(), ["a", "b", "c", "d", "e", "f", "other", "out"]);
+}

@@ -1,6 +1,9 @@
 //! What is saved: files, bytes and tensors by the name of the file that they are to be.
 
+use std::sync::Arc;
+
 use lmc::ReadAt;
+use lmc_cli::Handles;
 use lmc_store::{BasePolicy, Input, SaveOptions, Step, Tensors};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -53,11 +56,12 @@ pub(super) struct Inputs(Vec<(String, Contents)>);
 impl Inputs {
     /// A mapping of names to paths, buffers or lists of tensors, or a list of paths.
     pub(super) fn get(inputs: &Bound<'_, PyAny>) -> Result<Self> {
+        let handles = Arc::new(Handles::default());
         if let Ok(mapping) = inputs.cast::<PyMapping>() {
             let all = mapping.items()?.iter().map(|item| {
                 let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
                 let name = text(&name)?.to_owned();
-                let contents = contents(&name, &value)?;
+                let contents = contents(&name, &value, &handles)?;
                 Ok((name, contents))
             });
             return Ok(Self(all.collect::<Result<_>>()?));
@@ -69,7 +73,7 @@ impl Inputs {
             return Err(PyTypeError::new_err(why).into());
         }
         let all = inputs.try_iter()?.map(|path| {
-            let source = Source::open(crate::source::path(&path?, "each of inputs")?)?;
+            let source = Source::open_one_of(crate::source::path(&path?, "each of inputs")?, &handles)?;
             Ok((source.name(), Contents::Source(source)))
         });
         Ok(Self(all.collect::<Result<_>>()?))
@@ -106,9 +110,9 @@ impl Inputs {
     }
 }
 
-fn contents(name: &str, value: &Bound<'_, PyAny>) -> Result<Contents> {
+fn contents(name: &str, value: &Bound<'_, PyAny>, handles: &Arc<Handles>) -> Result<Contents> {
     if let Some(path) = as_path(value)? {
-        return Ok(Contents::Source(Source::open(path)?));
+        return Ok(Contents::Source(Source::open_one_of(path, handles)?));
     }
     if value.is_instance_of::<PyList>() {
         return Ok(Contents::Tensors(given(value)?, None));

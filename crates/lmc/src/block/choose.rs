@@ -7,6 +7,7 @@ use super::sparse::is_mostly_zero;
 use crate::arch::Isa;
 use crate::dtype::Dtype;
 use crate::entropy::{Histogram, cost};
+use crate::error::Result;
 use crate::frames::FrameEncoder;
 use crate::group::RUN;
 use crate::group::classes::count_run;
@@ -153,27 +154,30 @@ impl Chooser {
     }
 
     /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` and `context` belong to them, element for element.
+    ///
+    /// # Errors
+    /// `Limit` when there is no memory for zstd.
     pub(crate) fn choose(
         &mut self,
         dtype: Option<Dtype>,
         bytes: &[u8],
         base: Option<(&[u8], Conversion)>,
         context: Option<(&[u8], usize)>,
-    ) -> PartPlan {
+    ) -> Result<PartPlan> {
         if base.is_none() && context.is_none() {
             return self.choose_plain(dtype, bytes);
         }
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let expectation = Expectation { base, context, map };
         let sections = self.spare.pop().unwrap_or_default();
-        match self.planner.plan_predicted(width, bytes, &expectation, sections) {
+        Ok(match self.planner.plan_predicted(width, bytes, &expectation, sections) {
             // Nor may zstd see what a prediction does not, nor a list be what is small.
             Ok(predicted)
                 if predicted.sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) =>
             {
                 PartPlan::Predicted(Box::new(predicted))
             }
-            Ok(predicted) => match self.choose_plain(dtype, bytes) {
+            Ok(predicted) => match self.choose_plain(dtype, bytes)? {
                 plain if plain.estimate(bytes.len()) <= predicted.estimate => {
                     self.spare.push(predicted.sections);
                     plain
@@ -182,9 +186,9 @@ impl Chooser {
             },
             Err(sections) => {
                 self.spare.push(sections);
-                self.choose_plain(dtype, bytes)
+                self.choose_plain(dtype, bytes)?
             }
-        }
+        })
     }
 
     /// Takes back the working memory of a plan that is not needed any more.
@@ -195,17 +199,17 @@ impl Chooser {
     }
 
     /// Plans a part without predictions.
-    fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> PartPlan {
+    fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> Result<PartPlan> {
         let len = bytes.len() as u64;
         if dtype.is_none()
-            && let Some(list) = self.try_tensor_list(bytes)
+            && let Some(list) = self.try_tensor_list(bytes)?
         {
-            return list;
+            return Ok(list);
         }
-        let sampled = dtype.is_none().then(|| self.sampled(bytes)).flatten();
+        let sampled = if dtype.is_none() { self.sampled(bytes)? } else { None };
         // What packs like this is text, not a tensor.
         if sampled.is_some_and(|n| n * TEXT < len && n * TEXT_MOST > len) {
-            return PartPlan::Zstd(self.frames.encode(bytes).to_vec());
+            return Ok(PartPlan::Zstd(self.frames.encode(bytes)?.to_vec()));
         }
         let coding = match dtype {
             Some(d) => Some(coding_of(d)),
@@ -217,46 +221,50 @@ impl Chooser {
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         // Trained floats have no repeats for zstd to find; a look at a few words tells the rest.
         if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
-            && let Some(frame) = self.try_zstd(bytes, sampled, estimate)
+            && let Some(frame) = self.try_zstd(bytes, sampled, estimate)?
         {
-            return PartPlan::Zstd(frame);
+            return Ok(PartPlan::Zstd(frame));
         }
-        match grouped {
+        Ok(match grouped {
             Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => PartPlan::Grouped(Box::new(g)),
             _ => PartPlan::Stored,
-        }
+        })
     }
 
     /// The header of a safetensors file as the list of its tensors, if it is one and gets shorter.
-    fn try_tensor_list(&mut self, bytes: &[u8]) -> Option<PartPlan> {
+    fn try_tensor_list(&mut self, bytes: &[u8]) -> Result<Option<PartPlan>> {
         self.list.clear();
-        list::list(bytes, &mut self.list)?;
-        let frame = self.frames.encode(&self.list);
+        if list::list(bytes, &mut self.list).is_none() {
+            return Ok(None);
+        }
+        let frame = self.frames.encode(&self.list)?;
         // Lengths take a few bytes more than those of other methods.
-        (frame.len() + 8 < bytes.len())
-            .then(|| PartPlan::TensorList { list_len: self.list.len(), frame: frame.to_vec() })
+        Ok((frame.len() + 8 < bytes.len())
+            .then(|| PartPlan::TensorList { list_len: self.list.len(), frame: frame.to_vec() }))
     }
 
     /// A frame of `bytes` if it is shorter than `other` bytes.
-    fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Option<Vec<u8>> {
+    fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Result<Option<Vec<u8>>> {
+        let sampled = if sampled.is_none() { self.sampled(bytes)? } else { sampled };
         // A longer input finds more repeats than its sample; a tenth is allowed for that.
-        if sampled.or_else(|| self.sampled(bytes)).is_some_and(|n| n > other + other / 10) {
-            return None;
+        if sampled.is_some_and(|n| n > other + other / 10) {
+            return Ok(None);
         }
-        let frame = self.frames.encode(bytes);
+        let frame = self.frames.encode(bytes)?;
         // Between equals the lanes are several times as fast.
         let margin = if self.level == Level::Fast { other / 20 } else { other / 100 };
-        (frame.len() as u64 + margin < other).then(|| frame.to_vec())
+        Ok((frame.len() as u64 + margin < other).then(|| frame.to_vec()))
     }
 
     /// How long a frame of `bytes` would be by a sample; `None` for so few that they need none.
-    fn sampled(&mut self, bytes: &[u8]) -> Option<u64> {
+    fn sampled(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
         if bytes.len() <= 2 * SAMPLES * SAMPLE_BYTES {
-            return None;
+            return Ok(None);
         }
         let step = bytes.len() / SAMPLES;
         let sample: Vec<u8> = (0..SAMPLES).flat_map(|i| &bytes[i * step..i * step + SAMPLE_BYTES]).copied().collect();
-        Some(self.frames.encode(&sample).len() as u64 * bytes.len() as u64 / sample.len() as u64)
+        let frame = self.frames.encode(&sample)?;
+        Ok(Some(frame.len() as u64 * bytes.len() as u64 / sample.len() as u64))
     }
 }
 

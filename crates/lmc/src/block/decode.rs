@@ -25,8 +25,7 @@ const STATES: usize = 4 * crate::entropy::LANES;
 /// Decodes blocks one after the other, keeping its working memory.
 pub(crate) struct BlockDecoder {
     isa: Isa,
-    /// Made when it is needed: files without headers are decoded, too.
-    frames: Option<FrameDecoder>,
+    frames: FrameDecoder,
     /// A header's list of tensors.
     list: Vec<u8>,
     class_map: Vec<u8>,
@@ -104,7 +103,7 @@ impl BlockDecoder {
     pub(crate) fn new(isa: Isa) -> Self {
         Self {
             isa,
-            frames: None,
+            frames: FrameDecoder::default(),
             list: Vec::new(),
             class_map: Vec::new(),
             runs: Vec::new(),
@@ -198,7 +197,7 @@ impl BlockDecoder {
 
     fn decode_frame(&mut self, len: usize, streams: &mut Streams<'_>, out: &mut [u8]) -> Result<()> {
         let frame = streams.take_bulk(len)?;
-        if self.frames.get_or_insert_with(FrameDecoder::new).decode(frame, out) {
+        if self.frames.decode(frame, out)? {
             return Ok(());
         }
         Err(Error::damaged("a zstd frame does not decode to the length of its part"))

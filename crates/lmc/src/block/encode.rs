@@ -198,7 +198,7 @@ impl BlockEncoder {
             None => None,
             Some(width) => Some((super::collect(&s.context, origin, context)?, width)),
         };
-        Ok(self.chooser.choose(s.dtype(), &s.bytes, base, context))
+        self.chooser.choose(s.dtype(), &s.bytes, base, context)
     }
 
     /// Encodes all parts, from the last to the first, into `bulk`, `lanes` and `literals`.

@@ -55,7 +55,7 @@ impl Index {
         put(&mut out, n);
         put(&mut out, table.len() as u64);
         let mut frame = Vec::new();
-        frames::encode(&mut frames::near(), &table, &mut frame);
+        frames::encode(&mut frames::near()?, &table, &mut frame)?;
         out.extend_from_slice(&frame);
         if out.len() - HEADER_LEN > record::MAX_INDEX_HEAD as usize {
             return Err(Error::limit("the file has so many blocks that its index would be too large"));

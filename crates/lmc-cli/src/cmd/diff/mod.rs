@@ -22,7 +22,8 @@ use crate::ui::Ui;
 /// the largest; bits an element in the delta, and without the base. Distances are counted in representable
 /// numbers (units in the last place), those of integers as they are; the two zeros are neighbours, and what is not a number
 /// comes after the infinities. Both sizes are those that compressing gives; of small tensors, which share blocks, each has its
-/// share of the block's. -v draws the distribution of the distances. Nothing is written.
+/// share of the block's. -v draws the distribution of the distances. Names of more than 200 characters are cut; --json has all of
+/// them. Nothing is written.
 ///
 /// States: same (matched by name, shape and dtype), reshaped, resized, re-typed, renamed (matched by content), new, missing.
 #[derive(Args)]
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     let report = Report::new(old, new);
     match args.json {
         true => ui.write(|out| report.write_json(&args.old, &args.new, out)),
-        false => ui.print(&report.text(&args.old, &args.new, ui.verbose())),
+        false => ui.write(|out| report.write_text(&args.old, &args.new, ui.verbose(), out)),
     }
 }
 

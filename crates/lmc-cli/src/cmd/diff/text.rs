@@ -1,6 +1,6 @@
 //! The report for people.
 
-use std::fmt::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use lmc::{Changes, Relation, SegmentDiff};
@@ -14,9 +14,9 @@ const HEADINGS: [&str; 12] =
     ["tensor", "dtype", "shape", "state", "changed", "median", "90 %", "99 %", "max", "bits", "alone", "predictor"];
 
 impl Report {
-    pub(super) fn text(&self, old: &Path, new: &Path, verbose: bool) -> String {
+    pub(super) fn write_text(&self, old: &Path, new: &Path, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
         let t = &self.total;
-        let mut text = format!("{} since {}\n", Name::path(new), Name::path(old));
+        writeln!(out, "{} since {}", Name::path(new), Name::path(old))?;
         let mut rows = Table::new(&HEADINGS, &[4, 5, 6, 7, 8, 9, 10]);
         for s in
             self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| s.segment.len > 0 || s.segment.name.is_some())
@@ -29,13 +29,13 @@ impl Report {
             row.resize(HEADINGS.len(), "-".to_owned());
             rows.add_row(row);
         }
-        rows.push_to(&mut text);
+        rows.write_to(out)?;
         if verbose {
-            self.histograms(&mut text);
+            self.histograms().write_to(out)?;
         }
         let states: Vec<String> = self.states().iter().map(|(s, n)| format!("{n} {}", spelled(s))).collect();
-        let _ = writeln!(
-            text,
+        writeln!(
+            out,
             "\n{}\nchanged: {} of {} elements that can be compared, of {}{}",
             if states.is_empty() { "no tensors".to_owned() } else { format!("tensors: {}", states.join(", ")) },
             percent(t.changes.changed, t.changes.compared),
@@ -44,17 +44,16 @@ impl Report {
             distances(&t.changes).map_or(String::new(), |[m, p90, p99, max]| {
                 format!("; distance: median {m}, 90 % {p90}, 99 % {p99}, max {max}")
             }),
-        );
-        let _ = writeln!(
-            text,
+        )?;
+        writeln!(
+            out,
             "compressed: {} with the base ({} => {}), {} without ({})",
             percent(t.delta_size, t.raw_size),
             bytes(t.raw_size),
             bytes(t.delta_size),
             percent(t.alone_size, t.raw_size),
             bytes(t.alone_size),
-        );
-        text
+        )
     }
 
     fn row(&self, s: &SegmentDiff) -> Vec<String> {
@@ -92,7 +91,7 @@ impl Report {
     }
 
     /// How the distances of each tensor are distributed.
-    fn histograms(&self, text: &mut String) {
+    fn histograms(&self) -> Table {
         let mut rows = Table::new(&["tensor", "unchanged", "changed by 2^0, 2^1, …", "to"], &[1]);
         for s in self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| !s.changes.levels.is_empty()) {
             rows.add_row([
@@ -102,7 +101,7 @@ impl Report {
                 format!("2^{}", s.changes.levels.len() - 1),
             ]);
         }
-        rows.push_to(text);
+        rows
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use lmc::Level;
@@ -13,6 +14,7 @@ use super::{Place, time};
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, parse_size, percent};
+use crate::handles::Handles;
 use crate::input::Source;
 use crate::ui::Ui;
 
@@ -105,7 +107,8 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
         }
     }
     let files = named(&args.files, &place.store)?;
-    let sources: Vec<Source> = files.iter().map(|f| Source::open(&f.path, true)).collect::<Result<_>>()?;
+    let handles = Arc::new(Handles::default());
+    let sources = files.iter().map(|f| Source::open_one_of(&f.path, true, &handles)).collect::<Result<Vec<_>>>()?;
     let inputs: Vec<Input<'_>> = files.iter().zip(&sources).map(|(f, s)| Input::new(&f.name, s)).collect();
     let mut store = StoreOptions::default();
     if let Some(path) = &args.cache {
@@ -113,9 +116,10 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     }
     let store = place.create_with(store)?;
     let step = store.step(step(args.step)?).map_err(failure)?;
-    let saved = store.save_part(&inputs, step, &options).map_err(failure)?;
-    // What changed while it was read must not be published.
+    let saved = store.save_part(&inputs, step, &options);
+    // What changed while it was read must not be published, and is why it could not be read.
     sources.iter().try_for_each(Source::check_unchanged)?;
+    let saved = saved.map_err(failure)?;
     let snapshot = store.publish(step, metadata, &[saved.part]).map_err(failure)?;
     if args.json {
         return ui.json(&json!({

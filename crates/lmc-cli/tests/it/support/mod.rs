@@ -10,12 +10,39 @@ use std::process::{Child, Command, Output, Stdio};
 pub(crate) use lmc_testing::data::noise;
 use serde_json::Value;
 
+/// Chooses the way in which files are temporary.
+pub(crate) const LMC_TEMPORARY: &str = "LMC_TEMPORARY";
+
+/// Whether temporary files have names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Unnamed,
+    Named,
+}
+
+impl Way {
+    pub(crate) const BOTH: [Way; 2] = [Way::Unnamed, Way::Named];
+
+    /// The value of [`LMC_TEMPORARY`] that asks for it.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Way::Unnamed => "",
+            Way::Named => "named",
+        }
+    }
+}
+
 /// A temporary directory in which `lmc` is run.
 pub(crate) struct Dir(tempfile::TempDir);
 
 impl Dir {
     pub(crate) fn new() -> Self {
         Dir(tempfile::tempdir().unwrap())
+    }
+
+    /// One on a file system in memory, where there is one.
+    pub(crate) fn in_memory() -> Self {
+        tempfile::tempdir_in("/dev/shm").map_or_else(|_| Dir::new(), Dir)
     }
 
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -88,12 +115,29 @@ impl Dir {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The same with signals that end it as they are by default: those who run tests in the background may have them ignored.
-    pub(crate) fn spawn_mortal<const N: usize>(&self, args: [&str; N]) -> Child {
+    /// The same with signals that end it as they are by default, as those who run tests in the background may have them ignored, and with temporary
+    /// files that have a name or not.
+    pub(crate) fn spawn_mortal<const N: usize>(&self, way: Way, args: [&str; N]) -> Child {
         let mut command = Command::new("env");
-        command.arg("--default-signal=INT,TERM,HUP").arg(env!("CARGO_BIN_EXE_lmc")).args(args);
+        command.env(LMC_TEMPORARY, way.variable());
+        command.arg("--default-signal").arg(env!("CARGO_BIN_EXE_lmc")).args(args);
         command.current_dir(self.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
+    }
+
+    /// Whether a process has an output of this name begun in the directory, with a temporary name or without one.
+    pub(crate) fn has_begun(&self, child: &Child, name: &str) -> bool {
+        let named = format!("{name}.lmc-tmp-");
+        let here = self.0.path().canonicalize().unwrap();
+        // What a file without a name is called in /proc.
+        let unnamed = |link: PathBuf| {
+            link.parent() == Some(&here)
+                && link.to_string_lossy().contains("/#")
+                && link.to_string_lossy().ends_with(" (deleted)")
+        };
+        let open = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten().flatten();
+        self.names().iter().any(|n| n.starts_with(&named))
+            || open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(unnamed)
     }
 
     /// Runs a shell command with `$LMC` as the program.

@@ -1,0 +1,117 @@
+//! Linux.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Advice, AtFlags, CWD, OFlags};
+
+use super::Descriptor;
+
+/// A new file without a name in a directory, which is gone when it is closed, however the process ends; `None` where there is no such thing, or no way to
+/// give it a name.
+pub(crate) fn unnamed_file(directory: &Path, mode: u32) -> Option<File> {
+    let flags = OFlags::TMPFILE.bits().cast_signed();
+    let file = File::options().read(true).write(true).mode(mode).custom_flags(flags).open(directory).ok()?;
+    // Without /proc it could not be named.
+    let (this, there) = (file.metadata().ok()?, std::fs::metadata(path_of(&file)).ok()?);
+    ((this.dev(), this.ino()) == (there.dev(), there.ino())).then_some(file)
+}
+
+/// Gives a file without a name one that nothing else has.
+pub(crate) fn give_name(file: &File, path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::linkat(CWD, path_of(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// The open file that a path leads to by way of `/proc`, as `/dev/stdout` and links to it do.
+pub(crate) fn open_descriptor(path: &Path) -> Option<Descriptor> {
+    let mut path = path.to_owned();
+    // As many as the kernel follows.
+    for _ in 0..40 {
+        let directory = path.parent()?;
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let directory = directory.canonicalize().ok()?;
+        if let Some(found) = descriptor_in(&directory, path.file_name()?.to_str()) {
+            return Some(found);
+        }
+        path = directory.join(std::fs::read_link(directory.join(path.file_name()?)).ok()?);
+    }
+    None
+}
+
+/// `name` in `directory`, if that is `/proc/PID/fd`, or the same of a thread.
+fn descriptor_in(directory: &Path, name: Option<&str>) -> Option<Descriptor> {
+    let parts: Vec<&str> = directory
+        .components()
+        .map(|c| match c {
+            Component::Normal(name) => name.to_str().unwrap_or_default(),
+            _ => "/",
+        })
+        .collect();
+    let process = match parts[..] {
+        ["/", "proc", process, "fd"] | ["/", "proc", process, "task", _, "fd"] => process.parse::<u32>().ok()?,
+        _ => return None,
+    };
+    let number = name?.parse().ok()?;
+    Some(if process == std::process::id() { Descriptor::Ours(number) } else { Descriptor::Foreign })
+}
+
+/// A file will be read from front to back. Only a hint, as are the next two: file systems are free not to know them.
+pub(crate) fn read_ahead(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
+}
+
+/// Has the kernel begin to write a range to disk, so that the sync at the end finds little left to do. Pages that are still dirty stay in the cache.
+pub(crate) fn start_writeback(file: &File, offset: u64, len: u64) {
+    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
+}
+
+/// What of a file is clean leaves the cache.
+pub(crate) fn drop_from_cache(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+}
+
+/// The signals that whoever started us wants ignored (`nohup`, a shell's background jobs): signal *n* is bit *n* − 1.
+pub(crate) fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_to_open_files_are_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let file = File::create(at("file")).unwrap();
+        let number = u32::try_from(file.as_raw_fd()).unwrap();
+        symlink(format!("/proc/self/fd/{number}"), at("link")).unwrap();
+        symlink("link", at("link to link")).unwrap();
+        symlink("/dev/fd", at("directory")).unwrap();
+        symlink("file", at("to file")).unwrap();
+        symlink("nowhere", at("dangling")).unwrap();
+        symlink("circle", at("circle")).unwrap();
+        symlink("/proc/1/fd/1", at("of another")).unwrap();
+        let ours = Some(Descriptor::Ours(number));
+        for path in [at("link"), at("link to link"), at("directory").join(number.to_string()), path_of(&file)] {
+            assert_eq!(open_descriptor(&path), ours, "{}", path.display());
+        }
+        assert_eq!(open_descriptor(Path::new("/dev/stdout")), Some(Descriptor::Ours(1)));
+        for path in ["file", "to file", "dangling", "circle", "missing", "missing/1"] {
+            assert_eq!(open_descriptor(&at(path)), None, "{path}");
+        }
+        assert_eq!(descriptor_in(Path::new("/proc/1/fd"), Some("1")), Some(Descriptor::Foreign));
+        assert_eq!(descriptor_in(Path::new("/proc/1/task/1/fd"), Some("1")), Some(Descriptor::Foreign));
+    }
+}

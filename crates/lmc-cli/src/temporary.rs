@@ -1,0 +1,156 @@
+//! A file before it has its name: without one where the system can do that, else with one that tells what it is.
+
+use std::fs::File;
+use std::io::{self, Seek};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::durable::parent;
+use crate::{interrupt, leftovers, platform};
+
+/// With this set to `named`, files have temporary names though they could do without.
+const WAY: &str = "LMC_TEMPORARY";
+
+/// A file that is removed when it is dropped.
+pub(crate) enum Temporary {
+    /// Nothing is left of it however the process ends.
+    Unnamed(File),
+    /// Locked as long as it is there. Signals remove it where the command runs, and the next run in its directory if it was killed.
+    Named(Named),
+}
+
+impl Temporary {
+    /// Creates the file in the directory that `target` is in, and removes what killed runs left there.
+    pub(crate) fn create(target: &Path, mode: u32) -> io::Result<Self> {
+        let directory = parent(target);
+        leftovers::sweep(directory);
+        let unnamed = match std::env::var_os(WAY) {
+            Some(way) if way == "named" => None,
+            _ => platform::unnamed_file(directory, mode),
+        };
+        match unnamed {
+            Some(file) => Ok(Self::Unnamed(file)),
+            None => Named::create(target, |path| new_file(path, mode)).map(Self::Named),
+        }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        match self {
+            Self::Unnamed(file) => file,
+            Self::Named(named) => named.file(),
+        }
+    }
+
+    /// Gives the file its name. Another file of that name is replaced if it is told to `overwrite` it, else it is an error.
+    pub(crate) fn give_name(self, target: &Path, overwrite: bool) -> io::Result<()> {
+        let file = match self {
+            Self::Named(named) => return named.give_name(target, overwrite),
+            Self::Unnamed(file) => file,
+        };
+        match platform::give_name(&file, target) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && overwrite => {
+                lock(&file);
+                let linked = Named::create(target, |path| {
+                    platform::give_name(&file, path)?;
+                    file.try_clone()
+                })?;
+                linked.give_name(target, overwrite)
+            }
+            Err(e) if is_no_way(&e) => copy(file, target)?.give_name(target, overwrite),
+            done => done,
+        }
+    }
+}
+
+/// Whether a file may not be given a name, as a policy may have it that forbids links.
+fn is_no_way(error: &io::Error) -> bool {
+    use io::ErrorKind::{CrossesDevices, InvalidInput, NotFound, PermissionDenied, Unsupported};
+    matches!(error.kind(), CrossesDevices | InvalidInput | NotFound | PermissionDenied | Unsupported)
+}
+
+/// A file with a name that has all that one without a name has.
+fn copy(mut from: File, target: &Path) -> io::Result<Named> {
+    let like = from.metadata()?;
+    let named = Named::create(target, |path| new_file(path, 0o600))?;
+    from.rewind()?;
+    io::copy(&mut from, &mut named.file())?;
+    crate::durable::copy_attributes(named.file(), &like)?;
+    named.file().sync_all()?;
+    Ok(named)
+}
+
+fn new_file(path: &Path, mode: u32) -> io::Result<File> {
+    let file = File::options().read(true).write(true).create_new(true).mode(mode).open(path)?;
+    lock(&file);
+    Ok(file)
+}
+
+/// Tells later runs that somebody has the file. Where there are no locks, they remove nothing.
+fn lock(file: &File) {
+    let _ = file.try_lock();
+}
+
+/// A file under a temporary name.
+pub(crate) struct Named {
+    file: Option<NamedTempFile<File>>,
+    path: PathBuf,
+}
+
+impl Named {
+    /// Has `create` make a file of a temporary name, which fails if there is one of that name.
+    fn create(target: &Path, create: impl FnMut(&Path) -> io::Result<File>) -> io::Result<Self> {
+        let prefix = leftovers::prefix(target.file_name().ok_or(io::ErrorKind::IsADirectory)?);
+        interrupt::register(|| {
+            let mut builder = tempfile::Builder::new();
+            let file = builder.prefix(&prefix).rand_bytes(leftovers::RANDOM).make_in(parent(target), create)?;
+            let path = file.path().to_owned();
+            Ok((Self { file: Some(file), path: path.clone() }, path))
+        })
+    }
+
+    fn file(&self) -> &File {
+        self.file.as_ref().expect("the file is there until it gets its name").as_file()
+    }
+
+    fn give_name(mut self, target: &Path, overwrite: bool) -> io::Result<()> {
+        let file = self.file.take().expect("the file is there until it gets its name");
+        let named = if overwrite { file.persist(target) } else { file.persist_noclobber(target) };
+        named.map_err(|e| e.error)?;
+        Ok(())
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        drop(self.file.take()); // removes it, unless it has been renamed
+        interrupt::forget(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::MetadataExt;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn what_may_not_be_linked_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        for text in ["first", "second"] {
+            let mut file = tempfile::tempfile_in(dir.path()).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)).unwrap();
+            copy(file, &target).unwrap().give_name(&target, true).unwrap();
+            assert_eq!(std::fs::read_to_string(&target).unwrap(), text);
+            assert_eq!(std::fs::metadata(&target).unwrap().mtime(), 1_000_000);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+        let again = copy(tempfile::tempfile().unwrap(), &target).unwrap().give_name(&target, false);
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

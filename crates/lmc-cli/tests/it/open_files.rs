@@ -1,0 +1,45 @@
+//! Commands that read very many files have few of them open at a time.
+
+use crate::support::{Dir, noise};
+
+/// A directory of so many files.
+fn many(dir: &Dir, count: usize) {
+    (0..count).for_each(|i| _ = dir.write(&format!("many/{i:04}"), format!("file {i}").as_bytes()));
+}
+
+#[test]
+fn a_snapshot_of_more_files_than_may_be_open() {
+    let dir = Dir::new();
+    many(&dir, 1500);
+    dir.shell("ulimit -n 256; exec $LMC snapshot save st many").ok();
+    dir.run(["snapshot", "restore", "st", "-o", "out"]).ok();
+    dir.shell("diff -r many out").silent();
+}
+
+#[test]
+fn more_bases_than_may_be_open() {
+    let dir = Dir::new();
+    many(&dir, 999);
+    let old = noise(100_000, 1);
+    dir.write("many/base", &old);
+    dir.write("new", &[&old[..], b"more"].concat());
+    let bases = "$(printf -- '--base %s ' many/*)";
+    dir.shell(&format!("ulimit -n 256; exec $LMC compress new {bases}")).silent();
+    assert!(dir.read("new.lmc").len() < 50_000, "it is a delta");
+    // Of several files each may need only some.
+    dir.run(["compress", "many/0000", "-o", "plain.lmc"]).silent();
+    let files = "new.lmc plain.lmc --output-dir-flat back";
+    dir.shell(&format!("ulimit -n 256; exec $LMC decompress {files} {bases}")).silent();
+    assert_eq!((dir.read("back/new"), dir.read("back/plain")), (dir.read("new"), dir.read("many/0000")));
+}
+
+#[test]
+fn a_size_that_the_system_reports_wrongly() {
+    let dir = Dir::new();
+    let parts = ["/proc/self/status: the system says it has 0 bytes, and there are more: give it as standard input"];
+    dir.run(["compress", "/proc/self/status", "-o", "x"]).fails(&parts);
+    dir.run(["snapshot", "save", "st", "/proc/self/status"]).fails(&parts);
+    assert_eq!(dir.names(), Vec::<String>::new());
+    // As it says.
+    dir.shell("$LMC compress -o x </proc/version && $LMC decompress -c x | cmp - /proc/version").silent();
+}
