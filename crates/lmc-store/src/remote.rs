@@ -25,6 +25,8 @@ pub(crate) struct Object {
     pub(crate) size: u64,
     /// When it was written, by the store's clock, in seconds since 1970.
     pub(crate) time: u64,
+    /// And nanoseconds, as far as the store tells them.
+    pub(crate) nanos: u32,
 }
 
 pub(crate) struct Remote {
@@ -169,7 +171,11 @@ impl Remote {
         let objects: Vec<ObjectMeta> = self.objects.list(Some(prefix)).try_collect().await.map_err(failed)?;
         objects
             .into_iter()
-            .map(|o| Ok(Object { time: clock::seconds(o.last_modified.timestamp())?, size: o.size, key: o.location }))
+            .map(|o| {
+                let (time, nanos) =
+                    (clock::seconds(o.last_modified.timestamp())?, o.last_modified.timestamp_subsec_nanos());
+                Ok(Object { time, nanos, size: o.size, key: o.location })
+            })
             .collect()
     }
 }

@@ -149,7 +149,7 @@ fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
     if !(1..=64).contains(&o.anchor_every) {
         return Err(Error::usage(format!("an anchor every {} saves is not within 1 and 64", o.anchor_every)));
     }
-    inputs.iter().try_for_each(|i| check_name(&i.name))?;
+    inputs.iter().try_for_each(|i| check_name(&i.name)).map_err(Error::usage)?;
     check_together(inputs.iter().map(|i| &i.name[..])).map_err(Error::usage)
 }
 
