@@ -188,7 +188,7 @@ impl<'a> Copy<'a> {
             SIDE_BY_SIDE,
             new.len(),
             || Ok(()),
-            |(), i| Ok(remote.wait(chain::fetch(remote, theirs, &new[i..=i]))?.remove(0)),
+            |(), i| Ok(chain::fetch(remote, theirs, &new[i..=i])?.remove(0)),
             |i, bytes| {
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
                 part.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });

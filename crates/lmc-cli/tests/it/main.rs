@@ -10,4 +10,5 @@ mod nothing_lost;
 mod pipes;
 mod safety;
 mod snapshot;
+mod snapshot_threads;
 mod support;

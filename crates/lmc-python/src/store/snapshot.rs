@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc_store::TensorBuffer;
+use lmc_store::{TensorBuffer, check_targets};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -102,6 +102,7 @@ impl SnapshotReader {
     }
 
     fn write_file(&self, py: Python<'_>, open: &Open, name: &str, dst: &Path, overwrite: bool) -> Result<()> {
+        self.check_replace(dst)?;
         Signals::watch(py, u64::MAX, |signals| {
             let len = open.reader.file(name)?.len;
             let target = Target::create(dst, overwrite, None, signals)?;
@@ -109,6 +110,16 @@ impl SnapshotReader {
             open.reader.restore_file(name, &target, &mut |_| {})?;
             target.finish(None)
         })
+    }
+
+    /// Fails if a file is not to be written because it would be in the store.
+    fn check_replace(&self, dst: &Path) -> Result<()> {
+        // Directories that are not there would be made in the one that is.
+        let parent = dst.ancestors().skip(1).find(|d| d.exists()).unwrap_or(Path::new("."));
+        let name = dst.file_name().unwrap_or_default();
+        let guard = self.shared.guard();
+        let checked = guard.check_replace(dst).and_then(|()| guard.check_replace(&parent.join(name)));
+        checked.map_err(|refusal| Failure::usage(refusal.to_string()))
     }
 
     pub(super) fn restore_all(
@@ -128,9 +139,13 @@ impl SnapshotReader {
             std::fs::create_dir_all(directory)
                 .map_err(|e| Failure::Path("cannot create the directory".to_owned(), directory.to_owned(), e))
         };
-        create(directory)?;
         let paths: Vec<PathBuf> = files.iter().map(|f| directory.join(&f.name)).collect();
+        paths.iter().try_for_each(|path| self.check_replace(path))?;
+        check_targets(directory, files.iter().copied())?;
+        create(directory)?;
         for (file, path) in files.iter().zip(&paths) {
+            // Once more: the files before took their time.
+            check_targets(directory, [*file])?;
             create(path.parent().unwrap_or(directory))?;
             self.write_file(py, &open, &file.name, path, overwrite)?;
         }

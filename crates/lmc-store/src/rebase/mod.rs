@@ -155,10 +155,9 @@ impl Store {
         o: &RebaseOptions,
     ) -> Result<()> {
         let catalog = &survey.catalog;
-        let threads = ordered::threads(o.threads);
         let mut bases = vec![];
         ordered::run(
-            threads + 1,
+            ordered::threads_that_wait(o.threads),
             jobs.len(),
             || Encoder::new(self.remote(), catalog, o),
             |encoder, i| encoder.encode(jobs[i]),

@@ -9,6 +9,7 @@ use futures::stream::{self, StreamExt};
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gather::SIDE_BY_SIDE;
 use crate::ids::Step;
 use crate::layout;
 use crate::manifest::part::At;
@@ -155,23 +156,29 @@ fn decode_all(
     let ends = chain::covering(catalog, chains.keys().copied())?;
     let known = bad.clone();
     let threads = ordered::threads(threads);
-    ordered::run(
-        threads + 1,
+    // What depends on a set that is known to be bad cannot be decoded.
+    let chain = |i: usize| {
+        let ids: &[SetId] = &ends[i];
+        &ids[..ids.iter().take_while(|id| !known.contains_key(id)).count()]
+    };
+    ordered::run_ahead(
+        threads,
+        SIDE_BY_SIDE.max(threads + 1),
         ends.len(),
+        |i| chain::begin(remote, catalog, chain(i)),
         ChainDecoder::new,
-        |decoder, i| {
-            // What depends on a set that is known to be bad cannot be decoded.
-            let whole = ends[i].iter().take_while(|id| !known.contains_key(id)).count();
-            let chain = &ends[i][..whole];
-            let mut decode = |chain: &[SetId]| -> Result<()> {
-                let stored = remote.wait(chain::fetch(remote, catalog, chain))?;
+        |decoder, i, begun| {
+            let chain = chain(i);
+            let mut decode = |chain: &[SetId], begun| -> Result<()> {
+                let stored = chain::finish(remote, catalog, chain, begun)?;
                 let all: Vec<usize> = (0..chain.len()).collect();
                 decoder.decode_each(catalog, chain, &stored, &all, |_| Ok(()))
             };
-            if let Err(e) = decode(chain) {
+            if let Err(e) = decode(chain, begun) {
                 only_damage(e)?;
-                for n in 1..=whole {
-                    if let Err(e) = decode(&chain[..n]) {
+                for n in 1..=chain.len() {
+                    let part = &chain[..n];
+                    if let Err(e) = decode(part, chain::begin(remote, catalog, part)) {
                         return Ok(Some((chain[n - 1], only_damage(e)?)));
                     }
                 }

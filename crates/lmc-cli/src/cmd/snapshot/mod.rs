@@ -79,13 +79,7 @@ pub(crate) fn run(args: &SnapshotArgs, ui: &Ui) -> Result {
 
 impl Place {
     fn open(&self) -> Result<Store> {
-        let location = self.location().map_err(|e| self.failure(&e))?;
-        Store::open(&location, Default::default()).map_err(|e| match &location {
-            Location::Directory(path) if path.is_file() && e.kind() == ErrorKind::Damaged => {
-                Failure::at(path, "is a file, not a store: use lmc list, or the directory of a store")
-            }
-            _ => self.failure(&e),
-        })
+        self.location().and_then(|l| Store::open(&l, Default::default())).map_err(|e| self.failure(&e))
     }
 
     /// Says which steps a command passes over because their records cannot be read. It goes on, and its exit status is 1.
