@@ -11,4 +11,5 @@ mod pipes;
 mod safety;
 mod snapshot;
 mod snapshot_threads;
+mod snapshot_unlucky;
 mod support;
