@@ -62,8 +62,9 @@ impl Guard {
         // What a link leads to counts, and so does the link.
         let there = [std::fs::metadata(target), std::fs::symlink_metadata(target)];
         there.iter().flatten().try_for_each(|m| self.check_write(target, m))?;
-        // The directory that it is in, and those above. Of what cannot be resolved nothing can be created, either.
-        let Ok(directory) = parent(target).canonicalize() else { return Ok(()) };
+        // The directory that it is in, and those above. What is not there would be made in the nearest one that is.
+        let resolved = |d: &Path| if d.as_os_str().is_empty() { Path::new(".") } else { d }.canonicalize().ok();
+        let Some(directory) = parent(target).ancestors().find_map(resolved) else { return Ok(()) };
         let above = directory.ancestors().filter_map(|d| std::fs::metadata(d).ok()).find_map(|m| self.role(&m));
         above.map_or(Ok(()), |(_, store)| {
             let (target, store) = (Name::path(target), Name::path(&store));
@@ -180,7 +181,15 @@ mod tests {
         symlink(at("store/data"), at("link")).unwrap();
         let guard = Guard::default();
         guard.keep(Role::Store, &at("store"), &fs::metadata(at("store")).unwrap());
-        for name in ["store", "store/new", "store/data/new", "link/new", "storefront/../store/new", "link/../new"] {
+        for name in [
+            "store",
+            "store/new",
+            "store/data/new",
+            "store/not/there",
+            "link/new",
+            "storefront/../store/new",
+            "link/../new",
+        ] {
             guard.check_replace(&at(name)).unwrap_err();
         }
         for name in ["new", "storefront/new", "store/../new", "nowhere/new"] {

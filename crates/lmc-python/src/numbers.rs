@@ -103,7 +103,19 @@ with_default! {
     keep_last -> usize;
 }
 
-/// The argument `keep_steps`.
-pub(crate) fn keep_steps(object: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
-    object.try_iter()?.map(|n| number(&n?, "keep_steps")).collect()
+/// Functions for arguments that are lists of numbers.
+macro_rules! lists {
+    ($($name:ident;)*) => {
+        $(
+            pub(crate) fn $name(object: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+                object.try_iter()?.map(|n| number(&n?, stringify!($name))).collect()
+            }
+        )*
+    };
+}
+
+lists! {
+    damaged;
+    expect;
+    keep_steps;
 }

@@ -1,5 +1,6 @@
 """Stores."""
 
+import os
 import subprocess
 import sys
 
@@ -167,6 +168,59 @@ def test_verifying(store, tmp_path):
     assert problem.message
     with pytest.raises(lmc.DamagedError):
         store.open_snapshot(100).read("w")
+
+
+def test_records_are_missed(store, tmp_path):
+    assert store.verify(expect=[100, 300]).problems == []
+    with pytest.raises(lmc.UsageError, match="leave out at"):
+        store.verify(100, expect=[100])
+    with pytest.raises(lmc.UsageError):
+        store.verify(expect=[1 << 60])
+    records = sorted((tmp_path / "store" / "snapshots").glob("*/*.json"))
+    whole = records[1].read_bytes()
+    records[1].unlink()
+    assert [p.step for p in store.verify().problems] == [200]
+    records[1].write_bytes(whole.replace(b"200", b"201", 1))
+    problem = store.verify().problems[0]
+    assert (problem.step, problem.intact) == (200, False)
+    assert [s.step for s in store.snapshots()] == [100, 300]
+    with pytest.raises(lmc.DamagedError, match="put the record back"):
+        store.find(200)
+    plan = store.plan_prune(keep_last=5)
+    assert (plan.left_out, plan.damaged) == ([200], [])
+    assert store.plan_prune(damaged=[200]).damaged == [200]
+    assert store.prune(damaged=[200]).pruned == [200]
+    assert store.verify().problems == []
+    (tmp_path / "store" / "snapshots" / ".DS_Store").touch()
+    assert any(".DS_Store" in note for note in store.verify().notes)
+    # Of the last one only its directory tells, and not in a bucket.
+    records[2].unlink()
+    records[2].parent.rmdir()
+    assert store.verify().problems == []
+    assert [p.step for p in store.verify(expect=[100, 300]).problems] == [300]
+
+
+def test_restoring_follows_no_links(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    store.save({"a": b"saved", "sub/config.json": b"saved"})
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "config.json").write_bytes(b"mine")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "sub").symlink_to("../victim")
+    for overwrite in (True, False):
+        with pytest.raises(lmc.UsageError, match="sub: is a symbolic link"):
+            store.restore(tmp_path / "target", overwrite=overwrite)
+    assert (tmp_path / "victim" / "config.json").read_bytes() == b"mine"
+    assert not (tmp_path / "target" / "a").exists()
+    os.mkfifo(tmp_path / "victim" / "a")
+    with pytest.raises(lmc.UsageError, match="a: is no regular file"):
+        store.restore(tmp_path / "victim")
+    for inside in ("", "data", "new"):
+        with pytest.raises(lmc.UsageError, match="is in the store"):
+            store.restore(tmp_path / "store" / inside)
+    with pytest.raises(lmc.UsageError, match="is in the store"):
+        store.open_snapshot().restore("a", tmp_path / "store" / "lmc-store.json")
+    assert store.verify(deep=True).problems == []
 
 
 def test_housekeeping(store):

@@ -24,6 +24,8 @@ use crate::error::{Error, Result};
 use crate::ids::Hash;
 use crate::remote::Remote;
 
+/// What every archive has in its first header, and where.
+const MAGIC: (u64, &[u8; 5]) = (257, b"ustar");
 /// What every archive ends with: two empty headers.
 const END: u64 = 1024;
 /// Bytes that are fetched at once of an object that goes into an archive, or comes out of one.
@@ -77,6 +79,14 @@ fn scan(file: &mut File) -> Result<BTreeMap<Path, Range<u64>>> {
         _ => Error::io("cannot read the archive", e),
     };
     let cut_short = || Error::damaged("the archive does not end as archives do: it was cut short");
+    let mut magic = [0; MAGIC.1.len()];
+    match file.read_exact_at(&mut magic, MAGIC.0) {
+        Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(failed(e)),
+        _ if magic != *MAGIC.1 => {
+            return Err(Error::damaged("is a file, not a store: use lmc list, or name the directory of a store"));
+        }
+        _ => {}
+    }
     let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
     let mut end = [1; END as usize];
     let last = size.checked_sub(END).ok_or_else(cut_short)?;

@@ -2,16 +2,17 @@
 //!
 //! A cache is asked by hash, and what it gives is compared with that hash: one that lost something, or was spoiled, costs time and nothing else.
 
+mod directory;
+
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::Hash;
+use directory::CacheDirectory;
 
 /// Where the raw bytes of the newest snapshot are kept for the save after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,19 +27,16 @@ pub enum Cache {
     },
     /// In files, which outlive the process. Nothing depends on them: they may be deleted at any time. A directory is for one store, but several processes may use it.
     Directory {
-        /// A directory of its own. It is made if it is not there.
+        /// Where it makes a directory of its own, `lmc-cache`, and writes to nothing else. Both are made if they are not there.
         path: PathBuf,
         /// The most bytes.
         budget: u64,
     },
 }
 
-/// What files are called while they are written.
-const UNFINISHED: &str = "tmp";
-
 pub(crate) struct PieceCache {
     /// None if in memory.
-    directory: Option<PathBuf>,
+    directory: Option<CacheDirectory>,
     budget: u64,
     state: Mutex<State>,
 }
@@ -61,22 +59,22 @@ struct Held {
 
 impl PieceCache {
     /// # Errors
-    /// `Io` when the directory cannot be made or listed.
+    /// `Io` when the directory cannot be made or listed, `Usage` when what is there is not a cache's.
     pub(crate) fn new(cache: &Cache) -> Result<Option<Self>> {
+        // What is found is of an earlier save.
+        let mut state = State { save: 1, ..State::default() };
         let (directory, budget) = match cache {
             Cache::Nowhere => return Ok(None),
             Cache::Memory { budget } => (None, *budget),
-            Cache::Directory { path, budget } => (Some(path.clone()), *budget),
-        };
-        // What is found is of an earlier save.
-        let mut state = State { save: 1, ..State::default() };
-        if let Some(path) = &directory {
-            let failed = |e| Error::io(format_args!("{}: cannot use the cache", path.display()), e);
-            fs::create_dir_all(path).map_err(failed)?;
-            for entry in fs::read_dir(path).map_err(failed)? {
-                state.find(&entry.map_err(failed)?);
+            Cache::Directory { path, budget } => {
+                let (directory, found) = CacheDirectory::open(path)?;
+                for (hash, len) in found {
+                    state.total = state.total.saturating_add(len);
+                    state.held.insert(hash, Held { len, save: 0, bytes: Bytes::new() });
+                }
+                (Some(directory), *budget)
             }
-        }
+        };
         let cache = Self { directory, budget, state: Mutex::new(state) };
         // It may have been larger.
         cache.make_room(&mut cache.state(), 0);
@@ -92,12 +90,12 @@ impl PieceCache {
     pub(crate) fn get(&self, hash: Hash, len: u64) -> Option<Bytes> {
         let bytes = match &self.directory {
             None => self.state().held.get(&hash)?.bytes.clone(),
-            Some(directory) => read(&directory.join(hash.to_string()), len)?,
+            Some(directory) => directory.read(hash, len)?,
         };
         if Hash::of(&bytes) == hash {
             return Some(bytes);
         }
-        self.state().remove(self.directory.as_deref(), hash);
+        self.state().remove(self.directory.as_ref(), hash);
         None
     }
 
@@ -107,7 +105,7 @@ impl PieceCache {
         let save = state.save;
         let known = state.held.get_mut(&hash).map(|held| held.save = save).is_some();
         if let Some(before) = before.filter(|&b| b != hash) {
-            state.remove(self.directory.as_deref(), before);
+            state.remove(self.directory.as_ref(), before);
         }
         let len = raw.len() as u64;
         if known || !self.make_room(&mut state, len) {
@@ -121,9 +119,9 @@ impl PieceCache {
         state.held.insert(hash, Held { len, save, bytes });
         drop(state);
         if let Some(directory) = &self.directory
-            && write(directory, hash, raw).is_err()
+            && directory.write(hash, raw).is_err()
         {
-            self.state().remove(self.directory.as_deref(), hash);
+            self.state().remove(self.directory.as_ref(), hash);
         }
     }
 
@@ -132,7 +130,7 @@ impl PieceCache {
         while state.total.saturating_add(len) > self.budget {
             let old = state.held.iter().filter(|(_, h)| h.save < state.save).min_by_key(|(hash, h)| (h.save, **hash));
             let Some((&hash, _)) = old else { break };
-            state.remove(self.directory.as_deref(), hash);
+            state.remove(self.directory.as_ref(), hash);
         }
         state.total.saturating_add(len) <= self.budget
     }
@@ -143,50 +141,20 @@ impl PieceCache {
 }
 
 impl State {
-    /// Takes note of a file that is there.
-    fn find(&mut self, entry: &fs::DirEntry) {
-        let path = entry.path();
-        if path.extension().is_some_and(|e| e == UNFINISHED) {
-            // Whoever still writes it will find that it is not kept.
-            _ = fs::remove_file(&path);
-        } else if let Some(hash) = entry.file_name().to_str().and_then(|n| n.parse().ok())
-            && let Ok(len) = entry.metadata().map(|m| m.len())
-        {
-            self.total = self.total.saturating_add(len);
-            self.held.insert(hash, Held { len, save: 0, bytes: Bytes::new() });
-        }
-    }
-
-    fn remove(&mut self, directory: Option<&Path>, hash: Hash) {
+    fn remove(&mut self, directory: Option<&CacheDirectory>, hash: Hash) {
         if let Some(held) = self.held.remove(&hash) {
             self.total -= held.len;
         }
         if let Some(directory) = directory {
-            _ = fs::remove_file(directory.join(hash.to_string()));
+            directory.remove(hash);
         }
     }
-}
-
-fn read(path: &Path, len: u64) -> Option<Bytes> {
-    let mut file = File::open(path).ok()?;
-    if file.metadata().ok()?.len() != len {
-        return None;
-    }
-    let mut bytes = vec![0; usize::try_from(len).ok()?];
-    file.read_exact(&mut bytes).ok()?;
-    Some(bytes.into())
-}
-
-fn write(directory: &Path, hash: Hash, raw: &[u8]) -> std::io::Result<()> {
-    let path = directory.join(hash.to_string());
-    let unfinished = path.with_extension(UNFINISHED);
-    fs::write(&unfinished, raw)?;
-    fs::rename(&unfinished, &path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn piece(n: u8) -> (Hash, Vec<u8>) {
         let raw = vec![n; 100];
@@ -239,19 +207,18 @@ mod tests {
         cache.begin();
         (0..3).for_each(|n| cache.put(piece(n).0, &piece(n).1, None));
         drop(cache);
-        let file = |n| dir.path().join(piece(n).0.to_string());
+        let file = |n| dir.path().join("lmc-cache").join(piece(n).0.to_string());
+        let unfinished = |n| file(n).with_extension("lmc-unfinished");
         let mut bad = piece(1).1;
         bad[50] ^= 1;
         fs::write(file(1), bad).unwrap();
         fs::write(file(2), [2; 99]).unwrap();
-        fs::write(file(9).with_extension(UNFINISHED), [9; 100]).unwrap();
+        fs::write(unfinished(9), [9; 100]).unwrap();
         fs::write(dir.path().join("README"), "nobody's").unwrap();
         let cache = open(350);
         cache.begin();
         assert_eq!(held(&cache), [0]);
-        assert!(
-            !file(1).exists() && !file(9).with_extension(UNFINISHED).exists() && dir.path().join("README").exists()
-        );
+        assert!(!file(1).exists() && !unfinished(9).exists() && dir.path().join("README").exists());
         // What was bad is replaced.
         cache.put(piece(1).0, &piece(1).1, None);
         assert_eq!(held(&cache), [0, 1]);

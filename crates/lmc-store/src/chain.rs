@@ -1,32 +1,61 @@
 //! Block sets decoded: fetched, compared with their hashes, each after the one that it was made from.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use bytes::Bytes;
 use futures::future::try_join_all;
 use lmc::{Base, DecompressOptions, Decompressor};
+use object_store::path::Path;
 
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
 use crate::ids::Hash;
 use crate::layout;
 use crate::manifest::part::{At, BlockSet};
-use crate::remote::Remote;
+use crate::remote::{Begun, Remote};
+
+/// Where block sets are: what to fetch.
+fn places(catalog: &Catalog, sets: &[SetId]) -> Result<Vec<(Path, Range<u64>)>> {
+    let place = |&id: &SetId| {
+        let At(object, offset, len) = catalog.set(id)?.at;
+        Ok((layout::data(catalog.part(id.part)?.save, object), offset..offset + len))
+    };
+    sets.iter().map(place).collect()
+}
+
+async fn get_all(remote: &Remote, places: Vec<(Path, Range<u64>)>) -> Result<Vec<Bytes>> {
+    let get = |(key, range): (Path, Range<u64>)| async move {
+        remote.get_range(&key, range).await.map_err(Error::or_damaged)
+    };
+    try_join_all(places.into_iter().map(get)).await
+}
+
+/// Begins to fetch block sets, all at once.
+pub(crate) fn begin(remote: &Remote, catalog: &Catalog, sets: &[SetId]) -> Result<Begun<Vec<Bytes>>> {
+    let (places, here) = (places(catalog, sets)?, remote.clone());
+    Ok(remote.begin(async move { get_all(&here, places).await }))
+}
+
+/// Waits for block sets that [`begin`] began to fetch, and compares them with their hashes.
+pub(crate) fn finish(
+    remote: &Remote,
+    catalog: &Catalog,
+    sets: &[SetId],
+    begun: Result<Begun<Vec<Bytes>>>,
+) -> Result<Vec<Bytes>> {
+    let stored = remote.finish(begun?)?;
+    for (&id, bytes) in sets.iter().zip(&stored) {
+        if Hash::of(bytes) != catalog.set(id)?.hash {
+            return Err(damaged(catalog, id, "is not what was written there"));
+        }
+    }
+    Ok(stored)
+}
 
 /// Fetches block sets, all at once.
-pub(crate) async fn fetch(remote: &Remote, catalog: &Catalog, sets: &[SetId]) -> Result<Vec<Bytes>> {
-    try_join_all(sets.iter().map(|&id| async move {
-        let set = catalog.set(id)?;
-        let At(object, offset, len) = set.at;
-        let key = layout::data(catalog.part(id.part)?.save, object);
-        let bytes = remote.get_range(&key, offset..offset + len).await.map_err(Error::or_damaged)?;
-        if Hash::of(&bytes) == set.hash {
-            Ok(bytes)
-        } else {
-            Err(damaged(catalog, id, "is not what was written there"))
-        }
-    }))
-    .await
+pub(crate) fn fetch(remote: &Remote, catalog: &Catalog, sets: &[SetId]) -> Result<Vec<Bytes>> {
+    finish(remote, catalog, sets, begin(remote, catalog, sets))
 }
 
 /// Chains that have all of these sets in them. A set that another one is made from has none of its own: it is decoded on the way.

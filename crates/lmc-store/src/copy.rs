@@ -12,7 +12,7 @@ use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::part::{At, BlockSet, Extent, File, Part, Ref};
-use crate::manifest::record::Record;
+use crate::manifest::record::{Record, RecordId, Seen};
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
@@ -103,11 +103,16 @@ impl Store {
             }
             archive.add(&key, &bytes)?;
         }
+        let mut before = None;
         for s in snapshots {
             let mut record = Record::kept(s.step, s.id, s.time, s.metadata.clone());
             record.parts.clone_from(&s.parts);
             (record.raw_size, record.new_size) = (s.raw_size, s.new_size);
-            archive.add(&layout::record(s.step, 0), &record.to_bytes()?)?;
+            // Each names the one before it.
+            record.seen = before.into_iter().collect();
+            let (key, bytes) = (RecordId { step: s.step, generation: 0 }, record.to_bytes()?);
+            archive.add(&layout::record(s.step, 0), &bytes)?;
+            before = Some(Seen { key, hash: Hash::of(&bytes) });
         }
         archive.finish()
     }
@@ -141,7 +146,7 @@ impl<'a> Copy<'a> {
     fn new(to: &'a Store, from: &'a Store, theirs: &'a Catalog, s: &Snapshot) -> Result<Self> {
         let remote = to.remote();
         let began = to.now()?;
-        let before = to.last_before(Some(s.step))?.map_or(vec![], |s| s.parts);
+        let before = to.last_before(s.step)?.map_or(vec![], |s| s.parts);
         let ours = remote.wait(Catalog::load(remote, &before))?;
         let mut copy = Self { to, from, theirs, ours, began, here: HashMap::new() };
         for set in needed(&copy.ours, &before)? {
@@ -183,7 +188,7 @@ impl<'a> Copy<'a> {
             SIDE_BY_SIDE,
             new.len(),
             || Ok(()),
-            |(), i| Ok(remote.wait(chain::fetch(remote, theirs, &new[i..=i]))?.remove(0)),
+            |(), i| Ok(chain::fetch(remote, theirs, &new[i..=i])?.remove(0)),
             |i, bytes| {
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
                 part.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });

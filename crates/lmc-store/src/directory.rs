@@ -3,11 +3,12 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
@@ -16,6 +17,7 @@ use object_store::{
 };
 
 use crate::error::Error;
+use crate::layout;
 
 /// Objects that have reached the disk, with all directories above them, when they are said to be written.
 ///
@@ -46,6 +48,76 @@ impl Directory {
     }
 }
 
+/// Something is where an object should be, and is no regular file: it is not opened, which could wait for ever.
+#[derive(Debug)]
+pub(crate) struct Irregular(&'static str);
+
+impl fmt::Display for Irregular {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "is {}, and no regular file", self.0)
+    }
+}
+
+impl std::error::Error for Irregular {}
+
+impl Irregular {
+    /// What is of this kind, unless that is a regular file.
+    fn of(kind: fs::FileType) -> Option<Self> {
+        let name = match kind {
+            kind if kind.is_file() => return None,
+            kind if kind.is_dir() => "a directory",
+            kind if kind.is_symlink() => "a symbolic link to nothing",
+            kind if kind.is_fifo() => "a FIFO",
+            kind if kind.is_socket() => "a socket",
+            _ => "a device",
+        };
+        Some(Self(name))
+    }
+}
+
+fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> object_store::Error {
+    object_store::Error::Generic { store: "Directory", source: source.into() }
+}
+
+/// Does what waits for the disk.
+async fn blocking<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime.spawn_blocking(f).await.map_err(object_store::Error::from)?,
+        Err(_) => f(),
+    }
+}
+
+/// Names that objects are known by have so many components at most.
+const DEPTH: usize = 3;
+
+/// Finds what is below a directory: regular files that are complete, by whatever links, and under the keys of records anything. Other people's things are no reason to
+/// stop.
+fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result<()> {
+    let Some(entries) = if_there(fs::read_dir(root.join(below)))? else { return Ok(()) };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let key = if below.is_empty() { name.to_string() } else { format!("{below}/{name}") };
+        // Of a link what it leads to; if that is nothing, the link. What is gone is gone.
+        let meta = match fs::metadata(entry.path()) {
+            Err(_) => if_there(fs::symlink_metadata(entry.path()))?,
+            meta => Some(meta?),
+        };
+        let Some(meta) = meta else { continue };
+        let location = Path::from(&key[..]);
+        let is_record = layout::parse_record(&location).is_some();
+        if meta.is_dir() && !is_record && key.split('/').count() < DEPTH {
+            walk(root, &key, found)?;
+        } else if is_record || meta.is_file() && !is_staged(&name) {
+            let size = if meta.is_file() { meta.len() } else { 0 };
+            let last_modified = meta.modified()?.into();
+            found.push(ObjectMeta { location, last_modified, size, e_tag: None, version: None });
+        }
+    }
+    Ok(())
+}
+
 /// Creates a directory, and those above it that are missing, on the disk.
 fn create_all(path: &FilePath) -> io::Result<()> {
     let missing = path.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).count();
@@ -65,19 +137,44 @@ impl fmt::Display for Directory {
 
 /// Syncs the directories above that of an object; its own is synced with it.
 async fn sync_above(root: PathBuf, key: Path) -> Result<()> {
-    let failed = |e| object_store::Error::Generic { store: "Directory", source: Box::new(e) };
     let depth = key.parts().count();
-    let synced = tokio::task::spawn_blocking(move || {
-        let file = key.parts().fold(root, |at, part| at.join(part.as_ref()));
-        file.ancestors().skip(2).take(depth.saturating_sub(1)).try_for_each(sync)
-    });
-    synced.await.map_err(object_store::Error::from)?.map_err(failed)
+    blocking(move || {
+        file_of(root, &key).ancestors().skip(2).take(depth.saturating_sub(1)).try_for_each(sync).map_err(failed)
+    })
+    .await
+}
+
+/// Where an object is.
+fn file_of(root: PathBuf, key: &Path) -> PathBuf {
+    key.parts().fold(root, |at, part| at.join(part.as_ref()))
+}
+
+/// Fails if there is something in the place of an object that must not be opened.
+async fn check_regular(root: PathBuf, key: Path) -> Result<()> {
+    blocking(move || {
+        let file = file_of(root, &key);
+        // What is not there is told by who opens it.
+        let kind = fs::metadata(&file).or_else(|_| fs::symlink_metadata(&file)).map(|m| m.file_type());
+        kind.ok().and_then(Irregular::of).map_or(Ok(()), |irregular| Err(failed(irregular)))
+    })
+    .await
 }
 
 #[async_trait]
 impl ObjectStore for Directory {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let done = self.files.put_opts(location, payload, opts).await?;
+        let done = match self.files.put_opts(location, payload, opts).await {
+            Ok(done) => done,
+            Err(e) => {
+                // A directory of a step in which nothing is would tell of a record that is lost.
+                if location.parts().count() > 1
+                    && let Some(directory) = file_of(self.root.clone(), location).parent()
+                {
+                    _ = fs::remove_dir(directory);
+                }
+                return Err(e);
+            }
+        };
         sync_above(self.root.clone(), location.clone()).await?;
         Ok(done)
     }
@@ -90,6 +187,7 @@ impl ObjectStore for Directory {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        check_regular(self.root.clone(), location.clone()).await?;
         self.files.get_opts(location, options).await
     }
 
@@ -98,7 +196,13 @@ impl ObjectStore for Directory {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.files.list(prefix)
+        let (root, prefix) = (self.root.clone(), prefix.cloned().unwrap_or_default());
+        let walked = blocking(move || {
+            let mut found = vec![];
+            walk(&root, prefix.as_ref(), &mut found).map_err(failed)?;
+            Ok(stream::iter(found.into_iter().map(Ok)))
+        });
+        stream::once(walked).try_flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -120,6 +224,8 @@ pub(crate) struct Leftover {
     pub(crate) size: u64,
     pub(crate) time: u64,
     pub(crate) is_directory: bool,
+    /// Whether it is a directory in which there never was anything, as far as the file system can tell.
+    pub(crate) was_never_used: bool,
 }
 
 /// Finds what writers and collectors left in a root and under some directories of it.
@@ -162,11 +268,14 @@ fn is_staged(name: &str) -> bool {
 
 fn leftover(root: &FilePath, path: &FilePath) -> io::Result<Option<Leftover>> {
     let Some(meta) = if_there(path.symlink_metadata())? else { return Ok(None) };
-    let time = meta.modified()?.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let modified = meta.modified()?;
+    let time = modified.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let below: Vec<_> = path.strip_prefix(root).unwrap_or(path).iter().map(|c| c.to_string_lossy()).collect();
     let is_directory = meta.is_dir();
     let size = if is_directory { 0 } else { meta.len() };
-    Ok(Some(Leftover { path: path.into(), key: below.join("/"), size, time, is_directory }))
+    // Whatever is put into a directory, or taken out of it, changes it.
+    let was_never_used = is_directory && meta.created().is_ok_and(|created| created == modified);
+    Ok(Some(Leftover { path: path.into(), key: below.join("/"), size, time, is_directory, was_never_used }))
 }
 
 impl Leftover {
@@ -176,6 +285,10 @@ impl Leftover {
     /// `Io` when it cannot be removed.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         let removed = if self.is_directory { fs::remove_dir(&self.path) } else { fs::remove_file(&self.path) };
+        // One of a step in which nothing is left would tell of a record that is lost.
+        if let Some(directory) = self.path.parent().filter(|_| self.key.starts_with("snapshots/")) {
+            _ = fs::remove_dir(directory);
+        }
         match removed {
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             removed => if_there(removed)

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::directory::Irregular;
+
 /// What a caller can do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -100,6 +102,7 @@ impl Error {
             E::AlreadyExists { .. } | E::Precondition { .. } => (ErrorKind::Exists, ""),
             E::PermissionDenied { .. } => (ErrorKind::Store, "; look at the permissions"),
             E::Unauthenticated { .. } => (ErrorKind::Store, "; look at the credentials"),
+            _ if is_irregular(&e) => (ErrorKind::Damaged, "; move it out of the store"),
             _ => (ErrorKind::Store, advice(&e)),
         };
         let mut new = Self::new(kind, format!("cannot {doing} {key}: {}{advice}", root_cause(&e)));
@@ -129,10 +132,18 @@ impl Error {
     }
 }
 
+fn causes(e: &object_store::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(e as &(dyn std::error::Error + 'static)), |e| e.source())
+}
+
+/// Whether there is something in the place of an object that cannot be one.
+fn is_irregular(e: &object_store::Error) -> bool {
+    causes(e).any(|e| e.is::<Irregular>())
+}
+
 /// What helps against errors of a file system.
 fn advice(e: &object_store::Error) -> &'static str {
-    let mut causes = std::iter::successors(Some(e as &dyn std::error::Error), |e| e.source());
-    match causes.find_map(|e| e.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
+    match causes(e).find_map(|e| e.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
         Some(std::io::ErrorKind::PermissionDenied) => "; look at the permissions",
         Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => "; make room there",
         _ => "",

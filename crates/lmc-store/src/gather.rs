@@ -21,7 +21,7 @@ pub(crate) struct Located {
     pub(crate) len: u64,
 }
 
-/// Chains that are fetched and decoded side by side, if there are fewer cores: most of the time they wait for the store.
+/// Chains that are fetched side by side, if there are fewer threads: most of the time they wait for the store.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
 
 /// Bytes of a set, and their place.
@@ -77,14 +77,16 @@ impl<T: Send> Gather<T> {
         }
         let threads = ordered::threads(threads);
         let mut done = 0;
-        ordered::run(
-            threads.max(SIDE_BY_SIDE),
+        let job = |i: usize| jobs[i].lock().unwrap_or_else(PoisonError::into_inner);
+        ordered::run_ahead(
+            threads,
+            SIDE_BY_SIDE.max(threads + 1),
             jobs.len(),
+            |i| chain::begin(remote, catalog, &job(i).as_ref().expect("it is begun before it is done").chain),
             ChainDecoder::new,
-            |decoder, i| {
-                let Job { chain, takes } =
-                    jobs[i].lock().unwrap_or_else(PoisonError::into_inner).take().expect("a job is done once");
-                let stored = remote.wait(chain::fetch(remote, catalog, &chain))?;
+            |decoder, i, begun| {
+                let Job { chain, takes } = job(i).take().expect("a job is done once");
+                let stored = chain::finish(remote, catalog, &chain, begun)?;
                 let (wanted, takes): (Vec<usize>, Vec<_>) = takes.into_iter().unzip();
                 let mut takes = takes.into_iter();
                 let mut n = 0;

@@ -6,10 +6,11 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::Listed;
+use crate::history::{Current, DamagedRecord, Listed};
 use crate::ids::PartId;
 use crate::layout;
 use crate::leftovers::Leftover;
+use crate::manifest::record::RecordId;
 use crate::reach::Reach;
 use crate::remote::{CONCURRENT, Object};
 use crate::store::Store;
@@ -132,11 +133,12 @@ impl Store {
     /// What is needed at a time.
     fn needed(&self, time: u64) -> Result<Needed> {
         let mut needed = Needed::default();
-        // Step, generation, and whether it counts.
+        // Which, and whether it counts.
         let mut records = vec![];
-        for (step, generations) in self.generations()? {
-            for (i, &Listed { generation, time: written, size }) in generations.iter().enumerate() {
-                let object = Object { key: layout::record(step, generation), size, time: written };
+        let keys = self.keys()?;
+        for (&step, generations) in &keys.steps {
+            for (i, &Listed { generation, time: written, nanos, size }) in generations.iter().enumerate() {
+                let object = Object { key: layout::record(step, generation), size, time: written, nanos };
                 let next = generations.get(i + 1);
                 match next {
                     Some(next) if next.time.saturating_add(self.grace_seconds()) < time => {
@@ -146,18 +148,23 @@ impl Store {
                     Some(_) => needed.young.push(object),
                     None => {}
                 }
-                records.push((step, generation, next.is_none()));
+                records.push((RecordId { step, generation }, next.is_none()));
             }
         }
         let read = stream::iter(records)
-            .map(async |(step, generation, counts)| match self.record(step, generation).await {
-                Ok(record) => Ok((counts, record.parts)),
+            .map(async |(id, counts)| match self.record(id).await {
+                Ok(current) => Ok(Some((counts, current))),
                 // Another collector began later.
-                Err(e) if !counts && e.kind() == ErrorKind::NotFound => Ok((counts, vec![])),
-                Err(e) => Err(e),
+                Err(e) if !counts && e.kind() == ErrorKind::NotFound => Ok(None),
+                Err(e) => Err(refused(&DamagedRecord::of(id, e)?, counts)),
             })
             .buffered(CONCURRENT);
-        let records: Vec<(bool, Vec<PartId>)> = self.remote().wait(read.try_collect())?;
+        let records: Vec<(bool, Current)> = self.remote().wait(read.try_filter_map(async |r| Ok(r)).try_collect())?;
+        if let Some(lost) = self.lost(&keys, records.iter().map(|(_, current)| current))?.first() {
+            return Err(refused(lost, true));
+        }
+        let records: Vec<(bool, Vec<PartId>)> =
+            records.into_iter().map(|(counts, c)| (counts, c.record.parts)).collect();
         let parts: BTreeSet<PartId> = records.iter().flat_map(|(_, parts)| parts).copied().collect();
         let parts: Vec<PartId> = parts.into_iter().collect();
         let catalog = self.remote().wait(Catalog::load(self.remote(), &parts)).map_err(nothing_deleted)?;
@@ -168,6 +175,19 @@ impl Store {
             }
         }
         Ok(needed)
+    }
+}
+
+/// Why nothing is collected while a record cannot be read.
+fn refused(bad: &DamagedRecord, counts: bool) -> Error {
+    const NOTHING: &str = "what its snapshot needs cannot be told, and nothing was deleted; ";
+    match counts {
+        true => bad.error(NOTHING),
+        // Saves that began before may still need what it is of.
+        false => Error::damaged(format!(
+            "step {}: {}; {NOTHING}it was superseded: collect when the grace period has passed since",
+            bad.step, bad.message
+        )),
     }
 }
 

@@ -1,17 +1,20 @@
 //! The generations of a step: which of its records counts, and how one is superseded (`docs/store.md` §3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 
-use crate::error::{Error, Result};
-use crate::ids::Step;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{Hash, SaveId, Step};
 use crate::layout;
 use crate::manifest::Document;
-use crate::manifest::record::{Record, State};
+use crate::manifest::record::{MAX_SEEN, Record, RecordId, Seen, State};
 use crate::remote::CONCURRENT;
 use crate::store::{Snapshot, Store};
+
+/// Records that are read to find those that a new one names: the ones that were written last.
+const RECENT: usize = 32;
 
 /// A record as it is listed.
 #[derive(Clone, Copy, Debug)]
@@ -19,88 +22,341 @@ pub(crate) struct Listed {
     pub(crate) generation: u32,
     /// When it was written, by the store's clock.
     pub(crate) time: u64,
+    pub(crate) nanos: u32,
     pub(crate) size: u64,
 }
 
-impl Store {
-    /// All records of every step, lowest generations first.
-    pub(crate) fn generations(&self) -> Result<BTreeMap<Step, Vec<Listed>>> {
-        self.generations_under(&layout::records())
+/// The keys under which records are.
+#[derive(Default)]
+pub(crate) struct Keys {
+    /// Of every step, lowest generations first; each has one at least.
+    pub(crate) steps: BTreeMap<Step, Vec<Listed>>,
+    /// What is no record's: somebody else's.
+    pub(crate) foreign: Vec<String>,
+}
+
+/// A record that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Current {
+    pub(crate) generation: u32,
+    pub(crate) record: Record,
+    /// Of its bytes.
+    pub(crate) hash: Hash,
+}
+
+/// A record that cannot be read, or is not there although another one names it. What its snapshot is cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DamagedRecord {
+    /// The step that it is of.
+    pub step: Step,
+    /// Its key.
+    pub key: String,
+    /// What is wrong with it, beginning with the key.
+    pub message: String,
+    kind: ErrorKind,
+    pub(crate) generation: u32,
+}
+
+/// What there is in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The snapshots, by step.
+    pub snapshots: Vec<Snapshot>,
+    /// Records that cannot be read, by step: each of them may be a snapshot's.
+    pub damaged: Vec<DamagedRecord>,
+}
+
+/// The records that count, of all steps or of some.
+#[derive(Default)]
+pub(crate) struct History {
+    pub(crate) steps: BTreeMap<Step, Result<Current, DamagedRecord>>,
+}
+
+impl Current {
+    pub(crate) fn id(&self) -> RecordId {
+        RecordId { step: self.record.step, generation: self.generation }
     }
 
-    /// The records that count, by step, and their generations.
-    fn records(&self) -> Result<Vec<(u32, Record)>> {
-        let highest = self.generations()?.into_iter().map(|(step, g)| (step, highest(&g)));
-        let read = stream::iter(highest)
-            .map(async |(step, generation)| Ok((generation, self.record(step, generation).await?)))
-            .buffered(CONCURRENT);
-        self.remote().wait(read.try_collect())
+    /// How other records name it.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen { key: self.id(), hash: self.hash }
     }
 
-    /// The record of a step that counts, and its generation.
-    pub(crate) fn newest(&self, step: Step) -> Result<Option<(u32, Record)>> {
-        let Some(generations) = self.generations_under(&layout::records_of(step))?.remove(&step) else {
-            return Ok(None);
+    pub(crate) fn is_kept(&self) -> bool {
+        self.record.state == State::Kept
+    }
+}
+
+impl DamagedRecord {
+    /// A record of which reading failed; errors that are of requests, and not of the record, as they are.
+    pub(crate) fn of(RecordId { step, generation }: RecordId, e: Error) -> Result<Self> {
+        let kind = match e.kind() {
+            ErrorKind::Store | ErrorKind::Io => return Err(e),
+            ErrorKind::NotFound => ErrorKind::Damaged,
+            kind => kind,
         };
-        let generation = highest(&generations);
-        Ok(Some((generation, self.remote().wait(self.record(step, generation))?)))
+        let key = layout::record(step, generation).to_string();
+        let message = e.to_string();
+        let message = if message.contains(&key) { message } else { format!("{key}: {message}") };
+        Ok(Self { step, key, message, kind, generation })
     }
 
-    /// The snapshots, by step, and the generations of their records.
-    pub(crate) fn kept_generations(&self) -> Result<Vec<(u32, Record)>> {
-        Ok(self.records()?.into_iter().filter(|(_, r)| r.state == State::Kept).collect())
+    /// A record that another one names, and that is not there.
+    fn missing(RecordId { step, generation }: RecordId, by: RecordId) -> Self {
+        let key = layout::record(step, generation).to_string();
+        let message = format!("{key}: is missing, and {by} says that it was there");
+        Self { step, key, message, kind: ErrorKind::Damaged, generation }
+    }
+
+    /// The error of who needs what it says; with what to do.
+    pub(crate) fn error(&self, meanwhile: &str) -> Error {
+        let Self { step, message, .. } = self;
+        Error::new(
+            self.kind,
+            format!(
+                "step {step}: {message}; {meanwhile}put the record back from a copy of the store, or, if there is none, end the snapshot: \
+                 lmc snapshot prune --damaged {step}"
+            ),
+        )
+    }
+}
+
+impl Keys {
+    /// The records that count, and were written last.
+    fn recent(&self) -> Vec<RecordId> {
+        let mut highest: Vec<(Listed, Step)> = self.steps.iter().map(|(&step, g)| (highest(g), step)).collect();
+        highest.sort_unstable_by_key(|(l, step)| std::cmp::Reverse((l.time, l.nanos, *step)));
+        // Clocks may be wrong: the last step is the one that is looked for most.
+        let last = self.last();
+        let recent = highest.into_iter().take(RECENT).map(|(l, step)| RecordId { step, generation: l.generation });
+        recent.chain(last).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn all(&self) -> Vec<RecordId> {
+        self.steps.iter().map(|(&step, g)| RecordId { step, generation: highest(g).generation }).collect()
+    }
+
+    fn last(&self) -> Option<RecordId> {
+        let (&step, generations) = self.steps.last_key_value()?;
+        Some(RecordId { step, generation: highest(generations).generation })
+    }
+
+    /// Whether a record is there, or one that supersedes it: what was superseded may have been collected.
+    fn has(&self, of: RecordId) -> bool {
+        self.steps.get(&of.step).is_some_and(|g| highest(g).generation >= of.generation)
+    }
+}
+
+impl History {
+    /// The snapshots, as their records have them.
+    pub(crate) fn into_kept(self) -> Vec<Current> {
+        self.steps.into_values().flatten().filter(Current::is_kept).collect()
+    }
+
+    pub(crate) fn damaged(&self) -> impl Iterator<Item = &DamagedRecord> {
+        self.steps.values().filter_map(|r| r.as_ref().err())
+    }
+
+    /// The records that a new one names: those that none of the others does.
+    pub(crate) fn heads(&self) -> Vec<Seen> {
+        let named: BTreeSet<RecordId> =
+            self.steps.values().flatten().flat_map(|c| &c.record.seen).map(|s| s.key).collect();
+        self.steps.values().flatten().map(Current::seen).filter(|s| !named.contains(&s.key)).collect()
+    }
+}
+
+impl Store {
+    /// What there is: snapshots, and records that cannot be read. What is under no record's key is passed over.
+    ///
+    /// # Errors
+    /// `Store` when requests fail.
+    pub fn list(&self) -> Result<Listing> {
+        let history = self.history()?;
+        let damaged = history.damaged().cloned().collect();
+        let snapshots = history.into_kept().into_iter().map(|c| Snapshot::of(c.record)).collect();
+        Ok(Listing { snapshots, damaged })
+    }
+
+    /// The keys of all records.
+    pub(crate) fn keys(&self) -> Result<Keys> {
+        self.keys_under(&layout::records())
+    }
+
+    /// The records that count.
+    pub(crate) fn history(&self) -> Result<History> {
+        let keys = self.keys()?;
+        self.read_history(&keys, keys.all())
+    }
+
+    /// The records that count, of the steps of which they were written last, and what these say is missing.
+    pub(crate) fn recent(&self, keys: &Keys) -> Result<History> {
+        self.read_history(keys, keys.recent())
+    }
+
+    fn read_history(&self, keys: &Keys, which: Vec<RecordId>) -> Result<History> {
+        let read = stream::iter(which)
+            .map(async |id| match self.record(id).await {
+                Ok(current) => Ok((id.step, Ok(current))),
+                Err(e) => DamagedRecord::of(id, e).map(|bad| (id.step, Err(bad))),
+            })
+            .buffered(CONCURRENT);
+        let mut history = History { steps: self.remote().wait(read.try_collect())? };
+        for lost in self.lost(keys, history.steps.values().flatten())? {
+            history.steps.insert(lost.step, Err(lost));
+        }
+        Ok(history)
+    }
+
+    /// Records that others name and that are not there, although nothing superseded them.
+    pub(crate) fn lost<'r>(
+        &self,
+        keys: &Keys,
+        records: impl IntoIterator<Item = &'r Current>,
+    ) -> Result<Vec<DamagedRecord>> {
+        let mut missing: BTreeMap<Step, DamagedRecord> = BTreeMap::new();
+        for current in records {
+            for seen in current.record.seen.iter().filter(|s| !keys.has(s.key)) {
+                let lost = DamagedRecord::missing(seen.key, current.id());
+                let known = missing.entry(lost.step).or_insert_with(|| lost.clone());
+                if known.generation < lost.generation {
+                    *known = lost;
+                }
+            }
+        }
+        let mut lost = vec![];
+        for bad in missing.into_values() {
+            let id = RecordId { step: bad.step, generation: bad.generation };
+            // A listing takes a while: it may have been written after its place was passed.
+            if !self.keys_under(&layout::records_of(bad.step))?.has(id) {
+                lost.push(bad);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// The record of a step that counts.
+    ///
+    /// # Errors
+    /// Those of [`DamagedRecord::error`] when it cannot be read, `Store` when requests fail.
+    pub(crate) fn newest(&self, step: Step) -> Result<Option<Current>> {
+        let keys = self.keys_under(&layout::records_of(step))?;
+        let Some(generations) = keys.steps.get(&step) else { return Ok(None) };
+        self.current(RecordId { step, generation: highest(generations).generation }, "").map(Some)
+    }
+
+    /// A record that counts; or the error, and what can be done meanwhile.
+    fn current(&self, id: RecordId, meanwhile: &str) -> Result<Current> {
+        self.remote().wait(self.record(id)).map_err(|e| match DamagedRecord::of(id, e) {
+            Ok(bad) => bad.error(meanwhile),
+            Err(e) => e,
+        })
     }
 
     pub(crate) fn kept(&self, step: Step) -> Result<Option<Snapshot>> {
-        Ok(self.newest(step)?.map(|(_, r)| r).filter(|r| r.state == State::Kept).map(Snapshot::of))
+        Ok(self.newest(step)?.filter(Current::is_kept).map(|c| Snapshot::of(c.record)))
     }
 
-    /// The last snapshot, or the last one before a step.
-    pub(crate) fn last_before(&self, step: Option<Step>) -> Result<Option<Snapshot>> {
-        for (s, g) in self.generations()?.into_iter().rev().filter(|&(s, _)| step.is_none_or(|step| s < step)) {
-            let record = self.remote().wait(self.record(s, highest(&g)))?;
-            if record.state == State::Kept {
-                return Ok(Some(Snapshot::of(record)));
+    /// The last snapshot before a step whose record can be read.
+    pub(crate) fn last_before(&self, step: Step) -> Result<Option<Snapshot>> {
+        for id in self.keys()?.all().into_iter().rev().filter(|id| id.step < step) {
+            match self.remote().wait(self.record(id)) {
+                Ok(current) if current.is_kept() => return Ok(Some(Snapshot::of(current.record))),
+                Ok(_) => {}
+                Err(e) => _ = DamagedRecord::of(id, e)?,
             }
         }
         Ok(None)
     }
 
-    /// The largest step that has or had a snapshot.
-    pub(crate) fn last_step(&self) -> Result<Option<Step>> {
-        Ok(self.generations()?.into_keys().next_back())
+    /// The last snapshot. Where the record of a later step cannot be read that is an error: an older one must not be taken for the last.
+    pub(crate) fn latest(&self) -> Result<Option<Snapshot>> {
+        let keys = self.keys()?;
+        let recent = self.recent(&keys)?;
+        let meanwhile = "restore another one (--at STEP), ";
+        let lost = recent.damaged().map(|bad| RecordId { step: bad.step, generation: bad.generation });
+        let steps: BTreeSet<RecordId> = keys.all().into_iter().chain(lost).collect();
+        for id in steps.into_iter().rev() {
+            let current = match recent.steps.get(&id.step) {
+                Some(Ok(current)) => current.clone(),
+                Some(Err(bad)) => return Err(bad.error(meanwhile)),
+                None => self.current(id, meanwhile)?,
+            };
+            if current.is_kept() {
+                return Ok(Some(Snapshot::of(current.record)));
+            }
+        }
+        Ok(None)
     }
 
-    pub(crate) async fn record(&self, step: Step, generation: u32) -> Result<Record> {
+    /// The snapshot of an id.
+    pub(crate) fn of_id(&self, id: SaveId) -> Result<Option<Snapshot>> {
+        let Listing { snapshots, damaged } = self.list()?;
+        match (snapshots.into_iter().find(|s| s.id == id), damaged.first()) {
+            // It may be the one.
+            (None, Some(bad)) => Err(bad.error(&format!("no other snapshot has the id {id}; "))),
+            (found, _) => Ok(found),
+        }
+    }
+
+    /// The largest step that has or had a snapshot.
+    pub(crate) fn last_step(&self) -> Result<Option<Step>> {
+        let keys = self.keys()?;
+        let lost = self.recent(&keys)?.steps.into_keys().next_back();
+        Ok(keys.last().map(|id| id.step).max(lost))
+    }
+
+    /// Reads a record.
+    pub(crate) async fn record(&self, RecordId { step, generation }: RecordId) -> Result<Current> {
         let key = layout::record(step, generation);
-        let record = Record::parse(&self.remote().get(&key, Record::MAX).await?).map_err(|e| e.at(&key))?;
+        let bytes = self.remote().get(&key, Record::MAX).await?;
+        let record = Record::parse(&bytes).map_err(|e| e.at(&key))?;
         if record.step != step {
             return Err(Error::damaged(format!("{key}: is the record of step {}", record.step)));
         }
-        Ok(record)
+        Ok(Current { generation, record, hash: Hash::of(&bytes) })
     }
 
-    /// Makes a record the one that counts, if nobody has created that generation before; whether it is ours.
-    pub(crate) async fn create_record(&self, generation: u32, record: &Record) -> Result<bool> {
-        self.remote().create(&layout::record(record.step, generation), record.to_bytes()?.into()).await
+    /// Makes a record the one that counts, if nobody has created that generation before. How others name it, if it is ours.
+    pub(crate) async fn create_record(&self, generation: u32, record: &Record) -> Result<Option<Seen>> {
+        let bytes = record.to_bytes()?;
+        let seen = Seen { key: RecordId { step: record.step, generation }, hash: Hash::of(&bytes) };
+        let ours = self.remote().create(&layout::record(record.step, generation), bytes.into()).await?;
+        Ok(ours.then_some(seen))
     }
 
-    fn generations_under(&self, prefix: &Path) -> Result<BTreeMap<Step, Vec<Listed>>> {
-        let mut found: BTreeMap<Step, Vec<Listed>> = BTreeMap::new();
+    fn keys_under(&self, prefix: &Path) -> Result<Keys> {
+        let mut found = Keys::default();
         for object in self.remote().wait(self.remote().list(prefix))? {
             let Some((step, generation)) = layout::parse_record(&object.key) else {
-                let key = object.key;
-                return Err(Error::damaged(format!("{key}: is no record of a snapshot; move it out of the store")));
+                found.foreign.push(object.key.to_string());
+                continue;
             };
-            found.entry(step).or_default().push(Listed { generation, time: object.time, size: object.size });
+            let (time, nanos, size) = (object.time, object.nanos, object.size);
+            found.steps.entry(step).or_default().push(Listed { generation, time, nanos, size });
         }
-        found.values_mut().for_each(|g| g.sort_unstable_by_key(|l| l.generation));
+        found.steps.values_mut().for_each(|g| g.sort_unstable_by_key(|l| l.generation));
+        found.foreign.sort_unstable();
         Ok(found)
     }
 }
 
-fn highest(generations: &[Listed]) -> u32 {
-    generations.last().expect("a step that is listed has one").generation
+/// What a new record names: the one that it supersedes, those that nobody had named, and what the superseded one did, which will be collected.
+pub(crate) fn to_name(heads: &[Seen], superseded: Option<&Current>) -> Vec<Seen> {
+    let mut names: Vec<Seen> = superseded.map(Current::seen).into_iter().collect();
+    for seen in heads.iter().chain(superseded.iter().flat_map(|c| &c.record.seen)) {
+        let of_its_step = superseded.is_some_and(|c| c.record.step == seen.key.step);
+        if !of_its_step && names.iter().all(|n| n.key != seen.key) {
+            names.push(*seen);
+        }
+    }
+    names.truncate(MAX_SEEN);
+    names
+}
+
+fn highest(generations: &[Listed]) -> Listed {
+    *generations.last().expect("a step that is listed has one")
 }
 
 /// The generation that supersedes another one.

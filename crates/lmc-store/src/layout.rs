@@ -54,6 +54,12 @@ pub(crate) fn parse_record(key: &Path) -> Option<(Step, u32)> {
     (record(step, generation).as_ref() == text).then_some((step, generation))
 }
 
+/// The step whose generations are under a key; `None` for any other key.
+pub(crate) fn parse_records_of(key: &str) -> Option<Step> {
+    let step = Step::new(key.strip_prefix("snapshots/")?.parse().ok()?).ok()?;
+    (records_of(step).as_ref() == key).then_some(step)
+}
+
 /// The part of a key; `None` for any other key.
 pub(crate) fn parse_part(key: &Path) -> Option<PartId> {
     key.as_ref().strip_prefix("parts/")?.strip_suffix(".json")?.parse().ok()
@@ -82,6 +88,10 @@ mod tests {
         for other in ["snapshots/10/0.json", "snapshots/00000000000000000010/0000000010", "parts/0.json", "snapshots/x"]
         {
             assert_eq!(parse_record(&Path::from(other)), None, "{other}");
+        }
+        assert_eq!(parse_records_of(records_of(step(10)).as_ref()), Some(step(10)));
+        for other in ["snapshots/10", "snapshots", "parts/00000000000000000010", "snapshots/+0000000000000000010"] {
+            assert_eq!(parse_records_of(other), None, "{other}");
         }
         assert_eq!(parse_record(&Path::from("snapshots/+0000000000000000010/0000000010.json")), None);
     }

@@ -46,6 +46,20 @@ impl Leftovers {
         }
     }
 
+    /// Directories of records out of which something was taken, and in which nothing is, by their keys. Elsewhere there are no directories.
+    pub(crate) fn empty_steps(&self) -> Result<Vec<String>> {
+        match self {
+            // An archive has none.
+            Self::Directory(root) if !root.is_dir() => Ok(vec![]),
+            Self::Directory(root) => {
+                let found = directory::leftovers(root, &["snapshots"])?;
+                Ok(found.into_iter().filter(|l| l.is_directory && !l.was_never_used).map(|l| l.key).collect())
+            }
+            #[cfg(feature = "s3")]
+            Self::Bucket(_) => Ok(vec![]),
+        }
+    }
+
     pub(crate) async fn remove(&self, leftover: &Leftover) -> Result<()> {
         match (self, leftover) {
             (_, Leftover::File(file)) => file.remove(),

@@ -46,6 +46,7 @@ mod remote;
 mod restore;
 mod save;
 mod store;
+mod target;
 mod tensors;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -59,6 +60,7 @@ pub use copy::Copied;
 pub use cost::Cost;
 pub use error::{Error, ErrorKind, Result};
 pub use gc::{Garbage, Orphan};
+pub use history::{DamagedRecord, Listing};
 pub use ids::{Hash, PartId, SaveId, Step};
 pub use manifest::VERSION as FORMAT_VERSION;
 pub use prune::{Keep, PrunePlan, Pruned};
@@ -66,7 +68,8 @@ pub use rebase::{RebaseOptions, Rebased};
 pub use restore::{FileInfo, SnapshotReader, TensorBuffer};
 pub use save::{BasePolicy, Input, SaveOptions, Saved};
 pub use store::{At, Snapshot, Store, StoreOptions};
+pub use target::check_targets;
 pub use tensors::{Tensor, TensorSource, Tensors};
 #[cfg(feature = "s3")]
 pub use uploads::Uploads;
-pub use verify::{Problem, Verified};
+pub use verify::{Problem, Verified, VerifyOptions};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How many threads to use where so many are wished for: 0 stands for as many as the machine has.
 pub(crate) fn threads(wanted: usize) -> usize {
@@ -12,6 +12,18 @@ pub(crate) fn threads(wanted: usize) -> usize {
         n => n,
     }
 }
+
+/// How many threads to use for work that now and then waits for the store: where as many as the machine has are wished for, one more, so that none of its cores
+/// waits, too.
+pub(crate) fn threads_that_wait(wanted: usize) -> usize {
+    match wanted {
+        0 => threads(0) + 1,
+        n => n,
+    }
+}
+
+/// What the threads that work are called.
+const NAME: &str = "lmc-worker";
 
 struct State<T> {
     /// The next job that nobody has begun.
@@ -93,7 +105,7 @@ pub(crate) fn run<W, T: Send>(
     std::thread::scope(|scope| {
         let _stop = StopOnDrop(&queue, true);
         for _ in 0..threads {
-            scope.spawn(|| {
+            let worker = || {
                 let _stop = StopOnDrop(&queue, false);
                 let mut own = None;
                 while let Some(job) = queue.begin() {
@@ -103,7 +115,9 @@ pub(crate) fn run<W, T: Send>(
                     };
                     queue.finish(job, own.and_then(|own| work(own, job)));
                 }
-            });
+            };
+            let begun = std::thread::Builder::new().name(NAME.into()).spawn_scoped(scope, worker);
+            begun.map_err(|e| Error::io("cannot start a thread", e))?;
         }
         for job in 0..jobs {
             // Without a result a worker has panicked: so will the scope.
@@ -114,10 +128,32 @@ pub(crate) fn run<W, T: Send>(
     })
 }
 
+/// [`run`] where each job needs something that takes a while to come and no thread: `begin` is called for jobs in order, at least `ahead` of them before they are done.
+pub(crate) fn run_ahead<B: Send, W, T: Send>(
+    threads: usize,
+    ahead: usize,
+    jobs: usize,
+    begin: impl Fn(usize) -> B + Sync,
+    start: impl Fn() -> Result<W> + Sync,
+    work: impl Fn(&mut W, usize, B) -> Result<T> + Sync,
+    take: impl FnMut(usize, T) -> Result<()>,
+) -> Result<()> {
+    let begun: Mutex<(usize, BTreeMap<usize, B>)> = Mutex::default();
+    let next = |job: usize| {
+        let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, begun) = &mut *begun;
+        while *first < jobs.min(job + ahead.max(1)) {
+            begun.insert(*first, begin(*first));
+            *first += 1;
+        }
+        begun.remove(&job).expect("a job is done once")
+    };
+    run(threads, jobs, start, |own, job| work(own, job, next(job)), take)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -144,6 +180,33 @@ mod tests {
         .unwrap();
         assert_eq!(taken, (0..100).map(|i| i * i).collect::<Vec<_>>());
         run(3, 0, || Ok(()), |(), _| Ok(()), |_, ()| panic!("there are no jobs")).unwrap();
+    }
+
+    #[test]
+    fn what_jobs_need_is_begun_before_they_are() {
+        let begun = AtomicUsize::new(0);
+        let mut taken = vec![];
+        run_ahead(
+            2,
+            5,
+            50,
+            |job| {
+                assert_eq!(begun.fetch_add(1, Ordering::Relaxed), job);
+                job * 10
+            },
+            || Ok(()),
+            |(), job, needed| {
+                let begun = begun.load(Ordering::Relaxed);
+                assert!(needed == job * 10 && begun >= 50.min(job + 5) && begun <= job + 10, "{job} {begun}");
+                Ok(job)
+            },
+            |_, job| {
+                taken.push(job);
+                Ok(())
+            },
+        )
+        .unwrap();
+        assert_eq!(taken, (0..50).collect::<Vec<_>>());
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::next_generation;
+use crate::history::{Current, DamagedRecord, next_generation, to_name};
 use crate::ids::{PartId, SaveId, Step};
-use crate::manifest::record::{Record, State};
+use crate::manifest::record::{Record, RecordId, Seen};
 use crate::rebase::RebaseOptions;
 use crate::remote::CONCURRENT;
 use crate::store::{Snapshot, Store};
@@ -20,6 +20,9 @@ pub struct Keep {
     pub every: Option<u64>,
     /// Those of these steps.
     pub steps: Vec<Step>,
+    /// Steps whose records cannot be read, and are to be ended for good: whatever they were the records of is lost. With nothing else, all that can be read
+    /// stays.
+    pub damaged: Vec<Step>,
 }
 
 /// What pruning would do.
@@ -30,6 +33,10 @@ pub struct PrunePlan {
     pub keep: Vec<Snapshot>,
     /// Snapshots that go, by step.
     pub prune: Vec<Snapshot>,
+    /// Records that cannot be read, and are ended as [`Keep::damaged`] says.
+    pub damaged: Vec<DamagedRecord>,
+    /// Records that cannot be read, and are left as they are.
+    pub left_out: Vec<DamagedRecord>,
     /// Those that stay and are re-based.
     pub rebase: Vec<Step>,
     /// Bytes of data that all snapshots need now.
@@ -39,7 +46,7 @@ pub struct PrunePlan {
     /// Why it cannot be told what snapshots need, if it cannot. Pruning is possible all the same.
     pub obstacle: Option<String>,
     /// The records of `prune` that count.
-    generations: Vec<u32>,
+    records: Vec<Current>,
 }
 
 /// What pruning did.
@@ -54,10 +61,28 @@ pub struct Pruned {
     pub changed: Vec<Step>,
 }
 
+/// A snapshot that ends, and its record that counts, if that can be read.
+struct End<'p> {
+    step: Step,
+    id: SaveId,
+    generation: u32,
+    current: Option<&'p Current>,
+}
+
+impl<'p> End<'p> {
+    fn of(current: &'p Current) -> Self {
+        let Record { step, id, .. } = current.record;
+        Self { step, id, generation: current.generation, current: Some(current) }
+    }
+}
+
 impl Keep {
     /// Says for each of some steps, which ascend, whether it stays.
     fn select(&self, steps: &[Step]) -> Result<Vec<bool>> {
         if self.last == 0 && self.every.is_none() && self.steps.is_empty() {
+            if !self.damaged.is_empty() {
+                return Ok(vec![true; steps.len()]);
+            }
             return Err(Error::usage("nothing says which snapshots to keep"));
         }
         if self.every == Some(0) {
@@ -83,25 +108,37 @@ impl Store {
     /// Plans what to prune, and changes nothing.
     ///
     /// # Errors
-    /// `Usage` when nothing would stay, `NotFound` when a step to keep has no snapshot, and those of [`Self::snapshots`].
+    /// `Usage` when nothing would stay, or when the record of a step that is said to be damaged can be read; `NotFound` when a step to keep has no snapshot, and
+    /// those of [`Self::snapshots`].
     pub fn plan_prune(&self, keep: &Keep) -> Result<PrunePlan> {
-        let records = self.kept_generations()?;
-        let steps: Vec<Step> = records.iter().map(|(_, r)| r.step).collect();
+        let history = self.history()?;
+        let (damaged, left_out): (Vec<_>, Vec<_>) =
+            history.damaged().cloned().partition(|bad| keep.damaged.contains(&bad.step));
+        if let Some(step) = keep.damaged.iter().find(|&&s| damaged.iter().all(|bad| bad.step != s)) {
+            return Err(Error::usage(format!("step {step} has no damaged record: it ends as others do")));
+        }
+        if let Some(bad) = left_out.iter().find(|bad| keep.steps.contains(&bad.step)) {
+            return Err(bad.error(""));
+        }
+        let records = history.into_kept();
+        let steps: Vec<Step> = records.iter().map(|c| c.record.step).collect();
         let mut plan = PrunePlan {
             keep: vec![],
             prune: vec![],
+            damaged,
+            left_out,
             rebase: vec![],
             before: 0,
             after: 0,
             obstacle: None,
-            generations: vec![],
+            records: vec![],
         };
-        for ((generation, record), stays) in records.into_iter().zip(keep.select(&steps)?) {
+        for (current, stays) in records.into_iter().zip(keep.select(&steps)?) {
             if stays {
-                plan.keep.push(Snapshot::of(record));
+                plan.keep.push(Snapshot::of(current.record));
             } else {
-                plan.prune.push(Snapshot::of(record));
-                plan.generations.push(generation);
+                plan.prune.push(Snapshot::of(current.record.clone()));
+                plan.records.push(current);
             }
         }
         match self.plan_sizes(&mut plan) {
@@ -133,12 +170,28 @@ impl Store {
     /// `Store` when requests fail, and those of [`Self::rebase`].
     pub fn prune(&self, plan: &PrunePlan, o: &RebaseOptions) -> Result<Pruned> {
         let mut done = Pruned::default();
-        if !plan.prune.is_empty() {
-            let time = self.now()?;
-            let ended = stream::iter(plan.prune.iter().zip(&plan.generations))
-                .map(async |(s, &generation)| self.end(s.step, s.id, generation, time).await.map(|()| s.step))
-                .buffered(CONCURRENT);
-            done.pruned = self.remote().wait(ended.try_collect())?;
+        let mut ends: Vec<End> = plan.records.iter().map(End::of).collect();
+        for bad in &plan.damaged {
+            // Nobody knows any more which snapshot it was.
+            ends.push(End { step: bad.step, id: self.fresh_id()?, generation: bad.generation, current: None });
+        }
+        if !ends.is_empty() {
+            let (time, heads) = (self.now()?, self.recent(&self.keys()?)?.heads());
+            // Side by side; each names the one before it on its way.
+            let ways = ends.len().min(CONCURRENT);
+            let ended = stream::iter(0..ways)
+                .map(async |way| {
+                    let (mut steps, mut heads) = (vec![], heads.clone());
+                    for end in ends.iter().skip(way).step_by(ways) {
+                        steps.push(end.step);
+                        let ours = self.end(end, time, &mut heads).await?;
+                        heads.extend(ours);
+                    }
+                    Ok::<_, Error>(steps)
+                })
+                .buffer_unordered(CONCURRENT);
+            done.pruned = self.remote().wait(ended.try_concat())?;
+            done.pruned.sort_unstable();
         }
         if !plan.rebase.is_empty() {
             let mut steps = plan.rebase.clone();
@@ -150,17 +203,25 @@ impl Store {
         Ok(done)
     }
 
-    /// Ends the snapshot that a generation is of.
-    async fn end(&self, step: Step, id: SaveId, mut generation: u32, time: u64) -> Result<()> {
-        let record = Record::pruned(step, id, time);
+    /// Ends a snapshot. `heads` are the records that the one which says so names; it takes their place.
+    async fn end(&self, end: &End<'_>, time: u64, heads: &mut Vec<Seen>) -> Result<Option<Seen>> {
+        let mut record = Record::pruned(end.step, end.id, time);
+        let mut superseded = end.current.cloned();
+        let mut generation = end.generation;
         loop {
-            generation = next_generation(step, generation)?;
-            // Who re-bases a snapshot makes no other one of it; who prunes it was faster.
-            if self.create_record(generation, &record).await?
-                || self.record(step, generation).await?.state == State::Pruned
-            {
-                return Ok(());
+            generation = next_generation(end.step, generation)?;
+            record.seen = to_name(heads, superseded.as_ref());
+            let ours = self.create_record(generation, &record).await?;
+            if ours.is_some() {
+                heads.clear();
+                return Ok(ours);
             }
+            // Who re-bases a snapshot makes no other one of it; who prunes it was faster.
+            let there = self.record(RecordId { step: end.step, generation }).await?;
+            if !there.is_kept() {
+                return Ok(None);
+            }
+            superseded = Some(there);
         }
     }
 }
@@ -180,6 +241,7 @@ mod tests {
             last,
             every,
             steps: named.iter().map(|&n| Step::new(n).unwrap()).collect(),
+            damaged: vec![],
         };
         assert_eq!(kept(&keep(2, None, &[])), [20, 21]);
         assert_eq!(kept(&keep(9, None, &[])).len(), 6);

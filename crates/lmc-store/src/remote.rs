@@ -9,12 +9,16 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, root_cause};
 
 /// Requests that are under way at once for one purpose.
 pub(crate) const CONCURRENT: usize = 16;
+
+/// Threads that wait for a disk. They read, write and sync; what is computed is computed elsewhere.
+const BLOCKING: usize = 4;
 
 /// How often an object is created that is said to exist and cannot be read.
 const CONFLICTS: u32 = 6;
@@ -25,11 +29,23 @@ pub(crate) struct Object {
     pub(crate) size: u64,
     /// When it was written, by the store's clock, in seconds since 1970.
     pub(crate) time: u64,
+    /// And nanoseconds, as far as the store tells them.
+    pub(crate) nanos: u32,
 }
 
+#[derive(Clone)]
 pub(crate) struct Remote {
     objects: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
+}
+
+/// Requests that are under way.
+pub(crate) struct Begun<T>(JoinHandle<Result<T>>);
+
+impl<T> Drop for Begun<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The threads of all stores of this process. A client's connections live on the threads that opened them, so that stores which share
@@ -44,7 +60,7 @@ fn runtime() -> Result<Arc<Runtime>> {
         return Ok(runtime.clone());
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).thread_name("lmc-store").enable_all();
+    builder.worker_threads(2).max_blocking_threads(BLOCKING).thread_name("lmc-store").enable_all();
     let runtime = Arc::new(builder.build().map_err(|e| Error::io("cannot start threads for the store", e))?);
     // Stopping the parent's would wait for threads that are not there.
     std::mem::forget(shared.replace((process, runtime.clone())));
@@ -59,6 +75,19 @@ impl Remote {
     /// Waits for requests.
     pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> T {
         self.runtime.block_on(requests)
+    }
+
+    /// Begins requests that are waited for later. They end with what is returned.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        requests: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Begun<T> {
+        Begun(self.runtime.spawn(requests))
+    }
+
+    /// Waits for requests that were begun.
+    pub(crate) fn finish<T>(&self, mut begun: Begun<T>) -> Result<T> {
+        self.wait(&mut begun.0).map_err(|e| Error::store(format!("a request ended before it was answered: {e}")))?
     }
 
     pub(crate) fn objects(&self) -> &dyn ObjectStore {
@@ -169,7 +198,11 @@ impl Remote {
         let objects: Vec<ObjectMeta> = self.objects.list(Some(prefix)).try_collect().await.map_err(failed)?;
         objects
             .into_iter()
-            .map(|o| Ok(Object { time: clock::seconds(o.last_modified.timestamp())?, size: o.size, key: o.location }))
+            .map(|o| {
+                let (time, nanos) =
+                    (clock::seconds(o.last_modified.timestamp())?, o.last_modified.timestamp_subsec_nanos());
+                Ok(Object { time, nanos, size: o.size, key: o.location })
+            })
             .collect()
     }
 }

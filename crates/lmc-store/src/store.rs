@@ -10,14 +10,14 @@ use crate::cache::{Cache, PieceCache};
 use crate::catalog::{self, Catalog};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::next_generation;
+use crate::history::{next_generation, to_name};
 use crate::ids::{PartId, SaveId, Step};
 use crate::layout;
 use crate::leftovers::Leftovers;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::names::check_together;
-use crate::manifest::record::{Record, State};
+use crate::manifest::record::Record;
 use crate::remote::Remote;
 use crate::restore::SnapshotReader;
 use crate::save::{self, Input, SaveOptions, Saved};
@@ -206,23 +206,23 @@ impl Store {
         Ok(Self { remote, grace_seconds, cache, entropy: o.entropy, leftovers: None })
     }
 
-    /// All snapshots, by step.
+    /// All snapshots whose records can be read, by step. [`Self::list`] tells of the others.
     ///
     /// # Errors
-    /// `Store` when requests fail, `Damaged` or `Unsupported` when a record is not what it should be.
+    /// `Store` when requests fail.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
-        Ok(self.kept_generations()?.into_iter().map(|(_, r)| Snapshot::of(r)).collect())
+        Ok(self.list()?.snapshots)
     }
 
     /// One snapshot.
     ///
     /// # Errors
-    /// Those of [`Self::snapshots`], and `NotFound` when it is not there.
+    /// `NotFound` when it is not there, `Damaged` or `Unsupported` when it cannot be told because a record cannot be read, `Store` when requests fail.
     pub fn find(&self, at: At) -> Result<Snapshot> {
         let found = match at {
-            At::Latest => self.last_before(None)?,
+            At::Latest => self.latest()?,
             At::Step(step) => self.kept(step)?,
-            At::Id(id) => self.snapshots()?.into_iter().find(|s| s.id == id),
+            At::Id(id) => self.of_id(id)?,
         };
         found.ok_or_else(|| {
             Error::not_found(match at {
@@ -261,7 +261,7 @@ impl Store {
     /// The step that is meant: by default the one after the last. One that has a snapshot is refused.
     ///
     /// # Errors
-    /// `Exists`, and those of [`Self::snapshots`].
+    /// `Exists`, and those of [`Self::find`].
     pub fn step(&self, step: Option<Step>) -> Result<Step> {
         match step {
             Some(step) if self.kept(step)?.is_some() => Err(exists(step)),
@@ -280,7 +280,7 @@ impl Store {
         let began = self.now()?;
         let before = match o.from {
             Some(from) => Some(self.find(At::Step(from))?),
-            None => self.last_before(Some(step))?,
+            None => self.last_before(step)?,
         };
         let parts = before.map_or(vec![], |s| s.parts);
         save::save(&self.remote, inputs, &parts, o, self.cache.as_ref(), began, self.fresh_id()?)
@@ -319,15 +319,22 @@ impl Store {
             names.extend(part.files.into_iter().map(|f| f.name));
         }
         check_together(names.iter().map(|n| &n[..])).map_err(Error::usage)?;
-        let generation = match self.newest(step)? {
+        let recent = self.recent(&self.keys()?)?;
+        if let Some(Err(bad)) = recent.steps.get(&step) {
+            return Err(bad.error("save under another step; "));
+        }
+        let before = self.newest(step)?;
+        let generation = match &before {
             None => 0,
-            Some((_, newest)) if newest.state == State::Kept => return Err(exists(step)),
-            Some((generation, _)) => next_generation(step, generation)?,
+            Some(newest) if newest.is_kept() => return Err(exists(step)),
+            Some(newest) => next_generation(step, newest.generation)?,
         };
+        record.seen = to_name(&recent.heads(), before.as_ref());
         // Asked for last: what comes before must not count against the grace period unseen.
         let now = self.time_to_commit(began)?;
         record.time = original.map_or(now, |o| o.time);
-        if remote.wait(self.create_record(generation, &record))? { Ok(Snapshot::of(record)) } else { Err(exists(step)) }
+        let ours = remote.wait(self.create_record(generation, &record))?;
+        ours.map(|_| Snapshot::of(record)).ok_or_else(|| exists(step))
     }
 
     pub(crate) fn remote(&self) -> &Remote {

@@ -12,5 +12,7 @@ mod open_files;
 mod pipes;
 mod safety;
 mod snapshot;
+mod snapshot_threads;
+mod snapshot_unlucky;
 mod support;
 mod tables;

@@ -7,7 +7,8 @@ mod snapshot;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc_store::{At, Cache, Keep, Location, PartId, RebaseOptions, SaveId, Step, StoreOptions};
+use lmc_cli::{Guard, Role};
+use lmc_store::{At, Cache, Keep, Location, PartId, RebaseOptions, SaveId, Step, StoreOptions, VerifyOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -40,6 +41,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What keeps anything from being written into the store, where it is on this machine.
+    fn guard(&self) -> Guard {
+        let guard = Guard::default();
+        if let Location::Directory(path) = &self.location
+            && let Ok(metadata) = std::fs::metadata(path)
+        {
+            guard.keep(Role::Store, path, &metadata);
+        }
+        guard
+    }
+
     fn get(&self, py: Python<'_>) -> Result<Arc<Open>> {
         let here = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let process = std::process::id();
@@ -189,7 +201,7 @@ impl Store {
         &self.name
     }
 
-    /// All snapshots, by step.
+    /// All snapshots whose records can be read, by step; `verify` tells of the others.
     fn snapshots(&self, py: Python<'_>) -> Result<Vec<Snapshot>> {
         Ok(self.ask(py, |s| s.snapshots())?.into_iter().map(Snapshot).collect())
     }
@@ -295,23 +307,27 @@ impl Store {
         self.open_snapshot(py, at, threads)?.restore_all(py, &directory, names, overwrite)
     }
 
-    /// Verifies snapshots; all of them unless told which.
-    #[pyo3(signature = (at=None, *, deep=false, threads=None))]
+    /// Verifies a snapshot; or the store, with its records and all snapshots. `expect` are steps that must have one: nothing else tells that the record that was
+    /// written last is gone.
+    #[pyo3(signature = (at=None, *, deep=false, threads=None, expect=Vec::new()))]
     fn verify(
         &self,
         py: Python<'_>,
         at: Option<&Bound<'_, PyAny>>,
         deep: bool,
         threads: Option<Threads>,
+        #[pyo3(from_py_with = numbers::expect)] expect: Vec<u64>,
     ) -> Result<Verified> {
-        let threads = self::threads(threads)?;
+        let mut o = VerifyOptions::default();
+        (o.deep, o.threads) = (deep, self::threads(threads)?);
+        o.expect = expect.into_iter().map(Step::new).collect::<lmc_store::Result<_>>()?;
         let which = at.map(|at| self::at(Some(at))).transpose()?;
-        let found = self.ask(py, |s| {
-            let snapshots = match which {
-                Some(at) => vec![s.find(at)?],
-                None => s.snapshots()?,
-            };
-            s.verify(&snapshots, deep, threads)
+        if which.is_some() && !o.expect.is_empty() {
+            return Err(Failure::usage("expect is for a whole store: leave out at".to_owned()));
+        }
+        let found = self.ask(py, |s| match which {
+            Some(at) => s.verify(&[s.find(at)?], o.deep, o.threads),
+            None => s.verify_all(&o),
         })?;
         Verified::of(py, found)
     }
@@ -324,31 +340,36 @@ impl Store {
         Ok(costs.into_iter().next().unwrap_or_default().into())
     }
 
-    /// Plans what to prune, and changes nothing.
-    #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new()))]
+    /// Plans what to prune, and changes nothing. `damaged` are steps whose records cannot be read, and are to be ended for good.
+    #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), damaged=Vec::new()))]
     fn plan_prune(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
         keep_every: Option<KeepEvery>,
         #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
+        #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
     ) -> Result<PrunePlan> {
-        let keep = keep(keep_last, keep_every, keep_steps)?;
+        let keep = keep(keep_last, keep_every, keep_steps, damaged)?;
         Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
     }
 
     /// Ends the snapshots that none of the rules is for.
-    #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), level="default", threads=None))]
+    #[pyo3(signature = (
+        *, keep_last=0, keep_every=None, keep_steps=Vec::new(), damaged=Vec::new(), level="default", threads=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn prune(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
         keep_every: Option<KeepEvery>,
         #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
+        #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
     ) -> Result<Pruned> {
-        let keep = keep(keep_last, keep_every, keep_steps)?;
+        let keep = keep(keep_last, keep_every, keep_steps, damaged)?;
         let mut o = RebaseOptions::default();
         (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
         Ok(self.ask(py, |s| s.prune(&s.plan_prune(&keep)?, &o))?.into())
@@ -384,10 +405,11 @@ impl Store {
     }
 }
 
-fn keep(last: usize, every: Option<KeepEvery>, steps: Vec<u64>) -> Result<Keep> {
+fn keep(last: usize, every: Option<KeepEvery>, steps: Vec<u64>, damaged: Vec<u64>) -> Result<Keep> {
+    let of = |steps: Vec<u64>| steps.into_iter().map(Step::new).collect::<lmc_store::Result<_>>();
     let mut keep = Keep::default();
     keep.last = last;
     keep.every = every.map(|n| n.0);
-    keep.steps = steps.into_iter().map(Step::new).collect::<lmc_store::Result<_>>()?;
+    (keep.steps, keep.damaged) = (of(steps)?, of(damaged)?);
     Ok(keep)
 }

@@ -100,6 +100,8 @@ pub(crate) struct Problem {
     step: u64,
     /// File, and tensor or nothing for bytes between tensors; no entry if all of the snapshot is lost.
     lost: Vec<(String, Option<String>)>,
+    /// Whether all of the snapshot can be restored all the same.
+    intact: bool,
     message: String,
 }
 
@@ -109,13 +111,18 @@ pub(crate) struct Verified {
     objects: u64,
     block_sets: u64,
     problems: Vec<Py<Problem>>,
+    /// What is in the store and is none of it.
+    notes: Vec<String>,
 }
 
 impl Verified {
     pub(crate) fn of(py: Python<'_>, v: lmc_store::Verified) -> Result<Self> {
-        let problem = |p: lmc_store::Problem| Problem { step: p.step.get(), lost: p.lost, message: p.message };
+        let problem = |p: lmc_store::Problem| {
+            let lmc_store::Problem { step, lost, intact, message, .. } = p;
+            Problem { step: step.get(), lost, intact, message }
+        };
         let problems = v.problems.into_iter().map(|p| Py::new(py, problem(p))).collect::<PyResult<_>>()?;
-        Ok(Self { objects: v.objects, block_sets: v.block_sets, problems })
+        Ok(Self { objects: v.objects, block_sets: v.block_sets, problems, notes: v.notes })
     }
 }
 
@@ -142,6 +149,8 @@ fn steps(of: &[lmc_store::Snapshot]) -> Vec<u64> {
 pub(crate) struct PrunePlan {
     keep: Vec<u64>,
     prune: Vec<u64>,
+    damaged: Vec<u64>,
+    left_out: Vec<u64>,
     rebase: Vec<u64>,
     before: u64,
     after: u64,
@@ -152,7 +161,9 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
     fn from(p: lmc_store::PrunePlan) -> Self {
         let rebase = p.rebase.iter().map(|s| s.get()).collect();
         let (keep, prune) = (steps(&p.keep), steps(&p.prune));
-        Self { keep, prune, rebase, before: p.before, after: p.after, obstacle: p.obstacle }
+        let bad = |of: &[lmc_store::DamagedRecord]| of.iter().map(|bad| bad.step.get()).collect();
+        let (damaged, left_out) = (bad(&p.damaged), bad(&p.left_out));
+        Self { keep, prune, damaged, left_out, rebase, before: p.before, after: p.after, obstacle: p.obstacle }
     }
 }
 

@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc_cli::Guard;
-use lmc_store::TensorBuffer;
+use lmc_store::{TensorBuffer, check_targets};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -107,7 +106,7 @@ impl SnapshotReader {
     fn write_file(&self, py: Python<'_>, open: &Open, name: &str, dst: &Path, overwrite: bool) -> Result<()> {
         Signals::watch(py, u64::MAX, |signals| {
             let len = open.reader.file(name)?.len;
-            let target = Target::create(dst, overwrite, false, Guard::default(), signals)?;
+            let target = Target::create(dst, overwrite, false, self.shared.guard(), signals)?;
             target.set_size(len)?;
             open.reader.restore_file(name, &target, &mut |_| {})?;
             target.finish(None)
@@ -131,9 +130,15 @@ impl SnapshotReader {
             std::fs::create_dir_all(directory)
                 .map_err(|e| Failure::Path("cannot create the directory".to_owned(), directory.to_owned(), e))
         };
-        create(directory)?;
         let paths: Vec<PathBuf> = files.iter().map(|f| directory.join(&f.name)).collect();
+        let guard = self.shared.guard();
+        let allowed = paths.iter().try_for_each(|path| guard.check_replace(path));
+        allowed.map_err(|refusal| Failure::usage(refusal.to_string()))?;
+        check_targets(directory, files.iter().copied())?;
+        create(directory)?;
         for (file, path) in files.iter().zip(&paths) {
+            // Once more: the files before took their time.
+            check_targets(directory, [*file])?;
             create(path.parent().unwrap_or(directory))?;
             self.write_file(py, &open, &file.name, path, overwrite)?;
         }

@@ -53,6 +53,19 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// `Damaged` when the document contradicts itself, `Limit` when it is above the limits of the format.
     fn check(&self) -> Result<()>;
 
+    /// Checks what a document says of its own bytes, and forgets it.
+    ///
+    /// # Errors
+    /// `Damaged` when they are not what it says.
+    fn unseal(&mut self, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Adds to the bytes of a document what it says of them.
+    fn seal(bytes: Vec<u8>) -> Vec<u8> {
+        bytes
+    }
+
     /// The document of these bytes, checked.
     ///
     /// # Errors
@@ -60,7 +73,8 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     fn parse(bytes: &[u8]) -> Result<Self> {
         Self::check_size(bytes.len())?;
         check_version(bytes, Self::FORMAT)?;
-        let document: Self = serde_json::from_slice(bytes).map_err(|e| invalid(Self::FORMAT, &e))?;
+        let mut document: Self = serde_json::from_slice(bytes).map_err(|e| invalid(Self::FORMAT, &e))?;
+        document.unseal(bytes)?;
         document.check()?;
         Ok(document)
     }
@@ -71,7 +85,7 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// Those of [`Self::check`].
     fn to_bytes(&self) -> Result<Vec<u8>> {
         self.check()?;
-        let bytes = serde_json::to_vec(self).expect("documents have nothing that JSON cannot say");
+        let bytes = Self::seal(serde_json::to_vec(self).expect("documents have nothing that JSON cannot say"));
         debug_assert!(check_version(&bytes, Self::FORMAT).is_ok());
         Self::check_size(bytes.len())?;
         Ok(bytes)

@@ -1,17 +1,15 @@
 //! Names of files: paths within a snapshot.
 
-use crate::error::{Error, Result};
-
 /// Most bytes of a name, and of what is between its slashes.
 const MAX: usize = 1024;
 const MAX_COMPONENT: usize = 255;
 
-/// Refuses names that are no paths of files below a directory: restoring must not write elsewhere.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+/// Says why a name is no path of a file below a directory, if it is none: restoring must not write elsewhere.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let bad = |c: char| matches!(c, '\\' | ':') || c.is_control();
     let component = |c: &str| !matches!(c, "" | "." | "..") && c.len() <= MAX_COMPONENT;
     if name.len() > MAX || name.contains(bad) || !name.split('/').all(component) {
-        return Err(Error::usage(format!("{name:?} cannot be the name of a file in a store")));
+        return Err(format!("{name:?} cannot be the name of a file in a store"));
     }
     Ok(())
 }

@@ -115,7 +115,7 @@ impl Part {
     }
 
     fn check_file(&self, file: &File) -> Result<()> {
-        check_name(&file.name)?;
+        check_name(&file.name).map_err(Error::damaged)?;
         if sum(file.segments.iter().map(|s| s.len)) != Some(file.len) {
             return Err(Error::damaged("does not have the length of its segments"));
         }
@@ -276,6 +276,9 @@ mod tests {
         for name in ["", ".", "..", "../x", "x/../../y", "/etc/passwd", "a\\b", "C:x", "a\nb"] {
             let mut p = part();
             p.files[0].name = name.into();
+            // Whoever wrote it: nobody who reads it gave it that name.
+            let e = Part::parse(&serde_json::to_vec(&p).unwrap()).expect_err(name);
+            assert_eq!(e.kind(), crate::ErrorKind::Damaged, "{e}");
             p.to_bytes().expect_err(name);
         }
     }

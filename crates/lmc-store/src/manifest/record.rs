@@ -2,11 +2,52 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
-use crate::ids::{PartId, SaveId, Step};
+use crate::ids::{Hash, PartId, SaveId, Step};
+use crate::layout;
+
+/// The most records that one names.
+pub(crate) const MAX_SEEN: usize = 64;
+
+/// Which record: of a step, and which generation of it. In JSON it is the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RecordId {
+    pub(crate) step: Step,
+    pub(crate) generation: u32,
+}
+
+impl std::fmt::Display for RecordId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        layout::record(self.step, self.generation).fmt(f)
+    }
+}
+
+impl Serialize for RecordId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RecordId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let key = String::deserialize(d)?;
+        let (step, generation) = layout::parse_record(&object_store::path::Path::from(&key[..]))
+            .filter(|&(step, generation)| layout::record(step, generation).as_ref() == key)
+            .ok_or_else(|| serde::de::Error::custom(format!("{key:?} is not the key of a record")))?;
+        Ok(Self { step, generation })
+    }
+}
+
+/// A record that the writer of another one saw: its key, and the hash of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Seen {
+    pub(crate) key: RecordId,
+    pub(crate) hash: Hash,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,7 +71,16 @@ pub(crate) struct Record {
     pub(crate) parts: Vec<PartId>,
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
+    /// The records that its writer saw and nobody had named, and the one that it supersedes. None in records of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) seen: Vec<Seen>,
+    /// The hash of the document without this field, which comes last. Only while it is parsed: [`Document::seal`] writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    check: Option<Hash>,
 }
+
+/// What stands before and after the hash at the end of a document.
+const CHECK: (&[u8], &[u8]) = (b",\"check\":\"", b"\"}");
 
 impl Record {
     pub(crate) fn kept(step: Step, id: SaveId, time: u64, metadata: BTreeMap<String, String>) -> Self {
@@ -46,6 +96,8 @@ impl Record {
             parts: vec![],
             raw_size: 0,
             new_size: 0,
+            seen: vec![],
+            check: None,
         }
     }
 
@@ -59,12 +111,37 @@ impl Document for Record {
     const FORMAT: &'static str = "lmc-snapshot";
     const MAX: usize = 1 << 20;
 
+    fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
+        // What an older version wrote has none.
+        let Some(check) = self.check.take() else { return Ok(()) };
+        let digits = check.to_string();
+        let without = bytes
+            .strip_suffix(CHECK.1)
+            .and_then(|b| b.strip_suffix(digits.as_bytes()))
+            .and_then(|b| b.strip_suffix(CHECK.0));
+        match without.map(|b| Hash::of(&[b, b"}"].concat())) {
+            Some(hash) if hash == check => Ok(()),
+            Some(_) => Err(Error::damaged("is damaged: its contents do not have the checksum that is in it")),
+            None => Err(Error::damaged("is damaged: it does not end with its checksum")),
+        }
+    }
+
+    fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+        let check = Hash::of(&bytes).to_string();
+        bytes.pop();
+        bytes.extend([CHECK.0, check.as_bytes(), CHECK.1].concat());
+        bytes
+    }
+
     fn check(&self) -> Result<()> {
         let mut parts = self.parts.clone();
         parts.sort_unstable();
         parts.dedup();
         if parts.len() != self.parts.len() {
             return Err(Error::damaged("names a part twice"));
+        }
+        if self.seen.len() > MAX_SEEN {
+            return Err(Error::limit(format!("names {} records, and the limit is {MAX_SEEN}", self.seen.len())));
         }
         match self.state {
             State::Kept if parts.is_empty() => Err(Error::damaged("is of a snapshot without parts")),
@@ -95,9 +172,50 @@ mod tests {
             ("\"time\":7", "\"time\":-7"),
         ] {
             assert!(text.contains(from));
+            // With the checksum, and as an older version would have written it.
             Record::parse(text.replace(from, to).as_bytes()).unwrap_err();
+            Record::parse(without_check(&text.replace(from, to)).as_bytes()).unwrap_err();
         }
+        assert_eq!(Record::parse(without_check(&text).as_bytes()).unwrap(), r);
         r.metadata.insert("note".into(), "x".repeat(Record::MAX));
+        r.to_bytes().unwrap_err();
+    }
+
+    fn without_check(text: &str) -> String {
+        let (before, _) = text.rsplit_once(",\"check\"").unwrap();
+        format!("{before}}}")
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_record_is_seen() {
+        let mut r = Record::kept(
+            Step::new(300).unwrap(),
+            SaveId::new([0xab; 16]),
+            7,
+            BTreeMap::from([("note".into(), "a \u{1f} control \" and é".into())]),
+        );
+        r.parts = vec![PartId::of(b"a")];
+        r.seen = vec![Seen { key: RecordId { step: Step::new(9).unwrap(), generation: 3 }, hash: Hash::of(b"9") }];
+        let bytes = r.to_bytes().unwrap();
+        assert_eq!(Record::parse(&bytes).unwrap(), r);
+        for bit in 0..8 * bytes.len() {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            Record::parse(&bad).expect_err(&String::from_utf8_lossy(&bad));
+        }
+        for len in 0..bytes.len() {
+            Record::parse(&bytes[..len]).unwrap_err();
+        }
+        // The checksum is that of the bytes, however JSON may be written.
+        let text = String::from_utf8(bytes).unwrap();
+        for spaced in [format!("{text} "), format!(" {text}"), text.replace("\"}", "\" }")] {
+            Record::parse(spaced.as_bytes()).unwrap_err();
+        }
+        for key in ["snapshots/9/3.json", "parts/x.json", "/snapshots/00000000000000000009/0000000003.json", ""] {
+            let text = without_check(&text).replace(&r.seen[0].key.to_string(), key);
+            Record::parse(text.as_bytes()).expect_err(key);
+        }
+        r.seen = vec![r.seen[0]; MAX_SEEN + 1];
         r.to_bytes().unwrap_err();
     }
 }

@@ -47,7 +47,7 @@ impl<'a> Encoder<'a> {
             return Ok(New { bytes, base });
         }
         let chain = self.catalog.chain(set)?;
-        let stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
+        let stored = chain::fetch(self.remote, self.catalog, &chain)?;
         let raw = self.chain.decode(self.catalog, &chain, &stored)?.0.to_vec();
         // The same segments as before: what was made from this set finds its base in the new one.
         let mut o = DecompressOptions::default();
@@ -57,7 +57,7 @@ impl<'a> Encoder<'a> {
         let mut alone = Vec::new();
         if let Some(base) = base {
             let chain = self.catalog.chain(base)?;
-            let stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
+            let stored = chain::fetch(self.remote, self.catalog, &chain)?;
             let (old, content_hash) = self.chain.decode(self.catalog, &chain, &stored)?;
             let base_segments = if old.len() == raw.len() {
                 segments.to_vec()
@@ -84,7 +84,7 @@ impl<'a> Encoder<'a> {
     fn copied(&mut self, set: SetId, base: Option<SetId>) -> Result<Option<Bytes>> {
         let mut chain = base.map_or(Ok(vec![]), |base| self.catalog.chain(base))?;
         chain.push(set);
-        let mut stored = self.remote.wait(chain::fetch(self.remote, self.catalog, &chain))?;
+        let mut stored = chain::fetch(self.remote, self.catalog, &chain)?;
         match self.chain.decode(self.catalog, &chain, &stored) {
             Ok(_) => Ok(stored.pop()),
             // The same bytes cut in another way are no base: `lmc` knows bases by leaves.

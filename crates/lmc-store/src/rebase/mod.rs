@@ -9,7 +9,7 @@ use lmc::Level;
 
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::error::{Error, Result};
-use crate::history::next_generation;
+use crate::history::{next_generation, to_name};
 use crate::ids::{Hash, PartId, Step};
 use crate::layout;
 use crate::manifest::Document;
@@ -53,14 +53,18 @@ impl Store {
     pub fn rebase(&self, steps: &[Step], o: &RebaseOptions) -> Result<Rebased> {
         // As with a save: what counts from now on stays long enough.
         let began = self.now()?;
-        let kept = self.kept_generations()?;
-        if let Some(step) = steps.iter().find(|&&s| kept.iter().all(|(_, r)| r.step != s)) {
+        let history = self.history()?;
+        // What a record names that is written next.
+        let mut heads = history.heads();
+        let kept = history.into_kept();
+        if let Some(step) = steps.iter().find(|&&s| kept.iter().all(|c| c.record.step != s)) {
             return Err(Error::not_found(format!("the store has no snapshot of step {step}")));
         }
-        let all: Vec<&[PartId]> = kept.iter().map(|(_, r)| &r.parts[..]).collect();
+        let all: Vec<&[PartId]> = kept.iter().map(|c| &c.record.parts[..]).collect();
         let mut survey = Survey::new(self.remote(), &all)?;
         let mut done = Rebased::default();
-        for (generation, record) in kept.iter().filter(|(_, r)| steps.contains(&r.step)) {
+        for current in kept.iter().filter(|c| steps.contains(&c.record.step)) {
+            let record = &current.record;
             let parts = record.parts.iter().map(|&id| self.rebase_part(&mut survey, id, began, o));
             let mut new = record.clone();
             new.parts = parts.collect::<Result<_>>()?;
@@ -73,11 +77,14 @@ impl Store {
             }
             self.check_restores(&Snapshot::of(new.clone()), o)?;
             self.time_to_commit(began)?;
-            let next = next_generation(record.step, *generation)?;
-            if self.remote().wait(self.create_record(next, &new))? {
-                done.snapshots.push(Snapshot::of(new));
-            } else {
-                done.changed.push(record.step);
+            let next = next_generation(record.step, current.generation)?;
+            new.seen = to_name(&heads, Some(current));
+            match self.remote().wait(self.create_record(next, &new))? {
+                Some(seen) => {
+                    heads = vec![seen];
+                    done.snapshots.push(Snapshot::of(new));
+                }
+                None => done.changed.push(record.step),
             }
         }
         Ok(done)
@@ -91,7 +98,7 @@ impl Store {
     /// Restores all of a snapshot, as it is in the store, to nowhere.
     fn check_restores(&self, snapshot: &Snapshot, o: &RebaseOptions) -> Result<()> {
         let found = self.verify(std::slice::from_ref(snapshot), true, o.threads)?;
-        match found.problems.into_iter().next() {
+        match found.problems.into_iter().find(|p| !p.intact) {
             None => Ok(()),
             Some(p) => Err(Error::damaged(format!("step {}: cannot be re-based: {}", snapshot.step, p.message))),
         }
@@ -148,10 +155,9 @@ impl Store {
         o: &RebaseOptions,
     ) -> Result<()> {
         let catalog = &survey.catalog;
-        let threads = ordered::threads(o.threads);
         let mut bases = vec![];
         ordered::run(
-            threads + 1,
+            ordered::threads_that_wait(o.threads),
             jobs.len(),
             || Encoder::new(self.remote(), catalog, o),
             |encoder, i| encoder.encode(jobs[i]),

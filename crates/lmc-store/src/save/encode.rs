@@ -28,8 +28,15 @@ pub(super) enum Encoded {
 
 pub(super) struct New {
     pub(super) bytes: Bytes,
+    pub(super) hash: Hash,
     pub(super) raw_hash: Hash,
     pub(super) base: MadeFrom,
+}
+
+impl Encoded {
+    fn new(bytes: Vec<u8>, raw_hash: Hash, base: MadeFrom) -> Self {
+        Self::New(New { hash: Hash::of(&bytes), bytes: bytes.into(), raw_hash, base })
+    }
 }
 
 /// What a block set is made from.
@@ -206,7 +213,7 @@ impl<'a> Encoder<'a> {
             compress(&mut self.compressor, raw, &piece.segments, &bases, &mut out)?;
             // The rest of a tensor may be what its samples are not.
             if out.len() < raw.len() / 4 {
-                return Ok(Encoded::New(New { bytes: out.into(), raw_hash, base: MadeFrom::Lead }));
+                return Ok(Encoded::new(out, raw_hash, MadeFrom::Lead));
             }
         }
         let mut alone = Vec::new();
@@ -217,14 +224,14 @@ impl<'a> Encoder<'a> {
                 if shared.o.base != BasePolicy::Anchor {
                     shared.keep(raw_hash, raw, piece)?;
                 }
-                return Ok(Encoded::New(New { bytes: out.into(), raw_hash, base: MadeFrom::Earlier(base, age) }));
+                return Ok(Encoded::new(out, raw_hash, MadeFrom::Earlier(base, age)));
             }
         }
         if alone.is_empty() {
             compress(&mut self.compressor, raw, &piece.segments, &[], &mut alone)?;
         }
         shared.keep(raw_hash, raw, piece)?;
-        Ok(Encoded::New(New { bytes: alone.into(), raw_hash, base: MadeFrom::Nothing }))
+        Ok(Encoded::new(alone, raw_hash, MadeFrom::Nothing))
     }
 
     /// Compresses a piece, given an earlier one.
@@ -243,7 +250,7 @@ impl<'a> Encoder<'a> {
             bases = [base_of(old).map_err(Error::codec)?];
         } else {
             let chain = catalog.chain(base)?;
-            let stored = shared.remote.wait(chain::fetch(shared.remote, catalog, &chain))?;
+            let stored = chain::fetch(shared.remote, catalog, &chain)?;
             let (decoded, content_hash) = self.chain.decode(catalog, &chain, &stored)?;
             old = decoded;
             bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];

@@ -149,7 +149,7 @@ fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
     if !(1..=64).contains(&o.anchor_every) {
         return Err(Error::usage(format!("an anchor every {} saves is not within 1 and 64", o.anchor_every)));
     }
-    inputs.iter().try_for_each(|i| check_name(&i.name))?;
+    inputs.iter().try_for_each(|i| check_name(&i.name)).map_err(Error::usage)?;
     check_together(inputs.iter().map(|i| &i.name[..])).map_err(Error::usage)
 }
 
@@ -176,15 +176,14 @@ fn store(
     part: &mut Part,
     uploader: &mut Uploader<'_>,
 ) -> Result<Vec<Place>> {
-    let threads = ordered::threads(shared.o.threads);
     let mut places: Vec<Place> = Vec::with_capacity(plan.jobs.len());
     // What new sets are made from, which is referred to when all is known.
     let mut made_from: Vec<Option<Place>> = Vec::new();
     let mut here: HashMap<Hash, usize> = HashMap::new();
     let claims = encode::Claims::default();
     ordered::run(
-        // One more than there are cores: while one waits for a base, the others work.
-        threads + 1,
+        // Now and then one waits for a base.
+        ordered::threads_that_wait(shared.o.threads),
         plan.groups.len(),
         || Encoder::new(shared, &claims),
         |encoder, i| encoder.encode(plan.groups[i].start, &plan.jobs[plan.groups[i].clone()]),
@@ -199,7 +198,7 @@ fn store(
                         None => {
                             let number = part.sets.len();
                             here.insert(new.raw_hash, number);
-                            let (hash, raw_hash, raw_len) = (Hash::of(&new.bytes), new.raw_hash, job.piece.len());
+                            let (hash, raw_hash, raw_len) = (new.hash, new.raw_hash, job.piece.len());
                             let at = uploader.append(new.bytes)?;
                             let (base, age) = match new.base {
                                 MadeFrom::Nothing => (None, 0),

@@ -103,12 +103,46 @@ fn what_was_spoiled_is_decoded_instead() {
     let store = open(&memory(), 1, &cache);
     for (n, f) in (0..).zip(&files) {
         save(&store, n, f);
-        for entry in std::fs::read_dir(dir.path()).unwrap() {
+        for entry in std::fs::read_dir(dir.path().join("lmc-cache")).unwrap() {
             let path = entry.unwrap().path();
+            if path.ends_with("CACHEDIR.TAG") {
+                continue;
+            }
             let mut bytes = std::fs::read(&path).unwrap();
             bytes[0] ^= 1;
             std::fs::write(&path, bytes).unwrap();
         }
         assert!(restored(&store, n).unwrap() == *f);
+    }
+}
+
+#[test]
+fn nothing_is_deleted_but_what_a_cache_wrote() {
+    let files = files();
+    let dir = tempfile::tempdir().unwrap();
+    let (here, own) = (dir.path(), dir.path().join("lmc-cache"));
+    // Names such as a cache of models has, and an editor gives.
+    let blob = "e".repeat(64);
+    let foreign = |dir: &std::path::Path| ["thesis.tmp", ".editor.tmp", "keep.txt", &blob].map(|name| dir.join(name));
+    let unfinished = format!("{blob}.tmp");
+    for path in foreign(here) {
+        std::fs::write(path, "mine").unwrap();
+    }
+    for budget in [1 << 30, 1000, 0] {
+        let cache = Cache::Directory { path: here.into(), budget };
+        let objects = memory();
+        let store = open(&objects, 1, &cache);
+        // In its directory it knows what is not of its form.
+        std::fs::write(own.join("thesis.tmp"), "mine").unwrap();
+        std::fs::write(own.join(&unfinished), "mine").unwrap();
+        drop(store);
+        let store = open(&objects, 2, &cache);
+        for (n, f) in (0..).zip(&files) {
+            save(&store, n, f);
+        }
+        let mine = foreign(here).into_iter().chain([own.join("thesis.tmp"), own.join(&unfinished)]);
+        for path in mine {
+            assert_eq!(std::fs::read(&path).unwrap(), b"mine", "{}", path.display());
+        }
     }
 }

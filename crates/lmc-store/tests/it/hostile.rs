@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::{model, options, safetensors, save, save_with};
 use lmc_store::testing::{Memory, Random};
-use lmc_store::{Hash, Keep, RebaseOptions, SaveOptions, Store};
+use lmc_store::{Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::{Value, json};
@@ -44,7 +44,9 @@ impl Good {
             let document = serde_json::from_slice(&get(&objects, &format!("parts/{part}.json"))).unwrap();
             parts.push((part, document));
             let key = format!("snapshots/{n:020}/{:010}.json", 0);
-            let document = serde_json::from_slice(&get(&objects, &key)).unwrap();
+            let mut document: Value = serde_json::from_slice(&get(&objects, &key)).unwrap();
+            // With its checksum nothing that was changed would be believed; without, it is as an older version wrote it.
+            document.as_object_mut().unwrap().remove("check").unwrap();
             records.push((key, document));
         }
         tensors[0].train(9);
@@ -187,6 +189,7 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
         let found = store.verify(&snapshots, deep, 1).unwrap();
         failed |= !found.problems.is_empty();
     }
+    failed |= !store.verify_all(&VerifyOptions::default()).unwrap().problems.is_empty();
     let mut note = |e: lmc_store::Error| {
         assert!(!e.to_string().is_empty());
         failed = true;

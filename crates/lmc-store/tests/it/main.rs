@@ -10,6 +10,7 @@ mod faults;
 mod hostile;
 mod housekeeping;
 mod races;
+mod records;
 mod servers;
 mod siblings;
 mod snapshots;

@@ -83,10 +83,16 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn of(&self, store: &Store) -> lmc_store::Result<Vec<Snapshot>> {
+    /// What is chosen of a store. What cannot be is said, and fails at the end.
+    fn of(&self, place: &Place, store: &Store, ui: &Ui) -> Result<Vec<Snapshot>> {
+        let failure = |e| place.failure(&e);
         match &self.at[..] {
-            [] => store.snapshots(),
-            some => some.iter().map(|&at| store.find(at)).collect(),
+            [] => {
+                let listing = store.list().map_err(failure)?;
+                place.left_out(&listing.damaged, ui);
+                Ok(listing.snapshots)
+            }
+            some => some.iter().map(|&at| store.find(at)).collect::<Result<_, _>>().map_err(failure),
         }
     }
 }
@@ -103,7 +109,7 @@ pub(super) fn import(args: &ImportArgs, ui: &Ui) -> Result {
 
 fn between(from: &Place, to: &Place, some: &Chosen, json: bool, ui: &Ui) -> Result {
     let source = from.open()?;
-    let snapshots = some.of(&source).map_err(|e| from.failure(&e))?;
+    let snapshots = some.of(from, &source, ui)?;
     let store = to.create()?;
     let copied = store.copy_from(&source, &snapshots).map_err(|e| to.failure(&e))?;
     let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
@@ -125,7 +131,7 @@ fn between(from: &Place, to: &Place, some: &Chosen, json: bool, ui: &Ui) -> Resu
 pub(super) fn export(args: &ExportArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;
-    let snapshots = args.some.of(&store).map_err(failure)?;
+    let snapshots = args.some.of(&args.place, &store, ui)?;
     let target = if is_dash(&args.file) { Target::Stdout } else { Target::File(args.file.clone()) };
     let guard = args.place.guard();
     let mut output = Output::create(&target, args.force, Origin::Stdin(None), &guard)?;

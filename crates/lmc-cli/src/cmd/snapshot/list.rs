@@ -1,7 +1,7 @@
 //! `lmc snapshot list`.
 
 use clap::Args;
-use lmc_store::Snapshot;
+use lmc_store::{DamagedRecord, Listing, Snapshot};
 use serde_json::json;
 
 use super::{Place, time};
@@ -10,7 +10,7 @@ use crate::format::{Name, bytes, count, percent};
 use crate::table::Table;
 use crate::ui::Ui;
 
-/// List the snapshots of a store.
+/// List the snapshots of a store. Steps whose records cannot be read are shown as damaged.
 #[derive(Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
@@ -24,16 +24,16 @@ pub(super) struct ListArgs {
 /// Lists snapshots.
 pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let store = args.place.open()?;
-    let snapshots = store.snapshots().map_err(|e| args.place.failure(&e))?;
+    let Listing { snapshots, damaged, .. } = store.list().map_err(|e| args.place.failure(&e))?;
     if args.json {
-        return snapshots.iter().try_for_each(|s| ui.json(&to_json(s)));
+        return by_step(&snapshots, &damaged, to_json).iter().try_for_each(|line| ui.json(line));
     }
-    let mut text = summary(&args.place, &snapshots);
+    let mut text = summary(&args.place, &snapshots, &damaged);
     let mut rows = Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "metadata"], &[0, 2, 3, 4]);
-    for s in &snapshots {
+    let row = |s: &Snapshot| {
         let metadata: Vec<String> =
             s.metadata.iter().map(|(k, v)| Name::text(&format!("{k}={v}")).to_string()).collect();
-        rows.add_row([
+        [
             s.step.to_string(),
             time(s.time),
             bytes(s.raw_size),
@@ -41,24 +41,55 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
             percent(s.new_size, s.raw_size),
             s.id.to_string(),
             metadata.join(" "),
-        ]);
-    }
+        ]
+    };
+    let rows_of_damaged = damaged.iter().map(|bad| (bad.step, damaged_row(bad)));
+    let mut all: Vec<_> = snapshots.iter().map(|s| (s.step, row(s))).chain(rows_of_damaged).collect();
+    all.sort_by_key(|(step, _)| *step);
+    all.into_iter().for_each(|(_, row)| rows.add_row(row));
     rows.push_to(&mut text);
     ui.print(&text)
 }
 
+/// What stands in a table for a step whose record cannot be read.
+pub(super) fn damaged_row<const N: usize>(bad: &DamagedRecord) -> [String; N] {
+    let mut row = [const { String::new() }; N];
+    (row[0], row[1]) = (bad.step.to_string(), "damaged".to_owned());
+    row
+}
+
+/// JSON objects of snapshots and of records that cannot be read, by step.
+pub(super) fn by_step<'s, S>(
+    snapshots: impl IntoIterator<Item = &'s S>,
+    damaged: &[DamagedRecord],
+    to_json: impl Fn(&S) -> serde_json::Value,
+) -> Vec<serde_json::Value>
+where
+    S: 's,
+{
+    let of_damaged =
+        damaged.iter().map(|bad| json!({ "step": bad.step.get(), "key": bad.key, "damaged": bad.message }));
+    let mut all: Vec<_> = snapshots.into_iter().map(to_json).chain(of_damaged).collect();
+    all.sort_by_key(|object| object["step"].as_u64());
+    all
+}
+
 /// How many snapshots there are, and how large they are together.
-pub(super) fn summary(place: &Place, snapshots: &[Snapshot]) -> String {
+pub(super) fn summary(place: &Place, snapshots: &[Snapshot], damaged: &[DamagedRecord]) -> String {
     let sum = |of: fn(&Snapshot) -> u64| snapshots.iter().map(of).fold(0, u64::saturating_add);
     let (raw, new) = (sum(|s| s.raw_size), sum(|s| s.new_size));
-    format!(
+    let mut text = format!(
         "{} : {}, {} => {} ({})\n",
         Name::text(&place.store),
         count(snapshots.len(), "snapshot"),
         bytes(raw),
         bytes(new),
         percent(new, raw)
-    )
+    );
+    for bad in damaged {
+        text += &format!("step {} is damaged: {}\n", bad.step, Name::text(&bad.message));
+    }
+    text
 }
 
 /// What is known of a snapshot without reading its parts.

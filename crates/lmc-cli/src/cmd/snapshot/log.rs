@@ -1,7 +1,7 @@
 //! `lmc snapshot log`.
 
 use clap::Args;
-use lmc_store::{Cost, Snapshot};
+use lmc_store::{Cost, Listing, Snapshot};
 
 use super::{Place, list, time};
 use crate::failure::Result;
@@ -28,17 +28,18 @@ pub(super) struct LogArgs {
 pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;
-    let snapshots = store.snapshots().map_err(failure)?;
+    let Listing { snapshots, damaged, .. } = store.list().map_err(failure)?;
     let costs = store.costs(&snapshots).map_err(failure)?;
     if args.json {
-        return snapshots.iter().zip(&costs).try_for_each(|(s, c)| ui.json(&to_json(s, c)));
+        let costs: Vec<_> = snapshots.iter().zip(&costs).collect();
+        return list::by_step(&costs, &damaged, |(s, c)| to_json(s, c)).iter().try_for_each(|line| ui.json(line));
     }
     let mut rows = Table::new(
         &["step", "time (UTC)", "raw", "stored", "ratio", "chain", "block sets", "read to restore", "of raw"],
         &[0, 2, 3, 4, 5, 6, 7, 8],
     );
-    for (s, c) in snapshots.iter().zip(&costs) {
-        rows.add_row([
+    let row = |(s, c): (&Snapshot, &Cost)| {
+        let row = [
             s.step.to_string(),
             time(s.time),
             bytes(s.raw_size),
@@ -48,9 +49,14 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
             c.block_sets.to_string(),
             bytes(c.stored_size),
             percent(c.stored_size, s.raw_size),
-        ]);
-    }
-    let mut text = list::summary(&args.place, &snapshots);
+        ];
+        (s.step, row)
+    };
+    let of_damaged = damaged.iter().map(|bad| (bad.step, list::damaged_row(bad)));
+    let mut all: Vec<_> = snapshots.iter().zip(&costs).map(row).chain(of_damaged).collect();
+    all.sort_by_key(|(step, _)| *step);
+    all.into_iter().for_each(|(_, row)| rows.add_row(row));
+    let mut text = list::summary(&args.place, &snapshots, &damaged);
     rows.push_to(&mut text);
     if let (true, [first, .., last]) = (ui.stdout_is_terminal(), &snapshots[..]) {
         let stored: Vec<f64> = snapshots.iter().map(|s| 100.0 * ratio(s.new_size, s.raw_size).unwrap_or(0.0)).collect();

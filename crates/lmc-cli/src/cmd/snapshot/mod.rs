@@ -12,7 +12,7 @@ mod show;
 mod verify;
 
 use clap::{Args, Subcommand};
-use lmc_store::{ErrorKind, Location, Store, StoreOptions};
+use lmc_store::{DamagedRecord, ErrorKind, Location, Store, StoreOptions};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -80,6 +80,18 @@ pub(crate) fn run(args: &SnapshotArgs, ui: &Ui) -> Result {
 impl Place {
     fn open(&self) -> Result<Store> {
         self.location().and_then(|l| Store::open(&l, Default::default())).map_err(|e| self.failure(&e))
+    }
+
+    /// Says which steps a command passes over because their records cannot be read. It goes on, and its exit status is 1.
+    fn left_out(&self, damaged: &[DamagedRecord], ui: &Ui) {
+        for bad in damaged {
+            ui.fail(&Failure::Failed(format!(
+                "{}: step {} is left out: {}; lmc snapshot verify says what can be done",
+                Name::text(&self.store),
+                bad.step,
+                Name::text(&bad.message)
+            )));
+        }
     }
 
     fn create(&self) -> Result<Store> {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use lmc::Level;
-use lmc_store::{Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
+use lmc_store::{DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
 use serde_json::json;
 
 use super::Place;
@@ -32,6 +32,11 @@ pub(super) struct PruneArgs {
     #[arg(long, value_name = "STEP")]
     keep_step: Vec<u64>,
 
+    /// End the snapshot of this step, whose record is damaged or lost for good: no copy of the store has it. What it was the record of is given up. May be given
+    /// several times, with or without --keep options.
+    #[arg(long, value_name = "STEP")]
+    damaged: Vec<u64>,
+
     /// Prune, and do not only show what would be done.
     #[arg(long)]
     yes: bool,
@@ -53,9 +58,19 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
     let failure = |e: lmc_store::Error| args.place.failure(&e);
     let mut keep = Keep::default();
     (keep.last, keep.every) = (args.keep_last, args.keep_every);
-    keep.steps = args.keep_step.iter().map(|&n| Step::new(n)).collect::<Result<_, _>>().map_err(failure)?;
+    let steps = |of: &[u64]| of.iter().map(|&n| Step::new(n)).collect::<Result<_, _>>().map_err(failure);
+    (keep.steps, keep.damaged) = (steps(&args.keep_step)?, steps(&args.damaged)?);
     let store = args.place.open()?;
     let plan = store.plan_prune(&keep).map_err(failure)?;
+    args.place.left_out(&plan.left_out, ui);
+    for bad in &plan.damaged {
+        ui.warn(format_args!(
+            "{}: step {}: {}: what it is the record of is given up",
+            Name::text(&args.place.store),
+            bad.step,
+            Name::text(&bad.message)
+        ));
+    }
     if !args.yes {
         return if args.json { ui.json(&to_json(args, &plan, None)) } else { ui.print(&to_text(args, &plan)) };
     }
@@ -89,12 +104,13 @@ fn to_text(args: &PruneArgs, plan: &PrunePlan) -> String {
     };
     line("keep", &keep);
     line("prune", &prune);
+    line("end", &damaged(&plan.damaged));
     line("re-base", &numbers(&plan.rebase));
     text += &match &plan.obstacle {
         Some(why) => format!("  {why}\n"),
         None => format!("  data    {} => {} after the grace period\n", bytes(plan.before), bytes(plan.after)),
     };
-    if !plan.prune.is_empty() || !plan.rebase.is_empty() {
+    if !plan.prune.is_empty() || !plan.damaged.is_empty() || !plan.rebase.is_empty() {
         text += "with --yes it is done\n";
     }
     text
@@ -105,6 +121,8 @@ fn to_json(args: &PruneArgs, plan: &PrunePlan, done: Option<&Pruned>) -> serde_j
         "store": args.place.store,
         "keep": steps(&plan.keep),
         "prune": steps(&plan.prune),
+        "damaged": damaged(&plan.damaged),
+        "left_out": damaged(&plan.left_out),
         "rebase": numbers(&plan.rebase),
         "before": plan.before,
         "after": plan.after,
@@ -123,6 +141,10 @@ fn to_json(args: &PruneArgs, plan: &PrunePlan, done: Option<&Pruned>) -> serde_j
 
 fn steps(snapshots: &[Snapshot]) -> Vec<u64> {
     snapshots.iter().map(|s| s.step.get()).collect()
+}
+
+fn damaged(records: &[DamagedRecord]) -> Vec<u64> {
+    records.iter().map(|bad| bad.step.get()).collect()
 }
 
 fn numbers(steps: &[Step]) -> Vec<u64> {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{FileInfo, SnapshotReader};
+use lmc_store::{FileInfo, SnapshotReader, check_targets};
 
 use super::{Place, Which};
 use crate::args::Threads;
@@ -18,7 +18,7 @@ use crate::ui::Ui;
 
 /// Restore the files of a snapshot, or the bytes of one of its tensors.
 ///
-/// Files come back bit for bit, into the current directory or the one that -o names; each appears under its name when it is complete and on disk. With
+/// Files come back bit for bit, into the current directory or the one that -o names; each appears under its name when it is complete and on disk. No symbolic link in that directory is followed. With
 /// --tensor, only what that tensor takes is read, and -o names the file that its bytes are written to.
 #[derive(Args)]
 pub(super) struct RestoreArgs {
@@ -71,7 +71,13 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
         asked => reader.files_of(asked).map_err(failure)?,
     };
     let guard = args.place.guard();
-    files.iter().try_for_each(|file| guard.check_replace(&dir.join(&file.name)))?;
+    // A directory that is not there would be made in the one that is.
+    let there = dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("."));
+    files.iter().try_for_each(|file| {
+        let first = file.name.split('/').next().unwrap_or_default();
+        guard.check_replace(&dir.join(&file.name)).and_then(|()| guard.check_replace(&there.join(first)))
+    })?;
+    check_targets(&dir, files.iter().copied()).map_err(in_the_way)?;
     if !dir.as_os_str().is_empty() {
         create_directories(&dir)?;
     }
@@ -87,6 +93,8 @@ fn restore_file(
 ) -> Result {
     let FileInfo { name, len, .. } = file;
     let path = dir.join(name);
+    // Once more: the files before took their time.
+    check_targets(dir, [file]).map_err(in_the_way)?;
     create_directories(path.parent().unwrap_or(dir))?;
     let output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None), guard)?;
     if !output.is_file() {
@@ -101,6 +109,11 @@ fn restore_file(
     output.finish(guard)?;
     ui.result(format_args!("{} : step {}, {}", Name::path(&path), reader.snapshot().step, bytes(*len)));
     Ok(())
+}
+
+/// Something is where a file is to be: it says so itself, and where.
+fn in_the_way(e: lmc_store::Error) -> Failure {
+    Failure::Failed(Name::text(&e.to_string()).to_string())
 }
 
 fn restore_tensor(args: &RestoreArgs, reader: &SnapshotReader, name: &str) -> Result {

@@ -1,7 +1,7 @@
 //! `lmc snapshot verify`.
 
 use clap::Args;
-use lmc_store::{At, Problem};
+use lmc_store::{At, Problem, Step, VerifyOptions};
 use serde_json::json;
 
 use super::Place;
@@ -14,6 +14,9 @@ use crate::ui::Ui;
 ///
 /// That everything that they take is there, with the length that it had; with --deep, that all of it has the hash that it had and decodes to what was saved. Goes on after a
 /// problem; the exit status is 1 if there was one.
+///
+/// Without --at the records of the store are verified, too: each has a checksum, and names those that were written before it, so that altered and lost ones are found. Nothing names
+/// the record that was written last: --expect asks for it.
 #[derive(Args)]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
@@ -22,6 +25,10 @@ pub(super) struct VerifyArgs {
     /// Only this snapshot: a step, an id, or `latest`.
     #[arg(long, value_name = "WHICH")]
     at: Option<At>,
+
+    /// Fail unless there is a snapshot of this step; may be given several times.
+    #[arg(long, value_name = "STEP", conflicts_with = "at")]
+    expect: Vec<u64>,
 
     /// Read and decode everything.
     #[arg(long)]
@@ -37,34 +44,46 @@ pub(super) struct VerifyArgs {
 
 /// Verifies snapshots.
 pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {
-    let failure = |e| args.place.failure(&e);
+    let failure = |e: lmc_store::Error| args.place.failure(&e);
     let store = args.place.open()?;
-    let snapshots = match args.at {
-        Some(at) => store.find(at).map(|s| vec![s]),
-        None => store.snapshots(),
+    let found = match args.at {
+        Some(at) => {
+            store.find(at).and_then(|s| store.verify(std::slice::from_ref(&s), args.deep, args.threads.count()))
+        }
+        None => {
+            let mut options = VerifyOptions::default();
+            (options.deep, options.threads) = (args.deep, args.threads.count());
+            options.expect = args.expect.iter().map(|&n| Step::new(n)).collect::<Result<_, _>>().map_err(failure)?;
+            store.verify_all(&options)
+        }
     };
-    let snapshots = snapshots.map_err(failure)?;
-    let found = store.verify(&snapshots, args.deep, args.threads.count()).map_err(failure)?;
+    let found = found.map_err(failure)?;
     if args.json {
         let problem = |p: &Problem| {
             let lost: Vec<_> = p.lost.iter().map(|(file, tensor)| json!({ "file": file, "tensor": tensor })).collect();
-            json!({ "step": p.step.get(), "message": p.message, "lost": lost })
+            json!({ "step": p.step.get(), "message": p.message, "lost": lost, "intact": p.intact })
         };
         ui.json(&json!({
-            "snapshots": snapshots.len(),
+            "snapshots": found.snapshots,
             "objects": found.objects,
             "block_sets": found.block_sets,
             "problems": found.problems.iter().map(problem).collect::<Vec<_>>(),
+            "notes": found.notes,
         }))?;
     } else if found.problems.is_empty() {
         let store = Name::text(&args.place.store);
         let how = if args.deep { "decode to what was saved" } else { "are there" };
         ui.verdict(&format!(
             "{store} : {}, {}, {} {how}",
-            count(snapshots.len(), "snapshot"),
+            count(found.snapshots, "snapshot"),
             count(found.objects, "object"),
             count(found.block_sets, "block set")
         ))?;
+    }
+    if !args.json {
+        for note in &found.notes {
+            ui.warn(format_args!("{}: {}", Name::text(&args.place.store), Name::text(note)));
+        }
     }
     for p in &found.problems {
         ui.fail(&Failure::Failed(format!(
@@ -86,6 +105,9 @@ fn lost(p: &Problem) -> String {
         None => format!("what is between the tensors of {}", Name::text(file)),
     };
     let mut names: Vec<String> = p.lost.iter().take(NAMED).map(name).collect();
+    if p.intact {
+        return "all of the snapshot can be restored".to_owned();
+    }
     if p.lost.is_empty() {
         return "nothing of the snapshot can be restored".to_owned();
     }

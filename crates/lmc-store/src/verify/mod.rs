@@ -1,5 +1,7 @@
 //! Verifying: that everything is there, and is what was saved.
 
+mod records;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::stream::{self, StreamExt};
@@ -7,6 +9,7 @@ use futures::stream::{self, StreamExt};
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::{Error, ErrorKind, Result};
+use crate::gather::SIDE_BY_SIDE;
 use crate::ids::Step;
 use crate::layout;
 use crate::manifest::part::At;
@@ -14,6 +17,7 @@ use crate::ordered;
 use crate::remote::{CONCURRENT, Remote};
 use crate::restore::SnapshotReader;
 use crate::store::{Snapshot, Store};
+pub use records::VerifyOptions;
 
 /// Something that is wrong with a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +27,8 @@ pub struct Problem {
     pub step: Step,
     /// What of it cannot be: file and tensor, or file alone for bytes outside of tensors; nothing if all of it.
     pub lost: Vec<(String, Option<String>)>,
+    /// Whether all of it can be restored all the same: only what the record says of it is wrong.
+    pub intact: bool,
     /// What is wrong, with the object and where in it.
     pub message: String,
 }
@@ -37,6 +43,10 @@ pub struct Verified {
     pub block_sets: u64,
     /// By snapshot; none if all is well.
     pub problems: Vec<Problem>,
+    /// What is no problem of a snapshot and should be known: what is in the store and is none of it.
+    pub notes: Vec<String>,
+    /// Snapshots that were looked at.
+    pub snapshots: u64,
 }
 
 /// Sets that are not what they should be, and why.
@@ -49,16 +59,19 @@ impl Store {
     /// # Errors
     /// `Store` when requests fail. What is wrong with the snapshots is no error but is what is found.
     pub fn verify(&self, snapshots: &[Snapshot], deep: bool, threads: usize) -> Result<Verified> {
-        let mut found = Verified::default();
+        let mut found = Verified { snapshots: snapshots.len() as u64, ..Verified::default() };
         let (mut readers, mut catalog) = (vec![], Catalog::default());
         for s in snapshots {
             match self.open_snapshot(s) {
                 Ok(reader) => {
+                    found.problems.extend(wrong_sizes(&reader)?);
                     catalog.extend(reader.catalog());
                     readers.push(reader);
                 }
                 Err(e) if e.kind() == ErrorKind::Store => return Err(e),
-                Err(e) => found.problems.push(Problem { step: s.step, lost: vec![], message: e.to_string() }),
+                Err(e) => {
+                    found.problems.push(Problem { step: s.step, lost: vec![], intact: false, message: e.to_string() })
+                }
             }
         }
         let mut chains: BTreeMap<SetId, Vec<SetId>> = BTreeMap::new();
@@ -79,6 +92,24 @@ impl Store {
         found.problems.sort_by_key(|p| p.step);
         Ok(found)
     }
+}
+
+/// Says if a record has not the sizes that its parts have together.
+fn wrong_sizes(reader: &SnapshotReader) -> Result<Option<Problem>> {
+    let s = reader.snapshot();
+    let (mut raw, mut new) = (0u64, 0u64);
+    for &id in &s.parts {
+        let part = reader.catalog().part(id)?;
+        (raw, new) = (raw.saturating_add(part.raw_size()), new.saturating_add(part.new_size()));
+    }
+    if (raw, new) == (s.raw_size, s.new_size) {
+        return Ok(None);
+    }
+    let message = format!(
+        "the record says that files have {} bytes, of which {} were stored, and the parts {raw} and {new}",
+        s.raw_size, s.new_size
+    );
+    Ok(Some(Problem { step: s.step, lost: vec![], intact: true, message }))
 }
 
 /// Finds sets whose data object is missing or too short; the number of objects.
@@ -105,6 +136,8 @@ async fn look_at_objects(
             Ok(head) if head.size == size => continue,
             Ok(head) => format!("{key}: has {} bytes, and {size} were written", head.size),
             Err(e) if e.kind() == ErrorKind::NotFound => format!("{key}: is missing"),
+            // Something else is in its place.
+            Err(e) if e.kind() == ErrorKind::Damaged => e.to_string(),
             Err(e) => return Err(e),
         };
         bad.extend(sets.into_iter().map(|id| (id, wrong.clone())));
@@ -123,23 +156,29 @@ fn decode_all(
     let ends = chain::covering(catalog, chains.keys().copied())?;
     let known = bad.clone();
     let threads = ordered::threads(threads);
-    ordered::run(
-        threads + 1,
+    // What depends on a set that is known to be bad cannot be decoded.
+    let chain = |i: usize| {
+        let ids: &[SetId] = &ends[i];
+        &ids[..ids.iter().take_while(|id| !known.contains_key(id)).count()]
+    };
+    ordered::run_ahead(
+        threads,
+        SIDE_BY_SIDE.max(threads + 1),
         ends.len(),
+        |i| chain::begin(remote, catalog, chain(i)),
         ChainDecoder::new,
-        |decoder, i| {
-            // What depends on a set that is known to be bad cannot be decoded.
-            let whole = ends[i].iter().take_while(|id| !known.contains_key(id)).count();
-            let chain = &ends[i][..whole];
-            let mut decode = |chain: &[SetId]| -> Result<()> {
-                let stored = remote.wait(chain::fetch(remote, catalog, chain))?;
+        |decoder, i, begun| {
+            let chain = chain(i);
+            let mut decode = |chain: &[SetId], begun| -> Result<()> {
+                let stored = chain::finish(remote, catalog, chain, begun)?;
                 let all: Vec<usize> = (0..chain.len()).collect();
                 decoder.decode_each(catalog, chain, &stored, &all, |_| Ok(()))
             };
-            if let Err(e) = decode(chain) {
+            if let Err(e) = decode(chain, begun) {
                 only_damage(e)?;
-                for n in 1..=whole {
-                    if let Err(e) = decode(&chain[..n]) {
+                for n in 1..=chain.len() {
+                    let part = &chain[..n];
+                    if let Err(e) = decode(part, chain::begin(remote, catalog, part)) {
                         return Ok(Some((chain[n - 1], only_damage(e)?)));
                     }
                 }
@@ -179,6 +218,7 @@ fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, ba
     problems.extend(lost.into_iter().map(|(message, lost)| Problem {
         step,
         lost: lost.into_iter().collect(),
+        intact: false,
         message: message.to_owned(),
     }));
 }

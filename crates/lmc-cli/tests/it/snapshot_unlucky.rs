@@ -1,0 +1,108 @@
+//! `lmc snapshot` where something is in the way: damaged records, foreign files, links, FIFOs.
+
+use std::fs;
+
+use crate::snapshot::saved;
+use crate::support::Dir;
+use serde_json::json;
+
+#[test]
+fn a_file_is_told_from_a_store() {
+    let dir = saved();
+    for file in ["m.safetensors", "notes.txt"] {
+        for command in ["list", "log", "verify"] {
+            dir.run(["snapshot", command, file]).fails(&[&format!("{file}: is a file, not a store: use lmc list")]);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_record_is_shown_and_passed_over() {
+    let dir = saved();
+    dir.run(["snapshot", "save", "runs/7", "notes.txt"]).silent();
+    let record = "runs/7/snapshots/00000000000000000101/0000000000.json";
+    let whole = dir.read(record);
+    dir.write(record, b"");
+    let verify = dir.run(["snapshot", "verify", "runs/7"]);
+    verify.fails(&["step 101", "0000000000.json", "nothing of the snapshot can be restored"]);
+    let list = dir.run(["snapshot", "list", "runs/7"]);
+    list.silent();
+    assert!(list.stdout().contains("step 101 is damaged: snapshots/"), "{list:?}");
+    assert!(dir.run(["snapshot", "log", "runs/7"]).ok().stdout().contains("damaged"));
+    for command in ["list", "log"] {
+        let listed = dir.run(["snapshot", command, "runs/7", "--json"]).json();
+        assert_eq!(
+            (&listed[0]["step"], &listed[1]["step"], &listed[2]["step"]),
+            (&json!(100), &json!(101), &json!(102))
+        );
+        assert!(listed[1]["damaged"].as_str().unwrap().contains("not a valid lmc-snapshot"));
+    }
+    for command in ["prune runs/7 --keep-last 9 --yes", "export runs/7 run.tar", "copy runs/7 other -q"] {
+        dir.shell(&format!("exec $LMC snapshot {command}")).fails(&["runs/7: step 101 is left out: snapshots/"]);
+    }
+    for made in ["run.tar", "other"] {
+        assert!(dir.run(["snapshot", "verify", made]).ok().stdout().contains("2 snapshots"));
+    }
+    dir.run(["snapshot", "gc", "runs/7"]).fails(&["step 101", "nothing was deleted", "prune --damaged 101"]);
+    dir.run(["snapshot", "restore", "runs/7", "--at", "101"]).fails(&["step 101", "prune --damaged 101"]);
+    dir.run(["snapshot", "restore", "runs/7", "-o", "latest"]).silent();
+    // A run goes on after the newest, which is bad, too.
+    let newest = record.replace("101", "102");
+    dir.write(&newest, b"");
+    dir.run(["snapshot", "restore", "runs/7", "-o", "none"]).fails(&["step 102", "restore another one (--at STEP)"]);
+    assert!(!dir.has("none"));
+    dir.run(["snapshot", "save", "runs/7", "notes.txt"]).silent();
+    assert_eq!(dir.run(["snapshot", "show", "runs/7", "--json"]).json()[0]["step"], json!(103));
+    // One is put back, the other one is given up.
+    dir.write(record, &whole);
+    let plan = dir.run(["snapshot", "prune", "runs/7", "--damaged", "102"]);
+    assert!(plan.stderr().contains("is given up") && plan.ok().stdout().contains("end     102"), "{plan:?}");
+    assert!(
+        dir.run(["snapshot", "prune", "runs/7", "--damaged", "102", "--yes"]).ok().stderr().contains("is given up")
+    );
+    assert!(dir.run(["snapshot", "verify", "runs/7", "--expect", "101"]).ok().stdout().contains("3 snapshots"));
+    dir.run(["snapshot", "verify", "runs/7", "-q", "--expect", "100", "--expect", "102"])
+        .fails(&["step 102: is expected, and was pruned"]);
+    dir.write("runs/7/snapshots/.DS_Store", b"");
+    let noted = dir.run(["snapshot", "verify", "runs/7"]);
+    assert!(noted.ok().stderr().contains(".DS_Store: is no record of a snapshot"), "{noted:?}");
+}
+
+#[test]
+fn restoring_follows_no_link_and_opens_no_fifo() {
+    let dir = Dir::new();
+    fs::create_dir_all(dir.path("from/sub")).unwrap();
+    dir.write("from/const.bin", b"saved");
+    dir.write("from/sub/config.json", b"saved");
+    dir.run(["snapshot", "save", "st", "from"]).silent();
+    fs::create_dir(dir.path("victim")).unwrap();
+    dir.write("victim/config.json", b"mine");
+    fs::create_dir(dir.path("tgt")).unwrap();
+    std::os::unix::fs::symlink("../victim", dir.path("tgt/sub")).unwrap();
+    for options in ["", "-f"] {
+        dir.shell(&format!("exec $LMC snapshot restore st -o tgt {options}")).fails(&["tgt/sub: is a symbolic link"]);
+        assert!(!dir.has("tgt/const.bin") && dir.read("victim/config.json") == b"mine");
+    }
+    dir.shell("rm tgt/sub && mkdir tgt/sub && ln -s ../../victim/config.json tgt/sub/config.json").ok();
+    dir.run(["snapshot", "restore", "st", "-o", "tgt", "-f"]).fails(&["tgt/sub/config.json: is a symbolic link"]);
+    dir.shell("rm -r tgt && mkdir tgt && mkfifo tgt/const.bin").ok();
+    for options in ["", "-f"] {
+        dir.shell(&format!("exec $LMC snapshot restore st -o tgt {options}"))
+            .fails(&["tgt/const.bin: is no regular file"]);
+    }
+    // What the path of the directory leads to is what was asked for.
+    std::os::unix::fs::symlink("back", dir.path("to")).unwrap();
+    fs::create_dir(dir.path("back")).unwrap();
+    dir.run(["snapshot", "restore", "st", "-o", "to"]).silent();
+    assert_eq!(dir.read("back/sub/config.json"), b"saved");
+    // Nothing is made in the store, whatever is there.
+    for inside in ["st", "st/new", "st/new/deep", "st/data"] {
+        dir.run(["snapshot", "restore", "st", "-o", inside]).is_misused(&["is in the store st"]);
+        assert!(!dir.has("st/new"));
+    }
+    // In a store they are refused, too.
+    dir.shell("rm st/lmc-store.json && mkfifo st/lmc-store.json").ok();
+    for command in ["list", "verify", "gc", "restore"] {
+        dir.run(["snapshot", command, "st"]).fails(&["st", "lmc-store.json: is a FIFO"]);
+    }
+}

@@ -1,0 +1,136 @@
+//! Verifying the records of a store: that all of them are there, as they were written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::stream::{self, StreamExt};
+
+use super::{Problem, Verified};
+use crate::error::{Error, ErrorKind, Result};
+use crate::history::{Current, DamagedRecord, Keys};
+use crate::ids::Step;
+use crate::layout;
+use crate::manifest::record::RecordId;
+use crate::remote::CONCURRENT;
+use crate::store::{Snapshot, Store};
+
+/// How to verify a store.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct VerifyOptions {
+    /// Whether everything is read and decoded.
+    pub deep: bool,
+    /// Threads to decode with; 0 for as many as the machine has.
+    pub threads: usize,
+    /// Steps that must have a snapshot. No other record tells that the one that was written last is gone.
+    pub expect: Vec<Step>,
+}
+
+/// All records of a store.
+#[derive(Default)]
+struct Records {
+    read: BTreeMap<RecordId, Current>,
+    /// Those that count and cannot be read, or are not there.
+    damaged: BTreeMap<Step, DamagedRecord>,
+    /// Those that cannot be read, and were superseded.
+    superseded: Vec<DamagedRecord>,
+}
+
+impl Store {
+    /// Verifies a store: that all records are there, as far as others name them, and are what was written; then all snapshots, as [`Self::verify`] does.
+    ///
+    /// # Errors
+    /// `Store` when requests fail. What is wrong is no error but is what is found.
+    pub fn verify_all(&self, o: &VerifyOptions) -> Result<Verified> {
+        let keys = self.keys()?;
+        let records = self.read_all(&keys)?;
+        let snapshots = records.snapshots(&keys);
+        let mut found = self.verify(&snapshots, o.deep, o.threads)?;
+        let lost = |step, message| Problem { step, lost: vec![], intact: false, message };
+        found.problems.extend(records.damaged.values().map(|bad| lost(bad.step, bad.message.clone())));
+        found.problems.extend(records.replaced());
+        for step in self.empty_steps()? {
+            if !keys.steps.contains_key(&step) && !records.damaged.contains_key(&step) {
+                let message = format!("{}: is empty: the record that was in it is lost", layout::records_of(step));
+                found.problems.push(lost(step, message));
+            }
+        }
+        for &step in &o.expect {
+            if snapshots.iter().all(|s| s.step != step) && !records.damaged.contains_key(&step) {
+                let message = match keys.steps.contains_key(&step) {
+                    true => "is expected, and was pruned",
+                    false => "is expected, and the store has no record of it",
+                };
+                found.problems.push(lost(step, message.to_owned()));
+            }
+        }
+        let superseded = |bad: &DamagedRecord| format!("{}; it was superseded, and nothing is lost", bad.message);
+        found.notes.extend(records.superseded.iter().map(superseded));
+        let foreign =
+            |key: &String| format!("{key}: is no record of a snapshot, and is passed over; move it out of the store");
+        found.notes.extend(keys.foreign.iter().map(foreign));
+        found.problems.sort_by_key(|p| p.step);
+        Ok(found)
+    }
+
+    /// Reads all generations of all steps.
+    fn read_all(&self, keys: &Keys) -> Result<Records> {
+        let generations = keys.steps.iter().flat_map(|(&step, listed)| {
+            let last = listed.len() - 1;
+            listed.iter().enumerate().map(move |(i, l)| (RecordId { step, generation: l.generation }, i == last))
+        });
+        let mut records = Records::default();
+        let mut read = stream::iter(generations)
+            .map(async |(id, counts)| (id, counts, self.record(id).await))
+            .buffer_unordered(CONCURRENT);
+        self.remote().wait(async {
+            while let Some((id, counts, done)) = read.next().await {
+                match done {
+                    Ok(current) => _ = records.read.insert(id, current),
+                    Err(e) if !counts && e.kind() == ErrorKind::NotFound => {}
+                    Err(e) if counts => _ = records.damaged.insert(id.step, DamagedRecord::of(id, e)?),
+                    Err(e) => records.superseded.push(DamagedRecord::of(id, e)?),
+                }
+            }
+            Ok::<_, Error>(())
+        })?;
+        drop(read);
+        for lost in self.lost(keys, records.read.values())? {
+            records.damaged.insert(lost.step, lost);
+        }
+        Ok(records)
+    }
+
+    /// Steps of which there is a directory and nothing in it any more, where stores are directories.
+    fn empty_steps(&self) -> Result<BTreeSet<Step>> {
+        let empty = self.leftovers().map_or(Ok(vec![]), |place| place.empty_steps())?;
+        Ok(empty.iter().filter_map(|name| layout::parse_records_of(name)).collect())
+    }
+}
+
+impl Records {
+    /// The snapshots that there are.
+    fn snapshots(&self, keys: &Keys) -> Vec<Snapshot> {
+        let counts = keys.steps.iter().filter_map(|(&step, listed)| {
+            let generation = listed.last()?.generation;
+            self.read.get(&RecordId { step, generation })
+        });
+        let there = counts.filter(|c| c.is_kept() && !self.damaged.contains_key(&c.record.step));
+        there.map(|c| Snapshot::of(c.record.clone())).collect()
+    }
+
+    /// Records that are others than those that were there.
+    fn replaced(&self) -> Vec<Problem> {
+        let mut found: BTreeMap<RecordId, Problem> = BTreeMap::new();
+        for by in self.read.values() {
+            for seen in &by.record.seen {
+                if self.read.get(&seen.key).is_some_and(|there| there.hash != seen.hash) {
+                    let message =
+                        format!("{}: is not the record that was there when {} was written", seen.key, by.id());
+                    let problem = Problem { step: seen.key.step, lost: vec![], intact: false, message };
+                    found.entry(seen.key).or_insert(problem);
+                }
+            }
+        }
+        found.into_values().collect()
+    }
+}
