@@ -273,7 +273,8 @@ fn many_that_were_pruned_at_once_are_missed() {
         delete(&other, key);
         assert_eq!(wrong(&open(&other)), [n]);
         let size = get(&objects, key).len();
-        assert!(size < 1500, "{key} has {size} bytes");
+        // The first one after many that were written side by side names the ends of all their ways.
+        assert!(size < 4096, "{key} has {size} bytes");
     }
 }
 
