@@ -23,10 +23,7 @@ pub(crate) fn check(
     progress: &Progress,
 ) -> Result {
     let failed = |why: &dyn std::fmt::Display| {
-        Failure::at(
-            kept,
-            format_args!("what was written does not restore it, so it is kept, and nothing is written: {why}"),
-        )
+        Failure::at(kept, format_args!("is kept, and what was written is not, since it does not restore it: {why}"))
     };
     let mut options = DecompressOptions::default();
     options.threads = threads;

@@ -71,12 +71,7 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
         asked => reader.files_of(asked).map_err(failure)?,
     };
     let guard = args.place.guard();
-    // A directory that is not there would be made in the one that is.
-    let there = dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("."));
-    files.iter().try_for_each(|file| {
-        let first = file.name.split('/').next().unwrap_or_default();
-        guard.check_replace(&dir.join(&file.name)).and_then(|()| guard.check_replace(&there.join(first)))
-    })?;
+    files.iter().try_for_each(|file| guard.check_replace(&dir.join(&file.name)))?;
     check_targets(&dir, files.iter().copied()).map_err(in_the_way)?;
     if !dir.as_os_str().is_empty() {
         create_directories(&dir)?;

@@ -51,7 +51,8 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
 
-    /// Keep the saved files' contents in this directory, so that the next save need not decode them. It is for this store alone, and may be deleted at any time.
+    /// Keep the saved files' contents in a directory `lmc-cache` in this one, so that the next save need not decode them. It is for this store alone, and
+    /// may be deleted at any time. Nothing else in DIR is touched.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
 
