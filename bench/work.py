@@ -1,9 +1,10 @@
-"""How much is decoded for what is asked for: the smallest --max-work with which real files and chains of deltas are restored.
+"""How much is decoded for what is asked for, by real files and chains of deltas: the least --max-work that will do.
 
     python bench/work.py LMC FILE [LENGTH]
 
-Makes a run of LENGTH snapshots (64) that begins with FILE, a safetensors file, each a delta of the one before. Prints, for chains of several
-lengths, the bytes decoded for each byte asked for, when the last snapshot is restored whole and when rows of it are read at random.
+Makes a run of LENGTH snapshots (64) that begins with FILE, a safetensors file, each a delta of the one before. Prints,
+for chains of several lengths, the bytes decoded for each byte asked for, when the last snapshot is restored whole and
+when rows of it are read at random.
 """
 
 import random

@@ -1,5 +1,6 @@
 """The `lmc` command of the package."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -55,8 +56,13 @@ def test_interrupt(command, tmp_path):
     """It dies of the signal, as the shell expects, and leaves nothing behind."""
     # Whoever runs the tests in the background may have the signal ignored, which the command would heed.
     heeding = ["env", "--default-signal=INT", *command]
+    # What is written has a name that can be waited for.
+    named = {**os.environ, "LMC_TEMPORARY": "named"}
     process = subprocess.Popen(
-        [*heeding, "compress", "-", "-o", str(tmp_path / "out")], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        [*heeding, "compress", "-", "-o", str(tmp_path / "out")],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=named,
     )
     with process:
         process.stdin.write(bytes(32 << 20))
