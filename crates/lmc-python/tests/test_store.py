@@ -1,6 +1,7 @@
 """Stores."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -193,11 +194,19 @@ def test_records_are_missed(store, tmp_path):
     assert store.verify().problems == []
     (tmp_path / "store" / "snapshots" / ".DS_Store").touch()
     assert any(".DS_Store" in note for note in store.verify().notes)
-    # Of the last one only its directory tells, and not in a bucket.
+    # The record that ended step 200 was written last, and names that of step 300.
+    last = records[2].read_bytes()
     records[2].unlink()
     records[2].parent.rmdir()
+    assert [p.step for p in store.verify().problems] == [300]
+    records[2].parent.mkdir()
+    records[2].write_bytes(last)
+    # What was written last is named by none: of it only its directory tells, and not in a bucket.
+    store.save({"a": b"more"}, step=400)
+    assert store.verify(expect=[400]).problems == []
+    shutil.rmtree(tmp_path / "store" / "snapshots" / f"{400:020}")
     assert store.verify().problems == []
-    assert [p.step for p in store.verify(expect=[100, 300]).problems] == [300]
+    assert [p.step for p in store.verify(expect=[100, 400]).problems] == [400]
 
 
 def test_restoring_follows_no_links(tmp_path):
