@@ -113,12 +113,14 @@ impl DamagedRecord {
     /// The error of who needs what it says; with what to do.
     pub(crate) fn error(&self, meanwhile: &str) -> Error {
         let Self { step, message, .. } = self;
-        Error::new(
-            self.kind,
-            format!(
-                "step {step}: {message}; {meanwhile}put the record back from a copy of the store, or, if there is none, end the snapshot: \
-                 lmc snapshot prune --damaged {step}"
-            ),
+        Error::new(self.kind, format!("step {step}: {message}; {meanwhile}{}", self.remedy()))
+    }
+
+    /// What to do about it.
+    pub(crate) fn remedy(&self) -> String {
+        let step = self.step;
+        format!(
+            "put the record back from a copy of the store, or, if there is none, end the snapshot: lmc snapshot prune --damaged {step}"
         )
     }
 }

@@ -46,7 +46,8 @@ impl Store {
         let snapshots = records.snapshots(&keys);
         let mut found = self.verify(&snapshots, o.deep, o.threads)?;
         let lost = |step, message| Problem { step, lost: vec![], intact: false, message };
-        found.problems.extend(records.damaged.values().map(|bad| lost(bad.step, bad.message.clone())));
+        let damaged = |bad: &DamagedRecord| lost(bad.step, format!("{}; {}", bad.message, bad.remedy()));
+        found.problems.extend(records.damaged.values().map(damaged));
         found.problems.extend(records.replaced());
         for step in self.empty_steps()? {
             if !keys.steps.contains_key(&step) && !records.damaged.contains_key(&step) {
