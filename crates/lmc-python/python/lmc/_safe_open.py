@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lmc._errors import UsageError
 
@@ -10,14 +10,11 @@ if TYPE_CHECKING:
     from lmc import numpy as _numpy
     from lmc import torch as _torch
 
-_Torch: TypeAlias = Literal["pt", "torch", "pytorch"]
-_Numpy: TypeAlias = Literal["np", "numpy"]
-
 
 @overload
 def safe_open(
     filename: Any,
-    framework: _Torch,
+    framework: Literal["pt", "torch", "pytorch"],
     device: Any = "cpu",
     *,
     backend: str = "mmap",
@@ -27,7 +24,7 @@ def safe_open(
 @overload
 def safe_open(
     filename: Any,
-    framework: _Numpy,
+    framework: Literal["np", "numpy"],
     device: Any = "cpu",
     *,
     backend: str = "mmap",
