@@ -173,6 +173,7 @@ impl Compressor {
         let bases = self.for_call(bases);
         let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
         out.extend(&start);
+        let source = Source::File(src, &own);
         let mut written = Ok(());
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
         if self.workers.is_single() {
@@ -183,9 +184,7 @@ impl Compressor {
                 while next < size && written.is_ok() {
                     written = (|| {
                         let len = plan.next_block_of(src, size - next, pieces)?;
-                        let reading = own.begin(next);
-                        let block = RawBlock::new(block_of(src, next, len, raw)?, pieces);
-                        reading.into_iter().for_each(|r| r.done(&block));
+                        let block = source.load(next, len, raw, pieces)?;
                         writer.block(&encoder.encode(&block, &origin, &mut out)?);
                         next += len as u64;
                         Ok(())
@@ -193,7 +192,7 @@ impl Compressor {
                 }
             });
         } else {
-            written = self.compress_blocks((src, &own), size, &mut plan, &origin, &mut writer, &mut out);
+            written = self.compress_blocks((src, &source), size, &mut plan, &origin, &mut writer, &mut out);
         }
         let end = written.and_then(|()| writer.finish(plan));
         if let Ok((end, _)) = &end {
@@ -207,7 +206,7 @@ impl Compressor {
     /// be most of the time of two that compress.
     fn compress_blocks(
         &mut self,
-        (src, own): (&dyn ReadAt, &Raw<'_>),
+        (src, source): (&dyn ReadAt, &Source<'_>),
         size: u64,
         plan: &mut Planner<'_>,
         origin: &dyn Origin,
@@ -233,13 +232,9 @@ impl Compressor {
                 let mut job = turns.free();
                 let ticket = tickets.fetch_add(1, Ordering::Relaxed);
                 let Some((offset, len, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
-                let reading = own.begin(*offset);
                 let mut record = Output::new(&mut job.record);
-                let done = block_of(src, *offset, *len, &mut job.raw).and_then(|raw| {
-                    let block = RawBlock::new(raw, pieces);
-                    reading.into_iter().for_each(|r| r.done(&block));
-                    encoder.encode(&block, origin, &mut record)
-                });
+                let block = source.load(*offset, *len, &mut job.raw, pieces);
+                let done = block.and_then(|block| encoder.encode(&block, origin, &mut record));
                 record.finish();
                 job.done = match done {
                     Ok(summary) => Some(Ok(summary)),
