@@ -4,9 +4,10 @@
 //! order, into *packs* of one block each. Leaves of the content hash restart with every unit, so nothing here but
 //! [`BLOCK`] and [`LAST_BLOCK_MAX`] may change without changing content hashes.
 
-use crate::block::head::MAX_RAW;
+use crate::block::head::{Dependency, MAX_RAW};
 use crate::block::{Link, Piece};
 use crate::checksum::LEAF;
+use crate::container::bases::{Depths, MAX_DEPTH};
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::group::element::zeros_in;
@@ -83,6 +84,8 @@ pub(crate) struct Planner<'m> {
     pending: Option<Cut>,
     /// What the segment may be predicted from, once some of it is in a block: the best first.
     related: [Option<Related>; 2],
+    /// How deep the blocks are that were cut, if any may depend on others.
+    depths: Depths,
 }
 
 /// A block, or a unit of one.
@@ -133,6 +136,7 @@ impl<'m> Planner<'m> {
             zeros: false,
             pending: None,
             related: [None; 2],
+            depths: Depths::default(),
         };
         p.enter(0);
         p
@@ -205,7 +209,27 @@ impl<'m> Planner<'m> {
             block.pieces.extend(next.pieces);
         }
         pieces.append(&mut block.pieces);
+        if !self.siblings.is_empty() {
+            self.keep_shallow(block.len, pieces);
+        }
         Ok(block.len as usize)
+    }
+
+    /// Leaves out what would make the block that comes next deeper than a block may be.
+    fn keep_shallow(&mut self, len: u64, pieces: &mut [Piece]) {
+        let mut depth = 0;
+        for p in pieces {
+            let width = p.dtype.map_or(1, Dtype::coding_width);
+            for link in [&mut p.base, &mut p.context] {
+                let Some(Link { source, offset, conversion }) = *link else { continue };
+                let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
+                match self.depths.of_dependent(&Dependency { source, offset, len }) {
+                    above if above > MAX_DEPTH => *link = None,
+                    own => depth = depth.max(own),
+                }
+            }
+        }
+        self.depths.push_of(len, depth);
     }
 
     /// How much of the unit that comes next may join a block, if next to nothing of it changed, too.

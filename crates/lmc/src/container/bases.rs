@@ -106,7 +106,7 @@ impl Sources {
     }
 }
 
-/// The depth of every block of a file that depends on itself, for a reader that meets all of them in order.
+/// The depth of every block of a file that depends on itself, for whoever meets all of them in order.
 #[derive(Default)]
 pub(crate) struct Depths {
     /// Where each block ends in the raw file.
@@ -121,17 +121,26 @@ impl Depths {
 
     /// Takes note of the next block, whose dependencies were checked.
     pub(crate) fn push(&mut self, raw_len: u64, dependencies: &[Dependency]) -> Result<()> {
-        let block = self.ends.len() as u32;
-        let start = self.ends.last().copied().unwrap_or(0);
-        let depth = dependencies.iter().filter(|d| d.source == 0).map(|d| 1 + self.deepest(d)).max().unwrap_or(0);
+        let depth = dependencies.iter().map(|d| self.of_dependent(d)).max().unwrap_or(0);
         if depth > MAX_DEPTH {
             return Err(too_deep());
         }
-        if depth > 0 {
-            self.of[depth - 1].push(block);
+        self.push_of(raw_len, depth);
+        Ok(())
+    }
+
+    /// Takes note of the next block, whose depth is known.
+    pub(crate) fn push_of(&mut self, raw_len: u64, depth: usize) {
+        let start = self.ends.last().copied().unwrap_or(0);
+        if let Some(level) = depth.checked_sub(1) {
+            self.of[level].push(self.ends.len() as u32);
         }
         self.ends.push(start + raw_len);
-        Ok(())
+    }
+
+    /// The depth of a block that depends on this and on nothing else.
+    pub(crate) fn of_dependent(&self, d: &Dependency) -> usize {
+        if d.source == 0 { 1 + self.deepest(d) } else { 0 }
     }
 
     /// The largest depth of the blocks that a range touches.

@@ -26,6 +26,7 @@ mod random_access;
 mod reference;
 mod roundtrip;
 mod segments;
+mod siblings;
 mod support;
 mod tensor_lists;
 mod truncation;
