@@ -3,10 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::access::{Budget, Detour, ReadWithin};
-use crate::checksum::{ContentHash, Digest, leaf_lens, leaves};
+use crate::checksum::{ContentHash, Digest, digest, leaf_lens, leaves};
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::ReadAt;
+use crate::io::{ReadAt, scratch};
 use crate::layout::{self, Layout, Start};
 use crate::pool::Workers;
 use crate::reader::Reader;
@@ -176,9 +176,15 @@ impl<'a> Base<'a> {
             Some(raw) => self
                 .hash_blocks(workers, |offset, len, _: &mut Vec<u8>| Ok(leaves(&raw[offset as usize..][..len], &[])))?,
             None => self.hash_blocks(workers, |offset, len, buf: &mut Vec<u8>| {
-                buf.resize(len, 0);
-                self.read(offset, buf)?;
-                Ok(leaves(buf, &[]))
+                let mut next = offset;
+                leaf_lens(len, &[])
+                    .map(|len| {
+                        let leaf = scratch(buf, len);
+                        self.read(next, leaf)?;
+                        next += len as u64;
+                        Ok(digest(leaf))
+                    })
+                    .collect()
             })?,
         };
         Ok(*self.hash.get_or_init(|| computed))

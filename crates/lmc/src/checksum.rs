@@ -32,6 +32,28 @@ pub(crate) fn leaves(raw: &[u8], spans: &[usize]) -> Vec<Digest> {
     leaf_lens(raw.len(), spans).map(leaf).collect()
 }
 
+/// The same while `raw` is read: `read` fills it from an offset on. What was read is hashed while it is in the cache.
+pub(crate) fn read_leaves<E>(
+    raw: &mut [u8],
+    spans: &[usize],
+    mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+) -> Result<Vec<Digest>, E> {
+    let (mut at, mut there) = (0, 0);
+    leaf_lens(raw.len(), spans)
+        .map(|len| {
+            if there < at + len {
+                // Many short leaves are read at once.
+                let end = raw.len().min(there + LEAF);
+                read(there, &mut raw[there..end])?;
+                there = end;
+            }
+            let leaf = &raw[at..at + len];
+            at += len;
+            Ok(digest(leaf))
+        })
+        .collect()
+}
+
 /// The digest of a block with these leaves.
 pub(crate) fn block_digest(leaves: &[Digest]) -> Digest {
     digest(leaves.as_flattened())

@@ -15,7 +15,7 @@ use crate::block::output::Output;
 use crate::block::{Origin, Piece};
 use crate::container::writer::Writer;
 use crate::error::{Error, Result};
-use crate::io::{ReadAt, read_at};
+use crate::io::{ReadAt, scratch};
 use crate::layout::{self, Layout, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;
@@ -77,8 +77,9 @@ struct Job {
     /// The block's raw bytes, and those after it that were read to plan it, unless they are in the caller's slice. What
     /// follows them is of no meaning.
     raw: Vec<u8>,
-    /// The block's record.
+    /// The block's record. What follows it is of no meaning.
     record: Vec<u8>,
+    record_len: usize,
     done: Option<Result<BlockSummary>>,
 }
 
@@ -235,7 +236,7 @@ impl Compressor {
                 let mut record = Output::new(&mut job.record);
                 let block = source.load(*offset, *len, &mut job.raw, pieces);
                 let done = block.and_then(|block| encoder.encode(&block, origin, &mut record));
-                record.finish();
+                job.record_len = record.len();
                 job.done = match done {
                     Ok(summary) => Some(Ok(summary)),
                     Err(e) => {
@@ -245,7 +246,7 @@ impl Compressor {
                         if failed.as_ref().is_none_or(|f| ticket < f.0) {
                             *failed = Some((ticket, e));
                         }
-                        job.record.clear();
+                        job.record_len = 0;
                         None
                     }
                 };
@@ -253,11 +254,11 @@ impl Compressor {
                     if let Some(Ok(summary)) = &job.done {
                         writer.block(summary);
                     }
-                    *written += job.record.len();
-                    rest.split_off_mut(..job.record.len()).expect("no record is above its bound")
+                    *written += job.record_len;
+                    rest.split_off_mut(..job.record_len).expect("no record is above its bound")
                 });
                 for (job, place) in due {
-                    place.copy_from_slice(&job.record);
+                    place.copy_from_slice(&job.record[..job.record_len]);
                     turns.give_back(job);
                 }
             }
@@ -417,11 +418,11 @@ impl Compressor {
                 let mut record = Output::new(&mut job.record);
                 let block = source.load(job.offset, job.len, &mut job.raw, &job.pieces);
                 job.done = Some(block.and_then(|block| encoder.encode(&block, origin, &mut record)));
-                record.finish();
+                job.record_len = record.len();
             },
             |job| {
                 writer.block(&job.done.take().expect("the worker is done")?);
-                emit(&job.record)?;
+                emit(&job.record[..job.record_len])?;
                 progress(writer.raw());
                 Ok(())
             },
@@ -441,7 +442,10 @@ impl Source<'_> {
         match self {
             Source::File(src, own) => {
                 let reading = own.begin(offset);
-                let block = RawBlock::new(block_of(*src, offset, len, buf)?, pieces);
+                let block = match src.slice_at(offset, len) {
+                    Some(block) => RawBlock::new(block, pieces),
+                    None => RawBlock::read(*src, offset, scratch(buf, len), pieces)?,
+                };
                 reading.into_iter().for_each(|r| r.done(&block));
                 Ok(block)
             }
@@ -452,16 +456,6 @@ impl Source<'_> {
 
 fn size_of_input(src: &dyn ReadAt) -> Result<u64> {
     src.size().map_err(|e| Error::io("cannot tell the size of the input", e))
-}
-
-/// The bytes of a block: where they are in memory, or else read into `buf`, which becomes no shorter.
-fn block_of<'b>(src: &'b dyn ReadAt, offset: u64, len: usize, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
-    if let Some(block) = src.slice_at(offset, len) {
-        return Ok(block);
-    }
-    buf.resize(len.max(buf.len()), 0);
-    read_at(src, "the input", &mut buf[..len], offset)?;
-    Ok(&buf[..len])
 }
 
 fn finish(writer: Writer, plan: Planner<'_>, dst: &mut dyn Write) -> Result<Summary> {

@@ -167,6 +167,12 @@ impl WriteAt for File {
     }
 }
 
+/// The first `len` bytes of a buffer that is used again and becomes no shorter: they hold anything, and only new ones are filled with zeros.
+pub(crate) fn scratch(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    buf.resize(len.max(buf.len()), 0);
+    &mut buf[..len]
+}
+
 /// Fills `buf` with bytes of a source that messages call `what`.
 pub(crate) fn read_at(src: &dyn ReadAt, what: &str, buf: &mut [u8], offset: u64) -> Result<()> {
     src.read_exact_at(buf, offset).map_err(|e| {

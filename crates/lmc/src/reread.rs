@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::checksum::{Digest, digest};
 use crate::error::{Error, Result};
+use crate::io::scratch;
 
 /// Leaves that are kept because only a part of them was wanted: neighbouring tensors ask for the rest.
 const KEPT: usize = 8;
@@ -16,7 +17,7 @@ const KEPT: usize = 8;
 #[derive(Default)]
 pub(crate) struct Reread {
     first: Mutex<BTreeMap<u64, (usize, Digest)>>,
-    /// Leaves that were compared, the last one used at the end.
+    /// Leaves that were compared, the last one used at the end: the first bytes of each buffer.
     kept: Mutex<VecDeque<(u64, Arc<Vec<u8>>)>>,
 }
 
@@ -74,9 +75,10 @@ impl Reread {
             let whole = match self.kept(leaf.start) {
                 Some(whole) => whole,
                 None => {
-                    let mut whole = vec![0; leaf.len];
-                    read(leaf.start, &mut whole)?;
-                    compared(&leaf, &whole)?;
+                    let mut whole = self.oldest();
+                    let bytes = scratch(&mut whole, leaf.len);
+                    read(leaf.start, bytes)?;
+                    compared(&leaf, bytes)?;
                     self.keep(leaf.start, whole)
                 }
             };
@@ -100,6 +102,13 @@ impl Reread {
         let found = kept.remove(at)?;
         kept.push_back(found.clone());
         Some(found.1)
+    }
+
+    /// The buffer of the leaf that was not used for the longest time, if no more may be kept.
+    fn oldest(&self) -> Vec<u8> {
+        let mut kept = lock(&self.kept);
+        let oldest = if kept.len() < KEPT { None } else { kept.pop_front() };
+        oldest.and_then(|(_, leaf)| Arc::into_inner(leaf)).unwrap_or_default()
     }
 
     fn keep(&self, start: u64, whole: Vec<u8>) -> Arc<Vec<u8>> {

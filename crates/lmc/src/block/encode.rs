@@ -8,13 +8,14 @@ use super::plan::{GroupedPlan, PlannedGroup};
 use super::{Origin, Piece};
 use crate::arch::job::{EncodeJob, set_of};
 use crate::arch::{Isa, encode_chunk};
-use crate::checksum::{Digest, block_digest, leaf_lens, leaves};
+use crate::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
 use crate::container::record::{self, RecordHeader};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::error::Result;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{shorten_raw, split_run};
+use crate::io::{ReadAt, read_at};
 use crate::options::Level;
 use crate::predict::{Conversion, convert};
 
@@ -45,10 +46,18 @@ impl<'a> RawBlock<'a> {
     ///
     /// Its leaves are hashed here, which fetches the block from front to back: samples, which are spread over it, would wait for memory.
     pub(crate) fn new(raw: &'a [u8], pieces: &'a [Piece]) -> Self {
-        assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
-        assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
-        let spans = spans(pieces);
+        let spans = checked_spans(raw, pieces);
         Self { raw, pieces, leaves: leaves(raw, &spans), spans }
+    }
+
+    /// The same for what `buf` becomes: the bytes of the input from `offset` on, hashed while they are in the cache.
+    ///
+    /// # Errors
+    /// `Io` when reading fails.
+    pub(crate) fn read(src: &dyn ReadAt, offset: u64, buf: &'a mut [u8], pieces: &'a [Piece]) -> Result<Self> {
+        let spans = checked_spans(buf, pieces);
+        let leaves = read_leaves(buf, &spans, |at, to| read_at(src, "the input", to, offset + at as u64))?;
+        Ok(Self { raw: buf, pieces, leaves, spans })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -333,6 +342,13 @@ fn name_dependencies(sources: &[Source<'_>], plans: &mut [PartPlan]) -> Vec<Depe
 
 /// Bytes of the head of a block that is stored as it is, without spans, which take up to four bytes each.
 const STORED_OVERHEAD: usize = 32;
+
+/// [`spans`] of the pieces of `raw`, which are what a block may have.
+fn checked_spans(raw: &[u8], pieces: &[Piece]) -> Vec<usize> {
+    assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
+    assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
+    spans(pieces)
+}
 
 /// Lengths of the stretches of a block whose leaves are cut by themselves, without the last one.
 fn spans(pieces: &[Piece]) -> Vec<usize> {

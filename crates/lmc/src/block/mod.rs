@@ -21,6 +21,7 @@ use crate::dtype::Dtype;
 #[cfg(any(test, feature = "bench-hooks"))]
 use crate::error::Error;
 use crate::error::Result;
+use crate::io::scratch;
 use crate::predict::Conversion;
 
 /// A stretch of a block's raw bytes with one type. `None` is opaque.
@@ -74,14 +75,14 @@ pub(crate) fn collect<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b 
         return Ok(bytes);
     }
     // Heads are checked: the lengths add up to 64 MiB at most.
-    buf.resize(list.iter().map(|d| d.len as usize).sum(), 0);
-    let mut rest = &mut buf[..];
+    let bytes = scratch(buf, list.iter().map(|d| d.len as usize).sum());
+    let mut rest = &mut *bytes;
     for d in list {
         let (to, more) = rest.split_at_mut(d.len as usize);
         origin.read(d.source, d.offset, to)?;
         rest = more;
     }
-    Ok(buf)
+    Ok(bytes)
 }
 
 /// The origin of blocks without dependencies.

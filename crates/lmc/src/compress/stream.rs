@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use crate::error::{Error, Result};
-use crate::io::{ReadAt, append, read_full};
+use crate::io::{ReadAt, append, read_full, scratch};
 use crate::layout::Prefix;
 
 /// Buffers may grow to this much beyond a block before they are given back.
@@ -41,7 +41,7 @@ impl<'a> Stream<'a> {
     /// Puts the next `n` bytes, or fewer at the end of the stream, into `buf`, which becomes no shorter: zeros for the next
     /// call would take longer than a small file.
     pub(super) fn fill<'b>(&mut self, buf: &'b mut Vec<u8>, n: usize) -> Result<&'b [u8]> {
-        buf.resize(n.max(buf.len()), 0);
+        let buf = scratch(buf, n);
         let ahead = &self.ahead[self.pos..];
         let have = ahead.len().min(n);
         buf[..have].copy_from_slice(&ahead[..have]);

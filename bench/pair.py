@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Compares two builds of the program on the same files: bench/pair.py OLD NEW [--rounds N] [--threads N] FILE[:BASE]...
+
+The old one is built from the commit to compare with:
+
+    git worktree add /tmp/old COMMIT && cargo build --release -p lmc-cli --manifest-path /tmp/old/Cargo.toml
+
+Each round runs, in random order, the old program twice and the new one once, from file to file. Printed is the median
+over the rounds of the processor time (user and system) of the new over that of the old; beside it the old over itself,
+which is what the machine does.
+"""
+
+import argparse
+import random
+import resource
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+
+def seconds(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path)
+    parser.add_argument("cases", nargs="+", metavar="FILE[:BASE]")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    ways = {"old": arguments.old, "again": arguments.old, "new": arguments.new}
+    print("| | compress: new / old | old / old | bytes: new / old | decompress: new / old | old / old |")
+    print("| --- | --: | --: | --: | --: | --: |")
+    memory = Path("/dev/shm")  # A disk that writes back what an earlier run left is another's time.
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
+        compressed = {way: Path(directory, f"{way}.lmc") for way in ways}
+        restored = Path(directory, "restored")
+        for case in arguments.cases:
+            file, _, base = case.partition(":")
+            bases = ["--base", base] if base else []
+            options = ["--quiet", "--force", "--threads", str(arguments.threads)]
+            times: dict[str, list[dict[str, float]]] = {"compress": [], "decompress": []}
+            for _ in range(arguments.rounds + 1):
+                for command, rounds in times.items():
+                    run = {}
+                    for way in random.sample(list(ways), len(ways)):
+                        source, target = (
+                            (file, compressed[way]) if command == "compress" else (compressed[way], restored)
+                        )
+                        run[way] = seconds([ways[way], command, *options, *bases, source, "--output", target])
+                    rounds.append(run)
+            row = []
+            for rounds in times.values():
+                # The first round warms the page cache.
+                row.append([statistics.median(r[way] / r["old"] for r in rounds[1:]) for way in ("new", "again")])
+            sizes = compressed["new"].stat().st_size / compressed["old"].stat().st_size
+            name = Path(file).name + (f" from {Path(base).name}" if base else "")
+            (c, cc), (d, dd) = row
+            print(f"| {name} | {c:.3f} | {cc:.3f} | {sizes:.4f} | {d:.3f} | {dd:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
