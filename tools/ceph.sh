@@ -4,13 +4,13 @@
 #   tools/ceph.sh start FOLDER [PORT]   starts it; prints the endpoint
 #   tools/ceph.sh stop FOLDER           ends the three processes
 #
-# Access key: AKTEST, secret key: SKTEST, bucket: test. PORT is the gateway's (7480), the one after it the monitor's. Needs ceph-mon,
-# ceph-osd, radosgw, ceph-common and curl, and a folder with a short name, for there are sockets in it.
+# Access key: AKTEST, secret key: SKTEST, bucket: test. PORT is the gateway's, the one after it the monitor's; without it, two that are free
+# are taken. Needs ceph-mon, ceph-osd, radosgw, ceph-common and curl, and a folder with a short name, for there are sockets in it.
 set -euo pipefail
 
 verb=${1:?start or stop}
 run=$(realpath -m "${2:?a folder for the state of the server}")
-port=${3:-7480}
+port=${3:-}
 export CEPH_CONF=$run/ceph.conf
 
 stop() {
@@ -19,6 +19,20 @@ stop() {
         [[ -f $file ]] && kill "$(cat "$file")" 2>/dev/null
     done
     return 0
+}
+
+# free PORT: whether nobody listens there.
+free() { ! (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# choose_port: sets the port, the first of a free pair below those that the system gives to connections.
+choose_port() {
+    local from=$((RANDOM % 1000)) i
+    for ((i = 0; i < 1000; i++)); do
+        port=$((7480 + (from + i) % 1000 * 2))
+        free "$port" && free "$((port + 1))" && return
+    done
+    echo "ceph.sh: no ports are free" >&2
+    return 1
 }
 
 # wait_for WHAT COMMAND...
@@ -109,9 +123,13 @@ case $verb in
     start)
         rm -rf "$run"
         mkdir -p "$run"
+        # Nobody else chooses the same ports before the server listens there.
+        exec 8>"${TMPDIR:-/tmp}/lmc-ceph-$UID.lock"
+        flock -w 300 8
+        [[ -n $port ]] || choose_port
         # Not after `||` or in `if`: there `set -e` would not count.
         set +e
-        (set -e; start) >"$run/start.log" 2>&1
+        (set -e; start) >"$run/start.log" 2>&1 8>&-
         status=$?
         set -e
         if ((status != 0)); then

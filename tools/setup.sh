@@ -57,28 +57,37 @@ build_release() {
 # python_tool PACKAGE: installs a Python package beside the build and prints that environment's python.
 python_tool() { python_venv venv "$1"; }
 
-# python_venv NAME PACKAGE...: installs Python packages into an environment of that name beside the build and prints its python.
-python_venv() {
+# python_venv NAME PACKAGE...: installs Python packages into an environment beside the build, of that name and for just these versions, and
+# prints its python.
+python_venv() { python_env "$(target_dir)" "$@"; }
+
+# python_shared_venv NAME PACKAGE...: the same for packages so large that clones share them.
+python_shared_venv() { python_env "${XDG_CACHE_HOME:-$HOME/.cache}/lmc" "$@"; }
+
+# python_env FOLDER NAME PACKAGE...: an environment in a folder. Of several that ask for the same at once, one makes it, and the others wait.
+python_env() {
     local venv
-    venv=$(target_dir)/$1
-    if ! [[ -x $venv/bin/pip ]]; then
-        python3 -m venv "$venv" >/dev/null 2>&1 || { install python3-venv && python3 -m venv "$venv"; } || return 1
-    fi
-    "$venv/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2 || return 1
+    venv=$1/$2-$(printf '%s\n' "$(python3 --version)" "${@:3}" | sha256sum | cut -c1-12)
+    mkdir -p "$1" || return 1
+    (
+        flock 9 || exit 1
+        # Half an environment has no such file.
+        [[ -e $venv/complete ]] && exit
+        rm -rf "$venv"
+        python3 -m venv "$venv" >/dev/null 2>&1 || { install python3-venv && python3 -m venv "$venv"; } || exit 1
+        echo "  installing ${*:3} in $venv" >&2
+        python_install "$venv" "${@:3}" >&2 && touch "$venv/complete"
+    ) 9>"$venv.lock" || return 1
     echo "$venv/bin/python"
 }
 
-# python_shared_venv NAME PACKAGE...: the same for packages so large that clones share them, in a folder for just these versions.
-python_shared_venv() {
-    local venv
-    venv=${XDG_CACHE_HOME:-$HOME/.cache}/lmc/$1-$(printf '%s\n' "$(python3 --version)" "${@:2}" | sha256sum | cut -c1-12)
-    if ! [[ -e $venv/complete ]]; then
-        rm -rf "$venv"
-        mkdir -p "${venv%/*}"
-        python3 -m venv "$venv" >/dev/null 2>&1 || { install python3-venv && python3 -m venv "$venv"; } || return 1
-        echo "  installing ${*:2} in $venv: some gigabytes, once" >&2
-        "$venv/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2 || return 1
-        touch "$venv/complete"
+# python_install VENV PACKAGE...: with uv, which is several times as fast as pip, or else with pip: uv does not read pip's configuration.
+python_install() {
+    local venv=$1 pip=("$1/bin/pip" --quiet --disable-pip-version-check) uv=("$1/bin/uv" --quiet pip install --python "$1" --compile-bytecode)
+    # PyTorch's for GPUs that it does not load where there is none: 1.3 GB.
+    local unused=(triton nvidia-cusolver)
+    shift
+    if ! { "${pip[@]}" install uv==0.13.9 && "${uv[@]}" --excludes <(printf '%s\n' "${unused[@]}") "$@"; }; then
+        "${pip[@]}" install "$@"
     fi
-    echo "$venv/bin/python"
 }
