@@ -1,6 +1,8 @@
 """What the tests share: weights, the snapshots of a run, and how much memory there is in use."""
 
+import itertools
 import mmap
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,17 @@ def weights(n, seed=0):
 def resident():
     """Bytes of memory that this process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def thinned(*values):
+    """Cases for tests of several parameters, given the values of each, that have every value of every parameter.
+
+    Of all their combinations there are only as many as the longest has values, unless LMC_TEST_EXHAUSTIVE is set.
+    """
+    values = [list(v) for v in values]
+    if os.environ.get("LMC_TEST_EXHAUSTIVE"):
+        return list(itertools.product(*values))
+    return [tuple(v[i % len(v)] for v in values) for i in range(max(map(len, values)))]
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
+import multiprocessing.connection
 import os
+import signal
+import traceback
 import warnings
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ import lmc.dcp
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as mp
+from lmc.dcp import _bases
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -28,26 +33,94 @@ MODES = ("sync", "thread", "process")
 
 
 # Tests that ran before may have started threads of PyTorch's, with which a process cannot be forked: a server forks
-# that has none.
-multiprocessing.set_forkserver_preload([__name__])
+# that has none, and that has imported what optimizers import when they are first used.
+multiprocessing.set_forkserver_preload([__name__, "torch._dynamo"])
+
+
+class Group:
+    """Ranks that wait for jobs: to start them takes longer than most of what they are to do."""
+
+    def __init__(self, ranks: int, start_method: str, folder: Path) -> None:
+        context = multiprocessing.get_context(start_method)
+        meeting = folder / f"meeting-{os.urandom(4).hex()}"
+        self.pipes, self.processes = [], []
+        for rank in range(ranks):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_rank, args=(rank, ranks, str(meeting), theirs))
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def run(self, job: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Has all ranks do a job; raises `RuntimeError` when one fails or dies, and then no rank is left."""
+        try:
+            for pipe in self.pipes:
+                pipe.send((job, args))
+            waiting = dict(zip(self.pipes, self.processes, strict=True))
+            while waiting:
+                for pipe in multiprocessing.connection.wait(waiting):
+                    process = waiting.pop(pipe)
+                    try:
+                        failure = pipe.recv()
+                    except EOFError:
+                        process.join()
+                        code = process.exitcode
+                        failure = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+                    if failure:
+                        raise RuntimeError(f"rank {self.processes.index(process)}: {failure}")
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        for pipe in self.pipes:
+            pipe.close()
+        for process in self.processes:
+            process.join(10)
+            process.kill()
+            process.join()
+
+
+_groups: dict[tuple[int, str], Group] = {}
+
+
+@atexit.register
+def _end() -> None:
+    for group in _groups.values():
+        group.end()
 
 
 def run(ranks: int, job: Callable[..., None], *args: Any, start_method: str = "forkserver", folder: Path) -> None:
-    """Runs a job in so many processes, which are given their rank, their number and a file to meet at."""
-    meeting = folder / f"meeting-{os.urandom(4).hex()}"
-    mp.start_processes(_rank, (ranks, str(meeting), job, args), nprocs=ranks, start_method=start_method)
+    """Runs a job in so many processes, which are given their rank and their number, and know nothing of earlier jobs'
+    checkpoints.
+
+    They meet at a file in the folder when the first job for so many needs them.
+    """
+    group = _groups.pop((ranks, start_method), None) or Group(ranks, start_method, folder)
+    group.run(job, args)
+    # Not one that a job failed in.
+    _groups[ranks, start_method] = group
 
 
-def _rank(rank: int, ranks: int, meeting: str, job: Callable[..., None], args: tuple[Any, ...]) -> None:
+def _rank(rank: int, ranks: int, meeting: str, pipe: Connection) -> None:
     torch.set_num_threads(1)
     # The processes of `async_save` meet there, too.
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1")
     warnings.filterwarnings("ignore", message=".*torch.distributed is disabled.*")
     dist.init_process_group("cpu:gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     try:
-        job(rank, ranks, *args)
-    finally:
-        dist.destroy_process_group()
+        while True:
+            job, args = pipe.recv()
+            failure = None
+            try:
+                _bases.forget()
+                job(rank, ranks, *args)
+            except BaseException:
+                failure = traceback.format_exc()
+            pipe.send(failure)
+    except (EOFError, OSError):  # there are no more
+        pass
     # As `leave` of examples/pretrain.py: a process that was spawned would take Python down.
     for child in multiprocessing.active_children():
         child.terminate()

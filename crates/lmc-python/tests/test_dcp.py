@@ -10,6 +10,7 @@ import lmc.dcp
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from conftest import thinned
 
 CHAIN = 5
 
@@ -51,30 +52,33 @@ def test_ranks_that_find_the_same_base(tmp_path):
     assert base in names and len(names) == 3
 
 
-@pytest.mark.parametrize("mode", ranks.MODES)
-@pytest.mark.parametrize(("saved", "loaded"), [(1, 1), (2, 1), (2, 3), (4, 2)])
+@pytest.mark.parametrize(("mode", "counts"), thinned(ranks.MODES, [(1, 1), (2, 1), (2, 3), (4, 2)]))
 class TestRanks:
-    def test_whole_and_deltas(self, runs, tmp_path, mode, saved, loaded):
+    def test_whole_and_deltas(self, runs, tmp_path, mode, counts):
+        saved, loaded = counts
         folder = runs(mode, saved)
         files = [len(list((folder / f"step-{step}").glob("*.lmc"))) for step in range(CHAIN)]
         assert files == [saved * (step + 1) for step in range(CHAIN)], "every snapshot is made from the one before it"
         ranks.run(loaded, ranks.load_all, str(folder), list(range(CHAIN)), folder=tmp_path)
 
-    def test_older_snapshots_can_be_deleted(self, runs, tmp_path, mode, saved, loaded):
+    def test_older_snapshots_can_be_deleted(self, runs, tmp_path, mode, counts):
+        saved, loaded = counts
         folder = tmp_path / "run"
         shutil.copytree(runs(mode, saved), folder)
         for step in range(CHAIN - 1):
             shutil.rmtree(folder / f"step-{step}")
         ranks.run(loaded, ranks.load_all, str(folder), [CHAIN - 1], folder=tmp_path)
 
-    def test_missing_base(self, runs, tmp_path, mode, saved, loaded):
+    def test_missing_base(self, runs, tmp_path, mode, counts):
+        saved, loaded = counts
         folder = tmp_path / "run"
         shutil.copytree(runs(mode, saved), folder)
         base = own_file(folder, 0).name
         (folder / f"step-{CHAIN - 1}" / base).unlink()
         ranks.run(loaded, ranks.load_fails, str(folder / f"step-{CHAIN - 1}"), [base], folder=tmp_path)
 
-    def test_damaged_base(self, runs, tmp_path, mode, saved, loaded):
+    def test_damaged_base(self, runs, tmp_path, mode, counts):
+        saved, loaded = counts
         folder = tmp_path / "run"
         shutil.copytree(runs(mode, saved), folder)
         base = folder / f"step-{CHAIN - 1}" / own_file(folder, 0).name

@@ -14,6 +14,7 @@ import lmc
 import lmc.dcp
 import pytest
 import torch.distributed.checkpoint as dcp
+from conftest import thinned
 from dcp_ranks import equal
 from dcp_states import load, save, state
 from lmc.dcp import _bases
@@ -78,9 +79,9 @@ def copied(fs, saved, run):
     return get
 
 
-@pytest.mark.parametrize("mode", ranks.MODES)
-@pytest.mark.parametrize(("count", "loaded"), [(1, 2), (2, 3)])
-def test_whole_and_deltas(fs, saved, tmp_path, mode, count, loaded):
+@pytest.mark.parametrize(("mode", "counts"), thinned(ranks.MODES, [(1, 2), (2, 3)]))
+def test_whole_and_deltas(fs, saved, tmp_path, mode, counts):
+    count, loaded = counts
     url, folder = saved(mode, count)
     sizes = data(fs, url)
     assert len(sizes) == count * CHAIN and not fs.glob(f"{url}/lmc-data/*/*")
