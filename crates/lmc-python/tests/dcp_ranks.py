@@ -7,17 +7,21 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import lmc.dcp
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from lmc.__main__ import main
 from lmc.dcp import _bases
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
@@ -57,21 +61,28 @@ class Group:
         try:
             for pipe in self.pipes:
                 pipe.send((job, args))
-            waiting = dict(zip(self.pipes, self.processes, strict=True))
-            while waiting:
-                for pipe in multiprocessing.connection.wait(waiting):
-                    process = waiting.pop(pipe)
-                    try:
-                        failure = pipe.recv()
-                    except EOFError:
-                        process.join()
-                        code = process.exitcode
-                        failure = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-                    if failure:
-                        raise RuntimeError(f"rank {self.processes.index(process)}: {failure}")
+            waiting, failures = list(self.pipes), []
+            # Some may wait for one that failed.
+            while ready := waiting and multiprocessing.connection.wait(waiting, 10 if failures else None):
+                for pipe in ready:
+                    waiting.remove(pipe)
+                    if failure := self.failure(self.pipes.index(pipe)):
+                        failures.append(failure)
+            if failures:
+                raise RuntimeError("\n".join(failures))
         except BaseException:
             self.end()
             raise
+
+    def failure(self, rank: int) -> str | None:
+        """What a rank says of the job that it has done, or what it died of."""
+        try:
+            said = self.pipes[rank].recv()
+        except EOFError:
+            self.processes[rank].join()
+            code = self.processes[rank].exitcode
+            said = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        return said and f"rank {rank}: {said}"
 
     def end(self) -> None:
         for pipe in self.pipes:
@@ -126,6 +137,33 @@ def _rank(rank: int, ranks: int, meeting: str, pipe: Connection) -> None:
         child.terminate()
         child.join()
     os._exit(0)
+
+
+def process(work: Callable[..., Any], *args: Any, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Does something in a process of its own, in a folder: what that printed, and its exit code."""
+    with tempfile.TemporaryDirectory() as streams:
+        paths = [f"{streams}/out", f"{streams}/err"]
+        context = multiprocessing.get_context("forkserver")
+        child = context.Process(target=_process, args=(str(folder), paths, work, args))
+        child.start()
+        child.join(120)
+        child.kill()
+        child.join()
+        out, err = (Path(path).read_text() for path in paths)
+    return subprocess.CompletedProcess([work, *args], child.exitcode, out, err)
+
+
+def _process(folder: str, paths: list[str], work: Callable[..., Any], args: tuple[Any, ...]) -> NoReturn:
+    os.chdir(folder)
+    for stream, path in enumerate(paths, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
+    sys.exit(work(*args))
+
+
+def command(*arguments: str) -> int:
+    """The command `lmc`."""
+    sys.argv = ["lmc", *arguments]
+    return main()
 
 
 class Model(nn.Module):

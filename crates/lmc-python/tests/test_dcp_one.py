@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import shutil
@@ -14,7 +15,7 @@ import lmc.dcp
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from dcp_ranks import equal
+from dcp_ranks import command, equal, process
 from dcp_states import load, model, save, state
 from lmc.dcp import _bases, _reader, _tensors, _unpack
 from safetensors.torch import load_file
@@ -426,13 +427,12 @@ class TestUnpack:
 
     def test_the_command(self, tmp_path):
         save(tmp_path / "a", 1)
-
-        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run([sys.executable, "-m", "lmc", "unpack", *arguments], capture_output=True, text=True)
-
-        done = run(str(tmp_path / "a"), "-o", str(tmp_path / "st"), "--to", "safetensors")
+        run = [sys.executable, "-m", "lmc", "unpack", str(tmp_path / "a"), "-o", str(tmp_path / "st")]
+        done = subprocess.run([*run, "--to", "safetensors"], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, f"{tmp_path}/st/model.safetensors\n")
         assert done.stderr == "lmc: left out 1 entries that are no tensors: step\n"
+        # A new interpreter takes long to import PyTorch.
+        run = functools.partial(process, command, "unpack", folder=tmp_path)
         again = run(str(tmp_path / "a"), "-o", str(tmp_path / "st"))
         assert again.returncode == 1 and "holds files" in again.stderr
         nothing = run(str(tmp_path / "none"), "-o", str(tmp_path / "x"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import dcp_ranks as ranks
@@ -17,14 +15,13 @@ import torch.distributed.checkpoint as dcp
 from conftest import thinned
 from dcp_ranks import equal
 from dcp_states import load, save, state
-from lmc.dcp import _bases
+from lmc.dcp import _bases, _storage
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
 
 CHAIN = 4
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -153,39 +150,25 @@ def test_a_save_does_without_a_base_that_is_spoiled(fs, run, spoil, cache):
     assert equal(load(f"{run}/step-1"), state(1))
 
 
-#: A rank that dies while it uploads its part of the second snapshot, as if its machine lost power.
-DYING = """
-import os, signal, sys
-import dcp_ranks as ranks
-from lmc.dcp import _storage
-write = _storage.Fsspec.write
-def dying(self, path, data):
-    if os.environ["RANK"] == "1" and self.fs.exists(f"{self.parent(self.parent(path))}/step-0/.metadata"):
-        if path.endswith(".lmc"):
-            fs = self._fs
-            upload = fs.call_s3("create_multipart_upload", Bucket="test", Key=path.removeprefix("s3://test/"))
+def save_and_die(rank, ranks_, *arguments):
+    """Rank 1 dies while it uploads its part of the second snapshot, as if its machine lost power."""
+    write = _storage.Fsspec.write
+
+    def dying(self, path, data):
+        if self.fs.exists(f"{self.parent(self.parent(path))}/step-0/.metadata") and path.endswith(".lmc"):
+            upload = self._fs.call_s3("create_multipart_upload", Bucket="test", Key=path.removeprefix("s3://test/"))
             assert upload["UploadId"]
             os.kill(os.getpid(), signal.SIGKILL)
-    write(self, path, data)
-_storage.Fsspec.write = dying
-def job(*arguments):
-    ranks.save_run(*arguments)
-"""
+        write(self, path, data)
+
+    if rank == 1:
+        _storage.Fsspec.write = dying
+    ranks.save_run(rank, ranks_, *arguments)
 
 
 def test_a_save_that_is_cut_off(fs, run, tmp_path):
-    (tmp_path / "dying.py").write_text(DYING)
-    script = (
-        "import sys, pathlib; import dcp_ranks, dying; "
-        "dcp_ranks.run(2, dying.job, sys.argv[1], 'sync', 2, {}, sys.argv[2], "
-        "start_method='spawn', folder=pathlib.Path(sys.argv[1]))"
-    )
-    path = os.pathsep.join([str(HERE), str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path), run],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 1 and signal.SIGKILL.name in done.stderr, done.stderr
+    with pytest.raises(RuntimeError, match="rank 1: died of SIGKILL"):
+        ranks.run(2, save_and_die, str(tmp_path), "sync", 2, {}, run, folder=tmp_path)
     assert fs.exists(f"{run}/step-0/.metadata") and not fs.exists(f"{run}/step-1/.metadata")
     assert len(data(fs, run)) in (2, 3), "rank 0 may have written its part, and rank 1 did not"
     with pytest.raises(CheckpointException):
@@ -223,8 +206,8 @@ def test_unpack(fs, saved, tmp_path):
     url, folder = saved("sync", 2)
     lmc.dcp.unpack(f"{url}/step-{CHAIN - 1}", tmp_path / "plain")
     ranks.run(2, ranks.load_plain, str(folder), str(tmp_path / "plain"), CHAIN - 1, folder=tmp_path)
-    run = [sys.executable, "-m", "lmc", "unpack", f"{url}/step-0", "-o", str(tmp_path / "st"), "--to", "safetensors"]
-    done = subprocess.run(run, capture_output=True, text=True)
+    arguments = ["unpack", f"{url}/step-0", "-o", str(tmp_path / "st"), "--to", "safetensors"]
+    done = ranks.process(ranks.command, *arguments, folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/st/model.safetensors\n"), done.stderr
 
 
@@ -233,35 +216,24 @@ def test_what_pytorchs_own_writer_saved(fs, run):
     assert equal(load(f"{run}/step-0"), state(4))
 
 
-#: What was opened before a fork is used in both processes.
-FORKED = """
-import os, sys
-import lmc.dcp
-from dcp_ranks import equal
-from dcp_states import load, save, state
-import torch.distributed.checkpoint as dcp
-run = sys.argv[1]
-save(f"{run}/step-0", 0)
-writer, reader = lmc.dcp.Writer(f"{run}/step-1", threads=1), lmc.dcp.Reader(f"{run}/step-0", threads=1)
-child = os.fork()
-if child == 0:
-    found = state(9)
-    dcp.load(found, storage_reader=reader, no_dist=True)
-    dcp.save(state(1), storage_writer=writer, no_dist=True)
-    os._exit(0 if equal(found, state(0)) else 3)
-assert os.waitpid(child, 0)[1] == 0
-assert equal(load(f"{run}/step-1"), state(1))
-save(f"{run}/step-2", 2)
-assert equal(load(f"{run}/step-2"), state(2))
-"""
+def forks(run):
+    """What was opened before a fork is used in both processes."""
+    save(f"{run}/step-0", 0)
+    writer, reader = lmc.dcp.Writer(f"{run}/step-1", threads=1), lmc.dcp.Reader(f"{run}/step-0", threads=1)
+    child = os.fork()
+    if child == 0:
+        found = state(9)
+        dcp.load(found, storage_reader=reader, no_dist=True)
+        dcp.save(state(1), storage_writer=writer, no_dist=True)
+        os._exit(0 if equal(found, state(0)) else 3)
+    assert os.waitpid(child, 0)[1] == 0
+    assert equal(load(f"{run}/step-1"), state(1))
+    save(f"{run}/step-2", 2)
+    assert equal(load(f"{run}/step-2"), state(2))
 
 
-def test_a_process_that_forks(fs, run):
-    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED, run], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
-        timeout=120,
-    )  # fmt: skip
+def test_a_process_that_forks(fs, run, tmp_path):
+    done = ranks.process(forks, run, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(data(fs, run)) == 3
 

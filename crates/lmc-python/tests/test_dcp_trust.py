@@ -21,7 +21,7 @@ import lmc.dcp
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from dcp_ranks import equal
+from dcp_ranks import command, equal, process
 from dcp_states import load, save, state
 from lmc.dcp import _bases, _unpickle
 from torch.distributed._shard.sharded_tensor import metadata as old
@@ -383,12 +383,8 @@ class TestTrust:
             lmc.dcp.unpack(tmp_path, tmp_path / "out", trust=trust)
 
     def test_of_the_command(self, run, checkpoint):
-        def unpack(*options):
-            # The class is this module's, which the command finds in its own directory.
-            environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"}
-            command = [sys.executable, "-m", "lmc", "unpack", "a", "-o", "out", *options]
-            return subprocess.run(command, cwd=run, env=environment, capture_output=True, text=True, check=False)
-
+        # The class is this module's, which the process finds as this one does.
+        unpack = functools.partial(process, command, "unpack", "a", "-o", "out", folder=run)
         done = unpack()
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert f"names {__name__}.Ours, which is no part of a checkpoint's metadata" in done.stderr
