@@ -137,6 +137,7 @@ class Remote(_FileSystem):
         self._url = url
         self._options = {"use_listings_cache": False, **options}
         self._process = 0
+        self._inherited: list[Any] = []
         super().__init__()
         self.init_path(url)
 
@@ -153,6 +154,8 @@ class Remote(_FileSystem):
         if self._process != os.getpid():
             from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
+            # To close the connections of the process that forked this one would end them there, too.
+            self._inherited.append(self._fs)
             self._fs, _ = url_to_fs(self._url, **self._options)
             self._process = os.getpid()
         return self._fs
