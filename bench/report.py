@@ -171,6 +171,11 @@ def notes(suffix: str) -> str:
     return "\n" + path.read_text().strip() + "\n" if path.exists() else ""
 
 
+def profiles(suffix: str) -> str:
+    """What bench/profiles/run found, on the machine of the main page."""
+    return "" if suffix else (Path(__file__).parent / "profiles" / "notes.md").read_text().strip() + "\n\n"
+
+
 def page(results: dict, suffix: str) -> str:
     """The page of one machine; `suffix` is empty for that of the README, and `-NAME` for others."""
     other = "\nAnother machine than that of [`benchmarks.md`](benchmarks.md).\n" if suffix else ""
@@ -224,7 +229,7 @@ Durable: every command's output is synced to the disk. Warm page cache, {results
 ## Many small tensors
 
 {small_table(results)}
-## Where the time goes
+{profiles(suffix)}## Where the time goes
 
 {breakdown_table(results)}
 ## Sizes

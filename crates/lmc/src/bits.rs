@@ -14,7 +14,7 @@ pub(crate) struct BitWriter {
 
 impl BitWriter {
     /// Appends the low `n` bits of `value`, 57 at most; the others are 0.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&mut self, value: u64, n: u32) {
         debug_assert!(n <= 57 && value >> n == 0);
         if self.bytes.len() < self.at + 8 {
@@ -22,7 +22,7 @@ impl BitWriter {
         }
         self.pending |= value << self.count;
         self.count += n;
-        self.bytes[self.at..self.at + 8].copy_from_slice(&self.pending.to_le_bytes());
+        *self.bytes[self.at..].first_chunk_mut().expect("there is room") = self.pending.to_le_bytes();
         self.at += self.count as usize / 8;
         self.pending = self.pending.unbounded_shr(self.count & !7);
         self.count &= 7;
@@ -53,7 +53,7 @@ impl<'a> BitReader<'a> {
     pub(crate) fn peek(&self) -> u64 {
         let byte = (self.at / 8) as usize;
         let word = match self.bytes.get(byte..byte + 8) {
-            Some(word) => u64::from_le_bytes(word.try_into().expect("eight bytes")),
+            Some(word) => u64::from_le_bytes(*word.first_chunk().expect("eight bytes")),
             None => self.peek_at_the_end(byte),
         };
         word >> (self.at % 8)

@@ -1,5 +1,6 @@
 //! Kernels in plain Rust: correct everywhere, the measure of all others, and what those use for their last chunks.
 
+use super::inline::{array, zip};
 use super::job::{DecodeJob, EncodeJob, set_of};
 use crate::entropy::fine::{self, FineDecodeTable};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
@@ -27,7 +28,7 @@ pub(super) fn pack(t: &DecodeTable) -> PackedTable<'_> {
 
 pub(super) fn pack_coarse(t: &CoarseTable) -> PackedTable<'static> {
     let slot = |i| u32::from(t.symbol[i]) | u32::from(t.freq[i]) << 8 | u32::from(t.offset[i]) << 20;
-    PackedTable::Coarse(std::array::from_fn(slot), t.escape_mark)
+    PackedTable::Coarse(array(slot), t.escape_mark)
 }
 
 /// Decodes one chunk. Checks every read; the words and literals may run on into the rest of the body, which
@@ -53,7 +54,10 @@ pub(super) fn decode_chunk(
     };
     if let Some(mark) = escape_mark {
         // A vector's worth at once: hardly any symbol is an escape.
-        for piece in out.as_chunks_mut::<16>().0.iter_mut().filter(|p| p.contains(&mark)) {
+        for piece in out.as_chunks_mut::<16>().0 {
+            if !piece.iter().fold(false, |any, s| any | (*s == mark)) {
+                continue;
+            }
             for s in piece.iter_mut().filter(|s| **s == mark) {
                 *s = *literals.bytes.get(literals.pos).ok_or_else(|| Error::damaged("a block's literals run out"))?;
                 literals.pos += 1;
@@ -75,15 +79,9 @@ fn step<const BITS: u32, const N: usize, const SLOTS: usize>(
     let out: &mut [[u8; LANES]; N] = out.as_chunks_mut().0.try_into().expect("room for the symbols");
     for out in out {
         let mut found = [0; LANES];
-        for (e, &x) in found.iter_mut().zip(&lane.x) {
-            *e = slots[x as usize & (SLOTS - 1)];
-        }
-        for (out, &e) in out.iter_mut().zip(&found) {
-            *out = e as u8;
-        }
-        for (x, &e) in lane.x.iter_mut().zip(&found) {
-            *x = (e >> 8 & 0xfff) * (*x >> BITS) + (e >> 20);
-        }
+        zip(&mut found, &lane.x, |e, &x| *e = slots[x as usize & (SLOTS - 1)]);
+        zip(out, &found, |out, &e| *out = e as u8);
+        zip(&mut lane.x, &found, |x, &e| *x = (e >> 8 & 0xfff) * (*x >> BITS) + (e >> 20));
     }
     refill(lane)
 }
@@ -107,7 +105,8 @@ fn refill(lane: &mut LaneReader<'_>) -> Result<()> {
             }
         }
     } else {
-        for j in (0..LANES).map(refill_order) {
+        for i in 0..LANES {
+            let j = refill_order(i);
             if lane.x[j] < 1 << 16 {
                 let w = rest.get(2 * taken..2 * taken + 2).ok_or_else(|| Error::damaged("a block's words run out"))?;
                 lane.x[j] = lane.x[j] << 16 | u32::from(u16::from_le_bytes([w[0], w[1]]));

@@ -5,7 +5,7 @@ use super::predicted::Expectation;
 use crate::entropy::{Histogram, cost, histogram};
 use crate::group::RUN;
 use crate::group::classes::Effort;
-use crate::group::element::{Element, with_element};
+use crate::group::element::{Element, extend, with_element};
 use crate::map::Map;
 use crate::predict::{Classes, Predictor};
 
@@ -152,7 +152,7 @@ fn sampled<E: Element>(bytes: &[u8], runs: &[usize], stride: usize) -> Vec<E> {
     let mut sample = Vec::with_capacity(runs.len().div_ceil(stride) * RUN);
     for &r in runs.iter().step_by(stride) {
         let of_run = &bytes[r * run..bytes.len().min((r + 1) * run)];
-        sample.extend(of_run.chunks_exact(E::BYTES).map(E::load));
+        extend(&mut sample, of_run);
     }
     sample
 }

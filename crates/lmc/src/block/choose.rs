@@ -5,12 +5,13 @@ use super::plan::{GroupedPlan, PlannedClassMap, PlannedGroup, Planner, coding_of
 use super::predicted::{Expectation, PredictedPlan};
 use super::sparse::is_mostly_zero;
 use crate::arch::Isa;
+use crate::arch::inline::array;
 use crate::dtype::Dtype;
 use crate::entropy::{Histogram, cost};
 use crate::error::Result;
 use crate::frames::FrameEncoder;
 use crate::group::RUN;
-use crate::group::classes::count_run;
+use crate::group::classes::{count_run, sum_of};
 use crate::group::element::with_element;
 use crate::layout::safetensors::list;
 use crate::map::Map;
@@ -306,7 +307,7 @@ fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
             for r in (0..runs).step_by(step) {
                 with_element!(width, E => count_run::<E>(map, 8 * plane as u32, &bytes[r * run..][..run], &mut h));
             }
-            let h: Histogram = std::array::from_fn(|s| h.iter().map(|h| h[s]).sum());
+            let h: Histogram = array(|s| sum_of(&h, s));
             let n: u64 = h.iter().map(|&c| u64::from(c)).sum();
             // Only the top byte is coded by a table; constant ones below it are dropped.
             let constant = h.iter().any(|&c| u64::from(c) == n);

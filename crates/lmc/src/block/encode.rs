@@ -6,6 +6,7 @@ use super::head::{BlockHead, ContextSource, Dependency, Method, Named, Part};
 use super::output::Output;
 use super::plan::{GroupedPlan, PlannedGroup};
 use super::{Origin, Piece};
+use crate::arch::inline::zip;
 use crate::arch::job::{EncodeJob, set_of};
 use crate::arch::{Isa, encode_chunk};
 use crate::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
@@ -299,9 +300,7 @@ impl BlockEncoder {
     fn put_lanes(&self, sets: usize, out: &mut Output<'_>) {
         for l in &self.lanes[..sets] {
             let words = l.written();
-            for (to, w) in out.grow(2 * words.len()).as_chunks_mut::<2>().0.iter_mut().zip(words) {
-                *to = w.to_le_bytes();
-            }
+            zip(out.grow(2 * words.len()).as_chunks_mut::<2>().0, words, |to, w| *to = w.to_le_bytes());
         }
         if sets > 0 {
             out.extend(self.literals.written());

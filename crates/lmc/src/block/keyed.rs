@@ -1,5 +1,6 @@
 //! Residuals by the key of their elements, and the classes of keys that are worth having.
 
+use crate::arch::inline::zip;
 use crate::entropy::cost;
 use crate::predict::Classes;
 
@@ -8,12 +9,14 @@ pub(super) const BUCKETS: usize = 128;
 /// Most classes.
 const MAX_CLASSES: usize = 16;
 
+#[inline(always)]
 pub(super) fn bucket(v: u64) -> usize {
     let len = 64 - v.leading_zeros() as usize;
     if len < 3 { v as usize } else { (2 * len - 2 + (v >> (len - 2) & 1) as usize).min(BUCKETS - 1) }
 }
 
 /// Bits of a value that its bucket does not tell.
+#[inline(always)]
 pub(super) fn rest_bits(bucket: usize) -> u64 {
     if bucket < 4 { 0 } else { bucket as u64 / 2 - 1 }
 }
@@ -22,7 +25,7 @@ pub(super) type Buckets = [u32; BUCKETS];
 
 /// Cost of values of these buckets in 1/256 bit, if a value has so many bits that its bucket does not tell.
 pub(super) fn buckets_cost(h: &[u32], rest: impl Fn(usize) -> u64) -> u64 {
-    cost::entropy(h) + h.iter().enumerate().map(|(b, &c)| u64::from(c) * rest(b) * cost::BIT).sum::<u64>()
+    h.iter().enumerate().fold(cost::entropy(h), |bits, (b, &c)| bits + u64::from(c) * rest(b) * cost::BIT)
 }
 
 /// What a sample says of a class.
@@ -68,7 +71,7 @@ impl<C: Fn(&[u32]) -> u64> Keyed<C> {
     }
 
     /// Adds `count` residuals.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&mut self, key: u8, bucket: usize, count: u32) {
         let place = *self.place[usize::from(key)].get_or_insert_with(|| {
             self.of.push([0; BUCKETS]);
@@ -139,8 +142,9 @@ impl<C: Fn(&[u32]) -> u64> Keyed<C> {
     }
 }
 
+#[inline(always)]
 fn join(a: &mut Buckets, b: &Buckets) {
-    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+    zip(a, b, |a, b| *a += b);
 }
 
 #[cfg(test)]

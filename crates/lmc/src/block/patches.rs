@@ -32,15 +32,15 @@ impl PatchList {
     pub(super) fn of(width: usize, map: Map, nonzero: &Changes) -> Self {
         let mut list = Self::with_capacity(nonzero.at().len());
         with_element!(width, E => {
-            for (&i, e) in nonzero.at().iter().zip(nonzero.elements().chunks_exact(E::BYTES)) {
-                list.push(i as usize, E::load(e).map(map).wide());
+            for (&i, e) in nonzero.at().iter().zip(E::all(nonzero.elements())) {
+                list.push(i as usize, E::from_bytes(*e).map(map).wide());
             }
         });
         list
     }
 
     /// Adds an element, which comes after those that were added, and what its mapped value is to be XORed with: not 0.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, element: usize, change: u64) {
         debug_assert!(element >= self.next && change != 0);
         self.gaps.push((element - self.next) as u64);

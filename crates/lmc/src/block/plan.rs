@@ -4,6 +4,7 @@ use super::head::{Group, Grouped};
 use super::patches::PatchList;
 use super::sparse;
 use crate::arch::Isa;
+use crate::arch::inline::array;
 use crate::dtype::Dtype;
 use crate::entropy::coder::Coder;
 use crate::entropy::table::EncodeTable;
@@ -202,8 +203,10 @@ impl Planner {
             _ => {
                 let stride = effort.table_stride.min(class.runs.len().div_ceil(48)).max(1);
                 let mut hist = [[0u32; 256]; 4];
-                class.runs.iter().step_by(stride).for_each(|&r| count(shift, r, &mut hist));
-                (std::array::from_fn(|s| sum_of(&hist, s)), stride == 1)
+                for &r in class.runs.iter().step_by(stride) {
+                    count(shift, r, &mut hist);
+                }
+                (array(|s| sum_of(&hist, s)), stride == 1)
             }
         };
         if symbol_bits < 8 {

@@ -74,7 +74,7 @@ impl Planner {
             }
         }
         // Runs of one value cost nothing without a prediction; where there are some, they are many, side by side.
-        let constant = self.stats.or.iter().zip(&self.stats.and).filter(|(o, a)| o == a).count();
+        let constant = self.stats.constant();
         let few = constant * 16 <= self.stats.len();
         let unchanged = map.iter().filter(|&&u| u == 1).count();
         let base = x.base.filter(|_| unchanged > 0 && unchanged >= map.len() / 128);

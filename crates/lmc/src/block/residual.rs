@@ -8,7 +8,7 @@ use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost, histogram};
 use crate::group::RUN;
 use crate::group::classes::Effort;
-use crate::group::element::{Element, with_element};
+use crate::group::element::{Element, extend, with_element};
 use crate::map::Map;
 use crate::predict::changes::Compared;
 
@@ -131,8 +131,8 @@ impl Planner {
         assert!(found, "there are no more than all elements");
         let mut patches = PatchList::with_capacity(self.changes.at().len());
         with_element!(width, E => {
-            for (&at, e) in self.changes.at().iter().zip(self.changes.elements().chunks_exact(E::BYTES)) {
-                let v = E::load(e).wide();
+            for (&at, e) in self.changes.at().iter().zip(E::all(self.changes.elements())) {
+                let v = E::from_bytes(*e).wide();
                 patches.push(at as usize, v & bits);
                 E::cut(v & !bits).store(&mut elements[at as usize * E::BYTES..]);
             }
@@ -223,7 +223,7 @@ fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64], 
     let mut values: Vec<E> = Vec::with_capacity(runs.div_ceil(stride) * RUN);
     let filled = elements.chunks(RUN * E::BYTES).zip(zero).filter(|(_, z)| !**z);
     for (run, _) in filled.step_by(stride) {
-        values.extend(run.chunks_exact(E::BYTES).map(E::load));
+        extend(&mut values, run);
     }
     let or = or.iter().fold(0, |a, &o| a | o);
     let (low, top) = (or.trailing_zeros(), 64 - or.leading_zeros());

@@ -65,16 +65,18 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
     let changed = changes.at().len();
     let step = changed.div_ceil(SAMPLE).max(1);
     let sampled = |predictor: Predictor| {
-        let pairs = changes.elements().chunks_exact(E::BYTES).zip(changes.predictions().chunks_exact(E::BYTES));
+        let pairs = E::all(changes.elements()).iter().zip(E::all(changes.predictions()));
         pairs.step_by(step).map(move |(u, p)| {
-            let p = E::load(p);
-            (p, bucket(predictor.residual(E::load(u), p).wide()))
+            let p = E::from_bytes(*p);
+            (p, bucket(predictor.residual(E::from_bytes(*u), p).wide()))
         })
     };
     let difference = if float { Predictor::Float } else { Predictor::Integer };
     let cost_of = |predictor: Predictor| {
         let mut h: Buckets = [0; BUCKETS];
-        sampled(predictor).for_each(|(_, bucket)| h[bucket] += 1);
+        for (_, bucket) in sampled(predictor) {
+            h[bucket] += 1;
+        }
         buckets_cost(&h, rest_bits)
     };
     let (xor, bits) = (cost_of(Predictor::Xor), cost_of(difference));
@@ -88,7 +90,9 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
         let stride = (n / KEYS).max(1);
         let mut keys = [0u32; 256];
         for run in base.chunks(RUN * E::BYTES).step_by(stride) {
-            run.chunks_exact(E::BYTES).for_each(|p| keys[usize::from(Classes::key(E::load(p), key_shift))] += 1);
+            for p in E::all(run) {
+                keys[usize::from(Classes::key(E::from_bytes(*p), key_shift))] += 1;
+            }
         }
         for (key, &n) in (0..=u8::MAX).zip(&keys).filter(|(_, n)| **n > 0) {
             keyed.add(key, 0, n * stride as u32);
@@ -119,8 +123,8 @@ pub(super) fn list(isa: Isa, m: &Model<'_>, changes: &Changes, lists: &mut Vec<P
     lists.resize_with(lists.len().max(counts.len()), PatchList::default);
     lists.iter_mut().for_each(PatchList::clear);
     with_element!(m.width, E => {
-        for (e, r) in residuals.chunks_exact(E::BYTES).zip(&ranks) {
-            lists[usize::from(r.class)].push(r.before as usize, E::load(e).wide());
+        for (e, r) in E::all(&residuals).iter().zip(&ranks) {
+            lists[usize::from(r.class)].push(r.before as usize, E::from_bytes(*e).wide());
         }
     });
     counts

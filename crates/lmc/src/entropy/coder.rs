@@ -2,6 +2,7 @@
 //!
 //! Here and in `table` are the lists of coders; what each does is in a file of its own.
 
+use super::table::ESCAPE;
 use super::{fine, huffman, rans};
 use crate::error::{Error, Result};
 use crate::varint::Cursor;
@@ -84,7 +85,7 @@ impl Entries {
 
     /// The entries that are not 0 with the index of their symbol, that of the escape ([`super::table::ESCAPE`]) last.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, u16)> {
-        self.of.iter().chain([&self.escape]).copied().enumerate().filter(|e| e.1 != 0)
+        (0..ESCAPE + 1).map(|s| (s, if s == ESCAPE { self.escape } else { self.of[s] })).filter(|e| e.1 != 0)
     }
 
     fn range(&self) -> Result<(usize, usize)> {

@@ -30,7 +30,7 @@ const fn log2_table() -> [u16; 257] {
 static LOG2: [u16; 257] = log2_table();
 
 /// log2(n) in 1/256 bit, for n ≥ 1; linear between the table's points.
-#[inline]
+#[inline(always)]
 pub(crate) fn log2(n: u32) -> u32 {
     debug_assert!(n > 0);
     let zeros = n.leading_zeros();
@@ -44,7 +44,13 @@ pub(crate) fn entropy(h: &[u32]) -> u64 {
         return 0;
     }
     let all = log2(total);
-    h.iter().filter(|c| **c > 0).map(|&c| u64::from(c) * u64::from(all - log2(c))).sum()
+    let mut bits = 0;
+    for &c in h {
+        if c > 0 {
+            bits += u64::from(c) * u64::from(all - log2(c));
+        }
+    }
+    bits
 }
 
 /// Entropy of a histogram in 1/256 bit, with what a table of 2^`slot_bits` slots adds: what would need a finer slot pays

@@ -106,7 +106,9 @@ pub(super) fn decode_table(e: &Entries) -> Result<FineDecodeTable> {
         let (slots, others) = rest.split_at_mut(usize::from(f));
         let symbol = if symbol == ESCAPE { escape_mark.expect("the escape has an entry") } else { symbol as u8 };
         let first = u32::from(symbol) | u32::from(f) << 8;
-        slots.iter_mut().zip(0..).for_each(|(slot, offset)| *slot = first | offset << 20);
+        for (offset, slot) in slots.iter_mut().enumerate() {
+            *slot = first | (offset as u32) << 20;
+        }
         rest = others;
     }
     Ok(t)

@@ -1,6 +1,7 @@
 //! Lane sets: 64 states and the word stream they share, for reading and for writing.
 
 use super::{LANES, STATE_MIN};
+use crate::arch::inline::zip;
 use crate::error::{Error, Result};
 
 /// One lane set while decoding.
@@ -19,9 +20,7 @@ impl<'a> LaneReader<'a> {
     pub(crate) fn new(states: &[u8], bytes: &'a [u8], words: usize) -> Result<Self> {
         assert!(states.len() == 4 * LANES && bytes.len() >= 2 * words);
         let mut x = [0; LANES];
-        for (x, b) in x.iter_mut().zip(states.as_chunks::<4>().0) {
-            *x = u32::from_le_bytes(*b);
-        }
+        zip(&mut x, states.as_chunks::<4>().0, |x, b| *x = u32::from_le_bytes(*b));
         if x.iter().any(|&x| x < STATE_MIN) {
             return Err(Error::damaged("a lane starts below its range"));
         }

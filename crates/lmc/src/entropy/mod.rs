@@ -6,6 +6,8 @@
 //! 2013, arXiv:1311.2540; interleaving and vector refills: Giesen 2014, arXiv:1402.3392); Huffman codes are the case of
 //! frequencies that are powers of two.
 
+use crate::arch::inline::{array, zip};
+
 pub(crate) mod coder;
 pub(crate) mod cost;
 pub(crate) mod fine;
@@ -34,7 +36,12 @@ pub(crate) type Histogram = [u32; 256];
 /// The symbols that occur, and how often: the most frequent first, of equally frequent ones the highest.
 fn by_count(h: &Histogram) -> Vec<(u32, u16)> {
     // As one number each, which are sorted several times as fast.
-    let mut order: Vec<u64> = (0..).zip(h).filter(|(_, c)| **c > 0).map(|(s, &c)| u64::from(c) << 16 | s).collect();
+    let mut order: Vec<u64> = Vec::with_capacity(h.len());
+    for (s, &c) in h.iter().enumerate() {
+        if c > 0 {
+            order.push(u64::from(c) << 16 | s as u64);
+        }
+    }
     order.sort_unstable_by(|a, b| b.cmp(a));
     order.into_iter().map(|o| ((o >> 16) as u32, o as u16)).collect()
 }
@@ -44,13 +51,14 @@ pub(crate) fn histogram<T: Copy, const N: usize>(values: &[T], place: impl Fn(T)
     let mut tables = [[0u32; N]; 4];
     let (quads, rest) = values.as_chunks::<4>();
     for quad in quads {
-        quad.iter().zip(&mut tables).for_each(|(&v, h)| h[place(v)] += 1);
+        zip(&mut tables, quad, |h, &v| h[place(v)] += 1);
     }
     rest.iter().for_each(|&v| tables[0][place(v)] += 1);
-    std::array::from_fn(|i| tables.iter().map(|h| h[i]).sum())
+    array(|i| tables[0][i] + tables[1][i] + tables[2][i] + tables[3][i])
 }
 
 /// The `i`-th lane in the order in which lanes take words: 0, 4, …, 60, 1, 5, …, 63.
+#[inline(always)]
 pub(crate) const fn refill_order(i: usize) -> usize {
     4 * (i % 16) + i / 16
 }

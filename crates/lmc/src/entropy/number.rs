@@ -146,7 +146,7 @@ impl NumberWriter {
     }
 
     /// Appends a number that the code was built for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&self, number: u64, out: &mut BitWriter) {
         let (bucket, open) = bucket(number, self.raw_bits);
         let (code, len) = (u64::from(self.codes[bucket]), u32::from(self.lens[bucket]));

@@ -1,5 +1,6 @@
 //! rANS tables: frequencies that sum to 128, from a histogram.
 
+use crate::arch::inline::zip;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -103,12 +104,18 @@ pub(crate) fn build(hist: &Histogram, complete: bool) -> (Entries, u64) {
 
 /// Distributes the 128 slots over symbols (in order of count, highest first) and the escape, if there is one.
 fn normalise(order: &[(u32, u16)], escaped: Option<u32>, total: u32) -> (Vec<u16>, u64) {
-    let counts: Vec<u32> = order.iter().map(|o| o.0).chain(escaped.map(|e| e.max(1))).collect();
+    let mut counts: Vec<u32> = Vec::with_capacity(order.len() + 1);
+    for o in order {
+        counts.push(o.0);
+    }
+    if let Some(escaped) = escaped {
+        counts.push(escaped.max(1));
+    }
     let n = counts.len();
     debug_assert!((2..=127).contains(&n));
-    let mut f: Vec<u32> =
-        counts.iter().map(|&c| ((u64::from(c) * 256 / u64::from(total)).div_ceil(2) as u32).clamp(1, 127)).collect();
-    let mut sum: i64 = f.iter().map(|&f| i64::from(f)).sum();
+    let mut f = vec![0; n];
+    zip(&mut f, &counts, |f, &c| *f = ((u64::from(c) * 256 / u64::from(total)).div_ceil(2) as u32).clamp(1, 127));
+    let mut sum = f.iter().fold(0, |sum, &f| sum + i64::from(f));
     // What one more slot would save, or one less would cost; between equals the earlier symbol takes slots and the later one gives them.
     let step = |i: usize, lo: u32| u64::from(counts[i]) * u64::from(log2(lo + 1) - log2(lo));
     if sum < 128 {
@@ -138,7 +145,8 @@ fn normalise(order: &[(u32, u16)], escaped: Option<u32>, total: u32) -> (Vec<u16
         f[other] += f[i] - exact;
         f[i] = exact;
     }
-    let mut bits: u64 = counts.iter().zip(&f).map(|(&c, &f)| u64::from(c) * u64::from(7 * 256 - log2(f))).sum();
+    let mut bits = 0;
+    zip(&mut f, &counts, |&mut f, &c| bits += u64::from(c) * u64::from(7 * 256 - log2(f)));
     bits += u64::from(escaped.unwrap_or(0)) * 8 * BIT;
     (f.into_iter().map(|f| f as u16).collect(), bits)
 }

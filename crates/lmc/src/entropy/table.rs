@@ -3,6 +3,7 @@
 use super::coder::{Coder, Entries};
 use super::fine::{FineDecodeTable, FineEncodeTable};
 use super::{SLOTS, fine, huffman, rans};
+use crate::arch::inline::array;
 use crate::error::Result;
 
 /// What a decoder looks up by slot.
@@ -72,9 +73,9 @@ pub(super) fn pad_symbol(entries: &Entries, before: fn(u16, u16) -> bool) -> u8 
 pub(super) fn starts(e: &Entries) -> [u16; 257] {
     let mut starts = [0; 257];
     let mut at = 0u16;
-    for (start, &entry) in starts.iter_mut().zip(e.of.iter().chain([&e.escape])) {
+    for (s, start) in starts.iter_mut().enumerate() {
         *start = at;
-        at = at.wrapping_add(entry);
+        at = at.wrapping_add(if s == ESCAPE { e.escape } else { e.of[s] });
     }
     starts
 }
@@ -85,8 +86,8 @@ pub(super) fn unused_byte(entries: &Entries) -> Option<u8> {
 }
 
 /// A column by symbol; what is not in the table has the escape's value.
-pub(super) fn by_symbol<T>(entries: &Entries, of: impl Fn(usize) -> T) -> [T; 256] {
-    std::array::from_fn(|s| of(if entries.of[s] != 0 { s } else { ESCAPE }))
+pub(super) fn by_symbol<T: Copy>(entries: &Entries, of: impl Fn(usize) -> T) -> [T; 256] {
+    array(|s| of(if entries.of[s] != 0 { s } else { ESCAPE }))
 }
 
 impl DecodeTable {
@@ -118,6 +119,6 @@ impl EncodeTable {
             Coder::Fine(e) => (EncodeKind::Fine(Box::new(fine::encode_table(e))), rans::pad(e)),
         };
         let entries = coder.entries()?;
-        Some(Self { kept: std::array::from_fn(|s| entries.of[s] != 0), pad, kind })
+        Some(Self { kept: array(|s| entries.of[s] != 0), pad, kind })
     }
 }

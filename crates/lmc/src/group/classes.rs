@@ -6,6 +6,7 @@
 
 use super::RUN;
 use super::element::Element;
+use crate::arch::inline::{Each, array, zip};
 use crate::entropy::{Histogram, cost};
 use crate::map::Map;
 
@@ -28,6 +29,12 @@ impl RunStats {
     pub(crate) fn len(&self) -> usize {
         self.sum.len()
     }
+
+    /// Runs of which all elements are the same.
+    pub(crate) fn constant(&self) -> usize {
+        let and = &self.and[..self.or.len()];
+        self.or.iter().enumerate().fold(0, |n, (i, or)| n + usize::from(*or == and[i]))
+    }
 }
 
 /// Appends the statistics of all runs of `elements`, a partial one too.
@@ -35,8 +42,8 @@ impl RunStats {
 pub(crate) fn run_stats<E: Element>(map: Map, elements: &[u8], stats: &mut RunStats) {
     for run in elements.chunks(RUN * E::BYTES) {
         let (mut or, mut and, mut sum) = (E::default(), E::cut(u64::MAX), 0u32);
-        for e in run.chunks_exact(E::BYTES) {
-            let v = E::load(e).map(map);
+        for e in E::all(run) {
+            let v = E::from_bytes(*e).map(map);
             or = or.or(v);
             and = and.and(v);
             sum += v.shr(E::BITS - 8).wide() as u32;
@@ -54,10 +61,10 @@ pub(crate) fn run_ors<E: Element>(elements: &[u8], ors: &mut Vec<u64>) {
     for run in elements.chunks(RUN * E::BYTES) {
         let (words, rest) = run.as_chunks::<8>();
         let mut or = words.iter().fold(0, |or, w| or | u64::from_le_bytes(*w));
-        for bits in [32, 16, 8].into_iter().filter(|&b| b >= E::BITS) {
-            or |= or >> bits;
+        for bits in [32, 16, 8] {
+            or |= if bits >= E::BITS { or >> bits } else { 0 };
         }
-        let or = rest.chunks_exact(E::BYTES).fold(E::cut(or), |or, e| or.or(E::load(e)));
+        let or = E::all(rest).iter().fold(E::cut(or), |or, e| or.or(E::from_bytes(*e)));
         ors.push(or.wide());
     }
 }
@@ -68,19 +75,13 @@ pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut
     // First the symbols, of which the compiler makes vectors.
     let mut symbols = [0u8; RUN];
     let symbols = &mut symbols[..run.len() / E::BYTES];
-    for (s, e) in symbols.iter_mut().zip(run.chunks_exact(E::BYTES)) {
-        *s = E::load(e).map(map).shr(shift).wide() as u8;
-    }
+    zip(symbols, E::all(run), |s, e| *s = E::from_bytes(*e).map(map).shr(shift).wide() as u8);
     // Four histograms, so that equal neighbours do not wait for each other.
     let (quads, rest) = symbols.as_chunks::<4>();
     for quad in quads {
-        for (&s, h) in quad.iter().zip(hist.iter_mut()) {
-            h[usize::from(s)] += 1;
-        }
+        zip(hist, quad, |h, &s| h[usize::from(s)] += 1);
     }
-    for (&s, h) in rest.iter().zip(hist) {
-        h[usize::from(s)] += 1;
-    }
+    zip(hist, rest, |h, &s| h[usize::from(s)] += 1);
 }
 
 /// A class of runs.
@@ -151,7 +152,7 @@ pub(crate) fn classify(
     let mut out: Vec<Sampled> = Vec::new();
 
     // Runs of nothing but one value, and that the same one. Most parts have none, which a vectorised count tells.
-    let constant = stats.or.iter().zip(&stats.and).filter(|(o, a)| o == a).count();
+    let constant = stats.constant();
     if constant > 0 {
         let first = (0..n).find(|&r| varying(r) == 0).expect("it was counted");
         let value = stats.or[first];
@@ -185,6 +186,7 @@ pub(crate) fn classify(
 }
 
 /// Zero bits at the end of a mapped element, above the sign where the map has put that at the bottom.
+#[inline(always)]
 pub(crate) fn trailing_zeros(map: Map, bits: u64) -> u32 {
     match map {
         Map::Rotate => (bits >> 1).trailing_zeros(),
@@ -195,7 +197,9 @@ pub(crate) fn trailing_zeros(map: Map, bits: u64) -> u32 {
 /// The number of trailing zero bits from which on runs are set apart, if that pays.
 fn trailing_zero_line(zeros: impl Iterator<Item = u32>, effort: Effort) -> Option<u32> {
     let mut count = [0u64; 65];
-    zeros.for_each(|z| count[z as usize] += 1);
+    for z in zeros {
+        count[z as usize] += 1;
+    }
     let base = count.iter().position(|&c| c > 0)?;
     let mut best = None;
     let mut at_least = 0;
@@ -234,7 +238,7 @@ fn by_mean(
     if candidates.len() == 1 {
         return candidates.into_iter().map(|c| Sampled { runs: runs.clone(), top: Some(c.top) }).collect();
     }
-    let class_of = class_of.map(|c| join[usize::from(c)]);
+    let class_of = class_of.each(|c| join[usize::from(c)]);
     let mut sampled: Vec<Sampled> =
         candidates.into_iter().map(|c| Sampled { runs: Vec::with_capacity(c.runs), top: Some(c.top) }).collect();
     runs.iter().for_each(|&r| sampled[usize::from(class_of[bin(r)])].runs.push(r));
@@ -279,12 +283,14 @@ fn sample(
             }
         }
     } else {
-        runs.iter().step_by(effort.stride).for_each(|&r| add(r, class_of(r)));
+        for &r in runs.iter().step_by(effort.stride) {
+            add(r, class_of(r));
+        }
     }
     for (class, (h, n)) in classes.iter_mut().zip(&hists) {
         // In 1/16, so that classes of which more was seen do not seem to be larger.
         let scale = (16 * class.runs as u32).checked_div(*n).unwrap_or(0);
-        *class.top = std::array::from_fn(|s| ((u64::from(sum_of(h, s)) * u64::from(scale)).div_ceil(16)) as u32);
+        *class.top = array(|s| ((u64::from(sum_of(h, s)) * u64::from(scale)).div_ceil(16)) as u32);
         class.cost = cost::estimate(&class.top[..], effort.slot_bits);
     }
 }
@@ -331,7 +337,7 @@ fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> (Vec<u8>, Ve
     };
     // What merging each class with its right neighbour gains.
     let gain = |a: &Candidate, b: &Candidate| -> i64 {
-        let joined: Histogram = std::array::from_fn(|s| a.top[s] + b.top[s]);
+        let joined: Histogram = array(|s| a.top[s] + b.top[s]);
         let apart = a.cost + b.cost + side(a.runs, b.runs) + effort.group_bits * cost::BIT;
         apart as i64 - cost::estimate(&joined, effort.slot_bits) as i64
     };
@@ -344,7 +350,7 @@ fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> (Vec<u8>, Ve
         let left = &mut classes[i];
         left.members += right.members;
         left.runs += right.runs;
-        left.top.iter_mut().zip(&right.top[..]).for_each(|(a, b)| *a += b);
+        zip(&mut left.top[..], &right.top[..], |a, b| *a += b);
         left.cost = cost::estimate(&left.top[..], effort.slot_bits);
         if i > 0 {
             gains[i - 1] = gain(&classes[i - 1], &classes[i]);
@@ -358,6 +364,7 @@ fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> (Vec<u8>, Ve
 }
 
 /// Count of a symbol in a histogram that was taken in four.
+#[inline(always)]
 pub(crate) fn sum_of(h: &[Histogram; 4], symbol: usize) -> u32 {
     h[0][symbol] + h[1][symbol] + h[2][symbol] + h[3][symbol]
 }

@@ -1,13 +1,21 @@
 //! Elements as unsigned integers of one, two, four or eight bytes.
 
+use crate::arch::inline::zip;
 use crate::map::Map;
 
 /// An unsigned integer that holds one element.
 pub(crate) trait Element: Copy + Default + Eq + std::fmt::Debug + Send + Sync + 'static {
     const BYTES: usize;
     const BITS: u32 = 8 * Self::BYTES as u32;
+    /// The bytes of an element.
+    type Bytes: Copy + Default;
     fn load(bytes: &[u8]) -> Self;
     fn store(self, bytes: &mut [u8]);
+    /// The elements of a slice; what is less than one at its end is left out.
+    fn all(bytes: &[u8]) -> &[Self::Bytes];
+    fn all_mut(bytes: &mut [u8]) -> &mut [Self::Bytes];
+    fn from_bytes(bytes: Self::Bytes) -> Self;
+    fn to_bytes(self) -> Self::Bytes;
     /// The low bits of `v`.
     fn cut(v: u64) -> Self;
     fn wide(self) -> u64;
@@ -52,10 +60,19 @@ macro_rules! element {
     ($($t:ty: $signed:ty),*) => {$(
         impl Element for $t {
             const BYTES: usize = size_of::<$t>();
+            type Bytes = [u8; size_of::<$t>()];
             #[inline(always)]
-            fn load(bytes: &[u8]) -> Self { <$t>::from_le_bytes(bytes[..size_of::<$t>()].try_into().expect("element bytes")) }
+            fn load(bytes: &[u8]) -> Self { <$t>::from_le_bytes(*bytes.first_chunk().expect("element bytes")) }
             #[inline(always)]
-            fn store(self, bytes: &mut [u8]) { bytes[..size_of::<$t>()].copy_from_slice(&self.to_le_bytes()) }
+            fn store(self, bytes: &mut [u8]) { *bytes.first_chunk_mut().expect("element bytes") = self.to_le_bytes() }
+            #[inline(always)]
+            fn all(bytes: &[u8]) -> &[Self::Bytes] { bytes.as_chunks().0 }
+            #[inline(always)]
+            fn all_mut(bytes: &mut [u8]) -> &mut [Self::Bytes] { bytes.as_chunks_mut().0 }
+            #[inline(always)]
+            fn from_bytes(bytes: Self::Bytes) -> Self { <$t>::from_le_bytes(bytes) }
+            #[inline(always)]
+            fn to_bytes(self) -> Self::Bytes { self.to_le_bytes() }
             #[inline(always)]
             fn cut(v: u64) -> Self { v as $t }
             #[inline(always)]
@@ -115,9 +132,17 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
+/// Appends the elements of a slice.
+#[inline(always)]
+pub(crate) fn extend<E: Element>(to: &mut Vec<E>, bytes: &[u8]) {
+    let (at, elements) = (to.len(), E::all(bytes));
+    to.resize(at + elements.len(), E::default());
+    zip(&mut to[at..], elements, |to, e| *to = E::from_bytes(*e));
+}
+
 /// Elements that are zero.
 pub(crate) fn zeros_in(width: usize, elements: &[u8]) -> usize {
-    with_element!(width, E => elements.chunks_exact(E::BYTES).filter(|e| E::load(e) == E::default()).count())
+    with_element!(width, E => E::all(elements).iter().filter(|e| E::from_bytes(**e) == E::default()).count())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::RUN;
 use super::element::Element;
+use crate::arch::inline::zip;
 use crate::block::head::Group;
 use crate::map::Map;
 
@@ -22,17 +23,21 @@ impl Shape {
         Self { map, low: group.low, raw_bits: group.raw_bits, sign_plane: group.sign_plane, constant: group.constant }
     }
     /// Position of the symbol's lowest bit.
+    #[inline(always)]
     pub(crate) fn symbol_shift(&self) -> u32 {
         self.low + self.raw_bits
     }
+    #[inline(always)]
     pub(crate) fn byte_planes(&self) -> usize {
         self.raw_bits as usize / 8
     }
     /// Bit planes, the sign plane included.
+    #[inline(always)]
     pub(crate) fn bit_planes(&self) -> usize {
         self.raw_bits as usize % 8 + usize::from(self.sign_plane)
     }
     /// Position, in the mapped element, of the raw bits above the byte planes.
+    #[inline(always)]
     pub(crate) fn rest_shift(&self) -> u32 {
         self.low + self.raw_bits / 8 * 8
     }
@@ -43,6 +48,7 @@ impl Shape {
         if j < self.raw_bits % 8 { self.rest_shift() + j } else { 0 }
     }
     /// Bytes of the raw bits of a run of `t` elements.
+    #[inline(always)]
     pub(crate) fn raw_len(&self, t: usize) -> usize {
         self.byte_planes() * t + self.bit_planes() * t.div_ceil(8)
     }
@@ -51,57 +57,54 @@ impl Shape {
 /// Splits a whole run: its symbols (where there are any), and its raw bits to `raw`, which has `shape.raw_len(RUN)` bytes.
 #[inline(always)]
 pub(crate) fn split_run<E: Element>(shape: &Shape, elements: &[u8], symbols: &mut [u8; RUN], raw: &mut [u8]) {
-    let elements = &elements[..RUN * E::BYTES];
+    let elements = &E::all(elements)[..RUN];
     let c = E::cut(shape.constant);
     let mut v = [E::default(); RUN];
-    for (v, e) in v.iter_mut().zip(elements.chunks_exact(E::BYTES)) {
-        *v = E::load(e).map(shape.map).xor(c);
+    // A loop for each map: whether compilers make that of one loop depends on what it is in.
+    match shape.map {
+        Map::Identity => zip(&mut v, elements, |v, e| *v = E::from_bytes(*e).xor(c)),
+        Map::Rotate => zip(&mut v, elements, |v, e| *v = E::from_bytes(*e).map(Map::Rotate).xor(c)),
+        Map::Zigzag => zip(&mut v, elements, |v, e| *v = E::from_bytes(*e).map(Map::Zigzag).xor(c)),
     }
     let shift = shape.symbol_shift();
-    for (s, v) in symbols.iter_mut().zip(&v) {
-        *s = v.shr(shift).wide() as u8;
-    }
+    zip(symbols, &v, |s, v| *s = v.shr(shift).wide() as u8);
     let (bytes, bits) = raw.split_at_mut(shape.byte_planes() * RUN);
-    for (i, plane) in bytes.chunks_exact_mut(RUN).enumerate() {
-        for (p, v) in plane.iter_mut().zip(&v) {
-            *p = v.shr(shape.low + 8 * i as u32).wide() as u8;
-        }
+    for (i, plane) in bytes.as_chunks_mut::<RUN>().0.iter_mut().enumerate() {
+        zip(plane, &v, |p, v| *p = v.shr(shape.low + 8 * i as u32).wide() as u8);
     }
-    for (j, plane) in bits.chunks_exact_mut(RUN / 8).enumerate() {
+    for (j, plane) in bits.as_chunks_mut::<{ RUN / 8 }>().0.iter_mut().enumerate() {
         let at = shape.bit_position(j);
-        for (p, v) in plane.iter_mut().zip(v.as_chunks::<8>().0) {
+        zip(plane, v.as_chunks::<8>().0, |p, v| {
             *p = v.iter().enumerate().fold(0, |b, (i, v)| b | ((v.shr(at).wide() as u8 & 1) << i));
-        }
+        });
     }
 }
 
 /// The inverse of [`split_run`]. Symbols that are too wide lose the bits that do not fit, as the format says.
 #[inline(always)]
 pub(crate) fn merge_run<E: Element>(shape: &Shape, symbols: &[u8; RUN], raw: &[u8], elements: &mut [u8]) {
-    let elements = &mut elements[..RUN * E::BYTES];
+    let elements = &mut E::all_mut(elements)[..RUN];
     let raw = &raw[..shape.raw_len(RUN)];
     let shift = shape.symbol_shift();
     let c = E::cut(shape.constant);
     let mut v = [E::default(); RUN];
-    for (v, &s) in v.iter_mut().zip(symbols) {
-        *v = E::cut(u64::from(s)).shl(shift).xor(c);
-    }
+    zip(&mut v, symbols, |v, &s| *v = E::cut(u64::from(s)).shl(shift).xor(c));
     let (bytes, bits) = raw.split_at(shape.byte_planes() * RUN);
-    for (i, plane) in bytes.chunks_exact(RUN).enumerate() {
-        for (v, &p) in v.iter_mut().zip(plane) {
-            *v = v.xor(E::cut(u64::from(p)).shl(shape.low + 8 * i as u32));
-        }
+    for (i, plane) in bytes.as_chunks::<RUN>().0.iter().enumerate() {
+        zip(&mut v, plane, |v, &p| *v = v.xor(E::cut(u64::from(p)).shl(shape.low + 8 * i as u32)));
     }
-    for (j, plane) in bits.chunks_exact(RUN / 8).enumerate() {
+    for (j, plane) in bits.as_chunks::<{ RUN / 8 }>().0.iter().enumerate() {
         let at = shape.bit_position(j);
-        for (v, &p) in v.as_chunks_mut::<8>().0.iter_mut().zip(plane) {
+        zip(v.as_chunks_mut::<8>().0, plane, |v, &p| {
             for (i, v) in v.iter_mut().enumerate() {
                 *v = v.xor(E::cut(u64::from(p >> i & 1)).shl(at));
             }
-        }
+        });
     }
-    for (e, v) in elements.chunks_exact_mut(E::BYTES).zip(&v) {
-        v.unmap(shape.map).store(e);
+    match shape.map {
+        Map::Identity => zip(elements, &v, |e, v| *e = v.to_bytes()),
+        Map::Rotate => zip(elements, &v, |e, v| *e = v.unmap(Map::Rotate).to_bytes()),
+        Map::Zigzag => zip(elements, &v, |e, v| *e = v.unmap(Map::Zigzag).to_bytes()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Elements that are not what was predicted, or not 0, where they are few.
 
+use crate::arch::inline::array;
 use crate::group::element::{Element, with_element};
 
 /// Elements that are found at once, most.
@@ -127,11 +128,12 @@ fn find_in<E: Element>(
     most: usize,
 ) -> bool {
     let word = |b: &[u8; BYTES], i: usize| u64::from_le_bytes(b.as_chunks().0[i]);
-    let words: [u64; BYTES / 8] = std::array::from_fn(|i| (word(e, i) ^ word(p, i)) & bits);
+    let words: [u64; BYTES / 8] = array(|i| (word(e, i) ^ word(p, i)) & bits);
     if words.iter().fold(0, |all, w| all | w) == 0 {
         return true;
     }
-    for (w, mut differing) in words.into_iter().enumerate() {
+    for (w, &word) in words.iter().enumerate() {
+        let mut differing = word;
         while differing != 0 {
             if *room.len == most {
                 return false;
@@ -140,8 +142,8 @@ fn find_in<E: Element>(
             let from = 8 * w + i as usize * E::BYTES;
             let to = *room.len * E::BYTES;
             room.at[*room.len] = (first + from / E::BYTES) as u32;
-            room.elements[to..to + E::BYTES].copy_from_slice(&e[from..from + E::BYTES]);
-            room.predictions[to..to + E::BYTES].copy_from_slice(&p[from..from + E::BYTES]);
+            E::load(&e[from..]).store(&mut room.elements[to..]);
+            E::load(&p[from..]).store(&mut room.predictions[to..]);
             *room.len += 1;
             differing &= u64::MAX.unbounded_shl((i + 1) * E::BITS);
         }

@@ -1,6 +1,7 @@
 //! Conversions between float types, in integers: the same on every machine (`docs/format.md` §3.7).
 
 use super::Conversion;
+use crate::arch::inline::zip;
 
 /// Replaces `out` by `source`, converted.
 ///
@@ -18,9 +19,9 @@ pub(crate) fn convert(conversion: Conversion, source: &[u8], out: &mut Vec<u8>) 
             let (elements, rest) = source.as_chunks::<2>();
             assert!(rest.is_empty(), "whole elements");
             out.resize(2 * source.len(), 0);
-            for (to, e) in out.as_chunks_mut::<4>().0.iter_mut().zip(elements) {
+            zip(out.as_chunks_mut::<4>().0, elements, |to, e| {
                 *to = (u32::from(u16::from_le_bytes(*e)) << 16).to_le_bytes();
-            }
+            });
         }
     }
 }
@@ -30,9 +31,7 @@ fn narrow(source: &[u8], out: &mut Vec<u8>, f: impl Fn(u32) -> u16) {
     let (elements, rest) = source.as_chunks::<4>();
     assert!(rest.is_empty(), "whole elements");
     out.resize(source.len() / 2, 0);
-    for (to, e) in out.as_chunks_mut::<2>().0.iter_mut().zip(elements) {
-        *to = f(u32::from_le_bytes(*e)).to_le_bytes();
-    }
+    zip(out.as_chunks_mut::<2>().0, elements, |to, e| *to = f(u32::from_le_bytes(*e)).to_le_bytes());
 }
 
 #[inline(always)]

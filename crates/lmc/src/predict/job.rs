@@ -2,6 +2,7 @@
 
 use super::partition::TILE;
 use super::{Classes, Predictor};
+use crate::arch::inline::zip;
 use crate::group::element::{Element, with_element};
 
 /// What an element's class is found by.
@@ -50,6 +51,7 @@ impl<'a> Model<'a> {
     }
 
     /// The predictions of `len` bytes of elements, from element `first` on; empty for [`Predictor::None`].
+    #[inline(always)]
     pub(crate) fn predictions(&self, first: usize, len: usize) -> &'a [u8] {
         let at = first * self.width;
         if self.predictor == Predictor::None { &[] } else { &self.prediction[at..at + len] }
@@ -164,9 +166,7 @@ impl Sections {
             let (narrow, wide) = self.bytes.split_at_mut(at);
             let wide = &mut wide[..n * width];
             with_element!(width, E => {
-                for (to, &byte) in wide.chunks_exact_mut(E::BYTES).zip(&narrow[from..from + n]) {
-                    E::cut(byte.into()).store(to);
-                }
+                zip(E::all_mut(wide), &narrow[from..from + n], |to, &byte| *to = E::cut(byte.into()).to_bytes());
                 of_class().for_each(|o| E::cut(o.residual).store(&mut wide[o.at * width..]));
             });
             self.sections[class] = Section { at, len: n * width, width };

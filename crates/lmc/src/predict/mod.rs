@@ -118,8 +118,9 @@ impl Predictor {
 pub(crate) fn bits_apart(dtype: Dtype, elements: &[u8], expected: &[u8]) -> u64 {
     let predictor = if dtype.map() == Map::Rotate { Predictor::Float } else { Predictor::Integer };
     with_element!(dtype.coding_width(), E => {
-        let pairs = elements.chunks_exact(E::BYTES).zip(expected.chunks_exact(E::BYTES));
-        pairs.map(|(e, p)| u64::from(64 - predictor.residual(E::load(e), E::load(p)).wide().leading_zeros())).sum()
+        let expected = E::all(expected);
+        let bits = |e, p| u64::from(64 - predictor.residual(E::from_bytes(e), E::from_bytes(p)).wide().leading_zeros());
+        E::all(elements).iter().enumerate().fold(0, |all, (i, e)| all + expected.get(i).map_or(0, |p| bits(*e, *p)))
     })
 }
 
@@ -142,7 +143,12 @@ impl Classes {
 
     /// The class of every key.
     pub(crate) fn table(&self) -> [u8; 256] {
-        std::array::from_fn(|key| self.boundaries.partition_point(|&b| usize::from(b) <= key) as u8)
+        let mut table = [0; 256];
+        // Boundaries rise: each adds one to what is behind it.
+        for &b in &self.boundaries {
+            table[usize::from(b)..].iter_mut().for_each(|class| *class += 1);
+        }
+        table
     }
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 use super::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
 use super::select::{Selection, nth_one};
 use super::{Classes, MAX_BOUNDARIES, residual};
+use crate::arch::inline::zip;
 use crate::group::element::{Element, with_element};
 
 /// Elements that are taken at once: what is known of them stays in the first-level cache.
@@ -17,12 +18,12 @@ pub(crate) fn count(m: &Model<'_>) -> Vec<usize> {
     let mut keys = [0; TILE];
     for i in (0..m.len).step_by(TILE) {
         for four in finder.keys(i, TILE.min(m.len - i), &mut keys).chunks(4) {
-            four.iter().zip(&mut seen).for_each(|(&key, n)| n[usize::from(key)] += 1);
+            zip(&mut seen, four, |n, &key| n[usize::from(key)] += 1);
         }
     }
     let mut counts = vec![0; finder.classes];
     for (key, &class) in finder.table.iter().enumerate() {
-        counts[usize::from(class)] += seen.iter().map(|k| k[key]).sum::<usize>();
+        counts[usize::from(class)] += seen.iter().fold(0, |all, n| all + n[key]);
     }
     counts
 }
@@ -42,7 +43,7 @@ pub(crate) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usiz
         for e in of_tile(&mut left, i, n) {
             add_classes(&keys[done..e], &finder.table, &mut seen);
             let class = finder.table[usize::from(keys[e])];
-            ranks.push(Rank { class, before: seen.iter().map(|n| n[usize::from(class) % CLASSES]).sum() });
+            ranks.push(Rank { class, before: seen.iter().fold(0, |all, n| all + n[usize::from(class) % CLASSES]) });
             done = e;
         }
         add_classes(&keys[done..], &finder.table, &mut seen);
@@ -56,8 +57,8 @@ pub(crate) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
     let finder = Finder::new(m).expect("there are classes");
     let mut keys = [0; TILE];
     for i in (0..m.len).step_by(TILE) {
-        for (e, &key) in (i as u32..).zip(finder.keys(i, TILE.min(m.len - i), &mut keys)) {
-            selections[usize::from(finder.table[usize::from(key)])].step(e, [1], nth_one);
+        for (e, &key) in finder.keys(i, TILE.min(m.len - i), &mut keys).iter().enumerate() {
+            selections[usize::from(finder.table[usize::from(key)])].step((i + e) as u32, [1], nth_one);
         }
     }
 }
@@ -65,9 +66,7 @@ pub(crate) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
 #[inline(always)]
 fn add_classes(keys: &[u8], table: &[u8; 256], seen: &mut [[u32; CLASSES]; 4]) {
     for four in keys.chunks(4) {
-        for (&key, n) in four.iter().zip(&mut *seen) {
-            n[usize::from(table[usize::from(key)]) % CLASSES] += 1;
-        }
+        zip(seen, four, |n, &key| n[usize::from(table[usize::from(key)]) % CLASSES] += 1);
     }
 }
 
@@ -174,9 +173,7 @@ impl<'a> Finder<'a> {
         let context = &self.context[i * self.width..(i + n) * self.width];
         let keys = &mut keys[..n];
         with_element!(self.width, C => {
-            for (key, c) in keys.iter_mut().zip(context.chunks_exact(C::BYTES)) {
-                *key = Classes::key(C::load(c), self.shift);
-            }
+            zip(keys, C::all(context), |key, c| *key = Classes::key(C::from_bytes(*c), self.shift));
         });
         keys
     }
@@ -200,9 +197,7 @@ struct Cursor {
 
 fn cursors(places: &[Place]) -> Cursors {
     let mut cursors = [Cursor::default(); CLASSES];
-    for (c, p) in cursors.iter_mut().zip(places) {
-        *c = Cursor { next: p.next, end: p.end, width: p.width, most: p.most };
-    }
+    zip(&mut cursors, places, |c, p| *c = Cursor { next: p.next, end: p.end, width: p.width, most: p.most });
     cursors
 }
 
@@ -216,14 +211,16 @@ fn deal<E: Element>(
     cursors: &mut Cursors,
     overflows: &mut Vec<Overflow>,
 ) -> bool {
-    for (e, &key) in residuals.chunks_exact(E::BYTES).zip(keys) {
+    let residuals = &E::all(residuals)[..keys.len()];
+    for (i, &key) in keys.iter().enumerate() {
         let class = table[usize::from(key)];
         let c = &mut cursors[usize::from(class) % CLASSES];
         if c.next == c.end {
             return false;
         }
-        bytes[c.next..c.next + E::BYTES].copy_from_slice(e);
-        let residual = E::load(e).wide();
+        let e = E::from_bytes(residuals[i]);
+        e.store(&mut bytes[c.next..]);
+        let residual = e.wide();
         if residual > c.most {
             overflows.push(Overflow { class, at: c.next, residual });
         }
@@ -255,10 +252,11 @@ pub(crate) fn note_overflows<E: Element>(
 /// False where the buffer ends. What is taken from the next section instead shows in the end.
 #[inline(always)]
 fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], cursors: &mut Cursors, out: &mut [u8]) -> bool {
-    for (e, &key) in out.chunks_exact_mut(E::BYTES).zip(keys) {
+    let out = &mut E::all_mut(out)[..keys.len()];
+    for (i, &key) in keys.iter().enumerate() {
         let c = &mut cursors[usize::from(table[usize::from(key)]) % CLASSES];
         let Some(from) = bytes.get(c.next..c.next + E::BYTES) else { return false };
-        E::load(from).and(E::cut(c.most)).store(e);
+        out[i] = E::load(from).and(E::cut(c.most)).to_bytes();
         c.next += c.width;
     }
     true

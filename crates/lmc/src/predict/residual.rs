@@ -1,6 +1,7 @@
 //! Residuals of many elements, and back: loops that compilers make vectors of.
 
 use super::Predictor;
+use crate::arch::inline::{zip, zip3};
 use crate::group::element::{Element, with_element};
 
 /// Calls a function that is generic over elements, with the predictor as a constant.
@@ -32,10 +33,9 @@ fn residuals_as<E: Element>(predictor: Predictor, elements: &[u8], prediction: &
     if predictor == Predictor::None {
         return out.copy_from_slice(elements);
     }
-    let both = elements.chunks_exact(E::BYTES).zip(prediction.chunks_exact(E::BYTES));
-    for (to, (u, p)) in out.chunks_exact_mut(E::BYTES).zip(both) {
-        predictor.residual(E::load(u), E::load(p)).store(to);
-    }
+    zip3(E::all_mut(out), E::all(elements), E::all(prediction), |to, u, p| {
+        *to = predictor.residual(E::from_bytes(*u), E::from_bytes(*p)).to_bytes();
+    });
 }
 
 #[inline(always)]
@@ -43,7 +43,7 @@ fn restore_as<E: Element>(predictor: Predictor, prediction: &[u8], residuals: &m
     if predictor == Predictor::None {
         return;
     }
-    for (e, p) in residuals.chunks_exact_mut(E::BYTES).zip(prediction.chunks_exact(E::BYTES)) {
-        predictor.restore(E::load(e), E::load(p)).store(e);
-    }
+    zip(E::all_mut(residuals), E::all(prediction), |e, p| {
+        *e = predictor.restore(E::from_bytes(*e), E::from_bytes(*p)).to_bytes();
+    });
 }

@@ -50,7 +50,8 @@ impl<'a> Selection<'a> {
     #[inline(always)]
     pub(crate) fn step<const N: usize>(&mut self, first: u32, masks: [u64; N], nth_one: impl Fn(u64, u32) -> u32) {
         let (mut found, mut seen) = (self.found, self.seen);
-        for (first, mask) in (first..).step_by(64).zip(masks) {
+        for (i, mask) in masks.into_iter().enumerate() {
+            let first = first + 64 * i as u32;
             let n = mask.count_ones();
             while let Some(&rank) = self.ranks.get(found)
                 && rank - seen < n

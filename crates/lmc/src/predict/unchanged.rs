@@ -6,15 +6,18 @@ use crate::group::RUN;
 #[inline(always)]
 pub(crate) fn find(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
     let run = RUN * width;
-    map.extend(elements.chunks(run).zip(prediction.chunks(run)).map(|(e, p)| u8::from(differing(e, p) == 0)));
+    for (i, e) in elements.chunks(run).enumerate() {
+        map.push(u8::from(differing(e, &prediction[i * run..][..e.len()]) == 0));
+    }
 }
 
 /// Bits by which two runs differ, of any of their words: without an early end, for which vectors would have to wait.
 #[inline(always)]
 pub(crate) fn differing(a: &[u8], b: &[u8]) -> u64 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
-    let words = a.iter().zip(b).fold(0, |d, (a, b)| d | (u64::from_ne_bytes(*a) ^ u64::from_ne_bytes(*b)));
-    a_rest.iter().zip(b_rest).fold(words, |d, (a, b)| d | u64::from(a ^ b))
+    let (b, b_rest) = (&b[..a.len()], &b_rest[..a_rest.len()]);
+    let words = a.iter().enumerate().fold(0, |d, (i, a)| d | (u64::from_ne_bytes(*a) ^ u64::from_ne_bytes(b[i])));
+    a_rest.iter().enumerate().fold(words, |d, (i, a)| d | u64::from(a ^ b_rest[i]))
 }
 
 /// Elements in the runs that a map calls unchanged, of `n` in all.

@@ -6,6 +6,7 @@
 //! slots are in the order of symbols): such a *prefix* has one symbol or, for rANS, two and a border between them. Up to
 //! two prefixes may be mixed; they get a table of eight entries each, for the other three bits.
 
+use crate::arch::inline::{Each, array};
 use crate::entropy::SLOTS;
 use crate::entropy::table::CoarseTable;
 
@@ -49,7 +50,7 @@ impl Slots {
             let len = 7 - t.freq[slot].ilog2();
             t.freq[slot].is_power_of_two() && usize::from(t.offset[slot]) == slot >> len
         });
-        let start = std::array::from_fn(|slot| (slot as u8).wrapping_sub(t.offset[slot]));
+        let start = array(|slot| (slot as u8).wrapping_sub(t.offset[slot]));
         let entries = Entries { symbol: t.symbol, freq: t.freq, start };
         Self { huffman, by_rank: entries.ranked(huffman), entries }
     }
@@ -79,7 +80,7 @@ impl Entries {
         }
         let mut mixed = 0;
         for p in 0..SHORT {
-            let slots: [usize; 8] = std::array::from_fn(|q| if huffman { p | q << 4 } else { p << 3 | q });
+            let slots: [usize; 8] = array(|q| if huffman { p | q << 4 } else { p << 3 | q });
             let a = rank[slots[0]];
             let border = slots.iter().take_while(|&&s| rank[s] == a).count();
             if border == 8 {
@@ -89,7 +90,7 @@ impl Entries {
                 r.border[p] = slots[border] as u8 - 1;
             } else {
                 let entries = r.rest.as_chunks_mut::<8>().0.get_mut(mixed)?;
-                *entries = slots.map(|s| rank[s]);
+                *entries = slots.each(|s| rank[s]);
                 r.mixed[p] = 8 * mixed as u8;
                 mixed += 1;
             }

@@ -11,6 +11,7 @@ use super::{
     Due, HUFFMAN, Quarter, RANS, States, bits, dwords, fine, load, load_states, low_64, lowest, planes, shifted,
     store_states, words,
 };
+use crate::arch::inline::{array, zip};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
@@ -36,7 +37,9 @@ kernels! {
             DecodeTable::Fine(t) => {
                 return chunks::<SETS, CHUNK_WORDS>(job, table, |x, lane, symbols| {
                     for half in symbols {
-                        half.iter_mut().zip(&mut *x).for_each(|(symbols, x)| *symbols = fine::step(x, &t.slots));
+                        for (q, symbols) in half.iter_mut().enumerate() {
+                            *symbols = fine::step(&mut x[q], &t.slots);
+                        }
                         refill(x, lane);
                     }
                 });
@@ -57,7 +60,6 @@ kernels! {
         chunks::<SETS, REFILL_WORDS>(job, table, |x, lane, symbols| coarse_chunk::<CODER, N>(x, lane, symbols, columns))
     }
 
-    #[inline]
     fn coarse_chunk<const CODER: u8, const N: usize>(
         x: &mut States, lane: &mut LaneReader<'_>, symbols: &mut Symbols, columns: &Columns<N>
     ) {
@@ -70,7 +72,6 @@ kernels! {
     }
 
     /// `chunk` decodes a chunk, and takes `WORDS` words at most.
-    #[inline]
     fn chunks<const SETS: usize, const WORDS: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable,
         chunk: impl Fn(&mut States, &mut LaneReader<'_>, &mut Symbols)
@@ -84,7 +85,7 @@ kernels! {
         let mark = escape.unwrap_or_default();
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
-        let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
+        let mut x: [States; SETS] = array(|s| load_states(&lanes[s].x));
         let mut i = 0;
         // Full-width loads stay within the words that a chunk takes at most.
         while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + WORDS) <= l.bytes.len()) {
@@ -94,9 +95,11 @@ kernels! {
                 let raw = &job.raw[i * raw_len..][..raw_len];
                 let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
                 let (mut marks, mut any) = (symbols, vdupq_n_u8(0));
-                for m in marks.as_flattened_mut() {
-                    *m = vceqq_u8(*m, vdupq_n_u8(mark));
-                    any = vorrq_u8(any, *m);
+                for half in &mut marks {
+                    for m in half {
+                        *m = vceqq_u8(*m, vdupq_n_u8(mark));
+                        any = vorrq_u8(any, *m);
+                    }
                 }
                 let escaped = vmaxvq_u8(any) != 0 && escape.is_some();
                 if way == ANY {
@@ -117,13 +120,12 @@ kernels! {
                 i += 1;
             }
         }
-        lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
+        zip(lanes, &x, |l, x| store_states(&mut l.x, x));
         let (shape, width) = (job.shape, job.width);
         portable::decode_rest(job, table, i, |symbols, raw, out| planes::merge_any(&shape, width, symbols, raw, out))
     }
 
     /// Calls `put` with the place of every mark and the literal that belongs there.
-    #[inline]
     fn put_literals(marks: &Symbols, literals: &mut LiteralReader<'_>, mut put: impl FnMut(usize, u8)) -> Result<()> {
         for (h, marks) in marks.iter().enumerate() {
             let mut mask = low_64(bits(*marks));
@@ -141,7 +143,6 @@ kernels! {
     }
 
     /// One symbol a lane: 16 symbols in order.
-    #[inline]
     fn step<const CODER: u8, const N: usize>(x: &mut Quarter, t: &Columns<N>) -> uint8x16_t {
         let slot = vandq_u8(lowest(*x), vdupq_n_u8(0x7f));
         let index = t.index::<CODER>(slot);
@@ -157,7 +158,6 @@ kernels! {
     }
 
     /// Gives every lane below 2^16 its next word.
-    #[inline]
     fn refill(x: &mut States, lane: &mut LaneReader<'_>) {
         let words = lane.bytes[2 * lane.pos..].first_chunk().expect("checked before the chunks");
         let due = Due::new(each!(8: part => vceqzq_u16(halves(x, part).1)));
@@ -174,7 +174,6 @@ kernels! {
     }
 
     /// The lower and the upper halves of the eight states of a part.
-    #[inline]
     fn halves(x: &States, part: usize) -> (uint16x8_t, uint16x8_t) {
         let (z, q) = (part / 2, 2 * (part % 2));
         let (a, b) = (vreinterpretq_u16_u32(x[q][z]), vreinterpretq_u16_u32(x[q + 1][z]));
@@ -182,7 +181,6 @@ kernels! {
     }
 
     /// Eight words from word `at` on, which is the number of words that at most seven times eight lanes took.
-    #[inline]
     fn words_at(words: &[u8; 2 * REFILL_WORDS], at: usize) -> uint8x16_t {
         debug_assert!(at + 8 <= REFILL_WORDS);
         // SAFETY: `refill` passes how many lanes are due in up to seven parts of eight, so that eight of the 64 words are left.

@@ -11,6 +11,7 @@ use super::{
     Due, HUFFMAN, Quarter, RANS, States, at, bits, dwords, fine, load, load_states, low_64, mul_high, planes, shifted,
     store_states, words,
 };
+use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::{CoarseKind, EncodeKind};
 use crate::entropy::{CHUNK, REFILL_WORDS, SLOTS};
@@ -47,20 +48,19 @@ kernels! {
         chunks(job, |symbols, x, lane, literals| match &table.index.ranks {
             None => push::<CODER, N>(symbols, symbols, &columns, x, lane, literals),
             Some(rank) => {
-                let ranks = symbols.map(|s| rank[usize::from(s)]);
+                let ranks = symbols.each(|s| rank[usize::from(s)]);
                 push::<CODER, N>(&ranks, symbols, &columns, x, lane, literals);
             }
         });
     }
 
-    #[inline]
     fn chunks(
         job: &mut EncodeJob<'_>, push: impl Fn(&[u8; CHUNK], &mut States, &mut LaneWriter, &mut LiteralWriter)
     ) {
         let way = way(job.width, &job.shape);
         let raw_len = job.shape.raw_len(RUN);
         let sets = job.lanes.len();
-        let mut x: [States; 2] = std::array::from_fn(|s| load_states(&job.lanes[s % sets].x));
+        let mut x: [States; 2] = array(|s| load_states(&job.lanes[s % sets].x));
         let mut symbols = [0; CHUNK];
         // From the last chunk to the first.
         for (i, &run) in job.runs.iter().enumerate().rev() {
@@ -70,11 +70,10 @@ kernels! {
             let s = set_of(i, sets);
             push(&symbols, &mut x[s], &mut job.lanes[s], job.literals);
         }
-        job.lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
+        zip(job.lanes, &x, |l, x| store_states(&mut l.x, x));
     }
 
     /// Encodes a chunk: first its second half, then its first, as a decoder reads them the other way round.
-    #[inline]
     fn push<const CODER: u8, const N: usize>(
         ranks: &[u8; CHUNK], symbols: &[u8; CHUNK], t: &Columns<N>, x: &mut States, lane: &mut LaneWriter,
         literals: &mut LiteralWriter
@@ -95,7 +94,11 @@ kernels! {
                 put_literals(low_64(bits(marks)), 64 * h, symbols, literals);
             }
         }
-        size.as_flattened_mut().iter_mut().for_each(|v| *v = vandq_u8(*v, vdupq_n_u8(!ESCAPED)));
+        for half in &mut size {
+            for v in half {
+                *v = vandq_u8(*v, vdupq_n_u8(!ESCAPED));
+            }
+        }
         if CODER == RANS {
             push_rans(t, &index, &size, x, lane);
         } else {
@@ -104,7 +107,6 @@ kernels! {
     }
 
     /// Writes those symbols from `from` on that a mask has, last to first.
-    #[inline]
     pub(super) fn put_literals(mut mask: u64, from: usize, symbols: &[u8; CHUNK], literals: &mut LiteralWriter) {
         while mask != 0 {
             let last = 63 - mask.leading_zeros() as usize;
@@ -114,7 +116,6 @@ kernels! {
         }
     }
 
-    #[inline]
     fn push_huffman<const N: usize>(
         t: &Columns<N>, index: &[Bytes; 2], length: &[Bytes; 2], x: &mut States, lane: &mut LaneWriter
     ) {
@@ -134,7 +135,6 @@ kernels! {
         }
     }
 
-    #[inline]
     fn push_rans<const N: usize>(
         t: &Columns<N>, index: &[Bytes; 2], gap: &[Bytes; 2], x: &mut States, lane: &mut LaneWriter
     ) {
@@ -161,7 +161,6 @@ kernels! {
     }
 
     /// The dwords of sixteen lanes, from their lowest bytes, the next ones, ….
-    #[inline]
     fn dwords_of([a, b, c, d]: [uint8x16_t; 4]) -> Quarter {
         let pairs = |low, high| {
             [vreinterpretq_u16_u8(vtrn1q_u8(low, high)), vreinterpretq_u16_u8(vtrn2q_u8(low, high))]
@@ -172,14 +171,12 @@ kernels! {
     }
 
     /// The lower halves of the eight dwords of a part.
-    #[inline]
     fn lower(x: &States, part: usize) -> uint16x8_t {
         let (z, q) = (part / 2, 2 * (part % 2));
         vuzp1q_u16(vreinterpretq_u16_u32(x[q][z]), vreinterpretq_u16_u32(x[q + 1][z]))
     }
 
     /// Writes the lower halves of the lanes that are due (all ones, not all zeros) to the stream, and shifts them out.
-    #[inline]
     pub(super) fn emit(all: &States, x: &mut States, lane: &mut LaneWriter) {
         let words: &mut [u16; REFILL_WORDS] = lane.words[..lane.pos].last_chunk_mut().expect("the job was checked");
         let due = Due::new(each!(8: part => lower(all, part)));

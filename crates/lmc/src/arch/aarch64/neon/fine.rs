@@ -2,6 +2,7 @@
 
 use super::encode::{emit, put_literals};
 use super::{Quarter, States, at, bits, load, low_64, lowest, mul_high};
+use crate::arch::inline::array;
 use crate::entropy::fine::{FineEncodeTable, Row, SLOTS};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::{CHUNK, LANES};
@@ -20,7 +21,7 @@ impl<'a> Rows<'a> {
     kernels! {
         pub(super) fn new(table: &'a FineEncodeTable, kept: &[bool; 256]) -> Rows<'a> {
             let bits = |from: usize| {
-                load(&std::array::from_fn(|i| (0..8).fold(0, |b, j| b | u8::from(kept[from + 16 * j + i]) << j)))
+                load(&array(|i| (0..8).fold(0, |b, j| b | u8::from(kept[from + 16 * j + i]) << j)))
             };
             Rows { rows: &table.rows, kept: uint8x16x2_t(bits(0), bits(128)), may_escape: kept.contains(&false) }
         }
@@ -29,7 +30,6 @@ impl<'a> Rows<'a> {
 
 kernels! {
     /// Decodes one symbol a lane: 16 symbols in order.
-    #[inline]
     pub(super) fn step(x: &mut Quarter, slots: &[u32; SLOTS]) -> uint8x16_t {
         let twelve = vdupq_n_u32(SLOTS as u32 - 1);
         let slot = |x: u32| slots[x as usize % SLOTS];
@@ -39,7 +39,8 @@ kernels! {
             let e = vsetq_lane_u32::<2>(slot(vgetq_lane_u32::<2>(x[z])), e);
             vsetq_lane_u32::<3>(slot(vgetq_lane_u32::<3>(x[z])), e)
         });
-        for (x, e) in x.iter_mut().zip(entries) {
+        for (z, x) in x.iter_mut().enumerate() {
+            let e = entries[z];
             let freq = vandq_u32(vshrq_n_u32::<8>(e), twelve);
             *x = vmlaq_u32(vshrq_n_u32::<20>(e), freq, vshrq_n_u32::<12>(*x));
         }
@@ -47,7 +48,6 @@ kernels! {
     }
 
     /// Encodes a chunk: first its second half, then its first, as a decoder reads them the other way round.
-    #[inline]
     pub(super) fn push(t: &Rows<'_>, symbols: &[u8; CHUNK], x: &mut States, lane: &mut LaneWriter, literals: &mut LiteralWriter) {
         for (h, half) in symbols.as_chunks::<LANES>().0.iter().enumerate().rev() {
             if t.may_escape {
@@ -58,7 +58,6 @@ kernels! {
     }
 
     /// A bit for each symbol that is not in the table.
-    #[inline]
     fn escaped(t: &Rows<'_>, symbols: &[u8; LANES]) -> u64 {
         let bit = load(&[1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128]);
         let kept = each!(4: q => {
@@ -70,7 +69,6 @@ kernels! {
         !low_64(bits(kept))
     }
 
-    #[inline]
     fn push_half(t: &Rows<'_>, symbols: &[u8; LANES], x: &mut States, lane: &mut LaneWriter) {
         // Reciprocals, and the halves above them (see `Row`).
         let row = |at: usize| vcreate_u64(t.rows[usize::from(symbols[at])].0);
@@ -90,7 +88,6 @@ kernels! {
     }
 
     /// Pushes four symbols onto states: [`Row::push`].
-    #[inline]
     fn pushed(x: uint32x4_t, reciprocal: uint32x4_t, upper: uint32x4_t) -> uint32x4_t {
         let more = vandq_u32(vshrq_n_u32::<16>(upper), vdupq_n_u32(1));
         let shift = vandq_u32(vshrq_n_u32::<12>(upper), vdupq_n_u32(15));

@@ -1,6 +1,7 @@
 //! Look-ups of bytes in columns of up to 128 entries.
 
 use super::{at, load};
+use crate::arch::inline::array;
 use crate::entropy::SLOTS;
 use std::arch::aarch64::*;
 
@@ -10,11 +11,10 @@ pub(super) type Column<const N: usize> = [uint8x16_t; N];
 kernels! {
     /// The first 16·N entries as a column.
     pub(super) fn column<const N: usize>(entries: &[u8; SLOTS]) -> Column<N> {
-        std::array::from_fn(|k| load(at(entries, 16 * k)))
+        array(|k| load(at(entries, 16 * k)))
     }
 
     /// Sixteen entries, by indexes below 16·N.
-    #[inline]
     pub(super) fn look_up<const N: usize>(c: &Column<N>, index: uint8x16_t) -> uint8x16_t {
         match N {
             1 => vqtbl1q_u8(c[0], index),

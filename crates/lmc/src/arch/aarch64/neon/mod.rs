@@ -19,12 +19,13 @@
 macro_rules! kernels {
     ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? $(<$l:lifetime>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$attr])*
+        #[inline]
         #[target_feature(enable = "neon")]
         $vis fn $name $(<$(const $g: $gt),*>)? $(<$l>)? ($($arg)*) $(-> $ret)? $body
     )*};
 }
 
-/// An array of four or eight, in place: closures given to `array::from_fn` are put in line only in some builds.
+/// An array of four or eight, in place.
 macro_rules! each {
     (4: $i:ident => $e:expr) => { each!($i => $e; 0, 1, 2, 3) };
     (8: $i:ident => $e:expr) => { each!($i => $e; 0, 1, 2, 3, 4, 5, 6, 7) };
@@ -39,6 +40,7 @@ mod planes;
 mod slots;
 mod symbols;
 
+use super::super::inline::array;
 use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
 use super::super::{Isa, Kind};
 use crate::entropy::LANES;
@@ -77,7 +79,6 @@ struct Due {
 
 impl Due {
     kernels! {
-        #[inline]
         fn new(parts: [uint16x8_t; 8]) -> Due {
             let bits = bits(each!(4: i =>
                 vuzp1q_u8(vreinterpretq_u8_u16(parts[2 * i]), vreinterpretq_u8_u16(parts[2 * i + 1]))
@@ -112,34 +113,29 @@ impl Due {
 }
 
 kernels! {
-    #[inline]
     fn load(bytes: &[u8; 16]) -> uint8x16_t {
         // SAFETY: 16 bytes are there to read.
         unsafe { vld1q_u8(bytes.as_ptr()) }
     }
 
-    #[inline]
     fn store(bytes: &mut [u8; 16], v: uint8x16_t) {
         // SAFETY: 16 bytes are there to write.
         unsafe { vst1q_u8(bytes.as_mut_ptr(), v) }
     }
 
     /// The lowest bytes of sixteen lanes, in order.
-    #[inline]
     fn lowest(x: Quarter) -> uint8x16_t {
         let v = vsliq_n_u32::<16>(vsliq_n_u32::<8>(x[0], x[1]), vsliq_n_u32::<8>(x[2], x[3]));
         vreinterpretq_u8_u32(v)
     }
 
     /// Words of the even bytes, and of the odd ones.
-    #[inline]
     fn words(bytes: uint8x16_t) -> [uint16x8_t; 2] {
         let v = vreinterpretq_u16_u8(bytes);
         [vandq_u16(v, vdupq_n_u16(0xff)), vshrq_n_u16::<8>(v)]
     }
 
     /// The dwords of sixteen lanes, from words of the even lanes and of the odd ones.
-    #[inline]
     fn dwords(words: [uint16x8_t; 2]) -> Quarter {
         let (even, odd) = (vreinterpretq_u32_u16(words[0]), vreinterpretq_u32_u16(words[1]));
         let low = vdupq_n_u32(0xffff);
@@ -147,7 +143,6 @@ kernels! {
     }
 
     /// Shifts the states of sixteen lanes left by as many signed bytes.
-    #[inline]
     fn shifted(x: Quarter, by: uint8x16_t) -> Quarter {
         let by = vreinterpretq_u32_u8(by);
         // Of a count only the lowest byte is looked at.
@@ -156,7 +151,6 @@ kernels! {
     }
 
     /// The upper halves of the products of dwords.
-    #[inline]
     fn mul_high(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
         let low = vmull_u32(vget_low_u32(a), vget_low_u32(b));
         let high = vmull_high_u32(a, b);
@@ -164,7 +158,6 @@ kernels! {
     }
 
     /// A bit for each of 64 bytes that are all ones or all zeros, in the first eight bytes.
-    #[inline]
     fn bits(bytes: [uint8x16_t; 4]) -> uint8x16_t {
         let bit = load(&[1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128]);
         let v = each!(4: i => vandq_u8(bytes[i], bit));
@@ -172,14 +165,13 @@ kernels! {
         vpaddq_u8(v, v)
     }
 
-    #[inline]
     fn low_64(v: uint8x16_t) -> u64 {
         vgetq_lane_u64::<0>(vreinterpretq_u64_u8(v))
     }
 
     fn load_states(x: &[u32; LANES]) -> States {
         let quarters = x.as_chunks::<16>().0;
-        std::array::from_fn(|q| {
+        array(|q| {
             // SAFETY: 16 states are there to read.
             let uint32x4x4_t(a, b, c, d) = unsafe { vld4q_u32(quarters[q].as_ptr()) };
             [a, b, c, d]
@@ -187,7 +179,8 @@ kernels! {
     }
 
     fn store_states(x: &mut [u32; LANES], states: &States) {
-        for (x, &[a, b, c, d]) in x.as_chunks_mut::<16>().0.iter_mut().zip(states) {
+        for (q, x) in x.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            let [a, b, c, d] = states[q];
             // SAFETY: 16 states are there to write.
             unsafe { vst4q_u32(x.as_mut_ptr(), uint32x4x4_t(a, b, c, d)) }
         }

@@ -10,12 +10,22 @@ use crate::group::element::with_element;
 use crate::group::split::{Shape, merge_run, split_run};
 use std::arch::aarch64::*;
 
+/// [`merge`] for any shape: a function by itself, of which kernels call one copy.
+#[inline(never)]
+pub(super) fn merge_any(s: &Shape, width: usize, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
+    with_element!(width, E => merge_run::<E>(s, symbols, raw, out));
+}
+
+#[inline(never)]
+fn split_any(s: &Shape, width: usize, elements: &[u8], symbols: &mut [u8; RUN], raw: &mut [u8]) {
+    with_element!(width, E => split_run::<E>(s, elements, symbols, raw));
+}
+
 /// Registers of 16 symbols.
 const PARTS: usize = RUN / 16;
 
 kernels! {
     /// Merges the symbols and the raw bits of a run into its elements, where it has a way of its own.
-    #[inline]
     pub(super) fn merge(way: u8, symbols: &[[uint8x16_t; 4]; 2], raw: &[u8], out: &mut [u8]) {
         match way {
             BYTE_16 => merge_16(symbols, at(raw, 0), at_mut(out, 0)),
@@ -23,36 +33,27 @@ kernels! {
         }
     }
 
-    /// The same for any shape.
-    #[inline(never)]
-    pub(super) fn merge_any(s: &Shape, width: usize, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
-        with_element!(width, E => merge_run::<E>(s, symbols, raw, out));
-    }
-
-    #[inline]
     pub(super) fn stored(symbols: &[[uint8x16_t; 4]; 2]) -> [u8; RUN] {
         let mut bytes = [0; RUN];
-        for (to, v) in bytes.as_chunks_mut().0.iter_mut().zip(symbols.as_flattened()) {
-            store(to, *v);
+        for (q, to) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+            store(to, symbols[q / 4][q % 4]);
         }
         bytes
     }
 
     /// A byte whose number is rotated right by one, and the one whose lowest bit it gets.
-    #[inline]
     fn right(v: uint8x16_t, above: uint8x16_t) -> uint8x16_t {
         vsriq_n_u8::<1>(vshlq_n_u8::<7>(above), v)
     }
 
     /// The inverse.
-    #[inline]
     fn left(v: uint8x16_t, below: uint8x16_t) -> uint8x16_t {
         vsriq_n_u8::<7>(vshlq_n_u8::<1>(v), below)
     }
 
-    #[inline]
     fn merge_16(symbols: &[[uint8x16_t; 4]; 2], raw: &[u8; RUN], out: &mut [u8; 2 * RUN]) {
-        for (q, &symbols) in symbols.as_flattened().iter().enumerate() {
+        for q in 0..PARTS {
+            let symbols = symbols[q / 4][q % 4];
             let raw = load(at(raw, 16 * q));
             let out: &mut [u8; 32] = at_mut(out, 32 * q);
             // SAFETY: 32 bytes are there to write.
@@ -60,9 +61,9 @@ kernels! {
         }
     }
 
-    #[inline]
     fn merge_32(symbols: &[[uint8x16_t; 4]; 2], raw: &[u8; 3 * RUN], out: &mut [u8; 4 * RUN]) {
-        for (q, &d) in symbols.as_flattened().iter().enumerate() {
+        for q in 0..PARTS {
+            let d = symbols[q / 4][q % 4];
             let (a, b, c) = (load(at(raw, 16 * q)), load(at(raw, RUN + 16 * q)), load(at(raw, 2 * RUN + 16 * q)));
             let out: &mut [u8; 64] = at_mut(out, 64 * q);
             // SAFETY: 64 bytes are there to write.
@@ -71,7 +72,6 @@ kernels! {
     }
 
     /// Splits a run into symbols and raw bits.
-    #[inline]
     pub(super) fn split(way: u8, s: &Shape, width: usize, elements: &[u8], symbols: &mut [u8; RUN], raw: &mut [u8]) {
         match way {
             BYTE_16 => split_16(at(elements, 0), symbols, at_mut(raw, 0)),
@@ -80,12 +80,6 @@ kernels! {
         }
     }
 
-    #[inline(never)]
-    fn split_any(s: &Shape, width: usize, elements: &[u8], symbols: &mut [u8; RUN], raw: &mut [u8]) {
-        with_element!(width, E => split_run::<E>(s, elements, symbols, raw));
-    }
-
-    #[inline]
     fn split_16(elements: &[u8; 2 * RUN], symbols: &mut [u8; RUN], raw: &mut [u8; RUN]) {
         for q in 0..PARTS {
             let from: &[u8; 32] = at(elements, 32 * q);
@@ -96,7 +90,6 @@ kernels! {
         }
     }
 
-    #[inline]
     fn split_32(elements: &[u8; 4 * RUN], symbols: &mut [u8; RUN], raw: &mut [u8; 3 * RUN]) {
         for q in 0..PARTS {
             let from: &[u8; 64] = at(elements, 64 * q);

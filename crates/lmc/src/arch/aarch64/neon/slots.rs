@@ -3,6 +3,7 @@
 use super::super::super::vectors::slots::{ByRank, Entries, Slots};
 use super::lookup::{Column, column};
 use super::{HUFFMAN, load};
+use crate::arch::inline::Each;
 use std::arch::aarch64::*;
 
 /// Stretches of a column that is looked up by rank, and by slot.
@@ -31,12 +32,11 @@ impl<const N: usize> Columns<N> {
     kernels! {
         fn new<const CODER: u8>(e: &Entries, ranks: Ranks) -> Columns<N> {
             let length = |f: u8| (7 - f.checked_ilog2().unwrap_or(0) as u8).wrapping_neg();
-            let scale = if CODER == HUFFMAN { e.freq.map(length) } else { e.freq };
+            let scale = if CODER == HUFFMAN { e.freq.each(length) } else { e.freq };
             Columns { ranks, symbol: column(&e.symbol), scale: column(&scale), start: column(&e.start) }
         }
 
         /// Where the columns have the entries of 16 slots.
-        #[inline]
         pub(super) fn index<const CODER: u8>(&self, slot: uint8x16_t) -> uint8x16_t {
             let t = &self.ranks;
             if N == BY_SLOT {

@@ -6,6 +6,7 @@
 
 use super::super::super::vectors::index::{ESCAPED, Index};
 use super::lookup::{Column, column};
+use crate::arch::inline::array;
 use crate::entropy::table::CoarseKind;
 use crate::entropy::{SLOTS, rans};
 use std::arch::aarch64::*;
@@ -73,7 +74,7 @@ impl Symbols {
                 size: column(&self.size),
                 code: column(&self.code),
                 shift: column(&self.shift),
-                reciprocal: self.reciprocal.each_ref().map(|r| column(r)),
+                reciprocal: array(|i| column(&self.reciprocal[i])),
                 first: vdupq_n_u8(self.index.first),
                 last: vdupq_n_u8(self.index.last),
             }
@@ -84,7 +85,6 @@ impl Symbols {
 impl<const N: usize> Columns<N> {
     kernels! {
         /// Indexes of 16 symbols, or of 16 ranks.
-        #[inline]
         pub(super) fn index(&self, symbols: uint8x16_t) -> uint8x16_t {
             vminq_u8(vsubq_u8(symbols, self.first), self.last)
         }

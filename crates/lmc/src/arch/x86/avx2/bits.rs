@@ -1,6 +1,7 @@
 //! Bit planes of a run: bit j of 128 bytes is plane j.
 
 use super::{at, at_mut, load, load_16, store};
+use crate::arch::inline::{Each, array};
 use crate::group::RUN;
 use std::arch::x86_64::*;
 
@@ -8,14 +9,14 @@ kernels! {
     /// Up to eight bit planes, one after the other, to bytes.
     pub(super) fn join(planes: &[u8], n: usize) -> [u8; RUN] {
         // The eight planes as the rows of sixteen 8 x 8 matrices of bits, eight matrices to the left, eight to the right …
-        let rows: [__m256i; 8] = std::array::from_fn(|j| {
+        let rows: [__m256i; 8] = array(|j| {
             if j < n {
                 _mm256_permute4x64_epi64::<0b01_01_00_00>(_mm256_castsi128_si256(load_16(at(planes, RUN / 8 * j))))
             } else {
                 _mm256_setzero_si256()
             }
         });
-        let pairs: [__m256i; 4] = std::array::from_fn(|j| _mm256_unpacklo_epi8(rows[2 * j], rows[2 * j + 1]));
+        let pairs: [__m256i; 4] = array(|j| _mm256_unpacklo_epi8(rows[2 * j], rows[2 * j + 1]));
         let fours = [
             _mm256_unpacklo_epi16(pairs[0], pairs[1]),
             _mm256_unpackhi_epi16(pairs[0], pairs[1]),
@@ -29,7 +30,7 @@ kernels! {
             _mm256_unpacklo_epi32(fours[1], fours[3]),
             _mm256_unpackhi_epi32(fours[1], fours[3]),
         ]
-        .map(|v| transposed(v));
+        .each(|v| transposed(v));
         let mut bytes = [0; RUN];
         store(at_mut(&mut bytes, 0), _mm256_permute2x128_si256::<0x20>(m[0], m[1]));
         store(at_mut(&mut bytes, 32), _mm256_permute2x128_si256::<0x20>(m[2], m[3]));
@@ -39,7 +40,6 @@ kernels! {
     }
 
     /// Transposes the 8 x 8 bits of every 64 (Hacker's Delight, 7-3).
-    #[inline]
     fn transposed(v: __m256i) -> __m256i {
         let t = _mm256_and_si256(_mm256_xor_si256(v, _mm256_srli_epi64::<7>(v)), _mm256_set1_epi64x(0x00aa_00aa_00aa_00aa));
         let v = _mm256_xor_si256(_mm256_xor_si256(v, t), _mm256_slli_epi64::<7>(t));

@@ -19,6 +19,7 @@ use super::slots::{BY_RANK, BY_SLOT, Columns, rank};
 use super::{
     AHEAD, FINE, HUFFMAN, RANS, States, expect, in_order, load_16, load_states, mul_high, store, store_states,
 };
+use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
@@ -79,29 +80,29 @@ kernels! {
         let chunk_words = if CODER == FINE { CHUNK_WORDS } else { REFILL_WORDS };
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
-        let mut x: [States; SETS] = std::array::from_fn(|s| load_states(&lanes[s].x));
+        let mut x: [States; SETS] = array(|s| load_states(&lanes[s].x));
         let mut i = 0;
         // A chunk takes so many words at most, and full-width loads stay within that.
         while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + chunk_words) <= l.bytes.len()) {
-            for &ahead in job.runs.iter().skip(i + AHEAD).take(SETS) {
+            for &ahead in job.runs.get(i + AHEAD..i + AHEAD + SETS).unwrap_or_default() {
                 expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
             }
             // Lane sets take turns, so that one works while the other waits.
             let (first, second): ([_; SETS], [_; SETS]);
             if CODER == FINE {
                 let slots = slots.first_chunk().expect("4096 slots");
-                first = std::array::from_fn(|s| fine::step(&mut x[s], slots));
+                first = array(|s| fine::step(&mut x[s], slots));
                 refill_all(&mut x, lanes);
-                second = std::array::from_fn(|s| fine::step(&mut x[s], slots));
+                second = array(|s| fine::step(&mut x[s], slots));
             } else {
-                first = std::array::from_fn(|s| step::<CODER, N>(&mut x[s], columns));
-                second = std::array::from_fn(|s| step::<CODER, N>(&mut x[s], columns));
+                first = array(|s| step::<CODER, N>(&mut x[s], columns));
+                second = array(|s| step::<CODER, N>(&mut x[s], columns));
             }
             refill_all(&mut x, lanes);
             for s in 0..SETS {
                 let raw = &job.raw[i * raw_len..][..raw_len];
                 let out = &mut job.out[job.runs[i] as usize * RUN * job.width..][..RUN * job.width];
-                let marks = [first[s], second[s]].map(|half| half.map(|e| _mm256_cmpeq_epi8(e, escape)));
+                let marks = [first[s], second[s]].each(|half| half.each(|e| _mm256_cmpeq_epi8(e, escape)));
                 let any = _mm256_or_si256(_mm256_or_si256(marks[0][0], marks[0][1]), _mm256_or_si256(marks[1][0], marks[1][1]));
                 let escaped = may_escape && _mm256_testz_si256(any, any) == 0;
                 if WAY == ANY {
@@ -120,16 +121,15 @@ kernels! {
                 i += 1;
             }
         }
-        lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
+        zip(lanes, &x, |l, x| store_states(&mut l.x, x));
         let (shape, width) = (job.shape, job.width);
         portable::decode_rest(job, table, i, |symbols, raw, out| merge::run(&shape, width, symbols, raw, out))
     }
 
     /// Calls `put` with the place of every mark and the literal that belongs there.
-    #[inline]
     fn put_literals(marks: [[__m256i; 2]; 2], literals: &mut LiteralReader<'_>, mut put: impl FnMut(usize, u8)) -> Result<()> {
-        for (q, marks) in marks.as_flattened().iter().enumerate() {
-            let mut mask = _mm256_movemask_epi8(*marks).cast_unsigned();
+        for (q, marks) in [marks[0][0], marks[0][1], marks[1][0], marks[1][1]].into_iter().enumerate() {
+            let mut mask = _mm256_movemask_epi8(marks).cast_unsigned();
             while mask != 0 {
                 let literal = literals.bytes.get(literals.pos);
                 put(
@@ -143,21 +143,18 @@ kernels! {
         Ok(())
     }
 
-    #[inline]
     fn stored(symbols: [[__m256i; 2]; 2]) -> [u8; CHUNK] {
         let mut bytes = [0; CHUNK];
-        for (to, e) in bytes.as_chunks_mut().0.iter_mut().zip(symbols.as_flattened()) {
-            store(to, *e);
-        }
+        let [[a, b], [c, d]] = symbols;
+        zip(bytes.as_chunks_mut().0, &[a, b, c, d], |to, e| store(to, *e));
         bytes
     }
 
     /// One symbol a lane: 64 symbols in order.
-    #[inline]
     fn step<const CODER: u8, const N: usize>(x: &mut States, t: &Columns<N>) -> [__m256i; 2] {
         let zero = _mm256_setzero_si256();
         let seven = _mm256_set1_epi16(0x7f);
-        let pairs = [0, 2].map(|z| {
+        let pairs = [0, 2].each(|z| {
             // Bytes of register z and of z + 1, eight of each in turn, as packing and unpacking work within halves.
             let slot = _mm256_packus_epi16(_mm256_and_si256(x.low[z], seven), _mm256_and_si256(x.low[z + 1], seven));
             let index = indexes::<N>(if N == BY_RANK { rank::<CODER>(slot, &t.ranks) } else { slot });
@@ -188,22 +185,20 @@ kernels! {
         in_order(pairs)
     }
 
-    #[inline]
     fn refill_all(x: &mut [States], lanes: &mut [LaneReader<'_>]) {
-        for (l, x) in lanes.iter_mut().zip(x) {
-            l.pos += refill(x, l.bytes[2 * l.pos..].first_chunk().expect("checked before the chunks"));
+        for (s, l) in lanes.iter_mut().enumerate() {
+            l.pos += refill(&mut x[s], l.bytes[2 * l.pos..].first_chunk().expect("checked before the chunks"));
         }
     }
 
     /// Gives every lane below 2^16 its next word; returns the number of words taken.
-    #[inline]
     fn refill(x: &mut States, words: &[u8; 2 * REFILL_WORDS]) -> usize {
         let mut taken = 0;
         for z in [0, 2] {
-            let due = [z, z + 1].map(|z| _mm256_cmpeq_epi16(x.high[z], _mm256_setzero_si256()));
+            let due = [z, z + 1].each(|z| _mm256_cmpeq_epi16(x.high[z], _mm256_setzero_si256()));
             // Packing works within halves: eight lanes of one register, eight of the other, and again.
             let mask = _mm256_movemask_epi8(_mm256_packs_epi16(due[0], due[1])).cast_unsigned();
-            let before = [0, mask & 0xff, mask & 0x00ff_00ff, mask & 0x00ff_ffff].map(|m| taken + m.count_ones() as usize);
+            let before = [0, mask & 0xff, mask & 0x00ff_00ff, mask & 0x00ff_ffff].each(|m| taken + m.count_ones() as usize);
             for (y, due) in due.into_iter().enumerate() {
                 let w = _mm256_set_m128i(words_at(words, before[2 * y + 1]), words_at(words, before[2 * y]));
                 let spread = |m: u32| load_16(&SPREAD[(m & 0xff) as usize]);
@@ -218,7 +213,6 @@ kernels! {
     }
 
     /// Eight words from word `at` on, which is the number of words that at most seven times eight lanes took.
-    #[inline]
     fn words_at(words: &[u8; 2 * REFILL_WORDS], at: usize) -> __m128i {
         debug_assert!(at + 8 <= REFILL_WORDS);
         // SAFETY: `refill` passes popcounts of the masks of up to 56 lanes, so that eight of the 64 words are left.

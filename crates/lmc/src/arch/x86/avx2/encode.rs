@@ -9,6 +9,7 @@ use super::symbols::{Columns, Symbols};
 use super::{
     AHEAD, HUFFMAN, RANS, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states,
 };
+use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::{CoarseKind, EncodeKind};
 use crate::entropy::{CHUNK, REFILL_WORDS};
@@ -53,19 +54,18 @@ kernels! {
         chunks(job, |symbols, x, lane, literals| match &table.index.ranks {
             None => push::<CODER, N>(symbols, symbols, &columns, x, lane, literals),
             Some(rank) => {
-                let ranks = symbols.map(|s| rank[usize::from(s)]);
+                let ranks = symbols.each(|s| rank[usize::from(s)]);
                 push::<CODER, N>(&ranks, symbols, &columns, x, lane, literals);
             }
         });
     }
 
-    #[inline]
     fn chunks(
         job: &mut EncodeJob<'_>, push: impl Fn(&[u8; CHUNK], &mut States, &mut LaneWriter, &mut LiteralWriter)
     ) {
         let raw_len = job.shape.raw_len(RUN);
         let sets = job.lanes.len();
-        let mut x: [States; 2] = std::array::from_fn(|s| load_states(&job.lanes[s % sets].x));
+        let mut x: [States; 2] = array(|s| load_states(&job.lanes[s % sets].x));
         let mut symbols = [[0; CHUNK]; BATCH];
         // From the last chunk to the first.
         for (b, runs) in job.runs.chunks(BATCH).enumerate().rev() {
@@ -80,24 +80,23 @@ kernels! {
                 push(symbols, &mut x[s], &mut job.lanes[s], job.literals);
             }
         }
-        job.lanes.iter_mut().zip(&x).for_each(|(l, x)| store_states(&mut l.x, x));
+        zip(job.lanes, &x, |l, x| store_states(&mut l.x, x));
     }
 
     /// Encodes a chunk: first its second half, then its first, as a decoder reads them the other way round.
-    #[inline]
     fn push<const CODER: u8, const N: usize>(
         ranks: &[u8; CHUNK], symbols: &[u8; CHUNK], t: &Columns<N>, x: &mut States, lane: &mut LaneWriter,
         literals: &mut LiteralWriter
     ) {
-        let halves = [by_lane(at(ranks, 0)), by_lane(at(ranks, 64))].map(|h| h.map(|s| indexes::<N>(t.index(s))));
-        let code = [0, 1].map(|h| [0, 1].map(|p| look_up(&t.code, &halves[h][p])));
+        let halves = [by_lane(at(ranks, 0)), by_lane(at(ranks, 64))].each(|h| h.each(|s| indexes::<N>(t.index(s))));
+        let code = [0, 1].each(|h| [0, 1].each(|p| look_up(&t.code, &halves[h][p])));
         let all = _mm256_or_si256(_mm256_or_si256(code[0][0], code[0][1]), _mm256_or_si256(code[1][0], code[1][1]));
         if _mm256_movemask_epi8(all) != 0 {
             escape(code, symbols, literals);
         }
         let kept = _mm256_set1_epi8(!ESCAPED as i8);
-        let code = code.map(|h| h.map(|v| _mm256_and_si256(v, kept)));
-        let size = [0, 1].map(|h| [0, 1].map(|p| look_up(&t.size, &halves[h][p])));
+        let code = code.each(|h| h.each(|v| _mm256_and_si256(v, kept)));
+        let size = [0, 1].each(|h| [0, 1].each(|p| look_up(&t.size, &halves[h][p])));
         let window = lane.words[..lane.pos].last_chunk_mut::<REFILL_WORDS>().expect("the job was checked");
         lane.pos -= if CODER == RANS {
             push_rans(t, &halves, size, code, x, window)
@@ -107,13 +106,11 @@ kernels! {
     }
 
     /// From bytes of registers 0 and 1, 2 and 3, eight of each in turn, to words.
-    #[inline]
     pub(super) fn wide(pairs: [__m256i; 2]) -> [__m256i; 4] {
         together(pairs, [_mm256_setzero_si256(); 2])
     }
 
     /// Words of one byte from `low`, one from `high`.
-    #[inline]
     fn together(low: [__m256i; 2], high: [__m256i; 2]) -> [__m256i; 4] {
         [
             _mm256_unpacklo_epi8(low[0], high[0]),
@@ -124,7 +121,6 @@ kernels! {
     }
 
     /// The bytes of 64 lanes in order, as those of registers 0 and 1, 2 and 3, eight of each in turn.
-    #[inline]
     pub(super) fn by_lane(bytes: &[u8; 64]) -> [__m256i; 2] {
         let (a, b) = (load(at(bytes, 0)), load(at(bytes, 32)));
         let transpose =
@@ -135,10 +131,9 @@ kernels! {
     }
 
     /// Writes the literals of a chunk, last to first.
-    #[inline]
     fn escape(code: [[__m256i; 2]; 2], symbols: &[u8; CHUNK], literals: &mut LiteralWriter) {
         for h in [1, 0] {
-            let marks = in_order(code[h]).map(|v| _mm256_movemask_epi8(v).cast_unsigned());
+            let marks = in_order(code[h]).each(|v| _mm256_movemask_epi8(v).cast_unsigned());
             let mut mask = u64::from(marks[0]) | u64::from(marks[1]) << 32;
             while mask != 0 {
                 let last = 63 - mask.leading_zeros() as usize;
@@ -150,17 +145,16 @@ kernels! {
     }
 
     /// Returns the number of words that the chunk gave, which stand at the end of `words`.
-    #[inline]
     fn push_huffman<const N: usize>(
         size: [[__m256i; 2]; 2], code: [[__m256i; 2]; 2], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
         // code + 2^length · second code, 2^(length + second length)
         let codes = together(code[0], code[1]);
         let shifts = together([_mm256_set1_epi8(1); 2], size[0]);
-        let sizes = size.map(|s| wide(s));
-        let scale: [__m256i; 4] = std::array::from_fn(|z| _mm256_mullo_epi16(sizes[0][z], sizes[1][z]));
+        let sizes = size.each(|s| wide(s));
+        let scale: [__m256i; 4] = array(|z| _mm256_mullo_epi16(sizes[0][z], sizes[1][z]));
         // What would be shifted out at the top says whether a word must go first.
-        let stay = std::array::from_fn(|z| _mm256_cmpeq_epi16(mul_high(x.high[z], scale[z]), _mm256_setzero_si256()));
+        let stay = array(|z| _mm256_cmpeq_epi16(mul_high(x.high[z], scale[z]), _mm256_setzero_si256()));
         let taken = emit::<HUFFMAN, N>(stay, x, words);
         for z in 0..4 {
             let (h, l) = (&mut x.high[z], &mut x.low[z]);
@@ -171,14 +165,13 @@ kernels! {
     }
 
     /// As above.
-    #[inline]
     fn push_rans<const N: usize>(
         t: &Columns<N>, index: &[[[__m256i; N]; 2]; 2], freq: [[__m256i; 2]; 2], start: [[__m256i; 2]; 2],
         x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
-        let freq = freq.map(|f| wide(f));
+        let freq = freq.each(|f| wide(f));
         // A word must go first where x ≥ f1·f2·2^18.
-        let stay = std::array::from_fn(|z| {
+        let stay = array(|z| {
             let top = _mm256_mullo_epi16(freq[0][z], freq[1][z]);
             _mm256_cmpgt_epi16(top, _mm256_srli_epi16::<2>(x.high[z]))
         });
@@ -218,7 +211,6 @@ kernels! {
 
     /// Writes the lower halves of the lanes that do not stay below their bound to the end of `words`, and shifts them out.
     /// Returns their number. (The parameters tell callers apart: with one caller each, LLVM puts it in line.)
-    #[inline]
     pub(super) fn emit<const CODER: u8, const N: usize>(
         stay: [__m256i; 4], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {

@@ -2,6 +2,7 @@
 
 use super::encode::{by_lane, emit, wide};
 use super::{FINE, States, at, in_order, load, load_16, mul_high};
+use crate::arch::inline::{Each, array};
 use crate::entropy::fine::{FineEncodeTable, Row, SLOTS};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::{CHUNK, LANES};
@@ -20,7 +21,7 @@ impl<'a> Rows<'a> {
     kernels! {
         pub(super) fn new(table: &'a FineEncodeTable, kept: &[bool; 256]) -> Rows<'a> {
             let bits = |from: usize| {
-                let bytes = std::array::from_fn(|i| (0..8).fold(0, |b, j| b | u8::from(kept[from + 16 * j + i]) << j));
+                let bytes = array(|i| (0..8).fold(0, |b, j| b | u8::from(kept[from + 16 * j + i]) << j));
                 _mm256_broadcastsi128_si256(load_16(&bytes))
             };
             Rows { rows: &table.rows, kept: [bits(0), bits(128)], may_escape: kept.contains(&false) }
@@ -30,12 +31,11 @@ impl<'a> Rows<'a> {
 
 kernels! {
     /// Decodes one symbol a lane: 64 symbols in order.
-    #[inline]
     pub(super) fn step(x: &mut States, slots: &[u32; SLOTS]) -> [__m256i; 2] {
-        let symbols: [__m256i; 4] = std::array::from_fn(|z| {
+        let symbols: [__m256i; 4] = array(|z| {
             let (h, l) = (&mut x.high[z], &mut x.low[z]);
             let twelve = _mm256_set1_epi32(SLOTS as i32 - 1);
-            let [even, odd] = [*l, _mm256_srli_epi32::<16>(*l)].map(|slot| {
+            let [even, odd] = [*l, _mm256_srli_epi32::<16>(*l)].each(|slot| {
                 let slot = _mm256_and_si256(slot, twelve);
                 // SAFETY: the table has an entry for every number of twelve bits.
                 unsafe { _mm256_i32gather_epi32::<4>(slots.as_ptr().cast(), slot) }
@@ -58,13 +58,11 @@ kernels! {
     }
 
     /// The lower words of one register's dwords, the upper words of another's.
-    #[inline]
     fn words(low: __m256i, high: __m256i) -> __m256i {
         _mm256_blend_epi16::<0xaa>(low, high)
     }
 
     /// Encodes a chunk: first its second half, then its first, as a decoder reads them the other way round.
-    #[inline]
     pub(super) fn push(t: &Rows<'_>, symbols: &[u8; CHUNK], x: &mut States, lane: &mut LaneWriter, literals: &mut LiteralWriter) {
         if t.may_escape {
             escape(t, symbols, literals);
@@ -75,14 +73,13 @@ kernels! {
     }
 
     /// Writes the literals of a chunk, last to first.
-    #[inline]
     fn escape(t: &Rows<'_>, symbols: &[u8; CHUNK], literals: &mut LiteralWriter) {
         let bit = _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 2, 4, 8, 16, 32, 64, -128, 1, 2, 4, 8, 16, 32, 64, -128));
         let nibble = _mm256_set1_epi8(0xf);
         for q in (0..CHUNK / 32).rev() {
             let s = load(at(symbols, 32 * q));
             let low = _mm256_and_si256(s, nibble);
-            let [below, above] = t.kept.map(|k| _mm256_shuffle_epi8(k, low));
+            let [below, above] = t.kept.each(|k| _mm256_shuffle_epi8(k, low));
             let bit = _mm256_shuffle_epi8(bit, _mm256_and_si256(_mm256_srli_epi16::<4>(s), nibble));
             let kept = _mm256_and_si256(_mm256_blendv_epi8(below, above, s), bit);
             let mut mask = _mm256_movemask_epi8(_mm256_cmpeq_epi8(kept, _mm256_setzero_si256())).cast_unsigned();
@@ -95,21 +92,20 @@ kernels! {
         }
     }
 
-    #[inline]
     fn push_half(t: &Rows<'_>, symbols: &[u8; LANES], x: &mut States, lane: &mut LaneWriter) {
         let word = _mm256_set1_epi64x(0xffff);
         // Rows of the words 0, 4, 8, … of a state register, of 1, 5, 9, …, and so on.
-        let rows = wide(by_lane(symbols)).map(|s| {
-            [s, _mm256_srli_epi64::<16>(s), _mm256_srli_epi64::<32>(s), _mm256_srli_epi64::<48>(s)].map(|s| {
+        let rows = wide(by_lane(symbols)).each(|s| {
+            [s, _mm256_srli_epi64::<16>(s), _mm256_srli_epi64::<32>(s), _mm256_srli_epi64::<48>(s)].each(|s| {
                 let symbol = _mm256_and_si256(s, word);
                 // SAFETY: there is a row for every byte.
                 unsafe { _mm256_i64gather_epi64::<8>(t.rows.as_ptr().cast(), symbol) }
             })
         });
         // The halves above the reciprocals (see `Row`), of even words and of odd ones.
-        let upper = rows.map(|r| [dwords(_mm256_srli_epi64::<32>(r[0]), r[2]), dwords(_mm256_srli_epi64::<32>(r[1]), r[3])]);
+        let upper = rows.each(|r| [dwords(_mm256_srli_epi64::<32>(r[0]), r[2]), dwords(_mm256_srli_epi64::<32>(r[1]), r[3])]);
         // A word must go first where x ≥ f·2^20.
-        let stay = std::array::from_fn(|z| {
+        let stay = array(|z| {
             let bound = words(_mm256_srli_epi32::<16>(upper[z][0]), upper[z][1]);
             let missing = _mm256_subs_epu16(_mm256_and_si256(bound, _mm256_set1_epi16(!0xf)), x.high[z]);
             let due = _mm256_cmpeq_epi16(missing, _mm256_setzero_si256());
@@ -127,7 +123,6 @@ kernels! {
     }
 
     /// Pushes eight symbols onto states: [`Row::push`]. The rows of even dwords, then those of odd ones.
-    #[inline]
     fn divided(x: __m256i, rows: [__m256i; 2], upper: __m256i) -> __m256i {
         let more = _mm256_and_si256(_mm256_srli_epi32::<16>(upper), _mm256_set1_epi32(1));
         let dividend = _mm256_add_epi32(x, more);
@@ -142,7 +137,6 @@ kernels! {
     }
 
     /// The lower dwords of one register's quadwords, the upper dwords of another's.
-    #[inline]
     fn dwords(low: __m256i, high: __m256i) -> __m256i {
         _mm256_blend_epi32::<0xaa>(low, high)
     }

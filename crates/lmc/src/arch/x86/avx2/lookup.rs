@@ -1,6 +1,7 @@
 //! Look-ups of bytes in columns of up to 128 entries.
 
 use super::load_16;
+use crate::arch::inline::{array, zip};
 use std::arch::x86_64::*;
 
 /// The largest index that a look-up takes, and the width of a stretch that one shuffle covers.
@@ -13,22 +14,20 @@ pub(super) type Column<const N: usize> = [__m256i; N];
 kernels! {
     /// The first 16·N entries as a column.
     pub(super) fn column<const N: usize>(entries: &[u8; ENTRIES]) -> Column<N> {
-        std::array::from_fn(|k| {
+        array(|k| {
             let mut stretch: [u8; STRETCH] = *entries[STRETCH * k..].first_chunk().expect("at most eight stretches");
             if k > 0 {
-                stretch.iter_mut().zip(&entries[STRETCH * (k - 1)..]).for_each(|(a, b)| *a ^= b);
+                zip(&mut stretch, &entries[STRETCH * (k - 1)..], |a, b| *a ^= b);
             }
             _mm256_broadcastsi128_si256(load_16(&stretch))
         })
     }
 
     /// The indexes of 32 entries (each below 16·N) for every stretch.
-    #[inline]
     pub(super) fn indexes<const N: usize>(index: __m256i) -> [__m256i; N] {
-        std::array::from_fn(|k| if k == 0 { index } else { _mm256_sub_epi8(index, _mm256_set1_epi8((STRETCH * k) as i8)) })
+        array(|k| if k == 0 { index } else { _mm256_sub_epi8(index, _mm256_set1_epi8((STRETCH * k) as i8)) })
     }
 
-    #[inline]
     pub(super) fn look_up<const N: usize>(column: &Column<N>, indexes: &[__m256i; N]) -> __m256i {
         let mut v = _mm256_shuffle_epi8(column[0], indexes[0]);
         for k in 1..N {

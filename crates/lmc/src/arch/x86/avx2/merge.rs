@@ -2,6 +2,7 @@
 
 use super::super::super::vectors::ways::BYTE_16;
 use super::{at, at_mut, bits, load, store};
+use crate::arch::inline::{Each, array};
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::group::split::{Shape, merge_run};
@@ -21,7 +22,6 @@ kernels! {
     }
 
     /// Merges half `h` of a run: 64 symbols and the run's raw bits, into the run's elements.
-    #[inline]
     pub(super) fn half<const WAY: u8>(h: usize, symbols: [__m256i; 2], raw: &[u8], out: &mut [u8]) {
         match WAY {
             BYTE_16 => byte_16(h, symbols, at(raw, 0), at_mut(out, 0)),
@@ -29,19 +29,17 @@ kernels! {
         }
     }
 
-    #[inline]
     fn byte_16(h: usize, symbols: [__m256i; 2], raw: &[u8; RUN], out: &mut [u8; 2 * RUN]) {
         for (q, symbols) in symbols.into_iter().enumerate() {
             let from = 64 * h + 32 * q;
             // Eight bytes to the left, eight to the right, so that unpacking gives sixteen elements in order.
-            let [low, high] = [load(at(raw, from)), symbols].map(|v| _mm256_permute4x64_epi64::<0b11_01_10_00>(v));
+            let [low, high] = [load(at(raw, from)), symbols].each(|v| _mm256_permute4x64_epi64::<0b11_01_10_00>(v));
             let rotated = |v| _mm256_or_si256(_mm256_srli_epi16::<1>(v), _mm256_slli_epi16::<15>(v));
             store(at_mut(out, 2 * from), rotated(_mm256_unpacklo_epi8(low, high)));
             store(at_mut(out, 2 * from + 32), rotated(_mm256_unpackhi_epi8(low, high)));
         }
     }
 
-    #[inline]
     fn bytes_32(h: usize, symbols: [__m256i; 2], raw: &[u8; 3 * RUN], out: &mut [u8; 4 * RUN]) {
         for (q, symbols) in symbols.into_iter().enumerate() {
             let from = 64 * h + 32 * q;
@@ -83,7 +81,7 @@ kernels! {
         for q in 0..RUN / 32 {
             // Eight bytes to the left, eight to the right, so that unpacking gives sixteen elements in order.
             let [low, high, symbols, sign] = [raw[0], raw[1], symbols, &planes.sign]
-                .map(|p| _mm256_permute4x64_epi64::<0b11_01_10_00>(load(at(p, 32 * q))));
+                .each(|p| _mm256_permute4x64_epi64::<0b11_01_10_00>(load(at(p, 32 * q))));
             let raw = [_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high)];
             let symbols = [_mm256_unpacklo_epi8(symbols, zero), _mm256_unpackhi_epi8(symbols, zero)];
             let sign = [_mm256_unpacklo_epi8(sign, zero), _mm256_unpackhi_epi8(sign, zero)];
@@ -107,7 +105,7 @@ kernels! {
         let raw = planes.raw();
         let widen = |v: &[u8; 8]| _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*v)));
         for q in 0..RUN / 32 {
-            let raw = dwords(raw.map(|p| load(at(p, 32 * q))));
+            let raw = dwords(raw.each(|p| load(at(p, 32 * q))));
             for (r, raw) in raw.into_iter().enumerate() {
                 let from = 32 * q + 8 * r;
                 let v = _mm256_sll_epi32(widen(at(symbols, from)), count(s.symbol_shift()));
@@ -126,17 +124,15 @@ kernels! {
     }
 
     /// The count of a shift.
-    #[inline]
     pub(super) fn count(n: u32) -> __m128i {
         _mm_cvtsi32_si128(n as i32)
     }
 
     /// 32 elements of four bytes, in order, from their lowest bytes, the next ones, ….
-    #[inline]
     fn dwords(planes: [__m256i; 4]) -> [__m256i; 4] {
         // Four bytes to the left, four to the right, so that unpacking twice gives eight elements in order.
         let dealt = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-        let [a, b, c, d] = planes.map(|v| _mm256_permutevar8x32_epi32(v, dealt));
+        let [a, b, c, d] = planes.each(|v| _mm256_permutevar8x32_epi32(v, dealt));
         let low = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
         let high = [_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d)];
         [
@@ -161,7 +157,6 @@ static ZERO: [u8; RUN] = [0; RUN];
 
 impl Planes<'_> {
     kernels! {
-        #[inline]
         fn new<'a>(s: &Shape, raw: &'a [u8]) -> Planes<'a> {
             let count = s.byte_planes();
             let (bytes, bits) = raw.split_at(RUN * count);
@@ -171,8 +166,8 @@ impl Planes<'_> {
             }
             if s.sign_plane {
                 let at = s.raw_bits % 8;
-                p.sign = p.rest.map(|b| b >> at);
-                p.rest = p.rest.map(|b| b & ((1 << at) - 1));
+                p.sign = p.rest.each(|b| b >> at);
+                p.rest = p.rest.each(|b| b & ((1 << at) - 1));
             }
             p
         }
@@ -181,7 +176,7 @@ impl Planes<'_> {
     /// The bytes of the raw bits, the lowest first.
     #[inline(always)]
     fn raw<const N: usize>(&self) -> [&[u8; RUN]; N] {
-        std::array::from_fn(|i| match i.cmp(&self.count) {
+        array(|i| match i.cmp(&self.count) {
             Ordering::Less => at(self.bytes, RUN * i),
             Ordering::Equal => &self.rest,
             Ordering::Greater => &ZERO,

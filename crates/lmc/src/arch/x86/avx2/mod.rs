@@ -18,6 +18,7 @@
 macro_rules! kernels {
     ($($(#[$attr:meta])* $vis:vis fn $name:ident $(<$(const $g:ident : $gt:ty),*>)? $(<$l:lifetime>)? ($($arg:tt)*) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$attr])*
+        #[inline]
         #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
         $vis fn $name $(<$(const $g: $gt),*>)? $(<$l>)? ($($arg)*) $(-> $ret)? $body
     )*};
@@ -36,6 +37,7 @@ mod split;
 mod stats;
 mod symbols;
 
+use super::super::inline::array;
 use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
 use super::super::{Isa, Kind};
 use crate::entropy::LANES;
@@ -86,27 +88,23 @@ struct States {
 kernels! {
     /// Asks for cache lines that will be needed soon: the runs of a group lie scattered, which the processor's own
     /// prefetchers do not follow.
-    #[inline]
     fn expect<const HINT: i32>(bytes: &[u8]) {
         for line in (0..bytes.len()).step_by(64) {
             _mm_prefetch::<HINT>(bytes.as_ptr().wrapping_add(line).cast());
         }
     }
 
-    #[inline]
     fn load(bytes: &[u8; 32]) -> __m256i {
         // SAFETY: 32 bytes are there to read.
         unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
     }
 
-    #[inline]
     fn store(bytes: &mut [u8; 32], v: __m256i) {
         // SAFETY: 32 bytes are there to write.
         unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), v) }
     }
 
     /// Loads 16 bytes.
-    #[inline]
     fn load_16(bytes: &[u8; 16]) -> __m128i {
         // SAFETY: 16 bytes are there to read.
         unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
@@ -115,7 +113,6 @@ kernels! {
     /// The upper halves of the products of words: `_mm256_mulhi_epu16`.
     ///
     /// That intrinsic is a widening multiplication to LLVM, which then tends to go on with 32-bit products, at half the speed.
-    #[inline]
     fn mul_high(a: __m256i, b: __m256i) -> __m256i {
         let product: __m256i;
         // SAFETY: an AVX2 instruction on registers, and this function has AVX2.
@@ -132,7 +129,6 @@ kernels! {
     }
 
     /// 64 bytes in the order of lanes, from the bytes of registers 0 and 1, 2 and 3, eight of each in turn.
-    #[inline]
     fn in_order(pairs: [__m256i; 2]) -> [__m256i; 2] {
         let even = _mm256_unpacklo_epi8(pairs[0], pairs[1]);
         let odd = _mm256_unpackhi_epi8(pairs[0], pairs[1]);
@@ -149,7 +145,7 @@ kernels! {
             }
             load(&bytes)
         };
-        States { high: std::array::from_fn(|z| words(z, 16)), low: std::array::from_fn(|z| words(z, 0)) }
+        States { high: array(|z| words(z, 16)), low: array(|z| words(z, 0)) }
     }
 
     fn store_states(x: &mut [u32; LANES], states: &States) {

@@ -8,6 +8,7 @@
 use super::super::super::vectors::shuffles::SPREAD;
 use super::super::super::{Isa, Kind};
 use super::{at, at_mut, load, load_16, store};
+use crate::arch::inline::{Each, array, zip};
 use crate::group::element::with_element;
 use crate::predict::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
 use crate::predict::partition::{self as portable, Finder, TILE, note_overflows, of_tile};
@@ -92,8 +93,10 @@ kernels! {
         let mut ids = [NO_CLASS; TILE];
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
-            for (class, count) in (0..).zip(&mut counts) {
-                *count += ids.chunks(STEPS).map(|ids| in_class(ids, class) as usize).sum::<usize>();
+            for (class, count) in counts.iter_mut().enumerate() {
+                for ids in ids.chunks(STEPS) {
+                    *count += in_class(ids, class as i8) as usize;
+                }
             }
         }
         counts
@@ -109,10 +112,10 @@ kernels! {
         for i in (0..m.len).step_by(TILE) {
             let n = TILE.min(m.len - i);
             let ids = find(&f, i, n, &mut ids);
-            for (class, (count, before)) in (0..).zip(counts.iter_mut().zip(&mut before)) {
-                for (ids, before) in ids.chunks(STEPS).zip(before) {
-                    *before = *count as u32;
-                    *count += in_class(ids, class) as usize;
+            for (class, count) in counts.iter_mut().enumerate() {
+                for (i, ids) in ids.chunks(STEPS).enumerate() {
+                    before[class][i] = *count as u32;
+                    *count += in_class(ids, class as i8) as usize;
                 }
             }
             for e in of_tile(&mut left, i, n) {
@@ -120,7 +123,7 @@ kernels! {
                 let class = ids[step][lane];
                 let mask = |ids| mask(load(ids), _mm256_set1_epi8(class.cast_signed()));
                 let first = step / STEPS;
-                let counted = ids[STEPS * first..step].iter().map(|ids| mask(ids).count_ones()).sum::<u32>();
+                let counted = ids[STEPS * first..step].iter().fold(0, |n, ids| n + mask(ids).count_ones());
                 let here = (mask(&ids[step]) & ((1 << lane) - 1)).count_ones();
                 ranks.push(Rank { class, before: before[usize::from(class)][first] + counted + here });
             }
@@ -133,12 +136,13 @@ kernels! {
         let mut ids = [NO_CLASS; TILE];
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
-            for (class, selection) in (0..).zip(&mut *selections) {
-                for (i, ids) in (i as u32..).step_by(STEPS * STEP).zip(ids.chunks(STEPS)) {
-                    if selection.pass(in_class(ids, class)) {
+            for (class, selection) in selections.iter_mut().enumerate() {
+                for (j, ids) in ids.chunks(STEPS).enumerate() {
+                    let i = (i + j * STEPS * STEP) as u32;
+                    if selection.pass(in_class(ids, class as i8)) {
                         continue;
                     }
-                    let class = _mm256_set1_epi8(class);
+                    let class = _mm256_set1_epi8(class as i8);
                     let mut masks = [0; STEPS * STEP / 64];
                     for (i, ids) in ids.iter().enumerate() {
                         masks[i / 2] |= u64::from(mask(load(ids), class)) << (STEP * (i % 2));
@@ -150,7 +154,6 @@ kernels! {
     }
 
     /// How many elements of up to [`STEPS`] steps are of a class.
-    #[inline]
     fn in_class(ids: &[[u8; STEP]], class: i8) -> u32 {
         let class = _mm256_set1_epi8(class);
         let counts = ids.iter().fold(_mm256_setzero_si256(), |counts, ids| {
@@ -187,7 +190,8 @@ kernels! {
         ids: &[[u8; STEP]], residuals: &[u8], bytes: &mut [u8], places: &mut [Place], overflows: &mut Vec<Overflow>
     ) -> bool {
         let single = singles::<WIDTH>(places);
-        for (step, residuals) in ids.iter().zip(residuals.chunks_exact(STEP * WIDTH)) {
+        for (i, step) in ids.iter().enumerate() {
+            let residuals = &residuals[i * STEP * WIDTH..][..STEP * WIDTH];
             let ids = load(step);
             let (lowest, large) = lowest_bytes::<WIDTH>(residuals);
             if _mm256_testz_si256(_mm256_shuffle_epi8(single, ids), large) == 0 {
@@ -230,20 +234,20 @@ kernels! {
     /// Byte `c` of either half says whether a section of single bytes, where elements have more, is that of class `c`.
     fn singles<const WIDTH: usize>(places: &[Place]) -> __m256i {
         let single = |c: usize| places.get(c).is_some_and(|p| p.width < WIDTH);
-        load(&std::array::from_fn(|i| if single(i % 16) { 0xff } else { 0 }))
+        load(&array(|i| if single(i % 16) { 0xff } else { 0 }))
     }
 
     /// The lowest byte of each of 32 elements, and for each a byte that is not 0 where that is not all.
     fn lowest_bytes<const WIDTH: usize>(elements: &[u8]) -> ([u8; STEP], __m256i) {
-        let v: [__m256i; WIDTH] = std::array::from_fn(|i| load(at(elements, 32 * i)));
+        let v: [__m256i; WIDTH] = array(|i| load(at(elements, 32 * i)));
         let (lowest, large) = if WIDTH == 2 {
-            let low = v.map(|v| _mm256_and_si256(v, _mm256_set1_epi16(0xff)));
-            let high = v.map(|v| _mm256_srli_epi16::<8>(v));
+            let low = v.each(|v| _mm256_and_si256(v, _mm256_set1_epi16(0xff)));
+            let high = v.each(|v| _mm256_srli_epi16::<8>(v));
             let pack = |v: [__m256i; WIDTH]| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(v[0], v[1]));
             (pack(low), pack(high))
         } else {
-            let low = v.map(|v| _mm256_and_si256(v, _mm256_set1_epi32(0xff)));
-            let high = v.map(|v| _mm256_min_epu32(_mm256_srli_epi32::<8>(v), _mm256_set1_epi32(0xff)));
+            let low = v.each(|v| _mm256_and_si256(v, _mm256_set1_epi32(0xff)));
+            let high = v.each(|v| _mm256_min_epu32(_mm256_srli_epi32::<8>(v), _mm256_set1_epi32(0xff)));
             let pack = |v: [__m256i; WIDTH]| {
                 let v = _mm256_packus_epi16(_mm256_packus_epi32(v[0], v[1]), _mm256_packus_epi32(v[2], v[3]));
                 _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
@@ -282,7 +286,8 @@ kernels! {
     }
 
     fn collect_tile<const WIDTH: usize>(ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [u8]) -> bool {
-        for (ids, to) in ids.iter().zip(to.chunks_exact_mut(STEP * WIDTH)) {
+        for (i, ids) in ids.iter().enumerate() {
+            let to = &mut to[i * STEP * WIDTH..][..STEP * WIDTH];
             let ids = load(ids);
             let mut class = _mm256_setzero_si256();
             // Eight elements each; those of two bytes have the lower halves.
@@ -327,7 +332,8 @@ kernels! {
                     from += WIDTH * eight.count_ones() as usize;
                 }
             }
-            for (j, (e, lowest)) in residuals.into_iter().zip(lowest).enumerate() {
+            for (j, e) in residuals.into_iter().enumerate() {
+                let lowest = lowest[j];
                 if WIDTH == 2 {
                     let e = _mm_or_si128(_mm256_castsi256_si128(e), _mm_cvtepu8_epi16(lowest));
                     let to = at_mut::<16>(to, 16 * j);
@@ -350,34 +356,31 @@ kernels! {
         let mut keys = [0; TILE];
         f.keys(i, n, &mut keys);
         let mut boundaries = [_mm256_setzero_si256(); MOST_TOLD];
-        boundaries.iter_mut().zip(f.boundaries).for_each(|(v, b)| *v = _mm256_set1_epi8(b.cast_signed()));
+        zip(&mut boundaries, f.boundaries, |v, b| *v = _mm256_set1_epi8(b.cast_signed()));
         let boundaries = &boundaries[..f.boundaries.len()];
         let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];
-        for (ids, keys) in steps.iter_mut().zip(keys.as_chunks().0) {
+        zip(steps, keys.as_chunks().0, |ids, keys| {
             let keys = load(keys);
             let mut class = _mm256_setzero_si256();
             for &boundary in boundaries {
                 class = _mm256_sub_epi8(class, _mm256_cmpeq_epi8(_mm256_max_epu8(keys, boundary), keys));
             }
             store(ids, class);
-        }
+        });
         steps.as_flattened_mut()[n..].fill(NO_CLASS);
         steps
     }
 
     /// The elements of a class.
-    #[inline]
     fn mask(ids: __m256i, class: __m256i) -> u32 {
         _mm256_movemask_epi8(_mm256_cmpeq_epi8(ids, class)).cast_unsigned()
     }
 
-    #[inline]
     fn load_8(bytes: &[u8; 8]) -> __m128i {
         _mm_cvtsi64_si128(i64::from_le_bytes(*bytes))
     }
 
     /// Eight bytes as dwords, with their sign.
-    #[inline]
     fn dwords(bytes: &[u8; 8]) -> __m256i {
         _mm256_cvtepi8_epi32(load_8(bytes))
     }

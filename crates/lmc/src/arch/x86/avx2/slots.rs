@@ -3,6 +3,7 @@
 use super::super::super::vectors::slots::{ByRank, Entries, SHORT, Slots};
 use super::lookup::{Column, column};
 use super::{HUFFMAN, load_16};
+use crate::arch::inline::Each;
 use std::arch::x86_64::*;
 
 /// Stretches of a column that is looked up by rank, and by slot.
@@ -29,7 +30,6 @@ pub(super) struct Ranks {
 
 kernels! {
     /// Ranks of 32 slots.
-    #[inline]
     pub(super) fn rank<const CODER: u8>(slot: __m256i, t: &Ranks) -> __m256i {
         if CODER == HUFFMAN {
             let rest = _mm256_and_si256(_mm256_srli_epi16::<4>(slot), _mm256_set1_epi8(7));
@@ -58,7 +58,7 @@ impl Ranks {
 impl<const N: usize> Columns<N> {
     kernels! {
         fn new(e: &Entries, ranks: Ranks) -> Columns<N> {
-            Columns { ranks, symbol: column(&e.symbol), scale: column(&e.freq.map(|f| 2 * f)), start: column(&e.start) }
+            Columns { ranks, symbol: column(&e.symbol), scale: column(&e.freq.each(|f| 2 * f)), start: column(&e.start) }
         }
     }
 }

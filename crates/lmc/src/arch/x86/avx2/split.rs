@@ -2,6 +2,7 @@
 
 use super::merge::count;
 use super::{at, at_mut, bits, load, store};
+use crate::arch::inline::{Each, zip};
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::group::split::{Shape, split_run};
@@ -15,7 +16,8 @@ kernels! {
     ) {
         let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
         let raw_len = s.raw_len(RUN);
-        for (i, (symbols, &place)) in symbols.iter_mut().zip(places).enumerate() {
+        for (i, &place) in places.iter().enumerate() {
+            let symbols = &mut symbols[i];
             let elements = &elements[place as usize * RUN * width..][..RUN * width];
             let raw = &mut raw[i * raw_len..][..raw_len];
             match width {
@@ -29,10 +31,9 @@ kernels! {
         }
     }
 
-    #[inline]
     fn byte_16(elements: &[u8; 2 * RUN], symbols: &mut [u8; RUN], raw: &mut [u8; RUN]) {
         for q in 0..RUN / 32 {
-            let v = [0, 32].map(|o| {
+            let v = [0, 32].each(|o| {
                 let v = load(at(elements, 64 * q + o));
                 _mm256_or_si256(_mm256_add_epi16(v, v), _mm256_srli_epi16::<15>(v))
             });
@@ -42,10 +43,9 @@ kernels! {
         }
     }
 
-    #[inline]
     fn bytes_32(elements: &[u8; 4 * RUN], symbols: &mut [u8; RUN], raw: &mut [u8; 3 * RUN]) {
         for q in 0..RUN / 32 {
-            let planes = planes_of_dwords([0, 32, 64, 96].map(|o| {
+            let planes = planes_of_dwords([0, 32, 64, 96].each(|o| {
                 let v = load(at(elements, 128 * q + o));
                 _mm256_or_si256(_mm256_add_epi32(v, v), _mm256_srli_epi32::<31>(v))
             }));
@@ -81,7 +81,7 @@ kernels! {
     fn any_16(s: &Shape, elements: &[u8; 2 * RUN], symbols: &mut [u8; RUN], raw: &mut [u8]) {
         let mut out = Planes::new(s, raw);
         for q in 0..RUN / 32 {
-            let v = [0, 32].map(|o| {
+            let v = [0, 32].each(|o| {
                 let v = load(at(elements, 64 * q + o));
                 let doubled = _mm256_add_epi16(v, v);
                 let v = match s.map {
@@ -92,8 +92,8 @@ kernels! {
                 _mm256_xor_si256(v, _mm256_set1_epi16(s.constant as i16))
             });
             let [lowest, _] = planes_of_words(v);
-            out.put(q, planes_of_words(v.map(|v| _mm256_srl_epi16(v, count(s.low)))), lowest);
-            let [symbol, _] = planes_of_words(v.map(|v| _mm256_srl_epi16(v, count(s.symbol_shift()))));
+            out.put(q, planes_of_words(v.each(|v| _mm256_srl_epi16(v, count(s.low)))), lowest);
+            let [symbol, _] = planes_of_words(v.each(|v| _mm256_srl_epi16(v, count(s.symbol_shift()))));
             store(at_mut(symbols, 32 * q), symbol);
         }
         out.finish(s);
@@ -102,7 +102,7 @@ kernels! {
     fn any_32(s: &Shape, elements: &[u8; 4 * RUN], symbols: &mut [u8; RUN], raw: &mut [u8]) {
         let mut out = Planes::new(s, raw);
         for q in 0..RUN / 32 {
-            let v = [0, 32, 64, 96].map(|o| {
+            let v = [0, 32, 64, 96].each(|o| {
                 let v = load(at(elements, 128 * q + o));
                 let doubled = _mm256_add_epi32(v, v);
                 let v = match s.map {
@@ -113,15 +113,14 @@ kernels! {
                 _mm256_xor_si256(v, _mm256_set1_epi32(s.constant as i32))
             });
             let [lowest, ..] = planes_of_dwords(v);
-            out.put(q, planes_of_dwords(v.map(|v| _mm256_srl_epi32(v, count(s.low)))), lowest);
-            let [symbol, ..] = planes_of_dwords(v.map(|v| _mm256_srl_epi32(v, count(s.symbol_shift()))));
+            out.put(q, planes_of_dwords(v.each(|v| _mm256_srl_epi32(v, count(s.low)))), lowest);
+            let [symbol, ..] = planes_of_dwords(v.each(|v| _mm256_srl_epi32(v, count(s.symbol_shift()))));
             store(at_mut(symbols, 32 * q), symbol);
         }
         out.finish(s);
     }
 
     /// The low and the high bytes of 32 words, in order.
-    #[inline]
     fn planes_of_words(v: [__m256i; 2]) -> [__m256i; 2] {
         let low = _mm256_set1_epi16(0xff);
         let bytes = [
@@ -129,16 +128,15 @@ kernels! {
             _mm256_packus_epi16(_mm256_srli_epi16::<8>(v[0]), _mm256_srli_epi16::<8>(v[1])),
         ];
         // Packing works within halves, which are put in order here.
-        bytes.map(|v| _mm256_permute4x64_epi64::<0b11_01_10_00>(v))
+        bytes.each(|v| _mm256_permute4x64_epi64::<0b11_01_10_00>(v))
     }
 
     /// The lowest bytes of 32 dwords, in order, the next ones, ….
-    #[inline]
     fn planes_of_dwords(v: [__m256i; 4]) -> [__m256i; 4] {
         let transpose =
             _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
         // Four bytes of each plane, of four elements to the left and of four to the right.
-        let v = v.map(|v| _mm256_shuffle_epi8(v, transpose));
+        let v = v.each(|v| _mm256_shuffle_epi8(v, transpose));
         let low = [_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpacklo_epi32(v[2], v[3])];
         let high = [_mm256_unpackhi_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[2], v[3])];
         let ordered = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -148,7 +146,7 @@ kernels! {
             _mm256_unpacklo_epi64(high[0], high[1]),
             _mm256_unpackhi_epi64(high[0], high[1]),
         ]
-        .map(|v| _mm256_permutevar8x32_epi32(v, ordered))
+        .each(|v| _mm256_permutevar8x32_epi32(v, ordered))
     }
 }
 
@@ -172,12 +170,9 @@ impl<'a> Planes<'a> {
 impl Planes<'_> {
     kernels! {
         /// Takes the bytes of the raw bits of elements 32·q to 32·q + 31, and their lowest bytes, which have the sign.
-        #[inline]
         fn put<const N: usize>(&mut self, q: usize, raw: [__m256i; N], lowest: __m256i) {
             let count = self.bytes.len() / RUN;
-            for (plane, v) in self.bytes.as_chunks_mut::<RUN>().0.iter_mut().zip(raw) {
-                store(at_mut(plane, 32 * q), v);
-            }
+            zip(self.bytes.as_chunks_mut::<RUN>().0, &raw, |plane, &v| store(at_mut(plane, 32 * q), v));
             let mut rest = if count < N { raw[count] } else { _mm256_setzero_si256() };
             if let Some(at) = self.sign {
                 let kept = _mm256_set1_epi8(((1u32 << at) - 1) as i8);
@@ -187,7 +182,6 @@ impl Planes<'_> {
             store(at_mut(&mut self.rest, 32 * q), rest);
         }
 
-        #[inline]
         fn finish(self, s: &Shape) {
             bits::part(&self.rest, s.bit_planes(), self.bits);
         }

@@ -62,7 +62,6 @@ kernels! {
     }
 
     /// Two halves to one, twice.
-    #[inline]
     fn fold(v: __m256i, join: impl Fn(__m128i, __m128i) -> __m128i) -> u64 {
         let v = join(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
         _mm_cvtsi128_si64(join(v, _mm_unpackhi_epi64(v, v))).cast_unsigned()

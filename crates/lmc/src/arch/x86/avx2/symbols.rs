@@ -91,7 +91,6 @@ impl Symbols {
 impl<const N: usize> Columns<N> {
     kernels! {
         /// Indexes of 32 symbols, or of 32 ranks.
-        #[inline]
         pub(super) fn index(&self, symbols: __m256i) -> __m256i {
             _mm256_min_epu8(_mm256_sub_epi8(symbols, self.first), self.last)
         }

@@ -2,7 +2,8 @@
 
 use super::super::super::{Isa, Kind};
 use super::deal::{next_lanes, pick};
-use super::{AHEAD, expect, index, load, store};
+use super::{AHEAD, expect_lines, index, load, store};
+use crate::arch::inline::array;
 use crate::group::RUN;
 use crate::predict::changes::{Changes, Compared, Room, STEP};
 use std::arch::x86_64::*;
@@ -34,8 +35,8 @@ kernels! {
         let ahead = AHEAD * RUN / STEP;
         for (i, step) in steps.iter().enumerate() {
             // Nearly the first time that a block is looked at.
-            expect::<_MM_HINT_T0>(steps.get(i + ahead).unwrap_or(&none).as_flattened());
-            expect::<_MM_HINT_T0>(predicted.get(i + ahead).unwrap_or(&none).as_flattened());
+            expect_lines::<_MM_HINT_T0>(steps.get(i + ahead).unwrap_or(&none));
+            expect_lines::<_MM_HINT_T0>(predicted.get(i + ahead).unwrap_or(&none));
             find_in(bits, step, predicted.get(i).unwrap_or(&none), i * STEP, room);
             if *room.len > most {
                 return false;
@@ -53,14 +54,14 @@ kernels! {
 
     /// Finds those of 64 elements, from element `first` on, for which there is room.
     fn find_in<const WIDTH: usize>(bits: __m512i, e: &Step<WIDTH>, p: &Step<WIDTH>, first: usize, room: &mut Room<'_>) {
-        let e: [__m512i; WIDTH] = std::array::from_fn(|i| load(&e[i]));
-        let p: [__m512i; WIDTH] = std::array::from_fn(|i| load(&p[i]));
+        let e: [__m512i; WIDTH] = array(|i| load(&e[i]));
+        let p: [__m512i; WIDTH] = array(|i| load(&p[i]));
         let mask = differing(bits, &e, &p);
         if mask == 0 {
             return;
         }
         let n = mask.count_ones() as usize;
-        let iota = index(std::array::from_fn(|i| i as u8));
+        let iota = index(array(|i| i as u8));
         let order = _mm512_mask_compress_epi8(iota, mask, iota);
         let first = _mm512_set1_epi32((first as u32).cast_signed());
         let mut numbers = order;
@@ -73,7 +74,9 @@ kernels! {
         let mut numbers = order;
         let to = WIDTH * *room.len..WIDTH * *room.len + (WIDTH * n).next_multiple_of(64);
         let elements = room.elements[to.clone()].as_chunks_mut().0;
-        for (element, prediction) in elements.iter_mut().zip(room.predictions[to].as_chunks_mut().0) {
+        let predictions = &mut room.predictions[to].as_chunks_mut().0[..elements.len()];
+        for (i, element) in elements.iter_mut().enumerate() {
+            let prediction = &mut predictions[i];
             if WIDTH == 1 {
                 store(element, _mm512_permutexvar_epi8(numbers, e[0]));
                 store(prediction, _mm512_permutexvar_epi8(numbers, p[0]));

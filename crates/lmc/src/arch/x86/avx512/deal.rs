@@ -18,7 +18,8 @@
 //! of 16 bytes for rare classes; taking rare classes together first, and apart from there; collecting into one sorted register and
 //! permuting that.
 
-use super::{every, expect, in_register, index, load, store};
+use super::{every, expect_lines, in_register, index, load, store};
+use crate::arch::inline::{Each, array, zip};
 use crate::group::element::{Element, with_element};
 use crate::predict::job::{BEHIND, Overflow, Place};
 use crate::predict::partition::TILE;
@@ -77,7 +78,9 @@ kernels! {
         let residuals = residuals.as_chunks::<WIDTH>().0;
         let [single, whole] = places;
         if WIDTH == 1 || whole.is_empty() {
-            (0..ids.len()).for_each(|i| ask::<WIDTH, _MM_HINT_T0>(&ahead, i));
+            for i in 0..ids.len() {
+                ask::<WIDTH, _MM_HINT_T0>(&ahead, i);
+            }
         }
         if !single.is_empty() {
             let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
@@ -109,10 +112,10 @@ kernels! {
     /// Asks for what is touched in a step of the next tile; for its elements with this hint.
     fn ask<const WIDTH: usize, const HINT: i32>(ahead: &Ahead<'_>, step: usize) {
         if let Some(elements) = ahead.elements.as_chunks::<64>().0.as_chunks::<WIDTH>().0.get(step) {
-            expect::<HINT>(elements.as_flattened());
+            expect_lines::<HINT>(elements);
         }
         if let Some(predictions) = ahead.predictions.as_chunks::<64>().0.as_chunks::<WIDTH>().0.get(step) {
-            expect::<_MM_HINT_T0>(predictions.as_flattened());
+            expect_lines::<_MM_HINT_T0>(predictions);
         }
     }
 
@@ -122,9 +125,10 @@ kernels! {
         overflows: &mut Vec<Overflow>
     ) {
         let has_single = singles(single);
-        for (i, (residuals, to)) in residuals.iter().zip(lowest).enumerate() {
+        for (i, to) in lowest[..residuals.len().min(ids.len())].iter_mut().enumerate() {
+            let residuals = &residuals[i];
             let of_step = load(&ids[i]);
-            let v: [__m512i; WIDTH] = std::array::from_fn(|j| load(&residuals[j]));
+            let v: [__m512i; WIDTH] = array(|j| load(&residuals[j]));
             store(to, lowest_bytes(&v));
             // The numbers of classes end at 64; what is no element has a number above.
             let fits = !_mm512_movepi8_mask(_mm512_permutexvar_epi8(of_step, has_single)) | _mm512_movepi8_mask(of_step);
@@ -160,10 +164,10 @@ kernels! {
         check(places, 1, bytes);
         assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
         let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
-        let mut next = places.map(|p| p.next);
-        let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
-        for (ids, lowest) in ids.iter().zip(lowest) {
-            let (ids, lowest) = (load(ids), load(lowest));
+        let mut next = places.each(|p| p.next);
+        let class = places.each(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        for (i, ids) in ids[..lowest.len().min(ids.len())].iter().enumerate() {
+            let (ids, lowest) = (load(ids), load(&lowest[i]));
             for i in 0..N {
                 let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
                 let packed = _mm512_mask_compress_epi8(lowest, mask, lowest);
@@ -176,7 +180,7 @@ kernels! {
                 }
             }
         }
-        places.iter_mut().zip(next).for_each(|(p, next)| p.next = next);
+        zip(places, &next, |p, &next| p.next = next);
         true
     }
 
@@ -187,14 +191,15 @@ kernels! {
         check(places, WIDTH, bytes);
         assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
         let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
-        let mut next = places.map(|p| p.next);
-        let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
-        let iota = index(std::array::from_fn(|i| i as u8));
+        let mut next = places.each(|p| p.next);
+        let class = places.each(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        let iota = index(array(|i| i as u8));
         let lanes = 64 / WIDTH;
-        for (i, (ids, residuals)) in ids.iter().zip(residuals).enumerate() {
+        for (i, ids) in ids[..residuals.len().min(ids.len())].iter().enumerate() {
+            let residuals = &residuals[i];
             ask::<WIDTH, _MM_HINT_T0>(&ahead, i);
             let ids = load(ids);
-            let residuals: [__m512i; WIDTH] = std::array::from_fn(|j| load(&residuals[j]));
+            let residuals: [__m512i; WIDTH] = array(|j| load(&residuals[j]));
             for i in 0..N {
                 let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
                 let n = mask.count_ones() as usize;
@@ -218,7 +223,7 @@ kernels! {
                 }
             }
         }
-        places.iter_mut().zip(next).for_each(|(p, next)| p.next = next);
+        zip(places, &next, |p, &next| p.next = next);
         true
     }
 
@@ -261,7 +266,7 @@ kernels! {
 
     /// Each of 64 bytes as an element.
     fn widened<const WIDTH: usize>(v: __m512i) -> [__m512i; WIDTH] {
-        std::array::from_fn(|i| match (WIDTH, i) {
+        array(|i| match (WIDTH, i) {
             (1, _) => v,
             (2, 0) => _mm512_cvtepu8_epi16(_mm512_castsi512_si256(v)),
             (2, _) => _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64::<1>(v)),
@@ -321,7 +326,9 @@ kernels! {
         let to = &mut to.as_chunks_mut::<WIDTH>().0[..ids.len()];
         let [single, whole] = places;
         if WIDTH == 1 || whole.is_empty() {
-            (0..ids.len()).for_each(|i| ask::<WIDTH, _MM_HINT_ET0>(&ahead, i));
+            for i in 0..ids.len() {
+                ask::<WIDTH, _MM_HINT_ET0>(&ahead, i);
+            }
         }
         let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
         lowest.as_flattened_mut().fill(0);
@@ -332,9 +339,7 @@ kernels! {
                 return false;
             }
         }
-        for (lowest, to) in lowest.iter().zip(&mut *to) {
-            to.iter_mut().zip(widened::<WIDTH>(load(lowest))).for_each(|(to, v)| store(to, v));
-        }
+        zip(to, lowest, |to, lowest| zip(to, &widened::<WIDTH>(load(lowest)), |to, &v| store(to, v)));
         // There are no wholes of single bytes.
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|group| {
             let ahead = std::mem::take(&mut ahead);
@@ -349,9 +354,9 @@ kernels! {
         check(places, 1, bytes);
         assert!(ids.len() <= TILE / STEP, "a tile");
         let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
-        let mut next = places.map(|p| p.next);
-        let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
-        for (ids, to) in ids.iter().zip(to) {
+        let mut next = places.each(|p| p.next);
+        let class = places.each(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        zip(to, ids, |to, ids| {
             let ids = load(ids);
             let mut v = load(to);
             for i in 0..N {
@@ -363,8 +368,8 @@ kernels! {
                 next[i] += mask.count_ones() as usize;
             }
             store(to, v);
-        }
-        places.iter_mut().zip(next).for_each(|(p, next)| p.next = next);
+        });
+        zip(places, &next, |p, &next| p.next = next);
         places.iter().all(|p| p.next <= p.end)
     }
 
@@ -375,12 +380,13 @@ kernels! {
         check(places, WIDTH, bytes);
         assert!(ids.len() <= TILE / STEP, "a tile");
         let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
-        let mut next = places.map(|p| p.next);
-        let class = places.map(|p| _mm512_set1_epi8(p.class.cast_signed()));
-        for (i, (ids, to)) in ids.iter().zip(to).enumerate() {
+        let mut next = places.each(|p| p.next);
+        let class = places.each(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        for (i, to) in to[..ids.len()].iter_mut().enumerate() {
+            let ids = &ids[i];
             ask::<WIDTH, _MM_HINT_ET0>(&ahead, i);
             let ids = load(ids);
-            let mut v: [__m512i; WIDTH] = std::array::from_fn(|j| load(&to[j]));
+            let mut v: [__m512i; WIDTH] = array(|j| load(&to[j]));
             for i in 0..N {
                 let mut mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
                 let mut at = next[i];
@@ -395,9 +401,9 @@ kernels! {
                     mask = mask.checked_shr(64 / WIDTH as u32).unwrap_or(0);
                 }
             }
-            to.iter_mut().zip(v).for_each(|(to, v)| store(to, v));
+            zip(to, &v, |to, &v| store(to, v));
         }
-        places.iter_mut().zip(next).for_each(|(p, next)| p.next = next);
+        zip(places, &next, |p, &next| p.next = next);
         places.iter().all(|p| p.next <= p.end)
     }
 

@@ -7,6 +7,7 @@ use super::ranks::{self, Ranks};
 use super::{
     AHEAD, FINE, RANKED, RANS, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
 };
+use crate::arch::inline::{Each, array};
 use crate::entropy::lanes::LaneReader;
 use crate::entropy::table::{CoarseTable, DecodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
@@ -103,7 +104,7 @@ kernels! {
         }
         macro_rules! put {
             ($e:ident, $s:literal) => {{
-                let e = $e.map(|e| fill_in(e, escape, may_escape, literals, &mut literal));
+                let e = $e.each(|e| fill_in(e, escape, may_escape, literals, &mut literal));
                 let raw = &job.raw[(i + $s) * raw_len..][..raw_len];
                 if let Some(&ahead) = job.runs.get(i + $s + AHEAD) {
                     expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
@@ -177,7 +178,7 @@ kernels! {
         const BATCH: usize = 16;
         let raw_len = job.shape.raw_len(RUN);
         let mut symbols = [[0u8; RUN]; BATCH];
-        let order: [u32; BATCH] = std::array::from_fn(|i| i as u32);
+        let order: [u32; BATCH] = array(|i| i as u32);
         let plain = crate::group::split::Shape {
             map: crate::map::Map::Identity, low: 0, raw_bits: 0, sign_plane: false, constant: 0,
         };

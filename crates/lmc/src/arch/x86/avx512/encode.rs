@@ -9,6 +9,7 @@ use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::{
     AHEAD, FINE, HUFFMAN, RANKED, RANS, WINDOW, expect, fine, index, load, load_states, split, store, store_states,
 };
+use crate::arch::inline::{Each, array};
 use crate::entropy::fine::Row;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans;
@@ -246,8 +247,8 @@ kernels! {
     }
 
     fn columns(t: &EncodeTable) -> Columns<'_> {
-        let wide = |c: &[u8; 256]| -> [__m512i; 4] { std::array::from_fn(|i| load(c[64 * i..].first_chunk().expect("256 entries"))) };
-        let narrow = |c: &[u8; 128]| -> [__m512i; 2] { std::array::from_fn(|i| load(c[64 * i..].first_chunk().expect("128 entries"))) };
+        let wide = |c: &[u8; 256]| -> [__m512i; 4] { array(|i| load(c[64 * i..].first_chunk().expect("256 entries"))) };
+        let narrow = |c: &[u8; 128]| -> [__m512i; 2] { array(|i| load(c[64 * i..].first_chunk().expect("128 entries"))) };
         let escaped = |s: usize| if t.kept[s] { 0 } else { 0x80u8 };
         let zero = [_mm512_setzero_si512(); 2];
         let none = [_mm512_setzero_si512(); 4];
@@ -262,15 +263,15 @@ kernels! {
                 for (r, s) in symbols.into_iter().enumerate() {
                     fine.rows[s].0.to_le_bytes().into_iter().zip(&mut row).for_each(|(byte, column)| column[r] = byte);
                 }
-                return Columns { row: row.map(|c| narrow(&c)), ..columns(&rank) };
+                return Columns { row: row.each(|c| narrow(&c)), ..columns(&rank) };
             }
             EncodeKind::Fine(fine) => {
-                return Columns { rows: Some(&fine.rows), ..columns(&std::array::from_fn(escaped)) };
+                return Columns { rows: Some(&fine.rows), ..columns(&array(escaped)) };
             }
         };
         match kind {
             CoarseKind::Huffman { len, code } => {
-                Columns { code: wide(code), ..columns(&std::array::from_fn(|s| len[s] | escaped(s))) }
+                Columns { code: wide(code), ..columns(&array(|s| len[s] | escaped(s))) }
             }
             CoarseKind::Rans { freq, start } => {
                 let (mut gap, mut add, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
@@ -296,7 +297,7 @@ kernels! {
                     gap: narrow(&gap),
                     start: narrow(&add),
                     shift: narrow(&shift),
-                    reciprocal: m.map(|m| narrow(&m)),
+                    reciprocal: m.each(|m| narrow(&m)),
                     ..columns(&rank)
                 }
             }
@@ -329,7 +330,7 @@ kernels! {
     /// Look-ups by rank; bit 7 of a rank, the escape's mark, is not part of an index.
     fn ranked(t: &Columns<'_>, rank: __m512i) -> Looked {
         let look = |c: &[__m512i; 2]| _mm512_permutex2var_epi8(c[0], rank, c[1]);
-        let reciprocal = transposed(std::array::from_fn(|i| look(&t.reciprocal[i])));
+        let reciprocal = transposed(array(|i| look(&t.reciprocal[i])));
         Looked { gap: look(&t.gap), start: look(&t.start), shift: look(&t.shift), reciprocal }
     }
 

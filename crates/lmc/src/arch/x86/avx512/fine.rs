@@ -2,6 +2,7 @@
 
 use super::encode::emit;
 use super::{States, WINDOW};
+use crate::arch::inline::{Each, zip};
 use crate::entropy::fine::{Row, SLOT_BITS, SLOTS};
 use std::arch::x86_64::*;
 
@@ -17,23 +18,23 @@ kernels! {
     /// Decodes one symbol a lane: 64 symbols in order.
     pub(super) fn step(x: &mut States, slots: &[u32; SLOTS]) -> __m512i {
         let twelve = _mm512_set1_epi32(SLOTS as i32 - 1);
-        let e = x.map(|x| {
+        let e = x.each(|x| {
             let slot = _mm512_and_si512(x, twelve);
             // SAFETY: the table has an entry for every number of twelve bits.
             unsafe { _mm512_i32gather_epi32::<4>(slot, slots.as_ptr().cast()) }
         });
-        for (x, e) in x.iter_mut().zip(e) {
+        zip(x, &e, |x, &e| {
             let freq = _mm512_and_si512(_mm512_srli_epi32::<8>(e), twelve);
             let scaled = _mm512_mullo_epi32(_mm512_srli_epi32::<SLOT_BITS>(*x), freq);
             *x = _mm512_add_epi32(scaled, _mm512_srli_epi32::<20>(e));
-        }
+        });
         super::low_bytes(&e)
     }
 
     /// Rows of the symbols of state register Z, which are byte Z of every dword.
     pub(super) fn gathered<const Z: u32>(rows: &[Row; 256], symbols: __m512i) -> Rows {
         let byte = _mm512_set1_epi64(0xff);
-        let rows = [8 * Z, 8 * Z + 32].map(|at| {
+        let rows = [8 * Z, 8 * Z + 32].each(|at| {
             let symbol = _mm512_and_si512(_mm512_srl_epi64(symbols, _mm_cvtsi32_si128(at as i32)), byte);
             // SAFETY: there is a row for every byte.
             unsafe { _mm512_i64gather_epi64::<8>(symbol, rows.as_ptr().cast()) }

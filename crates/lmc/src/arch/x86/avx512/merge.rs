@@ -1,6 +1,7 @@
 //! Symbols and raw bits to elements: the inverse of `split`.
 
 use super::{at, at_mut, bits, index, interleave, load, store};
+use crate::arch::inline::array;
 use crate::group::RUN;
 use crate::group::split::Shape;
 use crate::map::Map;
@@ -47,7 +48,7 @@ kernels! {
     }
 
     fn bytes_32(h: usize, symbols: __m512i, raw: &[u8], out: &mut [u8]) {
-        let p: [__m512i; 3] = std::array::from_fn(|i| load(at(raw, 128 * i + 64 * h)));
+        let p: [__m512i; 3] = array(|i| load(at(raw, 128 * i + 64 * h)));
         for (q, first) in [interleave(0), interleave(32)].into_iter().enumerate() {
             let low = _mm512_permutex2var_epi8(p[0], index(first), p[1]);
             let high = _mm512_permutex2var_epi8(p[2], index(first), symbols);

@@ -34,6 +34,7 @@ mod stats;
 
 pub(in crate::arch) use stats::{run_ors, run_stats};
 
+use super::super::inline::array;
 use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
 use super::super::{Isa, Kind};
 use crate::entropy::lanes::WRITE_SLACK;
@@ -83,8 +84,8 @@ kernels! {
     }
 
     fn load_states(x: &[u32; LANES]) -> States {
-        std::array::from_fn(|z| {
-            let lanes: [u32; 16] = std::array::from_fn(|i| x[4 * i + z]);
+        array(|z| {
+            let lanes: [u32; 16] = array(|i| x[4 * i + z]);
             // SAFETY: sixteen dwords are 64 bytes.
             unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) }
         })
@@ -95,7 +96,9 @@ kernels! {
             let mut lanes = [0u32; 16];
             // SAFETY: sixteen dwords are 64 bytes.
             unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), *s) };
-            (0..16).for_each(|i| x[4 * i + z] = lanes[i]);
+            for (i, lane) in lanes.into_iter().enumerate() {
+                x[4 * i + z] = lane;
+            }
         }
     }
 
@@ -112,6 +115,13 @@ kernels! {
     /// backwards, which the processor's own prefetchers follow badly or not at all.
     fn expect<const HINT: i32>(bytes: &[u8]) {
         for line in bytes.chunks(64) {
+            _mm_prefetch::<HINT>(line.as_ptr().cast());
+        }
+    }
+
+    /// The same of whole lines.
+    fn expect_lines<const HINT: i32>(lines: &[[u8; 64]]) {
+        for line in lines {
             _mm_prefetch::<HINT>(line.as_ptr().cast());
         }
     }

@@ -5,6 +5,7 @@
 use super::super::super::{Isa, Kind};
 use super::deal::{Ahead, Bytes, Elements, STEP, collect_tile, deal_tile, lowest_bytes};
 use super::{AHEAD, expect, load, store};
+use crate::arch::inline::{Each, array, zip};
 use crate::group::RUN;
 use crate::predict::job::{Model, Rank, Sections, most_overflows, places_by_width, trim};
 use crate::predict::partition::{self as portable, CLASSES, TILE, of_tile};
@@ -78,7 +79,8 @@ struct Finder<'a> {
 kernels! {
     fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
         let run = RUN * width;
-        for (i, (e, p)) in elements.chunks(run).zip(prediction.chunks(run)).enumerate() {
+        for (i, e) in elements.chunks(run).enumerate() {
+            let p = &prediction[i * run..][..e.len()];
             // Nearly the first time that a block is looked at.
             let ahead = (i + AHEAD) * run..(i + AHEAD + 1) * run;
             expect::<_MM_HINT_T0>(elements.get(ahead.clone()).unwrap_or_default());
@@ -93,8 +95,8 @@ kernels! {
         let mut ids = Bytes([NO_CLASS; TILE]);
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
-            for (class, count) in (0..).zip(&mut counts) {
-                let class = _mm512_set1_epi8(class);
+            for (class, count) in counts.iter_mut().enumerate() {
+                let class = _mm512_set1_epi8(class as i8);
                 for ids in ids {
                     *count += _mm512_cmpeq_epi8_mask(load(ids), class).count_ones() as usize;
                 }
@@ -113,10 +115,11 @@ kernels! {
         for i in (0..m.len).step_by(TILE) {
             let n = TILE.min(m.len - i);
             let ids = find(&f, i, n, &mut ids);
-            for (class, (count, before)) in (0..).zip(counts.iter_mut().zip(&mut before)) {
-                let class = _mm512_set1_epi8(class);
-                for (ids, before) in ids.iter().zip(before) {
-                    *before = *count as u32;
+            for (class, count) in counts.iter_mut().enumerate() {
+                let before = &mut before[class];
+                let class = _mm512_set1_epi8(class as i8);
+                for (i, ids) in ids.iter().enumerate() {
+                    before[i] = *count as u32;
                     *count += _mm512_cmpeq_epi8_mask(load(ids), class).count_ones() as usize;
                 }
             }
@@ -136,14 +139,15 @@ kernels! {
         let mut ids = Bytes([NO_CLASS; TILE]);
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
-            for (class, selection) in (0..).zip(&mut *selections) {
-                let class = _mm512_set1_epi8(class);
+            for (class, selection) in selections.iter_mut().enumerate() {
+                let class = _mm512_set1_epi8(class as i8);
                 if selection.pass(in_class(ids, class)) {
                     continue;
                 }
-                for (i, ids) in (i as u32..).step_by(STEPS * STEP).zip(ids.chunks(STEPS)) {
+                for (j, ids) in ids.chunks(STEPS).enumerate() {
+                    let i = (i + j * STEPS * STEP) as u32;
                     let masks: [u64; STEPS] =
-                        std::array::from_fn(|j| ids.get(j).map_or(0, |ids| _mm512_cmpeq_epi8_mask(load(ids), class)));
+                        array(|j| ids.get(j).map_or(0, |ids| _mm512_cmpeq_epi8_mask(load(ids), class)));
                     // Processors with AVX-512 have a fast `pdep`.
                     selection.step(i, masks, |mask, n| _pdep_u64(1 << n, mask).trailing_zeros());
                 }
@@ -244,7 +248,7 @@ kernels! {
         Some(Finder {
             context,
             width,
-            table: std::array::from_fn(|i| load(&table.as_chunks().0[i])),
+            table: array(|i| load(&table.as_chunks().0[i])),
             right: _mm_cvtsi64_si128(right),
             left: _mm_cvtsi64_si128(left),
             classes: classes.count(),
@@ -273,13 +277,11 @@ kernels! {
         let steps = context.as_chunks::<64>().0.as_chunks::<WIDTH>().0;
         let [a, b, c, d] = f.table;
         let classes = |context: &[[u8; 64]; WIDTH]| {
-            let keys = keys::<WIDTH>(f, std::array::from_fn(|j| load(&context[j])));
+            let keys = keys::<WIDTH>(f, array(|j| load(&context[j])));
             let (low, high) = (_mm512_permutex2var_epi8(a, keys, b), _mm512_permutex2var_epi8(c, keys, d));
             _mm512_mask_blend_epi8(_mm512_movepi8_mask(keys), low, high)
         };
-        for (ids, context) in ids.iter_mut().zip(steps) {
-            store(ids, classes(context));
-        }
+        zip(ids, steps, |ids, context| store(ids, classes(context)));
         if let Some(ids) = ids.get_mut(steps.len()) {
             let mut last = [[0; 64]; WIDTH];
             let rest = &context[steps.len() * 64 * WIDTH..];
@@ -297,9 +299,9 @@ kernels! {
                 let twice = _mm512_add_epi8(v[0], v[0]);
                 _mm512_mask_sub_epi8(twice, _mm512_movepi8_mask(v[0]), twice, _mm512_set1_epi8(-1))
             }
-            2 => lowest_bytes(&v.map(|v| _mm512_or_si512(_mm512_srl_epi16(v, r), _mm512_sll_epi16(v, l)))),
-            4 => lowest_bytes(&v.map(|v| _mm512_or_si512(_mm512_srl_epi32(v, r), _mm512_sll_epi32(v, l)))),
-            _ => lowest_bytes(&v.map(|v| _mm512_or_si512(_mm512_srl_epi64(v, r), _mm512_sll_epi64(v, l)))),
+            2 => lowest_bytes(&v.each(|v| _mm512_or_si512(_mm512_srl_epi16(v, r), _mm512_sll_epi16(v, l)))),
+            4 => lowest_bytes(&v.each(|v| _mm512_or_si512(_mm512_srl_epi32(v, r), _mm512_sll_epi32(v, l)))),
+            _ => lowest_bytes(&v.each(|v| _mm512_or_si512(_mm512_srl_epi64(v, r), _mm512_sll_epi64(v, l)))),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! 128 bytes for 64 lanes at a time, which is twice as fast as gathering from 16 KiB.
 
 use super::{States, load, low_bytes};
+use crate::arch::inline::Each;
 use crate::entropy::fine::{SLOT_BITS, SLOTS};
 use std::arch::x86_64::*;
 
@@ -131,7 +132,7 @@ kernels! {
         let plain = _mm512_mask_sub_epi8(entry, second, entry, _mm512_set1_epi8(-1));
         // (entry & 0x60) | place
         let index = _mm512_ternarylogic_epi32::<0xf8>(place, entry, _mm512_set1_epi8(0x60));
-        let rests = t.rests.map(|rest| look_up(&rest, index));
+        let rests = t.rests.each(|rest| look_up(&rest, index));
         let odd = _mm512_test_epi8_mask(border, _mm512_set1_epi8(0x40));
         let upper = _mm512_movepi8_mask(border);
         let rest = _mm512_mask_blend_epi8(

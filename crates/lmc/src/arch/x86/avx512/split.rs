@@ -1,6 +1,7 @@
 //! Elements to symbols and raw bits: the inverse of `merge`.
 
 use super::{at, at_mut, bits, every, index, load, store};
+use crate::arch::inline::{Each, array};
 use crate::group::RUN;
 use crate::group::split::Shape;
 use crate::map::Map;
@@ -21,7 +22,7 @@ kernels! {
     }
 
     fn byte_16(h: usize, elements: &[u8], raw: &mut [u8]) -> __m512i {
-        let [a, b] = std::array::from_fn(|q| {
+        let [a, b] = array(|q| {
             let v = load(at(elements, 128 * h + 64 * q));
             _mm512_shldi_epi16::<1>(v, v)
         });
@@ -30,12 +31,12 @@ kernels! {
     }
 
     fn bytes_32(h: usize, elements: &[u8], raw: &mut [u8]) -> __m512i {
-        let v: [__m512i; 4] = std::array::from_fn(|q| _mm512_rol_epi32::<1>(load(at(elements, 256 * h + 64 * q))));
+        let v: [__m512i; 4] = array(|q| _mm512_rol_epi32::<1>(load(at(elements, 256 * h + 64 * q))));
         // Byte planes 0 and 1, 2 and 3, of 32 elements each.
         let low: [__m512i; 2] =
-            std::array::from_fn(|i| _mm512_permutex2var_epi8(v[2 * i], index(every(4, 0)), v[2 * i + 1]));
+            array(|i| _mm512_permutex2var_epi8(v[2 * i], index(every(4, 0)), v[2 * i + 1]));
         let high: [__m512i; 2] =
-            std::array::from_fn(|i| _mm512_permutex2var_epi8(v[2 * i], index(every(4, 2)), v[2 * i + 1]));
+            array(|i| _mm512_permutex2var_epi8(v[2 * i], index(every(4, 2)), v[2 * i + 1]));
         store(at_mut(raw, 64 * h), _mm512_shuffle_i64x2::<0x44>(low[0], low[1]));
         store(at_mut(raw, 128 + 64 * h), _mm512_shuffle_i64x2::<0xee>(low[0], low[1]));
         store(at_mut(raw, 256 + 64 * h), _mm512_shuffle_i64x2::<0x44>(high[0], high[1]));
@@ -68,7 +69,7 @@ kernels! {
 
     fn any_16(s: &Shape, h: usize, elements: &[u8], raw: &mut [u8]) -> __m512i {
         let bytes = s.byte_planes();
-        let v: [__m512i; 2] = std::array::from_fn(|q| {
+        let v: [__m512i; 2] = array(|q| {
             let v = load(at(elements, 128 * h + 64 * q));
             let v = match s.map {
                 Map::Identity => v,
@@ -78,7 +79,7 @@ kernels! {
             _mm512_xor_si512(v, _mm512_set1_epi16(s.constant as i16))
         });
         let narrow = |n: usize| {
-            let [a, b] = v.map(|v| _mm512_srl_epi16(v, _mm_cvtsi32_si128(n as i32)));
+            let [a, b] = v.each(|v| _mm512_srl_epi16(v, _mm_cvtsi32_si128(n as i32)));
             _mm512_permutex2var_epi8(a, index(every(2, 0)), b)
         };
         for i in 0..bytes {
@@ -92,7 +93,7 @@ kernels! {
 
     fn any_32(s: &Shape, h: usize, elements: &[u8], raw: &mut [u8]) -> __m512i {
         let bytes = s.byte_planes();
-        let v: [__m512i; 4] = std::array::from_fn(|q| {
+        let v: [__m512i; 4] = array(|q| {
             let v = load(at(elements, 256 * h + 64 * q));
             let v = match s.map {
                 Map::Identity => v,
@@ -102,7 +103,7 @@ kernels! {
             _mm512_xor_si512(v, _mm512_set1_epi32(s.constant as i32))
         });
         let narrow = |n: usize| {
-            let [a, b, c, d] = v.map(|v| _mm512_srl_epi32(v, _mm_cvtsi32_si128(n as i32)));
+            let [a, b, c, d] = v.each(|v| _mm512_srl_epi32(v, _mm_cvtsi32_si128(n as i32)));
             let low = _mm512_permutex2var_epi8(a, index(every(4, 0)), b);
             let high = _mm512_permutex2var_epi8(c, index(every(4, 0)), d);
             _mm512_shuffle_i64x2::<0x44>(low, high)
