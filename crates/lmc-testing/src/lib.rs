@@ -3,6 +3,11 @@
 
 #![deny(unsafe_code)]
 
+/// Whether tests try all of what they otherwise try some of: `LMC_TEST_EXHAUSTIVE` is set, as `./test release` does.
+pub fn exhaustive() -> bool {
+    std::env::var_os("LMC_TEST_EXHAUSTIVE").is_some()
+}
+
 pub mod blocks;
 pub mod damage;
 pub mod data;

@@ -7,6 +7,7 @@ use crate::support::world::{Action, GRACE, World};
 use crate::support::*;
 use lmc_store::testing::{Faults, Faulty};
 use lmc_store::{ErrorKind, Keep, SaveOptions, Store};
+use lmc_testing::exhaustive;
 
 /// Seeds to try; `LMC_STORE_TEST_SEEDS` says how many others than usual.
 fn seeds(usual: u64) -> u64 {
@@ -64,7 +65,7 @@ fn live(seed: u64) -> BTreeMap<&'static str, (u64, u64)> {
 #[test]
 fn processes_with_bad_luck_lose_nothing() {
     let mut ended: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    let count = seeds(300);
+    let count = seeds(if exhaustive() { 1000 } else { 100 });
     for seed in 0..count {
         let lived = std::panic::catch_unwind(|| live(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
         for (name, (good, bad)) in lived {
@@ -102,7 +103,7 @@ fn the_process_dies_at_every_request() {
         let (requests, ok) = world.fork().run(&action, Faults::default(), 0);
         assert!(ok && requests >= 10, "{action:?}: {requests}");
         for after in 1..=requests {
-            for seed in 0..4 {
+            for seed in 0..if exhaustive() { 4 } else { 2 } {
                 let mut world = world.fork();
                 // Whether the last request is still done is left to chance.
                 (0..seed).for_each(|_| _ = world.random().u64());

@@ -3,7 +3,7 @@
 
 use lmc::reference::write::{File, seal};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by};
-use lmc_testing::samples;
+use lmc_testing::{exhaustive, samples};
 use std::ops::Range;
 
 #[test]
@@ -43,7 +43,10 @@ fn every_flipped_bit_of_a_block_is_judged_as_by_the_reference() {
         let file = File::parse(&file).expect("samples are valid");
         let (mut restored_otherwise, mut refused) = (0, 0);
         for (at, record) in file.records.iter().enumerate() {
-            for bit in 0..8 * (record.head.len() + record.body.len()) {
+            let head_bits = 8 * record.head.len();
+            // Of a body one bit of each byte.
+            let is_tried = |&bit: &usize| bit < head_bits || exhaustive() || bit % 8 == (at + bit / 8 + bit / 64) % 8;
+            for bit in (0..8 * (record.head.len() + record.body.len())).filter(is_tried) {
                 let mut records = file.records.clone();
                 let damaged = &mut records[at];
                 let head_length = damaged.head.len();
