@@ -31,8 +31,8 @@ cross_setup() {
     cross_env+=(RUSTC="$rustc")
 }
 
-# cross_cargo ARGUMENT...
-cross_cargo() { env "${cross_env[@]}" cargo "$@" --target "$cross_triple"; }
+# cross_cargo COMMAND ARGUMENT...
+cross_cargo() { env "${cross_env[@]}" cargo "$1" --target "$cross_triple" "${@:2}"; }
 
 # cross_unpack DIR: Debian's newest compiler and the standard libraries of this machine and of aarch64, as DIR/rustc.
 cross_unpack() {
