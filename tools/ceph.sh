@@ -21,7 +21,7 @@ stop() {
     return 0
 }
 
-# free PORT: whether nobody listens there.
+# free PORT: whether no process listens there.
 free() { ! (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # choose_port: sets the port, the first of a free pair below those that the system gives to connections.

@@ -54,9 +54,6 @@ build_release() {
     cargo build --release --quiet -p lmc-cli
 }
 
-# python_tool PACKAGE: installs a Python package beside the build and prints that environment's python.
-python_tool() { python_venv venv "$1"; }
-
 # python_venv NAME PACKAGE...: installs Python packages into an environment beside the build, of that name and for just these versions, and
 # prints its python.
 python_venv() { python_env "$(target_dir)" "$@"; }
