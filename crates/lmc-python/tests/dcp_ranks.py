@@ -103,10 +103,9 @@ def _end() -> None:
 
 
 def run(ranks: int, job: Callable[..., None], *args: Any, start_method: str = "forkserver", folder: Path) -> None:
-    """Runs a job in so many processes, which are given their rank and their number, and know nothing of earlier jobs'
-    checkpoints.
+    """Runs a job in `ranks` processes. It gets the rank and the number of ranks; nothing is cached from earlier jobs.
 
-    They meet at a file in the folder when the first job for so many needs them.
+    The processes are started by the first job for that number and meet at a file in the folder.
     """
     group = _groups.pop((ranks, start_method), None) or Group(ranks, start_method, folder)
     group.run(job, args)

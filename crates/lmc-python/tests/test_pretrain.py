@@ -53,7 +53,7 @@ def losses(log: Path) -> dict[int, str]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Losses of a run of so many ranks that goes on to its end. How it saves makes no difference to them."""
+    """Losses of an uninterrupted run with this number of ranks. How it saves makes no difference to them."""
     made: dict[int, dict[int, str]] = {}
 
     def get(ranks: int) -> dict[int, str]:

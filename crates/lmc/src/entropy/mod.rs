@@ -54,7 +54,13 @@ pub(crate) fn histogram<T: Copy, const N: usize>(values: &[T], place: impl Fn(T)
         zip(&mut tables, quad, |h, &v| h[place(v)] += 1);
     }
     rest.iter().for_each(|&v| tables[0][place(v)] += 1);
-    array(|i| tables[0][i] + tables[1][i] + tables[2][i] + tables[3][i])
+    array(|i| sum_of(&tables, i))
+}
+
+/// Count of a symbol in a histogram that was taken in four.
+#[inline(always)]
+pub(crate) fn sum_of<const N: usize>(h: &[[u32; N]; 4], symbol: usize) -> u32 {
+    h[0][symbol] + h[1][symbol] + h[2][symbol] + h[3][symbol]
 }
 
 /// The `i`-th lane in the order in which lanes take words: 0, 4, …, 60, 1, 5, …, 63.

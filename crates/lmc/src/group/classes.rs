@@ -7,7 +7,7 @@
 use super::RUN;
 use super::element::Element;
 use crate::arch::inline::{Each, array, zip};
-use crate::entropy::{Histogram, cost};
+use crate::entropy::{Histogram, cost, sum_of};
 use crate::map::Map;
 
 /// What is known of every run. Bits are those of mapped elements.
@@ -361,12 +361,6 @@ fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> (Vec<u8>, Ve
     }
     let join = classes.iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as u8, c.members)).collect();
     (join, classes)
-}
-
-/// Count of a symbol in a histogram that was taken in four.
-#[inline(always)]
-pub(crate) fn sum_of(h: &[Histogram; 4], symbol: usize) -> u32 {
-    h[0][symbol] + h[1][symbol] + h[2][symbol] + h[3][symbol]
 }
 
 #[cfg(test)]

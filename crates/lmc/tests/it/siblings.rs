@@ -5,7 +5,7 @@ use crate::support::{Counted, Memory, decompress_options, safetensors, weights};
 use lmc::{CompressOptions, Compressor, Decompressor, Reader};
 use lmc_testing::input::Random;
 
-/// A file of so many tensors of the contents given: which one, whether rounded to bf16, and how many elements of it.
+/// A file of these tensors: the index of the content, whether it is rounded to bf16, and the number of elements.
 fn file(contents: &[Vec<f32>], tensors: &[(usize, bool, usize)]) -> Vec<u8> {
     let named: Vec<(String, &str, Vec<u64>, Vec<u8>)> = tensors
         .iter()
