@@ -1,6 +1,7 @@
 """docs/benchmarks.md and the README's table, from the results alone."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import bars
@@ -274,9 +275,8 @@ def readme_table(results: dict) -> str:
     if of_deltas != commit:
         commit += f", for deltas {of_deltas}"
     where = f"""One thread, in memory, a model of 22.7 million parameters; deltas of {step["raw_size"] / 1e6:.1f} MB of
-weights, one step of training apart. {m["cpu"]}, commit {commit}, made by `bench/run`.
-"""
-    return table(headings, cells, left=2) + "\n" + where
+weights, one step of training apart. {m["cpu"]}, commit {commit}, made by `bench/run`."""
+    return table(headings, cells, left=2) + "\n" + textwrap.fill(" ".join(where.split()), 120) + "\n"
 
 
 def update_readme(results: dict, readme: Path) -> None:
