@@ -12,6 +12,14 @@ pub fn block(input: &mut Input<'_>) -> Block {
     block_of(input, lane_sets, parts)
 }
 
+/// Fills all blocks but the last, so that others may follow them; their raw bytes.
+pub fn fill(blocks: &mut [Block]) -> Vec<u8> {
+    if let Some((_, others)) = blocks.split_last_mut() {
+        others.iter_mut().for_each(Block::fill);
+    }
+    blocks.iter().flat_map(Block::raw).collect()
+}
+
 /// The same, but tensor lists may be damaged before they are packed; whether one is.
 pub fn block_of_damaged_lists(input: &mut Input<'_>) -> (Block, bool) {
     let (lane_sets, mut parts) = parts(input);
@@ -36,21 +44,7 @@ fn parts(input: &mut Input<'_>) -> (u8, Vec<Part>) {
 
 fn block_of(input: &mut Input<'_>, lane_sets: u8, parts: Vec<Part>) -> Block {
     let pieces = pieces(input, &parts);
-    let spans = spans(input, &parts);
-    Block { dependencies: Vec::new(), lane_sets, parts, pieces, spans, final_state: 1 << 16 }
-}
-
-/// Lengths of the spans of a block of these parts, without the last one.
-pub(crate) fn spans(input: &mut Input<'_>, parts: &[Part]) -> Vec<u64> {
-    let mut left = parts.iter().map(|part| part.raw().len()).sum::<usize>();
-    let mut spans = Vec::new();
-    for _ in 0..input.below(8).saturating_sub(5) {
-        if left > 1 {
-            spans.push(1 + input.below(left - 1) as u64);
-            left -= spans[spans.len() - 1] as usize;
-        }
-    }
-    spans
+    Block { dependencies: Vec::new(), lane_sets, parts, pieces, final_state: 1 << 16 }
 }
 
 pub(crate) fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {

@@ -74,8 +74,13 @@ pub fn delta(input: &mut Input<'_>) -> Delta {
     };
     let mut raw = Vec::new();
     let mut blocks = Vec::new();
-    for _ in 0..1 + input.below(4) {
-        let block = block(input, &bases, &raw, in_place);
+    // A block that another one follows has 256 KiB.
+    let block_count = 1 + input.below(8).saturating_sub(4);
+    for i in 1..=block_count {
+        let mut block = block(input, &bases, &raw, in_place);
+        if i < block_count {
+            block.fill();
+        }
         raw.extend(block.raw());
         blocks.push(block);
     }
@@ -177,8 +182,7 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8], in_place: bool) -
         sources.choose(input, 10);
     }
     let pieces = blocks::pieces(input, &parts);
-    let spans = blocks::spans(input, &parts);
-    Block { dependencies: sources.chosen, lane_sets, parts, pieces, spans, final_state: 1 << 16 }
+    Block { dependencies: sources.chosen, lane_sets, parts, pieces, final_state: 1 << 16 }
 }
 
 /// The part with patches, if it is grouped.

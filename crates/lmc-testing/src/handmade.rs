@@ -4,6 +4,9 @@ use crate::decoders::{LIMIT, agree_with_bases};
 use lmc::reference::write::block::{Block, BlockFields, Context, Dependency, Group, Named, Part, Predicted, Section};
 use lmc::reference::write::{File, Record, varint};
 
+/// Raw bytes of a leaf: each block begins at a multiple of them.
+pub const LEAF: u64 = 1 << 18;
+
 /// What all decoders make of a file, after its digests were made to fit what it decodes to.
 ///
 /// # Errors
@@ -59,9 +62,23 @@ pub fn stored(bytes: &[u8]) -> BlockFields {
     encoded(&Block::of(Part::Stored(bytes.to_vec()), 0))
 }
 
-/// The records of blocks.
+/// The records of blocks, all but the last of which are filled with zeros to [`LEAF`] bytes: their digests are to be made to fit.
 pub fn records(blocks: &[BlockFields]) -> Vec<Record> {
+    let mut blocks = blocks.to_vec();
+    if let Some((_, others)) = blocks.split_last_mut() {
+        others.iter_mut().for_each(BlockFields::fill);
+    }
     blocks.iter().map(BlockFields::record).collect()
+}
+
+/// The raw bytes of such a file: those of each block.
+pub fn filled(blocks: &[&[u8]]) -> Vec<u8> {
+    let mut raw = Vec::new();
+    for block in blocks {
+        raw.resize(raw.len().next_multiple_of(LEAF as usize), 0);
+        raw.extend(*block);
+    }
+    raw
 }
 
 /// A block whose dependencies are given as numbers, and of which no part names one.
@@ -83,5 +100,12 @@ pub const BASES: [&[u8]; 2] = [FIRST, SECOND];
 pub fn delta() -> File {
     let first = copy(&[(1, 4, b"first"), (2, 3, b" second one")]);
     let second = copy(&[(0, 0, b"first second"), (1, 0, b"the"), (0, 15, b"e")]);
-    File::delta(&BASES, records(&[first, second]))
+    let mut file = File::delta(&BASES, records(&[first, second]));
+    file.redigest(&BASES, LIMIT);
+    file
+}
+
+/// The raw bytes of [`delta`].
+pub fn delta_raw() -> Vec<u8> {
+    filled(&[b"first second one", b"first secondthee"])
 }

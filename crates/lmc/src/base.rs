@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::access::{Budget, Detour, ReadWithin};
-use crate::checksum::{ContentHash, Digest, digest, leaf_lens, leaves};
+use crate::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves};
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{ReadAt, scratch};
@@ -12,8 +12,10 @@ use crate::pool::Workers;
 use crate::reader::Reader;
 use crate::reread::Reread;
 use crate::segment::Segment;
-use crate::units::Planner;
 use crate::work::Work;
+
+/// Bytes that one thread hashes at a time.
+const HASHED_AT_ONCE: u64 = 4 * LEAF as u64;
 
 /// A file that deltas are made from: the raw bytes of an earlier snapshot.
 ///
@@ -71,13 +73,12 @@ impl<'a> Base<'a> {
     }
 
     fn with_layout(raw: impl ReadAt + Send + 'a, raw_size: u64, layout: Layout) -> Self {
-        let (layout, segments) = Planner::new(layout).finish(raw_size);
         Self {
             source: Arc::new(raw),
             compressed: None,
             raw_size,
-            layout: layout.to_owned(),
-            segments: segments.into(),
+            segments: layout.covering(raw_size).into(),
+            layout: layout.name.to_owned(),
             hash: OnceLock::new(),
             hashed: Arc::default(),
             work: None,
@@ -173,13 +174,12 @@ impl<'a> Base<'a> {
             return Ok(*h);
         }
         let computed = match self.source.as_slice() {
-            Some(raw) => self
-                .hash_blocks(workers, |offset, len, _: &mut Vec<u8>| Ok(leaves(&raw[offset as usize..][..len], &[])))?,
-            None => self.hash_blocks(workers, |offset, len, buf: &mut Vec<u8>| {
+            Some(raw) => self.hash_leaves(workers, |offset, len, _| Ok(leaves(&raw[offset as usize..][..len])))?,
+            None => self.hash_leaves(workers, |offset, len, leaf| {
                 let mut next = offset;
-                leaf_lens(len, &[])
+                leaf_lens(len)
                     .map(|len| {
-                        let leaf = scratch(buf, len);
+                        let leaf = scratch(leaf, len);
                         self.read(next, leaf)?;
                         next += len as u64;
                         Ok(digest(leaf))
@@ -190,8 +190,8 @@ impl<'a> Base<'a> {
         Ok(*self.hash.get_or_init(|| computed))
     }
 
-    /// Cuts the base as an encoder would, and hashes what `hashed` gives for each block.
-    fn hash_blocks<S: Send>(
+    /// The hash over the leaf digests that `hashed` gives for a range of whole leaves.
+    fn hash_leaves<S: Send>(
         &self,
         workers: &Workers<S>,
         hashed: impl Fn(u64, usize, &mut Vec<u8>) -> Result<Vec<Digest>> + Sync,
@@ -205,10 +205,8 @@ impl<'a> Base<'a> {
         }
         let mut jobs = Vec::new();
         jobs.resize_with(workers.in_flight(), Job::default);
-        let mut plan = Planner::of_segments(&self.segments);
         let mut next = 0;
         let mut hash = ContentHash::default();
-        let mut pieces = Vec::new();
         workers.ordered(
             &mut jobs,
             |job| {
@@ -216,7 +214,7 @@ impl<'a> Base<'a> {
                     return Ok(None);
                 }
                 job.offset = next;
-                job.len = plan.next_block(self.raw_size - next, &mut pieces);
+                job.len = (self.raw_size - next).min(HASHED_AT_ONCE) as usize;
                 next += job.len as u64;
                 Ok(Some(job.len))
             },
@@ -225,7 +223,7 @@ impl<'a> Base<'a> {
                 let leaves = job.leaves.take().expect("the worker is done")?;
                 leaves.iter().for_each(|l| hash.push(l));
                 if self.source.as_slice().is_none() {
-                    self.hashed.note(job.offset, leaf_lens(job.len, &[]).zip(leaves));
+                    self.hashed.note(job.offset, leaf_lens(job.len).zip(leaves));
                 }
                 Ok(())
             },

@@ -1,20 +1,23 @@
 //! What is decided of a file before its first block: what it is predicted from, and what it begins with.
 
+use std::sync::Arc;
+
 use crate::base::Base;
 use crate::container::bases::{BaseInfo, Sources};
 use crate::container::header::Features;
 use crate::container::writer::Writer;
+use crate::cut::Cutter;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::matching::Matcher;
 use crate::options::CompressOptions;
 use crate::origin::{NotOwn, Own, Raw, Sourced};
 use crate::siblings;
-use crate::units::Planner;
 
 /// A file whose blocks come next.
 pub(crate) struct Begun<'m> {
-    pub(crate) plan: Planner<'m>,
+    pub(crate) cutter: Cutter<'m>,
+    pub(crate) layout: Arc<Layout>,
     pub(crate) writer: Writer,
     /// What the file begins with.
     pub(crate) start: Vec<u8>,
@@ -42,6 +45,7 @@ impl<'m> Begun<'m> {
         let features = Features { dependencies: has_siblings || !named.is_empty(), own: has_siblings };
         let (writer, start) = Writer::start(&Sources { features, bases: named })?;
         let origin = Sourced::new(bases, &[], own.map_or(&NotOwn as &dyn Own, |raw| raw));
-        Ok(Self { plan: Planner::with(layout, matcher, siblings), writer, start, origin })
+        let layout = Arc::new(layout);
+        Ok(Self { cutter: Cutter::new(layout.clone(), matcher, siblings), layout, writer, start, origin })
     }
 }

@@ -18,40 +18,26 @@ pub(crate) fn digest(bytes: &[u8]) -> Digest {
     XxHash3_128::oneshot(bytes).to_le_bytes()
 }
 
-/// Lengths of the leaves of a block of `len` bytes, of which so many first stretches, and what is left behind them, are cut by themselves.
-pub(crate) fn leaf_lens(len: usize, spans: &[usize]) -> impl Iterator<Item = usize> {
-    let last = len - spans.iter().sum::<usize>();
-    let cut = |span: usize| (0..span).step_by(LEAF).map(move |at| LEAF.min(span - at));
-    spans.iter().copied().chain([last]).flat_map(cut)
+/// Lengths of the leaves of a block of `len` bytes.
+pub(crate) fn leaf_lens(len: usize) -> impl Iterator<Item = usize> {
+    (0..len).step_by(LEAF).map(move |at| LEAF.min(len - at))
 }
 
-/// Digests of those leaves.
-pub(crate) fn leaves(raw: &[u8], spans: &[usize]) -> Vec<Digest> {
-    let mut rest = raw;
-    let leaf = |len| digest(rest.split_off(..len).expect("leaves add up to the block"));
-    leaf_lens(raw.len(), spans).map(leaf).collect()
+/// Digests of the leaves of a block.
+pub(crate) fn leaves(raw: &[u8]) -> Vec<Digest> {
+    raw.chunks(LEAF).map(digest).collect()
 }
 
-/// The same while `raw` is read: `read` fills it from an offset on. What was read is hashed while it is in the cache.
+/// The same while `raw` is read: `read` fills it from an offset on. Leaves are hashed while they are in the cache.
 pub(crate) fn read_leaves<E>(
     raw: &mut [u8],
-    spans: &[usize],
     mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
 ) -> Result<Vec<Digest>, E> {
-    let (mut at, mut there) = (0, 0);
-    leaf_lens(raw.len(), spans)
-        .map(|len| {
-            if there < at + len {
-                // Many short leaves are read at once.
-                let end = raw.len().min(there + LEAF);
-                read(there, &mut raw[there..end])?;
-                there = end;
-            }
-            let leaf = &raw[at..at + len];
-            at += len;
-            Ok(digest(leaf))
-        })
-        .collect()
+    let leaf = |(i, leaf): (usize, &mut [u8])| {
+        read(i * LEAF, leaf)?;
+        Ok(digest(leaf))
+    };
+    raw.chunks_mut(LEAF).enumerate().map(leaf).collect()
 }
 
 /// The digest of a block with these leaves.

@@ -14,6 +14,7 @@ use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
 use crate::block::output::Output;
 use crate::block::{Origin, Piece};
 use crate::container::writer::Writer;
+use crate::cut::Cutter;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, scratch};
 use crate::layout::{self, Layout, Start};
@@ -22,7 +23,7 @@ use crate::origin::Raw;
 use crate::pool::Workers;
 use crate::segment::Segment;
 use crate::turns::Turns;
-use crate::units::Planner;
+
 use crate::work::Work;
 
 use stream::{Stream, Window};
@@ -172,7 +173,7 @@ impl Compressor {
     ) -> Result<Summary> {
         let own = Raw::new(src);
         let bases = self.for_call(bases);
-        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
+        let Begun { mut cutter, layout, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
         out.extend(&start);
         let source = Source::File(src, &own);
         let mut written = Ok(());
@@ -184,7 +185,7 @@ impl Compressor {
             self.workers.with(|encoder| {
                 while next < size && written.is_ok() {
                     written = (|| {
-                        let len = plan.next_block_of(src, size - next, pieces)?;
+                        let len = cutter.next_block(src, size - next, pieces)?;
                         let block = source.load(next, len, raw, pieces)?;
                         writer.block(&encoder.encode(&block, &origin, &mut out)?);
                         next += len as u64;
@@ -193,9 +194,9 @@ impl Compressor {
                 }
             });
         } else {
-            written = self.compress_blocks((src, &source), size, &mut plan, &origin, &mut writer, &mut out);
+            written = self.compress_blocks((src, &source), size, &mut cutter, &origin, &mut writer, &mut out);
         }
-        let end = written.and_then(|()| writer.finish(plan));
+        let end = written.and_then(|()| writer.finish(&layout));
         if let Ok((end, _)) = &end {
             out.extend(end);
         }
@@ -209,7 +210,7 @@ impl Compressor {
         &mut self,
         (src, source): (&dyn ReadAt, &Source<'_>),
         size: u64,
-        plan: &mut Planner<'_>,
+        cutter: &mut Cutter<'_>,
         origin: &dyn Origin,
         writer: &mut Writer,
         out: &mut Output<'_>,
@@ -218,7 +219,7 @@ impl Compressor {
         let (mut next, mut bound) = (0, 0);
         while next < size {
             let mut pieces = Vec::new();
-            let len = plan.next_block_of(src, size - next, &mut pieces)?;
+            let len = cutter.next_block(src, size - next, &mut pieces)?;
             bound += BlockEncoder::bound(&pieces);
             blocks.push((next, len, pieces));
             next += len as u64;
@@ -324,7 +325,7 @@ impl Compressor {
         let mut source = Stream::new(src);
         let layout = layout::detect(&mut source, self.o.dtype)?;
         let bases = self.for_call(bases);
-        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, None, &bases)?;
+        let Begun { mut cutter, layout, mut writer, start, origin } = self.begin(layout, None, &bases)?;
         write(dst, &start)?;
         let mut next = 0;
         self.run(
@@ -332,11 +333,11 @@ impl Compressor {
             &origin,
             &mut writer,
             |job| {
-                let ahead = source.fill(&mut job.raw, plan.lookahead() as usize)?;
+                let ahead = source.fill(&mut job.raw, cutter.lookahead() as usize)?;
                 job.len = 0;
                 if !ahead.is_empty() {
                     let window = Window { offset: next, bytes: ahead };
-                    job.len = plan.next_block_of(&window, ahead.len() as u64, &mut job.pieces)?;
+                    job.len = cutter.next_block(&window, ahead.len() as u64, &mut job.pieces)?;
                     next += job.len as u64;
                     source.put_back(&ahead[job.len..]);
                 }
@@ -345,7 +346,7 @@ impl Compressor {
             |record| write(dst, record),
             progress,
         )?;
-        finish(writer, plan, dst)
+        finish(writer, &layout, dst)
     }
 
     /// Compresses a file that is read at any offset, by all threads at once. `progress` is called with the number of
@@ -378,7 +379,7 @@ impl Compressor {
         let layout = layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?;
         let own = Raw::new(src);
         let bases = self.for_call(bases);
-        let Begun { mut plan, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
+        let Begun { mut cutter, layout, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
         write(dst, &start)?;
         let mut next = 0;
         self.run(
@@ -389,7 +390,7 @@ impl Compressor {
                 if next == size {
                     return Ok(false);
                 }
-                job.len = plan.next_block_of(src, size - next, &mut job.pieces)?;
+                job.len = cutter.next_block(src, size - next, &mut job.pieces)?;
                 job.offset = next;
                 next += job.len as u64;
                 Ok(true)
@@ -397,7 +398,7 @@ impl Compressor {
             |record| write(dst, record),
             progress,
         )?;
-        finish(writer, plan, dst)
+        finish(writer, &layout, dst)
     }
 
     /// Plans blocks with `plan` (false at the end), loads and encodes them in parallel, and emits them in order.
@@ -458,8 +459,8 @@ fn size_of_input(src: &dyn ReadAt) -> Result<u64> {
     src.size().map_err(|e| Error::io("cannot tell the size of the input", e))
 }
 
-fn finish(writer: Writer, plan: Planner<'_>, dst: &mut dyn Write) -> Result<Summary> {
-    let (end, summary) = writer.finish(plan)?;
+fn finish(writer: Writer, layout: &Layout, dst: &mut dyn Write) -> Result<Summary> {
+    let (end, summary) = writer.finish(layout)?;
     write(dst, &end)?;
     dst.flush().map_err(|e| Error::io("cannot write the output", e))?;
     Ok(summary)

@@ -18,6 +18,7 @@ use crate::block::{Origin, Piece};
 use crate::compress::Compressor;
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::describe::BlockDescription;
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::io::read_at;
 use crate::layout::{self, Layout, Start};
@@ -122,14 +123,15 @@ impl Compressor {
         let source = new.source();
         let size = new.raw_size();
         let layout = layout_of(new)?;
-        let segments = counterparts::segments(&layout, size);
+        let segments = layout.covering(size);
         let counterparts = counterparts::find(&layout, &segments, &source, &bases)?;
         let c = Comparison { new, bases: &bases, segments, counterparts };
         let mut segments = c.begin();
         let own = Raw::measured(&source);
-        let Begun { mut plan, mut writer, origin, .. } = self.begin(layout.clone(), Some(&own), &bases)?;
+        let Begun { mut cutter, layout: covered, mut writer, origin, .. } =
+            self.begin(layout.clone(), Some(&own), &bases)?;
         let alone = self.begin(layout, Some(&own), &[])?;
-        let (mut plain, mut plain_writer, plain_origin) = (alone.plan.blind_to_zeros(), alone.writer, alone.origin);
+        let (mut plain, mut plain_writer, plain_origin) = (alone.cutter.uniform(), alone.writer, alone.origin);
         let mut jobs = Vec::new();
         jobs.resize_with(self.workers().in_flight(), Job::default);
         let mut next = 0;
@@ -140,12 +142,12 @@ impl Compressor {
                     return Ok(None);
                 }
                 job.offset = next;
-                job.len = plan.next_block_of(&source, size - next, &mut job.pieces)?;
+                job.len = cutter.next_block(&source, size - next, &mut job.pieces)?;
                 let end = next + job.len as u64;
                 job.alone.clear();
                 while next < end {
                     let mut pieces = Vec::new();
-                    let len = plain.next_block_of(&source, size - next, &mut pieces)?;
+                    let len = plain.next_block(&source, size - next, &mut pieces)?;
                     job.alone.push((len, pieces));
                     next += len as u64;
                 }
@@ -167,7 +169,7 @@ impl Compressor {
         for s in &mut segments {
             s.coded.sort_by_key(|c| std::cmp::Reverse(c.raw_len));
         }
-        Ok(Diff { segments, delta: writer.finish(plan)?.1, alone: plain_writer.finish(plain)?.1 })
+        Ok(Diff { segments, delta: writer.finish(&covered)?.1, alone: plain_writer.finish(&covered)?.1 })
     }
 }
 
@@ -202,17 +204,19 @@ impl Comparison<'_> {
         origin: &dyn Origin,
         plain_origin: &dyn Origin,
     ) -> Result<Done> {
-        job.raw.resize(job.len, 0);
+        // The rest of an element that the block's end cuts is read, too: it is compared as a whole.
+        let rest = (self.new.raw_size() - job.offset - job.len as u64).min(MAX_ELEMENT - 1) as usize;
+        job.raw.resize(job.len + rest, 0);
         read_at(&self.new.source(), "the input", &mut job.raw, job.offset)?;
         let mut out = Output::new(&mut job.record);
         let mut alone = Vec::with_capacity(job.alone.len());
-        let mut rest = &job.raw[..];
+        let mut rest = &job.raw[..job.len];
         for (len, pieces) in &job.alone {
             let block = rest.split_off(..*len).expect("they add up to the block");
             alone.push(encoder.encode(&RawBlock::new(block, pieces), plain_origin, &mut out)?);
             out.truncate(0);
         }
-        let delta = encoder.encode(&RawBlock::new(&job.raw, &job.pieces), origin, &mut out)?;
+        let delta = encoder.encode(&RawBlock::new(&job.raw[..job.len], &job.pieces), origin, &mut out)?;
         out.finish();
         let coding = coding(&job.record)?;
         let mut shares = Vec::new();
@@ -227,12 +231,15 @@ impl Comparison<'_> {
                 continue;
             }
             let mut changes = Changes::default();
-            let pos = bytes.start - segment.offset;
-            if let Some(c) = self.counterparts[i].filter(|c| c.len > pos) {
-                let len = (bytes.end - segment.offset).min(c.len) - pos;
+            // Elements that begin in the block.
+            let width = segment.dtype.map_or(1, Dtype::coding_width) as u64;
+            let pos = (bytes.start - segment.offset).next_multiple_of(width);
+            let until = (bytes.end - segment.offset).next_multiple_of(width);
+            if let Some(c) = self.counterparts[i].filter(|c| c.len > pos && until > pos) {
+                let len = until.min(c.len) - pos;
                 let (base, converted) = (&mut job.base, &mut job.converted);
                 let old = c.read(segment, pos, len as usize, self.bases, base, converted)?;
-                let new = &job.raw[(bytes.start - job.offset) as usize..][..len as usize];
+                let new = &job.raw[(segment.offset + pos - job.offset) as usize..][..len as usize];
                 changes = measure(segment.dtype, new, old);
             }
             let bytes = bytes.start - job.offset..bytes.end - job.offset;
@@ -259,6 +266,9 @@ impl SegmentDiff {
         }
     }
 }
+
+/// Bytes of the widest element.
+const MAX_ELEMENT: u64 = 8;
 
 /// The stretches of a block, in order: where each one ends, and how it is coded.
 fn coding(record: &[u8]) -> Result<Vec<(u64, Coded)>> {

@@ -73,12 +73,13 @@ impl Compressor {
         let bases = self.for_call(bases);
         let info =
             |b: &Base<'_>| Ok(BaseInfo { content_hash: [0; 16], raw_size: b.raw_size(), name: b.name().to_owned() });
-        let Begun { mut plan, mut writer, origin, .. } = Begun::new(self.options(), layout, Some(&own), &bases, info)?;
+        let Begun { mut cutter, layout, mut writer, origin, .. } =
+            Begun::new(self.options(), layout, Some(&own), &bases, info)?;
         let mut blocks = Vec::new();
         let mut next = 0;
         while next < size {
             let mut pieces = Vec::new();
-            let len = plan.next_block_of(raw, size - next, &mut pieces)?;
+            let len = cutter.next_block(raw, size - next, &mut pieces)?;
             blocks.push(Block { offset: next, len, pieces, record_len: None });
             next += len as u64;
         }
@@ -132,7 +133,7 @@ impl Compressor {
             let record_len = b.record_len.expect("every block is of a kind");
             writer.block(&BlockSummary { record_len, raw_len: b.len as u64, leaves: vec![] });
         }
-        let (_, summary) = writer.finish(plan)?;
+        let (_, summary) = writer.finish(&layout)?;
         Ok(Estimate { raw_size: size, compressed_size: summary.compressed_size, sampled })
     }
 }

@@ -35,6 +35,7 @@ mod block;
 mod checksum;
 mod compress;
 mod container;
+mod cut;
 mod decompress;
 mod describe;
 mod diff;
@@ -63,7 +64,6 @@ mod sample;
 mod segment;
 mod siblings;
 mod turns;
-mod units;
 mod varint;
 mod work;
 

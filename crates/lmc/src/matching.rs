@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::ops::Add;
 
 use crate::base::Base;
 use crate::block::Link;
@@ -32,10 +31,12 @@ const COMPARISONS: usize = 1 << 24;
 /// What is compared of the candidates around a tensor's own place once those are used up.
 const NEIGHBOURS: usize = 32;
 
-/// How many stretches, of how many bytes, are looked at to see how close two tensors are, and one of how many bytes at most.
-const STRETCHES: u64 = 16;
-const STRETCH: usize = 128;
-const STRETCH_EVERY: u64 = 1 << 14;
+/// Bytes at the beginning of a tensor that must be known to match it.
+pub(crate) const SAMPLED: u64 = Sample::REACH;
+/// Sample windows that estimate the distance of two tensors: at most this many, of this many bytes, one for each so many bytes.
+const WINDOWS: u64 = 16;
+const WINDOW: usize = 128;
+const WINDOW_EVERY: u64 = 1 << 14;
 
 /// Bits of differences, leading zeros left out, among the bits of a sample.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,11 +45,33 @@ pub(crate) struct Distance {
     pub(crate) seen: u64,
 }
 
-impl Add for Distance {
-    type Output = Self;
+impl Distance {
+    /// That of `len` bytes of `raw` at `offset` from zeros.
+    pub(crate) fn from_zero(dtype: Dtype, offset: u64, len: u64, raw: &dyn ReadAt) -> Result<Self> {
+        Self::sampled(dtype, offset, len, raw, |_, _| Ok(()))
+    }
 
-    fn add(self, other: Self) -> Self {
-        Self { differ: self.differ + other.differ, seen: self.seen + other.seen }
+    /// That of `len` bytes of `raw` at `offset` from what `theirs` puts into a buffer of zeros, given how far from `offset` it is.
+    fn sampled(
+        dtype: Dtype,
+        offset: u64,
+        len: u64,
+        raw: &dyn ReadAt,
+        theirs: impl Fn(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<Self> {
+        let width = dtype.coding_width() as u64;
+        let mut distance = Self::default();
+        let windows = (len / WINDOW_EVERY).clamp(1, WINDOWS);
+        for i in 0..windows {
+            let at = len / windows * i / width * width;
+            let n = ((len - at).min(WINDOW as u64) / width * width) as usize;
+            let (mut a, mut b) = ([0; WINDOW], [0; WINDOW]);
+            read_at(raw, "the input", &mut a[..n], offset + at)?;
+            theirs(at, &mut b[..n])?;
+            distance.differ += predict::bits_apart(dtype, &a[..n], &b[..n]);
+            distance.seen += 8 * n as u64;
+        }
+        Ok(distance)
     }
 }
 
@@ -306,8 +329,8 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// How `len` bytes at `offset` differ from those that a base has there, going by a sample of up to 2 KiB. `None` where what is linked
-    /// is no base, or of another type.
+    /// How `len` bytes at `offset` differ from those that a base has there, by a sample of up to 2 KiB. `None` if the link is to the file
+    /// itself, or needs a conversion.
     pub(crate) fn distance(
         &self,
         dtype: Option<Dtype>,
@@ -319,22 +342,9 @@ impl<'m> Matcher<'m> {
         if link.source == 0 || link.conversion != Conversion::None {
             return Ok(None);
         }
-        let dtype = dtype.unwrap_or(Dtype::U8);
-        let width = dtype.coding_width() as u64;
-        let (mut ours, mut theirs) = ([0; STRETCH], [0; STRETCH]);
-        let mut distance = Distance::default();
-        // Of little one stretch is much.
-        let stretches = (len / STRETCH_EVERY).clamp(1, STRETCHES);
-        for i in 0..stretches {
-            let at = len / stretches * i / width * width;
-            let n = (len - at).min(STRETCH as u64) / width * width;
-            let (ours, theirs) = (&mut ours[..n as usize], &mut theirs[..n as usize]);
-            read_at(raw, "the input", ours, offset + at)?;
-            self.bases[link.source as usize - 1].read(link.offset + at, theirs)?;
-            distance.differ += predict::bits_apart(dtype, ours, theirs);
-            distance.seen += 8 * n;
-        }
-        Ok(Some(distance))
+        let base = self.bases[link.source as usize - 1];
+        let read = |at, to: &mut [u8]| base.read(link.offset + at, to);
+        Distance::sampled(dtype.unwrap_or(Dtype::U8), offset, len, raw, read).map(Some)
     }
 
     fn search(

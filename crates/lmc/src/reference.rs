@@ -55,20 +55,9 @@ fn digest(leaf: &[u8]) -> [u8; 16] {
     xxh3_128(leaf).to_le_bytes()
 }
 
-/// A file that a delta depends on.
-#[derive(Clone, Copy, Debug)]
-pub struct Base<'a> {
-    pub raw: &'a [u8],
-    /// What its content hash is, if the caller knows: the hash depends on how an encoder cut the base, which its raw
-    /// bytes alone do not show. It is compared only where it is given.
-    pub content_hash: Option<[u8; 16]>,
-}
-
-impl<'a> Base<'a> {
-    /// A base whose content hash is not compared.
-    pub fn of(raw: &'a [u8]) -> Self {
-        Self { raw, content_hash: None }
-    }
+/// The content hash (§2.5).
+pub fn content_hash(raw: &[u8]) -> [u8; 16] {
+    digest(&raw.chunks(LEAF).flat_map(digest).collect::<Vec<u8>>())
 }
 
 /// Decodes a whole file without bases, of at most `limit` raw bytes.
@@ -82,9 +71,8 @@ pub fn decode(file: &[u8], limit: usize) -> Result<Vec<u8>, String> {
 /// Decodes a whole file of at most `limit` raw bytes with the bases that it names, in their order.
 ///
 /// # Errors
-/// The first condition of the format that the file breaks, in words; also when the bases are not those that it names, as
-/// far as their number, their lengths and the content hashes that were given tell.
-pub fn decode_with_bases(file: &[u8], bases: &[Base<'_>], limit: usize) -> Result<Vec<u8>, String> {
+/// The first condition of the format that the file breaks, in words; also when the bases are not those that it names.
+pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<Vec<u8>, String> {
     let mut rest = Bytes::new(file);
 
     must(rest.take(8)? == MAGIC, "the magic of the header is wrong")?;
@@ -96,7 +84,6 @@ pub fn decode_with_bases(file: &[u8], bases: &[Base<'_>], limit: usize) -> Resul
 
     let mut bases_named = 0;
     let mut sources = Sources::new(features, Vec::new());
-    let mut digests = Vec::new();
     let mut block_lengths = Vec::new();
     let mut ancillary_bytes = 0;
     let (index, index_offset, index_length) = loop {
@@ -112,22 +99,22 @@ pub fn decode_with_bases(file: &[u8], bases: &[Base<'_>], limit: usize) -> Resul
                 let named = dependencies::parse_bases(record.head)?;
                 must(named.len() == bases.len(), "the file names another number of bases")?;
                 for (named, base) in named.iter().zip(bases) {
-                    must(named.raw_length == base.raw.len() as u64, "a base does not have its length")?;
-                    let same = base.content_hash.is_none_or(|hash| hash == named.content_hash);
-                    must(same, "a base does not have its content hash")?;
+                    must(named.raw_length == base.len() as u64, "a base does not have its length")?;
+                    must(named.content_hash == content_hash(base), "a base does not have its content hash")?;
                 }
                 bases_named = named.len();
-                sources = Sources::new(features, bases.iter().map(|base| base.raw).collect());
+                sources = Sources::new(features, bases.to_vec());
             }
             b"BLCK" => {
                 must(record.head.len() <= 1 << 24, "the head of a block exceeds 2^24 bytes")?;
                 must(record.body.len() <= 1 << 25, "the body of a block exceeds 2^25 bytes")?;
+                let whole = sources.raw().len().is_multiple_of(LEAF);
+                must(whole, "a block that is not the last one is no multiple of 2^18 bytes")?;
                 let block = block::decode(record.head, record.body, &sources, limit)?;
                 if let Some(fault) = block.fault {
                     return Err(fault);
                 }
                 must(digest(&block.leaves.concat()) == block.digest, "a block does not have its digest")?;
-                digests.extend(block.leaves.iter().copied());
                 block_lengths.push((length, block.raw.len() as u64));
                 sources.add(&block);
             }
@@ -146,7 +133,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[Base<'_>], limit: usize) -> Resul
     let index = index::parse(index)?;
     let raw = sources.into_raw();
     must(index.raw_size == raw.len() as u64, "the raw size in the index is wrong")?;
-    must(index.content_hash == digest(&digests.concat()), "the content hash is wrong")?;
+    must(index.content_hash == content_hash(&raw), "the content hash is wrong")?;
     must(index.blocks == block_lengths, "the index disagrees with the blocks")?;
     must(index.offset_gap == ancillary_bytes, "the offset gap is not the size of the ancillary records")?;
 

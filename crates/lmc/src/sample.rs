@@ -2,7 +2,6 @@
 
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::units::BLOCK;
 
 /// Elements of a window, and windows.
 const WINDOW: usize = 32;
@@ -18,7 +17,7 @@ pub(crate) struct Sample {
 impl Sample {
     /// Samples are taken from so many bytes at the beginning of a tensor: what is known of it when its first block is
     /// planned.
-    pub(crate) const REACH: u64 = BLOCK;
+    pub(crate) const REACH: u64 = 1 << 20;
 
     /// Samples a tensor of `len` bytes, of which `read` gives those from an offset on.
     pub(crate) fn take(dtype: Dtype, len: u64, mut read: impl FnMut(&mut [u8], u64) -> Result<()>) -> Result<Self> {

@@ -4,7 +4,8 @@ use std::io::Write;
 
 use crate::support::{Dir, Run, model, noise, safetensors, weights};
 use lmc::reference::write::File;
-use lmc_testing::handmade::{copy, records, stored};
+use lmc_testing::decoders::LIMIT;
+use lmc_testing::handmade::{LEAF, copy, records, stored};
 use serde_json::json;
 
 /// The same values, of which some are the next larger or smaller number.
@@ -149,16 +150,18 @@ fn blocks_that_cannot_have_what_they_depend_on_leave_nothing() {
     let first = || stored(b"first");
     let files = [
         // The block itself, later ones, each other, what is nowhere.
-        vec![first(), at(0, 5), first()],
-        vec![first(), at(0, 10), first()],
-        vec![first(), at(0, 10), at(0, 5)],
-        vec![first(), at(0, 20), first()],
+        vec![first(), at(0, LEAF), first()],
+        vec![first(), at(0, 2 * LEAF), first()],
+        vec![first(), at(0, 2 * LEAF), at(0, LEAF)],
+        vec![first(), at(0, 4 * LEAF), first()],
         vec![first(), at(0, u64::MAX - 4), first()],
         vec![first(), at(1, 11), first()],
         vec![first(), at(2, 0), first()],
     ];
     for (i, blocks) in files.iter().enumerate() {
-        let file = File::delta(&[old], records(blocks)).to_bytes();
+        let mut file = File::delta(&[old], records(blocks));
+        file.redigest(&[old], LIMIT);
+        let file = file.to_bytes();
         dir.write("new.lmc", &file);
         for threads in ["1", "3"] {
             dir.run(["decompress", "-T", threads, "--base", "old", "new.lmc"]).fails(&["new.lmc: ", "(block 1, "]);

@@ -24,7 +24,7 @@ impl Expected {
     /// Those of reading the bases.
     pub fn new(raw: &[u8], dtype: Option<Dtype>, bases: &[Base<'_>]) -> Result<Self> {
         let layout = layout::detect(&mut &*raw, dtype)?;
-        let segments = counterparts::segments(&layout, raw.len() as u64);
+        let segments = layout.covering(raw.len() as u64);
         let found = counterparts::find(&layout, &segments, &raw, bases)?;
         let (mut bytes, mut stretches) = (vec![0; raw.len()], vec![]);
         let (mut buf, mut converted) = (vec![], vec![]);

@@ -13,6 +13,7 @@ use crate::frames::FrameDecoder;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{Shape, lengthen_raw, merge_run};
+use crate::io::scratch;
 use crate::layout::safetensors::list;
 use crate::map::Map;
 use crate::predict::job::{Context, Model, Sections};
@@ -128,44 +129,46 @@ impl BlockDecoder {
         assert_eq!(out.len(), head.raw_len, "room for the block");
         let mut streams = Streams::new(head, body)?;
         let origin = Dependencies { list: &head.dependencies, origin };
-        if let [part] = &head.parts[..] {
-            self.decode_part(&part.method, &mut streams, &origin, out)?;
-        } else {
-            let mut gathered = std::mem::take(&mut self.gathered);
-            gathered.resize(head.raw_len, 0);
-            let done = self.decode_parts(head, &mut streams, &origin, &mut gathered, out);
-            self.gathered = gathered;
-            done?;
-        }
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let done = self.decode_parts(head, &mut streams, &origin, &mut gathered, out);
+        self.gathered = gathered;
+        done?;
         streams.finish()?;
-        let leaves = leaves(out, &head.spans);
+        let leaves = leaves(out);
         if block_digest(&leaves) != head.digest {
             return Err(Error::damaged("the checksum of a block does not match"));
         }
         Ok(leaves)
     }
 
+    /// Parts of one piece are decoded where they belong, the others into `gathered` and copied from there.
     fn decode_parts(
         &mut self,
         head: &BlockHead,
         streams: &mut Streams<'_>,
         origin: &Dependencies<'_>,
-        gathered: &mut [u8],
+        gathered: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<()> {
-        let mut next = Vec::with_capacity(head.parts.len());
-        let mut at = 0;
-        for part in &head.parts {
-            self.decode_part(&part.method, streams, origin, &mut gathered[at..at + part.len])?;
-            next.push(at);
-            at += part.len;
-        }
-        let mut to = 0;
-        for &(part, len) in &head.pieces {
-            let from = &mut next[usize::from(part)];
-            out[to..to + len].copy_from_slice(&gathered[*from..*from + len]);
-            *from += len;
-            to += len;
+        for (i, part) in head.parts.iter().enumerate() {
+            let mut at = 0;
+            let mut pieces = head.pieces.iter().filter_map(|&(of, len)| {
+                let start = at;
+                at += len;
+                (usize::from(of) == i).then_some(start..start + len)
+            });
+            let first = pieces.next().expect("a part has pieces");
+            if first.len() == part.len {
+                self.decode_part(&part.method, streams, origin, &mut out[first])?;
+                continue;
+            }
+            let mut rest = scratch(gathered, part.len);
+            self.decode_part(&part.method, streams, origin, rest)?;
+            for piece in std::iter::once(first).chain(pieces) {
+                let bytes;
+                (bytes, rest) = rest.split_at_mut(piece.len());
+                out[piece].copy_from_slice(bytes);
+            }
         }
         Ok(())
     }

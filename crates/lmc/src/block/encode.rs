@@ -38,7 +38,6 @@ pub(crate) struct BlockEncoder {
 pub(crate) struct RawBlock<'a> {
     raw: &'a [u8],
     pieces: &'a [Piece],
-    spans: Vec<usize>,
     leaves: Vec<Digest>,
 }
 
@@ -47,8 +46,8 @@ impl<'a> RawBlock<'a> {
     ///
     /// Its leaves are hashed here, which fetches the block from front to back: samples, which are spread over it, would wait for memory.
     pub(crate) fn new(raw: &'a [u8], pieces: &'a [Piece]) -> Self {
-        let spans = checked_spans(raw, pieces);
-        Self { raw, pieces, leaves: leaves(raw, &spans), spans }
+        check(raw, pieces);
+        Self { raw, pieces, leaves: leaves(raw) }
     }
 
     /// The same for what `buf` becomes: the bytes of the input from `offset` on, hashed while they are in the cache.
@@ -56,9 +55,9 @@ impl<'a> RawBlock<'a> {
     /// # Errors
     /// `Io` when reading fails.
     pub(crate) fn read(src: &dyn ReadAt, offset: u64, buf: &'a mut [u8], pieces: &'a [Piece]) -> Result<Self> {
-        let spans = checked_spans(buf, pieces);
-        let leaves = read_leaves(buf, &spans, |at, to| read_at(src, "the input", to, offset + at as u64))?;
-        Ok(Self { raw: buf, pieces, leaves, spans })
+        check(buf, pieces);
+        let leaves = read_leaves(buf, |at, to| read_at(src, "the input", to, offset + at as u64))?;
+        Ok(Self { raw: buf, pieces, leaves })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -67,7 +66,7 @@ impl<'a> RawBlock<'a> {
 
     /// Length and digest of each leaf.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = (usize, Digest)> {
-        leaf_lens(self.raw.len(), &self.spans).zip(self.leaves.iter().copied())
+        leaf_lens(self.raw.len()).zip(self.leaves.iter().copied())
     }
 }
 
@@ -92,8 +91,7 @@ impl BlockEncoder {
 
     /// The longest record that a block of these pieces can get.
     pub(crate) fn bound(pieces: &[Piece]) -> usize {
-        let spans = pieces.iter().filter(|p| p.starts_span).count();
-        record::HEADER_LEN + STORED_OVERHEAD + 4 * spans + pieces.iter().map(|p| p.len).sum::<usize>()
+        record::HEADER_LEN + STORED_OVERHEAD + pieces.iter().map(|p| p.len).sum::<usize>()
     }
 
     /// Appends the record of a block to `out`.
@@ -137,7 +135,7 @@ impl BlockEncoder {
         predict: bool,
         out: &mut Output<'_>,
     ) -> Result<(BlockSummary, Option<u64>)> {
-        let (start, RawBlock { raw, pieces, leaves, spans }) = (out.len(), block);
+        let (start, RawBlock { raw, pieces, leaves }) = (out.len(), block);
         let (sources, placed) = gather(raw, pieces, predict);
         let mut plans: Vec<PartPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
         let dependencies = name_dependencies(&sources, &mut plans);
@@ -152,7 +150,6 @@ impl BlockEncoder {
             pieces: placed,
             parts,
             digest: block_digest(leaves),
-            spans: spans.clone(),
         };
         // Bulk bytes, most of a body, are written in place: the head's length does not depend on what it does not know yet.
         self.head.clear();
@@ -339,25 +336,11 @@ fn name_dependencies(sources: &[Source<'_>], plans: &mut [PartPlan]) -> Vec<Depe
     list
 }
 
-/// Bytes of the head of a block that is stored as it is, without spans, which take up to four bytes each.
+/// Bytes of the head of a block that is stored as it is.
 const STORED_OVERHEAD: usize = 32;
 
-/// [`spans`] of the pieces of `raw`, which are what a block may have.
-fn checked_spans(raw: &[u8], pieces: &[Piece]) -> Vec<usize> {
+/// Checks what a block may have.
+fn check(raw: &[u8], pieces: &[Piece]) {
     assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
     assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
-    spans(pieces)
-}
-
-/// Lengths of the stretches of a block whose leaves are cut by themselves, without the last one.
-fn spans(pieces: &[Piece]) -> Vec<usize> {
-    let mut spans = Vec::new();
-    let mut len = 0;
-    for (i, p) in pieces.iter().enumerate() {
-        if p.starts_span && i > 0 {
-            spans.push(std::mem::take(&mut len));
-        }
-        len += p.len;
-    }
-    spans
 }

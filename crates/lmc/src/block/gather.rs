@@ -14,6 +14,7 @@ struct Kind {
     base: Option<Conversion>,
     /// Bytes of an element of the context.
     context: Option<usize>,
+    column: usize,
 }
 
 /// The bytes of one part, gathered if its pieces are several.
@@ -61,6 +62,7 @@ pub(super) fn gather<'a>(raw: &'a [u8], pieces: &[Piece], predict: bool) -> (Vec
             base: base.map(|l| l.conversion),
             // A context is of the part's own width.
             context: context.map(|_| width),
+            column: p.column,
         };
         let mut links = (base, context);
         if sources.len() >= MAX_PREDICTED && sources.iter().all(|s| s.kind != kind) {

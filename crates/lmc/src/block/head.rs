@@ -15,7 +15,6 @@ pub(crate) const MAX_RAW: usize = 1 << 24;
 pub(crate) const MAX_PARTS: usize = 64;
 pub(crate) const MAX_PIECES: usize = 1 << 20;
 pub(crate) const MAX_GROUPS: usize = 64;
-pub(crate) const MAX_SPANS: usize = 1 << 16;
 pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
 /// Bytes that a block may depend on.
 pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;
@@ -63,8 +62,6 @@ pub(crate) struct BlockHead {
     /// `(part, bytes)` in raw order. One entry if there is one part.
     pub(crate) pieces: Vec<(u8, usize)>,
     pub(crate) parts: Vec<Part>,
-    /// Lengths of the stretches whose leaves are cut by themselves, without the last one.
-    pub(crate) spans: Vec<usize>,
     pub(crate) digest: Digest,
 }
 
@@ -385,18 +382,9 @@ impl BlockHead {
         if lane_sets == 0 && parts.iter().any(|p| p.method.has_symbols()) {
             return Err(Error::damaged("a block has symbols but no lanes"));
         }
-        // A length takes a byte at least: the head's own length bounds the allocation.
-        let n = c.size(MAX_SPANS.min(c.remaining()), "a block's number of spans")?;
-        let mut left = raw_len;
-        let spans = (0..n).map(|_| {
-            let len = c.size(left - 1, "the length of a span")?;
-            left -= len;
-            if len > 0 { Ok(len) } else { Err(Error::damaged("an empty span")) }
-        });
-        let spans = spans.collect::<Result<_>>()?;
         let digest = c.array()?;
         c.finish()?;
-        Ok(Self { raw_len, dependencies, words, literals, pieces, parts, spans, digest })
+        Ok(Self { raw_len, dependencies, words, literals, pieces, parts, digest })
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
@@ -419,8 +407,6 @@ impl BlockHead {
             }
         }
         self.parts.iter().for_each(|p| p.put(out));
-        put(out, self.spans.len() as u64);
-        self.spans.iter().for_each(|&len| put(out, len as u64));
         out.extend_from_slice(&self.digest);
     }
 }

@@ -33,15 +33,15 @@ pub(crate) struct Piece {
     pub(crate) base: Option<Link>,
     /// What says of its elements how well they can be predicted, if not the base itself.
     pub(crate) context: Option<Link>,
-    /// Whether leaves are cut anew from here on.
-    pub(crate) starts_span: bool,
+    /// Pieces of different columns are never coded together.
+    pub(crate) column: usize,
 }
 
 #[cfg(any(test, feature = "bench-hooks"))]
 impl Piece {
     /// A piece that nothing is known about but its type.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, context: None, starts_span: false }
+        Self { dtype, len, base: None, context: None, column: 0 }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::segments::{self, Budget, Packed};
 use crate::block::head::MAX_RAW;
-use crate::checksum::Digest;
+use crate::checksum::{Digest, LEAF};
 use crate::error::{Error, Result};
 use crate::frames;
 use crate::options::DecodeLimits;
@@ -102,13 +102,14 @@ impl Index {
             return Err(Error::damaged("the index is too short for its number of blocks"));
         }
         let mut blocks = Vec::with_capacity(n_blocks as usize);
-        let mut sum = 0;
+        let mut sum = 0u64;
         for _ in 0..n_blocks {
             let record = c.size(record::MAX_BLOCK_RECORD as usize, "a block's length in the index")? as u32;
             let raw = c.size(MAX_RAW, "a block's raw length in the index")? as u32;
             if (record as usize) < HEADER_LEN || raw == 0 {
                 return Err(Error::damaged("a block's length in the index is out of range"));
             }
+            whole_leaves_before(sum)?;
             sum += u64::from(raw);
             blocks.push(BlockLen { record, raw });
         }
@@ -121,6 +122,14 @@ impl Index {
         let segments = Packed::check(table, start, raw_size, &mut budget)?;
         Ok(Self { raw_size, content_hash, blocks, ancillary, layout, segments })
     }
+}
+
+/// Checks where a block starts: all blocks before it are whole leaves.
+pub(crate) fn whole_leaves_before(start: u64) -> Result<()> {
+    if start.is_multiple_of(LEAF as u64) {
+        return Ok(());
+    }
+    Err(Error::damaged(format!("a block starts at raw byte {start}, which is no multiple of {LEAF}")))
 }
 
 /// Unpacks the table, which must be one zstd frame of exactly `len` bytes. Memory grows with what really comes out.

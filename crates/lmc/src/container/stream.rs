@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::bases::{Depths, Sources};
 use super::header::{self, Features, ends_early};
-use super::index::{BlockLen, Index};
+use super::index::{BlockLen, Index, whole_leaves_before};
 use super::open::block_record;
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::trailer::{self, Trailer};
@@ -125,6 +125,7 @@ impl<'a> Records<'a> {
 
     fn block(&mut self, buf: &[u8]) -> Result<Next> {
         let (head, _) = block_record(buf)?;
+        whole_leaves_before(self.raw)?;
         self.sources.check(&head.dependencies, self.raw)?;
         self.raw += head.raw_len as u64;
         if self.raw > self.limits.max_raw_size {

@@ -8,7 +8,7 @@ use crate::Summary;
 use crate::block::encode::BlockSummary;
 use crate::checksum::ContentHash;
 use crate::error::Result;
-use crate::units::Planner;
+use crate::layout::Layout;
 use crate::varint::put;
 
 /// Keeps account of the blocks that were written.
@@ -46,10 +46,10 @@ impl Writer {
     }
 
     /// The bytes that follow the last block.
-    pub(crate) fn finish(self, plan: Planner<'_>) -> Result<(Vec<u8>, Summary)> {
+    pub(crate) fn finish(self, layout: &Layout) -> Result<(Vec<u8>, Summary)> {
         let content_hash = self.hash.finish();
-        let (layout, segments) = plan.finish(self.raw);
-        let mut end = Index::encode(self.raw, &content_hash, (self.blocks, self.lengths), layout, &segments)?;
+        let segments = layout.covering(self.raw);
+        let mut end = Index::encode(self.raw, &content_hash, (self.blocks, self.lengths), layout.name, &segments)?;
         let index_len = end.len() as u64;
         end.extend_from_slice(&Trailer { index_offset: self.offset, index_len }.encode());
         let compressed_size = self.offset + index_len + trailer::LEN as u64;

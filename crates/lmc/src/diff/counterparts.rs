@@ -9,7 +9,6 @@ use crate::layout::Layout;
 use crate::matching::{Fit, Matcher};
 use crate::predict::{Conversion, convert};
 use crate::segment::Segment;
-use crate::units::Planner;
 
 /// How a tensor came from its counterpart in a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,9 +145,4 @@ impl Counterpart {
             }
         })
     }
-}
-
-/// The segments of a file of this layout and size.
-pub(crate) fn segments(layout: &Layout, size: u64) -> Vec<Segment> {
-    Planner::new(layout.clone()).finish(size).1
 }

@@ -10,7 +10,7 @@ pub(crate) mod safetensors;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, read_at};
-use crate::segment::Segment;
+use crate::segment::{Name, Segment};
 
 /// Suggested segments of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,35 @@ impl Layout {
         }
         Ok(Self { name: SEGMENTS, segments: segments.to_vec(), tail: None })
     }
+
+    /// The segments of a file that has `total` bytes: they cover it exactly.
+    ///
+    /// A tensor that the file does not hold whole becomes opaque.
+    pub(crate) fn covering(&self, total: u64) -> Vec<Segment> {
+        let whole = self.segments.partition_point(|s| s.end() <= total);
+        let mut segments = self.segments[..whole].to_vec();
+        let start = segments.last().map_or(0, Segment::end);
+        let rest = total - start;
+        let mut typed = 0;
+        if let Some(dtype) = self.tail.filter(|_| whole == self.segments.len()) {
+            // The fewest elements that fill whole bytes: 4 of 6 bits, 2 of 4 bits, 1 of any other width.
+            let elements = u64::from(8 / gcd(8, dtype.bits()));
+            let bytes = elements * u64::from(dtype.bits()) / 8;
+            typed = rest - rest % bytes;
+            if typed > 0 {
+                let shape = [typed / bytes * elements].into();
+                segments.push(Segment::tensor(Name::default(), dtype, shape, start, typed));
+            }
+        }
+        if rest > typed {
+            segments.push(Segment::opaque(start + typed, rest - typed));
+        }
+        segments
+    }
+}
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The beginning of a file.
@@ -115,4 +144,35 @@ pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layo
         }
     }
     Ok(raw::layout(dtype))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_that_the_file_lacks_is_opaque() {
+        let tensor = |at| Segment::tensor(Name::default(), Dtype::F32, [24].into(), at, 96);
+        let layout =
+            Layout { name: "test", segments: vec![Segment::opaque(0, 10), tensor(10), tensor(106)], tail: None };
+        let covering = |total| layout.covering(total).iter().map(|s| (s.dtype.is_some(), s.len)).collect::<Vec<_>>();
+        assert_eq!(covering(0), []);
+        assert_eq!(covering(9), [(false, 9)]);
+        assert_eq!(covering(10), [(false, 10)]);
+        assert_eq!(covering(105), [(false, 10), (false, 95)]);
+        assert_eq!(covering(107), [(false, 10), (true, 96), (false, 1)]);
+        assert_eq!(covering(202), [(false, 10), (true, 96), (true, 96)]);
+        assert_eq!(covering(300), [(false, 10), (true, 96), (true, 96), (false, 98)]);
+    }
+
+    #[test]
+    fn a_tail_is_whole_elements() {
+        let covering = |dtype, total| {
+            let layout = Layout { name: RAW, segments: vec![], tail: Some(dtype) };
+            layout.covering(total).iter().map(|s| (s.shape.to_vec(), s.len)).collect::<Vec<_>>()
+        };
+        assert_eq!(covering(Dtype::F32, 11), [(vec![2], 8), (vec![], 3)]);
+        assert_eq!(covering(Dtype::F4, 3), [(vec![6], 3)]);
+        assert_eq!(covering(Dtype::F6E2M3, 7), [(vec![8], 6), (vec![], 1)]);
+    }
 }

@@ -54,7 +54,6 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
         must(length >= 1, "a part is empty")?;
         methods.push((length, method(&mut head, length, lane_sets, &dependencies, &mut faults)?));
     }
-    let spans = spans(&mut head, raw_length)?;
     let block_digest = head.array()?;
     head.end("something follows the digest of a block")?;
 
@@ -88,29 +87,8 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
     for (part, length) in pieces {
         raw.extend(rests[usize::from(part)].take(length as u64)?);
     }
-    let mut rest = Bytes::new(&raw);
-    let mut leaves = Vec::new();
-    for span in spans {
-        leaves.extend(rest.take(span as u64)?.chunks(LEAF).map(digest));
-    }
+    let leaves = raw.chunks(LEAF).map(digest).collect();
     Ok(Block { raw, digest: block_digest, leaves, depth: dependencies.depth, fault: faults.0 })
-}
-
-/// The length of each span.
-fn spans(head: &mut Bytes<'_>, raw_length: usize) -> Result<Vec<usize>, String> {
-    let count = head.varint()?;
-    must(count <= 1 << 16, "a block has too many spans")?;
-    let mut spans = Vec::new();
-    let mut left = raw_length;
-    for _ in 0..count {
-        let length = head.varint()?;
-        must(length >= 1, "a span is empty")?;
-        must(length < left as u64, "the spans exceed the block")?;
-        left -= length as usize;
-        spans.push(length as usize);
-    }
-    spans.push(left);
-    Ok(spans)
 }
 
 /// Part and length of each piece.

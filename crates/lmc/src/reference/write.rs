@@ -13,7 +13,7 @@ pub mod tensor_list;
 
 use super::bytes::Bytes;
 use super::dependencies::Sources;
-use super::{END_MAGIC, LEAF, MAGIC, digest};
+use super::{END_MAGIC, MAGIC, content_hash, digest};
 use std::cell::RefCell;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -282,11 +282,6 @@ impl Bases {
         head.extend(&self.after);
         Record::new(*b"BASE", head, Vec::new())
     }
-}
-
-/// The content hash (§2.5) of bytes whose leaves restart nowhere.
-pub fn content_hash(raw: &[u8]) -> [u8; 16] {
-    digest(&raw.chunks(LEAF).flat_map(digest).collect::<Vec<u8>>())
 }
 
 impl Index {

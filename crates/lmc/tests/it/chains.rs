@@ -3,10 +3,10 @@
 use lmc::reference::write::block::{
     Block, Context, ContextClasses, Dependency, Grouped, Named, Part, Predicted, Section,
 };
-use lmc::reference::write::{Bases, File, block};
+use lmc::reference::write::{File, block};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
 use lmc_testing::exhaustive;
-use lmc_testing::handmade::{copy, records};
+use lmc_testing::handmade::{LEAF, copy, filled, records};
 use std::io;
 
 fn options(threads: usize) -> DecompressOptions {
@@ -18,9 +18,7 @@ fn options(threads: usize) -> DecompressOptions {
 /// The last of `length` copies of a delta, of which each is the base of the next; the first one's is raw.
 fn chain<'a>(file: &'a [u8], raw: &'a [u8], length: usize) -> Base<'a> {
     let open = |base| Reader::open(file, &options(1)).and_then(|r| r.with_bases(vec![base])).expect("it has its base");
-    // They all have the same contents, but may be cut into other blocks than a raw file is.
-    let hash = Reader::open(file, &options(1)).expect("a valid file opens").bases()[0].content_hash;
-    let first = Base::new(raw).expect("memory can be read").with_hash(hash);
+    let first = Base::new(raw).expect("memory can be read");
     (0..length).fold(first, |base, _| Base::lmc(open(base)))
 }
 
@@ -35,13 +33,11 @@ fn restored(file: &[u8], raw: &[u8], length: usize, threads: usize) -> lmc::Resu
 #[test]
 fn chains_are_as_long_as_a_stack_has_room_for() {
     // The last block depends on eight others, one after the other; the first one on the last one of the base.
-    let raw = b"aaaaaaaaa";
-    let mut blocks = vec![copy(&[(1, 8, b"a")])];
-    blocks.extend((0..8).map(|i| copy(&[(0, i, b"a")])));
+    let raw = &filled(&[&b"a"[..]; 9])[..];
+    let mut blocks = vec![copy(&[(1, 8 * LEAF, b"a")])];
+    blocks.extend((0..8).map(|i| copy(&[(0, i * LEAF, b"a")])));
     let mut file = File::delta(&[raw], records(&blocks));
-    let mut bases = Bases::of(&[raw]);
-    bases.bases[0].content_hash = file.index.content_hash;
-    file.records[0] = bases.record();
+    file.redigest(&[raw], raw.len());
     let file = file.to_bytes();
     for threads in [1, 2] {
         for length in [1, 5, 12] {

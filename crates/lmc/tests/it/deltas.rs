@@ -379,7 +379,6 @@ fn damage_to_the_names_of_bases_is_found() {
 #[test]
 fn what_hardly_changed_is_cut_into_large_blocks() {
     const MIB: usize = 1 << 20;
-    // Just above what is one block still; with a rest; one block.
     let lens = [17 * MIB / 4 + 2, 9 * MIB, 17 * MIB / 4];
     let shapes = lens.map(|len| [(len / 2) as u64]);
     let old: Vec<Vec<u8>> = lens.iter().zip(1..).map(|(&len, seed)| bf16(&weights(len / 2, seed))).collect();
@@ -398,11 +397,10 @@ fn what_hardly_changed_is_cut_into_large_blocks() {
         reader.blocks().map(|b| b.raw_len as usize).collect::<Vec<_>>()
     };
     let o = CompressOptions::default();
-    let header = old.len() - lens.iter().sum::<usize>();
-    assert_eq!(cuts(&check(&calm, &[&old], &o)), [header, 4 * MIB, MIB / 4 + 2, 4 * MIB, 4 * MIB, MIB, 17 * MIB / 4]);
-    // Blocks are filled with the beginning of the next tensor, in whole MiB. Content hashes are those of other cuts.
+    let calm = cuts(&check(&calm, &[&old], &o));
+    assert!(calm[..calm.len() - 1].iter().all(|&len| len == MIB), "{calm:?}");
     let delta = check(&sparse, &[&old], &o);
-    assert_eq!(cuts(&delta), [header + 29 * MIB / 4 + 2, 8 * MIB, 9 * MIB / 4]);
+    assert_eq!(cuts(&delta), [8 * MIB, 8 * MIB, old.len() - 16 * MIB]);
     let hash = Base::new(&sparse[..]).unwrap().content_hash(1).unwrap();
     assert_eq!(Reader::open(&delta[..], &decompress_options(1)).unwrap().content_hash(), hash);
     let delta = lmc::compress_delta(&wild, &[Base::new(&old[..]).unwrap()], &o).unwrap();

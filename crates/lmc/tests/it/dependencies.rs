@@ -1,30 +1,31 @@
 //! Dependencies (§3.6): every decoder finds each rule that a file breaks, with all checks and digests made to fit.
 
+use lmc::reference::decode_with_bases;
 use lmc::reference::write::File;
 use lmc::reference::write::block::BlockFields;
-use lmc::reference::{Base, decode_with_bases};
 use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases};
-use lmc_testing::handmade::{BASES, FIRST, copy, delta, judged, records, refused, stored, unnamed};
+use lmc_testing::handmade::{
+    BASES, FIRST, LEAF, copy, delta, delta_raw, filled, judged, records, refused, stored, unnamed,
+};
 
 /// The ways that see the whole file.
 const WHOLE: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::WriteOnly];
 
 #[test]
 fn several_dependencies_on_several_sources() {
-    assert_eq!(judged(delta(), &BASES), Ok(b"first second onefirst secondthee".to_vec()));
+    assert_eq!(judged(delta(), &BASES), Ok(delta_raw()));
 }
 
 #[test]
 fn every_flipped_bit_is_noticed() {
     let valid = delta().to_bytes();
-    let bases = BASES.map(Base::of);
-    assert!(decode_with_bases(&valid, &bases, LIMIT).is_ok());
+    assert!(decode_with_bases(&valid, &BASES, LIMIT).is_ok());
     // The index is a zstd frame, some bits of which mean nothing.
     let blocks_end = 16 + delta().records.iter().map(|record| record.size() as usize).sum::<usize>();
     for bit in 0..8 * blocks_end {
         let mut file = valid.clone();
         file[bit / 8] ^= 1 << (bit % 8);
-        assert!(decode_with_bases(&file, &bases, LIMIT).is_err(), "bit {bit}");
+        assert!(decode_with_bases(&file, &BASES, LIMIT).is_err(), "bit {bit}");
     }
 }
 
@@ -40,7 +41,7 @@ fn dependencies() {
     refused(file(&[[1 << 32, 0, 1]]), &BASES, "not named");
     refused(file(&[[u64::MAX, 0, 1]]), &BASES, "not named");
     for source in 0..3 {
-        let length = if source == 0 { 10 } else { base };
+        let length = if source == 0 { LEAF } else { base };
         refused(file(&[[source, 0, 0]]), &BASES, "a dependency is empty");
         for (offset, length) in [
             (0, length + 1),
@@ -55,8 +56,8 @@ fn dependencies() {
         }
     }
     // The block itself and those after it are out of reach.
-    refused(file(&[[0, 10, 3]]), &BASES, "not within its source");
-    refused(file(&[[0, 13, 1]]), &BASES, "not within its source");
+    refused(file(&[[0, LEAF, 3]]), &BASES, "not within its source");
+    refused(file(&[[0, 2 * LEAF, 1]]), &BASES, "not within its source");
 
     // The features that they need.
     let with_features = |features, dependencies: &[[u64; 3]]| File { features, ..file(dependencies) };
@@ -93,35 +94,41 @@ fn lengths_of_dependencies_add_up_to_64_mib_at_most() {
 
 #[test]
 fn depths() {
-    // Blocks of one byte. Each depends on the one before it.
-    let chain = |length: u64| (0..length).map(|i| copy(&[(0, i, b"a")])).collect::<Vec<_>>();
+    // Blocks with one byte that is not 0. Each depends on the one before it.
+    let chain = |length: u64| (0..length).map(|i| copy(&[(0, i * LEAF, b"a")])).collect::<Vec<_>>();
     let file = |blocks: &[BlockFields]| File::delta(&[], records(&[&[stored(b"a")], blocks].concat()));
-    assert_eq!(judged(file(&chain(8)), &[]), Ok(vec![b'a'; 9]));
+    assert_eq!(judged(file(&chain(8)), &[]), Ok(filled(&[&b"a"[..]; 9])));
     refused(file(&chain(9)), &[], "depth of a block exceeds 8");
 
-    // Blocks of one byte, of depths 0 to 8, then one whose ranges touch some of them. The deepest one counts.
+    // Such blocks, of depths 0 to 8, then one whose ranges, given in blocks, touch some of them. The deepest one counts.
     let valid: [&[[u64; 3]]; 3] = [&[[0, 0, 8]], &[[0, 7, 1]], &[[0, 7, 1], [0, 0, 1]]];
     let too_deep: [&[[u64; 3]]; 4] = [&[[0, 8, 1]], &[[0, 0, 9]], &[[0, 7, 2]], &[[0, 0, 1], [0, 8, 1], [0, 1, 1]]];
-    for (dependencies, fits) in valid.map(|valid| (valid, true)).into_iter().chain(too_deep.map(|deep| (deep, false))) {
-        let bytes = [b'a'; 9];
-        let named: Vec<(u64, u64, &[u8])> =
-            dependencies.iter().map(|&[source, offset, length]| (source, offset, &bytes[..length as usize])).collect();
+    let raw = filled(&[&b"a"[..]; 10]);
+    for (blocks, fits) in valid.map(|valid| (valid, true)).into_iter().chain(too_deep.map(|deep| (deep, false))) {
+        let bytes = |&[source, from, blocks]: &[u64; 3]| [source, from * LEAF, (blocks - 1) * LEAF + 1];
+        let dependencies: Vec<[u64; 3]> = blocks.iter().map(bytes).collect();
+        let named: Vec<(u64, u64, &[u8])> = dependencies
+            .iter()
+            .map(|&[source, offset, length]| (source, offset, &raw[offset as usize..][..length as usize]))
+            .collect();
+        let mut unnamed = file(&[chain(8), vec![unnamed(&dependencies)]].concat());
+        unnamed.redigest(&[], LIMIT);
         let judged = [
             judged(file(&[chain(8), vec![copy(&named)]].concat()), &[]),
             // A reader of single blocks does not follow what no part names.
-            agree_by_with_bases(&WHOLE, &file(&[chain(8), vec![unnamed(dependencies)]].concat()).to_bytes(), &[]),
+            agree_by_with_bases(&WHOLE, &unnamed.to_bytes(), &[]),
         ];
         for judged in judged {
             match judged {
-                Ok(_) => assert!(fits, "{dependencies:?}"),
-                Err(why) => assert!(!fits && why.contains("depth of a block exceeds 8"), "{dependencies:?}: {why}"),
+                Ok(_) => assert!(fits, "{blocks:?}"),
+                Err(why) => assert!(!fits && why.contains("depth of a block exceeds 8"), "{blocks:?}: {why}"),
             }
         }
     }
     // Bases do not.
     let mut blocks = chain(8);
     blocks.push(copy(&[(1, 0, b"the")]));
-    blocks.push(copy(&[(0, 9, b"the")]));
+    blocks.push(copy(&[(0, 9 * LEAF, b"the")]));
     let with_bases = |blocks: &[BlockFields]| File::delta(&BASES, records(&[&[stored(b"a")], blocks].concat()));
     assert!(judged(with_bases(&blocks), &BASES).is_ok());
 }

@@ -77,16 +77,6 @@ fn heads_of_blocks() {
     refused_block("number of parts", |block| block.part_count = 0);
     refused_block("follows the digest", |block| block.digest.push(0));
     refused_block("too early", |block| block.digest.clear());
-    let spans = |count: u64, spans: &[u64]| {
-        let spans = spans.to_vec();
-        move |block: &mut BlockFields| (block.span_count, block.spans) = (count, spans)
-    };
-    refused_block("span is empty", spans(1, &[0]));
-    refused_block("exceed the block", |block| (block.span_count, block.spans) = (1, vec![block.raw_length]));
-    refused_block("exceed the block", |block| (block.span_count, block.spans) = (2, vec![1, block.raw_length - 1]));
-    refused_block("exceed the block", spans(1, &[u64::MAX]));
-    refused_block("too many spans", spans((1 << 16) + 1, &[]));
-    refused_block("too many spans", spans(u64::MAX, &[]));
     refused_block("unknown method", |block| block.parts[0][0] = 5);
     refused_block("width code", |block| block.parts[0][1] = 4);
     refused_block("width code", |block| block.parts[0][1] = 255);

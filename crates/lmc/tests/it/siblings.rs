@@ -62,7 +62,7 @@ fn restored(raw: &[u8]) -> usize {
 #[test]
 fn blocks_that_each_depend_on_the_one_before() {
     // Every weight stands behind the master of the next: nearly every block has one that was rounded in the block before.
-    let n = 60_000;
+    let n = 130_000;
     let contents: Vec<_> = (0..40).map(|i| weights(n, i)).collect();
     let mut tensors = vec![(0, false, n)];
     for i in 1..40 {

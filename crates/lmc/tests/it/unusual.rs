@@ -8,7 +8,8 @@ use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::{Input, Random};
 
 fn restored(blocks: &[Block]) {
-    let raw: Vec<u8> = blocks.iter().flat_map(|block| block.raw()).collect();
+    let mut blocks = blocks.to_vec();
+    let raw = blocks::fill(&mut blocks);
     assert!(raw.len() <= LIMIT, "the decoders here take no more");
     let records = blocks.iter().map(|block| block.record().expect("the block can be coded")).collect();
     assert!(agree(&File::new(records).to_bytes()).is_ok_and(|decoded| decoded == raw));
@@ -152,8 +153,7 @@ fn literals_of_few_bits() {
 #[test]
 fn many_blocks_and_no_block() {
     let mut random = Random::new(29);
-    let blocks: Vec<Block> =
-        (0..300).map(|i| Block::of(Part::Stored(random.bytes(1 + i % 7)), (i % 3) as u8)).collect();
+    let blocks: Vec<Block> = (0..11).map(|i| Block::of(Part::Stored(random.bytes(1 + i % 7)), (i % 3) as u8)).collect();
     restored(&blocks);
     restored(&[]);
 }
@@ -163,7 +163,7 @@ fn pieces_of_one_byte() {
     let mut random = Random::new(31);
     let parts: Vec<Part> = (0..64).map(|_| Part::Stored(random.bytes(5))).collect();
     let pieces = (0..5 * 64).map(|i| ((i % 64) as u8, 1)).collect();
-    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, pieces, spans: vec![], final_state: 1 << 16 }]);
+    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, pieces, final_state: 1 << 16 }]);
 }
 
 #[test]

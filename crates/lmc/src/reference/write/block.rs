@@ -18,8 +18,6 @@ pub struct Block {
     pub parts: Vec<Part>,
     /// Part and length of each piece. Written only when there are several parts.
     pub pieces: Vec<(u8, u64)>,
-    /// Lengths of all spans but the last.
-    pub spans: Vec<u64>,
     /// What every lane ends at: 2^16 in a valid block.
     pub final_state: u32,
 }
@@ -70,8 +68,6 @@ pub struct BlockFields {
     pub pieces: Vec<(u8, u64)>,
     /// The heads of the parts.
     pub parts: Vec<Vec<u8>>,
-    pub span_count: u64,
-    pub spans: Vec<u64>,
     /// That of the block: 16 bytes in a valid one.
     pub digest: Vec<u8>,
     /// Those of the leaves, which go into the content hash.
@@ -97,7 +93,22 @@ impl Block {
     /// A block of one part without dependencies.
     pub fn of(part: Part, lane_sets: u8) -> Self {
         let parts = vec![part];
-        Self { dependencies: Vec::new(), lane_sets, parts, pieces: Vec::new(), spans: Vec::new(), final_state: 1 << 16 }
+        Self { dependencies: Vec::new(), lane_sets, parts, pieces: Vec::new(), final_state: 1 << 16 }
+    }
+
+    /// Adds zeros, as a part of their own, so that another block may follow: its start must be a multiple of a leaf.
+    pub fn fill(&mut self) {
+        let length = self.raw().len();
+        let zeros = length.next_multiple_of(LEAF) - length;
+        if zeros == 0 {
+            return;
+        }
+        if self.parts.len() == 1 {
+            self.pieces = vec![(0, length as u64)];
+        }
+        self.pieces.push((self.parts.len() as u8, zeros as u64));
+        let section = Section::default();
+        self.parts.push(Part::Grouped(Grouped { raw: vec![0; zeros], width_code: 0, section }));
     }
 
     /// The raw bytes: the parts' as the pieces interleave them.
@@ -137,14 +148,7 @@ impl Block {
             varint(&mut dependencies, dependency.bytes.len() as u64);
         }
         let raw = self.raw();
-        let mut leaves = Vec::new();
-        let mut rest = &raw[..];
-        for &span in &self.spans {
-            let (span, after) = rest.split_at_checked(span as usize).ok_or("the spans exceed the block")?;
-            leaves.extend(span.chunks(LEAF).map(digest));
-            rest = after;
-        }
-        leaves.extend(rest.chunks(LEAF).map(digest));
+        let leaves: Vec<[u8; 16]> = raw.chunks(LEAF).map(digest).collect();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;
         Ok(BlockFields {
             features: 0,
@@ -158,8 +162,6 @@ impl Block {
             piece_count: self.pieces.len() as u64,
             pieces: self.pieces.clone(),
             parts,
-            span_count: self.spans.len() as u64,
-            spans: self.spans.clone(),
             digest: digest(&leaves.concat()).to_vec(),
             leaves,
             states,
@@ -179,6 +181,26 @@ impl Block {
 }
 
 impl BlockFields {
+    /// [`Block::fill`] for a block of which anything may be wrong. Its digests become so.
+    pub fn fill(&mut self) {
+        let length = self.raw_length;
+        let zeros = length.next_multiple_of(LEAF as u64) - length;
+        if zeros == 0 {
+            return;
+        }
+        if self.part_count == 1 {
+            self.pieces = vec![(0, length)];
+            self.piece_count = 1;
+        }
+        self.pieces.push((self.part_count, zeros));
+        self.piece_count += 1;
+        self.part_count += 1;
+        self.raw_length += zeros;
+        // Bytes under map 0, without patches or groups.
+        self.parts.push(vec![2, 0, 0, 0, 0]);
+        self.bulk.push(Vec::new());
+    }
+
     pub fn head(&self) -> Vec<u8> {
         let mut out = Vec::new();
         varint(&mut out, self.features);
@@ -199,8 +221,6 @@ impl BlockFields {
             }
         }
         out.extend(self.parts.concat());
-        varint(&mut out, self.span_count);
-        self.spans.iter().for_each(|&span| varint(&mut out, span));
         out.extend(&self.digest);
         out
     }

@@ -1,0 +1,289 @@
+//! Where blocks begin and end, and which bytes of them belong to which tensor.
+//!
+//! Blocks begin at multiples of [`LEAF`](crate::checksum::LEAF) whatever the file holds, so that its content hash depends on its bytes
+//! alone. How long blocks are is the encoder's choice.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::block::head::{Dependency, MAX_RAW};
+use crate::block::{Link, Piece};
+use crate::checksum::LEAF;
+use crate::container::bases::{Depths, MAX_DEPTH};
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::group::RUN;
+use crate::io::ReadAt;
+use crate::layout::Layout;
+use crate::matching::{Distance, Matcher, Related, SAMPLED};
+use crate::predict::Conversion;
+use crate::segment::Segment;
+
+/// Raw bytes of a block.
+pub(crate) const BLOCK: u64 = 1 << 20;
+/// Raw bytes of a block in which little changed: its head and tables are a notable part of it.
+const LARGE_BLOCK: u64 = 8 << 20;
+/// The last block may be longer by this much, so that no small block is left over.
+const REST: u64 = BLOCK / 4;
+/// Less than one byte of this many changed in a large block, by a sample.
+const LITTLE: u64 = 64;
+/// A tensor that has one byte of this many in a block is coded by itself there: its statistics are its own.
+const OWN_COLUMN: u64 = 4;
+/// Extents of a block before the rest of it is one opaque extent: millions of tiny tensors must not make one head.
+const MAX_EXTENTS: usize = 1 << 14;
+
+const _: () = assert!(BLOCK.is_multiple_of(LEAF as u64) && LARGE_BLOCK.is_multiple_of(BLOCK));
+const _: () = assert!(LARGE_BLOCK + REST <= MAX_RAW as u64);
+
+/// Cuts a file, front to back, into blocks.
+pub(crate) struct Cutter<'m> {
+    layout: Arc<Layout>,
+    /// Finds what segments may be predicted from.
+    matcher: Option<Matcher<'m>>,
+    /// An earlier tensor of the file for each segment, if it predicts it; empty where none was looked for.
+    siblings: Vec<Option<Link>>,
+    /// Start of the next block.
+    at: u64,
+    /// The first segment with bytes at or after `at`.
+    first: usize,
+    /// What is known of the segments from `first` on.
+    seen: VecDeque<Seen>,
+    /// Whether little changed in the block before: the next one may be large.
+    calm: bool,
+    /// Whether blocks may be large at all.
+    adaptive: bool,
+    /// How deep the blocks are that were cut, if any may depend on others.
+    depths: Depths,
+}
+
+/// A segment, once some of it is in a block or may be.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// What it may be predicted from, the best first.
+    related: [Option<Related>; 2],
+    /// How it differs from the first of those. Unknown for tensors of this file and converted ones.
+    distance: Option<Distance>,
+}
+
+/// The bytes of a segment that are in a range.
+#[derive(Clone, Copy)]
+struct Extent {
+    segment: usize,
+    dtype: Option<Dtype>,
+    /// In the file and in the segment.
+    start: u64,
+    pos: u64,
+    len: u64,
+}
+
+impl<'m> Cutter<'m> {
+    pub(crate) fn new(layout: Arc<Layout>, matcher: Option<Matcher<'m>>, siblings: Vec<Option<Link>>) -> Self {
+        Self {
+            layout,
+            matcher,
+            siblings,
+            at: 0,
+            first: 0,
+            seen: VecDeque::new(),
+            calm: true,
+            adaptive: true,
+            depths: Depths::default(),
+        }
+    }
+
+    /// The same with blocks of one length: each block with bases then has those without as its parts.
+    pub(crate) fn uniform(self) -> Self {
+        Self { adaptive: false, ..self }
+    }
+
+    /// How many bytes ahead [`Self::next_block`] must be able to read, or those up to the end of the file.
+    pub(crate) fn lookahead(&self) -> u64 {
+        // Tensors are sampled that begin at the end of a block.
+        self.most() + REST + 1 + SAMPLED
+    }
+
+    /// Raw bytes that the next block has at most, the rest of a file aside.
+    fn most(&self) -> u64 {
+        if self.calm && self.adaptive { LARGE_BLOCK } else { BLOCK }
+    }
+
+    /// Length and extents of the next block. `ahead` bytes are left in the file (not 0), or at least [`Self::lookahead`]: what lies beyond
+    /// makes no difference. `raw` is the file; no bytes beyond those are read.
+    ///
+    /// The length of a typed extent is a multiple of its dtype's coding width.
+    pub(crate) fn next_block(&mut self, raw: &dyn ReadAt, ahead: u64, pieces: &mut Vec<Piece>) -> Result<usize> {
+        assert!(ahead > 0);
+        let block = if ahead <= BLOCK + REST { ahead } else { BLOCK };
+        let large = if ahead <= LARGE_BLOCK + REST { ahead } else { LARGE_BLOCK };
+        let calm = self.adaptive && self.changed_little(raw, ahead, block)?;
+        let is_large = calm && self.calm && self.changed_little(raw, ahead, large)?;
+        let len = if is_large { large } else { block };
+        pieces.clear();
+        for extent in self.extents(len) {
+            self.see(raw, ahead, extent.segment)?;
+            self.push(extent, len, pieces);
+        }
+        if !self.siblings.is_empty() {
+            self.keep_shallow(len, pieces);
+        }
+        self.calm = calm;
+        self.advance(len);
+        Ok(len as usize)
+    }
+
+    /// The extents of the next `len` bytes, in order.
+    fn extents(&self, len: u64) -> impl Iterator<Item = Extent> + use<> {
+        let (start, end) = (self.at, self.at + len);
+        let layout = self.layout.clone();
+        let tail = layout.segments.last().map_or(0, Segment::end);
+        let segments = self.first..=layout.segments.len();
+        segments
+            .map(move |segment| {
+                let (dtype, from, to) = match layout.segments.get(segment) {
+                    Some(s) => (s.dtype, s.offset, s.end()),
+                    None => (layout.tail, tail, u64::MAX),
+                };
+                let first = from.max(start);
+                Extent { segment, dtype, start: first, pos: first - from, len: to.min(end).saturating_sub(first) }
+            })
+            .take_while(move |e| e.start < end)
+            .filter(|e| e.len > 0)
+    }
+
+    /// Looks for what a segment may be predicted from.
+    fn see(&mut self, raw: &dyn ReadAt, ahead: u64, segment: usize) -> Result<()> {
+        for i in self.first + self.seen.len()..=segment {
+            let (dtype, offset, len) = match self.layout.segments.get(i) {
+                Some(s) => (s.dtype, s.offset, s.len),
+                None => (self.layout.tail, self.layout.segments.last().map_or(0, Segment::end), u64::MAX),
+            };
+            // Segments are seen at their beginning, of which this much can be read.
+            let known = len.min(SAMPLED).min((self.at + ahead).saturating_sub(offset));
+            let base = match &mut self.matcher {
+                Some(m) => m.relate(&self.layout, i, raw, known)?,
+                None => None,
+            };
+            let sibling = self.siblings.get(i).copied().flatten().map(|link| Related { link, len });
+            // Equal and rounded tensors are exact predictions; one of half the bits is no better than a base.
+            let related = match sibling {
+                Some(s) if s.link.conversion != Conversion::WidenBf16 => [sibling, base],
+                _ => [base, sibling],
+            };
+            let distance = match (&self.matcher, related[0]) {
+                (Some(m), Some(r)) if r.len >= known => m.distance(dtype, offset, &r.link, raw, known)?,
+                _ => None,
+            };
+            self.seen.push_back(Seen { related, distance });
+        }
+        Ok(())
+    }
+
+    /// Whether little changed in the next `span` bytes (or those up to the end), given their predictions; tensors without predictions
+    /// are compared with zeros.
+    fn changed_little(&mut self, raw: &dyn ReadAt, ahead: u64, span: u64) -> Result<bool> {
+        // Changed bits, if all bytes changed as the sampled ones did.
+        let mut changed = 0;
+        for e in self.extents(span) {
+            self.see(raw, ahead, e.segment)?;
+            let Seen { related, distance } = self.seen[e.segment - self.first];
+            let bits = 8 * e.len;
+            changed += match (e.dtype, distance) {
+                (_, Some(Distance { differ, seen })) if seen > 0 => {
+                    (bits as u128 * differ as u128 / seen as u128) as u64
+                }
+                (Some(dtype), _) if related == [None; 2] => {
+                    let Distance { differ, seen } = Distance::from_zero(dtype, e.start, e.len, raw)?;
+                    (bits as u128 * differ as u128 / seen.max(1) as u128) as u64
+                }
+                // A header costs the same in any block.
+                (None, _) if e.len <= LEAF as u64 => 0,
+                _ => bits,
+            };
+            if changed * LITTLE >= 8 * span {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Appends an extent, in parts where not all of it has the same type or reference.
+    fn push(&self, extent: Extent, block_len: u64, pieces: &mut Vec<Piece>) {
+        let Extent { segment, dtype, pos, len, .. } = extent;
+        let width = dtype.map_or(1, Dtype::coding_width) as u64;
+        // Elements that the block's edges cut are bytes.
+        let to_next = |unit: u64| (pos.next_multiple_of(unit) - pos).min(len);
+        let mut head = to_next(width);
+        let tail = (len - head) % width;
+        let link_at = |pos: u64| {
+            let elements = len - (pos - extent.pos) - tail;
+            let at_most = |r: &Related| {
+                let n = r.len.saturating_sub(pos).min(elements);
+                (r.link.at(dtype, pos), n - n % width)
+            };
+            // A block cannot refer to itself.
+            let earlier = |(l, n): &(Link, u64)| l.source != 0 || l.at(dtype, *n).offset <= self.at;
+            self.seen[segment - self.first].related.iter().flatten().map(at_most).find(|l| l.1 > 0 && earlier(l))
+        };
+        let found = link_at(pos + head);
+        let row = self.layout.segments.get(segment).and_then(|s| s.shape.last());
+        let run = RUN as u64;
+        if found.is_none() && row.is_some_and(|row| row.is_multiple_of(run)) && pos > 0 {
+            // Rows differ in scale: so do runs that begin where rows do.
+            head = to_next(width * run);
+        }
+        let elements = len - head - tail.min(len - head);
+        let tail = len - head - elements;
+        let (link, linked) = found.map_or((None, 0), |(l, n)| (Some(l), n));
+        let parts = [(None, head, None), (dtype, linked, link), (dtype, elements - linked, None), (None, tail, None)];
+        let column = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
+        for (dtype, len, base) in parts.into_iter().filter(|p| p.1 > 0) {
+            let (dtype, base) = if pieces.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
+            let column = if dtype.is_some() { column } else { 0 };
+            match pieces.last_mut() {
+                Some(p) if (p.dtype, p.column) == (dtype, column) && goes_on(p, base) => p.len += len as usize,
+                _ => pieces.push(Piece { dtype, len: len as usize, base, context: None, column }),
+            }
+        }
+    }
+
+    /// Leaves out references that would make the next block deeper than a block may be.
+    fn keep_shallow(&mut self, len: u64, pieces: &mut [Piece]) {
+        let mut depth = 0;
+        for p in pieces {
+            let width = p.dtype.map_or(1, Dtype::coding_width);
+            let Some(Link { source, offset, conversion }) = p.base else { continue };
+            let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
+            match self.depths.of_dependent(&Dependency { source, offset, len }) {
+                above if above > MAX_DEPTH => p.base = None,
+                own => depth = depth.max(own),
+            }
+        }
+        self.depths.push_of(len, depth);
+    }
+
+    /// Leaves the next `len` bytes behind.
+    fn advance(&mut self, len: u64) {
+        self.at += len;
+        while self.layout.segments.get(self.first).is_some_and(|s| s.end() <= self.at) {
+            self.first += 1;
+            self.seen.pop_front();
+        }
+    }
+}
+
+impl Link {
+    /// The link of what lies `pos` bytes further on in data of this dtype.
+    fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
+        let width = dtype.map_or(1, Dtype::coding_width);
+        let source = self.conversion.source_width(width).unwrap_or(width);
+        Self { offset: self.offset + pos / width as u64 * source as u64, ..self }
+    }
+}
+
+/// Whether the elements after an extent are predicted from what follows its own reference.
+fn goes_on(p: &Piece, base: Option<Link>) -> bool {
+    p.base.map(|l| l.at(p.dtype, p.len as u64)) == base
+}
+
+#[cfg(test)]
+mod tests;
