@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import os
 import pickle
 import shutil
@@ -19,10 +20,10 @@ from dcp_ranks import command, equal, process
 from dcp_states import load, model, save, state
 from lmc.dcp import _bases, _reader, _tensors, _unpack
 from safetensors.torch import load_file
-from torch.distributed.checkpoint import DefaultLoadPlanner
+from torch.distributed.checkpoint import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem, WriteItem
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
 
@@ -74,6 +75,32 @@ class TestMemory:
         assert there.read_bytes() == here.read_bytes()
         assert len(files(tmp_path / "there" / "2")) == 2
         assert equal(load(tmp_path / "there" / "2"), state(2))
+
+    def test_the_default_device_makes_no_difference(self, tmp_path):
+        with torch.device("meta"):
+            here = {"w": torch.ones(3, 4, device="cpu"), "none": io.BytesIO()}
+            dcp.save(here, storage_writer=lmc.dcp.Writer(tmp_path / "a"), planner=AsTheyAre(), no_dist=True)
+            out = torch.zeros(4, 3, device="cpu").t()
+            load(tmp_path / "a", {"w": out})
+        assert torch.equal(out, torch.ones(3, 4))
+
+    @pytest.mark.parametrize("inside", [False, True])
+    def test_tensors_of_inference_mode_are_filled(self, tmp_path, inside):
+        save(tmp_path / "a", 1)
+        with torch.inference_mode():
+            weights = {"w": torch.zeros(200, 300).t(), "b": torch.zeros(7, dtype=torch.float64)}
+        normal = {"w": torch.zeros(200, 300).bfloat16().t()}
+        with torch.inference_mode(inside):
+            load(tmp_path / "a", {"weights": weights, "half": normal})
+        assert equal(weights, {"w": model(1)["w"], "b": model(1)["b"].double()})
+        assert torch.equal(normal["w"], model(1)["w"].bfloat16()) and not normal["w"].is_inference()
+
+
+class AsTheyAre(DefaultSavePlanner):
+    """Saves files in memory without pickling them."""
+
+    def transform_object(self, write_item: WriteItem, object: object) -> object:
+        return object
 
 
 class Resolved(DefaultLoadPlanner):
@@ -409,6 +436,15 @@ class TestUnpack:
         found = state(99)
         dcp.load(found, storage_reader=dcp.FileSystemReader(tmp_path / "plain"), no_dist=True)
         assert equal(found, state(2))
+
+    @pytest.mark.parametrize("to", ["dcp", "safetensors"])
+    def test_the_default_device_makes_no_difference(self, tmp_path, to):
+        save(tmp_path / "a", 1)
+        with torch.device("meta"):
+            lmc.dcp.unpack(tmp_path / "a", tmp_path / "there", to=to)
+        lmc.dcp.unpack(tmp_path / "a", tmp_path / "here", to=to)
+        there, here = ({p.name: p.read_bytes() for p in (tmp_path / f).glob("*s*")} for f in ("there", "here"))
+        assert there == here and here
 
     def test_to_safetensors(self, tmp_path):
         save(tmp_path / "a", 1)

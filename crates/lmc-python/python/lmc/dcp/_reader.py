@@ -154,7 +154,7 @@ class Reader(FileSystemReader):
             step = max(1, _STAGED // row)
             for at in range(0, rows, step):
                 some = target[at : at + step]
-                whole = torch.empty((len(some), *sizes[1:]), dtype=dtype)
+                whole = torch.empty((len(some), *sizes[1:]), dtype=dtype, device="cpu")
                 yield _Piece(
                     first + at * row,
                     memory(whole),
@@ -197,7 +197,9 @@ class _Delivery:
     planner: LoadPlanner
 
     def __call__(self) -> None:
-        self.target.copy_(narrow_tensor_by_index(self.rows, self.offsets, self.target.size()))
+        # Elsewhere rows of a tensor that was made in this mode cannot be written to.
+        with torch.inference_mode():
+            self.target.copy_(narrow_tensor_by_index(self.rows, self.offsets, self.target.size()))
         if self.is_last:
             self.planner.commit_tensor(self.item, self.resolved)
 

@@ -119,7 +119,7 @@ class _Chunks:
             raise lmc.FormatError(
                 f"{index.fqn}: the data file has {nbytes} bytes of it, not those of {dtype} {list(sizes)}"
             )
-        tensor = torch.empty(sizes, dtype=dtype)
+        tensor = torch.empty(sizes, dtype=dtype, device="cpu")
         file.read_into(name, memory(tensor))
         return tensor
 
@@ -215,7 +215,7 @@ def _whole(
             whole[fqn] = part
             continue
         if fqn not in whole:
-            whole[fqn] = torch.empty(entry.size, dtype=entry.properties.dtype)
+            whole[fqn] = torch.empty(entry.size, dtype=entry.properties.dtype, device="cpu")
         whole[fqn][tuple(slice(o, o + n) for o, n in zip(chunk.offsets, chunk.sizes, strict=True))] = part
     for fqn, left in missing.items():
         if left > 0:

@@ -166,7 +166,7 @@ class Writer(FileSystemWriter):
         data = planner.resolve_data(item)
         if isinstance(data, io.BytesIO):
             raw = bytearray(data.getbuffer())
-            flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
+            flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8, device="cpu")
             return Chunk(item.index.fqn, "U8", (len(raw),), flat)
         assert item.tensor_data is not None, "what is no bytes is a tensor"
         place = item.tensor_data.chunk
