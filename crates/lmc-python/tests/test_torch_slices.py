@@ -83,6 +83,29 @@ def test_any_index(small, monkeypatch, tmp_path):
     assert 300 < refused < 2000
 
 
+class OnGpu(torch.Tensor):
+    """A tensor that says it is on a GPU, and can do nothing but be copied from there."""
+
+    def __new__(cls, here):
+        made = torch.Tensor._make_wrapper_subclass(cls, here.shape, dtype=here.dtype, device="cuda:0")
+        made.here = here
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        assert func is torch.ops.aten._to_copy.default
+        return args[0].here.clone()
+
+
+def test_an_index_in_memory_of_another_device():
+    tensor, rows, chosen = weights(6, 10), torch.tensor([4, 0, 1]), torch.arange(6) % 2 == 0
+    with lmc.torch.safe_open(lmc.torch.save({"w": tensor})) as f:
+        w = f.get_slice("w")
+        assert torch.equal(w[OnGpu(rows)], tensor[rows])
+        assert torch.equal(w[OnGpu(chosen), ..., None], tensor[chosen, ..., None])
+        assert torch.equal(w[1:3, [OnGpu(row) for row in rows]], tensor[1:3, [4, 0, 1]])
+
+
 def test_halves_of_bytes():
     tensor = random_bits(DTYPES["F4"], (6, 10))
     with lmc.torch.safe_open(lmc.torch.save({"t": tensor})) as f:

@@ -51,7 +51,7 @@ class TensorSlice:
         else:
             whole = empty(self._shape, carrier)
             self._file.read([(self._entry, whole)])
-            part = whole[index]
+            part = whole[_on_cpu(index)]
             # It would keep the whole tensor's memory.
             part = part.clone() if part.untyped_storage().nbytes() > part.nbytes else part.contiguous()
         return part.view(self._dtype).to(self._device)
@@ -76,6 +76,15 @@ class TensorSlice:
         piece = empty((extent,), part.dtype)
         self._file.read_elements(self._entry, int(view.storage_offset()), piece)
         part.copy_(piece.as_strided(view.shape, view.stride()))
+
+
+def _on_cpu(index: Any) -> Any:
+    """The same index without memory of other devices, which a tensor on the CPU cannot be indexed by."""
+    if isinstance(index, tuple):
+        return tuple(map(_on_cpu, index))
+    if isinstance(index, list):
+        return list(map(_on_cpu, index))
+    return index.cpu() if isinstance(index, Tensor) else index
 
 
 def _is_basic(index: Any) -> bool:
