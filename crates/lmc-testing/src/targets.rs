@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas};
 use lmc::reference::{self, write};
-use lmc::{Base, CompressOptions, Compressor, Dtype, Isa, Level, Reader, Segment};
+use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,12 +25,15 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("roundtrip", roundtrip),
 ];
 
-/// Any bytes as a file. The first byte says whether checks and digests are made to fit, so that what is behind them is
-/// reached.
+/// Any bytes as a file. The first byte says whether the version, checks and digests are made to fit, so that what is behind
+/// them is reached.
 pub fn container(bytes: &[u8]) {
     let Some((mode, file)) = bytes.split_first() else { return };
     let mut file = file.to_vec();
     if mode % 4 > 0 {
+        if let Some(version) = file.get_mut(8..10) {
+            version.copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        }
         write::seal(&mut file, mode % 4 > 1, LIMIT);
     }
     if mode / 4 % 4 > 0 {

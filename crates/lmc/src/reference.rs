@@ -26,6 +26,9 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 /// Raw bytes that one digest covers (§2.5).
 const LEAF: usize = 1 << 18;
 
+/// The version of the format (§2.1).
+const VERSION: u16 = 0x8001;
+
 const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 const END_MAGIC: [u8; 8] = *b"LMCend\r\n";
 
@@ -76,7 +79,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     let mut rest = Bytes::new(file);
 
     must(rest.take(8)? == MAGIC, "the magic of the header is wrong")?;
-    must(rest.u16()? == 0, "the version is not 0")?;
+    must(rest.u16()? == VERSION, "the version is another one")?;
     must(rest.u16()? == 0, "the reserved field of the header is not 0")?;
     let features = rest.u32()?;
     must(features <= 3, "the file needs a feature that does not exist")?;

@@ -224,12 +224,12 @@ fn json_of_the_work() {
 #[test]
 fn versions() {
     let dir = Dir::new();
-    let version = concat!("lmc ", env!("CARGO_PKG_VERSION"), " (file format 0)\n");
+    let version = format!("lmc {} (file format {:#06x})\n", env!("CARGO_PKG_VERSION"), lmc::FORMAT_VERSION);
     for flag in ["--version", "-V"] {
         assert_eq!(dir.run([flag]).ok().stdout(), version);
     }
     let run = dir.run(["-v", "--version"]);
-    assert!(run.ok().stdout().starts_with(version) && run.stdout().contains("instruction sets: portable"), "{run:?}");
+    assert!(run.ok().stdout().starts_with(&version) && run.stdout().contains("instruction sets: portable"), "{run:?}");
     dir.shell("LMC_ISA=portable $LMC -vV | grep -q 'using portable'").silent();
     dir.shell("LMC_ISA=mmx $LMC compress -c </dev/null >x").is_misused(&["mmx"]);
 }

@@ -312,9 +312,6 @@ fn count(c: &mut Cursor<'_>, what: &str) -> Result<usize> {
 impl BlockHead {
     pub(crate) fn parse(head: &[u8]) -> Result<Self> {
         let mut c = Cursor::new(head);
-        if c.varint()? != 0 {
-            return Err(Error::unsupported("a block needs a feature that this lmc does not have; a newer one may"));
-        }
         let raw_len = c.size(MAX_RAW, "a block's raw length")?;
         if raw_len == 0 {
             return Err(Error::damaged("an empty block"));
@@ -388,7 +385,6 @@ impl BlockHead {
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        put(out, 0);
         put(out, self.raw_len as u64);
         put(out, self.dependencies.len() as u64);
         self.dependencies.iter().for_each(|d| d.put(out));

@@ -5,8 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) const LEN: usize = 16;
 /// The first eight bytes of a `.lmc` file.
 pub const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
-/// The version of the file format that is read and written.
-pub const VERSION: u16 = 0;
+/// The version of the file format that is read and written. From 0x8001 on: drafts of version 1, each read by no other program.
+pub const VERSION: u16 = 0x8001;
 
 /// What other files begin with, so that an error can say what was given.
 const OTHERS: &[(&[u8], &str)] = &[
@@ -80,15 +80,25 @@ pub(crate) fn check(start: &[u8]) -> Result<Features> {
     let Some(rest) = start.get(8..LEN) else { return Err(ends_early(start.len() as u64)) };
     let version = u16::from_le_bytes([rest[0], rest[1]]);
     if version != VERSION {
-        return Err(Error::unsupported(format!(
-            "the file has version {version} of the lmc format, and this lmc reads version {VERSION}: use the lmc that wrote it, or a newer one"
-        ))
-        .at_offset(8));
+        return Err(wrong_version(version).at_offset(8));
     }
     if rest[2..4] != [0; 2] {
         return Err(Error::damaged("a reserved field of the file's header is not zero; fetch it again").at_offset(10));
     }
     Features::of_bits(u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes"))).map_err(|e| e.at_offset(12))
+}
+
+fn wrong_version(version: u16) -> Error {
+    Error::unsupported(match version {
+        0 => "the file has version 0 of the lmc format: it was written by lmc 0.1; restore it with that version"
+            .to_owned(),
+        0x8000.. => format!(
+            "the file has draft version {version:#06x} of the lmc format, and this lmc reads {VERSION:#06x} alone: restore it with the lmc that wrote it"
+        ),
+        _ => format!(
+            "the file has version {version} of the lmc format, and this lmc reads version {VERSION:#06x}: use a newer lmc"
+        ),
+    })
 }
 
 fn not_lmc(start: &[u8]) -> Error {
@@ -140,11 +150,13 @@ mod tests {
 
     #[test]
     fn errors_say_what_was_given() {
+        for (version, said) in [(0, "written by lmc 0.1;"), (7, "version 7 "), (VERSION + 1, "draft version 0x800")] {
+            let mut h = encode(Features::default());
+            h[8..10].copy_from_slice(&version.to_le_bytes());
+            assert_eq!(error(&h).0, ErrorKind::Unsupported);
+            assert!(error(&h).1.contains(said));
+        }
         let mut h = encode(Features::default());
-        h[8] = 7;
-        assert_eq!(error(&h).0, ErrorKind::Unsupported);
-        assert!(error(&h).1.contains("version 7"));
-        h = encode(Features::default());
         h[10] = 1;
         assert_eq!(error(&h).0, ErrorKind::Damaged);
         h = encode(Features::default());

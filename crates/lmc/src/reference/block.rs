@@ -31,7 +31,6 @@ enum Method {
 pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usize) -> Result<Block, String> {
     let mut faults = Faults::default();
     let mut head = Bytes::new(head);
-    must(head.varint()? == 0, "a block needs a feature that does not exist")?;
     let raw_length = head.varint()?;
     must((1..=1 << 24).contains(&raw_length), "a block has an impossible length")?;
     must(raw_length <= (limit - sources.raw().len()) as u64, "the raw size exceeds the limit")?;

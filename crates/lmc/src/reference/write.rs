@@ -13,7 +13,7 @@ pub mod tensor_list;
 
 use super::bytes::Bytes;
 use super::dependencies::Sources;
-use super::{END_MAGIC, MAGIC, content_hash, digest};
+use super::{END_MAGIC, MAGIC, VERSION, content_hash, digest};
 use std::cell::RefCell;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -139,7 +139,7 @@ impl File {
         let index = Index::of(&records);
         Self {
             magic: MAGIC,
-            version: 0,
+            version: VERSION,
             reserved: 0,
             features: 0,
             records,
@@ -242,9 +242,7 @@ impl Record {
 
     /// The raw length that the head of a block states, if it can be read.
     pub fn raw_length(&self) -> Option<u64> {
-        let mut head = Bytes::new(&self.head);
-        head.varint().ok()?;
-        head.varint().ok()
+        Bytes::new(&self.head).varint().ok()
     }
 
     /// Makes the digest fit what a changed block without dependencies decodes to, if it does, be it with faults.

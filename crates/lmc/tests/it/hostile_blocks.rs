@@ -47,9 +47,6 @@ fn the_block_that_is_damaged_is_valid() {
 
 #[test]
 fn heads_of_blocks() {
-    for features in [1, 1 << 63] {
-        refused_block("feature", |block| block.features = features);
-    }
     refused_block("impossible length", |block| block.raw_length = 0);
     refused_block("not named", |block| {
         block.dependency_count = 1;

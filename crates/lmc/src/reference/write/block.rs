@@ -56,7 +56,6 @@ pub struct Grouped {
 /// A block, field by field.
 #[derive(Clone, Debug)]
 pub struct BlockFields {
-    pub features: u64,
     pub raw_length: u64,
     pub dependency_count: u64,
     pub dependencies: Vec<u8>,
@@ -151,7 +150,6 @@ impl Block {
         let leaves: Vec<[u8; 16]> = raw.chunks(LEAF).map(digest).collect();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;
         Ok(BlockFields {
-            features: 0,
             raw_length: raw.len() as u64,
             dependency_count: self.dependencies.len() as u64,
             dependencies,
@@ -203,7 +201,6 @@ impl BlockFields {
 
     pub fn head(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        varint(&mut out, self.features);
         varint(&mut out, self.raw_length);
         varint(&mut out, self.dependency_count);
         out.extend(&self.dependencies);
