@@ -1,8 +1,16 @@
 //! Writes inputs to start fuzzing from: `cargo run -p lmc-testing --example seeds -- fuzz/corpus`.
 
+use lmc::reference::write::{File, Record};
 use lmc_testing::input::Random;
 use lmc_testing::{samples, targets};
 use std::{env, fs, io, path::Path};
+
+/// The file with a skippable record.
+fn noted(file: &[u8]) -> Vec<u8> {
+    let mut file = File::parse(file).expect("the sample is valid");
+    file.records.push(Record::new(*b"note", b"skipped".to_vec(), Vec::new()));
+    file.to_bytes()
+}
 
 fn main() -> io::Result<()> {
     let Some(corpus) = env::args_os().nth(1) else {
@@ -18,8 +26,8 @@ fn main() -> io::Result<()> {
         }
         for (i, (_, file, raw)) in samples::all().into_iter().enumerate() {
             let seeds: &[(u8, &[u8])] = match target {
-                // As it is, and with checks made to fit.
-                "container" => &[(0, &file), (2, &file)],
+                // As it is, with checks made to fit, and with a skippable record.
+                "container" => &[(0, &file), (2, &file), (4, &noted(&file))],
                 // As a whole file, and the header alone.
                 "layout" => &[(0, &raw), (1, raw.get(8..).unwrap_or(&[]))],
                 _ => &[],

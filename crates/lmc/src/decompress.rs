@@ -44,7 +44,7 @@ pub fn decompress(file: &[u8], o: &DecompressOptions) -> Result<Vec<u8>> {
 /// Those of [`decompress`] and [`Decompressor::decompress_delta_into`].
 pub fn decompress_delta(file: &[u8], bases: &[Base<'_>], o: &DecompressOptions) -> Result<Vec<u8>> {
     let mut d = Decompressor::new(o)?;
-    let opened = Opened::open(&file, &o.limits)?;
+    let opened = Opened::open_whole(&file, &o.limits)?;
     let bases = resolve(&opened.sources.bases, bases, &d.workers)?;
     let mut out = zeroed(opened.index.raw_size)?;
     d.decompress_opened(&file, &opened, bases, &mut out)?;
@@ -139,7 +139,7 @@ impl Decompressor {
     /// # Errors
     /// Those of [`Self::decompress_delta_into`], and `Io` when reading fails.
     pub fn decompress_delta_from(&mut self, src: &dyn ReadAt, bases: &[Base<'_>], out: &mut [u8]) -> Result<Summary> {
-        let opened = Opened::open(src, &self.o.limits)?;
+        let opened = Opened::open_whole(src, &self.o.limits)?;
         let bases = resolve(&opened.sources.bases, bases, &self.workers)?;
         self.decompress_opened(src, &opened, bases, out)
     }
@@ -346,7 +346,7 @@ impl Decompressor {
         dst: &dyn WriteAt,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
-        let opened = Opened::open(src, &self.o.limits)?;
+        let opened = Opened::open_whole(src, &self.o.limits)?;
         let bases = resolve(&opened.sources.bases, bases, &self.workers)?;
         let cache = Cache::default();
         let again = Access { src, opened: &opened, bases: &bases, workers: &self.workers, cache: &cache };

@@ -65,7 +65,7 @@ impl Decompressor {
     /// `Usage` when the delta cannot be applied in place, `Base` when `buf` does not hold its base; otherwise those of
     /// [`Self::decompress_delta_into`].
     pub fn apply_in_place(&mut self, file: &[u8], buf: &mut [u8], content_hash: Option<[u8; 16]>) -> Result<Summary> {
-        let opened = Opened::open(&file, self.limits())?;
+        let opened = Opened::open_whole(&file, self.limits())?;
         check(file, &opened)?;
         let mut base = Base::new(&*buf)?;
         if let Some(hash) = content_hash {

@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 const LEAF: usize = 1 << 18;
 
 /// The version of the format (§2.1).
-const VERSION: u16 = 0x8001;
+const VERSION: u16 = 0x8002;
 
 const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 const END_MAGIC: [u8; 8] = *b"LMCend\r\n";
@@ -88,7 +88,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     let mut bases_named = 0;
     let mut sources = Sources::new(features, Vec::new());
     let mut block_lengths = Vec::new();
-    let mut ancillary_bytes = 0;
+    let mut skippable_records = 0;
     let (index, index_offset, index_length) = loop {
         let offset = rest.position();
         let record = record(&mut rest)?;
@@ -109,6 +109,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
                 sources = Sources::new(features, bases.to_vec());
             }
             b"BLCK" => {
+                must(skippable_records == 0, "a block follows a skippable record")?;
                 must(record.head.len() <= 1 << 24, "the head of a block exceeds 2^24 bytes")?;
                 must(record.body.len() <= 1 << 25, "the body of a block exceeds 2^25 bytes")?;
                 let whole = sources.raw().len().is_multiple_of(LEAF);
@@ -126,7 +127,12 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
                 must(record.body.is_empty(), "the index has a body")?;
                 break (record.head, offset, length);
             }
-            [b'a'..=b'z', ..] => ancillary_bytes += length,
+            [b'a'..=b'z', ..] => {
+                must(length <= 1 << 24, "a skippable record exceeds 2^24 bytes")?;
+                must(record.body.is_empty(), "a skippable record has a body")?;
+                skippable_records += 1;
+                must(skippable_records <= 64, "there are more than 64 skippable records")?;
+            }
             _ => return Err("a record has an unknown tag".into()),
         }
     };
@@ -138,7 +144,6 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     must(index.raw_size == raw.len() as u64, "the raw size in the index is wrong")?;
     must(index.content_hash == content_hash(&raw), "the content hash is wrong")?;
     must(index.blocks == block_lengths, "the index disagrees with the blocks")?;
-    must(index.offset_gap == ancillary_bytes, "the offset gap is not the size of the ancillary records")?;
 
     let checked = rest.peek(16)?;
     must(rest.u64()? == index_offset, "the trailer has the wrong offset of the index")?;

@@ -30,8 +30,6 @@ pub(crate) struct Index {
     pub(crate) raw_size: u64,
     pub(crate) content_hash: Digest,
     pub(crate) blocks: Vec<BlockLen>,
-    /// Bytes of ancillary records in the file.
-    pub(crate) ancillary: u64,
     pub(crate) layout: String,
     pub(crate) segments: Packed,
 }
@@ -46,7 +44,6 @@ impl Index {
         segments: &[Segment],
     ) -> Result<Vec<u8>> {
         let mut table = lengths;
-        put(&mut table, 0);
         put_string(&mut table, layout);
         segments::encode(segments, &mut table);
         let mut out = vec![0; HEADER_LEN];
@@ -116,11 +113,10 @@ impl Index {
         if sum != raw_size {
             return Err(Error::damaged("the blocks of the index do not add up to the file's raw size"));
         }
-        let ancillary = c.varint()?;
         let layout = string(&mut c)?.to_owned();
         let start = table.len() - c.remaining();
         let segments = Packed::check(table, start, raw_size, &mut budget)?;
-        Ok(Self { raw_size, content_hash, blocks, ancillary, layout, segments })
+        Ok(Self { raw_size, content_hash, blocks, layout, segments })
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Opened {
     pub(crate) index: Index,
     pub(crate) sources: Sources,
     places: Vec<Place>,
+    /// Where skippable records are.
+    skippable: Range<u64>,
 }
 
 /// Where a block starts.
@@ -29,12 +31,23 @@ pub(crate) struct Place {
     raw_offset: u64,
 }
 
+/// Bytes of all skippable records of a file that has any.
+const MIN_SKIPPABLE: u64 = HEADER_LEN as u64;
+const MAX_SKIPPABLE: u64 = record::MAX_SKIPPABLE * record::MAX_SKIPPABLE_RECORD;
+
 pub(crate) fn read(src: &dyn ReadAt, buf: &mut [u8], offset: u64) -> Result<()> {
     read_at(src, "the file", buf, offset)
 }
 
 impl Opened {
-    /// Reads header, trailer and index, and checks that they agree with each other.
+    /// [`Self::open`] for a caller that decodes all of the file: skippable records are checked, too.
+    pub(crate) fn open_whole(src: &dyn ReadAt, limits: &DecodeLimits) -> Result<Self> {
+        let opened = Self::open(src, limits)?;
+        check_skippable(src, opened.skippable.clone())?;
+        Ok(opened)
+    }
+
+    /// Reads header, trailer and index, and checks that they agree with each other. Skippable records are not read.
     pub(crate) fn open(src: &dyn ReadAt, limits: &DecodeLimits) -> Result<Self> {
         let size = src.size().map_err(|e| Error::io("cannot tell the size of the file", e))?;
         let mut start = [0; header::LEN];
@@ -49,13 +62,15 @@ impl Opened {
         let Trailer { index_offset, index_len } = Trailer::parse(&end, size)?;
         let index = read_index(src, index_offset, index_len, limits).map_err(|e| e.at_offset(index_offset))?;
         let (sources, begin) = read_bases(src, features, index_offset, limits)?;
-        let blocks = index.blocks.iter().try_fold(begin, |n, b| n.checked_add(u64::from(b.record)));
-        if blocks.and_then(|n| n.checked_add(index.ancillary)) != Some(index_offset) {
-            let e = Error::damaged("the blocks of the index do not add up to its offset; fetch the file again");
-            return Err(e.at_offset(index_offset));
+        let (places, end) = add_up(&index, begin);
+        match index_offset.checked_sub(end) {
+            Some(0 | MIN_SKIPPABLE..=MAX_SKIPPABLE) => {}
+            _ => {
+                let e = Error::damaged("the blocks of the index do not add up to its offset; fetch the file again");
+                return Err(e.at_offset(index_offset));
+            }
         }
-        let places = if index.ancillary == 0 { add_up(&index, begin) } else { walk(src, &index, begin..index_offset)? };
-        Ok(Self { size, index, sources, places })
+        Ok(Self { size, index, sources, places, skippable: end..index_offset })
     }
 
     pub(crate) fn blocks(&self) -> usize {
@@ -129,7 +144,8 @@ fn read_index(src: &dyn ReadAt, offset: u64, len: u64, limits: &DecodeLimits) ->
     Index::parse(&head, limits)
 }
 
-fn add_up(index: &Index, begin: u64) -> Vec<Place> {
+/// Where the blocks are, and where the last one ends.
+fn add_up(index: &Index, begin: u64) -> (Vec<Place>, u64) {
     let mut next = Place { record_offset: begin, raw_offset: 0 };
     let mut places = Vec::with_capacity(index.blocks.len());
     for b in &index.blocks {
@@ -137,44 +153,33 @@ fn add_up(index: &Index, begin: u64) -> Vec<Place> {
         next.record_offset += u64::from(b.record);
         next.raw_offset += u64::from(b.raw);
     }
-    places
+    (places, next.record_offset)
 }
 
-/// Finds the blocks of a file that has ancillary records between them.
-fn walk(src: &dyn ReadAt, index: &Index, Range { start, end }: Range<u64>) -> Result<Vec<Place>> {
-    let mut places = Vec::with_capacity(index.blocks.len());
-    let (mut offset, mut raw_offset) = (start, 0);
-    let disagree = || Error::damaged("the records of the file are not those of its index; fetch it again");
-    while offset < end {
+/// Checks the records between the last block and the index.
+fn check_skippable(src: &dyn ReadAt, Range { mut start, end }: Range<u64>) -> Result<()> {
+    let mut head = Vec::new();
+    let mut left = record::MAX_SKIPPABLE;
+    while start < end {
+        let located = |e: Error| e.at_offset(start);
+        left = left.checked_sub(1).ok_or_else(|| located(too_many_skippable()))?;
         let mut bytes = [0; HEADER_LEN];
-        read(src, &mut bytes, offset)?;
-        let h = RecordHeader::parse(&bytes).map_err(|e| e.at_offset(offset))?;
-        if h.len() > end - offset {
-            return Err(disagree().at_offset(offset));
+        read(src, &mut bytes, start)?;
+        let h = RecordHeader::parse(&bytes).map_err(located)?;
+        if !h.is_skippable() || h.len() > end - start {
+            let e = "the records between the last block and the index are not skippable; fetch the file again";
+            return Err(located(Error::damaged(e)));
         }
-        if h.is_ancillary() {
-            let mut check = h.check_of(&bytes);
-            let mut buf = vec![0; (h.head_len as usize).min(1 << 16)];
-            let mut left = h.head_len as usize;
-            while left > 0 {
-                let n = left.min(buf.len());
-                read(src, &mut buf[..n], offset + h.head_end() - left as u64)?;
-                check.update(&buf[..n]);
-                left -= n;
-            }
-            check.finish().map_err(|e| e.at_offset(offset))?;
-        } else {
-            match index.blocks.get(places.len()) {
-                Some(b) if h.tag == record::BLOCK && h.len() == u64::from(b.record) => {
-                    places.push(Place { record_offset: offset, raw_offset });
-                    raw_offset += u64::from(b.raw);
-                }
-                _ => return Err(disagree().at_offset(offset)),
-            }
-        }
-        offset += h.len();
+        head.resize(h.head_len as usize, 0);
+        read(src, &mut head, start + HEADER_LEN as u64)?;
+        h.verify(&bytes, &head).map_err(located)?;
+        start += h.len();
     }
-    if places.len() == index.blocks.len() { Ok(places) } else { Err(disagree().at_offset(end)) }
+    Ok(())
+}
+
+pub(crate) fn too_many_skippable() -> Error {
+    Error::damaged(format!("the file has more than {} skippable records", record::MAX_SKIPPABLE))
 }
 
 /// Splits a block's record into its head, checked, and its body.

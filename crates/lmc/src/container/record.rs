@@ -17,6 +17,10 @@ pub(crate) const MAX_BLOCK_BODY: u64 = 1 << 25;
 pub(crate) const MAX_BLOCK_RECORD: u64 = HEADER_LEN as u64 + MAX_BLOCK_HEAD as u64 + MAX_BLOCK_BODY;
 pub(crate) const MAX_INDEX_HEAD: u32 = 1 << 30;
 pub(crate) const MAX_BASES_HEAD: u32 = 1 << 24;
+/// Length of the longest skippable record.
+pub(crate) const MAX_SKIPPABLE_RECORD: u64 = 1 << 24;
+/// Skippable records that a file may have.
+pub(crate) const MAX_SKIPPABLE: u64 = 64;
 
 /// The 24 bytes in front of every record. Lengths are checked against the tag's maxima by [`RecordHeader::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +43,9 @@ impl RecordHeader {
             BLOCK => h.head_len <= MAX_BLOCK_HEAD && h.body_len <= MAX_BLOCK_BODY,
             INDEX => h.head_len <= MAX_INDEX_HEAD && h.body_len == 0,
             BASES => h.head_len <= MAX_BASES_HEAD && h.body_len == 0,
-            // No file is longer than this: lengths can be added without overflow.
-            [b'a'..=b'z', ..] => h.body_len < 1 << 62,
+            _ if h.is_skippable() => {
+                u64::from(h.head_len) <= MAX_SKIPPABLE_RECORD - HEADER_LEN as u64 && h.body_len == 0
+            }
             _ => return Err(Error::damaged("unknown record: the file is damaged, or needs a newer lmc")),
         };
         if fits { Ok(h) } else { Err(Error::damaged("a record's length is out of range")) }
@@ -51,26 +56,18 @@ impl RecordHeader {
         HEADER_LEN as u64 + u64::from(self.head_len) + self.body_len
     }
 
-    /// Where the head ends, from the start of the record.
-    pub(crate) fn head_end(&self) -> u64 {
-        HEADER_LEN as u64 + u64::from(self.head_len)
-    }
-
-    /// Whether a decoder may skip the record.
-    pub(crate) fn is_ancillary(&self) -> bool {
+    /// Whether the record holds nothing that decoding needs.
+    pub(crate) fn is_skippable(&self) -> bool {
         self.tag[0].is_ascii_lowercase()
     }
 
     /// Checks the head that followed this header. `bytes` are the header's own.
     pub(crate) fn verify(&self, bytes: &[u8; HEADER_LEN], head: &[u8]) -> Result<()> {
-        let mut c = self.check_of(bytes);
-        c.update(head);
-        c.finish()
-    }
-
-    /// For a head that comes in pieces. `bytes` are the header's own.
-    pub(crate) fn check_of(&self, bytes: &[u8; HEADER_LEN]) -> HeadCheck {
-        HeadCheck { hash: hash_of(bytes[..16].try_into().expect("16 bytes")), want: self.check }
+        if check_of(bytes[..16].try_into().expect("16 bytes"), head) == self.check {
+            Ok(())
+        } else {
+            Err(Error::damaged("the checksum of a record's head does not match; fetch the file again"))
+        }
     }
 
     /// The 24 header bytes of a record with this head and body length.
@@ -79,36 +76,17 @@ impl RecordHeader {
         b[..4].copy_from_slice(&tag);
         b[4..8].copy_from_slice(&(head.len() as u32).to_le_bytes());
         b[8..16].copy_from_slice(&body_len.to_le_bytes());
-        let mut h = hash_of(b[..16].try_into().expect("16 bytes"));
-        h.write(head);
-        b[16..].copy_from_slice(&h.finish().to_le_bytes());
+        let check = check_of(b[..16].try_into().expect("16 bytes"), head);
+        b[16..].copy_from_slice(&check.to_le_bytes());
         b
     }
 }
 
-fn hash_of(first16: &[u8; 16]) -> XxHash3_64 {
+fn check_of(first16: &[u8; 16], head: &[u8]) -> u64 {
     let mut h = XxHash3_64::new();
     h.write(first16);
-    h
-}
-
-/// The check of a record's head, under way.
-pub(crate) struct HeadCheck {
-    hash: XxHash3_64,
-    want: u64,
-}
-
-impl HeadCheck {
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.hash.write(bytes);
-    }
-    pub(crate) fn finish(self) -> Result<()> {
-        if self.hash.finish() == self.want {
-            Ok(())
-        } else {
-            Err(Error::damaged("the checksum of a record's head does not match; fetch the file again"))
-        }
-    }
+    h.write(head);
+    h.finish()
 }
 
 #[cfg(test)]
@@ -117,11 +95,10 @@ mod tests {
     use crate::checksum::check64;
     #[test]
     fn the_check_covers_header_and_head() {
-        let b = RecordHeader::encode(*b"note", b"head", 5);
+        let b = RecordHeader::encode(BLOCK, b"head", 5);
         assert_eq!(b[16..], check64(&[&b[..16], b"head"].concat()).to_le_bytes());
         let h = RecordHeader::parse(&b).unwrap();
-        assert!(h.is_ancillary());
-        assert_eq!((h.len(), h.head_end()), (33, 28));
+        assert_eq!(h.len(), 33);
         h.verify(&b, b"head").unwrap();
         assert!(h.verify(&b, b"heap").is_err());
     }
@@ -132,6 +109,7 @@ mod tests {
         assert!(ok(BLOCK, 1 << 24, 1 << 25) && !ok(BLOCK, (1 << 24) + 1, 0) && !ok(BLOCK, 0, (1 << 25) + 1));
         assert!(ok(INDEX, 100, 0) && !ok(INDEX, 0, 1));
         assert!(ok(BASES, 1 << 24, 0) && !ok(BASES, (1 << 24) + 1, 0) && !ok(BASES, 0, 1));
-        assert!(ok(*b"xyz0", 0, 1 << 40) && !ok(*b"xyz0", 0, u64::MAX) && !ok(*b"XYZ0", 0, 0));
+        assert!(ok(*b"aYZ0", (1 << 24) - 24, 0) && !ok(*b"aYZ0", (1 << 24) - 23, 0) && !ok(*b"aYZ0", 0, 1));
+        assert!(ok(*b"z\0\0\0", 0, 0) && !ok(*b"AYZ0", 0, 0) && !ok(*b"`yz0", 0, 0) && !ok(*b"{yz0", 0, 0));
     }
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use super::bases::{Depths, Sources};
 use super::header::{self, Features, ends_early};
 use super::index::{BlockLen, Index, whole_leaves_before};
-use super::open::block_record;
+use super::open::{block_record, too_many_skippable};
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::trailer::{self, Trailer};
 use crate::block::head::BlockHead;
@@ -32,7 +32,8 @@ pub(crate) struct Records<'a> {
     depths: Depths,
     blocks: Vec<BlockLen>,
     raw: u64,
-    ancillary: u64,
+    /// Number of skippable records read so far.
+    skipped: u64,
 }
 
 impl<'a> Records<'a> {
@@ -50,7 +51,7 @@ impl<'a> Records<'a> {
             depths: Depths::default(),
             blocks: vec![],
             raw: 0,
-            ancillary: 0,
+            skipped: 0,
         };
         if features.dependencies {
             records.read_bases(features).map_err(|e| e.at_offset(n as u64))?;
@@ -100,10 +101,12 @@ impl<'a> Records<'a> {
             let at = self.offset - HEADER_LEN as u64;
             let bytes = buf[..].try_into().expect("24 bytes");
             let h = RecordHeader::parse(&bytes).map_err(|e| e.at_offset(at))?;
-            if h.is_ancillary() {
+            if h.is_skippable() {
                 self.skip(&h, &bytes, buf).map_err(|e| e.at_offset(at))?;
-                self.ancillary += h.len();
                 continue;
+            }
+            if h.tag == record::BLOCK && self.skipped > 0 {
+                return Err(Error::damaged("a block follows a skippable record; fetch the file again").at_offset(at));
             }
             if h.tag == record::BASES {
                 let e = "the file names its bases elsewhere than behind its header; fetch it again";
@@ -147,7 +150,7 @@ impl<'a> Records<'a> {
 
     /// Checks the index against the blocks, and the rest of the file.
     fn end(&mut self, index: Index, at: u64) -> Result<Next> {
-        if index.blocks != self.blocks || index.ancillary != self.ancillary {
+        if index.blocks != self.blocks {
             let e = Error::damaged("the records of the file are not those of its index; fetch it again");
             return Err(e.at_offset(at));
         }
@@ -171,22 +174,14 @@ impl<'a> Records<'a> {
         if got < n { Err(ends_early(self.offset)) } else { Ok(()) }
     }
 
-    /// Skips an ancillary record, however long, and checks its head.
+    /// Reads the head of a skippable record, and checks it.
     fn skip(&mut self, h: &RecordHeader, bytes: &[u8; HEADER_LEN], buf: &mut Vec<u8>) -> Result<()> {
-        let mut check = h.check_of(bytes);
-        let mut head = u64::from(h.head_len);
-        let mut left = h.len() - HEADER_LEN as u64;
-        while left > 0 {
-            let part = if head > 0 { head } else { left };
-            buf.clear();
-            self.take(buf, part.min(1 << 16) as usize)?;
-            if head > 0 {
-                check.update(buf);
-                head -= buf.len() as u64;
-            }
-            left -= buf.len() as u64;
+        self.skipped += 1;
+        if self.skipped > record::MAX_SKIPPABLE {
+            return Err(too_many_skippable());
         }
-        check.finish()
+        self.take(buf, h.head_len as usize)?;
+        h.verify(bytes, &buf[HEADER_LEN..])
     }
 }
 

@@ -12,7 +12,6 @@ pub(super) struct Index {
     pub(super) content_hash: [u8; 16],
     /// Record length and raw length of each block.
     pub(super) blocks: Vec<(u64, u64)>,
-    pub(super) offset_gap: u64,
 }
 
 pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
@@ -30,7 +29,6 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     for _ in 0..block_count {
         blocks.push((table.varint()?, table.varint()?));
     }
-    let offset_gap = table.varint()?;
     table.string()?;
 
     let mut covered = 0u128;
@@ -48,7 +46,7 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     }
     must(covered == u128::from(raw_size), "the segments do not add up to the raw size")?;
     table.end("something follows the last segment of the index")?;
-    Ok(Index { raw_size, content_hash, blocks, offset_gap })
+    Ok(Index { raw_size, content_hash, blocks })
 }
 
 /// The window of a valid zstd frame of so many bytes (RFC 8878, 3.1.1.1).

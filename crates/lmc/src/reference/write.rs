@@ -24,7 +24,7 @@ pub struct File {
     pub version: u16,
     pub reserved: u16,
     pub features: u32,
-    /// Bases, blocks and ancillary records, without the index.
+    /// Bases, blocks and skippable records, without the index.
     pub records: Vec<Record>,
     pub index: Index,
     /// Tag, head and body of the index record; made from `index` when `None`.
@@ -70,7 +70,6 @@ pub struct Index {
     pub block_count: u64,
     /// Record length and raw length of each block.
     pub blocks: Vec<(u64, u64)>,
-    pub offset_gap: u64,
     pub layout: Vec<u8>,
     pub segment_count: u64,
     pub segments: Vec<Segment>,
@@ -284,8 +283,7 @@ impl Bases {
 
 impl Index {
     fn of(records: &[Record]) -> Self {
-        let (blocks, others): (Vec<_>, Vec<_>) =
-            records.iter().filter(|record| record.tag != *b"BASE").partition(|record| record.tag == *b"BLCK");
+        let blocks: Vec<_> = records.iter().filter(|record| record.tag == *b"BLCK").collect();
         let lengths: Vec<(u64, u64)> =
             blocks.iter().map(|block| (block.size(), block.raw_length().unwrap_or(0))).collect();
         let raw_size = lengths.iter().fold(0u64, |sum, &(_, raw)| sum.wrapping_add(raw));
@@ -295,7 +293,6 @@ impl Index {
             content_hash: digest(&leaves.concat()),
             block_count: lengths.len() as u64,
             blocks: lengths,
-            offset_gap: others.iter().map(|record| record.size()).sum(),
             layout: b"raw".to_vec(),
             segment_count: 1,
             segments: vec![Segment { length: raw_size, ..Segment::default() }],
@@ -310,7 +307,6 @@ impl Index {
             varint(&mut out, record);
             varint(&mut out, raw);
         }
-        varint(&mut out, self.offset_gap);
         string(&mut out, &self.layout);
         varint(&mut out, self.segment_count);
         for segment in &self.segments {

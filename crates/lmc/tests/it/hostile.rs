@@ -39,8 +39,8 @@ fn headers_and_trailers() {
 #[test]
 fn records() {
     refused_file("unknown tag", |file| file.records[0].tag = *b"BLOK");
-    refused_file("unknown tag", |file| file.records.push(Record::new(*b"Next", vec![], vec![])));
-    refused_file("unknown tag", |file| file.records.push(Record::new([0; 4], vec![], vec![])));
+    refused_file("unknown tag", |file| file.records.insert(0, Record::new(*b"Next", vec![], vec![])));
+    refused_file("unknown tag", |file| file.records.insert(0, Record::new([0; 4], vec![], vec![])));
     // An index in the middle ends the file.
     refused_file("wrong", |file| file.records.insert(0, file.index.record()));
     refused_file("has a body", |file| file.index_record = Some(Record { body: vec![0], ..file.index.record() }));
@@ -79,8 +79,6 @@ fn indexes() {
     assert!(judged.is_err_and(|why| why.contains("content hash")));
     refused_file("disagrees", |file| file.index.blocks[0].0 += 1);
     refused_file("disagrees", |file| file.index.blocks[0].1 += 1);
-    refused_file("offset gap", |file| file.index.offset_gap = 1);
-    refused_file("offset gap", |file| file.index.offset_gap = u64::MAX);
     refused_file("UTF-8", |file| file.index.layout = vec![0xff]);
     refused_file("follows the last segment", |file| file.index.after = vec![0]);
     refused_file("add up", |file| file.index.segments[0].length -= 1);
@@ -102,7 +100,6 @@ fn indexes() {
         refused_file("", |file| file.index.blocks[0].0 = count);
         refused_file("", |file| file.index.blocks[0].1 = count);
         refused_file("", |file| file.index.segments[0].length = count);
-        refused_file("", |file| file.index.offset_gap = count);
         refused_file("", |file| file.index.table_length_error = count);
     }
     refused_file("shorter", |file| file.index.table_length_error = 1);
@@ -254,22 +251,70 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     }
 }
 
+/// Every way that decodes all of a file.
+const WHOLE: [Way; 3] = [Way::Slice, Way::Stream, Way::Positional];
+
+/// A skippable record of so many bytes.
+fn skippable(size: usize) -> Record {
+    Record::new(*b"note", vec![7; size - 24], Vec::new())
+}
+
 #[test]
-fn ancillary_records_are_skipped() {
+fn skippable_records() {
     let block = class_map().record();
-    let ancillary = |head: &[u8], body: &[u8]| Record::new(*b"note", head.to_vec(), body.to_vec());
-    let records = vec![ancillary(b"", b""), block.clone(), ancillary(b"head", b""), block, ancillary(b"", &[0; 999])];
-    let raw = [class_map_block().raw(), class_map_block().raw()].concat();
-    let file = File::new(records).to_bytes();
-    let whole = [Way::Slice, Way::Stream, Way::Positional];
-    assert!(agree_by(&whole, &file).is_ok_and(|decoded| decoded == raw));
-    // The reader may refuse such a file, but not read it wrongly.
-    for &isa in isas() {
-        if let Ok(read) = Way::Reader.decode(&file, isa) {
-            assert!(read == raw);
+    let raw = class_map_block().raw();
+    let file = |records: Vec<Record>| File::new([vec![block.clone(); 2], records].concat()).to_bytes();
+    let tags = [*b"a\0\0\0", *b"zZ{\xff"];
+    for records in [
+        vec![skippable(24)],
+        vec![skippable(25), skippable(24), skippable(10_000)],
+        tags.map(|tag| Record { tag, ..skippable(30) }).to_vec(),
+        vec![skippable(24); 64],
+    ] {
+        assert!(agree(&file(records)).is_ok_and(|decoded| decoded == [&raw[..], &raw].concat()));
+    }
+    assert_eq!(agree(&File::new(vec![skippable(30)]).to_bytes()), Ok(Vec::new()), "without a block");
+
+    let refused = |records: Vec<Record>, reason: &str| {
+        let why = agree_by(&WHOLE, &file(records)).expect_err(reason);
+        assert!(why.contains(reason), "the reason is: {why}, but not: {reason}");
+    };
+    refused(vec![skippable(24); 65], "more than 64");
+    refused(vec![Record { body: vec![1], ..skippable(24) }], "has a body");
+    for tag in [*b"Note", *b"`ote", *b"{ote", *b"\0ote"] {
+        refused(vec![skippable(24), Record { tag, ..skippable(24) }], "unknown tag");
+    }
+    refused(vec![skippable(24), block.clone()], "a block follows");
+    refused_file("a block follows", |file| file.records.insert(0, skippable(24)));
+}
+
+#[test]
+fn the_longest_skippable_record() {
+    let file = |size| File::new(vec![class_map().record(), skippable(size)]).to_bytes();
+    let mut options = options(Isa::PORTABLE);
+    options.limits = Default::default();
+    let mut decompressor = Decompressor::new(&options).expect("no threads are needed");
+    for (size, is_valid) in [(1 << 24, true), ((1 << 24) + 1, false)] {
+        assert_eq!(reference::decode(&file(size), LIMIT).is_ok(), is_valid);
+        for way in WHOLE {
+            let decoded = way.decode_by(&file(size), &[], &options, &mut decompressor);
+            assert_eq!(decoded.is_ok(), is_valid, "{way:?}");
         }
     }
-    let mut options = options(Isa::PORTABLE);
-    options.threads = 2;
-    assert!(lmc::decompress(&file, &options).is_ok_and(|decoded| decoded == raw));
+}
+
+#[test]
+fn every_bit_of_a_skippable_record_is_checked() {
+    let block = class_map().record();
+    let mut file = File::new(vec![block.clone(), skippable(40), skippable(24)]).to_bytes();
+    let start = 16 + block.size() as usize;
+    let raw = class_map_block().raw();
+    for bit in 8 * start..8 * (start + 64) {
+        file[bit / 8] ^= 1 << (bit % 8);
+        assert!(agree_by(&WHOLE, &file).is_err(), "bit {bit}");
+        // What reads through the index does not look at them.
+        assert!(Way::Reader.decode(&file, Isa::PORTABLE).is_ok_and(|read| read == raw));
+        file[bit / 8] ^= 1 << (bit % 8);
+    }
+    assert!(agree(&file).is_ok());
 }

@@ -1,7 +1,7 @@
 //! Files that lie about lengths, counts and sizes, with every checksum right, and files that want too much memory.
 
 use crate::support::{noise, refused, try_all};
-use lmc::reference::write::{File, Index, Record, Segment};
+use lmc::reference::write::{File, Index, Segment};
 use lmc::{CompressOptions, DecompressOptions, ErrorKind, Reader};
 
 const BIG: [u64; 6] = [1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 62, 1 << 63];
@@ -50,11 +50,6 @@ fn an_index_that_lies_is_refused() {
             i.blocks[2].1 = i.blocks[2].1.wrapping_add(n);
             i.raw_size = i.raw_size.wrapping_add(n);
             i.segments[0].length = i.raw_size;
-        }),
-        ("ancillary bytes", |i, n| i.offset_gap = i.offset_gap.wrapping_add(n)),
-        ("ancillary bytes for a block's", |i, n| {
-            i.offset_gap = i.offset_gap.wrapping_add(n);
-            i.blocks[0].0 = i.blocks[0].0.wrapping_sub(n);
         }),
         ("number of segments", |i, n| i.segment_count = i.segment_count.wrapping_add(n)),
         ("segment length", |i, n| i.segments[0].length = i.segments[0].length.wrapping_add(n)),
@@ -176,42 +171,6 @@ fn records_that_lie_are_refused() {
                 }
             }
         }
-    }
-}
-
-#[test]
-fn ancillary_records_are_skipped_wherever_they_stand() {
-    let (raw, good) = file();
-    let note = |head: usize, body: usize| Record::new(*b"note", noise(head, 1), noise(body, 2));
-    let mut f = good.clone();
-    f.records.insert(0, note(0, 0));
-    f.records.insert(2, note(100_000, 300_000));
-    f.records.push(note(3, 1));
-    f.index.offset_gap = [(0, 0), (100_000, 300_000), (3, 1)].iter().map(|&(h, b)| note(h, b).size()).sum();
-    let bytes = f.to_bytes();
-    for r in try_all(&bytes, &options()) {
-        assert!(r.unwrap() == raw);
-    }
-    let reader = Reader::open(&bytes, &options()).unwrap();
-    let mut part = vec![0; 2_000_000];
-    reader.read_range(700_000, &mut part).unwrap();
-    assert!(part == raw[700_000..2_700_000]);
-    // What they say of themselves is checked, and so is their sum.
-    let mut lies = f.clone();
-    lies.index.offset_gap += 1;
-    check_refused(&lies, "sum");
-    lies.index.offset_gap = 0;
-    check_refused(&lies, "none");
-    let mut damaged = bytes.clone();
-    damaged[16 + 24 + good.records[0].size() as usize + 24 + 50_000] ^= 1;
-    for e in refused(&damaged, &options()) {
-        assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
-    }
-    // Other tags are not skipped.
-    for tag in [*b"NOTE", *b"INDX", *b"\0ote", *b"{ote"] {
-        let mut f = f.clone();
-        f.records[0].tag = tag;
-        refused(&f.to_bytes(), &options());
     }
 }
 
