@@ -5,8 +5,8 @@ use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
 use lmc::reference::write::File;
 use lmc::reference::write::block::{
-    Block, Context, ContextClasses, Dependency, Named, NumberCode, Part, Patch, PatchCodes, Predicted, Section,
-    UnchangedRuns, from_peak, mapped, unmapped,
+    Block, Dependency, Named, NumberCode, Part, Patch, PatchCodes, Predicted, Section, UnchangedRuns, from_peak,
+    mapped, unmapped,
 };
 
 /// The blocks of a file and the files that they depend on.
@@ -170,7 +170,7 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8], in_place: bool) -
     }
     for _ in 0..part_count {
         parts.push(match input.below(5) {
-            0 => {
+            choice if choice == 0 || sources.available.is_empty() => {
                 let part = blocks::part(input, lane_sets);
                 patched(input, part)
             }
@@ -235,35 +235,20 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
     let width_code = input.below(4) as u8;
     let width = 1 << width_code;
     let elements = element_count(input);
-    let predictor = if sources.available.is_empty() { 0 } else { input.below(4) as u8 };
-    let (mut conversion, mut prediction) = (0, Named::default());
-    if predictor != 0 {
-        let conversions: &[(u8, usize)] = match width {
-            2 => &[(0, 2), (1, 4), (3, 4)],
-            4 => &[(0, 4), (2, 2)],
-            _ => &[(0, width)],
-        };
-        let (chosen, takes) = conversions[input.below(conversions.len())];
-        conversion = chosen;
-        prediction = sources.choose(input, takes * elements);
-    }
-
-    let context = match input.below(4) {
-        0 | 1 if predictor != 0 => Context::Prediction(context_classes(input, width_code)),
-        2 if !sources.available.is_empty() => {
-            let width_code = input.below(4) as u8;
-            // The same bytes as those of the prediction, if they fit.
-            let same = predictor != 0 && conversion == 0 && width == 1 << width_code && input.bool();
-            let named = if same { prediction } else { sources.choose(input, elements << width_code) };
-            Context::Other { width_code, named, classes: context_classes(input, width_code) }
-        }
-        _ => Context::None,
+    let predictor = 1 + input.below(3) as u8;
+    let conversions: &[(u8, usize)] = match width {
+        2 => &[(0, 2), (1, 4), (3, 4)],
+        4 => &[(0, 4), (2, 2)],
+        _ => &[(0, width)],
     };
-
+    let (conversion, takes) = conversions[input.below(conversions.len())];
+    let prediction = sources.choose(input, takes * elements);
+    let boundaries = boundaries(input);
     let raw = vec![0; elements * width];
-    let unchanged = if predictor != 0 { unchanged(input, elements, lane_sets) } else { None };
+    let unchanged = unchanged(input, elements, lane_sets);
     let sections = Vec::new();
-    let mut predicted = Predicted { raw, width_code, predictor, conversion, prediction, context, unchanged, sections };
+    let mut predicted =
+        Predicted { raw, width_code, predictor, conversion, prediction, boundaries, unchanged, sections };
     let mut residuals = Vec::new();
     for count in predicted.class_counts(&sources.chosen).expect("the dependencies are as long as the part needs") {
         if count == 0 {
@@ -293,13 +278,11 @@ fn unchanged(input: &mut Input<'_>, elements: usize, lane_sets: u8) -> Option<Un
     Some(UnchangedRuns { map: blocks::class_map(input, &runs, lane_sets), runs })
 }
 
-fn context_classes(input: &mut Input<'_>, width_code: u8) -> ContextClasses {
-    let most = (8 << width_code) - 8;
-    let shift = if input.bool() { most } else { input.below(most + 1) } as u8;
-    let count = [1, 2, 5, 63][input.below(4)];
+fn boundaries(input: &mut Input<'_>) -> Vec<u8> {
+    let count = [0, 1, 2, 5, 63][input.below(5)];
     let mut random: Random = input.random();
     let mut boundaries: Vec<u8> = (0..count).map(|_| 1 + random.below(255) as u8).collect();
     boundaries.sort_unstable();
     boundaries.dedup();
-    ContextClasses { shift, boundaries }
+    boundaries
 }

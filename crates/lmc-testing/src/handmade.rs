@@ -1,7 +1,7 @@
 //! Files put together by hand, block by block: what tests of bases, dependencies and predicted parts share.
 
 use crate::decoders::{LIMIT, agree_with_bases};
-use lmc::reference::write::block::{Block, BlockFields, Context, Dependency, Group, Named, Part, Predicted, Section};
+use lmc::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section};
 use lmc::reference::write::{File, Record, varint};
 
 /// Raw bytes of a leaf: each block begins at a multiple of them.
@@ -50,7 +50,7 @@ pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
         predictor: 1,
         conversion: 0,
         prediction: Named::of(0, dependencies.len() as u64),
-        context: Context::None,
+        boundaries: vec![],
         unchanged: None,
         sections: vec![Section::of(0, Group { z: 8, ..Group::default() })],
     };

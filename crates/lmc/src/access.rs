@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
-use crate::block::head::{BlockHead, ContextSource, Method, Named, Part};
+use crate::block::head::{BlockHead, Method, Part};
 use crate::container::bases::{MAX_DEPTH, too_deep};
 use crate::container::open::{self, Opened};
 use crate::decompress::{checked_block, decode_checked};
@@ -31,7 +31,7 @@ const MAX_NESTED: usize = 128;
 /// Memory that one of our blocks takes while it waits for others, at most, and what all that wait may take beyond that: two that are as
 /// wide as the format allows.
 const ORDINARY: u64 = 64 << 20;
-const MAX_EXCESS: u64 = 1 << 29;
+const MAX_EXCESS: u64 = 1 << 27;
 
 /// An open file.
 pub(crate) struct Access<'a> {
@@ -111,16 +111,14 @@ struct Begun<'a> {
 
 /// Memory that a block takes while it waits for what it depends on, at most: its record, its bytes, and what they are told by.
 fn held(head: &BlockHead, record_len: u64) -> u64 {
-    let bytes = |n: &Named| head.dependencies[n.first..n.first + n.count].iter().map(|d| d.len).sum::<u64>();
     let told = |p: &Part| {
         let Method::Predicted(m) = &p.method else { return 0 };
         let len = p.len as u64;
-        let base = m.base.as_ref().map_or(0, bytes);
+        let base: u64 = head.dependencies[m.base.first..][..m.base.count].iter().map(|d| d.len).sum();
         let converted = if m.conversion == Conversion::None { 0 } else { len };
-        let other = if let ContextSource::Other { named, .. } = &m.context { bytes(named) } else { 0 };
         let classes = if m.sections.len() > 1 { len } else { 0 };
-        let without_runs = if m.unchanged.is_some() { 2 * len + other } else { 0 };
-        base + converted + other + classes + without_runs
+        let without_runs = if m.unchanged.is_some() { 2 * len } else { 0 };
+        base + converted + classes + without_runs
     };
     let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.pieces[..]);
     let gathered = if head.parts.len() > 1 { head.raw_len } else { 0 };

@@ -7,14 +7,14 @@ pub use delta::{Expected, raw_bytes};
 use crate::arch::Isa;
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::{BlockEncoder, RawBlock};
-use crate::block::head::{BlockHead, ContextSource, Grouped, Method};
+use crate::block::head::{BlockHead, Grouped, Method, Part};
 use crate::block::output::Output;
 use crate::block::plan::{Planner, coding_of};
 use crate::block::{Link, Nothing, Origin, Piece};
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
 use crate::options::Level;
-use crate::predict::job::{Context, Model, Sections};
+use crate::predict::job::{Model, Sections};
 use crate::predict::{Classes, Conversion, Predictor};
 
 /// Blocks without a container around them.
@@ -105,7 +105,7 @@ pub struct PredictStage {
     isa: Isa,
     raw_len: usize,
     base: std::sync::Arc<Vec<u8>>,
-    parts: Vec<PredictedPart>,
+    parts: Vec<Option<PredictedPart>>,
 }
 
 /// What one block was predicted by, and its residuals.
@@ -132,23 +132,17 @@ impl PredictStage {
             let header = RecordHeader::parse(records[..HEADER_LEN].try_into().expect("a header")).expect("valid");
             let (record, rest) = records.split_at(header.len() as usize);
             let head = BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).expect("valid");
-            let mut part = PredictedPart {
-                len: head.raw_len,
-                width: 0,
-                predictor: Predictor::None,
-                classes: None,
-                widths: vec![],
-                sections: Sections::default(),
-            };
-            if let [only] = &head.parts[..]
-                && let Method::Predicted(p) = &only.method
-                && !matches!(p.context, ContextSource::Other { .. })
-            {
-                (part.width, part.predictor, part.classes) = (p.width, p.predictor, p.classes.clone());
-                part.widths =
-                    p.sections.iter().map(|(_, g)| g.as_ref().map_or(p.width, Grouped::least_width)).collect();
-            }
-            parts.push(part);
+            parts.push(match &head.parts[..] {
+                [Part { method: Method::Predicted(p), .. }] => Some(PredictedPart {
+                    len: head.raw_len,
+                    width: p.width,
+                    predictor: p.predictor,
+                    classes: p.classes.clone(),
+                    widths: p.sections.iter().map(|(_, g)| g.as_ref().map_or(p.width, Grouped::least_width)).collect(),
+                    sections: Sections::default(),
+                }),
+                _ => None,
+            });
             records = rest;
         }
         Self { isa, raw_len, base, parts }
@@ -156,13 +150,15 @@ impl PredictStage {
 
     /// Numbers of classes, of every block.
     pub fn classes(&self) -> Vec<usize> {
-        self.parts.iter().map(|p| p.classes.as_ref().map_or(1, Classes::count)).collect()
+        let classes = |p: &Option<PredictedPart>| p.as_ref().and_then(|p| p.classes.as_ref()).map_or(1, Classes::count);
+        self.parts.iter().map(classes).collect()
     }
 
     /// Counts classes, and deals residuals to them.
     pub fn partition(&mut self, raw: &[u8]) {
         let blocks = raw.chunks(self.raw_len).zip(self.base.chunks(self.raw_len));
-        for ((raw, base), part) in blocks.zip(&mut self.parts).filter(|(_, p)| p.width > 0) {
+        for ((raw, base), part) in blocks.zip(&mut self.parts) {
+            let Some(part) = part else { continue };
             let mut sections = std::mem::take(&mut part.sections);
             let model = part.model(base);
             sections.reset(self.isa.count_classes(&model).into_iter().zip(part.widths.iter().copied()));
@@ -177,7 +173,8 @@ impl PredictStage {
     /// If it did not.
     pub fn restore(&self, out: &mut [u8]) {
         let blocks = out.chunks_mut(self.raw_len).zip(self.base.chunks(self.raw_len));
-        for ((out, base), part) in blocks.zip(&self.parts).filter(|(_, p)| p.width > 0) {
+        for ((out, base), part) in blocks.zip(&self.parts) {
+            let Some(part) = part else { continue };
             let model = part.model(base);
             if part.classes.is_none() {
                 self.isa.restore_in_place(&model, out);
@@ -194,8 +191,7 @@ impl PredictedPart {
             width: self.width,
             len: self.len / self.width,
             predictor: self.predictor,
-            prediction: if self.predictor == Predictor::None { &[] } else { base },
-            context: if self.classes.is_some() { Context::Prediction } else { Context::None },
+            prediction: base,
             classes: self.classes.as_ref(),
         }
     }

@@ -241,7 +241,7 @@ impl<'m> Cutter<'m> {
             let column = if dtype.is_some() { column } else { 0 };
             match pieces.last_mut() {
                 Some(p) if (p.dtype, p.column) == (dtype, column) && goes_on(p, base) => p.len += len as usize,
-                _ => pieces.push(Piece { dtype, len: len as usize, base, context: None, column }),
+                _ => pieces.push(Piece { dtype, len: len as usize, base, column }),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! How a block is coded, for people who want to see.
 
-use crate::block::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Part, Predicted};
+use crate::block::head::{BlockHead, Dependency, Group, Grouped, Method, Part, Predicted};
 use crate::container::record::HEADER_LEN;
 use crate::map::Map;
 use crate::predict::Predictor;
@@ -213,13 +213,11 @@ impl PartDescription {
 
 impl PredictionDescription {
     fn new(p: &Predicted, dependencies: &[Dependency]) -> Self {
-        let context = if let ContextSource::Other { named, .. } = &p.context { Some(named) } else { None };
-        let named = p.base.iter().chain(context).flat_map(|n| &dependencies[n.first..n.first + n.count]);
-        let mut sources: Vec<u32> = named.map(|d| d.source).collect();
+        let named = &dependencies[p.base.first..][..p.base.count];
+        let mut sources: Vec<u32> = named.iter().map(|d| d.source).collect();
         sources.sort_unstable();
         sources.dedup();
         let predictor = match p.predictor {
-            Predictor::None => "none",
             Predictor::Xor => "xor",
             Predictor::Float => "ulp",
             Predictor::Integer => "difference",

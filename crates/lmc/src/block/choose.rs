@@ -154,7 +154,7 @@ impl Chooser {
         }
     }
 
-    /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` and `context` belong to them, element for element.
+    /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` has a prediction for each.
     ///
     /// # Errors
     /// `Limit` when there is no memory for zstd.
@@ -163,13 +163,10 @@ impl Chooser {
         dtype: Option<Dtype>,
         bytes: &[u8],
         base: Option<(&[u8], Conversion)>,
-        context: Option<(&[u8], usize)>,
     ) -> Result<PartPlan> {
-        if base.is_none() && context.is_none() {
-            return self.choose_plain(dtype, bytes);
-        }
+        let Some((prediction, conversion)) = base else { return self.choose_plain(dtype, bytes) };
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
-        let expectation = Expectation { base, context, map };
+        let expectation = Expectation { prediction, conversion, map };
         let sections = self.spare.pop().unwrap_or_default();
         Ok(match self.planner.plan_predicted(width, bytes, &expectation, sections) {
             // Nor may zstd see what a prediction does not, nor a list be what is small.

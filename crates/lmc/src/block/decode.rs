@@ -1,6 +1,6 @@
 //! Decoding a block.
 
-use super::head::{BlockHead, ContextSource, Dependency, Group, Grouped, Method, Named, Patches, Predicted};
+use super::head::{BlockHead, Dependency, Group, Grouped, Method, Named, Patches, Predicted};
 use super::listed::{ListedChanges, other_classes, restore_patches};
 use super::{Origin, collect};
 use crate::arch::job::{DecodeJob, set_of};
@@ -16,7 +16,7 @@ use crate::group::split::{Shape, lengthen_raw, merge_run};
 use crate::io::scratch;
 use crate::layout::safetensors::list;
 use crate::map::Map;
-use crate::predict::job::{Context, Model, Sections};
+use crate::predict::job::{Model, Sections};
 use crate::predict::unchanged::{elements, leave_out, put_back};
 use crate::predict::{Conversion, convert};
 
@@ -37,8 +37,8 @@ pub(crate) struct BlockDecoder {
     sections: Sections,
     /// The map of unchanged runs of a part.
     unchanged: Vec<u8>,
-    /// Bytes of dependencies: a prediction's, the same converted, a context's; the second and third without unchanged runs; what changed.
-    bytes: [Vec<u8>; 6],
+    /// Bytes of a prediction's dependencies, the same converted, these without unchanged runs; what changed.
+    bytes: [Vec<u8>; 4],
     listed: ListedChanges,
 }
 
@@ -224,16 +224,13 @@ impl BlockDecoder {
                     return Err(Error::damaged("a block's unchanged runs are not as many as its head says"));
                 }
             }
-            let [base, converted, other, kept, kept_other, changed] = &mut bytes;
-            let mut prediction: &[u8] = &[];
-            if let Some(named) = &p.base {
-                prediction = origin.get(named, base)?;
-                if p.conversion != Conversion::None {
-                    convert(p.conversion, prediction, converted);
-                    prediction = converted;
-                }
+            let [base, converted, kept, changed] = &mut bytes;
+            let mut prediction = origin.get(&p.base, base)?;
+            if p.conversion != Conversion::None {
+                convert(p.conversion, prediction, converted);
+                prediction = converted;
             }
-            if let (Some(g), Some(_)) = (p.listed(), &p.base) {
+            if let Some(g) = p.listed() {
                 out.copy_from_slice(prediction);
                 return match &g.patches {
                     None => Ok(()),
@@ -267,17 +264,11 @@ impl BlockDecoder {
                     }
                 }
             }
-            let context = match &p.context {
-                ContextSource::None => Context::None,
-                ContextSource::Prediction => Context::Prediction,
-                ContextSource::Other { width, named } => Context::Other(origin.get(named, other)?, *width),
-            };
             let mut model = Model {
                 width: p.width,
                 len: to.len() / p.width,
                 predictor: p.predictor,
                 prediction,
-                context,
                 classes: p.classes.as_ref(),
             };
             if listed {
@@ -286,10 +277,6 @@ impl BlockDecoder {
             if p.unchanged.is_some() {
                 leave_out(p.width, &unchanged, prediction, kept);
                 model.prediction = kept;
-                if let Context::Other(bytes, width) = model.context {
-                    leave_out(width, &unchanged, bytes, kept_other);
-                    model.context = Context::Other(kept_other, width);
-                }
             }
             if model.classes.is_none() {
                 self.isa.restore_in_place(&model, to);

@@ -2,7 +2,7 @@
 
 use super::choose::{Chooser, PartPlan};
 use super::gather::{Source, gather};
-use super::head::{BlockHead, ContextSource, Dependency, Method, Named, Part};
+use super::head::{BlockHead, Dependency, Method, Named, Part};
 use super::output::Output;
 use super::plan::{GroupedPlan, PlannedGroup};
 use super::{Origin, Piece};
@@ -30,8 +30,8 @@ pub(crate) struct BlockEncoder {
     head: Vec<u8>,
     lanes: [LaneWriter; 2],
     literals: LiteralWriter,
-    /// Bytes of dependencies: a prediction's, the same converted, a context's.
-    bytes: [Vec<u8>; 3],
+    /// Bytes of a prediction's dependencies, and the same converted.
+    bytes: [Vec<u8>; 2],
 }
 
 /// A block that is to be encoded: its bytes, what they are, and what they are checked by.
@@ -189,7 +189,7 @@ impl BlockEncoder {
 
     /// Plans one part, with what it depends on at hand.
     fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin) -> Result<PartPlan> {
-        let [base, converted, context] = &mut self.bytes;
+        let [base, converted] = &mut self.bytes;
         let base = match s.conversion() {
             None => None,
             Some(conversion) => {
@@ -201,11 +201,7 @@ impl BlockEncoder {
                 Some((bytes, conversion))
             }
         };
-        let context = match s.context_width() {
-            None => None,
-            Some(width) => Some((super::collect(&s.context, origin, context)?, width)),
-        };
-        self.chooser.choose(s.dtype(), &s.bytes, base, context)
+        self.chooser.choose(s.dtype(), &s.bytes, base)
     }
 
     /// Encodes all parts, from the last to the first, into `bulk`, `lanes` and `literals`.
@@ -318,19 +314,10 @@ impl BlockEncoder {
 /// Lists what the parts depend on, and tells them where.
 fn name_dependencies(sources: &[Source<'_>], plans: &mut [PartPlan]) -> Vec<Dependency> {
     let mut list = Vec::new();
-    let mut add = |d: &[Dependency]| {
-        let named = Named { first: list.len(), count: d.len() };
-        list.extend_from_slice(d);
-        named
-    };
     for (source, plan) in sources.iter().zip(plans) {
         if let PartPlan::Predicted(p) = plan {
-            if let Some(base) = &mut p.predicted.base {
-                *base = add(&source.base);
-            }
-            if let ContextSource::Other { named, .. } = &mut p.predicted.context {
-                *named = add(&source.context);
-            }
+            p.predicted.base = Named { first: list.len(), count: source.base.len() };
+            list.extend_from_slice(&source.base);
         }
     }
     list

@@ -12,8 +12,6 @@ use crate::predict::Conversion;
 struct Kind {
     dtype: Option<Dtype>,
     base: Option<Conversion>,
-    /// Bytes of an element of the context.
-    context: Option<usize>,
     column: usize,
 }
 
@@ -23,8 +21,6 @@ pub(super) struct Source<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     /// Where predictions of all its elements are; empty if there are none.
     pub(super) base: Vec<Dependency>,
-    /// Where contexts of all its elements are; empty if there are none.
-    pub(super) context: Vec<Dependency>,
 }
 
 impl Source<'_> {
@@ -34,10 +30,6 @@ impl Source<'_> {
 
     pub(super) fn conversion(&self) -> Option<Conversion> {
         self.kind.base
-    }
-
-    pub(super) fn context_width(&self) -> Option<usize> {
-        self.kind.context
     }
 }
 
@@ -55,22 +47,14 @@ pub(super) fn gather<'a>(raw: &'a [u8], pieces: &[Piece], predict: bool) -> (Vec
         // A typed piece that ends within an element can only be coded as bytes.
         let whole = p.dtype.is_none_or(|d| p.len.is_multiple_of(d.coding_width()));
         let width = p.dtype.map_or(1, Dtype::coding_width);
-        let base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());
-        let context = p.context.filter(|_| predict && whole);
-        let mut kind = Kind {
-            dtype: p.dtype.filter(|_| whole),
-            base: base.map(|l| l.conversion),
-            // A context is of the part's own width.
-            context: context.map(|_| width),
-            column: p.column,
-        };
-        let mut links = (base, context);
+        let mut base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());
+        let mut kind = Kind { dtype: p.dtype.filter(|_| whole), base: base.map(|l| l.conversion), column: p.column };
         if sources.len() >= MAX_PREDICTED && sources.iter().all(|s| s.kind != kind) {
-            (kind.base, kind.context, links) = (None, None, (None, None));
+            (kind.base, base) = (None, None);
         }
         let part = match sources.iter().position(|s| s.kind == kind) {
             None => {
-                sources.push(Source { kind, bytes: Cow::Borrowed(bytes), base: vec![], context: vec![] });
+                sources.push(Source { kind, bytes: Cow::Borrowed(bytes), base: vec![] });
                 sources.len() - 1
             }
             Some(i)
@@ -92,12 +76,9 @@ pub(super) fn gather<'a>(raw: &'a [u8], pieces: &[Piece], predict: bool) -> (Vec
                 i
             }
         };
-        if let Some(l) = links.0 {
+        if let Some(l) = base {
             let source_width = l.conversion.source_width(width).expect("it was checked");
             push(&mut sources[part].base, &l, p.len / width * source_width);
-        }
-        if let Some(l) = links.1 {
-            push(&mut sources[part].context, &l, p.len);
         }
         match placed.last_mut() {
             Some(l) if usize::from(l.0) == part => l.1 += p.len,

@@ -136,10 +136,9 @@ pub(crate) struct Predicted {
     pub(crate) width: usize,
     pub(crate) predictor: Predictor,
     pub(crate) conversion: Conversion,
-    /// There unless the predictor is [`Predictor::None`].
-    pub(crate) base: Option<Named>,
-    pub(crate) context: ContextSource,
-    /// There where there is a context.
+    /// What the prediction is made from.
+    pub(crate) base: Named,
+    /// There if there are several.
     pub(crate) classes: Option<Classes>,
     /// Runs that are their prediction, if they are told apart.
     pub(crate) unchanged: Option<Unchanged>,
@@ -162,14 +161,6 @@ pub(crate) struct Named {
     pub(crate) count: usize,
 }
 
-/// What the classes of a predicted part's elements are found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ContextSource {
-    None,
-    Prediction,
-    Other { width: usize, named: Named },
-}
-
 /// The width of a part's elements, of which it must have a whole number.
 fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
     let code = c.u8()?;
@@ -185,54 +176,36 @@ impl Predicted {
         let n = len / width;
         let predictor = Predictor::from_code(c.u8()?)
             .ok_or_else(|| Error::unsupported("a part has a predictor that this lmc does not know; a newer one may"))?;
-        let mut base = None;
-        let mut conversion = Conversion::None;
-        if predictor != Predictor::None {
-            conversion = Conversion::from_code(c.u8()?).ok_or_else(|| {
-                Error::unsupported("a part has a conversion that this lmc does not know; a newer one may")
-            })?;
-            let source = conversion
-                .source_width(width)
-                .ok_or_else(|| Error::damaged("a part's conversion does not fit the width of its elements"))?;
-            base = Some(parse_named(c, n, source, dependencies)?);
-        }
-        let context = match c.u8()? {
-            0 => ContextSource::None,
-            1 if base.is_some() => ContextSource::Prediction,
-            2 => {
-                let width = match c.u8()? {
-                    code @ 0..=3 => 1 << code,
-                    _ => return Err(Error::damaged("the width of a context is out of range")),
-                };
-                ContextSource::Other { width, named: parse_named(c, n, width, dependencies)? }
+        let conversion = Conversion::from_code(c.u8()?).ok_or_else(|| {
+            Error::unsupported("a part has a conversion that this lmc does not know; a newer one may")
+        })?;
+        let source = conversion
+            .source_width(width)
+            .ok_or_else(|| Error::damaged("a part's conversion does not fit the width of its elements"))?;
+        let base = parse_named(c, n, source, dependencies)?;
+        let classes = match usize::from(c.u8()?) {
+            0 => None,
+            count if count > MAX_BOUNDARIES => {
+                return Err(Error::damaged(format!(
+                    "a part has {count} boundaries between classes; there are at most {MAX_BOUNDARIES}"
+                )));
             }
-            1 => return Err(Error::damaged("a part's context is a prediction that it does not have")),
-            _ => return Err(Error::unsupported("a part has a context that this lmc does not know; a newer one may")),
-        };
-        let context_width = match &context {
-            ContextSource::None => None,
-            ContextSource::Prediction => Some(width),
-            ContextSource::Other { width, .. } => Some(*width),
-        };
-        let classes = match context_width {
-            None => None,
-            Some(w) => {
-                let (shift, count) = (u32::from(c.u8()?), usize::from(c.u8()?));
+            count => {
                 let boundaries = c.bytes(count)?.to_vec();
-                let rising = boundaries.is_sorted_by(|a, b| a < b);
-                if shift + 8 > 8 * w as u32 || !(1..=MAX_BOUNDARIES).contains(&count) || boundaries[0] == 0 || !rising {
-                    return Err(Error::damaged("the classes of a part are out of range"));
+                if boundaries[0] == 0 || !boundaries.is_sorted_by(|a, b| a < b) {
+                    return Err(Error::damaged(format!(
+                        "a part's boundaries between classes do not rise: {boundaries:?}"
+                    )));
                 }
-                Some(Classes { shift, boundaries })
+                Some(Classes { boundaries })
             }
         };
         let unchanged = match c.u8()? {
             0 => None,
-            1 if base.is_some() => {
+            1 => {
                 let elements = c.size(n, "the number of elements in unchanged runs")?;
                 Some(Unchanged { elements, map: Group::parse(c, 1)? })
             }
-            1 => return Err(Error::damaged("a part has unchanged runs, and no prediction")),
             _ => {
                 return Err(Error::unsupported("a part has unchanged runs that this lmc cannot read; a newer one may"));
             }
@@ -249,31 +222,16 @@ impl Predicted {
         if left != 0 {
             return Err(Error::damaged("the classes of a part do not cover it"));
         }
-        Ok(Self { width, predictor, conversion, base, context, classes, unchanged, sections })
+        Ok(Self { width, predictor, conversion, base, classes, unchanged, sections })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        let named = |n: &Named, out: &mut Vec<u8>| {
-            put(out, n.first as u64);
-            put(out, n.count as u64);
-        };
-        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8]);
-        if let Some(base) = &self.base {
-            out.push(self.conversion as u8);
-            named(base, out);
-        }
-        match &self.context {
-            ContextSource::None => out.push(0),
-            ContextSource::Prediction => out.push(1),
-            ContextSource::Other { width, named: n } => {
-                out.extend([2, width.trailing_zeros() as u8]);
-                named(n, out);
-            }
-        }
-        if let Some(classes) = &self.classes {
-            out.extend([classes.shift as u8, classes.boundaries.len() as u8]);
-            out.extend_from_slice(&classes.boundaries);
-        }
+        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, self.conversion as u8]);
+        put(out, self.base.first as u64);
+        put(out, self.base.count as u64);
+        let boundaries = self.classes.as_ref().map_or(&[][..], |c| &c.boundaries);
+        out.push(boundaries.len() as u8);
+        out.extend_from_slice(boundaries);
         match &self.unchanged {
             None => out.push(0),
             Some(u) => {

@@ -90,7 +90,7 @@ impl<C: Fn(&[u32]) -> u64> Keyed<C> {
     }
 
     /// Classes, what the sample has of each, and its cost in them. `None` if one class is as good.
-    pub(super) fn classes(self, shift: u32, limits: Limits) -> (Option<Classes>, Vec<Guess>, u64) {
+    pub(super) fn classes(self, limits: Limits) -> (Option<Classes>, Vec<Guess>, u64) {
         let worth = (self.whole() / limits.share) as i64;
         let Limits { class_cost, rare, .. } = limits;
         let mut classes: Vec<Class> = Vec::with_capacity(self.of.len());
@@ -138,7 +138,7 @@ impl<C: Fn(&[u32]) -> u64> Keyed<C> {
         }
         let single = |h: &Buckets| h[bucket(256)..].iter().all(|&n| n == 0);
         let guesses = classes.iter().map(|c| Guess { single: single(&c.h), elements: c.seen }).collect();
-        (Some(Classes { shift, boundaries: classes[1..].iter().map(|c| c.first).collect() }), guesses, bits)
+        (Some(Classes { boundaries: classes[1..].iter().map(|c| c.first).collect() }), guesses, bits)
     }
 }
 

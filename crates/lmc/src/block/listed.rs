@@ -28,7 +28,7 @@ impl Predicted {
         let mut sections = self.sections.iter().filter_map(|s| s.1.as_ref());
         let n = self.sections.iter().map(|s| s.0).sum();
         let changes: usize = sections.clone().filter_map(|g| g.patches.as_ref()).map(|patches| patches.count).sum();
-        let told = self.base.is_some() && self.classes.is_some() && self.unchanged.is_none();
+        let told = self.classes.is_some() && self.unchanged.is_none();
         told && sections.all(Grouped::is_listed) && changes <= few_of(n)
     }
 }

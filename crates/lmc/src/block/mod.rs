@@ -31,8 +31,6 @@ pub(crate) struct Piece {
     pub(crate) len: usize,
     /// What its elements may be predicted from.
     pub(crate) base: Option<Link>,
-    /// What says of its elements how well they can be predicted, if not the base itself.
-    pub(crate) context: Option<Link>,
     /// Pieces of different columns are never coded together.
     pub(crate) column: usize,
 }
@@ -41,7 +39,7 @@ pub(crate) struct Piece {
 impl Piece {
     /// A piece that nothing is known about but its type.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, context: None, column: 0 }
+        Self { dtype, len, base: None, column: 0 }
     }
 }
 

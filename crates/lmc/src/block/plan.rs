@@ -67,8 +67,8 @@ pub(crate) struct Planner {
     pub(super) isa: Isa,
     level: Level,
     pub(super) stats: RunStats,
-    /// Elements, their predictions and contexts, without unchanged runs.
-    pub(super) changed: Box<[Vec<u8>; 3]>,
+    /// Elements and their predictions, without unchanged runs.
+    pub(super) changed: Box<[Vec<u8>; 2]>,
     /// Elements that differ from their predictions.
     pub(super) changes: Box<Changes>,
     /// Their residuals, by class.

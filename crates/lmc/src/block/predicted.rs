@@ -1,24 +1,24 @@
 //! How a part is predicted: from what, into which classes, or not at all.
 
-use super::candidate::{Candidate, Which, candidate};
-use super::head::{ContextSource, Predicted, Unchanged};
+use super::candidate::{Candidate, candidate};
+use super::head::{Named, Predicted, Unchanged};
 use super::plan::{GroupedPlan, PlannedClassMap, Planner};
 use super::sparse::{self, few_of};
 use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::map::Map;
+use crate::predict::Conversion;
 use crate::predict::changes::Compared;
-use crate::predict::job::{Context, Model, Sections};
+use crate::predict::job::{Model, Sections};
 use crate::predict::unchanged::{elements as unchanged_elements, leave_out};
-use crate::predict::{Conversion, Predictor};
 
 /// What a part may be predicted from.
 pub(crate) struct Expectation<'a> {
-    /// An element for every one of the part, and how it was converted.
-    pub(crate) base: Option<(&'a [u8], Conversion)>,
-    /// The same of other data, and the width of its elements in bytes.
-    pub(crate) context: Option<(&'a [u8], usize)>,
+    /// An element for every one of the part.
+    pub(crate) prediction: &'a [u8],
+    /// How it was converted.
+    pub(crate) conversion: Conversion,
     /// How elements are mapped that are not predicted.
     pub(crate) map: Map,
 }
@@ -69,26 +69,22 @@ impl Planner {
         let mut map = vec![];
         for (i, of_stretch) in elements.chunks(stretch).enumerate().step_by(step) {
             self.isa.run_stats(width, x.map, of_stretch, &mut self.stats);
-            if let Some((base, _)) = x.base {
-                self.isa.unchanged_runs(width, of_stretch, &base[i * stretch..][..of_stretch.len()], &mut map);
-            }
+            self.isa.unchanged_runs(width, of_stretch, &x.prediction[i * stretch..][..of_stretch.len()], &mut map);
         }
         // Runs of one value cost nothing without a prediction; where there are some, they are many, side by side.
         let constant = self.stats.constant();
         let few = constant * 16 <= self.stats.len();
         let unchanged = map.iter().filter(|&&u| u == 1).count();
-        let base = x.base.filter(|_| unchanged > 0 && unchanged >= map.len() / 128);
+        let some_unchanged = unchanged > 0 && unchanged >= map.len() / 128;
         let most = few_of(elements.len() / width);
-        if let Some((base, _)) = base
-            && self.isa.changes(&Compared::with(base, width, elements), most, &mut self.changes)
-        {
-            let mut c = sparse::candidate(width, base, x.map, &self.changes);
+        if some_unchanged && self.isa.changes(&Compared::with(x.prediction, width, elements), most, &mut self.changes) {
+            let mut c = sparse::candidate(width, x.prediction, x.map, &self.changes);
             c.sure &= few;
             return Ok(self.plan_candidate(width, elements, x, c, Told::Changes, sections));
         }
-        let map = base.map(|(base, _)| {
+        let map = some_unchanged.then(|| {
             map.clear();
-            self.isa.unchanged_runs(width, elements, base, &mut map);
+            self.isa.unchanged_runs(width, elements, x.prediction, &mut map);
             map
         });
         let map = map.filter(|map| worth_telling(map));
@@ -112,38 +108,23 @@ impl Planner {
         told: Told,
         mut sections: Sections,
     ) -> PredictedPlan {
-        let (base, conversion) = x.base.unwrap_or((&[], Conversion::None));
-        let predicts = c.predictor != Predictor::None;
-        let other_width = x.context.map_or(0, |o| o.1);
         let sparse = told == Told::Changes;
-        let map = if let Told::ChangedRuns(map) = told { Some(map).filter(|_| predicts) } else { None };
-        let [changed, kept, kept_other] = &mut *self.changed;
+        let map = if let Told::ChangedRuns(map) = told { Some(map) } else { None };
+        let [changed, kept] = &mut *self.changed;
         let mut elements = elements;
         let mut model = Model {
             width,
             len: elements.len() / width,
             predictor: c.predictor,
-            prediction: if predicts { base } else { &[] },
-            context: match c.context {
-                Which::None => Context::None,
-                Which::Prediction => Context::Prediction,
-                Which::Other => {
-                    let (bytes, width) = x.context.expect("a candidate has what it names");
-                    Context::Other(bytes, width)
-                }
-            },
+            prediction: x.prediction,
             classes: c.classes.as_ref(),
         };
         let n = model.len;
         if let Some(map) = &map {
             leave_out(width, map, elements, changed);
             elements = changed;
-            leave_out(width, map, base, kept);
+            leave_out(width, map, x.prediction, kept);
             (model.len, model.prediction) = (elements.len() / width, kept);
-            if let Context::Other(bytes, width) = model.context {
-                leave_out(width, map, bytes, kept_other);
-                model.context = Context::Other(kept_other, width);
-            }
         }
         let changed_len = model.len;
         let counts = if sparse {
@@ -161,18 +142,12 @@ impl Planner {
             }
             sections.counts()
         };
-        let nowhere = super::head::Named { first: 0, count: 0 };
         let mut plan = PredictedPlan {
             predicted: Predicted {
                 width,
                 predictor: c.predictor,
-                conversion: if predicts { conversion } else { Conversion::None },
-                base: predicts.then_some(nowhere),
-                context: match c.context {
-                    Which::None => ContextSource::None,
-                    Which::Prediction => ContextSource::Prediction,
-                    Which::Other => ContextSource::Other { width: other_width, named: nowhere },
-                },
+                conversion: x.conversion,
+                base: Named { first: 0, count: 0 },
                 classes: c.classes,
                 unchanged: None,
                 sections: Vec::with_capacity(counts.len()),
@@ -184,13 +159,12 @@ impl Planner {
             sure: c.sure,
         };
         for (class, &n) in counts.iter().enumerate() {
-            let section = (n > 0).then(|| match c.predictor {
-                _ if sparse => GroupedPlan::listed(width, Map::Identity, &mut self.lists[class]),
-                Predictor::None => self.plan(width, x.map, plan.sections.get(class)),
-                _ => {
-                    let width = plan.sections.width(class);
-                    self.plan_residuals(width, plan.sections.get_mut(class), changed_len)
+            let section = (n > 0).then(|| {
+                if sparse {
+                    return GroupedPlan::listed(width, Map::Identity, &mut self.lists[class]);
                 }
+                let width = plan.sections.width(class);
+                self.plan_residuals(width, plan.sections.get_mut(class), changed_len)
             });
             plan.estimate += section.as_ref().map_or(1, |s| s.estimate);
             plan.predicted.sections.push((n, section.as_ref().map(|s| s.grouped.widened(width))));

@@ -1,6 +1,6 @@
 //! Parts of which hardly an element changed: how they are predicted, going by those that did.
 
-use super::candidate::{Candidate, Which};
+use super::candidate::Candidate;
 use super::keyed::{BUCKETS, Buckets, Keyed, Limits, bucket, buckets_cost, rest_bits};
 use super::patches::PatchList;
 use crate::arch::Isa;
@@ -84,25 +84,24 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
     let mut best = Candidate { sure: true, ..Candidate::whole(predictor, xor.min(bits)) };
     // Integers have no exponent to go by.
     if float && changed > 0 {
-        let key_shift = E::BITS - 8;
         let mut keyed = Keyed::new(sparse_cost);
         // As many of each as there are, by a sample of runs and one of changes.
         let stride = (n / KEYS).max(1);
         let mut keys = [0u32; 256];
         for run in base.chunks(RUN * E::BYTES).step_by(stride) {
             for p in E::all(run) {
-                keys[usize::from(Classes::key(E::from_bytes(*p), key_shift))] += 1;
+                keys[usize::from(Classes::key(E::from_bytes(*p)))] += 1;
             }
         }
         for (key, &n) in (0..=u8::MAX).zip(&keys).filter(|(_, n)| **n > 0) {
             keyed.add(key, 0, n * stride as u32);
         }
         for (p, bucket) in sampled(best.predictor) {
-            keyed.add(Classes::key(p, key_shift), bucket, step as u32);
+            keyed.add(Classes::key(p), bucket, step as u32);
         }
         let limits = Limits { class_cost: CLASS_BITS * cost::BIT, share: u64::MAX, rare: 1 };
-        if let (Some(classes), guesses, _) = keyed.classes(key_shift, limits) {
-            (best.context, best.classes, best.guesses) = (Which::Prediction, Some(classes), guesses);
+        if let (Some(classes), guesses, _) = keyed.classes(limits) {
+            (best.classes, best.guesses) = (Some(classes), guesses);
         }
     }
     best

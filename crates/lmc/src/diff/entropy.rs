@@ -59,7 +59,7 @@ impl DifferenceEntropy {
             let (u, p) = (E::load(u), E::load(p));
             let d = Predictor::Float.residual(u, p).wide();
             let (symbol, below) = if exact { (d as usize, 0) } else { symbol(d) };
-            let counts = &mut self.counts[usize::from(Classes::key(p, E::BITS - 8))];
+            let counts = &mut self.counts[usize::from(Classes::key(p))];
             counts.get_or_insert_with(|| vec![0; symbols].into())[symbol] += 1;
             self.below += u64::from(below);
         }

@@ -5,17 +5,6 @@ use super::{Classes, Predictor};
 use crate::arch::inline::zip;
 use crate::group::element::{Element, with_element};
 
-/// What an element's class is found by.
-#[derive(Clone, Copy)]
-pub(crate) enum Context<'a> {
-    /// There is one class.
-    None,
-    /// By the prediction.
-    Prediction,
-    /// By elements of this width in bytes.
-    Other(&'a [u8], usize),
-}
-
 /// A part, or what becomes one, and what its elements are predicted from.
 #[derive(Clone, Copy)]
 pub(crate) struct Model<'a> {
@@ -24,47 +13,28 @@ pub(crate) struct Model<'a> {
     /// Elements of the part.
     pub(crate) len: usize,
     pub(crate) predictor: Predictor,
-    /// As many elements as the part has; empty for [`Predictor::None`].
+    /// As many elements as the part has.
     pub(crate) prediction: &'a [u8],
-    pub(crate) context: Context<'a>,
-    /// There where there is a context.
+    /// There is one class if there are none.
     pub(crate) classes: Option<&'a Classes>,
 }
 
 impl<'a> Model<'a> {
-    /// The context's elements and their width.
-    pub(crate) fn context(&self) -> Option<(&'a [u8], usize)> {
-        match self.context {
-            Context::None => None,
-            Context::Prediction => Some((self.prediction, self.width)),
-            Context::Other(bytes, width) => Some((bytes, width)),
-        }
-    }
-
     /// The same for `len` of its elements, from element `first` on.
     pub(crate) fn part(&self, first: usize, len: usize) -> Self {
-        let context = match self.context {
-            Context::Other(bytes, width) => Context::Other(&bytes[first * width..(first + len) * width], width),
-            context => context,
-        };
-        Self { len, prediction: self.predictions(first, len * self.width), context, ..*self }
+        Self { len, prediction: self.predictions(first, len * self.width), ..*self }
     }
 
-    /// The predictions of `len` bytes of elements, from element `first` on; empty for [`Predictor::None`].
+    /// The predictions of `len` bytes of elements, from element `first` on.
     #[inline(always)]
     pub(crate) fn predictions(&self, first: usize, len: usize) -> &'a [u8] {
-        let at = first * self.width;
-        if self.predictor == Predictor::None { &[] } else { &self.prediction[at..at + len] }
+        &self.prediction[first * self.width..][..len]
     }
 
     /// The bounds that every kernel relies on; holds in release builds too.
     pub(crate) fn check(&self) {
-        let predicted = if self.predictor == Predictor::None { 0 } else { self.len * self.width };
-        assert_eq!(self.prediction.len(), predicted, "a prediction for every element");
-        assert_eq!(self.context().is_some(), self.classes.is_some(), "classes have a context");
-        if let (Some((bytes, width)), Some(classes)) = (self.context(), self.classes) {
-            assert_eq!(bytes.len(), self.len * width, "a context for every element");
-            assert!(matches!(width, 1 | 2 | 4 | 8) && classes.shift + 8 <= 8 * width as u32, "keys lie in the context");
+        assert_eq!(self.prediction.len(), self.len * self.width, "a prediction for every element");
+        if let Some(classes) = self.classes {
             assert!(classes.count() <= super::MAX_BOUNDARIES + 1 && classes.boundaries.is_sorted_by(|a, b| a < b));
         }
     }

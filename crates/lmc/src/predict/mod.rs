@@ -68,8 +68,6 @@ impl Conversion {
 /// How an element and its prediction make a residual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Predictor {
-    /// The element itself.
-    None = 0,
     /// Their exclusive or.
     Xor = 1,
     /// Their distance in units in the last place, zigzag.
@@ -81,7 +79,6 @@ pub(crate) enum Predictor {
 impl Predictor {
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         Some(match code {
-            0 => Predictor::None,
             1 => Predictor::Xor,
             2 => Predictor::Float,
             3 => Predictor::Integer,
@@ -94,7 +91,6 @@ impl Predictor {
     pub(crate) fn residual<E: Element>(self, u: E, p: E) -> E {
         let zigzag = |d: E| d.shl(1).xor(d.sign_fill());
         match self {
-            Predictor::None => u,
             Predictor::Xor => u.xor(p),
             Predictor::Float => zigzag(u.ordered().sub(p.ordered())),
             Predictor::Integer => zigzag(u.sub(p)),
@@ -106,7 +102,6 @@ impl Predictor {
     pub(crate) fn restore<E: Element>(self, e: E, p: E) -> E {
         let unzigzag = |e: E| e.shr(1).xor(e.low_fill());
         match self {
-            Predictor::None => e,
             Predictor::Xor => e.xor(p),
             Predictor::Float => unzigzag(e).add(p.ordered()).ordered(),
             Predictor::Integer => unzigzag(e).add(p),
@@ -127,11 +122,9 @@ pub(crate) fn bits_apart(dtype: Dtype, elements: &[u8], expected: &[u8]) -> u64 
 /// Most boundaries between classes.
 pub(crate) const MAX_BOUNDARIES: usize = 63;
 
-/// Which class an element belongs to, by a byte of its context.
+/// Which class an element belongs to, by the key of its prediction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Classes {
-    /// Bits below the key in the context, which is rotated left by one before: 8 less than its width for the topmost.
-    pub(crate) shift: u32,
     /// Rising. An element's class is the number of boundaries that are at most its key.
     pub(crate) boundaries: Vec<u8>,
 }
@@ -151,9 +144,10 @@ impl Classes {
         table
     }
 
+    /// The top byte of a prediction that is rotated left by one: the exponent of BF16 and F32.
     #[inline(always)]
-    pub(crate) fn key<E: Element>(context: E, shift: u32) -> u8 {
-        context.rotl1().shr(shift).wide() as u8
+    pub(crate) fn key<E: Element>(prediction: E) -> u8 {
+        prediction.rotl1().shr(E::BITS - 8).wide() as u8
     }
 }
 
@@ -163,7 +157,7 @@ mod tests {
 
     #[test]
     fn residuals_are_undone() {
-        for p in [Predictor::None, Predictor::Xor, Predictor::Float, Predictor::Integer] {
+        for p in [Predictor::Xor, Predictor::Float, Predictor::Integer] {
             for u in (0..=u16::MAX).step_by(7) {
                 for b in [0, 1, 0x3f80, 0x7fff, 0x8000, 0x8001, 0xbf80, 0xffff, u.wrapping_add(3)] {
                     assert_eq!(p.restore(p.residual(u, b), b), u);
@@ -196,11 +190,13 @@ mod tests {
 
     #[test]
     fn classes_are_counted_boundaries() {
-        let c = Classes { shift: 8, boundaries: vec![1, 100, 255] };
+        let c = Classes { boundaries: vec![1, 100, 255] };
         let t = c.table();
         assert_eq!([t[0], t[1], t[99], t[100], t[254], t[255]], [0, 1, 1, 2, 2, 3]);
-        assert_eq!(Classes::key(0x3f80u16, 8), 0x7f);
-        assert_eq!(Classes::key(0xbf80u16, 8), 0x7f);
-        assert_eq!(Classes::key(1.0f32.to_bits(), 24), 0x7f);
+        assert_eq!(Classes::key(0x3f80u16), 0x7f);
+        assert_eq!(Classes::key(0xbf80u16), 0x7f);
+        assert_eq!(Classes::key(1.0f32.to_bits()), 0x7f);
+        // Of a byte it is all bits.
+        assert_eq!(Classes::key(0x81u8), 0x03);
     }
 }

@@ -143,9 +143,8 @@ pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
 
 /// What finds keys, and the class of each.
 pub(crate) struct Finder<'a> {
-    context: &'a [u8],
+    prediction: &'a [u8],
     width: usize,
-    shift: u32,
     pub(crate) classes: usize,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
     pub(crate) boundaries: &'a [u8],
@@ -155,12 +154,10 @@ pub(crate) struct Finder<'a> {
 impl<'a> Finder<'a> {
     /// `None` if there is but one class.
     pub(crate) fn new(m: &Model<'a>) -> Option<Self> {
-        let (context, width) = m.context()?;
         let classes = m.classes?;
         Some(Self {
-            context,
-            width,
-            shift: classes.shift,
+            prediction: m.prediction,
+            width: m.width,
             classes: classes.count(),
             boundaries: &classes.boundaries,
             table: classes.table(),
@@ -170,10 +167,10 @@ impl<'a> Finder<'a> {
     /// The keys of `n` elements, from element `i` on.
     #[inline(always)]
     pub(crate) fn keys<'k>(&self, i: usize, n: usize, keys: &'k mut [u8; TILE]) -> &'k [u8] {
-        let context = &self.context[i * self.width..(i + n) * self.width];
+        let prediction = &self.prediction[i * self.width..(i + n) * self.width];
         let keys = &mut keys[..n];
-        with_element!(self.width, C => {
-            zip(keys, C::all(context), |key, c| *key = Classes::key(C::from_bytes(*c), self.shift));
+        with_element!(self.width, E => {
+            zip(keys, E::all(prediction), |key, p| *key = Classes::key(E::from_bytes(*p)));
         });
         keys
     }

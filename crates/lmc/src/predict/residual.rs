@@ -8,7 +8,6 @@ use crate::group::element::{Element, with_element};
 macro_rules! with_predictor {
     ($width:expr, $predictor:expr, $f:ident($($arg:expr),*)) => {
         with_element!($width, E => match $predictor {
-            Predictor::None => $f::<E>(Predictor::None, $($arg),*),
             Predictor::Xor => $f::<E>(Predictor::Xor, $($arg),*),
             Predictor::Float => $f::<E>(Predictor::Float, $($arg),*),
             Predictor::Integer => $f::<E>(Predictor::Integer, $($arg),*),
@@ -16,7 +15,7 @@ macro_rules! with_predictor {
     };
 }
 
-/// Replaces `out` by the residuals of `elements`. All have one length; but there is no prediction for [`Predictor::None`].
+/// Replaces `out` by the residuals of `elements`. All have one length.
 #[inline(always)]
 pub(crate) fn residuals(width: usize, predictor: Predictor, elements: &[u8], prediction: &[u8], out: &mut [u8]) {
     with_predictor!(width, predictor, residuals_as(elements, prediction, out));
@@ -30,9 +29,6 @@ pub(crate) fn restore(width: usize, predictor: Predictor, prediction: &[u8], res
 
 #[inline(always)]
 fn residuals_as<E: Element>(predictor: Predictor, elements: &[u8], prediction: &[u8], out: &mut [u8]) {
-    if predictor == Predictor::None {
-        return out.copy_from_slice(elements);
-    }
     zip3(E::all_mut(out), E::all(elements), E::all(prediction), |to, u, p| {
         *to = predictor.residual(E::from_bytes(*u), E::from_bytes(*p)).to_bytes();
     });
@@ -40,9 +36,6 @@ fn residuals_as<E: Element>(predictor: Predictor, elements: &[u8], prediction: &
 
 #[inline(always)]
 fn restore_as<E: Element>(predictor: Predictor, prediction: &[u8], residuals: &mut [u8]) {
-    if predictor == Predictor::None {
-        return;
-    }
     zip(E::all_mut(residuals), E::all(prediction), |e, p| {
         *e = predictor.restore(E::from_bytes(*e), E::from_bytes(*p)).to_bytes();
     });

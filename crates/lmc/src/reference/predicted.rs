@@ -10,7 +10,7 @@ pub(super) struct Predicted {
     /// Bytes of an element.
     width: usize,
     predictor: Predictor,
-    /// One for each element; all 0 where there is no predictor.
+    /// One for each element.
     predictions: Vec<u64>,
     unchanged: Option<UnchangedRuns>,
     /// The class of each element; it does not count where the element's run is unchanged.
@@ -27,7 +27,6 @@ struct UnchangedRuns {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Predictor {
-    None,
     Xor,
     DifferenceOfFloats,
     DifferenceOfIntegers,
@@ -53,47 +52,34 @@ impl Predicted {
     ) -> Result<Self, String> {
         let n = length / width;
         let predictor = Predictor::of(head.u8()?).ok_or("a part has an unknown predictor")?;
-        let mut predictions = vec![0; n];
-        if predictor != Predictor::None {
-            let conversion = Conversion::of(head.u8()?).ok_or("a part has an unknown conversion")?;
-            must(conversion.gives(width), "the conversion of a part does not give elements of its width")?;
-            predictions = dependencies.elements(head, conversion.takes(width), n)?;
-            predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
-        }
+        let conversion = Conversion::of(head.u8()?).ok_or("a part has an unknown conversion")?;
+        must(conversion.gives(width), "the conversion of a part does not give elements of its width")?;
+        let mut predictions = dependencies.elements(head, conversion.takes(width), n)?;
+        predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
 
-        let (classes, class_count) = match head.u8()? {
-            0 => (vec![0; n], 1),
-            1 => {
-                must(predictor != Predictor::None, "the prediction is the context of a part without a predictor")?;
-                classes(head, &predictions, width, faults)?
-            }
-            2 => {
-                let context_width = super::block::width(head)?;
-                let contexts = dependencies.elements(head, context_width, n)?;
-                classes(head, &contexts, context_width, faults)?
-            }
-            _ => return Err("a part has an unknown context".into()),
-        };
+        let count = head.u8()?;
+        faults.must(count <= 63, "a part has too many boundaries");
+        let boundaries = head.take(count.into())?;
+        faults.must(boundaries.first() != Some(&0), "the first boundary is 0");
+        faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");
+        let classes = predictions.iter().map(|&p| class(key(p, 8 * width as u32), boundaries)).collect();
 
         let unchanged = match head.u8()? {
             0 => None,
-            1 => {
-                must(predictor != Predictor::None, "unchanged runs in a part without a predictor")?;
-                Some(UnchangedRuns { count: head.varint()?, map: Group::parse(head, 1, lane_sets)? })
-            }
+            1 => Some(UnchangedRuns { count: head.varint()?, map: Group::parse(head, 1, lane_sets)? }),
             _ => return Err("a part has an unknown kind of unchanged runs".into()),
         };
 
         let mut sections = Vec::new();
         let mut sum = unchanged.as_ref().map_or(0, |unchanged| u128::from(unchanged.count));
-        for _ in 0..class_count {
-            let count = head.varint()?;
-            sum += u128::from(count);
-            let section = if count == 0 { None } else { Some(Section::parse(head, width, lane_sets, faults)?) };
-            sections.push((count, section));
+        for _ in 0..=count {
+            let elements = head.varint()?;
+            sum += u128::from(elements);
+            let section = if elements == 0 { None } else { Some(Section::parse(head, width, lane_sets, faults)?) };
+            sections.push((elements, section));
         }
         must(sum == n as u128, "the classes of a part do not add up to its elements")?;
-        let sections = sections.into_iter().map(|(count, section)| (count as usize, section)).collect();
+        let sections = sections.into_iter().map(|(elements, section)| (elements as usize, section)).collect();
         Ok(Self { width, predictor, predictions, unchanged, classes, sections })
     }
 
@@ -140,29 +126,10 @@ impl UnchangedRuns {
     }
 }
 
-/// Reads how contexts of `width` bytes are classified; the class of each, and the number of classes.
-fn classes(
-    head: &mut Bytes<'_>,
-    contexts: &[u64],
-    width: usize,
-    faults: &mut Faults,
-) -> Result<(Vec<usize>, usize), String> {
-    let bits = 8 * width as u32;
-    let shift = head.u8()?;
-    faults.must(u32::from(shift) <= bits - 8, "the shift of a context exceeds its bits");
-    let count = head.u8()?;
-    faults.must((1..=63).contains(&count), "a part has an impossible number of boundaries");
-    let boundaries = head.take(count.into())?;
-    faults.must(boundaries.first() != Some(&0), "the first boundary is 0");
-    faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");
-    let classes = contexts.iter().map(|&c| class(key(c, bits, shift), boundaries)).collect();
-    Ok((classes, boundaries.len() + 1))
-}
-
-/// The key of a context of so many bits.
-pub(super) fn key(c: u64, bits: u32, shift: u8) -> u8 {
-    let rotated = (c << 1 | c >> (bits - 1)) & ones(bits);
-    rotated.checked_shr(shift.into()).unwrap_or(0) as u8
+/// The key of a prediction of `w` bits.
+pub(super) fn key(p: u64, w: u32) -> u8 {
+    let rotated = (p << 1 | p >> (w - 1)) & ones(w);
+    (rotated >> (w - 8)) as u8
 }
 
 /// The number of boundaries that are at most the key.
@@ -172,15 +139,14 @@ pub(super) fn class(key: u8, boundaries: &[u8]) -> usize {
 
 impl Predictor {
     pub(super) fn of(code: u8) -> Option<Self> {
-        let all = [Self::None, Self::Xor, Self::DifferenceOfFloats, Self::DifferenceOfIntegers];
-        all.get(usize::from(code)).copied()
+        let all = [Self::Xor, Self::DifferenceOfFloats, Self::DifferenceOfIntegers];
+        all.get(usize::from(code).checked_sub(1)?).copied()
     }
 
     /// The element of `w` bits from its residual and its prediction.
     pub(super) fn element(self, e: u64, p: u64, w: u32) -> u64 {
         let d = (e >> 1) ^ if e & 1 == 1 { ones(w) } else { 0 };
         match self {
-            Self::None => e,
             Self::Xor => e ^ p,
             Self::DifferenceOfFloats => ord(d.wrapping_add(ord(p, w)) & ones(w), w),
             Self::DifferenceOfIntegers => d.wrapping_add(p) & ones(w),

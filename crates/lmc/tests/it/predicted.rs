@@ -2,9 +2,7 @@
 //! restore them; and every predictor with every conversion, context and width.
 
 use lmc::reference::write::File;
-use lmc::reference::write::block::{
-    Block, BlockFields, Context, ContextClasses, Dependency, Group, Named, Part, Patch, Predicted, Section,
-};
+use lmc::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Patch, Predicted, Section};
 use lmc::reference::write::entropy::Coder;
 use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
@@ -41,7 +39,7 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
         predictor,
         conversion,
         prediction: Named::of(0, 1),
-        context: Context::None,
+        boundaries: vec![],
         unchanged: None,
         sections: vec![plain(width)],
     };
@@ -236,7 +234,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
         predictor: 1,
         conversion: 3,
         prediction,
-        context: Context::None,
+        boundaries: vec![],
         unchanged: None,
         sections,
     };
@@ -244,86 +242,52 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
     assert!(decoded(&fields, &base) == Ok(to_bytes(&converted, 2)));
 }
 
-/// Keys of context, with a predictor that leaves the context as it is: the class of each element.
+/// The class of each prediction, which the keys decide.
 #[track_caller]
-fn known_classes(width_code: u8, shift: u8, boundaries: &[u8], contexts: &[u64], classes: &[usize]) {
+fn known_classes(width_code: u8, boundaries: &[u8], predictions: &[u64], classes: &[usize]) {
     let width = 1 << width_code;
-    let base = to_bytes(contexts, width);
-    let named = Named::of(0, 1);
-    let context_classes = || ContextClasses { shift, boundaries: boundaries.to_vec() };
-    let of_prediction = (width_code, Context::Prediction(context_classes()));
-    let of_other = (0, Context::Other { width_code, named, classes: context_classes() });
-    for (width_code, context) in [of_prediction, of_other] {
-        // Each class has its own residuals, so that it shows in the elements.
-        let width = 1 << width_code;
-        let part = Predicted {
-            raw: vec![0; contexts.len() * width],
-            width_code,
-            predictor: if let Context::Prediction(_) = context { 1 } else { 0 },
-            conversion: 0,
-            prediction: named,
-            context,
-            unchanged: None,
-            sections: vec![plain(width); boundaries.len() + 1],
-        };
-        let residuals = (0..boundaries.len() + 1).map(|class| vec![100 + class as u64; contexts.len()]).collect();
-        let predictor = part.predictor;
-        let fields = block_of(&base, part, residuals).encode().expect("the block can be coded");
-        let elements: Vec<u64> = contexts
-            .iter()
-            .zip(classes)
-            .map(|(&c, &class)| (100 + class as u64) ^ if predictor == 1 { c } else { 0 })
-            .collect();
-        assert_eq!(decoded(&fields, &base), Ok(to_bytes(&elements, width)));
-    }
+    let base = to_bytes(predictions, width);
+    let part = Predicted {
+        raw: vec![0; predictions.len() * width],
+        width_code,
+        predictor: 1,
+        conversion: 0,
+        prediction: Named::of(0, 1),
+        boundaries: boundaries.to_vec(),
+        unchanged: None,
+        sections: vec![plain(width); boundaries.len() + 1],
+    };
+    // Each class has its own residuals, so that it shows in the elements.
+    let residuals = (0..boundaries.len() + 1).map(|class| vec![100 + class as u64; predictions.len()]).collect();
+    let fields = block_of(&base, part, residuals).encode().expect("the block can be coded");
+    let elements: Vec<u64> = predictions.iter().zip(classes).map(|(&p, &class)| (100 + class as u64) ^ p).collect();
+    assert_eq!(decoded(&fields, &base), Ok(to_bytes(&elements, width)));
 }
 
 #[test]
 fn classes_of_bytes() {
     // Rotated, 0x80 is 1, 0x7f is 0xfe and 0xff is itself.
-    known_classes(0, 0, &[1], &[0x00, 0x80, 0x7f, 0xff, 0x01], &[0, 1, 1, 1, 1]);
-    known_classes(0, 0, &[255], &[0x7f, 0xff, 0x00], &[0, 1, 0]);
-    known_classes(0, 0, &[2, 3, 0xfe], &[0x80, 0x01, 0x81, 0x7f, 0xff], &[0, 1, 2, 3, 3]);
+    known_classes(0, &[1], &[0x00, 0x80, 0x7f, 0xff, 0x01], &[0, 1, 1, 1, 1]);
+    known_classes(0, &[255], &[0x7f, 0xff, 0x00], &[0, 1, 0]);
+    known_classes(0, &[2, 3, 0xfe], &[0x80, 0x01, 0x81, 0x7f, 0xff], &[0, 1, 2, 3, 3]);
 }
 
 #[test]
 fn classes_of_longer_elements() {
-    // BF16 1.0, rotated 0x7f00, has the exponent as its key when shifted by 8; so have all from 1.0 to 2.0, of any sign.
-    let contexts = [0x3f80, 0xbf80, 0x3fff, 0x3f7f, 0x4000, 0x8000, 0x7fc0, 0xffff];
-    known_classes(1, 8, &[127, 128, 255], &contexts, &[1, 1, 1, 0, 2, 0, 3, 3]);
-    // Bits above the key are ignored: with a shift of 4 the key of 0x3f80 is 0xf0, as that of 0x7f00 >> 4 = 0x7f0 is.
-    known_classes(1, 4, &[0xf0, 0xf1], &[0x3f80, 0x3f81, 0x3f88, 0x0000], &[1, 1, 2, 0]);
-    // With a shift of 0 it is the low bits, with the sign below them.
-    known_classes(1, 0, &[1, 2], &[0x0000, 0x8000, 0x0001, 0xff80], &[0, 1, 2, 1]);
-    known_classes(2, 24, &[127], &[0x3f80_0000, 0x3f7f_ffff, 0xbf80_0000], &[1, 0, 1]);
-    known_classes(3, 56, &[127], &[0x3f80 << 48, 0x3f7f << 48, 0xbf80 << 48], &[1, 0, 1]);
-    known_classes(3, 5, &[1], &[0x10, 0x0f, 0x8000_0000_0000_000f], &[1, 0, 0]);
+    // The key of BF16 1.0, rotated 0x7f00, is the exponent, as that of all from 1.0 to 2.0 is, of any sign.
+    let predictions = [0x3f80, 0xbf80, 0x3fff, 0x3f7f, 0x4000, 0x8000, 0x7fc0, 0xffff];
+    known_classes(1, &[127, 128, 255], &predictions, &[1, 1, 1, 0, 2, 0, 3, 3]);
+    known_classes(2, &[127], &[0x3f80_0000, 0x3f7f_ffff, 0xbf80_0000], &[1, 0, 1]);
+    known_classes(3, &[127], &[0x3f80 << 48, 0x3f7f << 48, 0xbf80 << 48], &[1, 0, 1]);
 }
 
 #[test]
 fn classes_without_elements() {
     // The first, the last, one in the middle, and all but one.
-    known_classes(0, 0, &[1, 2, 4, 200], &[0x80, 0x02, 0x02], &[1, 3, 3]);
+    known_classes(0, &[1, 2, 4, 200], &[0x80, 0x02, 0x02], &[1, 3, 3]);
     let every_fourth: Vec<u8> = (1..=63).map(|i| 4 * i).collect();
-    known_classes(0, 0, &every_fourth, &[0x7f, 0x7f], &[63, 63]);
-    known_classes(0, 0, &every_fourth, &[0, 1], &[0, 0]);
-}
-
-#[test]
-fn without_predictor_and_context() {
-    let part = Predicted {
-        raw: (0..=255).collect(),
-        width_code: 3,
-        predictor: 0,
-        conversion: 0,
-        prediction: Named::default(),
-        context: Context::None,
-        unchanged: None,
-        sections: vec![plain(8)],
-    };
-    let fields = Block::of(Part::Predicted(part), 0).encode().expect("the block can be coded");
-    assert_eq!(fields.parts[0], [3, 3, 0, 0, 0, 32, 0, 0, 1, 0, 0, 0, 64, 0]);
-    assert_eq!(decoded(&fields, b"not needed"), Ok((0..=255).collect()));
+    known_classes(0, &every_fourth, &[0x7f, 0x7f], &[63, 63]);
+    known_classes(0, &every_fourth, &[0, 1], &[0, 0]);
 }
 
 /// Bytes as floats of all kinds: numbers, −0, infinities, and what is not a number, with every payload.
@@ -345,7 +309,7 @@ fn floats(width: usize, count: usize, random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn every_predictor_conversion_context_and_width() {
+fn every_predictor_conversion_and_width() {
     let mut random = Random::new(1);
     let mut cases = 0;
     for width_code in 0..4u8 {
@@ -355,30 +319,11 @@ fn every_predictor_conversion_context_and_width() {
             4 => &[(0, 4), (2, 2)],
             _ => &[(0, width)],
         };
-        for predictor in 0..4 {
-            for &(conversion, takes) in if predictor == 0 { &conversions[..1] } else { conversions } {
-                // No context, the prediction, and others of every width.
-                for context_kind in 0..6 {
-                    if context_kind == 1 && predictor == 0 {
-                        continue;
-                    }
+        for predictor in 1..4 {
+            for &(conversion, takes) in conversions {
+                for boundaries in [vec![], vec![1, 2, 100, 128, 250, 255]] {
                     for count in [1, 127, 128, 129, 1000] {
                         let base = floats(takes, count, &mut random);
-                        let context_width_code = (context_kind + 2) as u8 % 4;
-                        let other = floats(1 << context_width_code, count, &mut random);
-                        let classes = |width_code: u8, random: &mut Random| ContextClasses {
-                            shift: random.below((8 << width_code) - 7) as u8,
-                            boundaries: vec![1, 2, 100, 128, 250, 255],
-                        };
-                        let context = match context_kind {
-                            0 => Context::None,
-                            1 => Context::Prediction(classes(width_code, &mut random)),
-                            _ => Context::Other {
-                                width_code: context_width_code,
-                                named: Named::of(1, 1),
-                                classes: classes(context_width_code, &mut random),
-                            },
-                        };
                         // Every class in another way: all bits raw, with symbols above, and with patches.
                         let symbols =
                             Group { k: 8 * width as u8 - 8, coder: Coder::rans(&[0, 0, 1], true), ..Group::default() };
@@ -393,24 +338,21 @@ fn every_predictor_conversion_context_and_width() {
                             predictor,
                             conversion,
                             prediction: Named::of(0, 1),
-                            context,
+                            boundaries: boundaries.clone(),
                             unchanged: None,
                             sections: (0..7).map(section).collect(),
                         };
                         let raw = part.raw.clone();
-                        let dependencies = vec![
-                            Dependency { source: 1, offset: 0, bytes: base.clone() },
-                            Dependency { source: 1, offset: base.len() as u64, bytes: other.clone() },
-                        ];
+                        let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.clone() }];
                         let block = Block { dependencies, ..Block::of(Part::Predicted(part), 1 + (count % 2) as u8) };
                         let fields = block.encode().expect("the block can be coded");
-                        assert!(decoded(&fields, &[base, other].concat()) == Ok(raw));
+                        assert!(decoded(&fields, &base) == Ok(raw));
                         cases += 1;
                     }
                 }
             }
         }
     }
-    // Seven conversions in all, with three predictors and six contexts; and four widths without predictor.
-    assert_eq!(cases, 5 * (7 * 3 * 6 + 4 * 5));
+    // Seven conversions in all, with three predictors, in one class and in seven.
+    assert_eq!(cases, 5 * 7 * 3 * 2);
 }

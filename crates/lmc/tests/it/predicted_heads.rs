@@ -2,28 +2,23 @@
 //! to fit.
 
 use lmc::reference::write::File;
-use lmc::reference::write::block::{
-    Block, BlockFields, Context, ContextClasses, Dependency, Group, Named, Part, Predicted, Section,
-};
+use lmc::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section};
 use lmc_testing::handmade::{encoded, judged, records, unnamed};
 
-/// A part of 2-byte elements that are predicted from F32, with other data of 4 bytes as context, in three classes, the
-/// second of which is empty.
+/// A part of 2-byte elements that are predicted from F32, in three classes, the second of which is empty.
 fn part() -> (Vec<u8>, Vec<Dependency>, Predicted) {
     let base: Vec<u8> = [0x3f80_0000u32, 0, 0x3f80_0000, 0x7f00_0000].iter().flat_map(|x| x.to_le_bytes()).collect();
     let dependencies = vec![
         Dependency { source: 1, offset: 0, bytes: base[..6].to_vec() },
         Dependency { source: 1, offset: 6, bytes: base[6..].to_vec() },
     ];
-    let named = Named::of(0, 2);
-    let classes = ContextClasses { shift: 24, boundaries: vec![100, 120] };
     let part = Predicted {
         raw: (1..9).collect(),
         width_code: 1,
         predictor: 2,
         conversion: 1,
-        prediction: named,
-        context: Context::Other { width_code: 2, named, classes },
+        prediction: Named::of(0, 2),
+        boundaries: vec![100, 120],
         unchanged: None,
         sections: vec![Section::of(0, Group { k: 16, ..Group::default() }); 3],
     };
@@ -31,11 +26,10 @@ fn part() -> (Vec<u8>, Vec<Dependency>, Predicted) {
 }
 
 /// The head of [`part`], byte by byte.
-const HEAD: [u8; 35] = [
+const HEAD: [u8; 30] = [
     3, 1, 2, // method, width code, predictor
     1, 0, 2, // conversion, dependencies
-    2, 2, 0, 2, // context, its width code, dependencies
-    24, 2, 100, 120, // shift, boundaries
+    2, 100, 120, // boundaries
     0,   // no unchanged runs
     1, 0, 0, 1, 0, 0, 0, 16, 0, // one element in class 0
     0, // none in class 1
@@ -53,14 +47,14 @@ fn judged_head(head: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Its head with the bytes from `at` on replaced.
 fn head_with(at: usize, bytes: &[u8]) -> Vec<u8> {
-    let mut head = HEAD[..34].to_vec();
+    let mut head = HEAD[..29].to_vec();
     head[at..at + bytes.len()].copy_from_slice(bytes);
     head
 }
 
 #[test]
 fn heads_of_predicted_parts() {
-    assert_eq!(judged_head(&HEAD[..34]), Ok((1..9).collect()));
+    assert_eq!(judged_head(&HEAD[..29]), Ok((1..9).collect()));
     #[track_caller]
     fn refused_with(at: usize, bytes: &[u8], reason: &str) {
         refused_head(&head_with(at, bytes), reason);
@@ -84,55 +78,47 @@ fn heads_of_predicted_parts() {
     for (width_code, conversion) in [(0, 1), (2, 1), (3, 1), (0, 2), (3, 2), (0, 3), (2, 3), (3, 3)] {
         refused_with(1, &[width_code, 2, conversion], "does not give elements of its width");
     }
-    // Dependencies of the prediction, and of the context.
-    for at in [4, 8] {
-        refused_with(at, &[0, 0], "names no dependency");
-        refused_with(at, &[0, 3], "does not exist");
-        refused_with(at, &[1, 2], "does not exist");
-        refused_with(at, &[2, 1], "does not exist");
-        refused_with(at, &[0, 1], "not as many elements");
-        refused_with(at, &[1, 1], "not as many elements");
-        let mut head = HEAD[..34].to_vec();
-        head.splice(at..at + 1, [[0xff; 9].as_slice(), &[1]].concat());
-        refused_head(&head, "does not exist");
-        let mut head = HEAD[..34].to_vec();
-        head.splice(at + 1..at + 2, [[0xff; 9].as_slice(), &[1]].concat());
-        refused_head(&head, "does not exist");
-    }
-    refused_with(6, &[3], "unknown context");
-    refused_with(7, &[4], "width code exceeds 3");
-    refused_with(7, &[1], "not as many elements");
-    refused_with(7, &[3], "not as many elements");
-    // Keys, boundaries and classes.
-    refused_with(10, &[25, 2, 50, 60], "shift of a context");
-    // With 0 as the first boundary the first class is empty.
-    refused_head(&[&HEAD[..12], &[0, 100, 0, 0], &HEAD[15..24], &HEAD[25..34]].concat(), "first boundary is 0");
-    refused_with(12, &[120, 100], "not larger");
-    refused_with(12, &[100, 100], "not larger");
-    refused_with(12, &[127, 128], "another number of elements");
-    refused_with(12, &[1, 255], "another number of elements");
+    // Dependencies.
+    refused_with(4, &[0, 0], "names no dependency");
+    refused_with(4, &[0, 3], "does not exist");
+    refused_with(4, &[1, 2], "does not exist");
+    refused_with(4, &[2, 1], "does not exist");
+    refused_with(4, &[0, 1], "not as many elements");
+    refused_with(4, &[1, 1], "not as many elements");
+    let mut head = HEAD[..29].to_vec();
+    head.splice(4..5, [[0xff; 9].as_slice(), &[1]].concat());
+    refused_head(&head, "does not exist");
+    let mut head = HEAD[..29].to_vec();
+    head.splice(5..6, [[0xff; 9].as_slice(), &[1]].concat());
+    refused_head(&head, "does not exist");
+    // Boundaries and classes. With 0 as the first boundary the first class is empty.
+    refused_head(&[&HEAD[..7], &[0, 100, 0, 0], &HEAD[10..19], &HEAD[20..29]].concat(), "first boundary is 0");
+    refused_with(7, &[120, 100], "not larger");
+    refused_with(7, &[100, 100], "not larger");
+    refused_with(7, &[127, 128], "another number of elements");
+    refused_with(7, &[1, 255], "another number of elements");
     // One class more with an element, one less: they still add up.
-    refused_head(&[&HEAD[..15], &[2], &HEAD[16..25], &[2], &HEAD[26..34]].concat(), "another number of elements");
-    refused_head(&[&HEAD[..15], &[0, 1], &HEAD[16..24], &HEAD[25..34]].concat(), "another number of elements");
-    refused_head(&[&HEAD[..25], &[2], &HEAD[26..34]].concat(), "do not add up");
-    refused_head(&[&HEAD[..25], &[4], &HEAD[26..34]].concat(), "do not add up");
-    refused_head(&[&HEAD[..25], &[0xff; 9], &[1], &HEAD[26..34]].concat(), "do not add up");
+    refused_head(&[&HEAD[..10], &[2], &HEAD[11..20], &[2], &HEAD[21..29]].concat(), "another number of elements");
+    refused_head(&[&HEAD[..10], &[0, 1], &HEAD[11..19], &HEAD[20..29]].concat(), "another number of elements");
+    refused_head(&[&HEAD[..20], &[2], &HEAD[21..29]].concat(), "do not add up");
+    refused_head(&[&HEAD[..20], &[4], &HEAD[21..29]].concat(), "do not add up");
+    refused_head(&[&HEAD[..20], &[0xff; 9], &[1], &HEAD[21..29]].concat(), "do not add up");
     // They add up modulo 2^64.
-    let wrapped = [&HEAD[..15], &[0xff; 9], &[1], &HEAD[16..24], &[0], &[5], &HEAD[26..34]].concat();
+    let wrapped = [&HEAD[..10], &[0xff; 9], &[1], &HEAD[11..19], &[0], &[5], &HEAD[21..29]].concat();
     refused_head(&wrapped, "do not add up");
     // What their sections say.
-    refused_with(16, &[3], "unknown map");
-    refused_with(17, &[3], "patches of an unknown kind");
-    refused_with(18, &[65], "number of groups");
-    refused_with(22, &[17], "more bits");
-    refused_with(22, &[8], "no coder");
+    refused_with(11, &[3], "unknown map");
+    refused_with(12, &[3], "patches of an unknown kind");
+    refused_with(13, &[65], "number of groups");
+    refused_with(17, &[17], "more bits");
+    refused_with(17, &[8], "no coder");
     // A boundary less: one class less, whose section is left over. A boundary more: the data end.
-    let mut head = HEAD[..34].to_vec();
-    head[11] = 1;
-    head.remove(12);
+    let mut head = HEAD[..29].to_vec();
+    head[6] = 1;
+    head.remove(7);
     refused_head(&head, "");
     refused_head(&HEAD, "follows the digest");
-    for end in 0..34 {
+    for end in 0..29 {
         // What is missing is taken from the digest, and so the head ends too early, or nothing fits.
         assert!(judged_head(&HEAD[..end]).is_err());
     }
@@ -140,42 +126,30 @@ fn heads_of_predicted_parts() {
 
 #[test]
 fn numbers_of_boundaries() {
-    // Bytes without predictor, whose context is another byte: 0, so that all are in class 0.
-    let head = |shift: u8, boundaries: &[u8]| {
-        let mut head = vec![3, 0, 0, 2, 0, 0, 1, shift, boundaries.len() as u8];
-        head.extend(boundaries);
-        head.extend([0, 3, 0, 0, 1, 0, 0, 0, 8, 0]);
-        head.extend(vec![0; boundaries.len()]);
-        head
-    };
-    let judged_head = |head: Vec<u8>| {
+    // Bytes that are XORed with 0, so that all are in class 0.
+    let judged_boundaries = |boundaries: &[u8]| {
         let base = vec![0; 3];
         let mut fields = unnamed(&[[1, 0, 3]]);
-        fields.parts[0] = head;
+        let classes = vec![0; boundaries.len()];
+        let head = [&[3, 0, 1, 0, 0, 1, boundaries.len() as u8], boundaries, &[0, 3, 0, 0, 1, 0, 0, 0, 8, 0], &classes];
+        fields.parts[0] = head.concat();
         judged(File::delta(&[&base], records(&[fields])), &[&base])
     };
     let up_to = |count: u8| (1..=count).collect::<Vec<u8>>();
-    for count in [1, 2, 63] {
-        assert_eq!(judged_head(head(0, &up_to(count))), Ok(b"xyz".to_vec()));
+    for count in [0, 1, 2, 63] {
+        assert_eq!(judged_boundaries(&up_to(count)), Ok(b"xyz".to_vec()));
     }
-    for count in [0, 64, 255] {
-        let why = judged_head(head(0, &up_to(count))).expect_err("that many boundaries are not valid");
-        assert!(why.contains("number of boundaries"), "{why}");
+    for count in [64, 255] {
+        let why = judged_boundaries(&up_to(count)).expect_err("that many boundaries are not valid");
+        assert!(why.contains("too many boundaries"), "{why}");
     }
-    for shift in [1, 8, 64, 255] {
-        let why = judged_head(head(shift, &[1])).expect_err("bytes are not shifted");
-        assert!(why.contains("shift of a context"), "{why}");
-    }
-    // The prediction as context needs one.
-    let why = judged_head(vec![3, 0, 0, 1, 0, 1, 1, 0, 3, 0, 0, 1, 0, 0, 0, 8, 0, 0]).expect_err("there is none");
-    assert!(why.contains("without a predictor"), "{why}");
 }
 
 #[test]
 fn lengths_of_predicted_parts() {
     // Elements of two bytes in a part of an odd length.
     let (base, dependencies, mut part) = part();
-    part.context = Context::None;
+    part.boundaries.clear();
     let mut block = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
     block.parts.push(Part::Stored(b"more".to_vec()));
     block.pieces = vec![(0, 3), (1, 4), (0, 5)];

@@ -1,7 +1,7 @@
 //! The reference decoder and the writer of test files agree with each other, so that either may judge the codec.
 
 use lmc::reference::write::File;
-use lmc::reference::write::block::{Context, Part};
+use lmc::reference::write::block::Part;
 use lmc::reference::{decode, decode_with_bases};
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::{Input, Random};
@@ -68,8 +68,8 @@ fn every_shape_of_delta_is_read_back() {
                     Part::Grouped(grouped) => patched += usize::from(!grouped.section.patches.is_empty()),
                     Part::Predicted(predicted) => {
                         patched += predicted.sections.iter().filter(|section| !section.patches.is_empty()).count();
-                        let contexts = !matches!(predicted.context, Context::None);
-                        empty += usize::from(contexts && predicted.sections.iter().any(|s| s.groups.is_empty()));
+                        let classes = !predicted.boundaries.is_empty();
+                        empty += usize::from(classes && predicted.sections.iter().any(|s| s.groups.is_empty()));
                         let runs = predicted.unchanged.as_ref().map_or(&[][..], |unchanged| &unchanged.runs);
                         unchanged += usize::from(runs.contains(&0) && runs.contains(&1));
                     }

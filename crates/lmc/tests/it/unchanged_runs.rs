@@ -1,7 +1,7 @@
 //! The map of unchanged runs (§3.7): known bytes, and each rule that a part with a map breaks.
 
 use lmc::reference::write::block::{
-    Block, BlockFields, Context, ContextClasses, Dependency, Group, Named, Part, Predicted, Section, UnchangedRuns,
+    Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section, UnchangedRuns,
 };
 use lmc::reference::write::entropy::Coder;
 use lmc::reference::write::{File, varint};
@@ -36,7 +36,7 @@ fn block(raw: &[u8], base: &[u8], runs: &[u8], map: Group, lane_sets: u8) -> Blo
         predictor: 1,
         conversion: 0,
         prediction: Named::of(0, 1),
-        context: Context::None,
+        boundaries: vec![],
         unchanged: Some(UnchangedRuns { runs: runs.to_vec(), map }),
         sections: vec![Section::of(0, plain(1))],
     };
@@ -127,20 +127,6 @@ fn heads_and_maps_that_break_a_rule() {
 }
 
 #[test]
-fn a_map_needs_a_predictor() {
-    let base = Random::new(2).bytes(256);
-    let without = |kind: &[u8]| {
-        let mut fields = block(&base, &base, &[0, 0], plain(1), 0).encode().expect("the block can be coded");
-        fields.parts[0] = [&[3, 0, 0, 0][..], kind, &[0x80, 2], &AFTER].concat();
-        fields
-    };
-    refused(&without(&[1, 0, 0, 0, 0, 8, 0]), &base, "without a predictor");
-    let mut fields = without(&[0]);
-    fields.bulk[0].drain(..2);
-    assert!(judged(&fields, &base).is_ok());
-}
-
-#[test]
 fn parts_that_are_all_unchanged_or_not_at_all() {
     let mut random = Random::new(3);
     for count in [1, 127, 128, 129, 255, 256, 128 * 128, 128 * 128 + 1, 40_000] {
@@ -177,21 +163,19 @@ fn parts_that_are_all_unchanged_or_not_at_all() {
 #[test]
 fn unchanged_elements_belong_to_no_class() {
     let mut random = Random::new(4);
-    // BF16 predicted from F32, by every predictor; classes by the prediction, and by other data.
+    // BF16 predicted from F32, by every predictor, in one class and in several.
     let base = random.bytes(4 * 1000);
     let prediction = Named::of(0, 1);
-    let classes = || ContextClasses { shift: 8, boundaries: vec![50, 100, 200] };
-    let other = Context::Other { width_code: 2, named: prediction, classes: classes() };
     let runs = vec![0, 1, 1, 0, 1, 0, 0, 1];
     for predictor in 1..=3 {
-        for context in [Context::None, Context::Prediction(classes()), other.clone()] {
+        for boundaries in [vec![], vec![50, 100, 200]] {
             let mut part = Predicted {
                 raw: vec![0; 2 * 1000],
                 width_code: 1,
                 predictor,
                 conversion: 1,
                 prediction,
-                context,
+                boundaries,
                 unchanged: Some(UnchangedRuns { runs: runs.clone(), map: plain(1) }),
                 sections: vec![Section::of(1, plain(2)); 4],
             };

@@ -29,15 +29,12 @@ fn zeros(len: usize, part: Vec<u8>, dependencies: &[(u64, u64, u64)]) -> BlockFi
     fields
 }
 
-/// The head of a part of two-byte elements that asks for all there is: predictions that are converted from elements of four bytes, classes by
-/// other elements of eight bytes, and a map of unchanged runs. The dependencies are four: half of them are the prediction, and all
-/// the context.
+/// The head of a part of two-byte elements that asks for all there is: predictions that are converted from elements of four bytes, in two
+/// dependencies, several classes, and a map of unchanged runs.
 fn wide_part() -> Vec<u8> {
     let n = (RAW / 2) as u64;
-    // Predicted, two bytes, XOR, F32 to BF16, the first two dependencies.
-    let mut head = vec![3, 1, 1, 1, 0, 2];
-    // Classes by the four dependencies, eight bytes: keys below 1, and all others.
-    head.extend([2, 3, 0, 4, 0, 1, 1]);
+    // Predicted, two bytes, XOR, F32 to BF16, two dependencies, two classes: keys below 1, and all others.
+    let mut head = vec![3, 1, 1, 1, 0, 2, 1, 1];
     // A map of unchanged runs in which there are none: eight constant bits.
     head.extend([1, 0, 0, 0, 8, 0, 0]);
     // The first class has all elements, of which all residuals are 0; the second has none.
@@ -48,7 +45,7 @@ fn wide_part() -> Vec<u8> {
 }
 
 /// A block that asks for as much as any can, of ranges of a source.
-fn wide_block(source: u64, at: [u64; 4]) -> BlockFields {
+fn wide_block(source: u64, at: [u64; 2]) -> BlockFields {
     zeros(RAW, wide_part(), &at.map(|at| (source, at, RAW as u64)))
 }
 
@@ -74,7 +71,7 @@ impl WriteAt for Zeros {
 
 /// Memory of one thread, of the jobs that are under way, and of some more.
 fn bound(threads: usize) -> usize {
-    threads * 256 * MIB + (threads << 22) + 64 * MIB
+    threads * 120 * MIB + (threads << 22) + 64 * MIB
 }
 
 /// Restores a file of zeros in all ways but by random access; none takes more than `bound` besides the output.
@@ -105,7 +102,7 @@ fn read(file: &[u8], bases: &[Base<'_>], threads: usize, at: u64, len: usize) ->
 fn blocks_of_bases() {
     let _alone = alone();
     let old = vec![0; DEPENDENCIES];
-    let blocks: Vec<_> = (0..4).map(|i| wide_block(1, [start(i); 4]).record()).collect();
+    let blocks: Vec<_> = (0..4).map(|i| wide_block(1, [start(i); 2]).record()).collect();
     let file = File::delta(&[&old], blocks).to_bytes();
     assert!(file.len() < 4096, "{}", file.len());
     let bases = [Base::new(&old[..]).unwrap()];
@@ -131,21 +128,21 @@ fn blocks_of_the_file_itself() {
     let _alone = alone();
     // Each but the first depends on the one before, which is decoded when the largest buffers are in use already.
     let mut blocks = vec![zeros(RAW, vec![2, 0, 0, 0, 0], &[]).record()];
-    blocks.extend((1..=8).map(|i| wide_block(0, [0, 0, start(i - 1), start(i - 1)]).record()));
+    blocks.extend((1..=8).map(|i| wide_block(0, [0, start(i - 1)]).record()));
     let file = File::delta(&[], blocks).to_bytes();
     assert!(file.len() < 4096, "{}", file.len());
     restore(&file, &[], 2, bound(2));
     // One that waits for another is read, and what waits for many such is not.
     let (done, allocated) = read(&file, &[], 1, start(2), 4096);
     done.unwrap();
-    at_most(768 * MIB, allocated, "the third block");
+    at_most(256 * MIB, allocated, "the third block");
     let reader = Reader::open(&file[..], &options(1)).unwrap();
     let (done, kept) = kept(|| reader.read_range(start(2), &mut [0; 4096]));
     done.unwrap();
     at_most(bound(1), kept, "what is kept of that");
     let (done, allocated) = read(&file, &[], 1, start(8), 4096);
     assert_eq!(done.unwrap_err().kind(), ErrorKind::Limit);
-    at_most(1024 * MIB, allocated, "the last block");
+    at_most(512 * MIB, allocated, "the last block");
 }
 
 #[test]

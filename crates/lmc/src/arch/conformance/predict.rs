@@ -4,13 +4,13 @@ use super::others;
 use crate::arch::Isa;
 use crate::group::element::{Element, with_element};
 use crate::predict::changes::{Changes, Compared};
-use crate::predict::job::{Context, Model, Rank, Sections, most_overflows};
+use crate::predict::job::{Model, Rank, Sections, most_overflows};
 use crate::predict::select::Selection;
 use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
 use lmc_testing::input::Random;
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
-const PREDICTORS: [Predictor; 4] = [Predictor::None, Predictor::Xor, Predictor::Float, Predictor::Integer];
+const PREDICTORS: [Predictor; 3] = [Predictor::Xor, Predictor::Float, Predictor::Integer];
 /// More than any kernel takes at once, with and without a rest.
 const LARGE: [usize; 8] = [511, 512, 1000, 1023, 1024, 1025, 2047, 5003];
 
@@ -18,51 +18,30 @@ fn all() -> Vec<Isa> {
     others().into_iter().chain([Isa::PORTABLE]).collect()
 }
 
-/// What the context is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    None,
-    Prediction,
-    /// Elements of this width in bytes.
-    Other(usize),
-}
-
-const KINDS: [Kind; 6] = [Kind::None, Kind::Prediction, Kind::Other(1), Kind::Other(2), Kind::Other(4), Kind::Other(8)];
-
 /// A part and all that is known of it.
 struct Case {
     width: usize,
     len: usize,
     predictor: Predictor,
-    kind: Kind,
     elements: Vec<u8>,
     prediction: Vec<u8>,
-    context: Vec<u8>,
     classes: Option<Classes>,
 }
 
 impl Case {
-    fn new(r: &mut Random, width: usize, len: usize, predictor: Predictor, kind: Kind) -> Self {
+    fn new(r: &mut Random, width: usize, len: usize, predictor: Predictor, classed: bool) -> Self {
         let mut elements = values(r, width, len);
-        let mut prediction = vec![];
-        if predictor != Predictor::None {
-            prediction = values(r, width, len);
-            if r.below(2) == 0 {
-                // Elements near their predictions.
-                with_element!(width, E => {
-                    for (u, p) in elements.chunks_exact_mut(E::BYTES).zip(prediction.chunks_exact(E::BYTES)) {
-                        E::load(p).add(E::cut(r.below(9))).sub(E::cut(4)).store(u);
-                    }
-                });
-            }
+        let prediction = values(r, width, len);
+        if r.below(2) == 0 {
+            // Elements near their predictions.
+            with_element!(width, E => {
+                for (u, p) in elements.chunks_exact_mut(E::BYTES).zip(prediction.chunks_exact(E::BYTES)) {
+                    E::load(p).add(E::cut(r.below(9))).sub(E::cut(4)).store(u);
+                }
+            });
         }
-        let (context, context_width) = match kind {
-            Kind::None => (vec![], 0),
-            Kind::Prediction => (vec![], width),
-            Kind::Other(w) => (values(r, w, len), w),
-        };
-        let classes = (kind != Kind::None).then(|| classes(r, context_width));
-        Self { width, len, predictor, kind, elements, prediction, context, classes }
+        let classes = classed.then(|| classes(r));
+        Self { width, len, predictor, elements, prediction, classes }
     }
 
     fn model(&self) -> Model<'_> {
@@ -71,11 +50,6 @@ impl Case {
             len: self.len,
             predictor: self.predictor,
             prediction: &self.prediction,
-            context: match self.kind {
-                Kind::None => Context::None,
-                Kind::Prediction => Context::Prediction,
-                Kind::Other(w) => Context::Other(&self.context, w),
-            },
             classes: self.classes.as_ref(),
         }
     }
@@ -83,9 +57,8 @@ impl Case {
     /// The class of an element as the format has it.
     fn class(&self, i: usize) -> usize {
         self.classes.as_ref().map_or(0, |c| {
-            let (bytes, width) = self.model().context().unwrap();
-            let key = with_element!(width, C => {
-                C::load(&bytes[i * width..]).rotl1().shr(c.shift).wide() & 255
+            let key = with_element!(self.width, E => {
+                E::load(&self.prediction[i * E::BYTES..]).rotl1().wide() >> (E::BITS - 8)
             });
             c.boundaries.iter().filter(|&&b| u64::from(b) <= key).count()
         })
@@ -98,9 +71,8 @@ impl Case {
             let class = self.class(i);
             with_element!(self.width, E => {
                 let element = |from: &[u8]| E::load(&from[i * E::BYTES..]);
-                let p = if self.predictor == Predictor::None { E::default() } else { element(&self.prediction) };
                 let mut e = [0; 8];
-                self.predictor.residual(element(&self.elements), p).store(&mut e);
+                self.predictor.residual(element(&self.elements), element(&self.prediction)).store(&mut e);
                 sections[class].extend_from_slice(&e[..E::BYTES]);
             });
         }
@@ -108,8 +80,8 @@ impl Case {
     }
 
     fn name(&self, isa: Isa) -> String {
-        let Self { width, len, predictor, kind, classes, .. } = self;
-        format!("{}: {len} elements of {width} bytes, {predictor:?}, context {kind:?}, {classes:?}", isa.name())
+        let Self { width, len, predictor, classes, .. } = self;
+        format!("{}: {len} elements of {width} bytes, {predictor:?}, {classes:?}", isa.name())
     }
 
     /// Every instruction set does what is defined, and undoes it.
@@ -121,7 +93,7 @@ impl Case {
         for (isa, roomy) in all().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
             assert_eq!(isa.count_classes(&m), counts, "{}", self.name(isa));
             // Single bytes where residuals fit, or nearly all of them do: their overflows make them whole.
-            let single = |s: &Vec<u8>| self.kind != Kind::None && 64 * want.len() * most(s) <= self.len;
+            let single = |s: &Vec<u8>| self.classes.is_some() && 64 * want.len() * most(s) <= self.len;
             // Whatever was there before must not matter.
             sections.parts_mut().0.fill(0xa5);
             // As much room as there must be, or for all there is.
@@ -142,7 +114,7 @@ impl Case {
             let mut out = vec![0x5a; self.elements.len()];
             assert!(isa.restore(&m, sections, &mut out), "{}: refused", self.name(isa));
             assert!(out == self.elements, "{}: restored otherwise", self.name(isa));
-            if self.kind == Kind::None {
+            if self.classes.is_none() {
                 let mut out = want[0].clone();
                 isa.restore_in_place(&m, &mut out);
                 assert!(out == self.elements, "{}: restored otherwise in place", self.name(isa));
@@ -172,10 +144,8 @@ fn values(r: &mut Random, width: usize, n: usize) -> Vec<u8> {
     }
 }
 
-/// From one boundary to as many as there may be, with a key's bits anywhere.
-fn classes(r: &mut Random, width: usize) -> Classes {
-    let most = 8 * width as u64 - 8;
-    let shift = [most, most, 0, r.below(most + 1)][r.below(4) as usize] as u32;
+/// From one boundary to as many as there may be.
+fn classes(r: &mut Random) -> Classes {
     let boundaries: Vec<u8> = match r.below(5) {
         0 => vec![[1, 255, 128, 100][r.below(4) as usize]],
         // Around the exponents of `values`.
@@ -183,18 +153,15 @@ fn classes(r: &mut Random, width: usize) -> Classes {
         3 => (0..1 + r.below(20)).map(|_| 1 + r.below(255) as u8).collect(),
         _ => (0..MAX_BOUNDARIES as u8).map(|i| 4 * i + 1 + r.below(4) as u8).collect(),
     };
-    let mut c = Classes { shift, boundaries };
+    let mut c = Classes { boundaries };
     c.boundaries.sort_unstable();
     c.boundaries.dedup();
     c
 }
 
-/// Every width, predictor and context that goes with it.
-fn combinations() -> impl Iterator<Item = (usize, Predictor, Kind)> {
-    WIDTHS
-        .into_iter()
-        .flat_map(|w| PREDICTORS.into_iter().flat_map(move |p| KINDS.into_iter().map(move |k| (w, p, k))))
-        .filter(|&(_, p, k)| p != Predictor::None || k != Kind::Prediction)
+/// Every width with every predictor.
+fn combinations() -> impl Iterator<Item = (usize, Predictor)> {
+    WIDTHS.into_iter().flat_map(|w| PREDICTORS.into_iter().map(move |p| (w, p)))
 }
 
 /// Elements come back from their ranks. What a class does not have is not found, nor does it keep others from being found.
@@ -220,9 +187,9 @@ fn check_selection(m: &Model<'_>, isa: Isa, at: &[u32], ranks: &[Rank], counts: 
 #[test]
 fn ranks_in_classes() {
     let mut r = Random::new(16);
-    for (width, predictor, kind) in combinations().filter(|c| c.2 != Kind::None) {
+    for (width, predictor) in combinations() {
         for len in (0..=130).chain(LARGE) {
-            let c = Case::new(&mut r, width, len, predictor, kind);
+            let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
             let mut counts = vec![0; c.classes.as_ref().unwrap().count()];
             let of_element: Vec<Rank> = (0..len)
@@ -252,28 +219,23 @@ fn ranks_in_classes() {
 fn residuals_by_class_and_back() {
     let mut r = Random::new(11);
     let mut sections = Sections::default();
-    for (width, predictor, kind) in combinations() {
-        for len in (0..=300).chain(LARGE) {
-            Case::new(&mut r, width, len, predictor, kind).check(&mut sections);
+    for (width, predictor) in combinations() {
+        for classed in [false, true] {
+            for len in (0..=300).chain(LARGE) {
+                Case::new(&mut r, width, len, predictor, classed).check(&mut sections);
+            }
         }
     }
 }
 
-/// Every number of boundaries, and every shift of every width.
+/// Every number of boundaries.
 #[test]
-fn classes_of_every_kind() {
+fn every_number_of_classes() {
     let mut r = Random::new(12);
     let mut sections = Sections::default();
     for width in WIDTHS {
-        for shift in 0..=8 * width as u32 - 8 {
-            for kind in [Kind::Prediction, Kind::Other(width)] {
-                let mut c = Case::new(&mut r, width, 700, Predictor::Xor, kind);
-                c.classes.as_mut().unwrap().shift = shift;
-                c.check(&mut sections);
-            }
-        }
         for n in 1..=MAX_BOUNDARIES {
-            let mut c = Case::new(&mut r, width, 700, Predictor::Float, Kind::Prediction);
+            let mut c = Case::new(&mut r, width, 700, Predictor::Float, true);
             c.classes.as_mut().unwrap().boundaries = (1..=n as u8).map(|i| i * (255 / n as u8)).collect();
             c.check(&mut sections);
         }
@@ -286,9 +248,9 @@ fn what_has_no_room_is_refused() {
     let mut r = Random::new(14);
     let mut sections = Sections::default();
     let (mut short, mut large) = (0, 0);
-    for (width, predictor, kind) in combinations().filter(|c| c.2 != Kind::None) {
-        for len in [1, 63, 64, 65, 1000, 1024, 3000] {
-            let c = Case::new(&mut r, width, len, predictor, kind);
+    for (width, predictor) in combinations() {
+        for len in [1, 63, 64, 65, 1000, 1024, 3000].repeat(8) {
+            let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
             let counts = Isa::PORTABLE.count_classes(&m);
             let class = counts.iter().position(|&n| n > 0).unwrap();
@@ -394,9 +356,9 @@ fn wrong_counts_are_refused() {
     let mut r = Random::new(13);
     let mut sections = Sections::default();
     let mut refused = 0;
-    for (width, predictor, kind) in combinations().filter(|c| c.2 != Kind::None) {
-        for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003] {
-            let c = Case::new(&mut r, width, len, predictor, kind);
+    for (width, predictor) in combinations() {
+        for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003].repeat(5) {
+            let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
             let right = Isa::PORTABLE.count_classes(&m);
             for _ in 0..8 {

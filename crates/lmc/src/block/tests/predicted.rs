@@ -170,21 +170,6 @@ fn other_widths_predict_each_other() {
 }
 
 #[test]
-fn a_context_tells_scales_apart() {
-    // Second moments tell the scale of first moments.
-    let mut r = Random(12);
-    let scale: Vec<f32> = (0..150_000).map(|_| (1e-3 * 2f32.powi((r.next() % 12) as i32)).powi(2)).collect();
-    let first: Vec<f32> = scale.iter().map(|s| s.sqrt() * r.normal()).collect();
-    let (second, raw) = (f32s(&scale), f32s(&first));
-    let files = Files(vec![second.clone()]);
-    let piece = Piece { context: Some(link(0, 0)), ..Piece::plain(Some(Dtype::F32), raw.len()) };
-    let record = round_trip_from(&raw, &[piece], &files, Level::Default);
-    let plain = round_trip(&raw, &[Piece::plain(Some(Dtype::F32), raw.len())], Level::Default);
-    assert_eq!(predicted(&record)[0].predictor, Predictor::None);
-    assert!(record.len() + raw.len() / 40 < plain.len(), "{} after {}", record.len(), plain.len());
-}
-
-#[test]
 fn packs_share_classes_and_keep_what_is_new() {
     let mut r = Random(13);
     let (mut raw, mut base, mut pieces) = (vec![], vec![0; 3], vec![]);

@@ -1,7 +1,7 @@
 //! Blocks from a description (§3), and their fields one by one.
 
 pub use super::numbers::NumberCode;
-pub use super::predicted::{Context, ContextClasses, Named, Predicted, UnchangedRuns};
+pub use super::predicted::{Named, Predicted, UnchangedRuns};
 pub use super::section::{Group, Patch, PatchCodes, Section, from_peak, mapped, unmapped};
 
 use super::super::dependencies::elements;

@@ -13,11 +13,11 @@ use super::varint;
 pub struct Predicted {
     pub raw: Vec<u8>,
     pub width_code: u8,
-    /// Not written when it is 0: `conversion` and `prediction`.
     pub predictor: u8,
     pub conversion: u8,
     pub prediction: Named,
-    pub context: Context,
+    /// Between classes; there is one class if there are none.
+    pub boundaries: Vec<u8>,
     pub unchanged: Option<UnchangedRuns>,
     /// One for each class; not used when the class is empty.
     pub sections: Vec<Section>,
@@ -39,28 +39,8 @@ pub struct Named {
     pub count: u64,
 }
 
-/// What the class of an element depends on.
-#[derive(Clone, Debug, Default)]
-pub enum Context {
-    #[default]
-    None,
-    Prediction(ContextClasses),
-    Other {
-        width_code: u8,
-        named: Named,
-        classes: ContextClasses,
-    },
-}
-
-/// How contexts are classified.
-#[derive(Clone, Debug, Default)]
-pub struct ContextClasses {
-    pub shift: u8,
-    pub boundaries: Vec<u8>,
-}
-
 /// The prediction and the class of each element.
-struct Contexts {
+struct Classified {
     predictions: Vec<u64>,
     /// `None` in unchanged runs.
     classes: Vec<Option<usize>>,
@@ -72,8 +52,8 @@ impl Predicted {
     /// # Errors
     /// When the dependencies are not as many elements as the part has.
     pub fn class_counts(&self, dependencies: &[Dependency]) -> Result<Vec<usize>, String> {
-        let Contexts { classes, .. } = self.contexts(dependencies)?;
-        Ok((0..self.class_count()).map(|class| classes.iter().filter(|&&c| c == Some(class)).count()).collect())
+        let Classified { classes, .. } = self.classified(dependencies)?;
+        Ok((0..=self.boundaries.len()).map(|class| classes.iter().filter(|&&c| c == Some(class)).count()).collect())
     }
 
     /// Replaces `raw`, of which only the length matters, by the elements that have these residuals, class by class,
@@ -85,7 +65,7 @@ impl Predicted {
     /// # Panics
     /// When a class has fewer residuals than elements.
     pub fn set_residuals(&mut self, dependencies: &[Dependency], residuals: Vec<Vec<u64>>) -> Result<(), String> {
-        let Contexts { predictions, classes } = self.contexts(dependencies)?;
+        let Classified { predictions, classes } = self.classified(dependencies)?;
         let predictor = Predictor::of(self.predictor).ok_or("there is no such predictor")?;
         let mut residuals: Vec<_> = residuals.into_iter().map(Vec::into_iter).collect();
         let element = |(p, class): (u64, Option<usize>)| {
@@ -106,62 +86,32 @@ impl Predicted {
         8 << self.width_code
     }
 
-    fn class_count(&self) -> usize {
-        match &self.context {
-            Context::None => 1,
-            Context::Prediction(classes) | Context::Other { classes, .. } => classes.boundaries.len() + 1,
-        }
-    }
-
-    fn contexts(&self, dependencies: &[Dependency]) -> Result<Contexts, String> {
+    fn classified(&self, dependencies: &[Dependency]) -> Result<Classified, String> {
         let n = self.raw.len() / self.width();
-        let mut predictions = vec![0; n];
-        if self.predictor != 0 {
-            let conversion = Conversion::of(self.conversion).ok_or("there is no such conversion")?;
-            predictions = self.prediction.elements(dependencies, conversion.takes(self.width()), n)?;
-            predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
-        }
-        let classes_of = |contexts: &[u64], w: u32, classes: &ContextClasses| {
-            contexts.iter().map(|&c| class(key(c, w, classes.shift), &classes.boundaries)).collect()
+        let conversion = Conversion::of(self.conversion).ok_or("there is no such conversion")?;
+        let mut predictions = self.prediction.elements(dependencies, conversion.takes(self.width()), n)?;
+        predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
+        let class = |(i, &p): (usize, &u64)| {
+            let unchanged = self.unchanged.as_ref().is_some_and(|of| of.contain(i));
+            (!unchanged).then(|| class(key(p, self.w()), &self.boundaries))
         };
-        let classes: Vec<usize> = match &self.context {
-            Context::None => vec![0; n],
-            Context::Prediction(classes) => classes_of(&predictions, self.w(), classes),
-            Context::Other { width_code, named, classes } => {
-                classes_of(&named.elements(dependencies, 1 << width_code, n)?, 8 << width_code, classes)
-            }
-        };
-        let changed = |(i, class)| (!self.unchanged.as_ref().is_some_and(|of| of.contain(i))).then_some(class);
-        let classes = classes.into_iter().enumerate().map(changed).collect();
-        Ok(Contexts { predictions, classes })
+        let classes = predictions.iter().enumerate().map(class).collect();
+        Ok(Classified { predictions, classes })
     }
 
     pub(super) fn encode(&self, dependencies: &[Dependency], output: &mut Output<'_>) -> Result<(), String> {
-        output.head.extend([3, self.width_code, self.predictor]);
-        if self.predictor != 0 {
-            output.head.push(self.conversion);
-            self.prediction.write(&mut output.head);
-        }
-        match &self.context {
-            Context::None => output.head.push(0),
-            Context::Prediction(classes) => {
-                output.head.push(1);
-                classes.write(&mut output.head);
-            }
-            Context::Other { width_code, named, classes } => {
-                output.head.extend([2, *width_code]);
-                named.write(&mut output.head);
-                classes.write(&mut output.head);
-            }
-        }
+        output.head.extend([3, self.width_code, self.predictor, self.conversion]);
+        self.prediction.write(&mut output.head);
+        output.head.push(self.boundaries.len() as u8);
+        output.head.extend(&self.boundaries);
 
         match &self.unchanged {
             None => output.head.push(0),
             Some(unchanged) => unchanged.encode(self.raw.len() / self.width(), output)?,
         }
 
-        let Contexts { predictions, classes } = self.contexts(dependencies)?;
-        let mut residuals = vec![Vec::new(); self.class_count()];
+        let Classified { predictions, classes } = self.classified(dependencies)?;
+        let mut residuals = vec![Vec::new(); self.boundaries.len() + 1];
         for ((u, p), class) in elements(&self.raw, self.width()).into_iter().zip(predictions).zip(classes) {
             match class {
                 Some(class) => residuals[class].push(residual(self.predictor, u, p, self.w())),
@@ -204,8 +154,7 @@ fn residual(predictor: u8, u: u64, p: u64, w: u32) -> u64 {
     match predictor {
         1 => u ^ p,
         2 => zigzag(ord(u, w).wrapping_sub(ord(p, w)) & mask),
-        3 => zigzag(u.wrapping_sub(p) & mask),
-        _ => u,
+        _ => zigzag(u.wrapping_sub(p) & mask),
     }
 }
 
@@ -232,12 +181,5 @@ impl Named {
             return Err("the dependencies of a part are not as many elements as it has".into());
         }
         Ok(elements(&bytes, width))
-    }
-}
-
-impl ContextClasses {
-    fn write(&self, head: &mut Vec<u8>) {
-        head.extend([self.shift, self.boundaries.len() as u8]);
-        head.extend(&self.boundaries);
     }
 }

@@ -64,16 +64,11 @@ pub(in crate::arch) fn unchanged_runs(isa: Isa, width: usize, elements: &[u8], p
 
 /// What finds the classes of elements.
 struct Finder<'a> {
-    context: &'a [u8],
+    prediction: &'a [u8],
     width: usize,
     /// The class of every key.
     table: [__m512i; 4],
-    /// An element of the context, rotated left by one and shifted right by the classes' shift, is what comes of these two shifts.
-    right: __m128i,
-    left: __m128i,
     classes: usize,
-    /// Whether to ask for the next tile's context, too.
-    asks: bool,
 }
 
 kernels! {
@@ -94,6 +89,7 @@ kernels! {
         let mut counts = vec![0; f.classes];
         let mut ids = Bytes([NO_CLASS; TILE]);
         for i in (0..m.len).step_by(TILE) {
+            expect::<_MM_HINT_T0>(of_next(m.prediction, i, m.width));
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
             for (class, count) in counts.iter_mut().enumerate() {
                 let class = _mm512_set1_epi8(class as i8);
@@ -114,6 +110,7 @@ kernels! {
         let mut left = at;
         for i in (0..m.len).step_by(TILE) {
             let n = TILE.min(m.len - i);
+            expect::<_MM_HINT_T0>(of_next(m.prediction, i, m.width));
             let ids = find(&f, i, n, &mut ids);
             for (class, count) in counts.iter_mut().enumerate() {
                 let before = &mut before[class];
@@ -138,6 +135,7 @@ kernels! {
         let Some(f) = finder(m) else { return portable::select(m, selections) };
         let mut ids = Bytes([NO_CLASS; TILE]);
         for i in (0..m.len).step_by(TILE) {
+            expect::<_MM_HINT_T0>(of_next(m.prediction, i, m.width));
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
             for (class, selection) in selections.iter_mut().enumerate() {
                 let class = _mm512_set1_epi8(class as i8);
@@ -165,8 +163,7 @@ kernels! {
     }
 
     fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
-        let Some(mut f) = finder(m) else { return portable::partition(m, elements, sections) };
-        f.asks = !std::ptr::eq(m.prediction, f.context);
+        let Some(f) = finder(m) else { return portable::partition(m, elements, sections) };
         let (bytes, sections, overflows) = sections.parts_mut();
         let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
         let mut ids = Bytes([NO_CLASS; TILE]);
@@ -195,8 +192,7 @@ kernels! {
     }
 
     fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
-        let Some(mut f) = finder(m) else { return portable::restore(m, sections, out) };
-        f.asks = !std::ptr::eq(m.prediction, f.context);
+        let Some(f) = finder(m) else { return portable::restore(m, sections, out) };
         let (bytes, sections) = sections.parts();
         let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
         let mut ids = Bytes([NO_CLASS; TILE]);
@@ -239,69 +235,57 @@ kernels! {
 
     /// `None` if there is but one class.
     fn finder<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
-        let (context, width) = m.context()?;
         let classes = m.classes?;
         let table = classes.table();
-        let bits = 8 * width as i64;
-        // A shift by all bits leaves nothing.
-        let (right, left) = if classes.shift == 0 { (bits - 1, 1) } else { (i64::from(classes.shift) - 1, bits) };
         Some(Finder {
-            context,
-            width,
+            prediction: m.prediction,
+            width: m.width,
             table: array(|i| load(&table.as_chunks().0[i])),
-            right: _mm_cvtsi64_si128(right),
-            left: _mm_cvtsi64_si128(left),
             classes: classes.count(),
-            asks: true,
         })
     }
 
     /// The classes of `n` elements, from element `i` on; behind the last one [`NO_CLASS`].
     fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Bytes) -> &'k [[u8; STEP]] {
-        if f.asks {
-            expect::<_MM_HINT_T0>(of_next(f.context, i, f.width));
-        }
-        let context = &f.context[i * f.width..(i + n) * f.width];
+        let prediction = &f.prediction[i * f.width..(i + n) * f.width];
         let steps = &mut ids.0.as_chunks_mut().0[..n.div_ceil(STEP)];
         match f.width {
-            1 => find_as::<1>(f, context, steps),
-            2 => find_as::<2>(f, context, steps),
-            4 => find_as::<4>(f, context, steps),
-            _ => find_as::<8>(f, context, steps),
+            1 => find_as::<1>(f, prediction, steps),
+            2 => find_as::<2>(f, prediction, steps),
+            4 => find_as::<4>(f, prediction, steps),
+            _ => find_as::<8>(f, prediction, steps),
         }
         steps.as_flattened_mut()[n..].fill(NO_CLASS);
         steps
     }
 
-    fn find_as<const WIDTH: usize>(f: &Finder<'_>, context: &[u8], ids: &mut [[u8; STEP]]) {
-        let steps = context.as_chunks::<64>().0.as_chunks::<WIDTH>().0;
+    fn find_as<const WIDTH: usize>(f: &Finder<'_>, prediction: &[u8], ids: &mut [[u8; STEP]]) {
+        let steps = prediction.as_chunks::<64>().0.as_chunks::<WIDTH>().0;
         let [a, b, c, d] = f.table;
-        let classes = |context: &[[u8; 64]; WIDTH]| {
-            let keys = keys::<WIDTH>(f, array(|j| load(&context[j])));
+        let classes = |prediction: &[[u8; 64]; WIDTH]| {
+            let keys = keys::<WIDTH>(array(|j| load(&prediction[j])));
             let (low, high) = (_mm512_permutex2var_epi8(a, keys, b), _mm512_permutex2var_epi8(c, keys, d));
             _mm512_mask_blend_epi8(_mm512_movepi8_mask(keys), low, high)
         };
-        zip(ids, steps, |ids, context| store(ids, classes(context)));
+        zip(ids, steps, |ids, prediction| store(ids, classes(prediction)));
         if let Some(ids) = ids.get_mut(steps.len()) {
             let mut last = [[0; 64]; WIDTH];
-            let rest = &context[steps.len() * 64 * WIDTH..];
+            let rest = &prediction[steps.len() * 64 * WIDTH..];
             last.as_flattened_mut()[..rest.len()].copy_from_slice(rest);
             store(ids, classes(&last));
         }
     }
 
-    /// The keys of 64 elements.
-    fn keys<const WIDTH: usize>(f: &Finder<'_>, v: [__m512i; WIDTH]) -> __m512i {
-        let (r, l) = (f.right, f.left);
+    /// The keys of 64 elements: the top byte of each, rotated left by one. Of longer ones than bytes, the bits below the sign.
+    fn keys<const WIDTH: usize>(v: [__m512i; WIDTH]) -> __m512i {
         match WIDTH {
-            // There is but one shift for bytes, 0: they are rotated by one.
             1 => {
                 let twice = _mm512_add_epi8(v[0], v[0]);
                 _mm512_mask_sub_epi8(twice, _mm512_movepi8_mask(v[0]), twice, _mm512_set1_epi8(-1))
             }
-            2 => lowest_bytes(&v.each(|v| _mm512_or_si512(_mm512_srl_epi16(v, r), _mm512_sll_epi16(v, l)))),
-            4 => lowest_bytes(&v.each(|v| _mm512_or_si512(_mm512_srl_epi32(v, r), _mm512_sll_epi32(v, l)))),
-            _ => lowest_bytes(&v.each(|v| _mm512_or_si512(_mm512_srl_epi64(v, r), _mm512_sll_epi64(v, l)))),
+            2 => lowest_bytes(&v.each(|v| _mm512_srli_epi16::<7>(v))),
+            4 => lowest_bytes(&v.each(|v| _mm512_srli_epi32::<23>(v))),
+            _ => lowest_bytes(&v.each(|v| _mm512_srli_epi64::<55>(v))),
         }
     }
 }
