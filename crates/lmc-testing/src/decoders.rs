@@ -1,7 +1,7 @@
 //! Every way to decode a file, compared with the reference decoder.
 
 use lmc::reference;
-use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Isa, PartDescription, Reader, Result, WriteAt};
+use lmc::{Base, DecompressOptions, Decompressor, Isa, PartDescription, Reader, Result, WriteAt};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -201,7 +201,6 @@ pub fn agree_with_bases(file: &[u8], bases: &[&[u8]]) -> Result<Vec<u8>, String>
 #[track_caller]
 pub fn agree_by_with_bases(ways: &[Way], file: &[u8], bases: &[&[u8]]) -> Result<Vec<u8>, String> {
     let expected = reference::decode_with_bases(file, bases, LIMIT);
-    let raw = bases;
     let bases: Vec<Base<'_>> = bases.iter().map(|raw| Base::new(*raw).expect("memory can be read")).collect();
     let isas = isas();
     for &isa in isas {
@@ -218,26 +217,7 @@ pub fn agree_by_with_bases(ways: &[Way], file: &[u8], bases: &[&[u8]]) -> Result
             }
         }
     }
-    if let [base] = &bases[..] {
-        agree_in_place(file, raw[0], base, &expected);
-    }
     expected
-}
-
-/// Whether a delta that can be applied over its base is so, and the base kept otherwise.
-#[track_caller]
-fn agree_in_place(file: &[u8], old: &[u8], base: &Base<'_>, expected: &Result<Vec<u8>, String>) {
-    let isa = *isas().last().expect("there is a portable instruction set");
-    let mut decompressor = Decompressor::new(&options(isa)).expect("no threads are needed");
-    let mut buffer = old.to_vec();
-    let hash = base.content_hash(1).expect("memory can be read");
-    match (expected, decompressor.apply_in_place(file, &mut buffer, Some(hash))) {
-        (Ok(raw), Ok(_)) => assert!(*raw == buffer, "in place there are other bytes"),
-        (_, Err(e)) if e.kind() == ErrorKind::Usage => assert!(buffer == old, "{e}, but it was overwritten"),
-        (Err(_), Err(_)) => (),
-        (Ok(_), Err(e)) => panic!("a valid delta is not applied in place: {e}"),
-        (Err(e), Ok(_)) => panic!("a file is applied in place, but {e}"),
-    }
 }
 
 /// Uses everything else that a [`Reader`] offers, compares it with the raw bytes, and returns the reader.

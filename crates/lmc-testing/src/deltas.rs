@@ -65,27 +65,19 @@ pub fn damaged(input: &mut Input<'_>) -> (Delta, Vec<u8>, bool) {
 
 /// A valid delta as the input chooses it.
 pub fn delta(input: &mut Input<'_>) -> Delta {
-    let base_count = input.below(5);
-    // What there may be four of is something else: one base that blocks can replace in place.
-    let in_place = base_count == 4;
-    let mut bases: Vec<Vec<u8>> = match in_place {
-        true => vec![base(input, 1 << 15)],
-        false => (0..base_count).map(|_| base(input, 100)).collect(),
-    };
+    let base_count = input.below(4);
+    let bases: Vec<Vec<u8>> = (0..base_count).map(|_| base(input, 100)).collect();
     let mut raw = Vec::new();
     let mut blocks = Vec::new();
     // A block that another one follows has 256 KiB.
     let block_count = 1 + input.below(8).saturating_sub(4);
     for i in 1..=block_count {
-        let mut block = block(input, &bases, &raw, in_place);
+        let mut block = block(input, &bases, &raw);
         if i < block_count {
             block.fill();
         }
         raw.extend(block.raw());
         blocks.push(block);
-    }
-    if in_place {
-        bases[0].resize(raw.len(), 0);
     }
     Delta { bases, blocks }
 }
@@ -150,24 +142,17 @@ impl Sources<'_> {
     }
 }
 
-/// A block after those that hold `raw`; if it is to be `in_place`, it depends on no bytes of the base but those that it
-/// replaces.
-fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8], in_place: bool) -> Block {
-    // So long is its first part.
-    let least = 100;
+/// A block after those that hold `raw`.
+fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
     let mut available = vec![(0, 0, raw)];
     for (source, base) in (1..).zip(bases) {
-        let range = if in_place { raw.len()..raw.len() + least } else { 0..base.len() };
-        available.push((source, range.start, base.get(range).unwrap_or_default()));
+        available.push((source, 0, &base[..]));
     }
     available.retain(|(.., bytes)| !bytes.is_empty());
     let mut sources = Sources { available, chosen: Vec::new() };
     let lane_sets = input.below(3) as u8;
     let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let mut parts = Vec::new();
-    if in_place {
-        parts.push(Part::Stored(input.random().bytes(least)));
-    }
     for _ in 0..part_count {
         parts.push(match input.below(5) {
             choice if choice == 0 || sources.available.is_empty() => {

@@ -144,14 +144,6 @@ impl Decompressor {
         self.decompress_opened(src, &opened, bases, out)
     }
 
-    pub(crate) fn limits(&self) -> &DecodeLimits {
-        &self.o.limits
-    }
-
-    pub(crate) fn workers(&self) -> &Workers<BlockDecoder> {
-        &self.workers
-    }
-
     fn decompress_opened(
         &mut self,
         src: &dyn ReadAt,

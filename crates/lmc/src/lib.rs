@@ -45,7 +45,6 @@ mod error;
 mod estimate;
 mod frames;
 mod group;
-mod in_place;
 mod io;
 mod layout;
 mod link;

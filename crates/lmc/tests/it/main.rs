@@ -13,7 +13,6 @@ mod estimates;
 mod fine_rans;
 mod hostile;
 mod hostile_blocks;
-mod in_place;
 mod input_output;
 mod large;
 mod limits;

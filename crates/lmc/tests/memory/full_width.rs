@@ -106,17 +106,11 @@ fn blocks_of_bases() {
     let file = File::delta(&[&old], blocks).to_bytes();
     assert!(file.len() < 4096, "{}", file.len());
     let bases = [Base::new(&old[..]).unwrap()];
-    let hash = bases[0].content_hash(1).unwrap();
     for threads in [1, 4] {
         restore(&file, &bases, threads, bound(threads));
         let (done, allocated) = read(&file, &bases, threads, start(1) / 2, RAW);
         done.unwrap();
         at_most(bound(threads), allocated, "by random access");
-        let mut buf = old.clone();
-        let (done, allocated) =
-            peak(|| Decompressor::new(&options(threads)).unwrap().apply_in_place(&file, &mut buf, Some(hash)));
-        done.unwrap();
-        at_most(bound(threads), allocated, "in place");
         let (described, allocated) = peak(|| Reader::open(&file[..], &options(threads)).unwrap().describe_block(3));
         assert_eq!(described.unwrap().parts[0].method, "predicted");
         at_most(MIB, allocated, "listing");
