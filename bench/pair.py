@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares two builds of the program on the same files: bench/pair.py OLD NEW [--rounds N] [--threads N] FILE[:BASE]...
+"""Compares two builds of the program on the same files: bench/pair.py OLD NEW [OPTION...] FILE[:BASE]...
 
 The old one is built from the commit to compare with:
 
@@ -7,7 +7,7 @@ The old one is built from the commit to compare with:
 
 Each round runs, in random order, the old program twice and the new one once, from file to file. Printed is the median
 over the rounds of the processor time (user and system) of the new over that of the old; beside it the old over itself,
-which is what the machine does.
+which is what the machine does. `--sizes` compresses each file once with either and prints sizes in per cent of raw.
 """
 
 import argparse
@@ -26,6 +26,21 @@ def seconds(command: list[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def size_row(programs: list[Path], options: list[str], file: str, directory: Path) -> str:
+    raw = Path(file).stat().st_size
+    target = directory / "size.lmc"
+    sizes = []
+    for program in programs:
+        subprocess.run(
+            [program, "compress", "--quiet", "--force", *options, file, "--output", target],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        sizes.append(target.stat().st_size)
+    old, new = sizes
+    return f"{raw} | {old} | {new} | {100 * old / raw:.3f} | {100 * new / raw:.3f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path)
@@ -33,10 +48,16 @@ def main() -> None:
     parser.add_argument("cases", nargs="+", metavar="FILE[:BASE]")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--level", default="default")
+    parser.add_argument("--sizes", action="store_true")
     arguments = parser.parse_args()
     ways = {"old": arguments.old, "again": arguments.old, "new": arguments.new}
-    print("| | compress: new / old | old / old | bytes: new / old | decompress: new / old | old / old |")
-    print("| --- | --: | --: | --: | --: | --: |")
+    if arguments.sizes:
+        print("| | raw | old | new | old, % | new, % |")
+        print("| --- | --: | --: | --: | --: | --: |")
+    else:
+        print("| | compress: new / old | old / old | bytes: new / old | decompress: new / old | old / old |")
+        print("| --- | --: | --: | --: | --: | --: |")
     memory = Path("/dev/shm")  # A disk that writes back what an earlier run left is another's time.
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
         compressed = {way: Path(directory, f"{way}.lmc") for way in ways}
@@ -44,6 +65,12 @@ def main() -> None:
         for case in arguments.cases:
             file, _, base = case.partition(":")
             bases = ["--base", base] if base else []
+            name = Path(file).name + (f" from {Path(base).name}" if base else "")
+            level = ["--level", arguments.level]
+            if arguments.sizes:
+                row = size_row([arguments.old, arguments.new], [*level, *bases], file, Path(directory))
+                print(f"| {name} | {row} |", flush=True)
+                continue
             options = ["--quiet", "--force", "--threads", str(arguments.threads)]
             times: dict[str, list[dict[str, float]]] = {"compress": [], "decompress": []}
             for _ in range(arguments.rounds + 1):
@@ -53,14 +80,14 @@ def main() -> None:
                         source, target = (
                             (file, compressed[way]) if command == "compress" else (compressed[way], restored)
                         )
-                        run[way] = seconds([ways[way], command, *options, *bases, source, "--output", target])
+                        chosen = [*options, *(level if command == "compress" else []), *bases]
+                        run[way] = seconds([ways[way], command, *chosen, source, "--output", target])
                     rounds.append(run)
             row = []
             for rounds in times.values():
                 # The first round warms the page cache.
                 row.append([statistics.median(r[way] / r["old"] for r in rounds[1:]) for way in ("new", "again")])
             sizes = compressed["new"].stat().st_size / compressed["old"].stat().st_size
-            name = Path(file).name + (f" from {Path(base).name}" if base else "")
             (c, cc), (d, dd) = row
             print(f"| {name} | {c:.3f} | {cc:.3f} | {sizes:.4f} | {d:.3f} | {dd:.3f} |", flush=True)
 
