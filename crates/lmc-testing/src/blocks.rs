@@ -212,7 +212,7 @@ pub(crate) fn section(
     lane_sets: u8,
 ) -> (Section, Vec<u64>) {
     let w = 8 << width_code;
-    let group_count = [1, 1, 2, 3, 64][input.below(5)];
+    let group_count = [1, 1, 2, 3, 16][input.below(5)];
     let shapes: Vec<Shape> = (0..group_count).map(|_| Shape::choose(input, w, lane_sets)).collect();
     let sparse = input.bool();
     let mut random = input.random();

@@ -5,8 +5,7 @@ use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
 use lmc::reference::write::File;
 use lmc::reference::write::block::{
-    Block, Dependency, Named, NumberCode, Part, Patch, PatchCodes, Predicted, Section, UnchangedRuns, from_peak,
-    mapped, unmapped,
+    Block, Dependency, Named, NumberCode, Part, Patch, PatchCodes, Predicted, Section, UnchangedRuns, mapped, unmapped,
 };
 
 /// The blocks of a file and the files that they depend on.
@@ -205,12 +204,9 @@ fn patch(input: &mut Input<'_>, width_code: u8, section: &mut Section, elements:
     }
     let after = [0].into_iter().chain(section.patches.iter().map(|patch| patch.element + 1));
     let gaps: Vec<u64> = section.patches.iter().zip(after).map(|(patch, after)| patch.element - after).collect();
-    let bits = u32::from(w) - u32::from(low);
-    let peak = (random.below(3) == 0).then(|| random.u64() >> (64 - bits));
-    let changes: Vec<u64> = section.patches.iter().map(|patch| from_peak((patch.x >> low) - 1, peak, bits)).collect();
+    let changes: Vec<u64> = section.patches.iter().map(|patch| (patch.x >> low) - 1).collect();
     section.patch_codes = PatchCodes {
         low,
-        peak,
         gaps: Some(NumberCode::of(&gaps, raw_of_gaps)),
         changes: Some(NumberCode::of(&changes, raw_of_changes)),
     };
@@ -264,7 +260,7 @@ fn unchanged(input: &mut Input<'_>, elements: usize, lane_sets: u8) -> Option<Un
 }
 
 fn boundaries(input: &mut Input<'_>) -> Vec<u8> {
-    let count = [0, 1, 2, 5, 63][input.below(5)];
+    let count = [0, 1, 2, 5, 15][input.below(5)];
     let mut random: Random = input.random();
     let mut boundaries: Vec<u8> = (0..count).map(|_| 1 + random.below(255) as u8).collect();
     boundaries.sort_unstable();

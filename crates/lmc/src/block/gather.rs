@@ -33,6 +33,9 @@ impl Source<'_> {
     }
 }
 
+/// What a piece belongs to when there is no room for a further part.
+const OPAQUE: Kind = Kind { dtype: None, base: None, column: 0 };
+
 /// Parts with predictions, at most: the rest is for pieces without.
 const MAX_PREDICTED: usize = MAX_PARTS / 2;
 
@@ -47,11 +50,17 @@ pub(super) fn gather<'a>(raw: &'a [u8], pieces: &[Piece], predict: bool) -> (Vec
         // A typed piece that ends within an element can only be coded as bytes.
         let whole = p.dtype.is_none_or(|d| p.len.is_multiple_of(d.coding_width()));
         let width = p.dtype.map_or(1, Dtype::coding_width);
-        let mut base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());
-        let mut kind = Kind { dtype: p.dtype.filter(|_| whole), base: base.map(|l| l.conversion), column: p.column };
-        if sources.len() >= MAX_PREDICTED && sources.iter().all(|s| s.kind != kind) {
-            (kind.base, base) = (None, None);
-        }
+        let base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());
+        let plain = Kind { dtype: p.dtype.filter(|_| whole), base: None, column: p.column };
+        let kind = Kind { base: base.map(|l| l.conversion), ..plain };
+        let fits = |kind: &Kind, most| sources.len() < most || sources.iter().any(|s| s.kind == *kind);
+        let (kind, base) = if base.is_some() && fits(&kind, MAX_PREDICTED) {
+            (kind, base)
+        } else if fits(&plain, MAX_PARTS - 1) {
+            (plain, None)
+        } else {
+            (OPAQUE, None)
+        };
         let part = match sources.iter().position(|s| s.kind == kind) {
             None => {
                 sources.push(Source { kind, bytes: Cow::Borrowed(bytes), base: vec![] });

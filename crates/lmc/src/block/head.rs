@@ -12,9 +12,9 @@ use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
 use crate::varint::{Cursor, put};
 
 pub(crate) const MAX_RAW: usize = 1 << 24;
-pub(crate) const MAX_PARTS: usize = 64;
+pub(crate) const MAX_PARTS: usize = 16;
 pub(crate) const MAX_PIECES: usize = 1 << 20;
-pub(crate) const MAX_GROUPS: usize = 64;
+pub(crate) const MAX_GROUPS: usize = 16;
 pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
 /// Bytes that a block may depend on.
 pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;

@@ -2,12 +2,10 @@
 
 use crate::arch::inline::zip;
 use crate::entropy::cost;
-use crate::predict::Classes;
+use crate::predict::{Classes, MAX_BOUNDARIES};
 
 /// Values of about equal size: four exact ones, then two for each further bit.
 pub(super) const BUCKETS: usize = 128;
-/// Most classes.
-const MAX_CLASSES: usize = 16;
 
 #[inline(always)]
 pub(super) fn bucket(v: u64) -> usize {
@@ -115,7 +113,7 @@ impl<C: Fn(&[u32]) -> u64> Keyed<C> {
         };
         let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
         while let Some((i, &g)) = gains.iter().enumerate().max_by_key(|(i, g)| (**g, usize::MAX - i)) {
-            if g + worth <= 0 && classes.len() <= MAX_CLASSES {
+            if g + worth <= 0 && classes.len() <= MAX_BOUNDARIES + 1 {
                 break;
             }
             let right = classes.remove(i + 1);

@@ -9,11 +9,6 @@ use crate::map::Map;
 use crate::predict::changes::Changes;
 use crate::varint;
 
-/// Bits that a peak takes, at most.
-const PEAK_BITS: u64 = 80;
-/// One of so many elements may be larger than most are by chance.
-const FEW_LARGE: usize = 256;
-
 /// Patches that are being gathered, in the order of their elements.
 #[derive(Default)]
 pub(super) struct PatchList {
@@ -59,51 +54,8 @@ impl PatchList {
         if self.gaps.is_empty() {
             return (None, Vec::new());
         }
-        self.take_low(low);
-        let code = NumberCode::build(&self.changes).0;
-        self.encode_with(low, None, code)
-    }
-
-    /// The same for floats of `width` bytes where all others are 0: told from a peak, if that takes less.
-    pub(super) fn encode_floats(&mut self, width: usize) -> (Option<Patches>, Vec<u8>) {
-        if self.gaps.is_empty() {
-            return (None, Vec::new());
-        }
-        self.take_low(0);
-        let (mut code, mut least) = NumberCode::build(&self.changes);
-        let mut told = None;
-        let ones = Patches::ones(width, 0);
-        for peak in self.peaks(8 * width as u32) {
-            let numbers: Vec<u64> = self.changes.iter().map(|&y| peak.wrapping_sub(y) & ones).collect();
-            let (of_numbers, bits) = NumberCode::build(&numbers);
-            if bits + PEAK_BITS < least {
-                (code, least, told) = (of_numbers, bits + PEAK_BITS, Some((peak, numbers)));
-            }
-        }
-        let peak = told.map(|(peak, numbers)| {
-            self.changes = numbers;
-            peak
-        });
-        self.encode_with(0, peak, code)
-    }
-
-    /// Where floats of `w` bits might end: at the largest one, or below a few that are large by chance. The topmost bits are exponents, which
-    /// are kept whole.
-    fn peaks(&self, w: u32) -> [u64; 2] {
-        let mut sorted = self.changes.clone();
-        let last = sorted.len() - 1;
-        let (_, &mut likely, above) = sorted.select_nth_unstable(last - last / FEW_LARGE);
-        let largest = above.iter().fold(likely, |most, &y| most.max(y));
-        [largest, likely].map(|y| y | ((1 << (w - 8)) - 1))
-    }
-
-    /// Changes become the numbers that are told.
-    fn take_low(&mut self, low: u32) {
         self.changes.iter_mut().for_each(|y| *y = (*y >> low) - 1);
-    }
-
-    fn encode_with(&self, low: u32, peak: Option<u64>, changes: NumberCode) -> (Option<Patches>, Vec<u8>) {
-        let gaps = NumberCode::build(&self.gaps).0;
+        let (gaps, changes) = (NumberCode::build(&self.gaps).0, NumberCode::build(&self.changes).0);
         let (gap, change) = (NumberWriter::new(&gaps), NumberWriter::new(&changes));
         let mut bits = BitWriter::default();
         for (&g, &y) in self.gaps.iter().zip(&self.changes) {
@@ -111,7 +63,7 @@ impl PatchList {
             change.put(y, &mut bits);
         }
         let bytes = bits.finish();
-        (Some(Patches { count: self.gaps.len(), low, peak, gaps, changes, len: bytes.len() }), bytes)
+        (Some(Patches { count: self.gaps.len(), low, gaps, changes, len: bytes.len() }), bytes)
     }
 }
 
@@ -121,7 +73,6 @@ impl Patches {
         let mut out = Vec::new();
         varint::put(&mut out, self.count as u64);
         varint::put(&mut out, self.len as u64);
-        self.peak.iter().for_each(|&peak| varint::put(&mut out, peak));
         self.gaps.put(&mut out);
         self.changes.put(&mut out);
         out.len() + 1
@@ -135,9 +86,8 @@ impl Patches {
         let mut bits = BitReader::new(bytes);
         let mut left = n as u64;
         for _ in 0..self.count {
-            let (gap, number) = (gaps.take(&mut bits), changes.take(&mut bits));
-            let change = self.peak.map_or(number, |peak| peak.wrapping_sub(number) & most);
-            if gap >= left || number > most || change == most {
+            let (gap, change) = (gaps.take(&mut bits), changes.take(&mut bits));
+            if gap >= left || change >= most {
                 return Err(bad());
             }
             let element = n - left as usize + gap as usize;
@@ -151,29 +101,6 @@ impl Patches {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn floats_are_told_from_a_peak() {
-        // Exponents of small weights; one far above them; and noise, which has no peak.
-        let mut r = lmc_testing::input::Random::new(3);
-        let mut weights: Vec<u64> = (0..500).map(|_| (120 + r.below(6)) << 8 | r.below(256)).collect();
-        let list = |values: &[u64]| {
-            let mut patches = PatchList::default();
-            values.iter().enumerate().for_each(|(i, &v)| patches.push(3 * i, v));
-            let (head, bytes) = patches.encode_floats(2);
-            let head = head.unwrap();
-            let mut back = vec![];
-            head.each(&bytes, 3 * values.len(), 2, |i, x| back.push((i, x))).unwrap();
-            assert_eq!(back, values.iter().enumerate().map(|(i, &v)| (3 * i, v)).collect::<Vec<_>>());
-            assert!(head.peak.is_none() || head.each(&bytes, 3 * values.len() - 3, 2, |_, _| ()).is_err());
-            head.peak
-        };
-        assert_eq!(list(&weights), Some(125 << 8 | 255));
-        weights[77] = 0xffff;
-        assert_eq!(list(&weights), Some(125 << 8 | 255));
-        assert_eq!(list(&[1]), None);
-        assert_eq!(PatchList::default().encode_floats(8), (None, vec![]));
-    }
 
     #[test]
     fn patches_come_back() {

@@ -290,8 +290,7 @@ impl GroupedPlan {
     /// A section without groups: all that are not zero are listed.
     pub(super) fn listed(width: usize, map: Map, patches: &mut PatchList) -> Self {
         let mut plan = Self::empty(width, map);
-        let float = map == Map::Rotate;
-        (plan.grouped.patches, plan.patches) = if float { patches.encode_floats(width) } else { patches.encode(0) };
+        (plan.grouped.patches, plan.patches) = patches.encode(0);
         let head = plan.grouped.patches.as_ref().map_or(0, Patches::head_len);
         plan.estimate = (8 + head + plan.patches.len()) as u64;
         plan

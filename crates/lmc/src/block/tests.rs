@@ -2,7 +2,7 @@
 
 use super::decode::BlockDecoder;
 use super::encode::{BlockEncoder, RawBlock};
-use super::head::BlockHead;
+use super::head::{BlockHead, MAX_PARTS};
 use super::output::Output;
 use super::{Nothing, Origin, Piece};
 use crate::arch::Isa;
@@ -79,6 +79,19 @@ fn weights(n: usize, seed: u64) -> Vec<f32> {
 
 fn bf16(x: f32) -> [u8; 2] {
     ((x.to_bits() + 0x7fff + (x.to_bits() >> 16 & 1)) >> 16).to_le_bytes()[..2].try_into().unwrap()
+}
+
+/// More kinds of pieces than a block may have parts.
+#[test]
+fn pieces_of_every_dtype() {
+    let mut r = Random(5);
+    let raw: Vec<u8> = (0..Dtype::ALL.len() * 4096).map(|_| r.next() as u8 & 0x37).collect();
+    let pieces: Vec<Piece> = Dtype::ALL.iter().map(|&dtype| Piece::plain(Some(dtype), 4096)).collect();
+    let own: Vec<Piece> = pieces.iter().enumerate().map(|(i, p)| Piece { column: i, ..*p }).collect();
+    for pieces in [pieces, own] {
+        let record = round_trip(&raw, &pieces, Level::Default);
+        assert_eq!(described(&record).parts.len(), MAX_PARTS);
+    }
 }
 
 #[test]

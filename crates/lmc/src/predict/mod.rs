@@ -120,7 +120,7 @@ pub(crate) fn bits_apart(dtype: Dtype, elements: &[u8], expected: &[u8]) -> u64 
 }
 
 /// Most boundaries between classes.
-pub(crate) const MAX_BOUNDARIES: usize = 63;
+pub(crate) const MAX_BOUNDARIES: usize = 15;
 
 /// Which class an element belongs to, by the key of its prediction.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -45,7 +45,7 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
     must(few, "a block has more than 2^24 words or literals")?;
 
     let part_count = head.u8()?;
-    must((1..=64).contains(&part_count), "a block has an impossible number of parts")?;
+    must((1..=16).contains(&part_count), "a block has an impossible number of parts")?;
     let pieces = if part_count > 1 { pieces(&mut head, part_count, raw_length)? } else { vec![(0, raw_length)] };
     let mut methods = Vec::new();
     for part in 0..part_count {

@@ -58,7 +58,7 @@ impl Predicted {
         predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
 
         let count = head.u8()?;
-        faults.must(count <= 63, "a part has too many boundaries");
+        faults.must(count <= 15, "a part has too many boundaries");
         let boundaries = head.take(count.into())?;
         faults.must(boundaries.first() != Some(&0), "the first boundary is 0");
         faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");

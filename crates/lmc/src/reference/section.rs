@@ -19,7 +19,6 @@ struct Patches {
     /// Low bits that none of them changes.
     t: u32,
     /// What changes are told from.
-    peak: Option<u64>,
     gaps: NumberCode,
     changes: NumberCode,
     /// Of their bytes in the bulk.
@@ -63,21 +62,18 @@ impl Section {
         };
         let patches = match head.u8()? {
             0 => None,
-            kind @ (1 | 2) => {
+            1 => {
                 let count = head.varint()?;
                 faults.must(count >= 1, "a section has patches, but none of them");
                 let t = u32::from(head.u8()?);
                 must(t < 8 * width as u32, "patches change no bit of their elements")?;
-                let peak = if kind == 2 { Some(head.varint()?) } else { None };
-                let below = 1u128 << (8 * width as u32 - t);
-                must(peak.is_none_or(|peak| u128::from(peak) < below), "a peak is wider than changes are")?;
                 let (gaps, changes) = (NumberCode::parse(head)?, NumberCode::parse(head)?);
-                Some(Patches { count, t, peak, gaps, changes, length: head.varint()? })
+                Some(Patches { count, t, gaps, changes, length: head.varint()? })
             }
             _ => return Err("a section has patches of an unknown kind".into()),
         };
         let group_count = head.varint()?;
-        must(group_count <= 64, "a section has an impossible number of groups")?;
+        must(group_count <= 16, "a section has an impossible number of groups")?;
         let class_map = if group_count > 1 { Some(Group::parse(head, 1, lane_sets)?) } else { None };
         let groups = (0..group_count).map(|_| Group::parse(head, width, lane_sets)).collect::<Result<_, String>>()?;
         Ok(Self { w: 8 * width as u32, map, patches, class_map, groups })
@@ -131,13 +127,7 @@ impl Patches {
         let mut next = 0u128;
         for _ in 0..self.count {
             let element = next + u128::from(self.gaps.number(&mut bits)?);
-            let mut y = u128::from(self.changes.number(&mut bits)?);
-            if let Some(peak) = self.peak {
-                let modulus = 1u128 << (w - self.t);
-                must(y < modulus, "a change is too far from the peak")?;
-                y = (u128::from(peak) + modulus - y) % modulus;
-            }
-            let x = (y + 1) << self.t;
+            let x = (u128::from(self.changes.number(&mut bits)?) + 1) << self.t;
             faults.must(x <= u128::from(ones(w)), "a patch is wider than its element");
             let value = usize::try_from(element).ok().and_then(|element| values.get_mut(element));
             *value.ok_or("a patch is not in its section")? ^= x as u64 & ones(w);

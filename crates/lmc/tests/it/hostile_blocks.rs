@@ -81,7 +81,7 @@ fn heads_of_blocks() {
     refused_block("patches of an unknown kind", |block| block.parts[0][3] = 3);
     // There may be none, but then what describes them is left over.
     refused_block("follows the digest", |block| block.parts[0][4] = 0);
-    refused_block("number of groups", |block| block.parts[0][4] = 65);
+    refused_block("number of groups", |block| block.parts[0][4] = 17);
     refused_block("padded", |block| {
         block.parts[0].splice(4..5, [0x83, 0]);
     });
@@ -103,8 +103,8 @@ fn parts_and_pieces() {
         record.redigest(LIMIT);
         refused(&File::new(vec![record]).to_bytes(), reason);
     };
-    assert!(agree(&file_of(&parts(64)).to_bytes()).is_ok());
-    refused(&file_of(&parts(65)).to_bytes(), "number of parts");
+    assert!(agree(&file_of(&parts(16)).to_bytes()).is_ok());
+    refused(&file_of(&parts(17)).to_bytes(), "number of parts");
     refused_parts("belongs to no part", &|block| block.pieces[2].0 = 3);
     refused_parts("belongs to no part", &|block| block.pieces[2].0 = 255);
     refused_parts("a part is empty", &|block| block.pieces[2].0 = 1);

@@ -150,8 +150,8 @@ fn classes(r: &mut Random) -> Classes {
         0 => vec![[1, 255, 128, 100][r.below(4) as usize]],
         // Around the exponents of `values`.
         1 | 2 => (115..=124).collect(),
-        3 => (0..1 + r.below(20)).map(|_| 1 + r.below(255) as u8).collect(),
-        _ => (0..MAX_BOUNDARIES as u8).map(|i| 4 * i + 1 + r.below(4) as u8).collect(),
+        3 => (0..1 + r.below(15)).map(|_| 1 + r.below(255) as u8).collect(),
+        _ => (0..MAX_BOUNDARIES as u8).map(|i| 16 * i + 1 + r.below(16) as u8).collect(),
     };
     let mut c = Classes { boundaries };
     c.boundaries.sort_unstable();

@@ -27,8 +27,6 @@ pub(crate) struct Patches {
     pub(crate) count: usize,
     /// Low bits that no patch changes.
     pub(crate) low: u32,
-    /// What changes are told as the distance from, if they are.
-    pub(crate) peak: Option<u64>,
     pub(crate) gaps: NumberCode,
     pub(crate) changes: NumberCode,
     /// Bytes that they take.
@@ -92,8 +90,12 @@ impl Grouped {
             .ok_or_else(|| Error::unsupported("a part has a map that this lmc does not know; a newer one may"))?;
         let patches = match c.u8()? {
             0 => None,
-            kind @ (1 | 2) => Some(Patches::parse(c, width, kind == 2)?),
-            _ => return Err(Error::unsupported("a part has elements that this lmc cannot put right; a newer one may")),
+            1 => Some(Patches::parse(c, width)?),
+            kind => {
+                return Err(Error::unsupported(format!(
+                    "a section has patches of kind {kind}; a newer lmc may read this file"
+                )));
+            }
         };
         let n = c.size(MAX_GROUPS, "a part's number of groups")?;
         let class_map = if n > 1 { Some(Group::parse(c, 1)?) } else { None };
@@ -102,7 +104,7 @@ impl Grouped {
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        out.extend([self.map as u8, self.patches.as_ref().map_or(0, |p| 1 + u8::from(p.peak.is_some()))]);
+        out.extend([self.map as u8, u8::from(self.patches.is_some())]);
         if let Some(patches) = &self.patches {
             patches.put(out);
         }
@@ -124,19 +126,17 @@ impl Grouped {
 }
 
 impl Patches {
-    pub(super) fn parse(c: &mut Cursor<'_>, width: usize, from_peak: bool) -> Result<Self> {
-        let bad = || Error::damaged("a section's patches are out of range");
+    pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
         let count = c.size(MAX_RAW, "a section's number of patches")?;
         let low = u32::from(c.u8()?);
         if count == 0 || low >= 8 * width as u32 {
-            return Err(bad());
-        }
-        let peak = if from_peak { Some(c.varint()?) } else { None };
-        if peak.is_some_and(|peak| peak > Self::ones(width, low)) {
-            return Err(bad());
+            return Err(Error::damaged(format!(
+                "a section of {}-bit elements has {count} patches above {low} low bits",
+                8 * width
+            )));
         }
         let (gaps, changes) = (NumberCode::parse(c)?, NumberCode::parse(c)?);
-        Ok(Self { count, low, peak, gaps, changes, len: c.size(2 * MAX_RAW, "the length of a section's patches")? })
+        Ok(Self { count, low, gaps, changes, len: c.size(2 * MAX_RAW, "the length of a section's patches")? })
     }
 
     /// The bits of a change to elements of `width` bytes.
@@ -147,9 +147,6 @@ impl Patches {
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         put(out, self.count as u64);
         out.push(self.low as u8);
-        if let Some(peak) = self.peak {
-            put(out, peak);
-        }
         self.gaps.put(out);
         self.changes.put(out);
         put(out, self.len as u64);

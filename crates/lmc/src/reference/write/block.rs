@@ -2,7 +2,7 @@
 
 pub use super::numbers::NumberCode;
 pub use super::predicted::{Named, Predicted, UnchangedRuns};
-pub use super::section::{Group, Patch, PatchCodes, Section, from_peak, mapped, unmapped};
+pub use super::section::{Group, Patch, PatchCodes, Section, mapped, unmapped};
 
 use super::super::dependencies::elements;
 use super::super::{LEAF, digest};

@@ -22,8 +22,6 @@ pub struct Section {
 pub struct PatchCodes {
     /// Low bits that no patch changes.
     pub low: u8,
-    /// What changes are told from, where they are.
-    pub peak: Option<u64>,
     /// Made for them, without raw bits, where they are not given.
     pub gaps: Option<NumberCode>,
     pub changes: Option<NumberCode>,
@@ -76,9 +74,8 @@ impl Section {
             return Err("an element is in no group".into());
         }
 
-        let kind = 1 + u8::from(self.patch_codes.peak.is_some());
-        output.head.extend([self.map, if self.patches.is_empty() { 0 } else { kind }]);
-        let patches = if self.patches.is_empty() { Vec::new() } else { self.write_patches(&mut output.head, w)? };
+        output.head.extend([self.map, u8::from(!self.patches.is_empty())]);
+        let patches = if self.patches.is_empty() { Vec::new() } else { self.write_patches(&mut output.head)? };
         varint(&mut output.head, self.groups.len() as u64);
         if self.groups.len() > 1 {
             self.class_map.write_head(&mut output.head, 1);
@@ -99,14 +96,13 @@ impl Section {
 
 impl Section {
     /// Writes what the head says of the patches; their bits.
-    fn write_patches(&self, head: &mut Vec<u8>, w: u32) -> Result<Vec<u8>, String> {
-        let PatchCodes { low, peak, gaps, changes } = &self.patch_codes;
+    fn write_patches(&self, head: &mut Vec<u8>) -> Result<Vec<u8>, String> {
+        let PatchCodes { low, gaps, changes } = &self.patch_codes;
         let mut next = 0;
         let mut numbers = (Vec::new(), Vec::new());
         for patch in &self.patches {
             numbers.0.push(patch.element.checked_sub(next).ok_or("patches are not in order")?);
-            let y = (patch.x >> low).checked_sub(1).ok_or("a patch changes nothing")?;
-            numbers.1.push(from_peak(y, *peak, w - u32::from(*low)));
+            numbers.1.push((patch.x >> low).checked_sub(1).ok_or("a patch changes nothing")?);
             next = patch.element + 1;
         }
         let gaps = gaps.clone().unwrap_or_else(|| NumberCode::of(&numbers.0, 0));
@@ -120,17 +116,11 @@ impl Section {
             bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit))).collect();
         varint(head, self.patches.len() as u64);
         head.push(*low);
-        peak.iter().for_each(|&peak| varint(head, peak));
         gaps.write_head(head);
         changes.write_head(head);
         varint(head, bytes.len() as u64);
         Ok(bytes)
     }
-}
-
-/// The number that tells a change of `bits` bits (§3.3.2).
-pub fn from_peak(y: u64, peak: Option<u64>, bits: u32) -> u64 {
-    peak.map_or(y, |peak| peak.wrapping_sub(y) & (u64::MAX >> (64 - bits)))
 }
 
 impl Group {

@@ -1,9 +1,8 @@
 //! The predict stage: residuals by class and back.
 //!
 //! Every class has a mask of 32 elements; a table has, for eight bits of it, the shuffle that moves their elements to the
-//! front, or apart. That is for elements of two and four bytes, and for as many classes as is faster than one element at a
-//! time, where each waits for the one before to store the class's place. All else is the portable loops, of which the
-//! compiler makes vectors where elements do not depend on one another.
+//! front, or apart. That is for elements of two and four bytes. All else is the portable loops, of which the compiler makes
+//! vectors where elements do not depend on one another.
 
 use super::super::super::vectors::shuffles::SPREAD;
 use super::super::super::{Isa, Kind};
@@ -11,7 +10,7 @@ use super::{at, at_mut, load, load_16, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::group::element::with_element;
 use crate::predict::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
-use crate::predict::partition::{self as portable, Finder, TILE, note_overflows, of_tile};
+use crate::predict::partition::{self as portable, CLASSES, Finder, TILE, note_overflows, of_tile};
 use crate::predict::residual;
 use crate::predict::select::{Selection, nth_one};
 use crate::predict::unchanged::find as portable_unchanged;
@@ -21,9 +20,6 @@ use std::arch::x86_64::*;
 const STEP: usize = 32;
 /// Steps of which a class is counted at once.
 const STEPS: usize = 8;
-/// Most classes that are dealt and collected one after the other, and most that are told apart by comparisons.
-const MOST: usize = 12;
-const MOST_TOLD: usize = 32;
 /// The class of what is no element.
 const NO_CLASS: u8 = u8::MAX;
 
@@ -72,14 +68,9 @@ pub(in crate::arch) fn unchanged_runs(isa: Isa, width: usize, elements: &[u8], p
 /// The classes of the elements of a tile, in whole steps.
 type Ids = [u8; TILE];
 
-/// Finds classes, where there are few enough.
-fn finder<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
-    Finder::new(m).filter(|f| f.classes <= MOST_TOLD)
-}
-
-/// The same for dealing and collecting.
+/// Finds classes for dealing and collecting, where elements have a width that kernels are made for.
 fn dealer<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
-    finder(m).filter(|f| f.classes <= MOST && matches!(m.width, 2 | 4))
+    Finder::new(m).filter(|_| matches!(m.width, 2 | 4))
 }
 
 kernels! {
@@ -88,7 +79,7 @@ kernels! {
     }
 
     fn count(m: &Model<'_>) -> Vec<usize> {
-        let Some(f) = finder(m) else { return portable::count(m) };
+        let Some(f) = Finder::new(m) else { return portable::count(m) };
         let mut counts = vec![0; f.classes];
         let mut ids = [NO_CLASS; TILE];
         for i in (0..m.len).step_by(TILE) {
@@ -103,11 +94,11 @@ kernels! {
     }
 
     fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
-        let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
+        let Some(f) = Finder::new(m) else { return portable::rank(m, at, ranks) };
         let mut counts = vec![0; f.classes];
         let mut ids = [NO_CLASS; TILE];
         // By class: how many there are before every eight steps of a tile.
-        let mut before = [[0; TILE / STEP / STEPS]; MOST_TOLD];
+        let mut before = [[0; TILE / STEP / STEPS]; CLASSES];
         let mut left = at;
         for i in (0..m.len).step_by(TILE) {
             let n = TILE.min(m.len - i);
@@ -132,7 +123,7 @@ kernels! {
     }
 
     fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
-        let Some(f) = finder(m) else { return portable::select(m, selections) };
+        let Some(f) = Finder::new(m) else { return portable::select(m, selections) };
         let mut ids = [NO_CLASS; TILE];
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
@@ -355,7 +346,7 @@ kernels! {
     fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
         let mut keys = [0; TILE];
         f.keys(i, n, &mut keys);
-        let mut boundaries = [_mm256_setzero_si256(); MOST_TOLD];
+        let mut boundaries = [_mm256_setzero_si256(); CLASSES];
         zip(&mut boundaries, f.boundaries, |v, b| *v = _mm256_set1_epi8(b.cast_signed()));
         let boundaries = &boundaries[..f.boundaries.len()];
         let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];
