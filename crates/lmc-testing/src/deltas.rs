@@ -216,7 +216,7 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
     let width_code = input.below(4) as u8;
     let width = 1 << width_code;
     let elements = element_count(input);
-    let predictor = 1 + input.below(3) as u8;
+    let predictor = 1 + input.below(2) as u8;
     let conversions: &[(u8, usize)] = match width {
         2 => &[(0, 2), (1, 4), (3, 4)],
         4 => &[(0, 4), (2, 2)],

@@ -37,7 +37,7 @@ pub fn encoded(block: &Block) -> BlockFields {
     block.encode().expect("the block can be coded")
 }
 
-/// Bytes that are XORed with those of a block's dependencies, all of which are named.
+/// Bytes as differences to those of a block's dependencies, all of which are named.
 pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
     let dependencies: Vec<Dependency> = dependencies
         .iter()
@@ -47,7 +47,7 @@ pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
     let part = Predicted {
         raw,
         width_code: 0,
-        predictor: 1,
+        predictor: 2,
         conversion: 0,
         prediction: Named::of(0, dependencies.len() as u64),
         boundaries: vec![],

@@ -61,7 +61,7 @@ pub struct PartDescription {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PredictionDescription {
-    /// What is coded of an element: "xor" with what was expected, the distance to it in representable numbers ("ulp"), the
+    /// What is coded of an element: the distance to what was expected in representable numbers ("ulp"), the
     /// "difference" of integers, or "none": the element itself, by the class of other data.
     pub predictor: &'static str,
     /// Whether the prediction is of another type: "F32 to BF16", "BF16 to F32" or "F32 to F16".
@@ -218,7 +218,6 @@ impl PredictionDescription {
         sources.sort_unstable();
         sources.dedup();
         let predictor = match p.predictor {
-            Predictor::Xor => "xor",
             Predictor::Float => "ulp",
             Predictor::Integer => "difference",
         };

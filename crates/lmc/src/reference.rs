@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 const LEAF: usize = 1 << 18;
 
 /// The version of the format (§2.1).
-const VERSION: u16 = 0x8004;
+const VERSION: u16 = 0x8005;
 
 const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 const END_MAGIC: [u8; 8] = *b"LMCend\r\n";

@@ -1,6 +1,6 @@
 //! The ways to predict a part, and what each would cost, from a sample.
 
-use super::keyed::{Buckets, Guess, Keyed, Limits, bucket, buckets_cost, rest_bits};
+use super::keyed::{Guess, Keyed, Limits, bucket, buckets_cost, rest_bits};
 use super::predicted::Expectation;
 use crate::entropy::{Histogram, cost, histogram};
 use crate::group::RUN;
@@ -78,23 +78,15 @@ pub(super) fn candidate<E: Element>(
     let float = x.map == Map::Rotate;
     let predictor = if float { Predictor::Float } else { Predictor::Integer };
     let predictions: Vec<E> = sampled(x.prediction, &runs, stride);
-    let pairs = || sample.iter().zip(&predictions);
-    let xor = {
-        let xors: Vec<E> = pairs().map(|(v, &p)| v.xor(p)).collect();
-        let xors: Buckets = histogram(&xors, |v| bucket(v.wide()));
-        // Of what a sample cannot tell apart, a difference is the better guess.
-        let bits = buckets_cost(&xors, rest_bits);
-        Candidate::whole(Predictor::Xor, bits + bits / 32)
-    };
     let mut keyed = Keyed::new(|h: &[u32]| buckets_cost(h, rest_bits));
-    pairs().for_each(|(&v, &p)| keyed.add(Classes::key(p), bucket(predictor.residual(v, p).wide()), 1));
+    let pairs = sample.iter().zip(&predictions);
+    pairs.for_each(|(&v, &p)| keyed.add(Classes::key(p), bucket(predictor.residual(v, p).wide()), 1));
     // Integers have no exponent to go by.
-    let difference = if float {
+    let mut best = if float {
         Candidate::dealt(predictor, keyed.classes(limits))
     } else {
         Candidate::whole(predictor, keyed.whole())
     };
-    let mut best = if difference.bits < xor.bits { difference } else { xor };
     // Estimates of unlike things: what is close is planned both ways.
     if best.bits >= plain + plain / 32 {
         return None;

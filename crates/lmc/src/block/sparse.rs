@@ -71,17 +71,11 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
             (p, bucket(predictor.residual(E::from_bytes(*u), p).wide()))
         })
     };
-    let difference = if float { Predictor::Float } else { Predictor::Integer };
-    let cost_of = |predictor: Predictor| {
-        let mut h: Buckets = [0; BUCKETS];
-        for (_, bucket) in sampled(predictor) {
-            h[bucket] += 1;
-        }
-        buckets_cost(&h, rest_bits)
-    };
-    let (xor, bits) = (cost_of(Predictor::Xor), cost_of(difference));
-    let predictor = if xor < bits { Predictor::Xor } else { difference };
-    let mut best = Candidate { sure: true, ..Candidate::whole(predictor, xor.min(bits)) };
+    let predictor = if float { Predictor::Float } else { Predictor::Integer };
+    let mut h: Buckets = [0; BUCKETS];
+    sampled(predictor).for_each(|(_, bucket)| h[bucket] += 1);
+    let bits = buckets_cost(&h, rest_bits);
+    let mut best = Candidate { sure: true, ..Candidate::whole(predictor, bits) };
     // Integers have no exponent to go by.
     if float && changed > 0 {
         let mut keyed = Keyed::new(sparse_cost);

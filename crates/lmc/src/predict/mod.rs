@@ -68,20 +68,17 @@ impl Conversion {
 /// How an element and its prediction make a residual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Predictor {
-    /// Their exclusive or.
-    Xor = 1,
     /// Their distance in units in the last place, zigzag.
-    Float = 2,
+    Float = 1,
     /// Their difference, zigzag.
-    Integer = 3,
+    Integer = 2,
 }
 
 impl Predictor {
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         Some(match code {
-            1 => Predictor::Xor,
-            2 => Predictor::Float,
-            3 => Predictor::Integer,
+            1 => Predictor::Float,
+            2 => Predictor::Integer,
             _ => return None,
         })
     }
@@ -91,7 +88,6 @@ impl Predictor {
     pub(crate) fn residual<E: Element>(self, u: E, p: E) -> E {
         let zigzag = |d: E| d.shl(1).xor(d.sign_fill());
         match self {
-            Predictor::Xor => u.xor(p),
             Predictor::Float => zigzag(u.ordered().sub(p.ordered())),
             Predictor::Integer => zigzag(u.sub(p)),
         }
@@ -102,7 +98,6 @@ impl Predictor {
     pub(crate) fn restore<E: Element>(self, e: E, p: E) -> E {
         let unzigzag = |e: E| e.shr(1).xor(e.low_fill());
         match self {
-            Predictor::Xor => e.xor(p),
             Predictor::Float => unzigzag(e).add(p.ordered()).ordered(),
             Predictor::Integer => unzigzag(e).add(p),
         }
@@ -157,7 +152,7 @@ mod tests {
 
     #[test]
     fn residuals_are_undone() {
-        for p in [Predictor::Xor, Predictor::Float, Predictor::Integer] {
+        for p in [Predictor::Float, Predictor::Integer] {
             for u in (0..=u16::MAX).step_by(7) {
                 for b in [0, 1, 0x3f80, 0x7fff, 0x8000, 0x8001, 0xbf80, 0xffff, u.wrapping_add(3)] {
                     assert_eq!(p.restore(p.residual(u, b), b), u);

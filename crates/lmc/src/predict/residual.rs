@@ -8,7 +8,6 @@ use crate::group::element::{Element, with_element};
 macro_rules! with_predictor {
     ($width:expr, $predictor:expr, $f:ident($($arg:expr),*)) => {
         with_element!($width, E => match $predictor {
-            Predictor::Xor => $f::<E>(Predictor::Xor, $($arg),*),
             Predictor::Float => $f::<E>(Predictor::Float, $($arg),*),
             Predictor::Integer => $f::<E>(Predictor::Integer, $($arg),*),
         })

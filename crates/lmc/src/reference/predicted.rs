@@ -27,7 +27,6 @@ struct UnchangedRuns {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Predictor {
-    Xor,
     DifferenceOfFloats,
     DifferenceOfIntegers,
 }
@@ -139,15 +138,13 @@ pub(super) fn class(key: u8, boundaries: &[u8]) -> usize {
 
 impl Predictor {
     pub(super) fn of(code: u8) -> Option<Self> {
-        let all = [Self::Xor, Self::DifferenceOfFloats, Self::DifferenceOfIntegers];
-        all.get(usize::from(code).checked_sub(1)?).copied()
+        [Self::DifferenceOfFloats, Self::DifferenceOfIntegers].get(usize::from(code).checked_sub(1)?).copied()
     }
 
     /// The element of `w` bits from its residual and its prediction.
     pub(super) fn element(self, e: u64, p: u64, w: u32) -> u64 {
         let d = (e >> 1) ^ if e & 1 == 1 { ones(w) } else { 0 };
         match self {
-            Self::Xor => e ^ p,
             Self::DifferenceOfFloats => ord(d.wrapping_add(ord(p, w)) & ones(w), w),
             Self::DifferenceOfIntegers => d.wrapping_add(p) & ones(w),
         }

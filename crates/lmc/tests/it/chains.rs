@@ -58,7 +58,7 @@ fn twofold(raw: &[u8]) -> Vec<u8> {
     let part = Predicted {
         raw: raw.to_vec(),
         width_code: 1,
-        predictor: 1,
+        predictor: 2,
         conversion: 1,
         prediction: Named::of(0, 2),
         boundaries: vec![],

@@ -15,7 +15,7 @@ fn part() -> (Vec<u8>, Vec<Dependency>, Predicted) {
     let part = Predicted {
         raw: (1..9).collect(),
         width_code: 1,
-        predictor: 2,
+        predictor: 1,
         conversion: 1,
         prediction: Named::of(0, 2),
         boundaries: vec![100, 120],
@@ -27,7 +27,7 @@ fn part() -> (Vec<u8>, Vec<Dependency>, Predicted) {
 
 /// The head of [`part`], byte by byte.
 const HEAD: [u8; 30] = [
-    3, 1, 2, // method, width code, predictor
+    3, 1, 1, // method, width code, predictor
     1, 0, 2, // conversion, dependencies
     2, 100, 120, // boundaries
     0,   // no unchanged runs
@@ -126,18 +126,18 @@ fn heads_of_predicted_parts() {
 
 #[test]
 fn numbers_of_boundaries() {
-    // Bytes that are XORed with 0, so that all are in class 0.
+    // Differences to 0, so that all are in class 0.
     let judged_boundaries = |boundaries: &[u8]| {
         let base = vec![0; 3];
         let mut fields = unnamed(&[[1, 0, 3]]);
         let classes = vec![0; boundaries.len()];
-        let head = [&[3, 0, 1, 0, 0, 1, boundaries.len() as u8], boundaries, &[0, 3, 0, 0, 1, 0, 0, 0, 8, 0], &classes];
+        let head = [&[3, 0, 2, 0, 0, 1, boundaries.len() as u8], boundaries, &[0, 3, 0, 0, 1, 0, 0, 0, 8, 0], &classes];
         fields.parts[0] = head.concat();
         judged(File::delta(&[&base], records(&[fields])), &[&base])
     };
     let up_to = |count: u8| (1..=count).collect::<Vec<u8>>();
     for count in [0, 1, 2, 15] {
-        assert_eq!(judged_boundaries(&up_to(count)), Ok(b"xyz".to_vec()));
+        assert_eq!(judged_boundaries(&up_to(count)), Ok(vec![60, 195, 61]));
     }
     for count in [16, 255] {
         let why = judged_boundaries(&up_to(count)).expect_err("that many boundaries are not valid");

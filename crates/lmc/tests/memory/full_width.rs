@@ -33,8 +33,8 @@ fn zeros(len: usize, part: Vec<u8>, dependencies: &[(u64, u64, u64)]) -> BlockFi
 /// dependencies, several classes, and a map of unchanged runs.
 fn wide_part() -> Vec<u8> {
     let n = (RAW / 2) as u64;
-    // Predicted, two bytes, XOR, F32 to BF16, two dependencies, two classes: keys below 1, and all others.
-    let mut head = vec![3, 1, 1, 1, 0, 2, 1, 1];
+    // Predicted, two bytes, difference of integers, F32 to BF16, two dependencies, two classes: keys below 1, and all others.
+    let mut head = vec![3, 1, 2, 1, 0, 2, 1, 1];
     // A map of unchanged runs in which there are none: eight constant bits.
     head.extend([1, 0, 0, 0, 8, 0, 0]);
     // The first class has all elements, of which all residuals are 0; the second has none.

@@ -10,7 +10,7 @@ use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
 use lmc_testing::input::Random;
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
-const PREDICTORS: [Predictor; 3] = [Predictor::Xor, Predictor::Float, Predictor::Integer];
+const PREDICTORS: [Predictor; 2] = [Predictor::Float, Predictor::Integer];
 /// More than any kernel takes at once, with and without a rest.
 const LARGE: [usize; 8] = [511, 512, 1000, 1023, 1024, 1025, 2047, 5003];
 
@@ -249,7 +249,7 @@ fn what_has_no_room_is_refused() {
     let mut sections = Sections::default();
     let (mut short, mut large) = (0, 0);
     for (width, predictor) in combinations() {
-        for len in [1, 63, 64, 65, 1000, 1024, 3000].repeat(8) {
+        for len in [1, 63, 64, 65, 1000, 1024, 3000].repeat(12) {
             let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
             let counts = Isa::PORTABLE.count_classes(&m);
@@ -357,7 +357,7 @@ fn wrong_counts_are_refused() {
     let mut sections = Sections::default();
     let mut refused = 0;
     for (width, predictor) in combinations() {
-        for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003].repeat(5) {
+        for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003].repeat(8) {
             let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
             let right = Isa::PORTABLE.count_classes(&m);

@@ -152,8 +152,7 @@ fn residual(predictor: u8, u: u64, p: u64, w: u32) -> u64 {
     // A small distance, up or down, as a small number.
     let zigzag = |d: u64| (d << 1 ^ if d >> (w - 1) & 1 == 1 { u64::MAX } else { 0 }) & mask;
     match predictor {
-        1 => u ^ p,
-        2 => zigzag(ord(u, w).wrapping_sub(ord(p, w)) & mask),
+        1 => zigzag(ord(u, w).wrapping_sub(ord(p, w)) & mask),
         _ => zigzag(u.wrapping_sub(p) & mask),
     }
 }
