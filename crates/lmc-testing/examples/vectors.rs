@@ -1,0 +1,41 @@
+//! Writes valid files of every shape that the format has, to test other decoders with: `cargo run -p lmc-testing --example vectors -- FOLDER`.
+//!
+//! A vector is `NAME.lmc`, the bytes that it restores to in `NAME.raw`, and those of its bases in `NAME.base1`, `NAME.base2`, …
+
+use lmc::reference::write::File;
+use lmc_testing::input::{Input, Random};
+use lmc_testing::{blocks, deltas, samples};
+use std::{env, fs, io, path::Path};
+
+/// Vectors of each kind whose contents are chosen at random.
+const RANDOM: usize = 100;
+
+fn main() -> io::Result<()> {
+    let Some(folder) = env::args_os().nth(1) else {
+        eprintln!("usage: vectors FOLDER");
+        std::process::exit(2);
+    };
+    let folder = Path::new(&folder);
+    fs::create_dir_all(folder)?;
+    let write = |name: String, file: &[u8], raw: &[u8], bases: &[&[u8]]| {
+        fs::write(folder.join(format!("{name}.lmc")), file)?;
+        fs::write(folder.join(format!("{name}.raw")), raw)?;
+        (1..).zip(bases).try_for_each(|(i, base)| fs::write(folder.join(format!("{name}.base{i}")), base))
+    };
+    for (name, file, raw) in samples::all() {
+        write(format!("sample-{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), "-")), &file, &raw, &[])?;
+    }
+    let mut random = Random::new(1);
+    for i in 0..RANDOM {
+        let choices = random.bytes(400);
+        let mut input = Input::new(&choices);
+        let mut blocks: Vec<_> = (0..1 + usize::from(i % 16 == 0)).map(|_| blocks::block(&mut input)).collect();
+        let raw = blocks::fill(&mut blocks);
+        let records = blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
+        write(format!("plain-{i:03}"), &File::new(records).to_bytes(), &raw, &[])?;
+        let choices = random.bytes(400);
+        let delta = deltas::delta(&mut Input::new(&choices));
+        write(format!("delta-{i:03}"), &delta.file().to_bytes(), &delta.raw(), &delta.bases())?;
+    }
+    Ok(())
+}
