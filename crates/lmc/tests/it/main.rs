@@ -3,6 +3,7 @@
 mod bases;
 mod chains;
 mod changing;
+mod content_hash;
 mod corpus;
 mod corruption;
 mod damaged_deltas;
