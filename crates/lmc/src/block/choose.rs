@@ -1,8 +1,8 @@
 //! Which method codes a part.
 
 use super::head::Method;
-use super::plan::{GroupedPlan, PlannedClassMap, PlannedGroup, Planner, coding_of};
-use super::predicted::{Expectation, PredictedPlan};
+use super::plan::{GroupedPlan, Item, Planner, coding_of};
+use super::predicted::Expectation;
 use super::sparse::is_mostly_zero;
 use crate::arch::Isa;
 use crate::arch::inline::array;
@@ -20,105 +20,53 @@ use crate::predict::Conversion;
 use crate::predict::job::Sections;
 
 /// How a part will be coded.
-pub(crate) enum PartPlan {
-    Stored,
-    Zstd(Vec<u8>),
-    Grouped(Box<GroupedPlan>),
-    Predicted(Box<PredictedPlan>),
-    TensorList { list_len: usize, frame: Vec<u8> },
-}
-
-impl PlannedGroup {
-    /// Raw bytes of the group, if the part's partial run has `t` elements.
-    pub(crate) fn raw_len(&self, t: usize) -> usize {
-        self.runs.len() * self.shape.raw_len(RUN) + if self.partial { self.shape.raw_len(t) } else { 0 }
-    }
-
-    fn chunks(&self) -> usize {
-        if self.table.is_some() { self.runs.len() + usize::from(self.partial) } else { 0 }
-    }
-}
-
-impl PlannedClassMap {
-    /// Raw bytes of the map.
-    pub(crate) fn raw_len(&self) -> usize {
-        self.group.raw_len(self.map.len() % RUN)
-    }
-}
-
-impl GroupedPlan {
-    fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
-        self.class_map.iter().map(|c| &c.group).chain(&self.groups)
-    }
-
-    /// Bulk bytes of a section of `n` elements.
-    pub(crate) fn bulk_len(&self, n: usize) -> usize {
-        let map = self.class_map.as_ref().map_or(0, PlannedClassMap::raw_len);
-        map + self.groups.iter().map(|p| p.raw_len(n % RUN)).sum::<usize>() + self.patches.len()
-    }
+pub(crate) struct PartPlan {
+    /// What the block's head says of it.
+    pub(crate) method: Method,
+    /// What it has in the body, unless its bytes are stored.
+    pub(crate) body: Vec<Item>,
+    /// The residuals of a predicted part, by class.
+    pub(crate) residuals: Sections,
+    /// Estimated bytes, lane states left out.
+    pub(crate) estimate: u64,
 }
 
 impl PartPlan {
-    /// What the lanes code, in order, with the number of elements of each.
-    pub(crate) fn sections(&self, len: usize) -> impl DoubleEndedIterator<Item = (&GroupedPlan, usize)> {
-        let grouped = if let PartPlan::Grouped(g) = self { Some((&**g, len / g.grouped.width)) } else { None };
-        let predicted = if let PartPlan::Predicted(p) = self { Some(p) } else { None };
-        let sections = predicted.into_iter().flat_map(|p| {
-            p.plans.iter().zip(&p.predicted.sections).filter_map(|(plan, s)| plan.as_ref().map(|plan| (plan, s.0)))
-        });
-        grouped.into_iter().chain(sections)
+    fn stored(len: usize) -> Self {
+        Self { method: Method::Stored, body: vec![], residuals: Sections::default(), estimate: len as u64 }
     }
 
-    fn unchanged(&self) -> Option<&PlannedClassMap> {
-        if let PartPlan::Predicted(p) = self { p.unchanged.as_ref() } else { None }
+    /// A part whose bytes in the body are a frame.
+    fn framed(method: Method, frame: &[u8]) -> Self {
+        let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
+        Self { method, body, residuals: Sections::default(), estimate }
     }
 
-    /// Estimated bytes of a part of `len` raw bytes.
-    pub(crate) fn estimate(&self, len: usize) -> u64 {
-        match self {
-            PartPlan::Stored => len as u64,
-            PartPlan::Zstd(frame) | PartPlan::TensorList { frame, .. } => frame.len() as u64,
-            PartPlan::Grouped(g) => g.estimate,
-            PartPlan::Predicted(p) => p.estimate,
-        }
+    fn zstd(frame: &[u8]) -> Self {
+        Self::framed(Method::Zstd { frame_len: frame.len() }, frame)
     }
 
-    fn all_groups(&self) -> impl Iterator<Item = &PlannedGroup> {
-        self.unchanged().map(|c| &c.group).into_iter().chain(self.sections(0).flat_map(|s| s.0.all_groups()))
+    fn grouped(plan: GroupedPlan) -> Self {
+        let GroupedPlan { grouped, body, estimate } = plan;
+        Self { method: Method::Grouped(grouped), body, residuals: Sections::default(), estimate }
+    }
+
+    pub(crate) fn is_predicted(&self) -> bool {
+        matches!(self.method, Method::Predicted(_))
     }
 
     /// Chunks that the lanes will code.
     pub(crate) fn chunks(&self) -> usize {
-        self.all_groups().map(PlannedGroup::chunks).sum()
-    }
-
-    /// What the block's head says of the part.
-    pub(crate) fn method(&self) -> Method {
-        match self {
-            PartPlan::Stored => Method::Stored,
-            PartPlan::Zstd(frame) => Method::Zstd { frame_len: frame.len() },
-            PartPlan::Grouped(g) => Method::Grouped(g.grouped.clone()),
-            PartPlan::Predicted(p) => Method::Predicted(Box::new(p.predicted.clone())),
-            PartPlan::TensorList { list_len, frame } => {
-                Method::TensorList { list_len: *list_len, frame_len: frame.len() }
-            }
-        }
+        self.body.iter().map(Item::chunks).sum()
     }
 
     pub(crate) fn groups(&self) -> usize {
-        self.all_groups().count()
+        self.body.iter().filter(|item| matches!(item, Item::Group(_))).count()
     }
 
     /// Bulk bytes of a part of `len` raw bytes.
     pub(crate) fn bulk_len(&self, len: usize) -> usize {
-        match self {
-            PartPlan::Stored => len,
-            PartPlan::Zstd(frame) | PartPlan::TensorList { frame, .. } => frame.len(),
-            _ => {
-                let map = self.unchanged().map_or(0, PlannedClassMap::raw_len);
-                map + self.sections(len).map(|(plan, n)| plan.bulk_len(n)).sum::<usize>()
-            }
-        }
+        if self.method == Method::Stored { len } else { self.body.iter().map(Item::len).sum() }
     }
 }
 
@@ -167,23 +115,21 @@ impl Chooser {
         let Some((prediction, conversion)) = base else { return self.choose_plain(dtype, bytes) };
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let expectation = Expectation { prediction, conversion, map };
-        let sections = self.spare.pop().unwrap_or_default();
-        Ok(match self.planner.plan_predicted(width, bytes, &expectation, sections) {
-            // Nor may zstd see what a prediction does not, nor a list be what is small.
-            Ok(predicted)
-                if predicted.sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) =>
-            {
-                PartPlan::Predicted(Box::new(predicted))
+        let residuals = self.spare.pop().unwrap_or_default();
+        Ok(match self.planner.plan_predicted(width, bytes, &expectation, residuals) {
+            // Unless zstd or a list might still win.
+            Ok((predicted, sure)) if sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) => {
+                predicted
             }
-            Ok(predicted) => match self.choose_plain(dtype, bytes)? {
-                plain if plain.estimate(bytes.len()) <= predicted.estimate => {
-                    self.spare.push(predicted.sections);
+            Ok((predicted, _)) => match self.choose_plain(dtype, bytes)? {
+                plain if plain.estimate <= predicted.estimate => {
+                    self.recycle(predicted);
                     plain
                 }
-                _ => PartPlan::Predicted(Box::new(predicted)),
+                _ => predicted,
             },
-            Err(sections) => {
-                self.spare.push(sections);
+            Err(residuals) => {
+                self.spare.push(residuals);
                 self.choose_plain(dtype, bytes)?
             }
         })
@@ -191,8 +137,8 @@ impl Chooser {
 
     /// Takes back the working memory of a plan that is not needed any more.
     pub(crate) fn recycle(&mut self, plan: PartPlan) {
-        if let PartPlan::Predicted(p) = plan {
-            self.spare.push(p.sections);
+        if plan.is_predicted() {
+            self.spare.push(plan.residuals);
         }
     }
 
@@ -207,25 +153,25 @@ impl Chooser {
         let sampled = if dtype.is_none() { self.sampled(bytes)? } else { None };
         // What packs like this is text, not a tensor.
         if sampled.is_some_and(|n| n * TEXT < len && n * TEXT_MOST > len) {
-            return Ok(PartPlan::Zstd(self.frames.encode(bytes)?.to_vec()));
+            return Ok(PartPlan::zstd(self.frames.encode(bytes)?));
         }
         let coding = match dtype {
             Some(d) => Some(coding_of(d)),
             None => detect_width(bytes),
         };
         let grouped = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
-        let lanes = |g: &GroupedPlan| if g.groups.is_empty() { 0 } else { LANE_BYTES };
+        let lanes = |g: &GroupedPlan| if g.grouped.groups.is_empty() { 0 } else { LANE_BYTES };
         let estimate = grouped.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         // Trained floats have no repeats for zstd to find; a look at a few words tells the rest.
         if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
             && let Some(frame) = self.try_zstd(bytes, sampled, estimate)?
         {
-            return Ok(PartPlan::Zstd(frame));
+            return Ok(frame);
         }
         Ok(match grouped {
-            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => PartPlan::Grouped(Box::new(g)),
-            _ => PartPlan::Stored,
+            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => PartPlan::grouped(g),
+            _ => PartPlan::stored(bytes.len()),
         })
     }
 
@@ -237,12 +183,12 @@ impl Chooser {
         }
         let frame = self.frames.encode(&self.list)?;
         // Lengths take a few bytes more than those of other methods.
-        Ok((frame.len() + 8 < bytes.len())
-            .then(|| PartPlan::TensorList { list_len: self.list.len(), frame: frame.to_vec() }))
+        let method = Method::TensorList { list_len: self.list.len(), frame_len: frame.len() };
+        Ok((frame.len() + 8 < bytes.len()).then(|| PartPlan::framed(method, frame)))
     }
 
     /// A frame of `bytes` if it is shorter than `other` bytes.
-    fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Result<Option<Vec<u8>>> {
+    fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Result<Option<PartPlan>> {
         let sampled = if sampled.is_none() { self.sampled(bytes)? } else { sampled };
         // A longer input finds more repeats than its sample; a tenth is allowed for that.
         if sampled.is_some_and(|n| n > other + other / 10) {
@@ -251,7 +197,7 @@ impl Chooser {
         let frame = self.frames.encode(bytes)?;
         // Between equals the lanes are several times as fast.
         let margin = if self.level == Level::Fast { other / 20 } else { other / 100 };
-        Ok((frame.len() as u64 + margin < other).then(|| frame.to_vec()))
+        Ok((frame.len() as u64 + margin < other).then(|| PartPlan::zstd(frame)))
     }
 
     /// How long a frame of `bytes` would be by a sample; `None` for so few that they need none.

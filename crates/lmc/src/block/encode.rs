@@ -4,7 +4,7 @@ use super::choose::{Chooser, PartPlan};
 use super::gather::{Source, gather};
 use super::head::{BlockHead, Dependency, Method, Named, Part};
 use super::output::Output;
-use super::plan::{GroupedPlan, PlannedGroup};
+use super::plan::{Elements, Item, PlannedGroup};
 use super::{Origin, Piece};
 use crate::arch::inline::zip;
 use crate::arch::job::{EncodeJob, set_of};
@@ -139,7 +139,11 @@ impl BlockEncoder {
         let (sources, placed) = gather(raw, pieces, predict);
         let mut plans: Vec<PartPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
         let dependencies = name_dependencies(&sources, &mut plans);
-        let parts = plans.iter().zip(&sources).map(|(p, s)| Part { len: s.bytes.len(), method: p.method() }).collect();
+        let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
+        let predicted = plans.iter().any(PartPlan::is_predicted);
+        let promised: u64 = plans.iter().map(|p| p.estimate).sum();
+        let parts =
+            plans.iter().zip(&sources).map(|(p, s)| Part { len: s.bytes.len(), method: p.method.clone() }).collect();
         let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
         let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
         let mut head = BlockHead {
@@ -156,14 +160,11 @@ impl BlockEncoder {
         head.put(&mut self.head);
         let (header_len, head_len) = (record::HEADER_LEN, self.head.len());
         out.grow(header_len + head_len);
-        let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
         self.encode_parts(&sources, &plans, sets, out.grow(bulk_len));
         head.words = self.lanes[..sets].iter().map(|l| l.written().len()).collect();
         head.literals = if sets > 0 { self.literals.written().len() } else { 0 };
         self.put_lanes(sets, out);
         let body_len = out.len() - start - header_len - head_len;
-        let predicted = plans.iter().any(|p| matches!(p, PartPlan::Predicted(_)));
-        let promised = plans.iter().zip(&sources).map(|(p, s)| p.estimate(s.bytes.len())).sum::<u64>();
         let promised = promised + (header_len + head_len + sets * 256) as u64;
         plans.into_iter().for_each(|p| self.chooser.recycle(p));
         if header_len + head_len + body_len > Self::bound(pieces) {
@@ -217,52 +218,39 @@ impl BlockEncoder {
         for (plan, source) in plans.iter().zip(sources).rev() {
             let begin = end - plan.bulk_len(source.bytes.len());
             let space = &mut bulk[begin..end];
-            match plan {
-                PartPlan::Stored => space.copy_from_slice(&source.bytes),
-                PartPlan::Zstd(frame) | PartPlan::TensorList { frame, .. } => space.copy_from_slice(frame),
-                PartPlan::Grouped(g) => self.encode_grouped(g, &source.bytes, sets, space),
-                PartPlan::Predicted(p) => {
-                    let mut end = space.len();
-                    for (class, plan) in p.plans.iter().enumerate().rev() {
-                        let Some(plan) = plan else { continue };
-                        let elements = p.sections.get(class);
-                        let begin = end - plan.bulk_len(elements.len() / plan.grouped.width);
-                        self.encode_grouped(plan, elements, sets, &mut space[begin..end]);
-                        end = begin;
-                    }
-                    if let Some(u) = &p.unchanged {
-                        self.encode_group(&u.group, 1, &u.map, sets, &mut space[..end]);
+            if plan.method == Method::Stored {
+                space.copy_from_slice(&source.bytes);
+            }
+            let mut item_end = space.len();
+            for item in plan.body.iter().rev() {
+                let item_begin = item_end - item.len();
+                let space = &mut space[item_begin..item_end];
+                match item {
+                    Item::Bytes(bytes) => space.copy_from_slice(bytes),
+                    Item::Group(g) => {
+                        let elements = match &g.elements {
+                            Elements::Part => &source.bytes,
+                            Elements::Class(class) => plan.residuals.get(*class),
+                            Elements::Map(map) => map,
+                        };
+                        self.encode_group(g, elements, sets, space);
                     }
                 }
+                item_end = item_begin;
             }
             end = begin;
         }
     }
 
-    fn encode_grouped(&mut self, plan: &GroupedPlan, elements: &[u8], sets: usize, space: &mut [u8]) {
-        let width = plan.grouped.width;
-        let t = elements.len() / width % RUN;
-        let mut end = space.len() - plan.patches.len();
-        space[end..].copy_from_slice(&plan.patches);
-        for g in plan.groups.iter().rev() {
-            let begin = end - g.raw_len(t);
-            self.encode_group(g, width, elements, sets, &mut space[begin..end]);
-            end = begin;
-        }
-        if let Some(c) = &plan.class_map {
-            self.encode_group(&c.group, 1, &c.map, sets, &mut space[..end]);
-        }
-    }
-
-    fn encode_group(&mut self, g: &PlannedGroup, width: usize, elements: &[u8], sets: usize, space: &mut [u8]) {
+    fn encode_group(&mut self, g: &PlannedGroup, elements: &[u8], sets: usize, space: &mut [u8]) {
         let (whole, rest) = space.split_at_mut(g.runs.len() * g.shape.raw_len(RUN));
-        if g.partial {
-            with_element!(width, E => self.encode_partial::<E>(g, elements, sets, rest));
+        if g.tail > 0 {
+            with_element!(g.width, E => self.encode_partial::<E>(g, elements, sets, rest));
         }
         self.isa.encode_group(EncodeJob {
             table: g.table.as_ref(),
             shape: g.shape,
-            width,
+            width: g.width,
             lanes: &mut self.lanes[..sets],
             literals: &mut self.literals,
             runs: &g.runs,
@@ -273,10 +261,9 @@ impl BlockEncoder {
 
     /// The last run of a part, padded to a chunk.
     fn encode_partial<E: Element>(&mut self, g: &PlannedGroup, elements: &[u8], sets: usize, raw: &mut [u8]) {
-        let n = elements.len() / E::BYTES;
-        let t = n % RUN;
+        let t = g.tail;
         let mut run = vec![0; RUN * E::BYTES];
-        run[..t * E::BYTES].copy_from_slice(&elements[(n - t) * E::BYTES..n * E::BYTES]);
+        run[..t * E::BYTES].copy_from_slice(&elements[elements.len() - t * E::BYTES..]);
         let mut symbols = [0; RUN];
         let mut whole = vec![0; g.shape.raw_len(RUN)];
         split_run::<E>(&g.shape, &run, &mut symbols, &mut whole);
@@ -315,8 +302,8 @@ impl BlockEncoder {
 fn name_dependencies(sources: &[Source<'_>], plans: &mut [PartPlan]) -> Vec<Dependency> {
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
-        if let PartPlan::Predicted(p) = plan {
-            p.predicted.base = Named { first: list.len(), count: source.base.len() };
+        if let Method::Predicted(p) = &mut plan.method {
+            p.base = Named { first: list.len(), count: source.base.len() };
             list.extend_from_slice(&source.base);
         }
     }

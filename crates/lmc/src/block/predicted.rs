@@ -1,8 +1,9 @@
 //! How a part is predicted: from what, into which classes, or not at all.
 
 use super::candidate::{Candidate, candidate};
-use super::head::{Named, Predicted, Unchanged};
-use super::plan::{GroupedPlan, PlannedClassMap, Planner};
+use super::choose::PartPlan;
+use super::head::{Method, Named, Predicted, Unchanged};
+use super::plan::{GroupedPlan, Planner};
 use super::sparse::{self, few_of};
 use crate::entropy::cost;
 use crate::group::RUN;
@@ -23,21 +24,6 @@ pub(crate) struct Expectation<'a> {
     pub(crate) map: Map,
 }
 
-/// A predicted part, ready to be encoded.
-pub(crate) struct PredictedPlan {
-    /// Dependencies are named by whoever puts the block together.
-    pub(crate) predicted: Predicted,
-    /// One for every class that has elements.
-    pub(crate) plans: Vec<Option<GroupedPlan>>,
-    pub(crate) sections: Sections,
-    /// The map of unchanged runs, if they are told apart.
-    pub(crate) unchanged: Option<PlannedClassMap>,
-    /// Estimated bytes, lane states left out.
-    pub(crate) estimate: u64,
-    /// Whether the sample says that nothing without prediction comes near.
-    pub(crate) sure: bool,
-}
-
 /// Which elements of a part sections tell.
 #[derive(PartialEq, Eq)]
 enum Told {
@@ -54,14 +40,15 @@ const STRETCHES: usize = 64;
 const STRETCH_OF: usize = 16;
 
 impl Planner {
-    /// The best way to predict `elements`, if there is one that is better than `plain` bytes, or might be.
+    /// The best way to predict `elements`, and whether the sample says that nothing without prediction comes near; `sections` again if
+    /// nothing promises anything.
     pub(super) fn plan_predicted(
         &mut self,
         width: usize,
         elements: &[u8],
         x: &Expectation<'_>,
         sections: Sections,
-    ) -> Result<PredictedPlan, Sections> {
+    ) -> Result<(PartPlan, bool), Sections> {
         // A look at some runs tells most that there is to be known of all.
         self.stats.clear();
         let stretch = STRETCH * RUN * width;
@@ -78,9 +65,9 @@ impl Planner {
         let some_unchanged = unchanged > 0 && unchanged >= map.len() / 128;
         let most = few_of(elements.len() / width);
         if some_unchanged && self.isa.changes(&Compared::with(x.prediction, width, elements), most, &mut self.changes) {
-            let mut c = sparse::candidate(width, x.prediction, x.map, &self.changes);
-            c.sure &= few;
-            return Ok(self.plan_candidate(width, elements, x, c, Told::Changes, sections));
+            let c = sparse::candidate(width, x.prediction, x.map, &self.changes);
+            let sure = few && c.sure;
+            return Ok((self.plan_candidate(width, elements, x, c, Told::Changes, sections), sure));
         }
         let map = some_unchanged.then(|| {
             map.clear();
@@ -90,10 +77,10 @@ impl Planner {
         let map = map.filter(|map| worth_telling(map));
         let effort = self.effort();
         match with_element!(width, E => candidate::<E>(elements, x, map.as_deref(), effort)) {
-            Some(mut c) => {
-                c.sure &= few;
+            Some(c) => {
+                let sure = few && c.sure;
                 let told = map.map_or(Told::All, Told::ChangedRuns);
-                Ok(self.plan_candidate(width, elements, x, c, told, sections))
+                Ok((self.plan_candidate(width, elements, x, c, told, sections), sure))
             }
             None => Err(sections),
         }
@@ -107,7 +94,7 @@ impl Planner {
         c: Candidate,
         told: Told,
         mut sections: Sections,
-    ) -> PredictedPlan {
+    ) -> PartPlan {
         let sparse = told == Told::Changes;
         let map = if let Told::ChangedRuns(map) = told { Some(map) } else { None };
         let [changed, kept] = &mut *self.changed;
@@ -142,42 +129,40 @@ impl Planner {
             }
             sections.counts()
         };
-        let mut plan = PredictedPlan {
-            predicted: Predicted {
-                width,
-                predictor: c.predictor,
-                conversion: x.conversion,
-                base: Named { first: 0, count: 0 },
-                classes: c.classes,
-                unchanged: None,
-                sections: Vec::with_capacity(counts.len()),
-            },
-            plans: Vec::with_capacity(counts.len()),
-            sections,
+        let mut predicted = Predicted {
+            width,
+            predictor: c.predictor,
+            conversion: x.conversion,
+            // Dependencies are named by whoever puts the block together.
+            base: Named { first: 0, count: 0 },
+            classes: c.classes,
             unchanged: None,
-            estimate: 16,
-            sure: c.sure,
+            sections: Vec::with_capacity(counts.len()),
         };
-        for (class, &n) in counts.iter().enumerate() {
-            let section = (n > 0).then(|| {
-                if sparse {
-                    return GroupedPlan::listed(width, Map::Identity, &mut self.lists[class]);
-                }
-                let width = plan.sections.width(class);
-                self.plan_residuals(width, plan.sections.get_mut(class), changed_len)
-            });
-            plan.estimate += section.as_ref().map_or(1, |s| s.estimate);
-            plan.predicted.sections.push((n, section.as_ref().map(|s| s.grouped.widened(width))));
-            plan.plans.push(section);
-        }
+        let (mut body, mut estimate) = (Vec::new(), 16);
         if let Some(map) = map {
             let elements = unchanged_elements(&map, n);
-            let (group, planned, bits) = self.plan_class_map(map);
-            plan.estimate += bits / (8 * cost::BIT) + 8;
-            plan.predicted.unchanged = Some(Unchanged { elements, map: group });
-            plan.unchanged = Some(planned);
+            let ((group, item), bits) = self.plan_class_map(map);
+            estimate += bits / (8 * cost::BIT) + 8;
+            predicted.unchanged = Some(Unchanged { elements, map: group });
+            body.push(item);
         }
-        plan
+        for (class, &n) in counts.iter().enumerate() {
+            if n == 0 {
+                estimate += 1;
+                predicted.sections.push((0, None));
+                continue;
+            }
+            let plan = if sparse {
+                GroupedPlan::listed(width, Map::Identity, &mut self.lists[class])
+            } else {
+                self.plan_residuals(sections.width(class), sections.get_mut(class), changed_len)
+            };
+            estimate += plan.estimate;
+            predicted.sections.push((n, Some(plan.grouped.widened(width))));
+            body.extend(plan.body_of_class(class));
+        }
+        PartPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: sections, estimate }
     }
 }
 

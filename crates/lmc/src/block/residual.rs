@@ -1,6 +1,6 @@
 //! How a section of residuals is coded: small numbers, most of them, and a few large ones.
 
-use super::head::{Group, Grouped, Patches};
+use super::head::Group;
 use super::patches::PatchList;
 use super::plan::{GroupedPlan, Planner, Sample as Basis};
 use super::sparse::few_of;
@@ -98,10 +98,7 @@ impl Planner {
         }
         let mut plan = GroupedPlan::empty(width, Map::Identity);
         let kept = chosen.group.low + chosen.left;
-        if kept < sample.top {
-            let mut patches = self.take_patches(width, elements, kept);
-            plan.set_patches(&mut patches, kept);
-        }
+        let mut patches = (kept < sample.top).then(|| self.take_patches(width, elements, kept));
         let mut group = chosen.group;
         group.high = bits - kept;
         plan.estimate = chosen.bits;
@@ -111,14 +108,16 @@ impl Planner {
             plan.push(zero_group(bits), empty, n);
             plan.push(group, filled, n);
             let map = zero.iter().map(|&z| u8::from(!z)).collect();
-            let (group, planned, bits) = self.plan_class_map(map);
+            let (map, bits) = self.plan_class_map(map);
             plan.estimate += bits;
-            plan.grouped.class_map = Some(group);
-            plan.class_map = Some(planned);
+            plan.set_class_map(map);
         } else {
             plan.push(group, (0..zero.len() as u32).collect(), n);
         }
-        plan.estimate = plan.estimate / (8 * cost::BIT) + 8 + plan.patches.len() as u64;
+        plan.estimate = plan.estimate / (8 * cost::BIT) + 8;
+        if let Some(patches) = &mut patches {
+            plan.estimate += plan.set_patches(patches, kept);
+        }
         plan
     }
 
@@ -274,31 +273,6 @@ fn cut_short(symbols: &Histogram, bits: u32) -> Histogram {
     let mask = (1 << bits) - 1;
     symbols.iter().enumerate().for_each(|(s, &n)| short[s & mask] += n);
     short
-}
-
-impl GroupedPlan {
-    pub(super) fn empty(width: usize, map: Map) -> Self {
-        GroupedPlan {
-            grouped: Grouped { width, map, patches: None, class_map: None, groups: Vec::new() },
-            groups: Vec::new(),
-            class_map: None,
-            patches: Vec::new(),
-            estimate: 0,
-        }
-    }
-
-    /// A section without groups: all that are not zero are listed.
-    pub(super) fn listed(width: usize, map: Map, patches: &mut PatchList) -> Self {
-        let mut plan = Self::empty(width, map);
-        (plan.grouped.patches, plan.patches) = patches.encode(0);
-        let head = plan.grouped.patches.as_ref().map_or(0, Patches::head_len);
-        plan.estimate = (8 + head + plan.patches.len()) as u64;
-        plan
-    }
-
-    fn set_patches(&mut self, patches: &mut PatchList, low: u32) {
-        (self.grouped.patches, self.patches) = patches.encode(low);
-    }
 }
 
 #[cfg(test)]
