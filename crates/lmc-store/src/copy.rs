@@ -13,10 +13,12 @@ use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::part::{At, BlockSet, Extent, File, Part, Ref};
 use crate::manifest::record::{Record, RecordId, Seen};
+use crate::publish::{Original, exists};
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
-use crate::store::{self, Original, Snapshot, Store};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 use crate::{chain, ordered};
 
 /// What became of the snapshots that were to be copied.
@@ -52,7 +54,7 @@ impl Store {
                     copied.skipped += 1;
                     continue;
                 }
-                Some(_) => return Err(store::exists(s.step)),
+                Some(_) => return Err(exists(s.step)),
                 None => {}
             }
             theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.parts, &theirs))?;

@@ -6,7 +6,8 @@ use crate::catalog::{Catalog, SetId};
 use crate::chain;
 use crate::error::Result;
 use crate::manifest::part::{At, Extent, Ref};
-use crate::store::{Snapshot, Store};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 
 /// What restoring all files of a snapshot takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

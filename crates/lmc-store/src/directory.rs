@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -17,6 +16,7 @@ use object_store::{
 };
 
 use crate::error::Error;
+use crate::irregular::Irregular;
 use crate::layout;
 
 /// Objects that have reached the disk, with all directories above them, when they are said to be written.
@@ -45,33 +45,6 @@ impl Directory {
         let files = LocalFileSystem::new_with_prefix(&root)
             .map_err(|e| Error::store(format!("{}: cannot open the directory: {e}", path.display())))?;
         Ok(Self { root, files: files.with_fsync(true) })
-    }
-}
-
-/// Something is where an object should be, and is no regular file: it is not opened, which could wait for ever.
-#[derive(Debug)]
-pub(crate) struct Irregular(&'static str);
-
-impl fmt::Display for Irregular {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "is {}, and no regular file", self.0)
-    }
-}
-
-impl std::error::Error for Irregular {}
-
-impl Irregular {
-    /// What is of this kind, unless that is a regular file.
-    fn of(kind: fs::FileType) -> Option<Self> {
-        let name = match kind {
-            kind if kind.is_file() => return None,
-            kind if kind.is_dir() => "a directory",
-            kind if kind.is_symlink() => "a symbolic link to nothing",
-            kind if kind.is_fifo() => "a FIFO",
-            kind if kind.is_socket() => "a socket",
-            _ => "a device",
-        };
-        Some(Self(name))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::directory::Irregular;
+use crate::irregular::Irregular;
 
 /// What a caller can do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,23 +9,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::history::{Current, DamagedRecord, Listed};
 use crate::ids::PartId;
 use crate::layout;
-use crate::leftovers::Leftover;
+use crate::leftovers::{Leftover, Orphan};
 use crate::manifest::record::RecordId;
 use crate::reach::Reach;
 use crate::remote::{CONCURRENT, Object};
 use crate::store::Store;
-
-/// An object, or a file of an upload that was never completed, that no snapshot needs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub struct Orphan {
-    /// Its key. In a directory, empty directories have keys, too; in a bucket, the upload of an object in parts has the object's, followed by `?uploadId=` and its id.
-    pub key: String,
-    /// Bytes.
-    pub size: u64,
-    /// When it was written, in seconds since 1970 by the store's clock.
-    pub time: u64,
-}
 
 /// What no snapshot needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::record::{MAX_SEEN, Record, RecordId, Seen, State};
 use crate::remote::CONCURRENT;
-use crate::store::{Snapshot, Store};
+use crate::snapshot::{At, Snapshot};
+use crate::store::Store;
 
 /// Records that are read to find those that a new one names: the ones that were written last.
 const RECENT: usize = 32;
@@ -179,6 +180,33 @@ impl Store {
         let damaged = history.damaged().cloned().collect();
         let snapshots = history.into_kept().into_iter().map(|c| Snapshot::of(c.record)).collect();
         Ok(Listing { snapshots, damaged })
+    }
+
+    /// All snapshots whose records can be read, by step. [`Self::list`] tells of the others.
+    ///
+    /// # Errors
+    /// `Store` when requests fail.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        Ok(self.list()?.snapshots)
+    }
+
+    /// One snapshot.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not there, `Damaged` or `Unsupported` when it cannot be told because a record cannot be read, `Store` when requests fail.
+    pub fn find(&self, at: At) -> Result<Snapshot> {
+        let found = match at {
+            At::Latest => self.latest()?,
+            At::Step(step) => self.kept(step)?,
+            At::Id(id) => self.of_id(id)?,
+        };
+        found.ok_or_else(|| {
+            Error::not_found(match at {
+                At::Latest => "the store has no snapshots".to_owned(),
+                At::Step(step) => format!("the store has no snapshot of step {step}"),
+                At::Id(id) => format!("the store has no snapshot with the id {id}"),
+            })
+        })
     }
 
     /// The keys of all records.

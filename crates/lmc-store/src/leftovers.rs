@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use crate::backend::Location;
 use crate::directory;
 use crate::error::Result;
-use crate::gc::Orphan;
 #[cfg(feature = "s3")]
 use crate::uploads::{Upload, Uploads};
 
@@ -22,6 +21,18 @@ pub(crate) enum Leftover {
     File(directory::Leftover),
     #[cfg(feature = "s3")]
     Upload(Upload),
+}
+
+/// An object, or a file of an upload that was never completed, that no snapshot needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Orphan {
+    /// Its key. In a directory, empty directories have keys, too; in a bucket, the upload of an object in parts has the object's, followed by `?uploadId=` and its id.
+    pub key: String,
+    /// Bytes.
+    pub size: u64,
+    /// When it was written, in seconds since 1970 by the store's clock.
+    pub time: u64,
 }
 
 impl Leftovers {

@@ -8,7 +8,8 @@ use crate::ids::{PartId, SaveId, Step};
 use crate::manifest::record::{Record, RecordId, Seen};
 use crate::rebase::RebaseOptions;
 use crate::remote::CONCURRENT;
-use crate::store::{Snapshot, Store};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 
 /// Which snapshots to keep: those that any of these rules is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

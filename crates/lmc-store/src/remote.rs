@@ -11,7 +11,6 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions}
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::clock;
 use crate::error::{Error, ErrorKind, Result, root_cause};
 
 /// Requests that are under way at once for one purpose.
@@ -199,10 +198,14 @@ impl Remote {
         objects
             .into_iter()
             .map(|o| {
-                let (time, nanos) =
-                    (clock::seconds(o.last_modified.timestamp())?, o.last_modified.timestamp_subsec_nanos());
+                let (time, nanos) = (seconds(o.last_modified.timestamp())?, o.last_modified.timestamp_subsec_nanos());
                 Ok(Object { time, nanos, size: o.size, key: o.location })
             })
             .collect()
     }
+}
+
+/// The time of a date that the store gave, whose timestamp this is.
+pub(crate) fn seconds(timestamp: i64) -> Result<u64> {
+    u64::try_from(timestamp).map_err(|_| Error::store("the store's clock is before 1970: set it right"))
 }

@@ -13,7 +13,8 @@ use crate::layout;
 use crate::manifest::names::check_together;
 use crate::manifest::part::{Extent, Ref};
 use crate::remote::Remote;
-use crate::store::Snapshot;
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 
 /// A file of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +56,19 @@ pub struct TensorBuffer<'a> {
     pub out: &'a mut [u8],
 }
 
+impl Store {
+    /// Opens a snapshot to read from it.
+    ///
+    /// # Errors
+    /// `Store` when requests fail, `Damaged`, `Unsupported` or `Limit` when a part is not what it should be.
+    pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<SnapshotReader> {
+        let catalog = self.remote().wait(Catalog::load(self.remote(), &snapshot.parts))?;
+        SnapshotReader::new(self.remote().clone(), catalog, snapshot.clone())
+    }
+}
+
 impl SnapshotReader {
-    pub(crate) fn new(remote: Arc<Remote>, catalog: Catalog, snapshot: Snapshot) -> Result<Self> {
+    fn new(remote: Arc<Remote>, catalog: Catalog, snapshot: Snapshot) -> Result<Self> {
         let (files, tensors, extents) = (vec![], HashMap::new(), vec![]);
         let mut reader = Self { remote, catalog, snapshot, files, tensors, extents, threads: 0 };
         for id in reader.snapshot.parts.clone() {

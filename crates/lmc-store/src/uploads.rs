@@ -15,9 +15,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::backend::{Location, SILENCE};
-use crate::clock;
 use crate::error::{Error, Result, root_cause};
 use crate::layout;
+use crate::remote::seconds;
 
 /// What an answer may take. One lists a thousand uploads, or parts.
 const MAX_ANSWER: usize = 1 << 24;
@@ -191,7 +191,7 @@ fn advanced(from: Vec<(String, String)>, to: Vec<(String, String)>) -> Result<Ve
 fn time_of(date: &str) -> Result<u64> {
     let parsed = chrono::DateTime::parse_from_rfc3339(date);
     let date = parsed.map_err(|_| Error::store(format!("cannot list uploads: {date:?} is no time")))?;
-    clock::seconds(date.timestamp())
+    seconds(date.timestamp())
 }
 
 /// What went wrong, in S3's words.

@@ -1,9 +1,8 @@
 //! A block set written again: as it is, from another base, or alone.
 
 use bytes::Bytes;
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader, Segment};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Level, Reader, Segment};
 
-use super::RebaseOptions;
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,9 +32,9 @@ pub(super) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) fn new(remote: &'a Remote, catalog: &'a Catalog, o: &RebaseOptions) -> Result<Self> {
+    pub(super) fn new(remote: &'a Remote, catalog: &'a Catalog, level: Level) -> Result<Self> {
         let mut options = CompressOptions::default();
-        options.level = o.level;
+        options.level = level;
         options.threads = 1;
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self { remote, catalog, compressor, chain: ChainDecoder::new()? })

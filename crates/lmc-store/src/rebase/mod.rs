@@ -18,7 +18,8 @@ use crate::ordered;
 use crate::reach::files_of;
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
-use crate::store::{Snapshot, Store};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 use encode::{Encoder, Job};
 pub(crate) use survey::Estimate;
 use survey::{Move, Survey};
@@ -159,7 +160,7 @@ impl Store {
         ordered::run(
             ordered::threads_that_wait(o.threads),
             jobs.len(),
-            || Encoder::new(self.remote(), catalog, o),
+            || Encoder::new(self.remote(), catalog, o.level),
             |encoder, i| encoder.encode(jobs[i]),
             |i, new| {
                 let old = catalog.set(jobs[i].set)?;

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use lmc::{Base, CompressOptions, Compressor, Segment};
 
 use super::bases::Bases;
+use super::input::Input;
+use super::options::{BasePolicy, SaveOptions};
 use super::plan::Job;
-use super::{BasePolicy, Input, SaveOptions};
 use crate::cache::PieceCache;
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::chain::{self, ChainDecoder};

@@ -2,17 +2,19 @@
 
 mod bases;
 pub(crate) mod encode;
+mod input;
+mod options;
 mod plan;
 pub(crate) mod upload;
 
 use std::collections::HashMap;
 
-use lmc::{Base, Level, ReadAt};
+use lmc::Base;
 
 use crate::cache::PieceCache;
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
-use crate::ids::{Hash, PartId, SaveId, Step};
+use crate::ids::{Hash, PartId, SaveId};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::names::{check_name, check_together};
@@ -22,65 +24,10 @@ use crate::pieces::{Piece, cut};
 use crate::remote::Remote;
 use bases::Bases;
 use encode::{Encoded, Encoder, MadeFrom};
+pub use input::Input;
+pub use options::{BasePolicy, SaveOptions};
 use plan::{Job, Plan};
 use upload::Uploader;
-
-/// A file to be saved.
-#[derive(Clone)]
-pub struct Input<'a> {
-    name: String,
-    source: &'a dyn ReadAt,
-}
-
-impl<'a> Input<'a> {
-    /// What `source` holds, under a name: the path below the directory that it is to be restored to, with slashes.
-    pub fn new(name: impl Into<String>, source: &'a dyn ReadAt) -> Self {
-        Self { name: name.into(), source }
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.source.read_exact_at(buf, offset).map_err(|e| {
-            let shorter = e.kind() == std::io::ErrorKind::UnexpectedEof;
-            Error::io(if shorter { "became shorter while it was read" } else { "cannot read" }, e)
-        })
-    }
-}
-
-/// What a snapshot's pieces are made from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BasePolicy {
-    /// The same piece of the snapshot before, unless that saves next to nothing, or more than three times its bytes would have to be read for that one.
-    #[default]
-    Auto,
-    /// The same piece of the snapshot before.
-    Previous,
-    /// The piece that the one of the snapshot before began with: larger than with `Previous`, and restored from two pieces at most.
-    Anchor,
-    /// Nothing: each snapshot stands alone. What did not change is not stored again all the same.
-    Nothing,
-}
-
-/// How to save.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct SaveOptions {
-    /// How hard the codec tries.
-    pub level: Level,
-    /// Threads to compress with; 0 for as many as the machine has. Nothing but speed depends on it.
-    pub threads: usize,
-    /// What pieces are made from.
-    pub base: BasePolicy,
-    /// Every so many saves a piece is stored alone, so that no more than these are ever needed to restore one: 1 to 64.
-    pub anchor_every: u32,
-    /// The snapshot that is the one before; by default the last one of an earlier step.
-    pub from: Option<Step>,
-}
-
-impl Default for SaveOptions {
-    fn default() -> Self {
-        Self { level: Level::Default, threads: 0, base: BasePolicy::Auto, anchor_every: 16, from: None }
-    }
-}
 
 /// A part that was saved, and is yet to be published as a snapshot, or as one of several parts of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

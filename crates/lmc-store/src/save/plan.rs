@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use lmc::Segment;
 
-use super::Input;
+use super::input::Input;
 use crate::error::{Error, Result};
 use crate::pieces::Piece;
 

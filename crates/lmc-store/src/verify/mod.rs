@@ -16,7 +16,8 @@ use crate::manifest::part::At;
 use crate::ordered;
 use crate::remote::{CONCURRENT, Remote};
 use crate::restore::SnapshotReader;
-use crate::store::{Snapshot, Store};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 pub use records::VerifyOptions;
 
 /// Something that is wrong with a snapshot.

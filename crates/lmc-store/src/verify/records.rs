@@ -11,7 +11,8 @@ use crate::ids::Step;
 use crate::layout;
 use crate::manifest::record::RecordId;
 use crate::remote::CONCURRENT;
-use crate::store::{Snapshot, Store};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
 
 /// How to verify a store.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,121 @@
+//! How a snapshot comes to be: parts saved, and published.
+
+use std::collections::BTreeMap;
+
+use crate::catalog;
+use crate::error::{Error, Result};
+use crate::history::{next_generation, to_name};
+use crate::ids::{PartId, SaveId, Step};
+use crate::manifest::names::check_together;
+use crate::manifest::record::Record;
+use crate::save::{self, Input, SaveOptions, Saved};
+use crate::snapshot::{At, Snapshot};
+use crate::store::Store;
+
+/// The snapshot that another one is a copy of.
+#[derive(Clone, Copy)]
+pub(crate) struct Original {
+    pub(crate) id: SaveId,
+    pub(crate) time: u64,
+}
+
+impl Store {
+    /// Saves files as the snapshot of a step; by default that after the last one.
+    ///
+    /// # Errors
+    /// Those of [`Self::save_part`] and [`Self::publish`].
+    pub fn save(
+        &self,
+        inputs: &[Input<'_>],
+        step: Option<Step>,
+        metadata: BTreeMap<String, String>,
+        o: &SaveOptions,
+    ) -> Result<Snapshot> {
+        let step = self.step(step)?;
+        let saved = self.save_part(inputs, step, o)?;
+        self.publish(step, metadata, &[saved.part])
+    }
+
+    /// The step that is meant: by default the one after the last. One that has a snapshot is refused.
+    ///
+    /// # Errors
+    /// `Exists`, and those of [`Self::find`].
+    pub fn step(&self, step: Option<Step>) -> Result<Step> {
+        match step {
+            Some(step) if self.kept(step)?.is_some() => Err(exists(step)),
+            Some(step) => Ok(step),
+            None => self.last_step()?.map_or(Step::new(0), Step::next),
+        }
+    }
+
+    /// Saves files as one part of the snapshot of a step, which exists once all of its parts are published.
+    ///
+    /// # Errors
+    /// `Io` when a file cannot be read, `Usage` when the options or the names of the files are not possible, and those of [`Self::open_snapshot`] for the snapshot
+    /// before.
+    pub fn save_part(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
+        // Asked for before anything is looked at: from now on, what is found stays long enough.
+        let began = self.now()?;
+        let before = match o.from {
+            Some(from) => Some(self.find(At::Step(from))?),
+            None => self.last_before(step)?,
+        };
+        let parts = before.map_or(vec![], |s| s.parts);
+        save::save(self.remote(), inputs, &parts, o, self.cache(), began, self.fresh_id()?)
+    }
+
+    /// Makes saved parts the snapshot of a step: all of it at once, or nothing.
+    ///
+    /// After an error of the kind `Store` it may have come to be all the same: [`Self::find`] tells.
+    ///
+    /// # Errors
+    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a part was begun too long ago; `Usage` when two parts have files of the same name;
+    /// `Store` when requests fail.
+    pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, parts: &[PartId]) -> Result<Snapshot> {
+        self.publish_as(step, metadata, parts, None)
+    }
+
+    /// [`Self::publish`] for what may be a copy.
+    pub(crate) fn publish_as(
+        &self,
+        step: Step,
+        metadata: BTreeMap<String, String>,
+        parts: &[PartId],
+        original: Option<Original>,
+    ) -> Result<Snapshot> {
+        let remote = self.remote();
+        let id = original.map_or_else(|| self.fresh_id(), |o| Ok(o.id))?;
+        let mut record = Record::kept(step, id, 0, metadata);
+        record.parts = parts.to_vec();
+        let mut names = Vec::new();
+        let mut began = u64::MAX;
+        for &id in parts {
+            let (_, part) = remote.wait(catalog::read(remote, id))?;
+            record.raw_size = record.raw_size.saturating_add(part.raw_size());
+            record.new_size = record.new_size.saturating_add(part.new_size());
+            began = began.min(part.began);
+            names.extend(part.files.into_iter().map(|f| f.name));
+        }
+        check_together(names.iter().map(|n| &n[..])).map_err(Error::usage)?;
+        let recent = self.recent(&self.keys()?)?;
+        if let Some(Err(bad)) = recent.steps.get(&step) {
+            return Err(bad.error("save under another step; "));
+        }
+        let before = self.newest(step)?;
+        let generation = match &before {
+            None => 0,
+            Some(newest) if newest.is_kept() => return Err(exists(step)),
+            Some(newest) => next_generation(step, newest.generation)?,
+        };
+        record.seen = to_name(&recent.heads(), before.as_ref());
+        // Asked for last: what comes before must not count against the grace period unseen.
+        let now = self.time_to_commit(began)?;
+        record.time = original.map_or(now, |o| o.time);
+        let ours = remote.wait(self.create_record(generation, &record))?;
+        ours.map(|_| Snapshot::of(record)).ok_or_else(|| exists(step))
+    }
+}
+
+pub(crate) fn exists(step: Step) -> Error {
+    Error::exists(format!("step {step} has a snapshot: save under another step"))
+}
