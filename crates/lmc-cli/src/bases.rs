@@ -13,7 +13,7 @@ use crate::format::{Name, bytes, hex, quoted};
 use crate::guard::{Guard, Role};
 use crate::handles::Handles;
 use crate::input::{Source, same_file};
-use crate::plan::is_dash;
+use crate::names::is_dash;
 use crate::shards::{shards, with_suffix};
 
 /// What deltas are made from.

@@ -1,12 +1,13 @@
 //! A file that appears under its name when it is complete and on disk, and not before.
 
-use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::directory::{parent, sync_directory};
 use crate::platform;
-use crate::temporary::Temporary;
+use crate::temporary::{Temporary, copy_attributes};
 
 /// A file being written, without a name where the system can do that, else under a temporary one beside its own. Unless [`DurableFile::finish`] succeeds,
 /// dropping it leaves nothing behind. Without a name nothing else does, either; with one, a signal leaves nothing where the command runs, and what is left
@@ -145,32 +146,6 @@ pub(crate) fn leads_to_open_file() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// The directory in which a file's name stands.
-pub(crate) fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
-pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
-    match File::open(dir)?.sync_all() {
-        // The file system has no such notion.
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        other => other,
-    }
-}
-
-/// Mode, owner and times of another file. The owner only where we may.
-pub(crate) fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
-    let now = file.metadata()?;
-    if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-        let _ = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
-    }
-    file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
-    file.set_times(FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,12 +159,5 @@ mod tests {
             assert!(!is_zero(&buf), "{i}");
             buf[i] = 0;
         }
-    }
-
-    #[test]
-    fn parents() {
-        assert_eq!(parent(Path::new("a")), Path::new("."));
-        assert_eq!(parent(Path::new("a/b")), Path::new("a"));
-        assert_eq!(parent(Path::new("/a")), Path::new("/"));
     }
 }

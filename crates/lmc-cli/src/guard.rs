@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::durable::parent;
+use crate::directory::parent;
 use crate::format::Name;
 
 /// What a file is to a run, the strongest reason to keep it first.

@@ -8,7 +8,9 @@ compile_error!("lmc runs on Linux and other Unix systems: build it there, or for
 
 mod args;
 mod bases;
+mod cli;
 mod cmd;
+mod directory;
 mod durable;
 mod failure;
 mod format;
@@ -18,6 +20,7 @@ mod input;
 mod interrupt;
 mod json;
 mod leftovers;
+mod names;
 mod output;
 mod plan;
 mod platform;
@@ -47,7 +50,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         let _ = writeln!(std::io::stderr(), "lmc: cannot start a thread: {}", format::io_error(&e));
         return 1;
     }
-    let cli = match args::Cli::try_parse_from(args) {
+    let cli = match cli::Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
             // When nobody reads it there is nobody to tell.

@@ -7,7 +7,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::durable::{DurableFile, Unfinished, leads_to_open_file, parent, sync_directory};
+use crate::directory::{parent, sync_directory};
+use crate::durable::{DurableFile, Unfinished, leads_to_open_file};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};

@@ -10,12 +10,10 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::{STDIN, regular_file};
+use crate::names::{SUFFIX, is_dash};
 use crate::output::{Origin, Output, Target, create_directories};
 use crate::shards::{shards, with_suffix};
 use crate::ui::Ui;
-
-/// The suffix of compressed files.
-pub(crate) const SUFFIX: &str = "lmc";
 
 /// Suffixes of the files that hold the bulk of a checkpoint.
 pub(crate) const CHECKPOINT_SUFFIXES: [&str; 9] =
@@ -113,11 +111,6 @@ impl Naming for RemoveSuffix {
     fn picks(&self, path: &Path) -> bool {
         path.extension() == Some(OsStr::new(SUFFIX))
     }
-}
-
-/// Whether a path on the command line stands for standard input or output.
-pub(crate) fn is_dash(path: &Path) -> bool {
-    path.as_os_str() == "-"
 }
 
 /// The inputs that a list of paths stands for: directories are gone through if `recursive`, and the index of a checkpoint

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::input::Source;
-use crate::plan::SUFFIX;
+use crate::names::SUFFIX;
 
 /// What the names of such indexes end with: `model.safetensors.index.json`.
 const INDEX: &str = ".index.json";

@@ -1,13 +1,13 @@
 //! A file before it has its name: without one where the system can do that, else with one that tells what it is.
 
-use std::fs::File;
+use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io::{self, Seek};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::durable::parent;
+use crate::directory::parent;
 use crate::{interrupt, leftovers, platform};
 
 /// With this set to `named`, files have temporary names though they could do without.
@@ -76,9 +76,19 @@ fn copy(mut from: File, target: &Path) -> io::Result<Named> {
     let named = Named::create(target, |path| new_file(path, 0o600))?;
     from.rewind()?;
     io::copy(&mut from, &mut named.file())?;
-    crate::durable::copy_attributes(named.file(), &like)?;
+    copy_attributes(named.file(), &like)?;
     named.file().sync_all()?;
     Ok(named)
+}
+
+/// Mode, owner and times of another file. The owner only where we may.
+pub(crate) fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
+    let now = file.metadata()?;
+    if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
+        let _ = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
+    }
+    file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
+    file.set_times(FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?))
 }
 
 fn new_file(path: &Path, mode: u32) -> io::Result<File> {

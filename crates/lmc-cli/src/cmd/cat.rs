@@ -13,8 +13,8 @@ use crate::bases::BaseArgs;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::input::Source;
+use crate::names::is_dash;
 use crate::output::{Origin, Output, Target};
-use crate::plan::is_dash;
 use crate::report;
 use crate::ui::Ui;
 

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::failure::{Failure, Result};
 use crate::output::create_directories;
 use crate::ui::Ui;
@@ -27,16 +26,16 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-/// Prints the completions of a shell.
-pub(crate) fn run(args: &CompletionsArgs, ui: &Ui) -> Result {
+/// Prints the completions of a shell for `lmc`, the grammar of which is given.
+pub(crate) fn run(args: &CompletionsArgs, mut lmc: Command, ui: &Ui) -> Result {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "lmc", &mut text);
+    clap_complete::generate(args.shell, &mut lmc, "lmc", &mut text);
     ui.print(&String::from_utf8_lossy(&text))
 }
 
 /// Writes the manual pages.
-pub(crate) fn man(args: &ManArgs) -> Result {
+pub(crate) fn man(args: &ManArgs, lmc: Command) -> Result {
     create_directories(&args.dir)?;
-    clap_mangen::generate_to(Cli::command().version(env!("CARGO_PKG_VERSION")), &args.dir)
+    clap_mangen::generate_to(lmc.version(env!("CARGO_PKG_VERSION")), &args.dir)
         .map_err(|e| Failure::io(&args.dir, "cannot write the manual pages", &e))
 }

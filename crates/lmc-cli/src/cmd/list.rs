@@ -11,13 +11,13 @@ use lmc::{BaseInfo, BlockDescription, BlockInfo, DecompressOptions, PartDescript
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
-use self::account::{Account, accounts};
+use self::account::{Account, accounts, coders};
 use crate::bases::{BaseArgs, Bases, describe};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count, hex, percent, quoted, ratio};
 use crate::input::Source;
 use crate::json::Object;
-use crate::plan::is_dash;
+use crate::names::is_dash;
 use crate::table::Table;
 use crate::ui::Ui;
 
@@ -253,22 +253,6 @@ fn segment_json(segment: &Segment, Account { compressed, coded }: &Account) -> V
 
 fn base_json(base: &BaseInfo) -> Value {
     json!({ "name": base.name, "raw_size": base.raw_size, "content_hash": hex(&base.content_hash) })
-}
-
-/// What a part is coded with.
-fn coders(part: &PartDescription) -> Vec<&'static str> {
-    let group_coder = |g: &lmc::GroupDescription| match g.coder {
-        "none" if g.raw_bits == 0 => "constant",
-        "none" => "bits",
-        coder => coder,
-    };
-    match &part.groups[..] {
-        [] if part.listed > 0 => vec!["list"],
-        // Everything is as predicted.
-        [] if part.width.is_some() => vec!["constant"],
-        [] => vec![part.method],
-        groups => groups.iter().map(group_coder).collect(),
-    }
 }
 
 /// A part in words: `2-byte rotate: 6 × huffman 8+8, constant`. Bits are those of the symbol and the raw ones.

@@ -12,7 +12,9 @@ pub(crate) mod snapshot;
 pub(crate) mod test;
 mod version;
 
-use crate::args::{Cli, Command};
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Command};
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;
 
@@ -31,8 +33,8 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Cat(args)) => cat::run(&args, ui),
         #[cfg(feature = "bench")]
         Some(Command::Bench(args)) => bench::run(&args, ui),
-        Some(Command::Completions(args)) => completions::run(&args, ui),
-        Some(Command::Man(args)) => completions::man(&args),
+        Some(Command::Completions(args)) => completions::run(&args, Cli::command(), ui),
+        Some(Command::Man(args)) => completions::man(&args, Cli::command()),
         None => Err(Failure::Usage("no command: lmc --help lists them".to_owned())),
     }
 }

@@ -8,9 +8,10 @@ use lmc::{Compressor, Decompressor, Dtype, Error, ErrorKind, Isa, Level, Result}
 use memmap2::MmapMut;
 use serde_json::{Value, json};
 
-use super::contender::{compress_options, decompress_options, room_for};
+use super::codec::room_for;
+use super::contender::{compress_options, decompress_options};
 use super::input::Input;
-use super::measure::{quartiles, timed};
+use super::timing::{quartiles, timed};
 
 /// Raw bytes of a block, as the container cuts large tensors.
 const BLOCK: usize = 1 << 20;

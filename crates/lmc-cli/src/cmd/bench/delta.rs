@@ -8,7 +8,8 @@ use std::sync::Arc;
 use lmc::bench_hooks::{Expected, raw_bytes};
 use lmc::{Base, Compressor, Decompressor, DifferenceEntropy, Dtype, Error, ErrorKind, Isa, Level, Result};
 
-use super::contender::{Codec, Contender, Given, compress_options, decompress_options};
+use super::codec::Codec;
+use super::contender::{Contender, Given, compress_options, decompress_options};
 use super::input::{Input, repeat};
 use super::planes::{self, Run};
 use crate::bases::Bases;
@@ -138,33 +139,6 @@ impl Codec for Lmc {
     }
 }
 
-/// A codec that gets the difference from what is expected, bit by bit.
-pub(super) struct Xor {
-    codec: Box<dyn Codec>,
-    expected: Rc<[u8]>,
-    buffer: Vec<u8>,
-}
-
-impl Xor {
-    pub(super) fn new(codec: Box<dyn Codec>, expected: Rc<[u8]>) -> Self {
-        Self { codec, expected, buffer: Vec::new() }
-    }
-}
-
-impl Codec for Xor {
-    fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
-        self.buffer.resize(raw.len(), 0);
-        let each = self.buffer.iter_mut().zip(raw).zip(&self.expected[..]);
-        each.for_each(|((to, a), b)| *to = a ^ b);
-        self.codec.compress(&self.buffer, packed)
-    }
-    fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
-        self.codec.decompress(packed, out)?;
-        out.iter_mut().zip(&self.expected[..]).for_each(|(to, b)| *to ^= b);
-        Ok(())
-    }
-}
-
 /// Level of `zstd --patch-from`: its default one.
 const PATCH_LEVEL: i32 = 3;
 
@@ -203,7 +177,7 @@ pub(super) fn sample(expected: &[u8], runs: &[Run], len: usize, pieces: usize) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::contender::room_for;
+    use super::super::codec::room_for;
     use super::*;
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use super::measure::{Speed, Times, timed};
+use super::timing::{Speed, Times, timed};
 
 /// memcpy by a number of threads.
 pub(super) struct Memcpy {

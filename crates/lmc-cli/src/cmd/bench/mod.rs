@@ -1,6 +1,7 @@
 //! `lmc bench`: speed and size of `lmc` beside memcpy and general-purpose codecs, in one run and in memory.
 
 mod breakdown;
+mod codec;
 mod contender;
 mod delta;
 mod input;
@@ -10,6 +11,8 @@ mod memory;
 mod peers;
 mod planes;
 mod report;
+mod timing;
+mod xor;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -25,6 +28,7 @@ use delta::{Delta, Old};
 use input::Input;
 use memory::Memcpy;
 use planes::Planes;
+use report::Measured;
 
 /// Pieces of a file that make up the sample for slow codecs.
 const SAMPLE_PIECES: usize = 16;
@@ -92,15 +96,6 @@ fn parse_seconds(s: &str) -> Result<f64, String> {
         Ok(v) if (0.0..=3600.0).contains(&v) => Ok(v),
         _ => Err("use a number from 0 to 3600".to_owned()),
     }
-}
-
-/// The results of one file.
-struct Measured {
-    input: Input,
-    memcpys: Vec<Memcpy>,
-    contenders: Vec<Contender>,
-    delta: Option<Delta>,
-    breakdown: Option<breakdown::Breakdown>,
 }
 
 pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> failure::Result {

@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 
 use lmc::{Error, ErrorKind, Result};
 
-use super::contender::{Codec, Contender};
+use super::codec::Codec;
+use super::contender::Contender;
 
 /// Names that `--peers` takes, in the order of the table.
 pub(super) const NAMES: &[&str] = &["zstd-1", "zstd-3", "zstd-19", "lz4", "gzip", "bzip2", "snappy"];
@@ -125,7 +126,7 @@ impl Codec for Snappy {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contender::room_for;
+    use super::super::codec::room_for;
     use super::*;
 
     #[test]

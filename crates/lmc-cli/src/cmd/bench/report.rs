@@ -4,10 +4,21 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use lmc::DifferenceEntropy;
 use serde_json::{Value, json};
 
-use super::Measured;
+use super::breakdown::Breakdown;
 use super::contender::{Contender, Given, Order};
 use super::delta::Delta;
-use super::measure::Speed;
+use super::input::Input;
+use super::memory::Memcpy;
+use super::timing::Speed;
+
+/// The results of one file.
+pub(super) struct Measured {
+    pub(super) input: Input,
+    pub(super) memcpys: Vec<Memcpy>,
+    pub(super) contenders: Vec<Contender>,
+    pub(super) delta: Option<Delta>,
+    pub(super) breakdown: Option<Breakdown>,
+}
 
 fn raw_size(m: &Measured, c: &Contender) -> usize {
     c.sample.as_ref().map_or(m.input.raw.len(), |s| s.len())

@@ -6,7 +6,7 @@ use std::path::Path;
 use lmc::{Base, Segment, SegmentDiff};
 use serde_json::{Map, Value, json};
 
-use super::{Report, bits, elements, state};
+use super::report::{Report, bits, elements, state};
 use crate::json::Object;
 
 impl Report {

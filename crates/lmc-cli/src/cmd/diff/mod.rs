@@ -1,18 +1,20 @@
 //! `lmc diff`.
 
 mod json;
+mod report;
 mod text;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{Base, Changes, CompressOptions, Compressor, Diff, Level, Relation, Segment};
+use lmc::{CompressOptions, Compressor, Level};
 
+use self::report::Report;
 use crate::args::{Limits, Threads, level};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
-use crate::plan::is_dash;
+use crate::names::is_dash;
 use crate::ui::Ui;
 
 /// Show how a file differs from an earlier one, tensor by tensor, and what storing only the differences takes.
@@ -75,27 +77,6 @@ const JSON_HELP: &str = "\
                            other tensors of NEW
   missing                  tensors of OLD that are no counterpart: file, name, dtype, shape, raw_size";
 
-/// All that was found out.
-struct Report {
-    old: Vec<Base<'static>>,
-    /// The later files, and how they differ.
-    new: Vec<(Base<'static>, Diff)>,
-    /// Tensors without a later one: which file, which segment.
-    missing: Vec<(usize, usize)>,
-    total: Total,
-}
-
-/// Sums over all files.
-#[derive(Default)]
-struct Total {
-    raw_size: u64,
-    delta_size: u64,
-    alone_size: u64,
-    elements: u64,
-    /// Of what is a tensor.
-    changes: Changes,
-}
-
 /// Compares files.
 pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     if let Some(path) = [&args.old, &args.new].into_iter().find(|p| is_dash(p)) {
@@ -133,64 +114,4 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
 /// Where a file is that the path given is, or lists.
 fn shard_path(given: &Path, name: &str) -> PathBuf {
     given.with_file_name(name)
-}
-
-impl Report {
-    fn new(old: Vec<Base<'static>>, new: Vec<(Base<'static>, Diff)>) -> Self {
-        let mut total = Total::default();
-        let mut met: Vec<Vec<bool>> = old.iter().map(|b| vec![false; b.segments().len()]).collect();
-        for (file, diff) in &new {
-            total.raw_size += file.raw_size();
-            total.delta_size += diff.delta.compressed_size;
-            total.alone_size += diff.alone.compressed_size;
-            for s in &diff.segments {
-                if let Some((base, i)) = s.counterpart {
-                    met[base][i] = true;
-                }
-                if s.segment.name.is_some() {
-                    total.elements += elements(&s.segment);
-                    total.changes.add(&s.changes);
-                }
-            }
-        }
-        let tensors = old.iter().enumerate().flat_map(|(base, b)| {
-            let named = b.segments().iter().enumerate().filter(|(_, s)| s.name.is_some());
-            named.map(move |(i, _)| (base, i))
-        });
-        let missing = tensors.filter(|&(base, i)| !met[base][i]).collect();
-        Self { old, new, missing, total }
-    }
-
-    /// How many tensors are in which state, those states that there are.
-    fn states(&self) -> Vec<(&'static str, usize)> {
-        let relations = self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| s.segment.name.is_some());
-        let names: Vec<&str> =
-            relations.map(|s| state(s.relation)).chain(self.missing.iter().map(|_| "missing")).collect();
-        let all = ["same", "reshaped", "resized", "retyped", "renamed", "new", "missing"];
-        let counted = all.map(|state| (state, names.iter().filter(|n| **n == state).count()));
-        counted.into_iter().filter(|(_, n)| *n > 0).collect()
-    }
-}
-
-/// The state of a tensor, as JSON has it.
-fn state(relation: Relation) -> &'static str {
-    match relation {
-        Relation::Same => "same",
-        Relation::Reshaped => "reshaped",
-        Relation::Resized => "resized",
-        Relation::Retyped => "retyped",
-        Relation::Renamed => "renamed",
-        _ => "new",
-    }
-}
-
-/// Elements as the codec counts them: bytes where they have fewer than eight bits, and of opaque data.
-fn elements(segment: &Segment) -> u64 {
-    segment.len / segment.dtype.map_or(1, |d| d.coding_width() as u64)
-}
-
-/// Bits of a compressed element.
-fn bits(compressed: u64, segment: &Segment) -> Option<f64> {
-    let elements = elements(segment);
-    (elements > 0).then(|| 8.0 * compressed as f64 / elements as f64)
 }

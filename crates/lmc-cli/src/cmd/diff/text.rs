@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lmc::{Changes, Relation, SegmentDiff};
 
-use super::{Report, bits, state};
+use super::report::{Report, bits, state};
 use crate::cmd::list::display_name;
 use crate::format::{Name, bytes, percent};
 use crate::table::Table;

@@ -2,8 +2,6 @@
 
 use lmc::{BlockDescription, BlockInfo, PartDescription, Segment};
 
-use super::coders;
-
 /// What a segment accounts for.
 #[derive(Default)]
 pub(super) struct Account {
@@ -118,4 +116,20 @@ fn joined(words: impl Iterator<Item = &'static str>) -> String {
     words.sort_unstable();
     words.dedup();
     words.join("+")
+}
+
+/// What a part is coded with.
+pub(super) fn coders(part: &PartDescription) -> Vec<&'static str> {
+    let group_coder = |g: &lmc::GroupDescription| match g.coder {
+        "none" if g.raw_bits == 0 => "constant",
+        "none" => "bits",
+        coder => coder,
+    };
+    match &part.groups[..] {
+        [] if part.listed > 0 => vec!["list"],
+        // Everything is as predicted.
+        [] if part.width.is_some() => vec!["constant"],
+        [] => vec![part.method],
+        groups => groups.iter().map(group_coder).collect(),
+    }
 }

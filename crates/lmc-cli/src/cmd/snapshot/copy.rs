@@ -6,11 +6,11 @@ use clap::Args;
 use lmc_store::{At, Snapshot, Store};
 use serde_json::json;
 
-use super::Place;
+use super::place::Place;
 use crate::failure::Result;
 use crate::format::{Name, bytes, count};
+use crate::names::is_dash;
 use crate::output::{Origin, Output, Target};
-use crate::plan::is_dash;
 use crate::ui::Ui;
 
 /// Copy snapshots into another store.

@@ -4,7 +4,7 @@ use clap::Args;
 use lmc_store::Orphan;
 use serde_json::json;
 
-use super::Place;
+use super::place::Place;
 use crate::failure::Result;
 use crate::format::{Name, bytes, count};
 use crate::ui::Ui;

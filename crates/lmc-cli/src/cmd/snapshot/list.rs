@@ -4,7 +4,8 @@ use clap::Args;
 use lmc_store::{DamagedRecord, Listing, Snapshot};
 use serde_json::json;
 
-use super::{Place, time};
+use super::place::Place;
+use super::time::time;
 use crate::failure::Result;
 use crate::format::{Name, bytes, count, percent};
 use crate::table::Table;

@@ -3,7 +3,9 @@
 use clap::Args;
 use lmc_store::{Cost, Listing, Snapshot};
 
-use super::{Place, list, time};
+use super::list;
+use super::place::Place;
+use super::time::time;
 use crate::failure::Result;
 use crate::format::{bytes, percent, ratio};
 use crate::plot;

@@ -5,7 +5,7 @@ use lmc::Level;
 use lmc_store::{DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
 use serde_json::json;
 
-use super::Place;
+use super::place::Place;
 use crate::args::{Threads, level};
 use crate::failure::Result;
 use crate::format::{Name, bytes};

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lmc_store::{FileInfo, SnapshotReader, check_targets};
 
-use super::{Place, Which};
+use super::place::{Place, Which};
 use crate::args::Threads;
 use crate::cmd::cat::{Rows, parse_rows};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::guard::Guard;
+use crate::names::is_dash;
 use crate::output::{Origin, Output, Target, create_directories};
-use crate::plan::is_dash;
 use crate::ui::Ui;
 
 /// Restore the files of a snapshot, or the bytes of one of its tensors.

@@ -10,7 +10,8 @@ use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Step, StoreOptions};
 use serde_json::json;
 
 use super::files::named;
-use super::{Place, time};
+use super::place::Place;
+use super::time::time;
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, parse_size, percent};

@@ -3,7 +3,9 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{Place, Which, list, time};
+use super::list;
+use super::place::{Place, Which};
+use super::time::time;
 use crate::cmd::list::display_name;
 use crate::failure::Result;
 use crate::format::{Name, bytes, percent};

@@ -4,7 +4,7 @@ use clap::Args;
 use lmc_store::{At, Problem, Step, VerifyOptions};
 use serde_json::json;
 
-use super::Place;
+use super::place::Place;
 use crate::args::Threads;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, count};

@@ -1,0 +1,53 @@
+//! The command line: `lmc` and its commands.
+
+use clap::{Parser, Subcommand};
+
+use crate::args::Global;
+use crate::cmd;
+
+/// Lossless compression of language model checkpoints.
+#[derive(Parser)]
+#[command(
+    name = "lmc",
+    disable_version_flag = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  lmc compress model.safetensors            writes model.safetensors.lmc beside it
+  lmc decompress model.safetensors.lmc      writes model.safetensors again, bit for bit
+  lmc compress -r --rm checkpoints/         every checkpoint in a directory, in place
+  lmc list model.safetensors.lmc            what is inside, without decoding it
+  lmc diff step100.safetensors step200.safetensors   what changed, tensor by tensor
+  lmc snapshot save runs/7 model.safetensors --step 300   into a store, where it costs what changed
+  tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
+
+Exit status: 0 done, 1 something failed, 2 the command line is wrong.
+Use 'lmc COMMAND --help' for the options of a command."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+
+    /// Print the version and the version of the file format; with -v, the instruction sets too.
+    #[arg(short = 'V', long)]
+    pub(crate) version: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What `lmc` can do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Compress(cmd::compress::CompressArgs),
+    Decompress(cmd::decompress::DecompressArgs),
+    Test(cmd::test::TestArgs),
+    List(cmd::list::ListArgs),
+    Cat(cmd::cat::CatArgs),
+    Diff(cmd::diff::DiffArgs),
+    Snapshot(cmd::snapshot::SnapshotArgs),
+    #[cfg(feature = "bench")]
+    Bench(cmd::bench::BenchArgs),
+    Completions(cmd::completions::CompletionsArgs),
+    Man(cmd::completions::ManArgs),
+}

@@ -1,0 +1,17 @@
+//! What all codecs do.
+
+use lmc::Result;
+
+/// Something that compresses memory to memory.
+pub(super) trait Codec {
+    /// Leaves the compressed data in `packed`, which comes as [`room_for`] or more bytes of anything, so that no codec
+    /// has to allocate or clear memory.
+    fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()>;
+    /// Fills `out`, which has the length of the data that was compressed.
+    fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()>;
+}
+
+/// Memory that holds what any of the codecs makes of `len` bytes; written to, so that its pages are there.
+pub(super) fn room_for(len: usize) -> Vec<u8> {
+    vec![1; len + len / 4 + (1 << 20)]
+}

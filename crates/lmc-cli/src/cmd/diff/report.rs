@@ -1,0 +1,84 @@
+//! What a comparison of files finds.
+
+use lmc::{Base, Changes, Diff, Relation, Segment};
+
+/// All that was found out.
+pub(super) struct Report {
+    pub(super) old: Vec<Base<'static>>,
+    /// The later files, and how they differ.
+    pub(super) new: Vec<(Base<'static>, Diff)>,
+    /// Tensors without a later one: which file, which segment.
+    pub(super) missing: Vec<(usize, usize)>,
+    pub(super) total: Total,
+}
+
+/// Sums over all files.
+#[derive(Default)]
+pub(super) struct Total {
+    pub(super) raw_size: u64,
+    pub(super) delta_size: u64,
+    pub(super) alone_size: u64,
+    pub(super) elements: u64,
+    /// Of what is a tensor.
+    pub(super) changes: Changes,
+}
+
+impl Report {
+    pub(super) fn new(old: Vec<Base<'static>>, new: Vec<(Base<'static>, Diff)>) -> Self {
+        let mut total = Total::default();
+        let mut met: Vec<Vec<bool>> = old.iter().map(|b| vec![false; b.segments().len()]).collect();
+        for (file, diff) in &new {
+            total.raw_size += file.raw_size();
+            total.delta_size += diff.delta.compressed_size;
+            total.alone_size += diff.alone.compressed_size;
+            for s in &diff.segments {
+                if let Some((base, i)) = s.counterpart {
+                    met[base][i] = true;
+                }
+                if s.segment.name.is_some() {
+                    total.elements += elements(&s.segment);
+                    total.changes.add(&s.changes);
+                }
+            }
+        }
+        let tensors = old.iter().enumerate().flat_map(|(base, b)| {
+            let named = b.segments().iter().enumerate().filter(|(_, s)| s.name.is_some());
+            named.map(move |(i, _)| (base, i))
+        });
+        let missing = tensors.filter(|&(base, i)| !met[base][i]).collect();
+        Self { old, new, missing, total }
+    }
+
+    /// How many tensors are in which state, those states that there are.
+    pub(super) fn states(&self) -> Vec<(&'static str, usize)> {
+        let relations = self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| s.segment.name.is_some());
+        let names: Vec<&str> =
+            relations.map(|s| state(s.relation)).chain(self.missing.iter().map(|_| "missing")).collect();
+        let all = ["same", "reshaped", "resized", "retyped", "renamed", "new", "missing"];
+        let counted = all.map(|state| (state, names.iter().filter(|n| **n == state).count()));
+        counted.into_iter().filter(|(_, n)| *n > 0).collect()
+    }
+}
+
+/// The state of a tensor, as JSON has it.
+pub(super) fn state(relation: Relation) -> &'static str {
+    match relation {
+        Relation::Same => "same",
+        Relation::Reshaped => "reshaped",
+        Relation::Resized => "resized",
+        Relation::Retyped => "retyped",
+        Relation::Renamed => "renamed",
+        _ => "new",
+    }
+}
+
+/// Elements as the codec counts them: bytes where they have fewer than eight bits, and of opaque data.
+pub(super) fn elements(segment: &Segment) -> u64 {
+    segment.len / segment.dtype.map_or(1, |d| d.coding_width() as u64)
+}
+
+/// Bits of a compressed element.
+pub(super) fn bits(compressed: u64, segment: &Segment) -> Option<f64> {
+    let elements = elements(segment);
+    (elements > 0).then(|| 8.0 * compressed as f64 / elements as f64)
+}

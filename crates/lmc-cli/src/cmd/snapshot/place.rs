@@ -1,0 +1,81 @@
+//! Which store, and which snapshot of it.
+
+use clap::Args;
+use lmc_store::{DamagedRecord, ErrorKind, Location, Store, StoreOptions};
+
+use crate::failure::{Failure, Result};
+use crate::format::Name;
+use crate::guard::{Guard, Role};
+use crate::ui::Ui;
+
+/// Which store.
+#[derive(Args)]
+pub(super) struct Place {
+    /// A directory, or s3://BUCKET/PREFIX.
+    pub(super) store: String,
+}
+
+/// Which snapshot.
+#[derive(Args)]
+pub(super) struct Which {
+    /// The snapshot: a step, an id, or `latest`.
+    #[arg(long, value_name = "WHICH", default_value = "latest")]
+    pub(super) at: lmc_store::At,
+}
+
+impl Place {
+    pub(super) fn open(&self) -> Result<Store> {
+        self.location().and_then(|l| Store::open(&l, Default::default())).map_err(|e| self.failure(&e))
+    }
+
+    /// Says which steps a command passes over because their records cannot be read. It goes on, and its exit status is 1.
+    pub(super) fn left_out(&self, damaged: &[DamagedRecord], ui: &Ui) {
+        for bad in damaged {
+            ui.fail(&Failure::Failed(format!(
+                "{}: step {} is left out: {}; lmc snapshot verify says what can be done",
+                Name::text(&self.store),
+                bad.step,
+                Name::text(&bad.message)
+            )));
+        }
+    }
+
+    pub(super) fn create(&self) -> Result<Store> {
+        self.create_with(StoreOptions::default())
+    }
+
+    pub(super) fn create_with(&self, o: StoreOptions) -> Result<Store> {
+        self.location().and_then(|l| Store::create(&l, o)).map_err(|e| self.failure(&e))
+    }
+
+    pub(super) fn location(&self) -> lmc_store::Result<Location> {
+        self.store.parse()
+    }
+
+    /// What keeps anything from being written into the store, where it is on this machine.
+    pub(super) fn guard(&self) -> Guard {
+        let guard = Guard::default();
+        if let Ok(Location::Directory(path)) = self.location()
+            && let Ok(metadata) = std::fs::metadata(&path)
+        {
+            guard.keep(Role::Store, &path, &metadata);
+        }
+        guard
+    }
+
+    /// What an error of the store is to the user.
+    pub(super) fn failure(&self, e: &lmc_store::Error) -> Failure {
+        let store = Name::text(&self.store);
+        // The store may be first to say where.
+        let text = e.to_string();
+        let text = if text.starts_with(&self.store) {
+            Name::text(&text).to_string()
+        } else {
+            format!("{store}: {}", Name::text(&text))
+        };
+        match e.kind() {
+            ErrorKind::Usage => Failure::Usage(text),
+            _ => Failure::Failed(text),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The directory that a file's name is in.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// The directory in which a file's name stands.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
+    match File::open(dir)?.sync_all() {
+        // The file system has no such notion.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents() {
+        assert_eq!(parent(Path::new("a")), Path::new("."));
+        assert_eq!(parent(Path::new("a/b")), Path::new("a"));
+        assert_eq!(parent(Path::new("/a")), Path::new("/"));
+    }
+}
