@@ -1,17 +1,14 @@
-//! The `base=` of every function that has one: what deltas are made from.
+//! What deltas are made from.
 
 use std::sync::Arc;
 
 use lmc::link_bases;
 use lmc_cli::{Guard, Role};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
 
-use crate::buffer::{Buffer, Writable};
+use crate::buffer::Writable;
 use crate::errors::{Failure, Result};
-use crate::file::File;
-use crate::source::{Source, as_path};
-use crate::text::text;
+use crate::source::Source;
 
 /// A base, not yet looked into: raw or compressed, or what a compressed one was made from.
 #[derive(Clone)]
@@ -24,7 +21,7 @@ pub(crate) struct BaseSource {
 }
 
 impl BaseSource {
-    fn new(source: Arc<Source>, optional: bool) -> Self {
+    pub(crate) fn new(source: Arc<Source>, optional: bool) -> Self {
         Self { source, optional, name: None }
     }
 
@@ -33,77 +30,11 @@ impl BaseSource {
     }
 }
 
-/// A base and its name.
-#[pyclass(frozen, module = "lmc")]
-pub(crate) struct Base {
-    name: Arc<str>,
-    /// The base, and those that it was made from.
-    bases: Bases,
-}
-
-#[pymethods]
-impl Base {
-    #[new]
-    #[pyo3(signature = (source, *, name))]
-    fn new(source: &Bound<'_, PyAny>, #[pyo3(from_py_with = text)] name: &str) -> Result<Self> {
-        let mut bases = Bases::default();
-        bases.add(source)?;
-        let name: Arc<str> = name.into();
-        bases.0[0].name = Some(name.clone());
-        Ok(Self { name, bases })
-    }
-
-    /// The name that deltas record.
-    #[getter]
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<lmc.Base {:?}>", self.name)
-    }
-}
-
 /// What was given as `base=`.
 #[derive(Clone, Default)]
 pub(crate) struct Bases(pub(crate) Vec<BaseSource>);
 
-const EXPECTED: &str = "base must be a buffer, a path, an open lmc.File, an lmc.Base, or a list of those";
-
 impl Bases {
-    pub(crate) fn get(base: Option<&Bound<'_, PyAny>>) -> Result<Self> {
-        let mut all = Self::default();
-        match base {
-            None => {}
-            Some(list) if list.is_instance_of::<PyList>() || list.is_instance_of::<PyTuple>() => {
-                for one in list.try_iter()? {
-                    all.add(&one?)?;
-                }
-            }
-            Some(one) => all.add(one)?,
-        }
-        Ok(all)
-    }
-
-    fn add(&mut self, base: &Bound<'_, PyAny>) -> Result<()> {
-        if let Ok(file) = base.cast::<File>() {
-            let (source, own) = file.get().sources(base.py())?;
-            self.0.push(BaseSource::new(source, false));
-            self.0.extend(own.0.into_iter().map(|b| BaseSource { optional: true, ..b }));
-            return Ok(());
-        }
-        if let Ok(named) = base.cast::<Base>() {
-            self.0.extend_from_slice(&named.get().bases.0);
-            return Ok(());
-        }
-        let source = match as_path(base)? {
-            Some(path) => Source::open(path)?,
-            None => Source::Buffer(Buffer::get(base, EXPECTED)?),
-        };
-        self.0.push(BaseSource::new(Arc::new(source), false));
-        Ok(())
-    }
-
     /// Looks into them, and gives compressed ones their own.
     pub(crate) fn link(&self, threads: usize) -> Result<Vec<lmc::Base<'static>>> {
         let named = self.0.iter().map(|b| (b.name(), b.source.clone()));

@@ -6,6 +6,7 @@ use lmc::{CompressOptions, DecompressOptions, ReadAt, Reader};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::base::bases_of;
 use crate::bases::Bases;
 use crate::buffer::{Buffer, FreshBytes, Writable, expect_writes};
 use crate::errors::{Failure, Result};
@@ -37,7 +38,7 @@ pub(crate) fn compress(
     threads: Option<Threads>,
 ) -> Result<Py<PyBytes>> {
     let mut o = compress_options(level, dtype, threads)?;
-    let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
+    let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
     o.threads = threads_for(o.threads, data.len() as u64);
     let mut codec = new_compressor(py, &o)?;
     compress_source(py, &mut codec, &data, &bases, &mut Vec::new())
@@ -61,7 +62,7 @@ pub(crate) fn compress_into(
     threads: Option<Threads>,
 ) -> Result<u64> {
     let mut o = compress_options(level, dtype, threads)?;
-    let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
+    let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
     o.threads = threads_for(o.threads, data.len() as u64);
     compress_source_into(py, &mut new_compressor(py, &o)?, &data, &bases, out)
 }
@@ -91,7 +92,7 @@ pub(crate) fn decompress(
     max_work: Option<MaxWork>,
 ) -> Result<Py<PyBytes>> {
     let mut o = decompress_options(threads, max_size, max_work)?;
-    let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
+    let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
     let size = detached(py, || raw_size(&data, &o))?;
     o.threads = threads_for(o.threads, size);
     decompress_source(py, &mut new_decompressor(py, &o)?, &data, &bases, size)
@@ -113,7 +114,7 @@ pub(crate) fn decompress_into(
     max_work: Option<MaxWork>,
 ) -> Result<usize> {
     let mut o = decompress_options(threads, None, max_work)?;
-    let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
+    let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
     o.threads = threads_for(o.threads, out.len() as u64);
     let mut codec = new_decompressor(py, &o)?;
     decompress_source_into(py, &mut codec, &data, &bases, out)
@@ -153,7 +154,7 @@ pub(crate) fn estimate(
         Some(path) => Source::open(path)?,
         None => Source::Buffer(Buffer::get(data, "data must be a path or a C-contiguous bytes-like object")?),
     };
-    let bases = Bases::get(base)?;
+    let bases = bases_of(base)?;
     let mut codec = new_compressor(py, &o)?;
     let lmc::Estimate { raw_size, compressed_size, sampled, .. } = detached(py, || {
         let bases = bases.link(o.threads)?;
@@ -376,7 +377,7 @@ impl Compressor {
         data: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<Py<PyBytes>> {
-        let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
+        let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
         self.with(py, |codec, out| compress_source(py, codec, &data, &bases, out))
     }
 
@@ -389,7 +390,7 @@ impl Compressor {
         out: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<u64> {
-        let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
+        let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
         self.with(py, |codec, _| compress_source_into(py, codec, &data, &bases, out))
     }
 }
@@ -426,7 +427,7 @@ impl Decompressor {
         data: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<Py<PyBytes>> {
-        let (data, bases) = (Buffer::get(data, DATA)?, Bases::get(base)?);
+        let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
         let size = detached(py, || raw_size(&data, &self.o))?;
         self.with(py, |codec| decompress_source(py, codec, &data, &bases, size))
     }
@@ -440,7 +441,7 @@ impl Decompressor {
         out: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<usize> {
-        let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, Bases::get(base)?);
+        let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
         self.with(py, |codec| decompress_source_into(py, codec, &data, &bases, out))
     }
 }

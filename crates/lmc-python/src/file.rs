@@ -1,64 +1,24 @@
-//! `lmc.File`: an open file of which any part can be read.
+//! The methods of `lmc.File`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc::DecompressOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::bases::Bases;
+use crate::base::bases_of;
 use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
 use crate::header::{self, Header};
 use crate::info::{BaseInfo, Tensor, hex};
 use crate::numbers::{Limit, MaxWork, Offset, Size, Start, Stop, number};
-use crate::open::{Contents, Open};
+use crate::open::{Contents, File, Open};
 use crate::options::{Threads, decompress_options};
 use crate::small::Small;
 use crate::source::{FileObject, Source, as_path};
 use crate::text::text;
 use crate::work::detached;
 
-/// An open `.lmc` file, of which any part is read without the rest. `lmc.open` is the same.
-///
-/// `file` is a path, a binary file object that can seek, or a buffer. `base` is what a delta was made from, as for `lmc.compress`; without it the
-/// file can be listed, but not read. A file that needs none is read without. With `plain` the file may also be one that is not compressed. `max_work` is
-/// that of `lmc.decompress`, for each call that reads.
-///
-/// Threads may share it, and so may a process and those that it forks. Every block that is read is checked. Closed, it raises `lmc.UsageError`, a `ValueError`.
-///
-/// Raises what `lmc.decompress` does, `lmc.NotFoundError` when there is no tensor of a name, `lmc.IOError` (an `OSError`) when the file cannot be read.
-#[pyclass(frozen, module = "lmc")]
-pub(crate) struct File {
-    o: DecompressOptions,
-    plain: bool,
-    name: Option<std::path::PathBuf>,
-    /// `None` once it is closed. Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
-    open: Mutex<Option<Arc<Open>>>,
-}
-
 impl File {
-    fn open(&self, py: Python<'_>) -> Result<Arc<Open>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*open {
-            None => Err(Failure::closed("file")),
-            Some(here) if here.process == std::process::id() => Ok(here.clone()),
-            Some(parents) => {
-                let (source, bases) = (parents.source.renewed(py), parents.bases.renewed(py));
-                let new = Arc::new(Open::new(source, bases, &self.o, self.plain)?);
-                // Its threads stayed behind in the process that this one was forked from.
-                std::mem::forget(open.replace(new.clone()));
-                Ok(new)
-            }
-        }
-    }
-
-    /// What it takes to read it as a base.
-    pub(crate) fn sources(&self, py: Python<'_>) -> Result<(Arc<Source>, Bases)> {
-        let open = self.open(py)?;
-        Ok((open.source.clone(), open.bases.clone()))
-    }
-
     fn small<'h>(
         &self,
         py: Python<'_>,
@@ -154,7 +114,7 @@ impl File {
             )?),
         };
         let name = source.path().map(Into::into);
-        let (source, bases) = (Arc::new(source), Bases::get(base)?);
+        let (source, bases) = (Arc::new(source), bases_of(base)?);
         let open = detached(py, || Open::new(source, bases, &o, plain))?;
         Ok(Self { o, plain, name, open: Mutex::new(Some(Arc::new(open))) })
     }

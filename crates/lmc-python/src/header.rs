@@ -14,10 +14,11 @@ use pyo3::types::{IntoPyDict, PyDict, PyString};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
+use crate::dlpack::bytes_of;
 use crate::errors::{Failure, Result};
 use crate::info::Tensor;
+use crate::memory::BLOCK;
 use crate::numbers::Above;
-use crate::small;
 
 const MAX_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
@@ -33,6 +34,14 @@ pub(crate) struct Entry {
     pub(crate) shape: Shape,
     pub(crate) offset: u64,
     pub(crate) nbytes: u64,
+}
+
+impl Entry {
+    /// Whether `File.read_small` reads it: it has at most `limit` bytes, and is of a dtype that DLPack has.
+    pub(crate) fn is_small(&self, limit: u64) -> bool {
+        let sizes = 1..=limit.min(BLOCK as u64);
+        sizes.contains(&self.nbytes) && bytes_of(self.dtype, &self.shape) == usize::try_from(self.nbytes).ok()
+    }
 }
 
 /// What the header of a safetensors file says. Objects of Python are made of it as they are asked for: of many tensors they keep the garbage collector
@@ -71,7 +80,7 @@ impl Header {
     /// The tensors in the order of their bytes; with `above` those alone that `File.read_small` leaves to others.
     #[pyo3(signature = (above=None))]
     fn tensors(&self, py: Python<'_>, above: Option<Above>) -> Vec<Tensor> {
-        let wanted = |t: &&Entry| above.is_none_or(|Above(limit)| !small::is_small(t, limit));
+        let wanted = |t: &&Entry| above.is_none_or(|Above(limit)| !t.is_small(limit));
         let tensor = |t: &Entry| Tensor {
             name: PyString::new(py, self.name(t)).unbind(),
             dtype: t.dtype,

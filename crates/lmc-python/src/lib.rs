@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+mod base;
 mod bases;
 mod buffer;
 mod codec;
@@ -35,7 +36,7 @@ mod _lmc {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::bases::Base;
+    use crate::base::Base;
     #[pymodule_export]
     use crate::buffer::RawMemory;
     #[pymodule_export]
@@ -46,11 +47,11 @@ mod _lmc {
     #[pymodule_export]
     use crate::command::run_command;
     #[pymodule_export]
-    use crate::file::File;
-    #[pymodule_export]
     use crate::header::Header;
     #[pymodule_export]
     use crate::info::{BaseInfo, Tensor};
+    #[pymodule_export]
+    use crate::open::File;
     #[pymodule_export]
     use crate::pickle::check_pickle;
     #[pymodule_export]

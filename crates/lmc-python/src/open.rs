@@ -1,6 +1,6 @@
-//! A file as one process has it open, and what is read of it.
+//! `lmc.File`: a file as one process has it open, and what is read of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
 use pyo3::prelude::*;
@@ -126,5 +126,47 @@ impl Open {
             }),
         };
         read.map_err(|e| Failure::from(e).in_file(self.source.path()))
+    }
+}
+
+/// An open `.lmc` file, of which any part is read without the rest. `lmc.open` is the same.
+///
+/// `file` is a path, a binary file object that can seek, or a buffer. `base` is what a delta was made from, as for `lmc.compress`; without it the
+/// file can be listed, but not read. A file that needs none is read without. With `plain` the file may also be one that is not compressed. `max_work` is
+/// that of `lmc.decompress`, for each call that reads.
+///
+/// Threads may share it, and so may a process and those that it forks. Every block that is read is checked. Closed, it raises `lmc.UsageError`, a `ValueError`.
+///
+/// Raises what `lmc.decompress` does, `lmc.NotFoundError` when there is no tensor of a name, `lmc.IOError` (an `OSError`) when the file cannot be read.
+#[pyclass(frozen, module = "lmc")]
+pub(crate) struct File {
+    pub(crate) o: DecompressOptions,
+    pub(crate) plain: bool,
+    pub(crate) name: Option<std::path::PathBuf>,
+    /// `None` once it is closed. Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    pub(crate) open: Mutex<Option<Arc<Open>>>,
+}
+
+impl File {
+    /// What this process has open.
+    pub(crate) fn open(&self, py: Python<'_>) -> Result<Arc<Open>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*open {
+            None => Err(Failure::closed("file")),
+            Some(here) if here.process == std::process::id() => Ok(here.clone()),
+            Some(parents) => {
+                let (source, bases) = (parents.source.renewed(py), parents.bases.renewed(py));
+                let new = Arc::new(Open::new(source, bases, &self.o, self.plain)?);
+                // Its threads stayed behind in the process that this one was forked from.
+                std::mem::forget(open.replace(new.clone()));
+                Ok(new)
+            }
+        }
+    }
+
+    /// What it takes to read it as a base.
+    pub(crate) fn sources(&self, py: Python<'_>) -> Result<(Arc<Source>, Bases)> {
+        let open = self.open(py)?;
+        Ok((open.source.clone(), open.bases.clone()))
     }
 }

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::buffer::{Writable, check_disjoint};
-use crate::dlpack::{Place, Tensors, bytes_of};
+use crate::dlpack::{Place, Tensors};
 use crate::errors::Result;
 use crate::header::{Entry, Header};
 use crate::memory::{BLOCK, Block, Memory, SharedMemory};
@@ -19,12 +19,6 @@ struct Run {
     offset: u64,
     start: usize,
     len: usize,
-}
-
-/// Whether a tensor is one that `read` reads: it has at most `limit` bytes, and is of a dtype that DLPack has.
-pub(crate) fn is_small(t: &Entry, limit: u64) -> bool {
-    let sizes = 1..=limit.min(BLOCK as u64);
-    sizes.contains(&t.nbytes) && bytes_of(t.dtype, &t.shape) == usize::try_from(t.nbytes).ok()
 }
 
 /// Small tensors that were read, none of which is in two blocks of memory.
@@ -44,7 +38,7 @@ impl<'h> Small<'h> {
         (offsets, mut outs): (Vec<u64>, Vec<Writable>),
     ) -> Result<Self> {
         check_disjoint(&outs)?;
-        let tensors: Vec<_> = header.tensors.iter().filter(|t| is_small(t, limit)).collect();
+        let tensors: Vec<_> = header.tensors.iter().filter(|t| t.is_small(limit)).collect();
         let mut starts = Vec::with_capacity(tensors.len());
         let mut runs = Vec::<Run>::new();
         let mut end = 0usize;

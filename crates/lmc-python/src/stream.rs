@@ -9,6 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::base::bases_of;
 use crate::bases::Bases;
 use crate::codec::raw_size;
 use crate::errors::{Failure, Result};
@@ -41,7 +42,7 @@ pub(crate) fn compress_file(
     overwrite: bool,
 ) -> Result<Summary> {
     let o = compress_options(level, dtype, threads)?;
-    let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, Bases::get(base)?);
+    let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, bases_of(base)?);
     compress_path(py, &o, &source, &dst, &bases, overwrite)
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn decompress_file(
     overwrite: bool,
 ) -> Result<Summary> {
     let o = decompress_options(threads, max_size, max_work)?;
-    let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, Bases::get(base)?);
+    let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, bases_of(base)?);
     decompress_path(py, &o, &source, &dst, &bases, overwrite)
 }
 
@@ -158,7 +159,7 @@ pub(crate) fn compress_stream(
     threads: Option<Threads>,
 ) -> Result<Summary> {
     let o = compress_options(level, dtype, threads)?;
-    let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, Bases::get(base)?);
+    let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, bases_of(base)?);
     let codec = |bases: &Bases| Ok::<_, Failure>((bases.link(o.threads)?, lmc::Compressor::new(&o)?));
     dst.check(py, &bases)?;
     match (src, dst) {
@@ -204,7 +205,7 @@ pub(crate) fn decompress_stream(
     max_work: Option<MaxWork>,
 ) -> Result<Summary> {
     let o = decompress_options(threads, max_size, max_work)?;
-    let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, Bases::get(base)?);
+    let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, bases_of(base)?);
     let restore = |src: &mut dyn Read, dst: &mut dyn Write| -> Result<Result<lmc::Summary, lmc::Error>> {
         let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(&o)?);
         Ok(codec.decompress_delta_stream(src, &bases, dst, &mut |_| {}))

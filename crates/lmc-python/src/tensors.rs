@@ -9,7 +9,7 @@ use lmc_store::{TensorSource, Tensors};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::bases::Bases;
+use crate::base::bases_of;
 use crate::buffer::{Buffer, is_buffer, overlap};
 use crate::codec::compress_source;
 use crate::errors::{Failure, Result};
@@ -163,7 +163,7 @@ pub(crate) fn compress_tensors(
     threads: Option<Threads>,
 ) -> Result<Py<PyBytes>> {
     let mut o = compress_options(level, None, threads)?;
-    let (tensors, bases) = (given(tensors)?, Bases::get(base)?);
+    let (tensors, bases) = (given(tensors)?, bases_of(base)?);
     o.threads = threads_for(o.threads, size(&tensors));
     let file = file(&tensors, metadata.as_ref())?;
     let mut codec = detached(py, || Ok(lmc::Compressor::new(&o)?))?;
@@ -187,7 +187,7 @@ pub(crate) fn compress_tensors_file(
     overwrite: bool,
 ) -> Result<Summary> {
     let mut o = compress_options(level, None, threads)?;
-    let (tensors, dst, bases) = (given(tensors)?, path(dst, "dst")?, Bases::get(base)?);
+    let (tensors, dst, bases) = (given(tensors)?, path(dst, "dst")?, bases_of(base)?);
     let size = size(&tensors);
     o.threads = threads_for(o.threads, size);
     let file = file(&tensors, metadata.as_ref())?;

@@ -2,12 +2,12 @@
 
 mod records;
 mod save;
+mod shared;
 mod snapshot;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use lmc_cli::{Guard, Role};
 use lmc_store::{At, Cache, Keep, Location, PartId, RebaseOptions, SaveId, Step, StoreOptions, VerifyOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -24,51 +24,8 @@ use crate::work::detached;
 pub(crate) use self::records::{
     Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
 };
+use self::shared::{Open, Shared};
 pub(crate) use self::snapshot::SnapshotReader;
-
-/// A store as one process uses it.
-struct Open {
-    process: u32,
-    store: lmc_store::Store,
-}
-
-/// A store that several threads share, and that a forked process opens anew: requests run on threads, which stay behind.
-pub(crate) struct Shared {
-    location: Location,
-    options: StoreOptions,
-    /// Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
-    open: Mutex<Arc<Open>>,
-}
-
-impl Shared {
-    /// What keeps anything from being written into the store, where it is on this machine.
-    fn guard(&self) -> Guard {
-        let guard = Guard::default();
-        if let Location::Directory(path) = &self.location
-            && let Ok(metadata) = std::fs::metadata(path)
-        {
-            guard.keep(Role::Store, path, &metadata);
-        }
-        guard
-    }
-
-    fn get(&self, py: Python<'_>) -> Result<Arc<Open>> {
-        let here = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let process = std::process::id();
-        if here.process == process {
-            return Ok(here);
-        }
-        std::mem::forget(here);
-        let store = detached(py, || Ok(lmc_store::Store::open(&self.location, self.options.clone())?))?;
-        let new = Arc::new(Open { process, store });
-        // What the parent's holds may wait for its threads when it is dropped.
-        std::mem::forget(std::mem::replace(
-            &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner),
-            new.clone(),
-        ));
-        Ok(new)
-    }
-}
 
 /// The snapshots of a training run, in a directory or a bucket (`s3://BUCKET/PREFIX`, credentials from the environment).
 ///

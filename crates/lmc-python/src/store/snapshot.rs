@@ -8,7 +8,8 @@ use lmc_store::{TensorBuffer, check_targets};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::{FileInfo, Shared, Snapshot};
+use super::records::{FileInfo, Snapshot};
+use super::shared::Shared;
 use crate::buffer::{FreshBytes, Writable, check_disjoint};
 use crate::errors::{Failure, Result};
 use crate::file::Wanted;
