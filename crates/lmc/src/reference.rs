@@ -9,7 +9,10 @@
 mod block;
 mod bytes;
 mod dependencies;
+mod digests;
 mod entropy;
+mod faults;
+mod frames;
 mod index;
 mod numbers;
 mod predicted;
@@ -20,48 +23,16 @@ pub mod write;
 
 use bytes::Bytes;
 use dependencies::Sources;
-use std::cell::RefCell;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
-
-/// Raw bytes that one digest covers (§2.5).
-const LEAF: usize = 1 << 18;
+pub use digests::content_hash;
+use digests::{LEAF, digest};
+use faults::must;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the format (§2.1).
 const VERSION: u16 = 0x8005;
 
 const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 const END_MAGIC: [u8; 8] = *b"LMCend\r\n";
-
-/// Violations that did not stop the decoder; the first one is kept.
-#[derive(Default)]
-struct Faults(Option<String>);
-
-impl Faults {
-    fn must(&mut self, holds: bool, otherwise: &str) {
-        if !holds && self.0.is_none() {
-            self.0 = Some(otherwise.to_owned());
-        }
-    }
-
-    /// Fails if there was one, for a caller that would rather stop.
-    fn none(&mut self) -> Result<(), String> {
-        self.0.take().map_or(Ok(()), Err)
-    }
-}
-
-/// Fails unless a condition of the format holds.
-fn must(holds: bool, otherwise: &str) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(otherwise.to_owned()) }
-}
-
-fn digest(leaf: &[u8]) -> [u8; 16] {
-    xxh3_128(leaf).to_le_bytes()
-}
-
-/// The content hash (§2.5).
-pub fn content_hash(raw: &[u8]) -> [u8; 16] {
-    digest(&raw.chunks(LEAF).flat_map(digest).collect::<Vec<u8>>())
-}
 
 /// Decodes a whole file without bases, of at most `limit` raw bytes.
 ///
@@ -120,7 +91,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
                 }
                 must(digest(&block.leaves.concat()) == block.digest, "a block does not have its digest")?;
                 block_lengths.push((length, block.raw.len() as u64));
-                sources.add(&block);
+                sources.add(&block.raw, block.depth);
             }
             b"INDX" => {
                 must(record.head.len() <= 1 << 30, "the head of the index exceeds 2^30 bytes")?;
@@ -170,16 +141,4 @@ fn record<'a>(rest: &mut Bytes<'a>) -> Result<Record<'a>, String> {
     let body = rest.take(body_length)?;
     must(check == xxh3_64(&[prefix, head].concat()), "the check of a record is wrong")?;
     Ok(Record { tag, head, body })
-}
-
-/// Decodes one zstd frame, which must fill `frame`, to exactly `length` bytes.
-fn zstd_frame(frame: &[u8], length: usize) -> Result<Vec<u8>, String> {
-    must(frame.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]), "this is no zstd frame")?;
-    let frame_length = zstd::zstd_safe::find_frame_compressed_size(frame).map_err(|_| "damaged zstd frame")?;
-    must(frame_length == frame.len(), "something follows the zstd frame")?;
-    // Kept, because making one costs more than all the rest of a small file.
-    thread_local!(static ZSTD: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default());
-    let raw = ZSTD.with_borrow_mut(|zstd| zstd.decompress(frame, length)).map_err(|e| format!("zstd: {e}"))?;
-    must(raw.len() == length, "a zstd frame is shorter than promised")?;
-    Ok(raw)
 }

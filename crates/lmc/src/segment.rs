@@ -8,9 +8,11 @@ use std::ops::Range;
 pub use self::name::Name;
 pub(crate) use self::name::Names;
 pub use self::shape::Shape;
-use crate::container::index::MAX_RANK;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+
+/// The most dimensions that a tensor has.
+pub(crate) const MAX_RANK: usize = 64;
 
 /// A range of the raw file: a tensor, or opaque bytes between tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]

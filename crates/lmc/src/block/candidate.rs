@@ -1,18 +1,27 @@
 //! The ways to predict a part, and what each would cost, from a sample.
 
 use super::keyed::{Guess, Keyed, Limits, bucket, buckets_cost, rest_bits};
-use super::predicted::Expectation;
 use crate::entropy::{Histogram, cost, histogram};
 use crate::group::RUN;
 use crate::group::classes::Effort;
 use crate::group::element::{Element, extend};
 use crate::map::Map;
-use crate::predict::{Classes, Predictor};
+use crate::predict::{Classes, Conversion, Predictor};
 
 /// Elements that decide, at least (if there are as many).
 const SAMPLE: usize = 8192;
 /// Bits that a further class costs: its head and table, and what its last chunk is padded with.
 const CLASS_BITS: u64 = 700;
+
+/// What a part may be predicted from.
+pub(crate) struct Expectation<'a> {
+    /// An element for every one of the part.
+    pub(crate) prediction: &'a [u8],
+    /// How it was converted.
+    pub(crate) conversion: Conversion,
+    /// How elements are mapped that are not predicted.
+    pub(crate) map: Map,
+}
 
 /// A way to predict, and what it would cost in 1/256 bit.
 pub(super) struct Candidate {

@@ -1,8 +1,9 @@
 //! Which method codes a part.
 
+use super::candidate::Expectation;
 use super::head::Method;
-use super::plan::{GroupedPlan, Item, Planner, coding_of};
-use super::predicted::Expectation;
+use super::plan::{Planner, coding_of};
+use super::planned::{GroupedPlan, PartPlan};
 use super::sparse::is_mostly_zero;
 use crate::arch::Isa;
 use crate::arch::inline::array;
@@ -18,57 +19,6 @@ use crate::map::Map;
 use crate::options::Level;
 use crate::predict::Conversion;
 use crate::predict::job::Sections;
-
-/// How a part will be coded.
-pub(crate) struct PartPlan {
-    /// What the block's head says of it.
-    pub(crate) method: Method,
-    /// What it has in the body, unless its bytes are stored.
-    pub(crate) body: Vec<Item>,
-    /// The residuals of a predicted part, by class.
-    pub(crate) residuals: Sections,
-    /// Estimated bytes, lane states left out.
-    pub(crate) estimate: u64,
-}
-
-impl PartPlan {
-    fn stored(len: usize) -> Self {
-        Self { method: Method::Stored, body: vec![], residuals: Sections::default(), estimate: len as u64 }
-    }
-
-    /// A part whose bytes in the body are a frame.
-    fn framed(method: Method, frame: &[u8]) -> Self {
-        let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
-        Self { method, body, residuals: Sections::default(), estimate }
-    }
-
-    fn zstd(frame: &[u8]) -> Self {
-        Self::framed(Method::Zstd { frame_len: frame.len() }, frame)
-    }
-
-    fn grouped(plan: GroupedPlan) -> Self {
-        let GroupedPlan { grouped, body, estimate } = plan;
-        Self { method: Method::Grouped(grouped), body, residuals: Sections::default(), estimate }
-    }
-
-    pub(crate) fn is_predicted(&self) -> bool {
-        matches!(self.method, Method::Predicted(_))
-    }
-
-    /// Chunks that the lanes will code.
-    pub(crate) fn chunks(&self) -> usize {
-        self.body.iter().map(Item::chunks).sum()
-    }
-
-    pub(crate) fn groups(&self) -> usize {
-        self.body.iter().filter(|item| matches!(item, Item::Group(_))).count()
-    }
-
-    /// Bulk bytes of a part of `len` raw bytes.
-    pub(crate) fn bulk_len(&self, len: usize) -> usize {
-        if self.method == Method::Stored { len } else { self.body.iter().map(Item::len).sum() }
-    }
-}
 
 /// Chooses methods, keeping its working memory.
 pub(crate) struct Chooser {

@@ -2,11 +2,11 @@
 
 use super::head::{BlockHead, Dependency, Group, Grouped, Method, Named, Patches, Predicted};
 use super::listed::{ListedChanges, other_classes, restore_patches};
+use super::streams::Streams;
 use super::{Origin, collect};
 use crate::arch::job::{DecodeJob, set_of};
 use crate::arch::{Isa, decode_chunk};
 use crate::checksum::{Digest, block_digest, leaves};
-use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
 use crate::frames::FrameDecoder;
@@ -19,9 +19,6 @@ use crate::map::Map;
 use crate::predict::job::{Model, Sections};
 use crate::predict::unchanged::{elements, leave_out, put_back};
 use crate::predict::{Conversion, convert};
-
-/// Bytes of a lane set's states.
-const STATES: usize = 4 * crate::entropy::LANES;
 
 /// Decodes blocks one after the other, keeping its working memory.
 pub(crate) struct BlockDecoder {
@@ -53,50 +50,6 @@ impl Dependencies<'_> {
     fn get<'b>(&'b self, named: &Named, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let list = &self.list[named.first..named.first + named.count];
         collect(list, self.origin, buf)
-    }
-}
-
-/// What the groups of a block share.
-pub(super) struct Streams<'a> {
-    lanes: Vec<LaneReader<'a>>,
-    literals: LiteralReader<'a>,
-    bulk: &'a [u8],
-}
-
-impl<'a> Streams<'a> {
-    fn new(head: &BlockHead, body: &'a [u8]) -> Result<Self> {
-        let words: usize = head.words.iter().map(|w| 2 * w).sum();
-        let tail = words + head.literals + STATES * head.words.len();
-        let Some(bulk_len) = body.len().checked_sub(tail) else {
-            return Err(Error::damaged("a block's body is shorter than its head says"));
-        };
-        let (bulk, rest) = body.split_at(bulk_len);
-        let states = &rest[words + head.literals..];
-        let mut at = 0;
-        let mut lanes = Vec::with_capacity(2);
-        for (&n, states) in head.words.iter().zip(states.chunks_exact(STATES)) {
-            lanes.push(LaneReader::new(states, &rest[at..], n)?);
-            at += 2 * n;
-        }
-        Ok(Self { lanes, literals: LiteralReader::new(&rest[at..], head.literals), bulk })
-    }
-
-    /// The next bytes that the lanes do not code.
-    pub(super) fn take_bulk(&mut self, n: usize) -> Result<&'a [u8]> {
-        let (a, b) = self
-            .bulk
-            .split_at_checked(n)
-            .ok_or_else(|| Error::damaged("a block's body is shorter than its head says"))?;
-        self.bulk = b;
-        Ok(a)
-    }
-
-    fn finish(self) -> Result<()> {
-        if !self.bulk.is_empty() {
-            return Err(Error::damaged("a block's body is longer than its head says"));
-        }
-        self.lanes.iter().try_for_each(LaneReader::finish)?;
-        self.literals.finish()
     }
 }
 

@@ -1,10 +1,10 @@
 //! Encoding a block.
 
-use super::choose::{Chooser, PartPlan};
+use super::choose::Chooser;
 use super::gather::{Source, gather};
 use super::head::{BlockHead, Dependency, Method, Named, Part};
 use super::output::Output;
-use super::plan::{Elements, Item, PlannedGroup};
+use super::planned::{Elements, Item, PartPlan, PlannedGroup};
 use super::{Origin, Piece};
 use crate::arch::inline::zip;
 use crate::arch::job::{EncodeJob, set_of};

@@ -1,8 +1,8 @@
 //! Predicted parts of which every section tells no more than what changed: they are copies of their predictions, but for that.
 
-use super::decode::Streams;
 use super::head::{Grouped, Patches, Predicted};
 use super::sparse::few_of;
+use super::streams::Streams;
 use crate::arch::Isa;
 use crate::error::{Error, Result};
 use crate::group::element::{Element, with_element};

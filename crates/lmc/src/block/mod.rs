@@ -12,9 +12,11 @@ mod narrow;
 pub(crate) mod output;
 mod patches;
 pub(crate) mod plan;
+mod planned;
 pub(crate) mod predicted;
 mod residual;
 pub(crate) mod sparse;
+mod streams;
 
 use self::head::Dependency;
 use crate::dtype::Dtype;

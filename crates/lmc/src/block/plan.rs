@@ -1,142 +1,23 @@
 //! Choosing how a part is coded: method, classes, bits per group, tables.
 
-use super::head::{Group, Grouped, Patches};
+use super::head::Group;
 use super::patches::PatchList;
+use super::planned::{Elements, GroupedPlan, Item, PlannedGroup};
 use super::sparse;
 use crate::arch::Isa;
 use crate::arch::inline::array;
 use crate::dtype::Dtype;
 use crate::entropy::coder::Coder;
-use crate::entropy::table::EncodeTable;
 use crate::entropy::{Histogram, cost, fine, huffman, rans, sum_of};
 use crate::group::RUN;
 use crate::group::classes::{Class, Effort, RunStats, classify, count_run, trailing_zeros};
 use crate::group::element::with_element;
-use crate::group::split::Shape;
 use crate::map::Map;
 use crate::options::Level;
 use crate::predict::changes::{Changes, Compared};
 
 /// What lists take is known; of groups, an estimate is, and lists are slower: they must save one part of so many.
 const LISTED_MARGIN: u64 = 32;
-
-/// A section, ready to be encoded.
-pub(crate) struct GroupedPlan {
-    pub(crate) grouped: Grouped,
-    pub(crate) body: Vec<Item>,
-    /// Estimated bytes, lane states left out.
-    pub(crate) estimate: u64,
-}
-
-/// What a part has in the body of its block. All items of a part stand there in the order in which the head describes them.
-pub(crate) enum Item {
-    /// A frame, or the bits of patches.
-    Bytes(Vec<u8>),
-    Group(Box<PlannedGroup>),
-}
-
-/// A group of runs, with the table that codes them.
-pub(crate) struct PlannedGroup {
-    pub(crate) elements: Elements,
-    /// Bytes of an element.
-    pub(crate) width: usize,
-    pub(crate) shape: Shape,
-    pub(crate) table: Option<EncodeTable>,
-    /// Whole runs.
-    pub(crate) runs: Vec<u32>,
-    /// Elements of the partial run, which comes after them; 0 if the group has none.
-    pub(crate) tail: usize,
-}
-
-/// Whose runs a group has.
-pub(crate) enum Elements {
-    /// Those of the part.
-    Part,
-    /// Those of a class of residuals.
-    Class(usize),
-    /// Those of a class map, or of a map of unchanged runs.
-    Map(Vec<u8>),
-}
-
-impl PlannedGroup {
-    /// The group of these runs of `n` elements.
-    fn new(group: &Group, elements: Elements, (width, map): (usize, Map), mut runs: Vec<u32>, n: usize) -> Self {
-        let mut tail = 0;
-        if !n.is_multiple_of(RUN) && runs.last() == Some(&((n / RUN) as u32)) {
-            tail = n % RUN;
-            runs.pop();
-        }
-        Self { elements, width, shape: Shape::of(group, map), table: EncodeTable::new(&group.coder), runs, tail }
-    }
-}
-
-impl Item {
-    /// Bulk bytes.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Item::Bytes(bytes) => bytes.len(),
-            Item::Group(g) => g.runs.len() * g.shape.raw_len(RUN) + g.shape.raw_len(g.tail),
-        }
-    }
-
-    /// Chunks that the lanes will code.
-    pub(crate) fn chunks(&self) -> usize {
-        match self {
-            Item::Group(g) if g.table.is_some() => g.runs.len() + usize::from(g.tail > 0),
-            _ => 0,
-        }
-    }
-}
-
-impl GroupedPlan {
-    pub(super) fn empty(width: usize, map: Map) -> Self {
-        let grouped = Grouped { width, map, patches: None, class_map: None, groups: Vec::new() };
-        GroupedPlan { grouped, body: Vec::new(), estimate: 0 }
-    }
-
-    /// A section without groups: all that are not zero are listed.
-    pub(super) fn listed(width: usize, map: Map, patches: &mut PatchList) -> Self {
-        let mut plan = Self::empty(width, map);
-        let bits = plan.set_patches(patches, 0);
-        let head = plan.grouped.patches.as_ref().map_or(0, Patches::head_len);
-        plan.estimate = (8 + head) as u64 + bits;
-        plan
-    }
-
-    /// Appends a group of the runs at these places, in a section of `n` elements.
-    pub(super) fn push(&mut self, group: Group, runs: Vec<u32>, n: usize) {
-        let coding = (self.grouped.width, self.grouped.map);
-        self.body.push(Item::Group(Box::new(PlannedGroup::new(&group, Elements::Part, coding, runs, n))));
-        self.grouped.groups.push(group);
-    }
-
-    /// Says which runs are in which of several groups.
-    pub(super) fn set_class_map(&mut self, (group, item): (Group, Item)) {
-        self.grouped.class_map = Some(group);
-        self.body.insert(0, item);
-    }
-
-    /// Adds patches, after all groups; gives their bytes in the body.
-    pub(super) fn set_patches(&mut self, patches: &mut PatchList, low: u32) -> u64 {
-        let (head, bits) = patches.encode(low);
-        self.grouped.patches = head;
-        let len = bits.len() as u64;
-        self.body.push(Item::Bytes(bits));
-        len
-    }
-
-    /// What stands in the body of a section whose elements are a class of residuals.
-    pub(super) fn body_of_class(self, class: usize) -> impl Iterator<Item = Item> {
-        self.body.into_iter().map(move |mut item| {
-            if let Item::Group(g) = &mut item
-                && matches!(g.elements, Elements::Part)
-            {
-                g.elements = Elements::Class(class);
-            }
-            item
-        })
-    }
-}
 
 /// What the planner keeps from part to part.
 pub(crate) struct Planner {

@@ -1,28 +1,17 @@
 //! How a part is predicted: from what, into which classes, or not at all.
 
-use super::candidate::{Candidate, candidate};
-use super::choose::PartPlan;
+use super::candidate::{Candidate, Expectation, candidate};
 use super::head::{Method, Named, Predicted, Unchanged};
-use super::plan::{GroupedPlan, Planner};
+use super::plan::Planner;
+use super::planned::{GroupedPlan, PartPlan};
 use super::sparse::{self, few_of};
 use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::map::Map;
-use crate::predict::Conversion;
 use crate::predict::changes::Compared;
 use crate::predict::job::{Model, Sections};
 use crate::predict::unchanged::{elements as unchanged_elements, leave_out};
-
-/// What a part may be predicted from.
-pub(crate) struct Expectation<'a> {
-    /// An element for every one of the part.
-    pub(crate) prediction: &'a [u8],
-    /// How it was converted.
-    pub(crate) conversion: Conversion,
-    /// How elements are mapped that are not predicted.
-    pub(crate) map: Map,
-}
 
 /// Which elements of a part sections tell.
 #[derive(PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use super::head::Group;
 use super::patches::PatchList;
-use super::plan::{GroupedPlan, Planner, Sample as Basis};
+use super::plan::{Planner, Sample as Basis};
+use super::planned::GroupedPlan;
 use super::sparse::few_of;
 use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost, histogram};

@@ -14,7 +14,6 @@ use crate::varint::{Cursor, put};
 
 /// log2 of the largest window that a table may ask of its decoder.
 const WINDOW_LOG_MAX: u32 = 23;
-pub(crate) const MAX_RANK: usize = 64;
 /// Bytes before the table: raw size, content hash, two varints of one byte at least.
 const MIN_HEAD: usize = 8 + 16 + 2;
 

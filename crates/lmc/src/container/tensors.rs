@@ -2,10 +2,9 @@
 //! where they change.
 
 use super::index::{put_string, string};
-use crate::container::index::MAX_RANK;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-use crate::segment::Shape;
+use crate::segment::{MAX_RANK, Shape};
 use crate::varint::{Cursor, put};
 
 /// Set in the byte of a dtype where the shape is that of the tensor before.

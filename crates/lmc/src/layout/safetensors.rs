@@ -10,10 +10,9 @@ pub(crate) mod list;
 
 use header::{Entry, Header};
 
-use super::{Format, Layout, MAX_COST, Prefix};
-use crate::container::index::MAX_RANK;
+use super::suggestion::{Format, Layout, MAX_COST, Prefix};
 use crate::error::Result;
-use crate::segment::{Segment, tensor_len};
+use crate::segment::{MAX_RANK, Segment, tensor_len};
 
 /// The longest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;

@@ -1,6 +1,5 @@
 //! What the kernels of the predict stage are given.
 
-use super::partition::TILE;
 use super::{Classes, Predictor};
 use crate::arch::inline::zip;
 use crate::group::element::{Element, with_element};
@@ -51,6 +50,8 @@ pub(crate) struct Rank {
 /// Bytes behind every section that vector loads and stores may touch.
 pub(crate) const SLACK: usize = 64;
 
+/// Elements that are taken at once: what is known of them stays in the first-level cache.
+pub(crate) const TILE: usize = 1024;
 /// Bytes behind the end of every section, other sections among them, that kernels may read: a tile and a register.
 pub(crate) const BEHIND: usize = 8 * TILE + SLACK;
 

@@ -1,13 +1,10 @@
 //! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
-use super::job::{Model, Overflow, Place, Rank, Sections, most_overflows, places, trim};
+use super::job::{Model, Overflow, Place, Rank, Sections, TILE, most_overflows, places, trim};
 use super::select::{Selection, nth_one};
 use super::{Classes, MAX_BOUNDARIES, residual};
 use crate::arch::inline::zip;
 use crate::group::element::{Element, with_element};
-
-/// Elements that are taken at once: what is known of them stays in the first-level cache.
-pub(crate) const TILE: usize = 1024;
 
 /// Numbers of elements of every class.
 #[inline(always)]

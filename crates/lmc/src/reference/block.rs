@@ -2,10 +2,13 @@
 
 use super::bytes::Bytes;
 use super::dependencies::{Dependencies, Sources, bytes_of};
+use super::digests::{LEAF, digest};
 use super::entropy::Lanes;
+use super::faults::{Faults, must};
+use super::frames::zstd_frame;
 use super::predicted::Predicted;
 use super::section::{Section, Streams};
-use super::{Faults, LEAF, digest, must, tensor_list, zstd_frame};
+use super::tensor_list;
 
 /// What a block holds, with the first violation that did not stop the decoder.
 pub(super) struct Block {

@@ -1,6 +1,6 @@
 //! Reading the fields of the format (§1) from the front of a slice.
 
-use super::must;
+use super::faults::must;
 
 pub(super) struct Bytes<'a> {
     all: &'a [u8],

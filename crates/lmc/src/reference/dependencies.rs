@@ -1,8 +1,7 @@
 //! The bases that a file names (§2.6), and what its blocks depend on: ranges of them and of the file itself (§3.6).
 
-use super::block::Block;
 use super::bytes::Bytes;
-use super::{Faults, must};
+use super::faults::{Faults, must};
 
 /// What the bases record says of one base.
 pub(super) struct NamedBase {
@@ -56,9 +55,9 @@ impl<'a> Sources<'a> {
     }
 
     /// Adds a block, on which those after it may depend.
-    pub(super) fn add(&mut self, block: &Block) {
-        self.raw.extend(&block.raw);
-        self.blocks.push((self.raw.len(), block.depth));
+    pub(super) fn add(&mut self, raw: &[u8], depth: u32) {
+        self.raw.extend(raw);
+        self.blocks.push((self.raw.len(), depth));
     }
 
     /// Reads number and list of the dependencies in the head of a block.

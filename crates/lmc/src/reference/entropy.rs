@@ -1,7 +1,7 @@
 //! Tables and lanes (§5).
 
 use super::bytes::Bytes;
-use super::{Faults, must};
+use super::faults::{Faults, must};
 
 /// What the low bits of a state stand for.
 #[derive(Clone, Copy)]

@@ -1,8 +1,9 @@
 //! The index (§2.3).
 
 use super::bytes::Bytes;
+use super::faults::{Faults, must};
+use super::frames::zstd_frame;
 use super::tensors::Tensors;
-use super::{Faults, must, zstd_frame};
 
 /// The largest table that is unpacked, so that a lie about its length costs no memory.
 const LARGEST_TABLE: u64 = 1 << 28;

@@ -1,7 +1,7 @@
 //! Codes of numbers (§3.3.3), and bits that stand one after the other.
 
 use super::bytes::Bytes;
-use super::must;
+use super::faults::must;
 
 /// Bits from bit 0 of the first byte up.
 pub(super) struct Bits<'a> {

@@ -2,8 +2,8 @@
 
 use super::bytes::Bytes;
 use super::dependencies::{Dependencies, bytes_of};
+use super::faults::{Faults, must};
 use super::section::{Group, Section, Streams, ones, run_lengths};
-use super::{Faults, must};
 use std::iter::zip;
 
 pub(super) struct Predicted {

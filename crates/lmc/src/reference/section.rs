@@ -2,8 +2,8 @@
 
 use super::bytes::Bytes;
 use super::entropy::{Coder, Lanes, Table};
+use super::faults::{Faults, must};
 use super::numbers::{Bits, NumberCode};
-use super::{Faults, must};
 
 pub(super) struct Section {
     /// Bits of an element.

@@ -1,8 +1,8 @@
 //! Tensor lists (§3.8).
 
 use super::bytes::Bytes;
+use super::faults::{Faults, must};
 use super::tensors::{Tensors, text};
-use super::{Faults, must};
 
 /// The part of so many bytes that a list tells.
 pub(super) fn part(list: &[u8], length: usize, faults: &mut Faults) -> Result<Vec<u8>, String> {

@@ -1,7 +1,7 @@
 //! Tensors as the index tells them (§2.3), and tensor lists too (§3.8); and the dtypes that they name (§4).
 
 use super::bytes::Bytes;
-use super::{Faults, must};
+use super::faults::{Faults, must};
 
 /// Name and bits of each dtype, in order of their codes; the first is that of opaque bytes (§4).
 pub(super) const DTYPES: [(&str, u64); 23] = [

@@ -5,6 +5,7 @@
 //! file as its fields: change one and write it out.
 
 pub mod block;
+mod dependency;
 pub mod entropy;
 pub mod numbers;
 pub mod predicted;
@@ -13,7 +14,8 @@ pub mod tensor_list;
 
 use super::bytes::Bytes;
 use super::dependencies::Sources;
-use super::{END_MAGIC, MAGIC, VERSION, content_hash, digest};
+use super::digests::{content_hash, digest};
+use super::{END_MAGIC, MAGIC, VERSION};
 use std::cell::RefCell;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -254,7 +256,7 @@ impl Record {
         let Ok(block) = super::block::decode(&self.head, &self.body, sources, limit) else { return false };
         self.head.truncate(self.head.len() - block.digest.len());
         self.head.extend(digest(&block.leaves.concat()));
-        sources.add(&block);
+        sources.add(&block.raw, block.depth);
         self.leaves = block.leaves;
         true
     }

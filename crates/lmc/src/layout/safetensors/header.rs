@@ -3,27 +3,16 @@
 //! What that crate writes itself is read by [`compact`], several times as fast; any other JSON by serde. There values are visited as they come and only tensors are kept, so that memory stays near the header's own size.
 
 pub(super) mod compact;
+mod entry;
 
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::container::index::MAX_RANK;
 use crate::dtype::Dtype;
-use crate::segment::{Name, Names, Segment, Shape};
-
-/// What the header says of one tensor: its offset counts from the end of the header, and nothing says yet that dtype, shape and length
-/// fit each other. Of too many dimensions only one more than there may be is kept.
-pub(super) type Entry = Segment;
-
-/// What a header says.
-#[derive(Debug, PartialEq)]
-pub(super) struct Header {
-    /// The tensors, in the order of the header.
-    pub(super) entries: Vec<Entry>,
-    /// Whether that is known to be the order of their names, all of which differ.
-    pub(super) sorted: bool,
-}
+use crate::segment::{MAX_RANK, Name, Names, Segment, Shape};
+use entry::entry;
+pub(super) use entry::{Entry, Header};
 
 /// The header, `None` if it is none, or if its tensors would take more than `max_cost` bytes.
 pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Header> {
@@ -32,11 +21,6 @@ pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Header> {
         let entries = with_serde(json, max_cost)?;
         Some(Header { entries, sorted: false })
     })
-}
-
-/// An entry. One that ends before it begins reaches beyond all files.
-fn entry(name: Name, dtype: Option<Dtype>, shape: Shape, (begin, end): (u64, u64)) -> Entry {
-    Segment { name: Some(name), dtype, shape, offset: begin, len: end.checked_sub(begin).unwrap_or(u64::MAX) }
 }
 
 /// The same for any JSON.

@@ -1,11 +1,12 @@
 //! Blocks from a description (§3), and their fields one by one.
 
+pub use super::dependency::Dependency;
 pub use super::numbers::NumberCode;
 pub use super::predicted::{Named, Predicted, UnchangedRuns};
 pub use super::section::{Group, Patch, PatchCodes, Section, mapped, unmapped};
 
 use super::super::dependencies::elements;
-use super::super::{LEAF, digest};
+use super::super::digests::{LEAF, digest};
 use super::entropy::{Encoded, encode};
 use super::section::Output;
 use super::{Record, varint, zstd_frame};
@@ -20,16 +21,6 @@ pub struct Block {
     pub pieces: Vec<(u8, u64)>,
     /// What every lane ends at: 2^16 in a valid block.
     pub final_state: u32,
-}
-
-/// A range of raw bytes on which a block depends (§3.6).
-#[derive(Clone, Debug)]
-pub struct Dependency {
-    /// 0 for the file itself, or the number of a base.
-    pub source: u64,
-    pub offset: u64,
-    /// What stands there, which the block is coded with; as many bytes as the range has.
-    pub bytes: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use super::super::dependencies::{bytes_of, elements};
 use super::super::predicted::{Conversion, Predictor, class, key, ord};
-use super::block::Dependency;
+use super::dependency::Dependency;
 use super::section::{Group, Output, Section};
 use super::varint;
 

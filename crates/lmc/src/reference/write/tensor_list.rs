@@ -1,7 +1,8 @@
 //! Tensor lists (§3.8) from a description.
 
+use super::super::faults::Faults;
+use super::super::tensor_list;
 use super::super::tensors::DTYPES;
-use super::super::{Faults, tensor_list};
 use super::block::Part;
 use super::{Segment, string, varint};
 

@@ -21,8 +21,8 @@
 use super::{every, expect_lines, in_register, index, load, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::group::element::{Element, with_element};
+use crate::predict::job::TILE;
 use crate::predict::job::{BEHIND, Overflow, Place};
-use crate::predict::partition::TILE;
 use std::arch::x86_64::*;
 
 /// Elements taken at once.

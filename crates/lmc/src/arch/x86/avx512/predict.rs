@@ -7,8 +7,8 @@ use super::deal::{Ahead, Bytes, Elements, STEP, collect_tile, deal_tile, lowest_
 use super::{AHEAD, expect, load, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::group::RUN;
-use crate::predict::job::{Model, Rank, Sections, most_overflows, places_by_width, trim};
-use crate::predict::partition::{self as portable, CLASSES, TILE, of_tile};
+use crate::predict::job::{Model, Rank, Sections, TILE, most_overflows, places_by_width, trim};
+use crate::predict::partition::{self as portable, CLASSES, of_tile};
 use crate::predict::residual;
 use crate::predict::select::Selection;
 use crate::predict::unchanged::differing;

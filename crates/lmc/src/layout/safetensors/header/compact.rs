@@ -8,10 +8,9 @@
 
 use std::ops::Range;
 
-use super::{Header, entry};
-use crate::container::index::MAX_RANK;
+use super::entry::{Header, entry};
 use crate::dtype::Dtype;
-use crate::segment::{Names, Segment, Shape};
+use crate::segment::{MAX_RANK, Names, Segment, Shape};
 
 pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
     let (mut names, mut entries) = (Names::default(), Vec::new());

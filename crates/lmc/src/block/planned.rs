@@ -1,0 +1,184 @@
+//! What was decided of a part: its description in the head, and what it has in the body.
+
+use super::head::{Group, Grouped, Method, Patches};
+use super::patches::PatchList;
+use crate::entropy::table::EncodeTable;
+use crate::group::RUN;
+use crate::group::split::Shape;
+use crate::map::Map;
+use crate::predict::job::Sections;
+
+/// How a part will be coded.
+pub(crate) struct PartPlan {
+    /// What the block's head says of it.
+    pub(crate) method: Method,
+    /// What it has in the body, unless its bytes are stored.
+    pub(crate) body: Vec<Item>,
+    /// The residuals of a predicted part, by class.
+    pub(crate) residuals: Sections,
+    /// Estimated bytes, lane states left out.
+    pub(crate) estimate: u64,
+}
+
+impl PartPlan {
+    pub(super) fn stored(len: usize) -> Self {
+        Self { method: Method::Stored, body: vec![], residuals: Sections::default(), estimate: len as u64 }
+    }
+
+    /// A part whose bytes in the body are a frame.
+    pub(super) fn framed(method: Method, frame: &[u8]) -> Self {
+        let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
+        Self { method, body, residuals: Sections::default(), estimate }
+    }
+
+    pub(super) fn zstd(frame: &[u8]) -> Self {
+        Self::framed(Method::Zstd { frame_len: frame.len() }, frame)
+    }
+
+    pub(super) fn grouped(plan: GroupedPlan) -> Self {
+        let GroupedPlan { grouped, body, estimate } = plan;
+        Self { method: Method::Grouped(grouped), body, residuals: Sections::default(), estimate }
+    }
+
+    pub(crate) fn is_predicted(&self) -> bool {
+        matches!(self.method, Method::Predicted(_))
+    }
+
+    /// Chunks that the lanes will code.
+    pub(crate) fn chunks(&self) -> usize {
+        self.body.iter().map(Item::chunks).sum()
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.body.iter().filter(|item| matches!(item, Item::Group(_))).count()
+    }
+
+    /// Bulk bytes of a part of `len` raw bytes.
+    pub(crate) fn bulk_len(&self, len: usize) -> usize {
+        if self.method == Method::Stored { len } else { self.body.iter().map(Item::len).sum() }
+    }
+}
+
+/// A section, ready to be encoded.
+pub(crate) struct GroupedPlan {
+    pub(crate) grouped: Grouped,
+    pub(crate) body: Vec<Item>,
+    /// Estimated bytes, lane states left out.
+    pub(crate) estimate: u64,
+}
+
+/// What a part has in the body of its block. All items of a part stand there in the order in which the head describes them.
+pub(crate) enum Item {
+    /// A frame, or the bits of patches.
+    Bytes(Vec<u8>),
+    Group(Box<PlannedGroup>),
+}
+
+/// A group of runs, with the table that codes them.
+pub(crate) struct PlannedGroup {
+    pub(crate) elements: Elements,
+    /// Bytes of an element.
+    pub(crate) width: usize,
+    pub(crate) shape: Shape,
+    pub(crate) table: Option<EncodeTable>,
+    /// Whole runs.
+    pub(crate) runs: Vec<u32>,
+    /// Elements of the partial run, which comes after them; 0 if the group has none.
+    pub(crate) tail: usize,
+}
+
+/// Whose runs a group has.
+pub(crate) enum Elements {
+    /// Those of the part.
+    Part,
+    /// Those of a class of residuals.
+    Class(usize),
+    /// Those of a class map, or of a map of unchanged runs.
+    Map(Vec<u8>),
+}
+
+impl PlannedGroup {
+    /// The group of these runs of `n` elements.
+    pub(super) fn new(
+        group: &Group,
+        elements: Elements,
+        (width, map): (usize, Map),
+        mut runs: Vec<u32>,
+        n: usize,
+    ) -> Self {
+        let mut tail = 0;
+        if !n.is_multiple_of(RUN) && runs.last() == Some(&((n / RUN) as u32)) {
+            tail = n % RUN;
+            runs.pop();
+        }
+        Self { elements, width, shape: Shape::of(group, map), table: EncodeTable::new(&group.coder), runs, tail }
+    }
+}
+
+impl Item {
+    /// Bulk bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Item::Bytes(bytes) => bytes.len(),
+            Item::Group(g) => g.runs.len() * g.shape.raw_len(RUN) + g.shape.raw_len(g.tail),
+        }
+    }
+
+    /// Chunks that the lanes will code.
+    pub(crate) fn chunks(&self) -> usize {
+        match self {
+            Item::Group(g) if g.table.is_some() => g.runs.len() + usize::from(g.tail > 0),
+            _ => 0,
+        }
+    }
+}
+
+impl GroupedPlan {
+    pub(super) fn empty(width: usize, map: Map) -> Self {
+        let grouped = Grouped { width, map, patches: None, class_map: None, groups: Vec::new() };
+        GroupedPlan { grouped, body: Vec::new(), estimate: 0 }
+    }
+
+    /// A section without groups: all that are not zero are listed.
+    pub(super) fn listed(width: usize, map: Map, patches: &mut PatchList) -> Self {
+        let mut plan = Self::empty(width, map);
+        let bits = plan.set_patches(patches, 0);
+        let head = plan.grouped.patches.as_ref().map_or(0, Patches::head_len);
+        plan.estimate = (8 + head) as u64 + bits;
+        plan
+    }
+
+    /// Appends a group of the runs at these places, in a section of `n` elements.
+    pub(super) fn push(&mut self, group: Group, runs: Vec<u32>, n: usize) {
+        let coding = (self.grouped.width, self.grouped.map);
+        self.body.push(Item::Group(Box::new(PlannedGroup::new(&group, Elements::Part, coding, runs, n))));
+        self.grouped.groups.push(group);
+    }
+
+    /// Says which runs are in which of several groups.
+    pub(super) fn set_class_map(&mut self, (group, item): (Group, Item)) {
+        self.grouped.class_map = Some(group);
+        self.body.insert(0, item);
+    }
+
+    /// Adds patches, after all groups; gives their bytes in the body.
+    pub(super) fn set_patches(&mut self, patches: &mut PatchList, low: u32) -> u64 {
+        let (head, bits) = patches.encode(low);
+        self.grouped.patches = head;
+        let len = bits.len() as u64;
+        self.body.push(Item::Bytes(bits));
+        len
+    }
+
+    /// What stands in the body of a section whose elements are a class of residuals.
+    pub(super) fn body_of_class(self, class: usize) -> impl Iterator<Item = Item> {
+        self.body.into_iter().map(move |mut item| {
+            if let Item::Group(g) = &mut item
+                && matches!(g.elements, Elements::Part)
+            {
+                g.elements = Elements::Class(class);
+            }
+            item
+        })
+    }
+}

@@ -1,0 +1,22 @@
+//! What a header says, however it is read.
+
+use crate::dtype::Dtype;
+use crate::segment::{Name, Segment, Shape};
+
+/// What the header says of one tensor: its offset counts from the end of the header, and nothing says yet that dtype, shape and length
+/// fit each other. Of too many dimensions only one more than there may be is kept.
+pub(in super::super) type Entry = Segment;
+
+/// What a header says.
+#[derive(Debug, PartialEq)]
+pub(in super::super) struct Header {
+    /// The tensors, in the order of the header.
+    pub(in super::super) entries: Vec<Entry>,
+    /// Whether that is known to be the order of their names, all of which differ.
+    pub(in super::super) sorted: bool,
+}
+
+/// An entry. One that ends before it begins reaches beyond all files.
+pub(super) fn entry(name: Name, dtype: Option<Dtype>, shape: Shape, (begin, end): (u64, u64)) -> Entry {
+    Segment { name: Some(name), dtype, shape, offset: begin, len: end.checked_sub(begin).unwrap_or(u64::MAX) }
+}

@@ -1,0 +1,158 @@
+//! What a format suggests: the segments of a file, from its beginning.
+
+use crate::dtype::Dtype;
+use crate::error::{Error, Result};
+use crate::io::{ReadAt, read_at};
+use crate::segment::{Name, Segment};
+
+/// Suggested segments of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// The format's name, as the index records it.
+    pub(crate) name: &'static str,
+    /// In order and without gaps from offset 0. The file may end earlier, or later.
+    pub(crate) segments: Vec<Segment>,
+    /// Type of what follows the segments, however long.
+    pub(crate) tail: Option<Dtype>,
+}
+
+/// The name of the layout of bytes whose segments the caller gave.
+const SEGMENTS: &str = "segments";
+
+impl Layout {
+    /// The layout of `len` bytes whose segments the caller knows.
+    ///
+    /// # Errors
+    /// `Usage` when they do not cover the bytes.
+    pub(crate) fn of_segments(segments: &[Segment], len: u64) -> Result<Self> {
+        let mut at = 0;
+        for s in segments {
+            if s.offset != at {
+                return Err(Error::usage(format!(
+                    "a segment starts at byte {}, and the one before it ends at {at}",
+                    s.offset
+                )));
+            }
+            at = s.offset.checked_add(s.len).ok_or_else(|| Error::usage("a segment ends beyond all files"))?;
+        }
+        if at != len {
+            return Err(Error::usage(format!("the segments have {at} bytes in all, and the data {len}")));
+        }
+        Ok(Self { name: SEGMENTS, segments: segments.to_vec(), tail: None })
+    }
+
+    /// The segments of a file that has `total` bytes: they cover it exactly.
+    ///
+    /// A tensor that the file does not hold whole becomes opaque.
+    pub(crate) fn covering(&self, total: u64) -> Vec<Segment> {
+        let whole = self.segments.partition_point(|s| s.end() <= total);
+        let mut segments = self.segments[..whole].to_vec();
+        let start = segments.last().map_or(0, Segment::end);
+        let rest = total - start;
+        let mut typed = 0;
+        if let Some(dtype) = self.tail.filter(|_| whole == self.segments.len()) {
+            // The fewest elements that fill whole bytes: 4 of 6 bits, 2 of 4 bits, 1 of any other width.
+            let elements = u64::from(8 / gcd(8, dtype.bits()));
+            let bytes = elements * u64::from(dtype.bits()) / 8;
+            typed = rest - rest % bytes;
+            if typed > 0 {
+                let shape = [typed / bytes * elements].into();
+                segments.push(Segment::tensor(Name::default(), dtype, shape, start, typed));
+            }
+        }
+        if rest > typed {
+            segments.push(Segment::opaque(start + typed, rest - typed));
+        }
+        segments
+    }
+}
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The beginning of a file.
+pub(crate) trait Prefix {
+    /// The first `n` bytes; fewer only if the file has no more.
+    fn get(&mut self, n: usize) -> Result<&[u8]>;
+}
+
+impl Prefix for &[u8] {
+    fn get(&mut self, n: usize) -> Result<&[u8]> {
+        Ok(&self[..n.min(self.len())])
+    }
+}
+
+/// The beginning of a file that is read at any offset.
+pub(crate) struct Start<'a> {
+    src: &'a dyn ReadAt,
+    size: u64,
+    /// What messages call the file.
+    what: &'static str,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Start<'a> {
+    pub(crate) fn new(src: &'a dyn ReadAt, size: u64, what: &'static str) -> Self {
+        Self { src, size, what, bytes: Vec::new() }
+    }
+}
+
+impl Prefix for Start<'_> {
+    fn get(&mut self, n: usize) -> Result<&[u8]> {
+        let n = n.min(usize::try_from(self.size).unwrap_or(usize::MAX));
+        let have = self.bytes.len();
+        if n > have {
+            self.bytes.resize(n, 0);
+            read_at(self.src, self.what, &mut self.bytes[have..], have as u64)?;
+        }
+        Ok(&self.bytes[..n])
+    }
+}
+
+/// A host format.
+pub(super) trait Format: Sync {
+    /// The layout, or `None` if the file is not of this format, or not well-formed.
+    ///
+    /// # Errors
+    /// Only those of reading the file.
+    fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>>;
+}
+
+/// The name of the layout of files in no known format.
+pub(crate) const RAW: &str = "raw";
+
+/// The most memory that suggested segments may take: a quarter of what a decoder allows an index by default, and
+/// enough for a quarter of a million tensors.
+pub(super) const MAX_COST: usize = 1 << 26;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_that_the_file_lacks_is_opaque() {
+        let tensor = |at| Segment::tensor(Name::default(), Dtype::F32, [24].into(), at, 96);
+        let layout =
+            Layout { name: "test", segments: vec![Segment::opaque(0, 10), tensor(10), tensor(106)], tail: None };
+        let covering = |total| layout.covering(total).iter().map(|s| (s.dtype.is_some(), s.len)).collect::<Vec<_>>();
+        assert_eq!(covering(0), []);
+        assert_eq!(covering(9), [(false, 9)]);
+        assert_eq!(covering(10), [(false, 10)]);
+        assert_eq!(covering(105), [(false, 10), (false, 95)]);
+        assert_eq!(covering(107), [(false, 10), (true, 96), (false, 1)]);
+        assert_eq!(covering(202), [(false, 10), (true, 96), (true, 96)]);
+        assert_eq!(covering(300), [(false, 10), (true, 96), (true, 96), (false, 98)]);
+    }
+
+    #[test]
+    fn a_tail_is_whole_elements() {
+        let covering = |dtype, total| {
+            let layout = Layout { name: RAW, segments: vec![], tail: Some(dtype) };
+            layout.covering(total).iter().map(|s| (s.shape.to_vec(), s.len)).collect::<Vec<_>>()
+        };
+        assert_eq!(covering(Dtype::F32, 11), [(vec![2], 8), (vec![], 3)]);
+        assert_eq!(covering(Dtype::F4, 3), [(vec![6], 3)]);
+        assert_eq!(covering(Dtype::F6E2M3, 7), [(vec![8], 6), (vec![], 1)]);
+    }
+}

@@ -1,0 +1,23 @@
+//! What a file breaks of the format.
+
+/// Violations that did not stop the decoder; the first one is kept.
+#[derive(Default)]
+pub(super) struct Faults(pub(super) Option<String>);
+
+impl Faults {
+    pub(super) fn must(&mut self, holds: bool, otherwise: &str) {
+        if !holds && self.0.is_none() {
+            self.0 = Some(otherwise.to_owned());
+        }
+    }
+
+    /// Fails if there was one, for a caller that would rather stop.
+    pub(super) fn none(&mut self) -> Result<(), String> {
+        self.0.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Fails unless a condition of the format holds.
+pub(super) fn must(holds: bool, otherwise: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise.to_owned()) }
+}

@@ -1,0 +1,16 @@
+//! zstd frames.
+
+use super::faults::must;
+use std::cell::RefCell;
+
+/// Decodes one zstd frame, which must fill `frame`, to exactly `length` bytes.
+pub(super) fn zstd_frame(frame: &[u8], length: usize) -> Result<Vec<u8>, String> {
+    must(frame.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]), "this is no zstd frame")?;
+    let frame_length = zstd::zstd_safe::find_frame_compressed_size(frame).map_err(|_| "damaged zstd frame")?;
+    must(frame_length == frame.len(), "something follows the zstd frame")?;
+    // Kept, because making one costs more than all the rest of a small file.
+    thread_local!(static ZSTD: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default());
+    let raw = ZSTD.with_borrow_mut(|zstd| zstd.decompress(frame, length)).map_err(|e| format!("zstd: {e}"))?;
+    must(raw.len() == length, "a zstd frame is shorter than promised")?;
+    Ok(raw)
+}
