@@ -8,30 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
 use crate::block::head::{BlockHead, Method, Part};
+use crate::budget::{Budget, MAX_DETOUR, MIN_COST, ORDINARY};
 use crate::container::bases::{MAX_DEPTH, too_deep};
 use crate::container::open::{self, Opened};
 use crate::decompress::{checked_block, decode_checked};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::io::ReadAt;
 use crate::origin::{NotOwn, Own, Sourced};
 use crate::pool::Workers;
 use crate::predict::Conversion;
 use crate::work::Work;
-
-/// Raw bytes of other blocks, of the file and of its bases, that may have to be decoded to read one alone: our files need some dozen
-/// MiB.
-const MAX_DETOUR: u64 = 1 << 30;
-/// The same for a block of a file that is restored whole. A pack may hold thousands of tensors that are far from each other in a
-/// compressed base.
-const MAX_DETOUR_OF_WHOLE: u64 = 1 << 32;
-/// What a block counts at least.
-const MIN_COST: u64 = 1 << 16;
-/// Blocks that may have to be decoded one within the other, in the file and in its bases: a thread's stack must have room for them.
-const MAX_NESTED: usize = 128;
-/// Memory that one of our blocks takes while it waits for others, at most, and what all that wait may take beyond that: two that are as
-/// wide as the format allows.
-const ORDINARY: u64 = 64 << 20;
-const MAX_EXCESS: u64 = 1 << 27;
 
 /// An open file.
 pub(crate) struct Access<'a> {
@@ -45,59 +31,6 @@ pub(crate) struct Access<'a> {
 
 /// A decoded block, and its depth.
 type Decoded = (Arc<Vec<u8>>, usize);
-
-/// What may still be done for the sake of one block. It covers bases, and what they are made from: otherwise each in a chain of
-/// deltas could multiply the work.
-#[derive(Clone, Copy)]
-pub(crate) struct Budget<'a> {
-    /// Blocks of one file that depend on each other.
-    levels: usize,
-    /// Blocks that are decoded one within the other, and memory that they take beyond the ordinary.
-    nested: usize,
-    excess: u64,
-    bytes: &'a AtomicU64,
-    /// What the call may decode that all this is for.
-    work: &'a Work,
-}
-
-impl<'a> Budget<'a> {
-    fn new(bytes: &'a AtomicU64, work: &'a Work) -> Self {
-        Self { levels: MAX_DEPTH, nested: MAX_NESTED, excess: MAX_EXCESS, bytes, work }
-    }
-
-    fn spend(&self, n: u64) -> Result<()> {
-        let n = n.max(MIN_COST);
-        self.work.spend(n)?;
-        let left = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(n));
-        left.map(|_| ()).map_err(|_| {
-            Error::limit(
-                "too many other blocks would have to be decoded for this one: restore the whole file, from bases that are not \
-                 compressed",
-            )
-        })
-    }
-
-    /// One block further in.
-    fn within(self) -> Result<Self> {
-        let nested = self.nested.checked_sub(1).ok_or_else(|| {
-            Error::limit(format!(
-                "more than {MAX_NESTED} blocks depend on each other, in deltas of deltas: restore one of those first"
-            ))
-        })?;
-        Ok(Self { nested, ..self })
-    }
-
-    /// For what is decoded while a block waits for it that takes `n` bytes.
-    fn hold(self, n: u64) -> Result<Self> {
-        let excess = self.excess.checked_sub(n.saturating_sub(ORDINARY)).ok_or_else(|| {
-            Error::limit(
-                "blocks that depend on each other would take too much memory at once: \
-                 restore the whole file, from bases that are not compressed",
-            )
-        })?;
-        Ok(Self { excess, ..self })
-    }
-}
 
 /// A block whose head was checked.
 struct Begun<'a> {
@@ -125,24 +58,6 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
     record_len + (lists + head.raw_len + gathered) as u64 + head.parts.iter().map(told).sum::<u64>()
 }
 
-/// What may be done for the sake of a block of a file that is restored whole.
-pub(crate) struct Detour(AtomicU64);
-
-impl Detour {
-    pub(crate) fn new() -> Self {
-        Self(AtomicU64::new(MAX_DETOUR_OF_WHOLE))
-    }
-
-    pub(crate) fn budget<'a>(&'a self, work: &'a Work) -> Budget<'a> {
-        Budget::new(&self.0, work)
-    }
-}
-
-/// Raw bytes that are decoded for the sake of a block of another file.
-pub(crate) trait ReadWithin: Send + Sync {
-    fn read_within(&self, offset: u64, buf: &mut [u8], budget: Budget<'_>) -> Result<()>;
-}
-
 impl Access<'_> {
     /// Decodes a block to `out`, which has its raw length. Errors are not located.
     pub(crate) fn decode(
@@ -168,7 +83,7 @@ impl Access<'_> {
 
     /// [`Self::read`] for the sake of a block of another file.
     pub(crate) fn read_within(&self, offset: u64, buf: &mut [u8], budget: Budget<'_>) -> Result<()> {
-        let budget = Budget { levels: MAX_DEPTH, ..budget };
+        let budget = budget.in_other_file();
         self.parts(offset, buf, |i, range, to| self.part(i, range, to, budget).map(|_| ()))
     }
 
@@ -284,9 +199,9 @@ pub(crate) struct Earlier<'a> {
 
 impl Own for Earlier<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let levels = self.budget.levels.checked_sub(1).ok_or_else(too_deep)?;
+        let budget = self.budget.level_down()?;
         self.access.parts(offset, buf, |i, range, to| {
-            let depth = self.access.part(i, range, to, Budget { levels, ..self.budget })?;
+            let depth = self.access.part(i, range, to, budget)?;
             self.depth.fetch_max(depth + 1, Ordering::Relaxed);
             Ok(())
         })
@@ -358,16 +273,5 @@ mod tests {
         assert!(cache.get(4).is_some() && cache.get(0).is_none());
         let entry = cache.insert(4, 1 << 24);
         assert!(Arc::ptr_eq(&entry, &cache.insert(4, 1 << 24)));
-    }
-
-    #[test]
-    fn a_budget_ends() {
-        let bytes = AtomicU64::new(MAX_DETOUR);
-        let work = Work::new(None, 0);
-        let budget = Budget::new(&bytes, &work);
-        let n = (0..).take_while(|_| budget.spend(1).is_ok()).count() as u64;
-        assert_eq!(n, MAX_DETOUR / MIN_COST);
-        let nested = std::iter::successors(Some(budget), |b| b.within().ok()).count();
-        assert_eq!(nested, MAX_NESTED + 1);
     }
 }

@@ -2,14 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::access::{Budget, Detour, ReadWithin};
+use crate::budget::{Budget, Detour, ReadWithin};
 use crate::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves};
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{ReadAt, scratch};
 use crate::layout::{self, Layout, Start};
 use crate::pool::Workers;
-use crate::reader::Reader;
 use crate::reread::Reread;
 use crate::segment::Segment;
 use crate::work::Work;
@@ -87,15 +86,19 @@ impl<'a> Base<'a> {
         }
     }
 
-    /// A base that is compressed: an open `.lmc` file. If that is a delta, it must have its own bases
-    /// ([`Reader::with_bases`]).
-    pub fn lmc<R: ReadAt + Send + 'a>(reader: Reader<'a, R>) -> Self {
-        let reader = Arc::new(reader);
+    /// A base of `raw_size` bytes that is decoded when it is read.
+    pub(crate) fn compressed(
+        reader: Arc<impl ReadAt + ReadWithin + 'a>,
+        raw_size: u64,
+        layout: &str,
+        segments: &[Segment],
+        hash: Digest,
+    ) -> Self {
         Self {
-            raw_size: reader.raw_size(),
-            layout: reader.layout().to_owned(),
-            segments: reader.segments().into(),
-            hash: OnceLock::from(reader.content_hash()),
+            raw_size,
+            layout: layout.to_owned(),
+            segments: segments.into(),
+            hash: OnceLock::from(hash),
             source: reader.clone(),
             compressed: Some(reader),
             hashed: Arc::default(),
@@ -147,7 +150,7 @@ impl<'a> Base<'a> {
         &self.name
     }
 
-    /// The format of the raw bytes, as far as it was recognised, as [`Reader::layout`] says it.
+    /// The format of the raw bytes, as far as it was recognised, as [`Reader::layout`](crate::Reader::layout) says it.
     pub fn layout(&self) -> &str {
         &self.layout
     }

@@ -6,18 +6,19 @@ use std::borrow::Cow;
 use std::io::{Read, Write};
 
 use crate::Summary;
-use crate::access::{Access, Cache, Detour};
+use crate::access::{Access, Cache};
 use crate::arch::Isa;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
 use crate::block::head::BlockHead;
+use crate::budget::Detour;
 use crate::checksum::ContentHash;
 use crate::container::bases::BaseInfo;
 use crate::container::open::{self, Opened};
 use crate::container::record::HEADER_LEN;
 use crate::container::stream::{Next, Records};
 use crate::error::{Error, Result};
-use crate::io::{ReadAt, WriteAt};
+use crate::io::{ReadAt, WriteAt, zeroed};
 use crate::options::{DecodeLimits, DecompressOptions};
 use crate::origin::{Finished, NotOwn, Own, Sourced, Watermark, Written};
 use crate::pool::Workers;
@@ -49,14 +50,6 @@ pub fn decompress_delta(file: &[u8], bases: &[Base<'_>], o: &DecompressOptions) 
     let mut out = zeroed(opened.index.raw_size)?;
     d.decompress_opened(&file, &opened, bases, &mut out)?;
     Ok(out)
-}
-
-/// Memory for `len` bytes, or an error where there is none. Pages are touched only when they are written.
-pub(crate) fn zeroed(len: u64) -> Result<Vec<u8>> {
-    let too_much = || Error::limit(format!("there is no memory for {len} bytes; restore to a file instead"));
-    let len = usize::try_from(len).map_err(|_| too_much())?;
-    Vec::<u8>::new().try_reserve_exact(len).map_err(|_| too_much())?;
-    Ok(vec![0; len])
 }
 
 /// Restores files, one after the other, with one pool of threads and one set of buffers.

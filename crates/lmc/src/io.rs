@@ -167,6 +167,14 @@ impl WriteAt for File {
     }
 }
 
+/// Memory for `len` bytes, or an error where there is none. Pages are touched only when they are written.
+pub(crate) fn zeroed(len: u64) -> Result<Vec<u8>> {
+    let too_much = || Error::limit(format!("there is no memory for {len} bytes; restore to a file instead"));
+    let len = usize::try_from(len).map_err(|_| too_much())?;
+    Vec::<u8>::new().try_reserve_exact(len).map_err(|_| too_much())?;
+    Ok(vec![0; len])
+}
+
 /// The first `len` bytes of a buffer that is used again and becomes no shorter: they hold anything, and only new ones are filled with zeros.
 pub(crate) fn scratch(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
     buf.resize(len.max(buf.len()), 0);

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::access::Budget;
 use crate::base::{Base, not_given};
 use crate::block::Origin;
 use crate::block::encode::RawBlock;
+use crate::budget::Budget;
 use crate::container::bases::BaseInfo;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, WriteAt, read_at};

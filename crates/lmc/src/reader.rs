@@ -2,36 +2,22 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::access::{Access, Budget, Cache, ReadWithin};
+use crate::access::{Access, Cache};
 use crate::arch::Isa;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
+use crate::budget::{Budget, ReadWithin};
 use crate::container::bases::BaseInfo;
-use crate::container::open::{self, Opened};
-use crate::decompress::zeroed;
+use crate::container::open::{self, BlockInfo, Opened};
 use crate::describe::BlockDescription;
 use crate::error::{Error, Result};
-use crate::io::ReadAt;
+use crate::io::{ReadAt, zeroed};
 use crate::options::DecompressOptions;
 use crate::pool::Workers;
 use crate::segment::Segment;
 use crate::work::Work;
-
-/// Where a block is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BlockInfo {
-    /// Where the block's record starts in the compressed file, in bytes.
-    pub record_offset: u64,
-    /// Length of the record in bytes.
-    pub record_len: u64,
-    /// Where the block's contents start in the raw file, in bytes.
-    pub raw_offset: u64,
-    /// Length of the contents in bytes.
-    pub raw_len: u64,
-}
 
 /// An open file of which any part can be read, by several threads at once.
 ///
@@ -350,6 +336,16 @@ impl<R: ReadAt> ReadAt for Reader<'_, R> {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.raw_size())
+    }
+}
+
+impl<'a> Base<'a> {
+    /// A base that is compressed: an open `.lmc` file. If that is a delta, it must have its own bases
+    /// ([`Reader::with_bases`]).
+    pub fn lmc<R: ReadAt + Send + 'a>(reader: Reader<'a, R>) -> Self {
+        let reader = Arc::new(reader);
+        let (raw_size, hash) = (reader.raw_size(), reader.content_hash());
+        Self::compressed(reader.clone(), raw_size, reader.layout(), reader.segments(), hash)
     }
 }
 

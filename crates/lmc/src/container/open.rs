@@ -11,7 +11,6 @@ use crate::block::head::BlockHead;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, read_at};
 use crate::options::DecodeLimits;
-use crate::reader::BlockInfo;
 
 /// A file's index, and where its blocks are.
 #[derive(Debug)]
@@ -22,6 +21,20 @@ pub(crate) struct Opened {
     places: Vec<Place>,
     /// Where skippable records are.
     skippable: Range<u64>,
+}
+
+/// Where a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockInfo {
+    /// Where the block's record starts in the compressed file, in bytes.
+    pub record_offset: u64,
+    /// Length of the record in bytes.
+    pub record_len: u64,
+    /// Where the block's contents start in the raw file, in bytes.
+    pub raw_offset: u64,
+    /// Length of the contents in bytes.
+    pub raw_len: u64,
 }
 
 /// Where a block starts.
