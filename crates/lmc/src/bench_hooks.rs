@@ -4,7 +4,6 @@ mod delta;
 
 pub use delta::{Expected, raw_bytes};
 
-use crate::arch::Isa;
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::head::{BlockHead, Grouped, Method, Part};
@@ -13,6 +12,7 @@ use crate::block::plan::{Planner, coding_of};
 use crate::block::{Link, Nothing, Origin, Piece};
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
+use crate::isa::Isa;
 use crate::options::Level;
 use crate::predict::job::{Model, Sections};
 use crate::predict::{Classes, Conversion, Predictor};

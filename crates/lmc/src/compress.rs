@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::Summary;
-use crate::arch::Isa;
 use crate::base::Base;
 use crate::begun::Begun;
 use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
@@ -17,6 +16,7 @@ use crate::container::writer::Writer;
 use crate::cut::Cutter;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, scratch};
+use crate::isa::Isa;
 use crate::layout::{self, Layout, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;

@@ -7,7 +7,6 @@ use std::io::{Read, Write};
 
 use crate::Summary;
 use crate::access::{Access, Cache};
-use crate::arch::Isa;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
 use crate::block::head::BlockHead;
@@ -19,6 +18,7 @@ use crate::container::record::HEADER_LEN;
 use crate::container::stream::{Next, Records};
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, WriteAt, zeroed};
+use crate::isa::Isa;
 use crate::options::{DecodeLimits, DecompressOptions};
 use crate::origin::{Finished, NotOwn, Own, Sourced, Watermark, Written};
 use crate::pool::Workers;

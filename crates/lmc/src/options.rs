@@ -1,7 +1,7 @@
 //! Options of compression and limits of decompression.
 
-use crate::arch::Isa;
 use crate::dtype::Dtype;
+use crate::isa::Isa;
 
 /// How much work the encoder does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

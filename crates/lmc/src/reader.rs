@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::access::{Access, Cache};
-use crate::arch::Isa;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
 use crate::budget::{Budget, ReadWithin};
@@ -14,6 +13,7 @@ use crate::container::open::{self, BlockInfo, Opened};
 use crate::describe::BlockDescription;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, zeroed};
+use crate::isa::Isa;
 use crate::options::DecompressOptions;
 use crate::pool::Workers;
 use crate::segment::Segment;

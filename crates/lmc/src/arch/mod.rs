@@ -1,4 +1,4 @@
-//! Instruction sets: detection, and the only place where kernels are dispatched.
+//! The kernels of each instruction set, and the only place where they are dispatched.
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 #[allow(unsafe_code)]
@@ -18,9 +18,10 @@ mod x86;
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::table::{DecodeTable, EncodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::group::classes::{RunStats, run_ors, run_stats};
 use crate::group::element::with_element;
+use crate::isa::{Isa, Kind};
 use crate::map::Map;
 use crate::predict::changes::{self, Changes, Compared};
 use crate::predict::job::{Model, Rank, Sections};
@@ -28,114 +29,11 @@ use crate::predict::select::Selection;
 use crate::predict::{Classes, partition, unchanged};
 use job::{DecodeJob, EncodeJob};
 
-/// An instruction set that this machine has been seen to support: the private field is the proof.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Isa(Kind);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(dead_code, reason = "no build can find all of them")]
-pub(crate) enum Kind {
-    Portable,
-    Neon,
-    Avx2,
-    Avx512,
-}
-
-impl Isa {
-    /// Plain Rust, on every machine.
-    pub const PORTABLE: Isa = Isa(Kind::Portable);
-
-    /// NEON, which every 64-bit Arm processor has.
-    pub fn neon() -> Option<Isa> {
-        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-        if std::arch::is_aarch64_feature_detected!("neon") {
-            return Some(Isa(Kind::Neon));
-        }
-        None
-    }
-
-    /// AVX2, BMI1 and BMI2 (x86-64 v3), where the processor has them.
-    pub fn avx2() -> Option<Isa> {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("popcnt")
-            && is_x86_feature_detected!("lzcnt")
-        {
-            return Some(Isa(Kind::Avx2));
-        }
-        None
-    }
-
-    /// AVX-512 F, BW, DQ, VL, VBMI, VBMI2 and GFNI (Ice Lake, Zen 4 and later), where the processor has them.
-    pub fn avx512() -> Option<Isa> {
-        #[cfg(target_arch = "x86_64")]
-        if Self::avx2().is_some()
-            && is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512vbmi")
-            && is_x86_feature_detected!("avx512vbmi2")
-            && is_x86_feature_detected!("gfni")
-        {
-            return Some(Isa(Kind::Avx512));
-        }
-        None
-    }
-
-    /// Every instruction set of this machine, slowest first.
-    pub fn available() -> Vec<Isa> {
-        [Some(Isa::PORTABLE), Isa::neon(), Isa::avx2(), Isa::avx512()].into_iter().flatten().collect()
-    }
-
-    /// The fastest one of this machine, or the one that the environment variable `LMC_ISA` names.
-    ///
-    /// # Errors
-    /// `Usage` when `LMC_ISA` names something unknown or not present.
-    pub fn detect() -> Result<Isa> {
-        match std::env::var_os("LMC_ISA") {
-            None => Ok(Isa::available().pop().unwrap_or(Isa::PORTABLE)),
-            Some(v) => Isa::named(&v.to_string_lossy()),
-        }
-    }
-
-    /// The instruction set `portable`, `neon`, `avx2` or `avx512`.
-    ///
-    /// # Errors
-    /// `Usage` when the name is unknown or this machine lacks it.
-    pub fn named(name: &str) -> Result<Isa> {
-        let isa = match name {
-            "portable" => Some(Isa::PORTABLE),
-            "neon" => Isa::neon(),
-            "avx2" => Isa::avx2(),
-            "avx512" => Isa::avx512(),
-            _ => {
-                return Err(Error::usage(format!(
-                    "unknown instruction set {name:?}; use portable, neon, avx2 or avx512"
-                )));
-            }
-        };
-        isa.ok_or_else(|| Error::usage(format!("this machine has no {name}")))
-    }
-
-    /// The name that [`Isa::named`] takes.
-    pub fn name(self) -> &'static str {
-        match self.0 {
-            Kind::Portable => "portable",
-            Kind::Neon => "neon",
-            Kind::Avx2 => "avx2",
-            Kind::Avx512 => "avx512",
-        }
-    }
-}
-
 impl Isa {
     /// Decodes the whole runs of a group.
     pub(crate) fn decode_group(self, mut job: DecodeJob<'_, '_>) -> Result<()> {
         job.check();
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_decode_group(self, &mut job),
             #[cfg(target_arch = "x86_64")]
@@ -149,7 +47,7 @@ impl Isa {
     /// Encodes the whole runs of a group.
     pub(crate) fn encode_group(self, mut job: EncodeJob<'_>) {
         job.check();
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_encode_group(self, &mut job),
             #[cfg(target_arch = "x86_64")]
@@ -162,7 +60,7 @@ impl Isa {
 
     /// Appends the statistics of the runs of a part.
     pub(crate) fn run_stats(self, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_run_stats(self, width, map, elements, stats),
             #[cfg(target_arch = "x86_64")]
@@ -177,7 +75,7 @@ impl Isa {
     /// Appends for every run of elements of `width` bytes 1 if it is its prediction and 0 if not.
     pub(crate) fn unchanged_runs(self, width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
         assert_eq!(elements.len(), prediction.len(), "a prediction for every element");
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_predict::unchanged_runs(self, width, elements, prediction, map),
             #[cfg(target_arch = "x86_64")]
@@ -190,7 +88,7 @@ impl Isa {
     #[must_use]
     pub(crate) fn changes(self, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
         c.check();
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_changes(self, c, most, found),
             #[cfg(target_arch = "x86_64")]
@@ -201,7 +99,7 @@ impl Isa {
 
     /// Appends the OR of each run of elements of `width` bytes.
     pub(crate) fn run_ors(self, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_run_ors(self, width, elements, ors),
             #[cfg(target_arch = "x86_64")]
@@ -213,7 +111,7 @@ impl Isa {
     /// Numbers of elements of every class.
     pub(crate) fn count_classes(self, m: &Model<'_>) -> Vec<usize> {
         m.check();
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_predict::count_classes(self, m),
             #[cfg(target_arch = "x86_64")]
@@ -227,7 +125,7 @@ impl Isa {
         m.check();
         assert!(m.classes.is_some() && u32::try_from(m.len).is_ok(), "there are classes, and ranks fit");
         assert!(at.is_sorted_by(|a, b| a < b) && at.last().is_none_or(|&e| (e as usize) < m.len), "rising elements");
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_predict::rank_in_classes(self, m, at, ranks),
             #[cfg(target_arch = "x86_64")]
@@ -241,7 +139,7 @@ impl Isa {
         m.check();
         assert_eq!(m.classes.map(Classes::count), Some(selections.len()), "a selection for each class");
         assert!(u32::try_from(m.len).is_ok(), "ranks fit");
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_predict::select_in_classes(self, m, selections),
             #[cfg(target_arch = "x86_64")]
@@ -256,7 +154,7 @@ impl Isa {
     pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
         m.check();
         assert_eq!(elements.len(), m.len * m.width, "all elements");
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_predict::partition(self, m, elements, sections),
             #[cfg(target_arch = "x86_64")]
@@ -271,7 +169,7 @@ impl Isa {
     pub(crate) fn restore(self, m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
         m.check();
         assert_eq!(out.len(), m.len * m.width, "all elements");
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_predict::restore(self, m, sections, out),
             #[cfg(target_arch = "x86_64")]
@@ -285,7 +183,7 @@ impl Isa {
         m.check();
         assert!(m.classes.is_none(), "there is one class");
         assert_eq!(out.len(), m.len * m.width, "all elements");
-        match self.0 {
+        match self.kind() {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => x86::avx512_predict::restore_in_place(self, m, out),
             #[cfg(target_arch = "x86_64")]

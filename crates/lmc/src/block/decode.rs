@@ -4,8 +4,8 @@ use super::head::{BlockHead, Dependency, Group, Grouped, Method, Named, Patches,
 use super::listed::{ListedChanges, other_classes, restore_patches};
 use super::streams::Streams;
 use super::{Origin, collect};
+use crate::arch::decode_chunk;
 use crate::arch::job::{DecodeJob, set_of};
-use crate::arch::{Isa, decode_chunk};
 use crate::checksum::{Digest, block_digest, leaves};
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
@@ -14,6 +14,7 @@ use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{Shape, lengthen_raw, merge_run};
 use crate::io::scratch;
+use crate::isa::Isa;
 use crate::layout::safetensors::list;
 use crate::map::Map;
 use crate::predict::job::{Model, Sections};

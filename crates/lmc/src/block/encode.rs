@@ -6,9 +6,9 @@ use super::head::{BlockHead, Dependency, Method, Named, Part};
 use super::output::Output;
 use super::planned::{Elements, Item, PartPlan, PlannedGroup};
 use super::{Origin, Piece};
+use crate::arch::encode_chunk;
 use crate::arch::inline::zip;
 use crate::arch::job::{EncodeJob, set_of};
-use crate::arch::{Isa, encode_chunk};
 use crate::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
 use crate::container::record::{self, RecordHeader};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
@@ -17,6 +17,7 @@ use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{shorten_raw, split_run};
 use crate::io::{ReadAt, read_at};
+use crate::isa::Isa;
 use crate::options::Level;
 use crate::predict::{Conversion, convert};
 

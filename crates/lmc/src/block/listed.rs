@@ -3,9 +3,9 @@
 use super::head::{Grouped, Patches, Predicted};
 use super::sparse::few_of;
 use super::streams::Streams;
-use crate::arch::Isa;
 use crate::error::{Error, Result};
 use crate::group::element::{Element, with_element};
+use crate::isa::Isa;
 use crate::map::Map;
 use crate::predict::Predictor;
 use crate::predict::job::Model;

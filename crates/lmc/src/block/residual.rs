@@ -279,7 +279,7 @@ fn cut_short(symbols: &Histogram, bits: u32) -> Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::Isa;
+    use crate::isa::Isa;
     use crate::options::Level;
     use lmc_testing::input::Random;
 

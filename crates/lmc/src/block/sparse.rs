@@ -3,10 +3,10 @@
 use super::candidate::Candidate;
 use super::keyed::{BUCKETS, Buckets, Keyed, Limits, bucket, buckets_cost, rest_bits};
 use super::patches::PatchList;
-use crate::arch::Isa;
 use crate::entropy::cost;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element, zeros_in};
+use crate::isa::Isa;
 use crate::map::Map;
 use crate::options::Level;
 use crate::predict::changes::Changes;

@@ -5,9 +5,9 @@ use super::encode::{BlockEncoder, RawBlock};
 use super::head::{BlockHead, MAX_PARTS};
 use super::output::Output;
 use super::{Nothing, Origin, Piece};
-use crate::arch::Isa;
 use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
+use crate::isa::Isa;
 use crate::options::Level;
 
 mod predicted;

@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::arch::Isa;
 use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::output::Output;
 use crate::block::{Link, Piece};
@@ -13,6 +12,7 @@ use crate::container::header::Features;
 use crate::container::writer::Writer;
 use crate::dtype::Dtype;
 use crate::error::ErrorKind;
+use crate::isa::Isa;
 use crate::layout::Layout;
 use crate::options::Level;
 use crate::origin::Own;

@@ -7,13 +7,14 @@ mod case;
 mod predict;
 mod stream;
 
-use super::{Isa, decode_chunk};
+use super::decode_chunk;
 use crate::entropy::coder::{Coder, Entries};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, LANES, STATE_MIN, rans};
 use crate::group::RUN;
 use crate::group::classes::RunStats;
+use crate::isa::Isa;
 use crate::map::Map;
 use case::{CODERS, Case, MAPS, any_table, built, plain};
 use lmc_testing::input::Random;

@@ -1,8 +1,8 @@
 //! The predict stage: every instruction set of this machine, portable included, against the definition.
 
 use super::others;
-use crate::arch::Isa;
 use crate::group::element::{Element, with_element};
+use crate::isa::Isa;
 use crate::predict::changes::{Changes, Compared};
 use crate::predict::job::{Model, Rank, Sections, most_overflows};
 use crate::predict::select::Selection;

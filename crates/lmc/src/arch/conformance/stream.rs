@@ -1,13 +1,13 @@
 //! What kernels write and read.
 
 use super::case::Case;
-use crate::arch::Isa;
 use crate::arch::job::{DecodeJob, EncodeJob};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::table::{DecodeTable, EncodeTable};
 use crate::entropy::{CHUNK_WORDS, LANES, STATE_MIN};
 use crate::error::Result;
 use crate::group::RUN;
+use crate::isa::Isa;
 use lmc_testing::input::Random;
 
 /// What an encoder made of a group.

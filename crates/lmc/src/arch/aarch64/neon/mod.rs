@@ -11,7 +11,7 @@
 //! Only groups have kernels here. NEON is in every build for aarch64, so that the compiler makes vectors of the portable loops
 //! by itself: those of the predict stage, of statistics, and of shapes other than the plain ones are left to it.
 //!
-//! Soundness rests on two facts. Only an [`Isa`] of kind `Neon` leads here, so the instructions exist. Loads and stores
+//! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Neon` leads here, so the instructions exist. Loads and stores
 //! go through references to arrays of their size, but for the words of lanes, eight at a time from or to a window of 64:
 //! there, the number of lanes that went before or are still to come is the bound.
 
@@ -34,6 +34,7 @@ macro_rules! each {
 
 mod decode;
 mod encode;
+pub(in crate::arch) mod entries;
 mod fine;
 mod lookup;
 mod planes;
@@ -41,23 +42,9 @@ mod slots;
 mod symbols;
 
 use super::super::inline::array;
-use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
-use super::super::{Isa, Kind};
+use super::super::job::{at, at_mut};
 use crate::entropy::LANES;
-use crate::error::Result;
 use std::arch::aarch64::*;
-
-pub(in crate::arch) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
-    assert_eq!(isa.0, Kind::Neon);
-    // SAFETY: an `Isa` of this kind exists only where the feature was detected.
-    unsafe { decode::group(job) }
-}
-
-pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
-    assert_eq!(isa.0, Kind::Neon);
-    // SAFETY: as above.
-    unsafe { encode::group(job) }
-}
 
 /// What codes the symbols of a group; a constant of the kernels.
 const HUFFMAN: u8 = 0;

@@ -10,7 +10,7 @@
 //! and theirs takes three or four shuffles from a slot to the rank of its symbol (`slots`), and one for each column from
 //! there. Encoders go from symbol to distance or rank in the same way (`symbols`).
 //!
-//! Soundness rests on two facts. Only an [`Isa`] of kind `Avx2` leads here, so the instructions exist. Loads and stores
+//! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx2` leads here, so the instructions exist. Loads and stores
 //! go through references to arrays of their size, but for the words of lanes, eight at a time from or to a window of 64:
 //! there, the number of lanes that went before or are still to come is the bound.
 
@@ -28,6 +28,7 @@ mod bits;
 pub(in crate::arch) mod changes;
 mod decode;
 mod encode;
+pub(in crate::arch) mod entries;
 mod fine;
 mod lookup;
 mod merge;
@@ -38,37 +39,9 @@ mod stats;
 mod symbols;
 
 use super::super::inline::array;
-use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
-use super::super::{Isa, Kind};
+use super::super::job::{at, at_mut};
 use crate::entropy::LANES;
-use crate::error::Result;
-use crate::group::classes::RunStats;
-use crate::map::Map;
 use std::arch::x86_64::*;
-
-pub(in crate::arch) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
-    assert_eq!(isa.0, Kind::Avx2);
-    // SAFETY: an `Isa` of this kind exists only where the features were detected.
-    unsafe { decode::group(job) }
-}
-
-pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
-    assert_eq!(isa.0, Kind::Avx2);
-    // SAFETY: as above.
-    unsafe { encode::group(job) }
-}
-
-pub(in crate::arch) fn run_ors(isa: Isa, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
-    assert_eq!(isa.0, Kind::Avx2);
-    // SAFETY: as above.
-    unsafe { stats::ors(width, elements, ors) }
-}
-
-pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
-    assert_eq!(isa.0, Kind::Avx2);
-    // SAFETY: as above.
-    unsafe { stats::all(width, map, elements, stats) }
-}
 
 /// Runs between asking for cache lines and using them. Even, so that they are asked for in pairs where runs are taken in pairs.
 const AHEAD: usize = 12;

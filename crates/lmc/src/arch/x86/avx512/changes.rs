@@ -1,15 +1,15 @@
 //! Elements that differ from their predictions: 64 are compared at once, and those of the mask compressed.
 
-use super::super::super::{Isa, Kind};
 use super::deal::{next_lanes, pick};
 use super::{AHEAD, expect_lines, index, load, store};
 use crate::arch::inline::array;
 use crate::group::RUN;
+use crate::isa::{Isa, Kind};
 use crate::predict::changes::{Changes, Compared, Room, STEP};
 use std::arch::x86_64::*;
 
 pub(in crate::arch) fn changes(isa: Isa, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
-    assert_eq!(isa.0, Kind::Avx512);
+    assert_eq!(isa.kind(), Kind::Avx512);
     let room = &mut found.reset(c.width, most);
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
     unsafe {

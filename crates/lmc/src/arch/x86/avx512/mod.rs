@@ -6,7 +6,7 @@
 //! memory forms are microcode on Zen 4. Gathers are slow since Intel's GDS microcode, and on Zen; only the fine coder, whose tables
 //! registers do not hold, uses them.
 //!
-//! Soundness rests on three facts. Only [`super::super::Isa`] of kind `Avx512` leads here, so the instructions exist. The bounds that
+//! Soundness rests on three facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx512` leads here, so the instructions exist. The bounds that
 //! `DecodeJob::check` and `EncodeJob::check` assert before every call make all plain loads and stores of elements, raw bits and words
 //! stay inside their slices. What a stream makes the decoder read (words, literals) is checked before every pair of chunks.
 
@@ -25,6 +25,7 @@ pub(in crate::arch) mod changes;
 mod deal;
 mod decode;
 mod encode;
+pub(in crate::arch) mod entries;
 mod fine;
 mod merge;
 pub(in crate::arch) mod predict;
@@ -35,26 +36,10 @@ mod stats;
 pub(in crate::arch) use stats::{run_ors, run_stats};
 
 use super::super::inline::array;
-use super::super::job::{DecodeJob, EncodeJob, at, at_mut};
-use super::super::{Isa, Kind};
+use super::super::job::{at, at_mut};
 use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::{LANES, REFILL_WORDS};
-use crate::error::Result;
 use std::arch::x86_64::*;
-
-pub(in crate::arch) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
-    assert_eq!(isa.0, Kind::Avx512);
-    job.check();
-    // SAFETY: an `Isa` of this kind exists only where the features were detected; the job was checked.
-    unsafe { decode::group(job) }
-}
-
-pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
-    assert_eq!(isa.0, Kind::Avx512);
-    job.check();
-    // SAFETY: as above.
-    unsafe { encode::group(job) }
-}
 
 /// Runs between asking for cache lines and using them.
 const AHEAD: usize = 12;

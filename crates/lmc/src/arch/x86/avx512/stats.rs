@@ -1,21 +1,21 @@
 //! Statistics of runs: one pass that also brings a block into the cache.
 
-use super::super::super::{Isa, Kind};
 use super::{AHEAD, expect, load};
 use crate::group::RUN;
 use crate::group::classes::{RunStats, run_ors as portable_ors, run_stats as portable};
 use crate::group::element::with_element;
+use crate::isa::{Isa, Kind};
 use crate::map::Map;
 use std::arch::x86_64::*;
 
 pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
-    assert_eq!(isa.0, Kind::Avx512);
+    assert_eq!(isa.kind(), Kind::Avx512);
     // SAFETY: an `Isa` of this kind exists only where the features were detected.
     unsafe { all(width, map, elements, stats) }
 }
 
 pub(in crate::arch) fn run_ors(isa: Isa, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
-    assert_eq!(isa.0, Kind::Avx512);
+    assert_eq!(isa.kind(), Kind::Avx512);
     // SAFETY: as above.
     unsafe { all_ors(width, elements, ors) }
 }
