@@ -386,10 +386,13 @@ class Crate:
         reached = reachable(found)
         for module in modules:
             for body, _ in module.bodies:
-                for before, token, after in zip(body, body[1:], body[2:], strict=False):
-                    if token.text not in away or before.text not in (".", "::") or after.text not in ("(", "::"):
+                for i, token in enumerate(body[2:-1], 2):
+                    owner, before, after = body[i - 2].text, body[i - 1].text, body[i + 1].text
+                    if token.text not in away or before not in (".", "::") or after not in ("(", "::"):
                         continue
                     for home, visible_in, line, type_file, type_name in away[token.text]:
+                        if before == "::" and owner not in ("Self", type_name):
+                            continue
                         is_known = (module.file, type_file, type_name) in named
                         is_unique = functions[token.text] == 1 and type_file in reached.get(module.file, ())
                         if home.file != module.file and module.is_within(visible_in) and (is_known or is_unique):
