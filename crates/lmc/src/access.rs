@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
-use crate::block::head::{BlockHead, Method, Part};
 use crate::budget::{Budget, MAX_DETOUR, MIN_COST, ORDINARY};
-use crate::container::bases::{MAX_DEPTH, too_deep};
 use crate::container::open::{self, Opened};
 use crate::decompress::{checked_block, decode_checked};
 use crate::error::Result;
+use crate::format::bases::{MAX_DEPTH, too_deep};
+use crate::format::block_head::{BlockHead, Method, Part};
 use crate::io::ReadAt;
 use crate::origin::{NotOwn, Own, Sourced};
 use crate::pool::Workers;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::budget::{Budget, Detour, ReadWithin};
-use crate::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves};
-use crate::container::bases::BaseInfo;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::bases::BaseInfo;
+use crate::format::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves};
 use crate::io::{ReadAt, scratch};
 use crate::layout::{self, Layout, Start};
 use crate::pool::Workers;

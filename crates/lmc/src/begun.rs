@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::base::Base;
-use crate::container::bases::{BaseInfo, Sources};
-use crate::container::header::Features;
 use crate::container::writer::Writer;
 use crate::cut::Cutter;
 use crate::error::Result;
+use crate::format::bases::{BaseInfo, Sources};
+use crate::format::header::Features;
 use crate::layout::Layout;
 use crate::matching::Matcher;
 use crate::options::CompressOptions;

@@ -6,12 +6,12 @@ pub use delta::{Expected, raw_bytes};
 
 use crate::block::decode::BlockDecoder;
 use crate::block::encode::{BlockEncoder, RawBlock};
-use crate::block::head::{BlockHead, Grouped, Method, Part};
 use crate::block::output::Output;
 use crate::block::plan::{Planner, coding_of};
 use crate::block::{Link, Nothing, Origin, Piece};
-use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
+use crate::format::block_head::{BlockHead, Grouped, Method, Part};
+use crate::format::record::{HEADER_LEN, RecordHeader};
 use crate::isa::Isa;
 use crate::options::Level;
 use crate::predict::job::{Model, Sections};
@@ -208,5 +208,5 @@ pub fn build_table(level: Level, histogram: &[u32; 256]) -> u64 {
 
 /// XXH3 digests of all leaves of `raw`, as encoding and decoding compute them.
 pub fn digests(raw: &[u8]) -> u8 {
-    crate::checksum::leaves(raw).iter().fold(0, |a, d| a ^ d[0])
+    crate::format::checksum::leaves(raw).iter().fold(0, |a, d| a ^ d[0])
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::container::bases::{MAX_DEPTH, too_deep};
 use crate::error::{Error, Result};
+use crate::format::bases::{MAX_DEPTH, too_deep};
 use crate::work::Work;
 
 /// Raw bytes of other blocks, of the file and of its bases, that may have to be decoded to read one alone: our files need some dozen

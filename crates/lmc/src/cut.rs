@@ -1,17 +1,18 @@
 //! Where blocks begin and end, and which bytes of them belong to which tensor.
 //!
-//! Blocks begin at multiples of [`LEAF`](crate::checksum::LEAF) whatever the file holds, so that its content hash depends on its bytes
+//! Blocks begin at multiples of [`LEAF`](crate::format::checksum::LEAF) whatever the file holds, so that its content hash depends on its bytes
 //! alone. How long blocks are is the encoder's choice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::block::head::{Dependency, MAX_RAW};
 use crate::block::{Link, Piece};
-use crate::checksum::LEAF;
-use crate::container::bases::{Depths, MAX_DEPTH};
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::format::bases::Dependency;
+use crate::format::bases::{Depths, MAX_DEPTH};
+use crate::format::checksum::LEAF;
+use crate::format::limits::MAX_RAW;
 use crate::group::RUN;
 use crate::io::ReadAt;
 use crate::layout::Layout;

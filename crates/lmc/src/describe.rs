@@ -1,7 +1,8 @@
 //! How a block is coded, for people who want to see.
 
-use crate::block::head::{BlockHead, Dependency, Group, Grouped, Method, Part, Predicted};
-use crate::container::record::HEADER_LEN;
+use crate::format::bases::Dependency;
+use crate::format::block_head::{BlockHead, Group, Grouped, Method, Part, Predicted};
+use crate::format::record::HEADER_LEN;
 use crate::map::Map;
 use crate::predict::Predictor;
 

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::base::{Base, describe};
-use crate::container::bases::BaseInfo;
-use crate::container::header::MAGIC;
 use crate::error::{Error, Result};
+use crate::format::bases::BaseInfo;
+use crate::format::header::MAGIC;
 use crate::io::{ReadAt, read_at};
 use crate::options::DecompressOptions;
 use crate::reader::Reader;

@@ -8,8 +8,8 @@ use crate::base::{Base, not_given};
 use crate::block::Origin;
 use crate::block::encode::RawBlock;
 use crate::budget::Budget;
-use crate::container::bases::BaseInfo;
 use crate::error::{Error, Result};
+use crate::format::bases::BaseInfo;
 use crate::io::{ReadAt, WriteAt, read_at};
 use crate::reread::Reread;
 

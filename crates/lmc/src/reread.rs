@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::checksum::{Digest, digest};
 use crate::error::{Error, Result};
+use crate::format::checksum::{Digest, digest};
 use crate::io::scratch;
 
 /// Leaves that are kept because only a part of them was wanted: neighbouring tensors ask for the rest.

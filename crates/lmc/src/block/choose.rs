@@ -1,7 +1,6 @@
 //! Which method codes a part.
 
 use super::candidate::Expectation;
-use super::head::Method;
 use super::plan::{Planner, coding_of};
 use super::planned::{GroupedPlan, PartPlan};
 use super::sparse::is_mostly_zero;
@@ -9,6 +8,7 @@ use crate::arch::inline::array;
 use crate::dtype::Dtype;
 use crate::entropy::{Histogram, cost, sum_of};
 use crate::error::Result;
+use crate::format::block_head::Method;
 use crate::frames::FrameEncoder;
 use crate::group::RUN;
 use crate::group::classes::count_run;

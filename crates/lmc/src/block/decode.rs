@@ -1,14 +1,15 @@
 //! Decoding a block.
 
-use super::head::{BlockHead, Dependency, Group, Grouped, Method, Named, Patches, Predicted};
 use super::listed::{ListedChanges, other_classes, restore_patches};
 use super::streams::Streams;
 use super::{Origin, collect};
 use crate::arch::decode_chunk;
 use crate::arch::job::{DecodeJob, set_of};
-use crate::checksum::{Digest, block_digest, leaves};
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
+use crate::format::bases::Dependency;
+use crate::format::block_head::{BlockHead, Group, Grouped, Method, Named, Patches, Predicted};
+use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::frames::FrameDecoder;
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
@@ -274,7 +275,7 @@ impl BlockDecoder {
                 return Err(Error::damaged("a class map names a group that is not there"));
             }
             let partial_in = if t > 0 { class_map.last().map(|&c| usize::from(c)) } else { None };
-            let mut begin = [0usize; super::head::MAX_GROUPS + 1];
+            let mut begin = [0usize; crate::format::limits::MAX_GROUPS + 1];
             let mut next = [0u32; 256];
             for i in 0..g.groups.len() {
                 begin[i + 1] = begin[i] + count[i] as usize;

@@ -2,17 +2,18 @@
 
 use super::choose::Chooser;
 use super::gather::{Source, gather};
-use super::head::{BlockHead, Dependency, Method, Named, Part};
 use super::output::Output;
 use super::planned::{Elements, Item, PartPlan, PlannedGroup};
 use super::{Origin, Piece};
 use crate::arch::encode_chunk;
 use crate::arch::inline::zip;
 use crate::arch::job::{EncodeJob, set_of};
-use crate::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
-use crate::container::record::{self, RecordHeader};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::error::Result;
+use crate::format::bases::Dependency;
+use crate::format::block_head::{BlockHead, Method, Named, Part};
+use crate::format::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
+use crate::format::record::{self, RecordHeader};
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{shorten_raw, split_run};
@@ -317,5 +318,5 @@ const STORED_OVERHEAD: usize = 32;
 /// Checks what a block may have.
 fn check(raw: &[u8], pieces: &[Piece]) {
     assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
-    assert!((1..=super::head::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
+    assert!((1..=crate::format::limits::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
 }

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::head::{Dependency, MAX_PARTS};
 use super::{Link, Piece};
 use crate::dtype::Dtype;
+use crate::format::bases::Dependency;
+use crate::format::limits::MAX_PARTS;
 use crate::predict::Conversion;
 
 /// What the pieces of a part have in common.

@@ -1,9 +1,9 @@
 //! Predicted parts of which every section tells no more than what changed: they are copies of their predictions, but for that.
 
-use super::head::{Grouped, Patches, Predicted};
 use super::sparse::few_of;
 use super::streams::Streams;
 use crate::error::{Error, Result};
+use crate::format::block_head::{Grouped, Patches, Predicted};
 use crate::group::element::{Element, with_element};
 use crate::isa::Isa;
 use crate::map::Map;

@@ -5,7 +5,6 @@ pub(crate) mod choose;
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
-pub(crate) mod head;
 mod keyed;
 mod listed;
 mod narrow;
@@ -18,11 +17,11 @@ mod residual;
 pub(crate) mod sparse;
 mod streams;
 
-use self::head::Dependency;
 use crate::dtype::Dtype;
 #[cfg(any(test, feature = "bench-hooks"))]
 use crate::error::Error;
 use crate::error::Result;
+use crate::format::bases::Dependency;
 use crate::io::scratch;
 use crate::predict::Conversion;
 

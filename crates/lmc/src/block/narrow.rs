@@ -1,8 +1,8 @@
 //! Sections of residuals that one byte holds: their streams are the same whatever the width of an element, and half as much, or less, is
 //! moved where elements have one byte.
 
-use super::head::{Group, Grouped};
 use crate::entropy::coder::Coder;
+use crate::format::block_head::{Group, Grouped};
 use crate::map::Map;
 
 impl Grouped {

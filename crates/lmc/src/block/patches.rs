@@ -1,13 +1,13 @@
 //! Patches of a section: elements that its groups do not tell, or not wholly (`docs/format.md` §3.3.2).
 
-use super::head::Patches;
 use crate::bits::{BitReader, BitWriter};
 use crate::entropy::number::{NumberCode, NumberReader, NumberWriter};
 use crate::error::{Error, Result};
+use crate::format::block_head::Patches;
+use crate::format::varint;
 use crate::group::element::{Element, with_element};
 use crate::map::Map;
 use crate::predict::changes::Changes;
-use crate::varint;
 
 /// Patches that are being gathered, in the order of their elements.
 #[derive(Default)]

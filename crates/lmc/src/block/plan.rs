@@ -1,6 +1,5 @@
 //! Choosing how a part is coded: method, classes, bits per group, tables.
 
-use super::head::Group;
 use super::patches::PatchList;
 use super::planned::{Elements, GroupedPlan, Item, PlannedGroup};
 use super::sparse;
@@ -8,6 +7,7 @@ use crate::arch::inline::array;
 use crate::dtype::Dtype;
 use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost, fine, huffman, rans, sum_of};
+use crate::format::block_head::Group;
 use crate::group::RUN;
 use crate::group::classes::{Class, Effort, RunStats, classify, count_run, trailing_zeros};
 use crate::group::element::with_element;

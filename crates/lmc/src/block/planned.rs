@@ -1,8 +1,8 @@
 //! What was decided of a part: its description in the head, and what it has in the body.
 
-use super::head::{Group, Grouped, Method, Patches};
 use super::patches::PatchList;
 use crate::entropy::table::EncodeTable;
+use crate::format::block_head::{Group, Grouped, Method, Patches};
 use crate::group::RUN;
 use crate::group::split::Shape;
 use crate::map::Map;

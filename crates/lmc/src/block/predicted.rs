@@ -1,11 +1,11 @@
 //! How a part is predicted: from what, into which classes, or not at all.
 
 use super::candidate::{Candidate, Expectation, candidate};
-use super::head::{Method, Named, Predicted, Unchanged};
 use super::plan::Planner;
 use super::planned::{GroupedPlan, PartPlan};
 use super::sparse::{self, few_of};
 use crate::entropy::cost;
+use crate::format::block_head::{Method, Named, Predicted, Unchanged};
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::map::Map;

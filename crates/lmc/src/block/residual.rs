@@ -1,12 +1,12 @@
 //! How a section of residuals is coded: small numbers, most of them, and a few large ones.
 
-use super::head::Group;
 use super::patches::PatchList;
 use super::plan::{Planner, Sample as Basis};
 use super::planned::GroupedPlan;
 use super::sparse::few_of;
 use crate::entropy::coder::Coder;
 use crate::entropy::{Histogram, cost, histogram};
+use crate::format::block_head::Group;
 use crate::group::RUN;
 use crate::group::classes::Effort;
 use crate::group::element::{Element, extend, with_element};

@@ -1,8 +1,8 @@
 //! What the body of a block is made of.
 
-use super::head::BlockHead;
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::error::{Error, Result};
+use crate::format::block_head::BlockHead;
 
 /// Bytes of a lane set's states.
 const STATES: usize = 4 * crate::entropy::LANES;

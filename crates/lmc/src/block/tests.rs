@@ -2,11 +2,12 @@
 
 use super::decode::BlockDecoder;
 use super::encode::{BlockEncoder, RawBlock};
-use super::head::{BlockHead, MAX_PARTS};
 use super::output::Output;
 use super::{Nothing, Origin, Piece};
-use crate::container::record::{HEADER_LEN, RecordHeader};
 use crate::dtype::Dtype;
+use crate::format::block_head::BlockHead;
+use crate::format::limits::MAX_PARTS;
+use crate::format::record::{HEADER_LEN, RecordHeader};
 use crate::isa::Isa;
 use crate::options::Level;
 

@@ -1,12 +1,5 @@
-//! The `.lmc` container: header, records, index, trailer; writers and readers of it.
+//! Whole `.lmc` files: opened from their end, read from their front, and written.
 
-pub(crate) mod bases;
-pub(crate) mod header;
-pub(crate) mod index;
 pub(crate) mod open;
-pub(crate) mod record;
-pub(crate) mod segments;
 pub(crate) mod stream;
-pub(crate) mod tensors;
-pub(crate) mod trailer;
 pub(crate) mod writer;

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::bases::Sources;
-use super::header::{self, Features, ends_early};
-use super::index::Index;
-use super::record::{self, HEADER_LEN, RecordHeader};
-use super::trailer::{self, Trailer};
-use crate::block::head::BlockHead;
 use crate::error::{Error, Result};
+use crate::format::bases::Sources;
+use crate::format::block_head::BlockHead;
+use crate::format::header::{self, Features, ends_early};
+use crate::format::index::Index;
+use crate::format::record::{self, HEADER_LEN, RecordHeader};
+use crate::format::trailer::{self, Trailer};
 use crate::io::{ReadAt, read_at};
 use crate::options::DecodeLimits;
 

@@ -2,14 +2,14 @@
 
 use std::io::Read;
 
-use super::bases::{Depths, Sources};
-use super::header::{self, Features, ends_early};
-use super::index::{BlockLen, Index, whole_leaves_before};
 use super::open::{block_record, too_many_skippable};
-use super::record::{self, HEADER_LEN, RecordHeader};
-use super::trailer::{self, Trailer};
-use crate::block::head::BlockHead;
 use crate::error::{Error, Result};
+use crate::format::bases::{Depths, Sources};
+use crate::format::block_head::BlockHead;
+use crate::format::header::{self, Features, ends_early};
+use crate::format::index::{BlockLen, Index, whole_leaves_before};
+use crate::format::record::{self, HEADER_LEN, RecordHeader};
+use crate::format::trailer::{self, Trailer};
 use crate::io::{append, read_full};
 use crate::options::DecodeLimits;
 

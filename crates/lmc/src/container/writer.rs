@@ -1,15 +1,15 @@
 //! What a writer puts around its blocks: header, bases, index, trailer.
 
-use super::bases::Sources;
-use super::header;
-use super::index::Index;
-use super::trailer::{self, Trailer};
 use crate::Summary;
 use crate::block::encode::BlockSummary;
-use crate::checksum::ContentHash;
 use crate::error::Result;
+use crate::format::bases::Sources;
+use crate::format::checksum::ContentHash;
+use crate::format::header;
+use crate::format::index::Index;
+use crate::format::trailer::{self, Trailer};
+use crate::format::varint::put;
 use crate::layout::Layout;
-use crate::varint::put;
 
 /// Keeps account of the blocks that were written.
 pub(crate) struct Writer {

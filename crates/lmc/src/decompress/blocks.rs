@@ -4,11 +4,12 @@ use crate::Summary;
 use crate::base::blame;
 use crate::block::Origin;
 use crate::block::decode::BlockDecoder;
-use crate::block::head::{BlockHead, Dependency};
-use crate::checksum::{ContentHash, Digest};
-use crate::container::bases::{Depths, Sources};
 use crate::container::open::{Opened, block_record, wrong_raw_len};
 use crate::error::{Error, Result};
+use crate::format::bases::Dependency;
+use crate::format::bases::{Depths, Sources};
+use crate::format::block_head::BlockHead;
+use crate::format::checksum::{ContentHash, Digest};
 
 /// What is left to do for a block that is decoded: its digests go into the hash, its dependencies into the depths.
 pub(crate) struct Decoded {

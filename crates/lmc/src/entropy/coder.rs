@@ -5,7 +5,7 @@
 use super::table::ESCAPE;
 use super::{fine, huffman, rans};
 use crate::error::{Error, Result};
-use crate::varint::Cursor;
+use crate::format::varint::Cursor;
 
 /// What codes the symbols of a group, with its table.
 #[derive(Clone, Debug, PartialEq, Eq)]

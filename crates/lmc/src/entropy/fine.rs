@@ -8,7 +8,7 @@ use super::cost::{BIT, log2};
 use super::table::{ESCAPE, by_symbol, starts, unused_byte};
 use super::{Histogram, by_count};
 use crate::error::{Error, Result};
-use crate::varint::Cursor;
+use crate::format::varint::Cursor;
 
 /// Bits of a slot.
 pub(crate) const SLOT_BITS: u32 = 12;
@@ -88,7 +88,7 @@ pub(super) fn read(c: &mut Cursor<'_>, freqs: &mut [u16]) -> Result<()> {
 }
 
 pub(super) fn write(freqs: &[u16], out: &mut Vec<u8>) {
-    freqs.iter().for_each(|&f| crate::varint::put(out, f.into()));
+    freqs.iter().for_each(|&f| crate::format::varint::put(out, f.into()));
 }
 
 pub(super) fn decode_table(e: &Entries) -> Result<FineDecodeTable> {

@@ -5,7 +5,7 @@ use super::cost::BIT;
 use super::table::{CoarseKind, CoarseTable, ESCAPE, by_symbol, pad_symbol, unused_byte};
 use super::{Histogram, SLOTS, by_count};
 use crate::error::{Error, Result};
-use crate::varint::Cursor;
+use crate::format::varint::Cursor;
 
 const MAX_LEN: u8 = 7;
 

@@ -10,7 +10,7 @@ use super::huffman::{self, limited_lengths};
 use super::{Histogram, by_count};
 use crate::bits::{BitReader, BitWriter};
 use crate::error::{Error, Result};
-use crate::varint::Cursor;
+use crate::format::varint::Cursor;
 
 const MAX_LEN: u8 = 11;
 const SLOTS: usize = 1 << MAX_LEN;

@@ -9,7 +9,7 @@ use super::cost::{BIT, log2};
 use super::table::{CoarseKind, CoarseTable, ESCAPE, by_symbol, pad_symbol, starts, unused_byte};
 use super::{Histogram, SLOTS, by_count};
 use crate::error::{Error, Result};
-use crate::varint::Cursor;
+use crate::format::varint::Cursor;
 
 /// Reads frequencies of a byte.
 pub(super) fn read(c: &mut Cursor<'_>, freqs: &mut [u16]) -> Result<()> {

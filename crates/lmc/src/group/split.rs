@@ -3,7 +3,7 @@
 use super::RUN;
 use super::element::Element;
 use crate::arch::inline::zip;
-use crate::block::head::Group;
+use crate::format::block_head::Group;
 use crate::map::Map;
 
 /// How the elements of a group are split.

@@ -1,8 +1,8 @@
 //! Blocks that are predicted from a base or from other tensors.
 
 use super::super::Link;
-use super::super::head::{Method, Predicted};
 use super::*;
+use crate::format::block_head::{Method, Predicted};
 use crate::predict::{Conversion, Predictor};
 
 /// Sources by number: this file, then its bases.

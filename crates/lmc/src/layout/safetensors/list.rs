@@ -2,12 +2,11 @@
 //! shapes, and most of what it writes is punctuation.
 
 use super::header::compact::scan;
-use crate::container::index::{put_string, string};
-use crate::container::tensors::{put_tensor, walk};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
+use crate::format::tensors::{put_tensor, walk};
+use crate::format::varint::{Cursor, put, put_string, string};
 use crate::segment::{Shape, tensor_len};
-use crate::varint::{Cursor, put};
 
 /// Puts the list of a header, of which `part` has all bytes from its length on; `None` if the list does not tell them.
 pub(crate) fn list(part: &[u8], out: &mut Vec<u8>) -> Option<()> {

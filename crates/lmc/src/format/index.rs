@@ -2,15 +2,16 @@
 
 use std::io::Read;
 
+use super::checksum::{Digest, LEAF};
+use super::limits::MAX_RAW;
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::segments::{self, Budget, Packed};
-use crate::block::head::MAX_RAW;
-use crate::checksum::{Digest, LEAF};
+use super::varint::{Cursor, put, put_string, string};
+
 use crate::error::{Error, Result};
 use crate::frames;
 use crate::options::DecodeLimits;
 use crate::segment::Segment;
-use crate::varint::{Cursor, put};
 
 /// log2 of the largest window that a table may ask of its decoder.
 const WINDOW_LOG_MAX: u32 = 23;
@@ -142,14 +143,4 @@ fn unpack(frame: &[u8], len: usize) -> Result<Vec<u8>> {
         return Err(Error::damaged("the index has bytes left over"));
     }
     Ok(table)
-}
-
-pub(crate) fn put_string(out: &mut Vec<u8>, s: &str) {
-    put(out, s.len() as u64);
-    out.extend_from_slice(s.as_bytes());
-}
-
-pub(crate) fn string<'a>(c: &mut Cursor<'a>) -> Result<&'a str> {
-    let n = c.size(c.remaining(), "the length of a name")?;
-    std::str::from_utf8(c.bytes(n)?).map_err(|_| Error::damaged("a name is not UTF-8"))
 }

@@ -1,8 +1,8 @@
 //! The last 32 bytes of a file: where its index is (`docs/format.md` §2.4).
 
+use super::checksum::check64;
 use super::record::HEADER_LEN;
 use super::{header, record};
-use crate::checksum::check64;
 use crate::error::{Error, Result};
 
 pub(crate) const LEN: usize = 32;

@@ -1,15 +1,13 @@
 //! The bases of a delta: the record that names them (`docs/format.md` §2.6), and what blocks may depend on (§3.6).
 
+use super::checksum::Digest;
 use super::header::Features;
-use super::index::{put_string, string};
+use super::limits::MAX_BASES;
 use super::record::{self, HEADER_LEN, RecordHeader};
-use crate::block::head::Dependency;
-use crate::checksum::Digest;
+use super::varint::{Cursor, put, put_string, string};
 use crate::error::{Error, Result};
 use crate::options::DecodeLimits;
-use crate::varint::{Cursor, put};
 
-pub(crate) const MAX_BASES: usize = 1 << 16;
 /// Blocks that must be decoded one after the other to have the last of them, not counting that one.
 pub(crate) const MAX_DEPTH: usize = 8;
 
@@ -23,6 +21,38 @@ pub struct BaseInfo {
     pub raw_size: u64,
     /// Name of its file when the delta was made, to help a person; may be empty.
     pub name: String,
+}
+
+/// A range of raw bytes that must be at hand to decode a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    /// 0: this file; i: its i-th base.
+    pub(crate) source: u32,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl Dependency {
+    pub(super) fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
+        let source = c.size(MAX_BASES, "the number of a base")? as u32;
+        let (offset, len) = (c.varint()?, c.varint()?);
+        if len == 0 || len > *left || offset.checked_add(len).is_none() {
+            return Err(Error::damaged("a block's dependency is out of range"));
+        }
+        *left -= len;
+        Ok(Self { source, offset, len })
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put(out, self.source.into());
+        put(out, self.offset);
+        put(out, self.len);
+    }
+
+    /// Where the range ends in its source.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.len
+    }
 }
 
 /// What the blocks of a file may depend on.

@@ -1,9 +1,9 @@
 //! Segments as the index has them.
 
 use super::tensors::{put_opaque, put_tensor, walk};
+use super::varint::{Cursor, put};
 use crate::error::{Error, Result};
 use crate::segment::{Names, Segment, tensor_len};
-use crate::varint::{Cursor, put};
 
 /// Puts the segments of a file.
 pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {

@@ -92,7 +92,7 @@ fn check_of(first16: &[u8; 16], head: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::check64;
+    use crate::format::checksum::check64;
     #[test]
     fn the_check_covers_header_and_head() {
         let b = RecordHeader::encode(BLOCK, b"head", 5);

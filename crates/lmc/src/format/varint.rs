@@ -83,3 +83,15 @@ impl<'a> Cursor<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(Error::damaged(format!("{} has bytes left over", self.what))) }
     }
 }
+
+/// A string: its length, and its bytes.
+pub(crate) fn put_string(out: &mut Vec<u8>, s: &str) {
+    put(out, s.len() as u64);
+    out.extend_from_slice(s.as_bytes());
+}
+
+/// What [`put_string`] puts.
+pub(crate) fn string<'a>(c: &mut Cursor<'a>) -> Result<&'a str> {
+    let n = c.size(c.remaining(), "the length of a name")?;
+    std::str::from_utf8(c.bytes(n)?).map_err(|_| Error::damaged("a name is not UTF-8"))
+}

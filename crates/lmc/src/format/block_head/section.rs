@@ -1,11 +1,11 @@
 //! Sections in the head of a block: their groups and patches (`docs/format.md` §3.3.1–3.3.3, §3.5).
 
-use super::{MAX_GROUPS, MAX_RAW};
+use super::super::limits::{MAX_GROUPS, MAX_RAW};
+use super::super::varint::{Cursor, put};
 use crate::entropy::coder::Coder;
 use crate::entropy::number::NumberCode;
 use crate::error::{Error, Result};
 use crate::map::Map;
-use crate::varint::{Cursor, put};
 
 /// A section: an array of elements of one width, in groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Patches {
     }
 
     /// The bits of a change to elements of `width` bytes.
-    pub(in crate::block) fn ones(width: usize, low: u32) -> u64 {
+    pub(crate) fn ones(width: usize, low: u32) -> u64 {
         u64::MAX >> (64 - 8 * width) >> low
     }
 

@@ -1,11 +1,10 @@
 //! Tensors one after the other, as the index and tensor lists have them: names without what they share with the one before, shapes only
 //! where they change.
 
-use super::index::{put_string, string};
+use super::varint::{Cursor, put, put_string, string};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::segment::{MAX_RANK, Shape};
-use crate::varint::{Cursor, put};
 
 /// Set in the byte of a dtype where the shape is that of the tensor before.
 const SAME_SHAPE: u8 = 0x80;

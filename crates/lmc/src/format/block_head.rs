@@ -4,52 +4,13 @@ mod section;
 
 pub(crate) use section::{Group, Grouped, Patches};
 
-use crate::checksum::Digest;
-use crate::container::bases::MAX_BASES;
+use super::bases::Dependency;
+use super::checksum::Digest;
+use super::limits::{MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_PARTS, MAX_PIECES, MAX_RAW};
+use super::varint::{Cursor, put};
 use crate::entropy::coder::Coder;
 use crate::error::{Error, Result};
 use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
-use crate::varint::{Cursor, put};
-
-pub(crate) const MAX_RAW: usize = 1 << 24;
-pub(crate) const MAX_PARTS: usize = 16;
-pub(crate) const MAX_PIECES: usize = 1 << 20;
-pub(crate) const MAX_GROUPS: usize = 16;
-pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
-/// Bytes that a block may depend on.
-pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;
-
-/// A range of raw bytes that must be at hand to decode a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dependency {
-    /// 0: this file; i: its i-th base.
-    pub(crate) source: u32,
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-}
-
-impl Dependency {
-    fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
-        let source = c.size(MAX_BASES, "the number of a base")? as u32;
-        let (offset, len) = (c.varint()?, c.varint()?);
-        if len == 0 || len > *left || offset.checked_add(len).is_none() {
-            return Err(Error::damaged("a block's dependency is out of range"));
-        }
-        *left -= len;
-        Ok(Self { source, offset, len })
-    }
-
-    fn put(&self, out: &mut Vec<u8>) {
-        put(out, self.source.into());
-        put(out, self.offset);
-        put(out, self.len);
-    }
-
-    /// Where the range ends in its source.
-    pub(crate) fn end(&self) -> u64 {
-        self.offset + self.len
-    }
-}
 
 /// One block's head, parsed and checked as far as it can be without the body.
 #[derive(Clone, Debug, PartialEq, Eq)]

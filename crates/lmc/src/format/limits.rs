@@ -1,0 +1,11 @@
+//! How much a file and a block may hold.
+
+pub(crate) const MAX_RAW: usize = 1 << 24;
+pub(crate) const MAX_PARTS: usize = 16;
+pub(crate) const MAX_PIECES: usize = 1 << 20;
+pub(crate) const MAX_GROUPS: usize = 16;
+pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
+/// Bytes that a block may depend on.
+pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;
+/// Bases that a file names.
+pub(crate) const MAX_BASES: usize = 1 << 16;

@@ -1,0 +1,13 @@
+//! The format of `.lmc` files (`docs/format.md`): bytes to plain structs and back, within limits.
+
+pub(crate) mod bases;
+pub(crate) mod block_head;
+pub(crate) mod checksum;
+pub(crate) mod header;
+pub(crate) mod index;
+pub(crate) mod limits;
+pub(crate) mod record;
+pub(crate) mod segments;
+pub(crate) mod tensors;
+pub(crate) mod trailer;
+pub(crate) mod varint;
