@@ -5,6 +5,9 @@ Files are the nodes of the graph: inline modules belong to the file that they st
 `python_modules.py` say what a dependency is. In short: the use of an item, through whatever re-exports, depends on the
 file that defines it. A parent that declares a module or re-exports its items does not depend on it, but a parent that
 uses its child, which uses what the parent's file defines, is a circle. Tests are left out.
+
+`REMAINING` names dependencies that close a circle, and are yet to go: the check prints them, and fails when there is
+a circle without one of them, or when one of them closes none any more.
 """
 
 import sys
@@ -16,25 +19,48 @@ from rust_modules import Crate
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / "crates" / "lmc-python" / "python"
+SRC = "crates/lmc/src"
+# Pairs of files: the first one uses the second one.
+REMAINING = {
+    (f"{SRC}/{first}.rs", f"{SRC}/{second}.rs")
+    for first, second in [
+        ("arch/aarch64/neon/fine", "arch/aarch64/neon/encode"),
+        ("arch/x86/avx2/fine", "arch/x86/avx2/encode"),
+        ("arch/x86/avx512/fine", "arch/x86/avx512/encode"),
+        ("entropy/fine", "entropy/coder"),
+        ("entropy/fine", "entropy/table"),
+        ("entropy/huffman", "entropy/coder"),
+        ("entropy/huffman", "entropy/table"),
+        ("entropy/rans", "entropy/coder"),
+        ("entropy/rans", "entropy/table"),
+        ("entropy/table", "entropy/coder"),
+    ]
+}
 
 
-def circles(edges):
-    """The shortest circle through each strongly connected set of files, as a list of edges."""
+def adjacent(edges):
+    """For each file those that it depends on, each with one of the edges there."""
     out = {}
     for edge in sorted(edges):
         out.setdefault(edge[0], {}).setdefault(edge[2], edge)
+    return out
 
-    def paths_from(start):
-        """The last edge of a shortest path from `start` to each file that it reaches, itself among them."""
-        last, queue = {}, deque([start])
-        while queue:
-            for target, edge in out.get(queue.popleft(), {}).items():
-                if target not in last:
-                    last[target] = edge
-                    queue.append(target)
-        return last
 
-    reached = {file: paths_from(file) for file in sorted(out)}
+def paths_from(start, out):
+    """The last edge of a shortest path from `start` to each file that it reaches, itself among them."""
+    last, queue = {}, deque([start])
+    while queue:
+        for target, edge in out.get(queue.popleft(), {}).items():
+            if target not in last:
+                last[target] = edge
+                queue.append(target)
+    return last
+
+
+def circles(edges):
+    """The shortest circle through each strongly connected set of files, as a list of edges, and the size of the set."""
+    out = adjacent(edges)
+    reached = {file: paths_from(file, out) for file in sorted(out)}
     found, done = [], set()
     for file in reached:
         if file in done or file not in reached[file]:
@@ -54,13 +80,22 @@ def circles(edges):
 
 
 def report(name, edges):
-    """Prints the circles of a crate or package. Returns how many."""
-    found = circles(edges)
+    """Prints the circles of a crate or package, and what is known of it. Returns how many are wrong."""
+    out = adjacent(edges)
+    known = [pair for pair in sorted(REMAINING) if Path(pair[0]) in out]
+    wrong = 0
+    for first, second in known:
+        if Path(second) in out[Path(first)] and Path(first) in paths_from(Path(second), out):
+            print(f"{name}: {first} → {second} closes a circle, which is known")
+        else:
+            print(f"{name}: {first} → {second} closes no circle any more: remove it from REMAINING")
+            wrong += 1
+    found = circles([e for e in edges if (str(e[0]), str(e[2])) not in known])
     for circle, size in found:
         print(f"{name}: a circle of {len(circle)} files, in a set of {size} of which each depends on all others")
         for file, line, target, target_line, item in circle:
             print(f"  {file}:{line} → {target}:{target_line} ({item})")
-    return len(found)
+    return wrong + len(found)
 
 
 def rust_edges(files):
@@ -131,15 +166,16 @@ def read(path):
 
 def main():
     check_itself()
-    found = 0
+    wrong = 0
     roots = sorted(path.relative_to(ROOT) for path in ROOT.glob("crates/*/src/lib.rs"))
     for root in roots:
-        found += report(root.parts[1], Crate(root, read).edges())
+        wrong += report(root.parts[1], Crate(root, read).edges())
     sources = [(path.relative_to(PYTHON), path.read_text()) for path in sorted(PYTHON.glob("lmc/**/*.py"))]
-    found += report("lmc-python, Python", Package(sources).edges())
-    if found:
-        sys.exit(f"{found} circles")
-    print(f"{len(roots)} crates and {len(sources)} Python modules without circles")
+    wrong += report("lmc-python, Python", Package(sources).edges())
+    gone = [f"{first} is in REMAINING, and not there" for first, _ in REMAINING if read(first) is None]
+    if wrong or gone:
+        sys.exit("\n".join([*gone, f"{wrong} circles that must not be, or are known and gone"]))
+    print(f"{len(roots)} crates and {len(sources)} Python modules without other circles")
 
 
 if __name__ == "__main__":
