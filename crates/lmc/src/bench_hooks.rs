@@ -13,6 +13,7 @@ use crate::dtype::Dtype;
 use crate::format::block_head::{BlockHead, Grouped, Method, Part};
 use crate::format::record::{HEADER_LEN, RecordHeader};
 use crate::isa::Isa;
+use crate::entropy::{huffman, rans};
 use crate::options::Level;
 use crate::predict::job::{Model, Sections};
 use crate::predict::{Classes, Conversion, Predictor};
@@ -200,9 +201,9 @@ impl PredictedPart {
 /// Builds one table for a histogram of at least one symbol; returns its cost in 1/256 bit.
 pub fn build_table(level: Level, histogram: &[u32; 256]) -> u64 {
     match level {
-        Level::Fast => crate::entropy::huffman::build(histogram, false).1,
-        Level::Default => crate::entropy::rans::build(histogram, false).1,
-        Level::Max => crate::entropy::fine::build(histogram, false).1,
+        Level::Fast => huffman::build(histogram, false).1,
+        Level::Default => rans::build(histogram, false, rans::COARSE_BITS).1,
+        Level::Max => rans::build(histogram, false, rans::FINE_BITS).1,
     }
 }
 

@@ -200,7 +200,7 @@ pub(crate) fn decode_chunk(
     literals: &mut LiteralReader<'_>,
     out: &mut [u8; CHUNK],
 ) -> Result<()> {
-    portable::decode_chunk(&portable::pack(table), lane, literals, out)
+    portable::decode_chunk(table, lane, literals, out)
 }
 
 /// Encodes one chunk; for the partial run of a group.

@@ -1,58 +1,34 @@
 //! Kernels in plain Rust: correct everywhere, the measure of all others, and what those use for their last chunks.
 
-use super::inline::{array, zip};
+use super::inline::zip;
 use super::job::{DecodeJob, EncodeJob, set_of};
-use crate::entropy::fine::{self, FineDecodeTable};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
-use crate::entropy::table::{CoarseKind, CoarseTable, DecodeTable, EncodeKind, EncodeTable};
-use crate::entropy::{CHUNK, LANES, REFILL_WORDS, SLOTS, refill_order};
+use crate::entropy::rans::{COARSE, COARSE_BITS, FINE, FINE_BITS};
+use crate::entropy::table::{DecodeTable, EncodeKind, EncodeTable, Slots};
+use crate::entropy::{CHUNK, LANES, REFILL_WORDS, refill_order};
 use crate::error::{Error, Result};
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::{merge_run, split_run};
 
-/// A table's columns side by side, so that a symbol costs one load: symbol in bits 0 … 7, frequency in bits 8 … 19,
-/// offset above.
-#[expect(clippy::large_enum_variant, reason = "one for each group, on the stack")]
-pub(super) enum PackedTable<'a> {
-    Coarse([u32; SLOTS], u8),
-    Fine(&'a FineDecodeTable),
-}
-
-pub(super) fn pack(t: &DecodeTable) -> PackedTable<'_> {
-    match t {
-        DecodeTable::Coarse(t) => pack_coarse(t),
-        DecodeTable::Fine(t) => PackedTable::Fine(t),
-    }
-}
-
-pub(super) fn pack_coarse(t: &CoarseTable) -> PackedTable<'static> {
-    let slot = |i| u32::from(t.symbol[i]) | u32::from(t.freq[i]) << 8 | u32::from(t.offset[i]) << 20;
-    PackedTable::Coarse(array(slot), t.escape_mark)
-}
-
 /// Decodes one chunk. Checks every read; the words and literals may run on into the rest of the body, which
 /// [`LaneReader::finish`] notices.
 #[inline(always)]
 pub(super) fn decode_chunk(
-    table: &PackedTable<'_>,
+    table: &DecodeTable,
     lane: &mut LaneReader<'_>,
     literals: &mut LiteralReader<'_>,
     out: &mut [u8; CHUNK],
 ) -> Result<()> {
-    let escape_mark = match table {
-        PackedTable::Coarse(slots, mark) => {
-            step::<7, 2, SLOTS>(slots, lane, out)?;
-            Some(*mark)
-        }
-        PackedTable::Fine(t) => {
+    match &table.slots {
+        Slots::Coarse(slots) => step::<COARSE_BITS, 2, COARSE>(slots, lane, out)?,
+        Slots::Fine(slots) => {
             for half in out.as_chunks_mut::<LANES>().0 {
-                step::<{ fine::SLOT_BITS }, 1, { fine::SLOTS }>(&t.slots, lane, half)?;
+                step::<FINE_BITS, 1, FINE>(slots, lane, half)?;
             }
-            t.escape_mark
         }
-    };
-    if let Some(mark) = escape_mark {
+    }
+    if let Some(mark) = table.escape_mark {
         // A vector's worth at once: hardly any symbol is an escape.
         for piece in out.as_chunks_mut::<16>().0 {
             if !piece.iter().fold(false, |any, s| any | (*s == mark)) {
@@ -132,39 +108,31 @@ pub(super) fn encode_chunk(
             literals.bytes[literals.pos] = s;
         }
     }
-    match &table.kind {
-        EncodeKind::Coarse(kind) => encode_coarse(kind, lane, symbols),
-        EncodeKind::Fine(t) => {
-            for half in symbols.as_chunks::<LANES>().0.iter().rev() {
-                emit(lane, |j, x| {
-                    let row = t.rows[usize::from(half[j])];
-                    let due = x >= row.bound();
-                    (due, row.push(if due { x >> 16 } else { x }))
-                });
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn encode_coarse(kind: &CoarseKind, lane: &mut LaneWriter, symbols: &[u8; CHUNK]) {
     let pair = |j: usize| (usize::from(symbols[j]), usize::from(symbols[LANES + j]));
-    match kind {
-        CoarseKind::Huffman { len, code } => emit(lane, |j, x| {
+    match &table.kind {
+        EncodeKind::Huffman(codes) => emit(lane, |j, x| {
             let (s1, s2) = pair(j);
-            let l = len[s1] + len[s2];
-            let code = u32::from(code[s1]) | u32::from(code[s2]) << len[s1];
+            let l = codes.len[s1] + codes.len[s2];
+            let code = u32::from(codes.code[s1]) | u32::from(codes.code[s2]) << codes.len[s1];
             let due = x >> (32 - l) != 0;
             (due, (if due { x >> 16 } else { x }) << l | code)
         }),
-        CoarseKind::Rans { freq, start } => emit(lane, |j, x| {
+        EncodeKind::Coarse(rows) => emit(lane, |j, x| {
             let (s1, s2) = pair(j);
-            let (f1, f2) = (u32::from(freq[s1]), u32::from(freq[s2]));
-            let due = x >= (f1 * f2) << 18;
+            let (first, second) = (rows[s1], rows[s2]);
+            let due = x >= (first.freq() * second.freq()) << (32 - 2 * COARSE_BITS);
             let x = if due { x >> 16 } else { x };
-            let x = (x / f2) * 128 + x % f2 + u32::from(start[s2]);
-            (due, (x / f1) * 128 + x % f1 + u32::from(start[s1]))
+            (due, first.push::<COARSE_BITS>(second.push::<COARSE_BITS>(x)))
         }),
+        EncodeKind::Fine(rows) => {
+            for half in symbols.as_chunks::<LANES>().0.iter().rev() {
+                emit(lane, |j, x| {
+                    let row = rows[usize::from(half[j])];
+                    let due = x >= row.freq() << (32 - FINE_BITS);
+                    (due, row.push::<FINE_BITS>(if due { x >> 16 } else { x }))
+                });
+            }
+        }
     }
 }
 
@@ -215,11 +183,10 @@ pub(super) fn decode_rest(
     if first == runs {
         return Ok(());
     }
-    let packed = pack(table);
     let sets = job.lanes.len();
     let mut symbols = [0; RUN];
     for i in first..runs {
-        decode_chunk(&packed, &mut job.lanes[set_of(i, sets)], job.literals, &mut symbols)?;
+        decode_chunk(table, &mut job.lanes[set_of(i, sets)], job.literals, &mut symbols)?;
         let (raw, out) = job.run(i);
         merge(&symbols, raw, out);
     }

@@ -1,7 +1,8 @@
 //! The ways to predict a part, and what each would cost, from a sample.
 
 use super::keyed::{Guess, Keyed, Limits, bucket, buckets_cost, rest_bits};
-use crate::entropy::{Histogram, cost, histogram};
+use crate::entropy::cost;
+use crate::entropy::histogram::{Histogram, histogram};
 use crate::group::RUN;
 use crate::group::classes::Effort;
 use crate::group::element::{Element, extend};

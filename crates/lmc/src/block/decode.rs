@@ -338,7 +338,7 @@ impl BlockDecoder {
         out: &mut [u8],
     ) -> Result<()> {
         let shape = Shape::of(group, map);
-        let table = DecodeTable::new(&group.coder)?;
+        let table = DecodeTable::new(&group.coder);
         let raw = streams.take_bulk(runs.len() * shape.raw_len(RUN))?;
         let literals = streams.literals.pos;
         self.isa.decode_group(DecodeJob {
@@ -386,7 +386,7 @@ fn decode_partial<E: Element>(
     if let Some(table) = table {
         let set = set_of(chunk, streams.lanes.len());
         decode_chunk(table, &mut streams.lanes[set], &mut streams.literals, &mut symbols)?;
-        if symbols[t..].iter().any(|&s| s != table.pad()) {
+        if symbols[t..].iter().any(|&s| s != table.pad) {
             return Err(Error::damaged("the padding of a group is not what it must be"));
         }
     }

@@ -43,14 +43,15 @@ impl Grouped {
 mod tests {
     use super::*;
     use crate::block::patches::PatchList;
-    use crate::entropy::coder::Entries;
+    use crate::entropy::entries::Entries;
+    use crate::entropy::rans::{COARSE_BITS, Rans};
 
     fn grouped(width: usize, groups: Vec<Group>) -> Grouped {
         Grouped { width, map: Map::Identity, patches: None, class_map: None, groups }
     }
 
     fn group(low: u32, high: u32, raw_bits: u32, constant: u64) -> Group {
-        let coder = Coder::Rans(Box::new(Entries::none()));
+        let coder = Coder::Rans(Box::new(Rans { log_slots: COARSE_BITS, freqs: Entries::none() }));
         Group { low, high, raw_bits, sign_plane: false, constant, coder }
     }
 

@@ -1,7 +1,7 @@
 //! Patches of a section: elements that its groups do not tell, or not wholly (`docs/format.md` §3.3.2).
 
 use crate::bits::{BitReader, BitWriter};
-use crate::entropy::number::{NumberCode, NumberReader, NumberWriter};
+use crate::entropy::hybrid_uint::{NumberCode, NumberReader, NumberWriter};
 use crate::error::{Error, Result};
 use crate::format::block_head::Patches;
 use crate::format::varint;

@@ -6,7 +6,9 @@ use super::sparse;
 use crate::arch::inline::array;
 use crate::dtype::Dtype;
 use crate::entropy::coder::Coder;
-use crate::entropy::{Histogram, cost, fine, huffman, rans, sum_of};
+use crate::entropy::histogram::{Histogram, sum_of};
+use crate::entropy::rans::{COARSE_BITS, FINE_BITS};
+use crate::entropy::{cost, huffman, rans};
 use crate::format::block_head::Group;
 use crate::group::RUN;
 use crate::group::classes::{Class, Effort, RunStats, classify, count_run, trailing_zeros};
@@ -49,7 +51,7 @@ impl Planner {
             classes: 8,
             stride: 12,
             table_stride: 12,
-            slot_bits: 7,
+            slot_bits: COARSE_BITS,
             group_bits: 400,
             plane_penalty: 2,
             deal_share: 1024,
@@ -62,7 +64,7 @@ impl Planner {
             Level::Default => coarse,
             Level::Max => Effort {
                 table_stride: 1,
-                slot_bits: 12,
+                slot_bits: FINE_BITS,
                 group_bits: 1000,
                 plane_penalty: 0,
                 deal_share: u64::MAX,
@@ -237,31 +239,27 @@ impl Planner {
     /// A table of the level's coder, or of a finer one that saves enough, and what the sample costs with it. `estimate` is what it costs if
     /// slots are no concern, with `raw` for its raw bits.
     fn build(&self, h: &Histogram, complete: bool, estimate: u64, raw: u64, effort: Effort) -> (Coder, u64) {
-        let rans = || {
-            let (e, bits) = rans::build(h, complete);
-            (Coder::Rans(Box::new(e)), bits)
-        };
-        let fine = || {
-            let (e, bits) = fine::build(h, complete);
-            (Coder::Fine(Box::new(e)), bits)
+        let rans = |log_slots: u32| {
+            let (table, bits) = rans::build(h, complete, log_slots);
+            (Coder::Rans(Box::new(table)), bits)
         };
         // Finer coders are slower, and must save a share of all bits.
         let saves = |share: u64, bits: u64, less: u64| bits > less && (bits - less) * share > bits + raw;
         let least = estimate.saturating_sub(raw);
         let mut best = match self.level {
-            Level::Max => return fine(),
-            Level::Default => rans(),
+            Level::Max => return rans(FINE_BITS),
+            Level::Default => rans(COARSE_BITS),
             Level::Fast => {
                 let (e, bits) = huffman::build(h, complete);
                 if !effort.residuals {
                     return (Coder::Huffman(Box::new(e)), bits);
                 }
-                if saves(24, bits, least) { rans() } else { (Coder::Huffman(Box::new(e)), bits) }
+                if saves(24, bits, least) { rans(COARSE_BITS) } else { (Coder::Huffman(Box::new(e)), bits) }
             }
         };
         // Symbols that are nearly always the same lose much with 128 slots.
         if saves(50, best.1, least) {
-            let finer = fine();
+            let finer = rans(FINE_BITS);
             if saves(50, best.1, finer.1) {
                 best = finer;
             }

@@ -1,29 +1,25 @@
-//! Tables: from their stored form to what decoders and encoders look up, with the checks that make a stored table safe.
+//! What kernels look up, from tables that were checked.
 
-use super::coder::{Coder, Entries};
-use super::fine::{FineDecodeTable, FineEncodeTable};
-use super::{SLOTS, fine, huffman, rans};
+use super::coder::Coder;
+use super::entries::ESCAPE;
+use super::huffman::Huffman;
+use super::rans::{COARSE, COARSE_BITS, FINE, FINE_BITS, Rans};
 use crate::arch::inline::array;
-use crate::error::Result;
 
-/// What a decoder looks up by slot.
+/// What a decoder looks up.
 #[derive(Clone, Debug)]
-pub(crate) enum DecodeTable {
-    Coarse(Box<CoarseTable>),
-    Fine(Box<FineDecodeTable>),
+pub(crate) struct DecodeTable {
+    pub(crate) slots: Slots,
+    /// A byte that is no symbol of the table: it marks the escape's slots, where there are any.
+    pub(crate) escape_mark: Option<u8>,
+    pub(crate) pad: u8,
 }
 
-/// Columns of 128 slots. Huffman codes are expressed as frequency and offset, too.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[repr(C, align(64))]
-pub(crate) struct CoarseTable {
-    /// Symbol of the slot, or `escape_mark`.
-    pub(crate) symbol: [u8; SLOTS],
-    pub(crate) freq: [u8; SLOTS],
-    pub(crate) offset: [u8; SLOTS],
-    /// A byte that is no symbol of the table: it marks the escape's slots.
-    pub(crate) escape_mark: u8,
-    pub(crate) pad: u8,
+/// By slot: symbol or escape mark in bits 0 … 7, frequency in bits 8 … 19, offset above. Huffman codes are expressed so, too.
+#[derive(Clone, Debug)]
+pub(crate) enum Slots {
+    Coarse(Box<[u32; COARSE]>),
+    Fine(Box<[u32; FINE]>),
 }
 
 /// What an encoder looks up by symbol; a symbol that is not in the table finds the escape's entry.
@@ -37,76 +33,128 @@ pub(crate) struct EncodeTable {
 
 #[derive(Clone, Debug)]
 pub(crate) enum EncodeKind {
-    Coarse(Box<CoarseKind>),
-    Fine(Box<FineEncodeTable>),
+    /// `x ← x << len | code`
+    Huffman(Box<Codes>),
+    /// Of 128 slots: two symbols are pushed at once.
+    Coarse(Box<[Row; 256]>),
+    /// Of 4096 slots.
+    Fine(Box<[Row; 256]>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum CoarseKind {
-    /// `x ← x << len | code`
-    Huffman { len: [u8; 256], code: [u8; 256] },
-    /// `x ← (x / freq) · 128 + x % freq + start`
-    Rans { freq: [u8; 256], start: [u8; 256] },
+pub(crate) struct Codes {
+    pub(crate) len: [u8; 256],
+    pub(crate) code: [u8; 256],
 }
 
-impl CoarseTable {
-    pub(super) fn empty(escape_mark: u8, pad: u8) -> Self {
-        Self { symbol: [0; SLOTS], freq: [0; SLOTS], offset: [0; SLOTS], escape_mark, pad }
+/// How a symbol is pushed onto a state, in two halves of a `u64`.
+///
+/// The lower one is the reciprocal M of the frequency f: for every state x below f·2^32 / slots, which is where they are
+/// pushed, x div f = (x + more)·M >> (32 + shift). With c = ⌈log2 f⌉ and K = 31 + c, M is 2^K / f rounded up with
+/// `more` = 0, or rounded down with `more` = 1. Let e be what M·f differs from 2^K by. Rounded up, the quotient is exact
+/// while x·e < 2^K, which is always so for f ≤ 64 and 128 slots; otherwise M is rounded down, and the quotient exact while
+/// (x + 1)·e ≤ 2^K. One of the two has e ≤ f/2, and x·f/2 < f²·2^31 / slots ≤ 2^K because f ≤ 2^c ≤ slots (after Robison,
+/// N-bit unsigned division via N-bit multiply-add, 2005). For f = 1, M = 2^32 − 1 with `more` = 1 does.
+///
+/// The upper half: bits 0 … 11 the first slot, 12 … 15 the shift, 16 `more`, 20 … 31 the frequency, so that what is left
+/// of the half after clearing the others is 2^20·f: the bound of a fine table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Row(pub(crate) u64);
+
+impl Row {
+    fn new(freq: u16, start: u16, log_slots: u32) -> Self {
+        let f = u64::from(freq);
+        debug_assert!((1..1 << log_slots).contains(&f) && start >> log_slots == 0);
+        let (reciprocal, shift, more) = if f == 1 {
+            (u64::from(u32::MAX), 0, 1)
+        } else {
+            let c = u64::from(64 - (f - 1).leading_zeros());
+            let k = 1u64 << (31 + c);
+            let up = k.div_ceil(f);
+            let exact = (up * f - k) * (f << (32 - log_slots)) <= k;
+            (if exact { up } else { k / f }, c - 1, u64::from(!exact))
+        };
+        Self(reciprocal | u64::from(start) << 32 | shift << 44 | more << 48 | f << 52)
     }
-}
 
-/// Symbol index of the escape in tables of 257.
-pub(crate) const ESCAPE: usize = 256;
-
-/// The symbol whose entry comes first by `before`, the lowest of several.
-pub(super) fn pad_symbol(entries: &Entries, before: fn(u16, u16) -> bool) -> u8 {
-    let mut best: Option<(usize, u16)> = None;
-    for (s, e) in entries.all().filter(|e| e.0 != ESCAPE) {
-        if best.is_none_or(|b| before(e, b.1)) {
-            best = Some((s, e));
-        }
+    #[inline(always)]
+    pub(crate) fn reciprocal(self) -> u32 {
+        self.0 as u32
     }
-    best.expect("stored tables have a symbol").0 as u8
-}
 
-/// The first slot of every symbol and of the escape, where slots are given out in order.
-pub(super) fn starts(e: &Entries) -> [u16; 257] {
-    let mut starts = [0; 257];
-    let mut at = 0u16;
-    for (s, start) in starts.iter_mut().enumerate() {
-        *start = at;
-        at = at.wrapping_add(if s == ESCAPE { e.escape } else { e.of[s] });
+    #[inline(always)]
+    pub(crate) fn start(self) -> u32 {
+        (self.0 >> 32) as u32 & 0xfff
     }
-    starts
-}
 
-/// A byte value that is no symbol, if there is one.
-pub(super) fn unused_byte(entries: &Entries) -> Option<u8> {
-    entries.of.iter().rposition(|&e| e == 0).map(|s| s as u8)
-}
+    #[inline(always)]
+    pub(crate) fn shift(self) -> u32 {
+        (self.0 >> 44) as u32 & 15
+    }
 
-/// A column by symbol; what is not in the table has the escape's value.
-pub(super) fn by_symbol<T: Copy>(entries: &Entries, of: impl Fn(usize) -> T) -> [T; 256] {
-    array(|s| of(if entries.of[s] != 0 { s } else { ESCAPE }))
+    #[inline(always)]
+    pub(crate) fn more(self) -> bool {
+        self.0 >> 48 & 1 == 1
+    }
+
+    #[inline(always)]
+    pub(crate) fn freq(self) -> u32 {
+        (self.0 >> 52) as u32
+    }
+
+    /// `(x div f)·2^LOG_SLOTS + x mod f + start` for an x below f·2^(32 − LOG_SLOTS).
+    #[inline(always)]
+    pub(crate) fn push<const LOG_SLOTS: u32>(self, x: u32) -> u32 {
+        let product = (u64::from(x) + u64::from(self.more())) * u64::from(self.reciprocal());
+        let quotient = (product >> 32) as u32 >> self.shift();
+        x + quotient * ((1 << LOG_SLOTS) - self.freq()) + self.start()
+    }
 }
 
 impl DecodeTable {
     /// The table of a coder, or `None` for the coder without symbols.
-    pub(crate) fn new(coder: &Coder) -> Result<Option<Self>> {
-        Ok(Some(match coder {
-            Coder::None => return Ok(None),
-            Coder::Huffman(e) => Self::Coarse(Box::new(huffman::decode_table(e)?)),
-            Coder::Rans(e) => Self::Coarse(Box::new(rans::decode_table(e)?)),
-            Coder::Fine(e) => Self::Fine(Box::new(fine::decode_table(e)?)),
-        }))
+    pub(crate) fn new(coder: &Coder) -> Option<Self> {
+        let (entries, pad) = match coder {
+            Coder::None => return None,
+            Coder::Huffman(h) => (&h.lens, h.pad()),
+            Coder::Rans(r) => (&r.freqs, r.pad()),
+        };
+        let escape_mark = entries.escape_mark();
+        let symbol = |s: usize| if s == ESCAPE { escape_mark.expect("checked with the table") } else { s as u8 };
+        let slots = match coder {
+            Coder::Rans(r) if r.log_slots == FINE_BITS => Slots::Fine(rans_slots(r, symbol)),
+            Coder::Rans(r) => Slots::Coarse(rans_slots(r, symbol)),
+            Coder::Huffman(h) => Slots::Coarse(huffman_slots(h, symbol)),
+            Coder::None => return None,
+        };
+        Some(Self { slots, escape_mark, pad })
     }
+}
 
-    pub(crate) fn pad(&self) -> u8 {
-        match self {
-            Self::Coarse(t) => t.pad,
-            Self::Fine(t) => t.pad,
+fn rans_slots<const SLOTS: usize>(r: &Rans, symbol: impl Fn(usize) -> u8) -> Box<[u32; SLOTS]> {
+    let mut slots = Box::new([0; SLOTS]);
+    let mut rest = &mut slots[..];
+    for (s, f) in r.freqs.all() {
+        let (own, others) = rest.split_at_mut(usize::from(f));
+        let first = u32::from(symbol(s)) | u32::from(f) << 8;
+        for (offset, slot) in own.iter_mut().enumerate() {
+            *slot = first | (offset as u32) << 20;
+        }
+        rest = others;
+    }
+    slots
+}
+
+fn huffman_slots(h: &Huffman, symbol: impl Fn(usize) -> u8) -> Box<[u32; COARSE]> {
+    let mut slots = Box::new([0; COARSE]);
+    let codes = h.codes();
+    for (s, len) in h.lens.all() {
+        for slot in (usize::from(codes[s])..COARSE).step_by(1 << len) {
+            slots[slot] = u32::from(symbol(s)) | (COARSE as u32 >> len) << 8 | (slot as u32 >> len) << 20;
         }
     }
+    slots
 }
 
 impl EncodeTable {
@@ -114,11 +162,58 @@ impl EncodeTable {
     pub(crate) fn new(coder: &Coder) -> Option<Self> {
         let (kind, pad) = match coder {
             Coder::None => return None,
-            Coder::Huffman(e) => (EncodeKind::Coarse(Box::new(huffman::encode_table(e))), huffman::pad(e)),
-            Coder::Rans(e) => (EncodeKind::Coarse(Box::new(rans::encode_table(e))), rans::pad(e)),
-            Coder::Fine(e) => (EncodeKind::Fine(Box::new(fine::encode_table(e))), rans::pad(e)),
+            Coder::Huffman(h) => {
+                let codes = h.codes();
+                let len = h.lens.by_symbol(|s| h.lens.get(s) as u8);
+                (EncodeKind::Huffman(Box::new(Codes { len, code: h.lens.by_symbol(|s| codes[s]) })), h.pad())
+            }
+            Coder::Rans(r) => {
+                let starts = r.starts();
+                let rows = Box::new(r.freqs.by_symbol(|s| match r.freqs.get(s) {
+                    // Neither in the table nor escaped: does not occur.
+                    0 => Row::default(),
+                    f => Row::new(f, starts[s], r.log_slots),
+                }));
+                (if r.log_slots == COARSE_BITS { EncodeKind::Coarse(rows) } else { EncodeKind::Fine(rows) }, r.pad())
+            }
         };
         let entries = coder.entries()?;
         Some(Self { kept: array(|s| entries.of[s] != 0), pad, kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The condition in [`Row`]'s description for every frequency, and the division itself where it is closest to failing.
+    fn divides<const LOG_SLOTS: u32>() {
+        for f in 1..1 << LOG_SLOTS {
+            let row = Row::new(f as u16, 0, LOG_SLOTS);
+            let (m, shift) = (u64::from(row.reciprocal()), row.shift());
+            assert_eq!((u64::from(row.freq()), row.start()), (f, 0));
+            let k = 1u128 << (32 + shift);
+            let (product, states) = (u128::from(m * f), u128::from(f) << (32 - LOG_SLOTS));
+            if row.more() {
+                assert!(f == 1 || LOG_SLOTS == FINE_BITS || f > 64, "{f}: what kernels of coarse tables rely on");
+                assert!(product < k && states * (k - product) <= k, "{f}");
+            } else {
+                assert!(product >= k && (states - 1) * (product - k) < k, "{f}");
+            }
+            let end = 1u64 << (32 - LOG_SLOTS);
+            let quotients = (0..40).chain(end - 40..end).chain((0..32 - LOG_SLOTS).map(|i| 1 << i));
+            for q in quotients {
+                for r in [0, 1, f / 2, f - 1].into_iter().filter(|&r| r < f) {
+                    let pushed = u64::from(row.push::<LOG_SLOTS>((q * f + r) as u32));
+                    assert_eq!(pushed, (q << LOG_SLOTS) + r, "{q} · {f} + {r}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_frequency_divides_exactly() {
+        divides::<COARSE_BITS>();
+        divides::<FINE_BITS>();
     }
 }

@@ -7,7 +7,8 @@
 use super::RUN;
 use super::element::Element;
 use crate::arch::inline::{Each, array, zip};
-use crate::entropy::{Histogram, cost, sum_of};
+use crate::entropy::cost;
+use crate::entropy::histogram::{Histogram, sum_of};
 use crate::map::Map;
 
 /// What is known of every run. Bits are those of mapped elements.

@@ -19,10 +19,9 @@ enum Step {
 }
 
 pub(super) struct Table {
-    coder: Coder,
     /// Bits of a symbol.
     s: u32,
-    /// 2^7 or, for fine rANS, 2^12.
+    /// 2^7, or 2^12 for rANS.
     slots: Vec<Slot>,
     pad: u8,
 }
@@ -31,8 +30,10 @@ pub(super) struct Table {
 pub(super) enum Coder {
     None,
     Huffman,
-    Rans,
-    FineRans,
+    /// With 2^`log_slots` slots.
+    Rans {
+        log_slots: u8,
+    },
 }
 
 /// An entry of a table: the escape is symbol 256.
@@ -46,8 +47,7 @@ impl Table {
         must(first + count - 1 <= 255, "a table has symbols above 255")?;
 
         let values: Vec<u64> = match coder {
-            Coder::FineRans => (0..count + 1).map(|_| head.varint()).collect::<Result<_, String>>()?,
-            Coder::Rans => head.take(u64::from(count) + 1)?.iter().map(|&freq| freq.into()).collect(),
+            Coder::Rans { .. } => (0..count + 1).map(|_| head.varint()).collect::<Result<_, String>>()?,
             _ => {
                 let packed = head.take((u64::from(count) + 1).div_ceil(2))?;
                 let mut halves: Vec<u8> = packed.iter().flat_map(|byte| [byte & 15, byte >> 4]).collect();
@@ -63,22 +63,21 @@ impl Table {
         let below = |&(symbol, _): &(u16, u64)| symbol == ESCAPE || symbol < 1 << s;
         must(entries.iter().all(below), "a table has a symbol that is too wide")?;
         let slots = match coder {
-            Coder::FineRans => {
+            Coder::Rans { log_slots } => {
                 let escape = entries.iter().any(|&(symbol, _)| symbol == ESCAPE);
                 must(!escape || entries.len() - 1 <= 255, "a table has more than 255 symbols and an escape")?;
-                rans_slots(&entries, 4096)?
+                rans_slots(&entries, 1 << log_slots)?
             }
-            Coder::Rans => rans_slots(&entries, 128)?,
             _ => huffman_slots(&entries)?,
         };
         // The first of the best: entries are in the order of their symbols.
         let symbols = entries.iter().filter(|&&(symbol, _)| symbol != ESCAPE);
         let pad = match coder {
-            Coder::Rans | Coder::FineRans => symbols.rev().max_by_key(|&&(_, freq)| freq),
+            Coder::Rans { .. } => symbols.rev().max_by_key(|&&(_, freq)| freq),
             _ => symbols.min_by_key(|&&(_, length)| length),
         };
         let pad = pad.ok_or("a table has no symbol but the escape")?.0 as u8;
-        Ok(Self { coder, s, slots, pad })
+        Ok(Self { s, slots, pad })
     }
 }
 
@@ -172,7 +171,7 @@ impl<'a> Lanes<'a> {
         let set = &mut self.sets[i % sets];
         let mut symbols = Vec::new();
         symbols.extend(set.states.iter_mut().map(|x| table.step(x)));
-        if table.coder == Coder::FineRans {
+        if table.slots.len() == 4096 {
             set.refill()?;
         }
         symbols.extend(set.states.iter_mut().map(|x| table.step(x)));

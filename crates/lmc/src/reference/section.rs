@@ -162,8 +162,7 @@ impl Group {
         let coder = match head.u8()? {
             0 => Coder::None,
             1 => Coder::Huffman,
-            2 => Coder::Rans,
-            3 => Coder::FineRans,
+            log_slots @ (7 | 12) => Coder::Rans { log_slots },
             _ => return Err("a group has an unknown coder".into()),
         };
         let mut constant = 0;

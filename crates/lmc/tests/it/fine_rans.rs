@@ -1,4 +1,4 @@
-//! Fine rANS (coder 3): blocks of every kind that use it are restored, and each rule of its tables and lanes that a
+//! rANS with 4096 slots: blocks of every kind that use it are restored, and each rule of its tables and lanes that a
 //! block breaks is found.
 
 use lmc::reference::write::block::{Block, BlockFields, Group, Grouped, Part, Section};
@@ -41,7 +41,7 @@ fn one_group(width_code: u8, group: Group, raw: Vec<u8>, lane_sets: u8) -> Block
 }
 
 fn table(first: u8, entries: &[u16], escape: u16) -> Coder {
-    Coder::FineRans(Table { first, entries: entries.to_vec(), escape })
+    Coder::Rans { log_slots: 12, table: Table { first, entries: entries.to_vec(), escape } }
 }
 
 /// Half of them are 0, a quarter 1, an eighth 2, ….
@@ -90,7 +90,7 @@ fn tables_as_they_are_written() {
     assert_eq!(table(255, &[1], 4095).table(), [255, 0, 1, 0xff, 0x1f]);
     // The symbols in proportion to how often they are there.
     let symbols = [&[9; 3000][..], &[11; 1000]].concat();
-    let Coder::FineRans(fitted) = Coder::fine_rans(&symbols, false) else { unreachable!("it is fine rANS") };
+    let Coder::Rans { table: fitted, .. } = Coder::fine_rans(&symbols, false) else { unreachable!("it is fine rANS") };
     assert_eq!((fitted.first, fitted.escape, fitted.entries.len()), (9, 0, 3));
     assert!(fitted.entries[0].abs_diff(3072) <= 2 && fitted.entries[1] == 0);
 }
@@ -215,7 +215,7 @@ fn with_empty_group(head: &[u8]) -> BlockFields {
 
 /// The same with a table for symbols of eight bits.
 fn with_table(first: u8, count_less_one: u8, entries: &[u64]) -> BlockFields {
-    let mut head = vec![0, 0, 3, first, count_less_one];
+    let mut head = vec![0, 0, 12, first, count_less_one];
     entries.iter().for_each(|&entry| varint(&mut head, entry));
     with_empty_group(&head)
 }
@@ -248,14 +248,14 @@ fn broken_tables() {
     refused(&with_table(0, 255, &[&[15][..], &entries(16, 255, 1)].concat()), "more than 255 symbols");
 
     // Entries are varints, and so without padding.
-    let with_bytes = |bytes: &[u8]| with_empty_group(&[&[0, 0, 3, 0, 0][..], bytes].concat());
+    let with_bytes = |bytes: &[u8]| with_empty_group(&[&[0, 0, 12, 0, 0][..], bytes].concat());
     accepted(&with_bytes(&[0xff, 0x1f, 1]));
     refused(&with_bytes(&[0xff, 0x9f, 0, 1]), "padded");
     refused(&with_bytes(&[0xff, 0x1f, 0x81, 0]), "padded");
     refused(&with_bytes(&[[0xff; 10], [0; 10]].concat()), "longer than 10 bytes");
     refused(&with_bytes(&[&[0xff; 9][..], &[0x7f, 1]].concat()), "exceeds 64 bits");
     for cut in 0..5 {
-        let mut fields = with_empty_group(&[0, 0, 3, 0, 0, 0xff, 0x1f, 1][..3 + cut]);
+        let mut fields = with_empty_group(&[0, 0, 12, 0, 0, 0xff, 0x1f, 1][..3 + cut]);
         fields.digest.clear();
         refused(&fields, "too early");
     }
@@ -264,15 +264,17 @@ fn broken_tables() {
 #[test]
 fn broken_groups() {
     // Symbols of two bits: the others are raw, or dropped.
-    assert!(judged(&with_empty_group(&[0, 6, 3, 3, 0, 0xff, 0x1f, 1])).is_ok());
-    assert!(judged(&with_empty_group(&[6, 0, 3, 0, 4, 0xff, 0x1f, 0, 0, 0, 0, 1])).is_ok());
-    refused(&with_empty_group(&[0, 6, 3, 4, 0, 0xff, 0x1f, 1]), "too wide");
-    refused(&with_empty_group(&[6, 0, 3, 3, 1, 0xff, 0x1f, 1, 0]), "too wide");
+    assert!(judged(&with_empty_group(&[0, 6, 12, 3, 0, 0xff, 0x1f, 1])).is_ok());
+    assert!(judged(&with_empty_group(&[6, 0, 12, 0, 4, 0xff, 0x1f, 0, 0, 0, 0, 1])).is_ok());
+    refused(&with_empty_group(&[0, 6, 12, 4, 0, 0xff, 0x1f, 1]), "too wide");
+    refused(&with_empty_group(&[6, 0, 12, 3, 1, 0xff, 0x1f, 1, 0]), "too wide");
     // No bits, and nine.
-    refused(&with_empty_group(&[0, 8, 3, 0, 0, 0xff, 0x1f, 1]), "impossible width");
+    refused(&with_empty_group(&[0, 8, 12, 0, 0, 0xff, 0x1f, 1]), "impossible width");
     let nine = Group { k: 7, coder: Coder::fine_rans(&[0, 1], true), ..Group::default() };
     refused(&encoded(&one_group(1, nine, vec![0; 2], 1)), "impossible width");
-    refused(&with_empty_group(&[0, 0, 4, 0, 0, 0xff, 0x1f, 1]), "unknown coder");
+    for coder in [2, 3, 6, 8, 11, 13, 255] {
+        refused(&with_empty_group(&[0, 0, coder, 0, 0, 0xff, 0x1f, 1]), "unknown coder");
+    }
 
     let mut no_lanes = with_table(0, 0, &[4095, 1]);
     no_lanes.lane_sets = 0;

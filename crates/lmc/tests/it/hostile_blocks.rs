@@ -198,7 +198,9 @@ fn tables() {
         judged_block(|block| block.parts[0][table + 1] -= 1);
         judged_block(|block| block.parts[0][table + 1] = 255);
     }
-    refused_block("exceeds 127", |block| block.parts[0][group_at(1) + 7] = 128);
+    refused_block("exceeds 127", |block| {
+        block.parts[0].splice(group_at(1) + 7..group_at(1) + 8, [0x80, 1]);
+    });
     refused_block("code length exceeds 7", |block| block.parts[0][group_at(3) + 7] = 0x88);
     // Three symbols and the escape make two bytes; of two symbols and the escape, half a byte is left over.
     let empty_group = |table: &'static [u8], coder: u8, k: u8| {
@@ -217,18 +219,18 @@ fn tables() {
     refused_block("half-byte", empty_group(&[254, 1, 0x11, 0x10], 1, 24));
     refused_block("above 255", empty_group(&[255, 1, 0x11, 0x00], 1, 24));
     valid(&[0, 0, 0x11], 1, 31);
-    valid(&[0, 1, 64, 64, 0], 2, 31);
-    refused_block("too wide", empty_group(&[0, 2, 0, 64, 64, 0], 2, 31));
+    valid(&[0, 1, 64, 64, 0], 7, 31);
+    refused_block("too wide", empty_group(&[0, 2, 0, 64, 64, 0], 7, 31));
     refused_block("too wide", empty_group(&[2, 0, 0x11], 1, 31));
-    valid(&[0, 2, 64, 64, 0, 0], 2, 31);
+    valid(&[0, 2, 64, 64, 0, 0], 7, 31);
     // Only the escape: its frequency would be 128, or its code incomplete.
-    refused_block("127", empty_group(&[0, 0, 0, 128], 2, 24));
-    refused_block("sum to 128", empty_group(&[0, 0, 0, 127], 2, 24));
+    refused_block("127", empty_group(&[0, 0, 0, 0x80, 1], 7, 24));
+    refused_block("sum to 128", empty_group(&[0, 0, 0, 127], 7, 24));
     refused_block("not complete", empty_group(&[0, 0, 0x10], 1, 24));
-    refused_block("127", empty_group(&[0, 0, 128, 0], 2, 24));
+    refused_block("127", empty_group(&[0, 0, 0x80, 1, 0], 7, 24));
     refused_block("not complete", empty_group(&[0, 0, 0x01], 1, 24));
     refused_block("not complete", empty_group(&[0, 0, 0x00], 1, 24));
-    refused_block("sum to 128", empty_group(&[0, 2, 100, 100, 56, 0], 2, 24));
+    refused_block("sum to 128", empty_group(&[0, 2, 100, 100, 56, 0], 7, 24));
     refused_block("not complete", empty_group(&[0, 2, 0x11, 0x01], 1, 24));
     refused_block("not complete", empty_group(&[0, 2, 0x21, 0x00], 1, 24));
 }

@@ -114,22 +114,23 @@ fn tables_of_every_size() {
 #[test]
 fn extreme_tables() {
     let mut random = Random::new(19);
-    let table = |first, entries: &[u8], escape| Table { first, entries: entries.to_vec(), escape };
-    let full = |values: [(usize, u8); 2]| {
+    let table = |first, entries: &[u16], escape| Table { first, entries: entries.to_vec(), escape };
+    let rans = |first, entries: &[u16], escape| Coder::Rans { log_slots: 7, table: table(first, entries, escape) };
+    let full = |values: [(usize, u16); 2]| {
         let mut entries = vec![0; 256];
         values.into_iter().for_each(|(symbol, value)| entries[symbol] = value);
         entries
     };
     let coders = [
         // Every symbol but one is a literal.
-        Coder::Rans(table(77, &[1], 127)),
-        Coder::Rans(table(0, &[127], 1)),
+        rans(77, &[1], 127),
+        rans(0, &[127], 1),
         Coder::Huffman(table(255, &[1], 1)),
         Coder::Huffman(table(0, &[7, 6, 5, 4, 3, 2, 1], 7)),
-        Coder::Rans(table(0, &full([(0, 64), (255, 63)]), 1)),
+        rans(0, &full([(0, 64), (255, 63)]), 1),
         Coder::Huffman(table(0, &full([(0, 1), (255, 2)]), 2)),
         Coder::Huffman(table(3, &[7; 127], 7)),
-        Coder::Rans(table(3, &[1; 127], 1)),
+        rans(3, &[1; 127], 1),
     ];
     for (i, coder) in coders.into_iter().enumerate() {
         for skew in [1, 3, 256] {

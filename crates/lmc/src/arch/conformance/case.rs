@@ -1,7 +1,10 @@
 //! Groups to try kernels on: shapes, tables, elements.
 
-use crate::entropy::coder::{Coder, Entries};
-use crate::entropy::{Histogram, fine, huffman, rans};
+use crate::entropy::coder::Coder;
+use crate::entropy::entries::Entries;
+use crate::entropy::histogram::Histogram;
+use crate::entropy::huffman::{self, Huffman};
+use crate::entropy::rans::{self, COARSE_BITS, FINE_BITS, Rans};
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
 use crate::group::split::Shape;
@@ -104,12 +107,12 @@ pub(super) fn plain(map: Map, raw_bits: u32) -> Shape {
     Shape { map, low: 0, raw_bits, sign_plane: false, constant: 0 }
 }
 
-type OfTable = fn(Box<Entries>) -> Coder;
-type Build = fn(&Histogram, bool) -> (Entries, u64);
-
-/// The coders with tables, and what builds those.
-pub(super) const CODERS: [(OfTable, Build); 3] =
-    [(Coder::Huffman, huffman::build), (Coder::Rans, rans::build), (Coder::Fine, fine::build)];
+/// Builds the tables of all coders that have some.
+pub(super) const CODERS: [fn(&Histogram, bool) -> Coder; 3] = [
+    |h, complete| Coder::Huffman(Box::new(huffman::build(h, complete).0)),
+    |h, complete| Coder::Rans(Box::new(rans::build(h, complete, COARSE_BITS).0)),
+    |h, complete| Coder::Rans(Box::new(rans::build(h, complete, FINE_BITS).0)),
+];
 
 /// A table as encoders build them, of one of `CODERS`, for symbols of so many bits.
 pub(super) fn built(r: &mut Random, coder: usize, symbol_bits: u32) -> Coder {
@@ -121,8 +124,7 @@ pub(super) fn built(r: &mut Random, coder: usize, symbol_bits: u32) -> Coder {
         let s = if complete { i } else { r.below(1 << symbol_bits) };
         histogram[s as usize] = 1 + (r.below(1 << 20) >> (skew * i / 8).min(20)) as u32;
     }
-    let (coder, build) = CODERS[coder];
-    coder(Box::new(build(&histogram, complete).0))
+    CODERS[coder](&histogram, complete)
 }
 
 /// Any valid table, such as a decoder may meet: up to 128 entries, or 256, the escape perhaps among them.
@@ -132,11 +134,11 @@ pub(super) fn any_table(r: &mut Random, symbol_bits: u32) -> Coder {
         symbols.swap(i, r.below(i as u64 + 1) as usize);
     }
     let escape = symbols.len() < 2 || r.below(2) == 1;
-    let (coder, _) = CODERS[r.below(CODERS.len() as u64) as usize];
-    let slots = if matches!(coder(Box::new(Entries::none())), Coder::Fine(_)) { 4096 } else { 128 };
+    let log_slots = [None, Some(COARSE_BITS), Some(FINE_BITS)][r.below(3) as usize];
+    let slots = 1 << log_slots.unwrap_or(COARSE_BITS);
     let most = (symbols.len() + usize::from(escape)).min(slots.min(256));
     let n = [2, 2 + r.below(most as u64 - 1) as usize, most.min(20), most][r.below(4) as usize];
-    let parts = if matches!(coder(Box::new(Entries::none())), Coder::Huffman(_)) {
+    let parts = if log_slots.is_none() {
         let mut lens = vec![1u16, 1];
         while lens.len() < n {
             let i = r.below(lens.len() as u64) as usize;
@@ -160,5 +162,8 @@ pub(super) fn any_table(r: &mut Random, symbol_bits: u32) -> Coder {
     for (i, &p) in parts.iter().enumerate() {
         if escape && i == 0 { e.escape = p } else { e.of[symbols[i - usize::from(escape)]] = p }
     }
-    coder(Box::new(e))
+    match log_slots {
+        None => Coder::Huffman(Box::new(Huffman::new(e).unwrap())),
+        Some(log_slots) => Coder::Rans(Box::new(Rans::new(log_slots, e).unwrap())),
+    }
 }

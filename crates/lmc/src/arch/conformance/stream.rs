@@ -117,7 +117,7 @@ pub(super) fn decode(isa: Isa, c: &Case, s: &Stream) -> Result<Decoded> {
     let mut literals = LiteralReader::new(&s.literals, s.literal_count);
     let mut part = vec![0x55; c.part];
     isa.decode_group(DecodeJob {
-        table: DecodeTable::new(&c.coder).unwrap().as_ref(),
+        table: DecodeTable::new(&c.coder).as_ref(),
         shape: c.shape,
         width: c.width,
         lanes: &mut lanes,

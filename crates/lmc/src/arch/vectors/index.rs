@@ -3,7 +3,7 @@
 //! The index is the symbol's distance from the first one, as long as the kept symbols lie close enough together (exponents
 //! do); one beyond the last is the escape's. Otherwise symbols are first renamed to their rank, one by one.
 
-use crate::entropy::SLOTS;
+use crate::entropy::rans::COARSE;
 
 /// Marks the entries of what is escaped, in a column that has a bit to spare.
 pub(in crate::arch) const ESCAPED: u8 = 0x80;
@@ -21,10 +21,10 @@ impl Index {
     pub(in crate::arch) fn new(kept: &[bool; 256]) -> (Self, Vec<(usize, bool)>) {
         let known: Vec<usize> = (0..256).filter(|&s| kept[s]).collect();
         let (first, last) = (known[0], known[known.len() - 1]);
-        let near = last + 1 - first < SLOTS;
+        let near = last + 1 - first < COARSE;
         let mut entries: Vec<_> = (first..=last).filter(|&s| near || kept[s]).map(|s| (s, !kept[s])).collect();
         let beyond = entries.len();
-        assert!(beyond < SLOTS, "slots for every symbol and the escape");
+        assert!(beyond < COARSE, "slots for every symbol and the escape");
         // Any symbol that is not kept stands for the escape.
         entries.extend((0..256).find(|&s| !kept[s]).map(|s| (s, true)));
         if near {
@@ -32,7 +32,7 @@ impl Index {
         }
         let mut ranks = Box::new([beyond as u8; 256]);
         known.iter().zip(0..).for_each(|(&s, rank)| ranks[s] = rank);
-        (Self { first: 0, last: SLOTS as u8 - 1, ranks: Some(ranks) }, entries)
+        (Self { first: 0, last: COARSE as u8 - 1, ranks: Some(ranks) }, entries)
     }
 
     /// Stretches of 16 entries that the indexes need.

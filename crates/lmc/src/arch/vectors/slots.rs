@@ -7,8 +7,7 @@
 //! two prefixes may be mixed; they get a table of eight entries each, for the other three bits.
 
 use crate::arch::inline::{Each, array};
-use crate::entropy::SLOTS;
-use crate::entropy::table::CoarseTable;
+use crate::entropy::rans::{COARSE, COARSE_BITS};
 
 /// Ranks and prefixes.
 pub(in crate::arch) const SHORT: usize = 16;
@@ -24,10 +23,10 @@ pub(in crate::arch) struct Slots {
 
 /// Columns by slot, or by rank.
 pub(in crate::arch) struct Entries {
-    pub(in crate::arch) symbol: [u8; SLOTS],
-    pub(in crate::arch) freq: [u8; SLOTS],
+    pub(in crate::arch) symbol: [u8; COARSE],
+    pub(in crate::arch) freq: [u8; COARSE],
     /// What to subtract from the slot to get the offset; not used for Huffman.
-    pub(in crate::arch) start: [u8; SLOTS],
+    pub(in crate::arch) start: [u8; COARSE],
 }
 
 pub(in crate::arch) struct ByRank {
@@ -43,15 +42,17 @@ pub(in crate::arch) struct ByRank {
 }
 
 impl Slots {
-    pub(in crate::arch) fn new(t: &CoarseTable) -> Self {
+    pub(in crate::arch) fn new(slots: &[u32; COARSE]) -> Self {
+        let (symbol, freq, offset) =
+            (slots.each(|e| e as u8), slots.each(|e| (e >> 8) as u8), slots.each(|e| (e >> 20) as u8));
         // Kernels multiply by them in as many bits as that takes.
-        assert!(t.freq.iter().all(|&f| f < 128), "frequencies were checked");
-        let huffman = (0..SLOTS).all(|slot| {
-            let len = 7 - t.freq[slot].ilog2();
-            t.freq[slot].is_power_of_two() && usize::from(t.offset[slot]) == slot >> len
+        assert!(freq.iter().all(|&f| f < 128), "frequencies were checked");
+        let huffman = (0..COARSE).all(|slot| {
+            let len = COARSE_BITS - freq[slot].ilog2();
+            freq[slot].is_power_of_two() && usize::from(offset[slot]) == slot >> len
         });
-        let start = array(|slot| (slot as u8).wrapping_sub(t.offset[slot]));
-        let entries = Entries { symbol: t.symbol, freq: t.freq, start };
+        let start = array(|slot| (slot as u8).wrapping_sub(offset[slot]));
+        let entries = Entries { symbol, freq, start };
         Self { huffman, by_rank: entries.ranked(huffman), entries }
     }
 }
@@ -59,14 +60,14 @@ impl Slots {
 impl Entries {
     fn ranked(&self, huffman: bool) -> Option<ByRank> {
         let mut r = ByRank {
-            entries: Self { symbol: [0; SLOTS], freq: [0; SLOTS], start: [0; SLOTS] },
+            entries: Self { symbol: [0; COARSE], freq: [0; COARSE], start: [0; COARSE] },
             first: [0; SHORT],
             border: [127; SHORT],
             mixed: [NONE; SHORT],
             rest: [0; SHORT],
         };
         let e = &mut r.entries;
-        let mut rank = [0u8; SLOTS];
+        let mut rank = [0u8; COARSE];
         let mut ranks = 0;
         for (slot, rank) in rank.iter_mut().enumerate() {
             let entry = (self.symbol[slot], self.freq[slot], self.start[slot]);

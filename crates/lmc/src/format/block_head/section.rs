@@ -3,7 +3,7 @@
 use super::super::limits::{MAX_GROUPS, MAX_RAW};
 use super::super::varint::{Cursor, put};
 use crate::entropy::coder::Coder;
-use crate::entropy::number::NumberCode;
+use crate::entropy::hybrid_uint::NumberCode;
 use crate::error::{Error, Result};
 use crate::map::Map;
 

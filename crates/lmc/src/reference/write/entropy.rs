@@ -10,19 +10,17 @@ pub enum Coder {
     None,
     /// Entries are code lengths.
     Huffman(Table),
-    /// Entries are frequencies, which sum to 128.
-    Rans(Table),
-    /// Entries are frequencies, which sum to 4096.
-    FineRans(Table<u16>),
+    /// Entries are frequencies, which sum to 2^`log_slots`.
+    Rans { log_slots: u8, table: Table },
 }
 
-/// The fields of a table (§5.3), whose entries are of type `E`.
+/// The fields of a table (§5.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table<E = u8> {
+pub struct Table {
     pub first: u8,
     /// At least one, for the symbols from `first` on.
-    pub entries: Vec<E>,
-    pub escape: E,
+    pub entries: Vec<u16>,
+    pub escape: u16,
 }
 
 /// What fills up a partial run.
@@ -58,8 +56,7 @@ pub(super) struct Encoded {
 #[derive(Clone, Copy)]
 enum Push {
     Huffman { length: u32, code: u32 },
-    Rans { freq: u32, start: u32 },
-    FineRans { freq: u32, start: u32 },
+    Rans { slots: u32, freq: u32, start: u32 },
 }
 
 /// Stands for the escape among symbols.
@@ -70,7 +67,7 @@ impl Coder {
     pub fn huffman(symbols: &[u8], escape: bool) -> Self {
         // Every code has 7 bits at first. A code is shortened, the most frequent first, while there is room.
         let present = most_frequent(symbols, escape, 128);
-        let mut lengths = vec![7u8; present.len()];
+        let mut lengths = vec![7u16; present.len()];
         let mut room = 128 - present.len();
         for length in &mut lengths {
             while *length > 1 && 1 << (7 - *length) <= room {
@@ -81,18 +78,29 @@ impl Coder {
         Coder::Huffman(Table::of(&present, &lengths))
     }
 
-    /// A rANS table of the most frequent of `symbols`, the escape if `escape` says so or one is needed.
+    /// A rANS table of 128 slots for the most frequent of `symbols`, the escape if `escape` says so or one is needed.
     pub fn rans(symbols: &[u8], escape: bool) -> Self {
-        let present = most_frequent(symbols, escape, 128);
-        let freqs: Vec<u8> = frequencies(&present, symbols, 128).into_iter().map(|freq| freq as u8).collect();
-        Coder::Rans(Table::of(&present, &freqs))
+        Self::rans_of(7, symbols, escape)
     }
 
-    /// A fine rANS table of all `symbols`, or of the 255 most frequent and the escape if `escape` says so or one is
-    /// needed.
+    /// The same of 4096 slots: a table of all `symbols`, or of the 255 most frequent and the escape.
     pub fn fine_rans(symbols: &[u8], escape: bool) -> Self {
-        let present = most_frequent(symbols, escape, 256);
-        Coder::FineRans(Table::of(&present, &frequencies(&present, symbols, 4096)))
+        Self::rans_of(12, symbols, escape)
+    }
+
+    fn rans_of(log_slots: u8, symbols: &[u8], escape: bool) -> Self {
+        let slots = 1 << log_slots;
+        let present = most_frequent(symbols, escape, slots.min(256));
+        Coder::Rans { log_slots, table: Table::of(&present, &frequencies(&present, symbols, slots)) }
+    }
+
+    /// Its number in the head of a group.
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Coder::None => 0,
+            Coder::Huffman(_) => 1,
+            Coder::Rans { log_slots, .. } => *log_slots,
+        }
     }
 
     /// The table as it is written: nothing where there is no coder.
@@ -101,11 +109,10 @@ impl Coder {
             Coder::None => Vec::new(),
             Coder::Huffman(table) => {
                 let halves = table.entries_and_escape();
-                let bytes = halves.chunks(2).map(|pair| pair[0] | pair.get(1).unwrap_or(&0) << 4);
+                let bytes = halves.chunks(2).map(|pair| (pair[0] | pair.get(1).unwrap_or(&0) << 4) as u8);
                 table.range().into_iter().chain(bytes).collect()
             }
-            Coder::Rans(table) => table.range().into_iter().chain(table.entries_and_escape()).collect(),
-            Coder::FineRans(table) => {
+            Coder::Rans { table, .. } => {
                 let mut bytes = table.range().to_vec();
                 table.entries_and_escape().into_iter().for_each(|freq| varint(&mut bytes, freq.into()));
                 bytes
@@ -118,14 +125,9 @@ impl Coder {
         let mut pushes = vec![None; 257];
         match self {
             Coder::None => (),
-            Coder::Rans(table) => {
+            Coder::Rans { log_slots, table } => {
                 for (symbol, freq, start) in table.starts() {
-                    pushes[symbol] = Some(Push::Rans { freq, start });
-                }
-            }
-            Coder::FineRans(table) => {
-                for (symbol, freq, start) in table.starts() {
-                    pushes[symbol] = Some(Push::FineRans { freq, start });
+                    pushes[symbol] = Some(Push::Rans { slots: 1 << log_slots, freq, start });
                 }
             }
             Coder::Huffman(table) => {
@@ -147,8 +149,7 @@ impl Coder {
         let best = match self {
             Coder::None => None,
             Coder::Huffman(table) => table.present().filter(plain).min_by_key(|&(symbol, length)| (length, symbol)),
-            Coder::Rans(table) => table.present().filter(plain).min_by_key(|&(symbol, freq)| (Reverse(freq), symbol)),
-            Coder::FineRans(table) => {
+            Coder::Rans { table, .. } => {
                 table.present().filter(plain).min_by_key(|&(symbol, freq)| (Reverse(freq), symbol))
             }
         };
@@ -156,13 +157,13 @@ impl Coder {
     }
 }
 
-impl<E: Copy + Default + Into<u32>> Table<E> {
+impl Table {
     /// A table of these symbols, of which one may be the escape.
-    fn of(symbols: &[usize], values: &[E]) -> Self {
+    fn of(symbols: &[usize], values: &[u16]) -> Self {
         let plain = || symbols.iter().copied().filter(|&symbol| symbol != ESCAPE);
         let first = plain().min().unwrap_or(0);
-        let mut entries = vec![E::default(); plain().max().unwrap_or(0) - first + 1];
-        let mut escape = E::default();
+        let mut entries = vec![0; plain().max().unwrap_or(0) - first + 1];
+        let mut escape = 0;
         for (&symbol, &value) in symbols.iter().zip(values) {
             match symbol {
                 ESCAPE => escape = value,
@@ -192,7 +193,7 @@ impl<E: Copy + Default + Into<u32>> Table<E> {
         [self.first, (self.entries.len() - 1) as u8]
     }
 
-    fn entries_and_escape(&self) -> Vec<E> {
+    fn entries_and_escape(&self) -> Vec<u16> {
         self.entries.iter().copied().chain([self.escape]).collect()
     }
 }
@@ -233,15 +234,14 @@ impl Push {
     fn freq(self) -> u32 {
         match self {
             Push::Huffman { length, .. } => 1 << (7 - length),
-            Push::Rans { freq, .. } | Push::FineRans { freq, .. } => freq,
+            Push::Rans { freq, .. } => freq,
         }
     }
 
     fn push(self, x: &mut u32) {
         *x = match self {
             Push::Huffman { length, code } => *x << length | code,
-            Push::Rans { freq, start } => (*x / freq) * 128 + *x % freq + start,
-            Push::FineRans { freq, start } => (*x / freq) * 4096 + *x % freq + start,
+            Push::Rans { slots, freq, start } => (*x / freq) * slots + *x % freq + start,
         };
     }
 }
@@ -283,7 +283,7 @@ pub(super) fn encode(chunks: &[Chunk], lane_sets: usize, final_state: u32) -> Re
     for (chunk, pushes) in chunks.iter().zip(&pushes_of_chunks).rev() {
         let (states, words) = (&mut states[chunk.lane_set], &mut words[chunk.lane_set]);
         let (first, second) = pushes.split_at(64);
-        if let Coder::FineRans(_) = chunk.coder {
+        if let Coder::Rans { log_slots: 12, .. } = chunk.coder {
             for pushes in [second, first] {
                 for &j in order.iter().rev() {
                     emit(&mut states[j], u64::from(pushes[j].freq()) << 20, words);

@@ -125,14 +125,8 @@ impl Section {
 
 impl Group {
     pub(super) fn write_head(&self, head: &mut Vec<u8>, width: usize) {
-        let coder = match self.coder {
-            Coder::None => 0,
-            Coder::Huffman(_) => 1,
-            Coder::Rans(_) => 2,
-            Coder::FineRans(_) => 3,
-        };
         let flags = u8::from(self.constant.is_some()) | u8::from(self.sign_plane) << 1;
-        head.extend([flags, self.z, self.h, self.k, coder]);
+        head.extend([flags, self.z, self.h, self.k, self.coder.code()]);
         if let Some(constant) = self.constant {
             head.extend(&constant.to_le_bytes()[..width]);
         }

@@ -8,12 +8,12 @@ use super::super::super::vectors::ways::{ANY, BYTE_16, BYTES_32, exchange, way};
 use super::lookup::look_up;
 use super::slots::Columns;
 use super::{
-    Due, HUFFMAN, Quarter, RANS, States, bits, dwords, fine, load, load_states, low_64, lowest, planes, shifted,
+    COARSE, Due, HUFFMAN, Quarter, States, bits, dwords, fine, load, load_states, low_64, lowest, planes, shifted,
     store_states, words,
 };
 use crate::arch::inline::{array, zip};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
-use crate::entropy::table::DecodeTable;
+use crate::entropy::table::{self, DecodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
 use crate::error::{Error, Result};
 use crate::group::RUN;
@@ -32,13 +32,13 @@ kernels! {
     }
 
     fn group_of<const SETS: usize>(job: &mut DecodeJob<'_, '_>, table: &DecodeTable) -> Result<()> {
-        let coarse = match table {
-            DecodeTable::Coarse(coarse) => coarse,
-            DecodeTable::Fine(t) => {
+        let coarse = match &table.slots {
+            table::Slots::Coarse(slots) => slots,
+            table::Slots::Fine(slots) => {
                 return chunks::<SETS, CHUNK_WORDS>(job, table, |x, lane, symbols| {
                     for half in symbols {
                         for (q, symbols) in half.iter_mut().enumerate() {
-                            *symbols = fine::step(&mut x[q], &t.slots);
+                            *symbols = fine::step(&mut x[q], slots);
                         }
                         refill(x, lane);
                     }
@@ -49,8 +49,8 @@ kernels! {
         match (slots.huffman, &slots.by_rank) {
             (true, Some(r)) => coarse_chunks::<SETS, HUFFMAN, _>(job, table, &Columns::by_rank::<HUFFMAN>(r)),
             (true, None) => coarse_chunks::<SETS, HUFFMAN, _>(job, table, &Columns::by_slot::<HUFFMAN>(&slots)),
-            (false, Some(r)) => coarse_chunks::<SETS, RANS, _>(job, table, &Columns::by_rank::<RANS>(r)),
-            (false, None) => coarse_chunks::<SETS, RANS, _>(job, table, &Columns::by_slot::<RANS>(&slots)),
+            (false, Some(r)) => coarse_chunks::<SETS, COARSE, _>(job, table, &Columns::by_rank::<COARSE>(r)),
+            (false, None) => coarse_chunks::<SETS, COARSE, _>(job, table, &Columns::by_slot::<COARSE>(&slots)),
         }
     }
 
@@ -78,11 +78,7 @@ kernels! {
     ) -> Result<()> {
         let way = way(job.width, &job.shape);
         // Where a table has no escape, no byte is one.
-        let escape = match table {
-            DecodeTable::Coarse(t) => Some(t.escape_mark),
-            DecodeTable::Fine(t) => t.escape_mark,
-        };
-        let mark = escape.unwrap_or_default();
+        let mark = table.escape_mark.unwrap_or_default();
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         let mut x: [States; SETS] = array(|s| load_states(&lanes[s].x));
@@ -101,7 +97,7 @@ kernels! {
                         any = vorrq_u8(any, *m);
                     }
                 }
-                let escaped = vmaxvq_u8(any) != 0 && escape.is_some();
+                let escaped = vmaxvq_u8(any) != 0 && table.escape_mark.is_some();
                 if way == ANY {
                     let mut symbols = planes::stored(&symbols);
                     if escaped {

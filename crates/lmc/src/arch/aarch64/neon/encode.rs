@@ -8,13 +8,14 @@ use super::super::super::vectors::ways::way;
 use super::lookup::look_up;
 use super::symbols::{Columns, Symbols};
 use super::{
-    Due, HUFFMAN, Quarter, RANS, States, at, bits, dwords, fine, load, load_states, low_64, mul_high, planes, shifted,
-    store_states, words,
+    COARSE, Due, HUFFMAN, Quarter, States, at, bits, dwords, fine, load, load_states, low_64, mul_high, planes,
+    shifted, store_states, words,
 };
 use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
-use crate::entropy::table::{CoarseKind, EncodeKind};
-use crate::entropy::{CHUNK, REFILL_WORDS, SLOTS};
+use crate::entropy::rans;
+use crate::entropy::table::EncodeKind;
+use crate::entropy::{CHUNK, REFILL_WORDS};
 use crate::group::RUN;
 use std::arch::aarch64::*;
 
@@ -24,22 +25,19 @@ type Bytes = [uint8x16_t; 4];
 kernels! {
     pub(super) fn group(job: &mut EncodeJob<'_>) {
         let Some(table) = job.table else { return portable::encode_group(job) };
-        let kind = match &table.kind {
-            EncodeKind::Coarse(kind) => kind,
-            EncodeKind::Fine(t) => {
-                let rows = fine::Rows::new(t, &table.kept);
-                return chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
-            }
-        };
-        let symbols = Symbols::new(kind, &table.kept);
-        let huffman = matches!(**kind, CoarseKind::Huffman { .. });
+        if let EncodeKind::Fine(rows) = &table.kind {
+            let rows = fine::Rows::new(rows, &table.kept);
+            return chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
+        }
+        let symbols = Symbols::new(&table.kind, &table.kept);
+        let huffman = matches!(table.kind, EncodeKind::Huffman(_));
         match (huffman, symbols.index.stretches()) {
             (true, 1) => coarse::<HUFFMAN, 1>(job, &symbols),
             (true, 2) => coarse::<HUFFMAN, 2>(job, &symbols),
             (true, _) => coarse::<HUFFMAN, 8>(job, &symbols),
-            (false, 1) => coarse::<RANS, 1>(job, &symbols),
-            (false, 2) => coarse::<RANS, 2>(job, &symbols),
-            (false, _) => coarse::<RANS, 8>(job, &symbols),
+            (false, 1) => coarse::<COARSE, 1>(job, &symbols),
+            (false, 2) => coarse::<COARSE, 2>(job, &symbols),
+            (false, _) => coarse::<COARSE, 8>(job, &symbols),
         }
     }
 
@@ -99,7 +97,7 @@ kernels! {
                 *v = vandq_u8(*v, vdupq_n_u8(!ESCAPED));
             }
         }
-        if CODER == RANS {
+        if CODER == COARSE {
             push_rans(t, &index, &size, x, lane);
         } else {
             push_huffman(t, &index, &size, x, lane);
@@ -138,7 +136,7 @@ kernels! {
     fn push_rans<const N: usize>(
         t: &Columns<N>, index: &[Bytes; 2], gap: &[Bytes; 2], x: &mut States, lane: &mut LaneWriter
     ) {
-        let slots = vdupq_n_u8(SLOTS as u8);
+        let slots = vdupq_n_u8(rans::COARSE as u8);
         let products = each!(4: q => {
             let a = words(vsubq_u8(slots, gap[0][q]));
             let b = words(vsubq_u8(slots, gap[1][q]));
@@ -150,10 +148,15 @@ kernels! {
         for (q, x) in x.iter_mut().enumerate() {
             for h in [1, 0] {
                 let reciprocal = dwords_of(each!(4: i => look_up(&t.reciprocal[i], index[h][q])));
-                let quotient = each!(4: z => mul_high(x[z], reciprocal[z]));
+                let gap = dwords(words(gap[h][q]));
+                let mut dividend = *x;
+                if let Some(more) = t.more {
+                    // Of equal gaps the mask is −1.
+                    dividend = each!(4: z => vsubq_u32(x[z], vceqq_u32(gap[z], vdupq_n_u32(more))));
+                }
+                let quotient = each!(4: z => mul_high(dividend[z], reciprocal[z]));
                 let quotient = shifted(quotient, look_up(&t.shift, index[h][q]));
                 let start = dwords(words(look_up(&t.code, index[h][q])));
-                let gap = dwords(words(gap[h][q]));
                 // x − q·f + 128·q + start
                 *x = each!(4: z => vmlaq_u32(vaddq_u32(x[z], start[z]), quotient[z], gap[z]));
             }

@@ -1,10 +1,11 @@
-//! What the fine coder does otherwise: its tables are too large for registers, and are looked up lane by lane.
+//! What fine tables need: they are too large for registers, and are looked up lane by lane.
 
 use super::encode::{emit, put_literals};
 use super::{Quarter, States, at, bits, load, low_64, lowest, mul_high};
 use crate::arch::inline::array;
-use crate::entropy::fine::{FineEncodeTable, Row, SLOTS};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::entropy::rans::FINE;
+use crate::entropy::table::Row;
 use crate::entropy::{CHUNK, LANES};
 use std::arch::aarch64::*;
 
@@ -19,20 +20,20 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     kernels! {
-        pub(super) fn new(table: &'a FineEncodeTable, kept: &[bool; 256]) -> Rows<'a> {
+        pub(super) fn new(rows: &'a [Row; 256], kept: &[bool; 256]) -> Rows<'a> {
             let bits = |from: usize| {
                 load(&array(|i| (0..8).fold(0, |b, j| b | u8::from(kept[from + 16 * j + i]) << j)))
             };
-            Rows { rows: &table.rows, kept: uint8x16x2_t(bits(0), bits(128)), may_escape: kept.contains(&false) }
+            Rows { rows, kept: uint8x16x2_t(bits(0), bits(128)), may_escape: kept.contains(&false) }
         }
     }
 }
 
 kernels! {
     /// Decodes one symbol a lane: 16 symbols in order.
-    pub(super) fn step(x: &mut Quarter, slots: &[u32; SLOTS]) -> uint8x16_t {
-        let twelve = vdupq_n_u32(SLOTS as u32 - 1);
-        let slot = |x: u32| slots[x as usize % SLOTS];
+    pub(super) fn step(x: &mut Quarter, slots: &[u32; FINE]) -> uint8x16_t {
+        let twelve = vdupq_n_u32(FINE as u32 - 1);
+        let slot = |x: u32| slots[x as usize % FINE];
         let entries = each!(4: z => {
             let e = vdupq_n_u32(slot(vgetq_lane_u32::<0>(x[z])));
             let e = vsetq_lane_u32::<1>(slot(vgetq_lane_u32::<1>(x[z])), e);
@@ -94,7 +95,7 @@ kernels! {
         let quotient = mul_high(vaddq_u32(x, more), reciprocal);
         let quotient = vshlq_u32(quotient, vnegq_s32(vreinterpretq_s32_u32(shift)));
         // x − q·f + 4096·q + start
-        let gap = vsubq_u32(vdupq_n_u32(SLOTS as u32), vshrq_n_u32::<20>(upper));
+        let gap = vsubq_u32(vdupq_n_u32(FINE as u32), vshrq_n_u32::<20>(upper));
         let start = vandq_u32(upper, vdupq_n_u32(0xfff));
         vmlaq_u32(vaddq_u32(x, start), quotient, gap)
     }

@@ -2,7 +2,7 @@
 
 use super::{at, load};
 use crate::arch::inline::array;
-use crate::entropy::SLOTS;
+use crate::entropy::rans::COARSE;
 use std::arch::aarch64::*;
 
 /// A column in `N` stretches of 16 entries: 1, 2 or 8.
@@ -10,7 +10,7 @@ pub(super) type Column<const N: usize> = [uint8x16_t; N];
 
 kernels! {
     /// The first 16·N entries as a column.
-    pub(super) fn column<const N: usize>(entries: &[u8; SLOTS]) -> Column<N> {
+    pub(super) fn column<const N: usize>(entries: &[u8; COARSE]) -> Column<N> {
         array(|k| load(at(entries, 16 * k)))
     }
 

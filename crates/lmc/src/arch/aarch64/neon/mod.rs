@@ -46,9 +46,9 @@ use super::super::job::{at, at_mut};
 use crate::entropy::LANES;
 use std::arch::aarch64::*;
 
-/// What codes the symbols of a group; a constant of the kernels.
+/// The table of a group's symbols; a constant of the kernels.
 const HUFFMAN: u8 = 0;
-const RANS: u8 = 1;
+const COARSE: u8 = 1;
 
 /// A dword for each of sixteen lanes: lane 4i + z is dword i of register z.
 type Quarter = [uint32x4_t; 4];

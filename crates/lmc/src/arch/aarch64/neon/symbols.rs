@@ -1,26 +1,26 @@
 //! What a symbol costs and becomes: the encoder's tables.
 //!
-//! rANS divides by multiplication. With c = ⌈log2 f⌉ and M = ⌈2^(31+c) / f⌉, x / f is the high half of x·M shifted right by
-//! c − 1, exactly, for every f that [`rans::divides_exactly`] lets through; f = 1 takes M = 2^32 − 1, whose quotient is one
-//! too low, and a start that makes up for it.
+//! rANS divides by multiplication, as [`Row`](crate::entropy::table::Row) says. f = 1 takes no `more`: its quotient is then
+//! one too low, and its start makes up for that. One frequency above 64 at most is left that may need it.
 
 use super::super::super::vectors::index::{ESCAPED, Index};
 use super::lookup::{Column, column};
 use crate::arch::inline::array;
-use crate::entropy::table::CoarseKind;
-use crate::entropy::{SLOTS, rans};
+use crate::entropy::rans::COARSE;
+use crate::entropy::table::EncodeKind;
 use std::arch::aarch64::*;
 
 /// Columns by index.
 pub(super) struct Symbols {
     pub(super) index: Index,
     /// Huffman: the length of the code. rANS: 128 − f. `ESCAPED` or not.
-    size: [u8; SLOTS],
+    size: [u8; COARSE],
     /// Huffman: the code. rANS: the first slot.
-    code: [u8; SLOTS],
+    code: [u8; COARSE],
     /// rANS: c − 1, less than 0, and the bytes of M.
-    shift: [u8; SLOTS],
-    reciprocal: [[u8; SLOTS]; 4],
+    shift: [u8; COARSE],
+    reciprocal: [[u8; COARSE]; 4],
+    more: Option<u32>,
 }
 
 /// Columns in registers.
@@ -29,15 +29,17 @@ pub(super) struct Columns<const N: usize> {
     pub(super) code: Column<N>,
     pub(super) shift: Column<N>,
     pub(super) reciprocal: [Column<N>; 4],
+    /// 128 − f of the frequency whose reciprocal is rounded down, if there is one.
+    pub(super) more: Option<u32>,
     first: uint8x16_t,
     last: uint8x16_t,
 }
 
 impl Symbols {
-    pub(super) fn new(t: &CoarseKind, kept: &[bool; 256]) -> Self {
+    pub(super) fn new(t: &EncodeKind, kept: &[bool; 256]) -> Self {
         let (index, entries) = Index::new(kept);
-        let none = [0; SLOTS];
-        let mut s = Self { index, size: none, code: none, shift: none, reciprocal: [none; 4] };
+        let none = [0; COARSE];
+        let mut s = Self { index, size: none, code: none, shift: none, reciprocal: [none; 4], more: None };
         for (i, (symbol, escaped)) in entries.into_iter().enumerate() {
             s.put(t, i, symbol);
             s.size[i] |= if escaped { ESCAPED } else { 0 };
@@ -45,26 +47,27 @@ impl Symbols {
         s
     }
 
-    fn put(&mut self, t: &CoarseKind, i: usize, symbol: usize) {
+    fn put(&mut self, t: &EncodeKind, i: usize, symbol: usize) {
         match t {
-            CoarseKind::Huffman { len, code } => (self.size[i], self.code[i]) = (len[symbol], code[symbol]),
-            CoarseKind::Rans { freq, start } if freq[symbol] > 0 => {
-                let f = u32::from(freq[symbol]);
-                assert!(rans::divides_exactly(f) && f < 128, "encoders build tables with such frequencies only");
-                self.size[i] = 128 - f as u8;
-                let c = 32 - (f - 1).leading_zeros();
-                let reciprocal = if f == 1 {
-                    self.code[i] = start[symbol] + self.size[i];
-                    u32::MAX
-                } else {
-                    self.code[i] = start[symbol];
-                    self.shift[i] = (c as u8 - 1).wrapping_neg();
-                    (1u64 << (31 + c)).div_ceil(f.into()) as u32
-                };
-                self.reciprocal.iter_mut().zip(reciprocal.to_le_bytes()).for_each(|(column, byte)| column[i] = byte);
+            EncodeKind::Huffman(t) => (self.size[i], self.code[i]) = (t.len[symbol], t.code[symbol]),
+            EncodeKind::Coarse(rows) | EncodeKind::Fine(rows) if rows[symbol].freq() > 0 => {
+                let row = rows[symbol];
+                assert!(row.freq() < 128 && row.start() < 128, "slots of a coarse table");
+                self.size[i] = 128 - row.freq() as u8;
+                self.code[i] = row.start() as u8;
+                self.shift[i] = (row.shift() as u8).wrapping_neg();
+                if row.freq() == 1 {
+                    self.code[i] += self.size[i];
+                } else if row.more() {
+                    let gap = self.size[i].into();
+                    assert!(self.more.is_none_or(|more| more == gap), "frequencies up to 64 need no more");
+                    self.more = Some(gap);
+                }
+                let bytes = row.reciprocal().to_le_bytes();
+                self.reciprocal.iter_mut().zip(bytes).for_each(|(column, byte)| column[i] = byte);
             }
             // A table without an escape: what is not kept does not occur.
-            CoarseKind::Rans { .. } => {}
+            EncodeKind::Coarse(_) | EncodeKind::Fine(_) => {}
         }
     }
 
@@ -75,6 +78,7 @@ impl Symbols {
                 code: column(&self.code),
                 shift: column(&self.shift),
                 reciprocal: array(|i| column(&self.reciprocal[i])),
+                more: self.more,
                 first: vdupq_n_u8(self.index.first),
                 last: vdupq_n_u8(self.index.last),
             }

@@ -17,11 +17,11 @@ use super::lookup::{indexes, look_up};
 use super::merge;
 use super::slots::{BY_RANK, BY_SLOT, Columns, rank};
 use super::{
-    AHEAD, FINE, HUFFMAN, RANS, States, expect, in_order, load_16, load_states, mul_high, store, store_states,
+    AHEAD, COARSE, FINE, HUFFMAN, States, expect, in_order, load_16, load_states, mul_high, store, store_states,
 };
 use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
-use crate::entropy::table::DecodeTable;
+use crate::entropy::table::{self, DecodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
 use crate::error::{Error, Result};
 use crate::group::RUN;
@@ -42,9 +42,9 @@ kernels! {
             portable::decode_raw(job, |symbols, raw, out| merge::run(&shape, width, symbols, raw, out));
             return Ok(());
         };
-        let coarse = match table {
-            DecodeTable::Coarse(coarse) => coarse,
-            DecodeTable::Fine(_) => {
+        let coarse = match &table.slots {
+            table::Slots::Coarse(slots) => slots,
+            table::Slots::Fine(_) => {
                 let columns = Columns::none();
                 return match job.lanes.len() {
                     1 => chunks::<WAY, FINE, BY_RANK, 1>(job, table, &columns),
@@ -58,24 +58,24 @@ kernels! {
             (true, Some(r), _) => chunks::<WAY, HUFFMAN, BY_RANK, 2>(job, table, &Columns::by_rank(r)),
             (true, None, 1) => chunks::<WAY, HUFFMAN, BY_SLOT, 1>(job, table, &Columns::by_slot(&slots)),
             (true, None, _) => chunks::<WAY, HUFFMAN, BY_SLOT, 2>(job, table, &Columns::by_slot(&slots)),
-            (false, Some(r), 1) => chunks::<WAY, RANS, BY_RANK, 1>(job, table, &Columns::by_rank(r)),
-            (false, Some(r), _) => chunks::<WAY, RANS, BY_RANK, 2>(job, table, &Columns::by_rank(r)),
-            (false, None, 1) => chunks::<WAY, RANS, BY_SLOT, 1>(job, table, &Columns::by_slot(&slots)),
-            (false, None, _) => chunks::<WAY, RANS, BY_SLOT, 2>(job, table, &Columns::by_slot(&slots)),
+            (false, Some(r), 1) => chunks::<WAY, COARSE, BY_RANK, 1>(job, table, &Columns::by_rank(r)),
+            (false, Some(r), _) => chunks::<WAY, COARSE, BY_RANK, 2>(job, table, &Columns::by_rank(r)),
+            (false, None, 1) => chunks::<WAY, COARSE, BY_SLOT, 1>(job, table, &Columns::by_slot(&slots)),
+            (false, None, _) => chunks::<WAY, COARSE, BY_SLOT, 2>(job, table, &Columns::by_slot(&slots)),
         }
     }
 
     fn chunks<const WAY: u8, const CODER: u8, const N: usize, const SETS: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, columns: &Columns<N>
     ) -> Result<()> {
-        // In memory for the fine coder, in registers for the others.
-        let (slots, escape): (&[u32], _) = match table {
-            DecodeTable::Coarse(t) => (&[], Some(t.escape_mark)),
-            DecodeTable::Fine(t) => (&t.slots, t.escape_mark),
+        // A fine table in memory; a coarse one in registers.
+        let slots: &[u32] = match &table.slots {
+            table::Slots::Coarse(_) => &[],
+            table::Slots::Fine(slots) => &slots[..],
         };
         // Where a table has no escape, no byte is one.
-        let may_escape = escape.is_some();
-        let mark = escape.unwrap_or_default();
+        let may_escape = table.escape_mark.is_some();
+        let mark = table.escape_mark.unwrap_or_default();
         let escape = _mm256_set1_epi8(mark as i8);
         let chunk_words = if CODER == FINE { CHUNK_WORDS } else { REFILL_WORDS };
         let raw_len = job.shape.raw_len(RUN);
@@ -160,7 +160,7 @@ kernels! {
             let index = indexes::<N>(if N == BY_RANK { rank::<CODER>(slot, &t.ranks) } else { slot });
             let scale = look_up(&t.scale, &index);
             let scale = [_mm256_unpacklo_epi8(zero, scale), _mm256_unpackhi_epi8(zero, scale)];
-            if CODER == RANS {
+            if CODER == COARSE {
                 let offset = _mm256_sub_epi8(slot, look_up(&t.start, &index));
                 let offset = [_mm256_unpacklo_epi8(offset, zero), _mm256_unpackhi_epi8(offset, zero)];
                 for y in 0..2 {

@@ -7,11 +7,11 @@ use super::fine;
 use super::lookup::{Column, indexes, look_up};
 use super::symbols::{Columns, Symbols};
 use super::{
-    AHEAD, HUFFMAN, RANS, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states,
+    AHEAD, COARSE, HUFFMAN, States, at, expect, in_order, load, load_16, load_states, mul_high, split, store_states,
 };
 use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
-use crate::entropy::table::{CoarseKind, EncodeKind};
+use crate::entropy::table::EncodeKind;
 use crate::entropy::{CHUNK, REFILL_WORDS};
 use crate::group::RUN;
 use std::arch::x86_64::*;
@@ -30,22 +30,19 @@ kernels! {
             }
             return;
         };
-        let kind = match &table.kind {
-            EncodeKind::Coarse(kind) => kind,
-            EncodeKind::Fine(t) => {
-                let rows = fine::Rows::new(t, &table.kept);
-                return chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
-            }
-        };
-        let symbols = Symbols::new(kind, &table.kept);
-        let huffman = matches!(**kind, CoarseKind::Huffman { .. });
+        if let EncodeKind::Fine(rows) = &table.kind {
+            let rows = fine::Rows::new(rows, &table.kept);
+            return chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
+        }
+        let symbols = Symbols::new(&table.kind, &table.kept);
+        let huffman = matches!(table.kind, EncodeKind::Huffman(_));
         match (huffman, symbols.index.stretches()) {
             (true, 1) => coarse::<HUFFMAN, 1>(job, &symbols),
             (true, 2) => coarse::<HUFFMAN, 2>(job, &symbols),
             (true, _) => coarse::<HUFFMAN, 8>(job, &symbols),
-            (false, 1) => coarse::<RANS, 1>(job, &symbols),
-            (false, 2) => coarse::<RANS, 2>(job, &symbols),
-            (false, _) => coarse::<RANS, 8>(job, &symbols),
+            (false, 1) => coarse::<COARSE, 1>(job, &symbols),
+            (false, 2) => coarse::<COARSE, 2>(job, &symbols),
+            (false, _) => coarse::<COARSE, 8>(job, &symbols),
         }
     }
 
@@ -98,7 +95,7 @@ kernels! {
         let code = code.each(|h| h.each(|v| _mm256_and_si256(v, kept)));
         let size = [0, 1].each(|h| [0, 1].each(|p| look_up(&t.size, &halves[h][p])));
         let window = lane.words[..lane.pos].last_chunk_mut::<REFILL_WORDS>().expect("the job was checked");
-        lane.pos -= if CODER == RANS {
+        lane.pos -= if CODER == COARSE {
             push_rans(t, &halves, size, code, x, window)
         } else {
             push_huffman::<N>(size, code, x, window)
@@ -175,7 +172,7 @@ kernels! {
             let top = _mm256_mullo_epi16(freq[0][z], freq[1][z]);
             _mm256_cmpgt_epi16(top, _mm256_srli_epi16::<2>(x.high[z]))
         });
-        let taken = emit::<RANS, N>(stay, x, words);
+        let taken = emit::<COARSE, N>(stay, x, words);
         for h in [1, 0] {
             let column = |c: &Column<N>| [look_up(c, &index[h][0]), look_up(c, &index[h][1])];
             let scale = wide(column(&t.scale));

@@ -1,10 +1,11 @@
-//! What the fine coder does otherwise: its tables are too large for registers and are gathered from.
+//! What fine tables need: they are too large for registers and are gathered from.
 
 use super::encode::{by_lane, emit, wide};
 use super::{FINE, States, at, in_order, load, load_16, mul_high};
 use crate::arch::inline::{Each, array};
-use crate::entropy::fine::{FineEncodeTable, Row, SLOTS};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::entropy::rans;
+use crate::entropy::table::Row;
 use crate::entropy::{CHUNK, LANES};
 use std::arch::x86_64::*;
 
@@ -19,22 +20,22 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     kernels! {
-        pub(super) fn new(table: &'a FineEncodeTable, kept: &[bool; 256]) -> Rows<'a> {
+        pub(super) fn new(rows: &'a [Row; 256], kept: &[bool; 256]) -> Rows<'a> {
             let bits = |from: usize| {
                 let bytes = array(|i| (0..8).fold(0, |b, j| b | u8::from(kept[from + 16 * j + i]) << j));
                 _mm256_broadcastsi128_si256(load_16(&bytes))
             };
-            Rows { rows: &table.rows, kept: [bits(0), bits(128)], may_escape: kept.contains(&false) }
+            Rows { rows, kept: [bits(0), bits(128)], may_escape: kept.contains(&false) }
         }
     }
 }
 
 kernels! {
     /// Decodes one symbol a lane: 64 symbols in order.
-    pub(super) fn step(x: &mut States, slots: &[u32; SLOTS]) -> [__m256i; 2] {
+    pub(super) fn step(x: &mut States, slots: &[u32; rans::FINE]) -> [__m256i; 2] {
         let symbols: [__m256i; 4] = array(|z| {
             let (h, l) = (&mut x.high[z], &mut x.low[z]);
-            let twelve = _mm256_set1_epi32(SLOTS as i32 - 1);
+            let twelve = _mm256_set1_epi32(rans::FINE as i32 - 1);
             let [even, odd] = [*l, _mm256_srli_epi32::<16>(*l)].each(|slot| {
                 let slot = _mm256_and_si256(slot, twelve);
                 // SAFETY: the table has an entry for every number of twelve bits.
@@ -131,7 +132,7 @@ kernels! {
         let shift = _mm256_and_si256(_mm256_srli_epi32::<12>(upper), _mm256_set1_epi32(15));
         let quotient = _mm256_srlv_epi32(dwords(_mm256_srli_epi64::<32>(even), odd), shift);
         // x − q·f + 4096·q + start
-        let gap = _mm256_sub_epi32(_mm256_set1_epi32(SLOTS as i32), _mm256_srli_epi32::<20>(upper));
+        let gap = _mm256_sub_epi32(_mm256_set1_epi32(rans::FINE as i32), _mm256_srli_epi32::<20>(upper));
         let start = _mm256_and_si256(upper, _mm256_set1_epi32(0xfff));
         _mm256_add_epi32(_mm256_add_epi32(x, start), _mm256_mullo_epi32(quotient, gap))
     }

@@ -46,9 +46,9 @@ use std::arch::x86_64::*;
 /// Runs between asking for cache lines and using them. Even, so that they are asked for in pairs where runs are taken in pairs.
 const AHEAD: usize = 12;
 
-/// What codes the symbols of a group; a constant of the kernels.
+/// The table of a group's symbols; a constant of the kernels.
 const HUFFMAN: u8 = 0;
-const RANS: u8 = 1;
+const COARSE: u8 = 1;
 const FINE: u8 = 2;
 
 /// The states of a lane set in registers: lane 4i + z is word i of register z.

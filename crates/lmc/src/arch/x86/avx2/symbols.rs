@@ -9,7 +9,7 @@
 
 use super::super::super::vectors::index::{ESCAPED, Index};
 use super::lookup::{Column, ENTRIES, column};
-use crate::entropy::table::CoarseKind;
+use crate::entropy::table::EncodeKind;
 use std::arch::x86_64::*;
 
 /// Columns by index.
@@ -38,7 +38,7 @@ pub(super) struct Columns<const N: usize> {
 }
 
 impl Symbols {
-    pub(super) fn new(t: &CoarseKind, kept: &[bool; 256]) -> Self {
+    pub(super) fn new(t: &EncodeKind, kept: &[bool; 256]) -> Self {
         let (index, entries) = Index::new(kept);
         let mut s = Self {
             index,
@@ -54,22 +54,22 @@ impl Symbols {
         s
     }
 
-    fn put(&mut self, t: &CoarseKind, i: usize, symbol: usize, escaped: u8) {
+    fn put(&mut self, t: &EncodeKind, i: usize, symbol: usize, escaped: u8) {
         match t {
-            CoarseKind::Huffman { len, code } => {
-                (self.size[i], self.code[i]) = (1 << len[symbol], code[symbol] | escaped);
+            EncodeKind::Huffman(t) => {
+                (self.size[i], self.code[i]) = (1 << t.len[symbol], t.code[symbol] | escaped);
             }
-            CoarseKind::Rans { freq, start } if freq[symbol] > 0 => {
-                let f = u32::from(freq[symbol]);
-                assert!(f < 128 && start[symbol] < 128, "slots of a table");
+            EncodeKind::Coarse(rows) | EncodeKind::Fine(rows) if rows[symbol].freq() > 0 => {
+                let (f, start) = (rows[symbol].freq(), rows[symbol].start());
+                assert!(f < 128 && start < 128, "slots of a coarse table");
                 let c = 32 - (f - 1).leading_zeros();
                 let r = (1u32 << (15 + c)).div_ceil(f);
                 self.correct |= (512 * f - 1) * (r * f - (1 << (15 + c))) >= 1 << (15 + c);
-                (self.size[i], self.code[i], self.scale[i]) = (f as u8, start[symbol] | escaped, 1 << (7 - c));
+                (self.size[i], self.code[i], self.scale[i]) = (f as u8, start as u8 | escaped, 1 << (7 - c));
                 [self.reciprocal[0][i], self.reciprocal[1][i], ..] = r.to_le_bytes();
             }
             // A table without an escape: what is not kept does not occur.
-            CoarseKind::Rans { .. } => {}
+            EncodeKind::Coarse(_) | EncodeKind::Fine(_) => {}
         }
     }
 

@@ -5,11 +5,12 @@ use super::super::super::portable;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::ranks::{self, Ranks};
 use super::{
-    AHEAD, FINE, RANKED, RANS, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
+    AHEAD, COARSE, FINE, RANKED, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
 };
 use crate::arch::inline::{Each, array};
 use crate::entropy::lanes::LaneReader;
-use crate::entropy::table::{CoarseTable, DecodeTable};
+use crate::entropy::rans;
+use crate::entropy::table::{DecodeTable, Slots};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
 use crate::error::Result;
 use crate::group::RUN;
@@ -49,33 +50,35 @@ kernels! {
                 }
                 Ok(())
             }
-            (Some(t @ DecodeTable::Coarse(_)), 1) => chunks::<WAY, RANS, 1>(job, t, None),
-            (Some(t @ DecodeTable::Coarse(_)), _) => chunks::<WAY, RANS, 2>(job, t, None),
-            (Some(table @ DecodeTable::Fine(t)), n) => match (Ranks::new(&t.slots), n) {
-                (Some(r), 1) => chunks::<WAY, RANKED, 1>(job, table, Some(&r)),
-                (Some(r), _) => chunks::<WAY, RANKED, 2>(job, table, Some(&r)),
-                (None, 1) => chunks::<WAY, FINE, 1>(job, table, None),
-                (None, _) => chunks::<WAY, FINE, 2>(job, table, None),
+            (Some(t), sets) => match (&t.slots, sets) {
+                (Slots::Coarse(_), 1) => chunks::<WAY, COARSE, 1>(job, t, None),
+                (Slots::Coarse(_), _) => chunks::<WAY, COARSE, 2>(job, t, None),
+                (Slots::Fine(slots), n) => match (Ranks::new(slots), n) {
+                    (Some(r), 1) => chunks::<WAY, RANKED, 1>(job, t, Some(&r)),
+                    (Some(r), _) => chunks::<WAY, RANKED, 2>(job, t, Some(&r)),
+                    (None, 1) => chunks::<WAY, FINE, 1>(job, t, None),
+                    (None, _) => chunks::<WAY, FINE, 2>(job, t, None),
+                },
             },
         }
     }
 
-    fn chunks<const WAY: u8, const CODER: u8, const SETS: usize>(
+    fn chunks<const WAY: u8, const TABLE: u8, const SETS: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, ranks: Option<&Ranks>
     ) -> Result<()> {
-        // In memory for the fine coder, or by rank; in registers for the others.
-        let (columns, slots, escape): (_, &[u32], _) = match table {
-            DecodeTable::Coarse(t) => (columns(t), &[], Some(t.escape_mark)),
-            DecodeTable::Fine(t) => (no_columns(), &t.slots, t.escape_mark),
+        // A fine table in memory, or by rank; a coarse one in registers.
+        let (columns, slots): (_, &[u32]) = match &table.slots {
+            Slots::Coarse(slots) => (columns(slots), &[]),
+            Slots::Fine(slots) => (no_columns(), &slots[..]),
         };
         let ranked = match ranks {
             Some(ranks) => ranks::Columns::new(ranks),
             None => ranks::Columns::none(),
         };
-        let chunk_words = if CODER == RANS { REFILL_WORDS } else { CHUNK_WORDS };
+        let chunk_words = if TABLE == COARSE { REFILL_WORDS } else { CHUNK_WORDS };
         // Where a table has no escape, no byte is one.
-        let may_escape = if escape.is_some() { u64::MAX } else { 0 };
-        let escape = _mm512_set1_epi8(escape.unwrap_or_default() as i8);
+        let may_escape = if table.escape_mark.is_some() { u64::MAX } else { 0 };
+        let escape = _mm512_set1_epi8(table.escape_mark.unwrap_or_default() as i8);
         let raw_len = job.shape.raw_len(RUN);
         let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         // Variables of their own for each set: an array that is indexed in a loop would live in memory.
@@ -90,7 +93,7 @@ kernels! {
         // One symbol a lane.
         macro_rules! step {
             ($x:ident) => {
-                match CODER {
+                match TABLE {
                     RANKED => ranks::step(&mut $x, &ranked),
                     FINE => fine::step(&mut $x, slots.first_chunk().expect("4096 slots")),
                     _ => step(&mut $x, &columns),
@@ -120,7 +123,7 @@ kernels! {
             && 2 * (pos[1] + chunk_words) <= bytes[1].len()
             && literal + SETS * CHUNK <= literals.len()
         {
-            if CODER == RANS {
+            if TABLE == COARSE {
                 let e = [step!(x0), step!(x0)];
                 refill!(x0, 0);
                 put!(e, 0);
@@ -210,16 +213,13 @@ kernels! {
         Columns { symbol: none, freq: none, offset: none }
     }
 
-    fn columns(t: &CoarseTable) -> Columns {
-        let pair = |c: &[u8; 128]| {
+    fn columns(slots: &[u32; rans::COARSE]) -> Columns {
+        let pair = |shift: u32| {
+            let c: [u8; rans::COARSE] = slots.each(|e| (e >> shift) as u8);
             let [a, b] = c.as_chunks::<64>().0.first_chunk::<2>().expect("128 slots");
             [load(a), load(b)]
         };
-        Columns {
-            symbol: pair(&t.symbol),
-            freq: pair(&t.freq),
-            offset: pair(&t.offset),
-        }
+        Columns { symbol: pair(0), freq: pair(8), offset: pair(20) }
     }
 
     /// One symbol a lane: 64 symbols in order.

@@ -1,25 +1,24 @@
 //! Encoding groups.
 //!
-//! rANS divides by multiplication. With c = ⌈log2 f⌉ and M = ⌈2^(31+c) / f⌉, x / f is the high half of x·M shifted right by c − 1, exactly, for
-//! every f that [`rans::divides_exactly`] lets through; f = 1 takes M = 2^32 − 1, whose quotient is one too low, and a start that makes up for it.
-//! Symbols are first renamed to their rank among the at most 128 of the table, so that every other column is a 128-entry look-up.
+//! rANS divides by multiplication ([`Row`]). Of a coarse table, f = 1 takes no `more`: its quotient is then one too low, and its start makes up
+//! for that. One frequency above 64 at most is left that may need it. Symbols are first renamed to their rank among the at most 128 of the table,
+//! so that every other column is a 128-entry look-up.
 
 use super::super::super::job::{EncodeJob, set_of};
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::{
-    AHEAD, FINE, HUFFMAN, RANKED, RANS, WINDOW, expect, fine, index, load, load_states, split, store, store_states,
+    AHEAD, COARSE, FINE, HUFFMAN, RANKED, WINDOW, expect, fine, index, load, load_states, split, store, store_states,
 };
 use crate::arch::inline::{Each, array};
-use crate::entropy::fine::Row;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
-use crate::entropy::rans;
-use crate::entropy::table::{CoarseKind, EncodeKind, EncodeTable};
+use crate::entropy::rans::COARSE_BITS;
+use crate::entropy::table::{EncodeKind, EncodeTable, Row};
 use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::group::split::split_run;
 use std::arch::x86_64::*;
 
-/// Columns by symbol (256 entries) or, for rANS and mostly for fine rANS, by rank (128 entries).
+/// Columns by symbol (256 entries) or, for coarse tables and most fine ones, by rank (128 entries).
 struct Columns<'a> {
     /// Huffman: code length, bit 7 set for what is escaped. By rank: the symbol's rank, bit 7 likewise. Otherwise: only that bit.
     first: [__m512i; 4],
@@ -30,7 +29,9 @@ struct Columns<'a> {
     shift: [__m512i; 2],
     /// The four bytes of M.
     reciprocal: [[__m512i; 2]; 4],
-    /// Fine rANS: the eight bytes of a [`Row`] by rank; or, if symbols are too many for that, all rows in memory.
+    /// The gap of the frequency whose reciprocal is rounded down, if there is one.
+    more: Option<u32>,
+    /// Fine tables: the eight bytes of a [`Row`] by rank; or, if symbols are too many for that, all rows in memory.
     row: [[__m512i; 2]; 8],
     rows: Option<&'a [Row; 256]>,
 }
@@ -55,7 +56,7 @@ macro_rules! push {
             lane.pos -= ranked_half!(t, first[1], $x, window(lane));
             lane.pos -= ranked_half!(t, first[0], $x, window(lane));
         } else if $coder == FINE {
-            let rows = t.rows.expect("columns of the fine coder");
+            let rows = t.rows.expect("columns of a fine table");
             lane.pos -= fine_half!(rows, e[1], $x, window(lane));
             lane.pos -= fine_half!(rows, e[0], $x, window(lane));
         } else {
@@ -69,12 +70,12 @@ macro_rules! coarse {
     ($coder:expr, $e:ident, $first:ident, $t:ident, $x:ident, $words:expr) => {{
         let (e, first, t, words) = ($e, $first, $t, $words);
         let mut taken = 0;
-        if $coder == RANS {
+        if $coder == COARSE {
             let l = [ranked(t, first[0]), ranked(t, first[1])];
-            rans_register!(3, l, $x, words, taken);
-            rans_register!(2, l, $x, words, taken);
-            rans_register!(1, l, $x, words, taken);
-            rans_register!(0, l, $x, words, taken);
+            rans_register!(3, l, t.more, $x, words, taken);
+            rans_register!(2, l, t.more, $x, words, taken);
+            rans_register!(1, l, t.more, $x, words, taken);
+            rans_register!(0, l, t.more, $x, words, taken);
         } else {
             let code = [by_symbol(&t.code, e[0]), by_symbol(&t.code, e[1])];
             let seven = _mm512_set1_epi8(0x7f);
@@ -119,7 +120,7 @@ macro_rules! ranked_half {
 }
 
 macro_rules! rans_register {
-    ($z:literal, $l:ident, $x:ident, $words:ident, $taken:ident) => {{
+    ($z:literal, $l:ident, $more:expr, $x:ident, $words:ident, $taken:ident) => {{
         let full = _mm512_set1_epi32(128);
         let gap = [lane_byte::<$z>($l[0].gap), lane_byte::<$z>($l[1].gap)];
         let freq = [_mm512_sub_epi32(full, gap[0]), _mm512_sub_epi32(full, gap[1])];
@@ -129,8 +130,13 @@ macro_rules! rans_register {
         $taken = emit(due, &mut $x[$z], $words, $taken);
         for h in [1, 0] {
             let m = $l[h].reciprocal[$z];
-            let even = _mm512_mul_epu32($x[$z], m);
-            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>($x[$z]), _mm512_srli_epi64::<32>(m));
+            let mut dividend = $x[$z];
+            if let Some(more) = $more {
+                let more = _mm512_cmpeq_epi32_mask(gap[h], _mm512_set1_epi32(more.cast_signed()));
+                dividend = _mm512_mask_add_epi32(dividend, more, dividend, _mm512_set1_epi32(1));
+            }
+            let even = _mm512_mul_epu32(dividend, m);
+            let odd = _mm512_mul_epu32(_mm512_srli_epi64::<32>(dividend), _mm512_srli_epi64::<32>(m));
             let high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(even), odd);
             let q = _mm512_srlv_epi32(high, lane_byte::<$z>($l[h].shift));
             let start = lane_byte::<$z>($l[h].start);
@@ -174,11 +180,11 @@ kernels! {
                     }
                 }
             }
-            Some(t) => match (coder_of(t), job.lanes.len()) {
+            Some(t) => match (kind_of(t), job.lanes.len()) {
                 (HUFFMAN, 1) => chunks::<WAY, HUFFMAN, 1>(job, t),
                 (HUFFMAN, _) => chunks::<WAY, HUFFMAN, 2>(job, t),
-                (RANS, 1) => chunks::<WAY, RANS, 1>(job, t),
-                (RANS, _) => chunks::<WAY, RANS, 2>(job, t),
+                (COARSE, 1) => chunks::<WAY, COARSE, 1>(job, t),
+                (COARSE, _) => chunks::<WAY, COARSE, 2>(job, t),
                 (RANKED, 1) => chunks::<WAY, RANKED, 1>(job, t),
                 (RANKED, _) => chunks::<WAY, RANKED, 2>(job, t),
                 (_, 1) => chunks::<WAY, FINE, 1>(job, t),
@@ -231,7 +237,7 @@ kernels! {
     fn portable_split(job: &mut EncodeJob<'_>) {
         let raw_len = job.shape.raw_len(RUN);
         let mut symbols = [0; RUN];
-        let table = job.table.map(|t| (coder_of(t), columns(t)));
+        let table = job.table.map(|t| (kind_of(t), columns(t)));
         let sets = job.lanes.len();
         for (i, &run) in job.runs.iter().enumerate().rev() {
             let elements = run_of(job.elements, job.width, run);
@@ -253,54 +259,41 @@ kernels! {
         let zero = [_mm512_setzero_si512(); 2];
         let none = [_mm512_setzero_si512(); 4];
         let columns = |first: &[u8; 256]| Columns {
-            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], row: [zero; 8], rows: None,
+            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], more: None, row: [zero; 8], rows: None,
         };
-        let kind = match &t.kind {
-            EncodeKind::Coarse(kind) => &**kind,
-            EncodeKind::Fine(fine) if coder_of(t) == RANKED => {
+        match &t.kind {
+            EncodeKind::Huffman(codes) => {
+                Columns { code: wide(&codes.code), ..columns(&array(|s| codes.len[s] | escaped(s))) }
+            }
+            EncodeKind::Coarse(rows) => {
+                let (mut gap, mut start, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
+                let mut m = [[0u8; 128]; 4];
+                let mut more = None;
+                let (rank, symbols) = ranks(&t.kept);
+                // Without an escape, what is not in the table does not occur.
+                for (r, row) in symbols.into_iter().map(|s| rows[s]).enumerate().filter(|(_, row)| row.freq() > 0) {
+                    let to_all = (1 << COARSE_BITS) - row.freq();
+                    (gap[r], start[r], shift[r]) = (to_all as u8, row.start() as u8, row.shift() as u8);
+                    if row.freq() == 1 {
+                        start[r] += gap[r];
+                    } else if row.more() {
+                        assert!(more.is_none_or(|gap| gap == to_all), "frequencies up to 64 need no more");
+                        more = Some(to_all);
+                    }
+                    row.reciprocal().to_le_bytes().into_iter().zip(&mut m).for_each(|(byte, column)| column[r] = byte);
+                }
+                let m = m.each(|m| narrow(&m));
+                Columns { gap: narrow(&gap), start: narrow(&start), shift: narrow(&shift), reciprocal: m, more, ..columns(&rank) }
+            }
+            EncodeKind::Fine(rows) if kind_of(t) == RANKED => {
                 let (rank, symbols) = ranks(&t.kept);
                 let mut row = [[0u8; 128]; 8];
                 for (r, s) in symbols.into_iter().enumerate() {
-                    fine.rows[s].0.to_le_bytes().into_iter().zip(&mut row).for_each(|(byte, column)| column[r] = byte);
+                    rows[s].0.to_le_bytes().into_iter().zip(&mut row).for_each(|(byte, column)| column[r] = byte);
                 }
-                return Columns { row: row.each(|c| narrow(&c)), ..columns(&rank) };
+                Columns { row: row.each(|c| narrow(&c)), ..columns(&rank) }
             }
-            EncodeKind::Fine(fine) => {
-                return Columns { rows: Some(&fine.rows), ..columns(&array(escaped)) };
-            }
-        };
-        match kind {
-            CoarseKind::Huffman { len, code } => {
-                Columns { code: wide(code), ..columns(&array(|s| len[s] | escaped(s))) }
-            }
-            CoarseKind::Rans { freq, start } => {
-                let (mut gap, mut add, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
-                let mut m = [[0u8; 128]; 4];
-                let (rank, symbols) = ranks(&t.kept);
-                // Without an escape, what is not in the table does not occur.
-                for (r, s) in symbols.into_iter().enumerate().filter(|&(_, s)| freq[s] > 0) {
-                    let f = u32::from(freq[s]);
-                    assert!(rans::divides_exactly(f), "encoders build tables with such frequencies only");
-                    let c = 32 - (f - 1).leading_zeros();
-                    gap[r] = 128 - f as u8;
-                    let reciprocal = if f == 1 {
-                        add[r] = start[s] + gap[r];
-                        u32::MAX
-                    } else {
-                        add[r] = start[s];
-                        shift[r] = c as u8 - 1;
-                        (1u64 << (31 + c)).div_ceil(u64::from(f)) as u32
-                    };
-                    (0..4).for_each(|i| m[i][r] = reciprocal.to_le_bytes()[i]);
-                }
-                Columns {
-                    gap: narrow(&gap),
-                    start: narrow(&add),
-                    shift: narrow(&shift),
-                    reciprocal: m.each(|m| narrow(&m)),
-                    ..columns(&rank)
-                }
-            }
+            EncodeKind::Fine(rows) => Columns { rows: Some(rows), ..columns(&array(escaped)) },
         }
     }
 
@@ -392,12 +385,10 @@ const IOTA_16: [u8; 64] = {
     t
 };
 
-fn coder_of(t: &EncodeTable) -> u8 {
+fn kind_of(t: &EncodeTable) -> u8 {
     match &t.kind {
-        EncodeKind::Coarse(kind) => match **kind {
-            CoarseKind::Huffman { .. } => HUFFMAN,
-            CoarseKind::Rans { .. } => RANS,
-        },
+        EncodeKind::Huffman(_) => HUFFMAN,
+        EncodeKind::Coarse(_) => COARSE,
         EncodeKind::Fine(_) if ranks(&t.kept).1.len() <= 128 => RANKED,
         EncodeKind::Fine(_) => FINE,
     }

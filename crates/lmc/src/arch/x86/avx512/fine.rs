@@ -1,9 +1,10 @@
-//! What the fine coder does otherwise. Tables of more symbols than registers hold by rank are gathered from.
+//! What fine tables need. Those of more symbols than registers hold by rank are gathered from.
 
 use super::encode::emit;
 use super::{States, WINDOW};
 use crate::arch::inline::{Each, zip};
-use crate::entropy::fine::{Row, SLOT_BITS, SLOTS};
+use crate::entropy::rans::{FINE, FINE_BITS};
+use crate::entropy::table::Row;
 use std::arch::x86_64::*;
 
 /// [`Row`]s of sixteen lanes.
@@ -16,8 +17,8 @@ pub(super) struct Rows {
 
 kernels! {
     /// Decodes one symbol a lane: 64 symbols in order.
-    pub(super) fn step(x: &mut States, slots: &[u32; SLOTS]) -> __m512i {
-        let twelve = _mm512_set1_epi32(SLOTS as i32 - 1);
+    pub(super) fn step(x: &mut States, slots: &[u32; FINE]) -> __m512i {
+        let twelve = _mm512_set1_epi32(FINE as i32 - 1);
         let e = x.each(|x| {
             let slot = _mm512_and_si512(x, twelve);
             // SAFETY: the table has an entry for every number of twelve bits.
@@ -25,7 +26,7 @@ kernels! {
         });
         zip(x, &e, |x, &e| {
             let freq = _mm512_and_si512(_mm512_srli_epi32::<8>(e), twelve);
-            let scaled = _mm512_mullo_epi32(_mm512_srli_epi32::<SLOT_BITS>(*x), freq);
+            let scaled = _mm512_mullo_epi32(_mm512_srli_epi32::<FINE_BITS>(*x), freq);
             *x = _mm512_add_epi32(scaled, _mm512_srli_epi32::<20>(e));
         });
         super::low_bytes(&e)
@@ -55,7 +56,7 @@ kernels! {
         let shift = _mm512_and_si512(_mm512_srli_epi32::<12>(upper), _mm512_set1_epi32(15));
         let quotient = _mm512_srlv_epi32(high, shift);
         // x − q·f + 4096·q + start
-        let gap = _mm512_sub_epi32(_mm512_set1_epi32(SLOTS as i32), _mm512_srli_epi32::<20>(upper));
+        let gap = _mm512_sub_epi32(_mm512_set1_epi32(FINE as i32), _mm512_srli_epi32::<20>(upper));
         let start = _mm512_and_si512(upper, _mm512_set1_epi32(0xfff));
         *x = _mm512_add_epi32(_mm512_add_epi32(*x, start), _mm512_mullo_epi32(quotient, gap));
         taken

@@ -3,8 +3,8 @@
 //! A lane set is four registers of sixteen 32-bit states; register z holds lanes z, 4+z, 8+z, …, so that byte z of dword i of a
 //! register of symbols belongs to lane 4i+z, symbols come out in order, and words are taken register by register. A 128-slot
 //! table column is two registers, and a look-up one `vpermi2b`. The register forms of compress and expand are used throughout; the
-//! memory forms are microcode on Zen 4. Gathers are slow since Intel's GDS microcode, and on Zen; only the fine coder, whose tables
-//! registers do not hold, uses them.
+//! memory forms are microcode on Zen 4. Gathers are slow since Intel's GDS microcode, and on Zen; only fine tables that
+//! registers do not hold use them.
 //!
 //! Soundness rests on three facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx512` leads here, so the instructions exist. The bounds that
 //! `DecodeJob::check` and `EncodeJob::check` assert before every call make all plain loads and stores of elements, raw bits and words
@@ -44,11 +44,11 @@ use std::arch::x86_64::*;
 /// Runs between asking for cache lines and using them.
 const AHEAD: usize = 12;
 
-/// What codes the symbols of a group; a constant of the kernels.
+/// The table of a group's symbols; a constant of the kernels.
 const HUFFMAN: u8 = 0;
-const RANS: u8 = 1;
+const COARSE: u8 = 1;
 const FINE: u8 = 2;
-/// Fine rANS with a table that registers hold.
+/// A fine table that registers hold.
 const RANKED: u8 = 3;
 
 /// Words that the encoder of 64 symbols may touch: its own, and what a whole store takes in front of them.

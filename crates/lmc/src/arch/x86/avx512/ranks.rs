@@ -1,4 +1,4 @@
-//! Tables of the fine coder in registers: a slot is first looked up as the rank of its symbol, among at most 128.
+//! Fine tables in registers: a slot is first looked up as the rank of its symbol, among at most 128.
 //!
 //! A *cell* is 32 slots. Most have one symbol, or two and a border between them: their entry is the rank of the first.
 //! Rare symbols share cells; up to sixteen cells may be *mixed*, and have a table of 32 ranks. Everything is a permute of
@@ -6,12 +6,12 @@
 
 use super::{States, load, low_bytes};
 use crate::arch::inline::Each;
-use crate::entropy::fine::{SLOT_BITS, SLOTS};
+use crate::entropy::rans::{FINE, FINE_BITS};
 use std::arch::x86_64::*;
 
 /// Slots of a cell, cells, and entries of a column.
 const CELL: usize = 32;
-const ENTRIES: usize = SLOTS / CELL;
+const ENTRIES: usize = FINE / CELL;
 /// Cells that may be mixed, and tables for their slots.
 const MIXED: usize = 16;
 const RESTS: usize = MIXED * CELL / ENTRIES;
@@ -45,7 +45,7 @@ pub(super) struct Columns {
 
 impl Ranks {
     /// The table with these slots, if it has no more symbols and mixed cells than there is room for.
-    pub(super) fn new(slots: &[u32; SLOTS]) -> Option<Self> {
+    pub(super) fn new(slots: &[u32; FINE]) -> Option<Self> {
         let mut r = Self {
             cells: [0; ENTRIES],
             borders: [CELL as u8; ENTRIES],
@@ -55,10 +55,10 @@ impl Ranks {
             start: [[0; ENTRIES]; 2],
         };
         // First slots of the symbols, and how many begin inside of a cell.
-        let mut starts = [SLOTS as u16; ENTRIES + 1];
+        let mut starts = [FINE as u16; ENTRIES + 1];
         let mut inside = [0u8; ENTRIES];
         let (mut rank, mut start) = (0, 0);
-        while start < SLOTS {
+        while start < FINE {
             if rank == ENTRIES {
                 return None;
             }
@@ -144,8 +144,8 @@ kernels! {
         let freq = dwords([look_up(&t.freq[0], rank), look_up(&t.freq[1], rank)]);
         let start = dwords([look_up(&t.start[0], rank), look_up(&t.start[1], rank)]);
         for (z, x) in x.iter_mut().enumerate() {
-            let slot = _mm512_and_si512(*x, _mm512_set1_epi32(SLOTS as i32 - 1));
-            let scaled = _mm512_mullo_epi32(_mm512_srli_epi32::<SLOT_BITS>(*x), freq[z]);
+            let slot = _mm512_and_si512(*x, _mm512_set1_epi32(FINE as i32 - 1));
+            let scaled = _mm512_mullo_epi32(_mm512_srli_epi32::<FINE_BITS>(*x), freq[z]);
             *x = _mm512_add_epi32(scaled, _mm512_sub_epi32(slot, start[z]));
         }
         look_up(&t.symbol, rank)

@@ -5,9 +5,9 @@
 //! chance are distributed geometrically, for which Golomb's codes are the shortest prefix codes; these are as short to within a hundredth of a bit, and
 //! follow any other distribution as well.
 
+use super::code_lengths;
 use super::cost::{self, BIT};
-use super::huffman::{self, limited_lengths};
-use super::{Histogram, by_count};
+use super::histogram::{Histogram, by_count};
 use crate::bits::{BitReader, BitWriter};
 use crate::error::{Error, Result};
 use crate::format::varint::Cursor;
@@ -87,7 +87,7 @@ impl NumberCode {
         let mut lens = vec![0; usize::from(last - first) + 1];
         let mut bits = open + table_cost(&h) / BIT;
         if order.len() > 1 {
-            for (&(count, bucket), len) in order.iter().zip(limited_lengths(&order, MAX_LEN)) {
+            for (&(count, bucket), len) in order.iter().zip(code_lengths::limited(&order, MAX_LEN)) {
                 lens[usize::from(bucket - first)] = len;
                 bits += u64::from(count) * u64::from(len);
             }
@@ -103,7 +103,7 @@ impl NumberCode {
         }
         let mut lens = vec![0u16; count];
         if count > 1 {
-            huffman::read(c, &mut lens)?;
+            code_lengths::read(c, &mut lens)?;
         }
         let lens = lens.into_iter().map(|l| l as u8).collect();
         Ok(Self { raw_bits: raw_bits.into(), first, lens })
@@ -112,7 +112,7 @@ impl NumberCode {
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend([self.raw_bits as u8, self.first, (self.lens.len() - 1) as u8]);
         if self.lens.len() > 1 {
-            huffman::write(&self.lens.iter().map(|&l| u16::from(l)).collect::<Vec<_>>(), out);
+            code_lengths::write(&self.lens.iter().map(|&l| u16::from(l)).collect::<Vec<_>>(), out);
         }
     }
 

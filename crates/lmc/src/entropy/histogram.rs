@@ -1,0 +1,37 @@
+//! How often each symbol occurs.
+
+use crate::arch::inline::{array, zip};
+
+/// Number of symbols of each value.
+pub(crate) type Histogram = [u32; 256];
+
+/// The symbols that occur, and how often: the most frequent first, of equally frequent ones the highest.
+pub(super) fn by_count(h: &Histogram) -> Vec<(u32, u16)> {
+    // As one number each, which are sorted several times as fast.
+    let mut order: Vec<u64> = Vec::with_capacity(h.len());
+    for (s, &c) in h.iter().enumerate() {
+        if c > 0 {
+            order.push(u64::from(c) << 16 | s as u64);
+        }
+    }
+    order.sort_unstable_by(|a, b| b.cmp(a));
+    order.into_iter().map(|o| ((o >> 16) as u32, o as u16)).collect()
+}
+
+/// How often each place is named. Four tables, so that equal neighbours, of which residuals have many, do not wait for
+/// each other.
+pub(crate) fn histogram<T: Copy, const N: usize>(values: &[T], place: impl Fn(T) -> usize) -> [u32; N] {
+    let mut tables = [[0u32; N]; 4];
+    let (quads, rest) = values.as_chunks::<4>();
+    for quad in quads {
+        zip(&mut tables, quad, |h, &v| h[place(v)] += 1);
+    }
+    rest.iter().for_each(|&v| tables[0][place(v)] += 1);
+    array(|i| sum_of(&tables, i))
+}
+
+/// Count of a symbol in a histogram that was taken in four.
+#[inline(always)]
+pub(crate) fn sum_of<const N: usize>(h: &[[u32; N]; 4], symbol: usize) -> u32 {
+    h[0][symbol] + h[1][symbol] + h[2][symbol] + h[3][symbol]
+}
