@@ -37,7 +37,7 @@ pub fn block_of_damaged_lists(input: &mut Input<'_>) -> (Block, bool) {
 
 /// The number of lane sets, and parts that use them.
 fn parts(input: &mut Input<'_>) -> (u8, Vec<Part>) {
-    let lane_sets = input.below(3) as u8;
+    let lane_sets = 2 * u8::from(input.below(3) > 0);
     let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
     (lane_sets, (0..part_count).map(|_| part(input, lane_sets)).collect())
 }

@@ -149,7 +149,7 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
     }
     available.retain(|(.., bytes)| !bytes.is_empty());
     let mut sources = Sources { available, chosen: Vec::new() };
-    let lane_sets = input.below(3) as u8;
+    let lane_sets = 2 * u8::from(input.below(3) > 0);
     let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let mut parts = Vec::new();
     for _ in 0..part_count {

@@ -95,7 +95,7 @@ fn fine_rans() -> Sample {
     let raw: Vec<u8> = (0..300).map(|_| random.u64().trailing_zeros() as u8).collect();
     let group = Group { coder: Coder::fine_rans(&[0, 0, 0, 0, 1, 1, 2, 3, 4], true), ..Group::default() };
     let grouped = Grouped { raw, width_code: 0, section: Section::of(0, group) };
-    let block = Block::of(Part::Grouped(grouped), 1);
+    let block = Block::of(Part::Grouped(grouped), 2);
     let record = block.record().expect("the block can be coded");
     ("fine rANS", File::new(vec![record]).to_bytes(), block.raw())
 }

@@ -1,5 +1,6 @@
 //! How a block is coded, for people who want to see.
 
+use crate::entropy::SETS;
 use crate::format::bases::Dependency;
 use crate::format::block_head::{BlockHead, Group, Grouped, Method, Part, Predicted};
 use crate::format::record::HEADER_LEN;
@@ -12,7 +13,7 @@ use crate::predict::Predictor;
 pub struct BlockDescription {
     /// Length of the block's contents in bytes.
     pub raw_len: u64,
-    /// Number of lane sets of the entropy coder.
+    /// Number of lane sets of the entropy coder: 2, or 0 where nothing is coded with one.
     pub lane_sets: usize,
     /// Symbols that were too rare for a table.
     pub literals: u64,
@@ -93,8 +94,8 @@ impl BlockDescription {
         let parts = h.parts.iter().zip(shares).map(|(p, coded)| PartDescription::new(p, coded, &h.dependencies));
         Self {
             raw_len: h.raw_len as u64,
-            lane_sets: h.words.len(),
-            literals: h.literals as u64,
+            lane_sets: if h.lanes.is_some() { SETS } else { 0 },
+            literals: h.lanes.map_or(0, |l| l.literals as u64),
             pieces: h
                 .pieces
                 .iter()

@@ -1,8 +1,8 @@
 //! What kernels are given: one group of a part, to decode or to encode, in whole runs.
 
-use crate::entropy::CHUNK_WORDS;
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter, WRITE_SLACK};
 use crate::entropy::table::{DecodeTable, EncodeTable};
+use crate::entropy::{CHUNK_WORDS, SETS};
 use crate::group::RUN;
 use crate::group::split::Shape;
 
@@ -12,7 +12,7 @@ pub(crate) struct DecodeJob<'a, 'b> {
     pub(crate) shape: Shape,
     /// Bytes of an element.
     pub(crate) width: usize,
-    pub(crate) lanes: &'a mut [LaneReader<'b>],
+    pub(crate) lanes: &'a mut [LaneReader<'b>; SETS],
     pub(crate) literals: &'a mut LiteralReader<'b>,
     /// The group's runs by their place in the part, in order.
     pub(crate) runs: &'a [u32],
@@ -27,7 +27,7 @@ pub(crate) struct EncodeJob<'a> {
     pub(crate) table: Option<&'a EncodeTable>,
     pub(crate) shape: Shape,
     pub(crate) width: usize,
-    pub(crate) lanes: &'a mut [LaneWriter],
+    pub(crate) lanes: &'a mut [LaneWriter; SETS],
     pub(crate) literals: &'a mut LiteralWriter,
     pub(crate) runs: &'a [u32],
     /// Filled with the raw bits of those runs.
@@ -42,7 +42,6 @@ impl DecodeJob<'_, '_> {
         let elements = self.out.len() / (self.width * RUN);
         assert!(self.runs.iter().all(|&r| (r as usize) < elements), "runs lie in the part");
         assert_eq!(self.raw.len(), self.runs.len() * self.shape.raw_len(RUN), "raw bits of every run");
-        assert!(self.table.is_none() || matches!(self.lanes.len(), 1 | 2), "symbols come from one or two lane sets");
     }
 
     /// The raw bits of the group's run `i`, and where its elements go.
@@ -60,21 +59,13 @@ impl EncodeJob<'_> {
         assert!(self.runs.iter().all(|&r| (r as usize) < elements), "runs lie in the part");
         assert_eq!(self.raw.len(), self.runs.len() * self.shape.raw_len(RUN), "raw bits of every run");
         if self.table.is_some() {
-            assert!(matches!(self.lanes.len(), 1 | 2), "symbols go to one or two lane sets");
-            let n = self.lanes.len();
             for (i, l) in self.lanes.iter().enumerate() {
-                let chunks = (self.runs.len() + n - 1 - i) / n;
+                let chunks = (self.runs.len() + SETS - 1 - i) / SETS;
                 assert!(l.pos >= chunks * CHUNK_WORDS + WRITE_SLACK, "room for the words");
             }
             assert!(self.literals.pos >= self.runs.len() * RUN + WRITE_SLACK, "room for the literals");
         }
     }
-}
-
-/// The lane set of chunk `i`.
-#[inline(always)]
-pub(crate) fn set_of(i: usize, sets: usize) -> usize {
-    if sets == 2 { i & 1 } else { 0 }
 }
 
 /// `N` bytes of a slice, whose length was checked by the job or before the chunk.

@@ -1,11 +1,11 @@
 //! Kernels in plain Rust: correct everywhere, the measure of all others, and what those use for their last chunks.
 
 use super::inline::zip;
-use super::job::{DecodeJob, EncodeJob, set_of};
+use super::job::{DecodeJob, EncodeJob};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::rans::{COARSE, COARSE_BITS, FINE, FINE_BITS};
 use crate::entropy::table::{DecodeTable, EncodeKind, EncodeTable, Slots};
-use crate::entropy::{CHUNK, LANES, REFILL_WORDS, refill_order};
+use crate::entropy::{CHUNK, LANES, REFILL_WORDS, SETS, refill_order};
 use crate::error::{Error, Result};
 use crate::group::RUN;
 use crate::group::element::{Element, with_element};
@@ -183,10 +183,9 @@ pub(super) fn decode_rest(
     if first == runs {
         return Ok(());
     }
-    let sets = job.lanes.len();
     let mut symbols = [0; RUN];
     for i in first..runs {
-        decode_chunk(table, &mut job.lanes[set_of(i, sets)], job.literals, &mut symbols)?;
+        decode_chunk(table, &mut job.lanes[i % SETS], job.literals, &mut symbols)?;
         let (raw, out) = job.run(i);
         merge(&symbols, raw, out);
     }
@@ -209,13 +208,12 @@ pub(super) fn encode_group(job: &mut EncodeJob<'_>) {
 #[inline(always)]
 pub(super) fn encode_group_of<E: Element>(job: &mut EncodeJob<'_>) {
     let raw_len = job.shape.raw_len(RUN);
-    let sets = job.lanes.len();
     let mut symbols = [0; RUN];
     for (i, &run) in job.runs.iter().enumerate().rev() {
         let elements = &job.elements[run as usize * RUN * E::BYTES..][..RUN * E::BYTES];
         split_run::<E>(&job.shape, elements, &mut symbols, &mut job.raw[i * raw_len..][..raw_len]);
         if let Some(table) = job.table {
-            encode_chunk(table, &mut job.lanes[set_of(i, sets)], job.literals, &symbols);
+            encode_chunk(table, &mut job.lanes[i % SETS], job.literals, &symbols);
         }
     }
 }

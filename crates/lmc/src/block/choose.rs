@@ -6,8 +6,8 @@ use super::planned::{GroupedPlan, PartPlan};
 use super::sparse::is_mostly_zero;
 use crate::arch::inline::array;
 use crate::dtype::Dtype;
-use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, sum_of};
+use crate::entropy::{LANES, SETS, cost};
 use crate::error::Result;
 use crate::format::block_head::Method;
 use crate::frames::FrameEncoder;
@@ -32,8 +32,8 @@ pub(crate) struct Chooser {
     list: Vec<u8>,
 }
 
-/// Lane states of a small block, which a part must earn at least.
-const LANE_BYTES: u64 = 256;
+/// Lane states of a block, which a part must earn at least.
+const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
 /// What is tried of a part before zstd gets all of it.
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 8 << 10;

@@ -4,7 +4,8 @@ use super::listed::{ListedChanges, other_classes, restore_patches};
 use super::streams::Streams;
 use super::{Origin, collect};
 use crate::arch::decode_chunk;
-use crate::arch::job::{DecodeJob, set_of};
+use crate::arch::job::DecodeJob;
+use crate::entropy::SETS;
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
 use crate::format::bases::Dependency;
@@ -384,8 +385,7 @@ fn decode_partial<E: Element>(
 ) -> Result<()> {
     let mut symbols = [0; RUN];
     if let Some(table) = table {
-        let set = set_of(chunk, streams.lanes.len());
-        decode_chunk(table, &mut streams.lanes[set], &mut streams.literals, &mut symbols)?;
+        decode_chunk(table, &mut streams.lanes[chunk % SETS], &mut streams.literals, &mut symbols)?;
         if symbols[t..].iter().any(|&s| s != table.pad) {
             return Err(Error::damaged("the padding of a group is not what it must be"));
         }

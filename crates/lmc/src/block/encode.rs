@@ -7,11 +7,12 @@ use super::planned::{Elements, Item, PartPlan, PlannedGroup};
 use super::{Origin, Piece};
 use crate::arch::encode_chunk;
 use crate::arch::inline::zip;
-use crate::arch::job::{EncodeJob, set_of};
+use crate::arch::job::EncodeJob;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
+use crate::entropy::{LANES, SETS};
 use crate::error::Result;
 use crate::format::bases::Dependency;
-use crate::format::block_head::{BlockHead, Method, Named, Part};
+use crate::format::block_head::{BlockHead, LaneCounts, Method, Named, Part};
 use crate::format::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
 use crate::format::record::{self, RecordHeader};
 use crate::group::RUN;
@@ -21,9 +22,6 @@ use crate::io::{ReadAt, read_at};
 use crate::isa::Isa;
 use crate::options::Level;
 use crate::predict::{Conversion, convert};
-
-/// Chunks from which on a block gets a second lane set: it hides latency, and costs 256 bytes.
-const TWO_SETS: usize = 768;
 
 /// Encodes blocks one after the other, keeping its working memory.
 pub(crate) struct BlockEncoder {
@@ -147,12 +145,10 @@ impl BlockEncoder {
         let parts =
             plans.iter().zip(&sources).map(|(p, s)| Part { len: s.bytes.len(), method: p.method.clone() }).collect();
         let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
-        let sets = if chunks == 0 { 0 } else { 1 + usize::from(chunks >= TWO_SETS) };
         let mut head = BlockHead {
             raw_len: raw.len(),
             dependencies,
-            words: vec![0; sets],
-            literals: 0,
+            lanes: (chunks > 0).then_some(LaneCounts { words: [0; SETS], literals: 0 }),
             pieces: placed,
             parts,
             digest: block_digest(leaves),
@@ -162,17 +158,17 @@ impl BlockEncoder {
         head.put(&mut self.head);
         let (header_len, head_len) = (record::HEADER_LEN, self.head.len());
         out.grow(header_len + head_len);
-        self.encode_parts(&sources, &plans, sets, out.grow(bulk_len));
-        head.words = self.lanes[..sets].iter().map(|l| l.written().len()).collect();
-        head.literals = if sets > 0 { self.literals.written().len() } else { 0 };
-        self.put_lanes(sets, out);
+        self.encode_parts(&sources, &plans, out.grow(bulk_len));
+        if let Some(counts) = &mut head.lanes {
+            *counts = self.put_lanes(out);
+        }
         let body_len = out.len() - start - header_len - head_len;
-        let promised = promised + (header_len + head_len + sets * 256) as u64;
+        let promised = promised + (header_len + head_len + if chunks > 0 { STATES } else { 0 }) as u64;
         plans.into_iter().for_each(|p| self.chooser.recycle(p));
         if header_len + head_len + body_len > Self::bound(pieces) {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
-            head.words.clear();
+            head.lanes = None;
             head.dependencies.clear();
             head.pieces = vec![(0, raw.len())];
             head.parts = vec![Part { len: raw.len(), method: Method::Stored }];
@@ -208,12 +204,12 @@ impl BlockEncoder {
     }
 
     /// Encodes all parts, from the last to the first, into `bulk`, `lanes` and `literals`.
-    fn encode_parts(&mut self, sources: &[Source<'_>], plans: &[PartPlan], sets: usize, bulk: &mut [u8]) {
-        if sets > 0 {
-            let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
+    fn encode_parts(&mut self, sources: &[Source<'_>], plans: &[PartPlan], bulk: &mut [u8]) {
+        let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
+        if chunks > 0 {
             // Every group begins anew with lane set 0, so that one set can get up to a chunk a group more than the other.
             let groups: usize = plans.iter().map(PartPlan::groups).sum();
-            self.lanes[..sets].iter_mut().for_each(|l| l.reset((chunks + groups) / sets + 1));
+            self.lanes.iter_mut().for_each(|l| l.reset((chunks + groups) / SETS + 1));
             self.literals.reset(chunks * RUN);
         }
         let mut end = bulk.len();
@@ -235,7 +231,7 @@ impl BlockEncoder {
                             Elements::Class(class) => plan.residuals.get(*class),
                             Elements::Map(map) => map,
                         };
-                        self.encode_group(g, elements, sets, space);
+                        self.encode_group(g, elements, space);
                     }
                 }
                 item_end = item_begin;
@@ -244,16 +240,16 @@ impl BlockEncoder {
         }
     }
 
-    fn encode_group(&mut self, g: &PlannedGroup, elements: &[u8], sets: usize, space: &mut [u8]) {
+    fn encode_group(&mut self, g: &PlannedGroup, elements: &[u8], space: &mut [u8]) {
         let (whole, rest) = space.split_at_mut(g.runs.len() * g.shape.raw_len(RUN));
         if g.tail > 0 {
-            with_element!(g.width, E => self.encode_partial::<E>(g, elements, sets, rest));
+            with_element!(g.width, E => self.encode_partial::<E>(g, elements, rest));
         }
         self.isa.encode_group(EncodeJob {
             table: g.table.as_ref(),
             shape: g.shape,
             width: g.width,
-            lanes: &mut self.lanes[..sets],
+            lanes: &mut self.lanes,
             literals: &mut self.literals,
             runs: &g.runs,
             raw: whole,
@@ -262,7 +258,7 @@ impl BlockEncoder {
     }
 
     /// The last run of a part, padded to a chunk.
-    fn encode_partial<E: Element>(&mut self, g: &PlannedGroup, elements: &[u8], sets: usize, raw: &mut [u8]) {
+    fn encode_partial<E: Element>(&mut self, g: &PlannedGroup, elements: &[u8], raw: &mut [u8]) {
         let t = g.tail;
         let mut run = vec![0; RUN * E::BYTES];
         run[..t * E::BYTES].copy_from_slice(&elements[elements.len() - t * E::BYTES..]);
@@ -274,22 +270,23 @@ impl BlockEncoder {
         raw.copy_from_slice(&short);
         if let Some(table) = &g.table {
             symbols[t..].fill(table.pad);
-            encode_chunk(table, &mut self.lanes[set_of(g.runs.len(), sets)], &mut self.literals, &symbols);
+            encode_chunk(table, &mut self.lanes[g.runs.len() % SETS], &mut self.literals, &symbols);
         }
     }
 
     /// Words, literals and states: what follows the bulk bytes.
-    fn put_lanes(&self, sets: usize, out: &mut Output<'_>) {
-        for l in &self.lanes[..sets] {
+    fn put_lanes(&self, out: &mut Output<'_>) -> LaneCounts {
+        for l in &self.lanes {
             let words = l.written();
             zip(out.grow(2 * words.len()).as_chunks_mut::<2>().0, words, |to, w| *to = w.to_le_bytes());
         }
-        if sets > 0 {
-            out.extend(self.literals.written());
+        out.extend(self.literals.written());
+        for x in self.lanes.iter().flat_map(|l| l.x) {
+            out.extend(&x.to_le_bytes());
         }
-        for l in &self.lanes[..sets] {
-            l.x.iter().for_each(|x| out.extend(&x.to_le_bytes()));
-        }
+        let [first, second] = &self.lanes;
+        let words = [first.written().len(), second.written().len()];
+        LaneCounts { words, literals: self.literals.written().len() }
     }
 
     fn put_head(&mut self, head: &BlockHead, body_len: usize, out: &mut Output<'_>) {
@@ -311,6 +308,9 @@ fn name_dependencies(sources: &[Source<'_>], plans: &mut [PartPlan]) -> Vec<Depe
     }
     list
 }
+
+/// Bytes of the states of all lanes.
+const STATES: usize = 4 * SETS * LANES;
 
 /// Bytes of the head of a block that is stored as it is.
 const STORED_OVERHEAD: usize = 32;

@@ -1,35 +1,35 @@
 //! What the body of a block is made of.
 
 use crate::entropy::lanes::{LaneReader, LiteralReader};
+use crate::entropy::{LANES, SETS};
 use crate::error::{Error, Result};
-use crate::format::block_head::BlockHead;
+use crate::format::block_head::{BlockHead, LaneCounts};
 
 /// Bytes of a lane set's states.
-const STATES: usize = 4 * crate::entropy::LANES;
+const STATES: usize = 4 * LANES;
 
 /// What the groups of a block share.
 pub(super) struct Streams<'a> {
-    pub(super) lanes: Vec<LaneReader<'a>>,
+    pub(super) lanes: [LaneReader<'a>; SETS],
     pub(super) literals: LiteralReader<'a>,
     bulk: &'a [u8],
 }
 
 impl<'a> Streams<'a> {
     pub(super) fn new(head: &BlockHead, body: &'a [u8]) -> Result<Self> {
-        let words: usize = head.words.iter().map(|w| 2 * w).sum();
-        let tail = words + head.literals + STATES * head.words.len();
+        let Some(LaneCounts { words, literals }) = head.lanes else {
+            let lanes = [LaneReader::idle(), LaneReader::idle()];
+            return Ok(Self { lanes, literals: LiteralReader::new(&[], 0), bulk: body });
+        };
+        let [first, second] = words.map(|w| 2 * w);
+        let tail = first + second + literals + STATES * SETS;
         let Some(bulk_len) = body.len().checked_sub(tail) else {
             return Err(Error::damaged("a block's body is shorter than its head says"));
         };
         let (bulk, rest) = body.split_at(bulk_len);
-        let states = &rest[words + head.literals..];
-        let mut at = 0;
-        let mut lanes = Vec::with_capacity(2);
-        for (&n, states) in head.words.iter().zip(states.chunks_exact(STATES)) {
-            lanes.push(LaneReader::new(states, &rest[at..], n)?);
-            at += 2 * n;
-        }
-        Ok(Self { lanes, literals: LiteralReader::new(&rest[at..], head.literals), bulk })
+        let (s0, s1) = rest[first + second + literals..].split_at(STATES);
+        let lanes = [LaneReader::new(s0, rest, words[0])?, LaneReader::new(s1, &rest[first..], words[1])?];
+        Ok(Self { lanes, literals: LiteralReader::new(&rest[first + second..], literals), bulk })
     }
 
     /// The next bytes that the lanes do not code.

@@ -27,6 +27,11 @@ impl<'a> LaneReader<'a> {
         Ok(Self { x, bytes, pos: 0, words })
     }
 
+    /// A lane set of a block without lanes.
+    pub(crate) fn idle() -> Self {
+        Self { x: [STATE_MIN; LANES], bytes: &[], pos: 0, words: 0 }
+    }
+
     pub(crate) fn finish(&self) -> Result<()> {
         if self.pos == self.words && self.x.iter().all(|&x| x == STATE_MIN) {
             Ok(())

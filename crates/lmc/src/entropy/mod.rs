@@ -17,6 +17,8 @@ pub(crate) mod lanes;
 pub(crate) mod rans;
 pub(crate) mod table;
 
+/// Lane sets of a block that has lanes: while one waits for what it looks up, the other works.
+pub(crate) const SETS: usize = 2;
 /// Lanes of a lane set.
 pub(crate) const LANES: usize = 64;
 /// Symbols of a chunk: two a lane.

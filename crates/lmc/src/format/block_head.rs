@@ -8,18 +8,26 @@ use super::bases::Dependency;
 use super::checksum::Digest;
 use super::limits::{MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_PARTS, MAX_PIECES, MAX_RAW};
 use super::varint::{Cursor, put};
+use crate::entropy::SETS;
 use crate::entropy::coder::Coder;
 use crate::error::{Error, Result};
 use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
+
+/// What the lanes of a block take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneCounts {
+    /// Words of each lane set.
+    pub(crate) words: [usize; SETS],
+    pub(crate) literals: usize,
+}
 
 /// One block's head, parsed and checked as far as it can be without the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHead {
     pub(crate) raw_len: usize,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Words of each lane set; its length is the number of lane sets.
-    pub(crate) words: Vec<usize>,
-    pub(crate) literals: usize,
+    /// `None` if nothing of the block comes from lanes.
+    pub(crate) lanes: Option<LaneCounts>,
     /// `(part, bytes)` in raw order. One entry if there is one part.
     pub(crate) pieces: Vec<(u8, usize)>,
     pub(crate) parts: Vec<Part>,
@@ -239,12 +247,15 @@ impl BlockHead {
         let n = c.size(MAX_DEPENDENCIES.min(c.remaining() / 3), "a block's number of dependencies")?;
         let mut left = MAX_DEPENDENCY_BYTES;
         let dependencies = (0..n).map(|_| Dependency::parse(&mut c, &mut left)).collect::<Result<Vec<_>>>()?;
-        let lane_sets = c.u8()?;
-        if lane_sets > 2 {
-            return Err(Error::damaged("a block has too many lane sets"));
-        }
-        let words = (0..lane_sets).map(|_| count(&mut c, "a block's number of words")).collect::<Result<Vec<_>>>()?;
-        let literals = if lane_sets > 0 { count(&mut c, "a block's number of literals")? } else { 0 };
+        let lanes = match usize::from(c.u8()?) {
+            0 => None,
+            SETS => {
+                let [first, second] = ["a block's words of lane set 0", "a block's words of lane set 1"];
+                let words = [count(&mut c, first)?, count(&mut c, second)?];
+                Some(LaneCounts { words, literals: count(&mut c, "a block's number of literals")? })
+            }
+            n => return Err(Error::damaged(format!("a block has {n} lane sets"))),
+        };
         let n_parts = usize::from(c.u8()?);
         if n_parts == 0 || n_parts > MAX_PARTS {
             return Err(Error::damaged("a block's number of parts is out of range"));
@@ -295,23 +306,22 @@ impl BlockHead {
             };
             parts.push(Part { len, method });
         }
-        if lane_sets == 0 && parts.iter().any(|p| p.method.has_symbols()) {
+        if lanes.is_none() && parts.iter().any(|p| p.method.has_symbols()) {
             return Err(Error::damaged("a block has symbols but no lanes"));
         }
         let digest = c.array()?;
         c.finish()?;
-        Ok(Self { raw_len, dependencies, words, literals, pieces, parts, digest })
+        Ok(Self { raw_len, dependencies, lanes, pieces, parts, digest })
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         put(out, self.raw_len as u64);
         put(out, self.dependencies.len() as u64);
         self.dependencies.iter().for_each(|d| d.put(out));
-        out.push(self.words.len() as u8);
+        out.push(if self.lanes.is_some() { SETS as u8 } else { 0 });
         // Fixed width: an encoder knows the length of a head before it knows these.
-        self.words.iter().for_each(|&w| out.extend_from_slice(&(w as u32).to_le_bytes()));
-        if !self.words.is_empty() {
-            out.extend_from_slice(&(self.literals as u32).to_le_bytes());
+        if let Some(LaneCounts { words: [first, second], literals }) = self.lanes {
+            [first, second, literals].into_iter().for_each(|n| out.extend_from_slice(&(n as u32).to_le_bytes()));
         }
         out.push(self.parts.len() as u8);
         if self.parts.len() > 1 {

@@ -41,7 +41,7 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
     let dependencies = sources.dependencies(&mut head, &mut faults)?;
 
     let lane_sets = head.u8()?;
-    must(lane_sets <= 2, "a block has more than two lane sets")?;
+    must(lane_sets == 0 || lane_sets == 2, "a block has neither two lane sets nor none")?;
     let word_counts = (0..lane_sets).map(|_| head.u32()).collect::<Result<Vec<u32>, String>>()?;
     let literal_count = if lane_sets > 0 { head.u32()? } else { 0 };
     let few = word_counts.iter().chain([&literal_count]).all(|&count| count <= 1 << 24);

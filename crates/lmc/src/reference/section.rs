@@ -176,7 +176,7 @@ impl Group {
             None
         } else {
             must((1..=8).contains(&s), "symbols have an impossible width")?;
-            must(lane_sets >= 1, "a group has a coder, but the block has no lanes")?;
+            must(lane_sets == 2, "a group has a coder, but the block has no lanes")?;
             Some(Table::parse(head, coder, s)?)
         };
         Ok(Self { z, k, sign_plane, constant, table })

@@ -32,12 +32,12 @@ fn encoded(block: &Block) -> BlockFields {
 }
 
 /// Bytes as symbols of one group.
-fn of_symbols(symbols: &[u8], coder: Coder, lane_sets: u8) -> Block {
-    one_group(0, Group { coder, ..Group::default() }, symbols.to_vec(), lane_sets)
+fn of_symbols(symbols: &[u8], coder: Coder) -> Block {
+    one_group(0, Group { coder, ..Group::default() }, symbols.to_vec())
 }
 
-fn one_group(width_code: u8, group: Group, raw: Vec<u8>, lane_sets: u8) -> Block {
-    Block::of(Part::Grouped(Grouped { raw, width_code, section: Section::of(0, group) }), lane_sets)
+fn one_group(width_code: u8, group: Group, raw: Vec<u8>) -> Block {
+    Block::of(Part::Grouped(Grouped { raw, width_code, section: Section::of(0, group) }), 2)
 }
 
 fn table(first: u8, entries: &[u16], escape: u16) -> Coder {
@@ -65,11 +65,14 @@ fn lanes_refill_after_every_symbol_in_their_order() {
     let order = [0, 1, 2, 3].into_iter().flat_map(|from| (from..64).step_by(4));
     let words: Vec<u16> =
         [64, 128, 192].into_iter().flat_map(|first| order.clone().map(move |j| first + j)).map(start).collect();
-    let states = std::array::from_fn(|j| (1 << 16) + u32::from(start(j)));
+    let states: [u32; 64] = std::array::from_fn(|j| (1 << 16) + u32::from(start(j)));
 
-    let fields = encoded(&of_symbols(&symbols, rare_symbols(), 1));
-    assert_eq!(fields.words, [words]);
-    assert_eq!(fields.states, [states]);
+    // Chunks 0 and 2 belong to lane set 0.
+    let (first, second) = symbols.split_at(128);
+    let symbols = [first, &[0; 128], second].concat();
+    let fields = encoded(&of_symbols(&symbols, rare_symbols()));
+    assert_eq!(fields.words[0], words);
+    assert_eq!(fields.states[0], states);
     assert_eq!(judged(&fields), Ok(symbols));
 }
 
@@ -77,10 +80,11 @@ fn lanes_refill_after_every_symbol_in_their_order() {
 fn lanes_without_words() {
     // Two symbols of frequency 2048 cost a bit each.
     let symbols: Vec<u8> = (0..128).map(|i| 200 + (i / 3 % 2) as u8).collect();
-    let fields = encoded(&of_symbols(&symbols, table(200, &[2048, 2048], 0), 1));
+    let fields = encoded(&of_symbols(&symbols, table(200, &[2048, 2048], 0)));
     let bit = |i: usize| u32::from(symbols[i] - 200);
-    assert_eq!(fields.states, [std::array::from_fn(|j| (1 << 18) + 4096 * bit(64 + j) + 2048 * bit(j))]);
-    assert!(fields.words[0].is_empty());
+    let coded = std::array::from_fn(|j| (1 << 18) + 4096 * bit(64 + j) + 2048 * bit(j));
+    assert_eq!(fields.states, [coded, [1 << 16; 64]]);
+    assert!(fields.words.iter().all(Vec::is_empty));
     assert_eq!(judged(&fields), Ok(symbols));
 }
 
@@ -103,13 +107,13 @@ fn tables_of_every_size() {
             let even: Vec<u8> = (0..700).map(|_| (random.below(n) ^ 255) as u8).collect();
             let uneven: Vec<u8> = (0..700).map(|_| (random.below(n).pow(2) / n) as u8).collect();
             for symbols in [even, uneven] {
-                restored(&of_symbols(&symbols, Coder::fine_rans(&symbols, escape), 1 + (n % 2) as u8));
+                restored(&of_symbols(&symbols, Coder::fine_rans(&symbols, escape)));
             }
         }
     }
     let all: Vec<u8> = (0..=255).collect();
-    restored(&of_symbols(&all, table(0, &[16; 256], 0), 1));
-    restored(&of_symbols(&all, Coder::fine_rans(&all, true), 1));
+    restored(&of_symbols(&all, table(0, &[16; 256], 0)));
+    restored(&of_symbols(&all, Coder::fine_rans(&all, true)));
 }
 
 #[test]
@@ -132,7 +136,7 @@ fn extreme_tables() {
         let zeros_and_ones: Vec<u8> = (0..1000).map(|_| u8::from(random.below(20) == 0)).collect();
         let noise = random.bytes(1000);
         for symbols in [vec![0; 1000], vec![1; 1000], zeros_and_ones, noise] {
-            let block = of_symbols(&symbols, coder.clone(), 1 + (i % 2) as u8);
+            let block = of_symbols(&symbols, coder.clone());
             match block.encode() {
                 Ok(_) => restored(&block),
                 Err(why) => assert!(i == 0 || i == 2, "table {i} has an escape, but {why}"),
@@ -150,7 +154,7 @@ fn every_length_around_a_run() {
         for (known, pad) in [(&symbols[..], Pad::PadSymbol), (&symbols[..count / 2], Pad::PadSymbolAsLiteral)] {
             let escape = pad == Pad::PadSymbolAsLiteral;
             let group = Group { coder: Coder::fine_rans(known, escape), pad, ..Group::default() };
-            restored(&one_group(0, group, symbols.clone(), 1 + (count % 2) as u8));
+            restored(&one_group(0, group, symbols.clone()));
         }
     }
 }
@@ -163,17 +167,16 @@ fn symbols_with_raw_bits() {
     let coder = Coder::fine_rans(&[0, 0, 1, 2, 3], true);
     let group = Group { k: 8, h: 4, coder, constant: Some(0x1234), ..Group::default() };
     let few = raw.chunks(2).flat_map(|e| [e[0], 0x10 | e[1] & 15]).collect();
-    restored(&one_group(1, group, few, 1));
+    restored(&one_group(1, group, few));
     // And one of eight bits between sign and raw bits.
     let group = Group { k: 7, z: 1, sign_plane: true, coder: Coder::fine_rans(&raw, false), ..Group::default() };
-    restored(&one_group(1, group, raw, 2));
+    restored(&one_group(1, group, raw));
 }
 
 #[test]
 fn coders_mixed_in_a_block() {
     let mut random = Random::new(5);
-    for case in 0..200 {
-        let lane_sets = 1 + (case % 2) as u8;
+    for _ in 0..200 {
         let part = |random: &mut Random| {
             let elements = 1 + random.below(2500) as usize;
             let symbols = skewed(elements, random);
@@ -195,7 +198,7 @@ fn coders_mixed_in_a_block() {
         };
         let parts = vec![part(&mut random), part(&mut random)];
         let pieces = (0..).zip(&parts).map(|(i, part)| (i, part.raw().len() as u64)).collect();
-        restored(&Block { dependencies: vec![], lane_sets, parts, pieces, final_state: 1 << 16 });
+        restored(&Block { dependencies: vec![], lane_sets: 2, parts, pieces, final_state: 1 << 16 });
     }
 }
 
@@ -206,7 +209,7 @@ fn with_empty_group(head: &[u8]) -> BlockFields {
     let (classes, groups) = (vec![0, 0], vec![bits(), bits()]);
     let section = Section { classes, class_map: bits(), groups, ..Section::default() };
     let grouped = Grouped { raw, width_code: 0, section };
-    let mut fields = encoded(&Block::of(Part::Grouped(grouped), 1));
+    let mut fields = encoded(&Block::of(Part::Grouped(grouped), 2));
     let h = fields.parts[0].len() - 3;
     fields.parts[0].truncate(h);
     fields.parts[0].extend(head);
@@ -271,7 +274,7 @@ fn broken_groups() {
     // No bits, and nine.
     refused(&with_empty_group(&[0, 8, 12, 0, 0, 0xff, 0x1f, 1]), "impossible width");
     let nine = Group { k: 7, coder: Coder::fine_rans(&[0, 1], true), ..Group::default() };
-    refused(&encoded(&one_group(1, nine, vec![0; 2], 1)), "impossible width");
+    refused(&encoded(&one_group(1, nine, vec![0; 2])), "impossible width");
     for coder in [2, 3, 6, 8, 11, 13, 255] {
         refused(&with_empty_group(&[0, 0, coder, 0, 0, 0xff, 0x1f, 1]), "unknown coder");
     }
@@ -286,7 +289,7 @@ fn broken_groups() {
 #[test]
 fn broken_lanes() {
     let symbols = skewed(700, &mut Random::new(6));
-    let block = of_symbols(&symbols, Coder::fine_rans(&[0, 0, 0, 1, 1, 2, 3, 4], true), 2);
+    let block = of_symbols(&symbols, Coder::fine_rans(&[0, 0, 0, 1, 1, 2, 3, 4], true));
     restored(&block);
     let refused_if = |reason: &str, change: &dyn Fn(&mut BlockFields)| {
         let mut fields = encoded(&block);
@@ -323,12 +326,12 @@ fn initial_states_below_2_to_the_16() {
     // Symbol 1 (frequency 1, start 4095) takes the state 4096 + 4095 to 1, the word 16 makes it 2^16 + 16, and symbol 0
     // (frequency 4095) takes that to 2^16: all is well, but for the state at the start.
     let symbols = [[1; 64], [0; 64]].concat();
-    let mut fields = encoded(&of_symbols(&symbols, table(0, &[4095, 1], 0), 1));
+    let mut fields = encoded(&of_symbols(&symbols, table(0, &[4095, 1], 0)));
     assert_eq!(judged(&fields), Ok(symbols));
     assert!(fields.words[0].is_empty());
-    fields.states = vec![[4096 + 4095; 64]];
-    fields.words = vec![vec![16; 64]];
-    fields.word_counts = vec![64];
+    fields.states[0] = [4096 + 4095; 64];
+    fields.words[0] = vec![16; 64];
+    fields.word_counts[0] = 64;
     refused(&fields, "initial state");
 }
 
@@ -336,7 +339,7 @@ fn initial_states_below_2_to_the_16() {
 fn padding_is_the_lowest_of_the_most_frequent_symbols() {
     let padded = |coder: &Coder, pad| {
         let group = Group { coder: coder.clone(), pad, ..Group::default() };
-        encoded(&one_group(0, group, vec![3, 5, 3], 1))
+        encoded(&one_group(0, group, vec![3, 5, 3]))
     };
     let tie = table(3, &[2000, 0, 2000, 90], 6);
     for right in [Pad::PadSymbol, Pad::Symbol(3), Pad::PadSymbolAsLiteral, Pad::Literal(3)] {

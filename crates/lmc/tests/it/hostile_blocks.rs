@@ -56,7 +56,7 @@ fn heads_of_blocks() {
         block.dependency_count = 1;
         block.dependencies = vec![0, 0, 1];
     });
-    for lane_sets in [3, 255] {
+    for lane_sets in [1, 3, 255] {
         refused_block("lane sets", |block| block.lane_sets = lane_sets);
     }
     for count in HUGE {
@@ -240,7 +240,7 @@ fn tables() {
 fn literals() {
     let raw: Vec<u8> = (0..300u32).map(|i| if i % 50 == 7 { 40 } else { (i % 5) as u8 }).collect();
     let group = Group { h: 2, coder: Coder::fine_rans(&[0, 1, 2, 3, 4], true), ..Group::default() };
-    let block = block::Block::of(Part::Grouped(Grouped { raw, width_code: 0, section: Section::of(0, group) }), 1);
+    let block = block::Block::of(Part::Grouped(Grouped { raw, width_code: 0, section: Section::of(0, group) }), 2);
     let with_literal = |literal| {
         let mut fields = block.encode().expect("the block can be coded");
         assert_eq!(fields.literals[..6], [40; 6]);

@@ -332,7 +332,7 @@ fn every_predictor_conversion_and_width() {
                         };
                         let raw = part.raw.clone();
                         let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.clone() }];
-                        let block = Block { dependencies, ..Block::of(Part::Predicted(part), 1 + (count % 2) as u8) };
+                        let block = Block { dependencies, ..Block::of(Part::Predicted(part), 2) };
                         let fields = block.encode().expect("the block can be coded");
                         assert!(decoded(&fields, &base) == Ok(raw));
                         cases += 1;

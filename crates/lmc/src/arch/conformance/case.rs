@@ -21,7 +21,6 @@ pub(super) struct Case {
     pub(super) shape: Shape,
     pub(super) symbol_bits: u32,
     pub(super) coder: Coder,
-    pub(super) sets: usize,
     pub(super) runs: Vec<u32>,
     /// Elements of the part, in bytes.
     pub(super) part: usize,
@@ -39,7 +38,7 @@ impl Case {
             })
             .collect();
         let part = (next as usize + r.below(2) as usize) * RUN * width + r.below(RUN as u64) as usize * width;
-        Self { width, shape, symbol_bits, coder, sets: 1 + r.below(2) as usize, runs, part }
+        Self { width, shape, symbol_bits, coder, runs, part }
     }
 
     /// Any group; encoders can build its table.

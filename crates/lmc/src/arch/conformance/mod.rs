@@ -13,7 +13,7 @@ use crate::entropy::entries::Entries;
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::rans::{COARSE_BITS, FINE_BITS, Rans};
 use crate::entropy::table::DecodeTable;
-use crate::entropy::{CHUNK, LANES, STATE_MIN};
+use crate::entropy::{CHUNK, LANES, SETS, STATE_MIN};
 use crate::group::RUN;
 use crate::group::classes::RunStats;
 use crate::isa::Isa;
@@ -34,9 +34,9 @@ fn others() -> Vec<Isa> {
 
 /// Encodes on all instruction sets, compares, decodes on all, compares with what went in.
 fn round_trip(r: &mut Random, c: &Case) {
-    let what = format!("width {} {:?} {} sets {} runs {:?}", c.width, c.shape, c.sets, c.runs.len(), c.coder);
+    let what = format!("width {} {:?} {} runs {:?}", c.width, c.shape, c.runs.len(), c.coder);
     let elements = c.elements(r);
-    let start = vec![[STATE_MIN; LANES]; c.sets];
+    let start = [[STATE_MIN; LANES]; SETS];
     let want = encode(Isa::PORTABLE, c, &elements, &start);
     for isa in others() {
         assert!(encode(isa, c, &elements, &start) == want, "{} encodes other bytes: {what}", isa.name());
@@ -108,15 +108,13 @@ fn from_any_state(r: &mut Random, coder: Coder, bound: u32, runs: usize) {
     let c = Case::new(r, 2, plain(Map::Rotate, 8), 8, coder, runs);
     let elements = c.elements(r);
     // The upper ends of the intervals, where a quotient is most easily one too high.
-    let start: Vec<[u32; LANES]> = (0..c.sets)
-        .map(|_| {
-            std::array::from_fn(|_| match r.below(3) {
-                0 => u32::MAX - r.below(300) as u32,
-                1 => bound.wrapping_sub(1 + r.below(300) as u32).max(STATE_MIN),
-                _ => (r.u64() as u32).max(STATE_MIN),
-            })
+    let start: [[u32; LANES]; SETS] = std::array::from_fn(|_| {
+        std::array::from_fn(|_| match r.below(3) {
+            0 => u32::MAX - r.below(300) as u32,
+            1 => bound.wrapping_sub(1 + r.below(300) as u32).max(STATE_MIN),
+            _ => (r.u64() as u32).max(STATE_MIN),
         })
-        .collect();
+    });
     let want = encode(Isa::PORTABLE, &c, &elements, &start);
     for isa in others() {
         assert!(encode(isa, &c, &elements, &start) == want, "{}: {:?}", isa.name(), c.coder);
@@ -178,11 +176,8 @@ fn fine_tables_at_their_limits() {
     for coder in coders {
         for (width, shape) in [(2, plain(Map::Rotate, 8)), (2, plain(Map::Rotate, 7)), (4, plain(Map::Rotate, 24))] {
             for n in [1, 2, 5, 16, 33] {
-                let mut c = Case::new(&mut r, width, shape, 8, coder.clone(), n);
-                for sets in [1, 2] {
-                    c.sets = sets;
-                    round_trip(&mut r, &c);
-                }
+                let c = Case::new(&mut r, width, shape, 8, coder.clone(), n);
+                round_trip(&mut r, &c);
             }
         }
     }
@@ -221,16 +216,15 @@ fn streams_that_run_out() {
     let mut r = Random::new(6);
     for coder in 0..CODERS.len() {
         let coder = built(&mut r, coder, 8);
-        let mut c = Case::new(&mut r, 2, plain(Map::Rotate, 8), 8, coder, 5);
-        for sets in [1, 2] {
-            c.sets = sets;
+        let c = Case::new(&mut r, 2, plain(Map::Rotate, 8), 8, coder, 5);
+        for set in 0..SETS {
             let elements = c.elements(&mut r);
-            let e = encode(Isa::PORTABLE, &c, &elements, &vec![[STATE_MIN; LANES]; sets]);
-            for cut in 0..=e.words[sets - 1].len().max(e.literals.len()) {
+            let e = encode(Isa::PORTABLE, &c, &elements, &[[STATE_MIN; LANES]; SETS]);
+            for cut in 0..=e.words[set].len().max(e.literals.len()) {
                 let mut s = Stream::of(&e, &[]);
-                let words = &mut s.words[sets - 1];
+                let words = &mut s.words[set];
                 words.truncate(words.len().saturating_sub(2 * cut));
-                s.word_counts[sets - 1] = words.len() / 2;
+                s.word_counts[set] = words.len() / 2;
                 if cut % 3 == 0 {
                     s.literals.truncate(s.literals.len().saturating_sub(cut));
                     s.literal_count = s.literals.len();
@@ -252,25 +246,23 @@ fn a_chunk_follows_on_from_any_kernel() {
         let coder = built(&mut r, coder, 8);
         let c = Case::new(&mut r, 1, plain(Map::Identity, 0), 8, coder, 6);
         let elements = c.elements(&mut r);
-        let e = encode(Isa::PORTABLE, &c, &elements, &vec![[STATE_MIN; LANES]; c.sets]);
+        let e = encode(Isa::PORTABLE, &c, &elements, &[[STATE_MIN; LANES]; SETS]);
         let table = DecodeTable::new(&c.coder).unwrap();
         for isa in others() {
             let s = Stream::of(&e, &r.bytes(300));
             let first = Case { runs: c.runs[..4].to_vec(), coder: c.coder.clone(), ..c };
             let got = decode(isa, &first, &s).unwrap();
-            let mut lanes: Vec<LaneReader<'_>> = (0..c.sets)
-                .map(|i| {
-                    let states: Vec<u8> = got.states[i].iter().flat_map(|x| x.to_le_bytes()).collect();
-                    let mut l = LaneReader::new(&states, &s.words[i], s.word_counts[i]).unwrap();
-                    l.pos = got.words_taken[i];
-                    l
-                })
-                .collect();
+            let mut lanes: [LaneReader<'_>; SETS] = std::array::from_fn(|i| {
+                let states: Vec<u8> = got.states[i].iter().flat_map(|x| x.to_le_bytes()).collect();
+                let mut l = LaneReader::new(&states, &s.words[i], s.word_counts[i]).unwrap();
+                l.pos = got.words_taken[i];
+                l
+            });
             let mut literals = LiteralReader::new(&s.literals, s.literal_count);
             literals.pos = got.literals_taken;
             for i in 4..6 {
                 let mut symbols = [0; CHUNK];
-                decode_chunk(&table, &mut lanes[i % c.sets], &mut literals, &mut symbols).unwrap();
+                decode_chunk(&table, &mut lanes[i % SETS], &mut literals, &mut symbols).unwrap();
                 assert_eq!(symbols, elements[c.runs[i] as usize * RUN..][..RUN], "{}", isa.name());
             }
             assert!(lanes.iter().all(|l| l.finish().is_ok()) && literals.finish().is_ok());

@@ -4,7 +4,7 @@ use super::case::Case;
 use crate::arch::job::{DecodeJob, EncodeJob};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::table::{DecodeTable, EncodeTable};
-use crate::entropy::{CHUNK_WORDS, LANES, STATE_MIN};
+use crate::entropy::{CHUNK_WORDS, LANES, SETS, STATE_MIN};
 use crate::error::Result;
 use crate::group::RUN;
 use crate::isa::Isa;
@@ -19,16 +19,13 @@ pub(super) struct Encoded {
     pub(super) literals: Vec<u8>,
 }
 
-pub(super) fn encode(isa: Isa, c: &Case, elements: &[u8], start: &[[u32; LANES]]) -> Encoded {
-    let mut lanes: Vec<LaneWriter> = start
-        .iter()
-        .map(|x| {
-            let mut l = LaneWriter::new();
-            l.reset(c.runs.len().div_ceil(c.sets));
-            l.x = *x;
-            l
-        })
-        .collect();
+pub(super) fn encode(isa: Isa, c: &Case, elements: &[u8], start: &[[u32; LANES]; SETS]) -> Encoded {
+    let mut lanes = start.map(|x| {
+        let mut l = LaneWriter::new();
+        l.reset(c.runs.len().div_ceil(SETS));
+        l.x = x;
+        l
+    });
     let mut literals = LiteralWriter::new();
     literals.reset(c.runs.len() * RUN);
     let mut raw = vec![0xaa; c.runs.len() * c.shape.raw_len(RUN)];
@@ -75,9 +72,9 @@ impl Stream {
 
     /// Noise, and less of it than needed as often as not.
     pub(super) fn noise(r: &mut Random, c: &Case) -> Self {
-        let chunks = c.runs.len().div_ceil(c.sets) as u64;
-        let states = (0..c.sets).map(|_| std::array::from_fn(|_| (r.u64() as u32).max(STATE_MIN))).collect();
-        let words: Vec<Vec<u8>> = (0..c.sets)
+        let chunks = c.runs.len().div_ceil(SETS) as u64;
+        let states = (0..SETS).map(|_| std::array::from_fn(|_| (r.u64() as u32).max(STATE_MIN))).collect();
+        let words: Vec<Vec<u8>> = (0..SETS)
             .map(|_| {
                 let n = r.below(chunks * 2 * CHUNK_WORDS as u64 + 2);
                 r.bytes(n as usize)
@@ -108,12 +105,10 @@ pub(super) struct Decoded {
 }
 
 pub(super) fn decode(isa: Isa, c: &Case, s: &Stream) -> Result<Decoded> {
-    let mut lanes: Vec<LaneReader<'_>> = (0..c.sets)
-        .map(|i| {
-            let states: Vec<u8> = s.states[i].iter().flat_map(|x| x.to_le_bytes()).collect();
-            LaneReader::new(&states, &s.words[i], s.word_counts[i]).unwrap()
-        })
-        .collect();
+    let mut lanes: [LaneReader<'_>; SETS] = std::array::from_fn(|i| {
+        let states: Vec<u8> = s.states[i].iter().flat_map(|x| x.to_le_bytes()).collect();
+        LaneReader::new(&states, &s.words[i], s.word_counts[i]).unwrap()
+    });
     let mut literals = LiteralReader::new(&s.literals, s.literal_count);
     let mut part = vec![0x55; c.part];
     isa.decode_group(DecodeJob {

@@ -14,7 +14,7 @@ use super::{
 use crate::arch::inline::{array, zip};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::{self, DecodeTable};
-use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
+use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::{Error, Result};
 use crate::group::RUN;
 use std::arch::aarch64::*;
@@ -24,18 +24,11 @@ type Symbols = [[uint8x16_t; 4]; 2];
 
 kernels! {
     pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
-        match (job.table, job.lanes.len()) {
-            (None, _) => portable::decode_group(job),
-            (Some(table), 1) => group_of::<1>(job, table),
-            (Some(table), _) => group_of::<2>(job, table),
-        }
-    }
-
-    fn group_of<const SETS: usize>(job: &mut DecodeJob<'_, '_>, table: &DecodeTable) -> Result<()> {
+        let Some(table) = job.table else { return portable::decode_group(job) };
         let coarse = match &table.slots {
             table::Slots::Coarse(slots) => slots,
             table::Slots::Fine(slots) => {
-                return chunks::<SETS, CHUNK_WORDS>(job, table, |x, lane, symbols| {
+                return chunks::<CHUNK_WORDS>(job, table, |x, lane, symbols| {
                     for half in symbols {
                         for (q, symbols) in half.iter_mut().enumerate() {
                             *symbols = fine::step(&mut x[q], slots);
@@ -47,17 +40,17 @@ kernels! {
         };
         let slots = Slots::new(coarse);
         match (slots.huffman, &slots.by_rank) {
-            (true, Some(r)) => coarse_chunks::<SETS, HUFFMAN, _>(job, table, &Columns::by_rank::<HUFFMAN>(r)),
-            (true, None) => coarse_chunks::<SETS, HUFFMAN, _>(job, table, &Columns::by_slot::<HUFFMAN>(&slots)),
-            (false, Some(r)) => coarse_chunks::<SETS, COARSE, _>(job, table, &Columns::by_rank::<COARSE>(r)),
-            (false, None) => coarse_chunks::<SETS, COARSE, _>(job, table, &Columns::by_slot::<COARSE>(&slots)),
+            (true, Some(r)) => coarse_chunks::<HUFFMAN, _>(job, table, &Columns::by_rank::<HUFFMAN>(r)),
+            (true, None) => coarse_chunks::<HUFFMAN, _>(job, table, &Columns::by_slot::<HUFFMAN>(&slots)),
+            (false, Some(r)) => coarse_chunks::<COARSE, _>(job, table, &Columns::by_rank::<COARSE>(r)),
+            (false, None) => coarse_chunks::<COARSE, _>(job, table, &Columns::by_slot::<COARSE>(&slots)),
         }
     }
 
-    fn coarse_chunks<const SETS: usize, const CODER: u8, const N: usize>(
+    fn coarse_chunks<const CODER: u8, const N: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, columns: &Columns<N>
     ) -> Result<()> {
-        chunks::<SETS, REFILL_WORDS>(job, table, |x, lane, symbols| coarse_chunk::<CODER, N>(x, lane, symbols, columns))
+        chunks::<REFILL_WORDS>(job, table, |x, lane, symbols| coarse_chunk::<CODER, N>(x, lane, symbols, columns))
     }
 
     fn coarse_chunk<const CODER: u8, const N: usize>(
@@ -72,7 +65,7 @@ kernels! {
     }
 
     /// `chunk` decodes a chunk, and takes `WORDS` words at most.
-    fn chunks<const SETS: usize, const WORDS: usize>(
+    fn chunks<const WORDS: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable,
         chunk: impl Fn(&mut States, &mut LaneReader<'_>, &mut Symbols)
     ) -> Result<()> {
@@ -80,7 +73,7 @@ kernels! {
         // Where a table has no escape, no byte is one.
         let mark = table.escape_mark.unwrap_or_default();
         let raw_len = job.shape.raw_len(RUN);
-        let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
+        let lanes = &mut *job.lanes;
         let mut x: [States; SETS] = array(|s| load_states(&lanes[s].x));
         let mut i = 0;
         // Full-width loads stay within the words that a chunk takes at most.

@@ -1,6 +1,6 @@
 //! Encoding groups.
 
-use super::super::super::job::{EncodeJob, set_of};
+use super::super::super::job::EncodeJob;
 use super::super::super::portable;
 use super::super::super::vectors::index::ESCAPED;
 use super::super::super::vectors::shuffles::GATHER;
@@ -15,7 +15,7 @@ use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans;
 use crate::entropy::table::EncodeKind;
-use crate::entropy::{CHUNK, REFILL_WORDS};
+use crate::entropy::{CHUNK, REFILL_WORDS, SETS};
 use crate::group::RUN;
 use std::arch::aarch64::*;
 
@@ -57,15 +57,14 @@ kernels! {
     ) {
         let way = way(job.width, &job.shape);
         let raw_len = job.shape.raw_len(RUN);
-        let sets = job.lanes.len();
-        let mut x: [States; 2] = array(|s| load_states(&job.lanes[s % sets].x));
+        let mut x: [States; SETS] = array(|s| load_states(&job.lanes[s].x));
         let mut symbols = [0; CHUNK];
         // From the last chunk to the first.
         for (i, &run) in job.runs.iter().enumerate().rev() {
             let elements = &job.elements[run as usize * RUN * job.width..][..RUN * job.width];
             let raw = &mut job.raw[i * raw_len..][..raw_len];
             planes::split(way, &job.shape, job.width, elements, &mut symbols, raw);
-            let s = set_of(i, sets);
+            let s = i % SETS;
             push(&symbols, &mut x[s], &mut job.lanes[s], job.literals);
         }
         zip(job.lanes, &x, |l, x| store_states(&mut l.x, x));

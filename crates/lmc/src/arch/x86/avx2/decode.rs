@@ -22,7 +22,7 @@ use super::{
 use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::{self, DecodeTable};
-use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
+use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::{Error, Result};
 use crate::group::RUN;
 use std::arch::x86_64::*;
@@ -46,26 +46,19 @@ kernels! {
             table::Slots::Coarse(slots) => slots,
             table::Slots::Fine(_) => {
                 let columns = Columns::none();
-                return match job.lanes.len() {
-                    1 => chunks::<WAY, FINE, BY_RANK, 1>(job, table, &columns),
-                    _ => chunks::<WAY, FINE, BY_RANK, 2>(job, table, &columns),
-                };
+                return chunks::<WAY, FINE, BY_RANK>(job, table, &columns);
             }
         };
         let slots = Slots::new(coarse);
-        match (slots.huffman, slots.by_rank.as_ref(), job.lanes.len()) {
-            (true, Some(r), 1) => chunks::<WAY, HUFFMAN, BY_RANK, 1>(job, table, &Columns::by_rank(r)),
-            (true, Some(r), _) => chunks::<WAY, HUFFMAN, BY_RANK, 2>(job, table, &Columns::by_rank(r)),
-            (true, None, 1) => chunks::<WAY, HUFFMAN, BY_SLOT, 1>(job, table, &Columns::by_slot(&slots)),
-            (true, None, _) => chunks::<WAY, HUFFMAN, BY_SLOT, 2>(job, table, &Columns::by_slot(&slots)),
-            (false, Some(r), 1) => chunks::<WAY, COARSE, BY_RANK, 1>(job, table, &Columns::by_rank(r)),
-            (false, Some(r), _) => chunks::<WAY, COARSE, BY_RANK, 2>(job, table, &Columns::by_rank(r)),
-            (false, None, 1) => chunks::<WAY, COARSE, BY_SLOT, 1>(job, table, &Columns::by_slot(&slots)),
-            (false, None, _) => chunks::<WAY, COARSE, BY_SLOT, 2>(job, table, &Columns::by_slot(&slots)),
+        match (slots.huffman, &slots.by_rank) {
+            (true, Some(r)) => chunks::<WAY, HUFFMAN, BY_RANK>(job, table, &Columns::by_rank(r)),
+            (true, None) => chunks::<WAY, HUFFMAN, BY_SLOT>(job, table, &Columns::by_slot(&slots)),
+            (false, Some(r)) => chunks::<WAY, COARSE, BY_RANK>(job, table, &Columns::by_rank(r)),
+            (false, None) => chunks::<WAY, COARSE, BY_SLOT>(job, table, &Columns::by_slot(&slots)),
         }
     }
 
-    fn chunks<const WAY: u8, const CODER: u8, const N: usize, const SETS: usize>(
+    fn chunks<const WAY: u8, const CODER: u8, const N: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, columns: &Columns<N>
     ) -> Result<()> {
         // A fine table in memory; a coarse one in registers.
@@ -79,7 +72,7 @@ kernels! {
         let escape = _mm256_set1_epi8(mark as i8);
         let chunk_words = if CODER == FINE { CHUNK_WORDS } else { REFILL_WORDS };
         let raw_len = job.shape.raw_len(RUN);
-        let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
+        let lanes = &mut *job.lanes;
         let mut x: [States; SETS] = array(|s| load_states(&lanes[s].x));
         let mut i = 0;
         // A chunk takes so many words at most, and full-width loads stay within that.

@@ -12,7 +12,7 @@ use super::{
 use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::EncodeKind;
-use crate::entropy::{CHUNK, REFILL_WORDS};
+use crate::entropy::{CHUNK, REFILL_WORDS, SETS};
 use crate::group::RUN;
 use std::arch::x86_64::*;
 
@@ -61,8 +61,7 @@ kernels! {
         job: &mut EncodeJob<'_>, push: impl Fn(&[u8; CHUNK], &mut States, &mut LaneWriter, &mut LiteralWriter)
     ) {
         let raw_len = job.shape.raw_len(RUN);
-        let sets = job.lanes.len();
-        let mut x: [States; 2] = array(|s| load_states(&job.lanes[s % sets].x));
+        let mut x: [States; SETS] = array(|s| load_states(&job.lanes[s].x));
         let mut symbols = [[0; CHUNK]; BATCH];
         // From the last chunk to the first.
         for (b, runs) in job.runs.chunks(BATCH).enumerate().rev() {
@@ -73,7 +72,7 @@ kernels! {
             let raw = &mut job.raw[b * BATCH * raw_len..][..runs.len() * raw_len];
             split::runs(&job.shape, job.width, job.elements, runs, &mut symbols, raw);
             for (i, symbols) in symbols[..runs.len()].iter().enumerate().rev() {
-                let s = i % sets;
+                let s = i % SETS;
                 push(symbols, &mut x[s], &mut job.lanes[s], job.literals);
             }
         }

@@ -8,10 +8,9 @@ use super::{
     AHEAD, COARSE, FINE, RANKED, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
 };
 use crate::arch::inline::{Each, array};
-use crate::entropy::lanes::LaneReader;
 use crate::entropy::rans;
 use crate::entropy::table::{DecodeTable, Slots};
-use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS};
+use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::Result;
 use crate::group::RUN;
 use crate::group::element::with_element;
@@ -29,18 +28,18 @@ struct Columns {
 kernels! {
     pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         match merge::way(job.width, &job.shape) {
-            Some(BYTE_16) => sets::<BYTE_16>(job),
-            Some(BYTES_32) => sets::<BYTES_32>(job),
-            Some(ANY_8) => sets::<ANY_8>(job),
-            Some(ANY_16) => sets::<ANY_16>(job),
-            Some(ANY_32) => sets::<ANY_32>(job),
+            Some(BYTE_16) => with_way::<BYTE_16>(job),
+            Some(BYTES_32) => with_way::<BYTES_32>(job),
+            Some(ANY_8) => with_way::<ANY_8>(job),
+            Some(ANY_16) => with_way::<ANY_16>(job),
+            Some(ANY_32) => with_way::<ANY_32>(job),
             _ => portable_merge(job),
         }
     }
 
-    fn sets<const WAY: u8>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
-        match (job.table, job.lanes.len()) {
-            (None, _) => {
+    fn with_way<const WAY: u8>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+        match job.table.map(|t| (t, &t.slots)) {
+            None => {
                 let raw_len = job.shape.raw_len(RUN);
                 for (i, &run) in job.runs.iter().enumerate() {
                     let out = run_of(job.out, job.width, run);
@@ -50,20 +49,15 @@ kernels! {
                 }
                 Ok(())
             }
-            (Some(t), sets) => match (&t.slots, sets) {
-                (Slots::Coarse(_), 1) => chunks::<WAY, COARSE, 1>(job, t, None),
-                (Slots::Coarse(_), _) => chunks::<WAY, COARSE, 2>(job, t, None),
-                (Slots::Fine(slots), n) => match (Ranks::new(slots), n) {
-                    (Some(r), 1) => chunks::<WAY, RANKED, 1>(job, t, Some(&r)),
-                    (Some(r), _) => chunks::<WAY, RANKED, 2>(job, t, Some(&r)),
-                    (None, 1) => chunks::<WAY, FINE, 1>(job, t, None),
-                    (None, _) => chunks::<WAY, FINE, 2>(job, t, None),
-                },
+            Some((t, Slots::Coarse(_))) => chunks::<WAY, COARSE>(job, t, None),
+            Some((t, Slots::Fine(slots))) => match Ranks::new(slots) {
+                Some(r) => chunks::<WAY, RANKED>(job, t, Some(&r)),
+                None => chunks::<WAY, FINE>(job, t, None),
             },
         }
     }
 
-    fn chunks<const WAY: u8, const TABLE: u8, const SETS: usize>(
+    fn chunks<const WAY: u8, const TABLE: u8>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, ranks: Option<&Ranks>
     ) -> Result<()> {
         // A fine table in memory, or by rank; a coarse one in registers.
@@ -80,12 +74,11 @@ kernels! {
         let may_escape = if table.escape_mark.is_some() { u64::MAX } else { 0 };
         let escape = _mm512_set1_epi8(table.escape_mark.unwrap_or_default() as i8);
         let raw_len = job.shape.raw_len(RUN);
-        let lanes: &mut [LaneReader<'_>; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         // Variables of their own for each set: an array that is indexed in a loop would live in memory.
-        let mut x0 = load_states(&lanes[0].x);
-        let mut x1 = load_states(&lanes[SETS - 1].x);
-        let mut pos = [lanes[0].pos, lanes[SETS - 1].pos];
-        let bytes = [lanes[0].bytes, lanes[SETS - 1].bytes];
+        let [lane0, lane1] = &mut *job.lanes;
+        let (mut x0, mut x1) = (load_states(&lane0.x), load_states(&lane1.x));
+        let mut pos = [lane0.pos, lane1.pos];
+        let bytes = [lane0.bytes, lane1.bytes];
         let literals = job.literals.bytes;
         let mut literal = job.literals.pos;
         let mut i = 0;
@@ -127,39 +120,28 @@ kernels! {
                 let e = [step!(x0), step!(x0)];
                 refill!(x0, 0);
                 put!(e, 0);
-                if SETS == 2 {
-                    let e = [step!(x1), step!(x1)];
-                    refill!(x1, 1);
-                    put!(e, 1);
-                }
+                let e = [step!(x1), step!(x1)];
+                refill!(x1, 1);
+                put!(e, 1);
             } else {
                 // More has to be waited for: lane sets take turns.
                 let none = _mm512_setzero_si512();
                 let (mut e0, mut e1) = ([none; 2], [none; 2]);
                 for h in 0..2 {
                     e0[h] = step!(x0);
-                    if SETS == 2 {
-                        e1[h] = step!(x1);
-                    }
+                    e1[h] = step!(x1);
                     refill!(x0, 0);
-                    if SETS == 2 {
-                        refill!(x1, 1);
-                    }
+                    refill!(x1, 1);
                 }
                 put!(e0, 0);
-                if SETS == 2 {
-                    put!(e1, 1);
-                }
+                put!(e1, 1);
             }
             i += SETS;
         }
         job.literals.pos = literal;
-        store_states(&mut lanes[0].x, &x0);
-        lanes[0].pos = pos[0];
-        if SETS == 2 {
-            store_states(&mut lanes[1].x, &x1);
-            lanes[1].pos = pos[1];
-        }
+        store_states(&mut lane0.x, &x0);
+        store_states(&mut lane1.x, &x1);
+        [lane0.pos, lane1.pos] = pos;
         let shape = job.shape;
         portable::decode_rest(job, table, i, |symbols, raw, out| {
             for (h, symbols) in symbols.as_chunks().0.iter().enumerate() {
@@ -188,7 +170,7 @@ kernels! {
         // BATCH is even, so that lane sets take turns across batches, too.
         for (b, runs) in job.runs.chunks(BATCH).enumerate() {
             if job.table.is_some() {
-                sets::<ANY_8>(&mut DecodeJob {
+                with_way::<ANY_8>(&mut DecodeJob {
                     table: job.table,
                     shape: plain,
                     width: 1,

@@ -4,12 +4,13 @@
 //! for that. One frequency above 64 at most is left that may need it. Symbols are first renamed to their rank among the at most 128 of the table,
 //! so that every other column is a 128-entry look-up.
 
-use super::super::super::job::{EncodeJob, set_of};
+use super::super::super::job::EncodeJob;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::{
     AHEAD, COARSE, FINE, HUFFMAN, RANKED, WINDOW, expect, fine, index, load, load_states, split, store, store_states,
 };
 use crate::arch::inline::{Each, array};
+use crate::entropy::SETS;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans::COARSE_BITS;
 use crate::entropy::table::{EncodeKind, EncodeTable, Row};
@@ -160,16 +161,16 @@ macro_rules! huffman_register {
 kernels! {
     pub(super) fn group(job: &mut EncodeJob<'_>) {
         match merge::way(job.width, &job.shape) {
-            Some(BYTE_16) => sets::<BYTE_16>(job),
-            Some(BYTES_32) => sets::<BYTES_32>(job),
-            Some(ANY_8) => sets::<ANY_8>(job),
-            Some(ANY_16) => sets::<ANY_16>(job),
-            Some(ANY_32) => sets::<ANY_32>(job),
+            Some(BYTE_16) => with_way::<BYTE_16>(job),
+            Some(BYTES_32) => with_way::<BYTES_32>(job),
+            Some(ANY_8) => with_way::<ANY_8>(job),
+            Some(ANY_16) => with_way::<ANY_16>(job),
+            Some(ANY_32) => with_way::<ANY_32>(job),
             _ => portable_split(job),
         }
     }
 
-    fn sets<const WAY: u8>(job: &mut EncodeJob<'_>) {
+    fn with_way<const WAY: u8>(job: &mut EncodeJob<'_>) {
         match job.table {
             None => {
                 let raw_len = job.shape.raw_len(RUN);
@@ -180,28 +181,23 @@ kernels! {
                     }
                 }
             }
-            Some(t) => match (kind_of(t), job.lanes.len()) {
-                (HUFFMAN, 1) => chunks::<WAY, HUFFMAN, 1>(job, t),
-                (HUFFMAN, _) => chunks::<WAY, HUFFMAN, 2>(job, t),
-                (COARSE, 1) => chunks::<WAY, COARSE, 1>(job, t),
-                (COARSE, _) => chunks::<WAY, COARSE, 2>(job, t),
-                (RANKED, 1) => chunks::<WAY, RANKED, 1>(job, t),
-                (RANKED, _) => chunks::<WAY, RANKED, 2>(job, t),
-                (_, 1) => chunks::<WAY, FINE, 1>(job, t),
-                (..) => chunks::<WAY, FINE, 2>(job, t),
+            Some(t) => match kind_of(t) {
+                HUFFMAN => chunks::<WAY, HUFFMAN>(job, t),
+                COARSE => chunks::<WAY, COARSE>(job, t),
+                RANKED => chunks::<WAY, RANKED>(job, t),
+                _ => chunks::<WAY, FINE>(job, t),
             },
         }
     }
 
-    fn chunks<const WAY: u8, const CODER: u8, const SETS: usize>(job: &mut EncodeJob<'_>, table: &EncodeTable) {
+    fn chunks<const WAY: u8, const TABLE: u8>(job: &mut EncodeJob<'_>, table: &EncodeTable) {
         let columns = columns(table);
         let raw_len = job.shape.raw_len(RUN);
-        let lanes: &mut [LaneWriter; SETS] = (&mut *job.lanes).try_into().expect("the number of sets");
         // Variables of their own for each set: an array that is indexed in a loop would live in memory.
-        let mut x0 = load_states(&lanes[0].x);
-        let mut x1 = load_states(&lanes[SETS - 1].x);
+        let [lane0, lane1] = &mut *job.lanes;
+        let (mut x0, mut x1) = (load_states(&lane0.x), load_states(&lane1.x));
         macro_rules! chunk {
-            ($x:ident, $s:expr, $i:expr) => {{
+            ($x:ident, $lane:ident, $i:expr) => {{
                 let i = $i;
                 if let Some(ahead) = i.checked_sub(AHEAD) {
                     expect::<_MM_HINT_T0>(run_of(job.elements, job.width, job.runs[ahead]));
@@ -211,26 +207,22 @@ kernels! {
                 let raw = &mut job.raw[i * raw_len..][..raw_len];
                 let e0 = split::half::<WAY>(&job.shape, 0, elements, raw);
                 let e1 = split::half::<WAY>(&job.shape, 1, elements, raw);
-                push!(CODER, [e0, e1], &columns, $x, &mut lanes[$s], job.literals);
+                push!(TABLE, [e0, e1], &columns, $x, $lane, job.literals);
             }};
         }
         // From the last chunk to the first. Without its pair the last one belongs to set 0.
         let mut i = job.runs.len();
-        if SETS == 2 && i % 2 == 1 {
+        if i % SETS == 1 {
             i -= 1;
-            chunk!(x0, 0, i);
+            chunk!(x0, lane0, i);
         }
         while i > 0 {
             i -= SETS;
-            if SETS == 2 {
-                chunk!(x1, 1, i + 1);
-            }
-            chunk!(x0, 0, i);
+            chunk!(x1, lane1, i + 1);
+            chunk!(x0, lane0, i);
         }
-        store_states(&mut lanes[0].x, &x0);
-        if SETS == 2 {
-            store_states(&mut lanes[1].x, &x1);
-        }
+        store_states(&mut lane0.x, &x0);
+        store_states(&mut lane1.x, &x1);
     }
 
     /// For widths without a split of their own.
@@ -238,13 +230,12 @@ kernels! {
         let raw_len = job.shape.raw_len(RUN);
         let mut symbols = [0; RUN];
         let table = job.table.map(|t| (kind_of(t), columns(t)));
-        let sets = job.lanes.len();
         for (i, &run) in job.runs.iter().enumerate().rev() {
             let elements = run_of(job.elements, job.width, run);
             let raw = &mut job.raw[i * raw_len..][..raw_len];
             with_element!(job.width, E => split_run::<E>(&job.shape, elements, &mut symbols, raw));
             let Some((coder, columns)) = &table else { continue };
-            let lane = &mut job.lanes[set_of(i, sets)];
+            let lane = &mut job.lanes[i % SETS];
             let mut x = load_states(&lane.x);
             let e = [load(symbols[..64].try_into().expect("half a run")), load(symbols[64..].try_into().expect("half a run"))];
             push!(*coder, e, columns, x, lane, job.literals);
