@@ -3,16 +3,9 @@
 use super::super::super::job::{DecodeJob, EncodeJob};
 use super::{decode, encode};
 use crate::error::Result;
-use crate::isa::{Isa, Kind};
 
-pub(in crate::arch) fn decode_group(isa: Isa, job: &mut DecodeJob<'_, '_>) -> Result<()> {
-    assert_eq!(isa.kind(), Kind::Neon);
-    // SAFETY: an `Isa` of this kind exists only where the feature was detected.
-    unsafe { decode::group(job) }
-}
-
-pub(in crate::arch) fn encode_group(isa: Isa, job: &mut EncodeJob<'_>) {
-    assert_eq!(isa.kind(), Kind::Neon);
-    // SAFETY: as above.
-    unsafe { encode::group(job) }
+entries! {
+    Neon
+    pub(in crate::arch) fn decode_group(job: &mut DecodeJob<'_, '_>) -> Result<()> = decode::group;
+    pub(in crate::arch) fn encode_group(job: &mut EncodeJob<'_>) = encode::group;
 }

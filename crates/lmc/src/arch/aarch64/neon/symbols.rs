@@ -7,7 +7,7 @@ use super::super::super::vectors::index::{ESCAPED, Index};
 use super::lookup::{Column, column};
 use crate::arch::inline::array;
 use crate::entropy::rans::COARSE;
-use crate::entropy::table::EncodeKind;
+use crate::entropy::table::{Codes, Row};
 use std::arch::aarch64::*;
 
 /// Columns by index.
@@ -36,39 +36,43 @@ pub(super) struct Columns<const N: usize> {
 }
 
 impl Symbols {
-    pub(super) fn new(t: &EncodeKind, kept: &[bool; 256]) -> Self {
+    pub(super) fn huffman(codes: &Codes, kept: &[bool; 256]) -> Self {
+        Self::new(kept, |s, i, symbol| (s.size[i], s.code[i]) = (codes.len[symbol], codes.code[symbol]))
+    }
+
+    pub(super) fn rans(rows: &[Row; 256], kept: &[bool; 256]) -> Self {
+        Self::new(kept, |s, i, symbol| {
+            let row = rows[symbol];
+            if row.freq() == 0 {
+                // A table without an escape: what is not kept does not occur.
+                return;
+            }
+            assert!(row.freq() < 128 && row.start() < 128, "slots of a coarse table");
+            s.size[i] = 128 - row.freq() as u8;
+            s.code[i] = row.start() as u8;
+            s.shift[i] = (row.shift() as u8).wrapping_neg();
+            if row.freq() == 1 {
+                s.code[i] += s.size[i];
+            } else if row.more() {
+                let gap = s.size[i].into();
+                assert!(s.more.is_none_or(|more| more == gap), "frequencies up to 64 need no more");
+                s.more = Some(gap);
+            }
+            let bytes = row.reciprocal().to_le_bytes();
+            s.reciprocal.iter_mut().zip(bytes).for_each(|(column, byte)| column[i] = byte);
+        })
+    }
+
+    /// `put` fills in what belongs to a symbol, at its index.
+    fn new(kept: &[bool; 256], put: impl Fn(&mut Self, usize, usize)) -> Self {
         let (index, entries) = Index::new(kept);
         let none = [0; COARSE];
         let mut s = Self { index, size: none, code: none, shift: none, reciprocal: [none; 4], more: None };
         for (i, (symbol, escaped)) in entries.into_iter().enumerate() {
-            s.put(t, i, symbol);
+            put(&mut s, i, symbol);
             s.size[i] |= if escaped { ESCAPED } else { 0 };
         }
         s
-    }
-
-    fn put(&mut self, t: &EncodeKind, i: usize, symbol: usize) {
-        match t {
-            EncodeKind::Huffman(t) => (self.size[i], self.code[i]) = (t.len[symbol], t.code[symbol]),
-            EncodeKind::Coarse(rows) | EncodeKind::Fine(rows) if rows[symbol].freq() > 0 => {
-                let row = rows[symbol];
-                assert!(row.freq() < 128 && row.start() < 128, "slots of a coarse table");
-                self.size[i] = 128 - row.freq() as u8;
-                self.code[i] = row.start() as u8;
-                self.shift[i] = (row.shift() as u8).wrapping_neg();
-                if row.freq() == 1 {
-                    self.code[i] += self.size[i];
-                } else if row.more() {
-                    let gap = self.size[i].into();
-                    assert!(self.more.is_none_or(|more| more == gap), "frequencies up to 64 need no more");
-                    self.more = Some(gap);
-                }
-                let bytes = row.reciprocal().to_le_bytes();
-                self.reciprocal.iter_mut().zip(bytes).for_each(|(column, byte)| column[i] = byte);
-            }
-            // A table without an escape: what is not kept does not occur.
-            EncodeKind::Coarse(_) | EncodeKind::Fine(_) => {}
-        }
     }
 
     kernels! {

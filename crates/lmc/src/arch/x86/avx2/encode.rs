@@ -30,23 +30,25 @@ kernels! {
             }
             return;
         };
-        if let EncodeKind::Fine(rows) = &table.kind {
-            let rows = fine::Rows::new(rows, &table.kept);
-            return chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
-        }
-        let symbols = Symbols::new(&table.kind, &table.kept);
-        let huffman = matches!(table.kind, EncodeKind::Huffman(_));
-        match (huffman, symbols.index.stretches()) {
-            (true, 1) => coarse::<HUFFMAN, 1>(job, &symbols),
-            (true, 2) => coarse::<HUFFMAN, 2>(job, &symbols),
-            (true, _) => coarse::<HUFFMAN, 8>(job, &symbols),
-            (false, 1) => coarse::<COARSE, 1>(job, &symbols),
-            (false, 2) => coarse::<COARSE, 2>(job, &symbols),
-            (false, _) => coarse::<COARSE, 8>(job, &symbols),
+        match &table.kind {
+            EncodeKind::Huffman(codes) => by_index::<HUFFMAN>(job, &Symbols::huffman(codes, &table.kept)),
+            EncodeKind::Coarse(rows) => by_index::<COARSE>(job, &Symbols::rans(rows, &table.kept)),
+            EncodeKind::Fine(rows) => {
+                let rows = fine::Rows::new(rows, &table.kept);
+                chunks(job, |symbols, x, lane, literals| fine::push(&rows, symbols, x, lane, literals));
+            }
         }
     }
 
-    fn coarse<const CODER: u8, const N: usize>(job: &mut EncodeJob<'_>, table: &Symbols) {
+    fn by_index<const CODER: u8>(job: &mut EncodeJob<'_>, symbols: &Symbols) {
+        match symbols.index.stretches() {
+            1 => stretches::<CODER, 1>(job, symbols),
+            2 => stretches::<CODER, 2>(job, symbols),
+            _ => stretches::<CODER, 8>(job, symbols),
+        }
+    }
+
+    fn stretches<const CODER: u8, const N: usize>(job: &mut EncodeJob<'_>, table: &Symbols) {
         let columns = table.columns::<N>();
         chunks(job, |symbols, x, lane, literals| match &table.index.ranks {
             None => push::<CODER, N>(symbols, symbols, &columns, x, lane, literals),

@@ -9,7 +9,7 @@
 
 use super::super::super::vectors::index::{ESCAPED, Index};
 use super::lookup::{Column, ENTRIES, column};
-use crate::entropy::table::EncodeKind;
+use crate::entropy::table::{Codes, Row};
 use std::arch::x86_64::*;
 
 /// Columns by index.
@@ -38,39 +38,36 @@ pub(super) struct Columns<const N: usize> {
 }
 
 impl Symbols {
-    pub(super) fn new(t: &EncodeKind, kept: &[bool; 256]) -> Self {
-        let (index, entries) = Index::new(kept);
-        let mut s = Self {
-            index,
-            size: [0; ENTRIES],
-            code: [0; ENTRIES],
-            scale: [0; ENTRIES],
-            reciprocal: [[0; ENTRIES]; 2],
-            correct: false,
-        };
-        for (i, (symbol, escaped)) in entries.into_iter().enumerate() {
-            s.put(t, i, symbol, if escaped { ESCAPED } else { 0 });
-        }
-        s
+    pub(super) fn huffman(codes: &Codes, kept: &[bool; 256]) -> Self {
+        Self::new(kept, |s, i, symbol| (s.size[i], s.code[i]) = (1 << codes.len[symbol], codes.code[symbol]))
     }
 
-    fn put(&mut self, t: &EncodeKind, i: usize, symbol: usize, escaped: u8) {
-        match t {
-            EncodeKind::Huffman(t) => {
-                (self.size[i], self.code[i]) = (1 << t.len[symbol], t.code[symbol] | escaped);
+    pub(super) fn rans(rows: &[Row; 256], kept: &[bool; 256]) -> Self {
+        Self::new(kept, |s, i, symbol| {
+            let (f, start) = (rows[symbol].freq(), rows[symbol].start());
+            if f == 0 {
+                // A table without an escape: what is not kept does not occur.
+                return;
             }
-            EncodeKind::Coarse(rows) | EncodeKind::Fine(rows) if rows[symbol].freq() > 0 => {
-                let (f, start) = (rows[symbol].freq(), rows[symbol].start());
-                assert!(f < 128 && start < 128, "slots of a coarse table");
-                let c = 32 - (f - 1).leading_zeros();
-                let r = (1u32 << (15 + c)).div_ceil(f);
-                self.correct |= (512 * f - 1) * (r * f - (1 << (15 + c))) >= 1 << (15 + c);
-                (self.size[i], self.code[i], self.scale[i]) = (f as u8, start as u8 | escaped, 1 << (7 - c));
-                [self.reciprocal[0][i], self.reciprocal[1][i], ..] = r.to_le_bytes();
-            }
-            // A table without an escape: what is not kept does not occur.
-            EncodeKind::Coarse(_) | EncodeKind::Fine(_) => {}
+            assert!(f < 128 && start < 128, "slots of a coarse table");
+            let c = 32 - (f - 1).leading_zeros();
+            let r = (1u32 << (15 + c)).div_ceil(f);
+            s.correct |= (512 * f - 1) * (r * f - (1 << (15 + c))) >= 1 << (15 + c);
+            (s.size[i], s.code[i], s.scale[i]) = (f as u8, start as u8, 1 << (7 - c));
+            [s.reciprocal[0][i], s.reciprocal[1][i], ..] = r.to_le_bytes();
+        })
+    }
+
+    /// `put` fills in what belongs to a symbol, at its index.
+    fn new(kept: &[bool; 256], put: impl Fn(&mut Self, usize, usize)) -> Self {
+        let (index, entries) = Index::new(kept);
+        let none = [0; ENTRIES];
+        let mut s = Self { index, size: none, code: none, scale: none, reciprocal: [none; 2], correct: false };
+        for (i, (symbol, escaped)) in entries.into_iter().enumerate() {
+            put(&mut s, i, symbol);
+            s.code[i] |= if escaped { ESCAPED } else { 0 };
         }
+        s
     }
 
     kernels! {

@@ -4,29 +4,29 @@ use super::deal::{next_lanes, pick};
 use super::{AHEAD, expect_lines, index, load, store};
 use crate::arch::inline::array;
 use crate::group::RUN;
-use crate::isa::{Isa, Kind};
 use crate::predict::changes::{Changes, Compared, Room, STEP};
 use std::arch::x86_64::*;
 
-pub(in crate::arch) fn changes(isa: Isa, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    let room = &mut found.reset(c.width, most);
-    // SAFETY: an `Isa` of this kind exists only where the features were detected.
-    unsafe {
-        match c.width {
-            1 => find::<1>(c, most, room),
-            2 => find::<2>(c, most, room),
-            4 => find::<4>(c, most, room),
-            _ => find::<8>(c, most, room),
-        }
-    }
+entries! {
+    Avx512
+    pub(in crate::arch) fn changes(c: &Compared<'_>, most: usize, found: &mut Changes) -> bool = find;
 }
 
 /// Elements of `WIDTH` bytes that are compared at once.
 type Step<const WIDTH: usize> = [[u8; 64]; WIDTH];
 
 kernels! {
-    fn find<const WIDTH: usize>(c: &Compared<'_>, most: usize, room: &mut Room<'_>) -> bool {
+    fn find(c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
+        let room = &mut found.reset(c.width, most);
+        match c.width {
+            1 => find_of::<1>(c, most, room),
+            2 => find_of::<2>(c, most, room),
+            4 => find_of::<4>(c, most, room),
+            _ => find_of::<8>(c, most, room),
+        }
+    }
+
+    fn find_of<const WIDTH: usize>(c: &Compared<'_>, most: usize, room: &mut Room<'_>) -> bool {
         let Compared { elements, prediction, .. } = *c;
         let bits = splat::<WIDTH>(c.bits);
         let steps: &[Step<WIDTH>] = elements.as_chunks().0.as_chunks().0;

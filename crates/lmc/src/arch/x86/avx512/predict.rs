@@ -6,7 +6,6 @@ use super::deal::{Ahead, Bytes, Elements, STEP, collect_tile, deal_tile, lowest_
 use super::{AHEAD, expect, load, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::group::RUN;
-use crate::isa::{Isa, Kind};
 use crate::predict::job::{Model, Rank, Sections, TILE, most_overflows, places_by_width, trim};
 use crate::predict::partition::{self as portable, CLASSES, of_tile};
 use crate::predict::residual;
@@ -20,46 +19,15 @@ const STEPS: usize = 4;
 /// The class of what is no element.
 const NO_CLASS: u8 = u8::MAX;
 
-pub(in crate::arch) fn count_classes(isa: Isa, m: &Model<'_>) -> Vec<usize> {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: an `Isa` of this kind exists only where the features were detected.
-    unsafe { count(m) }
-}
-
-pub(in crate::arch) fn rank_in_classes(isa: Isa, m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: as above.
-    unsafe { rank(m, at, ranks) }
-}
-
-pub(in crate::arch) fn select_in_classes(isa: Isa, m: &Model<'_>, selections: &mut [Selection<'_>]) {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: as above.
-    unsafe { select(m, selections) }
-}
-
-pub(in crate::arch) fn partition(isa: Isa, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: as above.
-    unsafe { deal(m, elements, sections) }
-}
-
-pub(in crate::arch) fn restore(isa: Isa, m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: as above.
-    unsafe { collect(m, sections, out) }
-}
-
-pub(in crate::arch) fn restore_in_place(isa: Isa, m: &Model<'_>, out: &mut [u8]) {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: as above.
-    unsafe { undo(m, out) }
-}
-
-pub(in crate::arch) fn unchanged_runs(isa: Isa, width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: as above.
-    unsafe { unchanged(width, elements, prediction, map) }
+entries! {
+    Avx512
+    pub(in crate::arch) fn count_classes(m: &Model<'_>) -> Vec<usize> = count;
+    pub(in crate::arch) fn rank_in_classes(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
+    pub(in crate::arch) fn select_in_classes(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
+    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool = deal;
+    pub(in crate::arch) fn restore(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool = collect;
+    pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
+    pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
 }
 
 /// What finds the classes of elements.

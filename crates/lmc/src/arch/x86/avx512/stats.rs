@@ -4,20 +4,13 @@ use super::{AHEAD, expect, load};
 use crate::group::RUN;
 use crate::group::classes::{RunStats, run_ors as portable_ors, run_stats as portable};
 use crate::group::element::with_element;
-use crate::isa::{Isa, Kind};
 use crate::map::Map;
 use std::arch::x86_64::*;
 
-pub(in crate::arch) fn run_stats(isa: Isa, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: an `Isa` of this kind exists only where the features were detected.
-    unsafe { all(width, map, elements, stats) }
-}
-
-pub(in crate::arch) fn run_ors(isa: Isa, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
-    assert_eq!(isa.kind(), Kind::Avx512);
-    // SAFETY: as above.
-    unsafe { all_ors(width, elements, ors) }
+entries! {
+    Avx512
+    pub(in crate::arch) fn run_stats(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) = all;
+    pub(in crate::arch) fn run_ors(width: usize, elements: &[u8], ors: &mut Vec<u64>) = all_ors;
 }
 
 kernels! {
