@@ -7,7 +7,8 @@
 use super::super::super::job::EncodeJob;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::{
-    AHEAD, COARSE, FINE, HUFFMAN, RANKED, WINDOW, expect, fine, index, load, load_states, split, store, store_states,
+    AHEAD, COARSE, COARSE_MORE, FINE, HUFFMAN, RANKED, WINDOW, expect, fine, index, load, load_states, split, store,
+    store_states,
 };
 use crate::arch::inline::{Each, array};
 use crate::entropy::SETS;
@@ -30,8 +31,8 @@ struct Columns<'a> {
     shift: [__m512i; 2],
     /// The four bytes of M.
     reciprocal: [[__m512i; 2]; 4],
-    /// The gap of the frequency whose reciprocal is rounded down, if there is one.
-    more: Option<u32>,
+    /// The gap of the frequency whose reciprocal is rounded down.
+    more: __m512i,
     /// Fine tables: the eight bytes of a [`Row`] by rank; or, if symbols are too many for that, all rows in memory.
     row: [[__m512i; 2]; 8],
     rows: Option<&'a [Row; 256]>,
@@ -71,12 +72,12 @@ macro_rules! coarse {
     ($coder:expr, $e:ident, $first:ident, $t:ident, $x:ident, $words:expr) => {{
         let (e, first, t, words) = ($e, $first, $t, $words);
         let mut taken = 0;
-        if $coder == COARSE {
+        if $coder == COARSE || $coder == COARSE_MORE {
             let l = [ranked(t, first[0]), ranked(t, first[1])];
-            rans_register!(3, l, t.more, $x, words, taken);
-            rans_register!(2, l, t.more, $x, words, taken);
-            rans_register!(1, l, t.more, $x, words, taken);
-            rans_register!(0, l, t.more, $x, words, taken);
+            rans_register!($coder, 3, l, t, $x, words, taken);
+            rans_register!($coder, 2, l, t, $x, words, taken);
+            rans_register!($coder, 1, l, t, $x, words, taken);
+            rans_register!($coder, 0, l, t, $x, words, taken);
         } else {
             let code = [by_symbol(&t.code, e[0]), by_symbol(&t.code, e[1])];
             let seven = _mm512_set1_epi8(0x7f);
@@ -121,7 +122,7 @@ macro_rules! ranked_half {
 }
 
 macro_rules! rans_register {
-    ($z:literal, $l:ident, $more:expr, $x:ident, $words:ident, $taken:ident) => {{
+    ($coder:expr, $z:literal, $l:ident, $t:ident, $x:ident, $words:ident, $taken:ident) => {{
         let full = _mm512_set1_epi32(128);
         let gap = [lane_byte::<$z>($l[0].gap), lane_byte::<$z>($l[1].gap)];
         let freq = [_mm512_sub_epi32(full, gap[0]), _mm512_sub_epi32(full, gap[1])];
@@ -132,8 +133,8 @@ macro_rules! rans_register {
         for h in [1, 0] {
             let m = $l[h].reciprocal[$z];
             let mut dividend = $x[$z];
-            if let Some(more) = $more {
-                let more = _mm512_cmpeq_epi32_mask(gap[h], _mm512_set1_epi32(more.cast_signed()));
+            if $coder == COARSE_MORE {
+                let more = _mm512_cmpeq_epi32_mask(gap[h], $t.more);
                 dividend = _mm512_mask_add_epi32(dividend, more, dividend, _mm512_set1_epi32(1));
             }
             let even = _mm512_mul_epu32(dividend, m);
@@ -184,6 +185,7 @@ kernels! {
             Some(t) => match kind_of(t) {
                 HUFFMAN => chunks::<WAY, HUFFMAN>(job, t),
                 COARSE => chunks::<WAY, COARSE>(job, t),
+                COARSE_MORE => chunks::<WAY, COARSE_MORE>(job, t),
                 RANKED => chunks::<WAY, RANKED>(job, t),
                 _ => chunks::<WAY, FINE>(job, t),
             },
@@ -250,7 +252,7 @@ kernels! {
         let zero = [_mm512_setzero_si512(); 2];
         let none = [_mm512_setzero_si512(); 4];
         let columns = |first: &[u8; 256]| Columns {
-            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], more: None, row: [zero; 8], rows: None,
+            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], more: zero[0], row: [zero; 8], rows: None,
         };
         match &t.kind {
             EncodeKind::Huffman(codes) => {
@@ -259,7 +261,6 @@ kernels! {
             EncodeKind::Coarse(rows) => {
                 let (mut gap, mut start, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
                 let mut m = [[0u8; 128]; 4];
-                let mut more = None;
                 let (rank, symbols) = ranks(&t.kept);
                 // Without an escape, what is not in the table does not occur.
                 for (r, row) in symbols.into_iter().map(|s| rows[s]).enumerate().filter(|(_, row)| row.freq() > 0) {
@@ -267,14 +268,12 @@ kernels! {
                     (gap[r], start[r], shift[r]) = (to_all as u8, row.start() as u8, row.shift() as u8);
                     if row.freq() == 1 {
                         start[r] += gap[r];
-                    } else if row.more() {
-                        assert!(more.is_none_or(|gap| gap == to_all), "frequencies up to 64 need no more");
-                        more = Some(to_all);
                     }
                     row.reciprocal().to_le_bytes().into_iter().zip(&mut m).for_each(|(byte, column)| column[r] = byte);
                 }
                 let m = m.each(|m| narrow(&m));
-                Columns { gap: narrow(&gap), start: narrow(&start), shift: narrow(&shift), reciprocal: m, more, ..columns(&rank) }
+                let more = rounded_down(rows).map_or(0, |row| (1 << COARSE_BITS) - row.freq());
+                Columns { gap: narrow(&gap), start: narrow(&start), shift: narrow(&shift), reciprocal: m, more: _mm512_set1_epi32(more as i32), ..columns(&rank) }
             }
             EncodeKind::Fine(rows) if kind_of(t) == RANKED => {
                 let (rank, symbols) = ranks(&t.kept);
@@ -379,10 +378,16 @@ const IOTA_16: [u8; 64] = {
 fn kind_of(t: &EncodeTable) -> u8 {
     match &t.kind {
         EncodeKind::Huffman(_) => HUFFMAN,
+        EncodeKind::Coarse(rows) if rounded_down(rows).is_some() => COARSE_MORE,
         EncodeKind::Coarse(_) => COARSE,
         EncodeKind::Fine(_) if ranks(&t.kept).1.len() <= 128 => RANKED,
         EncodeKind::Fine(_) => FINE,
     }
+}
+
+/// The row of a coarse table whose reciprocal is rounded down, but for those of frequency 1. Frequencies up to 64 have none.
+fn rounded_down(rows: &[Row; 256]) -> Option<Row> {
+    rows.iter().copied().find(|row| row.freq() > 1 && row.more())
 }
 
 /// The rank of every symbol among those in the table, and the symbols by rank. What is not in the table has the last rank, with bit 7

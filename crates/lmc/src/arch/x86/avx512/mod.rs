@@ -47,6 +47,8 @@ const AHEAD: usize = 12;
 /// The table of a group's symbols; a constant of the kernels.
 const HUFFMAN: u8 = 0;
 const COARSE: u8 = 1;
+/// A coarse table with a frequency whose reciprocal is rounded down.
+const COARSE_MORE: u8 = 4;
 const FINE: u8 = 2;
 /// A fine table that registers hold.
 const RANKED: u8 = 3;
