@@ -1,7 +1,7 @@
 //! Patches of a section: elements that its groups do not tell, or not wholly (`docs/format.md` §3.3.2).
 
 use crate::bits::{BitReader, BitWriter};
-use crate::entropy::hybrid_uint::{NumberCode, NumberReader, NumberWriter};
+use crate::entropy::hybrid_uint::{HybridUint, HybridUintReader, HybridUintWriter};
 use crate::error::{Error, Result};
 use crate::format::block_head::Patches;
 use crate::format::varint;
@@ -55,8 +55,8 @@ impl PatchList {
             return (None, Vec::new());
         }
         self.changes.iter_mut().for_each(|y| *y = (*y >> low) - 1);
-        let (gaps, changes) = (NumberCode::build(&self.gaps).0, NumberCode::build(&self.changes).0);
-        let (gap, change) = (NumberWriter::new(&gaps), NumberWriter::new(&changes));
+        let (gaps, changes) = (HybridUint::build(&self.gaps).0, HybridUint::build(&self.changes).0);
+        let (gap, change) = (HybridUintWriter::new(&gaps), HybridUintWriter::new(&changes));
         let mut bits = BitWriter::default();
         for (&g, &y) in self.gaps.iter().zip(&self.changes) {
             gap.put(g, &mut bits);
@@ -81,7 +81,7 @@ impl Patches {
     /// Gives `apply` each patch of a section of `n` elements of `width` bytes, in order: the element, and what its mapped value is XORed with.
     pub(super) fn each(&self, bytes: &[u8], n: usize, width: usize, mut apply: impl FnMut(usize, u64)) -> Result<()> {
         let bad = || Error::damaged("the patches of a block are out of range");
-        let (gaps, changes) = (NumberReader::new(&self.gaps)?, NumberReader::new(&self.changes)?);
+        let (gaps, changes) = (HybridUintReader::new(&self.gaps)?, HybridUintReader::new(&self.changes)?);
         let most = Self::ones(width, self.low);
         let mut bits = BitReader::new(bytes);
         let mut left = n as u64;

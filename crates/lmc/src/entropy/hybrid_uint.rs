@@ -1,4 +1,4 @@
-//! Codes of numbers: a prefix code for what is roughly how large a number is, and its low bits as they are
+//! The hybrid integer code: a prefix code for what is roughly how large a number is, and its low bits as they are
 //! (`docs/format.md` §3.3.3).
 //!
 //! For what is too little to fill lanes: a code needs no state, and its table is a few bytes. Gaps between changes that happen by
@@ -19,7 +19,7 @@ const SAMPLE: usize = 1024;
 
 /// How numbers are coded, as it is stored; completeness is checked where tables are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NumberCode {
+pub(crate) struct HybridUint {
     /// Low bits that are no part of what buckets tell.
     raw_bits: u32,
     first: u8,
@@ -66,7 +66,7 @@ fn table_cost(h: &Histogram) -> u64 {
     (24 + if span > 0 { 4 * (span as u64 + 1) } else { 0 }) * BIT
 }
 
-impl NumberCode {
+impl HybridUint {
     /// A code for these numbers, of which there is one at least, and what they take with it and its table, in bits.
     pub(crate) fn build(numbers: &[u64]) -> (Self, u64) {
         assert!(!numbers.is_empty(), "a code needs a number");
@@ -132,14 +132,14 @@ impl NumberCode {
 }
 
 /// What numbers are written with.
-pub(crate) struct NumberWriter {
+pub(crate) struct HybridUintWriter {
     raw_bits: u32,
     codes: [u16; 256],
     lens: [u8; 256],
 }
 
-impl NumberWriter {
-    pub(crate) fn new(code: &NumberCode) -> Self {
+impl HybridUintWriter {
+    pub(crate) fn new(code: &HybridUint) -> Self {
         let mut lens = [0; 256];
         lens[usize::from(code.first)..][..code.lens.len()].copy_from_slice(&code.lens);
         Self { raw_bits: code.raw_bits, codes: code.codes(), lens }
@@ -162,16 +162,16 @@ impl NumberWriter {
 }
 
 /// What numbers are read with.
-pub(crate) struct NumberReader {
+pub(crate) struct HybridUintReader {
     /// Bucket and code length of whatever comes next.
     slots: Box<[(u8, u8); SLOTS]>,
     /// Lowest number and open bits by bucket.
     buckets: Box<[(u64, u32); 256]>,
 }
 
-impl NumberReader {
+impl HybridUintReader {
     /// Checks the code.
-    pub(crate) fn new(code: &NumberCode) -> Result<Self> {
+    pub(crate) fn new(code: &HybridUint) -> Result<Self> {
         let bad = || Error::damaged("a code of numbers is not complete");
         let single = code.lens.len() == 1;
         let used = |len: u8| len > 0 || single;
@@ -211,18 +211,18 @@ mod tests {
     use super::*;
 
     fn back(numbers: &[u64]) -> u64 {
-        let (code, promised) = NumberCode::build(numbers);
+        let (code, promised) = HybridUint::build(numbers);
         let mut stored = Vec::new();
         code.put(&mut stored);
         let mut c = Cursor::new(&stored);
-        assert_eq!(NumberCode::parse(&mut c).unwrap(), code);
+        assert_eq!(HybridUint::parse(&mut c).unwrap(), code);
         c.finish().unwrap();
-        let (mut w, writer) = (BitWriter::default(), NumberWriter::new(&code));
+        let (mut w, writer) = (BitWriter::default(), HybridUintWriter::new(&code));
         numbers.iter().for_each(|&n| writer.put(n, &mut w));
         let bytes = w.finish();
         let taken = 8 * (stored.len() + bytes.len()) as u64;
         assert!(taken >= promised && taken < promised + 16, "{taken} {promised}");
-        let reader = NumberReader::new(&code).unwrap();
+        let reader = HybridUintReader::new(&code).unwrap();
         let mut bits = BitReader::new(&bytes);
         assert!(numbers.iter().all(|&n| reader.take(&mut bits) == n));
         assert!(bits.is_used_up());
@@ -269,8 +269,8 @@ mod tests {
     #[test]
     fn incomplete_codes_are_refused() {
         let reader = |stored: &[u8]| {
-            let code = NumberCode::parse(&mut Cursor::new(stored))?;
-            NumberReader::new(&code)
+            let code = HybridUint::parse(&mut Cursor::new(stored))?;
+            HybridUintReader::new(&code)
         };
         assert!(reader(&[0, 7, 0]).is_ok());
         assert!(reader(&[0, 7, 1, 0x11]).is_ok());

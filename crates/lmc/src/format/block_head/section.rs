@@ -3,7 +3,7 @@
 use super::super::limits::{MAX_GROUPS, MAX_RAW};
 use super::super::varint::{Cursor, put};
 use crate::entropy::coder::Coder;
-use crate::entropy::hybrid_uint::NumberCode;
+use crate::entropy::hybrid_uint::HybridUint;
 use crate::error::{Error, Result};
 use crate::map::Map;
 
@@ -27,8 +27,8 @@ pub(crate) struct Patches {
     pub(crate) count: usize,
     /// Low bits that no patch changes.
     pub(crate) low: u32,
-    pub(crate) gaps: NumberCode,
-    pub(crate) changes: NumberCode,
+    pub(crate) gaps: HybridUint,
+    pub(crate) changes: HybridUint,
     /// Bytes that they take.
     pub(crate) len: usize,
 }
@@ -135,7 +135,7 @@ impl Patches {
                 8 * width
             )));
         }
-        let (gaps, changes) = (NumberCode::parse(c)?, NumberCode::parse(c)?);
+        let (gaps, changes) = (HybridUint::parse(c)?, HybridUint::parse(c)?);
         Ok(Self { count, low, gaps, changes, len: c.size(2 * MAX_RAW, "the length of a section's patches")? })
     }
 
