@@ -1,16 +1,8 @@
 //! The kernels of each instruction set, and the only place where they are dispatched.
 
-/// Declares the functions that lead to the kernels of an instruction set: each takes an [`Isa`] of that kind.
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
-macro_rules! entries {
-    ($kind:ident $($vis:vis fn $name:ident($($arg:ident: $type:ty),*) $(-> $ret:ty)? = $kernel:path;)*) => {$(
-        $vis fn $name(isa: $crate::isa::Isa, $($arg: $type),*) $(-> $ret)? {
-            assert_eq!(isa.kind(), $crate::isa::Kind::$kind);
-            // SAFETY: an `Isa` of this kind exists only where the features that the kernel is compiled for were detected.
-            unsafe { $kernel($($arg),*) }
-        }
-    )*};
-}
+#[macro_use]
+mod entries;
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 #[allow(unsafe_code)]
