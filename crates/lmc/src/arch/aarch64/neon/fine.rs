@@ -1,6 +1,6 @@
 //! What fine tables need: they are too large for registers, and are looked up lane by lane.
 
-use super::encode::{emit, put_literals};
+use super::emit::{emit, put_literals};
 use super::{Quarter, States, at, bits, load, low_64, lowest, mul_high};
 use crate::arch::inline::array;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};

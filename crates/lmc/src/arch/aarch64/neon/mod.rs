@@ -33,6 +33,7 @@ macro_rules! each {
 }
 
 mod decode;
+mod emit;
 mod encode;
 pub(in crate::arch) mod entries;
 mod fine;

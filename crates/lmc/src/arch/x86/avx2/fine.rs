@@ -1,6 +1,6 @@
 //! What fine tables need: they are too large for registers and are gathered from.
 
-use super::encode::{by_lane, emit, wide};
+use super::emit::{by_lane, emit, wide};
 use super::{FINE, States, at, in_order, load, load_16, mul_high};
 use crate::arch::inline::{Each, array};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};

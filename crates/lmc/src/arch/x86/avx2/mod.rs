@@ -27,6 +27,7 @@ macro_rules! kernels {
 mod bits;
 pub(in crate::arch) mod changes;
 mod decode;
+mod emit;
 mod encode;
 pub(in crate::arch) mod entries;
 mod fine;

@@ -5,6 +5,7 @@
 //! so that every other column is a 128-entry look-up.
 
 use super::super::super::job::EncodeJob;
+use super::emit::emit;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::{
     AHEAD, COARSE, COARSE_MORE, FINE, HUFFMAN, RANKED, WINDOW, expect, fine, index, load, load_states, split, store,
@@ -329,20 +330,6 @@ kernels! {
         literals.pos -= n as usize;
     }
 
-    /// Writes the low words of the lanes in `due` in front of the last `taken` of `words`, and shifts them out. Returns how many are taken then.
-    pub(super) fn emit(due: __mmask16, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize) -> usize {
-        let n = due.count_ones();
-        let packed = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(due, *x));
-        *x = _mm512_mask_srli_epi32::<16>(*x, due, *x);
-        // To the end of the register, so that a whole store does: a masked one with a narrowing is slow.
-        let at = _mm256_add_epi16(_mm512_castsi512_si256(index(IOTA_16)), _mm256_set1_epi16(n as i16));
-        let packed = _mm256_permutexvar_epi16(at, packed);
-        let to = words[..WINDOW - taken].last_chunk_mut::<16>().expect("a window has room for five registers");
-        // SAFETY: sixteen words are there to write.
-        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), packed) };
-        taken + n as usize
-    }
-
     /// Byte Z of every dword.
     fn lane_byte<const Z: usize>(v: __m512i) -> __m512i {
         let byte = _mm512_set1_epi32(0xff);
@@ -360,16 +347,6 @@ const IOTA: [u8; 64] = {
     let mut i = 0;
     while i < 64 {
         t[i] = i as u8;
-        i += 1;
-    }
-    t
-};
-/// The same in 16-bit words.
-const IOTA_16: [u8; 64] = {
-    let mut t = [0; 64];
-    let mut i = 0;
-    while i < 32 {
-        t[2 * i] = i as u8;
         i += 1;
     }
     t

@@ -1,6 +1,6 @@
 //! What fine tables need. Those of more symbols than registers hold by rank are gathered from.
 
-use super::encode::emit;
+use super::emit::emit;
 use super::{States, WINDOW};
 use crate::arch::inline::{Each, zip};
 use crate::entropy::rans::{FINE, FINE_BITS};

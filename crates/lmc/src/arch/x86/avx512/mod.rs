@@ -24,6 +24,7 @@ mod bits;
 pub(in crate::arch) mod changes;
 mod deal;
 mod decode;
+mod emit;
 mod encode;
 pub(in crate::arch) mod entries;
 mod fine;
