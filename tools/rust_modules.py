@@ -9,6 +9,8 @@ module. What follows from that:
 * Methods are not resolved, since a type that has them is named somewhere. The exception are those in `impl` blocks
   outside the file of their type: a call of one depends on the file of that block if the calling file names the type,
   or if it depends on a file that does and no other function of the crate has that name.
+* What a type does by a trait is not resolved either: who calls it depends on the type and the trait, not on the file
+  of the `impl` block.
 * Code under `#[cfg(test)]` is left out; other conditions are taken as true.
 """
 
