@@ -29,7 +29,7 @@ use faults::must;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the format (§2.1).
-const VERSION: u16 = 0x8005;
+const VERSION: u16 = 0x8006;
 
 const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 const END_MAGIC: [u8; 8] = *b"LMCend\r\n";

@@ -6,7 +6,7 @@ pub(crate) const LEN: usize = 16;
 /// The first eight bytes of a `.lmc` file.
 pub const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 /// The version of the file format that is read and written. From 0x8001 on: drafts of version 1, each read by no other program.
-pub const VERSION: u16 = 0x8005;
+pub const VERSION: u16 = 0x8006;
 
 /// What other files begin with, so that an error can say what was given.
 const OTHERS: &[(&[u8], &str)] = &[
