@@ -63,12 +63,11 @@ pub struct PartDescription {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PredictionDescription {
-    /// What is coded of an element: the distance to what was expected in representable numbers ("ulp"), the
-    /// "difference" of integers, or "none": the element itself, by the class of other data.
+    /// What is coded of an element: the distance to its prediction in representable numbers ("ulp"), or the "difference" of integers.
     pub predictor: &'static str,
     /// Whether the prediction is of another type: "F32 to BF16", "BF16 to F32" or "F32 to F16".
     pub conversion: Option<&'static str>,
-    /// Where predictions and classes come from, in order: 0 is the file itself, i its i-th base.
+    /// Where predictions come from, in order: 0 is the file itself, i its i-th base.
     pub sources: Vec<u32>,
     /// Number of classes.
     pub classes: usize,
