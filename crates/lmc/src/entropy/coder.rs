@@ -61,3 +61,36 @@ impl Coder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entropy::{huffman, rans};
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn what_is_put_is_parsed() {
+        let mut h = [0; 256];
+        (h[9], h[10], h[63]) = (1000, 90, 30);
+        let coders = [
+            Coder::None,
+            Coder::Huffman(Box::new(huffman::build(&h, true).0)),
+            Coder::Rans(Box::new(rans::build(&h, false, COARSE_BITS).0)),
+            Coder::Rans(Box::new(rans::build(&h, false, FINE_BITS).0)),
+        ];
+        for coder in coders {
+            let mut stored = Vec::new();
+            coder.put(&mut stored);
+            let mut c = Cursor::new(&stored);
+            assert_eq!(Coder::parse(coder.code(), &mut c, 6).unwrap(), coder);
+            assert_eq!(c.remaining(), 0, "{coder:?}");
+            // Symbol 63 does not fit five bits.
+            let narrow = Coder::parse(coder.code(), &mut Cursor::new(&stored), 5);
+            assert_eq!(narrow.is_ok(), coder == Coder::None);
+        }
+        for code in (0..=255).filter(|code| ![0, 1, 7, 12].contains(code)) {
+            let e = Coder::parse(code, &mut Cursor::new(&[0; 300]), 8).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Unsupported);
+        }
+    }
+}

@@ -14,7 +14,7 @@ use super::{
 use crate::arch::inline::{array, zip};
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::{self, DecodeTable};
-use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
+use crate::entropy::{CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::{Error, Result};
 use crate::group::RUN;
 use std::arch::aarch64::*;

@@ -8,14 +8,14 @@ use super::emit::{emit, put_literals};
 use super::lookup::look_up;
 use super::symbols::{Columns, Symbols};
 use super::{
-    COARSE, Due, HUFFMAN, Quarter, States, at, bits, dwords, fine, load, load_states, low_64, mul_high, planes,
-    shifted, store_states, words,
+    COARSE, HUFFMAN, Quarter, States, at, bits, dwords, fine, load, load_states, low_64, mul_high, planes, shifted,
+    store_states, words,
 };
 use crate::arch::inline::{Each, array, zip};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans;
 use crate::entropy::table::EncodeKind;
-use crate::entropy::{CHUNK, REFILL_WORDS, SETS};
+use crate::entropy::{CHUNK, SETS};
 use crate::group::RUN;
 use std::arch::aarch64::*;
 
