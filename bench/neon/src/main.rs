@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::hint::black_box;
 
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().collect();
@@ -15,19 +15,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let raw = std::fs::read(file)?;
     let base = base.first().map(std::fs::read).transpose()?;
     let bases: Vec<_> = base.iter().map(|b| Base::new(&b[..])).collect::<Result<_, _>>()?;
-    let mut o = CompressOptions::default();
-    (o.level, o.threads) = (level.parse().map_err(|()| "LEVEL is fast, default or max")?, 1);
-    o.dtype = Some(dtype.parse().map_err(|()| "DTYPE is a name of safetensors")?);
-    let mut d = DecompressOptions::default();
-    d.threads = 1;
+    let o = CompressOptions::default().with_level(level.parse()?).with_dtype(dtype.parse::<Dtype>()?).with_threads(1);
+    let d = DecompressOptions::default().with_threads(1);
     let (mut compressor, mut decompressor) = (Compressor::new(&o)?, Decompressor::new(&d)?);
     let (mut compressed, mut back) = (Vec::new(), vec![0; raw.len()]);
     let (ins, outs) = if way == "in" { (times, 1) } else { (1, times) };
     for _ in 0..ins {
-        compressor.compress_delta_into(black_box(&raw), &bases, &mut compressed)?;
+        compressor.compress(black_box(&raw), &bases, &mut compressed)?;
     }
     for _ in 0..outs {
-        decompressor.decompress_delta_into(black_box(&compressed), &bases, &mut back)?;
+        decompressor.decompress(black_box(&compressed), &bases, &mut back[..])?;
     }
     if back != raw {
         return Err("other bytes came back".into());

@@ -26,14 +26,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             if !case.starts_with(cases) {
                 continue;
             }
-            let mut o = CompressOptions::default();
-            (o.level, o.threads) = (level, 1);
-            o.dtype = lmc::Dtype::ALL.iter().copied().find(|d| d.name() == dtype);
+            let dtype = lmc::Dtype::ALL.iter().copied().find(|d| d.name() == dtype);
+            let o = CompressOptions::default().with_level(level).with_threads(1).with_dtype(dtype);
             measure(&case, &raw, &[], &o, budget)?;
         }
     }
-    let mut o = CompressOptions::default();
-    o.threads = 1;
+    let o = CompressOptions::default().with_threads(1);
     if "delta default".starts_with(cases) {
         measure("delta default", &file, &[Base::new(&base[..])?.optional()], &o, budget)?;
     }
@@ -72,18 +70,17 @@ fn measure(
     o: &CompressOptions,
     budget: Duration,
 ) -> Result<(), Box<dyn Error>> {
-    let mut d = DecompressOptions::default();
-    d.threads = 1;
+    let d = DecompressOptions::default().with_threads(1);
     let (mut compressor, mut decompressor) = (Compressor::new(o)?, Decompressor::new(&d)?);
     let (mut file, mut back) = (Vec::new(), vec![0; raw.len()]);
     let (mut ins, mut outs) = (vec![], vec![]);
     let begin = now();
     while ins.len() < 3 || now() - begin < budget {
         let t = now();
-        compressor.compress_delta_into(black_box(raw), bases, &mut file)?;
+        compressor.compress(black_box(raw), bases, &mut file)?;
         ins.push(now() - t);
         let t = now();
-        decompressor.decompress_delta_into(black_box(&file), bases, &mut back)?;
+        decompressor.decompress(black_box(&file), bases, &mut back[..])?;
         outs.push(now() - t);
         if back != raw {
             return Err(format!("{name}: other bytes came back").into());

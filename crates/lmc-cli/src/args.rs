@@ -98,12 +98,11 @@ impl Limits {
 
 /// A parser of the names of compression levels.
 pub(crate) fn level() -> impl TypedValueParser<Value = lmc::Level> {
-    PossibleValuesParser::new(lmc::Level::ALL.iter().map(|l| l.name()))
-        .try_map(|name| name.parse::<lmc::Level>().map_err(|()| "no such level"))
+    PossibleValuesParser::new(lmc::Level::ALL.iter().map(|l| l.name())).try_map(|name| name.parse::<lmc::Level>())
 }
 
 /// A parser of the names of dtypes, in any case.
 pub(crate) fn dtype() -> impl TypedValueParser<Value = lmc::Dtype> {
     PossibleValuesParser::new(lmc::Dtype::ALL.iter().map(|d| d.name()))
-        .try_map(|name| name.to_ascii_uppercase().parse::<lmc::Dtype>().map_err(|()| "no such dtype"))
+        .try_map(|name| name.to_ascii_uppercase().parse::<lmc::Dtype>())
 }

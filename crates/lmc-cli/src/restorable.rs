@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use lmc::{Base, DecompressOptions, Decompressor, ReadAt, WriteAt};
+use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, ReadAt, WriteAt};
 
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
@@ -25,15 +25,15 @@ pub(crate) fn check(
     let failed = |why: &dyn std::fmt::Display| {
         Failure::at(kept, format_args!("is kept, and what was written is not, since it does not restore it: {why}"))
     };
-    let mut options = DecompressOptions::default();
-    options.threads = threads;
-    // They were read for it a moment ago, and cost what they cost then.
-    options.limits.max_work = Some(u64::MAX);
+    // The bases were read for it a moment ago, and cost what they cost then.
+    let limits = DecodeLimits::default().with_max_work(u64::MAX);
+    let options = DecompressOptions::default().with_threads(threads).with_limits(limits);
     // A file that has nothing in common with a base does not need it.
     let bases: Vec<Base<'_>> = bases.iter().map(|b| b.clone().optional()).collect();
     let same = Same { raw, different: Mutex::new(None) };
-    let decoded = Decompressor::new(&options)
-        .and_then(|mut d| d.decompress_delta_to(compressed, &bases, &same, &mut |done| progress.at(done)));
+    let decoded = Decompressor::new(&options).and_then(|mut d| {
+        d.decompress(lmc::Source::from(compressed).with_progress(&mut |done| progress.at(done)), &bases, &same)
+    });
     if let Some(at) = *same.different.lock().unwrap_or_else(PoisonError::into_inner) {
         return Err(failed(&format_args!("byte {at} is another one: does something write to the file?")));
     }

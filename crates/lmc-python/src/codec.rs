@@ -37,9 +37,9 @@ pub(crate) fn compress(
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
 ) -> Result<Py<PyBytes>> {
-    let mut o = compress_options(level, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?;
     let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
-    o.threads = threads_for(o.threads, data.len() as u64);
+    let o = o.with_threads(threads_for(o.threads, data.len() as u64));
     let mut codec = new_compressor(py, &o)?;
     compress_source(py, &mut codec, &data, &bases, &mut Vec::new())
 }
@@ -61,9 +61,9 @@ pub(crate) fn compress_into(
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
 ) -> Result<u64> {
-    let mut o = compress_options(level, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?;
     let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
-    o.threads = threads_for(o.threads, data.len() as u64);
+    let o = o.with_threads(threads_for(o.threads, data.len() as u64));
     compress_source_into(py, &mut new_compressor(py, &o)?, &data, &bases, out)
 }
 
@@ -91,10 +91,10 @@ pub(crate) fn decompress(
     max_size: Option<MaxSize>,
     max_work: Option<MaxWork>,
 ) -> Result<Py<PyBytes>> {
-    let mut o = decompress_options(threads, max_size, max_work)?;
+    let o = decompress_options(threads, max_size, max_work)?;
     let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
     let size = detached(py, || raw_size(&data, &o))?;
-    o.threads = threads_for(o.threads, size);
+    let o = o.with_threads(threads_for(o.threads, size));
     decompress_source(py, &mut new_decompressor(py, &o)?, &data, &bases, size)
 }
 
@@ -113,9 +113,9 @@ pub(crate) fn decompress_into(
     threads: Option<Threads>,
     max_work: Option<MaxWork>,
 ) -> Result<usize> {
-    let mut o = decompress_options(threads, None, max_work)?;
+    let o = decompress_options(threads, None, max_work)?;
     let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
-    o.threads = threads_for(o.threads, out.len() as u64);
+    let o = o.with_threads(threads_for(o.threads, out.len() as u64));
     let mut codec = new_decompressor(py, &o)?;
     decompress_source_into(py, &mut codec, &data, &bases, out)
 }
@@ -183,7 +183,7 @@ pub(crate) fn compress_source(
     Signals::watch(py, size, |signals| {
         reserve(out, size)?;
         let linked = bases.link(1)?;
-        let done = codec.compress_delta_from_into(&signals.interrupting(source), &linked, out);
+        let done = codec.compress(&signals.interrupting(source), &linked, &mut *out);
         bases.check_unchanged()?;
         done?;
         Ok(())
@@ -207,7 +207,7 @@ fn compress_source_into(
     check_apart(source, bases, &out)?;
     Signals::watch(py, source.len() as u64, |signals| {
         let linked = bases.link(1)?;
-        let done = codec.compress_delta_from_to(&signals.interrupting(source), &linked, out.as_mut_slice());
+        let done = codec.compress(&signals.interrupting(source), &linked, out.as_mut_slice());
         bases.check_unchanged()?;
         Ok(done?.compressed_size)
     })
@@ -295,7 +295,7 @@ fn restore(
 ) -> Result<()> {
     Signals::watch(py, out.len() as u64, |signals| {
         let bases = bases.link(1)?;
-        codec.decompress_delta_from(&signals.interrupting(source), &bases, out)?;
+        codec.decompress(&signals.interrupting(source), &bases, out)?;
         Ok(())
     })
 }

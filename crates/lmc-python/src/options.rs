@@ -1,6 +1,6 @@
 //! Options as Python says them.
 
-use lmc::{CompressOptions, DecompressOptions, Dtype, Level};
+use lmc::{CompressOptions, DecodeLimits, DecompressOptions, Dtype, Level, ParseNameError};
 
 use pyo3::prelude::*;
 
@@ -47,25 +47,19 @@ pub(crate) fn threads_for(threads: usize, bytes: u64) -> usize {
 }
 
 pub(crate) fn dtype(name: &str) -> Result<Dtype> {
-    name.to_ascii_uppercase().parse().map_err(|()| {
-        let all: Vec<&str> = Dtype::ALL.iter().map(|d| d.name()).collect();
-        Failure::usage(format!("dtype={name:?}: must be one of {}", all.join(", ")))
-    })
+    let parsed = name.to_ascii_uppercase().parse();
+    parsed.map_err(|e: ParseNameError| Failure::usage(format!("dtype={name:?}: must be one of {}", e.possible())))
 }
 
 pub(crate) fn level(name: &str) -> Result<Level> {
-    name.parse().map_err(|()| {
-        let all: Vec<&str> = Level::ALL.iter().map(|l| l.name()).collect();
-        Failure::usage(format!("level={name:?}: must be one of {}", all.join(", ")))
-    })
+    let parsed = name.parse();
+    parsed.map_err(|e: ParseNameError| Failure::usage(format!("level={name:?}: must be one of {}", e.possible())))
 }
 
 pub(crate) fn compress_options(level: &str, dtype: Option<&str>, threads: Option<Threads>) -> Result<CompressOptions> {
-    let mut o = CompressOptions::default();
-    o.level = self::level(level)?;
-    o.dtype = dtype.map(self::dtype).transpose()?;
-    o.threads = self::threads(threads)?;
-    Ok(o)
+    let o = CompressOptions::default().with_level(self::level(level)?);
+    let o = o.with_dtype(dtype.map(self::dtype).transpose()?);
+    Ok(o.with_threads(self::threads(threads)?))
 }
 
 pub(crate) fn decompress_options(
@@ -73,9 +67,7 @@ pub(crate) fn decompress_options(
     max_size: Option<MaxSize>,
     max_work: Option<MaxWork>,
 ) -> Result<DecompressOptions> {
-    let mut o = DecompressOptions::default();
-    o.threads = self::threads(threads)?;
-    o.limits.max_raw_size = max_size.map_or(u64::MAX, |n| n.0);
-    o.limits.max_work = max_work.map(|n| n.0);
-    Ok(o)
+    let limits = DecodeLimits::default().with_max_work(max_work.map(|n| n.0));
+    let limits = limits.with_max_raw_size(max_size.map_or(u64::MAX, |n| n.0));
+    Ok(DecompressOptions::default().with_threads(self::threads(threads)?).with_limits(limits))
 }

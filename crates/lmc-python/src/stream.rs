@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use lmc::{CompressOptions, DecompressOptions};
+use lmc::{CompressOptions, DecompressOptions, Sink};
 use lmc_cli::Role;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -57,7 +57,7 @@ fn compress_path(
     Signals::watch(py, u64::MAX, |signals| {
         let mut target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
         let (linked, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(o)?);
-        let done = codec.compress_delta_from(&signals.interrupting(source), &linked, &mut target, &mut |_| {});
+        let done = codec.compress(&signals.interrupting(source), &linked, Sink::writer(&mut target));
         source.check_unchanged()?;
         bases.check_unchanged()?;
         let done = done?;
@@ -100,7 +100,7 @@ fn decompress_path(
         let target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
         target.set_size(size)?;
         let (linked, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(o)?);
-        let done = codec.decompress_delta_to(&signals.interrupting(source), &linked, &target, &mut |_| {});
+        let done = codec.decompress(&signals.interrupting(source), &linked, &target);
         source.check_unchanged()?;
         bases.check_unchanged()?;
         let done = done.map_err(|e| about(source, e))?;
@@ -168,7 +168,7 @@ pub(crate) fn compress_stream(
             let source = Source::open(src)?;
             detached(py, || {
                 let (linked, mut codec) = codec(&bases)?;
-                let done = codec.compress_delta_from(&source, &linked, &mut Writer { object }, &mut |_| {});
+                let done = codec.compress(&source, &linked, Sink::writer(&mut Writer { object }));
                 source.check_unchanged()?;
                 bases.check_unchanged()?;
                 Ok(done?.into())
@@ -176,14 +176,14 @@ pub(crate) fn compress_stream(
         }
         (End::Object(object), End::Path(dst)) => into_path(py, &dst, &object.clone_ref(py), &bases, |target| {
             let (linked, mut codec) = codec(&bases)?;
-            let done = codec.compress_delta_stream(&mut Stream { object }, &linked, target, &mut |_| {});
+            let done = codec.compress(&mut Stream { object }, &linked, target);
             bases.check_unchanged()?;
             Ok(done?)
         }),
         (End::Object(src), End::Object(dst)) => detached(py, || {
             let (linked, mut codec) = codec(&bases)?;
             let (mut src, mut dst) = (Stream { object: src }, Writer { object: dst });
-            let done = codec.compress_delta_stream(&mut src, &linked, &mut dst, &mut |_| {});
+            let done = codec.compress(&mut src, &linked, Sink::writer(&mut dst));
             bases.check_unchanged()?;
             Ok(done?.into())
         }),
@@ -208,7 +208,7 @@ pub(crate) fn decompress_stream(
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, bases_of(base)?);
     let restore = |src: &mut dyn Read, dst: &mut dyn Write| -> Result<Result<lmc::Summary, lmc::Error>> {
         let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(&o)?);
-        Ok(codec.decompress_delta_stream(src, &bases, dst, &mut |_| {}))
+        Ok(codec.decompress(src, &bases, dst))
     };
     dst.check(py, &bases)?;
     match (src, dst) {

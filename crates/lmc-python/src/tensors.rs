@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lmc::{Dtype, ReadAt, tensor_len};
+use lmc::{Dtype, ReadAt, Sink, tensor_len};
 use lmc_cli::Role;
 use lmc_store::{TensorSource, Tensors};
 use pyo3::prelude::*;
@@ -162,9 +162,9 @@ pub(crate) fn compress_tensors(
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
 ) -> Result<Py<PyBytes>> {
-    let mut o = compress_options(level, None, threads)?;
+    let o = compress_options(level, None, threads)?;
     let (tensors, bases) = (given(tensors)?, bases_of(base)?);
-    o.threads = threads_for(o.threads, size(&tensors));
+    let o = o.with_threads(threads_for(o.threads, size(&tensors)));
     let file = file(&tensors, metadata.as_ref())?;
     let mut codec = detached(py, || Ok(lmc::Compressor::new(&o)?))?;
     compress_source(py, &mut codec, &file, &bases, &mut Vec::new())
@@ -186,17 +186,17 @@ pub(crate) fn compress_tensors_file(
     threads: Option<Threads>,
     overwrite: bool,
 ) -> Result<Summary> {
-    let mut o = compress_options(level, None, threads)?;
+    let o = compress_options(level, None, threads)?;
     let (tensors, dst, bases) = (given(tensors)?, path(dst, "dst")?, bases_of(base)?);
     let size = size(&tensors);
-    o.threads = threads_for(o.threads, size);
+    let o = o.with_threads(threads_for(o.threads, size));
     let file = file(&tensors, metadata.as_ref())?;
     Signals::watch(py, size, |signals| {
         let guard = bases.guard(None);
         tensors.iter().for_each(|t| t.data.guard(&guard, Role::Input));
         let mut target = Target::create(&dst, overwrite, false, guard, signals)?;
         let (linked, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(&o)?);
-        let done = codec.compress_delta_from(&signals.interrupting(&file), &linked, &mut target, &mut |_| {});
+        let done = codec.compress(&signals.interrupting(&file), &linked, Sink::writer(&mut target));
         bases.check_unchanged()?;
         let done = done?;
         target.finish(None)?;

@@ -88,9 +88,8 @@ pub(crate) struct ChainDecoder {
 
 impl ChainDecoder {
     pub(crate) fn new() -> Result<Self> {
-        let mut o = DecompressOptions::default();
         // Block sets are decoded side by side; each by one thread.
-        o.threads = 1;
+        let o = DecompressOptions::default().with_threads(1);
         let decompressor = Decompressor::new(&o).map_err(Error::codec)?;
         Ok(Self { decompressor, raw: vec![], before: vec![], content_hash: [0; 16] })
     }
@@ -120,7 +119,7 @@ impl ChainDecoder {
                 _ => vec![Base::new(&self.before[..]).map_err(Error::codec)?.with_hash(self.content_hash).optional()],
             };
             self.raw.resize(usize::try_from(set.raw_len).expect("it is within the limits"), 0);
-            let done = self.decompressor.decompress_delta_into(bytes, &bases, &mut self.raw);
+            let done = self.decompressor.decompress(&bytes[..], &bases, &mut self.raw[..]);
             self.content_hash = done.map_err(|e| damaged(catalog, id, e))?.content_hash;
             if let Some(rest) = wanted.strip_prefix(&[i]) {
                 wanted = rest;

@@ -1,7 +1,7 @@
 //! Every way to decode a file, compared with the reference decoder.
 
-use lmc::reference;
 use lmc::{Base, DecompressOptions, Decompressor, Isa, PartDescription, Reader, Result, WriteAt};
+use lmc::{DecodeLimits, Sink, reference};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -28,22 +28,18 @@ pub fn isas() -> &'static [Isa] {
 
 /// Options with the limit of this module and one thread.
 pub fn options(isa: Isa) -> DecompressOptions {
-    let mut options = DecompressOptions::default();
-    options.isa = Some(isa);
-    options.threads = 1;
-    options.limits.max_raw_size = LIMIT as u64;
-    options.limits.max_index_size = LIMIT;
-    options
+    let limits = DecodeLimits::default().with_max_raw_size(LIMIT as u64).with_max_index_size(LIMIT);
+    DecompressOptions::default().with_isa(isa).with_threads(1).with_limits(limits)
 }
 
 /// A way from a file to its raw bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// [`Decompressor::decompress_into`].
+    /// From a slice to a slice.
     Slice,
-    /// [`Decompressor::decompress_stream`].
+    /// From a stream to a stream.
     Stream,
-    /// [`Decompressor::decompress_to`], which can read back what it has written.
+    /// From what is read at any offset to what is written at any offset and can be read back.
     Positional,
     /// The same without reading back, so that blocks on which others depend are decoded anew.
     WriteOnly,
@@ -101,17 +97,17 @@ impl Way {
                 let raw_size = Decompressor::raw_size(file)?;
                 // A larger file must be refused, whatever the buffer.
                 let mut raw = vec![0; raw_size.min(LIMIT as u64) as usize];
-                decompressor.decompress_delta_into(file, bases, &mut raw)?;
+                decompressor.decompress(file, bases, &mut raw[..])?;
                 Ok(raw)
             }
             Way::Stream => {
                 let mut raw = Vec::new();
-                decompressor.decompress_delta_stream(&mut &*file, bases, &mut raw, &mut |_| ())?;
+                decompressor.decompress(&mut &*file, bases, Sink::writer(&mut raw))?;
                 Ok(raw)
             }
             Way::Positional | Way::WriteOnly => {
                 let raw = Memory { bytes: Mutex::default(), readable: self == Way::Positional };
-                decompressor.decompress_delta_to(&file, bases, &raw, &mut |_| ())?;
+                decompressor.decompress(&file, bases, &raw)?;
                 Ok(raw.bytes.into_inner().expect("no writer panicked"))
             }
             Way::Reader => {

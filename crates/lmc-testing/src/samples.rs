@@ -32,10 +32,7 @@ const TEXT: &[u8] =
     over the lazy dog again, and over the quick brown fox, and over the lazy dog once more.";
 
 fn encoded(name: &'static str, raw: &[u8], dtype: Option<Dtype>, level: Level) -> Sample {
-    let mut options = CompressOptions::default();
-    options.dtype = dtype;
-    options.level = level;
-    options.threads = 1;
+    let options = CompressOptions::default().with_dtype(dtype).with_level(level).with_threads(1);
     (name, compress(raw, &options).expect("anything can be compressed"), raw.to_vec())
 }
 

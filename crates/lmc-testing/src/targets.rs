@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas};
 use lmc::reference::{self, write};
-use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment};
+use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment, Sink};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -87,25 +87,23 @@ pub fn delta_vs_reference(bytes: &[u8]) {
 /// write what an independent one is; estimates and comparisons tell its size; every decoder restores it, also in place.
 pub fn delta_roundtrip(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut options = CompressOptions::default();
-    options.level = Level::ALL[input.below(Level::ALL.len())];
-    options.threads = 1;
+    let level = Level::ALL[input.below(Level::ALL.len())];
     let Snapshots { bases: raw_bases, new, dtype } = snapshots(&mut input);
-    options.dtype = dtype;
+    let options = CompressOptions::default().with_level(level).with_threads(1).with_dtype(dtype);
     let base = |raw: &&'_ [u8]| Base::new(raw.to_vec()).expect("memory can be read");
     let slices: Vec<&[u8]> = raw_bases.iter().map(|raw| &raw[..]).collect();
     let bases: Vec<Base<'_>> = slices.iter().map(base).collect();
     let delta = |options, isa, bases: &[Base<'_>]| {
         with_compressor(options, isa, |compressor| {
             let mut file = Vec::new();
-            compressor.compress_delta_into(&new, bases, &mut file).expect("anything can be compressed");
+            compressor.compress(&new, bases, &mut file).expect("anything can be compressed");
             file
         })
     };
     let fastest = fastest();
     let mut files = Vec::new();
     for independent in [true, false] {
-        options.independent = independent;
+        let options = options.with_independent(independent);
         let file = delta(options, fastest, &bases);
         for &isa in isas().iter().filter(|isa| **isa != fastest) {
             assert!(file == delta(options, isa, &bases), "{} writes other bytes", isa.name());
@@ -114,12 +112,10 @@ pub fn delta_roundtrip(bytes: &[u8]) {
     }
     with_compressor(options, fastest, |compressor| {
         let mut other = Vec::new();
-        compressor
-            .compress_delta_stream(&mut &new[..], &bases, &mut other, &mut |_| ())
-            .expect("memory can be read and written");
+        compressor.compress(&mut &new[..], &bases, Sink::writer(&mut other)).expect("memory can be read and written");
         assert!(files[0] == other, "a stream is not compressed as an independent file is");
         other.clear();
-        compressor.compress_delta_from(&new, &bases, &mut other, &mut |_| ()).expect("memory can be read and written");
+        compressor.compress(&new, &bases, Sink::writer(&mut other)).expect("memory can be read and written");
         assert!(files[1] == other, "positional reads are compressed to other bytes than a slice");
         let estimate = compressor.estimate(&new, &bases).expect("memory can be read");
         assert_eq!(estimate.compressed_size, other.len() as u64, "a small file is estimated as it is");
@@ -133,7 +129,7 @@ pub fn delta_roundtrip(bytes: &[u8]) {
         .map(|raw| {
             with_compressor(options, fastest, |c| {
                 let mut file = Vec::new();
-                c.compress_into(raw, &mut file).expect("anything can be compressed");
+                c.compress(raw, &[], &mut file).expect("anything can be compressed");
                 file
             })
         })
@@ -165,7 +161,7 @@ pub fn isas_agree(bytes: &[u8]) {
     for &isa in isas() {
         let file = with_compressor(options, isa, |compressor| {
             let mut file = Vec::new();
-            compressor.compress_into(&raw, &mut file).expect("anything can be compressed");
+            compressor.compress(&raw, &[], &mut file).expect("anything can be compressed");
             file
         });
         let first = first.get_or_insert_with(|| file.clone());
@@ -189,11 +185,10 @@ pub fn layout(bytes: &[u8]) {
         return is_laid_out(base.layout(), base.segments(), &raw);
     }
     let isa = fastest();
-    let mut compress_options = CompressOptions::default();
-    compress_options.threads = 1;
+    let compress_options = CompressOptions::default().with_threads(1);
     let file = with_compressor(compress_options, isa, |compressor| {
         let mut file = Vec::new();
-        compressor.compress_into(&raw, &mut file).expect("anything can be compressed");
+        compressor.compress(&raw, &[], &mut file).expect("anything can be compressed");
         file
     });
     let reader = read_everything(&file, &raw, isa);
@@ -228,22 +223,22 @@ pub fn roundtrip(bytes: &[u8]) {
     let mut options = compress_options(&mut input);
     let raw = match input.below(3) {
         0 => {
-            options.dtype = None;
+            options = options.with_dtype(None);
             data::safetensors(&mut input)
         }
         _ => data::elements(&mut input, options.dtype),
     };
     let (isa, stream) = (fastest(), input.bool());
     // What comes as a stream is compressed so.
-    options.independent = stream;
+    let options = options.with_independent(stream);
     let way = Way::ALL[input.below(4)];
     let file = with_compressor(options, isa, |compressor| {
         let mut file = Vec::new();
-        compressor.compress_into(&raw, &mut file).expect("anything can be compressed");
+        compressor.compress(&raw, &[], &mut file).expect("anything can be compressed");
         let mut other = Vec::new();
         let written = match stream {
-            true => compressor.compress_stream(&mut &raw[..], &mut other, &mut |_| ()),
-            false => compressor.compress_from(&raw, &mut other, &mut |_| ()),
+            true => compressor.compress(&mut &raw[..], &[], Sink::writer(&mut other)),
+            false => compressor.compress(&raw, &[], Sink::writer(&mut other)),
         };
         written.expect("memory can be read and written");
         assert!(file == other, "a stream or positional reads are compressed to other bytes than a slice");
@@ -276,9 +271,7 @@ fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Co
         let wanted = (isa, options.level, options.dtype, options.independent);
         let fits = |kept: &Kept| (kept.0, kept.1, kept.2, kept.3) == wanted;
         let at = kept.iter().position(fits).unwrap_or_else(|| {
-            let mut options = options;
-            options.isa = Some(isa);
-            let compressor = Compressor::new(&options).expect("the options are valid");
+            let compressor = Compressor::new(&options.with_isa(isa)).expect("the options are valid");
             if kept.len() == MOST_KEPT {
                 kept.remove(0);
             }
@@ -290,9 +283,8 @@ fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Co
 }
 
 fn compress_options(input: &mut Input<'_>) -> CompressOptions {
-    let mut options = CompressOptions::default();
-    options.level = Level::ALL[input.below(Level::ALL.len())];
-    options.dtype = data::dtype(input);
-    options.threads = 1;
-    options
+    CompressOptions::default()
+        .with_level(Level::ALL[input.below(Level::ALL.len())])
+        .with_dtype(data::dtype(input))
+        .with_threads(1)
 }

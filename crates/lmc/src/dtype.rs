@@ -1,6 +1,7 @@
 //! Element types: codes of the format, names of safetensors, and the map each one starts from.
 
 use crate::map::Map;
+use crate::parse_error::ParseNameError;
 
 macro_rules! dtypes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal, $bits:literal, $width:literal, $map:ident;)*) => {
@@ -24,14 +25,11 @@ macro_rules! dtypes {
             pub const fn bits(self) -> u32 { match self { $(Dtype::$variant => $bits),* } }
             /// Bytes of the unit that the codec works on (1, 2, 4 or 8); half of an element for `C64`.
             pub const fn coding_width(self) -> usize { match self { $(Dtype::$variant => $width),* } }
-            pub(crate) const fn map(self) -> Map { match self { $(Dtype::$variant => Map::$map),* } }
-        }
-
-        impl std::str::FromStr for Dtype {
-            type Err = ();
-            fn from_str(s: &str) -> Result<Self, ()> {
-                match s { $($name => Ok(Dtype::$variant),)* _ => Err(()) }
+            /// The dtype that safetensors calls by this name.
+            pub(crate) fn from_name(name: &str) -> Option<Self> {
+                match name { $($name => Some(Dtype::$variant),)* _ => None }
             }
+            pub(crate) const fn map(self) -> Map { match self { $(Dtype::$variant => Map::$map),* } }
         }
     };
 }
@@ -83,6 +81,14 @@ dtypes! {
     C64 = 22, "C64", 64, 4, Rotate;
 }
 
+impl std::str::FromStr for Dtype {
+    type Err = ParseNameError;
+
+    fn from_str(s: &str) -> Result<Self, ParseNameError> {
+        Self::from_name(s).ok_or_else(|| ParseNameError::new("dtype", s, Self::ALL.iter().map(|d| d.name())))
+    }
+}
+
 impl std::fmt::Display for Dtype {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
@@ -100,6 +106,7 @@ mod tests {
             assert_eq!(d.name().parse(), Ok(d));
         }
         assert_eq!(Dtype::from_code(0), None);
-        assert_eq!("bf16".parse::<Dtype>(), Err(()));
+        let e = "bf16".parse::<Dtype>().unwrap_err();
+        assert!(e.to_string().starts_with(r#"unknown dtype "bf16": must be one of BOOL, U8, "#), "{e}");
     }
 }

@@ -166,3 +166,19 @@ impl std::error::Error for Error {
         self.0.source.as_ref().map(|e| e as _)
     }
 }
+
+/// An error as [`Encoder`](crate::Encoder) and [`Decoder`](crate::Decoder) give it: [`io::Error::downcast`] gives this one back.
+impl From<Error> for io::Error {
+    fn from(e: Error) -> Self {
+        let kind = match (e.kind(), &e.0.source) {
+            // What was interrupted is not to be tried again: the work is not where it was.
+            (ErrorKind::Io, Some(source)) if source.kind() != io::ErrorKind::Interrupted => source.kind(),
+            (ErrorKind::Io, _) => io::ErrorKind::Other,
+            (ErrorKind::Damaged, _) => io::ErrorKind::InvalidData,
+            (ErrorKind::Unsupported, _) => io::ErrorKind::Unsupported,
+            (ErrorKind::Limit, _) => io::ErrorKind::QuotaExceeded,
+            (ErrorKind::Usage | ErrorKind::Base, _) => io::ErrorKind::InvalidInput,
+        };
+        io::Error::new(kind, e)
+    }
+}

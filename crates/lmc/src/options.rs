@@ -2,6 +2,7 @@
 
 use crate::dtype::Dtype;
 use crate::isa::Isa;
+use crate::parse_error::ParseNameError;
 
 /// How much work the encoder does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,13 +32,21 @@ impl Level {
 }
 
 impl std::str::FromStr for Level {
-    type Err = ();
-    fn from_str(s: &str) -> Result<Self, ()> {
-        Level::ALL.iter().copied().find(|l| l.name() == s).ok_or(())
+    type Err = ParseNameError;
+
+    fn from_str(s: &str) -> Result<Self, ParseNameError> {
+        let found = Level::ALL.iter().copied().find(|l| l.name() == s);
+        found.ok_or_else(|| ParseNameError::new("level", s, Level::ALL.iter().map(|l| l.name())))
     }
 }
 
 /// How to compress.
+///
+/// ```
+/// use lmc::{CompressOptions, Dtype, Level};
+/// let o = CompressOptions::default().with_level(Level::Max).with_threads(4).with_dtype(Dtype::Bf16);
+/// assert_eq!((o.level, o.threads, o.dtype), (Level::Max, 4, Some(Dtype::Bf16)));
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct CompressOptions {
@@ -57,7 +66,52 @@ pub struct CompressOptions {
     pub max_work: Option<u64>,
 }
 
+impl CompressOptions {
+    /// Sets [`level`](Self::level).
+    #[must_use]
+    pub fn with_level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
+    /// Sets [`threads`](Self::threads).
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// Sets [`dtype`](Self::dtype); `None` for the default.
+    #[must_use]
+    pub fn with_dtype(self, dtype: impl Into<Option<Dtype>>) -> Self {
+        Self { dtype: dtype.into(), ..self }
+    }
+
+    /// Sets [`isa`](Self::isa); `None` for the default.
+    #[must_use]
+    pub fn with_isa(self, isa: impl Into<Option<Isa>>) -> Self {
+        Self { isa: isa.into(), ..self }
+    }
+
+    /// Sets [`independent`](Self::independent).
+    #[must_use]
+    pub fn with_independent(self, independent: bool) -> Self {
+        Self { independent, ..self }
+    }
+
+    /// Sets [`max_work`](Self::max_work); `None` for the default.
+    #[must_use]
+    pub fn with_max_work(self, max_work: impl Into<Option<u64>>) -> Self {
+        Self { max_work: max_work.into(), ..self }
+    }
+}
+
 /// How to decompress.
+///
+/// ```
+/// use lmc::{DecodeLimits, DecompressOptions};
+/// let limits = DecodeLimits::default().with_max_raw_size(1 << 30);
+/// let o = DecompressOptions::default().with_threads(2).with_limits(limits);
+/// assert_eq!((o.threads, o.limits.max_raw_size), (2, 1 << 30));
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct DecompressOptions {
@@ -67,6 +121,26 @@ pub struct DecompressOptions {
     pub isa: Option<Isa>,
     /// What a hostile file may cost.
     pub limits: DecodeLimits,
+}
+
+impl DecompressOptions {
+    /// Sets [`threads`](Self::threads).
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// Sets [`isa`](Self::isa); `None` for the default.
+    #[must_use]
+    pub fn with_isa(self, isa: impl Into<Option<Isa>>) -> Self {
+        Self { isa: isa.into(), ..self }
+    }
+
+    /// Sets [`limits`](Self::limits).
+    #[must_use]
+    pub fn with_limits(self, limits: DecodeLimits) -> Self {
+        Self { limits, ..self }
+    }
 }
 
 /// Bounds on what decoding may cost, whatever a file says.
@@ -86,6 +160,26 @@ pub struct DecodeLimits {
     /// predicted from, in the file and in its bases. By default 96 for each byte that was asked for, and 4 GiB. A file needs about as many times
     /// its size as deltas that are made from each other have to be decoded for it, and one.
     pub max_work: Option<u64>,
+}
+
+impl DecodeLimits {
+    /// Sets [`max_raw_size`](Self::max_raw_size).
+    #[must_use]
+    pub fn with_max_raw_size(self, max_raw_size: u64) -> Self {
+        Self { max_raw_size, ..self }
+    }
+
+    /// Sets [`max_index_size`](Self::max_index_size).
+    #[must_use]
+    pub fn with_max_index_size(self, max_index_size: usize) -> Self {
+        Self { max_index_size, ..self }
+    }
+
+    /// Sets [`max_work`](Self::max_work); `None` for the default.
+    #[must_use]
+    pub fn with_max_work(self, max_work: impl Into<Option<u64>>) -> Self {
+        Self { max_work: max_work.into(), ..self }
+    }
 }
 
 impl Default for DecodeLimits {

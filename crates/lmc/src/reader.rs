@@ -28,8 +28,7 @@ use crate::work::Work;
 ///
 /// ```
 /// use lmc::{CompressOptions, DecompressOptions, Dtype, Reader};
-/// let mut o = CompressOptions::default();
-/// o.dtype = Some(Dtype::U16);
+/// let o = CompressOptions::default().with_dtype(Dtype::U16);
 /// let file = lmc::compress(&[1, 0, 2, 0, 3, 0], &o)?;
 /// let reader = Reader::open(&file[..], &DecompressOptions::default())?;
 /// let mut two = [0; 2];

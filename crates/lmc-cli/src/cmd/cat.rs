@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{DecompressOptions, Reader, Segment};
+use lmc::{DecodeLimits, DecompressOptions, Reader, Segment};
 use serde_json::json;
 
 use crate::args::{Limits, Threads};
@@ -79,9 +79,8 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     if is_dash(&args.file) {
         return Err(Failure::Usage("cat reads here and there in a file, not standard input: name a file".to_owned()));
     }
-    let mut options = DecompressOptions::default();
-    options.threads = args.threads.count();
-    options.limits.max_work = args.limits.max_work();
+    let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
+    let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let source = Source::open(&args.file, args.force)?;
     let at_fault = |e| Failure::codec(&args.file, &e);
     let reader = Reader::open(&source, &options).map_err(at_fault)?;

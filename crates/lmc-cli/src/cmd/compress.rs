@@ -1,7 +1,7 @@
 //! `lmc compress`.
 
 use clap::Args;
-use lmc::{CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Level, Reader};
+use lmc::{CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Level, Reader, Sink};
 use serde_json::json;
 
 use crate::args::{Files, Limits, Threads, dtype, level};
@@ -57,11 +57,11 @@ pub(crate) struct CompressArgs {
 /// Compresses files.
 pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let jobs = plan(&args.files, &AddSuffix { all: args.all }, true, ui)?;
-    let mut options = CompressOptions::default();
-    options.level = args.level;
-    options.threads = args.threads.count();
-    options.max_work = args.limits.max_work();
-    options.dtype = args.dtype;
+    let options = CompressOptions::default()
+        .with_level(args.level)
+        .with_threads(args.threads.count())
+        .with_max_work(args.limits.max_work())
+        .with_dtype(args.dtype);
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
     let guard = guard(&jobs, &bases, &args.files)?;
@@ -85,7 +85,11 @@ fn compress(
             let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()), guard)?;
             let progress = ui.progress(STDIN, None);
             let summary = compressor
-                .compress_delta_stream(&mut source, bases.all(), &mut output, &mut |done| progress.at(done))
+                .compress(
+                    lmc::Source::from(&mut source).with_progress(&mut |done| progress.at(done)),
+                    bases.all(),
+                    Sink::writer(&mut output),
+                )
                 .map_err(|e| report::explain_stdin(bases, &output, &e))?;
             drop(progress);
             bases.check_unchanged()?;
@@ -102,7 +106,11 @@ fn compress(
             let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
             let of_others = bases.for_input(source.metadata());
             let summary = compressor
-                .compress_delta_from(&source, &of_others, &mut output, &mut |done| progress.at(done))
+                .compress(
+                    lmc::Source::from(&source).with_progress(&mut |done| progress.at(done)),
+                    &of_others,
+                    Sink::writer(&mut output),
+                )
                 .map_err(|e| report::explain(&source, bases, &output, &e))?;
             drop(progress);
             source.check_unchanged()?;
@@ -132,8 +140,7 @@ fn is_compressed(source: &Source) -> Result<bool> {
     if source.start(&mut [0; 8])? != lmc::MAGIC {
         return Ok(false);
     }
-    let mut options = DecompressOptions::default();
-    options.threads = 1; // nothing is decoded
+    let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     match Reader::open(source, &options) {
         Ok(_) => Ok(true),
         // Its index is there, and larger than what is read of it here.

@@ -1,7 +1,7 @@
 //! `lmc decompress`.
 
 use clap::Args;
-use lmc::{DecompressOptions, Decompressor, Reader};
+use lmc::{DecodeLimits, DecompressOptions, Decompressor, Reader, Sink};
 use serde_json::json;
 
 use crate::args::{Files, Limits, Threads};
@@ -40,9 +40,8 @@ pub(crate) struct DecompressArgs {
 /// Restores files.
 pub(crate) fn run(args: &DecompressArgs, ui: &Ui) -> Result {
     let jobs = plan(&args.files, &RemoveSuffix, false, ui)?;
-    let mut options = DecompressOptions::default();
-    options.threads = args.threads.count();
-    options.limits.max_work = args.limits.max_work();
+    let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
+    let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
     let guard = guard(&jobs, &bases, &args.files)?;
@@ -66,7 +65,11 @@ fn decompress(
             let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()), guard)?;
             let progress = ui.progress(STDIN, None);
             let summary = decompressor
-                .decompress_delta_stream(&mut source, bases.all(), &mut output, &mut |done| progress.at(done))
+                .decompress(
+                    lmc::Source::from(&mut source).with_progress(&mut |done| progress.at(done)),
+                    bases.all(),
+                    Sink::writer(&mut output),
+                )
                 .map_err(|e| report::explain_stdin(bases, &output, &e))?;
             drop(progress);
             bases.check_unchanged()?;
@@ -85,9 +88,13 @@ fn decompress(
             let mut at = |done| progress.at(done);
             let summary = if output.is_file() {
                 output.set_size(raw_size)?;
-                decompressor.decompress_delta_to(&source, needed, &output, &mut at)
+                decompressor.decompress(lmc::Source::from(&source).with_progress(&mut at), needed, &output)
             } else {
-                decompressor.decompress_delta_stream(&mut source.stream(), needed, &mut output, &mut at)
+                decompressor.decompress(
+                    lmc::Source::from(&mut source.stream()).with_progress(&mut at),
+                    needed,
+                    Sink::writer(&mut output),
+                )
             };
             let summary = summary.map_err(|e| report::explain(&source, bases, &output, &e))?;
             drop(progress);

@@ -84,8 +84,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
         return Err(Failure::at(path, format_args!("is a store: use lmc snapshot list {}", quoted(path))));
     }
     let source = Source::open(path, args.force)?;
-    let mut options = DecompressOptions::default();
-    options.threads = 1; // nothing is decoded
+    let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     let mut reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
     if bases.are_given() {
         let needed = bases.for_file(path, reader.bases(), &["list"])?.to_vec();

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{DecompressOptions, Decompressor, Reader};
+use lmc::{DecodeLimits, DecompressOptions, Decompressor, Reader, Sink};
 
 use crate::args::{Limits, Threads};
 use crate::bases::{BaseArgs, Bases};
@@ -48,9 +48,8 @@ pub(crate) struct TestArgs {
 
 /// Checks files.
 pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
-    let mut options = DecompressOptions::default();
-    options.threads = args.threads.count();
-    options.limits.max_work = args.limits.max_work();
+    let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
+    let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
     let bases = args.bases.open(inputs.len() > 1, args.threads.count())?;
@@ -72,7 +71,11 @@ fn test(
             let mut source = Stdin::open()?;
             let progress = ui.progress(STDIN, None);
             decompressor
-                .decompress_delta_stream(&mut source, bases.all(), &mut io::sink(), &mut |done| progress.at(done))
+                .decompress(
+                    lmc::Source::from(&mut source).with_progress(&mut |done| progress.at(done)),
+                    bases.all(),
+                    Sink::writer(&mut io::sink()),
+                )
                 .map_err(|e| bases.check_unchanged().err().unwrap_or_else(|| Failure::codec(Path::new(STDIN), &e)))?
         }
         Input::File(path) => {
@@ -82,7 +85,7 @@ fn test(
             let needed = bases.for_file(path, reader.bases(), &["test"])?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let summary = decompressor
-                .decompress_delta_to(&source, needed, &Nowhere, &mut |done| progress.at(done))
+                .decompress(lmc::Source::from(&source).with_progress(&mut |done| progress.at(done)), needed, &Nowhere)
                 .map_err(|e| {
                     let changed = source.check_unchanged().and_then(|()| bases.check_unchanged());
                     changed.err().unwrap_or_else(|| Failure::codec(path, &e))

@@ -33,9 +33,7 @@ pub(super) struct Encoder<'a> {
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(remote: &'a Remote, catalog: &'a Catalog, level: Level) -> Result<Self> {
-        let mut options = CompressOptions::default();
-        options.level = level;
-        options.threads = 1;
+        let options = CompressOptions::default().with_level(level).with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self { remote, catalog, compressor, chain: ChainDecoder::new()? })
     }
@@ -49,8 +47,7 @@ impl<'a> Encoder<'a> {
         let stored = chain::fetch(self.remote, self.catalog, &chain)?;
         let raw = self.chain.decode(self.catalog, &chain, &stored)?.0.to_vec();
         // The same segments as before: what was made from this set finds its base in the new one.
-        let mut o = DecompressOptions::default();
-        o.threads = 1;
+        let o = DecompressOptions::default().with_threads(1);
         let own = Reader::open(&stored[stored.len() - 1][..], &o).map_err(|e| chain::damaged(self.catalog, set, e))?;
         let segments = own.segments();
         let mut alone = Vec::new();
@@ -95,8 +92,7 @@ impl<'a> Encoder<'a> {
 
 /// The segments of a stored set of another length, as those of a set that is predicted from it: what weights are rounded from is known by their names.
 fn like(stored: &[u8], segments: &[Segment]) -> lmc::Result<Vec<Segment>> {
-    let mut o = DecompressOptions::default();
-    o.threads = 1;
+    let o = DecompressOptions::default().with_threads(1);
     let mut theirs = Reader::open(stored, &o)?.segments().to_vec();
     for (theirs, s) in theirs.iter_mut().zip(segments).filter(|(theirs, _)| theirs.name.is_some()) {
         theirs.name.clone_from(&s.name);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use lmc::{Base, CompressOptions, Compressor, Segment};
+use lmc::{Base, CompressOptions, Compressor, Segment, Source};
 
 use super::bases::Bases;
 use super::input::Input;
@@ -156,10 +156,8 @@ impl Shared<'_> {
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
-        let mut options = CompressOptions::default();
-        options.level = shared.o.level;
         // Pieces are compressed side by side; each by one thread.
-        options.threads = 1;
+        let options = CompressOptions::default().with_level(shared.o.level).with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self { shared: *shared, claims, compressor, chain: ChainDecoder::new()?, lead: vec![], buf: vec![] })
     }
@@ -310,8 +308,8 @@ pub(crate) fn compress(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let done = match segments {
-        [] => c.compress_delta_into(raw, bases, out),
-        segments => c.compress_segments_into(raw, segments, bases, out),
+        [] => c.compress(raw, bases, &mut *out),
+        segments => c.compress(Source::segments(raw, segments), bases, &mut *out),
     };
     // It takes the space of the worst case while it is written.
     out.shrink_to_fit();

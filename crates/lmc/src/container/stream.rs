@@ -21,8 +21,8 @@ pub(crate) enum Next {
 }
 
 /// A stream of records and what was read of it.
-pub(crate) struct Records<'a> {
-    src: &'a mut dyn Read,
+pub(crate) struct Records<R> {
+    src: R,
     limits: DecodeLimits,
     /// Bytes read so far.
     offset: u64,
@@ -36,11 +36,11 @@ pub(crate) struct Records<'a> {
     skipped: u64,
 }
 
-impl<'a> Records<'a> {
+impl<R: Read> Records<R> {
     /// Reads and checks the header, and the names of the bases.
-    pub(crate) fn open(src: &'a mut dyn Read, limits: DecodeLimits) -> Result<Self> {
+    pub(crate) fn open(mut src: R, limits: DecodeLimits) -> Result<Self> {
         let mut start = [0; header::LEN];
-        let n = read_full(src, &mut start).map_err(cannot_read)?;
+        let n = read_full(&mut src, &mut start).map_err(cannot_read)?;
         let features = header::check(&start[..n])?;
         let mut records = Self {
             src,
@@ -162,14 +162,14 @@ impl<'a> Records<'a> {
             let e = Error::damaged("the trailer does not point at the index; fetch the file again");
             return Err(e.at_offset(at + index_len));
         }
-        if read_full(self.src, &mut [0]).map_err(cannot_read)? != 0 {
+        if read_full(&mut self.src, &mut [0]).map_err(cannot_read)? != 0 {
             return Err(Error::damaged("bytes follow the end of the file: remove them").at_offset(self.offset));
         }
         Ok(Next::End(index))
     }
 
     fn take(&mut self, buf: &mut Vec<u8>, n: usize) -> Result<()> {
-        let got = append(self.src, buf, n).map_err(cannot_read)?;
+        let got = append(&mut self.src, buf, n).map_err(cannot_read)?;
         self.offset += got as u64;
         if got < n { Err(ends_early(self.offset)) } else { Ok(()) }
     }

@@ -12,10 +12,11 @@ use crate::error::ErrorKind;
 use crate::format::bases::Sources;
 use crate::format::checksum::LEAF;
 use crate::format::header::Features;
+use crate::io::WriteAt;
 use crate::isa::Isa;
 use crate::layout::Layout;
 use crate::options::Level;
-use crate::origin::Own;
+use crate::origin::{Own, Sourced};
 use crate::predict::Conversion;
 use crate::reader::Reader;
 use crate::segment::Segment;
@@ -101,10 +102,10 @@ fn all_ways(file: &[u8], threads: usize) -> Vec<Result<Vec<u8>>> {
     let mut d = Decompressor::new(&o).unwrap();
     let mut all = vec![decompress(file, &o)];
     let mut streamed = vec![];
-    all.push(d.decompress_stream(&mut &*file, &mut streamed, &mut |_| ()).map(|_| streamed));
+    all.push(d.decompress(&mut &*file, &[], Sink::writer(&mut streamed)).map(|_| streamed));
     for gives in [true, false] {
         let to = Memory { bytes: Mutex::default(), gives };
-        all.push(d.decompress_to(&file, &to, &mut |_| ()).map(|_| to.bytes.into_inner().unwrap()));
+        all.push(d.decompress(&file, &[], &to).map(|_| to.bytes.into_inner().unwrap()));
     }
     let reader = Reader::open(file, &o).unwrap();
     let mut raw = vec![0; reader.raw_size() as usize];

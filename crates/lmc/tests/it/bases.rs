@@ -1,8 +1,9 @@
 //! Bases (§2.6): every decoder finds each rule that a file breaks in naming them, with all checks and digests made to fit.
 
+use crate::support::restore;
+use lmc::DecompressOptions;
 use lmc::reference::decode_with_bases;
 use lmc::reference::write::{Bases, File, Record};
-use lmc::{DecompressOptions, decompress_delta};
 use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases};
 use lmc_testing::handmade::{BASES, FIRST, SECOND, copy, delta, judged, records, refused, stored};
 
@@ -12,7 +13,7 @@ fn judged_without_limits(file: &File, bases: &[&[u8]]) -> Result<Vec<u8>, String
     let expected = decode_with_bases(&file.to_bytes(), bases, LIMIT);
     let base = |raw: &&'_ [u8]| lmc::Base::new(raw.to_vec()).expect("memory can be read");
     let bases: Vec<lmc::Base<'_>> = bases.iter().map(base).collect();
-    let decompressed = decompress_delta(&file.to_bytes(), &bases, &DecompressOptions::default());
+    let decompressed = restore(&file.to_bytes(), &bases, &DecompressOptions::default());
     assert_eq!(decompressed.ok(), expected.clone().ok());
     expected
 }
@@ -58,7 +59,7 @@ fn bases() {
         let file = File::delta(&many, records(&[copy(&[(count as u64, 0, b"m"), (1, 0, b"m")])])).to_bytes();
         assert_eq!(decode_with_bases(&file, &many, LIMIT).is_ok(), fits);
         let base = [lmc::Base::new(&b"m"[..]).expect("memory can be read")];
-        assert_eq!(decompress_delta(&file, &base, &DecompressOptions::default()).is_ok(), fits);
+        assert_eq!(restore(&file, &base, &DecompressOptions::default()).is_ok(), fits);
     }
 }
 
@@ -69,7 +70,7 @@ fn bases_that_are_alike() {
     assert_eq!(judged(file.clone(), &[FIRST, SECOND, FIRST]), Ok(b"the first".to_vec()));
     let given = |bases: &[&'static [u8]]| {
         let bases: Vec<_> = bases.iter().map(|raw| lmc::Base::new(*raw).expect("memory can be read")).collect();
-        decompress_delta(&file.to_bytes(), &bases, &DecompressOptions::default())
+        restore(&file.to_bytes(), &bases, &DecompressOptions::default())
     };
     assert!(given(&[FIRST, SECOND]).is_ok_and(|raw| raw == b"the first"));
     assert!(given(&[SECOND, SECOND, FIRST]).is_ok_and(|raw| raw == b"the first"));

@@ -8,9 +8,7 @@ use lmc_testing::handmade::{LEAF, copy, filled, records};
 use std::io;
 
 fn options(threads: usize) -> DecompressOptions {
-    let mut o = DecompressOptions::default();
-    o.threads = threads;
-    o
+    DecompressOptions::default().with_threads(threads)
 }
 
 /// The last of `length` copies of a delta, of which each is the base of the next; the first one's is raw.
@@ -24,7 +22,7 @@ fn chain<'a>(file: &'a [u8], raw: &'a [u8], length: usize) -> Base<'a> {
 fn restored(file: &[u8], raw: &[u8], length: usize, threads: usize) -> lmc::Result<Vec<u8>> {
     let mut out = vec![0; raw.len()];
     let base = [chain(file, raw, length)];
-    Decompressor::new(&options(threads))?.decompress_delta_into(file, &base, &mut out)?;
+    Decompressor::new(&options(threads))?.decompress(file, &base, &mut out[..])?;
     Ok(out)
 }
 
@@ -114,7 +112,7 @@ fn blocks_that_are_decoded_anew_for_one_are_limited() {
         |n| File::delta(&[], records(&[&vec![large.clone(); BLOCKS][..], &[copy(&ranges(n))]].concat())).to_bytes();
     let decoded = |n| {
         let mut decompressor = Decompressor::new(&options(1)).expect("no threads are needed");
-        decompressor.decompress_delta_to(&file(n), &[], &Nowhere, &mut |_| ())
+        decompressor.decompress(&file(n), &[], &Nowhere)
     };
     decoded(BLOCKS).expect("a gigabyte is little");
     let e = decoded(5 * BLOCKS).expect_err("more than four gigabytes");

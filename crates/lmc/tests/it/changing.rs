@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Mutex;
 
 use crate::support::snapshots::{bf16, f32s, trained};
-use crate::support::{decompress_options, safetensors, weights};
-use lmc::{Base, CompressOptions, Compressor, ErrorKind, ReadAt};
+use crate::support::{decompress_options, restore, safetensors, weights};
+use lmc::{Base, CompressOptions, Compressor, ErrorKind, ReadAt, Sink};
 use lmc_testing::input::Random;
 
 /// A file of which bytes change after each time that somebody read of it.
@@ -84,18 +84,17 @@ fn related() -> Vec<u8> {
 /// What compressing a file gives, in each way that reads it here and there.
 fn every_way(raw: &dyn Fn() -> Changing, bases: &[Base<'_>], check: impl Fn(&Changing, lmc::Result<Vec<u8>>)) {
     for threads in [1, 2, 5] {
-        let mut o = CompressOptions::default();
-        o.threads = threads;
+        let o = CompressOptions::default().with_threads(threads);
         let mut c = Compressor::new(&o).unwrap();
         let (mut out, source) = (vec![], raw());
-        let done = c.compress_delta_from(&source, bases, &mut out, &mut |_| ());
+        let done = c.compress(&source, bases, Sink::writer(&mut out));
         check(&source, done.map(|_| out));
         let (mut out, source) = (vec![], raw());
-        let done = c.compress_delta_from_into(&source, bases, &mut out);
+        let done = c.compress(&source, bases, &mut out);
         check(&source, done.map(|_| out));
         let source = raw();
         let mut out = vec![0; lmc::compress_bound(source.len) as usize];
-        let done = c.compress_delta_from_to(&source, bases, &mut out);
+        let done = c.compress(&source, bases, &mut out[..]);
         check(&source, done.map(|s| out[..s.compressed_size as usize].to_vec()));
     }
 }
@@ -139,8 +138,7 @@ fn a_base_that_changes_after_it_was_hashed_is_noticed() {
     let reads = read.state.lock().unwrap().reads;
     assert_eq!(hash, Base::new(&old[..]).unwrap().content_hash(1).unwrap());
     for threads in [1, 2] {
-        let mut o = CompressOptions::default();
-        o.threads = threads;
+        let o = CompressOptions::default().with_threads(threads);
         let mut c = Compressor::new(&o).unwrap();
         let delta = |after, bytes| {
             let base = Changing::new(&old, after, bytes, 4);
@@ -148,7 +146,7 @@ fn a_base_that_changes_after_it_was_hashed_is_noticed() {
             let bases = [Base::new(&base).unwrap().with_name("old")];
             // Hashed before anything changes, whatever samples are read by then.
             bases[0].content_hash(1).unwrap();
-            c.compress_delta_from(&&new[..], &bases, &mut out, &mut |_| ()).map(|_| out)
+            c.compress(&&new[..], &bases, Sink::writer(&mut out)).map(|_| out)
         };
         let mut delta = delta;
         let e = delta(reads, 100).expect_err("nobody has the base that the delta names");
@@ -156,6 +154,6 @@ fn a_base_that_changes_after_it_was_hashed_is_noticed() {
         assert!(e.to_string().contains("the base \"old\" changed while it was read"), "{e}");
         let file = delta(usize::MAX, 0).expect("nothing changed");
         let bases = [Base::new(&old[..]).unwrap()];
-        assert!(lmc::decompress_delta(&file, &bases, &decompress_options(1)).unwrap() == new);
+        assert!(restore(&file, &bases, &decompress_options(1)).unwrap() == new);
     }
 }

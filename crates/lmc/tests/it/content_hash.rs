@@ -1,6 +1,7 @@
 //! The content hash is a function of the raw bytes (§2.5): whatever they are taken for, and whoever computes it.
 
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, Level, Reader, Segment};
+use crate::support::{delta_of, restore};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, Level, Reader, Segment, Source};
 use lmc_testing::input::Random;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
@@ -12,9 +13,7 @@ fn by_hand(raw: &[u8]) -> [u8; 16] {
 }
 
 fn options(dtype: Option<Dtype>, level: Level) -> CompressOptions {
-    let mut o = CompressOptions::default();
-    (o.dtype, o.level) = (dtype, level);
-    o
+    CompressOptions::default().with_dtype(dtype).with_level(level)
 }
 
 fn test_data() -> Vec<PathBuf> {
@@ -82,7 +81,7 @@ fn every_file_under_every_layout() {
             let segments = any_segments(raw.len(), &mut random);
             let base = Base::of_segments(&raw[..], &segments).expect("they cover the bytes");
             assert_eq!(base.content_hash(1).expect("memory can be read"), want);
-            let summary = compressor.compress_segments_into(raw, &segments, &[], &mut file).expect("so do these");
+            let summary = compressor.compress(Source::segments(raw, &segments), &[], &mut file).expect("so do these");
             assert_eq!((summary.content_hash, stored(&file, raw)), (want, want));
         }
     }
@@ -96,12 +95,12 @@ fn a_base_is_known_by_its_bytes() {
     // Behind the header.
     (1 << 16..new.len()).step_by(1000).for_each(|i| new[i] ^= 1);
     // Made from a base whose layout was found; restored with one of any segments, and with one that was compressed as bytes.
-    let delta = lmc::compress_delta(&new, &[Base::new(&old[..]).unwrap()], &CompressOptions::default()).unwrap();
+    let delta = delta_of(&new, &[Base::new(&old[..]).unwrap()], &CompressOptions::default()).unwrap();
     let segments = any_segments(old.len(), &mut Random::new(8));
     let o = DecompressOptions::default();
     let compressed = lmc::compress(&old, &options(Some(Dtype::U8), Level::Fast)).unwrap();
     let compressed = Base::lmc(Reader::open(&compressed[..], &o).unwrap());
     for base in [Base::of_segments(&old[..], &segments).unwrap(), compressed] {
-        assert!(lmc::decompress_delta(&delta, &[base], &o).unwrap() == new);
+        assert!(restore(&delta, &[base], &o).unwrap() == new);
     }
 }

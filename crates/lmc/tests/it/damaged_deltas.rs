@@ -1,6 +1,7 @@
 //! Small deltas that are damaged, cut short, or depend on what cannot be there yet: every decoder refuses them, or does what the
 //! reference does.
 
+use crate::support::delta_of;
 use lmc::reference::write::File;
 use lmc::reference::write::block::BlockFields;
 use lmc::{Base, CompressOptions, Dtype, ErrorKind, Reader};
@@ -22,10 +23,9 @@ fn deltas() -> [Delta; 2] {
         w[0] = w[0].wrapping_add([0, 1, 0, 255][i % 4]);
         w[1] ^= u8::from(i % 97 == 5) << 6;
     }
-    let mut o = CompressOptions::default();
-    (o.dtype, o.threads) = (Some(Dtype::Bf16), 1);
+    let o = CompressOptions::default().with_dtype(Dtype::Bf16).with_threads(1);
     let base = Base::new(&old[..]).expect("memory can be read").with_name("old");
-    let file = lmc::compress_delta(&new, &[base], &o).expect("anything can be compressed");
+    let file = delta_of(&new, &[base], &o).expect("anything can be compressed");
     let by_hand = delta();
     [(file, vec![old], new), (by_hand.to_bytes(), BASES.map(<[u8]>::to_vec).to_vec(), delta_raw())]
 }
@@ -133,8 +133,7 @@ fn what_blocks_depend_on_must_be_there_before_them() {
         refused(file.clone(), &[&old], "a dependency");
         let bytes = file.to_bytes();
         for threads in [1, 3] {
-            let mut o = options(isas()[0]);
-            o.threads = threads;
+            let o = options(isas()[0]).with_threads(threads);
             // The blocks that are as they must be can be read, the others cannot.
             let base = Base::new(&old[..]).expect("memory can be read");
             let reader = Reader::open(&bytes[..], &o).and_then(|r| r.with_bases(vec![base])).expect("it can be opened");

@@ -19,8 +19,8 @@ fn every_decoder_agrees_with_the_reference() {
 fn threads_that_wait_for_a_damaged_block_do_not_wait_forever() {
     let mut random = Random::new(12);
     let (mut restored, mut refused) = (0, 0);
-    let mut options = options(Isa::detect().expect("LMC_ISA, if it is set, names an instruction set"));
-    options.threads = 4;
+    let isa = Isa::detect().expect("LMC_ISA, if it is set, names an instruction set");
+    let options = options(isa).with_threads(4);
     let mut decompressor = Decompressor::new(&options).expect("threads can be started");
     for case in 0..500 {
         let choices = random.bytes(600);

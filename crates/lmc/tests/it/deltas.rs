@@ -1,8 +1,8 @@
 //! Deltas: files that are predicted from others, in every way to make and to restore them.
 
 use crate::support::snapshots::{Tensor, bf16, f32s, file_of, model, trained};
-use crate::support::{Memory, Trickle, decompress_options, noise, safetensors, weights};
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, ErrorKind, Reader, Summary};
+use crate::support::{Memory, Trickle, decompress_options, delta_of, noise, restore, safetensors, weights};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Summary};
 
 /// Compresses `raw` against `bases` in every way, with the same bytes, and restores it in every way; the file.
 fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
@@ -21,15 +21,15 @@ fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
         let mut c = Compressor::new(&o).unwrap();
         for bases in [plain(), lmc()] {
             let mut out = vec![];
-            let s = c.compress_delta_into(raw, &bases, &mut out).unwrap();
+            let s = c.compress(raw, &bases, &mut out).unwrap();
             let (file, summary) = first[usize::from(independent)].get_or_insert((out.clone(), s));
             assert_eq!((s, s.compressed_size), (*summary, out.len() as u64));
             assert!(out == *file, "slice, {threads} threads");
             out.clear();
-            c.compress_delta_from(&raw, &bases, &mut out, &mut |_| ()).unwrap();
+            c.compress(&raw, &bases, Sink::writer(&mut out)).unwrap();
             assert!(out == *file, "file, {threads} threads");
             out.clear();
-            c.compress_delta_stream(&mut Trickle(raw, 65537), &bases, &mut out, &mut |_| ()).unwrap();
+            c.compress(&mut Trickle(raw, 65537), &bases, Sink::writer(&mut out)).unwrap();
             assert!(out == first[1].as_ref().expect("it came first").0, "stream, {threads} threads");
         }
     }
@@ -44,13 +44,13 @@ fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
         let mut d = Decompressor::new(&o).unwrap();
         for bases in [plain(), lmc()] {
             let mut back = vec![0xee; raw.len()];
-            assert_eq!(d.decompress_delta_into(&file, &bases, &mut back).unwrap(), summary);
+            assert_eq!(d.decompress(&file, &bases, &mut back[..]).unwrap(), summary);
             assert!(back == raw, "to a slice, {threads} threads");
             back.clear();
-            let s = d.decompress_delta_stream(&mut Trickle(&file[..], 65537), &bases, &mut back, &mut |_| ()).unwrap();
+            let s = d.decompress(&mut Trickle(&file[..], 65537), &bases, Sink::writer(&mut back)).unwrap();
             assert!(back == raw && s == summary, "to a stream, {threads} threads");
             let to = Memory::default();
-            d.decompress_delta_to(&file, &bases, &to, &mut |_| ()).unwrap();
+            d.decompress(&file, &bases, &to).unwrap();
             assert!(to.0.into_inner().unwrap() == raw, "to a file, {threads} threads");
             let reader = Reader::open(&file, &o).unwrap().with_bases(bases).unwrap();
             back.resize(raw.len(), 0xdd);
@@ -179,7 +179,7 @@ fn shards_are_put_together_otherwise() {
     // Only what is needed is named.
     let o = CompressOptions::default();
     let bases = [&a[..], &b, &c].map(|b| Base::new(b).unwrap());
-    let names = |new: &[u8]| named_bases(&lmc::compress_delta(new, &bases, &o).unwrap());
+    let names = |new: &[u8]| named_bases(&delta_of(new, &bases, &o).unwrap());
     assert_eq!((names(&file_of(&new[2..3])), names(&file_of(&new)), names(&file_of(&new[..3]))), (1, 3, 2));
 }
 
@@ -198,8 +198,7 @@ fn what_is_rounded_in_the_same_block_is_predicted_from_the_base() {
 #[test]
 fn data_of_no_format_is_matched_by_position() {
     let (old, new) = (weights(300_000, 1), trained(&weights(300_000, 1), 2, 0.0005));
-    let mut typed = CompressOptions::default();
-    typed.dtype = Some(lmc::Dtype::F32);
+    let typed = CompressOptions::default().with_dtype(lmc::Dtype::F32);
     for o in [CompressOptions::default(), typed] {
         let (old, new) = (f32s(&old), f32s(&new));
         let plain = lmc::compress(&new, &o).unwrap().len();
@@ -218,20 +217,20 @@ fn a_chain_of_deltas_is_restored() {
     let steps: Vec<Vec<u8>> = (0..21).map(|i| file_of(&model(i * 10, i as f32 * 0.0001))).collect();
     let mut files = vec![lmc::compress(&steps[0], &o).unwrap()];
     for step in &steps[1..] {
-        let delta = lmc::compress_delta(step, &[chain(&files)], &o).unwrap();
+        let delta = delta_of(step, &[chain(&files)], &o).unwrap();
         files.push(delta);
     }
     let last = chain(&files);
     let mut raw = vec![0; steps[20].len()];
     let (bytes, before) = files.split_last().unwrap();
-    Decompressor::new(&d).unwrap().decompress_delta_into(bytes, &[chain(before)], &mut raw).unwrap();
+    Decompressor::new(&d).unwrap().decompress(bytes, &[chain(before)], &mut raw[..]).unwrap();
     assert!(raw == steps[20]);
     assert_eq!(last.content_hash(1).unwrap(), Base::new(&raw[..]).unwrap().content_hash(1).unwrap());
     // Damage far down is found, and told.
     let mut bad = files.clone();
     let at = bad[3].len() / 2;
     bad[3][at] ^= 1;
-    let e = Decompressor::new(&d).unwrap().decompress_delta_into(bytes, &[chain(&bad[..20])], &mut raw).unwrap_err();
+    let e = Decompressor::new(&d).unwrap().decompress(bytes, &[chain(&bad[..20])], &mut raw[..]).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Base);
     assert!(e.to_string().contains("cannot read the base \"step 19\""), "{e}");
 }
@@ -253,11 +252,11 @@ fn errors(file: &[u8], bases: &[Base<'_>]) -> Vec<lmc::Error> {
     for threads in [1, 3] {
         let o = decompress_options(threads);
         let mut d = Decompressor::new(&o).unwrap();
-        all.push(lmc::decompress_delta(file, bases, &o).map(|_| ()).unwrap_err());
+        all.push(restore(file, bases, &o).map(|_| ()).unwrap_err());
         let mut out = vec![];
-        all.push(d.decompress_delta_stream(&mut &*file, bases, &mut out, &mut |_| ()).map(|_| ()).unwrap_err());
+        all.push(d.decompress(&mut &*file, bases, Sink::writer(&mut out)).map(|_| ()).unwrap_err());
         let to = Memory::default();
-        all.push(d.decompress_delta_to(&file, bases, &to, &mut |_| ()).map(|_| ()).unwrap_err());
+        all.push(d.decompress(&file, bases, &to).map(|_| ()).unwrap_err());
         if all.iter().all(|e| e.kind() == ErrorKind::Base) {
             assert!(out.is_empty() && to.0.into_inner().unwrap().is_empty(), "nothing is written");
         }
@@ -283,7 +282,7 @@ fn wrong_bases_are_refused() {
     let (old, new) = (file_of(&model(0, 0.0)), file_of(&model(7, 0.0005)));
     let base = |raw| Base::new(raw).unwrap().with_name("given");
     let named = |raw| Base::new(raw).unwrap().with_name("old.safetensors");
-    let delta = lmc::compress_delta(&new, &[named(&old[..])], &o).unwrap();
+    let delta = delta_of(&new, &[named(&old[..])], &o).unwrap();
     let hash = named(&old).content_hash(1).unwrap().iter().map(|b| format!("{b:02x}")).collect::<String>();
     refused(
         &delta,
@@ -309,14 +308,14 @@ fn wrong_bases_are_refused() {
     refused(&delta, &[base(&flipped).with_hash(lie)], ErrorKind::Damaged, "what it was predicted from, was altered");
     // Another file that may be of use is no error.
     let bases = [base(b"x").optional(), base(&old), base(&flipped).optional()];
-    assert!(lmc::decompress_delta(&delta, &bases, &DecompressOptions::default()).unwrap() == new);
+    assert!(restore(&delta, &bases, &DecompressOptions::default()).unwrap() == new);
 }
 
 #[test]
 fn a_delta_can_be_looked_into_without_its_base() {
     let (old, new) = (file_of(&model(0, 0.0)), file_of(&model(7, 0.0005)));
     let bases = [Base::new(&old[..]).unwrap().with_name("a/name")];
-    let delta = lmc::compress_delta(&new, &bases, &CompressOptions::default()).unwrap();
+    let delta = delta_of(&new, &bases, &CompressOptions::default()).unwrap();
     let reader = Reader::open(&delta[..], &decompress_options(1)).unwrap();
     let [base] = reader.bases() else { panic!("one base") };
     assert_eq!((&base.name[..], base.raw_size), ("a/name", old.len() as u64));
@@ -336,7 +335,7 @@ fn damage_to_the_names_of_bases_is_found() {
     let o = CompressOptions::default();
     let (old, new) = (file_of(&model(0, 0.0)), file_of(&model(7, 0.0005)));
     let bases = [Base::new(&old[..]).unwrap().with_name("old")];
-    let good = lmc::compress_delta(&new, &bases, &o).unwrap();
+    let good = delta_of(&new, &bases, &o).unwrap();
     assert_eq!(good[12..20], *b"\x01\0\0\0BASE");
     let head_len = u32::from_le_bytes(good[20..24].try_into().unwrap()) as usize;
     let head = 40..40 + head_len;
@@ -403,7 +402,7 @@ fn what_hardly_changed_is_cut_into_large_blocks() {
     assert_eq!(cuts(&delta), [8 * MIB, 8 * MIB, old.len() - 16 * MIB]);
     let hash = Base::new(&sparse[..]).unwrap().content_hash(1).unwrap();
     assert_eq!(Reader::open(&delta[..], &decompress_options(1)).unwrap().content_hash(), hash);
-    let delta = lmc::compress_delta(&wild, &[Base::new(&old[..]).unwrap()], &o).unwrap();
+    let delta = delta_of(&wild, &[Base::new(&old[..]).unwrap()], &o).unwrap();
     assert_eq!(cuts(&delta), cuts(&lmc::compress(&wild, &o).unwrap()));
 }
 

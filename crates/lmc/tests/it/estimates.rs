@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::snapshots::{Tensor, bf16, f32s, file_of, model};
-use crate::support::{safetensors, weights};
+use crate::support::{delta_of, safetensors, weights};
 use lmc::{Base, CompressOptions};
 
 #[test]
@@ -26,12 +26,11 @@ fn estimates_are_near_what_comes_of_it() {
     };
     let (old, new) = (file(&old), file(&new));
     let bases = [Base::new(&old[..]).unwrap().with_name("old")];
-    let mut o = CompressOptions::default();
     for level in [lmc::Level::Fast, lmc::Level::Default] {
         for independent in [false, true] {
-            (o.level, o.independent) = (level, independent);
+            let o = CompressOptions::default().with_level(level).with_independent(independent);
             for bases in [&bases[..], &[]] {
-                let real = lmc::compress_delta(&new, bases, &o).unwrap().len() as f64;
+                let real = delta_of(&new, bases, &o).unwrap().len() as f64;
                 let e = lmc::estimate(&&new[..], bases, &o).unwrap();
                 let error = e.compressed_size as f64 / real - 1.0;
                 assert!(error.abs() < 0.01, "{:.3} % off", 100.0 * error);
@@ -42,6 +41,7 @@ fn estimates_are_near_what_comes_of_it() {
     }
     // A small file is not sampled.
     let small = file_of(&model(0, 0.0));
+    let o = CompressOptions::default().with_independent(true);
     let e = lmc::estimate(&small, &[], &o).unwrap();
     assert_eq!((e.compressed_size, e.sampled), (lmc::compress(&small, &o).unwrap().len() as u64, small.len() as u64));
     let none = lmc::estimate(&&[][..], &bases, &o).unwrap();
@@ -74,7 +74,7 @@ fn estimates_of_real_models() {
     for bases in [&base[..], &[]] {
         for raw in [&new, &old] {
             let o = CompressOptions::default();
-            let real = lmc::compress_delta(raw, bases, &o).unwrap().len() as f64;
+            let real = delta_of(raw, bases, &o).unwrap().len() as f64;
             let e = lmc::estimate(&&raw[..], bases, &o).unwrap();
             let error = e.compressed_size as f64 - real;
             // Of what did not change, nothing but heads is left, of which a few bytes are many.

@@ -2,7 +2,7 @@
 //! every decoder for that reason; and files that the encoder never writes but that are valid.
 
 use lmc::reference::{self, write::block::BlockFields, write::block::Part, write::*};
-use lmc::{Decompressor, ErrorKind, FORMAT_VERSION, Isa};
+use lmc::{DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION, Isa};
 use lmc_testing::damage::{HUGE, class_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};
 use lmc_testing::samples::class_map_block;
@@ -291,8 +291,7 @@ fn skippable_records() {
 #[test]
 fn the_longest_skippable_record() {
     let file = |size| File::new(vec![class_map().record(), skippable(size)]).to_bytes();
-    let mut options = options(Isa::PORTABLE);
-    options.limits = Default::default();
+    let options = options(Isa::PORTABLE).with_limits(DecodeLimits::default());
     let mut decompressor = Decompressor::new(&options).expect("no threads are needed");
     for (size, is_valid) in [(1 << 24, true), ((1 << 24) + 1, false)] {
         assert_eq!(reference::decode(&file(size), LIMIT).is_ok(), is_valid);

@@ -4,7 +4,9 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{self, check_all_paths, decompress_options, noise, refused};
-use lmc::{CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, ReadAt, Reader, WriteAt};
+use lmc::{
+    CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, ReadAt, Reader, Sink, WriteAt,
+};
 
 /// A disk that is full after so many bytes, and a cable that is pulled.
 struct Broken<T>(T, usize);
@@ -81,32 +83,30 @@ fn failures_of_sources_and_destinations_are_reported() {
     let raw = noise(6_000_000, 1);
     let file = lmc::compress(&raw, &CompressOptions::default()).unwrap();
     for threads in [1, 3] {
-        let mut o = CompressOptions::default();
-        o.threads = threads;
+        let o = CompressOptions::default().with_threads(threads);
         let mut c = Compressor::new(&o).unwrap();
         let mut d = Decompressor::new(&decompress_options(threads)).unwrap();
         for at in [0, 5, 16, 20, 1_000_000, 3_333_333, 5_999_999] {
-            let mut none = |_| ();
-            is_io(&c.compress_stream(&mut Broken(&raw[..], at), &mut io::sink(), &mut none).unwrap_err());
-            is_io(&c.compress_from(&Broken(&raw[..], at), &mut io::sink(), &mut none).unwrap_err());
-            is_io(&c.compress_stream(&mut &raw[..], &mut Broken(io::sink(), at), &mut none).unwrap_err());
-            is_io(&c.compress_from(&raw, &mut Broken(io::sink(), at), &mut none).unwrap_err());
-            is_io(&d.decompress_stream(&mut Broken(&file[..], at), &mut io::sink(), &mut none).unwrap_err());
-            is_io(&d.decompress_stream(&mut &file[..], &mut Broken(io::sink(), at), &mut none).unwrap_err());
-            is_io(&d.decompress_to(&Broken(&file[..], at), &Full(AtomicUsize::new(99)), &mut none).unwrap_err());
+            is_io(&c.compress(&mut Broken(&raw[..], at), &[], Sink::writer(&mut io::sink())).unwrap_err());
+            is_io(&c.compress(&Broken(&raw[..], at), &[], Sink::writer(&mut io::sink())).unwrap_err());
+            is_io(&c.compress(&mut &raw[..], &[], Sink::writer(&mut Broken(io::sink(), at))).unwrap_err());
+            is_io(&c.compress(&raw, &[], Sink::writer(&mut Broken(io::sink(), at))).unwrap_err());
+            is_io(&d.decompress(&mut Broken(&file[..], at), &[], Sink::writer(&mut io::sink())).unwrap_err());
+            is_io(&d.decompress(&mut &file[..], &[], Sink::writer(&mut Broken(io::sink(), at))).unwrap_err());
+            is_io(&d.decompress(&Broken(&file[..], at), &[], &Full(AtomicUsize::new(99))).unwrap_err());
         }
         for writes in 0..5 {
-            is_io(&d.decompress_to(&file, &Full(AtomicUsize::new(writes)), &mut |_| ()).unwrap_err());
+            is_io(&d.decompress(&file, &[], &Full(AtomicUsize::new(writes))).unwrap_err());
         }
         let shrunk = Shrunk(raw.clone(), 7_000_000);
-        let e = c.compress_from(&shrunk, &mut io::sink(), &mut |_| ()).unwrap_err();
+        let e = c.compress(&shrunk, &[], Sink::writer(&mut io::sink())).unwrap_err();
         assert!(e.kind() == ErrorKind::Io && e.to_string().contains("became shorter"), "{e}");
         // After all these errors they still work.
         let mut out = Vec::new();
-        c.compress_stream(&mut &raw[..], &mut out, &mut |_| ()).unwrap();
+        c.compress(&mut &raw[..], &[], Sink::writer(&mut out)).unwrap();
         assert!(out == file);
         let mut back = Vec::new();
-        d.decompress_stream(&mut &file[..], &mut back, &mut |_| ()).unwrap();
+        d.decompress(&mut &file[..], &[], Sink::writer(&mut back)).unwrap();
         assert!(back == raw);
     }
 }
@@ -119,12 +119,12 @@ fn files_on_disk() {
     std::fs::write(&from, &raw).unwrap();
     let mut c = Compressor::new(&CompressOptions::default()).unwrap();
     let mut out = std::fs::File::create(&packed).unwrap();
-    let summary = c.compress_from(&std::fs::File::open(&from).unwrap(), &mut out, &mut |_| ()).unwrap();
+    let summary = c.compress(&std::fs::File::open(&from).unwrap(), &[], Sink::writer(&mut out)).unwrap();
     let packed = std::fs::File::open(&packed).unwrap();
     assert_eq!(packed.size().unwrap(), summary.compressed_size);
     let mut d = Decompressor::new(&DecompressOptions::default()).unwrap();
     let out = std::fs::File::create(&to).unwrap();
-    assert_eq!(d.decompress_to(&packed, &out, &mut |_| ()).unwrap(), summary);
+    assert_eq!(d.decompress(&packed, &[], &out).unwrap(), summary);
     assert!(std::fs::read(&to).unwrap() == raw);
     let reader = Reader::open(packed, &DecompressOptions::default()).unwrap();
     let mut part = [0; 1000];
@@ -177,7 +177,7 @@ fn an_output_of_the_wrong_size_is_refused() {
     let file = lmc::compress(&raw, &CompressOptions::default()).unwrap();
     let mut d = Decompressor::new(&DecompressOptions::default()).unwrap();
     for len in [0, 999, 1001] {
-        let e = d.decompress_into(&file, &mut vec![0; len]).unwrap_err();
+        let e = d.decompress(&file, &[], &mut vec![0; len][..]).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Usage);
         assert!(e.to_string().contains("1000 bytes"), "{e}");
     }
@@ -207,8 +207,7 @@ fn many_small_tensors_share_blocks() {
         names.iter().enumerate().map(|(i, n)| (n.as_str(), "U8", vec![64, 64], &data[4096 * i..][..4096])).collect();
     let raw = support::safetensors(&tensors);
     let file = check_all_paths(&raw, &CompressOptions::default());
-    let mut o = CompressOptions::default();
-    o.dtype = Some(Dtype::U8);
+    let o = CompressOptions::default().with_dtype(Dtype::U8);
     let one = lmc::compress(&data, &o).unwrap();
     assert!(file.len() < one.len() + one.len() / 100 + raw.len() - data.len(), "{} {}", file.len(), one.len());
     let reader = Reader::open(&file[..], &DecompressOptions::default()).unwrap();
@@ -223,19 +222,17 @@ fn to_memory_of_the_callers() {
     let mut raw: Vec<u8> = (0..800_000u32).flat_map(|i| ((i % 251) as f32).sqrt().to_le_bytes()).collect();
     raw.extend(noise(500_001, 1));
     for threads in [1, 3] {
-        let mut o = CompressOptions::default();
-        o.threads = threads;
-        o.dtype = Some(Dtype::F32);
+        let o = CompressOptions::default().with_threads(threads).with_dtype(Dtype::F32);
         let want = lmc::compress(&raw, &o).unwrap();
         let mut c = Compressor::new(&o).unwrap();
         for room in [lmc::compress_bound(raw.len() as u64) as usize, want.len() + 1, want.len()] {
             let mut out = vec![0xaa; room];
-            let done = c.compress_delta_from_to(&raw, &[], &mut out).unwrap();
+            let done = c.compress(&raw, &[], &mut out[..]).unwrap();
             assert_eq!(done.compressed_size, want.len() as u64, "{threads} {room}");
             assert!(out[..want.len()] == want, "{threads} {room}");
         }
         for room in [0, 1, want.len() / 2, want.len() - 1] {
-            let e = c.compress_delta_from_to(&raw, &[], &mut vec![0; room]).unwrap_err();
+            let e = c.compress(&raw, &[], &mut vec![0; room][..]).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Limit);
             assert!(e.to_string().contains(&format!("room for {room} bytes, and the file has {}", want.len())), "{e}");
         }

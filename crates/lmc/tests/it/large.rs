@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::{decompress_options, noise};
-use lmc::{CompressOptions, Compressor, Decompressor, ReadAt, Reader, WriteAt};
+use lmc::{CompressOptions, Compressor, Decompressor, ReadAt, Reader, Sink, Source, WriteAt};
 
 const SIZE: u64 = 3_221_225_472 + 12_345;
 /// Where there is something: at the beginning, across 2^31, between, and at the very end.
@@ -58,14 +58,14 @@ fn a_sparse_file_of_three_gigabytes() {
     let mut c = Compressor::new(&CompressOptions::default()).unwrap();
     let mut last = 0;
     let mut out = std::fs::File::create(&path).unwrap();
-    let summary = c.compress_from(&raw, &mut out, &mut |n| last = n).unwrap();
+    let summary = c.compress(Source::from(&raw).with_progress(&mut |n| last = n), &[], Sink::writer(&mut out)).unwrap();
     assert_eq!((summary.raw_size, last), (SIZE, SIZE));
     assert!(summary.compressed_size < SIZE / 1000, "{}", summary.compressed_size);
 
     let file = std::fs::File::open(&path).unwrap();
     let to = Compare { with: &raw, written: AtomicU64::new(0) };
     let mut d = Decompressor::new(&decompress_options(0)).unwrap();
-    assert_eq!(d.decompress_to(&file, &to, &mut |n| last = n).unwrap(), summary);
+    assert_eq!(d.decompress(Source::from(&file).with_progress(&mut |n| last = n), &[], &to).unwrap(), summary);
     assert_eq!(to.written.into_inner(), SIZE);
 
     let reader = Reader::open(file, &decompress_options(1)).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::support::{noise, refused, try_all};
 use lmc::reference::write::{File, Index, Segment};
-use lmc::{CompressOptions, DecompressOptions, ErrorKind, Reader};
+use lmc::{CompressOptions, DecodeLimits, DecompressOptions, ErrorKind, Reader};
 
 const BIG: [u64; 6] = [1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 62, 1 << 63];
 
@@ -179,10 +179,8 @@ fn limits_are_kept_and_named() {
     let (raw, f) = file();
     let bytes = f.to_bytes();
     let limit = |raw_size: u64, index: usize| {
-        let mut o = DecompressOptions::default();
-        o.limits.max_raw_size = raw_size;
-        o.limits.max_index_size = index;
-        o
+        let limits = DecodeLimits::default().with_max_raw_size(raw_size).with_max_index_size(index);
+        DecompressOptions::default().with_limits(limits)
     };
     let size = raw.len() as u64;
     assert!(try_all(&bytes, &limit(size, 1000)).iter().all(Result::is_ok));

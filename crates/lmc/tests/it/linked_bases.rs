@@ -1,5 +1,6 @@
 //! Files of which each may be a base of the others.
 
+use crate::support::{delta_of, restore};
 use lmc::{Base, CompressOptions, DecompressOptions, ErrorKind, link_bases};
 
 /// A file and two later versions of it, and the deltas of each from the one before.
@@ -7,7 +8,7 @@ fn chain() -> ([Vec<u8>; 3], [Vec<u8>; 3]) {
     let raw = [1.0f32, 1.0001, 1.0002]
         .map(|scale| (0..50_000u32).flat_map(|i| ((i as f32).sqrt() * scale).to_le_bytes()).collect::<Vec<u8>>());
     let o = CompressOptions::default();
-    let delta = |n: usize| lmc::compress_delta(&raw[n], &[Base::new(&raw[n - 1][..]).unwrap()], &o).unwrap();
+    let delta = |n: usize| delta_of(&raw[n], &[Base::new(&raw[n - 1][..]).unwrap()], &o).unwrap();
     let files = [lmc::compress(&raw[0], &o).unwrap(), delta(1), delta(2)];
     (raw, files)
 }
@@ -23,7 +24,7 @@ fn deltas_find_their_bases_in_any_order() {
     for order in [[0, 1], [1, 0]] {
         let files = named(&order.map(|i| files[i]));
         let bases = link_bases(files, 1).unwrap();
-        assert_eq!(lmc::decompress_delta(&third, &bases, &DecompressOptions::default()).unwrap(), raw[2]);
+        assert_eq!(restore(&third, &bases, &DecompressOptions::default()).unwrap(), raw[2]);
         for (b, i) in bases.iter().zip(order) {
             // Only the second is needed for the third; the first is for the second.
             assert_eq!((b.name(), b.is_optional()), (["0", "1"][i], i == 0));
@@ -31,7 +32,7 @@ fn deltas_find_their_bases_in_any_order() {
     }
     // Raw files beside compressed ones.
     let bases = link_bases(named(&[("1", &second), ("0", &raw[0])]), 2).unwrap();
-    assert_eq!(lmc::decompress_delta(&third, &bases, &DecompressOptions::default()).unwrap(), raw[2]);
+    assert_eq!(restore(&third, &bases, &DecompressOptions::default()).unwrap(), raw[2]);
     assert!(link_bases(named(&[]), 1).unwrap().is_empty());
 }
 

@@ -1,6 +1,7 @@
 //! Round trips of pairs: every dtype, at lengths around runs and blocks, of many distributions, against bases of many kinds.
 
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, Isa, Level, decompress_delta};
+use crate::support::restore;
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, Isa, Level};
 use lmc_testing::decoders::{agree_with_bases, isas};
 use lmc_testing::input::Random;
 use lmc_testing::snapshots::special;
@@ -83,7 +84,7 @@ fn compressed(new: &[u8], old: &[u8], compressors: &mut [(Isa, Compressor)]) -> 
     let mut first: Option<Vec<u8>> = None;
     for (isa, compressor) in compressors {
         let mut file = Vec::new();
-        compressor.compress_delta_into(new, &base, &mut file).expect("anything can be compressed");
+        compressor.compress(new, &base, &mut file).expect("anything can be compressed");
         let first = first.get_or_insert_with(|| file.clone());
         assert!(*first == file, "{} writes other bytes", isa.name());
     }
@@ -91,12 +92,8 @@ fn compressed(new: &[u8], old: &[u8], compressors: &mut [(Isa, Compressor)]) -> 
 }
 
 fn compressors(dtype: Dtype, level: Level) -> Vec<(Isa, Compressor)> {
-    let mut o = CompressOptions::default();
-    (o.dtype, o.level, o.threads) = (Some(dtype), level, 1);
-    let make = |&isa: &Isa| {
-        o.isa = Some(isa);
-        (isa, Compressor::new(&o).expect("the options are valid"))
-    };
+    let o = CompressOptions::default().with_dtype(dtype).with_level(level).with_threads(1);
+    let make = |&isa: &Isa| (isa, Compressor::new(&o.with_isa(isa)).expect("the options are valid"));
     isas().iter().map(make).collect()
 }
 
@@ -136,9 +133,8 @@ fn lengths_around_a_block() {
             let file = compressed(&new, &old, &mut compressors);
             let base = [Base::new(&old[..]).expect("memory can be read")];
             for &isa in isas() {
-                let mut o = DecompressOptions::default();
-                (o.isa, o.threads) = (Some(isa), 1);
-                let decoded = decompress_delta(&file, &base, &o);
+                let o = DecompressOptions::default().with_isa(isa).with_threads(1);
+                let decoded = restore(&file, &base, &o);
                 assert!(decoded.is_ok_and(|d| d == new), "{dtype}, {n} elements, {kind:?}, {relation:?}");
             }
         }

@@ -1,6 +1,7 @@
 //! Bytes whose segments the caller knows: parts of files, tensors in memory.
 
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Segment};
+use crate::support::restore;
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Segment, Source};
 
 fn floats(count: u32, scale: f32) -> Vec<u8> {
     (0..count).flat_map(|i| ((i as f32).sqrt() * scale).to_le_bytes()).collect()
@@ -19,20 +20,20 @@ fn parts_are_deltas_of_parts() {
     let parts = segments(300_000, 100_000);
     let mut c = Compressor::new(&CompressOptions::default()).unwrap();
     let (mut plain, mut delta) = (vec![], vec![]);
-    c.compress_segments_into(&new, &parts, &[], &mut plain).unwrap();
+    c.compress(Source::segments(&new, &parts), &[], &mut plain).unwrap();
     let bases = [Base::of_segments(&old[..], &parts).unwrap()];
-    c.compress_segments_into(&new, &parts, &bases, &mut delta).unwrap();
+    c.compress(Source::segments(&new, &parts), &bases, &mut delta).unwrap();
     assert!(delta.len() * 10 < plain.len() * 7, "{} of {}", delta.len(), plain.len());
     let o = DecompressOptions::default();
     assert_eq!(lmc::decompress(&plain, &o).unwrap(), new);
-    assert_eq!(lmc::decompress_delta(&delta, &bases, &o).unwrap(), new);
+    assert_eq!(restore(&delta, &bases, &o).unwrap(), new);
     // Tensors are found by name, wherever they are.
     let swapped = [&new[300_000..], &new[..300_000]].concat();
     let mut parts: Vec<Segment> = parts.into_iter().rev().collect();
     (parts[0].offset, parts[1].offset) = (0, 100_000);
-    c.compress_segments_into(&swapped, &parts, &bases, &mut delta).unwrap();
+    c.compress(Source::segments(&swapped, &parts), &bases, &mut delta).unwrap();
     assert!(delta.len() * 10 < plain.len() * 7, "{} of {}", delta.len(), plain.len());
-    assert_eq!(lmc::decompress_delta(&delta, &bases, &o).unwrap(), swapped);
+    assert_eq!(restore(&delta, &bases, &o).unwrap(), swapped);
 }
 
 #[test]
@@ -44,7 +45,7 @@ fn segments_that_do_not_cover_the_bytes_are_refused() {
     let mut beyond = segments(200, 200);
     beyond[1].len = u64::MAX;
     for bad in [segments(200, 198), segments(200, 202), gap, beyond, vec![]] {
-        assert_eq!(c.compress_segments_into(&raw, &bad, &[], &mut vec![]).unwrap_err().kind(), ErrorKind::Usage);
+        assert_eq!(c.compress(Source::segments(&raw, &bad), &[], &mut vec![]).unwrap_err().kind(), ErrorKind::Usage);
         assert_eq!(Base::of_segments(&raw[..], &bad).unwrap_err().kind(), ErrorKind::Usage);
     }
     let name = || Some("t".into());

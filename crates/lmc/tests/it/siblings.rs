@@ -2,7 +2,7 @@
 
 use crate::support::snapshots::{bf16, f32s};
 use crate::support::{Counted, Memory, decompress_options, safetensors, weights};
-use lmc::{CompressOptions, Compressor, Decompressor, Reader};
+use lmc::{CompressOptions, Compressor, Decompressor, Reader, Sink};
 use lmc_testing::input::Random;
 
 /// A file of these tensors: the index of the content, whether it is rounded to bf16, and the number of elements.
@@ -24,13 +24,12 @@ fn file(contents: &[Vec<f32>], tensors: &[(usize, bool, usize)]) -> Vec<u8> {
 /// Compresses in several ways, which give the same bytes, and restores by every decoder; the size of the compressed file.
 fn restored(raw: &[u8]) -> usize {
     let compressed = |threads, from_file| {
-        let mut o = CompressOptions::default();
-        o.threads = threads;
+        let o = CompressOptions::default().with_threads(threads);
         let (mut c, mut out) = (Compressor::new(&o).unwrap(), Vec::new());
         if from_file {
-            c.compress_delta_from_into(&Counted::new(raw), &[], &mut out).unwrap();
+            c.compress(&Counted::new(raw), &[], &mut out).unwrap();
         } else {
-            c.compress_into(raw, &mut out).unwrap();
+            c.compress(raw, &[], &mut out).unwrap();
         }
         out
     };
@@ -41,13 +40,13 @@ fn restored(raw: &[u8]) -> usize {
     for threads in [1, 3] {
         let mut d = Decompressor::new(&decompress_options(threads)).unwrap();
         let mut back = vec![0; raw.len()];
-        d.decompress_into(&lmc, &mut back).unwrap();
+        d.decompress(&lmc, &[], &mut back[..]).unwrap();
         assert!(back == raw);
         let memory = Memory::default();
-        d.decompress_to(&&lmc[..], &memory, &mut |_| ()).unwrap();
+        d.decompress(&&lmc[..], &[], &memory).unwrap();
         assert!(memory.0.into_inner().unwrap() == raw);
         let mut back = Vec::new();
-        d.decompress_stream(&mut &lmc[..], &mut back, &mut |_| ()).unwrap();
+        d.decompress(&mut &lmc[..], &[], Sink::writer(&mut back)).unwrap();
         assert!(back == raw);
     }
     assert!(lmc::reference::decode(&lmc, raw.len()).unwrap() == raw);

@@ -1,17 +1,14 @@
 //! What one call may decode in all: enough for whatever people have, and an end for what is forged.
 
 use crate::support::snapshots::{bf16, trained};
-use crate::support::{noise, safetensors, weights};
+use crate::support::{delta_of, noise, restore, safetensors, weights};
 use lmc::reference::write::File;
 use lmc::reference::write::block::{self, Block, Grouped, Part, Section};
-use lmc::{Base, CompressOptions, DecompressOptions, Decompressor, ErrorKind, Reader, Result, WriteAt};
+use lmc::{Base, CompressOptions, DecodeLimits, DecompressOptions, Decompressor, ErrorKind, Reader, Result, WriteAt};
 use lmc_testing::handmade::{copy, records};
 
 fn options(threads: usize, max_work: Option<u64>) -> DecompressOptions {
-    let mut o = DecompressOptions::default();
-    o.threads = threads;
-    o.limits.max_work = max_work;
-    o
+    DecompressOptions::default().with_threads(threads).with_limits(DecodeLimits::default().with_max_work(max_work))
 }
 
 /// Takes what is written, and gives none of it back.
@@ -33,7 +30,7 @@ fn run(length: usize, n: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     for i in 0..length {
         w = trained(&w, 10 + i as u64, 0.01);
         let next = file(&w);
-        files.push(lmc::compress_delta(&next, &[Base::new(&raw[..]).unwrap()], &o).unwrap());
+        files.push(delta_of(&next, &[Base::new(&raw[..]).unwrap()], &o).unwrap());
         raw = next;
     }
     (files, raw)
@@ -56,7 +53,7 @@ fn a_chain_of_64_takes_as_many_times_its_size() {
         let o = options(2, max_work);
         let mut out = vec![0; raw.len()];
         let base = [Base::lmc(opened(before, &o))];
-        Decompressor::new(&o)?.decompress_delta_into(last, &base, &mut out)?;
+        Decompressor::new(&o)?.decompress(last, &base, &mut out[..])?;
         Ok::<_, lmc::Error>(out)
     };
     assert!(restored(None).unwrap() == raw);
@@ -104,8 +101,8 @@ fn a_forged_file_ends_whatever_it_asks_for() {
     assert!(file.len() < 80_000);
     let limit = 3 << 30;
     for threads in [1, 2] {
-        let done: Result<_> = Decompressor::new(&options(threads, Some(limit)))
-            .and_then(|mut d| d.decompress_delta_to(&file, &[], &Nowhere, &mut |_| ()));
+        let done: Result<_> =
+            Decompressor::new(&options(threads, Some(limit))).and_then(|mut d| d.decompress(&file, &[], &Nowhere));
         let e = done.expect_err("ten times as much would be decoded");
         assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
         assert!(e.to_string().contains("max_work"), "{e}");
@@ -117,14 +114,13 @@ fn compressing_from_a_compressed_base_is_limited_too() {
     let (files, raw) = run(4, 300_000);
     let new = [&raw[..], &noise(100_000, 5)].concat();
     let compressed = |max_work| {
-        let mut o = CompressOptions::default();
-        o.max_work = max_work;
+        let o = CompressOptions::default().with_max_work(max_work);
         let base = [Base::lmc(opened(&files, &options(1, None))).with_name("old")];
-        lmc::compress_delta(&new, &base, &o)
+        delta_of(&new, &base, &o)
     };
     let file = compressed(None).unwrap();
     let base = [Base::new(&raw[..]).unwrap()];
-    assert!(lmc::decompress_delta(&file, &base, &options(1, None)).unwrap() == new);
+    assert!(restore(&file, &base, &options(1, None)).unwrap() == new);
     let e = compressed(Some(raw.len() as u64)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
     assert!(e.to_string().contains("base \"old\""), "{e}");

@@ -3,7 +3,7 @@
 use crate::{MIB, alone, at_most, kept, peak};
 use lmc::reference::write::block::{Block, BlockFields, Part};
 use lmc::reference::write::{File, Segment, varint};
-use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
+use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, WriteAt};
 use std::io;
 
 /// The raw length of the largest block.
@@ -12,9 +12,7 @@ const RAW: usize = 16 * MIB;
 const DEPENDENCIES: usize = 64 * MIB;
 
 fn options(threads: usize) -> DecompressOptions {
-    let mut options = DecompressOptions::default();
-    options.threads = threads;
-    options
+    DecompressOptions::default().with_threads(threads)
 }
 
 /// A block of zeros of which nothing is told, in one part with this head; with the dependencies given (source, offset, length).
@@ -79,15 +77,14 @@ fn bound(threads: usize) -> usize {
 fn restore(file: &[u8], bases: &[Base<'_>], threads: usize, bound: usize) {
     let mut out = vec![0; Decompressor::raw_size(file).unwrap() as usize];
     let decompressor = || Decompressor::new(&options(threads)).unwrap();
-    let (done, allocated) = peak(|| decompressor().decompress_delta_into(file, bases, &mut out));
+    let (done, allocated) = peak(|| decompressor().decompress(file, bases, &mut out[..]));
     done.unwrap();
     at_most(bound, allocated, "to a slice");
     assert!(out.iter().all(|&b| b == 0));
-    let (done, allocated) =
-        peak(|| decompressor().decompress_delta_stream(&mut &file[..], bases, &mut io::sink(), &mut |_| ()));
+    let (done, allocated) = peak(|| decompressor().decompress(&mut &file[..], bases, Sink::writer(&mut io::sink())));
     done.unwrap();
     at_most(bound, allocated, "to a stream");
-    let (done, allocated) = peak(|| decompressor().decompress_delta_to(&file, bases, &Zeros, &mut |_| ()));
+    let (done, allocated) = peak(|| decompressor().decompress(&file, bases, &Zeros));
     done.unwrap();
     at_most(bound, allocated, "to a file");
 }

@@ -33,13 +33,12 @@ fn checkpoint(step: u16) -> Vec<u8> {
 fn of_each_tensor_little_is_kept() {
     let _alone = alone();
     let (old, new) = (checkpoint(0), checkpoint(3));
-    let mut options = CompressOptions::default();
-    options.threads = 1;
+    let options = CompressOptions::default().with_threads(1);
     let mut compressor = Compressor::new(&options).unwrap();
     let mut delta = Vec::new();
     let (bases, opened) = peak(|| [Base::new(&old[..]).unwrap()]);
     at_most(FOR_EACH * TENSORS, opened, "opening a base");
-    let (done, compressing) = peak(|| compressor.compress_delta_into(&new, &bases, &mut delta));
+    let (done, compressing) = peak(|| compressor.compress(&new, &bases, &mut delta));
     done.unwrap();
     at_most(FOR_EACH * TENSORS + BLOCKS, compressing, "compressing a delta");
     let (estimate, estimating) = peak(|| compressor.estimate(&new, &bases).unwrap());

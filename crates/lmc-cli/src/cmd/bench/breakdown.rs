@@ -74,13 +74,13 @@ const STEPS: [(&str, &str, Pass); 16] = [
     ("compress_fresh", "level default, into memory just allocated", |b| {
         let (took, result) = timed(|| {
             let mut new = Vec::new();
-            b.compressors[1].compress_into(b.raw, &mut new).map(|_| new)
+            b.compressors[1].compress(b.raw, &[], &mut new).map(|_| new)
         });
         result.map(|_| took)
     }),
     ("decompress", "level default, reused memory", |b| b.decompress()),
     ("decompress_fresh", "level default, into memory just mapped", |b| {
-        fresh(b.raw.len(), |m| b.decompressor.decompress_into(&b.packed, m).map(drop))
+        fresh(b.raw.len(), |m| b.decompressor.decompress(&b.packed, &[], m).map(drop))
     }),
 ];
 
@@ -96,14 +96,14 @@ impl Bench<'_> {
     }
 
     fn compress(&mut self, level: usize) -> Result<Duration> {
-        let (took, result) = timed(|| self.compressors[level].compress_into(self.raw, &mut self.packed));
+        let (took, result) = timed(|| self.compressors[level].compress(self.raw, &[], &mut self.packed));
         result.map(|_| took)
     }
 
     /// What was compressed last.
     fn decompress(&mut self) -> Result<Duration> {
         self.out.fill(0xa5);
-        let (took, result) = timed(|| self.decompressor.decompress_into(&self.packed, &mut self.out));
+        let (took, result) = timed(|| self.decompressor.decompress(&self.packed, &[], &mut self.out[..]));
         result?;
         match self.out == self.raw {
             true => Ok(took),

@@ -139,27 +139,19 @@ impl Lmc {
 }
 
 pub(super) fn compress_options(level: Level, isa: Isa, threads: usize, dtype: Option<Dtype>) -> CompressOptions {
-    let mut o = CompressOptions::default();
-    o.level = level;
-    o.threads = threads;
-    o.dtype = dtype;
-    o.isa = Some(isa);
-    o
+    CompressOptions::default().with_level(level).with_threads(threads).with_dtype(dtype).with_isa(isa)
 }
 
 pub(super) fn decompress_options(isa: Isa, threads: usize) -> DecompressOptions {
-    let mut o = DecompressOptions::default();
-    o.threads = threads;
-    o.isa = Some(isa);
-    o
+    DecompressOptions::default().with_threads(threads).with_isa(isa)
 }
 
 impl Codec for Lmc {
     fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
-        self.compressor.compress_into(raw, packed).map(drop)
+        self.compressor.compress(raw, &[], packed).map(drop)
     }
     fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
-        self.decompressor.decompress_into(packed, out).map(drop)
+        self.decompressor.decompress(packed, &[], out).map(drop)
     }
 }
 

@@ -132,10 +132,10 @@ struct Lmc {
 
 impl Codec for Lmc {
     fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
-        self.compressor.compress_delta_into(raw, &self.bases, packed).map(drop)
+        self.compressor.compress(raw, &self.bases, packed).map(drop)
     }
     fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
-        self.decompressor.decompress_delta_into(packed, &self.bases, out).map(drop)
+        self.decompressor.decompress(packed, &self.bases, out).map(drop)
     }
 }
 

@@ -37,8 +37,7 @@ impl Input {
     }
 
     fn parse(name: String, raw: Vec<u8>, dtype: Option<Dtype>) -> Result<Self> {
-        let mut options = CompressOptions::default();
-        options.dtype = dtype;
+        let options = CompressOptions::default().with_dtype(dtype);
         let reader = Reader::open(lmc::compress(&raw, &options)?, &DecompressOptions::default())?;
         let mut typed = Vec::new();
         let mut tensors = 0;

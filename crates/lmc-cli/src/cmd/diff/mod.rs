@@ -89,10 +89,8 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     let mut paths = vec![args.old.clone(), args.new.clone()];
     paths.extend_from_slice(args.bases.paths());
     let files = Bases::open(&paths, true, threads)?;
-    let mut options = CompressOptions::default();
-    options.level = args.level;
-    options.threads = threads;
-    options.max_work = args.limits.max_work();
+    let options =
+        CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let old = files.of(0);
     let mut new = Vec::new();

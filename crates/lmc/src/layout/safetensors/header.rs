@@ -232,13 +232,13 @@ impl<'de> Deserialize<'de> for DtypeName {
                 f.write_str("the name of a dtype")
             }
             fn visit_str<E: serde::de::Error>(self, s: &str) -> Result<DtypeName, E> {
-                Ok(DtypeName(s.parse().ok()))
+                Ok(DtypeName(Dtype::from_name(s)))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DtypeName, A::Error> {
                 let name = map.next_key::<String>()?.ok_or_else(|| A::Error::invalid_length(0, &"one name"))?;
                 map.next_value::<()>()?;
                 match map.next_key::<String>()? {
-                    None => Ok(DtypeName(name.parse().ok())),
+                    None => Ok(DtypeName(Dtype::from_name(&name))),
                     Some(_) => Err(A::Error::invalid_length(2, &"one name")),
                 }
             }

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lmc::{
-    CompressOptions, Compressor, DecompressOptions, Decompressor, Error, Isa, ReadAt, Reader, Result, Summary, WriteAt,
+    Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Error, Isa, ReadAt, Reader, Result, Sink,
+    Source, Summary, WriteAt,
 };
 pub(crate) use lmc_testing::data::noise;
 use lmc_testing::input::Random;
@@ -89,39 +90,57 @@ impl<T: io::Read> io::Read for Trickle<T> {
 }
 
 pub(crate) fn decompress_options(threads: usize) -> DecompressOptions {
-    let mut o = DecompressOptions::default();
-    o.threads = threads;
-    o
+    DecompressOptions::default().with_threads(threads)
+}
+
+/// Compresses a delta in memory.
+pub(crate) fn delta_of(raw: &[u8], bases: &[Base<'_>], o: &CompressOptions) -> Result<Vec<u8>> {
+    let mut file = Vec::new();
+    Compressor::new(o)?.compress(raw, bases, &mut file)?;
+    Ok(file)
+}
+
+/// Restores a delta in memory.
+pub(crate) fn restore(file: &[u8], bases: &[Base<'_>], o: &DecompressOptions) -> Result<Vec<u8>> {
+    let mut raw = Vec::new();
+    Decompressor::new(o)?.decompress(file, bases, &mut raw)?;
+    Ok(raw)
 }
 
 /// Compresses `raw` in every way, checks that the bytes are the same, restores them in every way; the compressed file.
 pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
-    let mut o = *o;
-    o.threads = 1;
     let mut file = Vec::new();
-    let summary = Compressor::new(&o).unwrap().compress_into(raw, &mut file).unwrap();
+    let summary = Compressor::new(&o.with_threads(1)).unwrap().compress(raw, &[], &mut file).unwrap();
     assert_eq!(summary.raw_size, raw.len() as u64);
     assert_eq!(summary.compressed_size, file.len() as u64);
     for threads in [1, 2, 5] {
-        o.threads = threads;
-        let mut c = Compressor::new(&o).unwrap();
+        let mut c = Compressor::new(&o.with_threads(threads)).unwrap();
         let mut out = vec![1; 10];
-        assert_eq!(c.compress_into(raw, &mut out).unwrap(), summary);
+        assert_eq!(c.compress(raw, &[], &mut out).unwrap(), summary);
         assert!(out == file, "slice, {threads} threads");
         for step in [usize::MAX, 65537] {
             out.clear();
             let mut last = 0;
-            let s = c.compress_stream(&mut Trickle(raw, step), &mut out, &mut |n| last = n).unwrap();
+            let s = c
+                .compress(
+                    Source::from(&mut Trickle(raw, step)).with_progress(&mut |n| last = n),
+                    &[],
+                    Sink::writer(&mut out),
+                )
+                .unwrap();
             assert_eq!((s, last), (summary, raw.len() as u64));
             assert!(out == file, "stream, {threads} threads");
         }
         out.clear();
         let mut last = 0;
-        assert_eq!(c.compress_from(&raw, &mut out, &mut |n| last = n).unwrap(), summary);
+        assert_eq!(
+            c.compress(Source::from(&raw).with_progress(&mut |n| last = n), &[], Sink::writer(&mut out)).unwrap(),
+            summary
+        );
         assert_eq!(last, raw.len() as u64);
         assert!(out == file, "file, {threads} threads");
         out = vec![1; 10];
-        assert_eq!(c.compress_delta_from_into(&Counted::new(raw), &[], &mut out).unwrap(), summary);
+        assert_eq!(c.compress(&Counted::new(raw), &[], &mut out).unwrap(), summary);
         assert!(out == file, "file to memory, {threads} threads");
         check_restores(&file, raw, &summary, &decompress_options(threads));
     }
@@ -143,19 +162,25 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
 pub(crate) fn check_restores(file: &[u8], raw: &[u8], summary: &Summary, o: &DecompressOptions) {
     let mut d = Decompressor::new(o).unwrap();
     let mut back = vec![0xee; raw.len()];
-    assert_eq!(d.decompress_into(file, &mut back).unwrap(), *summary);
+    assert_eq!(d.decompress(file, &[], &mut back[..]).unwrap(), *summary);
     assert!(back == raw, "to a slice, {} threads", o.threads);
     back.fill(0xdd);
-    assert_eq!(d.decompress_delta_from(&Counted::new(file), &[], &mut back).unwrap(), *summary);
+    assert_eq!(d.decompress(&Counted::new(file), &[], &mut back[..]).unwrap(), *summary);
     assert!(back == raw, "from a file to a slice, {} threads", o.threads);
     back.clear();
     let mut last = 0;
-    let s = d.decompress_stream(&mut Trickle(file, 65537), &mut back, &mut |n| last = n).unwrap();
+    let s = d
+        .decompress(
+            Source::from(&mut Trickle(file, 65537)).with_progress(&mut |n| last = n),
+            &[],
+            Sink::writer(&mut back),
+        )
+        .unwrap();
     assert_eq!((s, last), (*summary, raw.len() as u64));
     assert!(back == raw, "to a stream, {} threads", o.threads);
     let to = Memory::default();
     last = 0;
-    assert_eq!(d.decompress_to(&file, &to, &mut |n| last = n).unwrap(), *summary);
+    assert_eq!(d.decompress(Source::from(&file).with_progress(&mut |n| last = n), &[], &to).unwrap(), *summary);
     assert_eq!(last, raw.len() as u64);
     assert!(to.0.into_inner().unwrap() == raw, "to a file, {} threads", o.threads);
 }
@@ -164,18 +189,14 @@ pub(crate) fn check_restores(file: &[u8], raw: &[u8], summary: &Summary, o: &Dec
 pub(crate) fn check_isas(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
     let mut files: Vec<Vec<u8>> = Vec::new();
     for isa in Isa::available() {
-        let mut o = *o;
-        (o.isa, o.threads) = (Some(isa), 1);
-        let file = lmc::compress(raw, &o).unwrap();
+        let file = lmc::compress(raw, &o.with_isa(isa).with_threads(1)).unwrap();
         if let Some(first) = files.first() {
             assert!(file == *first, "{} writes other bytes than {}", isa.name(), Isa::PORTABLE.name());
         }
         files.push(file);
     }
     for isa in Isa::available() {
-        let mut o = decompress_options(1);
-        o.isa = Some(isa);
-        assert!(lmc::decompress(&files[0], &o).unwrap() == raw, "{}", isa.name());
+        assert!(lmc::decompress(&files[0], &decompress_options(1).with_isa(isa)).unwrap() == raw, "{}", isa.name());
     }
     files.swap_remove(0)
 }
@@ -185,9 +206,9 @@ pub(crate) fn try_all(file: &[u8], o: &DecompressOptions) -> [Result<Vec<u8>>; 3
     let mut d = Decompressor::new(o).unwrap();
     let slice = lmc::decompress(file, o);
     let mut streamed = Vec::new();
-    let stream = d.decompress_stream(&mut &*file, &mut streamed, &mut |_| ()).map(|_| streamed);
+    let stream = d.decompress(&mut &*file, &[], Sink::writer(&mut streamed)).map(|_| streamed);
     let to = Memory::default();
-    let positional = d.decompress_to(&file, &to, &mut |_| ()).map(|_| to.0.into_inner().unwrap());
+    let positional = d.decompress(&file, &[], &to).map(|_| to.0.into_inner().unwrap());
     [slice, stream, positional]
 }
 

@@ -1,0 +1,110 @@
+//! Streams that are compressed: what was read ahead, and where it is.
+
+use std::io::{self, Read};
+
+use super::Job;
+use crate::cut::Cutter;
+use crate::error::{Error, Result};
+use crate::io::{ReadAt, append, scratch};
+use crate::layout::Prefix;
+
+/// What the buffer may keep of its memory once little is in it: a header may have been much larger.
+const KEEP: usize = 1 << 25;
+
+/// Bytes of a stream that are not compressed yet.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    bytes: Vec<u8>,
+    /// Bytes at the start of `bytes` that are used up.
+    used: usize,
+    /// Where in the stream the next byte is.
+    offset: u64,
+}
+
+impl Ahead {
+    /// Bytes that are there.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.used
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.used..]
+    }
+
+    /// The buffer to append to.
+    pub(crate) fn to_append(&mut self) -> &mut Vec<u8> {
+        // Each byte is moved once at most for each one that was used up.
+        if self.used >= self.len() {
+            self.bytes.drain(..self.used);
+            self.used = 0;
+            if self.bytes.len() < KEEP {
+                self.bytes.shrink_to(KEEP);
+            }
+        }
+        &mut self.bytes
+    }
+
+    /// Plans the next block, and moves its bytes to `job`; false if there are none. At least [`Cutter::lookahead`] bytes are there, or all
+    /// up to the end of the stream.
+    pub(crate) fn next_block(&mut self, cutter: &mut Cutter<'_>, job: &mut Job) -> Result<bool> {
+        let bytes = &self.bytes[self.used..];
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let window = Window { offset: self.offset, bytes };
+        job.len = cutter.next_block(&window, bytes.len() as u64, &mut job.pieces)?;
+        scratch(&mut job.raw, job.len).copy_from_slice(&bytes[..job.len]);
+        self.used += job.len;
+        self.offset += job.len as u64;
+        Ok(true)
+    }
+}
+
+/// A stretch of a stream.
+struct Window<'a> {
+    offset: u64,
+    bytes: &'a [u8],
+}
+
+impl ReadAt for Window<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let within = offset.checked_sub(self.offset).ok_or(io::ErrorKind::InvalidInput)?;
+        self.bytes.read_exact_at(buf, within)
+    }
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.offset + self.bytes.len() as u64)
+    }
+}
+
+/// A stream, and what was read of it.
+pub(super) struct Stream<'a> {
+    src: &'a mut dyn Read,
+    ahead: Ahead,
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn new(src: &'a mut dyn Read) -> Self {
+        Self { src, ahead: Ahead::default() }
+    }
+
+    /// [`Ahead::next_block`] of what is read of the stream.
+    pub(super) fn next_block(&mut self, cutter: &mut Cutter<'_>, job: &mut Job) -> Result<bool> {
+        self.fill(cutter.lookahead() as usize)?;
+        self.ahead.next_block(cutter, job)
+    }
+
+    /// Reads until `n` bytes are there, or fewer at the end of the stream.
+    fn fill(&mut self, n: usize) -> Result<()> {
+        if let Some(more) = n.checked_sub(self.ahead.len()).filter(|&more| more > 0) {
+            append(self.src, self.ahead.to_append(), more).map_err(|e| Error::io("cannot read the input", e))?;
+        }
+        Ok(())
+    }
+}
+
+impl Prefix for Stream<'_> {
+    fn get(&mut self, n: usize) -> Result<&[u8]> {
+        self.fill(n)?;
+        Ok(&self.ahead.bytes()[..n.min(self.ahead.len())])
+    }
+}

@@ -1,0 +1,126 @@
+//! From bytes that are read at any offset to memory: workers put their records there themselves. A single thread that copies would be most
+//! of the time of two that compress.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Compressor, Job, Loader};
+use crate::Summary;
+use crate::base::Base;
+use crate::begun::Begun;
+use crate::block::Origin;
+use crate::block::encode::BlockEncoder;
+use crate::block::output::Output;
+use crate::container::writer::Writer;
+use crate::cut::Cutter;
+use crate::error::{Error, Result};
+use crate::io::ReadAt;
+use crate::origin::Raw;
+use crate::segment::Segment;
+use crate::turns::Turns;
+
+impl Compressor {
+    /// Compresses to the end of `out`.
+    pub(super) fn compress_direct(
+        &mut self,
+        src: &dyn ReadAt,
+        segments: Option<&[Segment]>,
+        bases: &[Base<'_>],
+        out: &mut Output<'_>,
+    ) -> Result<Summary> {
+        let (size, layout) = self.layout(src, segments)?;
+        let own = Raw::new(src);
+        let bases = self.for_call(bases);
+        let Begun { mut cutter, layout, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
+        out.extend(&start);
+        let loader = Loader::File(src, &own);
+        self.jobs.resize_with(self.workers.in_flight(), Job::default);
+        if self.workers.is_single() {
+            // Blocks go straight into `out`.
+            let Job { pieces, raw, .. } = &mut self.jobs[0];
+            let mut next = 0;
+            self.workers.with(|encoder| {
+                while next < size {
+                    let len = cutter.next_block(src, size - next, pieces)?;
+                    let block = loader.load(next, len, raw, pieces)?;
+                    writer.block(&encoder.encode(&block, &origin, out)?);
+                    next += len as u64;
+                }
+                Ok(())
+            })?;
+        } else {
+            self.compress_by_all((src, &loader), size, &mut cutter, &origin, &mut writer, out)?;
+        }
+        let (end, summary) = writer.finish(&layout)?;
+        out.extend(&end);
+        Ok(summary)
+    }
+
+    /// Compresses the blocks of a file by all threads at once.
+    fn compress_by_all(
+        &mut self,
+        (src, loader): (&dyn ReadAt, &Loader<'_>),
+        size: u64,
+        cutter: &mut Cutter<'_>,
+        origin: &dyn Origin,
+        writer: &mut Writer,
+        out: &mut Output<'_>,
+    ) -> Result<()> {
+        let mut blocks = Vec::new();
+        let (mut next, mut bound) = (0, 0);
+        while next < size {
+            let mut pieces = Vec::new();
+            let len = cutter.next_block(src, size - next, &mut pieces)?;
+            bound += BlockEncoder::bound(&pieces);
+            blocks.push((next, len, pieces));
+            next += len as u64;
+        }
+        let start = out.len();
+        let tickets = AtomicUsize::new(0);
+        let failed = Mutex::new(None::<(usize, Error)>);
+        let turns = Turns::new((&mut *writer, out.grow(bound), 0usize), std::mem::take(&mut self.jobs));
+        self.workers.each(|encoder| {
+            let _watch = turns.watch();
+            loop {
+                let mut job = turns.free();
+                let ticket = tickets.fetch_add(1, Ordering::Relaxed);
+                let Some((offset, len, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
+                let mut record = Output::new(&mut job.record);
+                let block = loader.load(*offset, *len, &mut job.raw, pieces);
+                let done = block.and_then(|block| encoder.encode(&block, origin, &mut record));
+                job.record_len = record.len();
+                job.done = match done {
+                    Ok(summary) => Some(Ok(summary)),
+                    Err(e) => {
+                        // What was begun before is finished: the earliest error is the one that counts.
+                        tickets.fetch_max(blocks.len(), Ordering::Relaxed);
+                        let mut failed = failed.lock().expect("no panic while it is held");
+                        if failed.as_ref().is_none_or(|f| ticket < f.0) {
+                            *failed = Some((ticket, e));
+                        }
+                        job.record_len = 0;
+                        None
+                    }
+                };
+                let due = turns.done(ticket, job, |(writer, rest, written), job| {
+                    if let Some(Ok(summary)) = &job.done {
+                        writer.block(summary);
+                    }
+                    *written += job.record_len;
+                    rest.split_off_mut(..job.record_len).expect("no record is above its bound")
+                });
+                for (job, place) in due {
+                    place.copy_from_slice(&job.record[..job.record_len]);
+                    turns.give_back(job);
+                }
+            }
+        });
+        let ((_, _, written), jobs) = turns.into_inner();
+        self.jobs = jobs;
+        out.truncate(start + written);
+        match failed.into_inner().expect("no panic while it is held") {
+            None => Ok(()),
+            Some((_, e)) => Err(e),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! From any source to a stream: blocks are encoded in parallel, and put out in order by the calling thread.
+
+use std::io::Write;
+
+use super::{Compressor, Job, Loader};
+use crate::Summary;
+use crate::begun::Begun;
+use crate::block::Origin;
+use crate::block::output::Output;
+use crate::container::writer::Writer;
+use crate::cut::Cutter;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+
+impl Compressor {
+    /// Writes a file whose blocks come from `next`, which plans the next one (false at the end).
+    pub(super) fn compress_ordered(
+        &mut self,
+        loader: &Loader<'_>,
+        begun: Begun<'_>,
+        mut next: impl FnMut(&mut Cutter<'_>, &mut Job) -> Result<bool>,
+        dst: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Summary> {
+        let Begun { mut cutter, layout, mut writer, start, origin } = begun;
+        write(dst, &start)?;
+        self.blocks(loader, &origin, &mut writer, |job| next(&mut cutter, job), dst, progress)?;
+        finish(writer, &layout, dst)
+    }
+
+    /// Plans blocks with `plan` (false at the end), loads and encodes them in parallel, and writes them in order.
+    pub(crate) fn blocks(
+        &mut self,
+        loader: &Loader<'_>,
+        origin: &dyn Origin,
+        writer: &mut Writer,
+        mut plan: impl FnMut(&mut Job) -> Result<bool>,
+        dst: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        self.jobs.resize_with(self.workers.in_flight(), Job::default);
+        self.workers.ordered(
+            &mut self.jobs,
+            |job| Ok(plan(job)?.then_some(2 * job.len)),
+            |encoder, job| {
+                let mut record = Output::new(&mut job.record);
+                let block = loader.load(job.offset, job.len, &mut job.raw, &job.pieces);
+                job.done = Some(block.and_then(|block| encoder.encode(&block, origin, &mut record)));
+                job.record_len = record.len();
+            },
+            |job| {
+                writer.block(&job.done.take().expect("the worker is done")?);
+                write(dst, &job.record[..job.record_len])?;
+                progress(writer.raw());
+                Ok(())
+            },
+        )
+    }
+}
+
+/// Writes what follows the last block.
+pub(crate) fn finish(writer: Writer, layout: &Layout, dst: &mut dyn Write) -> Result<Summary> {
+    let (end, summary) = writer.finish(layout)?;
+    write(dst, &end)?;
+    dst.flush().map_err(cannot_write)?;
+    Ok(summary)
+}
+
+pub(crate) fn write(dst: &mut dyn Write, bytes: &[u8]) -> Result<()> {
+    dst.write_all(bytes).map_err(cannot_write)
+}
+
+fn cannot_write(e: std::io::Error) -> Error {
+    Error::io("cannot write the output", e)
+}

@@ -1,0 +1,130 @@
+//! Files that are opened from their end: all threads put blocks where they belong.
+
+use super::blocks::{Decoded, Progress, decode, finish};
+use super::{Buffers, Decompressor, cannot_write};
+use crate::Summary;
+use crate::access::{Access, Cache};
+use crate::base::Base;
+use crate::budget::Detour;
+use crate::container::open::{self, Opened};
+use crate::error::Result;
+use crate::io::{ReadAt, WriteAt, scratch};
+use crate::origin::{Finished, NotOwn, Own, Sourced, Written};
+use crate::work::Work;
+
+/// Where raw bytes go.
+pub(super) enum Place<'a> {
+    /// As many as the file has.
+    Slice(&'a mut [u8]),
+    At(&'a dyn WriteAt),
+}
+
+/// A block under way.
+struct Job<'a> {
+    block: usize,
+    /// The block's bytes in the caller's memory, if that is where they go.
+    out: Option<&'a mut [u8]>,
+    buffers: Buffers,
+    done: Option<Result<Decoded>>,
+}
+
+impl Decompressor {
+    pub(super) fn decompress_opened(
+        &mut self,
+        src: &dyn ReadAt,
+        opened: &Opened,
+        bases: &[Base<'_>],
+        place: Place<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Summary> {
+        let sources = &opened.sources;
+        let cache = Cache::default();
+        let access = Access { src, opened, bases, workers: &self.workers, cache: &cache };
+        let finished = Finished::default();
+        let work = Work::new(self.o.limits.max_work, opened.index.raw_size);
+        let mut so_far = Progress::new(sources);
+        let (mut rest, to) = match place {
+            Place::Slice(bytes) => (Some(bytes), None),
+            Place::At(file) => (None, Some(file)),
+        };
+        let mut next = 0;
+        let mut jobs = Buffers::take(&mut self.buffers, self.workers.in_flight(), |buffers| Job {
+            block: 0,
+            out: None,
+            buffers,
+            done: None,
+        });
+        let done = self.workers.ordered(
+            &mut jobs,
+            |job| {
+                if next == opened.blocks() {
+                    return Ok(None);
+                }
+                job.block = next;
+                next += 1;
+                let b = opened.block(job.block);
+                let Some(rest) = &mut rest else { return Ok(Some((b.record_len + b.raw_len) as usize)) };
+                job.out = rest.split_off_mut(..b.raw_len as usize);
+                Ok(Some(0))
+            },
+            |decoder, job| {
+                let Job { block, out, buffers: Buffers { record, raw }, done } = job;
+                let b = opened.block(*block);
+                let turn = sources.features.own.then(|| finished.mark.begin(b.raw_offset));
+                let detour = Detour::new();
+                let budget = detour.budget(&work);
+                let again = access.earlier(budget);
+                let written = to.map(|to| Written { mark: &finished.mark, to, again: &again });
+                let own: &dyn Own = match &written {
+                    _ if turn.is_none() => &NotOwn,
+                    Some(written) => written,
+                    None => &finished,
+                };
+                let origin = Sourced::new(bases, &sources.bases, own);
+                let origin = origin.within(budget);
+                let bytes = match out {
+                    Some(out) => &mut **out,
+                    None => scratch(raw, b.raw_len as usize),
+                };
+                let decoded = work
+                    .spend(b.raw_len)
+                    .and_then(|()| read_record(src, b.record_offset, b.record_len as usize, record))
+                    .and_then(|record| decode(decoder, record, sources, b.raw_offset, &origin, bytes))
+                    .map_err(|e| opened.locate(e, *block));
+                let decoded = match to {
+                    Some(to) => decoded.and_then(|decoded| {
+                        to.write_all_at(bytes, b.raw_offset).map_err(cannot_write)?;
+                        Ok(decoded)
+                    }),
+                    None => decoded,
+                };
+                if let (Some(turn), Ok(_)) = (turn, &decoded) {
+                    out.take().into_iter().for_each(|out| finished.publish(b.raw_offset, out));
+                    turn.done(b.raw_offset + b.raw_len);
+                }
+                *done = Some(decoded);
+            },
+            |job| {
+                let b = opened.block(job.block);
+                let decoded = job.done.take().expect("the worker is done")?;
+                so_far.push(&decoded, b.raw_len).map_err(|e| opened.locate(e, job.block))?;
+                job.buffers.trim();
+                progress(b.raw_offset + b.raw_len);
+                Ok(())
+            },
+        );
+        self.buffers.extend(jobs.into_iter().map(|job| job.buffers));
+        done.and_then(|()| finish(opened, &so_far.hash))
+    }
+}
+
+/// A block's record: in memory, or read to `buf`.
+fn read_record<'r>(src: &'r dyn ReadAt, offset: u64, len: usize, buf: &'r mut Vec<u8>) -> Result<&'r [u8]> {
+    match src.slice_at(offset, len) {
+        Some(record) => Ok(record),
+        None => {
+            let record = scratch(buf, len);
+            open::read(src, record, offset).map(|()| &*record)
+        }
+    }
+}

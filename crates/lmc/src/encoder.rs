@@ -1,0 +1,181 @@
+//! A stream that compresses what is written to it.
+
+use std::io::{self, Write};
+
+use crate::Summary;
+use crate::begun::Begun;
+use crate::compress::{Ahead, Compressor, Loader, finish, write};
+use crate::error::{Error, Result};
+use crate::layout::{self, Prefix};
+use crate::options::CompressOptions;
+
+/// Bytes that are waited for, for each job that may be under way on several threads, so that all of them find work.
+const BATCH: usize = 2 << 20;
+
+/// Compresses what is written to it, and writes the file to another stream.
+///
+/// The bytes are those that [`Compressor::compress`] makes of a stream without bases, however they are written. Memory is bounded: blocks are
+/// written as soon as what follows them is known as far as it matters, a few MiB, and a few MiB more for each thread.
+///
+/// [`Encoder::finish`] writes what is left, and what a file ends with: without it, as after an error, what was written is not a valid file.
+/// Dropping an encoder writes nothing.
+///
+/// ```
+/// use std::io::Write;
+/// use lmc::{CompressOptions, DecompressOptions, Encoder};
+/// let mut encoder = Encoder::new(Vec::new(), &CompressOptions::default())?;
+/// for part in [&b"some bytes"[..], b" and", b" some more"] {
+///     encoder.write_all(part)?;
+/// }
+/// let (file, summary) = encoder.finish()?;
+/// assert_eq!(summary.compressed_size, file.len() as u64);
+/// assert_eq!(lmc::decompress(&file, &DecompressOptions::default())?, b"some bytes and some more");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Encoder<W: Write> {
+    inner: W,
+    compressor: Compressor,
+    ahead: Ahead,
+    state: State,
+}
+
+enum State {
+    /// The layout is not known before so many bytes, or all, are there.
+    Beginning(usize),
+    Blocks(Box<Begun<'static>>),
+    Failed,
+}
+
+impl<W: Write> Encoder<W> {
+    /// Starts the threads. Nothing is written yet.
+    ///
+    /// # Errors
+    /// `Usage` when the options do not fit this machine, `Io` when it cannot start threads.
+    pub fn new(inner: W, o: &CompressOptions) -> Result<Self> {
+        let compressor = Compressor::new(o)?;
+        Ok(Self { inner, compressor, ahead: Ahead::default(), state: State::Beginning(1) })
+    }
+
+    /// The stream that the file is written to.
+    pub fn get_ref(&self) -> &W {
+        &self.inner
+    }
+
+    /// Compresses what is left, and writes the end of the file; the stream, flushed, and what was compressed.
+    ///
+    /// # Errors
+    /// `Io` when writing fails, `Limit` when the index would be too large for the format (many terabytes), `Usage` when an earlier call failed.
+    pub fn finish(mut self) -> Result<(W, Summary)> {
+        self.advance(true)?;
+        let State::Blocks(begun) = self.state else { return Err(failed_before()) };
+        let summary = finish(begun.writer, &begun.layout, &mut self.inner)?;
+        Ok((self.inner, summary))
+    }
+
+    /// Bytes that are there when it is time for the next blocks.
+    fn due(&self) -> usize {
+        match &self.state {
+            State::Beginning(bytes) => *bytes,
+            State::Blocks(begun) => {
+                let more = self.compressor.workers().in_flight() - 1;
+                begun.cutter.lookahead() as usize + more * BATCH
+            }
+            State::Failed => 0,
+        }
+    }
+
+    /// Compresses as many blocks as can be planned with what is there; all, if no more bytes follow. After an error there is no way on.
+    fn advance(&mut self, ended: bool) -> Result<()> {
+        let state = std::mem::replace(&mut self.state, State::Failed);
+        self.state = match state {
+            State::Beginning(_) => match self.begin(ended)? {
+                State::Blocks(begun) => State::Blocks(self.blocks(begun, ended)?),
+                beginning => beginning,
+            },
+            State::Blocks(begun) => State::Blocks(self.blocks(begun, ended)?),
+            State::Failed => return Err(failed_before()),
+        };
+        Ok(())
+    }
+
+    /// Begins the file, if enough bytes are there to tell its layout.
+    fn begin(&mut self, ended: bool) -> Result<State> {
+        let mut beginning = Beginning { bytes: self.ahead.bytes(), ended, wanted: None };
+        let layout = layout::detect(&mut beginning, self.compressor.options().dtype)?;
+        if let Some(wanted) = beginning.wanted {
+            return Ok(State::Beginning(wanted));
+        }
+        let begun = self.compressor.begin(layout, None, &[])?;
+        write(&mut self.inner, &begun.start)?;
+        Ok(State::Blocks(Box::new(begun)))
+    }
+
+    fn blocks(&mut self, mut begun: Box<Begun<'static>>, ended: bool) -> Result<Box<Begun<'static>>> {
+        let Begun { cutter, writer, origin, .. } = &mut *begun;
+        let ahead = &mut self.ahead;
+        self.compressor.blocks(
+            &Loader::Buffered,
+            origin,
+            writer,
+            |job| {
+                let enough = ended || ahead.len() >= cutter.lookahead() as usize;
+                Ok(enough && ahead.next_block(cutter, job)?)
+            },
+            &mut self.inner,
+            &mut |_| (),
+        )?;
+        Ok(begun)
+    }
+}
+
+impl<W: Write> Write for Encoder<W> {
+    /// Takes bytes, and compresses blocks when it is time.
+    ///
+    /// # Errors
+    /// Those of writing; the source of any other is an [`Error`](crate::Error) of this crate.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if matches!(self.state, State::Failed) {
+            return Err(failed_before().into());
+        }
+        // What is there is less than what is waited for, so that there is room for at least one byte.
+        let n = bytes.len().min(self.due().max(BATCH) - self.ahead.len());
+        self.ahead.to_append().extend_from_slice(&bytes[..n]);
+        if self.ahead.len() >= self.due() {
+            self.advance(false)?;
+        }
+        Ok(n)
+    }
+
+    /// Flushes the stream that the file is written to. Bytes that no block was made of yet stay: where blocks end is not the caller's choice.
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// What is known of the beginning of a file.
+struct Beginning<'a> {
+    bytes: &'a [u8],
+    /// No more bytes follow.
+    ended: bool,
+    /// Bytes that were asked for and may still come.
+    wanted: Option<usize>,
+}
+
+impl Prefix for Beginning<'_> {
+    fn get(&mut self, n: usize) -> Result<&[u8]> {
+        if n > self.bytes.len() && !self.ended {
+            self.wanted.get_or_insert(n);
+        }
+        Ok(&self.bytes[..n.min(self.bytes.len())])
+    }
+}
+
+fn failed_before() -> Error {
+    Error::usage("an earlier write failed: the file cannot be completed")
+}
+
+impl<W: Write + std::fmt::Debug> std::fmt::Debug for Encoder<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoder").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! What a compressor or decompressor writes.
+
+use std::io::{self, Write};
+
+use crate::io::WriteAt;
+
+/// Where [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress) write
+/// to: a vector, memory of the caller's, a stream, or a file that is written at any offset.
+///
+/// * `&mut Vec<u8>`: it holds nothing else afterwards. One that is used again saves time: neither its memory nor its contents need to be
+///   made anew.
+/// * `&mut [u8]`: a compressed file is put to the front; [`compress_bound`](crate::compress_bound) says how much room is enough. A file
+///   that is restored needs exactly its raw size.
+/// * `&mut dyn Write`, or any other [`Write`] with [`Sink::writer`].
+/// * a reference to a [`WriteAt`]: a file that is restored from memory or from a file that is read at any offset is written by all
+///   threads at once; anything else from front to back.
+///
+/// ```no_run
+/// use std::fs::File;
+/// use lmc::{DecompressOptions, Decompressor, Sink};
+/// let mut decompressor = Decompressor::new(&DecompressOptions::default())?;
+/// let packed = File::open("model.safetensors.lmc").unwrap();
+/// decompressor.decompress(&packed, &[], &File::create("model.safetensors").unwrap())?;
+/// decompressor.decompress(&packed, &[], Sink::writer(&mut std::io::stdout()))?;
+/// # Ok::<(), lmc::Error>(())
+/// ```
+pub struct Sink<'a>(pub(crate) To<'a>);
+
+pub(crate) enum To<'a> {
+    Vec(&'a mut Vec<u8>),
+    Slice(&'a mut [u8]),
+    Stream(&'a mut dyn Write),
+    At(&'a dyn WriteAt),
+}
+
+impl<'a> Sink<'a> {
+    /// A stream.
+    pub fn writer<W: Write>(stream: &'a mut W) -> Self {
+        Self(To::Stream(stream))
+    }
+}
+
+impl<'a> From<&'a mut Vec<u8>> for Sink<'a> {
+    fn from(bytes: &'a mut Vec<u8>) -> Self {
+        Self(To::Vec(bytes))
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for Sink<'a> {
+    fn from(bytes: &'a mut [u8]) -> Self {
+        Self(To::Slice(bytes))
+    }
+}
+
+impl<'a, const N: usize> From<&'a mut [u8; N]> for Sink<'a> {
+    fn from(bytes: &'a mut [u8; N]) -> Self {
+        Self(To::Slice(bytes))
+    }
+}
+
+impl<'a, 'b: 'a> From<&'a mut (dyn Write + 'b)> for Sink<'a> {
+    fn from(stream: &'a mut (dyn Write + 'b)) -> Self {
+        Self(To::Stream(stream))
+    }
+}
+
+impl<'a, W: WriteAt> From<&'a W> for Sink<'a> {
+    fn from(file: &'a W) -> Self {
+        Self(To::At(file))
+    }
+}
+
+impl<'a, 'b: 'a> From<&'a (dyn WriteAt + 'b)> for Sink<'a> {
+    fn from(file: &'a (dyn WriteAt + 'b)) -> Self {
+        Self(To::At(file))
+    }
+}
+
+/// A file that is written from front to back.
+pub(crate) struct InOrder<'a> {
+    file: &'a dyn WriteAt,
+    at: u64,
+}
+
+impl<'a> InOrder<'a> {
+    pub(crate) fn new(file: &'a dyn WriteAt) -> Self {
+        Self { file, at: 0 }
+    }
+}
+
+impl Write for InOrder<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all_at(bytes, self.at)?;
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

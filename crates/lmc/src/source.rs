@@ -1,0 +1,100 @@
+//! What a compressor or decompressor reads.
+
+use std::io::Read;
+
+use crate::io::ReadAt;
+use crate::segment::Segment;
+
+/// What [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress) read:
+/// memory, a file that is read at any offset, or a stream.
+///
+/// Every one of them is made with `From`: a shared reference is memory or a [`ReadAt`], a mutable one is a [`Read`].
+///
+/// ```
+/// # let raw = vec![1u8; 1000];
+/// use lmc::{CompressOptions, Compressor, Sink};
+/// let mut compressor = Compressor::new(&CompressOptions::default())?;
+/// let (mut one, mut two) = (Vec::new(), Vec::new());
+/// compressor.compress(&raw, &[], &mut one)?;
+/// // What implements `Read` is a stream. It is read once, front to back.
+/// let mut stream: &[u8] = &raw;
+/// compressor.compress(&mut stream, &[], Sink::writer(&mut two))?;
+/// assert_eq!(one, two);
+/// # Ok::<(), lmc::Error>(())
+/// ```
+pub struct Source<'a> {
+    pub(crate) input: Input<'a>,
+    pub(crate) segments: Option<&'a [Segment]>,
+    pub(crate) progress: Option<&'a mut dyn FnMut(u64)>,
+}
+
+pub(crate) enum Input<'a> {
+    Slice(&'a [u8]),
+    At(&'a dyn ReadAt),
+    Stream(&'a mut dyn Read),
+}
+
+impl Input<'_> {
+    /// The bytes, unless they are a stream.
+    pub(crate) fn positional(&self) -> Option<&dyn ReadAt> {
+        match self {
+            Input::Slice(bytes) => Some(bytes),
+            Input::At(file) => Some(*file),
+            Input::Stream(_) => None,
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// Bytes to compress whose segments the caller knows: parts of files, tensors in memory. The segments cover the bytes in order; bases
+    /// that are parts, too, are made with [`Base::of_segments`](crate::Base::of_segments). A decompressor makes no use of them.
+    pub fn segments(raw: &'a [u8], segments: &'a [Segment]) -> Self {
+        Self { segments: Some(segments), ..Self::new(Input::Slice(raw)) }
+    }
+
+    /// Calls `progress`, on the calling thread, with the number of raw bytes done so far, again and again.
+    #[must_use]
+    pub fn with_progress(self, progress: &'a mut dyn FnMut(u64)) -> Self {
+        Self { progress: Some(progress), ..self }
+    }
+
+    fn new(input: Input<'a>) -> Self {
+        Self { input, segments: None, progress: None }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Source<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::new(Input::Slice(bytes))
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Source<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::new(Input::Slice(bytes))
+    }
+}
+
+impl<'a, R: ReadAt> From<&'a R> for Source<'a> {
+    fn from(file: &'a R) -> Self {
+        Self::new(Input::At(file))
+    }
+}
+
+impl<'a, 'b: 'a> From<&'a (dyn ReadAt + 'b)> for Source<'a> {
+    fn from(file: &'a (dyn ReadAt + 'b)) -> Self {
+        Self::new(Input::At(file))
+    }
+}
+
+impl<'a, R: Read> From<&'a mut R> for Source<'a> {
+    fn from(stream: &'a mut R) -> Self {
+        Self::new(Input::Stream(stream))
+    }
+}
+
+impl<'a, 'b: 'a> From<&'a mut (dyn Read + 'b)> for Source<'a> {
+    fn from(stream: &'a mut (dyn Read + 'b)) -> Self {
+        Self::new(Input::Stream(stream))
+    }
+}
