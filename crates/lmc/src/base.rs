@@ -22,13 +22,17 @@ const HASHED_AT_ONCE: u64 = 4 * LEAF as u64;
 /// as a `.lmc` file, or as a delta of yet another base, here or when the delta is restored.
 ///
 /// ```
-/// use lmc::{Base, CompressOptions, DecompressOptions};
+/// use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor};
 /// let old: Vec<u8> = (0..100_000u32).flat_map(|i| (i as f32).sqrt().to_le_bytes()).collect();
 /// let new: Vec<u8> = (0..100_000u32).flat_map(|i| (i as f32 * 1.00001).sqrt().to_le_bytes()).collect();
 /// let bases = [Base::new(&old[..])?];
-/// let delta = lmc::compress_delta(&new, &bases, &CompressOptions::default())?;
-/// assert!(delta.len() < lmc::compress(&new, &CompressOptions::default())?.len());
-/// assert_eq!(lmc::decompress_delta(&delta, &bases, &DecompressOptions::default())?, new);
+/// let (mut plain, mut delta, mut restored) = (Vec::new(), Vec::new(), Vec::new());
+/// let mut compressor = Compressor::new(&CompressOptions::default())?;
+/// compressor.compress(&new, &[], &mut plain)?;
+/// compressor.compress(&new, &bases, &mut delta)?;
+/// assert!(delta.len() < plain.len());
+/// Decompressor::new(&DecompressOptions::default())?.decompress(&delta, &bases, &mut restored)?;
+/// assert_eq!(restored, new);
 /// # Ok::<(), lmc::Error>(())
 /// ```
 ///

@@ -111,7 +111,7 @@ struct Comparison<'a> {
 }
 
 impl Compressor {
-    /// Compares a file with earlier ones: matches tensors as [`Self::compress_delta_from`] does, counts what changed, and
+    /// Compares a file with earlier ones: matches tensors as [`Self::compress`] does, counts what changed, and
     /// compresses the file given the bases and without them, to tell the sizes. Memory is bounded; `progress` is
     /// called with the number of raw bytes done so far.
     ///

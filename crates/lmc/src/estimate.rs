@@ -38,7 +38,7 @@ pub struct Estimate {
 /// predicted from, and their hashes are not computed.
 ///
 /// # Errors
-/// Those of [`Compressor::compress_delta_from`].
+/// Those of [`Compressor::compress`].
 pub fn estimate(raw: &dyn ReadAt, bases: &[Base<'_>], o: &CompressOptions) -> Result<Estimate> {
     Compressor::new(o)?.estimate(raw, bases)
 }
@@ -64,7 +64,7 @@ impl Compressor {
     /// [`estimate`] with this compressor's options, threads and buffers.
     ///
     /// # Errors
-    /// Those of [`Compressor::compress_delta_from`].
+    /// Those of [`Compressor::compress`].
     pub fn estimate(&mut self, raw: &dyn ReadAt, bases: &[Base<'_>]) -> Result<Estimate> {
         let size = raw.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
         let layout = layout::detect(&mut Start::new(raw, size, "the input"), self.options().dtype)?;

@@ -12,11 +12,14 @@
 //! # Ok::<(), lmc::Error>(())
 //! ```
 //!
-//! * [`Compressor`] and [`Decompressor`] work on slices, streams and files, on several threads, and keep their buffers.
+//! * [`compress`] and [`decompress`] go from memory to memory.
+//! * [`Compressor`] and [`Decompressor`] go from any [`Source`] to any [`Sink`] (memory, streams, files that are read and written at any
+//!   offset), as deltas if there are [bases](Base), and keep their threads and buffers from call to call.
+//! * [`Encoder`] is a [`Write`](std::io::Write) that compresses, and [`Decoder`] a [`Read`](std::io::Read) that restores.
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
 //!
-//! What they write does not depend on the number of threads, on the instruction set, or on which method is used. The
-//! format is described in `docs/format.md`.
+//! What they write does not depend on the number of threads or on the instruction set, nor on source and sink, but that tensors of a stream
+//! are not predicted from each other. The format is described in `docs/format.md`.
 //!
 //! Compressed files may come from anywhere: a damaged or hostile one gives an [`Error`], and [`DecodeLimits`] bounds
 //! what it may cost.

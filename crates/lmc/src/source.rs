@@ -54,8 +54,16 @@ impl<'a> Source<'a> {
 
     /// Calls `progress`, on the calling thread, with the number of raw bytes done so far, again and again.
     #[must_use]
-    pub fn with_progress(self, progress: &'a mut dyn FnMut(u64)) -> Self {
-        Self { progress: Some(progress), ..self }
+    pub fn with_progress<'b>(self, progress: &'b mut dyn FnMut(u64)) -> Source<'b>
+    where
+        'a: 'b,
+    {
+        let input = match self.input {
+            Input::Slice(bytes) => Input::Slice(bytes),
+            Input::At(file) => Input::At(file),
+            Input::Stream(stream) => Input::Stream(stream),
+        };
+        Source { input, segments: self.segments, progress: Some(progress) }
     }
 
     fn new(input: Input<'a>) -> Self {

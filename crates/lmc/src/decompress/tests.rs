@@ -7,6 +7,7 @@ use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::output::Output;
 use crate::block::{Link, Piece};
 use crate::container::writer::Writer;
+use crate::decoder::Decoder;
 use crate::dtype::Dtype;
 use crate::error::ErrorKind;
 use crate::format::bases::Sources;
@@ -103,6 +104,9 @@ fn all_ways(file: &[u8], threads: usize) -> Vec<Result<Vec<u8>>> {
     let mut all = vec![decompress(file, &o)];
     let mut streamed = vec![];
     all.push(d.decompress(&mut &*file, &[], Sink::writer(&mut streamed)).map(|_| streamed));
+    let mut read = vec![];
+    let decoded = Decoder::new(file, &o).map_err(Into::into).and_then(|mut d| d.read_to_end(&mut read));
+    all.push(decoded.map(|_| read).map_err(|e| e.downcast::<Error>().unwrap()));
     for gives in [true, false] {
         let to = Memory { bytes: Mutex::default(), gives };
         all.push(d.decompress(&file, &[], &to).map(|_| to.bytes.into_inner().unwrap()));

@@ -1,54 +1,12 @@
 //! Sources and destinations that fail, and what errors say.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{self, check_all_paths, decompress_options, noise, refused};
+use crate::support::{self, Broken, broken, check_all_paths, decompress_options, is_io, noise, refused};
 use lmc::{
     CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, ReadAt, Reader, Sink, WriteAt,
 };
-
-/// A disk that is full after so many bytes, and a cable that is pulled.
-struct Broken<T>(T, usize);
-
-fn broken() -> io::Error {
-    io::Error::other("pulled")
-}
-
-impl<T: Read> Read for Broken<T> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = buf.len().min(self.1);
-        if n == 0 && !buf.is_empty() {
-            return Err(broken());
-        }
-        let n = self.0.read(&mut buf[..n])?;
-        self.1 -= n;
-        Ok(n)
-    }
-}
-
-impl<T: Write> Write for Broken<T> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let n = buf.len().min(self.1);
-        if n == 0 && !buf.is_empty() {
-            return Err(broken());
-        }
-        self.1 -= n;
-        self.0.write(&buf[..n])
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl ReadAt for Broken<&[u8]> {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        if offset as usize + buf.len() > self.1 { Err(broken()) } else { self.0.read_exact_at(buf, offset) }
-    }
-    fn size(&self) -> io::Result<u64> {
-        self.0.size()
-    }
-}
 
 /// Takes so many writes.
 struct Full(AtomicUsize);
@@ -70,12 +28,6 @@ impl ReadAt for Shrunk {
     fn size(&self) -> io::Result<u64> {
         Ok(self.1)
     }
-}
-
-fn is_io(e: &lmc::Error) {
-    assert_eq!(e.kind(), ErrorKind::Io);
-    assert!(e.to_string().ends_with("pulled"), "{e}");
-    assert!(std::error::Error::source(e).is_some());
 }
 
 #[test]

@@ -27,6 +27,8 @@ mod reference;
 mod roundtrip;
 mod segments;
 mod siblings;
+mod sources_and_sinks;
+mod streams;
 mod support;
 mod tensor_lists;
 mod truncation;

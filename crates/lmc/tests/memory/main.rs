@@ -3,6 +3,7 @@
 
 mod full_width;
 mod many_tensors;
+mod streams;
 
 use peak_alloc::PeakAlloc;
 use std::sync::{Mutex, MutexGuard, PoisonError};

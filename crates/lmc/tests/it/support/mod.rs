@@ -2,13 +2,13 @@
 
 pub(crate) mod snapshots;
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lmc::{
-    Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Error, Isa, ReadAt, Reader, Result, Sink,
-    Source, Summary, WriteAt,
+    Base, CompressOptions, Compressor, Decoder, DecompressOptions, Decompressor, Encoder, Error, Isa, ReadAt, Reader,
+    Result, Sink, Source, Summary, WriteAt,
 };
 pub(crate) use lmc_testing::data::noise;
 use lmc_testing::input::Random;
@@ -89,6 +89,56 @@ impl<T: io::Read> io::Read for Trickle<T> {
     }
 }
 
+/// A disk that is full after so many bytes, and a cable that is pulled.
+pub(crate) struct Broken<T>(pub(crate) T, pub(crate) usize);
+
+pub(crate) fn broken() -> io::Error {
+    io::Error::other("pulled")
+}
+
+impl<T: io::Read> io::Read for Broken<T> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = buf.len().min(self.1);
+        if n == 0 && !buf.is_empty() {
+            return Err(broken());
+        }
+        let n = self.0.read(&mut buf[..n])?;
+        self.1 -= n;
+        Ok(n)
+    }
+}
+
+impl<T: io::Write> io::Write for Broken<T> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = buf.len().min(self.1);
+        if n == 0 && !buf.is_empty() {
+            return Err(broken());
+        }
+        self.1 -= n;
+        self.0.write(&buf[..n])
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl ReadAt for Broken<&[u8]> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if offset as usize + buf.len() > self.1 { Err(broken()) } else { self.0.read_exact_at(buf, offset) }
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+}
+
+/// Checks that an error is that of something [`Broken`].
+#[track_caller]
+pub(crate) fn is_io(e: &Error) {
+    assert_eq!(e.kind(), lmc::ErrorKind::Io);
+    assert!(e.to_string().ends_with("pulled"), "{e}");
+    assert!(std::error::Error::source(e).is_some());
+}
+
 pub(crate) fn decompress_options(threads: usize) -> DecompressOptions {
     DecompressOptions::default().with_threads(threads)
 }
@@ -139,6 +189,11 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
         );
         assert_eq!(last, raw.len() as u64);
         assert!(out == file, "file, {threads} threads");
+        let mut encoder = Encoder::new(Vec::new(), &o.with_threads(threads)).unwrap();
+        raw.chunks(70_001).for_each(|part| encoder.write_all(part).unwrap());
+        let (written, s) = encoder.finish().unwrap();
+        assert_eq!(s, summary);
+        assert!(written == file, "an encoder, {threads} threads");
         out = vec![1; 10];
         assert_eq!(c.compress(&Counted::new(raw), &[], &mut out).unwrap(), summary);
         assert!(out == file, "file to memory, {threads} threads");
@@ -178,6 +233,11 @@ pub(crate) fn check_restores(file: &[u8], raw: &[u8], summary: &Summary, o: &Dec
         .unwrap();
     assert_eq!((s, last), (*summary, raw.len() as u64));
     assert!(back == raw, "to a stream, {} threads", o.threads);
+    let mut decoder = Decoder::new(Trickle(file, 65537), o).unwrap();
+    back.clear();
+    decoder.read_to_end(&mut back).unwrap();
+    assert_eq!(decoder.summary(), Some(*summary));
+    assert!(back == raw, "a decoder, {} threads", o.threads);
     let to = Memory::default();
     last = 0;
     assert_eq!(d.decompress(Source::from(&file).with_progress(&mut |n| last = n), &[], &to).unwrap(), *summary);
