@@ -5,6 +5,7 @@
 
 mod ahead;
 mod direct;
+mod jobs;
 mod ordered;
 
 use std::io::Write;
@@ -13,12 +14,10 @@ use std::sync::Arc;
 use crate::Summary;
 use crate::base::Base;
 use crate::begun::Begun;
-use crate::block::Piece;
-use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
+use crate::block::encode::BlockEncoder;
 use crate::block::output::Output;
-use crate::cut::Cutter;
 use crate::error::{Error, Result};
-use crate::io::{ReadAt, scratch};
+use crate::io::ReadAt;
 use crate::isa::Isa;
 use crate::layout::{self, Layout, Start};
 use crate::options::CompressOptions;
@@ -31,6 +30,8 @@ use crate::work::Work;
 
 pub(crate) use ahead::Ahead;
 use ahead::Stream;
+use jobs::Encoders;
+pub(crate) use jobs::Loader;
 pub(crate) use ordered::{finish, write};
 
 /// Compresses a file in memory.
@@ -67,22 +68,7 @@ pub fn compress_bound(raw_size: u64) -> u64 {
 /// takes them to restore it. One that has nothing in common with any base is no delta, and needs none.
 pub struct Compressor {
     o: CompressOptions,
-    workers: Workers<BlockEncoder>,
-    jobs: Vec<Job>,
-}
-
-/// A block under way.
-#[derive(Default)]
-pub(crate) struct Job {
-    pieces: Vec<Piece>,
-    offset: u64,
-    len: usize,
-    /// The block's raw bytes, unless they are in the caller's memory. What follows them is of no meaning.
-    raw: Vec<u8>,
-    /// The block's record. What follows it is of no meaning.
-    record: Vec<u8>,
-    record_len: usize,
-    done: Option<Result<BlockSummary>>,
+    encoders: Encoders,
 }
 
 impl Compressor {
@@ -94,7 +80,7 @@ impl Compressor {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
         let level = o.level;
         let workers = Workers::new(o.threads, move || BlockEncoder::new(isa, level))?;
-        Ok(Self { o: *o, workers, jobs: Vec::new() })
+        Ok(Self { o: *o, encoders: Encoders::new(workers) })
     }
 
     /// Compresses `src` to `dst`, as a delta if there are bases: what it has in common with them is not stored again.
@@ -145,7 +131,12 @@ impl Compressor {
     fn compress_to_memory(&mut self, src: Source<'_>, bases: &[Base<'_>], mut out: Output<'_>) -> Result<Summary> {
         // Progress is told by the calling thread, which the direct way leaves idle.
         let done = match (src.input.positional(), &src.progress) {
-            (Some(raw), None) => self.compress_direct(raw, src.segments, bases, &mut out),
+            (Some(raw), None) => {
+                let (size, layout) = self.layout(raw, src.segments)?;
+                let (own, bases) = (Raw::new(raw), self.for_call(bases));
+                let begun = self.begin(layout, Some(&own), &bases)?;
+                self.encoders.direct((raw, &own), size, begun, &mut out)
+            }
             _ => self.compress_in_order(src, bases, &mut out),
         };
         out.finish();
@@ -157,32 +148,23 @@ impl Compressor {
         let mut silent = |_| ();
         let progress = progress.unwrap_or(&mut silent);
         let bases = self.for_call(bases);
-        match input {
+        let src = match input {
             Input::Stream(stream) => {
                 let mut stream = Stream::new(stream);
                 let layout = layout::detect(&mut stream, self.o.dtype)?;
                 let begun = self.begin(layout, None, &bases)?;
-                let next = |cutter: &mut Cutter<'_>, job: &mut Job| stream.next_block(cutter, job);
-                self.compress_ordered(&Loader::Buffered, begun, next, dst, progress)
+                let encoders = &mut self.encoders;
+                return encoders.ordered(&Loader::Buffered, begun, |c, job| stream.next_block(c, job), dst, progress);
             }
-            _ => {
-                let src = input.positional().expect("it is no stream");
-                let (size, layout) = self.layout(src, segments)?;
-                let own = Raw::new(src);
-                let begun = self.begin(layout, Some(&own), &bases)?;
-                let mut at = 0;
-                let next = |cutter: &mut Cutter<'_>, job: &mut Job| {
-                    if at == size {
-                        return Ok(false);
-                    }
-                    job.len = cutter.next_block(src, size - at, &mut job.pieces)?;
-                    job.offset = at;
-                    at += job.len as u64;
-                    Ok(true)
-                };
-                self.compress_ordered(&Loader::File(src, &own), begun, next, dst, progress)
-            }
-        }
+            Input::Slice(ref bytes) => bytes as &dyn ReadAt,
+            Input::At(file) => file,
+        };
+        let (size, layout) = self.layout(src, segments)?;
+        let own = Raw::new(src);
+        let begun = self.begin(layout, Some(&own), &bases)?;
+        let mut at = 0;
+        let loader = Loader::File(src, &own);
+        self.encoders.ordered(&loader, begun, |c, job| job.plan(src, size, &mut at, c), dst, progress)
     }
 
     /// Size and layout of a source, whose segments are `given` if the caller knows them.
@@ -201,7 +183,7 @@ impl Compressor {
         own: Option<&'m Raw<'m>>,
         bases: &'m [Base<'m>],
     ) -> Result<Begun<'m>> {
-        Begun::new(&self.o, layout, own, bases, |b| b.info(&self.workers))
+        Begun::new(&self.o, layout, own, bases, |b| b.info(self.workers()))
     }
 
     /// Bases that may be decoded as much as one call allows.
@@ -216,30 +198,10 @@ impl Compressor {
     }
 
     pub(crate) fn workers(&self) -> &Workers<BlockEncoder> {
-        &self.workers
+        &self.encoders.workers
     }
-}
 
-/// Where workers find the raw bytes of a block.
-pub(crate) enum Loader<'a> {
-    File(&'a dyn ReadAt, &'a Raw<'a>),
-    /// In the job's own buffer, read by the calling thread.
-    Buffered,
-}
-
-impl Loader<'_> {
-    fn load<'j>(&'j self, offset: u64, len: usize, buf: &'j mut Vec<u8>, pieces: &'j [Piece]) -> Result<RawBlock<'j>> {
-        match self {
-            Loader::File(src, own) => {
-                let reading = own.begin(offset);
-                let block = match src.slice_at(offset, len) {
-                    Some(block) => RawBlock::new(block, pieces),
-                    None => RawBlock::read(*src, offset, scratch(buf, len), pieces)?,
-                };
-                reading.into_iter().for_each(|r| r.done(&block));
-                Ok(block)
-            }
-            Loader::Buffered => Ok(RawBlock::new(&buf[..len], pieces)),
-        }
+    pub(crate) fn encoders(&mut self) -> &mut Encoders {
+        &mut self.encoders
     }
 }

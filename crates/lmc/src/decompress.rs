@@ -2,6 +2,7 @@
 //! is written at any offset; [`front`] for everything else, front to back.
 
 mod blocks;
+mod buffers;
 mod front;
 mod whole;
 
@@ -20,8 +21,9 @@ use crate::sink::{Sink, To};
 use crate::source::{Input, Source};
 
 pub(crate) use blocks::{checked_block, decode_checked};
+pub(crate) use buffers::Buffers;
 pub(crate) use front::Front;
-use whole::Place;
+use whole::{Place, Whole};
 
 /// Restores a file in memory.
 ///
@@ -54,32 +56,6 @@ fn resize(bytes: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
         *bytes = zeroed(len)?;
     }
     Ok(bytes)
-}
-
-/// Buffers of a block under way.
-#[derive(Default)]
-pub(crate) struct Buffers {
-    record: Vec<u8>,
-    raw: Vec<u8>,
-}
-
-/// Buffers that a block larger than ours has made larger than this are given back.
-const KEEP: usize = 9 << 20;
-
-impl Buffers {
-    /// Jobs with buffers that were used before, as far as there are any.
-    fn take<J>(kept: &mut Vec<Self>, jobs: usize, job: impl Fn(Self) -> J) -> Vec<J> {
-        kept.resize_with(jobs, Self::default);
-        kept.drain(..).map(job).collect()
-    }
-
-    fn trim(&mut self) {
-        for buf in [&mut self.record, &mut self.raw] {
-            if buf.capacity() > KEEP {
-                *buf = Vec::new();
-            }
-        }
-    }
 }
 
 /// Restores files, one after the other, with one pool of threads and one set of buffers.
@@ -180,14 +156,21 @@ impl Decompressor {
         let (workers, buffers) = (&self.workers, &mut self.buffers);
         match dst {
             To::Stream(dst) => {
-                let done =
-                    front.decode_all(workers, buffers, |raw, _| dst.write_all(raw).map_err(cannot_write), progress)?;
-                dst.flush().map_err(cannot_write)?;
+                let done = front.decode_all(
+                    workers,
+                    buffers,
+                    |raw, _| dst.write_all(raw).map_err(Error::cannot_write),
+                    progress,
+                )?;
+                dst.flush().map_err(Error::cannot_write)?;
                 Ok(done)
             }
-            To::At(dst) => {
-                front.decode_all(workers, buffers, |raw, at| dst.write_all_at(raw, at).map_err(cannot_write), progress)
-            }
+            To::At(dst) => front.decode_all(
+                workers,
+                buffers,
+                |raw, at| dst.write_all_at(raw, at).map_err(Error::cannot_write),
+                progress,
+            ),
             To::Vec(dst) => {
                 dst.clear();
                 let put = |raw: &[u8], at| {
@@ -229,7 +212,9 @@ impl Decompressor {
         let opened = Opened::open_whole(src, &self.o.limits)?;
         let bases = resolve(&opened.sources.bases, bases, &self.workers)?;
         let place = place(opened.index.raw_size)?;
-        self.decompress_opened(src, &opened, &bases, place, progress)
+        let max_work = self.o.limits.max_work;
+        let whole = Whole { src, opened: &opened, bases: &bases, max_work };
+        whole.decode(&self.workers, &mut self.buffers, place, progress)
     }
 }
 
@@ -269,10 +254,6 @@ fn exactly(memory: &mut [u8], len: u64) -> Result<&mut [u8]> {
 
 fn wrong_len(raw_size: u64, room: usize) -> Error {
     Error::usage(format!("the file restores to {raw_size} bytes, and the output has room for {room}"))
-}
-
-fn cannot_write(e: io::Error) -> Error {
-    Error::io("cannot write the output", e)
 }
 
 #[cfg(test)]

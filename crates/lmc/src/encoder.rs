@@ -113,7 +113,7 @@ impl<W: Write> Encoder<W> {
     fn blocks(&mut self, mut begun: Box<Begun<'static>>, ended: bool) -> Result<Box<Begun<'static>>> {
         let Begun { cutter, writer, origin, .. } = &mut *begun;
         let ahead = &mut self.ahead;
-        self.compressor.blocks(
+        self.compressor.encoders().blocks(
             &Loader::Buffered,
             origin,
             writer,

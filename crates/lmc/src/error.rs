@@ -86,6 +86,10 @@ impl Error {
     pub(crate) fn is_changed(&self) -> bool {
         self.0.source.as_ref().and_then(io::Error::get_ref).is_some_and(|e| e.is::<Changed>())
     }
+    /// That the output of a compressor or decompressor failed.
+    pub(crate) fn cannot_write(source: io::Error) -> Self {
+        Self::io("cannot write the output", source)
+    }
     /// An operating-system error with what was being done.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
         let mut e = Self::new(ErrorKind::Io, doing);

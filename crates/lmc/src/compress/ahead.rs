@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::Job;
+use super::jobs::Job;
 use crate::cut::Cutter;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, append, scratch};

@@ -4,9 +4,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Compressor, Job, Loader};
+use super::jobs::{Encoders, Job, Loader};
 use crate::Summary;
-use crate::base::Base;
 use crate::begun::Begun;
 use crate::block::Origin;
 use crate::block::encode::BlockEncoder;
@@ -16,25 +15,21 @@ use crate::cut::Cutter;
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
 use crate::origin::Raw;
-use crate::segment::Segment;
 use crate::turns::Turns;
 
-impl Compressor {
-    /// Compresses to the end of `out`.
-    pub(super) fn compress_direct(
+impl Encoders {
+    /// Writes a file to the end of `out`.
+    pub(super) fn direct(
         &mut self,
-        src: &dyn ReadAt,
-        segments: Option<&[Segment]>,
-        bases: &[Base<'_>],
+        (src, own): (&dyn ReadAt, &Raw<'_>),
+        size: u64,
+        begun: Begun<'_>,
         out: &mut Output<'_>,
     ) -> Result<Summary> {
-        let (size, layout) = self.layout(src, segments)?;
-        let own = Raw::new(src);
-        let bases = self.for_call(bases);
-        let Begun { mut cutter, layout, mut writer, start, origin } = self.begin(layout, Some(&own), &bases)?;
+        let Begun { mut cutter, layout, mut writer, start, origin } = begun;
         out.extend(&start);
-        let loader = Loader::File(src, &own);
-        self.jobs.resize_with(self.workers.in_flight(), Job::default);
+        let loader = Loader::File(src, own);
+        self.prepare();
         if self.workers.is_single() {
             // Blocks go straight into `out`.
             let Job { pieces, raw, .. } = &mut self.jobs[0];
@@ -49,15 +44,15 @@ impl Compressor {
                 Ok(())
             })?;
         } else {
-            self.compress_by_all((src, &loader), size, &mut cutter, &origin, &mut writer, out)?;
+            self.by_all((src, &loader), size, &mut cutter, &origin, &mut writer, out)?;
         }
         let (end, summary) = writer.finish(&layout)?;
         out.extend(&end);
         Ok(summary)
     }
 
-    /// Compresses the blocks of a file by all threads at once.
-    fn compress_by_all(
+    /// Encodes the blocks of a file by all threads at once.
+    fn by_all(
         &mut self,
         (src, loader): (&dyn ReadAt, &Loader<'_>),
         size: u64,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Compressor, Job, Loader};
+use super::jobs::{Encoders, Job, Loader};
 use crate::Summary;
 use crate::begun::Begun;
 use crate::block::Origin;
@@ -12,9 +12,9 @@ use crate::cut::Cutter;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 
-impl Compressor {
+impl Encoders {
     /// Writes a file whose blocks come from `next`, which plans the next one (false at the end).
-    pub(super) fn compress_ordered(
+    pub(super) fn ordered(
         &mut self,
         loader: &Loader<'_>,
         begun: Begun<'_>,
@@ -38,7 +38,7 @@ impl Compressor {
         dst: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        self.jobs.resize_with(self.workers.in_flight(), Job::default);
+        self.prepare();
         self.workers.ordered(
             &mut self.jobs,
             |job| Ok(plan(job)?.then_some(2 * job.len)),
@@ -62,14 +62,10 @@ impl Compressor {
 pub(crate) fn finish(writer: Writer, layout: &Layout, dst: &mut dyn Write) -> Result<Summary> {
     let (end, summary) = writer.finish(layout)?;
     write(dst, &end)?;
-    dst.flush().map_err(cannot_write)?;
+    dst.flush().map_err(Error::cannot_write)?;
     Ok(summary)
 }
 
 pub(crate) fn write(dst: &mut dyn Write, bytes: &[u8]) -> Result<()> {
-    dst.write_all(bytes).map_err(cannot_write)
-}
-
-fn cannot_write(e: std::io::Error) -> Error {
-    Error::io("cannot write the output", e)
+    dst.write_all(bytes).map_err(Error::cannot_write)
 }

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::Read;
 
-use super::Buffers;
 use super::blocks::{Decoded, check_hash, decode_checked};
+use super::buffers::Buffers;
 use crate::Summary;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;

@@ -1,15 +1,17 @@
 //! Files that are opened from their end: all threads put blocks where they belong.
 
 use super::blocks::{Decoded, Progress, decode, finish};
-use super::{Buffers, Decompressor, cannot_write};
+use super::buffers::Buffers;
 use crate::Summary;
 use crate::access::{Access, Cache};
 use crate::base::Base;
+use crate::block::decode::BlockDecoder;
 use crate::budget::Detour;
 use crate::container::open::{self, Opened};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::{ReadAt, WriteAt, scratch};
 use crate::origin::{Finished, NotOwn, Own, Sourced, Written};
+use crate::pool::Workers;
 use crate::work::Work;
 
 /// Where raw bytes go.
@@ -28,33 +30,38 @@ struct Job<'a> {
     done: Option<Result<Decoded>>,
 }
 
-impl Decompressor {
-    pub(super) fn decompress_opened(
-        &mut self,
-        src: &dyn ReadAt,
-        opened: &Opened,
-        bases: &[Base<'_>],
+/// A file that was opened.
+pub(super) struct Whole<'a> {
+    pub(super) src: &'a dyn ReadAt,
+    pub(super) opened: &'a Opened,
+    /// In the file's order.
+    pub(super) bases: &'a [Base<'a>],
+    pub(super) max_work: Option<u64>,
+}
+
+impl Whole<'_> {
+    pub(super) fn decode(
+        &self,
+        workers: &Workers<BlockDecoder>,
+        buffers: &mut Vec<Buffers>,
         place: Place<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
+        let &Self { src, opened, bases, max_work } = self;
         let sources = &opened.sources;
         let cache = Cache::default();
-        let access = Access { src, opened, bases, workers: &self.workers, cache: &cache };
+        let access = Access { src, opened, bases, workers, cache: &cache };
         let finished = Finished::default();
-        let work = Work::new(self.o.limits.max_work, opened.index.raw_size);
+        let work = Work::new(max_work, opened.index.raw_size);
         let mut so_far = Progress::new(sources);
         let (mut rest, to) = match place {
             Place::Slice(bytes) => (Some(bytes), None),
             Place::At(file) => (None, Some(file)),
         };
         let mut next = 0;
-        let mut jobs = Buffers::take(&mut self.buffers, self.workers.in_flight(), |buffers| Job {
-            block: 0,
-            out: None,
-            buffers,
-            done: None,
-        });
-        let done = self.workers.ordered(
+        let mut jobs =
+            Buffers::take(buffers, workers.in_flight(), |buffers| Job { block: 0, out: None, buffers, done: None });
+        let done = workers.ordered(
             &mut jobs,
             |job| {
                 if next == opened.blocks() {
@@ -93,7 +100,7 @@ impl Decompressor {
                     .map_err(|e| opened.locate(e, *block));
                 let decoded = match to {
                     Some(to) => decoded.and_then(|decoded| {
-                        to.write_all_at(bytes, b.raw_offset).map_err(cannot_write)?;
+                        to.write_all_at(bytes, b.raw_offset).map_err(Error::cannot_write)?;
                         Ok(decoded)
                     }),
                     None => decoded,
@@ -113,7 +120,7 @@ impl Decompressor {
                 Ok(())
             },
         );
-        self.buffers.extend(jobs.into_iter().map(|job| job.buffers));
+        buffers.extend(jobs.into_iter().map(|job| job.buffers));
         done.and_then(|()| finish(opened, &so_far.hash))
     }
 }

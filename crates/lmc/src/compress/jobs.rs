@@ -1,0 +1,83 @@
+//! The threads of a compressor, and blocks under way.
+
+use crate::block::Piece;
+use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
+use crate::cut::Cutter;
+use crate::error::Result;
+use crate::io::{ReadAt, scratch};
+use crate::origin::Raw;
+use crate::pool::Workers;
+
+/// Threads, and the buffers that they use again.
+pub(crate) struct Encoders {
+    pub(crate) workers: Workers<BlockEncoder>,
+    pub(super) jobs: Vec<Job>,
+}
+
+impl Encoders {
+    pub(super) fn new(workers: Workers<BlockEncoder>) -> Self {
+        Self { workers, jobs: Vec::new() }
+    }
+
+    /// As many jobs as may be under way.
+    pub(super) fn prepare(&mut self) {
+        self.jobs.resize_with(self.workers.in_flight(), Job::default);
+    }
+}
+
+/// A block under way.
+#[derive(Default)]
+pub(crate) struct Job {
+    pub(super) pieces: Vec<Piece>,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    /// The block's raw bytes, unless they are in the caller's memory. What follows them is of no meaning.
+    pub(super) raw: Vec<u8>,
+    /// The block's record. What follows it is of no meaning.
+    pub(super) record: Vec<u8>,
+    pub(super) record_len: usize,
+    pub(super) done: Option<Result<BlockSummary>>,
+}
+
+impl Job {
+    /// Plans the next block of a source of this size, which begins `at`; false if there is none.
+    pub(super) fn plan(&mut self, src: &dyn ReadAt, size: u64, at: &mut u64, cutter: &mut Cutter<'_>) -> Result<bool> {
+        if *at == size {
+            return Ok(false);
+        }
+        self.len = cutter.next_block(src, size - *at, &mut self.pieces)?;
+        self.offset = *at;
+        *at += self.len as u64;
+        Ok(true)
+    }
+}
+
+/// Where workers find the raw bytes of a block.
+pub(crate) enum Loader<'a> {
+    File(&'a dyn ReadAt, &'a Raw<'a>),
+    /// In the job's own buffer, read by the calling thread.
+    Buffered,
+}
+
+impl Loader<'_> {
+    pub(super) fn load<'j>(
+        &'j self,
+        offset: u64,
+        len: usize,
+        buf: &'j mut Vec<u8>,
+        pieces: &'j [Piece],
+    ) -> Result<RawBlock<'j>> {
+        match self {
+            Loader::File(src, own) => {
+                let reading = own.begin(offset);
+                let block = match src.slice_at(offset, len) {
+                    Some(block) => RawBlock::new(block, pieces),
+                    None => RawBlock::read(*src, offset, scratch(buf, len), pieces)?,
+                };
+                reading.into_iter().for_each(|r| r.done(&block));
+                Ok(block)
+            }
+            Loader::Buffered => Ok(RawBlock::new(&buf[..len], pieces)),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Memory of blocks under way, which is used again.
+
+/// Buffers of a block under way.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    pub(super) record: Vec<u8>,
+    pub(super) raw: Vec<u8>,
+}
+
+/// Buffers that a block larger than ours has made larger than this are given back.
+const KEEP: usize = 9 << 20;
+
+impl Buffers {
+    /// Jobs with buffers that were used before, as far as there are any.
+    pub(super) fn take<J>(kept: &mut Vec<Self>, jobs: usize, job: impl Fn(Self) -> J) -> Vec<J> {
+        kept.resize_with(jobs, Self::default);
+        kept.drain(..).map(job).collect()
+    }
+
+    pub(super) fn trim(&mut self) {
+        for buf in [&mut self.record, &mut self.raw] {
+            if buf.capacity() > KEEP {
+                *buf = Vec::new();
+            }
+        }
+    }
+}
