@@ -1,7 +1,7 @@
 //! Writes inputs to start fuzzing from: `cargo run -p lmc-testing --example seeds -- fuzz/corpus`.
 
-use lmc::reference::write::{File, Record};
 use lmc_testing::input::Random;
+use lmc_testing::reference::write::{File, Record};
 use lmc_testing::{samples, targets};
 use std::{env, fs, io, path::Path};
 

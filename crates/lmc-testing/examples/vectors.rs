@@ -2,8 +2,8 @@
 //!
 //! A vector is `NAME.lmc`, the bytes that it restores to in `NAME.raw`, and those of its bases in `NAME.base1`, `NAME.base2`, …
 
-use lmc::reference::write::File;
 use lmc_testing::input::{Input, Random};
+use lmc_testing::reference::write::File;
 use lmc_testing::{blocks, deltas, samples};
 use std::{env, fs, io, path::Path};
 

@@ -1,10 +1,10 @@
 //! Valid blocks of every shape that the format allows, and small changes to their bytes.
 
 use crate::input::{Input, Random};
-use lmc::reference::write::Record;
-use lmc::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
-use lmc::reference::write::entropy::{Coder, Pad};
-use lmc::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
+use crate::reference::write::Record;
+use crate::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
+use crate::reference::write::entropy::{Coder, Pad};
+use crate::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
 
 /// A valid block as the input chooses it: parts, pieces, groups, classes, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {

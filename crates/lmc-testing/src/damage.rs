@@ -1,9 +1,9 @@
 //! The block with a class map, damaged: what tests of files that no honest writer makes share.
 
 use crate::decoders::agree;
+use crate::reference::write::File;
+use crate::reference::write::block::BlockFields;
 use crate::samples::class_map_block;
-use lmc::reference::write::File;
-use lmc::reference::write::block::BlockFields;
 
 /// Lengths that lie.
 pub const HUGE: [u64; 8] =

@@ -1,7 +1,8 @@
 //! Every way to decode a file, compared with the reference decoder.
 
+use crate::reference;
 use lmc::{Base, DecompressOptions, Decompressor, Isa, PartDescription, Reader, Result, WriteAt};
-use lmc::{DecodeLimits, Sink, reference};
+use lmc::{DecodeLimits, Sink};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};

@@ -3,8 +3,8 @@
 use crate::blocks::{self, element_count, low_bits, section};
 use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
-use lmc::reference::write::File;
-use lmc::reference::write::block::{
+use crate::reference::write::File;
+use crate::reference::write::block::{
     Block, Dependency, Named, NumberCode, Part, Patch, PatchCodes, Predicted, Section, UnchangedRuns, mapped, unmapped,
 };
 

@@ -1,8 +1,8 @@
 //! Files put together by hand, block by block: what tests of bases, dependencies and predicted parts share.
 
 use crate::decoders::{LIMIT, agree_with_bases};
-use lmc::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section};
-use lmc::reference::write::{File, Record, varint};
+use crate::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section};
+use crate::reference::write::{File, Record, varint};
 
 /// Raw bytes of a leaf: each block begins at a multiple of them.
 pub const LEAF: u64 = 1 << 18;

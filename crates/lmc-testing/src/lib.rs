@@ -15,6 +15,7 @@ pub mod decoders;
 pub mod deltas;
 pub mod handmade;
 pub mod input;
+pub mod reference;
 pub mod samples;
 pub mod snapshots;
 pub mod targets;

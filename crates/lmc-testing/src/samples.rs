@@ -2,9 +2,9 @@
 
 use crate::data;
 use crate::input::{Input, Random};
-use lmc::reference::write::File;
-use lmc::reference::write::block::{Block, Group, Grouped, Part, Section};
-use lmc::reference::write::entropy::Coder;
+use crate::reference::write::File;
+use crate::reference::write::block::{Block, Group, Grouped, Part, Section};
+use crate::reference::write::entropy::Coder;
 use lmc::{CompressOptions, Dtype, Level, compress};
 
 /// A name, the compressed file and the raw bytes.

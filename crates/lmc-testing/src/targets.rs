@@ -3,9 +3,9 @@
 
 use crate::decoders::{LIMIT, Way, agree_by, agree_with_bases, isas, options as options_of, read_everything};
 use crate::input::Input;
+use crate::reference::{self, write};
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas};
-use lmc::reference::{self, write};
 use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment, Sink};
 use safetensors::SafeTensors;
 use std::cell::RefCell;

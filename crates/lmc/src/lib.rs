@@ -63,9 +63,6 @@ mod parse_error;
 mod pool;
 mod predict;
 mod reader;
-#[cfg(feature = "reference")]
-#[doc(hidden)]
-pub mod reference;
 mod reread;
 mod sample;
 mod segment;

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use crate::support::{Dir, Run, model, noise, safetensors, weights};
-use lmc::reference::write::File;
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::handmade::{LEAF, copy, records, stored};
+use lmc_testing::reference::write::File;
 use serde_json::json;
 
 /// The same values, of which some are the next larger or smaller number.

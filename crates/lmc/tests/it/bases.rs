@@ -2,10 +2,10 @@
 
 use crate::support::restore;
 use lmc::DecompressOptions;
-use lmc::reference::decode_with_bases;
-use lmc::reference::write::{Bases, File, Record};
 use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases};
 use lmc_testing::handmade::{BASES, FIRST, SECOND, copy, delta, judged, records, refused, stored};
+use lmc_testing::reference::decode_with_bases;
+use lmc_testing::reference::write::{Bases, File, Record};
 
 /// The same for a file whose bases take more than the limits of these tests.
 #[track_caller]

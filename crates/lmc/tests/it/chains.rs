@@ -1,10 +1,10 @@
 //! Deltas of deltas, and files whose blocks depend on each other: what reading them costs is bounded, whoever wrote them.
 
-use lmc::reference::write::block::{Block, Dependency, Grouped, Named, Part, Predicted, Section};
-use lmc::reference::write::{File, block};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
 use lmc_testing::exhaustive;
 use lmc_testing::handmade::{LEAF, copy, filled, records};
+use lmc_testing::reference::write::block::{Block, Dependency, Grouped, Named, Part, Predicted, Section};
+use lmc_testing::reference::write::{File, block};
 use std::io;
 
 fn options(threads: usize) -> DecompressOptions {

@@ -1,8 +1,8 @@
 //! Every bit of a file matters: flipped as it is, it is noticed; with the checks recomputed so that the decoders are
 //! really reached, all of them do what the reference does.
 
-use lmc::reference::write::{File, seal};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by};
+use lmc_testing::reference::write::{File, seal};
 use lmc_testing::{exhaustive, samples};
 use std::ops::Range;
 

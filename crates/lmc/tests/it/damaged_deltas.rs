@@ -2,11 +2,11 @@
 //! reference does.
 
 use crate::support::delta_of;
-use lmc::reference::write::File;
-use lmc::reference::write::block::BlockFields;
 use lmc::{Base, CompressOptions, Dtype, ErrorKind, Reader};
 use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases, agree_with_bases, isas, options};
 use lmc_testing::handmade::{BASES, LEAF, copy, delta, delta_raw, records, refused, stored};
+use lmc_testing::reference::write::File;
+use lmc_testing::reference::write::block::BlockFields;
 use lmc_testing::samples::weights;
 
 /// The ways that see the whole file.

@@ -1,10 +1,10 @@
 //! Deltas of every shape, sound and damaged: every decoder does with them what the reference does, on any number of threads.
 
-use lmc::reference::decode_with_bases;
 use lmc::{Base, Decompressor, Isa};
 use lmc_testing::decoders::{LIMIT, Way, options};
 use lmc_testing::deltas;
 use lmc_testing::input::{Input, Random};
+use lmc_testing::reference::decode_with_bases;
 use lmc_testing::targets::delta_vs_reference;
 
 #[test]

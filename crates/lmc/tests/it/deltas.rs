@@ -331,7 +331,7 @@ fn a_delta_can_be_looked_into_without_its_base() {
 
 #[test]
 fn damage_to_the_names_of_bases_is_found() {
-    use lmc::reference::write::check64;
+    use lmc_testing::reference::write::check64;
     let o = CompressOptions::default();
     let (old, new) = (file_of(&model(0, 0.0)), file_of(&model(7, 0.0005)));
     let bases = [Base::new(&old[..]).unwrap().with_name("old")];

@@ -1,12 +1,12 @@
 //! Dependencies (§3.6): every decoder finds each rule that a file breaks, with all checks and digests made to fit.
 
-use lmc::reference::decode_with_bases;
-use lmc::reference::write::File;
-use lmc::reference::write::block::BlockFields;
 use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases};
 use lmc_testing::handmade::{
     BASES, FIRST, LEAF, copy, delta, delta_raw, filled, judged, records, refused, stored, unnamed,
 };
+use lmc_testing::reference::decode_with_bases;
+use lmc_testing::reference::write::File;
+use lmc_testing::reference::write::block::BlockFields;
 
 /// The ways that see the whole file.
 const WHOLE: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::WriteOnly];

@@ -1,11 +1,11 @@
 //! rANS with 4096 slots: blocks of every kind that use it are restored, and each rule of its tables and lanes that a
 //! block breaks is found.
 
-use lmc::reference::write::block::{Block, BlockFields, Group, Grouped, Part, Section};
-use lmc::reference::write::entropy::{Coder, Pad, Table};
-use lmc::reference::write::{File, varint};
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
+use lmc_testing::reference::write::block::{Block, BlockFields, Group, Grouped, Part, Section};
+use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
+use lmc_testing::reference::write::{File, varint};
 
 /// What all decoders make of a block, after its digests were made to fit what it decodes to.
 fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {

@@ -1,10 +1,10 @@
 //! Files that no honest writer makes: each breaks one rule of the format, with all checks in order, and is refused by
 //! every decoder for that reason; and files that the encoder never writes but that are valid.
 
-use lmc::reference::{self, write::block::BlockFields, write::block::Part, write::*};
 use lmc::{DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION, Isa};
 use lmc_testing::damage::{HUGE, class_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};
+use lmc_testing::reference::{self, write::block::BlockFields, write::block::Part, write::*};
 use lmc_testing::samples::class_map_block;
 use std::io::Write;
 

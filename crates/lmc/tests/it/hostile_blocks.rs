@@ -1,11 +1,11 @@
 //! Blocks that no honest writer makes: each breaks one rule of the format, with all checks in order, and is refused by
 //! every decoder for that reason.
 
-use lmc::reference::write::block::{self, BlockFields, Group, Grouped, Part, Section};
-use lmc::reference::write::entropy::Coder;
-use lmc::reference::write::{File, entropy, varint};
 use lmc_testing::damage::{HUGE, class_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, agree};
+use lmc_testing::reference::write::block::{self, BlockFields, Group, Grouped, Part, Section};
+use lmc_testing::reference::write::entropy::Coder;
+use lmc_testing::reference::write::{File, entropy, varint};
 use lmc_testing::samples::class_map_block;
 
 /// The class map block with a change that must be refused.

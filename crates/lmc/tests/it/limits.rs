@@ -1,8 +1,8 @@
 //! Files that lie about lengths, counts and sizes, with every checksum right, and files that want too much memory.
 
 use crate::support::{noise, refused, try_all};
-use lmc::reference::write::{File, Index, Segment};
 use lmc::{CompressOptions, DecodeLimits, DecompressOptions, ErrorKind, Reader};
+use lmc_testing::reference::write::{File, Index, Segment};
 
 const BIG: [u64; 6] = [1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 62, 1 << 63];
 

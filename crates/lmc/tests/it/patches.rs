@@ -1,11 +1,11 @@
 //! Patches (§3.3.2), codes of numbers (§3.3.3) and sections without groups: known bytes, and each rule that a block with patches breaks.
 
-use lmc::reference::write::block::{
-    Block, BlockFields, Group, Grouped, NumberCode, Part, Patch, PatchCodes, Section, mapped,
-};
-use lmc::reference::write::{File, varint};
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
+use lmc_testing::reference::write::block::{
+    Block, BlockFields, Group, Grouped, NumberCode, Part, Patch, PatchCodes, Section, mapped,
+};
+use lmc_testing::reference::write::{File, varint};
 
 /// What all decoders make of a block, after its digests were made to fit what it decodes to.
 fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {

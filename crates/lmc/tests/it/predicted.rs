@@ -1,11 +1,13 @@
 //! Predicted parts (§3.7): what the writer makes of known residuals and predictions, byte by byte, and that all decoders
 //! restore them; and every predictor with every conversion, context and width.
 
-use lmc::reference::write::File;
-use lmc::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Patch, Predicted, Section};
-use lmc::reference::write::entropy::Coder;
 use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
+use lmc_testing::reference::write::File;
+use lmc_testing::reference::write::block::{
+    Block, BlockFields, Dependency, Group, Named, Part, Patch, Predicted, Section,
+};
+use lmc_testing::reference::write::entropy::Coder;
 
 /// All bits of an element of `width` bytes as they are.
 fn plain(width: usize) -> Section {
@@ -61,7 +63,7 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
 
 fn varint(value: usize) -> Vec<u8> {
     let mut out = Vec::new();
-    lmc::reference::write::varint(&mut out, value as u64);
+    lmc_testing::reference::write::varint(&mut out, value as u64);
     out
 }
 

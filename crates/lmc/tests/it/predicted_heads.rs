@@ -1,9 +1,9 @@
 //! The heads of predicted parts (§3.7): every decoder finds each rule that one breaks, with all checks and digests made
 //! to fit.
 
-use lmc::reference::write::File;
-use lmc::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section};
 use lmc_testing::handmade::{encoded, judged, records, unnamed};
+use lmc_testing::reference::write::File;
+use lmc_testing::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section};
 
 /// A part of 2-byte elements that are predicted from F32, in three classes, the second of which is empty.
 fn part() -> (Vec<u8>, Vec<Dependency>, Predicted) {

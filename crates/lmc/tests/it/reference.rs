@@ -1,10 +1,10 @@
 //! The reference decoder and the writer of test files agree with each other, so that either may judge the codec.
 
-use lmc::reference::write::File;
-use lmc::reference::write::block::Part;
-use lmc::reference::{decode, decode_with_bases};
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::{Input, Random};
+use lmc_testing::reference::write::File;
+use lmc_testing::reference::write::block::Part;
+use lmc_testing::reference::{decode, decode_with_bases};
 use lmc_testing::{blocks, deltas};
 use std::collections::BTreeMap;
 

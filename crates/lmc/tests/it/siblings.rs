@@ -49,7 +49,7 @@ fn restored(raw: &[u8]) -> usize {
         d.decompress(&mut &lmc[..], &[], Sink::writer(&mut back)).unwrap();
         assert!(back == raw);
     }
-    assert!(lmc::reference::decode(&lmc, raw.len()).unwrap() == raw);
+    assert!(lmc_testing::reference::decode(&lmc, raw.len()).unwrap() == raw);
     // The last block needs all that it depends on to be decoded.
     let reader = Reader::open(&lmc, &decompress_options(1)).unwrap();
     let mut last = [0; 1000];

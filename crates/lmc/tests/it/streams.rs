@@ -3,13 +3,13 @@
 use std::io::{self, BufRead, Read, Write};
 
 use crate::support::{Broken, Trickle, decompress_options, delta_of, is_io, noise, safetensors, weights};
-use lmc::reference::write::seal;
 use lmc::{
     Base, CompressOptions, Compressor, Decoder, DecompressOptions, Decompressor, Dtype, Encoder, Error, ErrorKind,
     Reader, Sink, Summary,
 };
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::Random;
+use lmc_testing::reference::write::seal;
 
 fn bytes_of(floats: &[f32]) -> Vec<u8> {
     floats.iter().flat_map(|f| f.to_le_bytes()).collect()

@@ -1,11 +1,11 @@
 //! Tensor lists (§3.8): known bytes, and each rule that a list breaks.
 
-use lmc::reference::write::File;
-use lmc::reference::write::block::{Block, BlockFields, Part};
-use lmc::reference::write::tensor_list::{LIST_DTYPES, TensorList};
-use lmc::reference::write::{varint, zstd_frame};
 use lmc_testing::damage;
 use lmc_testing::decoders::{self, LIMIT};
+use lmc_testing::reference::write::File;
+use lmc_testing::reference::write::block::{Block, BlockFields, Part};
+use lmc_testing::reference::write::tensor_list::{LIST_DTYPES, TensorList};
+use lmc_testing::reference::write::{varint, zstd_frame};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use std::collections::HashMap;
 

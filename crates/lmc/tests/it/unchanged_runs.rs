@@ -1,12 +1,12 @@
 //! The map of unchanged runs (§3.7): known bytes, and each rule that a part with a map breaks.
 
-use lmc::reference::write::block::{
-    Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section, UnchangedRuns,
-};
-use lmc::reference::write::entropy::Coder;
-use lmc::reference::write::{File, varint};
 use lmc_testing::decoders::{LIMIT, agree_with_bases};
 use lmc_testing::input::Random;
+use lmc_testing::reference::write::block::{
+    Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section, UnchangedRuns,
+};
+use lmc_testing::reference::write::entropy::Coder;
+use lmc_testing::reference::write::{File, varint};
 
 /// What all decoders make of a block that depends on one base, after its digests were made to fit what it decodes to.
 fn judged(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {

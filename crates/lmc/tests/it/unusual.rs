@@ -1,11 +1,11 @@
 //! Files that are valid but that the encoder never writes: every instruction set decodes them as the reference does.
 
-use lmc::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
-use lmc::reference::write::entropy::{Coder, Pad, Table};
-use lmc::reference::write::{File, Segment};
 use lmc_testing::blocks;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::{Input, Random};
+use lmc_testing::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
+use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
+use lmc_testing::reference::write::{File, Segment};
 
 fn restored(blocks: &[Block]) {
     let mut blocks = blocks.to_vec();

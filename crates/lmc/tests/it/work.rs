@@ -2,10 +2,10 @@
 
 use crate::support::snapshots::{bf16, trained};
 use crate::support::{delta_of, noise, restore, safetensors, weights};
-use lmc::reference::write::File;
-use lmc::reference::write::block::{self, Block, Grouped, Part, Section};
 use lmc::{Base, CompressOptions, DecodeLimits, DecompressOptions, Decompressor, ErrorKind, Reader, Result, WriteAt};
 use lmc_testing::handmade::{copy, records};
+use lmc_testing::reference::write::File;
+use lmc_testing::reference::write::block::{self, Block, Grouped, Part, Section};
 
 fn options(threads: usize, max_work: Option<u64>) -> DecompressOptions {
     DecompressOptions::default().with_threads(threads).with_limits(DecodeLimits::default().with_max_work(max_work))

@@ -1,9 +1,9 @@
 //! Files with blocks as large as the format allows, each part of which asks for as much as it can: small files, with nothing wrong with them.
 
 use crate::{MIB, alone, at_most, kept, peak};
-use lmc::reference::write::block::{Block, BlockFields, Part};
-use lmc::reference::write::{File, Segment, varint};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, WriteAt};
+use lmc_testing::reference::write::block::{Block, BlockFields, Part};
+use lmc_testing::reference::write::{File, Segment, varint};
 use std::io;
 
 /// The raw length of the largest block.
