@@ -1,0 +1,703 @@
+#!/usr/bin/env python3
+"""A decoder of the `.lmc` file format, written from its page (docs/format.md) alone.
+
+It is meant to be read with the page at hand, and to be run in twenty years, not to be fast. Sections and names are
+those of the page. What a file must be is checked where it is read: by the range that is given to `u8`, `uint` or
+`varint`, by `must` or by `must_be`.
+
+    python -m lmc.decode FILE.lmc [-b BASE]... -o OUTPUT
+
+Nothing of the package is used: a copy of this file works alone. It needs Python 3.11 or later, numpy, zstandard (a decoder of RFC 8878) and xxhash (XXH3).
+"""
+
+import argparse
+import bisect
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
+
+Array = npt.NDArray[Any]
+
+
+# 1. Conventions
+class FormatError(ValueError):
+    """The file is not what the page says: "block 3: part 1: map is 7, not 0 to 2"."""
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Name the place in the file for errors that are found inside."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"{place}: {error}") from None
+
+
+def must(condition: object, message: str) -> None:
+    """Refuse the file unless the condition holds."""
+    if not condition:
+        raise FormatError(message)
+
+
+def must_be(name: str, value: object, expected: object) -> None:
+    """Refuse the file unless a field has the value that it has to have."""
+    show = [x.hex() if isinstance(x, bytes) else str(x) for x in (value, expected)]
+    must(value == expected, f"{name} is {show[0]}, not {show[1]}")
+
+
+@dataclass
+class Reader:
+    """Reads fields from front to back; a length is compared with its limits and with what is left before it is used."""
+
+    data: bytes
+    pos: int = 0
+
+    def left(self) -> int:
+        """Return the number of bytes that were not read yet."""
+        return len(self.data) - self.pos
+
+    def take(self, length: int, name: str) -> bytes:
+        """Read so many bytes."""
+        must(length <= self.left(), f"{name} should have {length} bytes, {self.left()} are left")
+        self.pos += length
+        return self.data[self.pos - length : self.pos]
+
+    def uint(self, size: int, name: str, low: int = 0, high: int = 2**64 - 1) -> int:
+        """Read an integer of fixed width and check its range."""
+        value = int.from_bytes(self.take(size, name), "little")
+        must(low <= value <= high, f"{name} is {value}, not {low} to {high}")
+        return value
+
+    def u8(self, name: str, low: int = 0, high: int = 255) -> int:
+        """Read a byte and check its range."""
+        return self.uint(1, name, low, high)
+
+    def varint(self, name: str, low: int = 0, high: int = 2**64 - 1) -> int:
+        """Read a varint and check its range."""
+        groups = [self.u8(name)]
+        while groups[-1] >= 0x80:
+            must(len(groups) < 10, f"{name} is a varint of more than 10 bytes")
+            groups.append(self.u8(name))
+        must(len(groups) == 1 or groups[-1] != 0, f"{name} is a varint that ends in a byte of 0")
+        value = sum((group & 0x7F) << 7 * i for i, group in enumerate(groups))
+        must(low <= value <= high, f"{name} is {value}, not {low} to {high}")
+        return value
+
+    def string(self, name: str) -> bytes:
+        """Read a varint length and that many bytes of UTF-8 (§2.3)."""
+        text = self.take(self.varint(f"length of {name}"), name)
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{name} is not UTF-8: {error}") from None
+        return text
+
+    def half_bytes(self, count: int, name: str) -> list[int]:
+        """Read numbers of four bits, two a byte, the first in the low bits."""
+        numbers = [half for byte in self.take((count + 1) // 2, name) for half in (byte & 15, byte >> 4)]
+        must(not any(numbers[count:]), f"{name}: the half-byte left over is {numbers[-1]}, not 0")
+        return numbers[:count]
+
+    def end(self, what: str) -> None:
+        """Check that everything was read."""
+        must(self.left() == 0, f"{self.left()} bytes are left over after {what}")
+
+
+def unpack_zstd(frame: bytes, length: int, max_window: int = 2**64) -> bytes:
+    """Decode exactly one zstd frame, which decodes to exactly `length` bytes (≥ 1), in one step."""
+    must_be("magic of a zstd frame", frame[:4], bytes.fromhex("28b52ffd"))
+    try:
+        parameters = zstandard.get_frame_parameters(frame)
+        if parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN:
+            must_be("content size of a zstd frame", parameters.content_size, length)
+        must(parameters.window_size <= max_window, f"window of a zstd frame is {parameters.window_size}")
+        decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+        raw = decompressor.decompress(frame, max_output_size=length, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise FormatError(f"a zstd frame does not decode: {error}") from None
+    must_be("content size of a zstd frame", len(raw), length)
+    return raw
+
+
+# 2. The file
+TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**30, 0)}  # largest head and body
+MAX_TABLE = 2**26  # not of the page, which has no limit for the length of the table of the index
+LEAF, RUN = 2**18, 128  # bytes, elements
+
+
+@dataclass
+class File:
+    """What is known of the file while its records are read from front to back."""
+
+    max_size: int
+    features: int
+    bases: list[bytes] = field(default_factory=list)
+    raw: bytearray = field(default_factory=bytearray)
+    lengths: list[tuple[int, int]] = field(default_factory=list)  # record length and raw length of each block
+    starts: list[int] = field(default_factory=list)  # offset of each block in the raw file
+    depths: list[int] = field(default_factory=list)  # depth of each block
+
+
+def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> bytes:
+    """Restore the raw file. The bases of a delta are told by their contents: their order is free."""
+    reader = Reader(data)
+    with at("header"):  # §2.1
+        must_be("magic", reader.take(8, "magic"), b"\x89LMC\r\n\x1a\n")
+        reader.uint(2, "version", 0x8006, 0x8006)
+        reader.uint(2, "reserved", 0, 0)
+        file = File(max_size, reader.uint(4, "required features", 0, 3))
+        must(file.features != 2, "required features is 2: bit 1 needs bit 0")
+    if data[reader.pos : reader.pos + 4] == b"BASE":
+        with at("bases"):
+            read_bases(file, read_record(reader)[1], bases)
+    while data[reader.pos : reader.pos + 4] == b"BLCK":
+        with at(f"block {len(file.starts)}"):
+            _, head, body = read_record(reader)
+            raw = decode_block(file, head, body)
+        file.lengths.append((24 + len(head) + len(body), len(raw)))
+        file.starts.append(len(file.raw))
+        file.raw += raw
+    skippable = 0
+    while b"a" <= data[reader.pos : reader.pos + 1] <= b"z":
+        with at(f"skippable record {skippable}"):
+            read_record(reader)
+        skippable += 1
+        must(skippable <= 64, "there are more than 64 skippable records")
+    start_of_index = reader.pos
+    with at("index"):
+        tag, head, _ = read_record(reader)
+        must_be("tag", tag, b"INDX")
+        read_index(file, head)
+    with at("trailer"):  # §2.4
+        must_be("length", reader.left(), 32)
+        trailer = Reader(data[reader.pos :])
+        must_be("file offset of the index record", trailer.uint(8, "offset"), start_of_index)
+        must_be("length of the index record", trailer.uint(8, "length"), reader.pos - start_of_index)
+        must_be("check", trailer.uint(8, "check"), xxh3_64_intdigest(trailer.data[:16]))
+        must_be("magic", trailer.take(8, "magic"), b"LMCend\r\n")
+    return bytes(file.raw)
+
+
+def read_record(reader: Reader) -> tuple[bytes, bytes, bytes]:
+    """§2.2: Read a record: tag, head and body."""
+    fixed = reader.take(16, "record")
+    tag = fixed[:4]
+    skippable = b"a" <= tag[:1] <= b"z"
+    must(skippable or tag in TAGS, f"tag {tag!r} is unknown")
+    max_head, max_body = (2**24 - 24, 0) if skippable else TAGS[tag]
+    fields = Reader(fixed, 4)
+    head_length, body_length = fields.uint(4, "head length", 0, max_head), fields.uint(8, "body length", 0, max_body)
+    check = reader.uint(8, "check")
+    head = reader.take(head_length, "head")
+    must_be("check", check, xxh3_64_intdigest(fixed + head))
+    return tag, head, reader.take(body_length, "body")
+
+
+def read_index(file: File, head: bytes) -> None:
+    """§2.3: Read the index and compare it with what the blocks said."""
+    reader = Reader(head)
+    must_be("raw size", reader.uint(8, "raw size"), len(file.raw))
+    must_be("content hash", reader.take(16, "content hash"), content_hash(file.raw))
+    must_be("number of block records", reader.varint("number of block records"), len(file.lengths))
+    table_length = reader.varint("length of the table", 1, MAX_TABLE)
+    table = Reader(unpack_zstd(reader.take(reader.left(), "table"), table_length, 2**23))
+    for i, lengths in enumerate(file.lengths):
+        of_table = table.varint("record length"), table.varint("raw length")
+        must_be(f"record length, raw length of block {i}", of_table, lengths)
+    table.string("layout")
+    tensors, total = TensorReader(table), 0
+    for i in range(table.varint("number of segments")):
+        with at(f"segment {i}"):
+            total += tensors.read(opaque_allowed=True)
+            must(total <= len(file.raw), f"it ends at {total}, the raw file at {len(file.raw)}")
+    must_be("sum of the lengths of segments", total, len(file.raw))
+    table.end("the last segment")
+
+
+@dataclass
+class TensorReader:
+    """Reads the segments of a table, or the tensors of a tensor list (§3.8): each may refer to the tensor before."""
+
+    reader: Reader
+    dtype: int = 0
+    name: bytearray = field(default_factory=bytearray)
+    shape: list[int] | None = None
+
+    def read(self, opaque_allowed: bool) -> int:
+        """Read one segment and return its length in bytes."""
+        byte = self.reader.u8("dtype")
+        self.dtype, same_shape = byte & 0x7F, byte >= 0x80
+        must(self.dtype < len(DTYPES), f"dtype {self.dtype} is unknown")
+        if self.dtype == 0:
+            must(opaque_allowed, "dtype is 0, opaque, in a tensor list")
+            must(not same_shape, "bit 7 of an opaque segment is set")
+            return self.reader.varint("raw length")
+        shared = self.reader.varint("shared", 0, len(self.name))
+        at_character = shared == len(self.name) or self.name[shared] & 0xC0 != 0x80
+        must(at_character, f"shared is {shared}, which is inside a character")
+        del self.name[shared:]
+        self.name += self.reader.string("rest of the name")
+        if not same_shape:
+            self.shape = [self.reader.varint("dimension") for _ in range(self.reader.varint("rank", 0, 64))]
+        must(self.shape is not None, "bit 7 of the first tensor is set")
+        elements = 1
+        for dimension in self.shape or ():
+            elements *= dimension
+            must(elements < 2**64, "a product of dimensions exceeds 2^64 - 1")
+        bits = elements * DTYPES[self.dtype][1]
+        must(bits % 8 == 0, f"the tensor has {bits} bits, which is no whole number of bytes")
+        return bits // 8
+
+
+def content_hash(data: bytes | bytearray) -> bytes:
+    """§2.5: Return the xxh3-128 of the digests of all leaves, stored with the low 64 bits first."""
+    leaves = [xxh3_128_intdigest(data[i : i + LEAF]) for i in range(0, len(data), LEAF)]
+    return xxh3_128_intdigest(b"".join(leaf.to_bytes(16, "little") for leaf in leaves)).to_bytes(16, "little")
+
+
+def read_bases(file: File, head: bytes, given: Sequence[bytes]) -> None:
+    """§2.6: Read the bases record and find each base among the given ones."""
+    must(file.features & 1, "bit 0 of required features is not set")
+    reader = Reader(head)
+    by_hash = {content_hash(base): base for base in given}
+    for i in range(1, reader.varint("number of bases", 1, 2**16) + 1):
+        with at(f"base {i}"):
+            digest, length = reader.take(16, "content hash"), reader.varint("raw length")
+            name = reader.string("file name").decode()
+            must(digest in by_hash, f"it was not given: file name {name!r}, content hash {digest.hex()}")
+            must_be("raw length", length, len(by_hash[digest]))
+            file.bases.append(by_hash[digest])
+    reader.end("the bases")
+
+
+# 3. Block
+@dataclass
+class Block:
+    """What the parts of a block are read from, each from front to back."""
+
+    head: Reader
+    dependencies: list[bytes]
+    bulk: Reader
+    lane_sets: list["LaneSet"]
+    literals: Reader
+
+
+def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
+    """Decode a block."""
+    # 3.1 Head
+    head = Reader(head_bytes)
+    must(len(file.raw) % LEAF == 0, f"it starts at {len(file.raw)}, which is not a multiple of 2^18")
+    raw_length = head.varint("raw length", 1, 2**24)
+    total = len(file.raw) + raw_length
+    must(total <= file.max_size, f"the raw file has {total} bytes or more, {file.max_size} are allowed")
+    dependencies = read_dependencies(file, head)
+    z = head.u8("lane sets", 0, 2)
+    must(z != 1, "lane sets is 1, not 0 or 2")
+    word_counts = [head.uint(4, "number of words", 0, 2**24) for _ in range(z)]
+    literal_count = head.uint(4, "number of literal bytes", 0, 2**24) if z > 0 else 0
+    parts = head.u8("number of parts", 1, 16)
+    pieces = [(0, raw_length)]
+    if parts > 1:
+        number = head.varint("number of pieces", 0, 2**20)
+        pieces = [(head.u8("part", 0, parts - 1), head.varint("length of a piece", 1)) for _ in range(number)]
+    must_be("sum of the lengths of pieces", sum(length for _, length in pieces), raw_length)
+
+    # 3.2 Body
+    behind = 2 * sum(word_counts) + literal_count + 256 * z
+    must(behind <= len(body_bytes), f"the body has {len(body_bytes)} bytes, but bulk is followed by {behind}")
+    body = Reader(body_bytes)
+    bulk = Reader(body.take(len(body_bytes) - behind, "bulk"))
+    words = [body.take(2 * count, "words") for count in word_counts]
+    literals = Reader(body.take(literal_count, "literals"))
+    lane_sets = [LaneSet(body.take(256, "states"), words_of_set) for words_of_set in words]
+    block = Block(head, dependencies, bulk, lane_sets, literals)
+
+    # 3.3 Parts
+    contents = []
+    for i in range(parts):
+        with at(f"part {i}"):
+            length = sum(length for part, length in pieces if part == i)
+            must(length >= 1, "its length is 0")
+            contents.append(Reader(decode_part(block, length)))
+    digest = head.take(16, "digest")
+    head.end("the head")
+    bulk.end("the bulk")
+    literals.end("the last literal that was used")
+    for lane_set in lane_sets:
+        must_be("number of words that were used", lane_set.pos, len(lane_set.words))
+        must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
+    raw = b"".join(contents[part].take(length, "piece") for part, length in pieces)
+    must_be("digest", digest, content_hash(raw))
+    return raw
+
+
+def decode_part(block: Block, length: int) -> bytes:
+    """§3.3: Decode the next part, which has `length` bytes."""
+    method = block.head.u8("method", 0, 4)
+    if method == 0:  # stored
+        return block.bulk.take(length, "stored part")
+    if method == 1:  # zstd
+        return unpack_zstd(block.bulk.take(block.head.varint("length of the frame"), "frame"), length)
+    if method == 4:
+        return decode_tensor_list(block, length)
+    width = 1 << block.head.u8("width code", 0, 3)
+    must(length % width == 0, f"the part has {length} bytes, no multiple of the width of {width} bytes")
+    elements = (decode_section if method == 2 else decode_predicted)(block, length // width, width)
+    return elements.astype(f"<u{width}").tobytes()
+
+
+def decode_section(block: Block, n: int, width: int) -> Array:
+    """§3.3.1: Decode a section of n elements of `width` bytes."""
+    head = block.head
+    map_code = head.u8("map", 0, 2)
+    has_patches = head.u8("patches", 0, 1)
+    if has_patches:
+        number = head.varint("number of patches", 1, n)
+        t = head.u8("t, the low bits that no patch changes", 0, 8 * width - 1)
+        gaps, changes = read_number_code(head, "code of gaps"), read_number_code(head, "code of changes")
+        bits_length = head.varint("length of the bits of patches")
+    groups = head.u8("number of groups", 0, 16)
+    class_map = np.zeros(-(-n // RUN), np.uint8)
+    if groups > 1:
+        with at("class map"):
+            class_map = decode_group(block, len(class_map), 1)
+            must(class_map.max() < groups, f"a run is of group {class_map.max()}, there are {groups}")
+    values = np.zeros(n, f"<u{width}")
+    for g in range(groups):
+        with at(f"group {g}"):
+            in_group = np.repeat(class_map == g, RUN)[:n]
+            values[in_group] = decode_group(block, int(in_group.sum()), width)
+    if has_patches:
+        with at("patches"):
+            bits, pos, element = block.bulk.take(bits_length, "bits"), 0, -1
+            masks = {}  # by element
+            for _ in range(number):
+                gap, pos = read_number(bits, pos, gaps)
+                change, pos = read_number(bits, pos, changes)
+                element, mask = element + gap + 1, (change + 1) << t
+                must(element < n, f"a patch is of element {element}, the section has {n}")
+                must(mask < 1 << 8 * width, f"the patch of element {element} is {mask:#x}, above the width")
+                masks[element] = mask
+            must_be("length of the bits", bits_length, (pos + 7) // 8)
+            must_be("unused bits of the last byte", peek(bits, pos, 7), 0)
+            values[list(masks)] ^= np.array(list(masks.values()), values.dtype)
+    return inverse_map(map_code, values)
+
+
+NumberCode = list[tuple[int, int, int]]  # by the next 11 bits: length of the code, lowest number, number of open bits
+
+
+def read_number_code(head: Reader, name: str) -> NumberCode:
+    """§3.3.3: Read a code of numbers."""
+    with at(name):
+        r, first, count = head.u8("r", 0, 63), head.u8("first"), head.u8("count - 1") + 1
+        must(first + count - 1 <= 255, f"the last bucket is {first + count - 1}, above 255")
+        slots = [(first, 0)] * 2**11
+        if count > 1:
+            slots = prefix_code(dict(enumerate(head.half_bytes(count, "code lengths"), first)), 11)
+        code = []
+        for bucket, length in slots:
+            lowest, open_bits = bucket << r, r
+            if bucket >= 16:
+                open_bits = r + 5 + (bucket - 16) // 4 - 3  # r + L - 3
+                lowest = (4 + (bucket - 16) % 4) << open_bits
+            must(lowest + (1 << open_bits) <= 2**64, f"bucket {bucket} holds numbers of more than 64 bits")
+            code.append((length, lowest, open_bits))
+        return code
+
+
+def read_number(bits: bytes, pos: int, code: NumberCode) -> tuple[int, int]:
+    """§3.3.3: Read a number at a bit position; returns it and the position behind it."""
+    length, lowest, open_bits = code[peek(bits, pos, 11)]
+    behind = pos + length + open_bits
+    must(behind <= 8 * len(bits), f"the bits do not fit into their {len(bits)} bytes")
+    return lowest + peek(bits, pos + length, open_bits), behind
+
+
+def peek(bits: bytes, pos: int, count: int) -> int:
+    """Return some bits, the first in bit 0; those behind the end are 0."""
+    window = int.from_bytes(bits[pos // 8 : pos // 8 + 10], "little")
+    return (window >> pos % 8) & ((1 << count) - 1)
+
+
+def decode_group(block: Block, n: int, width: int) -> Array:
+    """§3.5: Decode a group of n elements of `width` bytes; returns their mapped values v."""
+    head, w = block.head, 8 * width
+    flags = head.u8("flags", 0, 3)
+    z, h, k = head.u8("low"), head.u8("high"), head.u8("k")
+    s = w - z - h - k
+    must(s >= 0, f"low, high and k are {z}, {h} and {k}, more than the width of {w} bits")
+    must(flags & 2 == 0 or z >= 1, "there is a sign plane, and low is 0")
+    coder = head.u8("coder")
+    must(coder in (NO_CODER, HUFFMAN, 7, 12), f"coder {coder} is unknown")
+    must(s == 0 if coder == NO_CODER else 1 <= s <= 8, f"the width of symbols is {s} bits with coder {coder}")
+    constant = head.uint(width, "constant") if flags & 1 else 0
+    v = np.zeros(n, f"<u{width}")
+    if coder != NO_CODER:
+        with at("table"):
+            table = read_table(head, coder, s)
+        v |= decode_symbols(block, table, n, s).astype(v.dtype) << (k + z)
+    # The runs of 128, then the partial run.
+    for runs, elements in ((n // RUN, v[: n // RUN * RUN]), (1, v[n // RUN * RUN :])):
+        if len(elements) > 0:
+            read_planes(block.bulk, elements.reshape(runs, -1), z, k, flags >> 1)
+    return v ^ constant
+
+
+def read_planes(bulk: Reader, v: Array, z: int, k: int, sign_planes: int) -> None:
+    """Read the raw bits and signs of runs of equal length into their elements; v has a row for each run."""
+    runs, t = v.shape
+    byte_planes, bit_planes, bit_plane_length = k // 8, k % 8 + sign_planes, (t + 7) // 8
+    length_of_run = byte_planes * t + bit_planes * bit_plane_length
+    planes = np.frombuffer(bulk.take(runs * length_of_run, "raw bits"), np.uint8).reshape(runs, length_of_run)
+    for i in range(byte_planes):
+        v |= planes[:, i * t : (i + 1) * t].astype(v.dtype) << (z + 8 * i)
+    packed = planes[:, byte_planes * t :].reshape(runs, bit_planes, bit_plane_length)
+    bits = np.unpackbits(packed, axis=2, bitorder="little")
+    must(not bits[:, :, t:].any(), "unused bits of a bit plane are not 0")
+    for j in range(bit_planes):
+        v |= bits[:, j, :t].astype(v.dtype) << (0 if j == k % 8 else z + 8 * byte_planes + j)
+
+
+def read_dependencies(file: File, head: Reader) -> list[bytes]:
+    """§3.6: Read the dependencies of a block and return their bytes."""
+    number = head.varint("number of dependencies", 0, 2**20)
+    must(number == 0 or file.features & 1, "there are dependencies, but bit 0 of required features is not set")
+    sources: list[bytes | bytearray] = [file.raw, *file.bases]
+    dependencies, total, depth = [], 0, 0
+    for i in range(number):
+        with at(f"dependency {i}"):
+            source = head.varint("source", 0, len(file.bases))
+            offset, length = head.varint("offset"), head.varint("length", 1)
+            end = offset + length
+            must(source > 0 or file.features & 2, "source is 0, but bit 1 of required features is not set")
+            must(end <= len(sources[source]), f"it ends at {end}, source {source} at {len(sources[source])}")
+            total += length
+            must(total <= 2**26, f"the lengths add up to {total}, above 2^26")
+            if source == 0:
+                first, last = (bisect.bisect(file.starts, touched) - 1 for touched in (offset, end - 1))
+                depth = max(depth, 1 + max(file.depths[first : last + 1]))
+                must(depth <= 8, f"depth of the block is {depth}, above 8")
+            dependencies.append(bytes(sources[source][offset:end]))
+    file.depths.append(depth)
+    return dependencies
+
+
+def decode_predicted(block: Block, n: int, width: int) -> Array:
+    """§3.7: Decode a predicted part of n elements of `width` bytes."""
+    head, w = block.head, 8 * width
+    predictor = head.u8("predictor", 1, 2)
+    conversion = head.u8("conversion", 0, 3)
+    source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[conversion]
+    must(width == target_width, f"conversion is {conversion}, the width {width} bytes")
+    first, number = head.varint("first dependency"), head.varint("number of dependencies", 1)
+    must(first + number <= len(block.dependencies), f"dependencies {first} to {first + number - 1} do not exist")
+    boundaries = list(head.take(head.u8("number of boundaries", 0, 15), "boundaries"))
+    must(boundaries == sorted(set(boundaries) - {0}), f"boundaries are {boundaries}, which do not rise from 1")
+
+    source = b"".join(block.dependencies[first : first + number])
+    must_be("length of the dependencies", len(source), n * source_width)
+    p = convert(conversion, np.frombuffer(source, f"<u{source_width}"))
+    key = ((p << 1) | (p >> (w - 1))) >> (w - 8)
+    class_of = np.searchsorted(np.array(boundaries, key.dtype), key, side="right")
+    if head.u8("unchanged runs", 0, 1):
+        with at("unchanged runs"):
+            number = head.varint("number of elements")
+            unchanged = decode_group(block, -(-n // RUN), 1)
+            must(unchanged.max() <= 1, f"a byte of the map is {unchanged.max()}, not 0 or 1")
+            class_of[np.repeat(unchanged == 1, RUN)[:n]] = -1
+            must_be("number of elements", number, np.count_nonzero(class_of == -1))
+    e = np.zeros(n, p.dtype)
+    for c in range(len(boundaries) + 1):
+        with at(f"class {c}"):
+            number = head.varint("number of elements")
+            must_be("number of elements", number, np.count_nonzero(class_of == c))
+            if number > 0:
+                e[class_of == c] = decode_section(block, number, width)
+    d = inverse_map(ZIGZAG, e)
+    u: Array = float_order(d + float_order(p)) if predictor == 1 else d + p
+    return u
+
+
+def convert(conversion: int, x: Array) -> Array:
+    """Convert elements of a source to predictions p."""
+    if conversion == 1:  # F32 to BF16
+        return ((x + 0x7FFF + ((x >> 16) & 1)) >> 16).astype("<u2")
+    if conversion == 2:  # BF16 to F32
+        return x.astype("<u4") << 16
+    if conversion == 3:  # F32 to F16
+        with np.errstate(all="ignore"):
+            f16 = x.view("<f4").astype("<f2").view("<u2")
+        return np.where(np.isnan(x.view("<f4")), 0x7E00 | ((x >> 16) & 0x8000), f16).astype("<u2")
+    return x
+
+
+def float_order(y: Array) -> Array:
+    """Return ord(y)."""
+    low_bits = 2 ** (8 * y.itemsize - 1) - 1
+    return np.where(y <= low_bits, y, y ^ low_bits)
+
+
+def decode_tensor_list(block: Block, length: int) -> bytes:
+    """§3.8: Decode a tensor list."""
+    list_length = block.head.varint("length of the list", 1, length)
+    frame = block.bulk.take(block.head.varint("length of the frame"), "frame")
+    reader = Reader(unpack_zstd(frame, list_length))
+    must(length >= 8, f"the part has {length} bytes, and not even the length of the header")
+    text = bytearray((length - 8).to_bytes(8, "little") + reader.string("front"))
+    tensors, begin = TensorReader(reader), 0
+    for i in range(reader.varint("number of tensors", 1)):
+        with at(f"tensor {i}"):
+            end = begin + tensors.read(opaque_allowed=False)
+            must(end < 2**64, f"end is {end}, above 2^64 - 1")
+            dtype, shape = DTYPES[tensors.dtype][0], ",".join(map(str, tensors.shape or ()))
+            text += b'%s"%s":' % (b"," if i > 0 else b"", tensors.name)
+            text += f'{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[{begin},{end}]}}'.encode()
+            must(len(text) <= length, f"the text has {len(text)} bytes or more, the part {length}")
+            begin = end
+    text += reader.string("back")
+    reader.end("the list")
+    must_be("length of the text", len(text), length)
+    return bytes(text)
+
+
+# 4. Dtypes: name and bits, by code
+DTYPES = [("opaque", 8), ("BOOL", 8), ("U8", 8), ("I8", 8), ("U16", 16), ("I16", 16), ("U32", 32), ("I32", 32)]
+DTYPES += [("F16", 16), ("BF16", 16), ("F32", 32), ("U64", 64), ("I64", 64), ("F8_E4M3", 8), ("F8_E5M2", 8)]
+DTYPES += [("F8_E4M3FNUZ", 8), ("F8_E5M2FNUZ", 8), ("F8_E8M0", 8), ("F4", 4), ("F6_E2M3", 6), ("F6_E3M2", 6)]
+DTYPES += [("F64", 64), ("C64", 64)]
+
+IDENTITY, ROTATE, ZIGZAG = range(3)
+
+
+def inverse_map(map_code: int, v: Array) -> Array:
+    """§4.1: Return the elements u of mapped values v."""
+    if map_code == ROTATE:
+        return (v >> 1) | (v << (8 * v.itemsize - 1))
+    if map_code == ZIGZAG:
+        return (v >> 1) ^ -(v & 1)
+    return v
+
+
+# 5. The entropy coder
+NO_CODER, HUFFMAN = 0, 1  # other coders are the b of rANS
+ESCAPE = 256  # it counts as this symbol
+Table = tuple[int, Array, Array, Array, int]  # b, the bits of a slot; symbol, freq and offset of slots; pad symbol
+REFILL_ORDER = np.array(sorted(range(64), key=lambda j: (j % 4, j // 4)))
+
+
+class LaneSet:
+    """§5.1: 64 lanes, each a state x, and the words that they take."""
+
+    def __init__(self, states: bytes, words: bytes) -> None:
+        """Begin with the initial states."""
+        self.x = np.frombuffer(states, "<u4").astype(np.uint32)
+        self.words, self.pos = np.frombuffer(words, "<u2"), 0
+        must(self.x.min() >= 2**16, f"an initial state is {self.x.min()}, below 2^16")
+
+    def decode(self, table: Table, refill: bool) -> Array:
+        """Let each lane decode one symbol, and then each with x < 2^16 take the next word; returns the slots."""
+        b, _, freq, offset, _ = table
+        slots: Array = self.x & (2**b - 1)
+        self.x = freq[slots] * (self.x >> b) + offset[slots]
+        if refill:
+            lanes = REFILL_ORDER[self.x[REFILL_ORDER] < 2**16]
+            words = self.words[self.pos : self.pos + len(lanes)]
+            must(len(words) == len(lanes), f"there are only {len(self.words)} words")
+            self.x[lanes] = (self.x[lanes] << 16) | words
+            self.pos += len(lanes)
+        return slots
+
+
+def decode_symbols(block: Block, table: Table, n: int, s: int) -> Array:
+    """Decode the n symbols of a group, which have s bits."""
+    b, symbol_of, _, _, pad = table
+    must(len(block.lane_sets) == 2, "a group has a coder, but the block no lane sets")
+    slots = np.empty((-(-n // RUN), RUN), np.uint16)  # a row for each chunk
+    for i, chunk in enumerate(slots):
+        lane_set = block.lane_sets[i % 2]
+        chunk[:64] = lane_set.decode(table, refill=b == 12)
+        chunk[64:] = lane_set.decode(table, refill=True)
+    symbols = symbol_of[slots.ravel()]
+    is_escape = symbols == ESCAPE
+    literals = np.frombuffer(block.literals.take(int(is_escape.sum()), "literals"), np.uint8)
+    must((literals < 2**s).all(), f"a literal is not less than 2^{s}")
+    symbols[is_escape] = literals
+    must((symbols[n:] == pad).all(), f"the padding of a chunk is not the pad symbol {pad}")
+    return symbols[:n]
+
+
+def read_table(head: Reader, coder: int, s: int) -> Table:
+    """§5.3: Read the table of a group whose symbols have s bits."""
+    first, count = head.u8("first"), head.u8("count - 1") + 1
+    must(first + count - 1 <= 255, f"the last symbol is {first + count - 1}, above 255")
+    if coder == HUFFMAN:
+        b, entries = 7, head.half_bytes(count + 1, "code lengths")
+    else:
+        b, entries = coder, [head.varint("frequency", 0, 2**coder - 1) for _ in range(count + 1)]
+    all_entries = zip([*range(first, first + count), ESCAPE], entries, strict=True)
+    used = {symbol: entry for symbol, entry in all_entries if entry != 0}
+    symbols = [symbol for symbol in used if symbol != ESCAPE]
+    must(symbols, "there is no symbol in the table")
+    must(symbols[-1] < 2**s, f"symbol {symbols[-1]} is in the table, above {s} bits")
+    if coder == HUFFMAN:
+        code = enumerate(prefix_code(used, b))
+        slots = [(symbol, 2 ** (b - length), slot >> length) for slot, (symbol, length) in code]
+        pad = min(symbols, key=lambda symbol: used[symbol])
+    else:
+        must_be("sum of the frequencies", sum(used.values()), 2**b)
+        must(len(used) < 257, "all 256 symbols and the escape are in the table")
+        slots = [(symbol, f, i) for symbol, f in used.items() for i in range(f)]
+        pad = max(symbols, key=lambda symbol: used[symbol])
+    symbol_of, freq, offset = np.array(slots, np.uint32).T
+    return b, symbol_of.astype(np.uint16), freq, offset, pad
+
+
+def prefix_code(lengths: dict[int, int], bits: int) -> list[tuple[int, int]]:
+    """Return for each slot of so many bits the symbol, and the length of its code, that the slot begins with."""
+    codes = sorted((length, symbol) for symbol, length in lengths.items() if length > 0)
+    must(all(length <= bits for length, _ in codes), f"a code length is {codes[-1:]}, above {bits}")
+    must_be(f"the sum of 2^({bits} - length)", sum(2 ** (bits - length) for length, _ in codes), 2**bits)
+    slots = [(0, 0)] * 2**bits
+    code, previous = -1, codes[0][0]
+    for length, symbol in codes:
+        code, previous = (code + 1) << (length - previous), length
+        reversed_code = int(f"{code:0{length}b}"[::-1], 2)
+        slots[reversed_code :: 2**length] = [(symbol, length)] * 2 ** (bits - length)
+    return slots
+
+
+# The command line
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Restore the raw file from an .lmc file; returns the exit status."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("file", metavar="FILE.lmc", type=Path)
+    parser.add_argument("-b", "--base", type=Path, action="append", default=[], help="a base of the delta")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--max-size", metavar="BYTES", type=int, default=2**32, help="refuse larger raw files")
+    options = parser.parse_args(arguments)
+    temporary = options.output.with_name(f"{options.output.name}.{os.getpid()}.tmp")
+    try:
+        must(not options.output.exists(), f"the output {options.output} exists")
+        raw = decode(options.file.read_bytes(), [base.read_bytes() for base in options.base], options.max_size)
+        with temporary.open("xb") as stream:
+            stream.write(raw)
+        temporary.rename(options.output)
+    except (FormatError, OSError) as error:
+        print(f"{parser.prog}: {options.file}: {error}", file=sys.stderr)
+        temporary.unlink(missing_ok=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

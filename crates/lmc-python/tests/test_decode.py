@@ -1,0 +1,497 @@
+"""Tests of `lmc.decode`: valid files decode, and whatever else the bytes are ends in FormatError.
+
+Vectors are made by `cargo run -p lmc-testing --example vectors -- FOLDER`; LMC_VECTORS says where that is. There,
+NAME.lmc restores to NAME.raw, with NAME.base1, NAME.base2, … as its bases.
+"""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import zstandard
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+import lmc
+from lmc import decode
+from lmc.decode import FormatError
+
+VECTORS = sorted(Path(os.environ.get("LMC_VECTORS", "vectors")).glob("*.lmc"))
+EXHAUSTIVE = bool(os.environ.get("LMC_TEST_EXHAUSTIVE"))
+SMALL = sorted(VECTORS, key=lambda path: path.stat().st_size)[: 40 if EXHAUSTIVE else 8]
+FLIPS = 200 if EXHAUSTIVE else 20  # random ones for each vector
+TEST_DATA = Path(__file__).parents[3] / "testdata"
+VERSION = 0x8006
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a test for a vector."""
+    return path.stem
+
+
+def bases_of(path: Path) -> list[bytes]:
+    """Return the bases of a vector, not in the order of the file."""
+    return [base.read_bytes() for base in sorted(path.parent.glob(f"{path.stem}.base*"), reverse=True)]
+
+
+def records_of(data: bytes) -> Iterator[tuple[int, int]]:
+    """Return the offset and head length of each record of a valid file."""
+    offset = 16
+    while offset < len(data) - 32:
+        head_length = int.from_bytes(data[offset + 4 : offset + 8], "little")
+        yield offset, head_length
+        offset += 24 + head_length + int.from_bytes(data[offset + 8 : offset + 16], "little")
+
+
+def with_checks(data: bytearray, records: Sequence[tuple[int, int]]) -> bytes:
+    """Make the checks right again after a change, so that it reaches what lies behind them."""
+    for offset, head_length in records:
+        covered = data[offset : offset + 16] + data[offset + 24 : offset + 24 + head_length]
+        data[offset + 16 : offset + 24] = xxh3_64_intdigest(bytes(covered)).to_bytes(8, "little")
+    data[-16:-8] = xxh3_64_intdigest(bytes(data[-32:-16])).to_bytes(8, "little")
+    return bytes(data)
+
+
+def refused_or_same(data: bytes, bases: Sequence[bytes], raw: bytes) -> bool:
+    """Return whether a changed file is refused; fails where it gives other bytes, or another exception."""
+    try:
+        assert decode.decode(data, bases, max_size=2**24) == raw
+    except FormatError as error:
+        assert str(error)
+        assert "\n" not in str(error)
+        return True
+    return False
+
+
+# Vectors
+
+
+def test_there_are_vectors() -> None:
+    """An empty folder would pass everything else."""
+    assert len(VECTORS) > 200, "LMC_VECTORS must name the folder that the example `vectors` of lmc-testing wrote"
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=name_of)
+def test_vector(path: Path) -> None:
+    """Each vector decodes to its raw bytes, whatever the order of the bases and whatever else is given with them."""
+    raw = path.with_suffix(".raw").read_bytes()
+    assert decode.decode(path.read_bytes(), [*bases_of(path), b"no base of it"]) == raw
+    assert decode.decode(path.read_bytes(), bases_of(path), max_size=len(raw)) == raw
+    if raw:
+        with pytest.raises(FormatError):
+            decode.decode(path.read_bytes(), bases_of(path), max_size=len(raw) - 1)
+
+
+@pytest.mark.parametrize("level", ["fast", "default", "max"])
+@pytest.mark.parametrize("path", sorted(TEST_DATA.glob("*.safetensors")), ids=name_of)
+def test_models(path: Path, level: str) -> None:
+    """Models decode as the library writes them, alone and as deltas, and have the content hash that it says."""
+    raw = path.read_bytes()
+    file = lmc.compress(raw, level=level)
+    assert decode.decode(file) == raw
+    with lmc.open(file) as opened:
+        assert opened.content_hash == decode.content_hash(raw).hex()
+    base = (TEST_DATA / "gpt-step300-state.safetensors").read_bytes()
+    assert decode.decode(lmc.compress(raw, level=level, base=base), [base]) == raw
+
+
+@pytest.mark.parametrize("path", sorted((TEST_DATA / "small").iterdir()), ids=name_of)
+def test_small_files(path: Path) -> None:
+    """So do files of every dtype, and files that only look like models."""
+    raw = path.read_bytes()
+    assert decode.decode(lmc.compress(raw)) == raw
+
+
+@pytest.mark.parametrize("path", SMALL, ids=name_of)
+def test_truncations(path: Path) -> None:
+    """No file can be cut, and nothing can follow it."""
+    data, bases = path.read_bytes(), bases_of(path)
+    for end in range(len(data)):
+        with pytest.raises(FormatError):
+            decode.decode(data[:end], bases)
+    with pytest.raises(FormatError):
+        decode.decode(data + b"\0", bases)
+
+
+@pytest.mark.parametrize("path", SMALL, ids=name_of)
+@pytest.mark.parametrize("fix_checks", [False, True], ids=["as they are", "with checks"])
+def test_every_flip(path: Path, fix_checks: bool) -> None:
+    """Each flipped bit is an error, or means nothing, which few may."""
+    data, bases, raw = path.read_bytes(), bases_of(path), path.with_suffix(".raw").read_bytes()
+    records = list(records_of(data))
+    same = 0
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        same += not refused_or_same(with_checks(changed, records) if fix_checks else bytes(changed), bases, raw)
+    # What may mean nothing: features, a few bits of zstd frames, names of bases and checks that were set right again.
+    assert same <= (400 if fix_checks else 16)
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=name_of)
+def test_random_flips(path: Path) -> None:
+    """As above, for some bits of every vector, with the checks set right."""
+    data, bases, raw = path.read_bytes(), bases_of(path), path.with_suffix(".raw").read_bytes()
+    records = list(records_of(data))
+    choose = random.Random(path.stem)
+    for _ in range(FLIPS):
+        changed = bytearray(data)
+        changed[choose.randrange(len(data))] ^= 1 << choose.randrange(8)
+        refused_or_same(with_checks(changed, records), bases, raw)
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=name_of)
+def test_mutations_without_checks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no check or digest to stop them, wilder changes end in FormatError or in other bytes, in nothing else."""
+    must_be = decode.must_be
+
+    def lenient(name: str, value: object, expected: object) -> None:
+        if name not in ("check", "digest", "content hash"):
+            must_be(name, value, expected)
+
+    monkeypatch.setattr(decode, "must_be", lenient)
+    data, bases = path.read_bytes(), bases_of(path)
+    choose = random.Random(path.stem)
+    for _ in range(FLIPS):
+        changed = bytearray(data)
+        for _ in range(choose.choice([1, 1, 2, 8])):
+            at = choose.randrange(16, len(data))
+            changed[at] = choose.choice([0, 1, 0x7F, 0x80, 0xFF, choose.randrange(256)])
+        if choose.random() < 0.2:
+            at = choose.randrange(16, len(data))
+            changed[at : at + choose.randrange(4)] = choose.randbytes(choose.randrange(4))
+        try:
+            decode.decode(bytes(changed), bases, max_size=2**22)
+        except FormatError as error:
+            assert str(error)
+
+
+def test_hostile_files_need_little_memory() -> None:
+    """Files that claim everything are refused within 1 GiB of memory."""
+    program = (
+        "import resource, test_decode as t\n"
+        "from lmc import decode\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))\n"
+        "for data in t.hostile():\n"
+        "    try:\n"
+        "        decode.decode(data, max_size=2**26)\n"
+        "    except decode.FormatError as error:\n"
+        "        print(error)\n"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    run = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout.splitlines()) == len(hostile())
+
+
+# Files that are made here
+
+
+def varint(value: int) -> bytes:
+    """Encode a varint."""
+    return bytes([value & 0x7F | 0x80]) + varint(value >> 7) if value >= 0x80 else bytes([value])
+
+
+def string(text: bytes) -> bytes:
+    """Encode a string."""
+    return varint(len(text)) + text
+
+
+def u32(value: int) -> bytes:
+    """Encode a u32."""
+    return value.to_bytes(4, "little")
+
+
+def u64(value: int) -> bytes:
+    """Encode a u64."""
+    return value.to_bytes(8, "little")
+
+
+def record(tag: bytes, head: bytes, body: bytes = b"", body_length: int | None = None) -> bytes:
+    """Make a record."""
+    fixed = tag + u32(len(head)) + u64(len(body) if body_length is None else body_length)
+    return fixed + u64(xxh3_64_intdigest(fixed + head)) + head + body
+
+
+def block(length: int, part: bytes, body: bytes, raw: bytes | None = None, dependencies: bytes = b"\0") -> bytes:
+    """Make a block of one part without lanes."""
+    digest = decode.content_hash(body if raw is None else raw)
+    return record(b"BLCK", varint(length) + dependencies + b"\0\1" + part + digest, body)
+
+
+def opaque(length: int) -> bytes:
+    """Make the segments of a table: all of it opaque."""
+    return b"\1\0" + varint(length)
+
+
+def zstd(raw: bytes, content_size: bool = True) -> bytes:
+    """Make a zstd frame."""
+    parameters = zstandard.ZstdCompressionParameters(write_content_size=content_size)
+    return zstandard.ZstdCompressor(compression_params=parameters).compress(raw)
+
+
+def lmc(
+    blocks: Sequence[tuple[bytes, int]],
+    raw: bytes,
+    *,
+    header: bytes = b"\x89LMC\r\n\x1a\n" + VERSION.to_bytes(2, "little") + bytes(6),
+    before: bytes = b"",
+    between: bytes = b"",
+    segments: bytes | None = None,
+) -> bytes:
+    """Make a file of block records and their raw lengths."""
+    table = b"".join(varint(len(data)) + varint(length) for data, length in blocks) + string(b"raw")
+    table += opaque(sum(length for _, length in blocks)) if segments is None else segments
+    head = u64(len(raw)) + decode.content_hash(raw) + varint(len(blocks)) + varint(len(table)) + zstd(table)
+    file = header + before + b"".join(data for data, _ in blocks) + between
+    place = u64(len(file)) + u64(24 + len(head))
+    return file + record(b"INDX", head) + place + u64(xxh3_64_intdigest(place)) + b"LMCend\r\n"
+
+
+def one_block(part: bytes, body: bytes, raw: bytes) -> bytes:
+    """Make a file of one block of one part."""
+    return lmc([(block(len(raw), part, body, raw), len(raw))], raw)
+
+
+RAW = b"Some raw bytes."
+STORED = (block(len(RAW), b"\0", RAW), len(RAW))
+
+
+def hostile() -> list[bytes]:
+    """Return files that claim more than there is."""
+    section = b"\0\0\0"  # map, patches, groups
+    most = varint(2**64 - 1)
+    zeros = bytes(2**24)
+    bomb = zstd(bytes(2**28), content_size=False)
+    huge_window = bytes.fromhex("28b52ffd00a8") + (2**17 << 3 | 3).to_bytes(3, "little") + b"\0"
+    list_of = b"\1{" + most + b"\x8a\0\0\0" + b"\1}"
+    files = [
+        lmc([(block(2**24, b"\0", b"x"), 2**24)], b""),
+        lmc([(block(2**24, b"\2\0" + section, b"", zeros), 2**24)] * 5, b""),
+        lmc([(block(2**24, b"\1" + varint(len(bomb)), bomb, zeros), 2**24)], b""),
+        lmc([(block(2**24, b"\1" + varint(len(huge_window)), huge_window, zeros), 2**24)], b""),
+        lmc([(block(2**24, b"\2\0\0\1" + most, b""), 2**24)], b""),
+        lmc([(block(2**24, b"\3\0\1\0\0\1\0\0", b""), 2**24)], b""),
+        lmc([(block(2**24, b"\4" + varint(len(list_of)) + varint(len(zstd(list_of))), zstd(list_of)), 2**24)], b""),
+        lmc([STORED], RAW, segments=most),
+        lmc([STORED], RAW, segments=b"\1" + b"\2" + string(b"a") + varint(2**40)),
+        lmc([STORED], RAW, segments=b"\1" + b"\2\0" + most),
+        lmc([STORED], RAW, segments=b"\1" + b"\2\0\0\x40" + most * 64),
+        lmc([STORED], RAW, before=record(b"BLCK", b"", body_length=2**64 - 1)),
+        lmc([STORED], RAW, before=record(b"BLCK", varint(1) + varint(2**20))),
+        lmc([STORED], RAW, between=record(b"zzzz", b"", body_length=2**63)),
+    ]
+    head = u64(len(RAW)) + decode.content_hash(RAW) + b"\1"
+    for table in (varint(2**26) + bomb, most + bomb, varint(2**26) + huge_window):
+        files.append(lmc([STORED], RAW).split(b"INDX")[0] + record(b"INDX", head + table) + bytes(32))
+    return files
+
+
+def test_made_files_are_valid() -> None:
+    """What is changed below is right as long as it is not changed."""
+    assert decode.decode(lmc([STORED], RAW)) == RAW
+    assert decode.decode(lmc([], b"")) == b""
+    text = 100 * RAW
+    for frame in (zstd(text), zstd(text, content_size=False)):
+        assert decode.decode(one_block(b"\1" + varint(len(frame)), frame, text)) == text
+    two = bytes(2**18) + RAW
+    assert decode.decode(lmc([(block(2**18, b"\0", bytes(2**18)), 2**18), STORED], two)) == two
+
+
+@pytest.mark.parametrize(
+    ("part", "body", "wrong"),
+    [
+        (b"\5", b"", "method is 5"),
+        (b"\1" + varint(len(zstd(RAW)) + 1), zstd(RAW), "frame should have"),
+        (b"\1" + varint(len(zstd(RAW)) + 1), zstd(RAW) + b"\0", "does not decode"),
+        (b"\1" + varint(2 * len(zstd(RAW[:7]))), zstd(RAW[:7]) + zstd(RAW[:7]), "content size"),
+        (b"\1" + varint(16), bytes.fromhex("502a4d1808000000") + bytes(8), "magic"),
+        (b"\1" + varint(len(zstd(RAW))), zstd(RAW) + b"\0", "left over after the bulk"),
+        (b"\2\4", b"", "width code is 4"),
+        (b"\2\1", b"", "no multiple"),
+        (b"\2\0\3", b"", "map is 3"),
+        (b"\2\0\0\2", b"", "patches is 2"),
+        (b"\2\0\0\0\x11", b"", "number of groups is 17"),
+        (b"\2\0\0\0\1\4\0\0\0\0", b"", "flags is 4"),
+        (b"\2\0\0\0\1\2\0\0\0\0", b"", "sign plane"),
+        (b"\2\0\0\0\1\0\4\4\1\0", b"", "more than the width"),
+        (b"\2\0\0\0\1\0\0\0\0\0", b"", "width of symbols is 8"),
+        (b"\2\0\0\0\1\0\0\0\0\2", b"", "coder 2 is unknown"),
+        (b"\2\0\0\0\1\0\0\0\0\7\0\1\x40\x40\0", b"", "no lane set"),
+        (b"\2\0\0\0\1\0\0\0\0\7\0\1\x40\x3f\0", b"", "sum of the frequencies is 127"),
+        (b"\2\0\0\0\1\0\0\0\x08\0", RAW[:-1], "raw bits should have"),
+        (b"\2\0\0\1\0", b"", "number of patches is 0"),
+        (b"\2\0\0\1\x10", b"", "number of patches is 16"),
+        (b"\2\0\0\1\x0f\x08", b"", "t, the low bits"),
+        (b"\2\0\0\1\1\0\x40", b"", "r is 64"),
+        (b"\2\0\0\1\1\0\1\xff\0", b"", "more than 64 bits"),
+        (b"\2\0\0\1\1\0\0\xff\1", b"", "last bucket is 256"),
+        (b"\2\0\0\1\1\0\0\x0f\0\0\0\0\0\0", b"", "element 15"),
+        (b"\3\0\0", b"", "predictor is 0"),
+        (b"\3\0\1\1", b"", "conversion is 1"),
+        (b"\3\0\1\0\0\1", b"", "do not exist"),
+        (b"\4\x10", b"", "length of the list is 16"),
+    ],
+)
+def test_wrong_parts(part: bytes, body: bytes, wrong: str) -> None:
+    """Each of some wrong parts is refused for what is wrong with it."""
+    with pytest.raises(FormatError, match=wrong) as caught:
+        decode.decode(one_block(part, body, RAW))
+    assert str(caught.value).startswith("block 0: ")
+
+
+SKIPPABLE = record(b"zZ\0\xff", b"whatever")
+HEADER = lmc([], b"")[:16]
+
+
+@pytest.mark.parametrize(
+    ("data", "wrong"),
+    [
+        (b"", "header: magic"),
+        (lmc([], b"", header=b"\x89LMD" + HEADER[4:]), "header: magic"),
+        (lmc([], b"", header=HEADER[:8] + b"\0\0" + HEADER[10:]), "header: version is 0"),
+        (lmc([], b"", header=HEADER[:10] + b"\1\0" + HEADER[12:]), "header: reserved is 1"),
+        (lmc([], b"", header=HEADER[:12] + u32(4)), "header: required features is 4"),
+        (lmc([], b"", header=HEADER[:12] + u32(2)), "header: required features is 2"),
+        (lmc([STORED], RAW, between=SKIPPABLE * 65), "more than 64"),
+        (lmc([STORED], RAW, before=SKIPPABLE), "index: tag"),
+        (lmc([STORED], RAW, between=record(b"zzzz", b"", b"1")), "skippable record 0: body length is 1"),
+        (lmc([STORED], RAW, between=record(b"zzzz", bytes(2**24))), "skippable record 0: head length"),
+        (lmc([STORED], RAW, between=SKIPPABLE[:-1] + b"E"), "skippable record 0: check"),
+        (lmc([STORED], RAW, between=record(b"ZZZZ", b"")), "index: tag b'ZZZZ' is unknown"),
+        (lmc([STORED], RAW, before=record(b"BASE", b"")), "bases: bit 0"),
+        (lmc([STORED], RAW, between=record(b"BASE", b"")), "index: tag"),
+        (lmc([STORED, STORED], RAW + RAW), "block 1: it starts at 15"),
+        (lmc([STORED], RAW + b"!"), "index: raw size is 16, not 15"),
+        (lmc([STORED], RAW[::-1]), "index: content hash"),
+        (lmc([(STORED[0], 14)], RAW), "raw length of block 0"),
+        (lmc([STORED], RAW, segments=opaque(14)), "sum of the lengths of segments is 14"),
+        (lmc([STORED], RAW, segments=opaque(16)), "segment 0: it ends at 16"),
+        (lmc([STORED], RAW, segments=opaque(15) + b"\0"), "1 bytes are left over"),
+        (lmc([STORED], RAW, segments=b"\1\x17"), "dtype 23 is unknown"),
+        (lmc([STORED], RAW, segments=b"\1\x80"), "bit 7 of an opaque segment"),
+        (lmc([STORED], RAW, segments=b"\1\x82\0\0"), "bit 7 of the first tensor"),
+        (lmc([STORED], RAW, segments=b"\1\2\1\0\0"), "shared is 1, not 0 to 0"),
+        (lmc([STORED], RAW, segments="\2\2\0\2é\0\2\1".encode() + b"\0\0"), "inside a character"),
+        (lmc([STORED], RAW, segments=b"\1\2\0\1\xff\0"), "rest of the name is not UTF-8"),
+        (lmc([STORED], RAW, segments=b"\1\2\0\0\x41"), "rank is 65"),
+        (lmc([STORED], RAW, segments=b"\1\x12\0\0\1\3"), "12 bits"),
+        (lmc([STORED], RAW, segments=b"\1\2\0\0\3" + varint(2**32) * 2 + b"\0"), "product of dimensions"),
+        (lmc([STORED], RAW, segments=b"\x81\0" + opaque(15)[1:]), "a byte of 0"),
+        (lmc([STORED], RAW, segments=b"\xff" * 9 + b"\2"), "not 0 to 18446744073709551615"),
+        (lmc([STORED], RAW) + b"\0", "trailer: length is 33"),
+        (lmc([STORED], RAW)[:-1], "trailer: length is 31"),
+        (lmc([STORED], RAW)[:-1] + b"\r", "trailer: magic"),
+    ],
+)
+def test_wrong_files(data: bytes, wrong: str) -> None:
+    """Each of some wrong files is refused for what is wrong with it."""
+    with pytest.raises(FormatError) as caught:
+        decode.decode(data)
+    assert wrong in str(caught.value)
+
+
+def test_skippable_records() -> None:
+    """At most 64 skippable records stand before the index."""
+    assert decode.decode(lmc([STORED], RAW, between=SKIPPABLE * 64)) == RAW
+
+
+def test_bases() -> None:
+    """Bases are told by their contents; all of them are needed, with the length that is named."""
+    header = HEADER[:12] + u32(1)
+
+    def delta(*bases: tuple[bytes, int]) -> bytes:
+        named = b"".join(decode.content_hash(base) + varint(length) + string(b"name") for base, length in bases)
+        return lmc([STORED], RAW, header=header, before=record(b"BASE", varint(len(bases)) + named))
+
+    two = delta((b"one", 3), (b"two", 3))
+    assert decode.decode(two, [b"two", b"three", b"one"]) == RAW
+    with pytest.raises(FormatError, match="bases: base 2: it was not given: file name 'name'"):
+        decode.decode(two, [b"one"])
+    with pytest.raises(FormatError, match="bases: base 1: raw length is 4, not 3"):
+        decode.decode(delta((b"one", 4)), [b"one"])
+    with pytest.raises(FormatError, match="number of bases is 0"):
+        decode.decode(delta())
+    assert decode.decode(delta((b"one", 3), (b"one", 3)), [b"one"]) == RAW
+
+
+def copy(raw: bytes, offset: int, length: int) -> tuple[bytes, int]:
+    """Make a block that is a range of this file, predicted without any residual."""
+    part = b"\3\0\2\0\0\1\0\0" + varint(length) + b"\0\0\0"
+    dependency = b"\1\0" + varint(offset) + varint(length)
+    return block(length, part, b"", raw[offset : offset + length], dependency), length
+
+
+def test_dependencies_on_this_file() -> None:
+    """Ranges may touch several blocks before this one; the depth is at most 8."""
+    header = HEADER[:12] + u32(3)
+    leaf = random.Random(1).randbytes(2**18)
+    leaves = [(block(2**18, b"\0", leaf), 2**18)]
+    for depth in range(1, 9):
+        leaves.append(copy(leaf * 9, (depth - 1) * 2**18, 2**18))
+    assert decode.decode(lmc(leaves, leaf * 9, header=header)) == leaf * 9
+    with pytest.raises(FormatError, match="depth of the block is 9"):
+        decode.decode(lmc([*leaves, copy(leaf * 9, 9 * 2**18 - 1, 1)], leaf * 9 + leaf[-1:], header=header))
+    with pytest.raises(FormatError, match="depth of the block is 9"):
+        decode.decode(lmc([*leaves, copy(leaf * 9, 8 * 2**18 - 1, 2)], leaf * 9 + leaf[:2], header=header))
+    two = leaf * 9 + leaf[-1:] + leaf[:1]
+    assert decode.decode(lmc([*leaves, copy(two, 7 * 2**18 - 1, 2)], two, header=header)) == two
+    for features, wrong in ((0, "bit 0"), (1, "bit 1")):
+        with pytest.raises(FormatError, match=f"{wrong} of required features is not set"):
+            decode.decode(lmc(leaves, leaf * 9, header=HEADER[:12] + u32(features)))
+    with pytest.raises(FormatError, match="it ends at 262145, source 0 at 262144"):
+        decode.decode(lmc([leaves[0], copy(leaf * 2, 1, 2**18)], leaf * 2, header=header))
+    with pytest.raises(FormatError, match="source is 1, not 0 to 0"):
+        decode.decode(lmc([(block(1, b"\0", b"x", None, b"\1\1\0\1"), 1)], b"x", header=header))
+
+
+def test_content_hash() -> None:
+    """The content hash is that of the digests of leaves of 256 KiB."""
+
+    def stored(data: bytes) -> bytes:
+        return xxh3_128_digest(data)[::-1]  # the library gives the high half first, each half big-endian
+
+    assert decode.content_hash(b"") == stored(b"")
+    assert decode.content_hash(RAW) == stored(stored(RAW))
+    data = random.Random(1).randbytes(2**19 + 1)
+    leaves = [data[: 2**18], data[2**18 : 2**19], data[2**19 :]]
+    assert decode.content_hash(data) == stored(b"".join(stored(leaf) for leaf in leaves))
+    assert decode.content_hash(data[: 2**18]) == stored(stored(data[: 2**18]))
+
+
+# The command line
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    return subprocess.run([sys.executable, "-m", "lmc.decode", *arguments], capture_output=True, text=True)
+
+
+def test_command_line(tmp_path: Path) -> None:
+    """A file is restored with its bases; the output is never overwritten, and nothing is left after an error."""
+    path = max(VECTORS, key=lambda path: (len(bases_of(path)), path))
+    output = tmp_path / "output"
+    bases = [argument for base in path.parent.glob(f"{path.stem}.base*") for argument in ("-b", base)]
+    assert run(path, *bases, "-o", output).returncode == 0
+    assert output.read_bytes() == path.with_suffix(".raw").read_bytes()
+    output.write_bytes(b"precious")
+    again = run(path, *bases, "-o", output)
+    assert (again.returncode, len(again.stderr.splitlines())) == (1, 1)
+    assert output.read_bytes() == b"precious"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_command_line_errors(tmp_path: Path) -> None:
+    """The status is 1, with one line, for bad and missing files, and 2 for wrong usage."""
+    bad, output = tmp_path / "bad.lmc", tmp_path / "output"
+    bad.write_bytes(lmc([STORED], RAW)[:-1])
+    none = tmp_path / "none"
+    for arguments in ([bad, "-o", output], [none, "-o", output], [bad, "-o", none / "output"]):
+        refused = run(*arguments)
+        assert (refused.returncode, len(refused.stderr.splitlines()), refused.stdout) == (1, 1, "")
+    for arguments in ([], [bad], ["-o", output], [bad, "-o", output, "-x"]):
+        assert run(*arguments).returncode == 2
+    assert list(tmp_path.iterdir()) == [bad]
