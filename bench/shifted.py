@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a base costs whose header is longer, so that its blocks lie otherwise: bench/shifted.py LMC NEW OLD [--rounds N].
+"""What a base costs whose header is longer, so that its blocks lie otherwise: bench/shifted.py LMC NEW OLD.
 
 OLD is given a header that is 8 bytes longer, and one that is 1 MiB + 8 longer (blanks behind the JSON, as safetensors
 allows). Bases are compressed, and chained: the last of CHAIN deltas, each of which has another such header. Printed is
@@ -10,7 +10,6 @@ import argparse
 import random
 import statistics
 import struct
-import subprocess
 import tempfile
 from pathlib import Path
 

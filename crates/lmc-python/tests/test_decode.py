@@ -11,13 +11,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import lmc
 import pytest
 import zstandard
-from xxhash import xxh3_64_intdigest, xxh3_128_digest
-
-import lmc
 from lmc import decode
 from lmc.decode import FormatError
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 VECTORS = sorted(Path(os.environ.get("LMC_VECTORS", "vectors")).glob("*.lmc"))
 EXHAUSTIVE = bool(os.environ.get("LMC_TEST_EXHAUSTIVE"))
@@ -182,7 +181,8 @@ def test_hostile_files_need_little_memory() -> None:
         "        print(error)\n"
     )
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    run = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent, env=environment, capture_output=True, text=True)
+    command, here = [sys.executable, "-c", program], Path(__file__).parent
+    run = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert len(run.stdout.splitlines()) == len(hostile())
 
@@ -233,7 +233,7 @@ def zstd(raw: bytes, content_size: bool = True) -> bytes:
     return zstandard.ZstdCompressor(compression_params=parameters).compress(raw)
 
 
-def lmc(
+def file_of(
     blocks: Sequence[tuple[bytes, int]],
     raw: bytes,
     *,
@@ -253,7 +253,7 @@ def lmc(
 
 def one_block(part: bytes, body: bytes, raw: bytes) -> bytes:
     """Make a file of one block of one part."""
-    return lmc([(block(len(raw), part, body, raw), len(raw))], raw)
+    return file_of([(block(len(raw), part, body, raw), len(raw))], raw)
 
 
 RAW = b"Some raw bytes."
@@ -269,36 +269,36 @@ def hostile() -> list[bytes]:
     huge_window = bytes.fromhex("28b52ffd00a8") + (2**17 << 3 | 3).to_bytes(3, "little") + b"\0"
     list_of = b"\1{" + most + b"\x8a\0\0\0" + b"\1}"
     files = [
-        lmc([(block(2**24, b"\0", b"x"), 2**24)], b""),
-        lmc([(block(2**24, b"\2\0" + section, b"", zeros), 2**24)] * 5, b""),
-        lmc([(block(2**24, b"\1" + varint(len(bomb)), bomb, zeros), 2**24)], b""),
-        lmc([(block(2**24, b"\1" + varint(len(huge_window)), huge_window, zeros), 2**24)], b""),
-        lmc([(block(2**24, b"\2\0\0\1" + most, b""), 2**24)], b""),
-        lmc([(block(2**24, b"\3\0\1\0\0\1\0\0", b""), 2**24)], b""),
-        lmc([(block(2**24, b"\4" + varint(len(list_of)) + varint(len(zstd(list_of))), zstd(list_of)), 2**24)], b""),
-        lmc([STORED], RAW, segments=most),
-        lmc([STORED], RAW, segments=b"\1" + b"\2" + string(b"a") + varint(2**40)),
-        lmc([STORED], RAW, segments=b"\1" + b"\2\0" + most),
-        lmc([STORED], RAW, segments=b"\1" + b"\2\0\0\x40" + most * 64),
-        lmc([STORED], RAW, before=record(b"BLCK", b"", body_length=2**64 - 1)),
-        lmc([STORED], RAW, before=record(b"BLCK", varint(1) + varint(2**20))),
-        lmc([STORED], RAW, between=record(b"zzzz", b"", body_length=2**63)),
+        file_of([(block(2**24, b"\0", b"x"), 2**24)], b""),
+        file_of([(block(2**24, b"\2\0" + section, b"", zeros), 2**24)] * 5, b""),
+        file_of([(block(2**24, b"\1" + varint(len(bomb)), bomb, zeros), 2**24)], b""),
+        file_of([(block(2**24, b"\1" + varint(len(huge_window)), huge_window, zeros), 2**24)], b""),
+        file_of([(block(2**24, b"\2\0\0\1" + most, b""), 2**24)], b""),
+        file_of([(block(2**24, b"\3\0\1\0\0\1\0\0", b""), 2**24)], b""),
+        file_of([(block(2**24, b"\4" + varint(len(list_of)) + varint(len(zstd(list_of))), zstd(list_of)), 2**24)], b""),
+        file_of([STORED], RAW, segments=most),
+        file_of([STORED], RAW, segments=b"\1" + b"\2" + string(b"a") + varint(2**40)),
+        file_of([STORED], RAW, segments=b"\1" + b"\2\0" + most),
+        file_of([STORED], RAW, segments=b"\1" + b"\2\0\0\x40" + most * 64),
+        file_of([STORED], RAW, before=record(b"BLCK", b"", body_length=2**64 - 1)),
+        file_of([STORED], RAW, before=record(b"BLCK", varint(1) + varint(2**20))),
+        file_of([STORED], RAW, between=record(b"zzzz", b"", body_length=2**63)),
     ]
     head = u64(len(RAW)) + decode.content_hash(RAW) + b"\1"
     for table in (varint(2**26) + bomb, most + bomb, varint(2**26) + huge_window):
-        files.append(lmc([STORED], RAW).split(b"INDX")[0] + record(b"INDX", head + table) + bytes(32))
+        files.append(file_of([STORED], RAW).split(b"INDX")[0] + record(b"INDX", head + table) + bytes(32))
     return files
 
 
 def test_made_files_are_valid() -> None:
     """What is changed below is right as long as it is not changed."""
-    assert decode.decode(lmc([STORED], RAW)) == RAW
-    assert decode.decode(lmc([], b"")) == b""
+    assert decode.decode(file_of([STORED], RAW)) == RAW
+    assert decode.decode(file_of([], b"")) == b""
     text = 100 * RAW
     for frame in (zstd(text), zstd(text, content_size=False)):
         assert decode.decode(one_block(b"\1" + varint(len(frame)), frame, text)) == text
     two = bytes(2**18) + RAW
-    assert decode.decode(lmc([(block(2**18, b"\0", bytes(2**18)), 2**18), STORED], two)) == two
+    assert decode.decode(file_of([(block(2**18, b"\0", bytes(2**18)), 2**18), STORED], two)) == two
 
 
 @pytest.mark.parametrize(
@@ -344,47 +344,47 @@ def test_wrong_parts(part: bytes, body: bytes, wrong: str) -> None:
 
 
 SKIPPABLE = record(b"zZ\0\xff", b"whatever")
-HEADER = lmc([], b"")[:16]
+HEADER = file_of([], b"")[:16]
 
 
 @pytest.mark.parametrize(
     ("data", "wrong"),
     [
         (b"", "header: magic"),
-        (lmc([], b"", header=b"\x89LMD" + HEADER[4:]), "header: magic"),
-        (lmc([], b"", header=HEADER[:8] + b"\0\0" + HEADER[10:]), "header: version is 0"),
-        (lmc([], b"", header=HEADER[:10] + b"\1\0" + HEADER[12:]), "header: reserved is 1"),
-        (lmc([], b"", header=HEADER[:12] + u32(4)), "header: required features is 4"),
-        (lmc([], b"", header=HEADER[:12] + u32(2)), "header: required features is 2"),
-        (lmc([STORED], RAW, between=SKIPPABLE * 65), "more than 64"),
-        (lmc([STORED], RAW, before=SKIPPABLE), "index: tag"),
-        (lmc([STORED], RAW, between=record(b"zzzz", b"", b"1")), "skippable record 0: body length is 1"),
-        (lmc([STORED], RAW, between=record(b"zzzz", bytes(2**24))), "skippable record 0: head length"),
-        (lmc([STORED], RAW, between=SKIPPABLE[:-1] + b"E"), "skippable record 0: check"),
-        (lmc([STORED], RAW, between=record(b"ZZZZ", b"")), "index: tag b'ZZZZ' is unknown"),
-        (lmc([STORED], RAW, before=record(b"BASE", b"")), "bases: bit 0"),
-        (lmc([STORED], RAW, between=record(b"BASE", b"")), "index: tag"),
-        (lmc([STORED, STORED], RAW + RAW), "block 1: it starts at 15"),
-        (lmc([STORED], RAW + b"!"), "index: raw size is 16, not 15"),
-        (lmc([STORED], RAW[::-1]), "index: content hash"),
-        (lmc([(STORED[0], 14)], RAW), "raw length of block 0"),
-        (lmc([STORED], RAW, segments=opaque(14)), "sum of the lengths of segments is 14"),
-        (lmc([STORED], RAW, segments=opaque(16)), "segment 0: it ends at 16"),
-        (lmc([STORED], RAW, segments=opaque(15) + b"\0"), "1 bytes are left over"),
-        (lmc([STORED], RAW, segments=b"\1\x17"), "dtype 23 is unknown"),
-        (lmc([STORED], RAW, segments=b"\1\x80"), "bit 7 of an opaque segment"),
-        (lmc([STORED], RAW, segments=b"\1\x82\0\0"), "bit 7 of the first tensor"),
-        (lmc([STORED], RAW, segments=b"\1\2\1\0\0"), "shared is 1, not 0 to 0"),
-        (lmc([STORED], RAW, segments="\2\2\0\2é\0\2\1".encode() + b"\0\0"), "inside a character"),
-        (lmc([STORED], RAW, segments=b"\1\2\0\1\xff\0"), "rest of the name is not UTF-8"),
-        (lmc([STORED], RAW, segments=b"\1\2\0\0\x41"), "rank is 65"),
-        (lmc([STORED], RAW, segments=b"\1\x12\0\0\1\3"), "12 bits"),
-        (lmc([STORED], RAW, segments=b"\1\2\0\0\3" + varint(2**32) * 2 + b"\0"), "product of dimensions"),
-        (lmc([STORED], RAW, segments=b"\x81\0" + opaque(15)[1:]), "a byte of 0"),
-        (lmc([STORED], RAW, segments=b"\xff" * 9 + b"\2"), "not 0 to 18446744073709551615"),
-        (lmc([STORED], RAW) + b"\0", "trailer: length is 33"),
-        (lmc([STORED], RAW)[:-1], "trailer: length is 31"),
-        (lmc([STORED], RAW)[:-1] + b"\r", "trailer: magic"),
+        (file_of([], b"", header=b"\x89LMD" + HEADER[4:]), "header: magic"),
+        (file_of([], b"", header=HEADER[:8] + b"\0\0" + HEADER[10:]), "header: version is 0"),
+        (file_of([], b"", header=HEADER[:10] + b"\1\0" + HEADER[12:]), "header: reserved is 1"),
+        (file_of([], b"", header=HEADER[:12] + u32(4)), "header: required features is 4"),
+        (file_of([], b"", header=HEADER[:12] + u32(2)), "header: required features is 2"),
+        (file_of([STORED], RAW, between=SKIPPABLE * 65), "more than 64"),
+        (file_of([STORED], RAW, before=SKIPPABLE), "index: tag"),
+        (file_of([STORED], RAW, between=record(b"zzzz", b"", b"1")), "skippable record 0: body length is 1"),
+        (file_of([STORED], RAW, between=record(b"zzzz", bytes(2**24))), "skippable record 0: head length"),
+        (file_of([STORED], RAW, between=SKIPPABLE[:-1] + b"E"), "skippable record 0: check"),
+        (file_of([STORED], RAW, between=record(b"ZZZZ", b"")), "index: tag b'ZZZZ' is unknown"),
+        (file_of([STORED], RAW, before=record(b"BASE", b"")), "bases: bit 0"),
+        (file_of([STORED], RAW, between=record(b"BASE", b"")), "index: tag"),
+        (file_of([STORED, STORED], RAW + RAW), "block 1: it starts at 15"),
+        (file_of([STORED], RAW + b"!"), "index: raw size is 16, not 15"),
+        (file_of([STORED], RAW[::-1]), "index: content hash"),
+        (file_of([(STORED[0], 14)], RAW), "raw length of block 0"),
+        (file_of([STORED], RAW, segments=opaque(14)), "sum of the lengths of segments is 14"),
+        (file_of([STORED], RAW, segments=opaque(16)), "segment 0: it ends at 16"),
+        (file_of([STORED], RAW, segments=opaque(15) + b"\0"), "1 bytes are left over"),
+        (file_of([STORED], RAW, segments=b"\1\x17"), "dtype 23 is unknown"),
+        (file_of([STORED], RAW, segments=b"\1\x80"), "bit 7 of an opaque segment"),
+        (file_of([STORED], RAW, segments=b"\1\x82\0\0"), "bit 7 of the first tensor"),
+        (file_of([STORED], RAW, segments=b"\1\2\1\0\0"), "shared is 1, not 0 to 0"),
+        (file_of([STORED], RAW, segments="\2\2\0\2é\0\2\1".encode() + b"\0\0"), "inside a character"),
+        (file_of([STORED], RAW, segments=b"\1\2\0\1\xff\0"), "rest of the name is not UTF-8"),
+        (file_of([STORED], RAW, segments=b"\1\2\0\0\x41"), "rank is 65"),
+        (file_of([STORED], RAW, segments=b"\1\x12\0\0\1\3"), "12 bits"),
+        (file_of([STORED], RAW, segments=b"\1\2\0\0\3" + varint(2**32) * 2 + b"\0"), "product of dimensions"),
+        (file_of([STORED], RAW, segments=b"\x81\0" + opaque(15)[1:]), "a byte of 0"),
+        (file_of([STORED], RAW, segments=b"\xff" * 9 + b"\2"), "not 0 to 18446744073709551615"),
+        (file_of([STORED], RAW) + b"\0", "trailer: length is 33"),
+        (file_of([STORED], RAW)[:-1], "trailer: length is 31"),
+        (file_of([STORED], RAW)[:-1] + b"\r", "trailer: magic"),
     ],
 )
 def test_wrong_files(data: bytes, wrong: str) -> None:
@@ -396,7 +396,7 @@ def test_wrong_files(data: bytes, wrong: str) -> None:
 
 def test_skippable_records() -> None:
     """At most 64 skippable records stand before the index."""
-    assert decode.decode(lmc([STORED], RAW, between=SKIPPABLE * 64)) == RAW
+    assert decode.decode(file_of([STORED], RAW, between=SKIPPABLE * 64)) == RAW
 
 
 def test_bases() -> None:
@@ -405,7 +405,7 @@ def test_bases() -> None:
 
     def delta(*bases: tuple[bytes, int]) -> bytes:
         named = b"".join(decode.content_hash(base) + varint(length) + string(b"name") for base, length in bases)
-        return lmc([STORED], RAW, header=header, before=record(b"BASE", varint(len(bases)) + named))
+        return file_of([STORED], RAW, header=header, before=record(b"BASE", varint(len(bases)) + named))
 
     two = delta((b"one", 3), (b"two", 3))
     assert decode.decode(two, [b"two", b"three", b"one"]) == RAW
@@ -432,20 +432,20 @@ def test_dependencies_on_this_file() -> None:
     leaves = [(block(2**18, b"\0", leaf), 2**18)]
     for depth in range(1, 9):
         leaves.append(copy(leaf * 9, (depth - 1) * 2**18, 2**18))
-    assert decode.decode(lmc(leaves, leaf * 9, header=header)) == leaf * 9
+    assert decode.decode(file_of(leaves, leaf * 9, header=header)) == leaf * 9
     with pytest.raises(FormatError, match="depth of the block is 9"):
-        decode.decode(lmc([*leaves, copy(leaf * 9, 9 * 2**18 - 1, 1)], leaf * 9 + leaf[-1:], header=header))
+        decode.decode(file_of([*leaves, copy(leaf * 9, 9 * 2**18 - 1, 1)], leaf * 9 + leaf[-1:], header=header))
     with pytest.raises(FormatError, match="depth of the block is 9"):
-        decode.decode(lmc([*leaves, copy(leaf * 9, 8 * 2**18 - 1, 2)], leaf * 9 + leaf[:2], header=header))
+        decode.decode(file_of([*leaves, copy(leaf * 9, 8 * 2**18 - 1, 2)], leaf * 9 + leaf[:2], header=header))
     two = leaf * 9 + leaf[-1:] + leaf[:1]
-    assert decode.decode(lmc([*leaves, copy(two, 7 * 2**18 - 1, 2)], two, header=header)) == two
+    assert decode.decode(file_of([*leaves, copy(two, 7 * 2**18 - 1, 2)], two, header=header)) == two
     for features, wrong in ((0, "bit 0"), (1, "bit 1")):
         with pytest.raises(FormatError, match=f"{wrong} of required features is not set"):
-            decode.decode(lmc(leaves, leaf * 9, header=HEADER[:12] + u32(features)))
+            decode.decode(file_of(leaves, leaf * 9, header=HEADER[:12] + u32(features)))
     with pytest.raises(FormatError, match="it ends at 262145, source 0 at 262144"):
-        decode.decode(lmc([leaves[0], copy(leaf * 2, 1, 2**18)], leaf * 2, header=header))
+        decode.decode(file_of([leaves[0], copy(leaf * 2, 1, 2**18)], leaf * 2, header=header))
     with pytest.raises(FormatError, match="source is 1, not 0 to 0"):
-        decode.decode(lmc([(block(1, b"\0", b"x", None, b"\1\1\0\1"), 1)], b"x", header=header))
+        decode.decode(file_of([(block(1, b"\0", b"x", None, b"\1\1\0\1"), 1)], b"x", header=header))
 
 
 def test_content_hash() -> None:
@@ -487,7 +487,7 @@ def test_command_line(tmp_path: Path) -> None:
 def test_command_line_errors(tmp_path: Path) -> None:
     """The status is 1, with one line, for bad and missing files, and 2 for wrong usage."""
     bad, output = tmp_path / "bad.lmc", tmp_path / "output"
-    bad.write_bytes(lmc([STORED], RAW)[:-1])
+    bad.write_bytes(file_of([STORED], RAW)[:-1])
     none = tmp_path / "none"
     for arguments in ([bad, "-o", output], [none, "-o", output], [bad, "-o", none / "output"]):
         refused = run(*arguments)

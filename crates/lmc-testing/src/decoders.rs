@@ -2,7 +2,7 @@
 
 use crate::reference;
 use lmc::{Base, DecompressOptions, Decompressor, Isa, PartDescription, Reader, Result, WriteAt};
-use lmc::{DecodeLimits, Sink};
+use lmc::{DecodeLimits, Sink, Source};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -103,12 +103,12 @@ impl Way {
             }
             Way::Stream => {
                 let mut raw = Vec::new();
-                decompressor.decompress(&mut &*file, bases, Sink::writer(&mut raw))?;
+                decompressor.decompress(Source::reader(&mut &*file), bases, Sink::writer(&mut raw))?;
                 Ok(raw)
             }
             Way::Positional | Way::WriteOnly => {
                 let raw = Memory { bytes: Mutex::default(), readable: self == Way::Positional };
-                decompressor.decompress(&file, bases, &raw)?;
+                decompressor.decompress(file, bases, &raw)?;
                 Ok(raw.bytes.into_inner().expect("no writer panicked"))
             }
             Way::Reader => {

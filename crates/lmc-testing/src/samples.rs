@@ -12,7 +12,7 @@ pub type Sample = (&'static str, Vec<u8>, Vec<u8>);
 
 /// Files as the encoder writes them, and some that only the reference writer does.
 pub fn all() -> Vec<Sample> {
-    let (bf16, f32) = (one_tensor(Dtype::Bf16, 650), weights(Dtype::F32, 450));
+    let (bf16, f32) = (one_tensor(Dtype::Bf16, 1100), weights(Dtype::F32, 450));
     vec![
         encoded("empty", &[], None, Level::Default),
         encoded("bf16, rANS", &bf16, None, Level::Default),

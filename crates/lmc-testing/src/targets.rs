@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::reference::{self, write};
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas};
-use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment, Sink};
+use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment, Sink, Source};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -112,7 +112,9 @@ pub fn delta_roundtrip(bytes: &[u8]) {
     }
     with_compressor(options, fastest, |compressor| {
         let mut other = Vec::new();
-        compressor.compress(&mut &new[..], &bases, Sink::writer(&mut other)).expect("memory can be read and written");
+        compressor
+            .compress(Source::reader(&mut &new[..]), &bases, Sink::writer(&mut other))
+            .expect("memory can be read and written");
         assert!(files[0] == other, "a stream is not compressed as an independent file is");
         other.clear();
         compressor.compress(&new, &bases, Sink::writer(&mut other)).expect("memory can be read and written");
@@ -237,7 +239,7 @@ pub fn roundtrip(bytes: &[u8]) {
         compressor.compress(&raw, &[], &mut file).expect("anything can be compressed");
         let mut other = Vec::new();
         let written = match stream {
-            true => compressor.compress(&mut &raw[..], &[], Sink::writer(&mut other)),
+            true => compressor.compress(Source::reader(&mut &raw[..]), &[], Sink::writer(&mut other)),
             false => compressor.compress(&raw, &[], Sink::writer(&mut other)),
         };
         written.expect("memory can be read and written");

@@ -92,10 +92,11 @@ impl<'b, R: Read> Decoder<'b, R> {
         self.front.wanted()
     }
 
-    /// What was restored, once the end was read.
+    /// What was restored, once all of it was read.
     pub fn summary(&self) -> Option<Summary> {
+        let ready: usize = self.ready.iter().map(Vec::len).sum();
         match self.state {
-            State::Ended(summary) => Some(summary),
+            State::Ended(summary) if ready == self.pos => Some(summary),
             _ => None,
         }
     }

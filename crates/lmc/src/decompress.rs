@@ -148,57 +148,23 @@ impl Decompressor {
         &mut self,
         src: &mut dyn Read,
         bases: &[Base<'_>],
-        dst: To<'_>,
+        mut dst: To<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
         let mut front = Front::open(src, self.o.limits)?;
         front.resolve(bases, &self.workers)?;
-        let (workers, buffers) = (&self.workers, &mut self.buffers);
-        match dst {
-            To::Stream(dst) => {
-                let done = front.decode_all(
-                    workers,
-                    buffers,
-                    |raw, _| dst.write_all(raw).map_err(Error::cannot_write),
-                    progress,
-                )?;
-                dst.flush().map_err(Error::cannot_write)?;
-                Ok(done)
-            }
-            To::At(dst) => front.decode_all(
-                workers,
-                buffers,
-                |raw, at| dst.write_all_at(raw, at).map_err(Error::cannot_write),
-                progress,
-            ),
-            To::Vec(dst) => {
-                dst.clear();
-                let put = |raw: &[u8], at| {
-                    let no_memory = |_| {
-                        Error::limit(format!("there is no memory for more than {at} bytes; restore to a file instead"))
-                    };
-                    dst.try_reserve(raw.len()).map_err(no_memory)?;
-                    dst.extend_from_slice(raw);
-                    Ok(())
-                };
-                front.decode_all(workers, buffers, put, progress)
-            }
-            To::Slice(dst) => {
-                let room = dst.len();
-                let mut rest = dst;
-                let put = |raw: &[u8], _| {
-                    let e = || {
-                        Error::usage(format!(
-                            "the file restores to more bytes than the {room} that the output has room for"
-                        ))
-                    };
-                    rest.split_off_mut(..raw.len()).ok_or_else(e)?.copy_from_slice(raw);
-                    Ok(())
-                };
-                let done = front.decode_all(workers, buffers, put, progress)?;
-                if done.raw_size < room as u64 { Err(wrong_len(done.raw_size, room)) } else { Ok(done) }
-            }
+        if let To::Vec(bytes) = &mut dst {
+            bytes.clear();
         }
+        let done = front.decode_all(&self.workers, &mut self.buffers, |raw, at| dst.put(raw, at), progress)?;
+        match dst {
+            To::Slice(bytes) if bytes.len() as u64 > done.raw_size => {
+                return Err(wrong_len(done.raw_size, bytes.len()));
+            }
+            To::Stream(stream) => stream.flush().map_err(Error::cannot_write)?,
+            _ => {}
+        }
+        Ok(done)
     }
 
     /// `place` says where the raw bytes go, of which there are so many.

@@ -86,13 +86,13 @@ impl<W: Write> Encoder<W> {
 
     /// Compresses as many blocks as can be planned with what is there; all, if no more bytes follow. After an error there is no way on.
     fn advance(&mut self, ended: bool) -> Result<()> {
-        let state = std::mem::replace(&mut self.state, State::Failed);
+        let state = match std::mem::replace(&mut self.state, State::Failed) {
+            State::Beginning(_) => self.begin(ended)?,
+            state => state,
+        };
         self.state = match state {
-            State::Beginning(_) => match self.begin(ended)? {
-                State::Blocks(begun) => State::Blocks(self.blocks(begun, ended)?),
-                beginning => beginning,
-            },
             State::Blocks(begun) => State::Blocks(self.blocks(begun, ended)?),
+            State::Beginning(_) => state,
             State::Failed => return Err(failed_before()),
         };
         Ok(())
@@ -139,7 +139,7 @@ impl<W: Write> Write for Encoder<W> {
         }
         // What is there is less than what is waited for, so that there is room for at least one byte.
         let n = bytes.len().min(self.due().max(BATCH) - self.ahead.len());
-        self.ahead.to_append().extend_from_slice(&bytes[..n]);
+        self.ahead.room().extend_from_slice(&bytes[..n]);
         if self.ahead.len() >= self.due() {
             self.advance(false)?;
         }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::error::{Error, Result};
 use crate::io::WriteAt;
 
 /// Where [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress) write
@@ -31,6 +32,33 @@ pub(crate) enum To<'a> {
     Slice(&'a mut [u8]),
     Stream(&'a mut dyn Write),
     At(&'a dyn WriteAt),
+}
+
+impl To<'_> {
+    /// Puts bytes of a raw file that begin `at`; all before them are there.
+    pub(crate) fn put(&mut self, raw: &[u8], at: u64) -> Result<()> {
+        match self {
+            To::Stream(stream) => stream.write_all(raw).map_err(Error::cannot_write)?,
+            To::At(file) => file.write_all_at(raw, at).map_err(Error::cannot_write)?,
+            To::Vec(bytes) => {
+                let none =
+                    |_| Error::limit(format!("there is no memory for more than {at} bytes; restore to a file instead"));
+                bytes.try_reserve(raw.len()).map_err(none)?;
+                bytes.extend_from_slice(raw);
+            }
+            To::Slice(bytes) => {
+                let room = bytes.len();
+                let place = bytes.get_mut(at as usize..).and_then(|rest| rest.get_mut(..raw.len()));
+                let none = || {
+                    Error::usage(format!(
+                        "the file restores to more bytes than the {room} that the output has room for"
+                    ))
+                };
+                place.ok_or_else(none)?.copy_from_slice(raw);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<'a> Sink<'a> {

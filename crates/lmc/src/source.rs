@@ -12,13 +12,12 @@ use crate::segment::Segment;
 ///
 /// ```
 /// # let raw = vec![1u8; 1000];
-/// use lmc::{CompressOptions, Compressor, Sink};
+/// use lmc::{CompressOptions, Compressor, Sink, Source};
 /// let mut compressor = Compressor::new(&CompressOptions::default())?;
 /// let (mut one, mut two) = (Vec::new(), Vec::new());
 /// compressor.compress(&raw, &[], &mut one)?;
-/// // What implements `Read` is a stream. It is read once, front to back.
-/// let mut stream: &[u8] = &raw;
-/// compressor.compress(&mut stream, &[], Sink::writer(&mut two))?;
+/// // A stream is read once, front to back.
+/// compressor.compress(Source::reader(&mut &raw[..]), &[], Sink::writer(&mut two))?;
 /// assert_eq!(one, two);
 /// # Ok::<(), lmc::Error>(())
 /// ```
@@ -46,6 +45,11 @@ impl Input<'_> {
 }
 
 impl<'a> Source<'a> {
+    /// A stream. `&mut stream` is one, too; this says so where the stream is a slice.
+    pub fn reader<R: Read>(stream: &'a mut R) -> Self {
+        Self::new(Input::Stream(stream))
+    }
+
     /// Bytes to compress whose segments the caller knows: parts of files, tensors in memory. The segments cover the bytes in order; bases
     /// that are parts, too, are made with [`Base::of_segments`](crate::Base::of_segments). A decompressor makes no use of them.
     pub fn segments(raw: &'a [u8], segments: &'a [Segment]) -> Self {
@@ -58,10 +62,11 @@ impl<'a> Source<'a> {
     where
         'a: 'b,
     {
+        // A stream's lifetime shrinks by coercion alone.
         let input = match self.input {
+            Input::Stream(stream) => Input::Stream(&mut *stream),
             Input::Slice(bytes) => Input::Slice(bytes),
             Input::At(file) => Input::At(file),
-            Input::Stream(stream) => Input::Stream(stream),
         };
         Source { input, segments: self.segments, progress: Some(progress) }
     }

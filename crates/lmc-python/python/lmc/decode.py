@@ -1,13 +1,11 @@
-#!/usr/bin/env python3
 """A decoder of the `.lmc` file format, written from its page (docs/format.md) alone.
 
-It is meant to be read with the page at hand, and to be run in twenty years, not to be fast. Sections and names are
-those of the page. What a file must be is checked where it is read: by the range that is given to `u8`, `uint` or
-`varint`, by `must` or by `must_be`.
+It is to be read with the page at hand, not to be fast. Sections and names are those of the page. What a file must be is
+checked where it is read: by the range that is given to `u8`, `uint` or `varint`, by `must` or by `must_be`.
 
     python -m lmc.decode FILE.lmc [-b BASE]... -o OUTPUT
 
-Nothing of the package is used: a copy of this file works alone. It needs Python 3.11 or later, numpy, zstandard (a decoder of RFC 8878) and xxhash (XXH3).
+Nothing of the package is used: a copy of this file works alone, with numpy, zstandard (RFC 8878) and xxhash (XXH3).
 """
 
 import argparse
@@ -524,8 +522,8 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
             if number > 0:
                 e[class_of == c] = decode_section(block, number, width)
     d = inverse_map(ZIGZAG, e)
-    u: Array = float_order(d + float_order(p)) if predictor == 1 else d + p
-    return u
+    restored: Array = float_order(d + float_order(p)) if predictor == 1 else d + p
+    return restored
 
 
 def convert(conversion: int, x: Array) -> Array:

@@ -32,7 +32,7 @@ impl Ahead {
     }
 
     /// The buffer to append to.
-    pub(crate) fn to_append(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn room(&mut self) -> &mut Vec<u8> {
         // Each byte is moved once at most for each one that was used up.
         if self.used >= self.len() {
             self.bytes.drain(..self.used);
@@ -96,7 +96,7 @@ impl<'a> Stream<'a> {
     /// Reads until `n` bytes are there, or fewer at the end of the stream.
     fn fill(&mut self, n: usize) -> Result<()> {
         if let Some(more) = n.checked_sub(self.ahead.len()).filter(|&more| more > 0) {
-            append(self.src, self.ahead.to_append(), more).map_err(|e| Error::io("cannot read the input", e))?;
+            append(self.src, self.ahead.room(), more).map_err(|e| Error::io("cannot read the input", e))?;
         }
         Ok(())
     }

@@ -103,13 +103,13 @@ fn all_ways(file: &[u8], threads: usize) -> Vec<Result<Vec<u8>>> {
     let mut d = Decompressor::new(&o).unwrap();
     let mut all = vec![decompress(file, &o)];
     let mut streamed = vec![];
-    all.push(d.decompress(&mut &*file, &[], Sink::writer(&mut streamed)).map(|_| streamed));
+    all.push(d.decompress(Source::reader(&mut &*file), &[], Sink::writer(&mut streamed)).map(|_| streamed));
     let mut read = vec![];
     let decoded = Decoder::new(file, &o).map_err(Into::into).and_then(|mut d| d.read_to_end(&mut read));
     all.push(decoded.map(|_| read).map_err(|e| e.downcast::<Error>().unwrap()));
     for gives in [true, false] {
         let to = Memory { bytes: Mutex::default(), gives };
-        all.push(d.decompress(&file, &[], &to).map(|_| to.bytes.into_inner().unwrap()));
+        all.push(d.decompress(file, &[], &to).map(|_| to.bytes.into_inner().unwrap()));
     }
     let reader = Reader::open(file, &o).unwrap();
     let mut raw = vec![0; reader.raw_size() as usize];

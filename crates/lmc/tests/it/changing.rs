@@ -146,7 +146,7 @@ fn a_base_that_changes_after_it_was_hashed_is_noticed() {
             let bases = [Base::new(&base).unwrap().with_name("old")];
             // Hashed before anything changes, whatever samples are read by then.
             bases[0].content_hash(1).unwrap();
-            c.compress(&&new[..], &bases, Sink::writer(&mut out)).map(|_| out)
+            c.compress(&new[..], &bases, Sink::writer(&mut out)).map(|_| out)
         };
         let mut delta = delta;
         let e = delta(reads, 100).expect_err("nobody has the base that the delta names");

@@ -1,6 +1,7 @@
 //! Every bit of a file matters: flipped as it is, it is noticed; with the checks recomputed so that the decoders are
 //! really reached, all of them do what the reference does.
 
+use lmc::{DecompressOptions, Reader};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by};
 use lmc_testing::reference::write::{File, seal};
 use lmc_testing::{exhaustive, samples};
@@ -81,5 +82,18 @@ fn every_flipped_bit_of_the_rest_is_judged_as_by_the_reference() {
                 assert!(decoded == raw, "{name}: bit {bit}");
             }
         }
+    }
+}
+
+/// Else their damage would not reach the coders.
+#[test]
+fn samples_have_the_coders_that_they_are_named_after() {
+    let samples = samples::all();
+    for (name, coder) in [("bf16, rANS", "rans"), ("bf16, Huffman", "huffman"), ("bf16, fine rANS", "fine-rans")] {
+        let (_, file, _) = samples.iter().find(|sample| sample.0 == name).expect("there is such a sample");
+        let reader = Reader::open(&file[..], &DecompressOptions::default()).expect("samples are valid");
+        let block = reader.describe_block(0).expect("samples are valid");
+        let mut coders = block.parts.iter().flat_map(|part| &part.groups).map(|group| group.coder);
+        assert!(coders.any(|c| c == coder), "{name}");
     }
 }

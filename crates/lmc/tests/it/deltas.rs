@@ -2,7 +2,9 @@
 
 use crate::support::snapshots::{Tensor, bf16, f32s, file_of, model, trained};
 use crate::support::{Memory, Trickle, decompress_options, delta_of, noise, restore, safetensors, weights};
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Summary};
+use lmc::{
+    Base, CompressOptions, Compressor, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, Summary,
+};
 
 /// Compresses `raw` against `bases` in every way, with the same bytes, and restores it in every way; the file.
 fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
@@ -26,7 +28,7 @@ fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
             assert_eq!((s, s.compressed_size), (*summary, out.len() as u64));
             assert!(out == *file, "slice, {threads} threads");
             out.clear();
-            c.compress(&raw, &bases, Sink::writer(&mut out)).unwrap();
+            c.compress(raw, &bases, Sink::writer(&mut out)).unwrap();
             assert!(out == *file, "file, {threads} threads");
             out.clear();
             c.compress(&mut Trickle(raw, 65537), &bases, Sink::writer(&mut out)).unwrap();
@@ -254,9 +256,9 @@ fn errors(file: &[u8], bases: &[Base<'_>]) -> Vec<lmc::Error> {
         let mut d = Decompressor::new(&o).unwrap();
         all.push(restore(file, bases, &o).map(|_| ()).unwrap_err());
         let mut out = vec![];
-        all.push(d.decompress(&mut &*file, bases, Sink::writer(&mut out)).map(|_| ()).unwrap_err());
+        all.push(d.decompress(Source::reader(&mut &*file), bases, Sink::writer(&mut out)).map(|_| ()).unwrap_err());
         let to = Memory::default();
-        all.push(d.decompress(&file, bases, &to).map(|_| ()).unwrap_err());
+        all.push(d.decompress(file, bases, &to).map(|_| ()).unwrap_err());
         if all.iter().all(|e| e.kind() == ErrorKind::Base) {
             assert!(out.is_empty() && to.0.into_inner().unwrap().is_empty(), "nothing is written");
         }

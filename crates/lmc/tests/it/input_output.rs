@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{self, Broken, broken, check_all_paths, decompress_options, is_io, noise, refused};
 use lmc::{
-    CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, ReadAt, Reader, Sink, WriteAt,
+    CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, ReadAt, Reader, Sink, Source,
+    WriteAt,
 };
 
 /// Takes so many writes.
@@ -41,10 +42,15 @@ fn failures_of_sources_and_destinations_are_reported() {
         for at in [0, 5, 16, 20, 1_000_000, 3_333_333, 5_999_999] {
             is_io(&c.compress(&mut Broken(&raw[..], at), &[], Sink::writer(&mut io::sink())).unwrap_err());
             is_io(&c.compress(&Broken(&raw[..], at), &[], Sink::writer(&mut io::sink())).unwrap_err());
-            is_io(&c.compress(&mut &raw[..], &[], Sink::writer(&mut Broken(io::sink(), at))).unwrap_err());
+            is_io(
+                &c.compress(Source::reader(&mut &raw[..]), &[], Sink::writer(&mut Broken(io::sink(), at))).unwrap_err(),
+            );
             is_io(&c.compress(&raw, &[], Sink::writer(&mut Broken(io::sink(), at))).unwrap_err());
             is_io(&d.decompress(&mut Broken(&file[..], at), &[], Sink::writer(&mut io::sink())).unwrap_err());
-            is_io(&d.decompress(&mut &file[..], &[], Sink::writer(&mut Broken(io::sink(), at))).unwrap_err());
+            is_io(
+                &d.decompress(Source::reader(&mut &file[..]), &[], Sink::writer(&mut Broken(io::sink(), at)))
+                    .unwrap_err(),
+            );
             is_io(&d.decompress(&Broken(&file[..], at), &[], &Full(AtomicUsize::new(99))).unwrap_err());
         }
         for writes in 0..5 {
@@ -55,10 +61,10 @@ fn failures_of_sources_and_destinations_are_reported() {
         assert!(e.kind() == ErrorKind::Io && e.to_string().contains("became shorter"), "{e}");
         // After all these errors they still work.
         let mut out = Vec::new();
-        c.compress(&mut &raw[..], &[], Sink::writer(&mut out)).unwrap();
+        c.compress(Source::reader(&mut &raw[..]), &[], Sink::writer(&mut out)).unwrap();
         assert!(out == file);
         let mut back = Vec::new();
-        d.decompress(&mut &file[..], &[], Sink::writer(&mut back)).unwrap();
+        d.decompress(Source::reader(&mut &file[..]), &[], Sink::writer(&mut back)).unwrap();
         assert!(back == raw);
     }
 }

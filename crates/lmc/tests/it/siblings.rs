@@ -2,7 +2,7 @@
 
 use crate::support::snapshots::{bf16, f32s};
 use crate::support::{Counted, Memory, decompress_options, safetensors, weights};
-use lmc::{CompressOptions, Compressor, Decompressor, Reader, Sink};
+use lmc::{CompressOptions, Compressor, Decompressor, Reader, Sink, Source};
 use lmc_testing::input::Random;
 
 /// A file of these tensors: the index of the content, whether it is rounded to bf16, and the number of elements.
@@ -43,10 +43,10 @@ fn restored(raw: &[u8]) -> usize {
         d.decompress(&lmc, &[], &mut back[..]).unwrap();
         assert!(back == raw);
         let memory = Memory::default();
-        d.decompress(&&lmc[..], &[], &memory).unwrap();
+        d.decompress(&lmc[..], &[], &memory).unwrap();
         assert!(memory.0.into_inner().unwrap() == raw);
         let mut back = Vec::new();
-        d.decompress(&mut &lmc[..], &[], Sink::writer(&mut back)).unwrap();
+        d.decompress(Source::reader(&mut &lmc[..]), &[], Sink::writer(&mut back)).unwrap();
         assert!(back == raw);
     }
     assert!(lmc_testing::reference::decode(&lmc, raw.len()).unwrap() == raw);

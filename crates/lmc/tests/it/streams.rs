@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read, Write};
 use crate::support::{Broken, Trickle, decompress_options, delta_of, is_io, noise, safetensors, weights};
 use lmc::{
     Base, CompressOptions, Compressor, Decoder, DecompressOptions, Decompressor, Dtype, Encoder, Error, ErrorKind,
-    Reader, Sink, Summary,
+    Reader, Sink, Source, Summary,
 };
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::Random;
@@ -18,7 +18,8 @@ fn bytes_of(floats: &[f32]) -> Vec<u8> {
 /// What a stream gives that is read.
 fn streamed(raw: &[u8], o: &CompressOptions) -> (Vec<u8>, Summary) {
     let mut file = Vec::new();
-    let summary = Compressor::new(o).unwrap().compress(&mut &*raw, &[], Sink::writer(&mut file)).unwrap();
+    let summary =
+        Compressor::new(o).unwrap().compress(Source::reader(&mut &*raw), &[], Sink::writer(&mut file)).unwrap();
     (file, summary)
 }
 
@@ -185,7 +186,7 @@ fn a_decoder_judges_as_a_decompressor_does() {
         let mut judge = |bytes: &[u8]| {
             let (back, done) = decoded(bytes, &o);
             let mut streamed = vec![];
-            match (done, d.decompress(&mut &*bytes, &[], Sink::writer(&mut streamed))) {
+            match (done, d.decompress(Source::reader(&mut &*bytes), &[], Sink::writer(&mut streamed))) {
                 (Ok(summary), Ok(s)) => assert_eq!(summary, s),
                 (Err(e), Err(other)) => assert_eq!((e.kind(), e.to_string()), (other.kind(), other.to_string())),
                 (one, other) => panic!("one of them accepts it: {one:?}, {other:?}"),

@@ -1,7 +1,7 @@
 //! Files with blocks as large as the format allows, each part of which asks for as much as it can: small files, with nothing wrong with them.
 
 use crate::{MIB, alone, at_most, kept, peak};
-use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, WriteAt};
+use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, WriteAt};
 use lmc_testing::reference::write::block::{Block, BlockFields, Part};
 use lmc_testing::reference::write::{File, Segment, varint};
 use std::io;
@@ -81,10 +81,11 @@ fn restore(file: &[u8], bases: &[Base<'_>], threads: usize, bound: usize) {
     done.unwrap();
     at_most(bound, allocated, "to a slice");
     assert!(out.iter().all(|&b| b == 0));
-    let (done, allocated) = peak(|| decompressor().decompress(&mut &file[..], bases, Sink::writer(&mut io::sink())));
+    let (done, allocated) =
+        peak(|| decompressor().decompress(Source::reader(&mut &file[..]), bases, Sink::writer(&mut io::sink())));
     done.unwrap();
     at_most(bound, allocated, "to a stream");
-    let (done, allocated) = peak(|| decompressor().decompress(&file, bases, &Zeros));
+    let (done, allocated) = peak(|| decompressor().decompress(file, bases, &Zeros));
     done.unwrap();
     at_most(bound, allocated, "to a file");
 }

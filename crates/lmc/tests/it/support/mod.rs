@@ -266,9 +266,9 @@ pub(crate) fn try_all(file: &[u8], o: &DecompressOptions) -> [Result<Vec<u8>>; 3
     let mut d = Decompressor::new(o).unwrap();
     let slice = lmc::decompress(file, o);
     let mut streamed = Vec::new();
-    let stream = d.decompress(&mut &*file, &[], Sink::writer(&mut streamed)).map(|_| streamed);
+    let stream = d.decompress(Source::reader(&mut &*file), &[], Sink::writer(&mut streamed)).map(|_| streamed);
     let to = Memory::default();
-    let positional = d.decompress(&file, &[], &to).map(|_| to.0.into_inner().unwrap());
+    let positional = d.decompress(file, &[], &to).map(|_| to.0.into_inner().unwrap());
     [slice, stream, positional]
 }
 
