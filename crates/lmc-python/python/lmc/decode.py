@@ -522,14 +522,13 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
             if number > 0:
                 e[class_of == c] = decode_section(block, number, width)
     d = inverse_map(ZIGZAG, e)
-    restored: Array = float_order(d + float_order(p)) if predictor == 1 else d + p
-    return restored
+    return np.asarray(float_order(d + float_order(p)) if predictor == 1 else d + p)
 
 
 def convert(conversion: int, x: Array) -> Array:
     """Convert elements of a source to predictions p."""
     if conversion == 1:  # F32 to BF16
-        return ((x + 0x7FFF + ((x >> 16) & 1)) >> 16).astype("<u2")
+        return np.asarray((x + 0x7FFF + ((x >> 16) & 1)) >> 16).astype("<u2")
     if conversion == 2:  # BF16 to F32
         return x.astype("<u4") << 16
     if conversion == 3:  # F32 to F16
