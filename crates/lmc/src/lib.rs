@@ -18,8 +18,8 @@
 //! * [`Encoder`] is a [`Write`](std::io::Write) that compresses, and [`Decoder`] a [`Read`](std::io::Read) that restores.
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
 //!
-//! What they write does not depend on the number of threads or on the instruction set, nor on source and sink, but that tensors of a stream
-//! are not predicted from each other. The format is described in `docs/format.md`.
+//! What they write does not depend on the number of threads, on the instruction set, on the source or on the sink; only a stream differs,
+//! whose tensors are not predicted from each other. The format is described in `docs/format.md`.
 //!
 //! Compressed files may come from anywhere: a damaged or hostile one gives an [`Error`], and [`DecodeLimits`] bounds
 //! what it may cost.

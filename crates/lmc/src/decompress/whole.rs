@@ -49,8 +49,6 @@ impl Whole<'_> {
     ) -> Result<Summary> {
         let &Self { src, opened, bases, max_work } = self;
         let sources = &opened.sources;
-        let cache = Cache::default();
-        let access = Access { src, opened, bases, workers, cache: &cache };
         let finished = Finished::default();
         let work = Work::new(max_work, opened.index.raw_size);
         let mut so_far = Progress::new(sources);
@@ -58,6 +56,9 @@ impl Whole<'_> {
             Place::Slice(bytes) => (Some(bytes), None),
             Place::At(file) => (None, Some(file)),
         };
+        // What cannot be read back is decoded once more.
+        let cache = to.map(|_| Cache::default());
+        let access = cache.as_ref().map(|cache| Access { src, opened, bases, workers, cache });
         let mut next = 0;
         let mut jobs =
             Buffers::take(buffers, workers.in_flight(), |buffers| Job { block: 0, out: None, buffers, done: None });
@@ -71,7 +72,8 @@ impl Whole<'_> {
                 next += 1;
                 let b = opened.block(job.block);
                 let Some(rest) = &mut rest else { return Ok(Some((b.record_len + b.raw_len) as usize)) };
-                job.out = rest.split_off_mut(..b.raw_len as usize);
+                let out = rest.split_off_mut(..b.raw_len as usize);
+                job.out = Some(out.expect("raw lengths add up to the raw size"));
                 Ok(Some(0))
             },
             |decoder, job| {
@@ -80,8 +82,8 @@ impl Whole<'_> {
                 let turn = sources.features.own.then(|| finished.mark.begin(b.raw_offset));
                 let detour = Detour::new();
                 let budget = detour.budget(&work);
-                let again = access.earlier(budget);
-                let written = to.map(|to| Written { mark: &finished.mark, to, again: &again });
+                let again = access.as_ref().map(|access| access.earlier(budget));
+                let written = to.zip(again.as_ref()).map(|(to, again)| Written { mark: &finished.mark, to, again });
                 let own: &dyn Own = match &written {
                     _ if turn.is_none() => &NotOwn,
                     Some(written) => written,
