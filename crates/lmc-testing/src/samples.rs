@@ -12,12 +12,12 @@ pub type Sample = (&'static str, Vec<u8>, Vec<u8>);
 
 /// Files as the encoder writes them, and some that only the reference writer does.
 pub fn all() -> Vec<Sample> {
-    let (bf16, f32) = (one_tensor(Dtype::Bf16, 1100), weights(Dtype::F32, 450));
+    let (bf16, f32) = (one_tensor(Dtype::Bf16, 650), weights(Dtype::F32, 450));
     vec![
         encoded("empty", &[], None, Level::Default),
-        encoded("bf16, rANS", &bf16, None, Level::Default),
-        encoded("bf16, Huffman", &bf16, None, Level::Fast),
-        encoded("bf16, fine rANS", &bf16, None, Level::Max),
+        encoded("bf16, default", &bf16, None, Level::Default),
+        encoded("bf16, fast", &bf16, None, Level::Fast),
+        encoded("bf16, max", &bf16, None, Level::Max),
         encoded("f32, dtype given", &f32, Some(Dtype::F32), Level::Default),
         encoded("text", TEXT, None, Level::Default),
         encoded("noise", &Random::new(5).bytes(300), None, Level::Default),
