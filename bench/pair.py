@@ -8,9 +8,11 @@ The old one is built from the commit to compare with:
 Each round runs, in random order, the old program twice and the new one once, from file to file. Printed is the median
 over the rounds of the processor time (user and system) of the new over that of the old; beside it the old over itself,
 which is what the machine does. `--sizes` compresses each file once with either and prints sizes in per cent of raw.
+`--memory` compares speeds in memory, as `lmc bench` measures them, of all levels with one instruction set (`--isa`).
 """
 
 import argparse
+import json
 import random
 import resource
 import statistics
@@ -41,6 +43,41 @@ def size_row(programs: list[Path], options: list[str], file: str, directory: Pat
     return f"{raw} | {old} | {new} | {100 * old / raw:.3f} | {100 * new / raw:.3f}"
 
 
+def speeds(program: Path, isa: str, file: str, base: str) -> dict[tuple[str, str], float]:
+    """GB/s of each level, in and out, with one thread."""
+    command = [program, "bench", "--json", "--seconds", "0.5", "--threads", "1", "--isas", isa, "--peers", "none"]
+    bases = ["--base", base] if base else []
+    done = subprocess.run([*command, *bases, file], check=True, capture_output=True)
+    (measured,) = json.loads(done.stdout)["files"]
+    return {
+        (row["level"], way): row[way]["gb_per_s"] for row in measured["results"] for way in ("compress", "decompress")
+    }
+
+
+def memory_rows(ways: dict[str, Path], isa: str, rounds: int, cases: list[str]) -> None:
+    print("| | level | compress: new / old | old / old | decompress: new / old | old / old |")
+    print("| --- | --- | --: | --: | --: | --: |")
+    every: dict[tuple[str, str], list[float]] = {}
+    for case in cases:
+        file, _, base = case.partition(":")
+        name = Path(file).name + (f" from {Path(base).name}" if base else "")
+        runs = [
+            {way: speeds(ways[way], isa, file, base) for way in random.sample(list(ways), len(ways))}
+            for _ in range(rounds)
+        ]
+        for level in dict.fromkeys(level for level, _ in runs[0]["old"]):
+            cells = []
+            for direction in ("compress", "decompress"):
+                key = (level, direction)
+                for way in ("new", "again"):
+                    ratio = statistics.median(run[way][key] / run["old"][key] for run in runs)
+                    cells.append(f"{ratio:.3f}")
+                    every.setdefault((direction, way), []).append(ratio)
+            print(f"| {name} | {level} | {' | '.join(cells)} |", flush=True)
+    means = [f"{statistics.geometric_mean(ratios):.3f}" for ratios in every.values()]
+    print(f"| geometric mean | | {' | '.join(means)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path)
@@ -50,8 +87,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--level", default="default")
     parser.add_argument("--sizes", action="store_true")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--isa", default="avx512", help="of --memory")
     arguments = parser.parse_args()
     ways = {"old": arguments.old, "again": arguments.old, "new": arguments.new}
+    if arguments.memory:
+        memory_rows(ways, arguments.isa, arguments.rounds, arguments.cases)
+        return
     if arguments.sizes:
         print("| | raw | old | new | old, % | new, % |")
         print("| --- | --: | --: | --: | --: | --: |")

@@ -7,6 +7,7 @@ use crate::base::Base;
 use crate::block::Link;
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::group::element::zeros_in;
 use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Layout};
 use crate::predict::{self, Conversion};
@@ -46,18 +47,19 @@ pub(crate) struct Distance {
 }
 
 impl Distance {
-    /// That of `len` bytes of `raw` at `offset` from zeros.
+    /// That of `len` bytes of `raw` at `offset` from zeros. All bits of an element differ that is not zero.
     pub(crate) fn from_zero(dtype: Dtype, offset: u64, len: u64, raw: &dyn ReadAt) -> Result<Self> {
-        Self::sampled(dtype, offset, len, raw, |_, _| Ok(()))
+        let width = dtype.coding_width();
+        Self::sampled(dtype, offset, len, raw, |_, own| Ok(8 * (own.len() - width * zeros_in(width, own)) as u64))
     }
 
-    /// That of `len` bytes of `raw` at `offset` from what `theirs` puts into a buffer of zeros, given how far from `offset` it is.
+    /// That of `len` bytes of `raw` at `offset`, given how many bits of a window differ that is so far from `offset`.
     fn sampled(
         dtype: Dtype,
         offset: u64,
         len: u64,
         raw: &dyn ReadAt,
-        theirs: impl Fn(u64, &mut [u8]) -> Result<()>,
+        differ: impl Fn(u64, &[u8]) -> Result<u64>,
     ) -> Result<Self> {
         let width = dtype.coding_width() as u64;
         let mut distance = Self::default();
@@ -65,10 +67,10 @@ impl Distance {
         for i in 0..windows {
             let at = len / windows * i / width * width;
             let n = ((len - at).min(WINDOW as u64) / width * width) as usize;
-            let (mut a, mut b) = ([0; WINDOW], [0; WINDOW]);
-            read_at(raw, "the input", &mut a[..n], offset + at)?;
-            theirs(at, &mut b[..n])?;
-            distance.differ += predict::bits_apart(dtype, &a[..n], &b[..n]);
+            let mut own = [0; WINDOW];
+            let own = &mut own[..n];
+            read_at(raw, "the input", own, offset + at)?;
+            distance.differ += differ(at, own)?;
             distance.seen += 8 * n as u64;
         }
         Ok(distance)
@@ -343,8 +345,13 @@ impl<'m> Matcher<'m> {
             return Ok(None);
         }
         let base = self.bases[link.source as usize - 1];
-        let read = |at, to: &mut [u8]| base.read(link.offset + at, to);
-        Distance::sampled(dtype.unwrap_or(Dtype::U8), offset, len, raw, read).map(Some)
+        let dtype = dtype.unwrap_or(Dtype::U8);
+        let differ = |at, own: &[u8]| {
+            let mut theirs = [0; WINDOW];
+            base.read(link.offset + at, &mut theirs[..own.len()])?;
+            Ok(predict::bits_apart(dtype, own, &theirs[..own.len()]))
+        };
+        Distance::sampled(dtype, offset, len, raw, differ).map(Some)
     }
 
     fn search(

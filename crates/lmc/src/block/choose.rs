@@ -6,7 +6,7 @@ use super::planned::{GroupedPlan, PartPlan};
 use super::sparse::is_mostly_zero;
 use crate::arch::inline::array;
 use crate::dtype::Dtype;
-use crate::entropy::histogram::{Histogram, sum_of};
+use crate::entropy::histogram::{Histogram, histogram, sum_of};
 use crate::entropy::{LANES, SETS, cost};
 use crate::error::Result;
 use crate::format::block_head::Method;
@@ -140,6 +140,10 @@ impl Chooser {
 
     /// A frame of `bytes` if it is shorter than `other` bytes.
     fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Result<Option<PartPlan>> {
+        // Small ones, such as what a block's edge cuts off, are not worth the trial for an eighth.
+        if bytes.len() < SAMPLE_BYTES && shortest_without_repeats(bytes) > other - other / 8 && !repeats(bytes) {
+            return Ok(None);
+        }
         let sampled = if sampled.is_none() { self.sampled(bytes)? } else { sampled };
         // A longer input finds more repeats than its sample; a tenth is allowed for that.
         if sampled.is_some_and(|n| n > other + other / 10) {
@@ -163,15 +167,25 @@ impl Chooser {
     }
 }
 
+/// About how long a frame is that finds no repeats: Huffman codes, and some four bits a symbol for their lengths.
+fn shortest_without_repeats(bytes: &[u8]) -> u64 {
+    let counts: Histogram = histogram(bytes, usize::from);
+    let symbols = counts.iter().filter(|&&n| n > 0).count() as u64;
+    (cost::entropy(&counts) / cost::BIT + 4 * symbols) / 8
+}
+
 /// Whether some of a few dozen words, spread over the part, are equal.
 fn repeats(bytes: &[u8]) -> bool {
     const WORDS: usize = 64;
     let words = bytes.as_chunks::<8>().0;
-    let step = (words.len() / WORDS).max(1);
-    let mut seen: Vec<[u8; 8]> = words.iter().copied().step_by(step).take(WORDS).collect();
-    // And a stretch without gaps, for short periods.
-    let middle = words.len() / 2;
-    seen.extend(&words[middle..(middle + WORDS).min(words.len())]);
+    let mut seen: Vec<[u8; 8]> = if words.len() <= 2 * WORDS {
+        words.to_vec()
+    } else {
+        // And some without gaps, for short periods.
+        let middle = words.len() / 2;
+        let spread = words.iter().step_by(words.len() / WORDS).take(WORDS);
+        spread.chain(&words[middle..][..WORDS]).copied().collect()
+    };
     seen.retain(|w| *w != [0; 8]);
     let n = seen.len();
     seen.sort_unstable();

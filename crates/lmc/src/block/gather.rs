@@ -42,19 +42,16 @@ const MAX_PREDICTED: usize = MAX_PARTS / 2;
 
 /// Puts the pieces of a kind together; says for every piece to which part it went. With `predict` false links are left out.
 pub(super) fn gather<'a>(raw: &'a [u8], pieces: &[Piece], predict: bool) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
-    let mut sources: Vec<Source<'a>> = Vec::new();
+    let mut kinds: Vec<(Kind, Vec<Dependency>)> = Vec::new();
     let mut placed: Vec<(u8, usize)> = Vec::new();
-    let mut at = 0;
     for p in pieces {
-        let bytes = &raw[at..at + p.len];
-        at += p.len;
         // A typed piece that ends within an element can only be coded as bytes.
         let whole = p.dtype.is_none_or(|d| p.len.is_multiple_of(d.coding_width()));
         let width = p.dtype.map_or(1, Dtype::coding_width);
         let base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());
         let plain = Kind { dtype: p.dtype.filter(|_| whole), base: None, column: p.column };
         let kind = Kind { base: base.map(|l| l.conversion), ..plain };
-        let fits = |kind: &Kind, most| sources.len() < most || sources.iter().any(|s| s.kind == *kind);
+        let fits = |kind: &Kind, most| kinds.len() < most || kinds.iter().any(|k| k.0 == *kind);
         let (kind, base) = if base.is_some() && fits(&kind, MAX_PREDICTED) {
             (kind, base)
         } else if fits(&plain, MAX_PARTS - 1) {
@@ -62,40 +59,34 @@ pub(super) fn gather<'a>(raw: &'a [u8], pieces: &[Piece], predict: bool) -> (Vec
         } else {
             (OPAQUE, None)
         };
-        let part = match sources.iter().position(|s| s.kind == kind) {
-            None => {
-                sources.push(Source { kind, bytes: Cow::Borrowed(bytes), base: vec![] });
-                sources.len() - 1
-            }
-            Some(i)
-                if placed.last().is_some_and(|l| usize::from(l.0) == i)
-                    && matches!(sources[i].bytes, Cow::Borrowed(_)) =>
-            {
-                // The same part goes on where it stopped: no copy is needed as long as it is the only stretch.
-                let only = placed.iter().filter(|l| usize::from(l.0) == i).count() == 1;
-                if only {
-                    let len = sources[i].bytes.len() + p.len;
-                    sources[i].bytes = Cow::Borrowed(&raw[at - len..at]);
-                } else {
-                    sources[i].bytes.to_mut().extend_from_slice(bytes);
-                }
-                i
-            }
-            Some(i) => {
-                sources[i].bytes.to_mut().extend_from_slice(bytes);
-                i
-            }
-        };
+        let part = kinds.iter().position(|k| k.0 == kind).unwrap_or(kinds.len());
+        if part == kinds.len() {
+            kinds.push((kind, vec![]));
+        }
         if let Some(l) = base {
             let source_width = l.conversion.source_width(width).expect("it was checked");
-            push(&mut sources[part].base, &l, p.len / width * source_width);
+            push(&mut kinds[part].1, &l, p.len / width * source_width);
         }
         match placed.last_mut() {
             Some(l) if usize::from(l.0) == part => l.1 += p.len,
             _ => placed.push((part as u8, p.len)),
         }
     }
-    (sources, placed)
+    let source = |(part, (kind, base))| Source { kind, base, bytes: bytes_of(part, raw, &placed) };
+    (kinds.into_iter().enumerate().map(source).collect(), placed)
+}
+
+/// The bytes of a part: those of the block, if they lie next to each other there.
+fn bytes_of<'a>(part: usize, raw: &'a [u8], placed: &[(u8, usize)]) -> Cow<'a, [u8]> {
+    let mut at = 0;
+    let own = placed.iter().filter_map(|&(p, len)| {
+        at += len;
+        (usize::from(p) == part).then(|| &raw[at - len..at])
+    });
+    match own.collect::<Vec<_>>()[..] {
+        [only] => Cow::Borrowed(only),
+        ref several => Cow::Owned(several.concat()),
+    }
 }
 
 /// Appends a range, which may go on where the last one stopped.

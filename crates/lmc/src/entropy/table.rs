@@ -169,11 +169,14 @@ impl EncodeTable {
             }
             Coder::Rans(r) => {
                 let starts = r.starts();
-                let rows = Box::new(r.freqs.by_symbol(|s| match r.freqs.get(s) {
+                let row = |s: usize| match r.freqs.get(s) {
                     // Neither in the table nor escaped: does not occur.
                     0 => Row::default(),
                     f => Row::new(f, starts[s], r.log_slots),
-                }));
+                };
+                // The escape's is that of most symbols, and a division.
+                let escape = row(ESCAPE);
+                let rows = Box::new(r.freqs.by_symbol(|s| if s == ESCAPE { escape } else { row(s) }));
                 (if r.log_slots == COARSE_BITS { EncodeKind::Coarse(rows) } else { EncodeKind::Fine(rows) }, r.pad())
             }
         };

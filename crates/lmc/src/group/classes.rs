@@ -4,11 +4,13 @@
 //! neighbours merged while a table costs more than it saves. Runs of one value, and runs that end in more zero bits than the rest (float32 rows that
 //! training never touched since they were cast from a narrower type), are set apart first, because whole bits disappear with them.
 
+use std::ops::Range;
+
 use super::RUN;
 use super::element::Element;
-use crate::arch::inline::{Each, array, zip};
+use crate::arch::inline::{array, zip};
 use crate::entropy::cost;
-use crate::entropy::histogram::{Histogram, sum_of};
+use crate::entropy::histogram::{Histogram, histogram, sum_of};
 use crate::map::Map;
 
 /// What is known of every run. Bits are those of mapped elements.
@@ -224,9 +226,8 @@ fn by_mean(
     if k < 2 {
         return vec![Sampled::without(runs)];
     }
-    let bin = |r: u32| usize::from(stats.sum[r as usize] / BIN);
-    let mut bins = [0u32; BINS];
-    runs.iter().for_each(|&r| bins[bin(r)] += 1);
+    let bin_of: Vec<u16> = runs.iter().map(|&r| stats.sum[r as usize] / BIN).collect();
+    let bins: [u32; BINS] = histogram(&bin_of, usize::from);
     let class_of = k_means(&bins, k, runs.len());
     let classes = usize::from(class_of[BINS - 1]) + 1;
     if classes < 2 {
@@ -234,16 +235,32 @@ fn by_mean(
     }
     let mut candidates: Vec<Candidate> = (0..classes).map(|_| Candidate::default()).collect();
     bins.iter().zip(&class_of).for_each(|(&n, &c)| candidates[usize::from(c)].runs += n as usize);
-    sample(&mut candidates, &runs, effort, |r| usize::from(class_of[bin(r)]), top_bytes);
-    let (join, candidates) = merge_neighbours(candidates, effort);
-    if candidates.len() == 1 {
-        return candidates.into_iter().map(|c| Sampled { runs: runs.clone(), top: Some(c.top) }).collect();
+    let class_of_run: Vec<u8> = bin_of.iter().map(|&b| class_of[usize::from(b)]).collect();
+    sample(&mut candidates, &runs, &class_of_run, effort, top_bytes);
+    let mut candidates = merge_neighbours(candidates, effort);
+    if let [only] = &mut candidates[..] {
+        return vec![Sampled { runs, top: Some(std::mem::take(only).top) }];
     }
-    let class_of = class_of.each(|c| join[usize::from(c)]);
-    let mut sampled: Vec<Sampled> =
-        candidates.into_iter().map(|c| Sampled { runs: Vec::with_capacity(c.runs), top: Some(c.top) }).collect();
-    runs.iter().for_each(|&r| sampled[usize::from(class_of[bin(r)])].runs.push(r));
-    sampled
+    let mut first = 0;
+    let sampled = |Candidate { members, runs: count, top, .. }| {
+        let own = runs_of_classes(first..first + members, count, &runs, &class_of_run);
+        first += members;
+        Sampled { runs: own, top: Some(top) }
+    };
+    candidates.into_iter().map(sampled).collect()
+}
+
+/// The runs of neighbouring classes, which have `count` of them.
+fn runs_of_classes(classes: Range<usize>, count: usize, runs: &[u32], class_of_run: &[u8]) -> Vec<u32> {
+    // Without branches, which nothing could predict: the next run overwrites one of another class.
+    let mut own = vec![0; count + 1];
+    let mut at = 0;
+    for (&r, &c) in runs.iter().zip(class_of_run) {
+        own[at] = r;
+        at += usize::from(classes.contains(&usize::from(c)));
+    }
+    own.truncate(count);
+    own
 }
 
 /// A class before neighbours are merged.
@@ -262,36 +279,32 @@ impl Default for Candidate {
     }
 }
 
-/// Counts one run in `stride`, and all runs of classes of which that would be too few to judge.
+/// Fewest runs of a class in its sample.
+const SAMPLE_RUNS: usize = 8;
+
+/// Counts one run in `stride`, and more of classes that get too few so to be judged.
 fn sample(
     classes: &mut [Candidate],
     runs: &[u32],
+    class_of_run: &[u8],
     effort: Effort,
-    class_of: impl Fn(u32) -> usize,
     top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
 ) {
-    let small = |c: &Candidate| c.runs < 8 * effort.stride;
-    let mut hists = vec![([[0u32; 256]; 4], 0u32); classes.len()];
-    let mut add = |r: u32, c: usize| {
-        top_bytes(r, &mut hists[c].0);
-        hists[c].1 += 1;
-    };
-    if classes.iter().any(|c| small(c) && c.runs > 0) {
-        for (i, &r) in runs.iter().enumerate() {
-            let c = class_of(r);
-            if small(&classes[c]) || i.is_multiple_of(effort.stride) {
-                add(r, c);
-            }
-        }
-    } else {
-        for &r in runs.iter().step_by(effort.stride) {
-            add(r, class_of(r));
-        }
+    let mut picked: Vec<Vec<u32>> = vec![Vec::new(); classes.len()];
+    for (&r, &c) in runs.iter().zip(class_of_run).step_by(effort.stride) {
+        picked[usize::from(c)].push(r);
     }
-    for (class, (h, n)) in classes.iter_mut().zip(&hists) {
+    for (c, (class, picked)) in classes.iter_mut().zip(&mut picked).enumerate() {
+        if picked.len() < SAMPLE_RUNS {
+            let all = runs_of_classes(c..c + 1, class.runs, runs, class_of_run);
+            let stride = (class.runs / SAMPLE_RUNS).max(1);
+            *picked = all.into_iter().step_by(stride).collect();
+        }
+        let mut hist = [[0u32; 256]; 4];
+        picked.iter().for_each(|&r| top_bytes(r, &mut hist));
         // In 1/16, so that classes of which more was seen do not seem to be larger.
-        let scale = (16 * class.runs as u32).checked_div(*n).unwrap_or(0);
-        *class.top = array(|s| ((u64::from(sum_of(h, s)) * u64::from(scale)).div_ceil(16)) as u32);
+        let scale = (16 * class.runs as u32).checked_div(picked.len() as u32).unwrap_or(0);
+        *class.top = array(|s| ((u64::from(sum_of(&hist, s)) * u64::from(scale)).div_ceil(16)) as u32);
         class.cost = cost::estimate(&class.top[..], effort.slot_bits);
     }
 }
@@ -328,8 +341,8 @@ fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
     class_of
 }
 
-/// Merges classes next to each other while a common table is cheaper. Returns the new class of every old one, and the new ones.
-fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> (Vec<u8>, Vec<Candidate>) {
+/// Merges classes next to each other while a common table is cheaper.
+fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> Vec<Candidate> {
     // A class less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
     let side = |a: usize, b: usize| {
         let (a, b) = (a.max(1) as u32, b.max(1) as u32);
@@ -360,8 +373,7 @@ fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> (Vec<u8>, Ve
             gains[i] = gain(&classes[i], &classes[i + 1]);
         }
     }
-    let join = classes.iter().enumerate().flat_map(|(i, c)| std::iter::repeat_n(i as u8, c.members)).collect();
-    (join, classes)
+    classes
 }
 
 #[cfg(test)]
