@@ -280,7 +280,7 @@ impl Default for Candidate {
 }
 
 /// Fewest runs of a class in its sample.
-const SAMPLE_RUNS: usize = 8;
+const SAMPLE_RUNS: usize = 16;
 
 /// Counts one run in `stride`, and more of classes that get too few so to be judged.
 fn sample(
