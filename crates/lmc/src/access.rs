@@ -9,7 +9,7 @@ use crate::base::Base;
 use crate::block::decode::BlockDecoder;
 use crate::budget::{Budget, MAX_DETOUR, MIN_COST, ORDINARY};
 use crate::container::open::{self, Opened};
-use crate::decompress::{checked_block, decode_checked};
+use crate::decompress::{KEEP, checked_block, decode_checked};
 use crate::error::Result;
 use crate::format::bases::{MAX_DEPTH, too_deep};
 use crate::format::block_head::{BlockHead, Method, Part};
@@ -130,24 +130,25 @@ impl Access<'_> {
     fn fresh(&self, i: usize, out: &mut [u8], budget: Budget<'_>) -> Result<usize> {
         budget.spend(out.len() as u64)?;
         let budget = budget.within()?;
-        let mut record = Vec::new();
+        let mut record = self.cache.record();
         let done = self.begin(i, &mut record, out.len(), budget).and_then(|block| {
             let ordinary = block.held <= ORDINARY;
             self.workers.with_kept(ordinary, |decoder| self.decode_begun(decoder, block, out))
         });
+        self.cache.put_back(record);
         done.map_err(|e| self.opened.locate(e, i))
     }
 
     /// A block from the cache, or to be kept there.
     fn kept(&self, i: usize, entry: Option<Arc<Entry>>, budget: Budget<'_>) -> Result<Decoded> {
         let len = self.opened.block(i).raw_len as usize;
-        let entry = entry.unwrap_or_else(|| self.cache.insert(i, len));
+        let (entry, memory) = entry.map_or_else(|| self.cache.insert(i, len), |entry| (entry, None));
         // Who comes second waits for who came first. A block waits for earlier ones alone, so that somebody is at work.
         let mut decoded = entry.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(d) = &*decoded {
             return Ok(d.clone());
         }
-        let mut raw = vec![0; len];
+        let mut raw = memory.unwrap_or_else(|| vec![0; len]);
         let depth = self.fresh(i, &mut raw, budget)?;
         Ok(decoded.insert((Arc::new(raw), depth)).clone())
     }
@@ -166,10 +167,9 @@ impl Access<'_> {
     }
 
     /// Reads the record of a block of `raw_len` bytes, and looks at its head.
-    fn begin<'r>(&self, i: usize, record: &'r mut Vec<u8>, raw_len: usize, budget: Budget<'r>) -> Result<Begun<'r>> {
+    fn begin<'r>(&'r self, i: usize, record: &'r mut Vec<u8>, raw_len: usize, budget: Budget<'r>) -> Result<Begun<'r>> {
         let b = self.opened.block(i);
-        record.resize(b.record_len as usize, 0);
-        open::read(self.src, record, b.record_offset)?;
+        let record = open::read_record(self.src, &b, record)?;
         let (head, body) = checked_block(record, &self.opened.sources, b.raw_offset, raw_len)?;
         let held = held(&head, b.record_len);
         Ok(Begun { head, body, held, budget: budget.hold(held)? })
@@ -214,6 +214,8 @@ pub(crate) struct Cache {
     entries: Mutex<VecDeque<(usize, Arc<Entry>)>>,
     /// Bytes that all blocks may have together, if there is more than one.
     capacity: usize,
+    /// Memory for records, which is used again: as much as was needed at once.
+    records: Mutex<Vec<Vec<u8>>>,
 }
 
 pub(crate) struct Entry {
@@ -226,7 +228,7 @@ impl Default for Cache {
     /// Room for what as many threads as the machine has read at once.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Self { entries: Mutex::default(), capacity: (threads + 2) << 22 }
+        Self { entries: Mutex::default(), capacity: (threads + 2) << 22, records: Mutex::default() }
     }
 }
 
@@ -240,25 +242,69 @@ impl Cache {
         Some(entry)
     }
 
-    /// The entry of a block, a new one if there is none.
-    fn insert(&self, block: usize, len: usize) -> Arc<Entry> {
+    /// The entry of a block, a new one if there is none; with it the memory of a forgotten block of this length, if there is one.
+    fn insert(&self, block: usize, len: usize) -> (Arc<Entry>, Option<Vec<u8>>) {
         if let Some(entry) = self.get(block) {
-            return entry;
+            return (entry, None);
         }
         let entry = Arc::new(Entry { len, decoded: Mutex::default() });
         let mut entries = self.entries.lock().expect("no panic while it is held");
         entries.push_back((block, entry.clone()));
         let mut sum: usize = entries.iter().map(|e| e.1.len.max(MIN_COST as usize)).sum();
+        let mut memory = None;
         while sum > self.capacity && entries.len() > 1 {
-            sum -= entries.pop_front().expect("there are several").1.len.max(MIN_COST as usize);
+            let (_, forgotten) = entries.pop_front().expect("there are several");
+            sum -= forgotten.len.max(MIN_COST as usize);
+            if forgotten.len == len {
+                memory = forgotten.into_memory().or(memory);
+            }
         }
-        entry
+        (entry, memory)
+    }
+
+    /// Memory for a record.
+    fn record(&self) -> Vec<u8> {
+        self.records.lock().expect("no panic while it is held").pop().unwrap_or_default()
+    }
+
+    fn put_back(&self, record: Vec<u8>) {
+        if record.capacity() <= KEEP {
+            self.records.lock().expect("no panic while it is held").push(record);
+        }
+    }
+}
+
+impl Entry {
+    /// What was decoded, unless somebody has yet to read it.
+    fn into_memory(self: Arc<Self>) -> Option<Vec<u8>> {
+        let (raw, _) = Arc::into_inner(self)?.decoded.into_inner().ok()??;
+        Arc::into_inner(raw)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_forgotten_blocks_is_used_again() {
+        let cache = Cache { capacity: 2 << 20, ..Cache::default() };
+        let insert = |block, len| {
+            let (entry, memory) = cache.insert(block, len);
+            let raw = Arc::new(memory.unwrap_or_else(|| vec![block as u8; len]));
+            *entry.decoded.lock().unwrap() = Some((raw.clone(), 0));
+            raw
+        };
+        let first = |raw: &[u8]| raw[0];
+        assert_eq!(first(&insert(1, 1 << 20)), 1);
+        let reading = insert(2, 1 << 20);
+        assert_eq!(first(&insert(3, 1 << 20)), 1);
+        assert_eq!(first(&insert(4, 1 << 20)), 4, "block 2 is being read");
+        assert_eq!(first(&reading), 2);
+        assert_eq!(first(&insert(5, 1 << 20)), 1);
+        assert_eq!(insert(6, 1 << 19).len(), 1 << 19, "block 4 is longer");
+        assert_eq!(first(&insert(7, 1 << 20)), 1);
+    }
 
     #[test]
     fn the_cache_keeps_what_was_used_last() {
@@ -271,7 +317,7 @@ mod tests {
         assert!(cache.get(1).is_none() && cache.get(2).is_some() && cache.get(0).is_some());
         cache.insert(4, 1 << 24);
         assert!(cache.get(4).is_some() && cache.get(0).is_none());
-        let entry = cache.insert(4, 1 << 24);
-        assert!(Arc::ptr_eq(&entry, &cache.insert(4, 1 << 24)));
+        let (entry, _) = cache.insert(4, 1 << 24);
+        assert!(Arc::ptr_eq(&entry, &cache.insert(4, 1 << 24).0));
     }
 }

@@ -21,7 +21,7 @@ use crate::sink::{Sink, To};
 use crate::source::{Input, Source};
 
 pub(crate) use blocks::{checked_block, decode_checked};
-pub(crate) use buffers::Buffers;
+pub(crate) use buffers::{Buffers, KEEP};
 pub(crate) use front::Front;
 use whole::{Place, Whole};
 

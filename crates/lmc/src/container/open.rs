@@ -9,7 +9,7 @@ use crate::format::header::{self, Features, ends_early};
 use crate::format::index::Index;
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
 use crate::format::trailer::{self, Trailer};
-use crate::io::{ReadAt, read_at};
+use crate::io::{ReadAt, read_at, scratch};
 use crate::options::DecodeLimits;
 
 /// A file's index, and where its blocks are.
@@ -50,6 +50,18 @@ const MAX_SKIPPABLE: u64 = record::MAX_SKIPPABLE * record::MAX_SKIPPABLE_RECORD;
 
 pub(crate) fn read(src: &dyn ReadAt, buf: &mut [u8], offset: u64) -> Result<()> {
     read_at(src, "the file", buf, offset)
+}
+
+/// A block's record: in memory, or read to `buf`.
+pub(crate) fn read_record<'r>(src: &'r dyn ReadAt, b: &BlockInfo, buf: &'r mut Vec<u8>) -> Result<&'r [u8]> {
+    let (offset, len) = (b.record_offset, b.record_len as usize);
+    match src.slice_at(offset, len) {
+        Some(record) => Ok(record),
+        None => {
+            let record = scratch(buf, len);
+            read(src, record, offset).map(|()| &*record)
+        }
+    }
 }
 
 impl Opened {

@@ -8,7 +8,7 @@ pub(crate) struct Buffers {
 }
 
 /// Buffers that a block larger than ours has made larger than this are given back.
-const KEEP: usize = 9 << 20;
+pub(crate) const KEEP: usize = 9 << 20;
 
 impl Buffers {
     /// Jobs with buffers that were used before, as far as there are any.

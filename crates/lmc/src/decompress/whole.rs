@@ -97,7 +97,7 @@ impl Whole<'_> {
                 };
                 let decoded = work
                     .spend(b.raw_len)
-                    .and_then(|()| read_record(src, b.record_offset, b.record_len as usize, record))
+                    .and_then(|()| open::read_record(src, &b, record))
                     .and_then(|record| decode(decoder, record, sources, b.raw_offset, &origin, bytes))
                     .map_err(|e| opened.locate(e, *block));
                 let decoded = match to {
@@ -124,16 +124,5 @@ impl Whole<'_> {
         );
         buffers.extend(jobs.into_iter().map(|job| job.buffers));
         done.and_then(|()| finish(opened, &so_far.hash))
-    }
-}
-
-/// A block's record: in memory, or read to `buf`.
-fn read_record<'r>(src: &'r dyn ReadAt, offset: u64, len: usize, buf: &'r mut Vec<u8>) -> Result<&'r [u8]> {
-    match src.slice_at(offset, len) {
-        Some(record) => Ok(record),
-        None => {
-            let record = scratch(buf, len);
-            open::read(src, record, offset).map(|()| &*record)
-        }
     }
 }
