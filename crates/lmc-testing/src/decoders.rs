@@ -1,8 +1,9 @@
 //! Every way to decode a file, compared with the reference decoder.
 
 use crate::reference;
-use lmc::{Base, DecompressOptions, Decompressor, Isa, PartDescription, Reader, Result, WriteAt};
+use lmc::{Base, DecompressOptions, Decompressor, Isa, Reader, Result, WriteAt};
 use lmc::{DecodeLimits, Sink, Source};
+use lmc_inspect::{PartDescription, describe_block};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -259,7 +260,7 @@ pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<'a, &
     for (i, block) in reader.blocks().enumerate() {
         assert_eq!(block.raw_offset, covered);
         covered += block.raw_len;
-        let description = reader.describe_block(i as u64).expect("a block can be described");
+        let description = describe_block(&reader, i as u64).expect("a block can be described");
         let sum = |of: fn(&PartDescription) -> u64| description.parts.iter().map(of).sum::<u64>();
         assert_eq!(
             (sum(|p| p.raw_len), sum(|p| p.coded_len)),

@@ -122,7 +122,8 @@ pub fn delta_roundtrip(bytes: &[u8]) {
         let estimate = compressor.estimate(&new, &bases).expect("memory can be read");
         assert_eq!(estimate.compressed_size, other.len() as u64, "a small file is estimated as it is");
         if dtype.is_none() {
-            let diff = compressor.diff(&base(&&new[..]), &bases, &mut |_| ()).expect("memory can be read");
+            let diff =
+                lmc_inspect::diff(compressor, &base(&&new[..]), &bases, &mut |_| ()).expect("memory can be read");
             assert_eq!(diff.delta.compressed_size, other.len() as u64);
         }
     });

@@ -4,6 +4,7 @@
 //! [`ordered`] does everything else.
 
 mod ahead;
+pub(crate) mod both;
 mod direct;
 mod jobs;
 mod ordered;

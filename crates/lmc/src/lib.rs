@@ -25,14 +25,13 @@
 //! what it may cost.
 
 #![deny(unsafe_code)]
+// Some items are there, or public, for `internals` alone. Lints run with it.
+#![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub))]
 
 mod access;
 mod arch;
 mod base;
 mod begun;
-#[cfg(feature = "bench-hooks")]
-#[doc(hidden)]
-pub mod bench_hooks;
 mod bits;
 mod block;
 mod budget;
@@ -41,8 +40,6 @@ mod container;
 mod cut;
 mod decoder;
 mod decompress;
-mod describe;
-mod diff;
 mod dtype;
 mod encoder;
 mod entropy;
@@ -51,6 +48,9 @@ mod estimate;
 mod format;
 mod frames;
 mod group;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 mod io;
 mod isa;
 mod layout;
@@ -77,11 +77,6 @@ pub use compress::{Compressor, compress, compress_bound};
 pub use container::open::BlockInfo;
 pub use decoder::Decoder;
 pub use decompress::{Decompressor, decompress};
-pub use describe::{BlockDescription, GroupDescription, PartDescription, PieceDescription, PredictionDescription};
-pub use diff::changes::Changes;
-pub use diff::counterparts::Relation;
-pub use diff::entropy::DifferenceEntropy;
-pub use diff::{Coded, Diff, SegmentDiff};
 pub use dtype::Dtype;
 pub use encoder::Encoder;
 pub use error::{Error, ErrorKind, Result};

@@ -2,7 +2,7 @@
 
 /// The map of a part (`docs/format.md` §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Map {
+pub enum Map {
     /// Unchanged.
     Identity = 0,
     /// The sign moves from the top to the bottom: `exponent | mantissa | sign`.

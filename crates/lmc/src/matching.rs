@@ -16,11 +16,11 @@ use crate::segment::Segment;
 
 /// Where the bytes are that a segment may be predicted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Related {
+pub struct Related {
     /// Where those of the segment's beginning are.
-    pub(crate) link: Link,
+    pub link: Link,
     /// Bytes of the segment, from its beginning on, that have them.
-    pub(crate) len: u64,
+    pub len: u64,
 }
 
 /// A segment below this is not worth what naming its base takes.
@@ -78,7 +78,7 @@ impl Distance {
 }
 
 /// Finds what each segment of a file may be predicted from.
-pub(crate) struct Matcher<'m> {
+pub struct Matcher<'m> {
     /// The bases that the file will name, in order.
     bases: Vec<&'m Base<'m>>,
     /// For each segment, and the tail behind them.
@@ -93,14 +93,17 @@ pub(crate) struct Matcher<'m> {
 
 /// A tensor of a base with the name of one of the file.
 #[derive(Clone, Copy)]
-pub(crate) struct Named {
+pub struct Named {
     /// Which base, as they were given, and which of its segments.
-    pub(crate) base: usize,
-    pub(crate) segment: usize,
-    pub(crate) fit: Fit,
-    pub(crate) conversion: Conversion,
+    pub base: usize,
+    /// Index among them.
+    pub segment: usize,
+    /// How well it fits.
+    pub fit: Fit,
+    /// What makes its elements those of the file.
+    pub conversion: Conversion,
     /// Bytes of the tensor, from its beginning on, that have their like.
-    pub(crate) len: u64,
+    pub len: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -132,10 +135,14 @@ struct Candidate {
 
 /// How well a base's tensor fits, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fit {
+pub enum Fit {
+    /// Dtype and shape are the same.
     Same,
+    /// As many elements of the same dtype.
     Reshaped,
+    /// As many elements of a dtype that is converted.
     Retyped,
+    /// More or fewer rows.
     Resized,
 }
 
@@ -171,7 +178,7 @@ type Order = (usize, bool, Reverse<usize>);
 
 impl<'m> Matcher<'m> {
     /// Matches what names, shapes and dtypes can tell of a file.
-    pub(crate) fn new(layout: &Layout, bases: &'m [Base<'m>]) -> Self {
+    pub fn new(layout: &Layout, bases: &'m [Base<'m>]) -> Self {
         let tensors = layout.segments.len();
         let mut m = Self {
             bases: bases.iter().collect(),
@@ -196,12 +203,12 @@ impl<'m> Matcher<'m> {
     }
 
     /// The tensor of a segment's name that fits it best, however small it is.
-    pub(crate) fn named(&self, i: usize) -> Option<&Named> {
+    pub fn named(&self, i: usize) -> Option<&Named> {
         self.named.get(i)?.as_ref()
     }
 
     /// Which of the bases that were given is source `source` (≥ 1) of the file.
-    pub(crate) fn number(&self, source: u32) -> usize {
+    pub fn number(&self, source: u32) -> usize {
         self.numbers[source as usize - 1]
     }
 
@@ -323,7 +330,10 @@ impl<'m> Matcher<'m> {
     }
 
     /// What a segment may be predicted from, of which the file has at least `len` bytes. The tail follows the segments.
-    pub(crate) fn relate(&mut self, layout: &Layout, i: usize, raw: &dyn ReadAt, len: u64) -> Result<Option<Related>> {
+    ///
+    /// # Errors
+    /// Those of reading the file and its bases.
+    pub fn relate(&mut self, layout: &Layout, i: usize, raw: &dyn ReadAt, len: u64) -> Result<Option<Related>> {
         match self.found[i] {
             Found::Nothing => Ok(None),
             Found::Related(r) => Ok(Some(r)),

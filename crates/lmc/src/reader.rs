@@ -9,9 +9,9 @@ use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
 use crate::budget::{Budget, ReadWithin};
 use crate::container::open::{self, BlockInfo, Opened};
-use crate::describe::BlockDescription;
 use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
+use crate::format::block_head::BlockHead;
 use crate::io::{ReadAt, zeroed};
 use crate::isa::Isa;
 use crate::options::DecompressOptions;
@@ -213,17 +213,13 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         (0..self.opened.blocks()).map(|i| self.opened.block(i))
     }
 
-    /// How a block is coded. Reads its head only.
-    ///
-    /// # Errors
-    /// `Usage` when there is no such block; otherwise those of [`Self::read_range`].
-    pub fn describe_block(&self, i: u64) -> Result<BlockDescription> {
+    /// The head of a block, of which nothing else is read.
+    pub(crate) fn block_head(&self, i: u64) -> Result<BlockHead> {
         let Some(n) = usize::try_from(i).ok().filter(|&n| n < self.opened.blocks()) else {
             return Err(Error::usage(format!("there is no block {i}: the file has {}", self.opened.blocks())));
         };
         let b = self.opened.block(n);
-        let head = open::read_block_head(&self.src, &self.opened.sources, &b).map_err(|e| self.opened.locate(e, n))?;
-        Ok(BlockDescription::new(&head, b.record_len))
+        open::read_block_head(&self.src, &self.opened.sources, &b).map_err(|e| self.opened.locate(e, n))
     }
 
     fn find(&self, name: &str) -> Result<&Segment> {

@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{BaseInfo, BlockDescription, BlockInfo, DecompressOptions, PartDescription, Reader, Segment};
+use lmc::{BaseInfo, BlockInfo, DecompressOptions, Reader, Segment};
+use lmc_inspect::{BlockDescription, GroupDescription, PartDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
@@ -231,7 +232,7 @@ impl<'a> Listing<'a> {
     }
 
     fn describe(&self, block: usize) -> lmc::Result<BlockDescription> {
-        self.reader.describe_block(block as u64)
+        describe_block(&self.reader, block as u64)
     }
 }
 
@@ -292,7 +293,7 @@ fn part_text(part: &PartDescription) -> String {
 }
 
 fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
-    let group = |g: &lmc::GroupDescription| {
+    let group = |g: &GroupDescription| {
         json!({
             "constant_bits": g.constant_bits,
             "raw_bits": g.raw_bits,

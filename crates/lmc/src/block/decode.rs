@@ -24,7 +24,7 @@ use crate::predict::unchanged::{elements, leave_out, put_back};
 use crate::predict::{Conversion, convert};
 
 /// Decodes blocks one after the other, keeping its working memory.
-pub(crate) struct BlockDecoder {
+pub struct BlockDecoder {
     isa: Isa,
     frames: FrameDecoder,
     /// A header's list of tensors.
@@ -57,7 +57,8 @@ impl Dependencies<'_> {
 }
 
 impl BlockDecoder {
-    pub(crate) fn new(isa: Isa) -> Self {
+    /// Nothing decoded yet.
+    pub fn new(isa: Isa) -> Self {
         Self {
             isa,
             frames: FrameDecoder::default(),
@@ -75,7 +76,10 @@ impl BlockDecoder {
     /// Decodes a block into `out`, which has exactly `head.raw_len` bytes, and checks it. Gives the digests of its leaves.
     ///
     /// After an error `out` holds nothing of use.
-    pub(crate) fn decode(
+    ///
+    /// # Errors
+    /// `Damaged` when the body is not what the head says, and those of `origin`.
+    pub fn decode(
         &mut self,
         head: &BlockHead,
         body: &[u8],

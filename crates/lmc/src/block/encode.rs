@@ -24,7 +24,7 @@ use crate::options::Level;
 use crate::predict::{Conversion, convert};
 
 /// Encodes blocks one after the other, keeping its working memory.
-pub(crate) struct BlockEncoder {
+pub struct BlockEncoder {
     isa: Isa,
     chooser: Chooser,
     head: Vec<u8>,
@@ -78,7 +78,8 @@ pub(crate) struct BlockSummary {
 }
 
 impl BlockEncoder {
-    pub(crate) fn new(isa: Isa, level: Level) -> Self {
+    /// Nothing encoded yet.
+    pub fn new(isa: Isa, level: Level) -> Self {
         Self {
             isa,
             chooser: Chooser::new(isa, level),

@@ -18,7 +18,7 @@ pub(crate) mod sparse;
 mod streams;
 
 use crate::dtype::Dtype;
-#[cfg(any(test, feature = "bench-hooks"))]
+#[cfg(test)]
 use crate::error::Error;
 use crate::error::Result;
 use crate::format::bases::Dependency;
@@ -27,16 +27,18 @@ use crate::predict::Conversion;
 
 /// A stretch of a block's raw bytes with one type. `None` is opaque.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) dtype: Option<Dtype>,
-    pub(crate) len: usize,
+pub struct Piece {
+    /// Of its elements.
+    pub dtype: Option<Dtype>,
+    /// In bytes.
+    pub len: usize,
     /// What its elements may be predicted from.
-    pub(crate) base: Option<Link>,
+    pub base: Option<Link>,
     /// Pieces of different columns are never coded together.
-    pub(crate) column: usize,
+    pub column: usize,
 }
 
-#[cfg(any(test, feature = "bench-hooks"))]
+#[cfg(test)]
 impl Piece {
     /// A piece that nothing is known about but its type.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
@@ -46,16 +48,17 @@ impl Piece {
 
 /// Where the bytes start that belong to a piece's elements, one for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub struct Link {
     /// 0: this file; i: its i-th base.
-    pub(crate) source: u32,
+    pub source: u32,
     /// In raw bytes of the source.
-    pub(crate) offset: u64,
-    pub(crate) conversion: Conversion,
+    pub offset: u64,
+    /// What makes them elements of the piece's dtype.
+    pub conversion: Conversion,
 }
 
 /// Where the raw bytes come from that a block depends on.
-pub(crate) trait Origin: Sync {
+pub trait Origin: Sync {
     /// Fills `buf` with raw bytes of a source (0: this file; i: its i-th base).
     fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> Result<()>;
 
@@ -85,10 +88,10 @@ pub(crate) fn collect<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b 
 }
 
 /// The origin of blocks without dependencies.
-#[cfg(any(test, feature = "bench-hooks"))]
+#[cfg(test)]
 pub(crate) struct Nothing;
 
-#[cfg(any(test, feature = "bench-hooks"))]
+#[cfg(test)]
 impl Origin for Nothing {
     fn read(&self, source: u32, _: u64, _: &mut [u8]) -> Result<()> {
         Err(match source {

@@ -33,7 +33,7 @@ impl Grouped {
     }
 
     /// Bytes of an element that a decoder needs.
-    #[cfg(any(test, feature = "bench-hooks"))]
+    #[cfg(any(test, feature = "internals"))]
     pub(crate) fn least_width(&self) -> usize {
         self.narrowed().map_or(self.width, |g| g.width)
     }

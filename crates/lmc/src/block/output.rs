@@ -2,7 +2,7 @@
 
 /// Writes to the front of memory whose old contents are of no meaning: a vector that is used again is neither cleared nor filled with zeros.
 /// [`Output::finish`] cuts it to what was written.
-pub(crate) struct Output<'a> {
+pub struct Output<'a> {
     memory: Memory<'a>,
     len: usize,
 }
@@ -15,7 +15,8 @@ enum Memory<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub(crate) fn new(bytes: &'a mut Vec<u8>) -> Self {
+    /// An output that replaces what a vector holds.
+    pub fn new(bytes: &'a mut Vec<u8>) -> Self {
         Self { memory: Memory::Vec(bytes), len: 0 }
     }
 
@@ -95,7 +96,7 @@ impl<'a> Output<'a> {
     }
 
     /// Cuts a vector to what was written; a slice holds it if there is room for it.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         match self.memory {
             Memory::Vec(v) => v.truncate(self.len),
             Memory::Slice(_) => {}

@@ -22,7 +22,7 @@ use crate::predict::changes::{Changes, Compared};
 const LISTED_MARGIN: u64 = 32;
 
 /// What the planner keeps from part to part.
-pub(crate) struct Planner {
+pub struct Planner {
     pub(super) isa: Isa,
     level: Level,
     pub(super) stats: RunStats,
@@ -35,7 +35,8 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    pub(crate) fn new(isa: Isa, level: Level) -> Self {
+    /// Nothing planned yet.
+    pub fn new(isa: Isa, level: Level) -> Self {
         Self {
             isa,
             level,
@@ -329,6 +330,6 @@ fn fold_once(h: &mut Histogram, symbols: usize) {
 }
 
 /// Width and map that a dtype's elements are coded with.
-pub(crate) fn coding_of(dtype: Dtype) -> (usize, Map) {
+pub fn coding_of(dtype: Dtype) -> (usize, Map) {
     (dtype.coding_width(), dtype.map())
 }

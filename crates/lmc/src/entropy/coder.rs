@@ -25,15 +25,6 @@ impl Coder {
         }
     }
 
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Coder::None => "none",
-            Coder::Huffman(_) => "huffman",
-            Coder::Rans(r) if r.log_slots == COARSE_BITS => "rans",
-            Coder::Rans(_) => "fine-rans",
-        }
-    }
-
     pub(crate) fn entries(&self) -> Option<&Entries> {
         match self {
             Coder::None => None,

@@ -25,9 +25,9 @@ pub struct BaseInfo {
 
 /// A range of raw bytes that must be at hand to decode a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dependency {
+pub struct Dependency {
     /// 0: this file; i: its i-th base.
-    pub(crate) source: u32,
+    pub source: u32,
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }

@@ -2,7 +2,7 @@
 
 mod section;
 
-pub(crate) use section::{Group, Grouped, Patches};
+pub use section::{Group, Grouped, Patches};
 
 use super::bases::Dependency;
 use super::checksum::Digest;
@@ -15,51 +15,63 @@ use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
 
 /// What the lanes of a block take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LaneCounts {
+pub struct LaneCounts {
     /// Words of each lane set.
-    pub(crate) words: [usize; SETS],
-    pub(crate) literals: usize,
+    pub words: [usize; SETS],
+    /// Symbols that were too rare for a table.
+    pub literals: usize,
 }
 
 /// One block's head, parsed and checked as far as it can be without the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BlockHead {
-    pub(crate) raw_len: usize,
+pub struct BlockHead {
+    /// Length of the contents in bytes.
+    pub raw_len: usize,
     pub(crate) dependencies: Vec<Dependency>,
     /// `None` if nothing of the block comes from lanes.
-    pub(crate) lanes: Option<LaneCounts>,
+    pub lanes: Option<LaneCounts>,
     /// `(part, bytes)` in raw order. One entry if there is one part.
-    pub(crate) pieces: Vec<(u8, usize)>,
-    pub(crate) parts: Vec<Part>,
+    pub pieces: Vec<(u8, usize)>,
+    /// What the pieces belong to.
+    pub parts: Vec<Part>,
     pub(crate) digest: Digest,
 }
 
 /// What one method codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub struct Part {
     /// Raw bytes: the sum of the part's pieces. Not stored.
-    pub(crate) len: usize,
-    pub(crate) method: Method,
+    pub len: usize,
+    /// How they are coded.
+    pub method: Method,
 }
 
+/// How a part is coded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
+pub enum Method {
+    /// Bytes as they are.
     Stored,
+    /// A frame of zstd.
     Zstd {
+        /// Its length in bytes.
         frame_len: usize,
     },
+    /// Elements in groups.
     Grouped(Grouped),
+    /// Residuals.
     Predicted(Box<Predicted>),
-    /// The header of a safetensors file; the length of its list before that was packed.
+    /// The header of a safetensors file, as the list of its tensors.
     TensorList {
+        /// Length of the list before it was packed.
         list_len: usize,
+        /// Length of the frame that it was packed into.
         frame_len: usize,
     },
 }
 
 impl Part {
     /// Its description in the head.
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub fn put(&self, out: &mut Vec<u8>) {
         match &self.method {
             Method::Stored => out.push(0),
             Method::Zstd { frame_len } => {
@@ -91,7 +103,7 @@ impl Method {
     }
 
     /// The sections that the lanes code.
-    pub(crate) fn sections(&self) -> impl Iterator<Item = &Grouped> {
+    pub fn sections(&self) -> impl Iterator<Item = &Grouped> {
         let grouped = if let Method::Grouped(g) = self { Some(g) } else { None };
         let predicted = if let Method::Predicted(p) = self { Some(p) } else { None };
         grouped.into_iter().chain(predicted.into_iter().flat_map(|p| p.sections.iter().filter_map(|s| s.1.as_ref())))
@@ -100,11 +112,13 @@ impl Method {
 
 /// A part of which residuals are coded, by class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Predicted {
+pub struct Predicted {
     /// Bytes of an element: 1, 2, 4 or 8.
-    pub(crate) width: usize,
-    pub(crate) predictor: Predictor,
-    pub(crate) conversion: Conversion,
+    pub width: usize,
+    /// What makes a residual of an element and its prediction.
+    pub predictor: Predictor,
+    /// What the bytes of the dependencies become before they are predictions.
+    pub conversion: Conversion,
     /// What the prediction is made from.
     pub(crate) base: Named,
     /// There if there are several.
@@ -112,7 +126,7 @@ pub(crate) struct Predicted {
     /// Runs that are their prediction, if they are told apart.
     pub(crate) unchanged: Option<Unchanged>,
     /// Number of elements of every class, and how they are coded if there are any.
-    pub(crate) sections: Vec<(usize, Option<Grouped>)>,
+    pub sections: Vec<(usize, Option<Grouped>)>,
 }
 
 /// The map of unchanged runs.
@@ -314,7 +328,8 @@ impl BlockHead {
         Ok(Self { raw_len, dependencies, lanes, pieces, parts, digest })
     }
 
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    /// Its bytes.
+    pub fn put(&self, out: &mut Vec<u8>) {
         put(out, self.raw_len as u64);
         put(out, self.dependencies.len() as u64);
         self.dependencies.iter().for_each(|d| d.put(out));

@@ -6,7 +6,8 @@ use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result};
 
-pub(crate) const HEADER_LEN: usize = 24;
+/// Length of the header of a record in bytes.
+pub const HEADER_LEN: usize = 24;
 pub(crate) const BLOCK: [u8; 4] = *b"BLCK";
 pub(crate) const INDEX: [u8; 4] = *b"INDX";
 pub(crate) const BASES: [u8; 4] = *b"BASE";

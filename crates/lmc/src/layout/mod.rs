@@ -11,7 +11,8 @@ mod suggestion;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use suggestion::Format;
-pub(crate) use suggestion::{Layout, Prefix, RAW, Start};
+pub use suggestion::Layout;
+pub(crate) use suggestion::{Prefix, RAW, Start};
 
 /// Every known format. The first that recognises a file wins.
 const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors];

@@ -7,11 +7,11 @@ use crate::segment::{Name, Segment};
 
 /// Suggested segments of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// The format's name, as the index records it.
     pub(crate) name: &'static str,
     /// In order and without gaps from offset 0. The file may end earlier, or later.
-    pub(crate) segments: Vec<Segment>,
+    pub segments: Vec<Segment>,
     /// Type of what follows the segments, however long.
     pub(crate) tail: Option<Dtype>,
 }
@@ -44,7 +44,7 @@ impl Layout {
     /// The segments of a file that has `total` bytes: they cover it exactly.
     ///
     /// A tensor that the file does not hold whole becomes opaque.
-    pub(crate) fn covering(&self, total: u64) -> Vec<Segment> {
+    pub fn covering(&self, total: u64) -> Vec<Segment> {
         let whole = self.segments.partition_point(|s| s.end() <= total);
         let mut segments = self.segments[..whole].to_vec();
         let start = segments.last().map_or(0, Segment::end);

@@ -7,7 +7,7 @@ use crate::arch::inline::zip;
 ///
 /// # Panics
 /// If `source` is not a whole number of elements.
-pub(crate) fn convert(conversion: Conversion, source: &[u8], out: &mut Vec<u8>) {
+pub fn convert(conversion: Conversion, source: &[u8], out: &mut Vec<u8>) {
     match conversion {
         Conversion::None => {
             out.clear();

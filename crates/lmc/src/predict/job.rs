@@ -77,7 +77,7 @@ pub(crate) struct Overflow {
 
 /// The sections of a part: elements of one class after the other, each class with [`SLACK`] behind it.
 #[derive(Default)]
-pub(crate) struct Sections {
+pub struct Sections {
     bytes: Vec<u8>,
     sections: Vec<Section>,
     /// What did not fit, in the order of the part.

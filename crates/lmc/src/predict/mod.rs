@@ -14,7 +14,7 @@ pub(crate) mod residual;
 pub(crate) mod select;
 pub(crate) mod unchanged;
 
-pub(crate) use convert::convert;
+pub use convert::convert;
 
 use crate::dtype::Dtype;
 use crate::group::element::{Element, with_element};
@@ -22,7 +22,7 @@ use crate::map::Map;
 
 /// How an element of what a prediction is made from becomes one of the part's own width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Conversion {
+pub enum Conversion {
     /// As it is.
     None = 0,
     /// F32 to BF16, to nearest, ties to even.
@@ -44,18 +44,8 @@ impl Conversion {
         })
     }
 
-    /// What it makes of what, for people.
-    pub(crate) fn name(self) -> Option<&'static str> {
-        match self {
-            Conversion::None => None,
-            Conversion::NarrowBf16 => Some("F32 to BF16"),
-            Conversion::WidenBf16 => Some("BF16 to F32"),
-            Conversion::NarrowF16 => Some("F32 to F16"),
-        }
-    }
-
     /// Bytes of an element before conversion, if afterwards it has `width`; `None` where that cannot be.
-    pub(crate) fn source_width(self, width: usize) -> Option<usize> {
+    pub fn source_width(self, width: usize) -> Option<usize> {
         match (self, width) {
             (Conversion::None, w) => Some(w),
             (Conversion::NarrowBf16 | Conversion::NarrowF16, 2) => Some(4),
@@ -67,7 +57,7 @@ impl Conversion {
 
 /// How an element and its prediction make a residual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Predictor {
+pub enum Predictor {
     /// Their distance in units in the last place, zigzag.
     Float = 1,
     /// Their difference, zigzag.

@@ -16,7 +16,7 @@ macro_rules! with_predictor {
 
 /// Replaces `out` by the residuals of `elements`. All have one length.
 #[inline(always)]
-pub(crate) fn residuals(width: usize, predictor: Predictor, elements: &[u8], prediction: &[u8], out: &mut [u8]) {
+pub fn residuals(width: usize, predictor: Predictor, elements: &[u8], prediction: &[u8], out: &mut [u8]) {
     with_predictor!(width, predictor, residuals_as(elements, prediction, out));
 }
 

@@ -2,6 +2,7 @@
 
 use crate::support::{Counted, decompress_options, noise, safetensors, weights};
 use lmc::{CompressOptions, DecompressOptions, ErrorKind, Reader};
+use lmc_inspect::describe_block;
 
 fn bf16(n: usize, seed: u64) -> Vec<u8> {
     weights(n, seed).iter().flat_map(|x| x.to_bits().to_le_bytes()[2..].to_vec()).collect()
@@ -133,7 +134,7 @@ fn wrong_arguments_are_usage_errors() {
     usage(reader.read_rows("none", 0..1));
     usage(reader.read_rows("scalar", 0..1));
     assert!(usage(reader.read_rows("nibbles", 0..1)).contains("byte"));
-    usage(reader.describe_block(1000).map(|_| vec![]));
+    usage(describe_block(&reader, 1000).map(|_| vec![]));
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn errors_name_tensor_block_and_offset() {
         }
         // The rest is not touched by the damage.
         assert!(reader.read_tensor("middle").unwrap() == raw[middle.offset as usize..middle.end() as usize]);
-        reader.describe_block(at as u64).unwrap();
+        describe_block(&reader, at as u64).unwrap();
     }
 }
 
@@ -182,27 +183,4 @@ fn several_threads_may_read_at_once() {
             }
         });
     }
-}
-
-#[test]
-fn blocks_are_described() {
-    let (_, file) = file();
-    let reader = Reader::open(&file[..], &DecompressOptions::default()).unwrap();
-    for (i, b) in reader.blocks().enumerate() {
-        let d = reader.describe_block(i as u64).unwrap();
-        assert_eq!(d.raw_len, b.raw_len);
-        assert_eq!(d.parts.iter().map(|p| p.raw_len).sum::<u64>(), b.raw_len);
-        assert_eq!(d.parts.iter().map(|p| p.coded_len).sum::<u64>(), b.record_len);
-        let of = |part| d.pieces.iter().filter(|p| p.part == part).map(|p| p.raw_len).sum::<u64>();
-        assert!(d.parts.iter().enumerate().all(|(i, p)| p.raw_len == of(i)));
-        for p in &d.parts {
-            for g in &p.groups {
-                assert_eq!(g.constant_bits + g.raw_bits + g.symbol_bits, 8 * p.width.unwrap() as u32);
-            }
-        }
-    }
-    // A block that is all within the large tensor, but for what precedes its first row.
-    let d = reader.describe_block(3).unwrap();
-    let large = d.parts.iter().max_by_key(|p| p.raw_len).unwrap();
-    assert_eq!((large.method, large.width, large.map), ("grouped", Some(2), Some("rotate")));
 }

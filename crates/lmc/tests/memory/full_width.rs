@@ -2,6 +2,7 @@
 
 use crate::{MIB, alone, at_most, kept, peak};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, WriteAt};
+use lmc_inspect::describe_block;
 use lmc_testing::reference::write::block::{Block, BlockFields, Part};
 use lmc_testing::reference::write::{File, Segment, varint};
 use std::io;
@@ -109,7 +110,7 @@ fn blocks_of_bases() {
         let (done, allocated) = read(&file, &bases, threads, start(1) / 2, RAW);
         done.unwrap();
         at_most(bound(threads), allocated, "by random access");
-        let (described, allocated) = peak(|| Reader::open(&file[..], &options(threads)).unwrap().describe_block(3));
+        let (described, allocated) = peak(|| describe_block(&Reader::open(&file[..], &options(threads)).unwrap(), 3));
         assert_eq!(described.unwrap().parts[0].method, "predicted");
         at_most(MIB, allocated, "listing");
     }
@@ -164,7 +165,7 @@ fn the_longest_lists() {
     let (done, allocated) = read(&file, &bases, 1, 5, 10);
     done.unwrap();
     at_most(160 * MIB, allocated, "by random access");
-    let (described, allocated) = peak(|| Reader::open(&file[..], &options(1)).unwrap().describe_block(0));
+    let (described, allocated) = peak(|| describe_block(&Reader::open(&file[..], &options(1)).unwrap(), 0));
     assert_eq!(described.unwrap().pieces.len() as u64, count);
     at_most(128 * MIB, allocated, "listing");
 }

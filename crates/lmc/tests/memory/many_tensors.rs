@@ -45,7 +45,7 @@ fn of_each_tensor_little_is_kept() {
     at_most(FOR_EACH * TENSORS + BLOCKS, estimating, "estimating");
     assert_eq!(estimate.raw_size, new.len() as u64);
     let base = Base::new(&new[..]).unwrap();
-    let (diff, comparing) = peak(|| compressor.diff(&base, &bases, &mut |_| ()).unwrap());
+    let (diff, comparing) = peak(|| lmc_inspect::diff(&mut compressor, &base, &bases, &mut |_| ()).unwrap());
     at_most(FOR_EACH * TENSORS + BLOCKS, comparing, "comparing");
     assert!(diff.segments.len() == TENSORS + 1 && diff.segments[1].changes.changed == 8);
     let (reader, reading) = peak(|| Reader::open(&delta[..], &DecompressOptions::default()).unwrap());

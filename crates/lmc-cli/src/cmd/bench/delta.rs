@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::bench_hooks::{Expected, raw_bytes};
-use lmc::{Base, Compressor, Decompressor, DifferenceEntropy, Dtype, Error, ErrorKind, Isa, Level, Result};
+use lmc::{Base, Compressor, Decompressor, Dtype, Error, ErrorKind, Isa, Level, Result};
+use lmc_inspect::DifferenceEntropy;
+use lmc_inspect::bench::{Expected, raw_bytes};
 
 use super::codec::Codec;
 use super::contender::{Contender, Given, compress_options, decompress_options};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use lmc::{CompressOptions, DecompressOptions, Dtype, Error, ErrorKind, PartDescription, Reader, Result};
+use lmc::{CompressOptions, DecompressOptions, Dtype, Error, ErrorKind, Reader, Result};
+use lmc_inspect::{PartDescription, describe_block};
 
 use super::planes::{self, Run};
 
@@ -52,7 +53,7 @@ impl Input {
             typed.iter().map(|(bytes, d)| Run { bytes: bytes.clone(), width: d.coding_width() }).collect();
         let mut tables = 0;
         for (i, block) in reader.blocks().enumerate() {
-            let parts = reader.describe_block(i as u64)?.parts;
+            let parts = describe_block(&reader, i as u64)?.parts;
             tables += parts.iter().flat_map(|p| &p.groups).filter(|g| g.coder != "none").count();
             if typed.is_empty()
                 && let [PartDescription { width: Some(width), .. }] = parts[..]

@@ -1,7 +1,7 @@
 //! The results as a table and as JSON.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
-use lmc::DifferenceEntropy;
+use lmc_inspect::DifferenceEntropy;
 use serde_json::{Value, json};
 
 use super::breakdown::Breakdown;

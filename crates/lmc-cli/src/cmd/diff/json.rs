@@ -3,7 +3,8 @@
 use std::io::{Result, Write};
 use std::path::Path;
 
-use lmc::{Base, Segment, SegmentDiff};
+use lmc::{Base, Segment};
+use lmc_inspect::SegmentDiff;
 use serde_json::{Map, Value, json};
 
 use super::report::{Report, bits, elements, state};

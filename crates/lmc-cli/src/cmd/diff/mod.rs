@@ -97,7 +97,7 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     for file in files.of(1) {
         let path = shard_path(&args.new, file.name());
         let progress = ui.progress(&Name::path(&path).to_string(), Some(file.raw_size()));
-        let diff = compressor.diff(&file, &old, &mut |done| progress.at(done));
+        let diff = lmc_inspect::diff(&mut compressor, &file, &old, &mut |done| progress.at(done));
         let diff = diff.map_err(|e| files.check_unchanged().err().unwrap_or_else(|| Failure::codec(&path, &e)))?;
         new.push((file, diff));
     }

@@ -1,6 +1,7 @@
 //! What a comparison of files finds.
 
-use lmc::{Base, Changes, Diff, Relation, Segment};
+use lmc::{Base, Segment};
+use lmc_inspect::{Changes, Diff, Relation};
 
 /// All that was found out.
 pub(super) struct Report {

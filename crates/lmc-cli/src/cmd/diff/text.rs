@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use lmc::{Changes, Relation, SegmentDiff};
+use lmc_inspect::{Changes, Relation, SegmentDiff};
 
 use super::report::{Report, bits, state};
 use crate::cmd::list::display_name;

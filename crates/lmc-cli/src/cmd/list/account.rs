@@ -1,6 +1,7 @@
 //! What segments account for in a compressed file.
 
-use lmc::{BlockDescription, BlockInfo, PartDescription, Segment};
+use lmc::{BlockInfo, Segment};
+use lmc_inspect::{BlockDescription, GroupDescription, PartDescription};
 
 /// What a segment accounts for.
 #[derive(Default)]
@@ -120,7 +121,7 @@ fn joined(words: impl Iterator<Item = &'static str>) -> String {
 
 /// What a part is coded with.
 pub(super) fn coders(part: &PartDescription) -> Vec<&'static str> {
-    let group_coder = |g: &lmc::GroupDescription| match g.coder {
+    let group_coder = |g: &GroupDescription| match g.coder {
         "none" if g.raw_bits == 0 => "constant",
         "none" => "bits",
         coder => coder,

@@ -9,38 +9,43 @@ use crate::map::Map;
 
 /// A section: an array of elements of one width, in groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Grouped {
+pub struct Grouped {
     /// Bytes of an element: 1, 2, 4 or 8.
-    pub(crate) width: usize,
-    pub(crate) map: Map,
+    pub width: usize,
+    /// What elements become before they are split.
+    pub map: Map,
     /// Single elements that the groups do not tell, or not wholly.
-    pub(crate) patches: Option<Patches>,
+    pub patches: Option<Patches>,
     /// The class map's group; there when there are several groups.
     pub(crate) class_map: Option<Group>,
     /// Without any all mapped values are 0, as far as there are no patches.
-    pub(crate) groups: Vec<Group>,
+    pub groups: Vec<Group>,
 }
 
 /// How a section's patches are coded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Patches {
-    pub(crate) count: usize,
+pub struct Patches {
+    /// How many there are.
+    pub count: usize,
     /// Low bits that no patch changes.
     pub(crate) low: u32,
     pub(crate) gaps: HybridUint,
     pub(crate) changes: HybridUint,
     /// Bytes that they take.
-    pub(crate) len: usize,
+    pub len: usize,
 }
 
 /// How the elements of one group are split into symbol and raw bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Group {
-    pub(crate) low: u32,
-    pub(crate) high: u32,
-    pub(crate) raw_bits: u32,
+pub struct Group {
+    /// Bits below the others that no element has.
+    pub low: u32,
+    /// Bits above the others that no element has.
+    pub high: u32,
+    /// Bits below the symbol, which are stored as they are.
+    pub raw_bits: u32,
     /// Whether bit 0 of the mapped element has a bit plane of its own, although low bits are dropped.
-    pub(crate) sign_plane: bool,
+    pub sign_plane: bool,
     /// XORed to every mapped element.
     pub(crate) constant: u64,
     pub(crate) coder: Coder,
@@ -48,7 +53,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// Width of a symbol in an element of `width_bits`.
-    pub(crate) fn symbol_bits(&self, width_bits: u32) -> u32 {
+    pub fn symbol_bits(&self, width_bits: u32) -> u32 {
         width_bits - self.low - self.high - self.raw_bits
     }
 
@@ -116,7 +121,7 @@ impl Grouped {
     }
 
     /// Number of elements of a part of `len` bytes.
-    pub(crate) fn elements(&self, len: usize) -> usize {
+    pub fn elements(&self, len: usize) -> usize {
         len / self.width
     }
 

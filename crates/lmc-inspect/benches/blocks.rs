@@ -1,9 +1,9 @@
-//! Blocks on every instruction set, beside memcpy: `cargo bench --bench blocks -- FILE[@BASE] DTYPE [BLOCK_KIB [ONLY]]`.
+//! Blocks on every instruction set, beside memcpy: `cargo bench -p lmc-inspect --bench blocks -- FILE[@BASE] DTYPE [BLOCK_KIB [ONLY]]`.
 //!
 //! FILE holds raw elements and nothing else, BASE as many for a delta; only contenders whose name holds ONLY run, besides memcpy. Contenders take turns, and medians are printed.
 
-use lmc::bench_hooks::{Blocks, PredictStage, build_table, digests};
 use lmc::{Dtype, Isa, Level};
+use lmc_inspect::bench::{Blocks, PredictStage, build_table, digests};
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;

@@ -1,8 +1,9 @@
 //! How far the elements of a tensor moved.
 
-use crate::dtype::Dtype;
-use crate::group::element::{Element, with_element};
-use crate::map::Map;
+use lmc::Dtype;
+use lmc::internals::{Map, coding_of};
+
+use crate::element::{load, ordered, signed, with_width};
 
 /// How the elements of a tensor differ from those of its counterpart.
 ///
@@ -65,7 +66,7 @@ impl Order {
         match dtype {
             None | Some(Dtype::Bool) => Order::None,
             Some(d) if d.bits() < 8 => Order::None,
-            Some(d) => match d.map() {
+            Some(d) => match coding_of(d).1 {
                 Map::Identity => Order::Unsigned,
                 Map::Zigzag => Order::Signed,
                 Map::Rotate => Order::Float,
@@ -74,13 +75,12 @@ impl Order {
     }
 
     #[inline(always)]
-    fn distance<E: Element>(self, a: E, b: E) -> u64 {
-        let signed = |x: E| ((x.wide() << (64 - E::BITS)) as i64) >> (64 - E::BITS);
+    fn distance<const WIDTH: usize>(self, a: u64, b: u64) -> u64 {
         match self {
             Order::None => 0,
-            Order::Unsigned => a.wide().abs_diff(b.wide()),
-            Order::Signed => signed(a).abs_diff(signed(b)),
-            Order::Float => signed(a.ordered()).abs_diff(signed(b.ordered())),
+            Order::Unsigned => a.abs_diff(b),
+            Order::Signed => signed::<WIDTH>(a).abs_diff(signed::<WIDTH>(b)),
+            Order::Float => ordered::<WIDTH>(a).abs_diff(ordered::<WIDTH>(b)),
         }
     }
 }
@@ -92,22 +92,22 @@ const STRETCH: usize = 64;
 pub(crate) fn measure(dtype: Option<Dtype>, new: &[u8], old: &[u8]) -> Changes {
     assert_eq!(new.len(), old.len(), "element for element");
     let order = Order::of(dtype);
-    with_element!(dtype.map_or(1, Dtype::coding_width), E => measure_as::<E>(order, new, old))
+    with_width!(dtype.map_or(1, Dtype::coding_width), measure_as(order, new, old))
 }
 
-fn measure_as<E: Element>(order: Order, new: &[u8], old: &[u8]) -> Changes {
-    let mut changes = Changes { compared: (new.len() / E::BYTES) as u64, ..Changes::default() };
+fn measure_as<const WIDTH: usize>(order: Order, new: &[u8], old: &[u8]) -> Changes {
+    let mut changes = Changes { compared: (new.len() / WIDTH) as u64, ..Changes::default() };
     // One for each bit length, of which 0 is never counted.
     let mut levels = [0u64; 65];
     for (new, old) in new.chunks(STRETCH).zip(old.chunks(STRETCH)) {
         if new == old {
             continue;
         }
-        for (a, b) in new.chunks_exact(E::BYTES).zip(old.chunks_exact(E::BYTES)) {
-            let (a, b) = (E::load(a), E::load(b));
+        for (a, b) in new.chunks_exact(WIDTH).zip(old.chunks_exact(WIDTH)) {
+            let (a, b) = (load::<WIDTH>(a), load::<WIDTH>(b));
             if a != b {
                 changes.changed += 1;
-                let distance = order.distance(a, b);
+                let distance = order.distance::<WIDTH>(a, b);
                 levels[(64 - distance.leading_zeros()) as usize] += 1;
                 changes.largest = changes.largest.max(distance);
             }

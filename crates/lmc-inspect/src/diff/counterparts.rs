@@ -2,13 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::base::Base;
-use crate::error::Result;
-use crate::io::ReadAt;
-use crate::layout::Layout;
-use crate::matching::{Fit, Matcher};
-use crate::predict::{Conversion, convert};
-use crate::segment::Segment;
+use lmc::internals::{Conversion, Fit, Layout, Matcher, convert, read_base};
+use lmc::{Base, ReadAt, Result, Segment};
 
 /// How a tensor came from its counterpart in a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +131,7 @@ impl Counterpart {
         let width = segment.dtype.map_or(1, |d| d.coding_width());
         let source = self.conversion.source_width(width).unwrap_or(width);
         buf.resize(len / width * source, 0);
-        bases[self.place.0].read(self.offset + pos / width as u64 * source as u64, buf)?;
+        read_base(&bases[self.place.0], self.offset + pos / width as u64 * source as u64, buf)?;
         Ok(match self.conversion {
             Conversion::None => buf,
             c => {

@@ -1,11 +1,10 @@
 //! How a block is coded, for people who want to see.
 
-use crate::entropy::SETS;
-use crate::format::bases::Dependency;
-use crate::format::block_head::{BlockHead, Group, Grouped, Method, Part, Predicted};
-use crate::format::record::HEADER_LEN;
-use crate::map::Map;
-use crate::predict::Predictor;
+use lmc::internals::{
+    BlockHead, Conversion, Group, Grouped, HEADER_LEN, Map, Method, Part, Predicted, Predictor, block_head, coder_name,
+    dependencies,
+};
+use lmc::{ReadAt, Reader, Result};
 
 /// How a block is coded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,13 +86,23 @@ pub struct GroupDescription {
     pub coder: &'static str,
 }
 
+/// How a block of a file is coded. Reads its head only.
+///
+/// # Errors
+/// `Usage` when there is no such block; otherwise those of [`Reader::read_range`].
+pub fn describe_block<R: ReadAt>(reader: &Reader<'_, R>, block: u64) -> Result<BlockDescription> {
+    let head = block_head(reader, block)?;
+    let info = reader.blocks().nth(block as usize).expect("it has a head");
+    Ok(BlockDescription::new(&head, info.record_len))
+}
+
 impl BlockDescription {
     pub(crate) fn new(h: &BlockHead, record_len: u64) -> Self {
         let shares = shares(h, record_len);
-        let parts = h.parts.iter().zip(shares).map(|(p, coded)| PartDescription::new(p, coded, &h.dependencies));
+        let parts = h.parts.iter().zip(shares).map(|(p, coded)| PartDescription::new(p, coded, h));
         Self {
             raw_len: h.raw_len as u64,
-            lane_sets: if h.lanes.is_some() { SETS } else { 0 },
+            lane_sets: h.lanes.map_or(0, |l| l.words.len()),
             literals: h.lanes.map_or(0, |l| l.literals as u64),
             pieces: h
                 .pieces
@@ -170,7 +179,7 @@ fn told_bits(p: &Part) -> u64 {
 }
 
 impl PartDescription {
-    fn new(p: &Part, coded_len: u64, dependencies: &[Dependency]) -> Self {
+    fn new(p: &Part, coded_len: u64, head: &BlockHead) -> Self {
         let raw_len = p.len as u64;
         let (width, map, prediction, groups) = (None, None, None, vec![]);
         let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, groups, listed: 0 };
@@ -185,7 +194,7 @@ impl PartDescription {
                 method: "predicted",
                 width: Some(p.width),
                 map: None,
-                prediction: Some(PredictionDescription::new(p, dependencies)),
+                prediction: Some(PredictionDescription::new(p, head)),
                 groups: p
                     .sections
                     .iter()
@@ -213,16 +222,21 @@ impl PartDescription {
 }
 
 impl PredictionDescription {
-    fn new(p: &Predicted, dependencies: &[Dependency]) -> Self {
-        let named = &dependencies[p.base.first..][..p.base.count];
-        let mut sources: Vec<u32> = named.iter().map(|d| d.source).collect();
+    fn new(p: &Predicted, head: &BlockHead) -> Self {
+        let mut sources: Vec<u32> = dependencies(head, p).iter().map(|d| d.source).collect();
         sources.sort_unstable();
         sources.dedup();
         let predictor = match p.predictor {
             Predictor::Float => "ulp",
             Predictor::Integer => "difference",
         };
-        Self { predictor, conversion: p.conversion.name(), sources, classes: p.sections.len() }
+        let conversion = match p.conversion {
+            Conversion::None => None,
+            Conversion::NarrowBf16 => Some("F32 to BF16"),
+            Conversion::WidenBf16 => Some("BF16 to F32"),
+            Conversion::NarrowF16 => Some("F32 to F16"),
+        };
+        Self { predictor, conversion, sources, classes: p.sections.len() }
     }
 }
 
@@ -232,7 +246,7 @@ impl GroupDescription {
             constant_bits: g.low + g.high,
             raw_bits: g.raw_bits,
             symbol_bits: g.symbol_bits(8 * part.width as u32),
-            coder: g.coder.name(),
+            coder: coder_name(g),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! How much the elements of a file leave to be told, given those that they come from.
 
-use crate::dtype::Dtype;
-use crate::group::element::{Element, with_element};
-use crate::map::Map;
-use crate::predict::{Classes, Predictor};
+use lmc::Dtype;
+use lmc::internals::{Map, Predictor, coding_of, residuals};
+
+use crate::element::{load, with_width};
 
 /// The entropy of the difference of floats, given the exponents that they come from.
 ///
@@ -34,11 +34,13 @@ pub struct DifferenceEntropy {
 
 /// Bits behind the first one that are a part of a symbol, where not all are.
 const BEHIND: u32 = 8;
+/// Bytes of elements whose differences are computed at a time.
+const AT_ONCE: usize = 4096;
 
 impl DifferenceEntropy {
     /// Nothing counted yet. `None` for what is no float.
     pub fn new(dtype: Dtype) -> Option<Self> {
-        let float = dtype.map() == Map::Rotate;
+        let float = coding_of(dtype).1 == Map::Rotate;
         float.then(|| Self { dtype, elements: 0, below: 0, counts: vec![None; 256] })
     }
 
@@ -49,21 +51,13 @@ impl DifferenceEntropy {
     pub fn add(&mut self, new: &[u8], old: &[u8]) {
         let width = self.dtype.coding_width();
         assert!(new.len() == old.len() && new.len().is_multiple_of(width), "element for element");
-        with_element!(width, E => self.add_as::<E>(new, old));
-    }
-
-    fn add_as<E: Element>(&mut self, new: &[u8], old: &[u8]) {
-        let exact = self.is_exact();
-        let symbols = if exact { 1 << E::BITS } else { 65 << BEHIND };
-        for (u, p) in new.chunks_exact(E::BYTES).zip(old.chunks_exact(E::BYTES)) {
-            let (u, p) = (E::load(u), E::load(p));
-            let d = Predictor::Float.residual(u, p).wide();
-            let (symbol, below) = if exact { (d as usize, 0) } else { symbol(d) };
-            let counts = &mut self.counts[usize::from(Classes::key(p))];
-            counts.get_or_insert_with(|| vec![0; symbols].into())[symbol] += 1;
-            self.below += u64::from(below);
+        let mut differences = [0; AT_ONCE];
+        for (new, old) in new.chunks(AT_ONCE).zip(old.chunks(AT_ONCE)) {
+            let differences = &mut differences[..new.len()];
+            residuals(width, Predictor::Float, new, old, differences);
+            with_width!(width, add_differences(self, differences, old));
         }
-        self.elements += (new.len() / E::BYTES) as u64;
+        self.elements += (new.len() / width) as u64;
     }
 
     /// What the elements are.
@@ -89,6 +83,25 @@ impl DifferenceEntropy {
     pub fn is_exact(&self) -> bool {
         self.dtype.coding_width() <= 2
     }
+}
+
+fn add_differences<const WIDTH: usize>(e: &mut DifferenceEntropy, differences: &[u8], old: &[u8]) {
+    let exact = e.is_exact();
+    let symbols = if exact { 1 << (8 * WIDTH) } else { 65 << BEHIND };
+    for (d, p) in differences.chunks_exact(WIDTH).zip(old.chunks_exact(WIDTH)) {
+        let (d, p) = (load::<WIDTH>(d), load::<WIDTH>(p));
+        let (symbol, below) = if exact { (d as usize, 0) } else { symbol(d) };
+        let counts = &mut e.counts[usize::from(key::<WIDTH>(p))];
+        counts.get_or_insert_with(|| vec![0; symbols].into())[symbol] += 1;
+        e.below += u64::from(below);
+    }
+}
+
+/// The top eight bits of an element whose sign has moved below the others.
+#[inline(always)]
+fn key<const WIDTH: usize>(element: u64) -> u8 {
+    let bits = 8 * WIDTH as u32;
+    ((element << 1 | element >> (bits - 1)) >> (bits - 8)) as u8
 }
 
 /// Length and first bits of a number, and how many bits of it are below those.

@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use crate::base::Base;
+use lmc::internals::{layout_of, read_base};
+use lmc::{Base, Dtype, Result};
+
 use crate::diff::counterparts;
 use crate::diff::entropy::DifferenceEntropy;
-use crate::dtype::Dtype;
-use crate::error::Result;
-use crate::layout;
 
 /// For each byte of a file what a base has at its place, converted to the file's dtype; 0 where it has nothing.
 pub struct Expected {
@@ -23,7 +22,7 @@ impl Expected {
     /// # Errors
     /// Those of reading the bases.
     pub fn new(raw: &[u8], dtype: Option<Dtype>, bases: &[Base<'_>]) -> Result<Self> {
-        let layout = layout::detect(&mut &*raw, dtype)?;
+        let layout = layout_of(&raw, raw.len() as u64, dtype)?;
         let segments = layout.covering(raw.len() as u64);
         let found = counterparts::find(&layout, &segments, &raw, bases)?;
         let (mut bytes, mut stretches) = (vec![0; raw.len()], vec![]);
@@ -66,7 +65,7 @@ impl Expected {
 /// Those of reading it.
 pub fn raw_bytes(base: &Base<'_>) -> Result<Vec<u8>> {
     let mut bytes = vec![0; base.raw_size() as usize];
-    base.read(0, &mut bytes)?;
+    read_base(base, 0, &mut bytes)?;
     Ok(bytes)
 }
 

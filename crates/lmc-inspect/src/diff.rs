@@ -1,0 +1,233 @@
+//! What became of a file since earlier ones: tensor by tensor, as compression sees it.
+
+pub(crate) mod changes;
+pub(crate) mod counterparts;
+pub(crate) mod entropy;
+
+use std::ops::Range;
+
+use lmc::internals::{EncodedBoth, encode_both, for_call, layout_of, source, split_record};
+use lmc::{Base, Compressor, Dtype, Result, Segment, Summary};
+
+use self::changes::{Changes, measure};
+use self::counterparts::{Counterpart, Relation};
+use crate::describe::BlockDescription;
+
+/// How a file differs from others, and what it takes to store it given them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Diff {
+    /// The segments of the file, in order.
+    pub segments: Vec<SegmentDiff>,
+    /// What compressing the file as a delta gives.
+    pub delta: Summary,
+    /// What compressing it without bases gives; some 100 bytes more for each MiB of large tensors that are nearly all zeros, which are
+    /// compressed in larger blocks when no delta is compared with them.
+    pub alone: Summary,
+}
+
+/// How one segment of a file differs from its counterpart.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SegmentDiff {
+    /// The segment.
+    pub segment: Segment,
+    /// How it came from its counterpart.
+    pub relation: Relation,
+    /// Where that is: which base, and which of the base's segments. `None` for what is new.
+    pub counterpart: Option<(usize, usize)>,
+    /// How elements changed.
+    pub changes: Changes,
+    /// Bytes of the delta that the segment accounts for, by its share of the blocks that it lies in.
+    pub delta_size: u64,
+    /// The same for the file compressed without bases.
+    pub alone_size: u64,
+    /// How the delta codes the segment's bytes, most bytes first.
+    pub coded: Vec<Coded>,
+}
+
+/// Bytes that are coded in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Coded {
+    /// What the elements are predicted by, as [`PredictionDescription`](crate::PredictionDescription) names it; `None` without prediction.
+    pub predictor: Option<&'static str>,
+    /// Whether earlier bytes of the file itself predict them.
+    pub from_itself: bool,
+    /// How many bytes.
+    pub raw_len: u64,
+}
+
+/// What is known of a block, and memory for the next one.
+#[derive(Default)]
+struct Block {
+    /// In order: what of the block belongs to which segment.
+    shares: Vec<Share>,
+    base: Vec<u8>,
+    converted: Vec<u8>,
+}
+
+/// A segment's bytes of a block.
+struct Share {
+    segment: usize,
+    delta_size: u64,
+    alone_size: u64,
+    changes: Changes,
+    coded: Vec<Coded>,
+}
+
+/// The segments of a file and what they are compared with.
+struct Comparison<'a> {
+    bases: &'a [Base<'a>],
+    segments: Vec<Segment>,
+    counterparts: Vec<Option<Counterpart>>,
+}
+
+/// Compares a file with earlier ones: matches tensors as [`Compressor::compress`] does, counts what changed, and
+/// compresses the file given the bases and without them, to tell the sizes. Memory is bounded; `progress` is
+/// called with the number of raw bytes done so far.
+///
+/// # Errors
+/// `Io` or `Base` when a file cannot be read; `Limit` when the index would be too large for the format.
+pub fn diff(
+    compressor: &mut Compressor,
+    new: &Base<'_>,
+    bases: &[Base<'_>],
+    progress: &mut dyn FnMut(u64),
+) -> Result<Diff> {
+    let bases = for_call(compressor, bases);
+    let (source, size) = (source(new), new.raw_size());
+    // Of a file that is compressed already, the dtype of data without a format is known.
+    let unnamed = |s: &&Segment| s.name.as_deref() == Some("");
+    let dtype = new.segments().first().filter(unnamed).filter(|_| new.layout() == "raw").and_then(|s| s.dtype);
+    let layout = layout_of(&source, size, dtype)?;
+    let segments = layout.covering(size);
+    let counterparts = counterparts::find(&layout, &segments, &source, &bases)?;
+    let c = Comparison { bases: &bases, segments, counterparts };
+    let mut segments = c.begin();
+    let [delta, alone] = encode_both(
+        compressor,
+        (&source, size, layout),
+        &bases,
+        |encoded, block| c.look(encoded, block),
+        |block, done| {
+            block.shares.drain(..).for_each(|share| segments[share.segment].add(share));
+            progress(done);
+        },
+    )?;
+    for s in &mut segments {
+        s.coded.sort_by_key(|c| std::cmp::Reverse(c.raw_len));
+    }
+    Ok(Diff { segments, delta, alone })
+}
+
+impl Comparison<'_> {
+    /// All segments, before anything is counted.
+    fn begin(&self) -> Vec<SegmentDiff> {
+        let each = self.segments.iter().zip(&self.counterparts);
+        each.map(|(segment, c)| SegmentDiff {
+            segment: segment.clone(),
+            relation: c.map_or(Relation::New, |c| c.relation),
+            counterpart: c.map(|c| c.place),
+            changes: Changes::default(),
+            delta_size: 0,
+            alone_size: 0,
+            coded: vec![],
+        })
+        .collect()
+    }
+
+    /// Counts what changed in a block, and what of it is whose.
+    fn look(&self, encoded: &EncodedBoth<'_>, block: &mut Block) -> Result<()> {
+        let coding = coding(encoded.record)?;
+        let end = encoded.offset + encoded.raw.len() as u64;
+        let first = self.segments.partition_point(|s| s.end() <= encoded.offset);
+        for (i, segment) in self.segments.iter().enumerate().skip(first) {
+            if segment.offset >= end {
+                break;
+            }
+            let bytes = segment.offset.max(encoded.offset)..segment.end().min(end);
+            if bytes.is_empty() {
+                continue;
+            }
+            let mut changes = Changes::default();
+            // Elements that begin in the block; one that the block's end cuts is compared as a whole.
+            let width = segment.dtype.map_or(1, Dtype::coding_width) as u64;
+            let pos = (bytes.start - segment.offset).next_multiple_of(width);
+            let until = (bytes.end - segment.offset).next_multiple_of(width);
+            if let Some(c) = self.counterparts[i].filter(|c| c.len > pos && until > pos) {
+                let len = until.min(c.len) - pos;
+                let (base, converted) = (&mut block.base, &mut block.converted);
+                let old = c.read(segment, pos, len as usize, self.bases, base, converted)?;
+                let new = &encoded.with_rest[(segment.offset + pos - encoded.offset) as usize..][..len as usize];
+                changes = measure(segment.dtype, new, old);
+            }
+            let bytes = bytes.start - encoded.offset..bytes.end - encoded.offset;
+            let share = |record_len: u64| {
+                // In whole bytes, which add up to the record.
+                let before = |at: u64| (u128::from(record_len) * u128::from(at) / encoded.raw.len() as u128) as u64;
+                before(bytes.end) - before(bytes.start)
+            };
+            block.shares.push(Share {
+                segment: i,
+                delta_size: share(encoded.record.len() as u64),
+                alone_size: share(encoded.alone_len),
+                changes,
+                coded: coded(&coding, &bytes),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl SegmentDiff {
+    /// Adds what a block has of the segment.
+    fn add(&mut self, share: Share) {
+        self.delta_size += share.delta_size;
+        self.alone_size += share.alone_size;
+        self.changes.add(&share.changes);
+        match &self.coded[..] {
+            // Of most tensors there is no more, and there may be a million: without room for others.
+            [] => {
+                self.coded = share.coded;
+                self.coded.shrink_to_fit();
+            }
+            _ => share.coded.iter().for_each(|c| note(&mut self.coded, *c)),
+        }
+    }
+}
+
+/// The stretches of a block, in order: where each one ends, and how it is coded.
+fn coding(record: &[u8]) -> Result<Vec<(u64, Coded)>> {
+    let (head, ..) = split_record(record)?;
+    let parts = BlockDescription::new(&head, record.len() as u64).parts;
+    let mut end = 0;
+    let stretches = head.pieces.iter().map(|&(part, len)| {
+        end += len as u64;
+        let prediction = parts[usize::from(part)].prediction.as_ref();
+        let from_itself = prediction.is_some_and(|p| p.sources.contains(&0));
+        (end, Coded { predictor: prediction.map(|p| p.predictor), from_itself, raw_len: len as u64 })
+    });
+    Ok(stretches.collect())
+}
+
+/// How some bytes of a block are coded.
+fn coded(coding: &[(u64, Coded)], bytes: &Range<u64>) -> Vec<Coded> {
+    let mut found = Vec::new();
+    for (end, c) in &coding[coding.partition_point(|(end, _)| *end <= bytes.start)..] {
+        let start = end - c.raw_len;
+        if start >= bytes.end {
+            break;
+        }
+        note(&mut found, Coded { raw_len: (*end).min(bytes.end) - start.max(bytes.start), ..*c });
+    }
+    found
+}
+
+/// Counts bytes with those that are coded in the same way.
+fn note(list: &mut Vec<Coded>, c: Coded) {
+    match list.iter_mut().find(|l| (l.predictor, l.from_itself) == (c.predictor, c.from_itself)) {
+        Some(l) => l.raw_len += c.raw_len,
+        None => list.push(c),
+    }
+}

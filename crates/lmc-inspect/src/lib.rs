@@ -1,0 +1,34 @@
+//! A look into what [`lmc`] does: how the blocks of a file are coded, what became of a file since earlier ones, and the stages of the codec
+//! apart from each other, for those who time them.
+//!
+//! ```
+//! use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader};
+//! let old: Vec<u8> = (0..100_000u32).flat_map(|i| (i as f32).sqrt().to_le_bytes()).collect();
+//! let mut new = old.clone();
+//! new[1000] ^= 1;
+//!
+//! let file = lmc::compress(&new, &CompressOptions::default())?;
+//! let block = lmc_inspect::describe_block(&Reader::open(&file[..], &DecompressOptions::default())?, 0)?;
+//! assert_eq!(block.parts.iter().map(|p| p.raw_len).sum::<u64>(), 400_000);
+//!
+//! let mut compressor = Compressor::new(&CompressOptions::default())?;
+//! let diff = lmc_inspect::diff(&mut compressor, &Base::new(&new[..])?, &[Base::new(&old[..])?], &mut |_| ())?;
+//! assert!(diff.delta.compressed_size < diff.alone.compressed_size);
+//! assert_eq!(diff.segments[0].changes.changed, 1);
+//! # Ok::<(), lmc::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod bench;
+mod describe;
+mod diff;
+mod element;
+
+pub use describe::{
+    BlockDescription, GroupDescription, PartDescription, PieceDescription, PredictionDescription, describe_block,
+};
+pub use diff::changes::Changes;
+pub use diff::counterparts::Relation;
+pub use diff::entropy::DifferenceEntropy;
+pub use diff::{Coded, Diff, SegmentDiff, diff};

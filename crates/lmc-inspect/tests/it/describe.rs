@@ -1,0 +1,46 @@
+//! Blocks described.
+
+use crate::safetensors;
+use lmc::{CompressOptions, DecompressOptions, ErrorKind, Reader};
+use lmc_inspect::describe_block;
+use lmc_testing::data::noise;
+
+fn bf16(n: usize) -> Vec<u8> {
+    (0..n as u32).flat_map(|i| ((i * 7 % 1013) as f32 * 0.02 - 9.0).to_bits().to_le_bytes()[2..].to_vec()).collect()
+}
+
+/// A file with a large tensor of 6 MiB, one of 1.2 MiB, and small ones.
+fn file() -> Vec<u8> {
+    let (large, middle, small) = (bf16(3 << 20), bf16(600_000), noise(3000, 3));
+    let raw = safetensors(&[
+        ("small.0", "U8", vec![3000], &small),
+        ("large", "BF16", vec![3072, 1024], &large),
+        ("middle", "BF16", vec![600, 1000], &middle),
+        ("small.1", "U8", vec![30, 100], &small),
+    ]);
+    lmc::compress(&raw, &CompressOptions::default()).unwrap()
+}
+
+#[test]
+fn blocks_are_described() {
+    let file = file();
+    let reader = Reader::open(&file[..], &DecompressOptions::default()).unwrap();
+    for (i, b) in reader.blocks().enumerate() {
+        let d = describe_block(&reader, i as u64).unwrap();
+        assert_eq!(d.raw_len, b.raw_len);
+        assert_eq!(d.parts.iter().map(|p| p.raw_len).sum::<u64>(), b.raw_len);
+        assert_eq!(d.parts.iter().map(|p| p.coded_len).sum::<u64>(), b.record_len);
+        let of = |part| d.pieces.iter().filter(|p| p.part == part).map(|p| p.raw_len).sum::<u64>();
+        assert!(d.parts.iter().enumerate().all(|(i, p)| p.raw_len == of(i)));
+        for p in &d.parts {
+            for g in &p.groups {
+                assert_eq!(g.constant_bits + g.raw_bits + g.symbol_bits, 8 * p.width.unwrap() as u32);
+            }
+        }
+    }
+    // A block that is all within the large tensor, but for what precedes its first row.
+    let d = describe_block(&reader, 3).unwrap();
+    let large = d.parts.iter().max_by_key(|p| p.raw_len).unwrap();
+    assert_eq!((large.method, large.width, large.map), ("grouped", Some(2), Some("rotate")));
+    assert_eq!(describe_block(&reader, 1000).unwrap_err().kind(), ErrorKind::Usage);
+}

@@ -1,0 +1,123 @@
+//! Every block of a file encoded given bases and without them, for whoever compares both.
+
+use crate::Summary;
+use crate::base::Base;
+use crate::begun::Begun;
+use crate::block::Piece;
+use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
+use crate::block::output::Output;
+use crate::compress::Compressor;
+use crate::error::Result;
+use crate::io::{ReadAt, read_at};
+use crate::layout::Layout;
+use crate::origin::Raw;
+
+/// A block of a file, encoded in both ways.
+pub struct EncodedBoth<'a> {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Its raw bytes.
+    pub raw: &'a [u8],
+    /// The same, and as many of those behind it as an element may have that the block's end cuts.
+    pub with_rest: &'a [u8],
+    /// Its record given the bases.
+    pub record: &'a [u8],
+    /// Bytes of the records that the same raw bytes have without bases: where little changed, blocks of deltas are larger.
+    pub alone_len: u64,
+}
+
+/// A block under way.
+#[derive(Default)]
+struct Job<J> {
+    offset: u64,
+    len: usize,
+    /// Given the bases.
+    pieces: Vec<Piece>,
+    /// The blocks that the same bytes are without them, each with its length.
+    alone: Vec<(usize, Vec<Piece>)>,
+    raw: Vec<u8>,
+    record: Vec<u8>,
+    done: Option<Result<(BlockSummary, Vec<BlockSummary>)>>,
+    own: J,
+}
+
+/// Bytes of the widest element.
+const MAX_ELEMENT: u64 = 8;
+
+/// Bases for [`encode_both`]: they may be decoded as much as one call allows, and are not hashed, since no size depends on what the hashes are.
+pub fn for_call<'a>(compressor: &Compressor, bases: &[Base<'a>]) -> Vec<Base<'a>> {
+    compressor.for_call(bases).into_iter().map(|b| b.with_hash([0; 16])).collect()
+}
+
+/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and without them. Gives what compression would in both ways.
+///
+/// A worker shows each block to `work`, with memory that may be used again; that of one block after the other is then shown to `take`, with the
+/// number of raw bytes so far.
+///
+/// # Errors
+/// Those of `work` and `take`, and of [`Compressor::compress`].
+pub fn encode_both<J: Default + Send>(
+    compressor: &Compressor,
+    (source, size, layout): (&dyn ReadAt, u64, Layout),
+    bases: &[Base<'_>],
+    work: impl Fn(&EncodedBoth<'_>, &mut J) -> Result<()> + Sync,
+    mut take: impl FnMut(&mut J, u64),
+) -> Result<[Summary; 2]> {
+    let own = Raw::measured(source);
+    let Begun { mut cutter, layout: covered, mut writer, origin, .. } =
+        compressor.begin(layout.clone(), Some(&own), bases)?;
+    let alone = compressor.begin(layout, Some(&own), &[])?;
+    let (mut plain, mut plain_writer, plain_origin) = (alone.cutter.uniform(), alone.writer, alone.origin);
+    let encode = |encoder: &mut BlockEncoder, job: &mut Job<J>| {
+        let rest = (size - job.offset - job.len as u64).min(MAX_ELEMENT - 1) as usize;
+        job.raw.resize(job.len + rest, 0);
+        read_at(source, "the input", &mut job.raw, job.offset)?;
+        let raw = &job.raw[..job.len];
+        let mut out = Output::new(&mut job.record);
+        let mut alone = Vec::with_capacity(job.alone.len());
+        let mut rest = raw;
+        for (len, pieces) in &job.alone {
+            let block = rest.split_off(..*len).expect("they add up to the block");
+            alone.push(encoder.encode(&RawBlock::new(block, pieces), &plain_origin, &mut out)?);
+            out.truncate(0);
+        }
+        let delta = encoder.encode(&RawBlock::new(raw, &job.pieces), &origin, &mut out)?;
+        out.finish();
+        let alone_len = alone.iter().map(|b| b.record_len).sum();
+        let block = EncodedBoth { offset: job.offset, raw, with_rest: &job.raw, record: &job.record, alone_len };
+        work(&block, &mut job.own)?;
+        Ok((delta, alone))
+    };
+    let mut jobs = Vec::new();
+    jobs.resize_with(compressor.workers().in_flight(), Job::default);
+    let mut next = 0;
+    compressor.workers().ordered(
+        &mut jobs,
+        |job| {
+            if next == size {
+                return Ok(None);
+            }
+            job.offset = next;
+            job.len = cutter.next_block(source, size - next, &mut job.pieces)?;
+            let end = next + job.len as u64;
+            job.alone.clear();
+            while next < end {
+                let mut pieces = Vec::new();
+                let len = plain.next_block(source, size - next, &mut pieces)?;
+                job.alone.push((len, pieces));
+                next += len as u64;
+            }
+            assert_eq!(next, end, "a block ends where one without bases ends");
+            Ok(Some(4 * job.len))
+        },
+        |encoder, job| job.done = Some(encode(encoder, job)),
+        |job| {
+            let (delta, alone) = job.done.take().expect("the worker is done")?;
+            writer.block(&delta);
+            alone.iter().for_each(|b| plain_writer.block(b));
+            take(&mut job.own, writer.raw());
+            Ok(())
+        },
+    )?;
+    Ok([writer.finish(&covered)?.1, plain_writer.finish(&covered)?.1])
+}

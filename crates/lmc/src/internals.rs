@@ -1,0 +1,160 @@
+//! What `lmc-inspect` uses of the inside. **It is no API and follows no version rule**: anything here may change or go in any release, so that
+//! who uses it depends on one version exactly.
+
+pub use crate::block::decode::BlockDecoder;
+pub use crate::block::encode::BlockEncoder;
+pub use crate::block::output::Output;
+pub use crate::block::plan::{Planner, coding_of};
+pub use crate::block::{Link, Origin, Piece};
+pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
+pub use crate::format::bases::Dependency;
+pub use crate::format::block_head::{BlockHead, Group, Grouped, LaneCounts, Method, Part, Patches, Predicted};
+pub use crate::format::record::HEADER_LEN;
+pub use crate::layout::Layout;
+pub use crate::map::Map;
+pub use crate::matching::{Fit, Matcher, Named, Related};
+pub use crate::predict::job::Sections;
+pub use crate::predict::residual::residuals;
+pub use crate::predict::{Conversion, Predictor, convert};
+
+use crate::base::Base;
+use crate::block::encode::RawBlock;
+use crate::dtype::Dtype;
+use crate::entropy::coder::Coder;
+use crate::entropy::{huffman, rans};
+use crate::error::Result;
+use crate::format::checksum::leaves;
+use crate::format::record::RecordHeader;
+use crate::io::ReadAt;
+use crate::isa::Isa;
+use crate::layout::{self, Start};
+use crate::options::Level;
+use crate::predict::job::Model;
+use crate::reader::Reader;
+
+/// The head of a block, without its body.
+///
+/// # Errors
+/// `Usage` when there is no such block; otherwise those of [`Reader::read_range`].
+pub fn block_head<R: ReadAt>(reader: &Reader<'_, R>, block: u64) -> Result<BlockHead> {
+    reader.block_head(block)
+}
+
+/// Takes the first record off those of several blocks: its head, its body, and the rest.
+///
+/// # Errors
+/// `Damaged` and `Unsupported` when it has no head that can be read.
+///
+/// # Panics
+/// If it ends early.
+pub fn split_record(records: &[u8]) -> Result<(BlockHead, &[u8], &[u8])> {
+    let (header, _) = records.split_first_chunk().expect("a record has a header");
+    let header = RecordHeader::parse(header)?;
+    let (record, rest) = records.split_at(header.len() as usize);
+    let (head, body) = record[HEADER_LEN..].split_at(header.head_len as usize);
+    Ok((BlockHead::parse(head)?, body, rest))
+}
+
+/// The name of a group's coder: "none", "huffman", "rans" or "fine-rans".
+pub fn coder_name(group: &Group) -> &'static str {
+    match &group.coder {
+        Coder::None => "none",
+        Coder::Huffman(_) => "huffman",
+        Coder::Rans(r) if r.log_slots == rans::COARSE_BITS => "rans",
+        Coder::Rans(_) => "fine-rans",
+    }
+}
+
+/// The dependencies that a part is predicted from.
+pub fn dependencies<'h>(head: &'h BlockHead, part: &Predicted) -> &'h [Dependency] {
+    &head.dependencies[part.base.first..][..part.base.count]
+}
+
+/// The layout of `size` bytes; that of raw data of type `dtype` if their format is not known.
+///
+/// # Errors
+/// `Io` when reading fails.
+pub fn layout_of(file: &dyn ReadAt, size: u64, dtype: Option<Dtype>) -> Result<Layout> {
+    layout::detect(&mut Start::new(file, size, "the input"), dtype)
+}
+
+/// Where the raw bytes of a base are.
+pub fn source<'b, 'a>(base: &'b Base<'a>) -> &'b (dyn ReadAt + Send + 'a) {
+    base.source()
+}
+
+/// Fills `buf` with raw bytes of a base.
+///
+/// # Errors
+/// Those of reading the base.
+pub fn read_base(base: &Base<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+    base.read(offset, buf)
+}
+
+/// Appends the record of a block to `out`. The lengths of `pieces` add up to it.
+///
+/// # Errors
+/// Those of `origin`.
+pub fn encode_block(
+    encoder: &mut BlockEncoder,
+    raw: &[u8],
+    pieces: &[Piece],
+    origin: &dyn Origin,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    encoder.encode(&RawBlock::new(raw, pieces), origin, out).map(|_| ())
+}
+
+/// Plans a part, as is done before its first symbol is coded; gives the bytes that it will take, estimated.
+pub fn plan(planner: &mut Planner, dtype: Dtype, raw: &[u8]) -> u64 {
+    let (width, map) = coding_of(dtype);
+    planner.plan(width, map, raw).estimate
+}
+
+/// Builds a table of a level for a histogram of at least one symbol; gives its cost in 1/256 bit.
+pub fn build_table(level: Level, histogram: &[u32; 256]) -> u64 {
+    match level {
+        Level::Fast => huffman::build(histogram, false).1,
+        Level::Default => rans::build(histogram, false, rans::COARSE_BITS).1,
+        Level::Max => rans::build(histogram, false, rans::FINE_BITS).1,
+    }
+}
+
+/// Digests of the leaves of `raw`, which begin at multiples of 256 KiB.
+pub fn digests(raw: &[u8]) -> Vec<[u8; 16]> {
+    leaves(raw)
+}
+
+fn model<'m>(part: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
+    Model {
+        width: part.width,
+        len: prediction.len() / part.width,
+        predictor: part.predictor,
+        prediction,
+        classes: part.classes.as_ref(),
+    }
+}
+
+/// Counts the classes of the elements of a part, all of its runs, and deals their residuals to `sections`.
+///
+/// # Panics
+/// If the part was not encoded from these elements and their prediction.
+pub fn partition(isa: Isa, part: &Predicted, prediction: &[u8], elements: &[u8], sections: &mut Sections) {
+    let model = model(part, prediction);
+    let widths = part.sections.iter().map(|(_, g)| g.as_ref().map_or(part.width, Grouped::least_width));
+    sections.reset(isa.count_classes(&model).into_iter().zip(widths));
+    assert!(isa.partition(&model, elements, sections), "as it was encoded");
+}
+
+/// The inverse of [`partition`]. With one class `out` holds its residuals before.
+///
+/// # Panics
+/// If `sections` are not of this part.
+pub fn restore(isa: Isa, part: &Predicted, prediction: &[u8], sections: &Sections, out: &mut [u8]) {
+    let model = model(part, prediction);
+    if part.classes.is_none() {
+        isa.restore_in_place(&model, out);
+    } else {
+        assert!(isa.restore(&model, sections, out), "partitioned before");
+    }
+}
