@@ -17,7 +17,7 @@ pub struct BlockDescription {
     /// Symbols that were too rare for a table.
     pub literals: u64,
     /// Stretches of bytes that alternate between the parts, in order; one if there is one part.
-    pub pieces: Vec<PieceDescription>,
+    pub extents: Vec<ExtentDescription>,
     /// What the block is made of: one part, or several in a pack of small tensors.
     pub parts: Vec<PartDescription>,
 }
@@ -25,7 +25,7 @@ pub struct BlockDescription {
 /// A stretch of a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PieceDescription {
+pub struct ExtentDescription {
     /// Number of the part that the bytes are the next ones of.
     pub part: usize,
     /// Length in bytes.
@@ -42,7 +42,7 @@ pub struct PartDescription {
     ///
     /// A part has its own description, frame or bytes stored as they are, and list of patches. Groups run through the same lanes: what the
     /// lanes, the literals and the raw bits of all groups take is shared by the bits that the groups tell of their elements, which is an
-    /// estimate. What is left, of no part (headers, pieces, digests), is shared by raw length.
+    /// estimate. What is left, of no part (headers, extents, digests), is shared by raw length.
     pub coded_len: u64,
     /// "stored", "zstd", "grouped", "predicted", or "tensor list": a header of which the tensors are told.
     pub method: &'static str,
@@ -104,10 +104,10 @@ impl BlockDescription {
             raw_len: h.raw_len as u64,
             lane_sets: h.lanes.map_or(0, |l| l.words.len()),
             literals: h.lanes.map_or(0, |l| l.literals as u64),
-            pieces: h
-                .pieces
+            extents: h
+                .extents
                 .iter()
-                .map(|&(part, len)| PieceDescription { part: part.into(), raw_len: len as u64 })
+                .map(|&(part, len)| ExtentDescription { part: part.into(), raw_len: len as u64 })
                 .collect(),
             parts: parts.collect(),
         }

@@ -202,7 +202,7 @@ fn coding(record: &[u8]) -> Result<Vec<(u64, Coded)>> {
     let (head, ..) = split_record(record)?;
     let parts = BlockDescription::new(&head, record.len() as u64).parts;
     let mut end = 0;
-    let stretches = head.pieces.iter().map(|&(part, len)| {
+    let stretches = head.extents.iter().map(|&(part, len)| {
         end += len as u64;
         let prediction = parts[usize::from(part)].prediction.as_ref();
         let from_itself = prediction.is_some_and(|p| p.sources.contains(&0));

@@ -26,7 +26,7 @@ mod diff;
 mod element;
 
 pub use describe::{
-    BlockDescription, GroupDescription, PartDescription, PieceDescription, PredictionDescription, describe_block,
+    BlockDescription, ExtentDescription, GroupDescription, PartDescription, PredictionDescription, describe_block,
 };
 pub use diff::changes::Changes;
 pub use diff::counterparts::Relation;

@@ -6,7 +6,7 @@ use crate::reference::write::block::{Block, Group, Grouped, Part, Section, unmap
 use crate::reference::write::entropy::{Coder, Pad};
 use crate::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
 
-/// A valid block as the input chooses it: parts, pieces, groups, classes, tables, lane sets.
+/// A valid block as the input chooses it: parts, extents, groups, classes, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {
     let (lane_sets, parts) = parts(input);
     block_of(input, lane_sets, parts)
@@ -43,8 +43,8 @@ fn parts(input: &mut Input<'_>) -> (u8, Vec<Part>) {
 }
 
 fn block_of(input: &mut Input<'_>, lane_sets: u8, parts: Vec<Part>) -> Block {
-    let pieces = pieces(input, &parts);
-    Block { dependencies: Vec::new(), lane_sets, parts, pieces, final_state: 1 << 16 }
+    let extents = extents(input, &parts);
+    Block { dependencies: Vec::new(), lane_sets, parts, extents, final_state: 1 << 16 }
 }
 
 pub(crate) fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {
@@ -65,23 +65,23 @@ pub(crate) fn bytes(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// The parts' bytes in an order that alternates between them.
-pub(crate) fn pieces(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
+pub(crate) fn extents(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
     let mut left: Vec<u64> = parts.iter().map(|part| part.raw().len() as u64).collect();
     let longest = u64::from(input.u16());
-    // Thousands of pieces, which take long, only where the input asks for them.
+    // Thousands of extents, which take long, only where the input asks for them.
     let many = longest >= 0xf000;
     let longest = if many { 1 + longest % 256 } else { 1 + longest.max(left.iter().sum::<u64>() / 128) };
     let mut random = input.random();
-    let mut pieces = Vec::new();
+    let mut extents = Vec::new();
     while left.iter().any(|&left| left > 0) {
         let part = random.below(parts.len() as u64) as usize;
         let length = (1 + random.below(longest)).min(left[part]);
         if length > 0 {
-            pieces.push((part as u8, length));
+            extents.push((part as u8, length));
             left[part] -= length;
         }
     }
-    pieces
+    extents
 }
 
 /// Tensors of any names, dtypes and shapes, between any text.

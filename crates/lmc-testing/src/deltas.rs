@@ -165,8 +165,8 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
         // Dependencies that no part names.
         sources.choose(input, 10);
     }
-    let pieces = blocks::pieces(input, &parts);
-    Block { dependencies: sources.chosen, lane_sets, parts, pieces, final_state: 1 << 16 }
+    let extents = blocks::extents(input, &parts);
+    Block { dependencies: sources.chosen, lane_sets, parts, extents, final_state: 1 << 16 }
 }
 
 /// The part with patches, if it is grouped.

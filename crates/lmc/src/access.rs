@@ -53,7 +53,7 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         let without_runs = if m.unchanged.is_some() { 2 * len } else { 0 };
         base + converted + classes + without_runs
     };
-    let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.pieces[..]);
+    let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.extents[..]);
     let gathered = if head.parts.len() > 1 { head.raw_len } else { 0 };
     record_len + (lists + head.raw_len + gathered) as u64 + head.parts.iter().map(told).sum::<u64>()
 }

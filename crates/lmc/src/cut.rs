@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::block::{Link, Piece};
+use crate::block::{Extent, Link};
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::format::bases::Dependency;
@@ -30,7 +30,7 @@ const REST: u64 = BLOCK / 4;
 const LITTLE: u64 = 64;
 /// A tensor that has one byte of this many in a block is coded by itself there: its statistics are its own.
 const OWN_COLUMN: u64 = 4;
-/// Extents of a block before the rest of it is one opaque extent: millions of tiny tensors must not make one head.
+/// Extents of a block before the rest of it is one opaque overlap: millions of tiny tensors must not make one head.
 const MAX_EXTENTS: usize = 1 << 14;
 
 const _: () = assert!(BLOCK.is_multiple_of(LEAF as u64) && LARGE_BLOCK.is_multiple_of(BLOCK));
@@ -68,7 +68,7 @@ struct Seen {
 
 /// The bytes of a segment that are in a range.
 #[derive(Clone, Copy)]
-struct Extent {
+struct Overlap {
     segment: usize,
     dtype: Option<Dtype>,
     /// In the file and in the segment.
@@ -111,21 +111,21 @@ impl<'m> Cutter<'m> {
     /// Length and extents of the next block. `ahead` bytes are left in the file (not 0), or at least [`Self::lookahead`]: what lies beyond
     /// makes no difference. `raw` is the file; no bytes beyond those are read.
     ///
-    /// The length of a typed extent is a multiple of its dtype's coding width.
-    pub(crate) fn next_block(&mut self, raw: &dyn ReadAt, ahead: u64, pieces: &mut Vec<Piece>) -> Result<usize> {
+    /// The length of a typed overlap is a multiple of its dtype's coding width.
+    pub(crate) fn next_block(&mut self, raw: &dyn ReadAt, ahead: u64, extents: &mut Vec<Extent>) -> Result<usize> {
         assert!(ahead > 0);
         let block = if ahead <= BLOCK + REST { ahead } else { BLOCK };
         let large = if ahead <= LARGE_BLOCK + REST { ahead } else { LARGE_BLOCK };
         let calm = self.adaptive && self.changed_little(raw, ahead, block)?;
         let is_large = calm && self.calm && self.changed_little(raw, ahead, large)?;
         let len = if is_large { large } else { block };
-        pieces.clear();
-        for extent in self.extents(len) {
-            self.see(raw, ahead, extent.segment)?;
-            self.push(extent, len, pieces);
+        extents.clear();
+        for overlap in self.overlaps(len) {
+            self.see(raw, ahead, overlap.segment)?;
+            self.push(overlap, len, extents);
         }
         if !self.siblings.is_empty() {
-            self.keep_shallow(len, pieces);
+            self.keep_shallow(len, extents);
         }
         self.calm = calm;
         self.advance(len);
@@ -133,7 +133,7 @@ impl<'m> Cutter<'m> {
     }
 
     /// The extents of the next `len` bytes, in order.
-    fn extents(&self, len: u64) -> impl Iterator<Item = Extent> + use<> {
+    fn overlaps(&self, len: u64) -> impl Iterator<Item = Overlap> + use<> {
         let (start, end) = (self.at, self.at + len);
         let layout = self.layout.clone();
         let tail = layout.segments.last().map_or(0, Segment::end);
@@ -145,7 +145,7 @@ impl<'m> Cutter<'m> {
                     None => (layout.tail, tail, u64::MAX),
                 };
                 let first = from.max(start);
-                Extent { segment, dtype, start: first, pos: first - from, len: to.min(end).saturating_sub(first) }
+                Overlap { segment, dtype, start: first, pos: first - from, len: to.min(end).saturating_sub(first) }
             })
             .take_while(move |e| e.start < end)
             .filter(|e| e.len > 0)
@@ -184,7 +184,7 @@ impl<'m> Cutter<'m> {
     fn changed_little(&mut self, raw: &dyn ReadAt, ahead: u64, span: u64) -> Result<bool> {
         // Changed bits, if all bytes changed as the sampled ones did.
         let mut changed = 0;
-        for e in self.extents(span) {
+        for e in self.overlaps(span) {
             self.see(raw, ahead, e.segment)?;
             let Seen { related, distance } = self.seen[e.segment - self.first];
             let bits = 8 * e.len;
@@ -207,16 +207,16 @@ impl<'m> Cutter<'m> {
         Ok(true)
     }
 
-    /// Appends an extent, in parts where not all of it has the same type or reference.
-    fn push(&self, extent: Extent, block_len: u64, pieces: &mut Vec<Piece>) {
-        let Extent { segment, dtype, pos, len, .. } = extent;
+    /// Appends an overlap, in parts where not all of it has the same type or reference.
+    fn push(&self, overlap: Overlap, block_len: u64, extents: &mut Vec<Extent>) {
+        let Overlap { segment, dtype, pos, len, .. } = overlap;
         let width = dtype.map_or(1, Dtype::coding_width) as u64;
         // Elements that the block's edges cut are bytes.
         let to_next = |unit: u64| (pos.next_multiple_of(unit) - pos).min(len);
         let mut head = to_next(width);
         let tail = (len - head) % width;
         let link_at = |pos: u64| {
-            let elements = len - (pos - extent.pos) - tail;
+            let elements = len - (pos - overlap.pos) - tail;
             let at_most = |r: &Related| {
                 let n = r.len.saturating_sub(pos).min(elements);
                 (r.link.at(dtype, pos), n - n % width)
@@ -238,19 +238,19 @@ impl<'m> Cutter<'m> {
         let parts = [(None, head, None), (dtype, linked, link), (dtype, elements - linked, None), (None, tail, None)];
         let column = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
         for (dtype, len, base) in parts.into_iter().filter(|p| p.1 > 0) {
-            let (dtype, base) = if pieces.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
+            let (dtype, base) = if extents.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
             let column = if dtype.is_some() { column } else { 0 };
-            match pieces.last_mut() {
+            match extents.last_mut() {
                 Some(p) if (p.dtype, p.column) == (dtype, column) && goes_on(p, base) => p.len += len as usize,
-                _ => pieces.push(Piece { dtype, len: len as usize, base, column }),
+                _ => extents.push(Extent { dtype, len: len as usize, base, column }),
             }
         }
     }
 
     /// Leaves out references that would make the next block deeper than a block may be.
-    fn keep_shallow(&mut self, len: u64, pieces: &mut [Piece]) {
+    fn keep_shallow(&mut self, len: u64, extents: &mut [Extent]) {
         let mut depth = 0;
-        for p in pieces {
+        for p in extents {
             let width = p.dtype.map_or(1, Dtype::coding_width);
             let Some(Link { source, offset, conversion }) = p.base else { continue };
             let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
@@ -281,8 +281,8 @@ impl Link {
     }
 }
 
-/// Whether the elements after an extent are predicted from what follows its own reference.
-fn goes_on(p: &Piece, base: Option<Link>) -> bool {
+/// Whether the elements after an overlap are predicted from what follows its own reference.
+fn goes_on(p: &Extent, base: Option<Link>) -> bool {
     p.base.map(|l| l.at(p.dtype, p.len as u64)) == base
 }
 

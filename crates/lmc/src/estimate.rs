@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::base::Base;
 use crate::begun::Begun;
-use crate::block::Piece;
+use crate::block::Extent;
 use crate::block::encode::{BlockSummary, RawBlock};
 use crate::block::output::Output;
 use crate::compress::Compressor;
@@ -53,7 +53,7 @@ const BLOCKS: usize = 8;
 struct Block {
     offset: u64,
     len: usize,
-    pieces: Vec<Piece>,
+    extents: Vec<Extent>,
     record_len: Option<u64>,
 }
 
@@ -78,9 +78,9 @@ impl Compressor {
         let mut blocks = Vec::new();
         let mut next = 0;
         while next < size {
-            let mut pieces = Vec::new();
-            let len = cutter.next_block(raw, size - next, &mut pieces)?;
-            blocks.push(Block { offset: next, len, pieces, record_len: None });
+            let mut extents = Vec::new();
+            let len = cutter.next_block(raw, size - next, &mut extents)?;
+            blocks.push(Block { offset: next, len, extents, record_len: None });
             next += len as u64;
         }
         let kinds = sample(&blocks, &names);
@@ -108,7 +108,7 @@ impl Compressor {
                 job.raw.resize(b.len, 0);
                 let mut record = Output::new(&mut job.record);
                 let read = read_at(raw, "the input", &mut job.raw, b.offset);
-                let block = read.map(|()| RawBlock::new(&job.raw, &b.pieces));
+                let block = read.map(|()| RawBlock::new(&job.raw, &b.extents));
                 job.done = Some(block.and_then(|block| encoder.encode(&block, &origin, &mut record)));
                 record.finish();
             },
@@ -154,7 +154,7 @@ fn pattern(segment: &Segment) -> String {
 fn sample(blocks: &[Block], names: &[(u64, String)]) -> BTreeMap<Kind, Sampled> {
     let mut kinds: BTreeMap<Kind, Sampled> = BTreeMap::new();
     for (i, b) in blocks.iter().enumerate() {
-        let largest = b.pieces.iter().max_by_key(|p| p.len).expect("a block has pieces");
+        let largest = b.extents.iter().max_by_key(|p| p.len).expect("a block has extents");
         let kind = (largest.dtype, largest.base.map(|l| (l.source, l.conversion)));
         kinds.entry(kind).or_default().all.push(i);
     }

@@ -5,7 +5,7 @@ pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
 pub use crate::block::output::Output;
 pub use crate::block::plan::{Planner, coding_of};
-pub use crate::block::{Link, Origin, Piece};
+pub use crate::block::{Extent, Link, Origin};
 pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::Dependency;
 pub use crate::format::block_head::{BlockHead, Group, Grouped, LaneCounts, Method, Part, Patches, Predicted};
@@ -91,18 +91,18 @@ pub fn read_base(base: &Base<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
     base.read(offset, buf)
 }
 
-/// Appends the record of a block to `out`. The lengths of `pieces` add up to it.
+/// Appends the record of a block to `out`. The lengths of `extents` add up to it.
 ///
 /// # Errors
 /// Those of `origin`.
 pub fn encode_block(
     encoder: &mut BlockEncoder,
     raw: &[u8],
-    pieces: &[Piece],
+    extents: &[Extent],
     origin: &dyn Origin,
     out: &mut Output<'_>,
 ) -> Result<()> {
-    encoder.encode(&RawBlock::new(raw, pieces), origin, out).map(|_| ())
+    encoder.encode(&RawBlock::new(raw, extents), origin, out).map(|_| ())
 }
 
 /// Plans a part, as is done before its first symbol is coded; gives the bytes that it will take, estimated.

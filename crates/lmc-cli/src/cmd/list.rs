@@ -325,7 +325,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
         "raw_size": block.raw_len,
         "lane_sets": description.lane_sets,
         "literals": description.literals,
-        "pieces": description.pieces.len(),
+        "extents": description.extents.len(),
         "parts": description.parts.iter().map(part).collect::<Vec<_>>(),
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lmc::internals::{
-    BlockDecoder, BlockEncoder, Conversion, Link, Method, Origin, Output, Part, Piece, Planner, Predicted, Sections,
+    BlockDecoder, BlockEncoder, Conversion, Extent, Link, Method, Origin, Output, Part, Planner, Predicted, Sections,
     encode_block, partition, plan, restore, split_record,
 };
 use lmc::{Dtype, Isa, Level, Result};
@@ -56,8 +56,8 @@ impl Blocks {
         for (i, block) in raw.chunks(self.raw_len).enumerate() {
             let offset = (i * self.raw_len) as u64;
             let base = self.base.0.as_ref().map(|_| Link { source: 1, offset, conversion: Conversion::None });
-            let piece = Piece { dtype: Some(dtype), len: block.len(), base, column: 0 };
-            encode_block(&mut self.encoder, block, &[piece], &self.base, &mut out).expect("nothing fails");
+            let extent = Extent { dtype: Some(dtype), len: block.len(), base, column: 0 };
+            encode_block(&mut self.encoder, block, &[extent], &self.base, &mut out).expect("nothing fails");
         }
         out.finish();
     }

@@ -30,7 +30,7 @@ fn blocks_are_described() {
         assert_eq!(d.raw_len, b.raw_len);
         assert_eq!(d.parts.iter().map(|p| p.raw_len).sum::<u64>(), b.raw_len);
         assert_eq!(d.parts.iter().map(|p| p.coded_len).sum::<u64>(), b.record_len);
-        let of = |part| d.pieces.iter().filter(|p| p.part == part).map(|p| p.raw_len).sum::<u64>();
+        let of = |part| d.extents.iter().filter(|p| p.part == part).map(|p| p.raw_len).sum::<u64>();
         assert!(d.parts.iter().enumerate().all(|(i, p)| p.raw_len == of(i)));
         for p in &d.parts {
             for g in &p.groups {

@@ -303,11 +303,11 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     word_counts = [head.uint(4, "number of words", 0, 2**24) for _ in range(z)]
     literal_count = head.uint(4, "number of literal bytes", 0, 2**24) if z > 0 else 0
     parts = head.u8("number of parts", 1, 16)
-    pieces = [(0, raw_length)]
+    extents = [(0, raw_length)]
     if parts > 1:
-        number = head.varint("number of pieces", 0, 2**20)
-        pieces = [(head.u8("part", 0, parts - 1), head.varint("length of a piece", 1)) for _ in range(number)]
-    must_be("sum of the lengths of pieces", sum(length for _, length in pieces), raw_length)
+        number = head.varint("number of extents", 0, 2**20)
+        extents = [(head.u8("part", 0, parts - 1), head.varint("length of an extent", 1)) for _ in range(number)]
+    must_be("sum of the lengths of extents", sum(length for _, length in extents), raw_length)
 
     # 3.2 Body
     behind = 2 * sum(word_counts) + literal_count + 256 * z
@@ -323,7 +323,7 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     contents = []
     for i in range(parts):
         with at(f"part {i}"):
-            length = sum(length for part, length in pieces if part == i)
+            length = sum(length for part, length in extents if part == i)
             must(length >= 1, "its length is 0")
             contents.append(Reader(decode_part(block, length)))
     digest = head.take(16, "digest")
@@ -333,7 +333,7 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     for lane_set in lane_sets:
         must_be("number of words that were used", lane_set.pos, len(lane_set.words))
         must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
-    raw = b"".join(contents[part].take(length, "piece") for part, length in pieces)
+    raw = b"".join(contents[part].take(length, "extent") for part, length in extents)
     must_be("digest", digest, content_hash(raw))
     return raw
 

@@ -49,10 +49,10 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
 
     let part_count = head.u8()?;
     must((1..=16).contains(&part_count), "a block has an impossible number of parts")?;
-    let pieces = if part_count > 1 { pieces(&mut head, part_count, raw_length)? } else { vec![(0, raw_length)] };
+    let extents = if part_count > 1 { extents(&mut head, part_count, raw_length)? } else { vec![(0, raw_length)] };
     let mut methods = Vec::new();
     for part in 0..part_count {
-        let length = pieces.iter().filter(|&&(p, _)| p == part).map(|&(_, length)| length).sum::<usize>();
+        let length = extents.iter().filter(|&&(p, _)| p == part).map(|&(_, length)| length).sum::<usize>();
         must(length >= 1, "a part is empty")?;
         methods.push((length, method(&mut head, length, lane_sets, &dependencies, &mut faults)?));
     }
@@ -86,30 +86,30 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
 
     let mut raw = Vec::new();
     let mut rests: Vec<Bytes<'_>> = parts.iter().map(|part| Bytes::new(part)).collect();
-    for (part, length) in pieces {
+    for (part, length) in extents {
         raw.extend(rests[usize::from(part)].take(length as u64)?);
     }
     let leaves = raw.chunks(LEAF).map(digest).collect();
     Ok(Block { raw, digest: block_digest, leaves, depth: dependencies.depth, fault: faults.0 })
 }
 
-/// Part and length of each piece.
-fn pieces(head: &mut Bytes<'_>, part_count: u8, raw_length: usize) -> Result<Vec<(u8, usize)>, String> {
+/// Part and length of each extent.
+fn extents(head: &mut Bytes<'_>, part_count: u8, raw_length: usize) -> Result<Vec<(u8, usize)>, String> {
     let count = head.varint()?;
-    must(count <= 1 << 20, "a block has too many pieces")?;
-    let mut pieces = Vec::new();
+    must(count <= 1 << 20, "a block has too many extents")?;
+    let mut extents = Vec::new();
     let mut sum = 0usize;
     for _ in 0..count {
         let part = head.u8()?;
-        must(part < part_count, "a piece belongs to no part")?;
+        must(part < part_count, "an extent belongs to no part")?;
         let length = head.varint()?;
-        must(length >= 1, "a piece is empty")?;
-        must(length <= (raw_length - sum) as u64, "the pieces exceed the block")?;
+        must(length >= 1, "an extent is empty")?;
+        must(length <= (raw_length - sum) as u64, "the extents exceed the block")?;
         sum += length as usize;
-        pieces.push((part, length as usize));
+        extents.push((part, length as usize));
     }
-    must(sum == raw_length, "the pieces do not fill the block")?;
-    Ok(pieces)
+    must(sum == raw_length, "the extents do not fill the block")?;
+    Ok(extents)
 }
 
 fn method(

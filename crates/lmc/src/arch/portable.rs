@@ -30,11 +30,11 @@ pub(super) fn decode_chunk(
     }
     if let Some(mark) = table.escape_mark {
         // A vector's worth at once: hardly any symbol is an escape.
-        for piece in out.as_chunks_mut::<16>().0 {
-            if !piece.iter().fold(false, |any, s| any | (*s == mark)) {
+        for extent in out.as_chunks_mut::<16>().0 {
+            if !extent.iter().fold(false, |any, s| any | (*s == mark)) {
                 continue;
             }
-            for s in piece.iter_mut().filter(|s| **s == mark) {
+            for s in extent.iter_mut().filter(|s| **s == mark) {
                 *s = *literals.bytes.get(literals.pos).ok_or_else(|| Error::damaged("a block's literals run out"))?;
                 literals.pos += 1;
             }

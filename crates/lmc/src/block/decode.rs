@@ -32,7 +32,7 @@ pub struct BlockDecoder {
     class_map: Vec<u8>,
     /// Runs of every group, one group after the other.
     runs: Vec<u32>,
-    /// A part of several pieces before it is dealt out.
+    /// A part of several extents before it is dealt out.
     gathered: Vec<u8>,
     sections: Sections,
     /// The map of unchanged runs of a part.
@@ -101,7 +101,7 @@ impl BlockDecoder {
         Ok(leaves)
     }
 
-    /// Parts of one piece are decoded where they belong, the others into `gathered` and copied from there.
+    /// Parts of one extent are decoded where they belong, the others into `gathered` and copied from there.
     fn decode_parts(
         &mut self,
         head: &BlockHead,
@@ -112,22 +112,22 @@ impl BlockDecoder {
     ) -> Result<()> {
         for (i, part) in head.parts.iter().enumerate() {
             let mut at = 0;
-            let mut pieces = head.pieces.iter().filter_map(|&(of, len)| {
+            let mut extents = head.extents.iter().filter_map(|&(of, len)| {
                 let start = at;
                 at += len;
                 (usize::from(of) == i).then_some(start..start + len)
             });
-            let first = pieces.next().expect("a part has pieces");
+            let first = extents.next().expect("a part has extents");
             if first.len() == part.len {
                 self.decode_part(&part.method, streams, origin, &mut out[first])?;
                 continue;
             }
             let mut rest = scratch(gathered, part.len);
             self.decode_part(&part.method, streams, origin, rest)?;
-            for piece in std::iter::once(first).chain(pieces) {
+            for extent in std::iter::once(first).chain(extents) {
                 let bytes;
-                (bytes, rest) = rest.split_at_mut(piece.len());
-                out[piece].copy_from_slice(bytes);
+                (bytes, rest) = rest.split_at_mut(extent.len());
+                out[extent].copy_from_slice(bytes);
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use super::choose::Chooser;
 use super::gather::{Source, gather};
 use super::output::Output;
 use super::planned::{Elements, Item, PartPlan, PlannedGroup};
-use super::{Origin, Piece};
+use super::{Extent, Origin};
 use crate::arch::encode_chunk;
 use crate::arch::inline::zip;
 use crate::arch::job::EncodeJob;
@@ -37,27 +37,27 @@ pub struct BlockEncoder {
 /// A block that is to be encoded: its bytes, what they are, and what they are checked by.
 pub(crate) struct RawBlock<'a> {
     raw: &'a [u8],
-    pieces: &'a [Piece],
+    extents: &'a [Extent],
     leaves: Vec<Digest>,
 }
 
 impl<'a> RawBlock<'a> {
-    /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `pieces` (none zero) add up to it.
+    /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `extents` (none zero) add up to it.
     ///
     /// Its leaves are hashed here, which fetches the block from front to back: samples, which are spread over it, would wait for memory.
-    pub(crate) fn new(raw: &'a [u8], pieces: &'a [Piece]) -> Self {
-        check(raw, pieces);
-        Self { raw, pieces, leaves: leaves(raw) }
+    pub(crate) fn new(raw: &'a [u8], extents: &'a [Extent]) -> Self {
+        check(raw, extents);
+        Self { raw, extents, leaves: leaves(raw) }
     }
 
     /// The same for what `buf` becomes: the bytes of the input from `offset` on, hashed while they are in the cache.
     ///
     /// # Errors
     /// `Io` when reading fails.
-    pub(crate) fn read(src: &dyn ReadAt, offset: u64, buf: &'a mut [u8], pieces: &'a [Piece]) -> Result<Self> {
-        check(buf, pieces);
+    pub(crate) fn read(src: &dyn ReadAt, offset: u64, buf: &'a mut [u8], extents: &'a [Extent]) -> Result<Self> {
+        check(buf, extents);
         let leaves = read_leaves(buf, |at, to| read_at(src, "the input", to, offset + at as u64))?;
-        Ok(Self { raw: buf, pieces, leaves })
+        Ok(Self { raw: buf, extents, leaves })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -90,9 +90,9 @@ impl BlockEncoder {
         }
     }
 
-    /// The longest record that a block of these pieces can get.
-    pub(crate) fn bound(pieces: &[Piece]) -> usize {
-        record::HEADER_LEN + STORED_OVERHEAD + pieces.iter().map(|p| p.len).sum::<usize>()
+    /// The longest record that a block of these extents can get.
+    pub(crate) fn bound(extents: &[Extent]) -> usize {
+        record::HEADER_LEN + STORED_OVERHEAD + extents.iter().map(|p| p.len).sum::<usize>()
     }
 
     /// Appends the record of a block to `out`.
@@ -136,8 +136,8 @@ impl BlockEncoder {
         predict: bool,
         out: &mut Output<'_>,
     ) -> Result<(BlockSummary, Option<u64>)> {
-        let (start, RawBlock { raw, pieces, leaves }) = (out.len(), block);
-        let (sources, placed) = gather(raw, pieces, predict);
+        let (start, RawBlock { raw, extents, leaves }) = (out.len(), block);
+        let (sources, placed) = gather(raw, extents, predict);
         let mut plans: Vec<PartPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
         let dependencies = name_dependencies(&sources, &mut plans);
         let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
@@ -150,7 +150,7 @@ impl BlockEncoder {
             raw_len: raw.len(),
             dependencies,
             lanes: (chunks > 0).then_some(LaneCounts { words: [0; SETS], literals: 0 }),
-            pieces: placed,
+            extents: placed,
             parts,
             digest: block_digest(leaves),
         };
@@ -166,12 +166,12 @@ impl BlockEncoder {
         let body_len = out.len() - start - header_len - head_len;
         let promised = promised + (header_len + head_len + if chunks > 0 { STATES } else { 0 }) as u64;
         plans.into_iter().for_each(|p| self.chooser.recycle(p));
-        if header_len + head_len + body_len > Self::bound(pieces) {
+        if header_len + head_len + body_len > Self::bound(extents) {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
             head.lanes = None;
             head.dependencies.clear();
-            head.pieces = vec![(0, raw.len())];
+            head.extents = vec![(0, raw.len())];
             head.parts = vec![Part { len: raw.len(), method: Method::Stored }];
             self.put_head(&head, raw.len(), out);
             out.extend(raw);
@@ -317,7 +317,7 @@ const STATES: usize = 4 * SETS * LANES;
 const STORED_OVERHEAD: usize = 32;
 
 /// Checks what a block may have.
-fn check(raw: &[u8], pieces: &[Piece]) {
-    assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), raw.len(), "pieces cover the block");
-    assert!((1..=crate::format::limits::MAX_RAW).contains(&raw.len()) && pieces.iter().all(|p| p.len > 0));
+fn check(raw: &[u8], extents: &[Extent]) {
+    assert_eq!(extents.iter().map(|p| p.len).sum::<usize>(), raw.len(), "extents cover the block");
+    assert!((1..=crate::format::limits::MAX_RAW).contains(&raw.len()) && extents.iter().all(|p| p.len > 0));
 }

@@ -1,14 +1,14 @@
-//! The parts of a block that is to be encoded: the bytes of all pieces of one kind, and what they may be predicted from.
+//! The parts of a block that is to be encoded: the bytes of all extents of one kind, and what they may be predicted from.
 
 use std::borrow::Cow;
 
-use super::{Link, Piece};
+use super::{Extent, Link};
 use crate::dtype::Dtype;
 use crate::format::bases::Dependency;
 use crate::format::limits::MAX_PARTS;
 use crate::predict::Conversion;
 
-/// What the pieces of a part have in common.
+/// What the extents of a part have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
     dtype: Option<Dtype>,
@@ -16,7 +16,7 @@ struct Kind {
     column: usize,
 }
 
-/// The bytes of one part, gathered if its pieces are several.
+/// The bytes of one part, gathered if its extents are several.
 pub(super) struct Source<'a> {
     kind: Kind,
     pub(super) bytes: Cow<'a, [u8]>,
@@ -34,18 +34,18 @@ impl Source<'_> {
     }
 }
 
-/// What a piece belongs to when there is no room for a further part.
+/// What an extent belongs to when there is no room for a further part.
 const OPAQUE: Kind = Kind { dtype: None, base: None, column: 0 };
 
-/// Parts with predictions, at most: the rest is for pieces without.
+/// Parts with predictions, at most: the rest is for extents without.
 const MAX_PREDICTED: usize = MAX_PARTS / 2;
 
-/// Puts the pieces of a kind together; says for every piece to which part it went. With `predict` false links are left out.
-pub(super) fn gather<'a>(raw: &'a [u8], pieces: &[Piece], predict: bool) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
+/// Puts the extents of a kind together; says for every extent to which part it went. With `predict` false links are left out.
+pub(super) fn gather<'a>(raw: &'a [u8], extents: &[Extent], predict: bool) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
     let mut kinds: Vec<(Kind, Vec<Dependency>)> = Vec::new();
     let mut placed: Vec<(u8, usize)> = Vec::new();
-    for p in pieces {
-        // A typed piece that ends within an element can only be coded as bytes.
+    for p in extents {
+        // A typed extent that ends within an element can only be coded as bytes.
         let whole = p.dtype.is_none_or(|d| p.len.is_multiple_of(d.coding_width()));
         let width = p.dtype.map_or(1, Dtype::coding_width);
         let base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());

@@ -27,33 +27,33 @@ use crate::predict::Conversion;
 
 /// A stretch of a block's raw bytes with one type. `None` is opaque.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Extent {
     /// Of its elements.
     pub dtype: Option<Dtype>,
     /// In bytes.
     pub len: usize,
     /// What its elements may be predicted from.
     pub base: Option<Link>,
-    /// Pieces of different columns are never coded together.
+    /// Extents of different columns are never coded together.
     pub column: usize,
 }
 
 #[cfg(test)]
-impl Piece {
-    /// A piece that nothing is known about but its type.
+impl Extent {
+    /// An extent that nothing is known about but its type.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
         Self { dtype, len, base: None, column: 0 }
     }
 }
 
-/// Where the bytes start that belong to a piece's elements, one for one.
+/// Where the bytes start that belong to an extent's elements, one for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// 0: this file; i: its i-th base.
     pub source: u32,
     /// In raw bytes of the source.
     pub offset: u64,
-    /// What makes them elements of the piece's dtype.
+    /// What makes them elements of the extent's dtype.
     pub conversion: Conversion,
 }
 

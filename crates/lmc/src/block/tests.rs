@@ -3,7 +3,7 @@
 use super::decode::BlockDecoder;
 use super::encode::{BlockEncoder, RawBlock};
 use super::output::Output;
-use super::{Nothing, Origin, Piece};
+use super::{Extent, Nothing, Origin};
 use crate::dtype::Dtype;
 use crate::entropy::rans::{COARSE_BITS, FINE_BITS};
 use crate::format::block_head::{BlockHead, Group};
@@ -33,18 +33,18 @@ impl Random {
 }
 
 /// Encodes on every instruction set, checks that all agree, decodes on every one; returns the record.
-fn round_trip(raw: &[u8], pieces: &[Piece], level: Level) -> Vec<u8> {
-    round_trip_from(raw, pieces, &Nothing, level)
+fn round_trip(raw: &[u8], extents: &[Extent], level: Level) -> Vec<u8> {
+    round_trip_from(raw, extents, &Nothing, level)
 }
 
 /// The same with predictions.
-fn round_trip_from(raw: &[u8], pieces: &[Piece], origin: &dyn Origin, level: Level) -> Vec<u8> {
+fn round_trip_from(raw: &[u8], extents: &[Extent], origin: &dyn Origin, level: Level) -> Vec<u8> {
     let mut first: Option<Vec<u8>> = None;
     for isa in Isa::available() {
         // Old contents of a buffer must not matter.
         let mut record = vec![0xa5; [0, 100, 2 * raw.len()][raw.len() % 3]];
         let mut out = Output::new(&mut record);
-        let summary = BlockEncoder::new(isa, level).encode(&RawBlock::new(raw, pieces), origin, &mut out).unwrap();
+        let summary = BlockEncoder::new(isa, level).encode(&RawBlock::new(raw, extents), origin, &mut out).unwrap();
         out.finish();
         assert_eq!(summary.record_len as usize, record.len());
         let first = first.get_or_insert_with(|| record.clone());
@@ -61,7 +61,7 @@ fn round_trip_from(raw: &[u8], pieces: &[Piece], origin: &dyn Origin, level: Lev
         }
     }
     let record = first.expect("portable is always there");
-    assert!(record.len() <= BlockEncoder::bound(pieces), "never above raw");
+    assert!(record.len() <= BlockEncoder::bound(extents), "never above raw");
     record
 }
 
@@ -69,7 +69,7 @@ fn round_trip_from(raw: &[u8], pieces: &[Piece], origin: &dyn Origin, level: Lev
 fn one(dtype: Option<Dtype>, raw: &[u8]) -> Vec<u8> {
     let mut last = Vec::new();
     for &level in Level::ALL {
-        last = round_trip(raw, &[Piece::plain(dtype, raw.len())], level);
+        last = round_trip(raw, &[Extent::plain(dtype, raw.len())], level);
     }
     last
 }
@@ -83,15 +83,15 @@ fn bf16(x: f32) -> [u8; 2] {
     ((x.to_bits() + 0x7fff + (x.to_bits() >> 16 & 1)) >> 16).to_le_bytes()[..2].try_into().unwrap()
 }
 
-/// More kinds of pieces than a block may have parts.
+/// More kinds of extents than a block may have parts.
 #[test]
-fn pieces_of_every_dtype() {
+fn extents_of_every_dtype() {
     let mut r = Random(5);
     let raw: Vec<u8> = (0..Dtype::ALL.len() * 4096).map(|_| r.next() as u8 & 0x37).collect();
-    let pieces: Vec<Piece> = Dtype::ALL.iter().map(|&dtype| Piece::plain(Some(dtype), 4096)).collect();
-    let own: Vec<Piece> = pieces.iter().enumerate().map(|(i, p)| Piece { column: i, ..*p }).collect();
-    for pieces in [pieces, own] {
-        let record = round_trip(&raw, &pieces, Level::Default);
+    let extents: Vec<Extent> = Dtype::ALL.iter().map(|&dtype| Extent::plain(Some(dtype), 4096)).collect();
+    let own: Vec<Extent> = extents.iter().enumerate().map(|(i, p)| Extent { column: i, ..*p }).collect();
+    for extents in [extents, own] {
+        let record = round_trip(&raw, &extents, Level::Default);
         assert_eq!(head(&record).parts.len(), MAX_PARTS);
     }
 }
@@ -177,8 +177,8 @@ fn each_level_is_smaller_than_the_one_before() {
     let b: Vec<u8> = w.iter().flat_map(|&x| bf16(x)).collect();
     let f: Vec<u8> = w.iter().flat_map(|x| x.to_le_bytes()).collect();
     for (dtype, raw) in [(Dtype::Bf16, &b), (Dtype::F32, &f)] {
-        let pieces = [Piece::plain(Some(dtype), raw.len())];
-        let records: Vec<Vec<u8>> = Level::ALL.iter().map(|&level| round_trip(raw, &pieces, level)).collect();
+        let extents = [Extent::plain(Some(dtype), raw.len())];
+        let records: Vec<Vec<u8>> = Level::ALL.iter().map(|&level| round_trip(raw, &extents, level)).collect();
         assert!(records.is_sorted_by(|a, b| a.len() > b.len()));
         let all = |i: usize, bits: u32| groups(&records[i]).iter().all(|g| u32::from(g.coder.code()) == bits);
         assert!(all(1, COARSE_BITS) && all(2, FINE_BITS));
@@ -192,8 +192,8 @@ fn rare_exceptions_cost_little() {
     let mut r = Random(13);
     let n = 400_000;
     let raw: Vec<u8> = (0..n).map(|_| if r.next().is_multiple_of(40) { (r.next() % 7) as u8 } else { 9 }).collect();
-    let pieces = [Piece::plain(Some(Dtype::U8), n)];
-    let record = round_trip(&raw, &pieces, Level::Default);
+    let extents = [Extent::plain(Some(Dtype::U8), n)];
+    let record = round_trip(&raw, &extents, Level::Default);
     assert!(groups(&record).iter().any(|g| u32::from(g.coder.code()) == FINE_BITS));
     // Entropy is 0.239 bits an element. In 128 slots the seven exceptions take one each, more than twice their share: 0.266 bits.
     assert!(record.len() * 8 < n * 256 / 1000, "{}", record.len());
@@ -203,7 +203,7 @@ fn rare_exceptions_cost_little() {
 fn packs_of_several_dtypes() {
     let mut r = Random(5);
     let mut raw = Vec::new();
-    let mut pieces = Vec::new();
+    let mut extents = Vec::new();
     for i in 0..300usize {
         let dtype = [Some(Dtype::Bf16), Some(Dtype::F32), None, Some(Dtype::I64), Some(Dtype::Bool)][i * i % 5];
         let n = 1 + (r.next() as usize) % 500;
@@ -214,14 +214,14 @@ fn packs_of_several_dtypes() {
             Some(_) => (0..n).map(|_| (r.next() & 1) as u8).collect(),
             None => (0..n).map(|i| b"{\"name\": 12}"[i % 12]).collect(),
         };
-        pieces.push(Piece::plain(dtype, bytes.len()));
+        extents.push(Extent::plain(dtype, bytes.len()));
         raw.extend(bytes);
     }
-    // A typed piece that ends within an element is coded as bytes.
-    pieces.push(Piece::plain(Some(Dtype::F64), 13));
+    // A typed extent that ends within an element is coded as bytes.
+    extents.push(Extent::plain(Some(Dtype::F64), 13));
     raw.extend([9; 13]);
     for &level in Level::ALL {
-        let record = round_trip(&raw, &pieces, level);
+        let record = round_trip(&raw, &extents, level);
         assert!(record.len() * 100 < raw.len() * 80, "{} of {}", record.len(), raw.len());
     }
 }

@@ -52,7 +52,7 @@ impl Ahead {
             return Ok(false);
         }
         let window = Window { offset: self.offset, bytes };
-        job.len = cutter.next_block(&window, bytes.len() as u64, &mut job.pieces)?;
+        job.len = cutter.next_block(&window, bytes.len() as u64, &mut job.extents)?;
         scratch(&mut job.raw, job.len).copy_from_slice(&bytes[..job.len]);
         self.used += job.len;
         self.offset += job.len as u64;

@@ -3,7 +3,7 @@
 use crate::Summary;
 use crate::base::Base;
 use crate::begun::Begun;
-use crate::block::Piece;
+use crate::block::Extent;
 use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
 use crate::block::output::Output;
 use crate::compress::Compressor;
@@ -32,9 +32,9 @@ struct Job<J> {
     offset: u64,
     len: usize,
     /// Given the bases.
-    pieces: Vec<Piece>,
+    extents: Vec<Extent>,
     /// The blocks that the same bytes are without them, each with its length.
-    alone: Vec<(usize, Vec<Piece>)>,
+    alone: Vec<(usize, Vec<Extent>)>,
     raw: Vec<u8>,
     record: Vec<u8>,
     done: Option<Result<(BlockSummary, Vec<BlockSummary>)>>,
@@ -76,12 +76,12 @@ pub fn encode_both<J: Default + Send>(
         let mut out = Output::new(&mut job.record);
         let mut alone = Vec::with_capacity(job.alone.len());
         let mut rest = raw;
-        for (len, pieces) in &job.alone {
+        for (len, extents) in &job.alone {
             let block = rest.split_off(..*len).expect("they add up to the block");
-            alone.push(encoder.encode(&RawBlock::new(block, pieces), &plain_origin, &mut out)?);
+            alone.push(encoder.encode(&RawBlock::new(block, extents), &plain_origin, &mut out)?);
             out.truncate(0);
         }
-        let delta = encoder.encode(&RawBlock::new(raw, &job.pieces), &origin, &mut out)?;
+        let delta = encoder.encode(&RawBlock::new(raw, &job.extents), &origin, &mut out)?;
         out.finish();
         let alone_len = alone.iter().map(|b| b.record_len).sum();
         let block = EncodedBoth { offset: job.offset, raw, with_rest: &job.raw, record: &job.record, alone_len };
@@ -98,13 +98,13 @@ pub fn encode_both<J: Default + Send>(
                 return Ok(None);
             }
             job.offset = next;
-            job.len = cutter.next_block(source, size - next, &mut job.pieces)?;
+            job.len = cutter.next_block(source, size - next, &mut job.extents)?;
             let end = next + job.len as u64;
             job.alone.clear();
             while next < end {
-                let mut pieces = Vec::new();
-                let len = plain.next_block(source, size - next, &mut pieces)?;
-                job.alone.push((len, pieces));
+                let mut extents = Vec::new();
+                let len = plain.next_block(source, size - next, &mut extents)?;
+                job.alone.push((len, extents));
                 next += len as u64;
             }
             assert_eq!(next, end, "a block ends where one without bases ends");

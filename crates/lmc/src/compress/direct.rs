@@ -32,12 +32,12 @@ impl Encoders {
         self.prepare();
         if self.workers.is_single() {
             // Blocks go straight into `out`.
-            let Job { pieces, raw, .. } = &mut self.jobs[0];
+            let Job { extents, raw, .. } = &mut self.jobs[0];
             let mut next = 0;
             self.workers.with(|encoder| {
                 while next < size {
-                    let len = cutter.next_block(src, size - next, pieces)?;
-                    let block = loader.load(next, len, raw, pieces)?;
+                    let len = cutter.next_block(src, size - next, extents)?;
+                    let block = loader.load(next, len, raw, extents)?;
                     writer.block(&encoder.encode(&block, &origin, out)?);
                     next += len as u64;
                 }
@@ -64,10 +64,10 @@ impl Encoders {
         let mut blocks = Vec::new();
         let (mut next, mut bound) = (0, 0);
         while next < size {
-            let mut pieces = Vec::new();
-            let len = cutter.next_block(src, size - next, &mut pieces)?;
-            bound += BlockEncoder::bound(&pieces);
-            blocks.push((next, len, pieces));
+            let mut extents = Vec::new();
+            let len = cutter.next_block(src, size - next, &mut extents)?;
+            bound += BlockEncoder::bound(&extents);
+            blocks.push((next, len, extents));
             next += len as u64;
         }
         let start = out.len();
@@ -79,9 +79,9 @@ impl Encoders {
             loop {
                 let mut job = turns.free();
                 let ticket = tickets.fetch_add(1, Ordering::Relaxed);
-                let Some((offset, len, pieces)) = blocks.get(ticket) else { break turns.give_back(job) };
+                let Some((offset, len, extents)) = blocks.get(ticket) else { break turns.give_back(job) };
                 let mut record = Output::new(&mut job.record);
-                let block = loader.load(*offset, *len, &mut job.raw, pieces);
+                let block = loader.load(*offset, *len, &mut job.raw, extents);
                 let done = block.and_then(|block| encoder.encode(&block, origin, &mut record));
                 job.record_len = record.len();
                 job.done = match done {

@@ -1,6 +1,6 @@
 //! The threads of a compressor, and blocks under way.
 
-use crate::block::Piece;
+use crate::block::Extent;
 use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
 use crate::cut::Cutter;
 use crate::error::Result;
@@ -28,7 +28,7 @@ impl Encoders {
 /// A block under way.
 #[derive(Default)]
 pub(crate) struct Job {
-    pub(super) pieces: Vec<Piece>,
+    pub(super) extents: Vec<Extent>,
     pub(super) offset: u64,
     pub(super) len: usize,
     /// The block's raw bytes, unless they are in the caller's memory. What follows them is of no meaning.
@@ -45,7 +45,7 @@ impl Job {
         if *at == size {
             return Ok(false);
         }
-        self.len = cutter.next_block(src, size - *at, &mut self.pieces)?;
+        self.len = cutter.next_block(src, size - *at, &mut self.extents)?;
         self.offset = *at;
         *at += self.len as u64;
         Ok(true)
@@ -65,19 +65,19 @@ impl Loader<'_> {
         offset: u64,
         len: usize,
         buf: &'j mut Vec<u8>,
-        pieces: &'j [Piece],
+        extents: &'j [Extent],
     ) -> Result<RawBlock<'j>> {
         match self {
             Loader::File(src, own) => {
                 let reading = own.begin(offset);
                 let block = match src.slice_at(offset, len) {
-                    Some(block) => RawBlock::new(block, pieces),
-                    None => RawBlock::read(*src, offset, scratch(buf, len), pieces)?,
+                    Some(block) => RawBlock::new(block, extents),
+                    None => RawBlock::read(*src, offset, scratch(buf, len), extents)?,
                 };
                 reading.into_iter().for_each(|r| r.done(&block));
                 Ok(block)
             }
-            Loader::Buffered => Ok(RawBlock::new(&buf[..len], pieces)),
+            Loader::Buffered => Ok(RawBlock::new(&buf[..len], extents)),
         }
     }
 }

@@ -44,7 +44,7 @@ impl Encoders {
             |job| Ok(plan(job)?.then_some(2 * job.len)),
             |encoder, job| {
                 let mut record = Output::new(&mut job.record);
-                let block = loader.load(job.offset, job.len, &mut job.raw, &job.pieces);
+                let block = loader.load(job.offset, job.len, &mut job.raw, &job.extents);
                 job.done = Some(block.and_then(|block| encoder.encode(&block, origin, &mut record)));
                 job.record_len = record.len();
             },

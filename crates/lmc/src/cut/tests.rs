@@ -7,29 +7,29 @@ use crate::base::Base;
 use crate::segment::Names;
 
 /// Blocks of a file and their extents. No bytes are there but those that `lookahead` asks for, and `more` beyond them.
-fn cut_by(mut cutter: Cutter<'_>, raw: &[u8], more: u64) -> Vec<(usize, Vec<Piece>)> {
-    let (mut at, mut blocks, mut pieces) = (0, vec![], vec![]);
+fn cut_by(mut cutter: Cutter<'_>, raw: &[u8], more: u64) -> Vec<(usize, Vec<Extent>)> {
+    let (mut at, mut blocks, mut extents) = (0, vec![], vec![]);
     while at < raw.len() as u64 {
         let ahead = (raw.len() as u64 - at).min(cutter.lookahead().saturating_add(more));
         let known = &raw[..(at + ahead) as usize];
-        let len = cutter.next_block(&known, ahead, &mut pieces).unwrap();
-        assert_eq!(pieces.iter().map(|p| p.len).sum::<usize>(), len);
-        for p in &pieces {
+        let len = cutter.next_block(&known, ahead, &mut extents).unwrap();
+        assert_eq!(extents.iter().map(|p| p.len).sum::<usize>(), len);
+        for p in &extents {
             assert!(p.len > 0 && p.dtype.is_none_or(|d| p.len.is_multiple_of(d.coding_width())));
         }
         at += len as u64;
         assert!((at.is_multiple_of(LEAF as u64) || at == raw.len() as u64) && len <= MAX_RAW);
-        blocks.push((len, pieces.clone()));
+        blocks.push((len, extents.clone()));
     }
     blocks
 }
 
-fn cut(layout: &Layout, raw: &[u8], more: u64) -> Vec<(usize, Vec<Piece>)> {
+fn cut(layout: &Layout, raw: &[u8], more: u64) -> Vec<(usize, Vec<Extent>)> {
     cut_by(Cutter::new(Arc::new(layout.clone()), None, vec![]), raw, more)
 }
 
 /// The same given a base of the same layout.
-fn cut_with_base(layout: &Layout, raw: &[u8], base: &[u8], more: u64) -> Vec<(usize, Vec<Piece>)> {
+fn cut_with_base(layout: &Layout, raw: &[u8], base: &[u8], more: u64) -> Vec<(usize, Vec<Extent>)> {
     let bases = [Base::of_segments(base, &layout.segments).unwrap()];
     let matcher = Matcher::new(layout, &bases);
     cut_by(Cutter::new(Arc::new(layout.clone()), Some(matcher), vec![]), raw, more)
@@ -54,13 +54,13 @@ fn layout(lens: &[(Option<Dtype>, u64)], tail: Option<Dtype>) -> Layout {
     Layout { name: "test", segments, tail }
 }
 
-fn lens(blocks: &[(usize, Vec<Piece>)]) -> Vec<usize> {
+fn lens(blocks: &[(usize, Vec<Extent>)]) -> Vec<usize> {
     blocks.iter().map(|b| b.0).collect()
 }
 
 /// Dtype and length of each extent.
-fn extents(pieces: &[Piece]) -> Vec<(Option<Dtype>, usize)> {
-    pieces.iter().map(|p| (p.dtype, p.len)).collect()
+fn extents(extents: &[Extent]) -> Vec<(Option<Dtype>, usize)> {
+    extents.iter().map(|p| (p.dtype, p.len)).collect()
 }
 
 const B: usize = BLOCK as usize;
@@ -122,7 +122,7 @@ fn only_large_tensors_have_columns_of_their_own() {
         extents(&blocks[0].1),
         [(None, 1000), (Some(Dtype::Bf16), B / 4), (Some(Dtype::Bf16), 3 * B / 4 - 1000)]
     );
-    let column = |block: usize, piece: usize| blocks[block].1[piece].column;
+    let column = |block: usize, extent: usize| blocks[block].1[extent].column;
     assert!(column(0, 1) != column(0, 2) && column(0, 2) == column(1, blocks[1].1.len() - 1));
 }
 
@@ -180,8 +180,8 @@ fn blocks_of_what_hardly_changed_are_large() {
         assert!(inner.iter().all(|b| b.0 == most * B), "one in {one_in}: {:?}", lens(&blocks));
         assert!(last.0 <= most * B + B / 4);
         // All but what the edges of blocks cut has its base.
-        for (_, pieces) in &blocks {
-            assert!(pieces.iter().all(|p| p.base.is_some() || p.dtype.is_none() && p.len < 4));
+        for (_, extents) in &blocks {
+            assert!(extents.iter().all(|p| p.base.is_some() || p.dtype.is_none() && p.len < 4));
         }
         for more in [1, BLOCK, 1 << 25, u64::MAX] {
             assert_eq!(cut_with_base(&l, &raw, &base, more), blocks, "one in {one_in}, {more} more");

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::output::Output;
-use crate::block::{Link, Piece};
+use crate::block::{Extent, Link};
 use crate::container::writer::Writer;
 use crate::decoder::Decoder;
 use crate::dtype::Dtype;
@@ -35,20 +35,20 @@ impl Own for Raw<'_> {
 /// Dtype and length of a block, and where in the file its elements are expected.
 type Block = (Dtype, usize, Option<(u64, Conversion)>);
 
-/// A file of `raw` in blocks of a piece each.
+/// A file of `raw` in blocks of an extent each.
 fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
-    let blocks: Vec<(Dtype, Vec<Piece>)> = blocks
+    let blocks: Vec<(Dtype, Vec<Extent>)> = blocks
         .iter()
         .map(|&(dtype, len, link)| {
             let base = link.map(|(offset, conversion)| Link { source: 0, offset, conversion });
-            (dtype, vec![Piece { base, ..Piece::plain(Some(dtype), len) }])
+            (dtype, vec![Extent { base, ..Extent::plain(Some(dtype), len) }])
         })
         .collect();
-    file_of_pieces(raw, own, &blocks)
+    file_of_extents(raw, own, &blocks)
 }
 
-/// A file of `raw` in blocks of these pieces, each block a tensor.
-fn file_of_pieces(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Piece>)]) -> Vec<u8> {
+/// A file of `raw` in blocks of these extents, each block a tensor.
+fn file_of_extents(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Extent>)]) -> Vec<u8> {
     let sources = Sources { features: Features { dependencies: own, own }, bases: vec![] };
     let (mut writer, start) = Writer::start(&sources).unwrap();
     let mut bytes = vec![];
@@ -59,9 +59,9 @@ fn file_of_pieces(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Piece>)]) -> Vec<
     let origin = Sourced::new(vec![], &[], &own);
     let mut segments = vec![];
     let mut at = 0;
-    for (dtype, pieces) in blocks {
-        let len: usize = pieces.iter().map(|p| p.len).sum();
-        writer.block(&encoder.encode(&RawBlock::new(&raw[at..at + len], pieces), &origin, &mut out).unwrap());
+    for (dtype, extents) in blocks {
+        let len: usize = extents.iter().map(|p| p.len).sum();
+        writer.block(&encoder.encode(&RawBlock::new(&raw[at..at + len], extents), &origin, &mut out).unwrap());
         let shape = [(len / dtype.coding_width()) as u64].into();
         let name = (*format!("t{}", segments.len())).into();
         segments.push(Segment::tensor(name, *dtype, shape, at as u64, len as u64));
@@ -242,9 +242,9 @@ fn a_block_is_decoded_once_for_all_that_depend_on_it() {
     let small: Vec<u8> = (0..len / 2).flat_map(|i| (0x3c00 + 37 * i as u16).to_le_bytes()).collect();
     let raw = small.repeat(LEAF / len + n);
     let base = Some(Link { source: 0, offset: 0, conversion: Conversion::None });
-    let copies = vec![Piece { base, ..Piece::plain(Some(Dtype::Bf16), len) }; n];
-    let first = vec![Piece::plain(Some(Dtype::Bf16), LEAF)];
-    let file = file_of_pieces(&raw, true, &[(Dtype::Bf16, first), (Dtype::Bf16, copies)]);
+    let copies = vec![Extent { base, ..Extent::plain(Some(Dtype::Bf16), len) }; n];
+    let first = vec![Extent::plain(Some(Dtype::Bf16), LEAF)];
+    let file = file_of_extents(&raw, true, &[(Dtype::Bf16, first), (Dtype::Bf16, copies)]);
     assert!(file.len() < raw.len() / 20, "{} bytes", file.len());
     restores(&file, &raw);
 }

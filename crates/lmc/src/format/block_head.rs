@@ -6,7 +6,7 @@ pub use section::{Group, Grouped, Patches};
 
 use super::bases::Dependency;
 use super::checksum::Digest;
-use super::limits::{MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_PARTS, MAX_PIECES, MAX_RAW};
+use super::limits::{MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_EXTENTS, MAX_PARTS, MAX_RAW};
 use super::varint::{Cursor, put};
 use crate::entropy::SETS;
 use crate::entropy::coder::Coder;
@@ -31,8 +31,8 @@ pub struct BlockHead {
     /// `None` if nothing of the block comes from lanes.
     pub lanes: Option<LaneCounts>,
     /// `(part, bytes)` in raw order. One entry if there is one part.
-    pub pieces: Vec<(u8, usize)>,
-    /// What the pieces belong to.
+    pub extents: Vec<(u8, usize)>,
+    /// What the extents belong to.
     pub parts: Vec<Part>,
     pub(crate) digest: Digest,
 }
@@ -40,7 +40,7 @@ pub struct BlockHead {
 /// What one method codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Raw bytes: the sum of the part's pieces. Not stored.
+    /// Raw bytes: the sum of the part's extents. Not stored.
     pub len: usize,
     /// How they are coded.
     pub method: Method,
@@ -275,27 +275,27 @@ impl BlockHead {
             return Err(Error::damaged("a block's number of parts is out of range"));
         }
         let mut len_of = [0usize; MAX_PARTS];
-        let mut pieces = Vec::new();
+        let mut extents = Vec::new();
         if n_parts == 1 {
-            pieces.push((0, raw_len));
+            extents.push((0, raw_len));
             len_of[0] = raw_len;
         } else {
-            // A piece takes two bytes at least: the head's own length bounds the allocation.
-            let n = c.size(MAX_PIECES.min(c.remaining() / 2), "a block's number of pieces")?;
-            pieces.reserve_exact(n);
+            // An extent takes two bytes at least: the head's own length bounds the allocation.
+            let n = c.size(MAX_EXTENTS.min(c.remaining() / 2), "a block's number of extents")?;
+            extents.reserve_exact(n);
             let mut left = raw_len;
             for _ in 0..n {
                 let part = c.u8()?;
-                let len = c.size(left, "a piece's length")?;
+                let len = c.size(left, "an extent's length")?;
                 if usize::from(part) >= n_parts || len == 0 {
-                    return Err(Error::damaged("a piece is out of range"));
+                    return Err(Error::damaged("an extent is out of range"));
                 }
                 left -= len;
                 len_of[usize::from(part)] += len;
-                pieces.push((part, len));
+                extents.push((part, len));
             }
             if left != 0 || len_of[..n_parts].contains(&0) {
-                return Err(Error::damaged("a block's pieces do not cover it"));
+                return Err(Error::damaged("a block's extents do not cover it"));
             }
         }
         let mut parts = Vec::with_capacity(n_parts);
@@ -325,7 +325,7 @@ impl BlockHead {
         }
         let digest = c.array()?;
         c.finish()?;
-        Ok(Self { raw_len, dependencies, lanes, pieces, parts, digest })
+        Ok(Self { raw_len, dependencies, lanes, extents, parts, digest })
     }
 
     /// Its bytes.
@@ -340,8 +340,8 @@ impl BlockHead {
         }
         out.push(self.parts.len() as u8);
         if self.parts.len() > 1 {
-            put(out, self.pieces.len() as u64);
-            for &(part, len) in &self.pieces {
+            put(out, self.extents.len() as u64);
+            for &(part, len) in &self.extents {
                 out.push(part);
                 put(out, len as u64);
             }

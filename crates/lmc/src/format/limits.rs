@@ -2,7 +2,7 @@
 
 pub(crate) const MAX_RAW: usize = 1 << 24;
 pub(crate) const MAX_PARTS: usize = 16;
-pub(crate) const MAX_PIECES: usize = 1 << 20;
+pub(crate) const MAX_EXTENTS: usize = 1 << 20;
 pub(crate) const MAX_GROUPS: usize = 16;
 pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
 /// Bytes that a block may depend on.

@@ -197,8 +197,8 @@ fn coders_mixed_in_a_block() {
             Part::Grouped(Grouped { raw: symbols, width_code: 0, section })
         };
         let parts = vec![part(&mut random), part(&mut random)];
-        let pieces = (0..).zip(&parts).map(|(i, part)| (i, part.raw().len() as u64)).collect();
-        restored(&Block { dependencies: vec![], lane_sets: 2, parts, pieces, final_state: 1 << 16 });
+        let extents = (0..).zip(&parts).map(|(i, part)| (i, part.raw().len() as u64)).collect();
+        restored(&Block { dependencies: vec![], lane_sets: 2, parts, extents, final_state: 1 << 16 });
     }
 }
 

@@ -88,12 +88,12 @@ fn heads_of_blocks() {
 }
 
 #[test]
-fn parts_and_pieces() {
+fn parts_and_extents() {
     let parts = |count: u8| {
         let mut block = class_map_block();
         let length = block.raw().len() as u64;
         block.parts.extend((1..count).map(|i| Part::Stored(vec![i; 10])));
-        block.pieces = (0..count).map(|part| (part, if part == 0 { length } else { 10 })).collect();
+        block.extents = (0..count).map(|part| (part, if part == 0 { length } else { 10 })).collect();
         block.encode().expect("the block can be coded")
     };
     let refused_parts = |reason: &str, change: &dyn Fn(&mut BlockFields)| {
@@ -105,21 +105,21 @@ fn parts_and_pieces() {
     };
     assert!(agree(&file_of(&parts(16)).to_bytes()).is_ok());
     refused(&file_of(&parts(17)).to_bytes(), "number of parts");
-    refused_parts("belongs to no part", &|block| block.pieces[2].0 = 3);
-    refused_parts("belongs to no part", &|block| block.pieces[2].0 = 255);
-    refused_parts("a part is empty", &|block| block.pieces[2].0 = 1);
-    refused_parts("piece is empty", &|block| block.pieces[2].1 = 0);
-    refused_parts("exceed the block", &|block| block.pieces[2].1 = 11);
-    refused_parts("do not fill", &|block| block.pieces[2].1 = 9);
+    refused_parts("belongs to no part", &|block| block.extents[2].0 = 3);
+    refused_parts("belongs to no part", &|block| block.extents[2].0 = 255);
+    refused_parts("a part is empty", &|block| block.extents[2].0 = 1);
+    refused_parts("extent is empty", &|block| block.extents[2].1 = 0);
+    refused_parts("exceed the block", &|block| block.extents[2].1 = 11);
+    refused_parts("do not fill", &|block| block.extents[2].1 = 9);
     refused_parts("no multiple", &|block| {
-        block.pieces[0].1 -= 1;
-        block.pieces[1].1 += 1;
+        block.extents[0].1 -= 1;
+        block.extents[1].1 += 1;
     });
     for count in HUGE.into_iter().chain([0, 1, 2, 4]) {
-        refused_parts("", &|block| block.piece_count = count);
-        refused_parts("", &|block| block.pieces[1].1 = count.max(11));
+        refused_parts("", &|block| block.extent_count = count);
+        refused_parts("", &|block| block.extents[1].1 = count.max(11));
     }
-    refused_parts("too many pieces", &|block| block.piece_count = (1 << 20) + 1);
+    refused_parts("too many extents", &|block| block.extent_count = (1 << 20) + 1);
 }
 
 #[test]

@@ -152,15 +152,15 @@ fn lengths_of_predicted_parts() {
     part.boundaries.clear();
     let mut block = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
     block.parts.push(Part::Stored(b"more".to_vec()));
-    block.pieces = vec![(0, 3), (1, 4), (0, 5)];
+    block.extents = vec![(0, 3), (1, 4), (0, 5)];
     let valid = encoded(&block);
-    let judged_pieces = |pieces: Vec<(u8, u64)>| {
-        let fields = BlockFields { pieces, ..valid.clone() };
+    let judged_extents = |extents: Vec<(u8, u64)>| {
+        let fields = BlockFields { extents, ..valid.clone() };
         judged(File::delta(&[&base], records(&[fields])), &[&base])
     };
-    assert_eq!(judged_pieces(block.pieces.clone()), Ok(b"\x01\x02\x03more\x04\x05\x06\x07\x08".to_vec()));
-    let why = judged_pieces(vec![(0, 3), (1, 5), (0, 4)]).expect_err("seven bytes");
+    assert_eq!(judged_extents(block.extents.clone()), Ok(b"\x01\x02\x03more\x04\x05\x06\x07\x08".to_vec()));
+    let why = judged_extents(vec![(0, 3), (1, 5), (0, 4)]).expect_err("seven bytes");
     assert!(why.contains("no multiple of its width"), "{why}");
-    let why = judged_pieces(vec![(0, 3), (1, 6), (0, 3)]).expect_err("three elements");
+    let why = judged_extents(vec![(0, 3), (1, 6), (0, 3)]).expect_err("three elements");
     assert!(why.contains("not as many elements"), "{why}");
 }

@@ -161,11 +161,11 @@ fn many_blocks_and_no_block() {
 }
 
 #[test]
-fn pieces_of_one_byte() {
+fn extents_of_one_byte() {
     let mut random = Random::new(31);
     let parts: Vec<Part> = (0..16).map(|_| Part::Stored(random.bytes(5))).collect();
-    let pieces = (0..5 * 16).map(|i| ((i % 16) as u8, 1)).collect();
-    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, pieces, final_state: 1 << 16 }]);
+    let extents = (0..5 * 16).map(|i| ((i % 16) as u8, 1)).collect();
+    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, extents, final_state: 1 << 16 }]);
 }
 
 #[test]

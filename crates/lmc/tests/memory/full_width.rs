@@ -147,8 +147,8 @@ fn the_longest_lists() {
     let block = Block::of(Part::Stored(vec![0; RAW]), 0);
     let mut fields = block.encode().unwrap();
     fields.bulk.clear();
-    (fields.part_count, fields.piece_count) = (2, count);
-    fields.pieces = (0..count).map(|i| (i as u8 % 2, 2 * each)).collect();
+    (fields.part_count, fields.extent_count) = (2, count);
+    fields.extents = (0..count).map(|i| (i as u8 % 2, 2 * each)).collect();
     fields.dependency_count = count;
     for i in 0..count {
         [1, i * 64, each].into_iter().for_each(|n| varint(&mut fields.dependencies, n));
@@ -166,7 +166,7 @@ fn the_longest_lists() {
     done.unwrap();
     at_most(160 * MIB, allocated, "by random access");
     let (described, allocated) = peak(|| describe_block(&Reader::open(&file[..], &options(1)).unwrap(), 0));
-    assert_eq!(described.unwrap().pieces.len() as u64, count);
+    assert_eq!(described.unwrap().extents.len() as u64, count);
     at_most(128 * MIB, allocated, "listing");
 }
 

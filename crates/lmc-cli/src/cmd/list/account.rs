@@ -60,8 +60,8 @@ pub(super) fn accounts(
 /// A block of which segments take their bytes, one after the other.
 struct Block {
     description: BlockDescription,
-    /// The piece that the next byte is of, and how many were taken of it.
-    piece: usize,
+    /// The extent that the next byte is of, and how many were taken of it.
+    extent: usize,
     taken: u64,
     /// Bytes that were taken of each part.
     of_parts: Vec<u64>,
@@ -70,23 +70,23 @@ struct Block {
 impl Block {
     fn new(description: BlockDescription) -> Self {
         let of_parts = vec![0; description.parts.len()];
-        Self { description, piece: 0, taken: 0, of_parts }
+        Self { description, extent: 0, taken: 0, of_parts }
     }
 
     /// Takes the next bytes: the parts that they are of, and the bytes of the record that stand for them, by their share of each part.
     fn take(&mut self, mut len: u64) -> Vec<(usize, u64)> {
         let mut before: Vec<(usize, u64)> = Vec::new();
         while len > 0 {
-            let piece = self.description.pieces[self.piece];
-            let n = len.min(piece.raw_len - self.taken);
-            if before.iter().all(|b| b.0 != piece.part) {
-                before.push((piece.part, self.coded(piece.part)));
+            let extent = self.description.extents[self.extent];
+            let n = len.min(extent.raw_len - self.taken);
+            if before.iter().all(|b| b.0 != extent.part) {
+                before.push((extent.part, self.coded(extent.part)));
             }
-            self.of_parts[piece.part] += n;
+            self.of_parts[extent.part] += n;
             self.taken += n;
             len -= n;
-            if self.taken == piece.raw_len {
-                (self.piece, self.taken) = (self.piece + 1, 0);
+            if self.taken == extent.raw_len {
+                (self.extent, self.taken) = (self.extent + 1, 0);
             }
         }
         before.into_iter().map(|(part, coded)| (part, self.coded(part) - coded)).collect()

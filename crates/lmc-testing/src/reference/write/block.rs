@@ -17,8 +17,8 @@ pub struct Block {
     pub dependencies: Vec<Dependency>,
     pub lane_sets: u8,
     pub parts: Vec<Part>,
-    /// Part and length of each piece. Written only when there are several parts.
-    pub pieces: Vec<(u8, u64)>,
+    /// Part and length of each extent. Written only when there are several parts.
+    pub extents: Vec<(u8, u64)>,
     /// What every lane ends at: 2^16 in a valid block.
     pub final_state: u32,
 }
@@ -54,8 +54,8 @@ pub struct BlockFields {
     pub word_counts: Vec<u32>,
     pub literal_count: u32,
     pub part_count: u8,
-    pub piece_count: u64,
-    pub pieces: Vec<(u8, u64)>,
+    pub extent_count: u64,
+    pub extents: Vec<(u8, u64)>,
     /// The heads of the parts.
     pub parts: Vec<Vec<u8>>,
     /// That of the block: 16 bytes in a valid one.
@@ -83,7 +83,7 @@ impl Block {
     /// A block of one part without dependencies.
     pub fn of(part: Part, lane_sets: u8) -> Self {
         let parts = vec![part];
-        Self { dependencies: Vec::new(), lane_sets, parts, pieces: Vec::new(), final_state: 1 << 16 }
+        Self { dependencies: Vec::new(), lane_sets, parts, extents: Vec::new(), final_state: 1 << 16 }
     }
 
     /// Adds zeros, as a part of their own, so that another block may follow: its start must be a multiple of a leaf.
@@ -94,23 +94,23 @@ impl Block {
             return;
         }
         if self.parts.len() == 1 {
-            self.pieces = vec![(0, length as u64)];
+            self.extents = vec![(0, length as u64)];
         }
-        self.pieces.push((self.parts.len() as u8, zeros as u64));
+        self.extents.push((self.parts.len() as u8, zeros as u64));
         let section = Section::default();
         self.parts.push(Part::Grouped(Grouped { raw: vec![0; zeros], width_code: 0, section }));
     }
 
-    /// The raw bytes: the parts' as the pieces interleave them.
+    /// The raw bytes: the parts' as the extents interleave them.
     pub fn raw(&self) -> Vec<u8> {
         if self.parts.len() == 1 {
             return self.parts[0].raw().to_vec();
         }
         let mut rests: Vec<&[u8]> = self.parts.iter().map(Part::raw).collect();
         let mut raw = Vec::new();
-        for &(part, length) in &self.pieces {
-            let (piece, rest) = rests[usize::from(part)].split_at(length as usize);
-            raw.extend(piece);
+        for &(part, length) in &self.extents {
+            let (extent, rest) = rests[usize::from(part)].split_at(length as usize);
+            raw.extend(extent);
             rests[usize::from(part)] = rest;
         }
         raw
@@ -148,8 +148,8 @@ impl Block {
             word_counts: words.iter().map(|words| words.len() as u32).collect(),
             literal_count: literals.len() as u32,
             part_count: self.parts.len() as u8,
-            piece_count: self.pieces.len() as u64,
-            pieces: self.pieces.clone(),
+            extent_count: self.extents.len() as u64,
+            extents: self.extents.clone(),
             parts,
             digest: digest(&leaves.concat()).to_vec(),
             leaves,
@@ -178,11 +178,11 @@ impl BlockFields {
             return;
         }
         if self.part_count == 1 {
-            self.pieces = vec![(0, length)];
-            self.piece_count = 1;
+            self.extents = vec![(0, length)];
+            self.extent_count = 1;
         }
-        self.pieces.push((self.part_count, zeros));
-        self.piece_count += 1;
+        self.extents.push((self.part_count, zeros));
+        self.extent_count += 1;
         self.part_count += 1;
         self.raw_length += zeros;
         // Bytes under map 0, without patches or groups.
@@ -202,8 +202,8 @@ impl BlockFields {
         }
         out.push(self.part_count);
         if self.part_count > 1 {
-            varint(&mut out, self.piece_count);
-            for &(part, length) in &self.pieces {
+            varint(&mut out, self.extent_count);
+            for &(part, length) in &self.extents {
                 out.push(part);
                 varint(&mut out, length);
             }

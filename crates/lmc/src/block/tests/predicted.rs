@@ -22,10 +22,10 @@ pub(super) fn link(source: u32, offset: usize) -> Link {
 /// Encodes at all levels, in memory and not; returns the record of the default level.
 fn delta(dtype: Dtype, raw: &[u8], base: &[u8]) -> Vec<u8> {
     let files = Files(vec![vec![], base.to_vec()]);
-    let piece = Piece { base: Some(link(1, 0)), ..Piece::plain(Some(dtype), raw.len()) };
-    round_trip_from(raw, &[piece], &files, Level::Fast);
-    let record = round_trip_from(raw, &[piece], &files, Level::Default);
-    let plain = round_trip(raw, &[Piece::plain(Some(dtype), raw.len())], Level::Default);
+    let extent = Extent { base: Some(link(1, 0)), ..Extent::plain(Some(dtype), raw.len()) };
+    round_trip_from(raw, &[extent], &files, Level::Fast);
+    let record = round_trip_from(raw, &[extent], &files, Level::Default);
+    let plain = round_trip(raw, &[Extent::plain(Some(dtype), raw.len())], Level::Default);
     // A thousandth, and what names the dependency.
     assert!(record.len() <= plain.len() + plain.len() / 1000 + 48, "{} after {}", record.len(), plain.len());
     record
@@ -127,8 +127,8 @@ fn every_dtype_against_every_base() {
                 }
             }
             let files = Files(vec![vec![], base.clone()]);
-            let piece = Piece { base: Some(link(1, 0)), ..Piece::plain(None, n - 1) };
-            round_trip_from(&raw[..n - 1], &[piece], &files, Level::Default);
+            let extent = Extent { base: Some(link(1, 0)), ..Extent::plain(None, n - 1) };
+            round_trip_from(&raw[..n - 1], &[extent], &files, Level::Default);
         }
     }
 }
@@ -153,44 +153,44 @@ fn other_widths_predict_each_other() {
     let (wide, narrow) = (f32s(&master), bf16s(&master));
     let files = Files(vec![[wide.clone(), narrow.clone()].concat()]);
     let from = |offset, conversion| Some(Link { source: 0, offset, conversion });
-    let piece = Piece { base: from(0, Conversion::NarrowBf16), ..Piece::plain(Some(Dtype::Bf16), narrow.len()) };
-    let record = round_trip_from(&narrow, &[piece], &files, Level::Default);
+    let extent = Extent { base: from(0, Conversion::NarrowBf16), ..Extent::plain(Some(Dtype::Bf16), narrow.len()) };
+    let record = round_trip_from(&narrow, &[extent], &files, Level::Default);
     assert!(record.len() < 180, "rounded weights are free: {}", record.len());
-    let piece =
-        Piece { base: from(wide.len() as u64, Conversion::WidenBf16), ..Piece::plain(Some(Dtype::F32), wide.len()) };
-    let record = round_trip_from(&wide, &[piece], &files, Level::Default);
+    let extent =
+        Extent { base: from(wide.len() as u64, Conversion::WidenBf16), ..Extent::plain(Some(Dtype::F32), wide.len()) };
+    let record = round_trip_from(&wide, &[extent], &files, Level::Default);
     assert!(record.len() < wide.len() / 2 + 800, "half of the bits are known: {}", record.len());
     let half: Vec<u8> = {
         let mut h = Vec::new();
         crate::predict::convert(Conversion::NarrowF16, &wide, &mut h);
         h
     };
-    let piece = Piece { base: from(0, Conversion::NarrowF16), ..Piece::plain(Some(Dtype::F16), half.len()) };
-    assert!(round_trip_from(&half, &[piece], &files, Level::Default).len() < 180);
+    let extent = Extent { base: from(0, Conversion::NarrowF16), ..Extent::plain(Some(Dtype::F16), half.len()) };
+    assert!(round_trip_from(&half, &[extent], &files, Level::Default).len() < 180);
 }
 
 #[test]
 fn packs_share_classes_and_keep_what_is_new() {
     let mut r = Random(13);
-    let (mut raw, mut base, mut pieces) = (vec![], vec![0; 3], vec![]);
+    let (mut raw, mut base, mut extents) = (vec![], vec![0; 3], vec![]);
     for i in 0..200 {
         let old = weights(1 + r.next() as usize % 3000, i);
         let new = step(&old, 1e-5, i);
         let (bytes, from, dtype) =
             if i % 3 == 0 { (bf16s(&new), bf16s(&old), Dtype::Bf16) } else { (f32s(&new), f32s(&old), Dtype::F32) };
-        let mut piece = Piece::plain(Some(dtype), bytes.len());
+        let mut extent = Extent::plain(Some(dtype), bytes.len());
         if i % 7 != 0 {
-            piece.base = Some(link(1, base.len()));
+            extent.base = Some(link(1, base.len()));
             base.extend(from);
             base.extend([9; 5]);
         }
         raw.extend(bytes);
-        pieces.push(piece);
+        extents.push(extent);
     }
     let files = Files(vec![vec![], base]);
     for level in [Level::Fast, Level::Default] {
-        let record = round_trip_from(&raw, &pieces, &files, level);
-        let plain = round_trip(&raw, &pieces.iter().map(|p| Piece::plain(p.dtype, p.len)).collect::<Vec<_>>(), level);
+        let record = round_trip_from(&raw, &extents, &files, level);
+        let plain = round_trip(&raw, &extents.iter().map(|p| Extent::plain(p.dtype, p.len)).collect::<Vec<_>>(), level);
         assert!(record.len() * 10 < plain.len() * 8, "{} after {}", record.len(), plain.len());
         assert_eq!(head_of(&record).parts.len(), 4);
         assert_eq!(predicted(&record).len(), 2);

@@ -59,7 +59,7 @@ fn few_weights_cost_their_entropy() {
     for (dtype, width) in [(Dtype::Bf16, 2), (Dtype::F16, 2), (Dtype::F32, 4), (Dtype::F64, 8)] {
         for one_in in [1000, 500, 200, 50] {
             let raw = pruned(dtype, (8 << 20) / width, one_in, 0, one_in);
-            let record = round_trip(&raw, &[Piece::plain(Some(dtype), raw.len())], Level::Default);
+            let record = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], Level::Default);
             let (taken, entropy) = (8.0 * record.len() as f64, entropy(&raw, dtype));
             let more = (taken - entropy) / (8.0 * raw.len() as f64);
             assert!(more < 0.0025, "{dtype:?}, one in {one_in}: {taken} bits, an entropy of {entropy}");
@@ -77,7 +77,7 @@ fn lists_are_smaller_than_groups() {
             let raw = pruned(dtype, 60_000, one_in, wild, 5 + one_in);
             for &level in Level::ALL {
                 let groups = Planner::new(Isa::PORTABLE, level).plan_groups(width, map, &raw).estimate;
-                let record = round_trip(&raw, &[Piece::plain(Some(dtype), raw.len())], level);
+                let record = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], level);
                 let listed_here = listed(&record);
                 assert!(
                     record.len() as u64 <= groups + 700,
@@ -113,11 +113,11 @@ fn lists_are_smaller_than_predictions_of_other_masks() {
             let (raw, base) =
                 (pruned(dtype, (1 << 20) / width, one_in, 0, 21), pruned(dtype, (1 << 20) / width, one_in, 0, 22));
             let files = predicted::Files(vec![vec![], base]);
-            let plain = Piece::plain(Some(dtype), raw.len());
-            let piece = Piece { base: Some(predicted::link(1, 0)), ..plain };
+            let plain = Extent::plain(Some(dtype), raw.len());
+            let extent = Extent { base: Some(predicted::link(1, 0)), ..plain };
             for &level in Level::ALL {
                 let alone = round_trip(&raw, &[plain], level).len();
-                let delta = round_trip_from(&raw, &[piece], &files, level).len();
+                let delta = round_trip_from(&raw, &[extent], &files, level).len();
                 // What a prediction may miss of its promise, and what names the base.
                 assert!(delta <= alone + alone / 32 + 1400, "{dtype:?}, one in {one_in}: {delta} after {alone}");
             }
