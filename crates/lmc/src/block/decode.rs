@@ -1,7 +1,7 @@
 //! Decoding a block.
 
+use super::body::Body;
 use super::listed::{ListedChanges, other_classes, restore_patches};
-use super::streams::Streams;
 use super::{Origin, collect};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
@@ -87,13 +87,13 @@ impl BlockDecoder {
         out: &mut [u8],
     ) -> Result<Vec<Digest>> {
         assert_eq!(out.len(), head.raw_len, "room for the block");
-        let mut streams = Streams::new(head, body)?;
+        let mut body = Body::new(head, body)?;
         let origin = Dependencies { list: &head.dependencies, origin };
         let mut gathered = std::mem::take(&mut self.gathered);
-        let done = self.decode_parts(head, &mut streams, &origin, &mut gathered, out);
+        let done = self.decode_parts(head, &mut body, &origin, &mut gathered, out);
         self.gathered = gathered;
         done?;
-        streams.finish()?;
+        body.finish()?;
         let leaves = leaves(out);
         if block_digest(&leaves) != head.digest {
             return Err(Error::damaged("the checksum of a block does not match"));
@@ -105,7 +105,7 @@ impl BlockDecoder {
     fn decode_parts(
         &mut self,
         head: &BlockHead,
-        streams: &mut Streams<'_>,
+        body: &mut Body<'_>,
         origin: &Dependencies<'_>,
         gathered: &mut Vec<u8>,
         out: &mut [u8],
@@ -119,11 +119,11 @@ impl BlockDecoder {
             });
             let first = extents.next().expect("a part has extents");
             if first.len() == part.len {
-                self.decode_part(&part.method, streams, origin, &mut out[first])?;
+                self.decode_part(&part.method, body, origin, &mut out[first])?;
                 continue;
             }
             let mut rest = scratch(gathered, part.len);
-            self.decode_part(&part.method, streams, origin, rest)?;
+            self.decode_part(&part.method, body, origin, rest)?;
             for extent in std::iter::once(first).chain(extents) {
                 let bytes;
                 (bytes, rest) = rest.split_at_mut(extent.len());
@@ -136,20 +136,19 @@ impl BlockDecoder {
     fn decode_part(
         &mut self,
         method: &Method,
-        streams: &mut Streams<'_>,
+        body: &mut Body<'_>,
         origin: &Dependencies<'_>,
         out: &mut [u8],
     ) -> Result<()> {
         match method {
-            Method::Stored => out.copy_from_slice(streams.take_bulk(out.len())?),
-            Method::Zstd { frame_len } => self.decode_frame(*frame_len, streams, out)?,
-            Method::Grouped(g) => self.decode_grouped(g, streams, out)?,
-            Method::Predicted(p) => self.decode_predicted(p, streams, origin, out)?,
+            Method::Stored => out.copy_from_slice(body.take_bulk(out.len())?),
+            Method::Zstd { frame_len } => self.decode_frame(*frame_len, body, out)?,
+            Method::Grouped(g) => self.decode_grouped(g, body, out)?,
+            Method::Predicted(p) => self.decode_predicted(p, body, origin, out)?,
             Method::TensorList { list_len, frame_len } => {
                 let mut list = std::mem::take(&mut self.list);
                 list.resize(*list_len, 0);
-                let unpacked =
-                    self.decode_frame(*frame_len, streams, &mut list).map_err(|e| e.after(list::CANNOT_WRITE));
+                let unpacked = self.decode_frame(*frame_len, body, &mut list).map_err(|e| e.after(list::CANNOT_WRITE));
                 let written = unpacked.and_then(|()| list::write(&list, out));
                 self.list = list;
                 written?;
@@ -158,8 +157,8 @@ impl BlockDecoder {
         Ok(())
     }
 
-    fn decode_frame(&mut self, len: usize, streams: &mut Streams<'_>, out: &mut [u8]) -> Result<()> {
-        let frame = streams.take_bulk(len)?;
+    fn decode_frame(&mut self, len: usize, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
+        let frame = body.take_bulk(len)?;
         if self.frames.decode(frame, out)? {
             return Ok(());
         }
@@ -169,7 +168,7 @@ impl BlockDecoder {
     fn decode_predicted(
         &mut self,
         p: &Predicted,
-        streams: &mut Streams<'_>,
+        body: &mut Body<'_>,
         origin: &Dependencies<'_>,
         out: &mut [u8],
     ) -> Result<()> {
@@ -179,7 +178,7 @@ impl BlockDecoder {
             let n = out.len() / p.width;
             if let Some(u) = &p.unchanged {
                 unchanged.resize(n.div_ceil(RUN), 0);
-                self.decode_map(&u.map, streams, &mut unchanged)?;
+                self.decode_map(&u.map, body, &mut unchanged)?;
                 if unchanged.iter().any(|&b| b > 1) || elements(&unchanged, n) != u.elements {
                     return Err(Error::damaged("a block's unchanged runs are not as many as its head says"));
                 }
@@ -195,7 +194,7 @@ impl BlockDecoder {
                 return match &g.patches {
                     None => Ok(()),
                     Some(patches) => {
-                        let bytes = streams.take_bulk(patches.len)?;
+                        let bytes = body.take_bulk(patches.len)?;
                         with_element!(p.width, E => restore_patches::<E>(patches, g.map, p.predictor, bytes, out))
                     }
                 };
@@ -210,17 +209,17 @@ impl BlockDecoder {
                 }
             };
             if listed {
-                self.listed.read(p, streams)?;
+                self.listed.read(p, body)?;
             } else if let [(_, only)] = &p.sections[..] {
                 // Residuals become elements where they are.
-                only.iter().try_for_each(|g| self.decode_grouped(g, streams, to))?;
+                only.iter().try_for_each(|g| self.decode_grouped(g, body, to))?;
             } else {
                 let narrow: Vec<_> = p.sections.iter().map(|(_, g)| g.as_ref().and_then(Grouped::narrowed)).collect();
                 let widths = narrow.iter().map(|g| g.as_ref().map_or(p.width, |g| g.width));
                 sections.reset(p.sections.iter().map(|s| s.0).zip(widths));
                 for (class, ((_, section), narrow)) in p.sections.iter().zip(&narrow).enumerate() {
                     if let Some(g) = narrow.as_ref().or(section.as_ref()) {
-                        self.decode_grouped(g, streams, sections.get_mut(class))?;
+                        self.decode_grouped(g, body, sections.get_mut(class))?;
                     }
                 }
             }
@@ -252,7 +251,7 @@ impl BlockDecoder {
         result
     }
 
-    fn decode_grouped(&mut self, g: &Grouped, streams: &mut Streams<'_>, out: &mut [u8]) -> Result<()> {
+    fn decode_grouped(&mut self, g: &Grouped, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
         let n = g.elements(out.len());
         let (whole, t) = (n / RUN, n % RUN);
         let mut runs = std::mem::take(&mut self.runs);
@@ -263,7 +262,7 @@ impl BlockDecoder {
                 (Some(map_group), _) => map_group,
                 (None, Some(group)) => {
                     runs.extend(0..whole as u32);
-                    return self.decode_group(group, g.width, g.map, &runs, t, streams, out);
+                    return self.decode_group(group, g.width, g.map, &runs, t, body, out);
                 }
                 (None, None) => {
                     // Every map has 0 for 0.
@@ -272,7 +271,7 @@ impl BlockDecoder {
                 }
             };
             class_map.resize(n.div_ceil(RUN), 0);
-            self.decode_map_with(map_group, streams, &mut runs, &mut class_map)?;
+            self.decode_map_with(map_group, body, &mut runs, &mut class_map)?;
             // Counting sort: the runs of each group, in order. A count for every byte value, so that one check does for all.
             let mut count = [0u32; 256];
             class_map.iter().for_each(|&c| count[usize::from(c)] += 1);
@@ -296,7 +295,7 @@ impl BlockDecoder {
             for (i, group) in g.groups.iter().enumerate() {
                 let (t, last) = if partial_in == Some(i) { (t, 1) } else { (0, 0) };
                 let runs = &runs[begin[i]..begin[i + 1] - last];
-                self.decode_group(group, g.width, g.map, runs, t, streams, out)?;
+                self.decode_group(group, g.width, g.map, runs, t, body, out)?;
             }
             Ok(())
         })();
@@ -304,30 +303,24 @@ impl BlockDecoder {
         self.class_map = class_map;
         result?;
         if let Some(patches) = &g.patches {
-            let bytes = streams.take_bulk(patches.len)?;
+            let bytes = body.take_bulk(patches.len)?;
             with_element!(g.width, E => apply_patches::<E>(patches, g.map, bytes, out))?;
         }
         Ok(())
     }
 
     /// Decodes a map of one byte for each run.
-    fn decode_map(&mut self, group: &Group, streams: &mut Streams<'_>, map: &mut [u8]) -> Result<()> {
+    fn decode_map(&mut self, group: &Group, body: &mut Body<'_>, map: &mut [u8]) -> Result<()> {
         let mut runs = std::mem::take(&mut self.runs);
         runs.clear();
-        let result = self.decode_map_with(group, streams, &mut runs, map);
+        let result = self.decode_map_with(group, body, &mut runs, map);
         self.runs = runs;
         result
     }
 
-    fn decode_map_with(
-        &self,
-        group: &Group,
-        streams: &mut Streams<'_>,
-        runs: &mut Vec<u32>,
-        map: &mut [u8],
-    ) -> Result<()> {
+    fn decode_map_with(&self, group: &Group, body: &mut Body<'_>, runs: &mut Vec<u32>, map: &mut [u8]) -> Result<()> {
         runs.extend(0..(map.len() / RUN) as u32);
-        self.decode_group(group, 1, Map::Identity, runs, map.len() % RUN, streams, map)
+        self.decode_group(group, 1, Map::Identity, runs, map.len() % RUN, body, map)
     }
 
     /// Decodes the whole runs of a group, and then the partial run of `t` elements if `t` is not 0.
@@ -339,30 +332,30 @@ impl BlockDecoder {
         map: Map,
         runs: &[u32],
         t: usize,
-        streams: &mut Streams<'_>,
+        body: &mut Body<'_>,
         out: &mut [u8],
     ) -> Result<()> {
         let shape = Shape::of(group, map);
         let table = DecodeTable::new(&group.coder);
-        let raw = streams.take_bulk(runs.len() * shape.raw_len(RUN))?;
-        let literals = streams.literals.pos;
+        let raw = body.take_bulk(runs.len() * shape.raw_len(RUN))?;
+        let literals = body.literals.pos;
         self.isa.decode_group(DecodeJob {
             table: table.as_ref(),
             shape,
             width,
-            lanes: &mut streams.lanes,
-            literals: &mut streams.literals,
+            lanes: &mut body.lanes,
+            literals: &mut body.literals,
             runs,
             raw,
             out,
         })?;
         if t > 0 {
-            let raw = streams.take_bulk(shape.raw_len(t))?;
+            let raw = body.take_bulk(shape.raw_len(t))?;
             let chunk = runs.len();
-            with_element!(width, E => decode_partial::<E>(&shape, table.as_ref(), raw, chunk, t, streams, out))?;
+            with_element!(width, E => decode_partial::<E>(&shape, table.as_ref(), raw, chunk, t, body, out))?;
         }
         let bits = group.symbol_bits(8 * width as u32);
-        if bits < 8 && streams.literals.bytes[literals..streams.literals.pos].iter().any(|l| l >> bits != 0) {
+        if bits < 8 && body.literals.bytes[literals..body.literals.pos].iter().any(|l| l >> bits != 0) {
             return Err(Error::damaged("a literal is too wide for the symbols of its group"));
         }
         Ok(())
@@ -384,12 +377,12 @@ fn decode_partial<E: Element>(
     raw: &[u8],
     chunk: usize,
     t: usize,
-    streams: &mut Streams<'_>,
+    body: &mut Body<'_>,
     out: &mut [u8],
 ) -> Result<()> {
     let mut symbols = [0; RUN];
     if let Some(table) = table {
-        decode_chunk(table, &mut streams.lanes[chunk % SETS], &mut streams.literals, &mut symbols)?;
+        decode_chunk(table, &mut body.lanes[chunk % SETS], &mut body.literals, &mut symbols)?;
         if symbols[t..].iter().any(|&s| s != table.pad) {
             return Err(Error::damaged("the padding of a group is not what it must be"));
         }

@@ -1,7 +1,7 @@
 //! Predicted parts of which every section tells no more than what changed: they are copies of their predictions, but for that.
 
+use super::body::Body;
 use super::sparse::few_of;
-use super::streams::Streams;
 use crate::error::{Error, Result};
 use crate::format::block_head::{Grouped, Patches, Predicted};
 use crate::group::element::{Element, with_element};
@@ -50,13 +50,13 @@ pub(super) struct ListedChanges {
 }
 
 impl ListedChanges {
-    pub(super) fn read(&mut self, p: &Predicted, streams: &mut Streams<'_>) -> Result<()> {
+    pub(super) fn read(&mut self, p: &Predicted, body: &mut Body<'_>) -> Result<()> {
         self.ranks.clear();
         self.residuals.clear();
         self.ends.clear();
         for (n, section) in &p.sections {
             if let Some(Grouped { patches: Some(patches), map, .. }) = section {
-                let bytes = streams.take_bulk(patches.len)?;
+                let bytes = body.take_bulk(patches.len)?;
                 with_element!(p.width, E => patches.each(bytes, *n, E::BYTES, |i, x| {
                     self.ranks.push(i as u32);
                     self.residuals.push(E::cut(x).unmap(*map).wide());

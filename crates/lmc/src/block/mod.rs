@@ -1,5 +1,6 @@
 //! One block: the unit that is encoded, checked and decoded alone.
 
+mod body;
 mod candidate;
 pub(crate) mod choose;
 pub(crate) mod decode;
@@ -15,7 +16,6 @@ mod planned;
 pub(crate) mod predicted;
 mod residual;
 pub(crate) mod sparse;
-mod streams;
 
 use crate::dtype::Dtype;
 #[cfg(test)]

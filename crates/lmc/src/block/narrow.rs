@@ -1,4 +1,4 @@
-//! Sections of residuals that one byte holds: their streams are the same whatever the width of an element, and half as much, or less, is
+//! Sections of residuals that one byte holds: their body are the same whatever the width of an element, and half as much, or less, is
 //! moved where elements have one byte.
 
 use crate::entropy::coder::Coder;

@@ -9,13 +9,13 @@ use crate::format::block_head::{BlockHead, LaneCounts};
 const STATES: usize = 4 * LANES;
 
 /// What the groups of a block share.
-pub(super) struct Streams<'a> {
+pub(super) struct Body<'a> {
     pub(super) lanes: [LaneReader<'a>; SETS],
     pub(super) literals: LiteralReader<'a>,
     bulk: &'a [u8],
 }
 
-impl<'a> Streams<'a> {
+impl<'a> Body<'a> {
     pub(super) fn new(head: &BlockHead, body: &'a [u8]) -> Result<Self> {
         let Some(LaneCounts { words, literals }) = head.lanes else {
             let lanes = [LaneReader::idle(), LaneReader::idle()];
