@@ -1,8 +1,8 @@
 //! How a block is coded, for people who want to see.
 
 use lmc::internals::{
-    BlockHead, Conversion, Group, Grouped, HEADER_LEN, Map, Method, Part, Predicted, Predictor, block_head, coder_name,
-    dependencies,
+    BlockHead, Column, Conversion, Group, Grouped, HEADER_LEN, Map, Method, Predicted, Predictor, block_head,
+    coder_name, dependencies,
 };
 use lmc::{ReadAt, Reader, Result};
 
@@ -16,49 +16,49 @@ pub struct BlockDescription {
     pub lane_sets: usize,
     /// Symbols that were too rare for a table.
     pub literals: u64,
-    /// Stretches of bytes that alternate between the parts, in order; one if there is one part.
+    /// Stretches of bytes that alternate between the columns, in order; one if there is one column.
     pub extents: Vec<ExtentDescription>,
-    /// What the block is made of: one part, or several in a pack of small tensors.
-    pub parts: Vec<PartDescription>,
+    /// What the block is made of: one column, or several in a pack of small tensors.
+    pub columns: Vec<ColumnDescription>,
 }
 
 /// A stretch of a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExtentDescription {
-    /// Number of the part that the bytes are the next ones of.
-    pub part: usize,
+    /// Number of the column that the bytes are the next ones of.
+    pub column: usize,
     /// Length in bytes.
     pub raw_len: u64,
 }
 
-/// How a part of a block is coded.
+/// How a column of a block is coded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PartDescription {
-    /// Length of the part's contents in bytes.
+pub struct ColumnDescription {
+    /// Length of the column's contents in bytes.
     pub raw_len: u64,
-    /// Bytes of the block's record that stand for the part. Those of all parts add up to the record.
+    /// Bytes of the block's record that stand for the column. Those of all columns add up to the record.
     ///
-    /// A part has its own description, frame or bytes stored as they are, and list of patches. Groups run through the same lanes: what the
+    /// A column has its own description, frame or bytes stored as they are, and list of patches. Groups run through the same lanes: what the
     /// lanes, the literals and the raw bits of all groups take is shared by the bits that the groups tell of their elements, which is an
-    /// estimate. What is left, of no part (headers, extents, digests), is shared by raw length.
+    /// estimate. What is left, of no column (headers, extents, digests), is shared by raw length.
     pub coded_len: u64,
     /// "stored", "zstd", "grouped", "predicted", or "tensor list": a header of which the tensors are told.
     pub method: &'static str,
-    /// Bytes of an element of a grouped or predicted part.
+    /// Bytes of an element of a grouped or predicted column.
     pub width: Option<usize>,
-    /// How elements of a grouped part are mapped: "identity", "rotate" or "zigzag".
+    /// How elements of a grouped column are mapped: "identity", "rotate" or "zigzag".
     pub map: Option<&'static str>,
-    /// How the elements of a predicted part are predicted.
+    /// How the elements of a predicted column are predicted.
     pub prediction: Option<PredictionDescription>,
-    /// The groups of a grouped part, or those of all classes of a predicted one. Classes of which few elements changed have none.
+    /// The groups of a grouped column, or those of all classes of a predicted one. Classes of which few elements changed have none.
     pub groups: Vec<GroupDescription>,
     /// Elements that are listed one by one, with what changes them.
     pub listed: u64,
 }
 
-/// What the elements of a part are predicted from.
+/// What the elements of a column are predicted from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PredictionDescription {
@@ -99,7 +99,7 @@ pub fn describe_block<R: ReadAt>(reader: &Reader<'_, R>, block: u64) -> Result<B
 impl BlockDescription {
     pub(crate) fn new(h: &BlockHead, record_len: u64) -> Self {
         let shares = shares(h, record_len);
-        let parts = h.parts.iter().zip(shares).map(|(p, coded)| PartDescription::new(p, coded, h));
+        let columns = h.columns.iter().zip(shares).map(|(p, coded)| ColumnDescription::new(p, coded, h));
         Self {
             raw_len: h.raw_len as u64,
             lane_sets: h.lanes.map_or(0, |l| l.words.len()),
@@ -107,14 +107,14 @@ impl BlockDescription {
             extents: h
                 .extents
                 .iter()
-                .map(|&(part, len)| ExtentDescription { part: part.into(), raw_len: len as u64 })
+                .map(|&(column, len)| ExtentDescription { column: column.into(), raw_len: len as u64 })
                 .collect(),
-            parts: parts.collect(),
+            columns: columns.collect(),
         }
     }
 }
 
-/// Bytes of the record that stand for each part, as [`PartDescription::coded_len`] has it.
+/// Bytes of the record that stand for each column, as [`ColumnDescription::coded_len`] has it.
 fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
     let mut text = Vec::new();
     h.put(&mut text);
@@ -126,19 +126,19 @@ fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
         *left -= taken;
         taken
     };
-    let own = |p: &Part| {
+    let own = |p: &Column| {
         text.clear();
         p.put(&mut text);
         take(&mut rest, text.len()) + take(&mut body, own_bulk(p))
     };
-    let mut shares: Vec<u64> = h.parts.iter().map(own).collect();
-    let told: Vec<u64> = h.parts.iter().map(told_bits).collect();
+    let mut shares: Vec<u64> = h.columns.iter().map(own).collect();
+    let told: Vec<u64> = h.columns.iter().map(told_bits).collect();
     if told.iter().all(|&bits| bits == 0) {
         // Nothing is left of most bodies, and nobody has more to do with it than others.
         rest += std::mem::take(&mut body);
     }
     deal(body, &told, &mut shares);
-    let raw: Vec<u64> = h.parts.iter().map(|p| p.len as u64).collect();
+    let raw: Vec<u64> = h.columns.iter().map(|p| p.len as u64).collect();
     deal(rest, &raw, &mut shares);
     shares
 }
@@ -154,8 +154,8 @@ fn deal(bytes: u64, weights: &[u64], to: &mut [u64]) {
     }
 }
 
-/// Bytes of the body that are the part's alone, as far as its description has them.
-fn own_bulk(p: &Part) -> usize {
+/// Bytes of the body that are the column's alone, as far as its description has them.
+fn own_bulk(p: &Column) -> usize {
     match &p.method {
         Method::Stored => p.len,
         Method::Zstd { frame_len } | Method::TensorList { frame_len, .. } => *frame_len,
@@ -166,7 +166,7 @@ fn own_bulk(p: &Part) -> usize {
 }
 
 /// Bits that groups tell of their elements, at most: whose group an element is, the body alone says.
-fn told_bits(p: &Part) -> u64 {
+fn told_bits(p: &Column) -> u64 {
     let of = |elements: usize, g: &Grouped| {
         let bits = |group: &Group| group.raw_bits + u32::from(group.sign_plane) + group.symbol_bits(8 * g.width as u32);
         elements as u64 * u64::from(g.groups.iter().map(bits).max().unwrap_or(0))
@@ -178,8 +178,8 @@ fn told_bits(p: &Part) -> u64 {
     }
 }
 
-impl PartDescription {
-    fn new(p: &Part, coded_len: u64, head: &BlockHead) -> Self {
+impl ColumnDescription {
+    fn new(p: &Column, coded_len: u64, head: &BlockHead) -> Self {
         let raw_len = p.len as u64;
         let (width, map, prediction, groups) = (None, None, None, vec![]);
         let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, groups, listed: 0 };
@@ -241,11 +241,11 @@ impl PredictionDescription {
 }
 
 impl GroupDescription {
-    fn new(part: &Grouped, g: &Group) -> Self {
+    fn new(column: &Grouped, g: &Group) -> Self {
         Self {
             constant_bits: g.low + g.high,
             raw_bits: g.raw_bits,
-            symbol_bits: g.symbol_bits(8 * part.width as u32),
+            symbol_bits: g.symbol_bits(8 * column.width as u32),
             coder: coder_name(g),
         }
     }

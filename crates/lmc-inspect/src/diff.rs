@@ -200,11 +200,11 @@ impl SegmentDiff {
 /// The stretches of a block, in order: where each one ends, and how it is coded.
 fn coding(record: &[u8]) -> Result<Vec<(u64, Coded)>> {
     let (head, ..) = split_record(record)?;
-    let parts = BlockDescription::new(&head, record.len() as u64).parts;
+    let columns = BlockDescription::new(&head, record.len() as u64).columns;
     let mut end = 0;
-    let stretches = head.extents.iter().map(|&(part, len)| {
+    let stretches = head.extents.iter().map(|&(column, len)| {
         end += len as u64;
-        let prediction = parts[usize::from(part)].prediction.as_ref();
+        let prediction = columns[usize::from(column)].prediction.as_ref();
         let from_itself = prediction.is_some_and(|p| p.sources.contains(&0));
         (end, Coded { predictor: prediction.map(|p| p.predictor), from_itself, raw_len: len as u64 })
     });

@@ -9,7 +9,7 @@
 //!
 //! let file = lmc::compress(&new, &CompressOptions::default())?;
 //! let block = lmc_inspect::describe_block(&Reader::open(&file[..], &DecompressOptions::default())?, 0)?;
-//! assert_eq!(block.parts.iter().map(|p| p.raw_len).sum::<u64>(), 400_000);
+//! assert_eq!(block.columns.iter().map(|p| p.raw_len).sum::<u64>(), 400_000);
 //!
 //! let mut compressor = Compressor::new(&CompressOptions::default())?;
 //! let diff = lmc_inspect::diff(&mut compressor, &Base::new(&new[..])?, &[Base::new(&old[..])?], &mut |_| ())?;
@@ -26,7 +26,7 @@ mod diff;
 mod element;
 
 pub use describe::{
-    BlockDescription, ExtentDescription, GroupDescription, PartDescription, PredictionDescription, describe_block,
+    BlockDescription, ColumnDescription, ExtentDescription, GroupDescription, PredictionDescription, describe_block,
 };
 pub use diff::changes::Changes;
 pub use diff::counterparts::Relation;

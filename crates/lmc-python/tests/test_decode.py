@@ -216,10 +216,10 @@ def record(tag: bytes, head: bytes, body: bytes = b"", body_length: int | None =
     return fixed + u64(xxh3_64_intdigest(fixed + head)) + head + body
 
 
-def block(length: int, part: bytes, body: bytes, raw: bytes | None = None, dependencies: bytes = b"\0") -> bytes:
-    """Make a block of one part without lanes."""
+def block(length: int, column: bytes, body: bytes, raw: bytes | None = None, dependencies: bytes = b"\0") -> bytes:
+    """Make a block of one column without lanes."""
     digest = decode.content_hash(body if raw is None else raw)
-    return record(b"BLCK", varint(length) + dependencies + b"\0\1" + part + digest, body)
+    return record(b"BLCK", varint(length) + dependencies + b"\0\1" + column + digest, body)
 
 
 def opaque(length: int) -> bytes:
@@ -251,9 +251,9 @@ def file_of(
     return file + record(b"INDX", head) + place + u64(xxh3_64_intdigest(place)) + b"LMCend\r\n"
 
 
-def one_block(part: bytes, body: bytes, raw: bytes) -> bytes:
-    """Make a file of one block of one part."""
-    return file_of([(block(len(raw), part, body, raw), len(raw))], raw)
+def one_block(column: bytes, body: bytes, raw: bytes) -> bytes:
+    """Make a file of one block of one column."""
+    return file_of([(block(len(raw), column, body, raw), len(raw))], raw)
 
 
 RAW = b"Some raw bytes."
@@ -302,7 +302,7 @@ def test_made_files_are_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "body", "wrong"),
+    ("column", "body", "wrong"),
     [
         (b"\5", b"", "method is 5"),
         (b"\1" + varint(len(zstd(RAW)) + 1), zstd(RAW), "frame should have"),
@@ -336,10 +336,10 @@ def test_made_files_are_valid() -> None:
         (b"\4\x10", b"", "length of the list is 16"),
     ],
 )
-def test_wrong_parts(part: bytes, body: bytes, wrong: str) -> None:
-    """Each of some wrong parts is refused for what is wrong with it."""
+def test_wrong_columns(column: bytes, body: bytes, wrong: str) -> None:
+    """Each of some wrong columns is refused for what is wrong with it."""
     with pytest.raises(FormatError, match=wrong) as caught:
-        decode.decode(one_block(part, body, RAW))
+        decode.decode(one_block(column, body, RAW))
     assert str(caught.value).startswith("block 0: ")
 
 
@@ -420,9 +420,9 @@ def test_bases() -> None:
 
 def copy(raw: bytes, offset: int, length: int) -> tuple[bytes, int]:
     """Make a block that is a range of this file, predicted without any residual."""
-    part = b"\3\0\2\0\0\1\0\0" + varint(length) + b"\0\0\0"
+    column = b"\3\0\2\0\0\1\0\0" + varint(length) + b"\0\0\0"
     dependency = b"\1\0" + varint(offset) + varint(length)
-    return block(length, part, b"", raw[offset : offset + length], dependency), length
+    return block(length, column, b"", raw[offset : offset + length], dependency), length
 
 
 def test_dependencies_on_this_file() -> None:

@@ -2,14 +2,14 @@
 
 use crate::input::{Input, Random};
 use crate::reference::write::Record;
-use crate::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
+use crate::reference::write::block::{Block, Column, Group, Grouped, Section, unmapped};
 use crate::reference::write::entropy::{Coder, Pad};
 use crate::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
 
-/// A valid block as the input chooses it: parts, extents, groups, classes, tables, lane sets.
+/// A valid block as the input chooses it: columns, extents, groups, classes, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {
-    let (lane_sets, parts) = parts(input);
-    block_of(input, lane_sets, parts)
+    let (lane_sets, columns) = columns(input);
+    block_of(input, lane_sets, columns)
 }
 
 /// Fills all blocks but the last, so that others may follow them; their raw bytes.
@@ -22,38 +22,38 @@ pub fn fill(blocks: &mut [Block]) -> Vec<u8> {
 
 /// The same, but tensor lists may be damaged before they are packed; whether one is.
 pub fn block_of_damaged_lists(input: &mut Input<'_>) -> (Block, bool) {
-    let (lane_sets, mut parts) = parts(input);
+    let (lane_sets, mut columns) = columns(input);
     let mut damaged = false;
-    for part in &mut parts {
-        if let Part::TensorList { raw, list } = part
+    for column in &mut columns {
+        if let Column::TensorList { raw, list } = column
             && input.bool()
         {
             damage_list(raw, list, input);
             damaged = true;
         }
     }
-    (block_of(input, lane_sets, parts), damaged)
+    (block_of(input, lane_sets, columns), damaged)
 }
 
-/// The number of lane sets, and parts that use them.
-fn parts(input: &mut Input<'_>) -> (u8, Vec<Part>) {
+/// The number of lane sets, and columns that use them.
+fn columns(input: &mut Input<'_>) -> (u8, Vec<Column>) {
     let lane_sets = 2 * u8::from(input.below(3) > 0);
-    let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
-    (lane_sets, (0..part_count).map(|_| part(input, lane_sets)).collect())
+    let column_count = if input.bool() { 1 } else { 1 + input.below(4) };
+    (lane_sets, (0..column_count).map(|_| column(input, lane_sets)).collect())
 }
 
-fn block_of(input: &mut Input<'_>, lane_sets: u8, parts: Vec<Part>) -> Block {
-    let extents = extents(input, &parts);
-    Block { dependencies: Vec::new(), lane_sets, parts, extents, final_state: 1 << 16 }
+fn block_of(input: &mut Input<'_>, lane_sets: u8, columns: Vec<Column>) -> Block {
+    let extents = extents(input, &columns);
+    Block { dependencies: Vec::new(), lane_sets, columns, extents, final_state: 1 << 16 }
 }
 
-pub(crate) fn part(input: &mut Input<'_>, lane_sets: u8) -> Part {
+pub(crate) fn column(input: &mut Input<'_>, lane_sets: u8) -> Column {
     let choice = input.u8();
     match choice % 8 {
-        0 => Part::Stored(bytes(input)),
-        1 => Part::Zstd(bytes(input)),
-        _ if choice >= 0xe8 => tensor_list(input).part(),
-        _ => Part::Grouped(grouped(input, lane_sets)),
+        0 => Column::Stored(bytes(input)),
+        1 => Column::Zstd(bytes(input)),
+        _ if choice >= 0xe8 => tensor_list(input).column(),
+        _ => Column::Grouped(grouped(input, lane_sets)),
     }
 }
 
@@ -64,9 +64,9 @@ pub(crate) fn bytes(input: &mut Input<'_>) -> Vec<u8> {
     if random { source.bytes(length) } else { vec![source.u64() as u8; length] }
 }
 
-/// The parts' bytes in an order that alternates between them.
-pub(crate) fn extents(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
-    let mut left: Vec<u64> = parts.iter().map(|part| part.raw().len() as u64).collect();
+/// The columns' bytes in an order that alternates between them.
+pub(crate) fn extents(input: &mut Input<'_>, columns: &[Column]) -> Vec<(u8, u64)> {
+    let mut left: Vec<u64> = columns.iter().map(|column| column.raw().len() as u64).collect();
     let longest = u64::from(input.u16());
     // Thousands of extents, which take long, only where the input asks for them.
     let many = longest >= 0xf000;
@@ -74,11 +74,11 @@ pub(crate) fn extents(input: &mut Input<'_>, parts: &[Part]) -> Vec<(u8, u64)> {
     let mut random = input.random();
     let mut extents = Vec::new();
     while left.iter().any(|&left| left > 0) {
-        let part = random.below(parts.len() as u64) as usize;
-        let length = (1 + random.below(longest)).min(left[part]);
+        let column = random.below(columns.len() as u64) as usize;
+        let length = (1 + random.below(longest)).min(left[column]);
         if length > 0 {
-            extents.push((part as u8, length));
-            left[part] -= length;
+            extents.push((column as u8, length));
+            left[column] -= length;
         }
     }
     extents
@@ -163,7 +163,7 @@ fn tensor_shape(random: &mut Random, kind: usize) -> Vec<u64> {
     (0..rank).map(dimension).collect()
 }
 
-/// Changes a few bytes of a list. The part's bytes become what it tells then, if it can be read and is to be.
+/// Changes a few bytes of a list. The column's bytes become what it tells then, if it can be read and is to be.
 fn damage_list(raw: &mut Vec<u8>, list: &mut Vec<u8>, input: &mut Input<'_>) {
     let fit = input.below(8) > 0;
     for _ in 0..1 + input.below(8).saturating_sub(5) {
@@ -171,7 +171,7 @@ fn damage_list(raw: &mut Vec<u8>, list: &mut Vec<u8>, input: &mut Input<'_>) {
             mutate_bytes(list, input);
             continue;
         }
-        // Values that mean something: dtypes, with the shape before or without, small numbers, parts of a character.
+        // Values that mean something: dtypes, with the shape before or without, small numbers, columns of a character.
         let at = if input.bool() { input.below(list.len()) } else { input.below(list.len().min(40)) };
         list[at] = match input.below(5) {
             0 => list[at] ^ 0x80,

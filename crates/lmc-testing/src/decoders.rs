@@ -3,7 +3,7 @@
 use crate::reference;
 use lmc::{Base, DecompressOptions, Decompressor, Isa, Reader, Result, WriteAt};
 use lmc::{DecodeLimits, Sink, Source};
-use lmc_inspect::{PartDescription, describe_block};
+use lmc_inspect::{ColumnDescription, describe_block};
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -261,11 +261,11 @@ pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<'a, &
         assert_eq!(block.raw_offset, covered);
         covered += block.raw_len;
         let description = describe_block(&reader, i as u64).expect("a block can be described");
-        let sum = |of: fn(&PartDescription) -> u64| description.parts.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&ColumnDescription) -> u64| description.columns.iter().map(of).sum::<u64>();
         assert_eq!(
             (sum(|p| p.raw_len), sum(|p| p.coded_len)),
             (block.raw_len, block.record_len),
-            "parts are the block"
+            "columns are the block"
         );
     }
     assert_eq!(covered, raw.len() as u64);

@@ -1,11 +1,12 @@
-//! Valid files that depend on bases and on themselves: dependencies, predicted parts and patches of every shape.
+//! Valid files that depend on bases and on themselves: dependencies, predicted columns and patches of every shape.
 
 use crate::blocks::{self, element_count, low_bits, section};
 use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
 use crate::reference::write::File;
 use crate::reference::write::block::{
-    Block, Dependency, Named, NumberCode, Part, Patch, PatchCodes, Predicted, Section, UnchangedRuns, mapped, unmapped,
+    Block, Column, Dependency, Named, NumberCode, Patch, PatchCodes, Predicted, Section, UnchangedRuns, mapped,
+    unmapped,
 };
 
 /// The blocks of a file and the files that they depend on.
@@ -150,34 +151,34 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
     available.retain(|(.., bytes)| !bytes.is_empty());
     let mut sources = Sources { available, chosen: Vec::new() };
     let lane_sets = 2 * u8::from(input.below(3) > 0);
-    let part_count = if input.bool() { 1 } else { 1 + input.below(4) };
-    let mut parts = Vec::new();
-    for _ in 0..part_count {
-        parts.push(match input.below(5) {
+    let column_count = if input.bool() { 1 } else { 1 + input.below(4) };
+    let mut columns = Vec::new();
+    for _ in 0..column_count {
+        columns.push(match input.below(5) {
             choice if choice == 0 || sources.available.is_empty() => {
-                let part = blocks::part(input, lane_sets);
-                patched(input, part)
+                let column = blocks::column(input, lane_sets);
+                patched(input, column)
             }
-            _ => Part::Predicted(predicted(input, &mut sources, lane_sets)),
+            _ => Column::Predicted(predicted(input, &mut sources, lane_sets)),
         });
     }
     if input.below(8) == 0 && !sources.available.is_empty() {
-        // Dependencies that no part names.
+        // Dependencies that no column names.
         sources.choose(input, 10);
     }
-    let extents = blocks::extents(input, &parts);
-    Block { dependencies: sources.chosen, lane_sets, parts, extents, final_state: 1 << 16 }
+    let extents = blocks::extents(input, &columns);
+    Block { dependencies: sources.chosen, lane_sets, columns, extents, final_state: 1 << 16 }
 }
 
-/// The part with patches, if it is grouped.
-fn patched(input: &mut Input<'_>, part: Part) -> Part {
-    let Part::Grouped(mut grouped) = part else { return part };
+/// The column with patches, if it is grouped.
+fn patched(input: &mut Input<'_>, column: Column) -> Column {
+    let Column::Grouped(mut grouped) = column else { return column };
     let width = 1 << grouped.width_code;
     let element = |bytes: &[u8]| bytes.iter().rev().fold(0, |u, &byte| u << 8 | u64::from(byte));
     let mut elements: Vec<u64> = grouped.raw.chunks(width).map(element).collect();
     patch(input, grouped.width_code, &mut grouped.section, &mut elements);
     grouped.raw = blocks::to_bytes(&elements, grouped.width_code);
-    Part::Grouped(grouped)
+    Column::Grouped(grouped)
 }
 
 /// Gives a section without patches some, or none, perhaps instead of its groups, and changes its elements accordingly.
@@ -231,7 +232,7 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
     let mut predicted =
         Predicted { raw, width_code, predictor, conversion, prediction, boundaries, unchanged, sections };
     let mut residuals = Vec::new();
-    for count in predicted.class_counts(&sources.chosen).expect("the dependencies are as long as the part needs") {
+    for count in predicted.class_counts(&sources.chosen).expect("the dependencies are as long as the column needs") {
         if count == 0 {
             predicted.sections.push(Section::default());
             residuals.push(Vec::new());
@@ -243,7 +244,7 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
         predicted.sections.push(section);
         residuals.push(elements);
     }
-    predicted.set_residuals(&sources.chosen, residuals).expect("the dependencies are as long as the part needs");
+    predicted.set_residuals(&sources.chosen, residuals).expect("the dependencies are as long as the column needs");
     predicted
 }
 

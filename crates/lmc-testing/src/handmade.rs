@@ -1,7 +1,7 @@
-//! Files put together by hand, block by block: what tests of bases, dependencies and predicted parts share.
+//! Files put together by hand, block by block: what tests of bases, dependencies and predicted columns share.
 
 use crate::decoders::{LIMIT, agree_with_bases};
-use crate::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section};
+use crate::reference::write::block::{Block, BlockFields, Column, Dependency, Group, Named, Predicted, Section};
 use crate::reference::write::{File, Record, varint};
 
 /// Raw bytes of a leaf: each block begins at a multiple of them.
@@ -44,7 +44,7 @@ pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
         .map(|&(source, offset, bytes)| Dependency { source, offset, bytes: bytes.to_vec() })
         .collect();
     let raw: Vec<u8> = dependencies.iter().flat_map(|dependency| dependency.bytes.clone()).collect();
-    let part = Predicted {
+    let column = Predicted {
         raw,
         width_code: 0,
         predictor: 2,
@@ -54,12 +54,12 @@ pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
         unchanged: None,
         sections: vec![Section::of(0, Group { z: 8, ..Group::default() })],
     };
-    encoded(&Block { dependencies, ..Block::of(Part::Predicted(part), 0) })
+    encoded(&Block { dependencies, ..Block::of(Column::Predicted(column), 0) })
 }
 
 /// Bytes as they are.
 pub fn stored(bytes: &[u8]) -> BlockFields {
-    encoded(&Block::of(Part::Stored(bytes.to_vec()), 0))
+    encoded(&Block::of(Column::Stored(bytes.to_vec()), 0))
 }
 
 /// The records of blocks, all but the last of which are filled with zeros to [`LEAF`] bytes: their digests are to be made to fit.
@@ -81,7 +81,7 @@ pub fn filled(blocks: &[&[u8]]) -> Vec<u8> {
     raw
 }
 
-/// A block whose dependencies are given as numbers, and of which no part names one.
+/// A block whose dependencies are given as numbers, and of which no column names one.
 pub fn unnamed(dependencies: &[[u64; 3]]) -> BlockFields {
     let mut fields = stored(b"xyz");
     fields.dependency_count = dependencies.len() as u64;

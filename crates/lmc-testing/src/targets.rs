@@ -175,7 +175,7 @@ pub fn isas_agree(bytes: &[u8]) {
 }
 
 /// Any bytes as the header of a safetensors file, or as a whole one: what the `safetensors` crate accepts is laid out as
-/// the crate says. For a quarter of the inputs, everything is compressed, restored, and read in parts, too.
+/// the crate says. For a quarter of the inputs, everything is compressed, restored, and read in columns, too.
 pub fn layout(bytes: &[u8]) {
     let Some((mode, bytes)) = bytes.split_first() else { return };
     let raw = match mode % 3 {

@@ -12,7 +12,7 @@ use crate::container::open::{self, Opened};
 use crate::decompress::{KEEP, checked_block, decode_checked};
 use crate::error::Result;
 use crate::format::bases::{MAX_DEPTH, too_deep};
-use crate::format::block_head::{BlockHead, Method, Part};
+use crate::format::block_head::{BlockHead, Column, Method};
 use crate::io::ReadAt;
 use crate::origin::{NotOwn, Own, Sourced};
 use crate::pool::Workers;
@@ -44,7 +44,7 @@ struct Begun<'a> {
 
 /// Memory that a block takes while it waits for what it depends on, at most: its record, its bytes, and what they are told by.
 fn held(head: &BlockHead, record_len: u64) -> u64 {
-    let told = |p: &Part| {
+    let told = |p: &Column| {
         let Method::Predicted(m) = &p.method else { return 0 };
         let len = p.len as u64;
         let base: u64 = head.dependencies[m.base.first..][..m.base.count].iter().map(|d| d.len).sum();
@@ -54,8 +54,8 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         base + converted + classes + without_runs
     };
     let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.extents[..]);
-    let gathered = if head.parts.len() > 1 { head.raw_len } else { 0 };
-    record_len + (lists + head.raw_len + gathered) as u64 + head.parts.iter().map(told).sum::<u64>()
+    let gathered = if head.columns.len() > 1 { head.raw_len } else { 0 };
+    record_len + (lists + head.raw_len + gathered) as u64 + head.columns.iter().map(told).sum::<u64>()
 }
 
 impl Access<'_> {

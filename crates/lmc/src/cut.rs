@@ -92,7 +92,7 @@ impl<'m> Cutter<'m> {
         }
     }
 
-    /// The same with blocks of one length: each block with bases then has those without as its parts.
+    /// The same with blocks of one length: each block with bases then has those without as its columns.
     pub(crate) fn uniform(self) -> Self {
         Self { adaptive: false, ..self }
     }
@@ -235,14 +235,14 @@ impl<'m> Cutter<'m> {
         let elements = len - head - tail.min(len - head);
         let tail = len - head - elements;
         let (link, linked) = found.map_or((None, 0), |(l, n)| (Some(l), n));
-        let parts = [(None, head, None), (dtype, linked, link), (dtype, elements - linked, None), (None, tail, None)];
-        let column = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
-        for (dtype, len, base) in parts.into_iter().filter(|p| p.1 > 0) {
+        let columns = [(None, head, None), (dtype, linked, link), (dtype, elements - linked, None), (None, tail, None)];
+        let own = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
+        for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {
             let (dtype, base) = if extents.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
-            let column = if dtype.is_some() { column } else { 0 };
+            let own = if dtype.is_some() { own } else { 0 };
             match extents.last_mut() {
-                Some(p) if (p.dtype, p.column) == (dtype, column) && goes_on(p, base) => p.len += len as usize,
-                _ => extents.push(Extent { dtype, len: len as usize, base, column }),
+                Some(p) if (p.dtype, p.own) == (dtype, own) && goes_on(p, base) => p.len += len as usize,
+                _ => extents.push(Extent { dtype, len: len as usize, base, own }),
             }
         }
     }

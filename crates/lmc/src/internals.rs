@@ -8,7 +8,7 @@ pub use crate::block::plan::{Planner, coding_of};
 pub use crate::block::{Extent, Link, Origin};
 pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::Dependency;
-pub use crate::format::block_head::{BlockHead, Group, Grouped, LaneCounts, Method, Part, Patches, Predicted};
+pub use crate::format::block_head::{BlockHead, Column, Group, Grouped, LaneCounts, Method, Patches, Predicted};
 pub use crate::format::record::HEADER_LEN;
 pub use crate::layout::Layout;
 pub use crate::map::Map;
@@ -65,9 +65,9 @@ pub fn coder_name(group: &Group) -> &'static str {
     }
 }
 
-/// The dependencies that a part is predicted from.
-pub fn dependencies<'h>(head: &'h BlockHead, part: &Predicted) -> &'h [Dependency] {
-    &head.dependencies[part.base.first..][..part.base.count]
+/// The dependencies that a column is predicted from.
+pub fn dependencies<'h>(head: &'h BlockHead, column: &Predicted) -> &'h [Dependency] {
+    &head.dependencies[column.base.first..][..column.base.count]
 }
 
 /// The layout of `size` bytes; that of raw data of type `dtype` if their format is not known.
@@ -105,7 +105,7 @@ pub fn encode_block(
     encoder.encode(&RawBlock::new(raw, extents), origin, out).map(|_| ())
 }
 
-/// Plans a part, as is done before its first symbol is coded; gives the bytes that it will take, estimated.
+/// Plans a column, as is done before its first symbol is coded; gives the bytes that it will take, estimated.
 pub fn plan(planner: &mut Planner, dtype: Dtype, raw: &[u8]) -> u64 {
     let (width, map) = coding_of(dtype);
     planner.plan(width, map, raw).estimate
@@ -125,23 +125,23 @@ pub fn digests(raw: &[u8]) -> Vec<[u8; 16]> {
     leaves(raw)
 }
 
-fn model<'m>(part: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
+fn model<'m>(column: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
     Model {
-        width: part.width,
-        len: prediction.len() / part.width,
-        predictor: part.predictor,
+        width: column.width,
+        len: prediction.len() / column.width,
+        predictor: column.predictor,
         prediction,
-        classes: part.classes.as_ref(),
+        classes: column.classes.as_ref(),
     }
 }
 
-/// Counts the classes of the elements of a part, all of its runs, and deals their residuals to `sections`.
+/// Counts the classes of the elements of a column, all of its runs, and deals their residuals to `sections`.
 ///
 /// # Panics
-/// If the part was not encoded from these elements and their prediction.
-pub fn partition(isa: Isa, part: &Predicted, prediction: &[u8], elements: &[u8], sections: &mut Sections) {
-    let model = model(part, prediction);
-    let widths = part.sections.iter().map(|(_, g)| g.as_ref().map_or(part.width, Grouped::least_width));
+/// If the column was not encoded from these elements and their prediction.
+pub fn partition(isa: Isa, column: &Predicted, prediction: &[u8], elements: &[u8], sections: &mut Sections) {
+    let model = model(column, prediction);
+    let widths = column.sections.iter().map(|(_, g)| g.as_ref().map_or(column.width, Grouped::least_width));
     sections.reset(isa.count_classes(&model).into_iter().zip(widths));
     assert!(isa.partition(&model, elements, sections), "as it was encoded");
 }
@@ -149,10 +149,10 @@ pub fn partition(isa: Isa, part: &Predicted, prediction: &[u8], elements: &[u8],
 /// The inverse of [`partition`]. With one class `out` holds its residuals before.
 ///
 /// # Panics
-/// If `sections` are not of this part.
-pub fn restore(isa: Isa, part: &Predicted, prediction: &[u8], sections: &Sections, out: &mut [u8]) {
-    let model = model(part, prediction);
-    if part.classes.is_none() {
+/// If `sections` are not of this column.
+pub fn restore(isa: Isa, column: &Predicted, prediction: &[u8], sections: &Sections, out: &mut [u8]) {
+    let model = model(column, prediction);
+    if column.classes.is_none() {
         isa.restore_in_place(&model, out);
     } else {
         assert!(isa.restore(&model, sections, out), "partitioned before");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::{BaseInfo, BlockInfo, DecompressOptions, Reader, Segment};
-use lmc_inspect::{BlockDescription, GroupDescription, PartDescription, describe_block};
+use lmc_inspect::{BlockDescription, ColumnDescription, GroupDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use crate::ui::Ui;
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
 ///
 /// Reads the index and the heads of blocks, and decodes nothing. The coder is that of a tensor's first block, and -v shows every block.
-/// Small tensors of one dtype are one part of a block: each has its share of the part by length. Bytes that belong to several parts
+/// Small tensors of one dtype are one column of a block: each has its share of the column by length. Bytes that belong to several columns
 /// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it tells
 /// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
 /// has all of them.
@@ -179,7 +179,7 @@ impl<'a> Listing<'a> {
                     bytes(block.raw_len),
                     bytes(block.record_len),
                     percent(block.record_len, block.raw_len),
-                    description.parts.iter().map(part_text).collect::<Vec<_>>().join("; "),
+                    description.columns.iter().map(column_text).collect::<Vec<_>>().join("; "),
                 ]);
             }
             tables.push(table);
@@ -255,18 +255,18 @@ fn base_json(base: &BaseInfo) -> Value {
     json!({ "name": base.name, "raw_size": base.raw_size, "content_hash": hex(&base.content_hash) })
 }
 
-/// A part in words: `2-byte rotate: 6 × huffman 8+8, constant`. Bits are those of the symbol and the raw ones.
-fn part_text(part: &PartDescription) -> String {
-    let Some(width) = part.width else { return format!("{} {}", part.method, bytes(part.raw_len)) };
-    let mut text = match &part.prediction {
-        None => format!("{width}-byte {}:", part.map.unwrap_or("identity")),
+/// A column in words: `2-byte rotate: 6 × huffman 8+8, constant`. Bits are those of the symbol and the raw ones.
+fn column_text(column: &ColumnDescription) -> String {
+    let Some(width) = column.width else { return format!("{} {}", column.method, bytes(column.raw_len)) };
+    let mut text = match &column.prediction {
+        None => format!("{width}-byte {}:", column.map.unwrap_or("identity")),
         Some(p) => {
             let converted = p.conversion.map_or(String::new(), |c| format!(" {c}"));
             format!("{width}-byte {}{converted}, {}:", p.predictor, classes(p.classes))
         }
     };
     let mut groups: Vec<(String, usize)> = Vec::new();
-    for (group, coder) in part.groups.iter().zip(coders(part)) {
+    for (group, coder) in column.groups.iter().zip(coders(column)) {
         let group = match coder {
             "constant" => coder.to_owned(),
             coder => format!("{coder} {}+{}", group.symbol_bits, group.raw_bits),
@@ -276,11 +276,11 @@ fn part_text(part: &PartDescription) -> String {
             None => groups.push((group, 1)),
         }
     }
-    if part.groups.is_empty() && part.listed == 0 {
+    if column.groups.is_empty() && column.listed == 0 {
         groups.push(("constant".to_owned(), 1));
     }
-    if part.listed > 0 {
-        groups.push((format!("{} listed", count(part.listed, "element")), 1));
+    if column.listed > 0 {
+        groups.push((format!("{} listed", count(column.listed, "element")), 1));
     }
     for (i, (group, n)) in groups.iter().enumerate() {
         text.push_str(if i == 0 { " " } else { ", " });
@@ -301,7 +301,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
             "coder": g.coder,
         })
     };
-    let part = |p: &PartDescription| {
+    let column = |p: &ColumnDescription| {
         json!({
             "raw_size": p.raw_len,
             "compressed_size": p.coded_len,
@@ -326,7 +326,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
         "lane_sets": description.lane_sets,
         "literals": description.literals,
         "extents": description.extents.len(),
-        "parts": description.parts.iter().map(part).collect::<Vec<_>>(),
+        "columns": description.columns.iter().map(column).collect::<Vec<_>>(),
     })
 }
 

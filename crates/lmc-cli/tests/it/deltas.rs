@@ -261,7 +261,7 @@ fn list_tells_what_tensors_are_predicted_from() {
     let json = &dir.run(["list", "--json", "-v", "new.safetensors.lmc"]).json()[0];
     assert_eq!((&json["bases"][0]["name"], &json["segments"][2]["sources"]), (&json!("old.safetensors"), &json!([1])));
     assert!(
-        json["block_list"][0]["parts"].as_array().unwrap().iter().any(|p| p["prediction"]["predictor"].is_string())
+        json["block_list"][0]["columns"].as_array().unwrap().iter().any(|p| p["prediction"]["predictor"].is_string())
     );
     let plain = Dir::new();
     plain.write("m", &model());

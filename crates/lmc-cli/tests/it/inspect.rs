@@ -52,7 +52,7 @@ fn list_for_programs() {
     let blocks = verbose[0]["block_list"].as_array().unwrap();
     assert_eq!(m["blocks"], blocks.len());
     assert_eq!(sum("compressed_size"), blocks.iter().map(|b| b["compressed_size"].as_u64().unwrap()).sum::<u64>());
-    assert!(blocks.iter().all(|b| b["parts"][0]["method"].is_string()));
+    assert!(blocks.iter().all(|b| b["columns"][0]["method"].is_string()));
     assert_eq!(m["block_list"], Value::Null);
 }
 
@@ -87,10 +87,10 @@ fn what_shares_a_block_is_told_apart() {
     assert_eq!((&norm["coder"], &named("random")["coder"]), (&named("zz")["coder"], &json!("stored")));
     assert!((3500..5500).contains(&size(norm)), "{norm}");
     let blocks = json["block_list"].as_array().unwrap();
-    let parts = || blocks.iter().flat_map(|b| b["parts"].as_array().unwrap());
-    assert!(parts().count() > blocks.len(), "no block has several parts");
+    let columns = || blocks.iter().flat_map(|b| b["columns"].as_array().unwrap());
+    assert!(columns().count() > blocks.len(), "no block has several columns");
     let all = segments.iter().map(size).sum::<u64>();
-    assert_eq!((blocks.iter().map(size).sum(), parts().map(size).sum()), (all, all));
+    assert_eq!((blocks.iter().map(size).sum(), columns().map(size).sum()), (all, all));
 }
 
 #[test]

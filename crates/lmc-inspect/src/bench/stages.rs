@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lmc::internals::{
-    BlockDecoder, BlockEncoder, Conversion, Extent, Link, Method, Origin, Output, Part, Planner, Predicted, Sections,
+    BlockDecoder, BlockEncoder, Column, Conversion, Extent, Link, Method, Origin, Output, Planner, Predicted, Sections,
     encode_block, partition, plan, restore, split_record,
 };
 use lmc::{Dtype, Isa, Level, Result};
@@ -80,13 +80,13 @@ impl Blocks {
     }
 }
 
-/// The predict stage of blocks of one part each, as they were encoded against a base.
+/// The predict stage of blocks of one column each, as they were encoded against a base.
 pub struct PredictStage {
     isa: Isa,
     raw_len: usize,
     base: Arc<Vec<u8>>,
     /// What each block was predicted by, and its residuals.
-    parts: Vec<Option<(Box<Predicted>, Sections)>>,
+    columns: Vec<Option<(Box<Predicted>, Sections)>>,
 }
 
 impl PredictStage {
@@ -96,29 +96,29 @@ impl PredictStage {
     /// # Panics
     /// If they are no such records.
     pub fn new(isa: Isa, raw_len: usize, mut records: &[u8], base: Arc<Vec<u8>>) -> Self {
-        let mut parts = Vec::new();
+        let mut columns = Vec::new();
         while !records.is_empty() {
             let (mut head, _, rest) = split_record(records).expect("valid");
-            parts.push(match (head.parts.pop(), &head.parts[..]) {
-                (Some(Part { method: Method::Predicted(p), .. }), []) => Some((p, Sections::default())),
+            columns.push(match (head.columns.pop(), &head.columns[..]) {
+                (Some(Column { method: Method::Predicted(p), .. }), []) => Some((p, Sections::default())),
                 _ => None,
             });
             records = rest;
         }
-        Self { isa, raw_len, base, parts }
+        Self { isa, raw_len, base, columns }
     }
 
     /// Numbers of classes, of every block.
     pub fn classes(&self) -> Vec<usize> {
-        self.parts.iter().map(|p| p.as_ref().map_or(1, |(p, _)| p.sections.len())).collect()
+        self.columns.iter().map(|p| p.as_ref().map_or(1, |(p, _)| p.sections.len())).collect()
     }
 
     /// Counts classes, and deals residuals to them.
     pub fn partition(&mut self, raw: &[u8]) {
         let blocks = raw.chunks(self.raw_len).zip(self.base.chunks(self.raw_len));
-        for ((raw, base), part) in blocks.zip(&mut self.parts) {
-            let Some((part, sections)) = part else { continue };
-            partition(self.isa, part, base, raw, sections);
+        for ((raw, base), column) in blocks.zip(&mut self.columns) {
+            let Some((column, sections)) = column else { continue };
+            partition(self.isa, column, base, raw, sections);
         }
     }
 
@@ -128,9 +128,9 @@ impl PredictStage {
     /// If it did not.
     pub fn restore(&self, out: &mut [u8]) {
         let blocks = out.chunks_mut(self.raw_len).zip(self.base.chunks(self.raw_len));
-        for ((out, base), part) in blocks.zip(&self.parts) {
-            let Some((part, sections)) = part else { continue };
-            restore(self.isa, part, base, sections, out);
+        for ((out, base), column) in blocks.zip(&self.columns) {
+            let Some((column, sections)) = column else { continue };
+            restore(self.isa, column, base, sections, out);
         }
     }
 }

@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 
 # 1. Conventions
 class FormatError(ValueError):
-    """The file is not what the page says: "block 3: part 1: map is 7, not 0 to 2"."""
+    """The file is not what the page says: "block 3: column 1: map is 7, not 0 to 2"."""
 
 
 @contextmanager
@@ -280,7 +280,7 @@ def read_bases(file: File, head: bytes, given: Sequence[bytes]) -> None:
 # 3. Block
 @dataclass
 class Block:
-    """What the parts of a block are read from, each from front to back."""
+    """What the columns of a block are read from, each from front to back."""
 
     head: Reader
     dependencies: list[bytes]
@@ -302,11 +302,11 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     must(z != 1, "lane sets is 1, not 0 or 2")
     word_counts = [head.uint(4, "number of words", 0, 2**24) for _ in range(z)]
     literal_count = head.uint(4, "number of literal bytes", 0, 2**24) if z > 0 else 0
-    parts = head.u8("number of parts", 1, 16)
+    columns = head.u8("number of columns", 1, 16)
     extents = [(0, raw_length)]
-    if parts > 1:
+    if columns > 1:
         number = head.varint("number of extents", 0, 2**20)
-        extents = [(head.u8("part", 0, parts - 1), head.varint("length of an extent", 1)) for _ in range(number)]
+        extents = [(head.u8("column", 0, columns - 1), head.varint("length of an extent", 1)) for _ in range(number)]
     must_be("sum of the lengths of extents", sum(length for _, length in extents), raw_length)
 
     # 3.2 Body
@@ -319,13 +319,13 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     lane_sets = [LaneSet(body.take(256, "states"), words_of_set) for words_of_set in words]
     block = Block(head, dependencies, bulk, lane_sets, literals)
 
-    # 3.3 Parts
+    # 3.3 Columns
     contents = []
-    for i in range(parts):
-        with at(f"part {i}"):
-            length = sum(length for part, length in extents if part == i)
+    for i in range(columns):
+        with at(f"column {i}"):
+            length = sum(length for column, length in extents if column == i)
             must(length >= 1, "its length is 0")
-            contents.append(Reader(decode_part(block, length)))
+            contents.append(Reader(decode_column(block, length)))
     digest = head.take(16, "digest")
     head.end("the head")
     bulk.end("the bulk")
@@ -333,22 +333,22 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     for lane_set in lane_sets:
         must_be("number of words that were used", lane_set.pos, len(lane_set.words))
         must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
-    raw = b"".join(contents[part].take(length, "extent") for part, length in extents)
+    raw = b"".join(contents[column].take(length, "extent") for column, length in extents)
     must_be("digest", digest, content_hash(raw))
     return raw
 
 
-def decode_part(block: Block, length: int) -> bytes:
-    """§3.3: Decode the next part, which has `length` bytes."""
+def decode_column(block: Block, length: int) -> bytes:
+    """§3.3: Decode the next column, which has `length` bytes."""
     method = block.head.u8("method", 0, 4)
     if method == 0:  # stored
-        return block.bulk.take(length, "stored part")
+        return block.bulk.take(length, "stored column")
     if method == 1:  # zstd
         return unpack_zstd(block.bulk.take(block.head.varint("length of the frame"), "frame"), length)
     if method == 4:
         return decode_tensor_list(block, length)
     width = 1 << block.head.u8("width code", 0, 3)
-    must(length % width == 0, f"the part has {length} bytes, no multiple of the width of {width} bytes")
+    must(length % width == 0, f"the column has {length} bytes, no multiple of the width of {width} bytes")
     elements = (decode_section if method == 2 else decode_predicted)(block, length // width, width)
     return elements.astype(f"<u{width}").tobytes()
 
@@ -491,7 +491,7 @@ def read_dependencies(file: File, head: Reader) -> list[bytes]:
 
 
 def decode_predicted(block: Block, n: int, width: int) -> Array:
-    """§3.7: Decode a predicted part of n elements of `width` bytes."""
+    """§3.7: Decode a predicted column of n elements of `width` bytes."""
     head, w = block.head, 8 * width
     predictor = head.u8("predictor", 1, 2)
     conversion = head.u8("conversion", 0, 3)
@@ -549,7 +549,7 @@ def decode_tensor_list(block: Block, length: int) -> bytes:
     list_length = block.head.varint("length of the list", 1, length)
     frame = block.bulk.take(block.head.varint("length of the frame"), "frame")
     reader = Reader(unpack_zstd(frame, list_length))
-    must(length >= 8, f"the part has {length} bytes, and not even the length of the header")
+    must(length >= 8, f"the column has {length} bytes, and not even the length of the header")
     text = bytearray((length - 8).to_bytes(8, "little") + reader.string("front"))
     tensors, begin = TensorReader(reader), 0
     for i in range(reader.varint("number of tensors", 1)):
@@ -559,7 +559,7 @@ def decode_tensor_list(block: Block, length: int) -> bytes:
             dtype, shape = DTYPES[tensors.dtype][0], ",".join(map(str, tensors.shape or ()))
             text += b'%s"%s":' % (b"," if i > 0 else b"", tensors.name)
             text += f'{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[{begin},{end}]}}'.encode()
-            must(len(text) <= length, f"the text has {len(text)} bytes or more, the part {length}")
+            must(len(text) <= length, f"the text has {len(text)} bytes or more, the column {length}")
             begin = end
     text += reader.string("back")
     reader.end("the list")

@@ -47,13 +47,13 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
     let few = word_counts.iter().chain([&literal_count]).all(|&count| count <= 1 << 24);
     must(few, "a block has more than 2^24 words or literals")?;
 
-    let part_count = head.u8()?;
-    must((1..=16).contains(&part_count), "a block has an impossible number of parts")?;
-    let extents = if part_count > 1 { extents(&mut head, part_count, raw_length)? } else { vec![(0, raw_length)] };
+    let column_count = head.u8()?;
+    must((1..=16).contains(&column_count), "a block has an impossible number of columns")?;
+    let extents = if column_count > 1 { extents(&mut head, column_count, raw_length)? } else { vec![(0, raw_length)] };
     let mut methods = Vec::new();
-    for part in 0..part_count {
-        let length = extents.iter().filter(|&&(p, _)| p == part).map(|&(_, length)| length).sum::<usize>();
-        must(length >= 1, "a part is empty")?;
+    for column in 0..column_count {
+        let length = extents.iter().filter(|&&(p, _)| p == column).map(|&(_, length)| length).sum::<usize>();
+        must(length >= 1, "a column is empty")?;
         methods.push((length, method(&mut head, length, lane_sets, &dependencies, &mut faults)?));
     }
     let block_digest = head.array()?;
@@ -65,9 +65,9 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
     let (bulk, lanes) = body.split_at(body.len() - lanes_length);
     let lanes = Lanes::parse(lanes, &word_counts, literal_count, &mut faults)?;
     let mut streams = Streams { bulk: Bytes::new(bulk), lanes };
-    let mut parts = Vec::new();
+    let mut columns = Vec::new();
     for (length, method) in methods {
-        let part = match method {
+        let column = match method {
             Method::Stored => streams.bulk.take(length as u64)?.to_vec(),
             Method::Zstd { frame_length } => zstd_frame(streams.bulk.take(frame_length)?, length)?,
             Method::Grouped { width, section } => {
@@ -76,37 +76,37 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
             Method::Predicted(predicted) => predicted.decode(&mut streams, &mut faults)?,
             Method::TensorList { list_length, frame_length } => {
                 let list = zstd_frame(streams.bulk.take(frame_length)?, list_length)?;
-                tensor_list::part(&list, length, &mut faults)?
+                tensor_list::column(&list, length, &mut faults)?
             }
         };
-        parts.push(part);
+        columns.push(column);
     }
     streams.lanes.finish(&mut faults);
     faults.must(streams.bulk.rest().is_empty(), "the body of a block is too long");
 
     let mut raw = Vec::new();
-    let mut rests: Vec<Bytes<'_>> = parts.iter().map(|part| Bytes::new(part)).collect();
-    for (part, length) in extents {
-        raw.extend(rests[usize::from(part)].take(length as u64)?);
+    let mut rests: Vec<Bytes<'_>> = columns.iter().map(|column| Bytes::new(column)).collect();
+    for (column, length) in extents {
+        raw.extend(rests[usize::from(column)].take(length as u64)?);
     }
     let leaves = raw.chunks(LEAF).map(digest).collect();
     Ok(Block { raw, digest: block_digest, leaves, depth: dependencies.depth, fault: faults.0 })
 }
 
-/// Part and length of each extent.
-fn extents(head: &mut Bytes<'_>, part_count: u8, raw_length: usize) -> Result<Vec<(u8, usize)>, String> {
+/// Column and length of each extent.
+fn extents(head: &mut Bytes<'_>, column_count: u8, raw_length: usize) -> Result<Vec<(u8, usize)>, String> {
     let count = head.varint()?;
     must(count <= 1 << 20, "a block has too many extents")?;
     let mut extents = Vec::new();
     let mut sum = 0usize;
     for _ in 0..count {
-        let part = head.u8()?;
-        must(part < part_count, "an extent belongs to no part")?;
+        let column = head.u8()?;
+        must(column < column_count, "an extent belongs to no column")?;
         let length = head.varint()?;
         must(length >= 1, "an extent is empty")?;
         must(length <= (raw_length - sum) as u64, "the extents exceed the block")?;
         sum += length as usize;
-        extents.push((part, length as usize));
+        extents.push((column, length as usize));
     }
     must(sum == raw_length, "the extents do not fill the block")?;
     Ok(extents)
@@ -126,13 +126,13 @@ fn method(
         2 | 3 => (),
         4 => {
             let list_length = head.varint()?;
-            must(list_length <= length as u64, "a tensor list is longer than its part")?;
+            must(list_length <= length as u64, "a tensor list is longer than its column")?;
             return Ok(Method::TensorList { list_length: list_length as usize, frame_length: head.varint()? });
         }
-        _ => return Err("a part has an unknown method".into()),
+        _ => return Err("a column has an unknown method".into()),
     }
     let width = width(head)?;
-    must(length.is_multiple_of(width), "a part is no multiple of its width")?;
+    must(length.is_multiple_of(width), "a column is no multiple of its width")?;
     Ok(match method {
         2 => Method::Grouped { width, section: Section::parse(head, width, lane_sets, faults)? },
         _ => Method::Predicted(Predicted::parse(head, width, length, lane_sets, dependencies, faults)?),

@@ -106,12 +106,12 @@ impl Dependencies<'_> {
     pub(super) fn elements(&self, head: &mut Bytes<'_>, width: usize, n: usize) -> Result<Vec<u64>, String> {
         let first = head.varint()?;
         let count = head.varint()?;
-        must(count >= 1, "a part names no dependency")?;
+        must(count >= 1, "a column names no dependency")?;
         let exist = u128::from(first) + u128::from(count) <= self.ranges.len() as u128;
-        must(exist, "a part names a dependency that does not exist")?;
+        must(exist, "a column names a dependency that does not exist")?;
         let ranges = &self.ranges[first as usize..(first + count) as usize];
         let length: u128 = ranges.iter().map(|range| range.len() as u128).sum();
-        must(length == (n * width) as u128, "the dependencies of a part are not as many elements as it has")?;
+        must(length == (n * width) as u128, "the dependencies of a column are not as many elements as it has")?;
         Ok(elements(&ranges.concat(), width))
     }
 }

@@ -1,4 +1,4 @@
-//! Predicted parts (§3.7): elements of which only the residual is coded.
+//! Predicted columns (§3.7): elements of which only the residual is coded.
 
 use super::bytes::Bytes;
 use super::dependencies::{Dependencies, bytes_of};
@@ -40,7 +40,7 @@ pub(super) enum Conversion {
 }
 
 impl Predicted {
-    /// Reads the head of a part of `length` bytes, elements of `width` bytes, after the width code.
+    /// Reads the head of a column of `length` bytes, elements of `width` bytes, after the width code.
     pub(super) fn parse(
         head: &mut Bytes<'_>,
         width: usize,
@@ -50,14 +50,14 @@ impl Predicted {
         faults: &mut Faults,
     ) -> Result<Self, String> {
         let n = length / width;
-        let predictor = Predictor::of(head.u8()?).ok_or("a part has an unknown predictor")?;
-        let conversion = Conversion::of(head.u8()?).ok_or("a part has an unknown conversion")?;
-        must(conversion.gives(width), "the conversion of a part does not give elements of its width")?;
+        let predictor = Predictor::of(head.u8()?).ok_or("a column has an unknown predictor")?;
+        let conversion = Conversion::of(head.u8()?).ok_or("a column has an unknown conversion")?;
+        must(conversion.gives(width), "the conversion of a column does not give elements of its width")?;
         let mut predictions = dependencies.elements(head, conversion.takes(width), n)?;
         predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
 
         let count = head.u8()?;
-        faults.must(count <= 15, "a part has too many boundaries");
+        faults.must(count <= 15, "a column has too many boundaries");
         let boundaries = head.take(count.into())?;
         faults.must(boundaries.first() != Some(&0), "the first boundary is 0");
         faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");
@@ -66,7 +66,7 @@ impl Predicted {
         let unchanged = match head.u8()? {
             0 => None,
             1 => Some(UnchangedRuns { count: head.varint()?, map: Group::parse(head, 1, lane_sets)? }),
-            _ => return Err("a part has an unknown kind of unchanged runs".into()),
+            _ => return Err("a column has an unknown kind of unchanged runs".into()),
         };
 
         let mut sections = Vec::new();
@@ -77,7 +77,7 @@ impl Predicted {
             let section = if elements == 0 { None } else { Some(Section::parse(head, width, lane_sets, faults)?) };
             sections.push((elements, section));
         }
-        must(sum == n as u128, "the classes of a part do not add up to its elements")?;
+        must(sum == n as u128, "the classes of a column do not add up to its elements")?;
         let sections = sections.into_iter().map(|(elements, section)| (elements as usize, section)).collect();
         Ok(Self { width, predictor, predictions, unchanged, classes, sections })
     }
@@ -89,7 +89,7 @@ impl Predicted {
         };
         for (class, (count, _)) in self.sections.iter().enumerate() {
             let actual = zip(&self.classes, &coded).filter(|&(&c, &coded)| coded && c == class).count();
-            must(*count == actual, "a class of a part has another number of elements")?;
+            must(*count == actual, "a class of a column has another number of elements")?;
         }
 
         let mut residuals = Vec::new();

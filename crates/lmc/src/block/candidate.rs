@@ -1,4 +1,4 @@
-//! The ways to predict a part, and what each would cost, from a sample.
+//! The ways to predict a column, and what each would cost, from a sample.
 
 use super::keyed::{Guess, Keyed, Limits, bucket, buckets_cost, rest_bits};
 use crate::entropy::cost;
@@ -14,9 +14,9 @@ const SAMPLE: usize = 8192;
 /// Bits that a further class costs: its head and table, and what its last chunk is padded with.
 const CLASS_BITS: u64 = 700;
 
-/// What a part may be predicted from.
+/// What a column may be predicted from.
 pub(crate) struct Expectation<'a> {
-    /// An element for every one of the part.
+    /// An element for every one of the column.
     pub(crate) prediction: &'a [u8],
     /// How it was converted.
     pub(crate) conversion: Conversion,

@@ -1,8 +1,8 @@
-//! Which method codes a part.
+//! Which method codes a column.
 
 use super::candidate::Expectation;
 use super::plan::{Planner, coding_of};
-use super::planned::{GroupedPlan, PartPlan};
+use super::planned::{ColumnPlan, GroupedPlan};
 use super::sparse::is_mostly_zero;
 use crate::arch::inline::array;
 use crate::dtype::Dtype;
@@ -25,16 +25,16 @@ use crate::predict::job::Sections;
 pub(crate) struct Chooser {
     level: Level,
     planner: Planner,
-    /// Working memory of predicted parts.
+    /// Working memory of predicted columns.
     spare: Vec<Sections>,
     frames: FrameEncoder,
     /// A header's list of tensors.
     list: Vec<u8>,
 }
 
-/// Lane states of a block, which a part must earn at least.
+/// Lane states of a block, which a column must earn at least.
 const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
-/// What is tried of a part before zstd gets all of it.
+/// What is tried of a column before zstd gets all of it.
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 8 << 10;
 /// Opaque bytes of which zstd leaves less than one in so many are text, and go to it without further trials; but it is not for
@@ -53,7 +53,7 @@ impl Chooser {
         }
     }
 
-    /// Plans a part. `bytes` is a whole number of the dtype's elements; `base` has a prediction for each.
+    /// Plans a column. `bytes` is a whole number of the dtype's elements; `base` has a prediction for each.
     ///
     /// # Errors
     /// `Limit` when there is no memory for zstd.
@@ -62,7 +62,7 @@ impl Chooser {
         dtype: Option<Dtype>,
         bytes: &[u8],
         base: Option<(&[u8], Conversion)>,
-    ) -> Result<PartPlan> {
+    ) -> Result<ColumnPlan> {
         let Some((prediction, conversion)) = base else { return self.choose_plain(dtype, bytes) };
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let expectation = Expectation { prediction, conversion, map };
@@ -87,14 +87,14 @@ impl Chooser {
     }
 
     /// Takes back the working memory of a plan that is not needed any more.
-    pub(crate) fn recycle(&mut self, plan: PartPlan) {
+    pub(crate) fn recycle(&mut self, plan: ColumnPlan) {
         if plan.is_predicted() {
             self.spare.push(plan.residuals);
         }
     }
 
-    /// Plans a part without predictions.
-    fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> Result<PartPlan> {
+    /// Plans a column without predictions.
+    fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> Result<ColumnPlan> {
         let len = bytes.len() as u64;
         if dtype.is_none()
             && let Some(list) = self.try_tensor_list(bytes)?
@@ -104,7 +104,7 @@ impl Chooser {
         let sampled = if dtype.is_none() { self.sampled(bytes)? } else { None };
         // What packs like this is text, not a tensor.
         if sampled.is_some_and(|n| n * TEXT < len && n * TEXT_MOST > len) {
-            return Ok(PartPlan::zstd(self.frames.encode(bytes)?));
+            return Ok(ColumnPlan::zstd(self.frames.encode(bytes)?));
         }
         let coding = match dtype {
             Some(d) => Some(coding_of(d)),
@@ -121,13 +121,13 @@ impl Chooser {
             return Ok(frame);
         }
         Ok(match grouped {
-            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => PartPlan::grouped(g),
-            _ => PartPlan::stored(bytes.len()),
+            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => ColumnPlan::grouped(g),
+            _ => ColumnPlan::stored(bytes.len()),
         })
     }
 
     /// The header of a safetensors file as the list of its tensors, if it is one and gets shorter.
-    fn try_tensor_list(&mut self, bytes: &[u8]) -> Result<Option<PartPlan>> {
+    fn try_tensor_list(&mut self, bytes: &[u8]) -> Result<Option<ColumnPlan>> {
         self.list.clear();
         if list::list(bytes, &mut self.list).is_none() {
             return Ok(None);
@@ -135,11 +135,11 @@ impl Chooser {
         let frame = self.frames.encode(&self.list)?;
         // Lengths take a few bytes more than those of other methods.
         let method = Method::TensorList { list_len: self.list.len(), frame_len: frame.len() };
-        Ok((frame.len() + 8 < bytes.len()).then(|| PartPlan::framed(method, frame)))
+        Ok((frame.len() + 8 < bytes.len()).then(|| ColumnPlan::framed(method, frame)))
     }
 
     /// A frame of `bytes` if it is shorter than `other` bytes.
-    fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Result<Option<PartPlan>> {
+    fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Result<Option<ColumnPlan>> {
         // Small ones, such as what a block's edge cuts off, are not worth the trial for an eighth.
         if bytes.len() < SAMPLE_BYTES && shortest_without_repeats(bytes) > other - other / 8 && !repeats(bytes) {
             return Ok(None);
@@ -152,7 +152,7 @@ impl Chooser {
         let frame = self.frames.encode(bytes)?;
         // Between equals the lanes are several times as fast.
         let margin = if self.level == Level::Fast { other / 20 } else { other / 100 };
-        Ok((frame.len() as u64 + margin < other).then(|| PartPlan::zstd(frame)))
+        Ok((frame.len() as u64 + margin < other).then(|| ColumnPlan::zstd(frame)))
     }
 
     /// How long a frame of `bytes` would be by a sample; `None` for so few that they need none.
@@ -174,7 +174,7 @@ fn shortest_without_repeats(bytes: &[u8]) -> u64 {
     (cost::entropy(&counts) / cost::BIT + 4 * symbols) / 8
 }
 
-/// Whether some of a few dozen words, spread over the part, are equal.
+/// Whether some of a few dozen words, spread over the column, are equal.
 fn repeats(bytes: &[u8]) -> bool {
     const WORDS: usize = 64;
     let words = bytes.as_chunks::<8>().0;

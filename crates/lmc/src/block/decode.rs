@@ -32,10 +32,10 @@ pub struct BlockDecoder {
     class_map: Vec<u8>,
     /// Runs of every group, one group after the other.
     runs: Vec<u32>,
-    /// A part of several extents before it is dealt out.
+    /// A column of several extents before it is dealt out.
     gathered: Vec<u8>,
     sections: Sections,
-    /// The map of unchanged runs of a part.
+    /// The map of unchanged runs of a column.
     unchanged: Vec<u8>,
     /// Bytes of a prediction's dependencies, the same converted, these without unchanged runs; what changed.
     bytes: [Vec<u8>; 4],
@@ -90,7 +90,7 @@ impl BlockDecoder {
         let mut body = Body::new(head, body)?;
         let origin = Dependencies { list: &head.dependencies, origin };
         let mut gathered = std::mem::take(&mut self.gathered);
-        let done = self.decode_parts(head, &mut body, &origin, &mut gathered, out);
+        let done = self.decode_columns(head, &mut body, &origin, &mut gathered, out);
         self.gathered = gathered;
         done?;
         body.finish()?;
@@ -101,8 +101,8 @@ impl BlockDecoder {
         Ok(leaves)
     }
 
-    /// Parts of one extent are decoded where they belong, the others into `gathered` and copied from there.
-    fn decode_parts(
+    /// Columns of one extent are decoded where they belong, the others into `gathered` and copied from there.
+    fn decode_columns(
         &mut self,
         head: &BlockHead,
         body: &mut Body<'_>,
@@ -110,20 +110,20 @@ impl BlockDecoder {
         gathered: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<()> {
-        for (i, part) in head.parts.iter().enumerate() {
+        for (i, column) in head.columns.iter().enumerate() {
             let mut at = 0;
             let mut extents = head.extents.iter().filter_map(|&(of, len)| {
                 let start = at;
                 at += len;
                 (usize::from(of) == i).then_some(start..start + len)
             });
-            let first = extents.next().expect("a part has extents");
-            if first.len() == part.len {
-                self.decode_part(&part.method, body, origin, &mut out[first])?;
+            let first = extents.next().expect("a column has extents");
+            if first.len() == column.len {
+                self.decode_column(&column.method, body, origin, &mut out[first])?;
                 continue;
             }
-            let mut rest = scratch(gathered, part.len);
-            self.decode_part(&part.method, body, origin, rest)?;
+            let mut rest = scratch(gathered, column.len);
+            self.decode_column(&column.method, body, origin, rest)?;
             for extent in std::iter::once(first).chain(extents) {
                 let bytes;
                 (bytes, rest) = rest.split_at_mut(extent.len());
@@ -133,7 +133,7 @@ impl BlockDecoder {
         Ok(())
     }
 
-    fn decode_part(
+    fn decode_column(
         &mut self,
         method: &Method,
         body: &mut Body<'_>,
@@ -162,7 +162,7 @@ impl BlockDecoder {
         if self.frames.decode(frame, out)? {
             return Ok(());
         }
-        Err(Error::damaged("a zstd frame does not decode to the length of its part"))
+        Err(Error::damaged("a zstd frame does not decode to the length of its column"))
     }
 
     fn decode_predicted(
@@ -370,7 +370,7 @@ fn apply_patches<E: Element>(patches: &Patches, map: Map, bytes: &[u8], out: &mu
     })
 }
 
-/// The last run of a part, of which a chunk holds more than there is.
+/// The last run of a column, of which a chunk holds more than there is.
 fn decode_partial<E: Element>(
     shape: &Shape,
     table: Option<&DecodeTable>,

@@ -3,7 +3,7 @@
 use super::choose::Chooser;
 use super::gather::{Source, gather};
 use super::output::Output;
-use super::planned::{Elements, Item, PartPlan, PlannedGroup};
+use super::planned::{ColumnPlan, Elements, Item, PlannedGroup};
 use super::{Extent, Origin};
 use crate::arch::encode_chunk;
 use crate::arch::inline::zip;
@@ -12,7 +12,7 @@ use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::{LANES, SETS};
 use crate::error::Result;
 use crate::format::bases::Dependency;
-use crate::format::block_head::{BlockHead, LaneCounts, Method, Named, Part};
+use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, Named};
 use crate::format::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
 use crate::format::record::{self, RecordHeader};
 use crate::group::RUN;
@@ -138,20 +138,20 @@ impl BlockEncoder {
     ) -> Result<(BlockSummary, Option<u64>)> {
         let (start, RawBlock { raw, extents, leaves }) = (out.len(), block);
         let (sources, placed) = gather(raw, extents, predict);
-        let mut plans: Vec<PartPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
+        let mut plans: Vec<ColumnPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
         let dependencies = name_dependencies(&sources, &mut plans);
         let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
-        let predicted = plans.iter().any(PartPlan::is_predicted);
+        let predicted = plans.iter().any(ColumnPlan::is_predicted);
         let promised: u64 = plans.iter().map(|p| p.estimate).sum();
-        let parts =
-            plans.iter().zip(&sources).map(|(p, s)| Part { len: s.bytes.len(), method: p.method.clone() }).collect();
-        let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
+        let columns =
+            plans.iter().zip(&sources).map(|(p, s)| Column { len: s.bytes.len(), method: p.method.clone() }).collect();
+        let chunks: usize = plans.iter().map(ColumnPlan::chunks).sum();
         let mut head = BlockHead {
             raw_len: raw.len(),
             dependencies,
             lanes: (chunks > 0).then_some(LaneCounts { words: [0; SETS], literals: 0 }),
             extents: placed,
-            parts,
+            columns,
             digest: block_digest(leaves),
         };
         // Bulk bytes, most of a body, are written in place: the head's length does not depend on what it does not know yet.
@@ -159,7 +159,7 @@ impl BlockEncoder {
         head.put(&mut self.head);
         let (header_len, head_len) = (record::HEADER_LEN, self.head.len());
         out.grow(header_len + head_len);
-        self.encode_parts(&sources, &plans, out.grow(bulk_len));
+        self.encode_columns(&sources, &plans, out.grow(bulk_len));
         if let Some(counts) = &mut head.lanes {
             *counts = self.put_lanes(out);
         }
@@ -172,7 +172,7 @@ impl BlockEncoder {
             head.lanes = None;
             head.dependencies.clear();
             head.extents = vec![(0, raw.len())];
-            head.parts = vec![Part { len: raw.len(), method: Method::Stored }];
+            head.columns = vec![Column { len: raw.len(), method: Method::Stored }];
             self.put_head(&head, raw.len(), out);
             out.extend(raw);
         } else {
@@ -187,8 +187,8 @@ impl BlockEncoder {
         Ok((summary, predicted.then_some(promised)))
     }
 
-    /// Plans one part, with what it depends on at hand.
-    fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin) -> Result<PartPlan> {
+    /// Plans one column, with what it depends on at hand.
+    fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin) -> Result<ColumnPlan> {
         let [base, converted] = &mut self.bytes;
         let base = match s.conversion() {
             None => None,
@@ -204,12 +204,12 @@ impl BlockEncoder {
         self.chooser.choose(s.dtype(), &s.bytes, base)
     }
 
-    /// Encodes all parts, from the last to the first, into `bulk`, `lanes` and `literals`.
-    fn encode_parts(&mut self, sources: &[Source<'_>], plans: &[PartPlan], bulk: &mut [u8]) {
-        let chunks: usize = plans.iter().map(PartPlan::chunks).sum();
+    /// Encodes all columns, from the last to the first, into `bulk`, `lanes` and `literals`.
+    fn encode_columns(&mut self, sources: &[Source<'_>], plans: &[ColumnPlan], bulk: &mut [u8]) {
+        let chunks: usize = plans.iter().map(ColumnPlan::chunks).sum();
         if chunks > 0 {
             // Every group begins anew with lane set 0, so that one set can get up to a chunk a group more than the other.
-            let groups: usize = plans.iter().map(PartPlan::groups).sum();
+            let groups: usize = plans.iter().map(ColumnPlan::groups).sum();
             self.lanes.iter_mut().for_each(|l| l.reset((chunks + groups) / SETS + 1));
             self.literals.reset(chunks * RUN);
         }
@@ -228,7 +228,7 @@ impl BlockEncoder {
                     Item::Bytes(bytes) => space.copy_from_slice(bytes),
                     Item::Group(g) => {
                         let elements = match &g.elements {
-                            Elements::Part => &source.bytes,
+                            Elements::Column => &source.bytes,
                             Elements::Class(class) => plan.residuals.get(*class),
                             Elements::Map(map) => map,
                         };
@@ -258,7 +258,7 @@ impl BlockEncoder {
         });
     }
 
-    /// The last run of a part, padded to a chunk.
+    /// The last run of a column, padded to a chunk.
     fn encode_partial<E: Element>(&mut self, g: &PlannedGroup, elements: &[u8], raw: &mut [u8]) {
         let t = g.tail;
         let mut run = vec![0; RUN * E::BYTES];
@@ -298,8 +298,8 @@ impl BlockEncoder {
     }
 }
 
-/// Lists what the parts depend on, and tells them where.
-fn name_dependencies(sources: &[Source<'_>], plans: &mut [PartPlan]) -> Vec<Dependency> {
+/// Lists what the columns depend on, and tells them where.
+fn name_dependencies(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<Dependency> {
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
         if let Method::Predicted(p) = &mut plan.method {

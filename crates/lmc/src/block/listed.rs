@@ -1,4 +1,4 @@
-//! Predicted parts of which every section tells no more than what changed: they are copies of their predictions, but for that.
+//! Predicted columns of which every section tells no more than what changed: they are copies of their predictions, but for that.
 
 use super::body::Body;
 use super::sparse::few_of;
@@ -39,7 +39,7 @@ impl Grouped {
     }
 }
 
-/// What changed in a part, class by class.
+/// What changed in a column, class by class.
 #[derive(Default)]
 pub(super) struct ListedChanges {
     ranks: Vec<u32>,
@@ -80,7 +80,7 @@ impl ListedChanges {
         }
         let (mut selections, residuals): (Vec<_>, Vec<_>) = classes.into_iter().unzip();
         for (i, out) in out.chunks_mut(CHUNK * m.width).enumerate() {
-            let m = m.part(i * CHUNK, out.len() / m.width);
+            let m = m.column(i * CHUNK, out.len() / m.width);
             isa.select_in_classes(&m, &mut selections);
             out.copy_from_slice(m.prediction);
             for (selection, residuals) in selections.iter_mut().zip(&residuals) {

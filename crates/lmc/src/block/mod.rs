@@ -35,14 +35,14 @@ pub struct Extent {
     /// What its elements may be predicted from.
     pub base: Option<Link>,
     /// Extents of different columns are never coded together.
-    pub column: usize,
+    pub own: usize,
 }
 
 #[cfg(test)]
 impl Extent {
     /// An extent that nothing is known about but its type.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, column: 0 }
+        Self { dtype, len, base: None, own: 0 }
     }
 }
 

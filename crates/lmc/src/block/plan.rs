@@ -1,4 +1,4 @@
-//! Choosing how a part is coded: method, classes, bits per group, tables.
+//! Choosing how a column is coded: method, classes, bits per group, tables.
 
 use super::patches::PatchList;
 use super::planned::{Elements, GroupedPlan, Item, PlannedGroup};
@@ -21,7 +21,7 @@ use crate::predict::changes::{Changes, Compared};
 /// What lists take is known; of groups, an estimate is, and lists are slower: they must save one part of so many.
 const LISTED_MARGIN: u64 = 32;
 
-/// What the planner keeps from part to part.
+/// What the planner keeps from column to column.
 pub struct Planner {
     pub(super) isa: Isa,
     level: Level,
@@ -74,7 +74,7 @@ impl Planner {
         }
     }
 
-    /// Takes the statistics of the runs of a part.
+    /// Takes the statistics of the runs of a column.
     pub(super) fn run_stats(&mut self, width: usize, map: Map, elements: &[u8]) {
         self.stats.clear();
         self.isa.run_stats(width, map, elements, &mut self.stats);

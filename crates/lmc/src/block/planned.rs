@@ -1,4 +1,4 @@
-//! What was decided of a part: its description in the head, and what it has in the body.
+//! What was decided of a column: its description in the head, and what it has in the body.
 
 use super::patches::PatchList;
 use crate::entropy::table::EncodeTable;
@@ -8,24 +8,24 @@ use crate::group::split::Shape;
 use crate::map::Map;
 use crate::predict::job::Sections;
 
-/// How a part will be coded.
-pub(crate) struct PartPlan {
+/// How a column will be coded.
+pub(crate) struct ColumnPlan {
     /// What the block's head says of it.
     pub(crate) method: Method,
     /// What it has in the body, unless its bytes are stored.
     pub(crate) body: Vec<Item>,
-    /// The residuals of a predicted part, by class.
+    /// The residuals of a predicted column, by class.
     pub(crate) residuals: Sections,
     /// Estimated bytes, lane states left out.
     pub(crate) estimate: u64,
 }
 
-impl PartPlan {
+impl ColumnPlan {
     pub(super) fn stored(len: usize) -> Self {
         Self { method: Method::Stored, body: vec![], residuals: Sections::default(), estimate: len as u64 }
     }
 
-    /// A part whose bytes in the body are a frame.
+    /// A column whose bytes in the body are a frame.
     pub(super) fn framed(method: Method, frame: &[u8]) -> Self {
         let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
         Self { method, body, residuals: Sections::default(), estimate }
@@ -53,7 +53,7 @@ impl PartPlan {
         self.body.iter().filter(|item| matches!(item, Item::Group(_))).count()
     }
 
-    /// Bulk bytes of a part of `len` raw bytes.
+    /// Bulk bytes of a column of `len` raw bytes.
     pub(crate) fn bulk_len(&self, len: usize) -> usize {
         if self.method == Method::Stored { len } else { self.body.iter().map(Item::len).sum() }
     }
@@ -67,7 +67,7 @@ pub(crate) struct GroupedPlan {
     pub(crate) estimate: u64,
 }
 
-/// What a part has in the body of its block. All items of a part stand there in the order in which the head describes them.
+/// What a column has in the body of its block. All items of a column stand there in the order in which the head describes them.
 pub(crate) enum Item {
     /// A frame, or the bits of patches.
     Bytes(Vec<u8>),
@@ -89,8 +89,8 @@ pub(crate) struct PlannedGroup {
 
 /// Whose runs a group has.
 pub(crate) enum Elements {
-    /// Those of the part.
-    Part,
+    /// Those of the column.
+    Column,
     /// Those of a class of residuals.
     Class(usize),
     /// Those of a class map, or of a map of unchanged runs.
@@ -151,7 +151,7 @@ impl GroupedPlan {
     /// Appends a group of the runs at these places, in a section of `n` elements.
     pub(super) fn push(&mut self, group: Group, runs: Vec<u32>, n: usize) {
         let coding = (self.grouped.width, self.grouped.map);
-        self.body.push(Item::Group(Box::new(PlannedGroup::new(&group, Elements::Part, coding, runs, n))));
+        self.body.push(Item::Group(Box::new(PlannedGroup::new(&group, Elements::Column, coding, runs, n))));
         self.grouped.groups.push(group);
     }
 
@@ -174,7 +174,7 @@ impl GroupedPlan {
     pub(super) fn body_of_class(self, class: usize) -> impl Iterator<Item = Item> {
         self.body.into_iter().map(move |mut item| {
             if let Item::Group(g) = &mut item
-                && matches!(g.elements, Elements::Part)
+                && matches!(g.elements, Elements::Column)
             {
                 g.elements = Elements::Class(class);
             }

@@ -1,8 +1,8 @@
-//! How a part is predicted: from what, into which classes, or not at all.
+//! How a column is predicted: from what, into which classes, or not at all.
 
 use super::candidate::{Candidate, Expectation, candidate};
 use super::plan::Planner;
-use super::planned::{GroupedPlan, PartPlan};
+use super::planned::{ColumnPlan, GroupedPlan};
 use super::sparse::{self, few_of};
 use crate::entropy::cost;
 use crate::format::block_head::{Method, Named, Predicted, Unchanged};
@@ -13,7 +13,7 @@ use crate::predict::changes::Compared;
 use crate::predict::job::{Model, Sections};
 use crate::predict::unchanged::{elements as unchanged_elements, leave_out};
 
-/// Which elements of a part sections tell.
+/// Which elements of a column sections tell.
 #[derive(PartialEq, Eq)]
 enum Told {
     All,
@@ -37,7 +37,7 @@ impl Planner {
         elements: &[u8],
         x: &Expectation<'_>,
         sections: Sections,
-    ) -> Result<(PartPlan, bool), Sections> {
+    ) -> Result<(ColumnPlan, bool), Sections> {
         // A look at some runs tells most that there is to be known of all.
         self.stats.clear();
         let stretch = STRETCH * RUN * width;
@@ -83,7 +83,7 @@ impl Planner {
         c: Candidate,
         told: Told,
         mut sections: Sections,
-    ) -> PartPlan {
+    ) -> ColumnPlan {
         let sparse = told == Told::Changes;
         let map = if let Told::ChangedRuns(map) = told { Some(map) } else { None };
         let [changed, kept] = &mut *self.changed;
@@ -151,7 +151,7 @@ impl Planner {
             predicted.sections.push((n, Some(plan.grouped.widened(width))));
             body.extend(plan.body_of_class(class));
         }
-        PartPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: sections, estimate }
+        ColumnPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: sections, estimate }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::group::element::{Element, extend, with_element};
 use crate::map::Map;
 use crate::predict::changes::Compared;
 
-/// Elements of a part that decide how the others are split; each section has its share, but not less than some.
+/// Elements of a column that decide how the others are split; each section has its share, but not less than some.
 const SAMPLE: usize = 32 * 1024;
 const SAMPLE_LEAST: usize = 1024;
 /// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
@@ -50,8 +50,8 @@ struct Cut {
 
 impl Planner {
     /// Plans a section of residuals, under map [`Map::Identity`]. Elements that would make all others expensive lose their high bits to
-    /// patches. `part` is the number of elements of all sections.
-    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], part: usize) -> GroupedPlan {
+    /// patches. `column` is the number of elements of all sections.
+    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], column: usize) -> GroupedPlan {
         let n = elements.len() / width;
         let mut or = std::mem::take(&mut self.stats.or);
         or.clear();
@@ -62,7 +62,7 @@ impl Planner {
             let mut patches = PatchList::of(width, Map::Identity, &self.changes);
             GroupedPlan::listed(width, Map::Identity, &mut patches)
         } else {
-            let size = (SAMPLE * n / part).max(SAMPLE_LEAST);
+            let size = (SAMPLE * n / column).max(SAMPLE_LEAST);
             self.plan_nonzero(width, elements, &or, &zero, zeros, size)
         };
         self.stats.or = or;

@@ -1,4 +1,4 @@
-//! Parts of which hardly an element changed: how they are predicted, going by those that did.
+//! Columns of which hardly an element changed: how they are predicted, going by those that did.
 
 use super::candidate::Candidate;
 use super::keyed::{BUCKETS, Buckets, Keyed, Limits, bucket, buckets_cost, rest_bits};
@@ -55,7 +55,7 @@ pub(super) fn few_of(n: usize) -> usize {
     n / SPARSE
 }
 
-/// How a part of which these elements changed is predicted.
+/// How a column of which these elements changed is predicted.
 pub(super) fn candidate(width: usize, base: &[u8], map: Map, changes: &Changes) -> Candidate {
     with_element!(width, E => candidate_of::<E>(base, map == Map::Rotate, changes))
 }
@@ -101,7 +101,7 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
     best
 }
 
-/// Lists the residuals of the elements that changed, for each class of a part; gives the classes' numbers of elements.
+/// Lists the residuals of the elements that changed, for each class of a column; gives the classes' numbers of elements.
 pub(super) fn list(isa: Isa, m: &Model<'_>, changes: &Changes, lists: &mut Vec<PatchList>) -> Vec<usize> {
     let mut residuals = vec![0; changes.elements().len()];
     residual::residuals(m.width, m.predictor, changes.elements(), changes.predictions(), &mut residuals);

@@ -7,7 +7,7 @@ use super::{Extent, Nothing, Origin};
 use crate::dtype::Dtype;
 use crate::entropy::rans::{COARSE_BITS, FINE_BITS};
 use crate::format::block_head::{BlockHead, Group};
-use crate::format::limits::MAX_PARTS;
+use crate::format::limits::MAX_COLUMNS;
 use crate::format::record::{HEADER_LEN, RecordHeader};
 use crate::isa::Isa;
 use crate::options::Level;
@@ -83,16 +83,16 @@ fn bf16(x: f32) -> [u8; 2] {
     ((x.to_bits() + 0x7fff + (x.to_bits() >> 16 & 1)) >> 16).to_le_bytes()[..2].try_into().unwrap()
 }
 
-/// More kinds of extents than a block may have parts.
+/// More kinds of extents than a block may have columns.
 #[test]
 fn extents_of_every_dtype() {
     let mut r = Random(5);
     let raw: Vec<u8> = (0..Dtype::ALL.len() * 4096).map(|_| r.next() as u8 & 0x37).collect();
     let extents: Vec<Extent> = Dtype::ALL.iter().map(|&dtype| Extent::plain(Some(dtype), 4096)).collect();
-    let own: Vec<Extent> = extents.iter().enumerate().map(|(i, p)| Extent { column: i, ..*p }).collect();
+    let own: Vec<Extent> = extents.iter().enumerate().map(|(i, p)| Extent { own: i, ..*p }).collect();
     for extents in [extents, own] {
         let record = round_trip(&raw, &extents, Level::Default);
-        assert_eq!(head(&record).parts.len(), MAX_PARTS);
+        assert_eq!(head(&record).columns.len(), MAX_COLUMNS);
     }
 }
 
@@ -166,9 +166,9 @@ fn head(record: &[u8]) -> BlockHead {
     BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).unwrap()
 }
 
-/// The groups of the first part.
+/// The groups of the first column.
 fn groups(record: &[u8]) -> Vec<Group> {
-    head(record).parts[0].method.sections().flat_map(|s| s.groups.clone()).collect()
+    head(record).columns[0].method.sections().flat_map(|s| s.groups.clone()).collect()
 }
 
 #[test]

@@ -6,7 +6,7 @@ pub use section::{Group, Grouped, Patches};
 
 use super::bases::Dependency;
 use super::checksum::Digest;
-use super::limits::{MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_EXTENTS, MAX_PARTS, MAX_RAW};
+use super::limits::{MAX_COLUMNS, MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_EXTENTS, MAX_RAW};
 use super::varint::{Cursor, put};
 use crate::entropy::SETS;
 use crate::entropy::coder::Coder;
@@ -30,23 +30,23 @@ pub struct BlockHead {
     pub(crate) dependencies: Vec<Dependency>,
     /// `None` if nothing of the block comes from lanes.
     pub lanes: Option<LaneCounts>,
-    /// `(part, bytes)` in raw order. One entry if there is one part.
+    /// `(column, bytes)` in raw order. One entry if there is one column.
     pub extents: Vec<(u8, usize)>,
     /// What the extents belong to.
-    pub parts: Vec<Part>,
+    pub columns: Vec<Column>,
     pub(crate) digest: Digest,
 }
 
 /// What one method codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Raw bytes: the sum of the part's extents. Not stored.
+pub struct Column {
+    /// Raw bytes: the sum of the column's extents. Not stored.
     pub len: usize,
     /// How they are coded.
     pub method: Method,
 }
 
-/// How a part is coded.
+/// How a column is coded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Bytes as they are.
@@ -69,7 +69,7 @@ pub enum Method {
     },
 }
 
-impl Part {
+impl Column {
     /// Its description in the head.
     pub fn put(&self, out: &mut Vec<u8>) {
         match &self.method {
@@ -96,7 +96,7 @@ impl Part {
 }
 
 impl Method {
-    /// Whether anything of the part comes from the lanes.
+    /// Whether anything of the column comes from the lanes.
     fn has_symbols(&self) -> bool {
         let map = if let Method::Predicted(p) = self { p.unchanged.as_ref() } else { None };
         self.sections().any(Grouped::has_symbols) || map.is_some_and(|u| u.map.coder != Coder::None)
@@ -110,7 +110,7 @@ impl Method {
     }
 }
 
-/// A part of which residuals are coded, by class.
+/// A column of which residuals are coded, by class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predicted {
     /// Bytes of an element: 1, 2, 4 or 8.
@@ -144,11 +144,11 @@ pub(crate) struct Named {
     pub(crate) count: usize,
 }
 
-/// The width of a part's elements, of which it must have a whole number.
+/// The width of a column's elements, of which it must have a whole number.
 fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
     let code = c.u8()?;
     if code > 3 || !len.is_multiple_of(1 << code) {
-        return Err(Error::damaged("a part's element width does not fit its length"));
+        return Err(Error::damaged("a column's element width does not fit its length"));
     }
     Ok(1 << code)
 }
@@ -157,27 +157,28 @@ impl Predicted {
     fn parse(c: &mut Cursor<'_>, len: usize, dependencies: &[Dependency]) -> Result<Self> {
         let width = parse_width(c, len)?;
         let n = len / width;
-        let predictor = Predictor::from_code(c.u8()?)
-            .ok_or_else(|| Error::unsupported("a part has a predictor that this lmc does not know; a newer one may"))?;
+        let predictor = Predictor::from_code(c.u8()?).ok_or_else(|| {
+            Error::unsupported("a column has a predictor that this lmc does not know; a newer one may")
+        })?;
         let conversion = Conversion::from_code(c.u8()?).ok_or_else(|| {
-            Error::unsupported("a part has a conversion that this lmc does not know; a newer one may")
+            Error::unsupported("a column has a conversion that this lmc does not know; a newer one may")
         })?;
         let source = conversion
             .source_width(width)
-            .ok_or_else(|| Error::damaged("a part's conversion does not fit the width of its elements"))?;
+            .ok_or_else(|| Error::damaged("a column's conversion does not fit the width of its elements"))?;
         let base = parse_named(c, n, source, dependencies)?;
         let classes = match usize::from(c.u8()?) {
             0 => None,
             count if count > MAX_BOUNDARIES => {
                 return Err(Error::damaged(format!(
-                    "a part has {count} boundaries between classes; there are at most {MAX_BOUNDARIES}"
+                    "a column has {count} boundaries between classes; there are at most {MAX_BOUNDARIES}"
                 )));
             }
             count => {
                 let boundaries = c.bytes(count)?.to_vec();
                 if boundaries[0] == 0 || !boundaries.is_sorted_by(|a, b| a < b) {
                     return Err(Error::damaged(format!(
-                        "a part's boundaries between classes do not rise: {boundaries:?}"
+                        "a column's boundaries between classes do not rise: {boundaries:?}"
                     )));
                 }
                 Some(Classes { boundaries })
@@ -190,7 +191,9 @@ impl Predicted {
                 Some(Unchanged { elements, map: Group::parse(c, 1)? })
             }
             _ => {
-                return Err(Error::unsupported("a part has unchanged runs that this lmc cannot read; a newer one may"));
+                return Err(Error::unsupported(
+                    "a column has unchanged runs that this lmc cannot read; a newer one may",
+                ));
             }
         };
         let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
@@ -203,7 +206,7 @@ impl Predicted {
             })
             .collect::<Result<_>>()?;
         if left != 0 {
-            return Err(Error::damaged("the classes of a part do not cover it"));
+            return Err(Error::damaged("the classes of a column do not cover it"));
         }
         Ok(Self { width, predictor, conversion, base, classes, unchanged, sections })
     }
@@ -238,7 +241,7 @@ fn parse_named(c: &mut Cursor<'_>, n: usize, width: usize, dependencies: &[Depen
     let count = c.size(dependencies.len() - first, "a number of dependencies")?;
     let bytes: u64 = dependencies[first..first + count].iter().map(|d| d.len).sum();
     if count == 0 || bytes != (n * width) as u64 {
-        return Err(Error::damaged("the dependencies of a part do not have its number of elements"));
+        return Err(Error::damaged("the dependencies of a column do not have its number of elements"));
     }
     Ok(Named { first, count })
 }
@@ -270,13 +273,13 @@ impl BlockHead {
             }
             n => return Err(Error::damaged(format!("a block has {n} lane sets"))),
         };
-        let n_parts = usize::from(c.u8()?);
-        if n_parts == 0 || n_parts > MAX_PARTS {
-            return Err(Error::damaged("a block's number of parts is out of range"));
+        let n_columns = usize::from(c.u8()?);
+        if n_columns == 0 || n_columns > MAX_COLUMNS {
+            return Err(Error::damaged("a block's number of columns is out of range"));
         }
-        let mut len_of = [0usize; MAX_PARTS];
+        let mut len_of = [0usize; MAX_COLUMNS];
         let mut extents = Vec::new();
-        if n_parts == 1 {
+        if n_columns == 1 {
             extents.push((0, raw_len));
             len_of[0] = raw_len;
         } else {
@@ -285,21 +288,21 @@ impl BlockHead {
             extents.reserve_exact(n);
             let mut left = raw_len;
             for _ in 0..n {
-                let part = c.u8()?;
+                let column = c.u8()?;
                 let len = c.size(left, "an extent's length")?;
-                if usize::from(part) >= n_parts || len == 0 {
+                if usize::from(column) >= n_columns || len == 0 {
                     return Err(Error::damaged("an extent is out of range"));
                 }
                 left -= len;
-                len_of[usize::from(part)] += len;
-                extents.push((part, len));
+                len_of[usize::from(column)] += len;
+                extents.push((column, len));
             }
-            if left != 0 || len_of[..n_parts].contains(&0) {
+            if left != 0 || len_of[..n_columns].contains(&0) {
                 return Err(Error::damaged("a block's extents do not cover it"));
             }
         }
-        let mut parts = Vec::with_capacity(n_parts);
-        for &len in &len_of[..n_parts] {
+        let mut columns = Vec::with_capacity(n_columns);
+        for &len in &len_of[..n_columns] {
             let method = match c.u8()? {
                 0 => Method::Stored,
                 1 => Method::Zstd { frame_len: c.size(2 * MAX_RAW, "a frame's length")? },
@@ -318,14 +321,14 @@ impl BlockHead {
                     ));
                 }
             };
-            parts.push(Part { len, method });
+            columns.push(Column { len, method });
         }
-        if lanes.is_none() && parts.iter().any(|p| p.method.has_symbols()) {
+        if lanes.is_none() && columns.iter().any(|p| p.method.has_symbols()) {
             return Err(Error::damaged("a block has symbols but no lanes"));
         }
         let digest = c.array()?;
         c.finish()?;
-        Ok(Self { raw_len, dependencies, lanes, extents, parts, digest })
+        Ok(Self { raw_len, dependencies, lanes, extents, columns, digest })
     }
 
     /// Its bytes.
@@ -338,15 +341,15 @@ impl BlockHead {
         if let Some(LaneCounts { words: [first, second], literals }) = self.lanes {
             [first, second, literals].into_iter().for_each(|n| out.extend_from_slice(&(n as u32).to_le_bytes()));
         }
-        out.push(self.parts.len() as u8);
-        if self.parts.len() > 1 {
+        out.push(self.columns.len() as u8);
+        if self.columns.len() > 1 {
             put(out, self.extents.len() as u64);
-            for &(part, len) in &self.extents {
-                out.push(part);
+            for &(column, len) in &self.extents {
+                out.push(column);
                 put(out, len as u64);
             }
         }
-        self.parts.iter().for_each(|p| p.put(out));
+        self.columns.iter().for_each(|p| p.put(out));
         out.extend_from_slice(&self.digest);
     }
 }

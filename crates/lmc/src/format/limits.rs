@@ -1,7 +1,7 @@
 //! How much a file and a block may hold.
 
 pub(crate) const MAX_RAW: usize = 1 << 24;
-pub(crate) const MAX_PARTS: usize = 16;
+pub(crate) const MAX_COLUMNS: usize = 16;
 pub(crate) const MAX_EXTENTS: usize = 1 << 20;
 pub(crate) const MAX_GROUPS: usize = 16;
 pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Grouping by run: which runs of a part share a table.
+//! Grouping by run: which runs of a column share a table.
 //!
 //! Rows and tensors differ in scale, so a run's mean exponent says which table fits it; a one-dimensional k-means over the means, then
 //! neighbours merged while a table costs more than it saves. Runs of one value, and runs that end in more zero bits than the rest (float32 rows that
@@ -90,7 +90,7 @@ pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut
 /// A class of runs.
 #[derive(Default)]
 pub(crate) struct Class {
-    /// Places of the class's runs in the part, in order.
+    /// Places of the class's runs in the column, in order.
     pub(crate) runs: Vec<u32>,
     /// Bits that are not the same in all elements.
     pub(crate) varying: u64,
@@ -148,13 +148,13 @@ pub(crate) fn classify(
     mut top_bytes: impl FnMut(u32, &mut [Histogram; 4]),
 ) -> Vec<Class> {
     let n = stats.len();
-    assert!(n > 0, "a part has elements");
+    assert!(n > 0, "a column has elements");
     let mask = u64::MAX >> (64 - width_bits);
     let varying = |r: usize| stats.or[r] ^ stats.and[r];
     let mut rest: Vec<u32> = (0..n as u32).collect();
     let mut out: Vec<Sampled> = Vec::new();
 
-    // Runs of nothing but one value, and that the same one. Most parts have none, which a vectorised count tells.
+    // Runs of nothing but one value, and that the same one. Most columns have none, which a vectorised count tells.
     let constant = stats.constant();
     if constant > 0 {
         let first = (0..n).find(|&r| varying(r) == 0).expect("it was counted");

@@ -58,7 +58,7 @@ pub(crate) struct Room<'a> {
 }
 
 impl Changes {
-    /// Where they are in the part, rising.
+    /// Where they are in the column, rising.
     pub(crate) fn at(&self) -> &[u32] {
         &self.at[..self.len]
     }

@@ -4,15 +4,15 @@ use super::{Classes, Predictor};
 use crate::arch::inline::zip;
 use crate::group::element::{Element, with_element};
 
-/// A part, or what becomes one, and what its elements are predicted from.
+/// A column, or what becomes one, and what its elements are predicted from.
 #[derive(Clone, Copy)]
 pub(crate) struct Model<'a> {
     /// Bytes of an element.
     pub(crate) width: usize,
-    /// Elements of the part.
+    /// Elements of the column.
     pub(crate) len: usize,
     pub(crate) predictor: Predictor,
-    /// As many elements as the part has.
+    /// As many elements as the column has.
     pub(crate) prediction: &'a [u8],
     /// There is one class if there are none.
     pub(crate) classes: Option<&'a Classes>,
@@ -20,7 +20,7 @@ pub(crate) struct Model<'a> {
 
 impl<'a> Model<'a> {
     /// The same for `len` of its elements, from element `first` on.
-    pub(crate) fn part(&self, first: usize, len: usize) -> Self {
+    pub(crate) fn column(&self, first: usize, len: usize) -> Self {
         Self { len, prediction: self.predictions(first, len * self.width), ..*self }
     }
 
@@ -61,7 +61,7 @@ pub(crate) struct Section {
     pub(crate) at: usize,
     /// In bytes.
     pub(crate) len: usize,
-    /// Bytes of an element: those of the part's, or one where all residuals fit into that.
+    /// Bytes of an element: those of the column's, or one where all residuals fit into that.
     pub(crate) width: usize,
 }
 
@@ -75,16 +75,16 @@ pub(crate) struct Overflow {
     pub(crate) residual: u64,
 }
 
-/// The sections of a part: elements of one class after the other, each class with [`SLACK`] behind it.
+/// The sections of a column: elements of one class after the other, each class with [`SLACK`] behind it.
 #[derive(Default)]
 pub struct Sections {
     bytes: Vec<u8>,
     sections: Vec<Section>,
-    /// What did not fit, in the order of the part.
+    /// What did not fit, in the order of the column.
     overflows: Vec<Overflow>,
 }
 
-/// Overflows of a part of so many elements that are worth it; with more, sections had better have all bytes.
+/// Overflows of a column of so many elements that are worth it; with more, sections had better have all bytes.
 pub(crate) fn most_overflows(len: usize) -> usize {
     len / 64
 }
@@ -123,7 +123,7 @@ impl Sections {
         self.sections[class].width
     }
 
-    /// Gives the elements of the classes that have overflows all bytes of the part's.
+    /// Gives the elements of the classes that have overflows all bytes of the column's.
     pub(crate) fn widen(&mut self, width: usize) {
         let overflows = std::mem::take(&mut self.overflows);
         for class in 0..self.sections.len() {
@@ -147,7 +147,7 @@ impl Sections {
     }
 
     /// All bytes, where each class is, and where overflows go.
-    pub(crate) fn parts_mut(&mut self) -> (&mut [u8], &mut [Section], &mut Vec<Overflow>) {
+    pub(crate) fn raw_parts_mut(&mut self) -> (&mut [u8], &mut [Section], &mut Vec<Overflow>) {
         (&mut self.bytes, &mut self.sections, &mut self.overflows)
     }
 
@@ -156,7 +156,7 @@ impl Sections {
         self.sections.iter().map(|s| s.len / s.width).collect()
     }
 
-    pub(crate) fn parts(&self) -> (&[u8], &[Section]) {
+    pub(crate) fn raw_parts(&self) -> (&[u8], &[Section]) {
         (&self.bytes, &self.sections)
     }
 }
@@ -180,7 +180,7 @@ pub(crate) fn places(len: usize, of: &[Section], classes: usize, width: usize) -
     assert_eq!(of.len(), classes, "a section for every class");
     let place = |(class, s): (u8, &Section)| {
         assert!(s.at <= len && s.len <= len - s.at && BEHIND <= len - s.at - s.len, "sections have room behind them");
-        assert!(s.width == width || s.width == 1, "sections have the part's elements, or single bytes");
+        assert!(s.width == width || s.width == 1, "sections have the column's elements, or single bytes");
         let most = u64::MAX >> (64 - 8 * s.width);
         Place { next: s.at, first: s.at, end: s.at + s.len, width: s.width, most, class }
     };

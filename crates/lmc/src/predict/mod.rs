@@ -20,7 +20,7 @@ use crate::dtype::Dtype;
 use crate::group::element::{Element, with_element};
 use crate::map::Map;
 
-/// How an element of what a prediction is made from becomes one of the part's own width.
+/// How an element of what a prediction is made from becomes one of the column's own width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Conversion {
     /// As it is.

@@ -85,7 +85,7 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections)
         residual::residuals(m.width, m.predictor, elements, m.prediction, sections.get_mut(0));
         return true;
     };
-    let (bytes, sections, overflows) = sections.parts_mut();
+    let (bytes, sections, overflows) = sections.raw_parts_mut();
     let mut places = places(bytes.len(), sections, finder.classes, m.width);
     let mut cursors = cursors(&places);
     let mut keys = [0; TILE];
@@ -119,7 +119,7 @@ pub(crate) fn restore(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> boo
         restore_in_place(m, out);
         return true;
     };
-    let (bytes, sections) = sections.parts();
+    let (bytes, sections) = sections.raw_parts();
     let mut cursors = cursors(&places(bytes.len(), sections, finder.classes, m.width));
     let mut keys = [0; TILE];
     for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {

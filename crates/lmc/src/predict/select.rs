@@ -45,7 +45,7 @@ impl<'a> Selection<'a> {
         none
     }
 
-    /// Goes on by up to 64 elements of the part for each mask, from element `first` on: the class has those of the masks. `nth_one` is
+    /// Goes on by up to 64 elements of the column for each mask, from element `first` on: the class has those of the masks. `nth_one` is
     /// [`nth_one`], or does the same.
     #[inline(always)]
     pub(crate) fn step<const N: usize>(&mut self, first: u32, masks: [u64; N], nth_one: impl Fn(u64, u32) -> u32) {

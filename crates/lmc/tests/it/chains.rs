@@ -3,7 +3,7 @@
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
 use lmc_testing::exhaustive;
 use lmc_testing::handmade::{LEAF, copy, filled, records};
-use lmc_testing::reference::write::block::{Block, Dependency, Grouped, Named, Part, Predicted, Section};
+use lmc_testing::reference::write::block::{Block, Column, Dependency, Grouped, Named, Predicted, Section};
 use lmc_testing::reference::write::{File, block};
 use std::io;
 
@@ -53,7 +53,7 @@ fn chains_are_as_long_as_a_stack_has_room_for() {
 /// A file of one block of zeros, BF16 predicted from F32: it depends on all of its base twice.
 fn twofold(raw: &[u8]) -> Vec<u8> {
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: raw.to_vec() }; 2];
-    let part = Predicted {
+    let column = Predicted {
         raw: raw.to_vec(),
         width_code: 1,
         predictor: 2,
@@ -63,7 +63,7 @@ fn twofold(raw: &[u8]) -> Vec<u8> {
         unchanged: None,
         sections: vec![Section::of(0, block::Group { z: 16, ..Default::default() })],
     };
-    let block = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
+    let block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
     let record = block.record().expect("the block can be coded");
     File { features: 1, ..File::delta(&[raw], vec![record]) }.to_bytes()
 }
@@ -104,7 +104,7 @@ fn blocks_that_are_decoded_anew_for_one_are_limited() {
     const LARGE: usize = 1 << 24;
     let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
     let large = Grouped { raw: vec![9; LARGE], width_code: 0, section: Section::of(0, group) };
-    let large = Block::of(Part::Grouped(large), 0).encode().expect("the block can be coded");
+    let large = Block::of(Column::Grouped(large), 0).encode().expect("the block can be coded");
     // More than a cache holds, so that each range takes decoding a block.
     const BLOCKS: usize = 70;
     let ranges = |n: usize| -> Vec<_> { (0..n).map(|i| (0, (i % BLOCKS * LARGE) as u64, &[9][..])).collect() };

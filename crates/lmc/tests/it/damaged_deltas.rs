@@ -100,7 +100,7 @@ fn impossible() -> Vec<Vec<BlockFields>> {
     let at = |offset| copy(&[(0, offset, b"aaaaa")]);
     let first = || stored(b"first");
     vec![
-        // On itself, whole and in part.
+        // On itself, whole and in column.
         vec![at(0)],
         vec![first(), at(LEAF)],
         vec![first(), at(LEAF - 4)],

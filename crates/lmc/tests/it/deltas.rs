@@ -60,9 +60,9 @@ fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
             reader.read_range(0, &mut back).unwrap();
             assert!(back == raw, "by a reader, {threads} threads");
             let (from, to) = (raw.len() / 3, raw.len() - raw.len() / 5);
-            let mut part = vec![0; to - from];
-            lmc::ReadAt::read_exact_at(&reader, &mut part, from as u64).unwrap();
-            assert!(part == raw[from..to]);
+            let mut column = vec![0; to - from];
+            lmc::ReadAt::read_exact_at(&reader, &mut column, from as u64).unwrap();
+            assert!(column == raw[from..to]);
         }
     }
     file
@@ -176,8 +176,8 @@ fn shards_are_put_together_otherwise() {
     let (old, new) = (model(0, 0.0), model(7, 0.0005));
     let (a, b, c) = (file_of(&old[..2]), file_of(&old[2..3]), file_of(&old[3..]));
     for new in [&new[..4], &new[4..], &new[1..5]] {
-        let part = share(&file_of(new), &[&a, &b, &c]);
-        assert!(part < 0.75, "{part}");
+        let column = share(&file_of(new), &[&a, &b, &c]);
+        assert!(column < 0.75, "{column}");
     }
     // Only what is needed is named.
     let o = CompressOptions::default();
@@ -324,9 +324,9 @@ fn a_delta_can_be_looked_into_without_its_base() {
     assert_eq!((&base.name[..], base.raw_size), ("a/name", old.len() as u64));
     assert_eq!(base.content_hash, bases[0].content_hash(1).unwrap());
     assert_eq!(reader.segments(), Base::new(&new[..]).unwrap().segments());
-    let parts: Vec<_> =
-        (0..reader.blocks().len() as u64).flat_map(|i| describe_block(&reader, i).unwrap().parts).collect();
-    let predicted = parts.iter().filter_map(|p| p.prediction.as_ref()).filter(|p| p.predictor == "ulp");
+    let columns: Vec<_> =
+        (0..reader.blocks().len() as u64).flat_map(|i| describe_block(&reader, i).unwrap().columns).collect();
+    let predicted = columns.iter().filter_map(|p| p.prediction.as_ref()).filter(|p| p.predictor == "ulp");
     assert!(predicted.inspect(|p| assert_eq!(p.sources, [1])).count() > 0);
     let e = reader.read_tensor("layer.0.weight").unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Base);

@@ -115,7 +115,7 @@ fn depths() {
         unnamed.redigest(&[], LIMIT);
         let judged = [
             judged(file(&[chain(8), vec![copy(&named)]].concat()), &[]),
-            // A reader of single blocks does not follow what no part names.
+            // A reader of single blocks does not follow what no column names.
             agree_by_with_bases(&WHOLE, &unnamed.to_bytes(), &[]),
         ];
         for judged in judged {

@@ -3,7 +3,7 @@
 
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
-use lmc_testing::reference::write::block::{Block, BlockFields, Group, Grouped, Part, Section};
+use lmc_testing::reference::write::block::{Block, BlockFields, Column, Group, Grouped, Section};
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
 use lmc_testing::reference::write::{File, varint};
 
@@ -37,7 +37,7 @@ fn of_symbols(symbols: &[u8], coder: Coder) -> Block {
 }
 
 fn one_group(width_code: u8, group: Group, raw: Vec<u8>) -> Block {
-    Block::of(Part::Grouped(Grouped { raw, width_code, section: Section::of(0, group) }), 2)
+    Block::of(Column::Grouped(Grouped { raw, width_code, section: Section::of(0, group) }), 2)
 }
 
 fn table(first: u8, entries: &[u16], escape: u16) -> Coder {
@@ -177,7 +177,7 @@ fn symbols_with_raw_bits() {
 fn coders_mixed_in_a_block() {
     let mut random = Random::new(5);
     for _ in 0..200 {
-        let part = |random: &mut Random| {
+        let column = |random: &mut Random| {
             let elements = 1 + random.below(2500) as usize;
             let symbols = skewed(elements, random);
             let classes: Vec<u8> = (0..elements.div_ceil(128)).map(|_| random.below(5) as u8).collect();
@@ -194,11 +194,11 @@ fn coders_mixed_in_a_block() {
             groups.push(Group { k: 8, ..Group::default() });
             let class_map = Group { h: 5, coder: Coder::fine_rans(&classes, escape(random)), ..Group::default() };
             let section = Section { classes, class_map, groups, ..Section::default() };
-            Part::Grouped(Grouped { raw: symbols, width_code: 0, section })
+            Column::Grouped(Grouped { raw: symbols, width_code: 0, section })
         };
-        let parts = vec![part(&mut random), part(&mut random)];
-        let extents = (0..).zip(&parts).map(|(i, part)| (i, part.raw().len() as u64)).collect();
-        restored(&Block { dependencies: vec![], lane_sets: 2, parts, extents, final_state: 1 << 16 });
+        let columns = vec![column(&mut random), column(&mut random)];
+        let extents = (0..).zip(&columns).map(|(i, column)| (i, column.raw().len() as u64)).collect();
+        restored(&Block { dependencies: vec![], lane_sets: 2, columns, extents, final_state: 1 << 16 });
     }
 }
 
@@ -209,10 +209,10 @@ fn with_empty_group(head: &[u8]) -> BlockFields {
     let (classes, groups) = (vec![0, 0], vec![bits(), bits()]);
     let section = Section { classes, class_map: bits(), groups, ..Section::default() };
     let grouped = Grouped { raw, width_code: 0, section };
-    let mut fields = encoded(&Block::of(Part::Grouped(grouped), 2));
-    let h = fields.parts[0].len() - 3;
-    fields.parts[0].truncate(h);
-    fields.parts[0].extend(head);
+    let mut fields = encoded(&Block::of(Column::Grouped(grouped), 2));
+    let h = fields.columns[0].len() - 3;
+    fields.columns[0].truncate(h);
+    fields.columns[0].extend(head);
     fields
 }
 

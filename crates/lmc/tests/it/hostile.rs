@@ -4,7 +4,7 @@
 use lmc::{DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION, Isa};
 use lmc_testing::damage::{HUGE, class_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};
-use lmc_testing::reference::{self, write::block::BlockFields, write::block::Part, write::*};
+use lmc_testing::reference::{self, write::block::BlockFields, write::block::Column, write::*};
 use lmc_testing::samples::class_map_block;
 use std::io::Write;
 
@@ -179,8 +179,8 @@ fn segments() {
 fn bomb() -> Record {
     let raw = vec![9; 1 << 24];
     let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
-    let part = block::Grouped { raw, width_code: 0, section: block::Section::of(0, group) };
-    block::Block::of(Part::Grouped(part), 0).record().expect("the block can be coded")
+    let column = block::Grouped { raw, width_code: 0, section: block::Section::of(0, group) };
+    block::Block::of(Column::Grouped(column), 0).record().expect("the block can be coded")
 }
 
 #[test]
@@ -231,17 +231,17 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     file.version = FORMAT_VERSION;
     file.features = 4;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
-    // A part's method, its map and its kind of patches.
+    // A column's method, its map and its kind of patches.
     for at in [0, 2, 3] {
-        assert_eq!(kind_of(&changed(&|block| block.parts[0][at] = 5)), ErrorKind::Unsupported, "byte {at}");
+        assert_eq!(kind_of(&changed(&|block| block.columns[0][at] = 5)), ErrorKind::Unsupported, "byte {at}");
     }
-    // What a predicted part says, byte by byte: method, width, predictor, conversion, dependencies, boundaries, unchanged runs.
+    // What a predicted column says, byte by byte: method, width, predictor, conversion, dependencies, boundaries, unchanged runs.
     let predicted = |head: [u8; 8]| {
         changed(&|block| {
             block.dependency_count = 1;
             block.dependencies = vec![0, 0];
             varint(&mut block.dependencies, block.raw_length);
-            block.parts[0] = head.to_vec();
+            block.columns[0] = head.to_vec();
         })
     };
     for at in [2, 3, 7] {

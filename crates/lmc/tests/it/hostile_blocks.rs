@@ -3,7 +3,7 @@
 
 use lmc_testing::damage::{HUGE, class_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, agree};
-use lmc_testing::reference::write::block::{self, BlockFields, Group, Grouped, Part, Section};
+use lmc_testing::reference::write::block::{self, BlockFields, Column, Group, Grouped, Section};
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::reference::write::{File, entropy, varint};
 use lmc_testing::samples::class_map_block;
@@ -29,10 +29,10 @@ fn judged_block(change: impl FnOnce(&mut BlockFields)) {
     let _ = agree(&File::new(vec![record]).to_bytes());
 }
 
-/// Offset, in the head of the part of the class map block, of the first byte of group `g` (0 is the class map).
+/// Offset, in the head of the column of the class map block, of the first byte of group `g` (0 is the class map).
 fn group_at(g: usize) -> usize {
     let block = class_map_block();
-    let Part::Grouped(grouped) = &block.parts[0] else { unreachable!("the block is grouped") };
+    let Column::Grouped(grouped) = &block.columns[0] else { unreachable!("the block is grouped") };
     let section = &grouped.section;
     let sizes = [&section.class_map].into_iter().chain(&section.groups).map(|group| 5 + group.coder.table().len());
     // Method, width, map, patches, number of groups.
@@ -71,67 +71,67 @@ fn heads_of_blocks() {
             block.word_counts[1] = block.word_counts[1].wrapping_add(second);
         });
     }
-    refused_block("number of parts", |block| block.part_count = 0);
+    refused_block("number of columns", |block| block.column_count = 0);
     refused_block("follows the digest", |block| block.digest.push(0));
     refused_block("too early", |block| block.digest.clear());
-    refused_block("unknown method", |block| block.parts[0][0] = 5);
-    refused_block("width code", |block| block.parts[0][1] = 4);
-    refused_block("width code", |block| block.parts[0][1] = 255);
-    refused_block("unknown map", |block| block.parts[0][2] = 3);
-    refused_block("patches of an unknown kind", |block| block.parts[0][3] = 3);
+    refused_block("unknown method", |block| block.columns[0][0] = 5);
+    refused_block("width code", |block| block.columns[0][1] = 4);
+    refused_block("width code", |block| block.columns[0][1] = 255);
+    refused_block("unknown map", |block| block.columns[0][2] = 3);
+    refused_block("patches of an unknown kind", |block| block.columns[0][3] = 3);
     // There may be none, but then what describes them is left over.
-    refused_block("follows the digest", |block| block.parts[0][4] = 0);
-    refused_block("number of groups", |block| block.parts[0][4] = 17);
+    refused_block("follows the digest", |block| block.columns[0][4] = 0);
+    refused_block("number of groups", |block| block.columns[0][4] = 17);
     refused_block("padded", |block| {
-        block.parts[0].splice(4..5, [0x83, 0]);
+        block.columns[0].splice(4..5, [0x83, 0]);
     });
 }
 
 #[test]
-fn parts_and_extents() {
-    let parts = |count: u8| {
+fn columns_and_extents() {
+    let columns = |count: u8| {
         let mut block = class_map_block();
         let length = block.raw().len() as u64;
-        block.parts.extend((1..count).map(|i| Part::Stored(vec![i; 10])));
-        block.extents = (0..count).map(|part| (part, if part == 0 { length } else { 10 })).collect();
+        block.columns.extend((1..count).map(|i| Column::Stored(vec![i; 10])));
+        block.extents = (0..count).map(|column| (column, if column == 0 { length } else { 10 })).collect();
         block.encode().expect("the block can be coded")
     };
-    let refused_parts = |reason: &str, change: &dyn Fn(&mut BlockFields)| {
-        let mut fields = parts(3);
+    let refused_columns = |reason: &str, change: &dyn Fn(&mut BlockFields)| {
+        let mut fields = columns(3);
         change(&mut fields);
         let mut record = fields.record();
         record.redigest(LIMIT);
         refused(&File::new(vec![record]).to_bytes(), reason);
     };
-    assert!(agree(&file_of(&parts(16)).to_bytes()).is_ok());
-    refused(&file_of(&parts(17)).to_bytes(), "number of parts");
-    refused_parts("belongs to no part", &|block| block.extents[2].0 = 3);
-    refused_parts("belongs to no part", &|block| block.extents[2].0 = 255);
-    refused_parts("a part is empty", &|block| block.extents[2].0 = 1);
-    refused_parts("extent is empty", &|block| block.extents[2].1 = 0);
-    refused_parts("exceed the block", &|block| block.extents[2].1 = 11);
-    refused_parts("do not fill", &|block| block.extents[2].1 = 9);
-    refused_parts("no multiple", &|block| {
+    assert!(agree(&file_of(&columns(16)).to_bytes()).is_ok());
+    refused(&file_of(&columns(17)).to_bytes(), "number of columns");
+    refused_columns("belongs to no column", &|block| block.extents[2].0 = 3);
+    refused_columns("belongs to no column", &|block| block.extents[2].0 = 255);
+    refused_columns("a column is empty", &|block| block.extents[2].0 = 1);
+    refused_columns("extent is empty", &|block| block.extents[2].1 = 0);
+    refused_columns("exceed the block", &|block| block.extents[2].1 = 11);
+    refused_columns("do not fill", &|block| block.extents[2].1 = 9);
+    refused_columns("no multiple", &|block| {
         block.extents[0].1 -= 1;
         block.extents[1].1 += 1;
     });
     for count in HUGE.into_iter().chain([0, 1, 2, 4]) {
-        refused_parts("", &|block| block.extent_count = count);
-        refused_parts("", &|block| block.extents[1].1 = count.max(11));
+        refused_columns("", &|block| block.extent_count = count);
+        refused_columns("", &|block| block.extents[1].1 = count.max(11));
     }
-    refused_parts("too many extents", &|block| block.extent_count = (1 << 20) + 1);
+    refused_columns("too many extents", &|block| block.extent_count = (1 << 20) + 1);
 }
 
 #[test]
-fn zstd_parts() {
+fn zstd_columns() {
     let zstd = || {
-        let block = block::Block::of(Part::Zstd(vec![7; 1000]), 0);
+        let block = block::Block::of(Column::Zstd(vec![7; 1000]), 0);
         block.encode().expect("the block can be coded")
     };
     let refused_zstd = |reason: &str, frame: &[u8], length: u64| {
         let mut fields = zstd();
-        fields.parts[0] = vec![1];
-        varint(&mut fields.parts[0], length);
+        fields.columns[0] = vec![1];
+        varint(&mut fields.columns[0], length);
         fields.bulk[0] = frame.to_vec();
         refused(&file_of(&fields).to_bytes(), reason);
     };
@@ -160,18 +160,18 @@ fn groups() {
     for g in 0..4 {
         let at = group_at(g);
         for bit in 2..8 {
-            refused_block("unknown flag", |block| block.parts[0][at] |= 1 << bit);
+            refused_block("unknown flag", |block| block.columns[0][at] |= 1 << bit);
         }
         for field in 1..4 {
-            refused_block("more bits", |block| block.parts[0][at + field] = 255);
-            judged_block(|block| block.parts[0][at + field] += 1);
+            refused_block("more bits", |block| block.columns[0][at + field] = 255);
+            judged_block(|block| block.columns[0][at + field] += 1);
         }
-        refused_block("unknown coder", |block| block.parts[0][at + 4] = 4);
+        refused_block("unknown coder", |block| block.columns[0][at + 4] = 4);
     }
     // Symbols without a coder, of no bits, and of nine.
-    refused_block("no coder", |block| block.parts[0][group_at(0) + 3] = 6);
-    refused_block("impossible width", |block| block.parts[0][group_at(1) + 3] = 28);
-    refused_block("impossible width", |block| block.parts[0][group_at(1) + 3] = 19);
+    refused_block("no coder", |block| block.columns[0][group_at(0) + 3] = 6);
+    refused_block("impossible width", |block| block.columns[0][group_at(1) + 3] = 28);
+    refused_block("impossible width", |block| block.columns[0][group_at(1) + 3] = 19);
     // A class that is no group: the first byte of the bit planes of the class map, which are the first of the bulk.
     refused_block("a class is no group", |block| block.bulk[0][0] |= 1 << 1);
     // The class map has six elements in each of its bit planes, the last run 75.
@@ -189,24 +189,24 @@ fn tables() {
     for (g, sum) in [(1, "do not sum to 128"), (2, "not complete"), (3, "not complete")] {
         let table = group_at(g) + 5;
         refused_block("above 255", |block| {
-            block.parts[0][table] = 255;
-            block.parts[0][table + 1] = block.parts[0][table + 1].max(1);
+            block.columns[0][table] = 255;
+            block.columns[0][table + 1] = block.columns[0][table + 1].max(1);
         });
-        refused_block(sum, |block| block.parts[0][table + 2] += 1);
-        refused_block(sum, |block| block.parts[0][table + 2] -= 1);
-        judged_block(|block| block.parts[0][table + 1] += 1);
-        judged_block(|block| block.parts[0][table + 1] -= 1);
-        judged_block(|block| block.parts[0][table + 1] = 255);
+        refused_block(sum, |block| block.columns[0][table + 2] += 1);
+        refused_block(sum, |block| block.columns[0][table + 2] -= 1);
+        judged_block(|block| block.columns[0][table + 1] += 1);
+        judged_block(|block| block.columns[0][table + 1] -= 1);
+        judged_block(|block| block.columns[0][table + 1] = 255);
     }
     refused_block("exceeds 127", |block| {
-        block.parts[0].splice(group_at(1) + 7..group_at(1) + 8, [0x80, 1]);
+        block.columns[0].splice(group_at(1) + 7..group_at(1) + 8, [0x80, 1]);
     });
-    refused_block("code length exceeds 7", |block| block.parts[0][group_at(3) + 7] = 0x88);
+    refused_block("code length exceeds 7", |block| block.columns[0][group_at(3) + 7] = 0x88);
     // Three symbols and the escape make two bytes; of two symbols and the escape, half a byte is left over.
     let empty_group = |table: &'static [u8], coder: u8, k: u8| {
         move |block: &mut BlockFields| {
             let (from, to) = (group_at(2), group_at(3));
-            block.parts[0].splice(from..to, [&[0, 0, 0, k, coder][..], table].concat());
+            block.columns[0].splice(from..to, [&[0, 0, 0, k, coder][..], table].concat());
         }
     };
     let valid = |table, coder, k| {
@@ -240,7 +240,7 @@ fn tables() {
 fn literals() {
     let raw: Vec<u8> = (0..300u32).map(|i| if i % 50 == 7 { 40 } else { (i % 5) as u8 }).collect();
     let group = Group { h: 2, coder: Coder::fine_rans(&[0, 1, 2, 3, 4], true), ..Group::default() };
-    let block = block::Block::of(Part::Grouped(Grouped { raw, width_code: 0, section: Section::of(0, group) }), 2);
+    let block = block::Block::of(Column::Grouped(Grouped { raw, width_code: 0, section: Section::of(0, group) }), 2);
     let with_literal = |literal| {
         let mut fields = block.encode().expect("the block can be coded");
         assert_eq!(fields.literals[..6], [40; 6]);
@@ -298,7 +298,7 @@ fn lanes() {
         refused_coded("final state", &|block| block.final_state = state);
     }
     let pad = |block: &mut block::Block, pad| {
-        let Part::Grouped(grouped) = &mut block.parts[0] else { unreachable!("the block is grouped") };
+        let Column::Grouped(grouped) = &mut block.columns[0] else { unreachable!("the block is grouped") };
         grouped.section.groups[0].pad = pad;
     };
     for wrong in [entropy::Pad::Symbol(101), entropy::Pad::Symbol(102), entropy::Pad::Literal(101)] {
@@ -311,7 +311,7 @@ fn lanes() {
         block.states.clear();
         block.words.clear();
     });
-    let mut stored = block::Block::of(Part::Stored(vec![1, 2, 3]), 2).encode().expect("the block can be coded");
+    let mut stored = block::Block::of(Column::Stored(vec![1, 2, 3]), 2).encode().expect("the block can be coded");
     assert!(agree(&file_of(&stored).to_bytes()).is_ok());
     stored.states[1][5] += 1;
     refused(&file_of(&stored).to_bytes(), "final state");

@@ -85,9 +85,9 @@ fn files_on_disk() {
     assert_eq!(d.decompress(&packed, &[], &out).unwrap(), summary);
     assert!(std::fs::read(&to).unwrap() == raw);
     let reader = Reader::open(packed, &DecompressOptions::default()).unwrap();
-    let mut part = [0; 1000];
-    reader.read_range(3_000_000, &mut part).unwrap();
-    assert_eq!(part[..], raw[3_000_000..3_001_000]);
+    let mut column = [0; 1000];
+    reader.read_range(3_000_000, &mut column).unwrap();
+    assert_eq!(column[..], raw[3_000_000..3_001_000]);
 }
 
 #[test]

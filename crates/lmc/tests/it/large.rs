@@ -70,8 +70,8 @@ fn a_sparse_file_of_three_gigabytes() {
 
     let reader = Reader::open(file, &decompress_options(1)).unwrap();
     for at in ISLANDS {
-        let mut part = vec![1; 10_000];
-        reader.read_range(at, &mut part).unwrap();
-        assert!(part == raw.0);
+        let mut column = vec![1; 10_000];
+        reader.read_range(at, &mut column).unwrap();
+        assert!(column == raw.0);
     }
 }

@@ -3,7 +3,7 @@
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Group, Grouped, NumberCode, Part, Patch, PatchCodes, Section, mapped,
+    Block, BlockFields, Column, Group, Grouped, NumberCode, Patch, PatchCodes, Section, mapped,
 };
 use lmc_testing::reference::write::{File, varint};
 
@@ -23,7 +23,7 @@ fn plain(width_code: u8) -> Group {
 fn block(raw: Vec<u8>, width_code: u8, map: u8, group: Group, patches: &[(u64, u64)]) -> Block {
     let patches = patches.iter().map(|&(element, x)| Patch { element, x }).collect();
     let section = Section { patches, ..Section::of(map, group) };
-    Block::of(Part::Grouped(Grouped { raw, width_code, section }), 0)
+    Block::of(Column::Grouped(Grouped { raw, width_code, section }), 0)
 }
 
 fn encoded(block: &Block) -> BlockFields {
@@ -42,7 +42,7 @@ fn patches_as_they_are_written() {
     let lengths = [1, 0, 0, 0, 1];
     let packed: Vec<u8> = lengths.chunks(2).map(|two| two[0] | two.get(1).unwrap_or(&0) << 4).collect();
     let head = [&[2, 0, 0, 1, 2, 0, 0, 0, 2, 0x01, 0x01, 0, 27, 4][..], &packed, &[2, 1, 0, 0, 0, 8, 0]].concat();
-    assert_eq!(fields.parts[0], head);
+    assert_eq!(fields.columns[0], head);
     // From the lowest bit up: 0, 1 and 11110; 1, 0 and 1111.
     let bits = 0b1_1110_1111_1010u16;
     assert_eq!(fields.bulk[0], [&[1 ^ 0xff, 2, 3, 4 ^ 0x80][..], &bits.to_le_bytes()].concat());
@@ -66,10 +66,10 @@ fn patches_change_mapped_values() {
 fn patches_leave_low_bits_alone() {
     for low in 0..8 {
         let mut block = block(vec![0x55; 3], 0, 0, plain(0), &[(1, 0x80), (2, 0x80)]);
-        let Part::Grouped(grouped) = &mut block.parts[0] else { unreachable!("it is grouped") };
+        let Column::Grouped(grouped) = &mut block.columns[0] else { unreachable!("it is grouped") };
         grouped.section.patch_codes = PatchCodes { low, gaps: alike(1, 0), ..PatchCodes::default() };
         let fields = encoded(&block);
-        assert_eq!((fields.parts[0][5], judged(&fields)), (low, Ok(vec![0x55; 3])));
+        assert_eq!((fields.columns[0][5], judged(&fields)), (low, Ok(vec![0x55; 3])));
     }
 }
 
@@ -84,14 +84,14 @@ fn sections_without_groups() {
             let patches = (0..).zip(&elements).filter(|(_, u)| **u != 0);
             let patches = patches.map(|(element, &u)| Patch { element, x: mapped(u, 16, map) }).collect();
             let section = Section { map, patches, ..Section::default() };
-            let part = Part::Grouped(Grouped { raw: raw.clone(), width_code: 1, section });
-            assert_eq!(judged(&encoded(&Block::of(part, 0))), Ok(raw));
+            let column = Column::Grouped(Grouped { raw: raw.clone(), width_code: 1, section });
+            assert_eq!(judged(&encoded(&Block::of(column, 0))), Ok(raw));
         }
     }
     // None at all: 0 times 4.
-    let nothing = Part::Grouped(Grouped { raw: vec![0; 8], width_code: 1, section: Section::default() });
+    let nothing = Column::Grouped(Grouped { raw: vec![0; 8], width_code: 1, section: Section::default() });
     let fields = encoded(&Block::of(nothing, 0));
-    assert_eq!((&fields.parts[0][..], &fields.bulk[0][..]), (&[2, 1, 0, 0, 0][..], &[][..]));
+    assert_eq!((&fields.columns[0][..], &fields.bulk[0][..]), (&[2, 1, 0, 0, 0][..], &[][..]));
     assert_eq!(judged(&fields), Ok(vec![0; 8]));
 }
 
@@ -131,8 +131,8 @@ fn patches_of_several_groups_come_last() {
         patches: vec![Patch { element: 127, x: 1 }, Patch { element: 199, x: 2 }],
         ..Section::default()
     };
-    let part = Part::Grouped(Grouped { raw: raw.clone(), width_code: 0, section });
-    let fields = encoded(&Block::of(part, 0));
+    let column = Column::Grouped(Grouped { raw: raw.clone(), width_code: 0, section });
+    let fields = encoded(&Block::of(column, 0));
     let values: Vec<u8> = (0..127).chain([126]).collect();
     // Gaps 127 and 71, of the buckets 27 and 24, each with four open bits; changes 0 and 1.
     // From the lowest bit up: 1 and 1111, 0; 0 and 0111, 1.
@@ -147,13 +147,13 @@ const BYTES: [u8; 6] = [8, 0, 0, 8, 0, 0];
 /// Ten bytes and their patches, of which there are said to be `count`, with these codes.
 fn with_patches(count: u64, codes: &[u8], patches: &[u8]) -> BlockFields {
     let mut fields = encoded(&block((0..10).collect(), 0, 0, plain(0), &[(0, 1)]));
-    fields.parts[0].truncate(3);
-    fields.parts[0].push(1);
-    varint(&mut fields.parts[0], count);
-    fields.parts[0].push(0);
-    fields.parts[0].extend(codes);
-    varint(&mut fields.parts[0], patches.len() as u64);
-    fields.parts[0].extend([1, 0, 0, 0, 8, 0]);
+    fields.columns[0].truncate(3);
+    fields.columns[0].push(1);
+    varint(&mut fields.columns[0], count);
+    fields.columns[0].push(0);
+    fields.columns[0].extend(codes);
+    varint(&mut fields.columns[0], patches.len() as u64);
+    fields.columns[0].extend([1, 0, 0, 0, 8, 0]);
     fields.bulk[0] = (0..10).collect();
     fields.bulk[0].extend(patches);
     fields
@@ -199,7 +199,7 @@ fn broken_patches() {
 
     let changed = |at: usize, byte: u8| {
         let mut fields = with_patches(1, &BYTES, &[3, 1]);
-        fields.parts[0][at] = byte;
+        fields.columns[0][at] = byte;
         fields
     };
     refused(&changed(3, 2), "unknown kind");
@@ -211,7 +211,7 @@ fn broken_patches() {
     refused(&changed(12, 1), "too early");
     refused(&changed(12, 3), "too early");
     let mut huge = with_patches(1, &BYTES, &[3, 1]);
-    huge.parts[0].splice(12..13, [[0xff; 9].as_slice(), &[1]].concat());
+    huge.columns[0].splice(12..13, [[0xff; 9].as_slice(), &[1]].concat());
     refused(&huge, "too early");
     let mut more = with_patches(1, &BYTES, &[3, 1]);
     more.bulk[0].push(0);
@@ -256,7 +256,7 @@ fn patches_as_wide_as_their_elements() {
         let refused_x = |y: u64| {
             let mut fields = encoded(&block(vec![7; 1 << width_code], width_code, 0, plain(width_code), &[(0, 1)]));
             // A gap of no bits, a change of w.
-            fields.parts[0].splice(6..13, [0, 0, 0, w, 0, 0, 1 << width_code]);
+            fields.columns[0].splice(6..13, [0, 0, 0, w, 0, 0, 1 << width_code]);
             fields.bulk[0] = [&vec![7; 1 << width_code][..], &y.to_le_bytes()[..1 << width_code]].concat();
             judged(&fields)
         };

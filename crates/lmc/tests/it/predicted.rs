@@ -1,11 +1,11 @@
-//! Predicted parts (§3.7): what the writer makes of known residuals and predictions, byte by byte, and that all decoders
+//! Predicted columns (§3.7): what the writer makes of known residuals and predictions, byte by byte, and that all decoders
 //! restore them; and every predictor with every conversion, context and width.
 
 use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Dependency, Group, Named, Part, Patch, Predicted, Section,
+    Block, BlockFields, Column, Dependency, Group, Named, Patch, Predicted, Section,
 };
 use lmc_testing::reference::write::entropy::Coder;
 
@@ -24,18 +24,18 @@ fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
     agree_with_bases(&file.to_bytes(), &[base])
 }
 
-/// A block of one part, of which only the length of `raw` matters, with these residuals, class by class.
-fn block_of(base: &[u8], mut part: Predicted, residuals: Vec<Vec<u64>>) -> Block {
+/// A block of one column, of which only the length of `raw` matters, with these residuals, class by class.
+fn block_of(base: &[u8], mut column: Predicted, residuals: Vec<Vec<u64>>) -> Block {
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.to_vec() }];
-    part.set_residuals(&dependencies, residuals).expect("the base has the elements");
-    Block { dependencies, ..Block::of(Part::Predicted(part), 0) }
+    column.set_residuals(&dependencies, residuals).expect("the base has the elements");
+    Block { dependencies, ..Block::of(Column::Predicted(column), 0) }
 }
 
 /// Elements of `width` bytes as a base that predicts `elements`: decoders and writer must find these residuals.
 #[track_caller]
 fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], residuals: &[u64], elements: &[u64]) {
     let width = 1 << width_code;
-    let part = Predicted {
+    let column = Predicted {
         raw: to_bytes(elements, width),
         width_code,
         predictor,
@@ -46,7 +46,7 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
         sections: vec![plain(width)],
     };
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: predictions.to_vec() }];
-    let block = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
+    let block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
     let fields = block.encode().expect("the block can be coded");
 
     // Raw bits of all bits are byte planes.
@@ -56,7 +56,7 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
     assert!(n < 128, "the number of elements is to take a byte");
     let section = [0, 0, 1, 0, 0, 0, 8 * width as u8, 0];
     let head = [&[3, width_code, predictor, conversion, 0, 1, 0, 0, n][..], &section].concat();
-    assert_eq!(fields.parts[0], head);
+    assert_eq!(fields.columns[0], head);
     assert_eq!(fields.dependencies, [&[1, 0][..], &varint(predictions.len())].concat());
     assert_eq!(decoded(&fields, predictions), Ok(to_bytes(elements, width)));
 }
@@ -217,7 +217,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
     let base = to_bytes(&floats, 4);
     let raw = vec![0; 2 * floats.len()];
     let (prediction, sections) = (Named::of(0, 1), vec![plain(2)]);
-    let part = Predicted {
+    let column = Predicted {
         raw,
         width_code: 1,
         predictor: 1,
@@ -227,7 +227,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
         unchanged: None,
         sections,
     };
-    let fields = block_of(&base, part, vec![vec![0; floats.len()]]).encode().expect("the block can be coded");
+    let fields = block_of(&base, column, vec![vec![0; floats.len()]]).encode().expect("the block can be coded");
     assert!(decoded(&fields, &base) == Ok(to_bytes(&converted, 2)));
 }
 
@@ -236,7 +236,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
 fn known_classes(width_code: u8, boundaries: &[u8], predictions: &[u64], classes: &[usize]) {
     let width = 1 << width_code;
     let base = to_bytes(predictions, width);
-    let part = Predicted {
+    let column = Predicted {
         raw: vec![0; predictions.len() * width],
         width_code,
         predictor: 2,
@@ -248,7 +248,7 @@ fn known_classes(width_code: u8, boundaries: &[u8], predictions: &[u64], classes
     };
     // Each class has its own residuals, so that it shows in the elements.
     let residuals = (0..boundaries.len() + 1).map(|class| vec![2 * (100 + class as u64); predictions.len()]).collect();
-    let fields = block_of(&base, part, residuals).encode().expect("the block can be coded");
+    let fields = block_of(&base, column, residuals).encode().expect("the block can be coded");
     let elements: Vec<u64> =
         predictions.iter().zip(classes).map(|(&p, &class)| p.wrapping_add(100 + class as u64)).collect();
     assert_eq!(decoded(&fields, &base), Ok(to_bytes(&elements, width)));
@@ -322,7 +322,7 @@ fn every_predictor_conversion_and_width() {
                             1 => Section::of(1, symbols.clone()),
                             _ => Section { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
                         };
-                        let part = Predicted {
+                        let column = Predicted {
                             raw: floats(width, count, &mut random),
                             width_code,
                             predictor,
@@ -332,9 +332,9 @@ fn every_predictor_conversion_and_width() {
                             unchanged: None,
                             sections: (0..7).map(section).collect(),
                         };
-                        let raw = part.raw.clone();
+                        let raw = column.raw.clone();
                         let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.clone() }];
-                        let block = Block { dependencies, ..Block::of(Part::Predicted(part), 2) };
+                        let block = Block { dependencies, ..Block::of(Column::Predicted(column), 2) };
                         let fields = block.encode().expect("the block can be coded");
                         assert!(decoded(&fields, &base) == Ok(raw));
                         cases += 1;

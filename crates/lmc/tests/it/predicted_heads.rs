@@ -1,18 +1,18 @@
-//! The heads of predicted parts (§3.7): every decoder finds each rule that one breaks, with all checks and digests made
+//! The heads of predicted columns (§3.7): every decoder finds each rule that one breaks, with all checks and digests made
 //! to fit.
 
 use lmc_testing::handmade::{encoded, judged, records, unnamed};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::{Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section};
+use lmc_testing::reference::write::block::{Block, BlockFields, Column, Dependency, Group, Named, Predicted, Section};
 
-/// A part of 2-byte elements that are predicted from F32, in three classes, the second of which is empty.
-fn part() -> (Vec<u8>, Vec<Dependency>, Predicted) {
+/// A column of 2-byte elements that are predicted from F32, in three classes, the second of which is empty.
+fn column() -> (Vec<u8>, Vec<Dependency>, Predicted) {
     let base: Vec<u8> = [0x3f80_0000u32, 0, 0x3f80_0000, 0x7f00_0000].iter().flat_map(|x| x.to_le_bytes()).collect();
     let dependencies = vec![
         Dependency { source: 1, offset: 0, bytes: base[..6].to_vec() },
         Dependency { source: 1, offset: 6, bytes: base[6..].to_vec() },
     ];
-    let part = Predicted {
+    let column = Predicted {
         raw: (1..9).collect(),
         width_code: 1,
         predictor: 1,
@@ -22,10 +22,10 @@ fn part() -> (Vec<u8>, Vec<Dependency>, Predicted) {
         unchanged: None,
         sections: vec![Section::of(0, Group { k: 16, ..Group::default() }); 3],
     };
-    (base, dependencies, part)
+    (base, dependencies, column)
 }
 
-/// The head of [`part`], byte by byte.
+/// The head of [`column`], byte by byte.
 const HEAD: [u8; 30] = [
     3, 1, 1, // method, width code, predictor
     1, 0, 2, // conversion, dependencies
@@ -37,11 +37,11 @@ const HEAD: [u8; 30] = [
     0, // not part of it
 ];
 
-/// What the decoder makes of [`part`] with another head.
+/// What the decoder makes of [`column`] with another head.
 fn judged_head(head: &[u8]) -> Result<Vec<u8>, String> {
-    let (base, dependencies, part) = part();
-    let mut fields = encoded(&Block { dependencies, ..Block::of(Part::Predicted(part), 0) });
-    fields.parts[0] = head.to_vec();
+    let (base, dependencies, column) = column();
+    let mut fields = encoded(&Block { dependencies, ..Block::of(Column::Predicted(column), 0) });
+    fields.columns[0] = head.to_vec();
     judged(File::delta(&[&base], records(&[fields])), &[&base])
 }
 
@@ -53,7 +53,7 @@ fn head_with(at: usize, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn heads_of_predicted_parts() {
+fn heads_of_predicted_columns() {
     assert_eq!(judged_head(&HEAD[..29]), Ok((1..9).collect()));
     #[track_caller]
     fn refused_with(at: usize, bytes: &[u8], reason: &str) {
@@ -132,7 +132,7 @@ fn numbers_of_boundaries() {
         let mut fields = unnamed(&[[1, 0, 3]]);
         let classes = vec![0; boundaries.len()];
         let head = [&[3, 0, 2, 0, 0, 1, boundaries.len() as u8], boundaries, &[0, 3, 0, 0, 1, 0, 0, 0, 8, 0], &classes];
-        fields.parts[0] = head.concat();
+        fields.columns[0] = head.concat();
         judged(File::delta(&[&base], records(&[fields])), &[&base])
     };
     let up_to = |count: u8| (1..=count).collect::<Vec<u8>>();
@@ -146,12 +146,12 @@ fn numbers_of_boundaries() {
 }
 
 #[test]
-fn lengths_of_predicted_parts() {
-    // Elements of two bytes in a part of an odd length.
-    let (base, dependencies, mut part) = part();
-    part.boundaries.clear();
-    let mut block = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
-    block.parts.push(Part::Stored(b"more".to_vec()));
+fn lengths_of_predicted_columns() {
+    // Elements of two bytes in a column of an odd length.
+    let (base, dependencies, mut column) = column();
+    column.boundaries.clear();
+    let mut block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
+    block.columns.push(Column::Stored(b"more".to_vec()));
     block.extents = vec![(0, 3), (1, 4), (0, 5)];
     let valid = encoded(&block);
     let judged_extents = |extents: Vec<(u8, u64)>| {

@@ -3,7 +3,7 @@
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::{Input, Random};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::Part;
+use lmc_testing::reference::write::block::Column;
 use lmc_testing::reference::{decode, decode_with_bases};
 use lmc_testing::{blocks, deltas};
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ fn every_shape_of_block_is_read_back() {
         let records = blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
         let decoded = decode(&File::new(records).to_bytes(), raw.len());
         assert!(decoded.as_ref() == Ok(&raw), "case {case}: {:?}", decoded.map(|_| "other bytes"));
-        let is_list = |part: &&Part| matches!(part, Part::TensorList { .. });
-        lists += blocks.iter().flat_map(|block| &block.parts).filter(is_list).count();
+        let is_list = |column: &&Column| matches!(column, Column::TensorList { .. });
+        lists += blocks.iter().flat_map(|block| &block.columns).filter(is_list).count();
     }
     assert!(lists > 300, "{lists}");
 }
@@ -61,12 +61,12 @@ fn every_shape_of_delta_is_read_back() {
         for block in &delta.blocks {
             own += usize::from(block.dependencies.iter().any(|dependency| dependency.source == 0));
             of_bases += usize::from(block.dependencies.iter().any(|dependency| dependency.source > 1));
-            let is_predicted = |part: &Part| matches!(part, Part::Predicted(_));
-            packs += usize::from(block.parts.iter().any(is_predicted) && !block.parts.iter().all(is_predicted));
-            for part in &block.parts {
-                match part {
-                    Part::Grouped(grouped) => patched += usize::from(!grouped.section.patches.is_empty()),
-                    Part::Predicted(predicted) => {
+            let is_predicted = |column: &Column| matches!(column, Column::Predicted(_));
+            packs += usize::from(block.columns.iter().any(is_predicted) && !block.columns.iter().all(is_predicted));
+            for column in &block.columns {
+                match column {
+                    Column::Grouped(grouped) => patched += usize::from(!grouped.section.patches.is_empty()),
+                    Column::Predicted(predicted) => {
                         patched += predicted.sections.iter().filter(|section| !section.patches.is_empty()).count();
                         let classes = !predicted.boundaries.is_empty();
                         empty += usize::from(classes && predicted.sections.iter().any(|s| s.groups.is_empty()));

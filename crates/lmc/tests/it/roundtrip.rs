@@ -198,10 +198,10 @@ proptest! {
 
     #[test]
     fn any_bytes(
-        parts in prop::collection::vec((0usize..6, 0usize..40_000, any::<u64>()), 0..6),
+        columns in prop::collection::vec((0usize..6, 0usize..40_000, any::<u64>()), 0..6),
         dtype in prop::option::of(prop::sample::select(Dtype::ALL)), level in prop::sample::select(Level::ALL),
     ) {
-        let raw: Vec<u8> = parts.iter().flat_map(|&(kind, len, seed)| match kind {
+        let raw: Vec<u8> = columns.iter().flat_map(|&(kind, len, seed)| match kind {
             0 => vec![seed as u8; len],
             1 => noise(len, seed),
             2 => noise(len, seed).iter().map(|b| b & 3).collect(),

@@ -15,23 +15,23 @@ fn segments(first: u64, second: u64) -> Vec<Segment> {
 }
 
 #[test]
-fn parts_are_deltas_of_parts() {
+fn columns_are_deltas_of_columns() {
     let (old, new) = (floats(100_000, 1.0), floats(100_000, 1.00001));
-    let parts = segments(300_000, 100_000);
+    let columns = segments(300_000, 100_000);
     let mut c = Compressor::new(&CompressOptions::default()).unwrap();
     let (mut plain, mut delta) = (vec![], vec![]);
-    c.compress(Source::segments(&new, &parts), &[], &mut plain).unwrap();
-    let bases = [Base::of_segments(&old[..], &parts).unwrap()];
-    c.compress(Source::segments(&new, &parts), &bases, &mut delta).unwrap();
+    c.compress(Source::segments(&new, &columns), &[], &mut plain).unwrap();
+    let bases = [Base::of_segments(&old[..], &columns).unwrap()];
+    c.compress(Source::segments(&new, &columns), &bases, &mut delta).unwrap();
     assert!(delta.len() * 10 < plain.len() * 7, "{} of {}", delta.len(), plain.len());
     let o = DecompressOptions::default();
     assert_eq!(lmc::decompress(&plain, &o).unwrap(), new);
     assert_eq!(restore(&delta, &bases, &o).unwrap(), new);
     // Tensors are found by name, wherever they are.
     let swapped = [&new[300_000..], &new[..300_000]].concat();
-    let mut parts: Vec<Segment> = parts.into_iter().rev().collect();
-    (parts[0].offset, parts[1].offset) = (0, 100_000);
-    c.compress(Source::segments(&swapped, &parts), &bases, &mut delta).unwrap();
+    let mut columns: Vec<Segment> = columns.into_iter().rev().collect();
+    (columns[0].offset, columns[1].offset) = (0, 100_000);
+    c.compress(Source::segments(&swapped, &columns), &bases, &mut delta).unwrap();
     assert!(delta.len() * 10 < plain.len() * 7, "{} of {}", delta.len(), plain.len());
     assert_eq!(restore(&delta, &bases, &o).unwrap(), swapped);
 }

@@ -62,8 +62,8 @@ fn what_is_written_in_extents_is_what_a_stream_gives() {
             let mut encoder = Encoder::new(Vec::new(), &o).unwrap();
             let (mut rest, mut length) = (&raw[..], lengths(i as u64));
             while !rest.is_empty() {
-                let part = rest.split_off(..length().min(rest.len())).unwrap();
-                encoder.write_all(part).unwrap();
+                let column = rest.split_off(..length().min(rest.len())).unwrap();
+                encoder.write_all(column).unwrap();
                 encoder.flush().unwrap();
             }
             let (written, s) = encoder.finish().unwrap();

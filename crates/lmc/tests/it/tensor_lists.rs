@@ -3,7 +3,7 @@
 use lmc_testing::damage;
 use lmc_testing::decoders::{self, LIMIT};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::{Block, BlockFields, Part};
+use lmc_testing::reference::write::block::{Block, BlockFields, Column};
 use lmc_testing::reference::write::tensor_list::{LIST_DTYPES, TensorList};
 use lmc_testing::reference::write::{varint, zstd_frame};
 use safetensors::tensor::{Dtype, TensorView, serialize};
@@ -17,8 +17,8 @@ fn file(fields: &BlockFields) -> Vec<u8> {
 }
 
 fn fields(raw: &[u8], list: &[u8]) -> BlockFields {
-    let part = Part::TensorList { raw: raw.to_vec(), list: list.to_vec() };
-    Block::of(part, 0).encode().expect("the block can be coded")
+    let column = Column::TensorList { raw: raw.to_vec(), list: list.to_vec() };
+    Block::of(column, 0).encode().expect("the block can be coded")
 }
 
 #[track_caller]
@@ -28,16 +28,16 @@ fn is_told(list: &TensorList) {
     assert_eq!(decoders::agree(&file), Ok(raw));
 }
 
-/// Asserts that a part of these bytes is refused.
+/// Asserts that a column of these bytes is refused.
 #[track_caller]
-fn refused_part(raw: &[u8], list: &[u8], reason: &str) {
+fn refused_column(raw: &[u8], list: &[u8], reason: &str) {
     damage::refused(&file(&fields(raw, list)), reason);
 }
 
-/// Asserts that a list which breaks a rule is refused, although the part is what comes of not looking.
+/// Asserts that a list which breaks a rule is refused, although the column is what comes of not looking.
 #[track_caller]
 fn refused(list: &TensorList, reason: &str) {
-    refused_part(&list.raw(), &list.list(), reason);
+    refused_column(&list.raw(), &list.list(), reason);
 }
 
 const F32: u8 = 10;
@@ -54,7 +54,7 @@ fn refused_byte(at: usize, from: u8, to: u8, reason: &str) {
     let mut list = sound().list();
     assert_eq!(list[at], from);
     list[at] = to;
-    refused_part(&sound().raw(), &list, reason);
+    refused_column(&sound().raw(), &list, reason);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_list_and_what_it_tells() {
     let raw = [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
     let fields = fields(&raw, &list);
     let frame = zstd_frame(&list);
-    assert_eq!(fields.parts, [vec![4, list.len() as u8, frame.len() as u8]]);
+    assert_eq!(fields.columns, [vec![4, list.len() as u8, frame.len() as u8]]);
     assert_eq!(fields.bulk, [frame]);
     assert_eq!(decoders::agree(&file(&fields)), Ok(raw.clone()));
 
@@ -169,10 +169,10 @@ fn fronts_and_backs() {
         refused_byte(list.len() - 3, 2, length, "too early");
     }
     let longer = [&list[..], &[0]].concat();
-    refused_part(&sound().raw(), &longer, "follows the back");
-    refused_part(&sound().raw(), &list[..list.len() - 1], "too early");
+    refused_column(&sound().raw(), &longer, "follows the back");
+    refused_column(&sound().raw(), &list[..list.len() - 1], "too early");
     refused_byte(list.len() - 3, 2, 1, "less than");
-    refused_part(&sound().raw(), &[], "too early");
+    refused_column(&sound().raw(), &[], "too early");
     refused(&TensorList { front: vec![b'{', 0xff], ..sound() }, "UTF-8");
     refused(&TensorList { back: vec![0xc3], ..sound() }, "UTF-8");
 }
@@ -188,7 +188,7 @@ fn numbers_of_tensors() {
         let mut more = list[..2].to_vec();
         varint(&mut more, count);
         more.extend(&list[3..]);
-        refused_part(&[&sound().raw()[..], &[b' '; 9]].concat(), &more, "");
+        refused_column(&[&sound().raw()[..], &[b' '; 9]].concat(), &more, "");
     }
 }
 
@@ -269,18 +269,18 @@ fn shapes() {
 }
 
 #[test]
-fn lengths_of_parts() {
+fn lengths_of_columns() {
     let (raw, list) = (sound().raw(), sound().list());
-    refused_part(&[&raw[..], b" "].concat(), &list, "less than");
-    refused_part(&raw[..raw.len() - 1], &list, "more than");
+    refused_column(&[&raw[..], b" "].concat(), &list, "less than");
+    refused_column(&raw[..raw.len() - 1], &list, "more than");
     // As if the length at the front were of no account.
-    refused_part(&raw[8..], &list, "more than");
+    refused_column(&raw[8..], &list, "more than");
     for length in [list.len(), list.len() + 1] {
-        refused_part(&raw[..length], &list, "more than");
+        refused_column(&raw[..length], &list, "more than");
     }
-    refused_part(&raw[..list.len() - 1], &list, "longer than its part");
+    refused_column(&raw[..list.len() - 1], &list, "longer than its column");
     for length in 1..8 {
-        refused_part(&raw[..length], &[0], "more than");
+        refused_column(&raw[..length], &[0], "more than");
     }
 }
 
@@ -289,9 +289,9 @@ fn frames() {
     let (raw, list) = (sound().raw(), sound().list());
     let refused_frame = |list_length: u64, frame_length: u64, frame: &[u8], reason: &str| {
         let mut fields = fields(&raw, &list);
-        fields.parts[0] = vec![4];
-        varint(&mut fields.parts[0], list_length);
-        varint(&mut fields.parts[0], frame_length);
+        fields.columns[0] = vec![4];
+        varint(&mut fields.columns[0], list_length);
+        varint(&mut fields.columns[0], frame_length);
         fields.bulk[0] = frame.to_vec();
         damage::refused(&file(&fields), reason);
     };
@@ -301,9 +301,9 @@ fn frames() {
     refused_frame(length - 1, frame_length, &frame, "zstd");
     refused_frame(0, frame_length, &frame, "zstd");
     refused_frame(raw.len() as u64, frame_length, &frame, "shorter");
-    refused_frame(raw.len() as u64 + 1, frame_length, &frame, "longer than its part");
+    refused_frame(raw.len() as u64 + 1, frame_length, &frame, "longer than its column");
     for lie in damage::HUGE {
-        refused_frame(lie, frame_length, &frame, "longer than its part");
+        refused_frame(lie, frame_length, &frame, "longer than its column");
         refused_frame(length, lie, &frame, "too early");
     }
     refused_frame(length, frame_length - 1, &frame[..frame.len() - 1], "damaged zstd");

@@ -1,9 +1,9 @@
-//! The map of unchanged runs (§3.7): known bytes, and each rule that a part with a map breaks.
+//! The map of unchanged runs (§3.7): known bytes, and each rule that a column with a map breaks.
 
 use lmc_testing::decoders::{LIMIT, agree_with_bases};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Dependency, Group, Named, Part, Predicted, Section, UnchangedRuns,
+    Block, BlockFields, Column, Dependency, Group, Named, Predicted, Section, UnchangedRuns,
 };
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::reference::write::{File, varint};
@@ -30,7 +30,7 @@ fn plain(width: usize) -> Group {
 
 /// Bytes as differences to those of the base. What the map says is up to the caller.
 fn block(raw: &[u8], base: &[u8], runs: &[u8], map: Group, lane_sets: u8) -> Block {
-    let part = Predicted {
+    let column = Predicted {
         raw: raw.to_vec(),
         width_code: 0,
         predictor: 2,
@@ -41,7 +41,7 @@ fn block(raw: &[u8], base: &[u8], runs: &[u8], map: Group, lane_sets: u8) -> Blo
         sections: vec![Section::of(0, plain(1))],
     };
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.to_vec() }];
-    Block { dependencies, ..Block::of(Part::Predicted(part), lane_sets) }
+    Block { dependencies, ..Block::of(Column::Predicted(column), lane_sets) }
 }
 
 /// 300 bytes, the base, and the block: of its three runs, the second is unchanged.
@@ -54,7 +54,7 @@ fn second_of_three() -> (Vec<u8>, Vec<u8>, BlockFields) {
     (raw, base, fields)
 }
 
-/// What the head of that part has: up to the map, the map's group, and the rest.
+/// What the head of that column has: up to the map, the map's group, and the rest.
 const BEFORE: [u8; 7] = [3, 0, 2, 0, 0, 1, 0];
 const MAP: [u8; 5] = [0, 0, 0, 8, 0];
 const AFTER: [u8; 8] = [0, 0, 1, 0, 0, 0, 8, 0];
@@ -72,7 +72,7 @@ fn head(kind: u8, unchanged: u64, map: &[u8], coded: u64) -> Vec<u8> {
 #[test]
 fn the_map_comes_before_the_first_section() {
     let (raw, base, fields) = second_of_three();
-    assert_eq!(fields.parts[0], head(1, 128, &MAP, 172));
+    assert_eq!(fields.columns[0], head(1, 128, &MAP, 172));
     let mut residuals = vec![0; 172];
     (residuals[0], residuals[171]) = (2, 0xff);
     assert_eq!(fields.bulk[0], [&[0, 1, 0][..], &residuals].concat());
@@ -82,7 +82,7 @@ fn the_map_comes_before_the_first_section() {
 #[test]
 fn heads_and_maps_that_break_a_rule() {
     let (_, base, valid) = second_of_three();
-    let with_head = |head: Vec<u8>| BlockFields { parts: vec![head], ..valid.clone() };
+    let with_head = |head: Vec<u8>| BlockFields { columns: vec![head], ..valid.clone() };
     let with_map = |map: &[u8; 3]| {
         let mut fields = valid.clone();
         fields.bulk[0][..3].copy_from_slice(map);
@@ -114,8 +114,8 @@ fn heads_and_maps_that_break_a_rule() {
     refused(&with_head(head(1, 128, &[0, 0, 0, 7, 0], 172)), &base, "no coder");
     refused(&with_head(head(1, 128, &[0, 0, 0, 7, 1], 172)), &base, "no lanes");
     refused(&with_head(head(1, 128, &[4, 0, 0, 8, 0], 172)), &base, "unknown flag");
-    for end in 0..valid.parts[0].len() {
-        assert!(judged(&with_head(valid.parts[0][..end].to_vec()), &base).is_err());
+    for end in 0..valid.columns[0].len() {
+        assert!(judged(&with_head(valid.columns[0][..end].to_vec()), &base).is_err());
     }
     // The map, or the bulk of the section, is one byte too long or too short.
     for at in [0, 174] {
@@ -127,7 +127,7 @@ fn heads_and_maps_that_break_a_rule() {
 }
 
 #[test]
-fn parts_that_are_all_unchanged_or_not_at_all() {
+fn columns_that_are_all_unchanged_or_not_at_all() {
     let mut random = Random::new(3);
     for count in [1, 127, 128, 129, 255, 256, 128 * 128, 128 * 128 + 1, 40_000] {
         let base = random.bytes(count);
@@ -167,7 +167,7 @@ fn unchanged_elements_belong_to_no_class() {
     let runs = vec![0, 1, 1, 0, 1, 0, 0, 1];
     for predictor in 1..=2 {
         for boundaries in [vec![], vec![50, 100, 200]] {
-            let mut part = Predicted {
+            let mut column = Predicted {
                 raw: vec![0; 2 * 1000],
                 width_code: 1,
                 predictor,
@@ -178,12 +178,12 @@ fn unchanged_elements_belong_to_no_class() {
                 sections: vec![Section::of(1, plain(2)); 4],
             };
             let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.clone() }];
-            let counts = part.class_counts(&dependencies).expect("the base has the elements");
+            let counts = column.class_counts(&dependencies).expect("the base has the elements");
             // The last run, which is unchanged, has 104 elements.
             assert_eq!(counts.iter().sum::<usize>(), 4 * 128);
             let residuals = counts.iter().map(|&n| (0..n).map(|_| random.below(1 << 16)).collect()).collect();
-            part.set_residuals(&dependencies, residuals).expect("the base has the elements");
-            let raw = part.raw.clone();
+            column.set_residuals(&dependencies, residuals).expect("the base has the elements");
+            let raw = column.raw.clone();
             let converted = |i: usize| {
                 let x = u32::from_le_bytes(base[4 * i..][..4].try_into().expect("four bytes"));
                 (x.wrapping_add(0x7fff + (x >> 16 & 1)) >> 16) as u16
@@ -191,7 +191,7 @@ fn unchanged_elements_belong_to_no_class() {
             for i in (128..384).chain(896..1000) {
                 assert_eq!(raw[2 * i..][..2], converted(i).to_le_bytes());
             }
-            let valid = Block { dependencies, ..Block::of(Part::Predicted(part), 0) };
+            let valid = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
             let fields = valid.encode().expect("the block can be coded");
             assert!(judged(&fields, &base).as_ref() == Ok(&raw));
 
@@ -200,7 +200,7 @@ fn unchanged_elements_belong_to_no_class() {
             moved.bulk[0].swap(0, 1);
             match judged(&moved, &base) {
                 Ok(_) => assert_eq!(counts.len(), 1),
-                Err(why) => assert!(why.contains("a class of a part has another number of elements"), "{why}"),
+                Err(why) => assert!(why.contains("a class of a column has another number of elements"), "{why}"),
             }
         }
     }

@@ -3,7 +3,7 @@
 use lmc_testing::blocks;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::{Input, Random};
-use lmc_testing::reference::write::block::{Block, Group, Grouped, Part, Section, unmapped};
+use lmc_testing::reference::write::block::{Block, Column, Group, Grouped, Section, unmapped};
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
 use lmc_testing::reference::write::{File, Segment};
 
@@ -15,8 +15,8 @@ fn restored(blocks: &[Block]) {
     assert!(agree(&File::new(records).to_bytes()).is_ok_and(|decoded| decoded == raw));
 }
 
-/// A part of one group whose elements have the given symbols and random raw bits.
-fn one_group(width_code: u8, map: u8, group: Group, symbols: &[u8], random: &mut Random) -> Part {
+/// A column of one group whose elements have the given symbols and random raw bits.
+fn one_group(width_code: u8, map: u8, group: Group, symbols: &[u8], random: &mut Random) -> Column {
     let w = 8 << width_code;
     let mut raw = Vec::new();
     for &symbol in symbols {
@@ -27,7 +27,7 @@ fn one_group(width_code: u8, map: u8, group: Group, symbols: &[u8], random: &mut
         let u = unmapped(v & (u64::MAX >> (64 - w)), w, map);
         raw.extend(&u.to_le_bytes()[..1 << width_code]);
     }
-    Part::Grouped(Grouped { raw, width_code, section: Section::of(map, group) })
+    Column::Grouped(Grouped { raw, width_code, section: Section::of(map, group) })
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn every_split_of_the_bits_of_an_element() {
                 let sign_plane = z > 0 && random.below(2) == 0;
                 let group = Group { constant, z, h: dropped - z, k, sign_plane, coder, ..Group::default() };
                 let lane_sets = if s == 0 { 2 * random.below(2) } else { 2 };
-                let part = one_group(width_code, map, group, &symbols, &mut random);
-                restored(&[Block::of(part, lane_sets as u8)]);
+                let column = one_group(width_code, map, group, &symbols, &mut random);
+                restored(&[Block::of(column, lane_sets as u8)]);
             }
         }
     }
@@ -80,8 +80,8 @@ fn every_length_around_a_run() {
                 let symbols: Vec<u8> = (0..count).map(|_| random.u64().trailing_zeros() as u8 % 8).collect();
                 let h = (8 << width_code) - k - 4;
                 let group = Group { k, h, coder: coder(&symbols, true), ..Group::default() };
-                let part = one_group(width_code, 1, group, &symbols, &mut random);
-                restored(&[Block::of(part, 2)]);
+                let column = one_group(width_code, 1, group, &symbols, &mut random);
+                restored(&[Block::of(column, 2)]);
             }
         }
     }
@@ -155,7 +155,7 @@ fn literals_of_few_bits() {
 fn many_blocks_and_no_block() {
     let mut random = Random::new(29);
     let blocks: Vec<Block> =
-        (0..11).map(|i| Block::of(Part::Stored(random.bytes(1 + i % 7)), 2 * (i % 2) as u8)).collect();
+        (0..11).map(|i| Block::of(Column::Stored(random.bytes(1 + i % 7)), 2 * (i % 2) as u8)).collect();
     restored(&blocks);
     restored(&[]);
 }
@@ -163,24 +163,24 @@ fn many_blocks_and_no_block() {
 #[test]
 fn extents_of_one_byte() {
     let mut random = Random::new(31);
-    let parts: Vec<Part> = (0..16).map(|_| Part::Stored(random.bytes(5))).collect();
+    let columns: Vec<Column> = (0..16).map(|_| Column::Stored(random.bytes(5))).collect();
     let extents = (0..5 * 16).map(|i| ((i % 16) as u8, 1)).collect();
-    restored(&[Block { dependencies: vec![], lane_sets: 0, parts, extents, final_state: 1 << 16 }]);
+    restored(&[Block { dependencies: vec![], lane_sets: 0, columns, extents, final_state: 1 << 16 }]);
 }
 
 #[test]
 fn a_block_of_many_leaves() {
     let mut random = Random::new(37);
     for length in [(1 << 18) - 1, 1 << 18, (1 << 18) + 1, 3 << 18] {
-        let part = one_group(0, 0, Group { k: 8, ..Group::default() }, &vec![0; length], &mut random);
-        restored(&[Block::of(part, 0)]);
-        restored(&[Block::of(Part::Zstd(random.bytes(length)), 0)]);
+        let column = one_group(0, 0, Group { k: 8, ..Group::default() }, &vec![0; length], &mut random);
+        restored(&[Block::of(column, 0)]);
+        restored(&[Block::of(Column::Zstd(random.bytes(length)), 0)]);
     }
 }
 
 #[test]
 fn segments_of_every_kind() {
-    let record = Block::of(Part::Stored(vec![1; 96]), 0).record().expect("the block can be coded");
+    let record = Block::of(Column::Stored(vec![1; 96]), 0).record().expect("the block can be coded");
     let accepted = |segments: &[Segment]| {
         let mut file = File::new(vec![record.clone()]);
         file.index.segments = segments.to_vec();

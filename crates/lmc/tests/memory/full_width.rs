@@ -1,9 +1,9 @@
-//! Files with blocks as large as the format allows, each part of which asks for as much as it can: small files, with nothing wrong with them.
+//! Files with blocks as large as the format allows, each column of which asks for as much as it can: small files, with nothing wrong with them.
 
 use crate::{MIB, alone, at_most, kept, peak};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, WriteAt};
 use lmc_inspect::describe_block;
-use lmc_testing::reference::write::block::{Block, BlockFields, Part};
+use lmc_testing::reference::write::block::{Block, BlockFields, Column};
 use lmc_testing::reference::write::{File, Segment, varint};
 use std::io;
 
@@ -16,11 +16,11 @@ fn options(threads: usize) -> DecompressOptions {
     DecompressOptions::default().with_threads(threads)
 }
 
-/// A block of zeros of which nothing is told, in one part with this head; with the dependencies given (source, offset, length).
-fn zeros(len: usize, part: Vec<u8>, dependencies: &[(u64, u64, u64)]) -> BlockFields {
-    let mut fields = Block::of(Part::Stored(vec![0; len]), 0).encode().unwrap();
+/// A block of zeros of which nothing is told, in one column with this head; with the dependencies given (source, offset, length).
+fn zeros(len: usize, column: Vec<u8>, dependencies: &[(u64, u64, u64)]) -> BlockFields {
+    let mut fields = Block::of(Column::Stored(vec![0; len]), 0).encode().unwrap();
     fields.bulk.clear();
-    fields.parts = vec![part];
+    fields.columns = vec![column];
     fields.dependency_count = dependencies.len() as u64;
     for &(source, offset, length) in dependencies {
         [source, offset, length].into_iter().for_each(|n| varint(&mut fields.dependencies, n));
@@ -28,9 +28,9 @@ fn zeros(len: usize, part: Vec<u8>, dependencies: &[(u64, u64, u64)]) -> BlockFi
     fields
 }
 
-/// The head of a part of two-byte elements that asks for all there is: predictions that are converted from elements of four bytes, in two
+/// The head of a column of two-byte elements that asks for all there is: predictions that are converted from elements of four bytes, in two
 /// dependencies, several classes, and a map of unchanged runs.
-fn wide_part() -> Vec<u8> {
+fn wide_column() -> Vec<u8> {
     let n = (RAW / 2) as u64;
     // Predicted, two bytes, difference of integers, F32 to BF16, two dependencies, two classes: keys below 1, and all others.
     let mut head = vec![3, 1, 2, 1, 0, 2, 1, 1];
@@ -45,7 +45,7 @@ fn wide_part() -> Vec<u8> {
 
 /// A block that asks for as much as any can, of ranges of a source.
 fn wide_block(source: u64, at: [u64; 2]) -> BlockFields {
-    zeros(RAW, wide_part(), &at.map(|at| (source, at, RAW as u64)))
+    zeros(RAW, wide_column(), &at.map(|at| (source, at, RAW as u64)))
 }
 
 /// Where the `i`-th of the largest blocks begins.
@@ -111,7 +111,7 @@ fn blocks_of_bases() {
         done.unwrap();
         at_most(bound(threads), allocated, "by random access");
         let (described, allocated) = peak(|| describe_block(&Reader::open(&file[..], &options(threads)).unwrap(), 3));
-        assert_eq!(described.unwrap().parts[0].method, "predicted");
+        assert_eq!(described.unwrap().columns[0].method, "predicted");
         at_most(MIB, allocated, "listing");
     }
 }
@@ -141,13 +141,13 @@ fn blocks_of_the_file_itself() {
 #[test]
 fn the_longest_lists() {
     let _alone = alone();
-    // Two parts that alternate every eight bytes; the first is predicted from a million ranges.
+    // Two columns that alternate every eight bytes; the first is predicted from a million ranges.
     let (each, count) = (8, 1 << 20);
     let old = vec![0; DEPENDENCIES];
-    let block = Block::of(Part::Stored(vec![0; RAW]), 0);
+    let block = Block::of(Column::Stored(vec![0; RAW]), 0);
     let mut fields = block.encode().unwrap();
     fields.bulk.clear();
-    (fields.part_count, fields.extent_count) = (2, count);
+    (fields.column_count, fields.extent_count) = (2, count);
     fields.extents = (0..count).map(|i| (i as u8 % 2, 2 * each)).collect();
     fields.dependency_count = count;
     for i in 0..count {
@@ -158,7 +158,7 @@ fn the_longest_lists() {
     predicted.extend([0, 0]);
     varint(&mut predicted, count * each);
     predicted.extend([0, 0, 0]);
-    fields.parts = vec![predicted, vec![2, 0, 0, 0, 0]];
+    fields.columns = vec![predicted, vec![2, 0, 0, 0, 0]];
     let file = File::delta(&[&old], vec![fields.record()]).to_bytes();
     let bases = [Base::new(&old[..]).unwrap()];
     restore(&file, &bases, 2, 160 * MIB);
@@ -174,8 +174,8 @@ fn the_longest_lists() {
 fn lists_of_tensors() {
     let _alone = alone();
     for byte in [0, 1, 2, 7, 0x7f, 0xff] {
-        let part = Part::TensorList { raw: vec![0; RAW], list: vec![byte; RAW] };
-        let file = File::new(vec![Block::of(part, 0).record().unwrap()]).to_bytes();
+        let column = Column::TensorList { raw: vec![0; RAW], list: vec![byte; RAW] };
+        let file = File::new(vec![Block::of(column, 0).record().unwrap()]).to_bytes();
         let (done, allocated) = read(&file, &[], 1, 0, 10);
         assert!(matches!(done.unwrap_err().kind(), ErrorKind::Damaged | ErrorKind::Unsupported), "{byte}");
         at_most(64 * MIB, allocated, "a list of tensors");

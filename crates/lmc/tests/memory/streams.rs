@@ -10,14 +10,14 @@ const FILE: usize = 192 * MIB;
 fn of_a_stream_little_is_kept() {
     let _alone = alone();
     // Bytes that differ, so that blocks are of the usual size.
-    let part: Vec<u8> = (0..MIB as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let column: Vec<u8> = (0..MIB as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for threads in [1, 2] {
         let bound = 24 * MIB + threads * 28 * MIB;
         let o = CompressOptions::default().with_threads(threads);
         let mut file = Vec::with_capacity(FILE + FILE / 8);
         let (done, compressing) = peak(|| {
             let mut encoder = Encoder::new(&mut file, &o)?;
-            (0..FILE / MIB).for_each(|_| encoder.write_all(&part).expect("a vector takes all"));
+            (0..FILE / MIB).for_each(|_| encoder.write_all(&column).expect("a vector takes all"));
             encoder.finish().map(drop)
         });
         done.unwrap();

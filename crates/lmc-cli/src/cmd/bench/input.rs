@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use lmc::{CompressOptions, DecompressOptions, Dtype, Error, ErrorKind, Reader, Result};
-use lmc_inspect::{PartDescription, describe_block};
+use lmc_inspect::{ColumnDescription, describe_block};
 
 use super::planes::{self, Run};
 
@@ -53,10 +53,10 @@ impl Input {
             typed.iter().map(|(bytes, d)| Run { bytes: bytes.clone(), width: d.coding_width() }).collect();
         let mut tables = 0;
         for (i, block) in reader.blocks().enumerate() {
-            let parts = describe_block(&reader, i as u64)?.parts;
-            tables += parts.iter().flat_map(|p| &p.groups).filter(|g| g.coder != "none").count();
+            let columns = describe_block(&reader, i as u64)?.columns;
+            tables += columns.iter().flat_map(|p| &p.groups).filter(|g| g.coder != "none").count();
             if typed.is_empty()
-                && let [PartDescription { width: Some(width), .. }] = parts[..]
+                && let [ColumnDescription { width: Some(width), .. }] = columns[..]
             {
                 // Data without types: the width that the codec found in each block.
                 let start = block.raw_offset as usize;

@@ -1,7 +1,7 @@
 //! What segments account for in a compressed file.
 
 use lmc::{BlockInfo, Segment};
-use lmc_inspect::{BlockDescription, GroupDescription, PartDescription};
+use lmc_inspect::{BlockDescription, ColumnDescription, GroupDescription};
 
 /// What a segment accounts for.
 #[derive(Default)]
@@ -12,7 +12,7 @@ pub(super) struct Account {
     pub(super) coded: Option<Coded>,
 }
 
-/// How the parts of a block are coded that a segment has bytes of.
+/// How the columns of a block are coded that a segment has bytes of.
 pub(super) struct Coded {
     pub(super) coder: String,
     pub(super) predictor: Option<String>,
@@ -42,9 +42,9 @@ pub(super) fn accounts(
                     Some(begun) => begun,
                     None => Block::new(describe(i)?),
                 };
-                let parts = b.take(end - at);
-                account.compressed += parts.iter().map(|p| p.1).sum::<u64>();
-                account.coded.get_or_insert_with(|| Coded::new(parts.iter().map(|p| &b.description.parts[p.0])));
+                let columns = b.take(end - at);
+                account.compressed += columns.iter().map(|p| p.1).sum::<u64>();
+                account.coded.get_or_insert_with(|| Coded::new(columns.iter().map(|p| &b.description.columns[p.0])));
                 block = Some(b);
             }
             at = end;
@@ -63,51 +63,51 @@ struct Block {
     /// The extent that the next byte is of, and how many were taken of it.
     extent: usize,
     taken: u64,
-    /// Bytes that were taken of each part.
-    of_parts: Vec<u64>,
+    /// Bytes that were taken of each column.
+    of_columns: Vec<u64>,
 }
 
 impl Block {
     fn new(description: BlockDescription) -> Self {
-        let of_parts = vec![0; description.parts.len()];
-        Self { description, extent: 0, taken: 0, of_parts }
+        let of_columns = vec![0; description.columns.len()];
+        Self { description, extent: 0, taken: 0, of_columns }
     }
 
-    /// Takes the next bytes: the parts that they are of, and the bytes of the record that stand for them, by their share of each part.
+    /// Takes the next bytes: the columns that they are of, and the bytes of the record that stand for them, by their share of each column.
     fn take(&mut self, mut len: u64) -> Vec<(usize, u64)> {
         let mut before: Vec<(usize, u64)> = Vec::new();
         while len > 0 {
             let extent = self.description.extents[self.extent];
             let n = len.min(extent.raw_len - self.taken);
-            if before.iter().all(|b| b.0 != extent.part) {
-                before.push((extent.part, self.coded(extent.part)));
+            if before.iter().all(|b| b.0 != extent.column) {
+                before.push((extent.column, self.coded(extent.column)));
             }
-            self.of_parts[extent.part] += n;
+            self.of_columns[extent.column] += n;
             self.taken += n;
             len -= n;
             if self.taken == extent.raw_len {
                 (self.extent, self.taken) = (self.extent + 1, 0);
             }
         }
-        before.into_iter().map(|(part, coded)| (part, self.coded(part) - coded)).collect()
+        before.into_iter().map(|(column, coded)| (column, self.coded(column) - coded)).collect()
     }
 
-    /// Bytes of the record that stand for what was taken of a part.
-    fn coded(&self, part: usize) -> u64 {
-        let PartDescription { coded_len, raw_len, .. } = self.description.parts[part];
-        let bytes = u128::from(coded_len) * u128::from(self.of_parts[part]) / u128::from(raw_len);
-        u64::try_from(bytes).expect("a part of a record")
+    /// Bytes of the record that stand for what was taken of a column.
+    fn coded(&self, column: usize) -> u64 {
+        let ColumnDescription { coded_len, raw_len, .. } = self.description.columns[column];
+        let bytes = u128::from(coded_len) * u128::from(self.of_columns[column]) / u128::from(raw_len);
+        u64::try_from(bytes).expect("a column of a record")
     }
 }
 
 impl Coded {
-    fn new<'a>(parts: impl Iterator<Item = &'a PartDescription> + Clone) -> Self {
-        let predictions = parts.clone().filter_map(|p| p.prediction.as_ref());
+    fn new<'a>(columns: impl Iterator<Item = &'a ColumnDescription> + Clone) -> Self {
+        let predictions = columns.clone().filter_map(|p| p.prediction.as_ref());
         let mut sources: Vec<u32> = predictions.clone().flat_map(|p| &p.sources).copied().collect();
         sources.sort_unstable();
         sources.dedup();
         let predictor = Some(joined(predictions.map(|p| p.predictor))).filter(|p| !p.is_empty());
-        Self { coder: joined(parts.flat_map(coders)), predictor, sources }
+        Self { coder: joined(columns.flat_map(coders)), predictor, sources }
     }
 }
 
@@ -119,18 +119,18 @@ fn joined(words: impl Iterator<Item = &'static str>) -> String {
     words.join("+")
 }
 
-/// What a part is coded with.
-pub(super) fn coders(part: &PartDescription) -> Vec<&'static str> {
+/// What a column is coded with.
+pub(super) fn coders(column: &ColumnDescription) -> Vec<&'static str> {
     let group_coder = |g: &GroupDescription| match g.coder {
         "none" if g.raw_bits == 0 => "constant",
         "none" => "bits",
         coder => coder,
     };
-    match &part.groups[..] {
-        [] if part.listed > 0 => vec!["list"],
+    match &column.groups[..] {
+        [] if column.listed > 0 => vec!["list"],
         // Everything is as predicted.
-        [] if part.width.is_some() => vec!["constant"],
-        [] => vec![part.method],
+        [] if column.width.is_some() => vec!["constant"],
+        [] => vec![column.method],
         groups => groups.iter().map(group_coder).collect(),
     }
 }

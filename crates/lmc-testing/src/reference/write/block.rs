@@ -16,15 +16,15 @@ use super::{Record, varint, zstd_frame};
 pub struct Block {
     pub dependencies: Vec<Dependency>,
     pub lane_sets: u8,
-    pub parts: Vec<Part>,
-    /// Part and length of each extent. Written only when there are several parts.
+    pub columns: Vec<Column>,
+    /// Column and length of each extent. Written only when there are several columns.
     pub extents: Vec<(u8, u64)>,
     /// What every lane ends at: 2^16 in a valid block.
     pub final_state: u32,
 }
 
 #[derive(Clone, Debug)]
-pub enum Part {
+pub enum Column {
     Stored(Vec<u8>),
     Zstd(Vec<u8>),
     Grouped(Grouped),
@@ -36,7 +36,7 @@ pub enum Part {
     },
 }
 
-/// A part of method 2.
+/// A column of method 2.
 #[derive(Clone, Debug)]
 pub struct Grouped {
     pub raw: Vec<u8>,
@@ -53,11 +53,11 @@ pub struct BlockFields {
     pub lane_sets: u8,
     pub word_counts: Vec<u32>,
     pub literal_count: u32,
-    pub part_count: u8,
+    pub column_count: u8,
     pub extent_count: u64,
     pub extents: Vec<(u8, u64)>,
-    /// The heads of the parts.
-    pub parts: Vec<Vec<u8>>,
+    /// The heads of the columns.
+    pub columns: Vec<Vec<u8>>,
     /// That of the block: 16 bytes in a valid one.
     pub digest: Vec<u8>,
     /// Those of the leaves, which go into the content hash.
@@ -65,53 +65,53 @@ pub struct BlockFields {
     pub states: Vec<[u32; 64]>,
     pub words: Vec<Vec<u16>>,
     pub literals: Vec<u8>,
-    /// The bulk bytes of the parts.
+    /// The bulk bytes of the columns.
     pub bulk: Vec<Vec<u8>>,
 }
 
-impl Part {
+impl Column {
     pub fn raw(&self) -> &[u8] {
         match self {
-            Part::Stored(raw) | Part::Zstd(raw) | Part::TensorList { raw, .. } => raw,
-            Part::Grouped(grouped) => &grouped.raw,
-            Part::Predicted(predicted) => &predicted.raw,
+            Column::Stored(raw) | Column::Zstd(raw) | Column::TensorList { raw, .. } => raw,
+            Column::Grouped(grouped) => &grouped.raw,
+            Column::Predicted(predicted) => &predicted.raw,
         }
     }
 }
 
 impl Block {
-    /// A block of one part without dependencies.
-    pub fn of(part: Part, lane_sets: u8) -> Self {
-        let parts = vec![part];
-        Self { dependencies: Vec::new(), lane_sets, parts, extents: Vec::new(), final_state: 1 << 16 }
+    /// A block of one column without dependencies.
+    pub fn of(column: Column, lane_sets: u8) -> Self {
+        let columns = vec![column];
+        Self { dependencies: Vec::new(), lane_sets, columns, extents: Vec::new(), final_state: 1 << 16 }
     }
 
-    /// Adds zeros, as a part of their own, so that another block may follow: its start must be a multiple of a leaf.
+    /// Adds zeros, as a column of their own, so that another block may follow: its start must be a multiple of a leaf.
     pub fn fill(&mut self) {
         let length = self.raw().len();
         let zeros = length.next_multiple_of(LEAF) - length;
         if zeros == 0 {
             return;
         }
-        if self.parts.len() == 1 {
+        if self.columns.len() == 1 {
             self.extents = vec![(0, length as u64)];
         }
-        self.extents.push((self.parts.len() as u8, zeros as u64));
+        self.extents.push((self.columns.len() as u8, zeros as u64));
         let section = Section::default();
-        self.parts.push(Part::Grouped(Grouped { raw: vec![0; zeros], width_code: 0, section }));
+        self.columns.push(Column::Grouped(Grouped { raw: vec![0; zeros], width_code: 0, section }));
     }
 
-    /// The raw bytes: the parts' as the extents interleave them.
+    /// The raw bytes: the columns' as the extents interleave them.
     pub fn raw(&self) -> Vec<u8> {
-        if self.parts.len() == 1 {
-            return self.parts[0].raw().to_vec();
+        if self.columns.len() == 1 {
+            return self.columns[0].raw().to_vec();
         }
-        let mut rests: Vec<&[u8]> = self.parts.iter().map(Part::raw).collect();
+        let mut rests: Vec<&[u8]> = self.columns.iter().map(Column::raw).collect();
         let mut raw = Vec::new();
-        for &(part, length) in &self.extents {
-            let (extent, rest) = rests[usize::from(part)].split_at(length as usize);
+        for &(column, length) in &self.extents {
+            let (extent, rest) = rests[usize::from(column)].split_at(length as usize);
             raw.extend(extent);
-            rests[usize::from(part)] = rest;
+            rests[usize::from(column)] = rest;
         }
         raw
     }
@@ -119,16 +119,16 @@ impl Block {
     /// Codes the block as described.
     ///
     /// # Errors
-    /// When a group cannot hold its elements, or the dependencies of a part are not as many elements as it has.
+    /// When a group cannot hold its elements, or the dependencies of a column are not as many elements as it has.
     pub fn encode(&self) -> Result<BlockFields, String> {
         let mut chunks = Vec::new();
-        let mut parts = Vec::new();
+        let mut columns = Vec::new();
         let mut bulk = Vec::new();
-        for part in &self.parts {
+        for column in &self.columns {
             let lane_sets = usize::from(self.lane_sets);
             let mut output = Output { lane_sets, chunks: &mut chunks, head: Vec::new(), bulk: Vec::new() };
-            part.encode(&self.dependencies, &mut output)?;
-            parts.push(output.head);
+            column.encode(&self.dependencies, &mut output)?;
+            columns.push(output.head);
             bulk.push(output.bulk);
         }
         let mut dependencies = Vec::new();
@@ -147,10 +147,10 @@ impl Block {
             lane_sets: self.lane_sets,
             word_counts: words.iter().map(|words| words.len() as u32).collect(),
             literal_count: literals.len() as u32,
-            part_count: self.parts.len() as u8,
+            column_count: self.columns.len() as u8,
             extent_count: self.extents.len() as u64,
             extents: self.extents.clone(),
-            parts,
+            columns,
             digest: digest(&leaves.concat()).to_vec(),
             leaves,
             states,
@@ -163,7 +163,7 @@ impl Block {
     /// The record of the block, coded as described.
     ///
     /// # Errors
-    /// When a group cannot hold its elements, or the dependencies of a part are not as many elements as it has.
+    /// When a group cannot hold its elements, or the dependencies of a column are not as many elements as it has.
     pub fn record(&self) -> Result<Record, String> {
         Ok(self.encode()?.record())
     }
@@ -177,16 +177,16 @@ impl BlockFields {
         if zeros == 0 {
             return;
         }
-        if self.part_count == 1 {
+        if self.column_count == 1 {
             self.extents = vec![(0, length)];
             self.extent_count = 1;
         }
-        self.extents.push((self.part_count, zeros));
+        self.extents.push((self.column_count, zeros));
         self.extent_count += 1;
-        self.part_count += 1;
+        self.column_count += 1;
         self.raw_length += zeros;
         // Bytes under map 0, without patches or groups.
-        self.parts.push(vec![2, 0, 0, 0, 0]);
+        self.columns.push(vec![2, 0, 0, 0, 0]);
         self.bulk.push(Vec::new());
     }
 
@@ -200,15 +200,15 @@ impl BlockFields {
         if self.lane_sets > 0 {
             out.extend(self.literal_count.to_le_bytes());
         }
-        out.push(self.part_count);
-        if self.part_count > 1 {
+        out.push(self.column_count);
+        if self.column_count > 1 {
             varint(&mut out, self.extent_count);
-            for &(part, length) in &self.extents {
-                out.push(part);
+            for &(column, length) in &self.extents {
+                out.push(column);
                 varint(&mut out, length);
             }
         }
-        out.extend(self.parts.concat());
+        out.extend(self.columns.concat());
         out.extend(&self.digest);
         out
     }
@@ -226,25 +226,25 @@ impl BlockFields {
     }
 }
 
-impl Part {
+impl Column {
     fn encode(&self, dependencies: &[Dependency], output: &mut Output<'_>) -> Result<(), String> {
         match self {
-            Part::Stored(raw) => {
+            Column::Stored(raw) => {
                 output.head.push(0);
                 output.bulk.extend(raw);
             }
-            Part::Zstd(raw) => {
+            Column::Zstd(raw) => {
                 let frame = zstd_frame(raw);
                 output.head.push(1);
                 varint(&mut output.head, frame.len() as u64);
                 output.bulk.extend(frame);
             }
-            Part::Grouped(Grouped { raw, width_code, section }) => {
+            Column::Grouped(Grouped { raw, width_code, section }) => {
                 output.head.extend([2, *width_code]);
                 section.encode(&elements(raw, 1 << width_code), 1 << width_code, output)?;
             }
-            Part::Predicted(predicted) => predicted.encode(dependencies, output)?,
-            Part::TensorList { list, .. } => {
+            Column::Predicted(predicted) => predicted.encode(dependencies, output)?,
+            Column::TensorList { list, .. } => {
                 let frame = zstd_frame(list);
                 output.head.push(4);
                 varint(&mut output.head, list.len() as u64);

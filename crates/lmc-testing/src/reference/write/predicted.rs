@@ -1,4 +1,4 @@
-//! Predicted parts (§3.7) from a description.
+//! Predicted columns (§3.7) from a description.
 //!
 //! What is read alike by encoders and decoders (conversions, classes) is shared with the reference decoder.
 
@@ -8,7 +8,7 @@ use super::dependency::Dependency;
 use super::section::{Group, Output, Section};
 use super::varint;
 
-/// A part of method 3.
+/// A column of method 3.
 #[derive(Clone, Debug)]
 pub struct Predicted {
     pub raw: Vec<u8>,
@@ -50,7 +50,7 @@ impl Predicted {
     /// Number of elements of each class. Of `raw` only the length matters.
     ///
     /// # Errors
-    /// When the dependencies are not as many elements as the part has.
+    /// When the dependencies are not as many elements as the column has.
     pub fn class_counts(&self, dependencies: &[Dependency]) -> Result<Vec<usize>, String> {
         let Classified { classes, .. } = self.classified(dependencies)?;
         Ok((0..=self.boundaries.len()).map(|class| classes.iter().filter(|&&c| c == Some(class)).count()).collect())
@@ -60,7 +60,7 @@ impl Predicted {
     /// and are otherwise unchanged.
     ///
     /// # Errors
-    /// When the dependencies are not as many elements as the part has.
+    /// When the dependencies are not as many elements as the column has.
     ///
     /// # Panics
     /// When a class has fewer residuals than elements.
@@ -131,12 +131,12 @@ impl Predicted {
 }
 
 impl UnchangedRuns {
-    /// Whether they contain this element of the part.
+    /// Whether they contain this element of the column.
     fn contain(&self, element: usize) -> bool {
         self.runs.get(element / 128) == Some(&1)
     }
 
-    /// Writes the map for a part of `n` elements.
+    /// Writes the map for a column of `n` elements.
     fn encode(&self, n: usize, output: &mut Output<'_>) -> Result<(), String> {
         output.head.push(1);
         varint(&mut output.head, (0..n).filter(|&i| self.contain(i)).count() as u64);
@@ -177,7 +177,7 @@ impl Named {
             .flat_map(|dependency| dependency.bytes.clone())
             .collect();
         if bytes.len() != n * width {
-            return Err("the dependencies of a part are not as many elements as it has".into());
+            return Err("the dependencies of a column are not as many elements as it has".into());
         }
         Ok(elements(&bytes, width))
     }

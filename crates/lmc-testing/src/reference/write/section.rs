@@ -50,9 +50,9 @@ pub struct Group {
 /// Where a block gathers what its sections become.
 pub(super) struct Output<'a> {
     pub(super) lane_sets: usize,
-    /// Of all parts, in order.
+    /// Of all columns, in order.
     pub(super) chunks: &'a mut Vec<Chunk>,
-    /// Of this part.
+    /// Of this column.
     pub(super) head: Vec<u8>,
     pub(super) bulk: Vec<u8>,
 }

@@ -3,13 +3,13 @@
 use super::super::faults::Faults;
 use super::super::tensor_list;
 use super::super::tensors::DTYPES;
-use super::block::Part;
+use super::block::Column;
 use super::{Segment, string, varint};
 
 /// Name and bits of each dtype, in order of their codes; the first is that of opaque bytes (§4).
 pub const LIST_DTYPES: [(&str, u64); 23] = DTYPES;
 
-/// A list and, with it, the part that it tells.
+/// A list and, with it, the column that it tells.
 #[derive(Clone, Debug)]
 pub struct TensorList {
     pub front: Vec<u8>,
@@ -88,7 +88,7 @@ impl TensorList {
         out
     }
 
-    /// The bytes of the part. Of a list that breaks a rule, what comes of not looking: numbers wrap around.
+    /// The bytes of the column. Of a list that breaks a rule, what comes of not looking: numbers wrap around.
     pub fn raw(&self) -> Vec<u8> {
         let mut text = self.front.clone();
         let mut begin = 0u64;
@@ -106,12 +106,12 @@ impl TensorList {
         [&(text.len() as u64).to_le_bytes()[..], &text].concat()
     }
 
-    pub fn part(&self) -> Part {
-        Part::TensorList { raw: self.raw(), list: self.list() }
+    pub fn column(&self) -> Column {
+        Column::TensorList { raw: self.raw(), list: self.list() }
     }
 }
 
-/// The part that a list tells which was changed, as far as a list can be read that breaks rules, unless the part has
+/// The column that a list tells which was changed, as far as a list can be read that breaks rules, unless the column has
 /// more than `most` bytes.
 pub fn told_by(list: &[u8], most: usize) -> Option<Vec<u8>> {
     let header = tensor_list::header(list, most.checked_sub(8)?, &mut Faults::default()).ok()?;

@@ -15,15 +15,15 @@ pub(super) const MAPS: [Map; 3] = [Map::Identity, Map::Rotate, Map::Zigzag];
 /// Numbers of runs: none, pairs, odd ones, more than any kernel takes at once.
 const RUNS: [usize; 8] = [0, 1, 2, 3, 4, 7, 16, 33];
 
-/// A group, how it is coded, and where its runs stand in the part.
+/// A group, how it is coded, and where its runs stand in the column.
 pub(super) struct Case {
     pub(super) width: usize,
     pub(super) shape: Shape,
     pub(super) symbol_bits: u32,
     pub(super) coder: Coder,
     pub(super) runs: Vec<u32>,
-    /// Elements of the part, in bytes.
-    pub(super) part: usize,
+    /// Elements of the column, in bytes.
+    pub(super) column: usize,
 }
 
 impl Case {
@@ -37,8 +37,8 @@ impl Case {
                 next - 1
             })
             .collect();
-        let part = (next as usize + r.below(2) as usize) * RUN * width + r.below(RUN as u64) as usize * width;
-        Self { width, shape, symbol_bits, coder, runs, part }
+        let column = (next as usize + r.below(2) as usize) * RUN * width + r.below(RUN as u64) as usize * width;
+        Self { width, shape, symbol_bits, coder, runs, column }
     }
 
     /// Any group; encoders can build its table.
@@ -66,9 +66,9 @@ impl Case {
         };
         let escapes = if entries.is_some_and(|e| e.escape > 0) { [0, 1, 10, 50, 100][r.below(5) as usize] } else { 0 };
         let few = 1 + r.below(known.len() as u64);
-        let mut part = r.bytes(self.part);
+        let mut column = r.bytes(self.column);
         for &run in &self.runs {
-            let run = &mut part[run as usize * RUN * self.width..][..RUN * self.width];
+            let run = &mut column[run as usize * RUN * self.width..][..RUN * self.width];
             for e in run.chunks_exact_mut(self.width) {
                 let symbol = match self.symbol_bits {
                     0 => 0,
@@ -84,7 +84,7 @@ impl Case {
                 });
             }
         }
-        part
+        column
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) fn any_table(r: &mut Random, symbol_bits: u32) -> Coder {
     let slots = 1 << log_slots.unwrap_or(COARSE_BITS);
     let most = (symbols.len() + usize::from(escape)).min(slots.min(256));
     let n = [2, 2 + r.below(most as u64 - 1) as usize, most.min(20), most][r.below(4) as usize];
-    let parts = if log_slots.is_none() {
+    let columns = if log_slots.is_none() {
         let mut lens = vec![1u16, 1];
         while lens.len() < n {
             let i = r.below(lens.len() as u64) as usize;
@@ -158,7 +158,7 @@ pub(super) fn any_table(r: &mut Random, symbol_bits: u32) -> Coder {
         freqs
     };
     let mut e = Entries::none();
-    for (i, &p) in parts.iter().enumerate() {
+    for (i, &p) in columns.iter().enumerate() {
         if escape && i == 0 { e.escape = p } else { e.of[symbols[i - usize::from(escape)]] = p }
     }
     match log_slots {

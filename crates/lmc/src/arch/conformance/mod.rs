@@ -47,7 +47,7 @@ fn round_trip(r: &mut Random, c: &Case) {
         let got = decode(isa, c, &stream).unwrap_or_else(|e| panic!("{}: {e}: {what}", isa.name()));
         for &run in &c.runs {
             let run = run as usize * RUN * c.width..(run as usize + 1) * RUN * c.width;
-            assert!(got.part[run.clone()] == elements[run], "{} restores other elements: {what}", isa.name());
+            assert!(got.column[run.clone()] == elements[run], "{} restores other elements: {what}", isa.name());
         }
         assert!(got.finished, "{} does not end where it must: {what}", isa.name());
     }

@@ -18,7 +18,7 @@ fn all() -> Vec<Isa> {
     others().into_iter().chain([Isa::PORTABLE]).collect()
 }
 
-/// A part and all that is known of it.
+/// A column and all that is known of it.
 struct Case {
     width: usize,
     len: usize,
@@ -95,7 +95,7 @@ impl Case {
             // Single bytes where residuals fit, or nearly all of them do: their overflows make them whole.
             let single = |s: &Vec<u8>| self.classes.is_some() && 64 * want.len() * most(s) <= self.len;
             // Whatever was there before must not matter.
-            sections.parts_mut().0.fill(0xa5);
+            sections.raw_parts_mut().0.fill(0xa5);
             // As much room as there must be, or for all there is.
             let room = |s: &[u8]| if roomy { self.len } else { s.len() / self.width };
             sections.reset(want.iter().map(|s| (room(s), if single(s) { 1 } else { self.width })));

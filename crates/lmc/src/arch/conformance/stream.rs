@@ -97,7 +97,7 @@ impl Stream {
 /// What a decoder leaves behind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
-    pub(super) part: Vec<u8>,
+    pub(super) column: Vec<u8>,
     pub(super) states: Vec<[u32; LANES]>,
     pub(super) words_taken: Vec<usize>,
     pub(super) literals_taken: usize,
@@ -110,7 +110,7 @@ pub(super) fn decode(isa: Isa, c: &Case, s: &Stream) -> Result<Decoded> {
         LaneReader::new(&states, &s.words[i], s.word_counts[i]).unwrap()
     });
     let mut literals = LiteralReader::new(&s.literals, s.literal_count);
-    let mut part = vec![0x55; c.part];
+    let mut column = vec![0x55; c.column];
     isa.decode_group(DecodeJob {
         table: DecodeTable::new(&c.coder).as_ref(),
         shape: c.shape,
@@ -119,10 +119,10 @@ pub(super) fn decode(isa: Isa, c: &Case, s: &Stream) -> Result<Decoded> {
         literals: &mut literals,
         runs: &c.runs,
         raw: &s.raw,
-        out: &mut part,
+        out: &mut column,
     })?;
     Ok(Decoded {
-        part,
+        column,
         states: lanes.iter().map(|l| l.x).collect(),
         words_taken: lanes.iter().map(|l| l.pos).collect(),
         literals_taken: literals.pos,

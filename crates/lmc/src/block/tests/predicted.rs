@@ -38,7 +38,7 @@ fn head_of(record: &[u8]) -> BlockHead {
 
 fn predicted(record: &[u8]) -> Vec<Predicted> {
     let head = head_of(record);
-    head.parts.into_iter().filter_map(|p| if let Method::Predicted(p) = p.method { Some(*p) } else { None }).collect()
+    head.columns.into_iter().filter_map(|p| if let Method::Predicted(p) = p.method { Some(*p) } else { None }).collect()
 }
 
 /// A step of an optimizer: every weight moves by about as much.
@@ -192,7 +192,7 @@ fn packs_share_classes_and_keep_what_is_new() {
         let record = round_trip_from(&raw, &extents, &files, level);
         let plain = round_trip(&raw, &extents.iter().map(|p| Extent::plain(p.dtype, p.len)).collect::<Vec<_>>(), level);
         assert!(record.len() * 10 < plain.len() * 8, "{} after {}", record.len(), plain.len());
-        assert_eq!(head_of(&record).parts.len(), 4);
+        assert_eq!(head_of(&record).columns.len(), 4);
         assert_eq!(predicted(&record).len(), 2);
     }
 }

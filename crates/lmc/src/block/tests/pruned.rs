@@ -3,9 +3,9 @@
 use super::*;
 use crate::block::plan::{Planner, coding_of};
 
-/// Elements that the first part lists.
+/// Elements that the first column lists.
 fn listed(record: &[u8]) -> usize {
-    head(record).parts[0].method.sections().filter_map(|s| s.patches.as_ref()).map(|p| p.count).sum()
+    head(record).columns[0].method.sections().filter_map(|s| s.patches.as_ref()).map(|p| p.count).sum()
 }
 
 /// `n` elements of which one in `one_in` is a weight, an integer of a few bits, or now and then anything at all.
@@ -70,7 +70,7 @@ fn few_weights_cost_their_entropy() {
 /// Every dtype and density: what lists take is less than what groups would, or groups are what there is.
 #[test]
 fn lists_are_smaller_than_groups() {
-    let mut parts = 0;
+    let mut columns = 0;
     for &dtype in Dtype::ALL {
         let (width, map) = coding_of(dtype);
         for (one_in, wild) in [(1000, 0), (1000, 20), (100, 0), (100, 300), (10, 0), (10, 2), (4, 0), (2, 0), (1, 0)] {
@@ -85,12 +85,12 @@ fn lists_are_smaller_than_groups() {
                     record.len()
                 );
                 assert!(listed_here == 0 || one_in > 1, "{dtype:?}, one in {one_in}: too many are listed");
-                parts += usize::from(listed_here > 0);
+                columns += usize::from(listed_here > 0);
             }
         }
     }
     // Floats at least, where they are few.
-    assert!(parts > 7 * 5 * 3, "{parts} parts are listed");
+    assert!(columns > 7 * 5 * 3, "{columns} columns are listed");
 }
 
 /// Rows that were pruned as a whole are told apart, and the others are not listed.

@@ -92,7 +92,7 @@ impl Group {
 impl Grouped {
     pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
         let map = Map::from_code(c.u8()?)
-            .ok_or_else(|| Error::unsupported("a part has a map that this lmc does not know; a newer one may"))?;
+            .ok_or_else(|| Error::unsupported("a column has a map that this lmc does not know; a newer one may"))?;
         let patches = match c.u8()? {
             0 => None,
             1 => Some(Patches::parse(c, width)?),
@@ -102,7 +102,7 @@ impl Grouped {
                 )));
             }
         };
-        let n = c.size(MAX_GROUPS, "a part's number of groups")?;
+        let n = c.size(MAX_GROUPS, "a column's number of groups")?;
         let class_map = if n > 1 { Some(Group::parse(c, 1)?) } else { None };
         let groups = (0..n).map(|_| Group::parse(c, width)).collect::<Result<_>>()?;
         Ok(Self { width, map, patches, class_map, groups })
@@ -120,7 +120,7 @@ impl Grouped {
         self.groups.iter().for_each(|g| g.put(out, self.width));
     }
 
-    /// Number of elements of a part of `len` bytes.
+    /// Number of elements of a column of `len` bytes.
     pub fn elements(&self, len: usize) -> usize {
         len / self.width
     }

@@ -190,7 +190,7 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
         assert_eq!(last, raw.len() as u64);
         assert!(out == file, "file, {threads} threads");
         let mut encoder = Encoder::new(Vec::new(), &o.with_threads(threads)).unwrap();
-        raw.chunks(70_001).for_each(|part| encoder.write_all(part).unwrap());
+        raw.chunks(70_001).for_each(|column| encoder.write_all(column).unwrap());
         let (written, s) = encoder.finish().unwrap();
         assert_eq!(s, summary);
         assert!(written == file, "an encoder, {threads} threads");
@@ -207,9 +207,9 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
         s.end()
     });
     assert_eq!(end, reader.raw_size());
-    let mut part = vec![0; raw.len() / 2];
-    reader.read_range((raw.len() / 3) as u64, &mut part).unwrap();
-    assert!(part == raw[raw.len() / 3..][..part.len()], "a range");
+    let mut column = vec![0; raw.len() / 2];
+    reader.read_range((raw.len() / 3) as u64, &mut column).unwrap();
+    assert!(column == raw[raw.len() / 3..][..column.len()], "a range");
     file
 }
 

@@ -125,7 +125,7 @@ kernels! {
 
     fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
         let Some(f) = dealer(m) else { return portable::partition(m, elements, sections) };
-        let (bytes, sections, overflows) = sections.parts_mut();
+        let (bytes, sections, overflows) = sections.raw_parts_mut();
         let mut places = places(bytes.len(), sections, f.classes, m.width);
         let mut ids = [NO_CLASS; TILE];
         let mut residuals = [0; 4 * TILE];
@@ -220,7 +220,7 @@ kernels! {
 
     fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
         let Some(f) = dealer(m) else { return portable::restore(m, sections, out) };
-        let (bytes, sections) = sections.parts();
+        let (bytes, sections) = sections.raw_parts();
         let mut places = places(bytes.len(), sections, f.classes, m.width);
         let mut ids = [NO_CLASS; TILE];
         let mut last = [0; 4 * TILE];

@@ -132,7 +132,7 @@ kernels! {
 
     fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
         let Some(f) = finder(m) else { return portable::partition(m, elements, sections) };
-        let (bytes, sections, overflows) = sections.parts_mut();
+        let (bytes, sections, overflows) = sections.raw_parts_mut();
         let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
         let mut ids = Bytes([NO_CLASS; TILE]);
         let mut residuals = Elements([0; 8 * TILE]);
@@ -161,7 +161,7 @@ kernels! {
 
     fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
         let Some(f) = finder(m) else { return portable::restore(m, sections, out) };
-        let (bytes, sections) = sections.parts();
+        let (bytes, sections) = sections.raw_parts();
         let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
         let mut ids = Bytes([NO_CLASS; TILE]);
         let mut last = Elements([0; 8 * TILE]);
