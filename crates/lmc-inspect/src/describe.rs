@@ -1,7 +1,7 @@
 //! How a block is coded, for people who want to see.
 
 use lmc::internals::{
-    BlockHead, Column, Conversion, Group, Grouped, HEADER_LEN, Map, Method, Predicted, Predictor, block_head,
+    BlockHead, Column, Conversion, Group, HEADER_LEN, Map, Method, Predicted, Predictor, Stream, block_head,
     coder_name, dependencies,
 };
 use lmc::{ReadAt, Reader, Result};
@@ -44,15 +44,15 @@ pub struct ColumnDescription {
     /// lanes, the literals and the raw bits of all groups take is shared by the bits that the groups tell of their elements, which is an
     /// estimate. What is left, of no column (headers, extents, digests), is shared by raw length.
     pub coded_len: u64,
-    /// "stored", "zstd", "grouped", "predicted", or "tensor list": a header of which the tensors are told.
+    /// "stored", "zstd", "plain", "predicted", or "tensor list": a header of which the tensors are told.
     pub method: &'static str,
-    /// Bytes of an element of a grouped or predicted column.
+    /// Bytes of an element of a stream or predicted column.
     pub width: Option<usize>,
-    /// How elements of a grouped column are mapped: "identity", "rotate" or "zigzag".
+    /// How elements of a stream column are mapped: "identity", "rotate" or "zigzag".
     pub map: Option<&'static str>,
     /// How the elements of a predicted column are predicted.
     pub prediction: Option<PredictionDescription>,
-    /// The groups of a grouped column, or those of all classes of a predicted one. Classes of which few elements changed have none.
+    /// The groups of a stream column, or those of all classes of a predicted one. Classes of which few elements changed have none.
     pub groups: Vec<GroupDescription>,
     /// Elements that are listed one by one, with what changes them.
     pub listed: u64,
@@ -159,21 +159,21 @@ fn own_bulk(p: &Column) -> usize {
     match &p.method {
         Method::Stored => p.len,
         Method::Zstd { frame_len } | Method::TensorList { frame_len, .. } => *frame_len,
-        Method::Grouped(_) | Method::Predicted(_) => {
-            p.method.sections().filter_map(|g| g.patches.as_ref()).map(|p| p.len).sum()
+        Method::Plain(_) | Method::Predicted(_) => {
+            p.method.streams().filter_map(|g| g.patches.as_ref()).map(|p| p.len).sum()
         }
     }
 }
 
 /// Bits that groups tell of their elements, at most: whose group an element is, the body alone says.
 fn told_bits(p: &Column) -> u64 {
-    let of = |elements: usize, g: &Grouped| {
+    let of = |elements: usize, g: &Stream| {
         let bits = |group: &Group| group.raw_bits + u32::from(group.sign_plane) + group.symbol_bits(8 * g.width as u32);
         elements as u64 * u64::from(g.groups.iter().map(bits).max().unwrap_or(0))
     };
     match &p.method {
-        Method::Grouped(g) => of(g.elements(p.len), g),
-        Method::Predicted(p) => p.sections.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum(),
+        Method::Plain(g) => of(g.elements(p.len), g),
+        Method::Predicted(p) => p.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum(),
         Method::Stored | Method::Zstd { .. } | Method::TensorList { .. } => 0,
     }
 }
@@ -183,7 +183,7 @@ impl ColumnDescription {
         let raw_len = p.len as u64;
         let (width, map, prediction, groups) = (None, None, None, vec![]);
         let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, groups, listed: 0 };
-        let listed = p.method.sections().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
+        let listed = p.method.streams().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
         match &p.method {
             Method::Stored => plain("stored"),
             Method::Zstd { .. } => plain("zstd"),
@@ -196,17 +196,17 @@ impl ColumnDescription {
                 map: None,
                 prediction: Some(PredictionDescription::new(p, head)),
                 groups: p
-                    .sections
+                    .streams
                     .iter()
                     .filter_map(|s| s.1.as_ref())
                     .flat_map(|g| g.groups.iter().map(|group| GroupDescription::new(g, group)))
                     .collect(),
                 listed,
             },
-            Method::Grouped(g) => Self {
+            Method::Plain(g) => Self {
                 raw_len,
                 coded_len,
-                method: "grouped",
+                method: "plain",
                 width: Some(g.width),
                 map: Some(match g.map {
                     Map::Identity => "identity",
@@ -236,12 +236,12 @@ impl PredictionDescription {
             Conversion::WidenBf16 => Some("BF16 to F32"),
             Conversion::NarrowF16 => Some("F32 to F16"),
         };
-        Self { predictor, conversion, sources, classes: p.sections.len() }
+        Self { predictor, conversion, sources, classes: p.streams.len() }
     }
 }
 
 impl GroupDescription {
-    fn new(column: &Grouped, g: &Group) -> Self {
+    fn new(column: &Stream, g: &Group) -> Self {
         Self {
             constant_bits: g.low + g.high,
             raw_bits: g.raw_bits,

@@ -262,7 +262,7 @@ STORED = (block(len(RAW), b"\0", RAW), len(RAW))
 
 def hostile() -> list[bytes]:
     """Return files that claim more than there is."""
-    section = b"\0\0\0"  # map, patches, groups
+    stream = b"\0\0\0"  # map, patches, groups
     most = varint(2**64 - 1)
     zeros = bytes(2**24)
     bomb = zstd(bytes(2**28), content_size=False)
@@ -270,7 +270,7 @@ def hostile() -> list[bytes]:
     list_of = b"\1{" + most + b"\x8a\0\0\0" + b"\1}"
     files = [
         file_of([(block(2**24, b"\0", b"x"), 2**24)], b""),
-        file_of([(block(2**24, b"\2\0" + section, b"", zeros), 2**24)] * 5, b""),
+        file_of([(block(2**24, b"\2\0" + stream, b"", zeros), 2**24)] * 5, b""),
         file_of([(block(2**24, b"\1" + varint(len(bomb)), bomb, zeros), 2**24)], b""),
         file_of([(block(2**24, b"\1" + varint(len(huge_window)), huge_window, zeros), 2**24)], b""),
         file_of([(block(2**24, b"\2\0\0\1" + most, b""), 2**24)], b""),

@@ -2,7 +2,7 @@
 
 use crate::input::{Input, Random};
 use crate::reference::write::Record;
-use crate::reference::write::block::{Block, Column, Group, Grouped, Section, unmapped};
+use crate::reference::write::block::{Block, Column, Group, Plain, Stream, unmapped};
 use crate::reference::write::entropy::{Coder, Pad};
 use crate::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
 
@@ -53,7 +53,7 @@ pub(crate) fn column(input: &mut Input<'_>, lane_sets: u8) -> Column {
         0 => Column::Stored(bytes(input)),
         1 => Column::Zstd(bytes(input)),
         _ if choice >= 0xe8 => tensor_list(input).column(),
-        _ => Column::Grouped(grouped(input, lane_sets)),
+        _ => Column::Plain(plain_column(input, lane_sets)),
     }
 }
 
@@ -186,12 +186,12 @@ fn damage_list(raw: &mut Vec<u8>, list: &mut Vec<u8>, input: &mut Input<'_>) {
     }
 }
 
-fn grouped(input: &mut Input<'_>, lane_sets: u8) -> Grouped {
+fn plain_column(input: &mut Input<'_>, lane_sets: u8) -> Plain {
     let width_code = input.below(4) as u8;
     let map = input.below(3) as u8;
     let elements = element_count(input);
-    let (section, elements) = section(input, width_code, map, elements, lane_sets);
-    Grouped { raw: to_bytes(&elements, width_code), width_code, section }
+    let (stream, elements) = stream(input, width_code, map, elements, lane_sets);
+    Plain { raw: to_bytes(&elements, width_code), width_code, stream }
 }
 
 /// A number of elements that fills up its last run, or nearly, or not.
@@ -204,13 +204,13 @@ pub(crate) fn element_count(input: &mut Input<'_>) -> usize {
 }
 
 /// Elements and how they are coded, without patches.
-pub(crate) fn section(
+pub(crate) fn stream(
     input: &mut Input<'_>,
     width_code: u8,
     map: u8,
     elements: usize,
     lane_sets: u8,
-) -> (Section, Vec<u64>) {
+) -> (Stream, Vec<u64>) {
     let w = 8 << width_code;
     let group_count = [1, 1, 2, 3, 16][input.below(5)];
     let shapes: Vec<Shape> = (0..group_count).map(|_| Shape::choose(input, w, lane_sets)).collect();
@@ -235,7 +235,7 @@ pub(crate) fn section(
     }
     let groups = shapes.iter().zip(&symbols).map(|(shape, symbols)| shape.group_with_table(symbols)).collect();
     let class_map = class_map(input, &classes, lane_sets);
-    (Section { map, classes, class_map, groups, ..Section::default() }, chosen)
+    (Stream { map, classes, class_map, groups, ..Stream::default() }, chosen)
 }
 
 pub(crate) fn to_bytes(elements: &[u64], width_code: u8) -> Vec<u8> {

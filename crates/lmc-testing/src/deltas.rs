@@ -1,12 +1,11 @@
 //! Valid files that depend on bases and on themselves: dependencies, predicted columns and patches of every shape.
 
-use crate::blocks::{self, element_count, low_bits, section};
+use crate::blocks::{self, element_count, low_bits, stream};
 use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
 use crate::reference::write::File;
 use crate::reference::write::block::{
-    Block, Column, Dependency, Named, NumberCode, Patch, PatchCodes, Predicted, Section, UnchangedRuns, mapped,
-    unmapped,
+    Block, Column, Dependency, Named, NumberCode, Patch, PatchCodes, Predicted, Stream, UnchangedRuns, mapped, unmapped,
 };
 
 /// The blocks of a file and the files that they depend on.
@@ -170,25 +169,25 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
     Block { dependencies: sources.chosen, lane_sets, columns, extents, final_state: 1 << 16 }
 }
 
-/// The column with patches, if it is grouped.
+/// The column with patches, if it is plain_column.
 fn patched(input: &mut Input<'_>, column: Column) -> Column {
-    let Column::Grouped(mut grouped) = column else { return column };
-    let width = 1 << grouped.width_code;
+    let Column::Plain(mut plain_column) = column else { return column };
+    let width = 1 << plain_column.width_code;
     let element = |bytes: &[u8]| bytes.iter().rev().fold(0, |u, &byte| u << 8 | u64::from(byte));
-    let mut elements: Vec<u64> = grouped.raw.chunks(width).map(element).collect();
-    patch(input, grouped.width_code, &mut grouped.section, &mut elements);
-    grouped.raw = blocks::to_bytes(&elements, grouped.width_code);
-    Column::Grouped(grouped)
+    let mut elements: Vec<u64> = plain_column.raw.chunks(width).map(element).collect();
+    patch(input, plain_column.width_code, &mut plain_column.stream, &mut elements);
+    plain_column.raw = blocks::to_bytes(&elements, plain_column.width_code);
+    Column::Plain(plain_column)
 }
 
-/// Gives a section without patches some, or none, perhaps instead of its groups, and changes its elements accordingly.
-fn patch(input: &mut Input<'_>, width_code: u8, section: &mut Section, elements: &mut [u64]) {
+/// Gives a stream without patches some, or none, perhaps instead of its groups, and changes its elements accordingly.
+fn patch(input: &mut Input<'_>, width_code: u8, stream: &mut Stream, elements: &mut [u64]) {
     let w: u8 = 8 << width_code;
     // One in so many elements, and the last.
     let one_in = [0, 0, 1, 3, 50, 400][input.below(6)];
     let also_last = input.bool();
     if input.below(6) == 0 {
-        (section.groups, section.classes) = (Vec::new(), Vec::new());
+        (stream.groups, stream.classes) = (Vec::new(), Vec::new());
         elements.fill(0);
     }
     let low = if input.bool() { 0 } else { input.below(w.into()) as u8 };
@@ -199,14 +198,14 @@ fn patch(input: &mut Input<'_>, width_code: u8, section: &mut Section, elements:
         let chosen = one_in > 0 && (random.below(one_in) == 0 || also_last && i == last);
         let x = (random.u64() & low_bits(1 + random.below((w - low).into()) as u8)) << low;
         if chosen && x > 0 {
-            *u = unmapped(mapped(*u, w.into(), section.map) ^ x, w.into(), section.map);
-            section.patches.push(Patch { element: i as u64, x });
+            *u = unmapped(mapped(*u, w.into(), stream.map) ^ x, w.into(), stream.map);
+            stream.patches.push(Patch { element: i as u64, x });
         }
     }
-    let after = [0].into_iter().chain(section.patches.iter().map(|patch| patch.element + 1));
-    let gaps: Vec<u64> = section.patches.iter().zip(after).map(|(patch, after)| patch.element - after).collect();
-    let changes: Vec<u64> = section.patches.iter().map(|patch| (patch.x >> low) - 1).collect();
-    section.patch_codes = PatchCodes {
+    let after = [0].into_iter().chain(stream.patches.iter().map(|patch| patch.element + 1));
+    let gaps: Vec<u64> = stream.patches.iter().zip(after).map(|(patch, after)| patch.element - after).collect();
+    let changes: Vec<u64> = stream.patches.iter().map(|patch| (patch.x >> low) - 1).collect();
+    stream.patch_codes = PatchCodes {
         low,
         gaps: Some(NumberCode::of(&gaps, raw_of_gaps)),
         changes: Some(NumberCode::of(&changes, raw_of_changes)),
@@ -228,20 +227,20 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
     let boundaries = boundaries(input);
     let raw = vec![0; elements * width];
     let unchanged = unchanged(input, elements, lane_sets);
-    let sections = Vec::new();
+    let streams = Vec::new();
     let mut predicted =
-        Predicted { raw, width_code, predictor, conversion, prediction, boundaries, unchanged, sections };
+        Predicted { raw, width_code, predictor, conversion, prediction, boundaries, unchanged, streams };
     let mut residuals = Vec::new();
     for count in predicted.class_counts(&sources.chosen).expect("the dependencies are as long as the column needs") {
         if count == 0 {
-            predicted.sections.push(Section::default());
+            predicted.streams.push(Stream::default());
             residuals.push(Vec::new());
             continue;
         }
         let map = input.below(3) as u8;
-        let (mut section, mut elements) = section(input, width_code, map, count, lane_sets);
-        patch(input, width_code, &mut section, &mut elements);
-        predicted.sections.push(section);
+        let (mut stream, mut elements) = stream(input, width_code, map, count, lane_sets);
+        patch(input, width_code, &mut stream, &mut elements);
+        predicted.streams.push(stream);
         residuals.push(elements);
     }
     predicted.set_residuals(&sources.chosen, residuals).expect("the dependencies are as long as the column needs");

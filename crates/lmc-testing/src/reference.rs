@@ -16,7 +16,7 @@ mod frames;
 mod index;
 mod numbers;
 mod predicted;
-mod section;
+mod stream;
 mod tensor_list;
 mod tensors;
 #[allow(missing_docs, reason = "fields have the names and meanings of `docs/format.md`")]

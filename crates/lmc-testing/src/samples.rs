@@ -3,7 +3,7 @@
 use crate::data;
 use crate::input::{Input, Random};
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Column, Group, Grouped, Section};
+use crate::reference::write::block::{Block, Column, Group, Plain, Stream};
 use crate::reference::write::entropy::Coder;
 use lmc::{CompressOptions, Dtype, Level, compress};
 
@@ -91,8 +91,8 @@ fn fine_rans() -> Sample {
     let mut random = Random::new(21);
     let raw: Vec<u8> = (0..300).map(|_| random.u64().trailing_zeros() as u8).collect();
     let group = Group { coder: Coder::fine_rans(&[0, 0, 0, 0, 1, 1, 2, 3, 4], true), ..Group::default() };
-    let grouped = Grouped { raw, width_code: 0, section: Section::of(0, group) };
-    let block = Block::of(Column::Grouped(grouped), 2);
+    let plain_column = Plain { raw, width_code: 0, stream: Stream::of(0, group) };
+    let block = Block::of(Column::Plain(plain_column), 2);
     let record = block.record().expect("the block can be coded");
     ("fine rANS", File::new(vec![record]).to_bytes(), block.raw())
 }
@@ -129,6 +129,6 @@ pub fn class_map_block() -> Block {
         }
     }
     let class_map = Group { k: 7, h: 1, ..Group::default() };
-    let section = Section { map: 1, classes, class_map, groups, ..Section::default() };
-    Block::of(Column::Grouped(Grouped { raw, width_code: 2, section }), 2)
+    let stream = Stream { map: 1, classes, class_map, groups, ..Stream::default() };
+    Block::of(Column::Plain(Plain { raw, width_code: 2, stream }), 2)
 }

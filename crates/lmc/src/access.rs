@@ -49,7 +49,7 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         let len = p.len as u64;
         let base: u64 = head.dependencies[m.base.first..][..m.base.count].iter().map(|d| d.len).sum();
         let converted = if m.conversion == Conversion::None { 0 } else { len };
-        let classes = if m.sections.len() > 1 { len } else { 0 };
+        let classes = if m.streams.len() > 1 { len } else { 0 };
         let without_runs = if m.unchanged.is_some() { 2 * len } else { 0 };
         base + converted + classes + without_runs
     };

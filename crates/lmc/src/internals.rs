@@ -8,12 +8,12 @@ pub use crate::block::plan::{Planner, coding_of};
 pub use crate::block::{Extent, Link, Origin};
 pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::Dependency;
-pub use crate::format::block_head::{BlockHead, Column, Group, Grouped, LaneCounts, Method, Patches, Predicted};
+pub use crate::format::block_head::{BlockHead, Column, Group, LaneCounts, Method, Patches, Predicted, Stream};
 pub use crate::format::record::HEADER_LEN;
 pub use crate::layout::Layout;
 pub use crate::map::Map;
 pub use crate::matching::{Fit, Matcher, Named, Related};
-pub use crate::predict::job::Sections;
+pub use crate::predict::job::Streams;
 pub use crate::predict::residual::residuals;
 pub use crate::predict::{Conversion, Predictor, convert};
 
@@ -135,26 +135,26 @@ fn model<'m>(column: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
     }
 }
 
-/// Counts the classes of the elements of a column, all of its runs, and deals their residuals to `sections`.
+/// Counts the classes of the elements of a column, all of its runs, and deals their residuals to `streams`.
 ///
 /// # Panics
 /// If the column was not encoded from these elements and their prediction.
-pub fn partition(isa: Isa, column: &Predicted, prediction: &[u8], elements: &[u8], sections: &mut Sections) {
+pub fn partition(isa: Isa, column: &Predicted, prediction: &[u8], elements: &[u8], streams: &mut Streams) {
     let model = model(column, prediction);
-    let widths = column.sections.iter().map(|(_, g)| g.as_ref().map_or(column.width, Grouped::least_width));
-    sections.reset(isa.count_classes(&model).into_iter().zip(widths));
-    assert!(isa.partition(&model, elements, sections), "as it was encoded");
+    let widths = column.streams.iter().map(|(_, g)| g.as_ref().map_or(column.width, Stream::least_width));
+    streams.reset(isa.count_classes(&model).into_iter().zip(widths));
+    assert!(isa.partition(&model, elements, streams), "as it was encoded");
 }
 
 /// The inverse of [`partition`]. With one class `out` holds its residuals before.
 ///
 /// # Panics
-/// If `sections` are not of this column.
-pub fn restore(isa: Isa, column: &Predicted, prediction: &[u8], sections: &Sections, out: &mut [u8]) {
+/// If `streams` are not of this column.
+pub fn restore(isa: Isa, column: &Predicted, prediction: &[u8], streams: &Streams, out: &mut [u8]) {
     let model = model(column, prediction);
     if column.classes.is_none() {
         isa.restore_in_place(&model, out);
     } else {
-        assert!(isa.restore(&model, sections, out), "partitioned before");
+        assert!(isa.restore(&model, streams, out), "partitioned before");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lmc::internals::{
-    BlockDecoder, BlockEncoder, Column, Conversion, Extent, Link, Method, Origin, Output, Planner, Predicted, Sections,
+    BlockDecoder, BlockEncoder, Column, Conversion, Extent, Link, Method, Origin, Output, Planner, Predicted, Streams,
     encode_block, partition, plan, restore, split_record,
 };
 use lmc::{Dtype, Isa, Level, Result};
@@ -86,7 +86,7 @@ pub struct PredictStage {
     raw_len: usize,
     base: Arc<Vec<u8>>,
     /// What each block was predicted by, and its residuals.
-    columns: Vec<Option<(Box<Predicted>, Sections)>>,
+    columns: Vec<Option<(Box<Predicted>, Streams)>>,
 }
 
 impl PredictStage {
@@ -100,7 +100,7 @@ impl PredictStage {
         while !records.is_empty() {
             let (mut head, _, rest) = split_record(records).expect("valid");
             columns.push(match (head.columns.pop(), &head.columns[..]) {
-                (Some(Column { method: Method::Predicted(p), .. }), []) => Some((p, Sections::default())),
+                (Some(Column { method: Method::Predicted(p), .. }), []) => Some((p, Streams::default())),
                 _ => None,
             });
             records = rest;
@@ -110,15 +110,15 @@ impl PredictStage {
 
     /// Numbers of classes, of every block.
     pub fn classes(&self) -> Vec<usize> {
-        self.columns.iter().map(|p| p.as_ref().map_or(1, |(p, _)| p.sections.len())).collect()
+        self.columns.iter().map(|p| p.as_ref().map_or(1, |(p, _)| p.streams.len())).collect()
     }
 
     /// Counts classes, and deals residuals to them.
     pub fn partition(&mut self, raw: &[u8]) {
         let blocks = raw.chunks(self.raw_len).zip(self.base.chunks(self.raw_len));
         for ((raw, base), column) in blocks.zip(&mut self.columns) {
-            let Some((column, sections)) = column else { continue };
-            partition(self.isa, column, base, raw, sections);
+            let Some((column, streams)) = column else { continue };
+            partition(self.isa, column, base, raw, streams);
         }
     }
 
@@ -129,8 +129,8 @@ impl PredictStage {
     pub fn restore(&self, out: &mut [u8]) {
         let blocks = out.chunks_mut(self.raw_len).zip(self.base.chunks(self.raw_len));
         for ((out, base), column) in blocks.zip(&self.columns) {
-            let Some((column, sections)) = column else { continue };
-            restore(self.isa, column, base, sections, out);
+            let Some((column, streams)) = column else { continue };
+            restore(self.isa, column, base, streams, out);
         }
     }
 }

@@ -1,6 +1,6 @@
 """A decoder of the `.lmc` file format, written from its page (docs/format.md) alone.
 
-It is to be read with the page at hand, not to be fast. Sections and names are those of the page. What a file must be is
+It is to be read with the page at hand, not to be fast. Streams and names are those of the page. What a file must be is
 checked where it is read: by the range that is given to `u8`, `uint` or `varint`, by `must` or by `must_be`.
 
     python -m lmc.decode FILE.lmc [-b BASE]... -o OUTPUT
@@ -349,12 +349,12 @@ def decode_column(block: Block, length: int) -> bytes:
         return decode_tensor_list(block, length)
     width = 1 << block.head.u8("width code", 0, 3)
     must(length % width == 0, f"the column has {length} bytes, no multiple of the width of {width} bytes")
-    elements = (decode_section if method == 2 else decode_predicted)(block, length // width, width)
+    elements = (decode_stream if method == 2 else decode_predicted)(block, length // width, width)
     return elements.astype(f"<u{width}").tobytes()
 
 
-def decode_section(block: Block, n: int, width: int) -> Array:
-    """§3.3.1: Decode a section of n elements of `width` bytes."""
+def decode_stream(block: Block, n: int, width: int) -> Array:
+    """§3.3.1: Decode a stream of n elements of `width` bytes."""
     head = block.head
     map_code = head.u8("map", 0, 2)
     has_patches = head.u8("patches", 0, 1)
@@ -382,7 +382,7 @@ def decode_section(block: Block, n: int, width: int) -> Array:
                 gap, pos = read_number(bits, pos, gaps)
                 change, pos = read_number(bits, pos, changes)
                 element, mask = element + gap + 1, (change + 1) << t
-                must(element < n, f"a patch is of element {element}, the section has {n}")
+                must(element < n, f"a patch is of element {element}, the stream has {n}")
                 must(mask < 1 << 8 * width, f"the patch of element {element} is {mask:#x}, above the width")
                 masks[element] = mask
             must_be("length of the bits", bits_length, (pos + 7) // 8)
@@ -520,7 +520,7 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
             number = head.varint("number of elements")
             must_be("number of elements", number, np.count_nonzero(class_of == c))
             if number > 0:
-                e[class_of == c] = decode_section(block, number, width)
+                e[class_of == c] = decode_stream(block, number, width)
     d = inverse_map(ZIGZAG, e)
     return np.asarray(float_order(d + float_order(p)) if predictor == 1 else d + p)
 

@@ -7,7 +7,7 @@ use super::entropy::Lanes;
 use super::faults::{Faults, must};
 use super::frames::zstd_frame;
 use super::predicted::Predicted;
-use super::section::{Section, Streams};
+use super::stream::{Stream, Streams};
 use super::tensor_list;
 
 /// What a block holds, with the first violation that did not stop the decoder.
@@ -25,7 +25,7 @@ pub(super) struct Block {
 enum Method {
     Stored,
     Zstd { frame_length: u64 },
-    Grouped { width: usize, section: Section },
+    Plain { width: usize, stream: Stream },
     Predicted(Predicted),
     TensorList { list_length: usize, frame_length: u64 },
 }
@@ -70,8 +70,8 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
         let column = match method {
             Method::Stored => streams.bulk.take(length as u64)?.to_vec(),
             Method::Zstd { frame_length } => zstd_frame(streams.bulk.take(frame_length)?, length)?,
-            Method::Grouped { width, section } => {
-                bytes_of(&section.decode(length / width, &mut streams, &mut faults)?, width)
+            Method::Plain { width, stream } => {
+                bytes_of(&stream.decode(length / width, &mut streams, &mut faults)?, width)
             }
             Method::Predicted(predicted) => predicted.decode(&mut streams, &mut faults)?,
             Method::TensorList { list_length, frame_length } => {
@@ -134,7 +134,7 @@ fn method(
     let width = width(head)?;
     must(length.is_multiple_of(width), "a column is no multiple of its width")?;
     Ok(match method {
-        2 => Method::Grouped { width, section: Section::parse(head, width, lane_sets, faults)? },
+        2 => Method::Plain { width, stream: Stream::parse(head, width, lane_sets, faults)? },
         _ => Method::Predicted(Predicted::parse(head, width, length, lane_sets, dependencies, faults)?),
     })
 }

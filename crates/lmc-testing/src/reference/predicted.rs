@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use super::dependencies::{Dependencies, bytes_of};
 use super::faults::{Faults, must};
-use super::section::{Group, Section, Streams, ones, run_lengths};
+use super::stream::{Group, Stream, Streams, ones, run_lengths};
 use std::iter::zip;
 
 pub(super) struct Predicted {
@@ -15,8 +15,8 @@ pub(super) struct Predicted {
     unchanged: Option<UnchangedRuns>,
     /// The class of each element; it does not count where the element's run is unchanged.
     classes: Vec<usize>,
-    /// Number of elements of each class, with its section unless the class is empty.
-    sections: Vec<(usize, Option<Section>)>,
+    /// Number of elements of each class, with its stream unless the class is empty.
+    streams: Vec<(usize, Option<Stream>)>,
 }
 
 struct UnchangedRuns {
@@ -69,17 +69,17 @@ impl Predicted {
             _ => return Err("a column has an unknown kind of unchanged runs".into()),
         };
 
-        let mut sections = Vec::new();
+        let mut streams = Vec::new();
         let mut sum = unchanged.as_ref().map_or(0, |unchanged| u128::from(unchanged.count));
         for _ in 0..=count {
             let elements = head.varint()?;
             sum += u128::from(elements);
-            let section = if elements == 0 { None } else { Some(Section::parse(head, width, lane_sets, faults)?) };
-            sections.push((elements, section));
+            let stream = if elements == 0 { None } else { Some(Stream::parse(head, width, lane_sets, faults)?) };
+            streams.push((elements, stream));
         }
         must(sum == n as u128, "the classes of a column do not add up to its elements")?;
-        let sections = sections.into_iter().map(|(elements, section)| (elements as usize, section)).collect();
-        Ok(Self { width, predictor, predictions, unchanged, classes, sections })
+        let streams = streams.into_iter().map(|(elements, stream)| (elements as usize, stream)).collect();
+        Ok(Self { width, predictor, predictions, unchanged, classes, streams })
     }
 
     pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u8>, String> {
@@ -87,16 +87,16 @@ impl Predicted {
             None => vec![true; self.classes.len()],
             Some(unchanged) => unchanged.decode(self.classes.len(), streams, faults)?,
         };
-        for (class, (count, _)) in self.sections.iter().enumerate() {
+        for (class, (count, _)) in self.streams.iter().enumerate() {
             let actual = zip(&self.classes, &coded).filter(|&(&c, &coded)| coded && c == class).count();
             must(*count == actual, "a class of a column has another number of elements")?;
         }
 
         let mut residuals = Vec::new();
-        for (count, section) in &self.sections {
-            residuals.push(match section {
+        for (count, stream) in &self.streams {
+            residuals.push(match stream {
                 None => Vec::new().into_iter(),
-                Some(section) => section.decode(*count, streams, faults)?.into_iter(),
+                Some(stream) => stream.decode(*count, streams, faults)?.into_iter(),
             });
         }
         let w = 8 * self.width as u32;

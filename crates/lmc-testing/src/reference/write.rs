@@ -9,7 +9,7 @@ mod dependency;
 pub mod entropy;
 pub mod numbers;
 pub mod predicted;
-pub mod section;
+pub mod stream;
 pub mod tensor_list;
 
 use super::bytes::Bytes;

@@ -28,7 +28,7 @@ use crate::group::element::with_element;
 use crate::isa::{Isa, Kind};
 use crate::map::Map;
 use crate::predict::changes::{self, Changes, Compared};
-use crate::predict::job::{Model, Rank, Sections};
+use crate::predict::job::{Model, Rank, Streams};
 use crate::predict::select::Selection;
 use crate::predict::{Classes, partition, unchanged};
 use job::{DecodeJob, EncodeJob};
@@ -152,37 +152,37 @@ impl Isa {
         }
     }
 
-    /// Puts the residuals of `elements` into `sections`, and cuts those down to what they have. False where there is no room for a class, or
-    /// where too many do not fit into single bytes; then `sections` hold nothing of use.
+    /// Puts the residuals of `elements` into `streams`, and cuts those down to what they have. False where there is no room for a class, or
+    /// where too many do not fit into single bytes; then `streams` hold nothing of use.
     #[must_use]
-    pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
+    pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         m.check();
         assert_eq!(elements.len(), m.len * m.width, "all elements");
         match self.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::partition(self, m, elements, sections),
+            Kind::Avx512 => x86::avx512_predict::partition(self, m, elements, streams),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::partition(self, m, elements, sections),
-            _ => partition::partition(m, elements, sections),
+            Kind::Avx2 => x86::avx2_predict::partition(self, m, elements, streams),
+            _ => partition::partition(m, elements, streams),
         }
     }
 
-    /// The inverse of [`Self::partition`]. False if the sections do not have as many elements as there are of their classes; then `out`
+    /// The inverse of [`Self::partition`]. False if the streams do not have as many elements as there are of their classes; then `out`
     /// holds nothing of use.
     #[must_use]
-    pub(crate) fn restore(self, m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
+    pub(crate) fn restore(self, m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         m.check();
         assert_eq!(out.len(), m.len * m.width, "all elements");
         match self.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::restore(self, m, sections, out),
+            Kind::Avx512 => x86::avx512_predict::restore(self, m, streams, out),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::restore(self, m, sections, out),
-            _ => partition::restore(m, sections, out),
+            Kind::Avx2 => x86::avx2_predict::restore(self, m, streams, out),
+            _ => partition::restore(m, streams, out),
         }
     }
 
-    /// The same where there is but one class and `out` holds its section.
+    /// The same where there is but one class and `out` holds its stream.
     pub(crate) fn restore_in_place(self, m: &Model<'_>, out: &mut [u8]) {
         m.check();
         assert!(m.classes.is_none(), "there is one class");

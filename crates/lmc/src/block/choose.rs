@@ -2,7 +2,7 @@
 
 use super::candidate::Expectation;
 use super::plan::{Planner, coding_of};
-use super::planned::{ColumnPlan, GroupedPlan};
+use super::planned::{ColumnPlan, StreamPlan};
 use super::sparse::is_mostly_zero;
 use crate::arch::inline::array;
 use crate::dtype::Dtype;
@@ -19,14 +19,14 @@ use crate::layout::safetensors::list;
 use crate::map::Map;
 use crate::options::Level;
 use crate::predict::Conversion;
-use crate::predict::job::Sections;
+use crate::predict::job::Streams;
 
 /// Chooses methods, keeping its working memory.
 pub(crate) struct Chooser {
     level: Level,
     planner: Planner,
     /// Working memory of predicted columns.
-    spare: Vec<Sections>,
+    spare: Vec<Streams>,
     frames: FrameEncoder,
     /// A header's list of tensors.
     list: Vec<u8>,
@@ -110,9 +110,9 @@ impl Chooser {
             Some(d) => Some(coding_of(d)),
             None => detect_width(bytes),
         };
-        let grouped = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
-        let lanes = |g: &GroupedPlan| if g.grouped.groups.is_empty() { 0 } else { LANE_BYTES };
-        let estimate = grouped.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
+        let stream = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
+        let lanes = |g: &StreamPlan| if g.stream.groups.is_empty() { 0 } else { LANE_BYTES };
+        let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         // Trained floats have no repeats for zstd to find; a look at a few words tells the rest.
         if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
@@ -120,8 +120,8 @@ impl Chooser {
         {
             return Ok(frame);
         }
-        Ok(match grouped {
-            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => ColumnPlan::grouped(g),
+        Ok(match stream {
+            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => ColumnPlan::plain(g),
             _ => ColumnPlan::stored(bytes.len()),
         })
     }

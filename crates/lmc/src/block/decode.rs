@@ -9,7 +9,7 @@ use crate::entropy::SETS;
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
 use crate::format::bases::Dependency;
-use crate::format::block_head::{BlockHead, Group, Grouped, Method, Named, Patches, Predicted};
+use crate::format::block_head::{BlockHead, Group, Method, Named, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::frames::FrameDecoder;
 use crate::group::RUN;
@@ -19,7 +19,7 @@ use crate::io::scratch;
 use crate::isa::Isa;
 use crate::layout::safetensors::list;
 use crate::map::Map;
-use crate::predict::job::{Model, Sections};
+use crate::predict::job::{Model, Streams};
 use crate::predict::unchanged::{elements, leave_out, put_back};
 use crate::predict::{Conversion, convert};
 
@@ -34,7 +34,7 @@ pub struct BlockDecoder {
     runs: Vec<u32>,
     /// A column of several extents before it is dealt out.
     gathered: Vec<u8>,
-    sections: Sections,
+    streams: Streams,
     /// The map of unchanged runs of a column.
     unchanged: Vec<u8>,
     /// Bytes of a prediction's dependencies, the same converted, these without unchanged runs; what changed.
@@ -66,7 +66,7 @@ impl BlockDecoder {
             class_map: Vec::new(),
             runs: Vec::new(),
             gathered: Vec::new(),
-            sections: Sections::default(),
+            streams: Streams::default(),
             unchanged: Vec::new(),
             bytes: Default::default(),
             listed: ListedChanges::default(),
@@ -143,7 +143,7 @@ impl BlockDecoder {
         match method {
             Method::Stored => out.copy_from_slice(body.take_bulk(out.len())?),
             Method::Zstd { frame_len } => self.decode_frame(*frame_len, body, out)?,
-            Method::Grouped(g) => self.decode_grouped(g, body, out)?,
+            Method::Plain(g) => self.decode_stream(g, body, out)?,
             Method::Predicted(p) => self.decode_predicted(p, body, origin, out)?,
             Method::TensorList { list_len, frame_len } => {
                 let mut list = std::mem::take(&mut self.list);
@@ -172,7 +172,7 @@ impl BlockDecoder {
         origin: &Dependencies<'_>,
         out: &mut [u8],
     ) -> Result<()> {
-        let (mut sections, mut bytes) = (std::mem::take(&mut self.sections), std::mem::take(&mut self.bytes));
+        let (mut streams, mut bytes) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.bytes));
         let mut unchanged = std::mem::take(&mut self.unchanged);
         let result = (|| {
             let n = out.len() / p.width;
@@ -210,16 +210,16 @@ impl BlockDecoder {
             };
             if listed {
                 self.listed.read(p, body)?;
-            } else if let [(_, only)] = &p.sections[..] {
+            } else if let [(_, only)] = &p.streams[..] {
                 // Residuals become elements where they are.
-                only.iter().try_for_each(|g| self.decode_grouped(g, body, to))?;
+                only.iter().try_for_each(|g| self.decode_stream(g, body, to))?;
             } else {
-                let narrow: Vec<_> = p.sections.iter().map(|(_, g)| g.as_ref().and_then(Grouped::narrowed)).collect();
+                let narrow: Vec<_> = p.streams.iter().map(|(_, g)| g.as_ref().and_then(Stream::narrowed)).collect();
                 let widths = narrow.iter().map(|g| g.as_ref().map_or(p.width, |g| g.width));
-                sections.reset(p.sections.iter().map(|s| s.0).zip(widths));
-                for (class, ((_, section), narrow)) in p.sections.iter().zip(&narrow).enumerate() {
-                    if let Some(g) = narrow.as_ref().or(section.as_ref()) {
-                        self.decode_grouped(g, body, sections.get_mut(class))?;
+                streams.reset(p.streams.iter().map(|s| s.0).zip(widths));
+                for (class, ((_, stream), narrow)) in p.streams.iter().zip(&narrow).enumerate() {
+                    if let Some(g) = narrow.as_ref().or(stream.as_ref()) {
+                        self.decode_stream(g, body, streams.get_mut(class))?;
                     }
                 }
             }
@@ -239,7 +239,7 @@ impl BlockDecoder {
             }
             if model.classes.is_none() {
                 self.isa.restore_in_place(&model, to);
-            } else if !self.isa.restore(&model, &sections, to) {
+            } else if !self.isa.restore(&model, &streams, to) {
                 return Err(other_classes());
             }
             if p.unchanged.is_some() {
@@ -247,11 +247,11 @@ impl BlockDecoder {
             }
             Ok(())
         })();
-        (self.sections, self.bytes, self.unchanged) = (sections, bytes, unchanged);
+        (self.streams, self.bytes, self.unchanged) = (streams, bytes, unchanged);
         result
     }
 
-    fn decode_grouped(&mut self, g: &Grouped, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
+    fn decode_stream(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
         let n = g.elements(out.len());
         let (whole, t) = (n / RUN, n % RUN);
         let mut runs = std::mem::take(&mut self.runs);

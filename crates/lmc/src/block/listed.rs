@@ -1,9 +1,9 @@
-//! Predicted columns of which every section tells no more than what changed: they are copies of their predictions, but for that.
+//! Predicted columns of which every stream tells no more than what changed: they are copies of their predictions, but for that.
 
 use super::body::Body;
 use super::sparse::few_of;
 use crate::error::{Error, Result};
-use crate::format::block_head::{Grouped, Patches, Predicted};
+use crate::format::block_head::{Patches, Predicted, Stream};
 use crate::group::element::{Element, with_element};
 use crate::isa::Isa;
 use crate::map::Map;
@@ -15,25 +15,25 @@ use crate::predict::select::Selection;
 const CHUNK: usize = 1 << 14;
 
 impl Predicted {
-    /// The only section, if it tells what changed.
-    pub(super) fn listed(&self) -> Option<&Grouped> {
-        match &self.sections[..] {
+    /// The only stream, if it tells what changed.
+    pub(super) fn listed(&self) -> Option<&Stream> {
+        match &self.streams[..] {
             [(_, Some(only))] if only.is_listed() && self.unchanged.is_none() => Some(only),
             _ => None,
         }
     }
 
-    /// Whether the sections of several classes do, and what changed is few enough to be held in memory.
+    /// Whether the streams of several classes do, and what changed is few enough to be held in memory.
     pub(super) fn is_listed_by_class(&self) -> bool {
-        let mut sections = self.sections.iter().filter_map(|s| s.1.as_ref());
-        let n = self.sections.iter().map(|s| s.0).sum();
-        let changes: usize = sections.clone().filter_map(|g| g.patches.as_ref()).map(|patches| patches.count).sum();
+        let mut streams = self.streams.iter().filter_map(|s| s.1.as_ref());
+        let n = self.streams.iter().map(|s| s.0).sum();
+        let changes: usize = streams.clone().filter_map(|g| g.patches.as_ref()).map(|patches| patches.count).sum();
         let told = self.classes.is_some() && self.unchanged.is_none();
-        told && sections.all(Grouped::is_listed) && changes <= few_of(n)
+        told && streams.all(Stream::is_listed) && changes <= few_of(n)
     }
 }
 
-impl Grouped {
+impl Stream {
     fn is_listed(&self) -> bool {
         self.groups.is_empty() && self.class_map.is_none()
     }
@@ -54,8 +54,8 @@ impl ListedChanges {
         self.ranks.clear();
         self.residuals.clear();
         self.ends.clear();
-        for (n, section) in &p.sections {
-            if let Some(Grouped { patches: Some(patches), map, .. }) = section {
+        for (n, stream) in &p.streams {
+            if let Some(Stream { patches: Some(patches), map, .. }) = stream {
                 let bytes = body.take_bulk(patches.len)?;
                 with_element!(p.width, E => patches.each(bytes, *n, E::BYTES, |i, x| {
                     self.ranks.push(i as u32);
@@ -88,7 +88,7 @@ impl ListedChanges {
                 with_element!(m.width, E => replace::<E>(m.predictor, at, &residuals[new], out));
             }
         }
-        if !selections.iter().map(Selection::seen).eq(p.sections.iter().map(|s| s.0)) {
+        if !selections.iter().map(Selection::seen).eq(p.streams.iter().map(|s| s.0)) {
             return Err(other_classes());
         }
         Ok(())

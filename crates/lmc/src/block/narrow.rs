@@ -1,11 +1,11 @@
-//! Sections of residuals that one byte holds: their body are the same whatever the width of an element, and half as much, or less, is
+//! Streams of residuals that one byte holds: their body are the same whatever the width of an element, and half as much, or less, is
 //! moved where elements have one byte.
 
 use crate::entropy::coder::Coder;
-use crate::format::block_head::{Group, Grouped};
+use crate::format::block_head::{Group, Stream};
 use crate::map::Map;
 
-impl Grouped {
+impl Stream {
     /// The same for elements of one byte, if that holds all of them.
     pub(super) fn narrowed(&self) -> Option<Self> {
         let beyond = 8 * self.width as u32 - 8;
@@ -46,8 +46,8 @@ mod tests {
     use crate::entropy::entries::Entries;
     use crate::entropy::rans::{COARSE_BITS, Rans};
 
-    fn grouped(width: usize, groups: Vec<Group>) -> Grouped {
-        Grouped { width, map: Map::Identity, patches: None, class_map: None, groups }
+    fn stream(width: usize, groups: Vec<Group>) -> Stream {
+        Stream { width, map: Map::Identity, patches: None, class_map: None, groups }
     }
 
     fn group(low: u32, high: u32, raw_bits: u32, constant: u64) -> Group {
@@ -57,28 +57,28 @@ mod tests {
 
     #[test]
     fn what_a_byte_holds_is_narrowed_and_widened() {
-        let g = grouped(4, vec![group(0, 24, 0, 0), group(1, 27, 2, 255)]);
-        let narrow = grouped(1, vec![group(0, 0, 0, 0), group(1, 3, 2, 255)]);
+        let g = stream(4, vec![group(0, 24, 0, 0), group(1, 27, 2, 255)]);
+        let narrow = stream(1, vec![group(0, 0, 0, 0), group(1, 3, 2, 255)]);
         assert_eq!(g.narrowed().as_ref(), Some(&narrow));
         assert_eq!((g.least_width(), narrow.widened(4)), (1, g));
         // Of a group of one value nothing is left, whatever it says that was dropped.
         let constant = |low, high| Group { coder: Coder::None, ..group(low, high, 0, 7) };
         for (low, high) in [(16, 0), (0, 16), (9, 7)] {
-            assert_eq!(grouped(2, vec![constant(low, high)]).narrowed(), Some(grouped(1, vec![constant(8, 0)])));
+            assert_eq!(stream(2, vec![constant(low, high)]).narrowed(), Some(stream(1, vec![constant(8, 0)])));
         }
     }
 
     #[test]
     fn what_a_byte_does_not_hold_stays() {
         for g in [group(0, 7, 0, 0), group(0, 8, 0, 256), group(0, 0, 8, 0)] {
-            assert_eq!(grouped(2, vec![group(0, 8, 0, 0), g.clone()]).narrowed(), None, "{g:?}");
+            assert_eq!(stream(2, vec![group(0, 8, 0, 0), g.clone()]).narrowed(), None, "{g:?}");
         }
-        let good = || grouped(2, vec![group(0, 8, 0, 0)]);
+        let good = || stream(2, vec![group(0, 8, 0, 0)]);
         assert!(good().narrowed().is_some());
-        assert_eq!(Grouped { map: Map::Zigzag, ..good() }.narrowed(), None);
+        assert_eq!(Stream { map: Map::Zigzag, ..good() }.narrowed(), None);
         let mut patches = PatchList::default();
         patches.push(3, 1);
-        assert_eq!(Grouped { patches: patches.encode(0).0, ..good() }.narrowed(), None);
-        assert_eq!(Grouped { map: Map::Zigzag, ..good() }.least_width(), 2);
+        assert_eq!(Stream { patches: patches.encode(0).0, ..good() }.narrowed(), None);
+        assert_eq!(Stream { map: Map::Zigzag, ..good() }.least_width(), 2);
     }
 }

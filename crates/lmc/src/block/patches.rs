@@ -1,4 +1,4 @@
-//! Patches of a section: elements that its groups do not tell, or not wholly (`docs/format.md` §3.3.2).
+//! Patches of a stream: elements that its groups do not tell, or not wholly (`docs/format.md` §3.3.2).
 
 use crate::bits::{BitReader, BitWriter};
 use crate::entropy::hybrid_uint::{HybridUint, HybridUintReader, HybridUintWriter};
@@ -78,7 +78,7 @@ impl Patches {
         out.len() + 1
     }
 
-    /// Gives `apply` each patch of a section of `n` elements of `width` bytes, in order: the element, and what its mapped value is XORed with.
+    /// Gives `apply` each patch of a stream of `n` elements of `width` bytes, in order: the element, and what its mapped value is XORed with.
     pub(super) fn each(&self, bytes: &[u8], n: usize, width: usize, mut apply: impl FnMut(usize, u64)) -> Result<()> {
         let bad = || Error::damaged("the patches of a block are out of range");
         let (gaps, changes) = (HybridUintReader::new(&self.gaps)?, HybridUintReader::new(&self.changes)?);

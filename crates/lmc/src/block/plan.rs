@@ -1,7 +1,7 @@
 //! Choosing how a column is coded: method, classes, bits per group, tables.
 
 use super::patches::PatchList;
-use super::planned::{Elements, GroupedPlan, Item, PlannedGroup};
+use super::planned::{Elements, Item, PlannedGroup, StreamPlan};
 use super::sparse;
 use crate::arch::inline::array;
 use crate::dtype::Dtype;
@@ -81,7 +81,7 @@ impl Planner {
     }
 
     /// Plans `elements` (a whole number of them, at least one) of a width and map.
-    pub(crate) fn plan(&mut self, width: usize, map: Map, elements: &[u8]) -> GroupedPlan {
+    pub(crate) fn plan(&mut self, width: usize, map: Map, elements: &[u8]) -> StreamPlan {
         let plan = self.plan_groups(width, map, elements);
         // Groups tell a zero among others with raw bits, as they tell those.
         if !sparse::is_mostly_zero(width, elements) {
@@ -91,12 +91,12 @@ impl Planner {
         if !self.isa.changes(&Compared::with_zero(width, elements), most, &mut self.changes) {
             return plan;
         }
-        let listed = GroupedPlan::listed(width, map, &mut PatchList::of(width, map, &self.changes));
+        let listed = StreamPlan::listed(width, map, &mut PatchList::of(width, map, &self.changes));
         if listed.estimate + listed.estimate / LISTED_MARGIN < plan.estimate { listed } else { plan }
     }
 
     /// The same without listing elements.
-    pub(super) fn plan_groups(&mut self, width: usize, map: Map, elements: &[u8]) -> GroupedPlan {
+    pub(super) fn plan_groups(&mut self, width: usize, map: Map, elements: &[u8]) -> StreamPlan {
         let n = elements.len() / width;
         assert!(n > 0 && elements.len().is_multiple_of(width));
         let bits = 8 * width as u32;
@@ -109,7 +109,7 @@ impl Planner {
         let classes = classify(&self.stats, map, bits, effort, |r, h| {
             with_element!(width, E => count_run::<E>(map, bits - 8, run_bytes(r), h));
         });
-        let mut plan = GroupedPlan::empty(width, map);
+        let mut plan = StreamPlan::empty(width, map);
         let mut class_of = vec![0u8; if classes.len() > 1 { n.div_ceil(RUN) } else { 0 }];
         for (i, class) in classes.into_iter().enumerate() {
             if !class_of.is_empty() {

@@ -2,11 +2,11 @@
 
 use super::patches::PatchList;
 use crate::entropy::table::EncodeTable;
-use crate::format::block_head::{Group, Grouped, Method, Patches};
+use crate::format::block_head::{Group, Method, Patches, Stream};
 use crate::group::RUN;
 use crate::group::split::Shape;
 use crate::map::Map;
-use crate::predict::job::Sections;
+use crate::predict::job::Streams;
 
 /// How a column will be coded.
 pub(crate) struct ColumnPlan {
@@ -15,29 +15,29 @@ pub(crate) struct ColumnPlan {
     /// What it has in the body, unless its bytes are stored.
     pub(crate) body: Vec<Item>,
     /// The residuals of a predicted column, by class.
-    pub(crate) residuals: Sections,
+    pub(crate) residuals: Streams,
     /// Estimated bytes, lane states left out.
     pub(crate) estimate: u64,
 }
 
 impl ColumnPlan {
     pub(super) fn stored(len: usize) -> Self {
-        Self { method: Method::Stored, body: vec![], residuals: Sections::default(), estimate: len as u64 }
+        Self { method: Method::Stored, body: vec![], residuals: Streams::default(), estimate: len as u64 }
     }
 
     /// A column whose bytes in the body are a frame.
     pub(super) fn framed(method: Method, frame: &[u8]) -> Self {
         let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
-        Self { method, body, residuals: Sections::default(), estimate }
+        Self { method, body, residuals: Streams::default(), estimate }
     }
 
     pub(super) fn zstd(frame: &[u8]) -> Self {
         Self::framed(Method::Zstd { frame_len: frame.len() }, frame)
     }
 
-    pub(super) fn grouped(plan: GroupedPlan) -> Self {
-        let GroupedPlan { grouped, body, estimate } = plan;
-        Self { method: Method::Grouped(grouped), body, residuals: Sections::default(), estimate }
+    pub(super) fn plain(plan: StreamPlan) -> Self {
+        let StreamPlan { stream, body, estimate } = plan;
+        Self { method: Method::Plain(stream), body, residuals: Streams::default(), estimate }
     }
 
     pub(crate) fn is_predicted(&self) -> bool {
@@ -59,9 +59,9 @@ impl ColumnPlan {
     }
 }
 
-/// A section, ready to be encoded.
-pub(crate) struct GroupedPlan {
-    pub(crate) grouped: Grouped,
+/// A stream, ready to be encoded.
+pub(crate) struct StreamPlan {
+    pub(crate) stream: Stream,
     pub(crate) body: Vec<Item>,
     /// Estimated bytes, lane states left out.
     pub(crate) estimate: u64,
@@ -133,44 +133,44 @@ impl Item {
     }
 }
 
-impl GroupedPlan {
+impl StreamPlan {
     pub(super) fn empty(width: usize, map: Map) -> Self {
-        let grouped = Grouped { width, map, patches: None, class_map: None, groups: Vec::new() };
-        GroupedPlan { grouped, body: Vec::new(), estimate: 0 }
+        let stream = Stream { width, map, patches: None, class_map: None, groups: Vec::new() };
+        StreamPlan { stream, body: Vec::new(), estimate: 0 }
     }
 
-    /// A section without groups: all that are not zero are listed.
+    /// A stream without groups: all that are not zero are listed.
     pub(super) fn listed(width: usize, map: Map, patches: &mut PatchList) -> Self {
         let mut plan = Self::empty(width, map);
         let bits = plan.set_patches(patches, 0);
-        let head = plan.grouped.patches.as_ref().map_or(0, Patches::head_len);
+        let head = plan.stream.patches.as_ref().map_or(0, Patches::head_len);
         plan.estimate = (8 + head) as u64 + bits;
         plan
     }
 
-    /// Appends a group of the runs at these places, in a section of `n` elements.
+    /// Appends a group of the runs at these places, in a stream of `n` elements.
     pub(super) fn push(&mut self, group: Group, runs: Vec<u32>, n: usize) {
-        let coding = (self.grouped.width, self.grouped.map);
+        let coding = (self.stream.width, self.stream.map);
         self.body.push(Item::Group(Box::new(PlannedGroup::new(&group, Elements::Column, coding, runs, n))));
-        self.grouped.groups.push(group);
+        self.stream.groups.push(group);
     }
 
     /// Says which runs are in which of several groups.
     pub(super) fn set_class_map(&mut self, (group, item): (Group, Item)) {
-        self.grouped.class_map = Some(group);
+        self.stream.class_map = Some(group);
         self.body.insert(0, item);
     }
 
     /// Adds patches, after all groups; gives their bytes in the body.
     pub(super) fn set_patches(&mut self, patches: &mut PatchList, low: u32) -> u64 {
         let (head, bits) = patches.encode(low);
-        self.grouped.patches = head;
+        self.stream.patches = head;
         let len = bits.len() as u64;
         self.body.push(Item::Bytes(bits));
         len
     }
 
-    /// What stands in the body of a section whose elements are a class of residuals.
+    /// What stands in the body of a stream whose elements are a class of residuals.
     pub(super) fn body_of_class(self, class: usize) -> impl Iterator<Item = Item> {
         self.body.into_iter().map(move |mut item| {
             if let Item::Group(g) = &mut item

@@ -2,7 +2,7 @@
 
 use super::candidate::{Candidate, Expectation, candidate};
 use super::plan::Planner;
-use super::planned::{ColumnPlan, GroupedPlan};
+use super::planned::{ColumnPlan, StreamPlan};
 use super::sparse::{self, few_of};
 use crate::entropy::cost;
 use crate::format::block_head::{Method, Named, Predicted, Unchanged};
@@ -10,10 +10,10 @@ use crate::group::RUN;
 use crate::group::element::with_element;
 use crate::map::Map;
 use crate::predict::changes::Compared;
-use crate::predict::job::{Model, Sections};
+use crate::predict::job::{Model, Streams};
 use crate::predict::unchanged::{elements as unchanged_elements, leave_out};
 
-/// Which elements of a column sections tell.
+/// Which elements of a column streams tell.
 #[derive(PartialEq, Eq)]
 enum Told {
     All,
@@ -29,15 +29,15 @@ const STRETCHES: usize = 64;
 const STRETCH_OF: usize = 16;
 
 impl Planner {
-    /// The best way to predict `elements`, and whether the sample says that nothing without prediction comes near; `sections` again if
+    /// The best way to predict `elements`, and whether the sample says that nothing without prediction comes near; `streams` again if
     /// nothing promises anything.
     pub(super) fn plan_predicted(
         &mut self,
         width: usize,
         elements: &[u8],
         x: &Expectation<'_>,
-        sections: Sections,
-    ) -> Result<(ColumnPlan, bool), Sections> {
+        streams: Streams,
+    ) -> Result<(ColumnPlan, bool), Streams> {
         // A look at some runs tells most that there is to be known of all.
         self.stats.clear();
         let stretch = STRETCH * RUN * width;
@@ -56,7 +56,7 @@ impl Planner {
         if some_unchanged && self.isa.changes(&Compared::with(x.prediction, width, elements), most, &mut self.changes) {
             let c = sparse::candidate(width, x.prediction, x.map, &self.changes);
             let sure = few && c.sure;
-            return Ok((self.plan_candidate(width, elements, x, c, Told::Changes, sections), sure));
+            return Ok((self.plan_candidate(width, elements, x, c, Told::Changes, streams), sure));
         }
         let map = some_unchanged.then(|| {
             map.clear();
@@ -69,9 +69,9 @@ impl Planner {
             Some(c) => {
                 let sure = few && c.sure;
                 let told = map.map_or(Told::All, Told::ChangedRuns);
-                Ok((self.plan_candidate(width, elements, x, c, told, sections), sure))
+                Ok((self.plan_candidate(width, elements, x, c, told, streams), sure))
             }
-            None => Err(sections),
+            None => Err(streams),
         }
     }
 
@@ -82,7 +82,7 @@ impl Planner {
         x: &Expectation<'_>,
         c: Candidate,
         told: Told,
-        mut sections: Sections,
+        mut streams: Streams,
     ) -> ColumnPlan {
         let sparse = told == Told::Changes;
         let map = if let Told::ChangedRuns(map) = told { Some(map) } else { None };
@@ -105,18 +105,18 @@ impl Planner {
         let changed_len = model.len;
         let counts = if sparse {
             let counts = sparse::list(self.isa, &model, &self.changes, &mut self.lists);
-            sections.reset(counts.iter().map(|_| (0, width)));
+            streams.reset(counts.iter().map(|_| (0, width)));
             counts
         } else {
             // Classes are dealt as the sample has them; where it was wrong, what they have is counted.
-            sections.reset(c.rooms(changed_len, width));
-            if self.isa.partition(&model, elements, &mut sections) {
-                sections.widen(width);
+            streams.reset(c.rooms(changed_len, width));
+            if self.isa.partition(&model, elements, &mut streams) {
+                streams.widen(width);
             } else {
-                sections.reset(self.isa.count_classes(&model).into_iter().map(|n| (n, width)));
-                assert!(self.isa.partition(&model, elements, &mut sections), "there is room for every class");
+                streams.reset(self.isa.count_classes(&model).into_iter().map(|n| (n, width)));
+                assert!(self.isa.partition(&model, elements, &mut streams), "there is room for every class");
             }
-            sections.counts()
+            streams.counts()
         };
         let mut predicted = Predicted {
             width,
@@ -126,7 +126,7 @@ impl Planner {
             base: Named { first: 0, count: 0 },
             classes: c.classes,
             unchanged: None,
-            sections: Vec::with_capacity(counts.len()),
+            streams: Vec::with_capacity(counts.len()),
         };
         let (mut body, mut estimate) = (Vec::new(), 16);
         if let Some(map) = map {
@@ -139,19 +139,19 @@ impl Planner {
         for (class, &n) in counts.iter().enumerate() {
             if n == 0 {
                 estimate += 1;
-                predicted.sections.push((0, None));
+                predicted.streams.push((0, None));
                 continue;
             }
             let plan = if sparse {
-                GroupedPlan::listed(width, Map::Identity, &mut self.lists[class])
+                StreamPlan::listed(width, Map::Identity, &mut self.lists[class])
             } else {
-                self.plan_residuals(sections.width(class), sections.get_mut(class), changed_len)
+                self.plan_residuals(streams.width(class), streams.get_mut(class), changed_len)
             };
             estimate += plan.estimate;
-            predicted.sections.push((n, Some(plan.grouped.widened(width))));
+            predicted.streams.push((n, Some(plan.stream.widened(width))));
             body.extend(plan.body_of_class(class));
         }
-        ColumnPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: sections, estimate }
+        ColumnPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: streams, estimate }
     }
 }
 

@@ -1,8 +1,8 @@
-//! How a section of residuals is coded: small numbers, most of them, and a few large ones.
+//! How a stream of residuals is coded: small numbers, most of them, and a few large ones.
 
 use super::patches::PatchList;
 use super::plan::{Planner, Sample as Basis};
-use super::planned::GroupedPlan;
+use super::planned::StreamPlan;
 use super::sparse::few_of;
 use crate::entropy::coder::Coder;
 use crate::entropy::cost;
@@ -14,7 +14,7 @@ use crate::group::element::{Element, extend, with_element};
 use crate::map::Map;
 use crate::predict::changes::Compared;
 
-/// Elements of a column that decide how the others are split; each section has its share, but not less than some.
+/// Elements of a column that decide how the others are split; each stream has its share, but not less than some.
 const SAMPLE: usize = 32 * 1024;
 const SAMPLE_LEAST: usize = 1024;
 /// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
@@ -26,11 +26,11 @@ const CLOSE: u64 = 32;
 /// Bits that a further group costs: its head and table.
 const GROUP_BITS: u64 = 400;
 
-/// A section, without its runs of zeros, by some of its elements.
+/// A stream, without its runs of zeros, by some of its elements.
 struct Sample {
     /// Elements that were looked at.
     seen: usize,
-    /// Zero bits below all elements of the section.
+    /// Zero bits below all elements of the stream.
     low: u32,
     /// Bits of its largest element.
     top: u32,
@@ -49,9 +49,9 @@ struct Cut {
 }
 
 impl Planner {
-    /// Plans a section of residuals, under map [`Map::Identity`]. Elements that would make all others expensive lose their high bits to
-    /// patches. `column` is the number of elements of all sections.
-    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], column: usize) -> GroupedPlan {
+    /// Plans a stream of residuals, under map [`Map::Identity`]. Elements that would make all others expensive lose their high bits to
+    /// patches. `column` is the number of elements of all streams.
+    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], column: usize) -> StreamPlan {
         let n = elements.len() / width;
         let mut or = std::mem::take(&mut self.stats.or);
         or.clear();
@@ -60,7 +60,7 @@ impl Planner {
         let zeros = zero.iter().filter(|z| **z).count();
         let plan = if self.isa.changes(&Compared::with_zero(width, elements), few_of(n), &mut self.changes) {
             let mut patches = PatchList::of(width, Map::Identity, &self.changes);
-            GroupedPlan::listed(width, Map::Identity, &mut patches)
+            StreamPlan::listed(width, Map::Identity, &mut patches)
         } else {
             let size = (SAMPLE * n / column).max(SAMPLE_LEAST);
             self.plan_nonzero(width, elements, &or, &zero, zeros, size)
@@ -77,7 +77,7 @@ impl Planner {
         zero: &[bool],
         zeros: usize,
         size: usize,
-    ) -> GroupedPlan {
+    ) -> StreamPlan {
         let n = elements.len() / width;
         let bits = 8 * width as u32;
         let sample = with_element!(width, E => sample::<E>(elements, zero, zeros, or, size));
@@ -98,7 +98,7 @@ impl Planner {
                 chosen = together;
             }
         }
-        let mut plan = GroupedPlan::empty(width, Map::Identity);
+        let mut plan = StreamPlan::empty(width, Map::Identity);
         let kept = chosen.group.low + chosen.left;
         let mut patches = (kept < sample.top).then(|| self.take_patches(width, elements, kept));
         let mut group = chosen.group;

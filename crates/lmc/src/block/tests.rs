@@ -168,7 +168,7 @@ fn head(record: &[u8]) -> BlockHead {
 
 /// The groups of the first column.
 fn groups(record: &[u8]) -> Vec<Group> {
-    head(record).columns[0].method.sections().flat_map(|s| s.groups.clone()).collect()
+    head(record).columns[0].method.streams().flat_map(|s| s.groups.clone()).collect()
 }
 
 #[test]

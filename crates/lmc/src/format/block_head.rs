@@ -1,8 +1,8 @@
 //! The head of a block: what its body holds and how (`docs/format.md` §3).
 
-mod section;
+mod stream;
 
-pub use section::{Group, Grouped, Patches};
+pub use stream::{Group, Patches, Stream};
 
 use super::bases::Dependency;
 use super::checksum::Digest;
@@ -57,7 +57,7 @@ pub enum Method {
         frame_len: usize,
     },
     /// Elements in groups.
-    Grouped(Grouped),
+    Plain(Stream),
     /// Residuals.
     Predicted(Box<Predicted>),
     /// The header of a safetensors file, as the list of its tensors.
@@ -78,7 +78,7 @@ impl Column {
                 out.push(1);
                 put(out, *frame_len as u64);
             }
-            Method::Grouped(g) => {
+            Method::Plain(g) => {
                 out.extend([2, g.width.trailing_zeros() as u8]);
                 g.put(out);
             }
@@ -99,14 +99,14 @@ impl Method {
     /// Whether anything of the column comes from the lanes.
     fn has_symbols(&self) -> bool {
         let map = if let Method::Predicted(p) = self { p.unchanged.as_ref() } else { None };
-        self.sections().any(Grouped::has_symbols) || map.is_some_and(|u| u.map.coder != Coder::None)
+        self.streams().any(Stream::has_symbols) || map.is_some_and(|u| u.map.coder != Coder::None)
     }
 
-    /// The sections that the lanes code.
-    pub fn sections(&self) -> impl Iterator<Item = &Grouped> {
-        let grouped = if let Method::Grouped(g) = self { Some(g) } else { None };
+    /// The streams that the lanes code.
+    pub fn streams(&self) -> impl Iterator<Item = &Stream> {
+        let stream = if let Method::Plain(g) = self { Some(g) } else { None };
         let predicted = if let Method::Predicted(p) = self { Some(p) } else { None };
-        grouped.into_iter().chain(predicted.into_iter().flat_map(|p| p.sections.iter().filter_map(|s| s.1.as_ref())))
+        stream.into_iter().chain(predicted.into_iter().flat_map(|p| p.streams.iter().filter_map(|s| s.1.as_ref())))
     }
 }
 
@@ -126,7 +126,7 @@ pub struct Predicted {
     /// Runs that are their prediction, if they are told apart.
     pub(crate) unchanged: Option<Unchanged>,
     /// Number of elements of every class, and how they are coded if there are any.
-    pub sections: Vec<(usize, Option<Grouped>)>,
+    pub streams: Vec<(usize, Option<Stream>)>,
 }
 
 /// The map of unchanged runs.
@@ -197,18 +197,18 @@ impl Predicted {
             }
         };
         let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
-        let sections = (0..classes.as_ref().map_or(1, Classes::count))
+        let streams = (0..classes.as_ref().map_or(1, Classes::count))
             .map(|_| {
                 let count = c.size(left, "the number of elements of a class")?;
                 left -= count;
-                let section = if count > 0 { Some(Grouped::parse(c, width)?) } else { None };
-                Ok((count, section))
+                let stream = if count > 0 { Some(Stream::parse(c, width)?) } else { None };
+                Ok((count, stream))
             })
             .collect::<Result<_>>()?;
         if left != 0 {
             return Err(Error::damaged("the classes of a column do not cover it"));
         }
-        Ok(Self { width, predictor, conversion, base, classes, unchanged, sections })
+        Ok(Self { width, predictor, conversion, base, classes, unchanged, streams })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -226,9 +226,9 @@ impl Predicted {
                 u.map.put(out, 1);
             }
         }
-        for (count, section) in &self.sections {
+        for (count, stream) in &self.streams {
             put(out, *count as u64);
-            if let Some(s) = section {
+            if let Some(s) = stream {
                 s.put(out);
             }
         }
@@ -308,7 +308,7 @@ impl BlockHead {
                 1 => Method::Zstd { frame_len: c.size(2 * MAX_RAW, "a frame's length")? },
                 2 => {
                     let width = parse_width(&mut c, len)?;
-                    Method::Grouped(Grouped::parse(&mut c, width)?)
+                    Method::Plain(Stream::parse(&mut c, width)?)
                 }
                 3 => Method::Predicted(Box::new(Predicted::parse(&mut c, len, &dependencies)?)),
                 4 => Method::TensorList {

@@ -39,7 +39,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Where an element is among the sections.
+/// Where an element is among the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rank {
     pub(crate) class: u8,
@@ -47,17 +47,17 @@ pub(crate) struct Rank {
     pub(crate) before: u32,
 }
 
-/// Bytes behind every section that vector loads and stores may touch.
+/// Bytes behind every stream that vector loads and stores may touch.
 pub(crate) const SLACK: usize = 64;
 
 /// Elements that are taken at once: what is known of them stays in the first-level cache.
 pub(crate) const TILE: usize = 1024;
-/// Bytes behind the end of every section, other sections among them, that kernels may read: a tile and a register.
+/// Bytes behind the end of every stream, other streams among them, that kernels may read: a tile and a register.
 pub(crate) const BEHIND: usize = 8 * TILE + SLACK;
 
-/// Where a section stands, and how.
+/// Where a stream stands, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Section {
+pub(crate) struct Stream {
     pub(crate) at: usize,
     /// In bytes.
     pub(crate) len: usize,
@@ -65,38 +65,38 @@ pub(crate) struct Section {
     pub(crate) width: usize,
 }
 
-/// A residual of which a section of single bytes has the lowest only.
+/// A residual of which a stream of single bytes has the lowest only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflow {
     pub(crate) class: u8,
-    /// Element of the section.
+    /// Element of the stream.
     pub(crate) at: usize,
     /// The whole residual.
     pub(crate) residual: u64,
 }
 
-/// The sections of a column: elements of one class after the other, each class with [`SLACK`] behind it.
+/// The streams of a column: elements of one class after the other, each class with [`SLACK`] behind it.
 #[derive(Default)]
-pub struct Sections {
+pub struct Streams {
     bytes: Vec<u8>,
-    sections: Vec<Section>,
+    streams: Vec<Stream>,
     /// What did not fit, in the order of the column.
     overflows: Vec<Overflow>,
 }
 
-/// Overflows of a column of so many elements that are worth it; with more, sections had better have all bytes.
+/// Overflows of a column of so many elements that are worth it; with more, streams had better have all bytes.
 pub(crate) fn most_overflows(len: usize) -> usize {
     len / 64
 }
 
-impl Sections {
+impl Streams {
     /// Makes room for classes of these numbers of elements, or of up to as many, of so many bytes each. Contents are whatever was there.
     pub(crate) fn reset(&mut self, sizes: impl IntoIterator<Item = (usize, usize)>) {
-        self.sections.clear();
+        self.streams.clear();
         self.overflows.clear();
         let mut at = 0;
         for (n, width) in sizes {
-            self.sections.push(Section { at, len: n * width, width });
+            self.streams.push(Stream { at, len: n * width, width });
             at += n * width + SLACK;
         }
         self.reserve(at);
@@ -109,30 +109,30 @@ impl Sections {
     }
 
     pub(crate) fn get(&self, class: usize) -> &[u8] {
-        let Section { at, len, .. } = self.sections[class];
+        let Stream { at, len, .. } = self.streams[class];
         &self.bytes[at..at + len]
     }
 
     pub(crate) fn get_mut(&mut self, class: usize) -> &mut [u8] {
-        let Section { at, len, .. } = self.sections[class];
+        let Stream { at, len, .. } = self.streams[class];
         &mut self.bytes[at..at + len]
     }
 
     /// Bytes of an element of a class.
     pub(crate) fn width(&self, class: usize) -> usize {
-        self.sections[class].width
+        self.streams[class].width
     }
 
     /// Gives the elements of the classes that have overflows all bytes of the column's.
     pub(crate) fn widen(&mut self, width: usize) {
         let overflows = std::mem::take(&mut self.overflows);
-        for class in 0..self.sections.len() {
+        for class in 0..self.streams.len() {
             let of_class = || overflows.iter().filter(|o| usize::from(o.class) == class);
             if of_class().next().is_none() {
                 continue;
             }
-            let Section { at: from, len: n, .. } = self.sections[class];
-            let at = self.sections.iter().map(|s| s.at + s.len + SLACK).max().unwrap_or(0);
+            let Stream { at: from, len: n, .. } = self.streams[class];
+            let at = self.streams.iter().map(|s| s.at + s.len + SLACK).max().unwrap_or(0);
             self.reserve(at + n * width + SLACK);
             let (narrow, wide) = self.bytes.split_at_mut(at);
             let wide = &mut wide[..n * width];
@@ -140,28 +140,28 @@ impl Sections {
                 zip(E::all_mut(wide), &narrow[from..from + n], |to, &byte| *to = E::cut(byte.into()).to_bytes());
                 of_class().for_each(|o| E::cut(o.residual).store(&mut wide[o.at * width..]));
             });
-            self.sections[class] = Section { at, len: n * width, width };
+            self.streams[class] = Stream { at, len: n * width, width };
         }
         self.overflows = overflows;
         self.overflows.clear();
     }
 
     /// All bytes, where each class is, and where overflows go.
-    pub(crate) fn raw_parts_mut(&mut self) -> (&mut [u8], &mut [Section], &mut Vec<Overflow>) {
-        (&mut self.bytes, &mut self.sections, &mut self.overflows)
+    pub(crate) fn raw_parts_mut(&mut self) -> (&mut [u8], &mut [Stream], &mut Vec<Overflow>) {
+        (&mut self.bytes, &mut self.streams, &mut self.overflows)
     }
 
     /// Elements of every class.
     pub(crate) fn counts(&self) -> Vec<usize> {
-        self.sections.iter().map(|s| s.len / s.width).collect()
+        self.streams.iter().map(|s| s.len / s.width).collect()
     }
 
-    pub(crate) fn raw_parts(&self) -> (&[u8], &[Section]) {
-        (&self.bytes, &self.sections)
+    pub(crate) fn raw_parts(&self) -> (&[u8], &[Stream]) {
+        (&self.bytes, &self.streams)
     }
 }
 
-/// Where a class goes on in its section.
+/// Where a class goes on in its stream.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
     pub(crate) next: usize,
@@ -176,11 +176,11 @@ pub(crate) struct Place {
 
 /// The places of so many classes of elements of `width` bytes, in a buffer of `len` bytes: kernels rely on it that behind every end there
 /// are [`BEHIND`] of them, and that elements have all bytes or one.
-pub(crate) fn places(len: usize, of: &[Section], classes: usize, width: usize) -> Vec<Place> {
-    assert_eq!(of.len(), classes, "a section for every class");
-    let place = |(class, s): (u8, &Section)| {
-        assert!(s.at <= len && s.len <= len - s.at && BEHIND <= len - s.at - s.len, "sections have room behind them");
-        assert!(s.width == width || s.width == 1, "sections have the column's elements, or single bytes");
+pub(crate) fn places(len: usize, of: &[Stream], classes: usize, width: usize) -> Vec<Place> {
+    assert_eq!(of.len(), classes, "a stream for every class");
+    let place = |(class, s): (u8, &Stream)| {
+        assert!(s.at <= len && s.len <= len - s.at && BEHIND <= len - s.at - s.len, "streams have room behind them");
+        assert!(s.width == width || s.width == 1, "streams have the column's elements, or single bytes");
         let most = u64::MAX >> (64 - 8 * s.width);
         Place { next: s.at, first: s.at, end: s.at + s.len, width: s.width, most, class }
     };
@@ -189,14 +189,14 @@ pub(crate) fn places(len: usize, of: &[Section], classes: usize, width: usize) -
 
 /// [`places`], those of single bytes apart from those of whole elements, if there is a difference.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
-pub(crate) fn places_by_width(len: usize, of: &[Section], classes: usize, width: usize) -> [Vec<Place>; 2] {
+pub(crate) fn places_by_width(len: usize, of: &[Stream], classes: usize, width: usize) -> [Vec<Place>; 2] {
     let (single, whole) = places(len, of, classes, width).into_iter().partition(|p| p.width == 1);
     [single, whole]
 }
 
-/// Cuts sections that were filled down to what they have.
-pub(crate) fn trim<'a>(sections: &mut [Section], places: impl IntoIterator<Item = &'a Place>) {
+/// Cuts streams that were filled down to what they have.
+pub(crate) fn trim<'a>(streams: &mut [Stream], places: impl IntoIterator<Item = &'a Place>) {
     for p in places {
-        sections[usize::from(p.class)].len = p.next - p.first;
+        streams[usize::from(p.class)].len = p.next - p.first;
     }
 }

@@ -1,6 +1,6 @@
 //! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
-use super::job::{Model, Overflow, Place, Rank, Sections, TILE, most_overflows, places, trim};
+use super::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
 use super::select::{Selection, nth_one};
 use super::{Classes, MAX_BOUNDARIES, residual};
 use crate::arch::inline::zip;
@@ -76,17 +76,17 @@ pub(crate) fn of_tile<'a>(left: &mut &'a [u32], i: usize, n: usize) -> impl Iter
     here.iter().map(move |&e| e as usize - i)
 }
 
-/// Puts the residuals of `elements` into `sections`, and cuts those down to what they have. False where there is no room for a class, or
-/// more than [`most_overflows`] are larger than an element; then `sections` hold nothing of use.
+/// Puts the residuals of `elements` into `streams`, and cuts those down to what they have. False where there is no room for a class, or
+/// more than [`most_overflows`] are larger than an element; then `streams` hold nothing of use.
 #[inline(always)]
 #[must_use]
-pub(crate) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
+pub(crate) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
     let Some(finder) = Finder::new(m) else {
-        residual::residuals(m.width, m.predictor, elements, m.prediction, sections.get_mut(0));
+        residual::residuals(m.width, m.predictor, elements, m.prediction, streams.get_mut(0));
         return true;
     };
-    let (bytes, sections, overflows) = sections.raw_parts_mut();
-    let mut places = places(bytes.len(), sections, finder.classes, m.width);
+    let (bytes, streams, overflows) = streams.raw_parts_mut();
+    let mut places = places(bytes.len(), streams, finder.classes, m.width);
     let mut cursors = cursors(&places);
     let mut keys = [0; TILE];
     let mut residuals = [0; 8 * TILE];
@@ -103,24 +103,24 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections)
     for (place, c) in places.iter_mut().zip(&cursors) {
         place.next = c.next;
     }
-    trim(sections, &places);
-    // Noted by where they stand in all sections.
+    trim(streams, &places);
+    // Noted by where they stand in all streams.
     overflows.iter_mut().for_each(|o| o.at -= places[usize::from(o.class)].first);
     true
 }
 
-/// The inverse of [`partition`]. False if the sections do not have as many elements as there are of their classes; then `out` holds
+/// The inverse of [`partition`]. False if the streams do not have as many elements as there are of their classes; then `out` holds
 /// nothing of use.
 #[inline(always)]
 #[must_use]
-pub(crate) fn restore(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
+pub(crate) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
     let Some(finder) = Finder::new(m) else {
-        out.copy_from_slice(sections.get(0));
+        out.copy_from_slice(streams.get(0));
         restore_in_place(m, out);
         return true;
     };
-    let (bytes, sections) = sections.raw_parts();
-    let mut cursors = cursors(&places(bytes.len(), sections, finder.classes, m.width));
+    let (bytes, streams) = streams.raw_parts();
+    let mut cursors = cursors(&places(bytes.len(), streams, finder.classes, m.width));
     let mut keys = [0; TILE];
     for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
         let keys = finder.keys(i * TILE, out.len() / m.width, &mut keys);
@@ -243,7 +243,7 @@ pub(crate) fn note_overflows<E: Element>(
     }
 }
 
-/// False where the buffer ends. What is taken from the next section instead shows in the end.
+/// False where the buffer ends. What is taken from the next stream instead shows in the end.
 #[inline(always)]
 fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], cursors: &mut Cursors, out: &mut [u8]) -> bool {
     let out = &mut E::all_mut(out)[..keys.len()];

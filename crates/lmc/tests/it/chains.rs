@@ -3,7 +3,7 @@
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
 use lmc_testing::exhaustive;
 use lmc_testing::handmade::{LEAF, copy, filled, records};
-use lmc_testing::reference::write::block::{Block, Column, Dependency, Grouped, Named, Predicted, Section};
+use lmc_testing::reference::write::block::{Block, Column, Dependency, Named, Plain, Predicted, Stream};
 use lmc_testing::reference::write::{File, block};
 use std::io;
 
@@ -61,7 +61,7 @@ fn twofold(raw: &[u8]) -> Vec<u8> {
         prediction: Named::of(0, 2),
         boundaries: vec![],
         unchanged: None,
-        sections: vec![Section::of(0, block::Group { z: 16, ..Default::default() })],
+        streams: vec![Stream::of(0, block::Group { z: 16, ..Default::default() })],
     };
     let block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
     let record = block.record().expect("the block can be coded");
@@ -103,8 +103,8 @@ impl WriteAt for Nowhere {
 fn blocks_that_are_decoded_anew_for_one_are_limited() {
     const LARGE: usize = 1 << 24;
     let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
-    let large = Grouped { raw: vec![9; LARGE], width_code: 0, section: Section::of(0, group) };
-    let large = Block::of(Column::Grouped(large), 0).encode().expect("the block can be coded");
+    let large = Plain { raw: vec![9; LARGE], width_code: 0, stream: Stream::of(0, group) };
+    let large = Block::of(Column::Plain(large), 0).encode().expect("the block can be coded");
     // More than a cache holds, so that each range takes decoding a block.
     const BLOCKS: usize = 70;
     let ranges = |n: usize| -> Vec<_> { (0..n).map(|i| (0, (i % BLOCKS * LARGE) as u64, &[9][..])).collect() };

@@ -3,7 +3,7 @@
 
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
-use lmc_testing::reference::write::block::{Block, BlockFields, Column, Group, Grouped, Section};
+use lmc_testing::reference::write::block::{Block, BlockFields, Column, Group, Plain, Stream};
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
 use lmc_testing::reference::write::{File, varint};
 
@@ -37,7 +37,7 @@ fn of_symbols(symbols: &[u8], coder: Coder) -> Block {
 }
 
 fn one_group(width_code: u8, group: Group, raw: Vec<u8>) -> Block {
-    Block::of(Column::Grouped(Grouped { raw, width_code, section: Section::of(0, group) }), 2)
+    Block::of(Column::Plain(Plain { raw, width_code, stream: Stream::of(0, group) }), 2)
 }
 
 fn table(first: u8, entries: &[u16], escape: u16) -> Coder {
@@ -193,8 +193,8 @@ fn coders_mixed_in_a_block() {
             let mut groups = coders.map(|coder| Group { coder, ..Group::default() }).to_vec();
             groups.push(Group { k: 8, ..Group::default() });
             let class_map = Group { h: 5, coder: Coder::fine_rans(&classes, escape(random)), ..Group::default() };
-            let section = Section { classes, class_map, groups, ..Section::default() };
-            Column::Grouped(Grouped { raw: symbols, width_code: 0, section })
+            let stream = Stream { classes, class_map, groups, ..Stream::default() };
+            Column::Plain(Plain { raw: symbols, width_code: 0, stream })
         };
         let columns = vec![column(&mut random), column(&mut random)];
         let extents = (0..).zip(&columns).map(|(i, column)| (i, column.raw().len() as u64)).collect();
@@ -207,9 +207,9 @@ fn with_empty_group(head: &[u8]) -> BlockFields {
     let raw: Vec<u8> = (0..200).collect();
     let bits = || Group { k: 8, ..Group::default() };
     let (classes, groups) = (vec![0, 0], vec![bits(), bits()]);
-    let section = Section { classes, class_map: bits(), groups, ..Section::default() };
-    let grouped = Grouped { raw, width_code: 0, section };
-    let mut fields = encoded(&Block::of(Column::Grouped(grouped), 2));
+    let stream = Stream { classes, class_map: bits(), groups, ..Stream::default() };
+    let plain_column = Plain { raw, width_code: 0, stream };
+    let mut fields = encoded(&Block::of(Column::Plain(plain_column), 2));
     let h = fields.columns[0].len() - 3;
     fields.columns[0].truncate(h);
     fields.columns[0].extend(head);

@@ -179,8 +179,8 @@ fn segments() {
 fn bomb() -> Record {
     let raw = vec![9; 1 << 24];
     let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
-    let column = block::Grouped { raw, width_code: 0, section: block::Section::of(0, group) };
-    block::Block::of(Column::Grouped(column), 0).record().expect("the block can be coded")
+    let column = block::Plain { raw, width_code: 0, stream: block::Stream::of(0, group) };
+    block::Block::of(Column::Plain(column), 0).record().expect("the block can be coded")
 }
 
 #[test]

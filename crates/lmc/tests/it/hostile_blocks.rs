@@ -3,7 +3,7 @@
 
 use lmc_testing::damage::{HUGE, class_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, agree};
-use lmc_testing::reference::write::block::{self, BlockFields, Column, Group, Grouped, Section};
+use lmc_testing::reference::write::block::{self, BlockFields, Column, Group, Plain, Stream};
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::reference::write::{File, entropy, varint};
 use lmc_testing::samples::class_map_block;
@@ -32,9 +32,9 @@ fn judged_block(change: impl FnOnce(&mut BlockFields)) {
 /// Offset, in the head of the column of the class map block, of the first byte of group `g` (0 is the class map).
 fn group_at(g: usize) -> usize {
     let block = class_map_block();
-    let Column::Grouped(grouped) = &block.columns[0] else { unreachable!("the block is grouped") };
-    let section = &grouped.section;
-    let sizes = [&section.class_map].into_iter().chain(&section.groups).map(|group| 5 + group.coder.table().len());
+    let Column::Plain(plain_column) = &block.columns[0] else { unreachable!("the block is plain_column") };
+    let stream = &plain_column.stream;
+    let sizes = [&stream.class_map].into_iter().chain(&stream.groups).map(|group| 5 + group.coder.table().len());
     // Method, width, map, patches, number of groups.
     5 + sizes.take(g).sum::<usize>()
 }
@@ -240,7 +240,7 @@ fn tables() {
 fn literals() {
     let raw: Vec<u8> = (0..300u32).map(|i| if i % 50 == 7 { 40 } else { (i % 5) as u8 }).collect();
     let group = Group { h: 2, coder: Coder::fine_rans(&[0, 1, 2, 3, 4], true), ..Group::default() };
-    let block = block::Block::of(Column::Grouped(Grouped { raw, width_code: 0, section: Section::of(0, group) }), 2);
+    let block = block::Block::of(Column::Plain(Plain { raw, width_code: 0, stream: Stream::of(0, group) }), 2);
     let with_literal = |literal| {
         let mut fields = block.encode().expect("the block can be coded");
         assert_eq!(fields.literals[..6], [40; 6]);
@@ -298,8 +298,8 @@ fn lanes() {
         refused_coded("final state", &|block| block.final_state = state);
     }
     let pad = |block: &mut block::Block, pad| {
-        let Column::Grouped(grouped) = &mut block.columns[0] else { unreachable!("the block is grouped") };
-        grouped.section.groups[0].pad = pad;
+        let Column::Plain(plain_column) = &mut block.columns[0] else { unreachable!("the block is plain_column") };
+        plain_column.stream.groups[0].pad = pad;
     };
     for wrong in [entropy::Pad::Symbol(101), entropy::Pad::Symbol(102), entropy::Pad::Literal(101)] {
         refused_coded("pad symbol", &|block| pad(block, wrong));

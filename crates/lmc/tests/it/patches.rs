@@ -1,9 +1,9 @@
-//! Patches (§3.3.2), codes of numbers (§3.3.3) and sections without groups: known bytes, and each rule that a block with patches breaks.
+//! Patches (§3.3.2), codes of numbers (§3.3.3) and streams without groups: known bytes, and each rule that a block with patches breaks.
 
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Column, Group, Grouped, NumberCode, Patch, PatchCodes, Section, mapped,
+    Block, BlockFields, Column, Group, NumberCode, Patch, PatchCodes, Plain, Stream, mapped,
 };
 use lmc_testing::reference::write::{File, varint};
 
@@ -22,8 +22,8 @@ fn plain(width_code: u8) -> Group {
 /// Elements in one group.
 fn block(raw: Vec<u8>, width_code: u8, map: u8, group: Group, patches: &[(u64, u64)]) -> Block {
     let patches = patches.iter().map(|&(element, x)| Patch { element, x }).collect();
-    let section = Section { patches, ..Section::of(map, group) };
-    Block::of(Column::Grouped(Grouped { raw, width_code, section }), 0)
+    let stream = Stream { patches, ..Stream::of(map, group) };
+    Block::of(Column::Plain(Plain { raw, width_code, stream }), 0)
 }
 
 fn encoded(block: &Block) -> BlockFields {
@@ -66,15 +66,15 @@ fn patches_change_mapped_values() {
 fn patches_leave_low_bits_alone() {
     for low in 0..8 {
         let mut block = block(vec![0x55; 3], 0, 0, plain(0), &[(1, 0x80), (2, 0x80)]);
-        let Column::Grouped(grouped) = &mut block.columns[0] else { unreachable!("it is grouped") };
-        grouped.section.patch_codes = PatchCodes { low, gaps: alike(1, 0), ..PatchCodes::default() };
+        let Column::Plain(plain_column) = &mut block.columns[0] else { unreachable!("it is plain_column") };
+        plain_column.stream.patch_codes = PatchCodes { low, gaps: alike(1, 0), ..PatchCodes::default() };
         let fields = encoded(&block);
         assert_eq!((fields.columns[0][5], judged(&fields)), (low, Ok(vec![0x55; 3])));
     }
 }
 
 #[test]
-fn sections_without_groups() {
+fn streams_without_groups() {
     let mut random = Random::new(2);
     for map in 0..3 {
         for count in [1usize, 127, 128, 300] {
@@ -83,20 +83,20 @@ fn sections_without_groups() {
             let raw: Vec<u8> = elements.iter().flat_map(|u| (*u as u16).to_le_bytes()).collect();
             let patches = (0..).zip(&elements).filter(|(_, u)| **u != 0);
             let patches = patches.map(|(element, &u)| Patch { element, x: mapped(u, 16, map) }).collect();
-            let section = Section { map, patches, ..Section::default() };
-            let column = Column::Grouped(Grouped { raw: raw.clone(), width_code: 1, section });
+            let stream = Stream { map, patches, ..Stream::default() };
+            let column = Column::Plain(Plain { raw: raw.clone(), width_code: 1, stream });
             assert_eq!(judged(&encoded(&Block::of(column, 0))), Ok(raw));
         }
     }
     // None at all: 0 times 4.
-    let nothing = Column::Grouped(Grouped { raw: vec![0; 8], width_code: 1, section: Section::default() });
+    let nothing = Column::Plain(Plain { raw: vec![0; 8], width_code: 1, stream: Stream::default() });
     let fields = encoded(&Block::of(nothing, 0));
     assert_eq!((&fields.columns[0][..], &fields.bulk[0][..]), (&[2, 1, 0, 0, 0][..], &[][..]));
     assert_eq!(judged(&fields), Ok(vec![0; 8]));
 }
 
 #[test]
-fn patches_reach_the_last_element_of_any_section() {
+fn patches_reach_the_last_element_of_any_stream() {
     let mut random = Random::new(1);
     for count in [1u64, 2, 127, 128, 129, 256, 1000] {
         for width_code in 0..4 {
@@ -124,14 +124,14 @@ fn patches_of_several_groups_come_last() {
     // The second group has no bits but a constant, from which a patch takes the last element.
     let mut raw: Vec<u8> = (0..200).map(|i| if i < 128 { i } else { 255 }).collect();
     raw[199] ^= 2;
-    let section = Section {
+    let stream = Stream {
         classes: vec![0, 1],
         class_map: plain(0),
         groups: vec![plain(0), Group { constant: Some(255), z: 8, ..Group::default() }],
         patches: vec![Patch { element: 127, x: 1 }, Patch { element: 199, x: 2 }],
-        ..Section::default()
+        ..Stream::default()
     };
-    let column = Column::Grouped(Grouped { raw: raw.clone(), width_code: 0, section });
+    let column = Column::Plain(Plain { raw: raw.clone(), width_code: 0, stream });
     let fields = encoded(&Block::of(column, 0));
     let values: Vec<u8> = (0..127).chain([126]).collect();
     // Gaps 127 and 71, of the buckets 27 and 24, each with four open bits; changes 0 and 1.
@@ -171,8 +171,8 @@ fn refused(fields: &BlockFields, reason: &str) {
 fn broken_patches() {
     assert_eq!(judged(&with_patches(2, &BYTES, &[2, 3, 6, 0x7f])), Ok(vec![0, 1, 6, 3, 4, 5, 6, 7, 8, 0x89]));
     refused(&with_patches(0, &BYTES, &[]), "none of them");
-    refused(&with_patches(1, &BYTES, &[10, 0]), "not in its section");
-    refused(&with_patches(2, &BYTES, &[9, 0, 0, 0]), "not in its section");
+    refused(&with_patches(1, &BYTES, &[10, 0]), "not in its stream");
+    refused(&with_patches(2, &BYTES, &[9, 0, 0, 0]), "not in its stream");
     refused(&with_patches(1, &BYTES, &[3, 0xff]), "wider than its element");
     refused(&with_patches(1, &BYTES, &[3, 0, 0]), "do not end");
     refused(&with_patches(2, &BYTES, &[3, 0, 1]), "too early");
@@ -181,11 +181,11 @@ fn broken_patches() {
     for count in [3, 1 << 24, 1 << 32, u64::MAX] {
         refused(&with_patches(count, &BYTES, &[2, 3, 6, 0x7f]), "too early");
     }
-    // Codes without bits: every number is 0, and a section ends.
+    // Codes without bits: every number is 0, and a stream ends.
     let nothing = [0, 0, 0, 0, 0, 0];
     assert_eq!(judged(&with_patches(10, &nothing, &[])), Ok(vec![1, 0, 3, 2, 5, 4, 7, 6, 9, 8]));
     for count in [11, 1 << 24, 1 << 32, u64::MAX] {
-        refused(&with_patches(count, &nothing, &[]), "not in its section");
+        refused(&with_patches(count, &nothing, &[]), "not in its stream");
     }
     refused(&with_patches(1, &nothing, &[0]), "do not end");
     // Seven bits of a change, and one left over.
@@ -194,8 +194,8 @@ fn broken_patches() {
     refused(&with_patches(1, &seven, &[3, 0xff]), "do not end");
     // Gaps of 64 bits: together they are 3, modulo 2^64.
     let wide = [63, 1, 0, 0, 0, 0];
-    refused(&with_patches(1, &wide, &[0; 8]), "not in its section");
-    refused(&with_patches(1, &wide, &[0xff; 8]), "not in its section");
+    refused(&with_patches(1, &wide, &[0; 8]), "not in its stream");
+    refused(&with_patches(1, &wide, &[0xff; 8]), "not in its stream");
 
     let changed = |at: usize, byte: u8| {
         let mut fields = with_patches(1, &BYTES, &[3, 1]);

@@ -5,13 +5,13 @@ use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Column, Dependency, Group, Named, Patch, Predicted, Section,
+    Block, BlockFields, Column, Dependency, Group, Named, Patch, Predicted, Stream,
 };
 use lmc_testing::reference::write::entropy::Coder;
 
 /// All bits of an element of `width` bytes as they are.
-fn plain(width: usize) -> Section {
-    Section::of(0, Group { k: 8 * width as u8, ..Group::default() })
+fn plain(width: usize) -> Stream {
+    Stream::of(0, Group { k: 8 * width as u8, ..Group::default() })
 }
 
 fn to_bytes(elements: &[u64], width: usize) -> Vec<u8> {
@@ -43,7 +43,7 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
         prediction: Named::of(0, 1),
         boundaries: vec![],
         unchanged: None,
-        sections: vec![plain(width)],
+        streams: vec![plain(width)],
     };
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: predictions.to_vec() }];
     let block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
@@ -54,8 +54,8 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
     assert_eq!(fields.bulk[0], planes, "the residuals are others");
     let n = elements.len() as u8;
     assert!(n < 128, "the number of elements is to take a byte");
-    let section = [0, 0, 1, 0, 0, 0, 8 * width as u8, 0];
-    let head = [&[3, width_code, predictor, conversion, 0, 1, 0, 0, n][..], &section].concat();
+    let stream = [0, 0, 1, 0, 0, 0, 8 * width as u8, 0];
+    let head = [&[3, width_code, predictor, conversion, 0, 1, 0, 0, n][..], &stream].concat();
     assert_eq!(fields.columns[0], head);
     assert_eq!(fields.dependencies, [&[1, 0][..], &varint(predictions.len())].concat());
     assert_eq!(decoded(&fields, predictions), Ok(to_bytes(elements, width)));
@@ -216,7 +216,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
     }
     let base = to_bytes(&floats, 4);
     let raw = vec![0; 2 * floats.len()];
-    let (prediction, sections) = (Named::of(0, 1), vec![plain(2)]);
+    let (prediction, streams) = (Named::of(0, 1), vec![plain(2)]);
     let column = Predicted {
         raw,
         width_code: 1,
@@ -225,7 +225,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
         prediction,
         boundaries: vec![],
         unchanged: None,
-        sections,
+        streams,
     };
     let fields = block_of(&base, column, vec![vec![0; floats.len()]]).encode().expect("the block can be coded");
     assert!(decoded(&fields, &base) == Ok(to_bytes(&converted, 2)));
@@ -244,7 +244,7 @@ fn known_classes(width_code: u8, boundaries: &[u8], predictions: &[u64], classes
         prediction: Named::of(0, 1),
         boundaries: boundaries.to_vec(),
         unchanged: None,
-        sections: vec![plain(width); boundaries.len() + 1],
+        streams: vec![plain(width); boundaries.len() + 1],
     };
     // Each class has its own residuals, so that it shows in the elements.
     let residuals = (0..boundaries.len() + 1).map(|class| vec![2 * (100 + class as u64); predictions.len()]).collect();
@@ -317,10 +317,10 @@ fn every_predictor_conversion_and_width() {
                         // Every class in another way: all bits raw, with symbols above, and with patches.
                         let symbols =
                             Group { k: 8 * width as u8 - 8, coder: Coder::rans(&[0, 0, 1], true), ..Group::default() };
-                        let section = |class: usize| match class % 3 {
+                        let stream = |class: usize| match class % 3 {
                             0 => plain(width),
-                            1 => Section::of(1, symbols.clone()),
-                            _ => Section { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
+                            1 => Stream::of(1, symbols.clone()),
+                            _ => Stream { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
                         };
                         let column = Predicted {
                             raw: floats(width, count, &mut random),
@@ -330,7 +330,7 @@ fn every_predictor_conversion_and_width() {
                             prediction: Named::of(0, 1),
                             boundaries: boundaries.clone(),
                             unchanged: None,
-                            sections: (0..7).map(section).collect(),
+                            streams: (0..7).map(stream).collect(),
                         };
                         let raw = column.raw.clone();
                         let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.clone() }];

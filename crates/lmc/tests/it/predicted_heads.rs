@@ -3,7 +3,7 @@
 
 use lmc_testing::handmade::{encoded, judged, records, unnamed};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::{Block, BlockFields, Column, Dependency, Group, Named, Predicted, Section};
+use lmc_testing::reference::write::block::{Block, BlockFields, Column, Dependency, Group, Named, Predicted, Stream};
 
 /// A column of 2-byte elements that are predicted from F32, in three classes, the second of which is empty.
 fn column() -> (Vec<u8>, Vec<Dependency>, Predicted) {
@@ -20,7 +20,7 @@ fn column() -> (Vec<u8>, Vec<Dependency>, Predicted) {
         prediction: Named::of(0, 2),
         boundaries: vec![100, 120],
         unchanged: None,
-        sections: vec![Section::of(0, Group { k: 16, ..Group::default() }); 3],
+        streams: vec![Stream::of(0, Group { k: 16, ..Group::default() }); 3],
     };
     (base, dependencies, column)
 }
@@ -106,13 +106,13 @@ fn heads_of_predicted_columns() {
     // They add up modulo 2^64.
     let wrapped = [&HEAD[..10], &[0xff; 9], &[1], &HEAD[11..19], &[0], &[5], &HEAD[21..29]].concat();
     refused_head(&wrapped, "do not add up");
-    // What their sections say.
+    // What their streams say.
     refused_with(11, &[3], "unknown map");
     refused_with(12, &[3], "patches of an unknown kind");
     refused_with(13, &[65], "number of groups");
     refused_with(17, &[17], "more bits");
     refused_with(17, &[8], "no coder");
-    // A boundary less: one class less, whose section is left over. A boundary more: the data end.
+    // A boundary less: one class less, whose stream is left over. A boundary more: the data end.
     let mut head = HEAD[..29].to_vec();
     head[6] = 1;
     head.remove(7);

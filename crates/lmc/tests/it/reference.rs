@@ -65,11 +65,11 @@ fn every_shape_of_delta_is_read_back() {
             packs += usize::from(block.columns.iter().any(is_predicted) && !block.columns.iter().all(is_predicted));
             for column in &block.columns {
                 match column {
-                    Column::Grouped(grouped) => patched += usize::from(!grouped.section.patches.is_empty()),
+                    Column::Plain(plain_column) => patched += usize::from(!plain_column.stream.patches.is_empty()),
                     Column::Predicted(predicted) => {
-                        patched += predicted.sections.iter().filter(|section| !section.patches.is_empty()).count();
+                        patched += predicted.streams.iter().filter(|stream| !stream.patches.is_empty()).count();
                         let classes = !predicted.boundaries.is_empty();
-                        empty += usize::from(classes && predicted.sections.iter().any(|s| s.groups.is_empty()));
+                        empty += usize::from(classes && predicted.streams.iter().any(|s| s.groups.is_empty()));
                         let runs = predicted.unchanged.as_ref().map_or(&[][..], |unchanged| &unchanged.runs);
                         unchanged += usize::from(runs.contains(&0) && runs.contains(&1));
                     }

@@ -3,7 +3,7 @@
 use lmc_testing::decoders::{LIMIT, agree_with_bases};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Column, Dependency, Group, Named, Predicted, Section, UnchangedRuns,
+    Block, BlockFields, Column, Dependency, Group, Named, Predicted, Stream, UnchangedRuns,
 };
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::reference::write::{File, varint};
@@ -38,7 +38,7 @@ fn block(raw: &[u8], base: &[u8], runs: &[u8], map: Group, lane_sets: u8) -> Blo
         prediction: Named::of(0, 1),
         boundaries: vec![],
         unchanged: Some(UnchangedRuns { runs: runs.to_vec(), map }),
-        sections: vec![Section::of(0, plain(1))],
+        streams: vec![Stream::of(0, plain(1))],
     };
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.to_vec() }];
     Block { dependencies, ..Block::of(Column::Predicted(column), lane_sets) }
@@ -70,7 +70,7 @@ fn head(kind: u8, unchanged: u64, map: &[u8], coded: u64) -> Vec<u8> {
 }
 
 #[test]
-fn the_map_comes_before_the_first_section() {
+fn the_map_comes_before_the_first_stream() {
     let (raw, base, fields) = second_of_three();
     assert_eq!(fields.columns[0], head(1, 128, &MAP, 172));
     let mut residuals = vec![0; 172];
@@ -117,7 +117,7 @@ fn heads_and_maps_that_break_a_rule() {
     for end in 0..valid.columns[0].len() {
         assert!(judged(&with_head(valid.columns[0][..end].to_vec()), &base).is_err());
     }
-    // The map, or the bulk of the section, is one byte too long or too short.
+    // The map, or the bulk of the stream, is one byte too long or too short.
     for at in [0, 174] {
         let (mut longer, mut shorter) = (valid.clone(), valid.clone());
         longer.bulk[0].insert(at, 0);
@@ -175,7 +175,7 @@ fn unchanged_elements_belong_to_no_class() {
                 prediction,
                 boundaries,
                 unchanged: Some(UnchangedRuns { runs: runs.clone(), map: plain(1) }),
-                sections: vec![Section::of(1, plain(2)); 4],
+                streams: vec![Stream::of(1, plain(2)); 4],
             };
             let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.clone() }];
             let counts = column.class_counts(&dependencies).expect("the base has the elements");

@@ -3,7 +3,7 @@
 use lmc_testing::blocks;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::{Input, Random};
-use lmc_testing::reference::write::block::{Block, Column, Group, Grouped, Section, unmapped};
+use lmc_testing::reference::write::block::{Block, Column, Group, Plain, Stream, unmapped};
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
 use lmc_testing::reference::write::{File, Segment};
 
@@ -27,7 +27,7 @@ fn one_group(width_code: u8, map: u8, group: Group, symbols: &[u8], random: &mut
         let u = unmapped(v & (u64::MAX >> (64 - w)), w, map);
         raw.extend(&u.to_le_bytes()[..1 << width_code]);
     }
-    Column::Grouped(Grouped { raw, width_code, section: Section::of(map, group) })
+    Column::Plain(Plain { raw, width_code, stream: Stream::of(map, group) })
 }
 
 #[test]

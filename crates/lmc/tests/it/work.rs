@@ -5,7 +5,7 @@ use crate::support::{delta_of, noise, restore, safetensors, weights};
 use lmc::{Base, CompressOptions, DecodeLimits, DecompressOptions, Decompressor, ErrorKind, Reader, Result, WriteAt};
 use lmc_testing::handmade::{copy, records};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::{self, Block, Column, Grouped, Section};
+use lmc_testing::reference::write::block::{self, Block, Column, Plain, Stream};
 
 fn options(threads: usize, max_work: Option<u64>) -> DecompressOptions {
     DecompressOptions::default().with_threads(threads).with_limits(DecodeLimits::default().with_max_work(max_work))
@@ -87,8 +87,8 @@ fn forged(copies: usize) -> Vec<u8> {
     const LARGE: usize = 1 << 24;
     const BLOCKS: usize = 6;
     let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
-    let large = Grouped { raw: vec![9; LARGE], width_code: 0, section: Section::of(0, group) };
-    let large = Block::of(Column::Grouped(large), 0).encode().expect("the block can be coded");
+    let large = Plain { raw: vec![9; LARGE], width_code: 0, stream: Stream::of(0, group) };
+    let large = Block::of(Column::Plain(large), 0).encode().expect("the block can be coded");
     let ranges: Vec<_> = (0..200).map(|i| (0, (i % BLOCKS * LARGE) as u64, &[9][..])).collect();
     let blocks = [vec![large; BLOCKS], vec![copy(&ranges); copies]].concat();
     File::delta(&[], records(&blocks)).to_bytes()

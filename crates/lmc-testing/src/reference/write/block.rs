@@ -3,12 +3,12 @@
 pub use super::dependency::Dependency;
 pub use super::numbers::NumberCode;
 pub use super::predicted::{Named, Predicted, UnchangedRuns};
-pub use super::section::{Group, Patch, PatchCodes, Section, mapped, unmapped};
+pub use super::stream::{Group, Patch, PatchCodes, Stream, mapped, unmapped};
 
 use super::super::dependencies::elements;
 use super::super::digests::{LEAF, digest};
 use super::entropy::{Encoded, encode};
-use super::section::Output;
+use super::stream::Output;
 use super::{Record, varint, zstd_frame};
 
 /// The bytes of a block and how to code them.
@@ -27,7 +27,7 @@ pub struct Block {
 pub enum Column {
     Stored(Vec<u8>),
     Zstd(Vec<u8>),
-    Grouped(Grouped),
+    Plain(Plain),
     Predicted(Predicted),
     /// The list is unpacked. It need not tell the bytes.
     TensorList {
@@ -38,10 +38,10 @@ pub enum Column {
 
 /// A column of method 2.
 #[derive(Clone, Debug)]
-pub struct Grouped {
+pub struct Plain {
     pub raw: Vec<u8>,
     pub width_code: u8,
-    pub section: Section,
+    pub stream: Stream,
 }
 
 /// A block, field by field.
@@ -73,7 +73,7 @@ impl Column {
     pub fn raw(&self) -> &[u8] {
         match self {
             Column::Stored(raw) | Column::Zstd(raw) | Column::TensorList { raw, .. } => raw,
-            Column::Grouped(grouped) => &grouped.raw,
+            Column::Plain(plain_column) => &plain_column.raw,
             Column::Predicted(predicted) => &predicted.raw,
         }
     }
@@ -97,8 +97,8 @@ impl Block {
             self.extents = vec![(0, length as u64)];
         }
         self.extents.push((self.columns.len() as u8, zeros as u64));
-        let section = Section::default();
-        self.columns.push(Column::Grouped(Grouped { raw: vec![0; zeros], width_code: 0, section }));
+        let stream = Stream::default();
+        self.columns.push(Column::Plain(Plain { raw: vec![0; zeros], width_code: 0, stream }));
     }
 
     /// The raw bytes: the columns' as the extents interleave them.
@@ -239,9 +239,9 @@ impl Column {
                 varint(&mut output.head, frame.len() as u64);
                 output.bulk.extend(frame);
             }
-            Column::Grouped(Grouped { raw, width_code, section }) => {
+            Column::Plain(Plain { raw, width_code, stream }) => {
                 output.head.extend([2, *width_code]);
-                section.encode(&elements(raw, 1 << width_code), 1 << width_code, output)?;
+                stream.encode(&elements(raw, 1 << width_code), 1 << width_code, output)?;
             }
             Column::Predicted(predicted) => predicted.encode(dependencies, output)?,
             Column::TensorList { list, .. } => {

@@ -5,7 +5,7 @@
 use super::super::dependencies::{bytes_of, elements};
 use super::super::predicted::{Conversion, Predictor, class, key, ord};
 use super::dependency::Dependency;
-use super::section::{Group, Output, Section};
+use super::stream::{Group, Output, Stream};
 use super::varint;
 
 /// A column of method 3.
@@ -20,7 +20,7 @@ pub struct Predicted {
     pub boundaries: Vec<u8>,
     pub unchanged: Option<UnchangedRuns>,
     /// One for each class; not used when the class is empty.
-    pub sections: Vec<Section>,
+    pub streams: Vec<Stream>,
 }
 
 /// Which runs of 128 elements are what they are predicted to be.
@@ -122,8 +122,8 @@ impl Predicted {
         for (class, residuals) in residuals.iter().enumerate() {
             varint(&mut output.head, residuals.len() as u64);
             if !residuals.is_empty() {
-                let section = self.sections.get(class).ok_or("a class has no section")?;
-                section.encode(residuals, self.width(), output)?;
+                let stream = self.streams.get(class).ok_or("a class has no stream")?;
+                stream.encode(residuals, self.width(), output)?;
             }
         }
         Ok(())

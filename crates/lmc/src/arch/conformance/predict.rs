@@ -4,7 +4,7 @@ use super::others;
 use crate::group::element::{Element, with_element};
 use crate::isa::Isa;
 use crate::predict::changes::{Changes, Compared};
-use crate::predict::job::{Model, Rank, Sections, most_overflows};
+use crate::predict::job::{Model, Rank, Streams, most_overflows};
 use crate::predict::select::Selection;
 use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
 use lmc_testing::input::Random;
@@ -64,19 +64,19 @@ impl Case {
         })
     }
 
-    /// The sections, element by element.
-    fn sections(&self) -> Vec<Vec<u8>> {
-        let mut sections = vec![vec![]; self.classes.as_ref().map_or(1, Classes::count)];
+    /// The streams, element by element.
+    fn streams(&self) -> Vec<Vec<u8>> {
+        let mut streams = vec![vec![]; self.classes.as_ref().map_or(1, Classes::count)];
         for i in 0..self.len {
             let class = self.class(i);
             with_element!(self.width, E => {
                 let element = |from: &[u8]| E::load(&from[i * E::BYTES..]);
                 let mut e = [0; 8];
                 self.predictor.residual(element(&self.elements), element(&self.prediction)).store(&mut e);
-                sections[class].extend_from_slice(&e[..E::BYTES]);
+                streams[class].extend_from_slice(&e[..E::BYTES]);
             });
         }
-        sections
+        streams
     }
 
     fn name(&self, isa: Isa) -> String {
@@ -85,9 +85,9 @@ impl Case {
     }
 
     /// Every instruction set does what is defined, and undoes it.
-    fn check(&self, sections: &mut Sections) {
+    fn check(&self, streams: &mut Streams) {
         let m = self.model();
-        let want = self.sections();
+        let want = self.streams();
         let counts: Vec<usize> = want.iter().map(|s| s.len() / self.width).collect();
         let most = |s: &[u8]| s.chunks_exact(self.width).filter(|e| e[1..].iter().any(|&b| b != 0)).count();
         for (isa, roomy) in all().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
@@ -95,24 +95,24 @@ impl Case {
             // Single bytes where residuals fit, or nearly all of them do: their overflows make them whole.
             let single = |s: &Vec<u8>| self.classes.is_some() && 64 * want.len() * most(s) <= self.len;
             // Whatever was there before must not matter.
-            sections.raw_parts_mut().0.fill(0xa5);
+            streams.raw_parts_mut().0.fill(0xa5);
             // As much room as there must be, or for all there is.
             let room = |s: &[u8]| if roomy { self.len } else { s.len() / self.width };
-            sections.reset(want.iter().map(|s| (room(s), if single(s) { 1 } else { self.width })));
-            assert!(isa.partition(&m, &self.elements, sections), "{}: too many overflows", self.name(isa));
-            sections.widen(self.width);
+            streams.reset(want.iter().map(|s| (room(s), if single(s) { 1 } else { self.width })));
+            assert!(isa.partition(&m, &self.elements, streams), "{}: too many overflows", self.name(isa));
+            streams.widen(self.width);
             for (class, want) in want.iter().enumerate() {
                 let narrow: Vec<u8>;
-                let want = if sections.width(class) < self.width {
+                let want = if streams.width(class) < self.width {
                     narrow = want.iter().step_by(self.width).copied().collect();
                     &narrow
                 } else {
                     want
                 };
-                assert!(sections.get(class) == want, "{}: class {class}", self.name(isa));
+                assert!(streams.get(class) == want, "{}: class {class}", self.name(isa));
             }
             let mut out = vec![0x5a; self.elements.len()];
-            assert!(isa.restore(&m, sections, &mut out), "{}: refused", self.name(isa));
+            assert!(isa.restore(&m, streams, &mut out), "{}: refused", self.name(isa));
             assert!(out == self.elements, "{}: restored otherwise", self.name(isa));
             if self.classes.is_none() {
                 let mut out = want[0].clone();
@@ -218,11 +218,11 @@ fn ranks_in_classes() {
 #[test]
 fn residuals_by_class_and_back() {
     let mut r = Random::new(11);
-    let mut sections = Sections::default();
+    let mut streams = Streams::default();
     for (width, predictor) in combinations() {
         for classed in [false, true] {
             for len in (0..=300).chain(LARGE) {
-                Case::new(&mut r, width, len, predictor, classed).check(&mut sections);
+                Case::new(&mut r, width, len, predictor, classed).check(&mut streams);
             }
         }
     }
@@ -232,12 +232,12 @@ fn residuals_by_class_and_back() {
 #[test]
 fn every_number_of_classes() {
     let mut r = Random::new(12);
-    let mut sections = Sections::default();
+    let mut streams = Streams::default();
     for width in WIDTHS {
         for n in 1..=MAX_BOUNDARIES {
             let mut c = Case::new(&mut r, width, 700, Predictor::Float, true);
             c.classes.as_mut().unwrap().boundaries = (1..=n as u8).map(|i| i * (255 / n as u8)).collect();
-            c.check(&mut sections);
+            c.check(&mut streams);
         }
     }
 }
@@ -246,7 +246,7 @@ fn every_number_of_classes() {
 #[test]
 fn what_has_no_room_is_refused() {
     let mut r = Random::new(14);
-    let mut sections = Sections::default();
+    let mut streams = Streams::default();
     let (mut short, mut large) = (0, 0);
     for (width, predictor) in combinations() {
         for len in [1, 63, 64, 65, 1000, 1024, 3000].repeat(12) {
@@ -254,19 +254,15 @@ fn what_has_no_room_is_refused() {
             let m = c.model();
             let counts = Isa::PORTABLE.count_classes(&m);
             let class = counts.iter().position(|&n| n > 0).unwrap();
-            let over = c.sections().concat().chunks_exact(width).filter(|e| e[1..].iter().any(|&b| b != 0)).count();
+            let over = c.streams().concat().chunks_exact(width).filter(|e| e[1..].iter().any(|&b| b != 0)).count();
             for isa in all() {
-                sections.reset(counts.iter().enumerate().map(|(i, &n)| (n - usize::from(i == class), width)));
-                assert!(!isa.partition(&m, &c.elements, &mut sections), "{}", c.name(isa));
+                streams.reset(counts.iter().enumerate().map(|(i, &n)| (n - usize::from(i == class), width)));
+                assert!(!isa.partition(&m, &c.elements, &mut streams), "{}", c.name(isa));
                 // More room than there is need for is cut.
-                sections.reset(counts.iter().map(|&n| (n + 100, width)));
-                assert!(
-                    isa.partition(&m, &c.elements, &mut sections) && sections.counts() == counts,
-                    "{}",
-                    c.name(isa)
-                );
-                sections.reset(counts.iter().map(|&n| (n, 1)));
-                let fits = isa.partition(&m, &c.elements, &mut sections);
+                streams.reset(counts.iter().map(|&n| (n + 100, width)));
+                assert!(isa.partition(&m, &c.elements, &mut streams) && streams.counts() == counts, "{}", c.name(isa));
+                streams.reset(counts.iter().map(|&n| (n, 1)));
+                let fits = isa.partition(&m, &c.elements, &mut streams);
                 assert_eq!(fits, over <= most_overflows(len), "{}: {over} overflows", c.name(isa));
                 large += usize::from(!fits);
             }
@@ -350,11 +346,11 @@ fn runs_agree() {
     }
 }
 
-/// Sections with other numbers of elements than there are of their classes, as a damaged file may have them.
+/// Streams with other numbers of elements than there are of their classes, as a damaged file may have them.
 #[test]
 fn wrong_counts_are_refused() {
     let mut r = Random::new(13);
-    let mut sections = Sections::default();
+    let mut streams = Streams::default();
     let mut refused = 0;
     for (width, predictor) in combinations() {
         for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003].repeat(8) {
@@ -378,10 +374,10 @@ fn wrong_counts_are_refused() {
                 if counts == right {
                     continue;
                 }
-                sections.reset(counts.iter().enumerate().map(|(i, &n)| (n, if i % 2 == 0 { width } else { 1 })));
+                streams.reset(counts.iter().enumerate().map(|(i, &n)| (n, if i % 2 == 0 { width } else { 1 })));
                 for isa in all() {
                     let mut out = vec![0; c.elements.len()];
-                    assert!(!isa.restore(&m, &sections, &mut out), "{}: {counts:?}, not {right:?}", c.name(isa));
+                    assert!(!isa.restore(&m, &streams, &mut out), "{}: {counts:?}, not {right:?}", c.name(isa));
                 }
                 refused += 1;
             }

@@ -67,7 +67,7 @@ fn a_step_of_training_costs_its_difference() {
             assert!(record.len() * 100 < raw.len() * share, "{dtype} {by}: {} of {}", record.len(), raw.len());
             let p = &predicted(&record)[0];
             assert_eq!(p.predictor, Predictor::Float);
-            assert!(p.sections.len() > 2, "classes by exponent");
+            assert!(p.streams.len() > 2, "classes by exponent");
         }
     }
 }
@@ -142,7 +142,7 @@ fn single_changes_of_any_size_are_patched() {
     }
     let record = delta(Dtype::F32, &f32s(&new), &f32s(&old));
     let p = &predicted(&record)[0];
-    assert!(p.sections.iter().filter_map(|s| s.1.as_ref()).any(|g| g.patches.is_some()));
+    assert!(p.streams.iter().filter_map(|s| s.1.as_ref()).any(|g| g.patches.is_some()));
     let calm = delta(Dtype::F32, &f32s(&step(&old, 1e-7, 1)), &f32s(&old));
     assert!(record.len() < calm.len() + 40 * 12, "{} after {}", record.len(), calm.len());
 }
@@ -210,7 +210,7 @@ fn a_step_of_fine_tuning_is_listed_by_class() {
         ] {
             let record = delta(dtype, &raw, &base);
             let p = &predicted(&record)[0];
-            assert!(p.is_listed_by_class() && p.sections.len() > 2, "{dtype}, {} classes", p.sections.len());
+            assert!(p.is_listed_by_class() && p.streams.len() > 2, "{dtype}, {} classes", p.streams.len());
             // Classes that have other numbers of elements than the head says.
             let (head, body) = (head_of(&record), body_of(&record));
             for isa in Isa::available() {

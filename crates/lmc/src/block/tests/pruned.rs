@@ -5,7 +5,7 @@ use crate::block::plan::{Planner, coding_of};
 
 /// Elements that the first column lists.
 fn listed(record: &[u8]) -> usize {
-    head(record).columns[0].method.sections().filter_map(|s| s.patches.as_ref()).map(|p| p.count).sum()
+    head(record).columns[0].method.streams().filter_map(|s| s.patches.as_ref()).map(|p| p.count).sum()
 }
 
 /// `n` elements of which one in `one_in` is a weight, an integer of a few bits, or now and then anything at all.

@@ -8,7 +8,7 @@ use super::super::super::vectors::shuffles::SPREAD;
 use super::{at, at_mut, load, load_16, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::group::element::with_element;
-use crate::predict::job::{Model, Overflow, Place, Rank, Sections, TILE, most_overflows, places, trim};
+use crate::predict::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
 use crate::predict::partition::{self as portable, CLASSES, Finder, note_overflows, of_tile};
 use crate::predict::residual;
 use crate::predict::select::{Selection, nth_one};
@@ -27,8 +27,8 @@ entries! {
     pub(in crate::arch) fn count_classes(m: &Model<'_>) -> Vec<usize> = count;
     pub(in crate::arch) fn rank_in_classes(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
     pub(in crate::arch) fn select_in_classes(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
-    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool = deal;
-    pub(in crate::arch) fn restore(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool = collect;
+    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = deal;
+    pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = collect;
     pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
     pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
 }
@@ -123,10 +123,10 @@ kernels! {
         (_mm_cvtsi128_si32(sums) + _mm_extract_epi32::<2>(sums)).cast_unsigned()
     }
 
-    fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
-        let Some(f) = dealer(m) else { return portable::partition(m, elements, sections) };
-        let (bytes, sections, overflows) = sections.raw_parts_mut();
-        let mut places = places(bytes.len(), sections, f.classes, m.width);
+    fn deal(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
+        let Some(f) = dealer(m) else { return portable::partition(m, elements, streams) };
+        let (bytes, streams, overflows) = streams.raw_parts_mut();
+        let mut places = places(bytes.len(), streams, f.classes, m.width);
         let mut ids = [NO_CLASS; TILE];
         let mut residuals = [0; 4 * TILE];
         for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
@@ -141,7 +141,7 @@ kernels! {
                 return false;
             }
         }
-        trim(sections, &places);
+        trim(streams, &places);
         true
     }
 
@@ -190,7 +190,7 @@ kernels! {
         true
     }
 
-    /// Byte `c` of either half says whether a section of single bytes, where elements have more, is that of class `c`.
+    /// Byte `c` of either half says whether a stream of single bytes, where elements have more, is that of class `c`.
     fn singles<const WIDTH: usize>(places: &[Place]) -> __m256i {
         let single = |c: usize| places.get(c).is_some_and(|p| p.width < WIDTH);
         load(&array(|i| if single(i % 16) { 0xff } else { 0 }))
@@ -218,10 +218,10 @@ kernels! {
         (bytes, large)
     }
 
-    fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
-        let Some(f) = dealer(m) else { return portable::restore(m, sections, out) };
-        let (bytes, sections) = sections.raw_parts();
-        let mut places = places(bytes.len(), sections, f.classes, m.width);
+    fn collect(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
+        let Some(f) = dealer(m) else { return portable::restore(m, streams, out) };
+        let (bytes, streams) = streams.raw_parts();
+        let mut places = places(bytes.len(), streams, f.classes, m.width);
         let mut ids = [NO_CLASS; TILE];
         let mut last = [0; 4 * TILE];
         for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
@@ -251,7 +251,7 @@ kernels! {
             let mut class = _mm256_setzero_si256();
             // Eight elements each; those of two bytes have the lower halves.
             let mut residuals = [class; 4];
-            // Eight elements each, of sections of single bytes.
+            // Eight elements each, of streams of single bytes.
             let mut lowest = [_mm_setzero_si128(); 4];
             for place in &mut *places {
                 let mask = mask(ids, class);

@@ -1,14 +1,14 @@
-//! Dealing a tile of residuals to the sections of their classes, and collecting them from there.
+//! Dealing a tile of residuals to the streams of their classes, and collecting them from there.
 //!
 //! 64 elements are taken at once, with their classes in one register, of which every class makes a mask. To deal residuals,
 //! the numbers of the lanes in the mask are compressed, as bytes whatever the elements' width, and name the residuals that
-//! go to the end of the class's section: most often these fit into one register. To collect them, they are expanded from
-//! there. Whole registers are stored and loaded: behind every section there is room for one. Where a section has single
+//! go to the end of the class's stream: most often these fit into one register. To collect them, they are expanded from
+//! there. Whole registers are stored and loaded: behind every stream there is room for one. Where a stream has single
 //! bytes of wider elements, those bytes themselves are compressed and expanded, 64 at once.
 //!
-//! Classes go through a tile in groups of so many that the ends of their sections are in registers, in a loop without branches: where
-//! there is room in all of these sections for the whole tile, nothing has to be checked. Where there is not, they go one by one and are
-//! checked at each step. What is collected from behind a section's end, where there are bytes for a tile, shows when the tile is done.
+//! Classes go through a tile in groups of so many that the ends of their streams are in registers, in a loop without branches: where
+//! there is room in all of these streams for the whole tile, nothing has to be checked. Where there is not, they go one by one and are
+//! checked at each step. What is collected from behind a stream's end, where there are bytes for a tile, shows when the tile is done.
 //!
 //! What the next tile will touch is asked for between the steps of this one where classes have whole elements: to ask for all of it at once
 //! keeps the processor waiting.
@@ -57,20 +57,20 @@ macro_rules! counted {
     };
 }
 
-/// Whether a section has room for a tile of so many steps, all of one class.
+/// Whether a stream has room for a tile of so many steps, all of one class.
 fn has_room(place: &Place, steps: usize) -> bool {
     place.end - place.next >= steps * STEP * place.width
 }
 
-/// What loads and stores rely on: no place is behind its section's end, and behind that there is room for a tile and a register.
+/// What loads and stores rely on: no place is behind its stream's end, and behind that there is room for a tile and a register.
 fn check(places: &[Place], width: usize, bytes: &[u8]) {
     let valid =
         |p: &Place| p.width == width && p.next <= p.end && p.end <= bytes.len() && BEHIND <= bytes.len() - p.end;
-    assert!(places.iter().all(valid), "sections have room behind them");
+    assert!(places.iter().all(valid), "streams have room behind them");
 }
 
 kernels! {
-    /// Deals the residuals of a tile; `lowest` is for what is worked with. False where a section has not enough room.
+    /// Deals the residuals of a tile; `lowest` is for what is worked with. False where a stream has not enough room.
     pub(super) fn deal_tile<const WIDTH: usize>(
         ids: &[[u8; STEP]], residuals: &[[u8; 64]], lowest: &mut Bytes, bytes: &mut [u8], places: &mut [Vec<Place>; 2],
         overflows: &mut Vec<Overflow>, mut ahead: Ahead<'_>
@@ -157,7 +157,7 @@ kernels! {
         }
     }
 
-    /// Deals single bytes to N classes. Unless `CHECKED`, their sections have room for the tile.
+    /// Deals single bytes to N classes. Unless `CHECKED`, their streams have room for the tile.
     fn deal_singles<const N: usize, const CHECKED: bool>(
         ids: &[[u8; STEP]], lowest: &[[u8; STEP]], bytes: &mut [u8], places: &mut [Place]
     ) -> bool {
@@ -171,7 +171,7 @@ kernels! {
             for i in 0..N {
                 let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
                 let packed = _mm512_mask_compress_epi8(lowest, mask, lowest);
-                // SAFETY: `next` is at most the section's end: there was room for the tile, or it was checked below. Behind that there
+                // SAFETY: `next` is at most the stream's end: there was room for the tile, or it was checked below. Behind that there
                 // are 64 bytes.
                 unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().add(next[i]).cast(), packed) };
                 next[i] += mask.count_ones() as usize;
@@ -209,7 +209,7 @@ kernels! {
                     return false;
                 }
                 let mut order = _mm512_mask_compress_epi8(iota, mask, iota);
-                // SAFETY: what is next then is at most the section's end: there was room for the tile, or it was checked. Behind that
+                // SAFETY: what is next then is at most the stream's end: there was room for the tile, or it was checked. Behind that
                 // there are 64 bytes.
                 let to = unsafe { bytes.as_mut_ptr().add(at) };
                 // SAFETY: as above.
@@ -318,7 +318,7 @@ kernels! {
         }
     }
 
-    /// Collects the residuals of a tile; `lowest` is for what is worked with. False where a section ends.
+    /// Collects the residuals of a tile; `lowest` is for what is worked with. False where a stream ends.
     pub(super) fn collect_tile<const WIDTH: usize>(
         ids: &[[u8; STEP]], lowest: &mut Bytes, bytes: &[u8], places: &mut [Vec<Place>; 2], to: &mut [[u8; 64]],
         mut ahead: Ahead<'_>
@@ -361,7 +361,7 @@ kernels! {
             let mut v = load(to);
             for i in 0..N {
                 let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
-                // SAFETY: `next` was not behind the section's end, and since then there was less than a tile; behind that there
+                // SAFETY: `next` was not behind the stream's end, and since then there was less than a tile; behind that there
                 // are 64 bytes.
                 let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(next[i]).cast()) });
                 v = _mm512_or_si512(v, _mm512_maskz_expand_epi8(mask, from));
@@ -392,7 +392,7 @@ kernels! {
                 let mut at = next[i];
                 next[i] += WIDTH * mask.count_ones() as usize;
                 for v in &mut v {
-                    // SAFETY: what was next was not behind the section's end, and since then there was a tile at most; behind
+                    // SAFETY: what was next was not behind the stream's end, and since then there was a tile at most; behind
                     // that there are 64 bytes.
                     let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(at).cast()) });
                     let (expanded, n) = expand::<WIDTH>(mask, from);

@@ -6,7 +6,7 @@ use super::deal::{Ahead, Bytes, Elements, STEP, collect_tile, deal_tile, lowest_
 use super::{AHEAD, expect, load, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::group::RUN;
-use crate::predict::job::{Model, Rank, Sections, TILE, most_overflows, places_by_width, trim};
+use crate::predict::job::{Model, Rank, Streams, TILE, most_overflows, places_by_width, trim};
 use crate::predict::partition::{self as portable, CLASSES, of_tile};
 use crate::predict::residual;
 use crate::predict::select::Selection;
@@ -24,8 +24,8 @@ entries! {
     pub(in crate::arch) fn count_classes(m: &Model<'_>) -> Vec<usize> = count;
     pub(in crate::arch) fn rank_in_classes(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
     pub(in crate::arch) fn select_in_classes(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
-    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool = deal;
-    pub(in crate::arch) fn restore(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool = collect;
+    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = deal;
+    pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = collect;
     pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
     pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
 }
@@ -130,10 +130,10 @@ kernels! {
         _mm512_reduce_add_epi64(_mm512_sad_epu8(counts, _mm512_setzero_si512())) as u32
     }
 
-    fn deal(m: &Model<'_>, elements: &[u8], sections: &mut Sections) -> bool {
-        let Some(f) = finder(m) else { return portable::partition(m, elements, sections) };
-        let (bytes, sections, overflows) = sections.raw_parts_mut();
-        let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
+    fn deal(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
+        let Some(f) = finder(m) else { return portable::partition(m, elements, streams) };
+        let (bytes, streams, overflows) = streams.raw_parts_mut();
+        let mut places = places_by_width(bytes.len(), streams, f.classes, m.width);
         let mut ids = Bytes([NO_CLASS; TILE]);
         let mut residuals = Elements([0; 8 * TILE]);
         let mut lowest = Bytes([0; TILE]);
@@ -155,14 +155,14 @@ kernels! {
                 return false;
             }
         }
-        trim(sections, places.iter().flatten());
+        trim(streams, places.iter().flatten());
         true
     }
 
-    fn collect(m: &Model<'_>, sections: &Sections, out: &mut [u8]) -> bool {
-        let Some(f) = finder(m) else { return portable::restore(m, sections, out) };
-        let (bytes, sections) = sections.raw_parts();
-        let mut places = places_by_width(bytes.len(), sections, f.classes, m.width);
+    fn collect(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
+        let Some(f) = finder(m) else { return portable::restore(m, streams, out) };
+        let (bytes, streams) = streams.raw_parts();
+        let mut places = places_by_width(bytes.len(), streams, f.classes, m.width);
         let mut ids = Bytes([NO_CLASS; TILE]);
         let mut last = Elements([0; 8 * TILE]);
         let mut lowest = Bytes([0; TILE]);

@@ -1,4 +1,4 @@
-//! Sections in the head of a block: their groups and patches (`docs/format.md` §3.3.1–3.3.3, §3.5).
+//! Streams in the head of a block: their groups and patches (`docs/format.md` §3.3.1–3.3.3, §3.5).
 
 use super::super::limits::{MAX_GROUPS, MAX_RAW};
 use super::super::varint::{Cursor, put};
@@ -7,9 +7,9 @@ use crate::entropy::hybrid_uint::HybridUint;
 use crate::error::{Error, Result};
 use crate::map::Map;
 
-/// A section: an array of elements of one width, in groups.
+/// A stream: an array of elements of one width, in groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grouped {
+pub struct Stream {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub width: usize,
     /// What elements become before they are split.
@@ -22,7 +22,7 @@ pub struct Grouped {
     pub groups: Vec<Group>,
 }
 
-/// How a section's patches are coded.
+/// How a stream's patches are coded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patches {
     /// How many there are.
@@ -89,7 +89,7 @@ impl Group {
     }
 }
 
-impl Grouped {
+impl Stream {
     pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
         let map = Map::from_code(c.u8()?)
             .ok_or_else(|| Error::unsupported("a column has a map that this lmc does not know; a newer one may"))?;
@@ -98,7 +98,7 @@ impl Grouped {
             1 => Some(Patches::parse(c, width)?),
             kind => {
                 return Err(Error::unsupported(format!(
-                    "a section has patches of kind {kind}; a newer lmc may read this file"
+                    "a stream has patches of kind {kind}; a newer lmc may read this file"
                 )));
             }
         };
@@ -132,16 +132,16 @@ impl Grouped {
 
 impl Patches {
     pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
-        let count = c.size(MAX_RAW, "a section's number of patches")?;
+        let count = c.size(MAX_RAW, "a stream's number of patches")?;
         let low = u32::from(c.u8()?);
         if count == 0 || low >= 8 * width as u32 {
             return Err(Error::damaged(format!(
-                "a section of {}-bit elements has {count} patches above {low} low bits",
+                "a stream of {}-bit elements has {count} patches above {low} low bits",
                 8 * width
             )));
         }
         let (gaps, changes) = (HybridUint::parse(c)?, HybridUint::parse(c)?);
-        Ok(Self { count, low, gaps, changes, len: c.size(2 * MAX_RAW, "the length of a section's patches")? })
+        Ok(Self { count, low, gaps, changes, len: c.size(2 * MAX_RAW, "the length of a stream's patches")? })
     }
 
     /// The bits of a change to elements of `width` bytes.

@@ -1,12 +1,12 @@
-//! Sections (§3.3.1) and their groups from a description.
+//! Streams (§3.3.1) and their groups from a description.
 
 use super::entropy::{Chunk, Coder, Pad};
 use super::numbers::NumberCode;
 use super::varint;
 
-/// How the elements of a section are coded.
+/// How the elements of a stream are coded.
 #[derive(Clone, Debug, Default)]
-pub struct Section {
+pub struct Stream {
     pub map: u8,
     /// The group of each run; not used when there is one group.
     pub classes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct PatchCodes {
 /// What the groups have of an element differs by `x` from its mapped value (§3.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Counted from 0 in the section; patches are in the order of their elements.
+    /// Counted from 0 in the stream; patches are in the order of their elements.
     pub element: u64,
     pub x: u64,
 }
@@ -47,7 +47,7 @@ pub struct Group {
     pub pad: Pad,
 }
 
-/// Where a block gathers what its sections become.
+/// Where a block gathers what its streams become.
 pub(super) struct Output<'a> {
     pub(super) lane_sets: usize,
     /// Of all columns, in order.
@@ -57,8 +57,8 @@ pub(super) struct Output<'a> {
     pub(super) bulk: Vec<u8>,
 }
 
-impl Section {
-    /// A section of one group.
+impl Stream {
+    /// A stream of one group.
     pub fn of(map: u8, group: Group) -> Self {
         Self { map, groups: vec![group], ..Self::default() }
     }
@@ -68,7 +68,7 @@ impl Section {
         let w = 8 * width as u32;
         let mut values: Vec<u64> = elements.iter().map(|&u| mapped(u, w, self.map)).collect();
         for patch in &self.patches {
-            *values.get_mut(patch.element as usize).ok_or("a patch is not in its section")? ^= patch.x;
+            *values.get_mut(patch.element as usize).ok_or("a patch is not in its stream")? ^= patch.x;
         }
         if self.groups.is_empty() && values.iter().any(|&v| v != 0) {
             return Err("an element is in no group".into());
@@ -94,7 +94,7 @@ impl Section {
     }
 }
 
-impl Section {
+impl Stream {
     /// Writes what the head says of the patches; their bits.
     fn write_patches(&self, head: &mut Vec<u8>) -> Result<Vec<u8>, String> {
         let PatchCodes { low, gaps, changes } = &self.patch_codes;

@@ -1,11 +1,11 @@
-//! A section (§3.3.1): elements of one width, coded in groups.
+//! A stream (§3.3.1): elements of one width, coded in groups.
 
 use super::bytes::Bytes;
 use super::entropy::{Coder, Lanes, Table};
 use super::faults::{Faults, must};
 use super::numbers::{Bits, NumberCode};
 
-pub(super) struct Section {
+pub(super) struct Stream {
     /// Bits of an element.
     w: u32,
     map: Map,
@@ -40,14 +40,14 @@ enum Map {
     Zigzag,
 }
 
-/// Where a block keeps what its sections are decoded from.
+/// Where a block keeps what its streams are decoded from.
 pub(super) struct Streams<'a> {
     pub(super) bulk: Bytes<'a>,
     pub(super) lanes: Lanes<'a>,
 }
 
-impl Section {
-    /// Reads the section's head; its elements have `width` bytes.
+impl Stream {
+    /// Reads the stream's head; its elements have `width` bytes.
     pub(super) fn parse(
         head: &mut Bytes<'_>,
         width: usize,
@@ -58,22 +58,22 @@ impl Section {
             0 => Map::Identity,
             1 => Map::Rotate,
             2 => Map::Zigzag,
-            _ => return Err("a section has an unknown map".into()),
+            _ => return Err("a stream has an unknown map".into()),
         };
         let patches = match head.u8()? {
             0 => None,
             1 => {
                 let count = head.varint()?;
-                faults.must(count >= 1, "a section has patches, but none of them");
+                faults.must(count >= 1, "a stream has patches, but none of them");
                 let t = u32::from(head.u8()?);
                 must(t < 8 * width as u32, "patches change no bit of their elements")?;
                 let (gaps, changes) = (NumberCode::parse(head)?, NumberCode::parse(head)?);
                 Some(Patches { count, t, gaps, changes, length: head.varint()? })
             }
-            _ => return Err("a section has patches of an unknown kind".into()),
+            _ => return Err("a stream has patches of an unknown kind".into()),
         };
         let group_count = head.varint()?;
-        must(group_count <= 16, "a section has an impossible number of groups")?;
+        must(group_count <= 16, "a stream has an impossible number of groups")?;
         let class_map = if group_count > 1 { Some(Group::parse(head, 1, lane_sets)?) } else { None };
         let groups = (0..group_count).map(|_| Group::parse(head, width, lane_sets)).collect::<Result<_, String>>()?;
         Ok(Self { w: 8 * width as u32, map, patches, class_map, groups })
@@ -130,7 +130,7 @@ impl Patches {
             let x = (u128::from(self.changes.number(&mut bits)?) + 1) << self.t;
             faults.must(x <= u128::from(ones(w)), "a patch is wider than its element");
             let value = usize::try_from(element).ok().and_then(|element| values.get_mut(element));
-            *value.ok_or("a patch is not in its section")? ^= x as u64 & ones(w);
+            *value.ok_or("a patch is not in its stream")? ^= x as u64 & ones(w);
             next = element + 1;
         }
         faults.must(bits.end(), "the bits of patches do not end where their length says");
