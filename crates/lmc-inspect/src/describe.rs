@@ -1,7 +1,7 @@
 //! How a block is coded, for people who want to see.
 
 use lmc::internals::{
-    BlockHead, Column, Conversion, Group, HEADER_LEN, Map, Method, Predicted, Predictor, Stream, block_head,
+    BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Method, Predicted, Predictor, Stream, block_head,
     coder_name, dependencies,
 };
 use lmc::{ReadAt, Reader, Result};
@@ -40,8 +40,8 @@ pub struct ColumnDescription {
     pub raw_len: u64,
     /// Bytes of the block's record that stand for the column. Those of all columns add up to the record.
     ///
-    /// A column has its own description, frame or bytes stored as they are, and list of patches. Groups run through the same lanes: what the
-    /// lanes, the literals and the raw bits of all groups take is shared by the bits that the groups tell of their elements, which is an
+    /// A column has its own description, frame or bytes stored as they are, and list of patches. Clusters run through the same lanes: what the
+    /// lanes, the literals and the raw bits of all clusters take is shared by the bits that the clusters tell of their elements, which is an
     /// estimate. What is left, of no column (headers, extents, digests), is shared by raw length.
     pub coded_len: u64,
     /// "stored", "zstd", "plain", "predicted", or "tensor list": a header of which the tensors are told.
@@ -52,8 +52,8 @@ pub struct ColumnDescription {
     pub map: Option<&'static str>,
     /// How the elements of a predicted column are predicted.
     pub prediction: Option<PredictionDescription>,
-    /// The groups of a stream column, or those of all classes of a predicted one. Classes of which few elements changed have none.
-    pub groups: Vec<GroupDescription>,
+    /// The clusters of a stream column, or those of all classes of a predicted one. Classes of which few elements changed have none.
+    pub clusters: Vec<ClusterDescription>,
     /// Elements that are listed one by one, with what changes them.
     pub listed: u64,
 }
@@ -72,11 +72,11 @@ pub struct PredictionDescription {
     pub classes: usize,
 }
 
-/// How the elements of a group are split into bits, and how those are coded.
+/// How the elements of a cluster are split into bits, and how those are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct GroupDescription {
-    /// Bits of an element that are the same in the whole group.
+pub struct ClusterDescription {
+    /// Bits of an element that are the same in the whole cluster.
     pub constant_bits: u32,
     /// Bits of an element that are stored as they are.
     pub raw_bits: u32,
@@ -165,11 +165,13 @@ fn own_bulk(p: &Column) -> usize {
     }
 }
 
-/// Bits that groups tell of their elements, at most: whose group an element is, the body alone says.
+/// Bits that clusters tell of their elements, at most: whose cluster an element is, the body alone says.
 fn told_bits(p: &Column) -> u64 {
     let of = |elements: usize, g: &Stream| {
-        let bits = |group: &Group| group.raw_bits + u32::from(group.sign_plane) + group.symbol_bits(8 * g.width as u32);
-        elements as u64 * u64::from(g.groups.iter().map(bits).max().unwrap_or(0))
+        let bits = |cluster: &Cluster| {
+            cluster.raw_bits + u32::from(cluster.sign_plane) + cluster.symbol_bits(8 * g.width as u32)
+        };
+        elements as u64 * u64::from(g.clusters.iter().map(bits).max().unwrap_or(0))
     };
     match &p.method {
         Method::Plain(g) => of(g.elements(p.len), g),
@@ -181,8 +183,8 @@ fn told_bits(p: &Column) -> u64 {
 impl ColumnDescription {
     fn new(p: &Column, coded_len: u64, head: &BlockHead) -> Self {
         let raw_len = p.len as u64;
-        let (width, map, prediction, groups) = (None, None, None, vec![]);
-        let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, groups, listed: 0 };
+        let (width, map, prediction, clusters) = (None, None, None, vec![]);
+        let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, clusters, listed: 0 };
         let listed = p.method.streams().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
         match &p.method {
             Method::Stored => plain("stored"),
@@ -195,11 +197,11 @@ impl ColumnDescription {
                 width: Some(p.width),
                 map: None,
                 prediction: Some(PredictionDescription::new(p, head)),
-                groups: p
+                clusters: p
                     .streams
                     .iter()
                     .filter_map(|s| s.1.as_ref())
-                    .flat_map(|g| g.groups.iter().map(|group| GroupDescription::new(g, group)))
+                    .flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)))
                     .collect(),
                 listed,
             },
@@ -214,7 +216,7 @@ impl ColumnDescription {
                     Map::Zigzag => "zigzag",
                 }),
                 prediction: None,
-                groups: g.groups.iter().map(|group| GroupDescription::new(g, group)).collect(),
+                clusters: g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)).collect(),
                 listed,
             },
         }
@@ -240,8 +242,8 @@ impl PredictionDescription {
     }
 }
 
-impl GroupDescription {
-    fn new(column: &Stream, g: &Group) -> Self {
+impl ClusterDescription {
+    fn new(column: &Stream, g: &Cluster) -> Self {
         Self {
             constant_bits: g.low + g.high,
             raw_bits: g.raw_bits,

@@ -26,7 +26,7 @@ mod diff;
 mod element;
 
 pub use describe::{
-    BlockDescription, ColumnDescription, ExtentDescription, GroupDescription, PredictionDescription, describe_block,
+    BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, PredictionDescription, describe_block,
 };
 pub use diff::changes::Changes;
 pub use diff::counterparts::Relation;

@@ -262,7 +262,7 @@ STORED = (block(len(RAW), b"\0", RAW), len(RAW))
 
 def hostile() -> list[bytes]:
     """Return files that claim more than there is."""
-    stream = b"\0\0\0"  # map, patches, groups
+    stream = b"\0\0\0"  # map, patches, clusters
     most = varint(2**64 - 1)
     zeros = bytes(2**24)
     bomb = zstd(bytes(2**28), content_size=False)
@@ -314,7 +314,7 @@ def test_made_files_are_valid() -> None:
         (b"\2\1", b"", "no multiple"),
         (b"\2\0\3", b"", "map is 3"),
         (b"\2\0\0\2", b"", "patches is 2"),
-        (b"\2\0\0\0\x11", b"", "number of groups is 17"),
+        (b"\2\0\0\0\x11", b"", "number of clusters is 17"),
         (b"\2\0\0\0\1\4\0\0\0\0", b"", "flags is 4"),
         (b"\2\0\0\0\1\2\0\0\0\0", b"", "sign plane"),
         (b"\2\0\0\0\1\0\4\4\1\0", b"", "more than the width"),

@@ -2,11 +2,11 @@
 
 use crate::input::{Input, Random};
 use crate::reference::write::Record;
-use crate::reference::write::block::{Block, Column, Group, Plain, Stream, unmapped};
+use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream, unmapped};
 use crate::reference::write::entropy::{Coder, Pad};
 use crate::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
 
-/// A valid block as the input chooses it: columns, extents, groups, classes, tables, lane sets.
+/// A valid block as the input chooses it: columns, extents, clusters, cluster_of, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {
     let (lane_sets, columns) = columns(input);
     block_of(input, lane_sets, columns)
@@ -212,47 +212,47 @@ pub(crate) fn stream(
     lane_sets: u8,
 ) -> (Stream, Vec<u64>) {
     let w = 8 << width_code;
-    let group_count = [1, 1, 2, 3, 16][input.below(5)];
-    let shapes: Vec<Shape> = (0..group_count).map(|_| Shape::choose(input, w, lane_sets)).collect();
+    let cluster_count = [1, 1, 2, 3, 16][input.below(5)];
+    let shapes: Vec<Shape> = (0..cluster_count).map(|_| Shape::choose(input, w, lane_sets)).collect();
     let sparse = input.bool();
     let mut random = input.random();
 
     let runs = elements.div_ceil(128);
-    let used = if sparse { 1 + random.below(group_count) } else { group_count };
-    let classes: Vec<u8> = (0..runs).map(|_| random.below(used) as u8).collect();
-    let mut symbols = vec![Vec::new(); group_count as usize];
+    let used = if sparse { 1 + random.below(cluster_count) } else { cluster_count };
+    let cluster_of: Vec<u8> = (0..runs).map(|_| random.below(used) as u8).collect();
+    let mut symbols = vec![Vec::new(); cluster_count as usize];
     let mut chosen = Vec::new();
     for e in 0..elements {
-        let class = usize::from(classes[e / 128]);
-        let shape = &shapes[class];
+        let number = usize::from(cluster_of[e / 128]);
+        let shape = &shapes[number];
         let symbol = shape.symbol(&mut random);
-        symbols[class].push(symbol);
-        let bits = random.u64() & low_bits(shape.group.k);
-        let v = u128::from(symbol) << (shape.group.k + shape.group.z) | u128::from(bits) << shape.group.z;
-        let v = v | u128::from(random.u64() & low_bits(shape.group.sign_plane.into()));
-        let v = v as u64 ^ shape.group.constant.unwrap_or(0);
+        symbols[number].push(symbol);
+        let bits = random.u64() & low_bits(shape.cluster.k);
+        let v = u128::from(symbol) << (shape.cluster.k + shape.cluster.z) | u128::from(bits) << shape.cluster.z;
+        let v = v | u128::from(random.u64() & low_bits(shape.cluster.sign_plane.into()));
+        let v = v as u64 ^ shape.cluster.constant.unwrap_or(0);
         chosen.push(unmapped(v & low_bits(w), u32::from(w), map));
     }
-    let groups = shapes.iter().zip(&symbols).map(|(shape, symbols)| shape.group_with_table(symbols)).collect();
-    let class_map = class_map(input, &classes, lane_sets);
-    (Stream { map, classes, class_map, groups, ..Stream::default() }, chosen)
+    let clusters = shapes.iter().zip(&symbols).map(|(shape, symbols)| shape.cluster_with_table(symbols)).collect();
+    let cluster_map = cluster_map(input, &cluster_of, lane_sets);
+    (Stream { map, cluster_of, cluster_map, clusters, ..Stream::default() }, chosen)
 }
 
 pub(crate) fn to_bytes(elements: &[u64], width_code: u8) -> Vec<u8> {
     elements.iter().flat_map(|u| u.to_le_bytes().into_iter().take(1 << width_code)).collect()
 }
 
-/// How a class map is coded: all its bits as they are, or as symbols.
-pub(crate) fn class_map(input: &mut Input<'_>, classes: &[u8], lane_sets: u8) -> Group {
-    let raw = Group { k: 8, ..Group::default() };
+/// How a cluster map is coded: all its bits as they are, or as symbols.
+pub(crate) fn cluster_map(input: &mut Input<'_>, cluster_of: &[u8], lane_sets: u8) -> Cluster {
+    let raw = Cluster { k: 8, ..Cluster::default() };
     if lane_sets == 0 {
         return raw;
     }
     match input.below(4) {
         0 => raw,
-        1 => Group { h: 1, coder: Coder::huffman(classes, input.bool()), ..Group::default() },
-        2 => Group { h: 2, coder: Coder::rans(classes, input.bool()), ..Group::default() },
-        _ => Group { h: 2, coder: Coder::fine_rans(classes, input.bool()), ..Group::default() },
+        1 => Cluster { h: 1, coder: Coder::huffman(cluster_of, input.bool()), ..Cluster::default() },
+        2 => Cluster { h: 2, coder: Coder::rans(cluster_of, input.bool()), ..Cluster::default() },
+        _ => Cluster { h: 2, coder: Coder::fine_rans(cluster_of, input.bool()), ..Cluster::default() },
     }
 }
 
@@ -260,9 +260,9 @@ pub(crate) fn low_bits(n: u8) -> u64 {
     ((1u128 << n) - 1) as u64
 }
 
-/// A group without its table, and what its symbols look like.
+/// A cluster without its table, and what its symbols look like.
 struct Shape {
-    group: Group,
+    cluster: Cluster,
     /// Makes the table from symbols, and an escape if asked for one.
     coder: fn(&[u8], bool) -> Coder,
     symbol_bits: u8,
@@ -281,10 +281,10 @@ impl Shape {
         let constant = input.bool().then(|| input.random().u64() & low_bits(w));
         let (distribution, escape) = (input.below(5), input.bool());
         let sign_plane = z > 0 && input.bool();
-        let group = Group { constant, z, h, k, sign_plane, ..Group::default() };
+        let cluster = Cluster { constant, z, h, k, sign_plane, ..Cluster::default() };
         // Where there are no symbols the coder is not used.
         let coder = [Coder::huffman, Coder::rans, Coder::fine_rans][usize::max(coder, 1) - 1];
-        Self { group, coder, symbol_bits, distribution, escape }
+        Self { cluster, coder, symbol_bits, distribution, escape }
     }
 
     fn symbol(&self, random: &mut Random) -> u8 {
@@ -302,9 +302,9 @@ impl Shape {
         symbol as u8
     }
 
-    fn group_with_table(&self, symbols: &[u8]) -> Group {
+    fn cluster_with_table(&self, symbols: &[u8]) -> Cluster {
         if self.symbol_bits == 0 {
-            return self.group.clone();
+            return self.cluster.clone();
         }
         // Of one distribution only the lower half is known: there are literals as wide as symbols may be.
         let unknown_bits = u8::from(self.distribution == 4);
@@ -313,7 +313,7 @@ impl Shape {
         let escape = self.escape || known.len() < symbols.len();
         let coder = (self.coder)(&known, escape);
         let pad = if escape && self.escape { Pad::PadSymbolAsLiteral } else { Pad::PadSymbol };
-        Group { coder, pad, ..self.group.clone() }
+        Cluster { coder, pad, ..self.cluster.clone() }
     }
 }
 

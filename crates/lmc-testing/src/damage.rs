@@ -1,9 +1,9 @@
-//! The block with a class map, damaged: what tests of files that no honest writer makes share.
+//! The block with a cluster map, damaged: what tests of files that no honest writer makes share.
 
 use crate::decoders::agree;
 use crate::reference::write::File;
 use crate::reference::write::block::BlockFields;
-use crate::samples::class_map_block;
+use crate::samples::cluster_map_block;
 
 /// Lengths that lie.
 pub const HUGE: [u64; 8] =
@@ -13,8 +13,8 @@ pub const HUGE: [u64; 8] =
 ///
 /// # Panics
 /// When the block cannot be coded.
-pub fn class_map() -> BlockFields {
-    class_map_block().encode().expect("the block can be coded")
+pub fn cluster_map() -> BlockFields {
+    cluster_map_block().encode().expect("the block can be coded")
 }
 
 /// A file of one block.

@@ -180,14 +180,14 @@ fn patched(input: &mut Input<'_>, column: Column) -> Column {
     Column::Plain(plain_column)
 }
 
-/// Gives a stream without patches some, or none, perhaps instead of its groups, and changes its elements accordingly.
+/// Gives a stream without patches some, or none, perhaps instead of its clusters, and changes its elements accordingly.
 fn patch(input: &mut Input<'_>, width_code: u8, stream: &mut Stream, elements: &mut [u64]) {
     let w: u8 = 8 << width_code;
     // One in so many elements, and the last.
     let one_in = [0, 0, 1, 3, 50, 400][input.below(6)];
     let also_last = input.bool();
     if input.below(6) == 0 {
-        (stream.groups, stream.classes) = (Vec::new(), Vec::new());
+        (stream.clusters, stream.cluster_of) = (Vec::new(), Vec::new());
         elements.fill(0);
     }
     let low = if input.bool() { 0 } else { input.below(w.into()) as u8 };
@@ -256,7 +256,7 @@ fn unchanged(input: &mut Input<'_>, elements: usize, lane_sets: u8) -> Option<Un
     };
     let mut random = input.random();
     let runs: Vec<u8> = (0..elements.div_ceil(128)).map(|_| u8::from(random.below(coded_one_in) != 0)).collect();
-    Some(UnchangedRuns { map: blocks::class_map(input, &runs, lane_sets), runs })
+    Some(UnchangedRuns { map: blocks::cluster_map(input, &runs, lane_sets), runs })
 }
 
 fn boundaries(input: &mut Input<'_>) -> Vec<u8> {

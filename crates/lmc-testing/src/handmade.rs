@@ -1,7 +1,7 @@
 //! Files put together by hand, block by block: what tests of bases, dependencies and predicted columns share.
 
 use crate::decoders::{LIMIT, agree_with_bases};
-use crate::reference::write::block::{Block, BlockFields, Column, Dependency, Group, Named, Predicted, Stream};
+use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Dependency, Named, Predicted, Stream};
 use crate::reference::write::{File, Record, varint};
 
 /// Raw bytes of a leaf: each block begins at a multiple of them.
@@ -52,7 +52,7 @@ pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
         prediction: Named::of(0, dependencies.len() as u64),
         boundaries: vec![],
         unchanged: None,
-        streams: vec![Stream::of(0, Group { z: 8, ..Group::default() })],
+        streams: vec![Stream::of(0, Cluster { z: 8, ..Cluster::default() })],
     };
     encoded(&Block { dependencies, ..Block::of(Column::Predicted(column), 0) })
 }

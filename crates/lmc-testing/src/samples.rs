@@ -3,7 +3,7 @@
 use crate::data;
 use crate::input::{Input, Random};
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Column, Group, Plain, Stream};
+use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream};
 use crate::reference::write::entropy::Coder;
 use lmc::{CompressOptions, Dtype, Level, compress};
 
@@ -22,7 +22,7 @@ pub fn all() -> Vec<Sample> {
         encoded("text", TEXT, None, Level::Default),
         encoded("noise", &Random::new(5).bytes(300), None, Level::Default),
         encoded("pack of dtypes", &pack(), None, Level::Default),
-        class_map(),
+        cluster_map(),
         fine_rans(),
     ]
 }
@@ -79,56 +79,56 @@ fn safetensors(tensors: &[(Dtype, Vec<u16>, Vec<u8>)]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
 }
 
-/// Elements of 32 bits in three groups, one of them empty, with class map, literals and a partial run; two lane sets.
-fn class_map() -> Sample {
-    let block = class_map_block();
+/// Elements of 32 bits in three clusters, one of them empty, with cluster map, literals and a partial run; two lane sets.
+fn cluster_map() -> Sample {
+    let block = cluster_map_block();
     let record = block.record().expect("the block can be coded");
-    ("f32 with class map", File::new(vec![record]).to_bytes(), block.raw())
+    ("f32 with cluster map", File::new(vec![record]).to_bytes(), block.raw())
 }
 
 /// Bytes as symbols of fine rANS, some of them literals, with a partial run.
 fn fine_rans() -> Sample {
     let mut random = Random::new(21);
     let raw: Vec<u8> = (0..300).map(|_| random.u64().trailing_zeros() as u8).collect();
-    let group = Group { coder: Coder::fine_rans(&[0, 0, 0, 0, 1, 1, 2, 3, 4], true), ..Group::default() };
-    let plain_column = Plain { raw, width_code: 0, stream: Stream::of(0, group) };
+    let cluster = Cluster { coder: Coder::fine_rans(&[0, 0, 0, 0, 1, 1, 2, 3, 4], true), ..Cluster::default() };
+    let plain_column = Plain { raw, width_code: 0, stream: Stream::of(0, cluster) };
     let block = Block::of(Column::Plain(plain_column), 2);
     let record = block.record().expect("the block can be coded");
     ("fine rANS", File::new(vec![record]).to_bytes(), block.raw())
 }
 
-/// The block of [`all`]'s file with a class map.
+/// The block of [`all`]'s file with a cluster map.
 ///
-/// Its last run has 75 elements, so that padding and unused bits exist; its class map has 6 elements of 8 raw bits.
-pub fn class_map_block() -> Block {
+/// Its last run has 75 elements, so that padding and unused bits exist; its cluster map has 6 elements of 8 raw bits.
+pub fn cluster_map_block() -> Block {
     let mut random = Random::new(3);
     let elements = 5 * 128 + 75;
-    let classes = vec![0, 2, 0, 0, 2, 0];
+    let cluster_of = vec![0, 2, 0, 0, 2, 0];
     let mut raw = Vec::new();
     let mut symbols = [vec![], vec![], vec![]];
     for e in 0..elements {
-        let class = classes[e / 128];
-        let symbol = 100 + random.u64().trailing_zeros() as u8 + if class == 2 { 20 } else { 0 };
-        symbols[usize::from(class)].push(symbol);
-        // Rotated: the symbol on top, then 23 bits, then the sign. In group 2 the low 13 bits are 0.
-        let low = random.u64() as u32 & if class == 2 { 0x00ff_e000 } else { 0x00ff_ffff };
+        let number = cluster_of[e / 128];
+        let symbol = 100 + random.u64().trailing_zeros() as u8 + if number == 2 { 20 } else { 0 };
+        symbols[usize::from(number)].push(symbol);
+        // Rotated: the symbol on top, then 23 bits, then the sign. In cluster 2 the low 13 bits are 0.
+        let low = random.u64() as u32 & if number == 2 { 0x00ff_e000 } else { 0x00ff_ffff };
         let v = u32::from(symbol) << 24 | low;
         raw.extend(v.rotate_right(1).to_le_bytes());
     }
     let known = [100, 101, 102, 104];
-    let groups = vec![
-        Group { k: 20, z: 4, coder: Coder::rans(&known, true), ..Group::default() },
-        Group { k: 24, coder: Coder::huffman(&[1, 2, 3], false), ..Group::default() },
-        Group { k: 11, z: 13, coder: Coder::huffman(&symbols[2], true), ..Group::default() },
+    let clusters = vec![
+        Cluster { k: 20, z: 4, coder: Coder::rans(&known, true), ..Cluster::default() },
+        Cluster { k: 24, coder: Coder::huffman(&[1, 2, 3], false), ..Cluster::default() },
+        Cluster { k: 11, z: 13, coder: Coder::huffman(&symbols[2], true), ..Cluster::default() },
     ];
-    // Group 0 drops four low bits, too: clear them.
+    // Cluster 0 drops four low bits, too: clear them.
     for (e, element) in raw.chunks_mut(4).enumerate() {
-        if classes[e / 128] == 0 {
+        if cluster_of[e / 128] == 0 {
             let v = u32::from_le_bytes(element.try_into().expect("four bytes")).rotate_left(1) & !15;
             element.copy_from_slice(&v.rotate_right(1).to_le_bytes());
         }
     }
-    let class_map = Group { k: 7, h: 1, ..Group::default() };
-    let stream = Stream { map: 1, classes, class_map, groups, ..Stream::default() };
+    let cluster_map = Cluster { k: 7, h: 1, ..Cluster::default() };
+    let stream = Stream { map: 1, cluster_of, cluster_map, clusters, ..Stream::default() };
     Block::of(Column::Plain(Plain { raw, width_code: 2, stream }), 2)
 }

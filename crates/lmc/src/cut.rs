@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::block::{Extent, Link};
+use crate::cluster::RUN;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::format::bases::Dependency;
 use crate::format::bases::{Depths, MAX_DEPTH};
 use crate::format::checksum::LEAF;
 use crate::format::limits::MAX_RAW;
-use crate::group::RUN;
 use crate::io::ReadAt;
 use crate::layout::Layout;
 use crate::matching::{Distance, Matcher, Related, SAMPLED};

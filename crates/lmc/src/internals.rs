@@ -8,7 +8,7 @@ pub use crate::block::plan::{Planner, coding_of};
 pub use crate::block::{Extent, Link, Origin};
 pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::Dependency;
-pub use crate::format::block_head::{BlockHead, Column, Group, LaneCounts, Method, Patches, Predicted, Stream};
+pub use crate::format::block_head::{BlockHead, Cluster, Column, LaneCounts, Method, Patches, Predicted, Stream};
 pub use crate::format::record::HEADER_LEN;
 pub use crate::layout::Layout;
 pub use crate::map::Map;
@@ -55,9 +55,9 @@ pub fn split_record(records: &[u8]) -> Result<(BlockHead, &[u8], &[u8])> {
     Ok((BlockHead::parse(head)?, body, rest))
 }
 
-/// The name of a group's coder: "none", "huffman", "rans" or "fine-rans".
-pub fn coder_name(group: &Group) -> &'static str {
-    match &group.coder {
+/// The name of a cluster's coder: "none", "huffman", "rans" or "fine-rans".
+pub fn coder_name(cluster: &Cluster) -> &'static str {
+    match &cluster.coder {
         Coder::None => "none",
         Coder::Huffman(_) => "huffman",
         Coder::Rans(r) if r.log_slots == rans::COARSE_BITS => "rans",

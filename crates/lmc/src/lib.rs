@@ -35,6 +35,7 @@ mod begun;
 mod bits;
 mod block;
 mod budget;
+mod cluster;
 mod compress;
 mod container;
 mod cut;
@@ -47,7 +48,6 @@ mod error;
 mod estimate;
 mod format;
 mod frames;
-mod group;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;

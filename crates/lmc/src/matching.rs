@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::base::Base;
 use crate::block::Link;
+use crate::cluster::element::zeros_in;
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::group::element::zeros_in;
 use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Layout};
 use crate::predict::{self, Conversion};

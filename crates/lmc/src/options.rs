@@ -10,7 +10,7 @@ use crate::parse_error::ParseNameError;
 pub enum Level {
     /// Huffman codes.
     Fast,
-    /// rANS, more groups.
+    /// rANS, more clusters.
     #[default]
     Default,
     /// rANS with finer tables and longer symbols.

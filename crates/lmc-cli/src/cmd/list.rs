@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::{BaseInfo, BlockInfo, DecompressOptions, Reader, Segment};
-use lmc_inspect::{BlockDescription, ColumnDescription, GroupDescription, describe_block};
+use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
@@ -265,35 +265,35 @@ fn column_text(column: &ColumnDescription) -> String {
             format!("{width}-byte {}{converted}, {}:", p.predictor, classes(p.classes))
         }
     };
-    let mut groups: Vec<(String, usize)> = Vec::new();
-    for (group, coder) in column.groups.iter().zip(coders(column)) {
-        let group = match coder {
+    let mut clusters: Vec<(String, usize)> = Vec::new();
+    for (cluster, coder) in column.clusters.iter().zip(coders(column)) {
+        let cluster = match coder {
             "constant" => coder.to_owned(),
-            coder => format!("{coder} {}+{}", group.symbol_bits, group.raw_bits),
+            coder => format!("{coder} {}+{}", cluster.symbol_bits, cluster.raw_bits),
         };
-        match groups.iter_mut().find(|(g, _)| *g == group) {
+        match clusters.iter_mut().find(|(g, _)| *g == cluster) {
             Some((_, n)) => *n += 1,
-            None => groups.push((group, 1)),
+            None => clusters.push((cluster, 1)),
         }
     }
-    if column.groups.is_empty() && column.listed == 0 {
-        groups.push(("constant".to_owned(), 1));
+    if column.clusters.is_empty() && column.listed == 0 {
+        clusters.push(("constant".to_owned(), 1));
     }
     if column.listed > 0 {
-        groups.push((format!("{} listed", count(column.listed, "element")), 1));
+        clusters.push((format!("{} listed", count(column.listed, "element")), 1));
     }
-    for (i, (group, n)) in groups.iter().enumerate() {
+    for (i, (cluster, n)) in clusters.iter().enumerate() {
         text.push_str(if i == 0 { " " } else { ", " });
         if *n > 1 {
             let _ = write!(text, "{n} × ");
         }
-        text.push_str(group);
+        text.push_str(cluster);
     }
     text
 }
 
 fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
-    let group = |g: &GroupDescription| {
+    let cluster = |g: &ClusterDescription| {
         json!({
             "constant_bits": g.constant_bits,
             "raw_bits": g.raw_bits,
@@ -314,7 +314,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
                 "sources": p.sources,
                 "classes": p.classes,
             })),
-            "groups": p.groups.iter().map(group).collect::<Vec<_>>(),
+            "clusters": p.clusters.iter().map(cluster).collect::<Vec<_>>(),
             "listed": p.listed,
         })
     };

@@ -33,7 +33,7 @@ fn blocks_are_described() {
         let of = |part| d.extents.iter().filter(|p| p.part == part).map(|p| p.raw_len).sum::<u64>();
         assert!(d.parts.iter().enumerate().all(|(i, p)| p.raw_len == of(i)));
         for p in &d.parts {
-            for g in &p.groups {
+            for g in &p.clusters {
                 assert_eq!(g.constant_bits + g.raw_bits + g.symbol_bits, 8 * p.width.unwrap() as u32);
             }
         }

@@ -81,12 +81,12 @@ class Reader:
 
     def varint(self, name: str, low: int = 0, high: int = 2**64 - 1) -> int:
         """Read a varint and check its range."""
-        groups = [self.u8(name)]
-        while groups[-1] >= 0x80:
-            must(len(groups) < 10, f"{name} is a varint of more than 10 bytes")
-            groups.append(self.u8(name))
-        must(len(groups) == 1 or groups[-1] != 0, f"{name} is a varint that ends in a byte of 0")
-        value = sum((group & 0x7F) << 7 * i for i, group in enumerate(groups))
+        sevens = [self.u8(name)]
+        while sevens[-1] >= 0x80:
+            must(len(sevens) < 10, f"{name} is a varint of more than 10 bytes")
+            sevens.append(self.u8(name))
+        must(len(sevens) == 1 or sevens[-1] != 0, f"{name} is a varint that ends in a byte of 0")
+        value = sum((bits & 0x7F) << 7 * i for i, bits in enumerate(sevens))
         must(low <= value <= high, f"{name} is {value}, not {low} to {high}")
         return value
 
@@ -363,17 +363,17 @@ def decode_stream(block: Block, n: int, width: int) -> Array:
         t = head.u8("t, the low bits that no patch changes", 0, 8 * width - 1)
         gaps, changes = read_number_code(head, "code of gaps"), read_number_code(head, "code of changes")
         bits_length = head.varint("length of the bits of patches")
-    groups = head.u8("number of groups", 0, 16)
-    class_map = np.zeros(-(-n // RUN), np.uint8)
-    if groups > 1:
-        with at("class map"):
-            class_map = decode_group(block, len(class_map), 1)
-            must(class_map.max() < groups, f"a run is of group {class_map.max()}, there are {groups}")
+    clusters = head.u8("number of clusters", 0, 16)
+    cluster_map = np.zeros(-(-n // RUN), np.uint8)
+    if clusters > 1:
+        with at("cluster map"):
+            cluster_map = decode_cluster(block, len(cluster_map), 1)
+            must(cluster_map.max() < clusters, f"a run is of cluster {cluster_map.max()}, there are {clusters}")
     values = np.zeros(n, f"<u{width}")
-    for g in range(groups):
-        with at(f"group {g}"):
-            in_group = np.repeat(class_map == g, RUN)[:n]
-            values[in_group] = decode_group(block, int(in_group.sum()), width)
+    for g in range(clusters):
+        with at(f"cluster {g}"):
+            in_cluster = np.repeat(cluster_map == g, RUN)[:n]
+            values[in_cluster] = decode_cluster(block, int(in_cluster.sum()), width)
     if has_patches:
         with at("patches"):
             bits, pos, element = block.bulk.take(bits_length, "bits"), 0, -1
@@ -427,8 +427,8 @@ def peek(bits: bytes, pos: int, count: int) -> int:
     return (window >> pos % 8) & ((1 << count) - 1)
 
 
-def decode_group(block: Block, n: int, width: int) -> Array:
-    """§3.5: Decode a group of n elements of `width` bytes; returns their mapped values v."""
+def decode_cluster(block: Block, n: int, width: int) -> Array:
+    """§3.5: Decode a cluster of n elements of `width` bytes; returns their mapped values v."""
     head, w = block.head, 8 * width
     flags = head.u8("flags", 0, 3)
     z, h, k = head.u8("low"), head.u8("high"), head.u8("k")
@@ -510,7 +510,7 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
     if head.u8("unchanged runs", 0, 1):
         with at("unchanged runs"):
             number = head.varint("number of elements")
-            unchanged = decode_group(block, -(-n // RUN), 1)
+            unchanged = decode_cluster(block, -(-n // RUN), 1)
             must(unchanged.max() <= 1, f"a byte of the map is {unchanged.max()}, not 0 or 1")
             class_of[np.repeat(unchanged == 1, RUN)[:n]] = -1
             must_be("number of elements", number, np.count_nonzero(class_of == -1))
@@ -616,9 +616,9 @@ class LaneSet:
 
 
 def decode_symbols(block: Block, table: Table, n: int, s: int) -> Array:
-    """Decode the n symbols of a group, which have s bits."""
+    """Decode the n symbols of a cluster, which have s bits."""
     b, symbol_of, _, _, pad = table
-    must(len(block.lane_sets) == 2, "a group has a coder, but the block no lane sets")
+    must(len(block.lane_sets) == 2, "a cluster has a coder, but the block no lane sets")
     slots = np.empty((-(-n // RUN), RUN), np.uint16)  # a row for each chunk
     for i, chunk in enumerate(slots):
         lane_set = block.lane_sets[i % 2]
@@ -634,7 +634,7 @@ def decode_symbols(block: Block, table: Table, n: int, s: int) -> Array:
 
 
 def read_table(head: Reader, coder: int, s: int) -> Table:
-    """§5.3: Read the table of a group whose symbols have s bits."""
+    """§5.3: Read the table of a cluster whose symbols have s bits."""
     first, count = head.u8("first"), head.u8("count - 1") + 1
     must(first + count - 1 <= 255, f"the last symbol is {first + count - 1}, above 255")
     if coder == HUFFMAN:

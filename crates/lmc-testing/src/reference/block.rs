@@ -59,7 +59,7 @@ pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usi
     let block_digest = head.array()?;
     head.end("something follows the digest of a block")?;
 
-    // How many bulk bytes there are depends on the class maps; everything after them has a known length.
+    // How many bulk bytes there are depends on the cluster maps; everything after them has a known length.
     let lanes_length = Lanes::length(&word_counts, literal_count);
     must(lanes_length <= body.len(), "the body of a block is too short")?;
     let (bulk, lanes) = body.split_at(body.len() - lanes_length);

@@ -165,7 +165,7 @@ impl<'a> Lanes<'a> {
         Ok(Self { sets, literals })
     }
 
-    /// Decodes chunk `i` of a group, of which `t` symbols are elements and the rest is padding.
+    /// Decodes chunk `i` of a cluster, of which `t` symbols are elements and the rest is padding.
     pub(super) fn chunk(&mut self, i: usize, table: &Table, t: usize, faults: &mut Faults) -> Result<Vec<u8>, String> {
         let sets = self.sets.len();
         let set = &mut self.sets[i % sets];

@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use super::dependencies::{Dependencies, bytes_of};
 use super::faults::{Faults, must};
-use super::stream::{Group, Stream, Streams, ones, run_lengths};
+use super::stream::{Cluster, Stream, Streams, ones, run_lengths};
 use std::iter::zip;
 
 pub(super) struct Predicted {
@@ -22,7 +22,7 @@ pub(super) struct Predicted {
 struct UnchangedRuns {
     /// Number of their elements.
     count: u64,
-    map: Group,
+    map: Cluster,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Predicted {
 
         let unchanged = match head.u8()? {
             0 => None,
-            1 => Some(UnchangedRuns { count: head.varint()?, map: Group::parse(head, 1, lane_sets)? }),
+            1 => Some(UnchangedRuns { count: head.varint()?, map: Cluster::parse(head, 1, lane_sets)? }),
             _ => return Err("a column has an unknown kind of unchanged runs".into()),
         };
 

@@ -1,4 +1,4 @@
-//! A stream (§3.3.1): elements of one width, coded in groups.
+//! A stream (§3.3.1): elements of one width, coded in clusters.
 
 use super::bytes::Bytes;
 use super::entropy::{Coder, Lanes, Table};
@@ -10,8 +10,8 @@ pub(super) struct Stream {
     w: u32,
     map: Map,
     patches: Option<Patches>,
-    class_map: Option<Group>,
-    groups: Vec<Group>,
+    cluster_map: Option<Cluster>,
+    clusters: Vec<Cluster>,
 }
 
 struct Patches {
@@ -25,7 +25,7 @@ struct Patches {
     length: u64,
 }
 
-pub(super) struct Group {
+pub(super) struct Cluster {
     z: u32,
     k: u32,
     sign_plane: bool,
@@ -72,19 +72,20 @@ impl Stream {
             }
             _ => return Err("a stream has patches of an unknown kind".into()),
         };
-        let group_count = head.varint()?;
-        must(group_count <= 16, "a stream has an impossible number of groups")?;
-        let class_map = if group_count > 1 { Some(Group::parse(head, 1, lane_sets)?) } else { None };
-        let groups = (0..group_count).map(|_| Group::parse(head, width, lane_sets)).collect::<Result<_, String>>()?;
-        Ok(Self { w: 8 * width as u32, map, patches, class_map, groups })
+        let cluster_count = head.varint()?;
+        must(cluster_count <= 16, "a stream has an impossible number of clusters")?;
+        let cluster_map = if cluster_count > 1 { Some(Cluster::parse(head, 1, lane_sets)?) } else { None };
+        let clusters =
+            (0..cluster_count).map(|_| Cluster::parse(head, width, lane_sets)).collect::<Result<_, String>>()?;
+        Ok(Self { w: 8 * width as u32, map, patches, cluster_map, clusters })
     }
 
     /// Decodes its `n` elements.
     pub(super) fn decode(&self, n: usize, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
         let runs = run_lengths(n);
-        let mut values = match self.groups.is_empty() {
+        let mut values = match self.clusters.is_empty() {
             true => vec![0; n],
-            false => self.decode_groups(&runs, streams, faults)?,
+            false => self.decode_clusters(&runs, streams, faults)?,
         };
         if let Some(patches) = &self.patches {
             patches.apply(&mut values, self.w, &mut streams.bulk, faults)?;
@@ -92,25 +93,25 @@ impl Stream {
         Ok(values.into_iter().map(|v| self.map.back(v, self.w)).collect())
     }
 
-    /// The mapped values as the groups have them.
-    fn decode_groups(
+    /// The mapped values as the clusters have them.
+    fn decode_clusters(
         &self,
         runs: &[usize],
         streams: &mut Streams<'_>,
         faults: &mut Faults,
     ) -> Result<Vec<u64>, String> {
-        let classes = match &self.class_map {
+        let cluster_of = match &self.cluster_map {
             None => vec![0; runs.len()],
-            Some(group) => group.decode(&run_lengths(runs.len()), 8, streams, faults)?,
+            Some(cluster) => cluster.decode(&run_lengths(runs.len()), 8, streams, faults)?,
         };
-        let known = classes.iter().all(|&class| class < self.groups.len() as u64);
-        must(known, "a class is no group")?;
+        let known = cluster_of.iter().all(|&number| number < self.clusters.len() as u64);
+        must(known, "a run is of no cluster")?;
 
         let mut values = vec![Vec::new(); runs.len()];
-        for (class, group) in (0..).zip(&self.groups) {
-            let mine: Vec<usize> = (0..runs.len()).filter(|&run| classes[run] == class).collect();
+        for (number, cluster) in (0..).zip(&self.clusters) {
+            let mine: Vec<usize> = (0..runs.len()).filter(|&run| cluster_of[run] == number).collect();
             let lengths: Vec<usize> = mine.iter().map(|&run| runs[run]).collect();
-            let mut decoded = group.decode(&lengths, self.w, streams, faults)?.into_iter();
+            let mut decoded = cluster.decode(&lengths, self.w, streams, faults)?.into_iter();
             for run in mine {
                 values[run] = decoded.by_ref().take(runs[run]).collect();
             }
@@ -147,15 +148,15 @@ pub(super) fn run_lengths(elements: usize) -> Vec<usize> {
     runs
 }
 
-impl Group {
+impl Cluster {
     pub(super) fn parse(head: &mut Bytes<'_>, width: usize, lane_sets: u8) -> Result<Self, String> {
         let w = 8 * width as u32;
         let flags = head.u8()?;
-        must(flags <= 3, "a group has an unknown flag")?;
+        must(flags <= 3, "a cluster has an unknown flag")?;
         let z = u32::from(head.u8()?);
         let h = u32::from(head.u8()?);
         let k = u32::from(head.u8()?);
-        must(z + h + k <= w, "a group has more bits than its elements")?;
+        must(z + h + k <= w, "a cluster has more bits than its elements")?;
         let sign_plane = flags & 2 != 0;
         must(!sign_plane || z >= 1, "a sign plane needs bit 0 to be dropped")?;
         let s = w - z - h - k;
@@ -163,7 +164,7 @@ impl Group {
             0 => Coder::None,
             1 => Coder::Huffman,
             log_slots @ (7 | 12) => Coder::Rans { log_slots },
-            _ => return Err("a group has an unknown coder".into()),
+            _ => return Err("a cluster has an unknown coder".into()),
         };
         let mut constant = 0;
         if flags & 1 != 0 {
@@ -176,7 +177,7 @@ impl Group {
             None
         } else {
             must((1..=8).contains(&s), "symbols have an impossible width")?;
-            must(lane_sets == 2, "a group has a coder, but the block has no lanes")?;
+            must(lane_sets == 2, "a cluster has a coder, but the block has no lanes")?;
             Some(Table::parse(head, coder, s)?)
         };
         Ok(Self { z, k, sign_plane, constant, table })

@@ -6,7 +6,7 @@
 //! alone, those of the standard library's generic ones among them. Others build this crate with their profiles. Therefore, in loops over
 //! elements and in kernels:
 //!
-//! * What is called and is plain Rust is `#[inline(always)]`: [`Element`](crate::group::element::Element), bits, lanes, runs, loops that
+//! * What is called and is plain Rust is `#[inline(always)]`: [`Element`](crate::cluster::element::Element), bits, lanes, runs, loops that
 //!   several instruction sets share (those are compiled for each of them).
 //! * What takes intrinsics is declared by `kernels!`, which makes it `#[inline]`, for `#[inline(always)]` does not go with
 //!   `#[target_feature]`: every codegen unit that calls it has a copy.

@@ -1,12 +1,12 @@
-//! What kernels are given: one group of a part, to decode or to encode, in whole runs.
+//! What kernels are given: one cluster of a part, to decode or to encode, in whole runs.
 
+use crate::cluster::RUN;
+use crate::cluster::split::Shape;
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter, WRITE_SLACK};
 use crate::entropy::table::{DecodeTable, EncodeTable};
 use crate::entropy::{CHUNK_WORDS, SETS};
-use crate::group::RUN;
-use crate::group::split::Shape;
 
-/// Decoding of the whole runs of a group, chunks 0, 1, …
+/// Decoding of the whole runs of a cluster, chunks 0, 1, …
 pub(crate) struct DecodeJob<'a, 'b> {
     pub(crate) table: Option<&'a DecodeTable>,
     pub(crate) shape: Shape,
@@ -14,7 +14,7 @@ pub(crate) struct DecodeJob<'a, 'b> {
     pub(crate) width: usize,
     pub(crate) lanes: &'a mut [LaneReader<'b>; SETS],
     pub(crate) literals: &'a mut LiteralReader<'b>,
-    /// The group's runs by their place in the part, in order.
+    /// The cluster's runs by their place in the part, in order.
     pub(crate) runs: &'a [u32],
     /// Raw bits of those runs.
     pub(crate) raw: &'a [u8],
@@ -22,7 +22,7 @@ pub(crate) struct DecodeJob<'a, 'b> {
     pub(crate) out: &'a mut [u8],
 }
 
-/// Encoding of the whole runs of a group. Kernels go from the last chunk to the first.
+/// Encoding of the whole runs of a cluster. Kernels go from the last chunk to the first.
 pub(crate) struct EncodeJob<'a> {
     pub(crate) table: Option<&'a EncodeTable>,
     pub(crate) shape: Shape,
@@ -44,7 +44,7 @@ impl DecodeJob<'_, '_> {
         assert_eq!(self.raw.len(), self.runs.len() * self.shape.raw_len(RUN), "raw bits of every run");
     }
 
-    /// The raw bits of the group's run `i`, and where its elements go.
+    /// The raw bits of the cluster's run `i`, and where its elements go.
     #[inline(always)]
     pub(super) fn run(&mut self, i: usize) -> (&[u8], &mut [u8]) {
         let (raw_len, len) = (self.shape.raw_len(RUN), RUN * self.width);

@@ -19,12 +19,12 @@ mod vectors;
 #[allow(unsafe_code)]
 mod x86;
 
+use crate::cluster::element::with_element;
+use crate::cluster::runs::{RunStats, run_ors, run_stats};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::table::{DecodeTable, EncodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS};
 use crate::error::Result;
-use crate::group::classes::{RunStats, run_ors, run_stats};
-use crate::group::element::with_element;
 use crate::isa::{Isa, Kind};
 use crate::map::Map;
 use crate::predict::changes::{self, Changes, Compared};
@@ -34,31 +34,31 @@ use crate::predict::{Classes, partition, unchanged};
 use job::{DecodeJob, EncodeJob};
 
 impl Isa {
-    /// Decodes the whole runs of a group.
-    pub(crate) fn decode_group(self, mut job: DecodeJob<'_, '_>) -> Result<()> {
+    /// Decodes the whole runs of a cluster.
+    pub(crate) fn decode_cluster(self, mut job: DecodeJob<'_, '_>) -> Result<()> {
         job.check();
         match self.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_decode_group(self, &mut job),
+            Kind::Avx512 => x86::avx512_decode_cluster(self, &mut job),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_decode_group(self, &mut job),
+            Kind::Avx2 => x86::avx2_decode_cluster(self, &mut job),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            Kind::Neon => aarch64::neon_decode_group(self, &mut job),
-            _ => portable::decode_group(&mut job),
+            Kind::Neon => aarch64::neon_decode_cluster(self, &mut job),
+            _ => portable::decode_cluster(&mut job),
         }
     }
 
-    /// Encodes the whole runs of a group.
-    pub(crate) fn encode_group(self, mut job: EncodeJob<'_>) {
+    /// Encodes the whole runs of a cluster.
+    pub(crate) fn encode_cluster(self, mut job: EncodeJob<'_>) {
         job.check();
         match self.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_encode_group(self, &mut job),
+            Kind::Avx512 => x86::avx512_encode_cluster(self, &mut job),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_encode_group(self, &mut job),
+            Kind::Avx2 => x86::avx2_encode_cluster(self, &mut job),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            Kind::Neon => aarch64::neon_encode_group(self, &mut job),
-            _ => portable::encode_group(&mut job),
+            Kind::Neon => aarch64::neon_encode_cluster(self, &mut job),
+            _ => portable::encode_cluster(&mut job),
         }
     }
 
@@ -197,7 +197,7 @@ impl Isa {
     }
 }
 
-/// Decodes one chunk; for the partial run of a group.
+/// Decodes one chunk; for the partial run of a cluster.
 pub(crate) fn decode_chunk(
     table: &DecodeTable,
     lane: &mut LaneReader<'_>,
@@ -207,7 +207,7 @@ pub(crate) fn decode_chunk(
     portable::decode_chunk(table, lane, literals, out)
 }
 
-/// Encodes one chunk; for the partial run of a group.
+/// Encodes one chunk; for the partial run of a cluster.
 pub(crate) fn encode_chunk(
     table: &EncodeTable,
     lane: &mut LaneWriter,

@@ -2,14 +2,14 @@
 
 use super::inline::zip;
 use super::job::{DecodeJob, EncodeJob};
+use crate::cluster::RUN;
+use crate::cluster::element::{Element, with_element};
+use crate::cluster::split::{merge_run, split_run};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::rans::{COARSE, COARSE_BITS, FINE, FINE_BITS};
 use crate::entropy::table::{DecodeTable, EncodeKind, EncodeTable, Slots};
 use crate::entropy::{CHUNK, LANES, REFILL_WORDS, SETS, refill_order};
 use crate::error::{Error, Result};
-use crate::group::RUN;
-use crate::group::element::{Element, with_element};
-use crate::group::split::{merge_run, split_run};
 
 /// Decodes one chunk. Checks every read; the words and literals may run on into the rest of the body, which
 /// [`LaneReader::finish`] notices.
@@ -153,12 +153,12 @@ fn emit(lane: &mut LaneWriter, push: impl Fn(usize, u32) -> (bool, u32)) {
     lane.pos -= REFILL_WORDS - free;
 }
 
-pub(super) fn decode_group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
-    with_element!(job.width, E => decode_group_of::<E>(job))
+pub(super) fn decode_cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    with_element!(job.width, E => decode_cluster_of::<E>(job))
 }
 
 #[inline(always)]
-pub(super) fn decode_group_of<E: Element>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+pub(super) fn decode_cluster_of<E: Element>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
     let shape = job.shape;
     let merge = |symbols: &_, raw: &_, out: &mut _| merge_run::<E>(&shape, symbols, raw, out);
     match job.table {
@@ -192,7 +192,7 @@ pub(super) fn decode_rest(
     Ok(())
 }
 
-/// Makes the elements of a group that has no symbols.
+/// Makes the elements of a cluster that has no symbols.
 #[inline(always)]
 pub(super) fn decode_raw(job: &mut DecodeJob<'_, '_>, merge: impl Fn(&[u8; RUN], &[u8], &mut [u8])) {
     for i in 0..job.runs.len() {
@@ -201,12 +201,12 @@ pub(super) fn decode_raw(job: &mut DecodeJob<'_, '_>, merge: impl Fn(&[u8; RUN],
     }
 }
 
-pub(super) fn encode_group(job: &mut EncodeJob<'_>) {
-    with_element!(job.width, E => encode_group_of::<E>(job))
+pub(super) fn encode_cluster(job: &mut EncodeJob<'_>) {
+    with_element!(job.width, E => encode_cluster_of::<E>(job))
 }
 
 #[inline(always)]
-pub(super) fn encode_group_of<E: Element>(job: &mut EncodeJob<'_>) {
+pub(super) fn encode_cluster_of<E: Element>(job: &mut EncodeJob<'_>) {
     let raw_len = job.shape.raw_len(RUN);
     let mut symbols = [0; RUN];
     for (i, &run) in job.runs.iter().enumerate().rev() {

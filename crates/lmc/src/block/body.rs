@@ -8,7 +8,7 @@ use crate::format::block_head::{BlockHead, LaneCounts};
 /// Bytes of a lane set's states.
 const STATES: usize = 4 * LANES;
 
-/// What the groups of a block share.
+/// What the clusters of a block share.
 pub(super) struct Body<'a> {
     pub(super) lanes: [LaneReader<'a>; SETS],
     pub(super) literals: LiteralReader<'a>,

@@ -1,11 +1,11 @@
 //! The ways to predict a column, and what each would cost, from a sample.
 
 use super::keyed::{Guess, Keyed, Limits, bucket, buckets_cost, rest_bits};
+use crate::cluster::RUN;
+use crate::cluster::element::{Element, extend};
+use crate::cluster::runs::Effort;
 use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, histogram};
-use crate::group::RUN;
-use crate::group::classes::Effort;
-use crate::group::element::{Element, extend};
 use crate::map::Map;
 use crate::predict::{Classes, Conversion, Predictor};
 

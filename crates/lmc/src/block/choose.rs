@@ -5,15 +5,15 @@ use super::plan::{Planner, coding_of};
 use super::planned::{ColumnPlan, StreamPlan};
 use super::sparse::is_mostly_zero;
 use crate::arch::inline::array;
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
+use crate::cluster::runs::count_run;
 use crate::dtype::Dtype;
 use crate::entropy::histogram::{Histogram, histogram, sum_of};
 use crate::entropy::{LANES, SETS, cost};
 use crate::error::Result;
 use crate::format::block_head::Method;
 use crate::frames::FrameEncoder;
-use crate::group::RUN;
-use crate::group::classes::count_run;
-use crate::group::element::with_element;
 use crate::isa::Isa;
 use crate::layout::safetensors::list;
 use crate::map::Map;
@@ -111,7 +111,7 @@ impl Chooser {
             None => detect_width(bytes),
         };
         let stream = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
-        let lanes = |g: &StreamPlan| if g.stream.groups.is_empty() { 0 } else { LANE_BYTES };
+        let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         // Trained floats have no repeats for zstd to find; a look at a few words tells the rest.

@@ -5,16 +5,16 @@ use super::listed::{ListedChanges, other_classes, restore_patches};
 use super::{Origin, collect};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
+use crate::cluster::RUN;
+use crate::cluster::element::{Element, with_element};
+use crate::cluster::split::{Shape, lengthen_raw, merge_run};
 use crate::entropy::SETS;
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
 use crate::format::bases::Dependency;
-use crate::format::block_head::{BlockHead, Group, Method, Named, Patches, Predicted, Stream};
+use crate::format::block_head::{BlockHead, Cluster, Method, Named, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::frames::FrameDecoder;
-use crate::group::RUN;
-use crate::group::element::{Element, with_element};
-use crate::group::split::{Shape, lengthen_raw, merge_run};
 use crate::io::scratch;
 use crate::isa::Isa;
 use crate::layout::safetensors::list;
@@ -29,8 +29,8 @@ pub struct BlockDecoder {
     frames: FrameDecoder,
     /// A header's list of tensors.
     list: Vec<u8>,
-    class_map: Vec<u8>,
-    /// Runs of every group, one group after the other.
+    cluster_map: Vec<u8>,
+    /// Runs of every cluster, one cluster after the other.
     runs: Vec<u32>,
     /// A column of several extents before it is dealt out.
     gathered: Vec<u8>,
@@ -63,7 +63,7 @@ impl BlockDecoder {
             isa,
             frames: FrameDecoder::default(),
             list: Vec::new(),
-            class_map: Vec::new(),
+            cluster_map: Vec::new(),
             runs: Vec::new(),
             gathered: Vec::new(),
             streams: Streams::default(),
@@ -255,14 +255,14 @@ impl BlockDecoder {
         let n = g.elements(out.len());
         let (whole, t) = (n / RUN, n % RUN);
         let mut runs = std::mem::take(&mut self.runs);
-        let mut class_map = std::mem::take(&mut self.class_map);
+        let mut cluster_map = std::mem::take(&mut self.cluster_map);
         runs.clear();
         let result: Result<()> = (|| {
-            let map_group = match (&g.class_map, g.groups.first()) {
-                (Some(map_group), _) => map_group,
-                (None, Some(group)) => {
+            let map_cluster = match (&g.cluster_map, g.clusters.first()) {
+                (Some(map_cluster), _) => map_cluster,
+                (None, Some(cluster)) => {
                     runs.extend(0..whole as u32);
-                    return self.decode_group(group, g.width, g.map, &runs, t, body, out);
+                    return self.decode_cluster(cluster, g.width, g.map, &runs, t, body, out);
                 }
                 (None, None) => {
                     // Every map has 0 for 0.
@@ -270,37 +270,37 @@ impl BlockDecoder {
                     return Ok(());
                 }
             };
-            class_map.resize(n.div_ceil(RUN), 0);
-            self.decode_map_with(map_group, body, &mut runs, &mut class_map)?;
-            // Counting sort: the runs of each group, in order. A count for every byte value, so that one check does for all.
+            cluster_map.resize(n.div_ceil(RUN), 0);
+            self.decode_map_with(map_cluster, body, &mut runs, &mut cluster_map)?;
+            // Counting sort: the runs of each cluster, in order. A count for every byte value, so that one check does for all.
             let mut count = [0u32; 256];
-            class_map.iter().for_each(|&c| count[usize::from(c)] += 1);
-            if count[g.groups.len()..].iter().any(|&n| n > 0) {
-                return Err(Error::damaged("a class map names a group that is not there"));
+            cluster_map.iter().for_each(|&c| count[usize::from(c)] += 1);
+            if count[g.clusters.len()..].iter().any(|&n| n > 0) {
+                return Err(Error::damaged("a cluster map names a cluster that is not there"));
             }
-            let partial_in = if t > 0 { class_map.last().map(|&c| usize::from(c)) } else { None };
-            let mut begin = [0usize; crate::format::limits::MAX_GROUPS + 1];
+            let partial_in = if t > 0 { cluster_map.last().map(|&c| usize::from(c)) } else { None };
+            let mut begin = [0usize; crate::format::limits::MAX_CLUSTERS + 1];
             let mut next = [0u32; 256];
-            for i in 0..g.groups.len() {
+            for i in 0..g.clusters.len() {
                 begin[i + 1] = begin[i] + count[i] as usize;
                 next[i] = begin[i] as u32;
             }
             runs.clear();
-            runs.resize(class_map.len(), 0);
-            for (r, &c) in class_map.iter().enumerate() {
+            runs.resize(cluster_map.len(), 0);
+            for (r, &c) in cluster_map.iter().enumerate() {
                 let place = &mut next[usize::from(c)];
                 runs[*place as usize] = r as u32;
                 *place += 1;
             }
-            for (i, group) in g.groups.iter().enumerate() {
+            for (i, cluster) in g.clusters.iter().enumerate() {
                 let (t, last) = if partial_in == Some(i) { (t, 1) } else { (0, 0) };
                 let runs = &runs[begin[i]..begin[i + 1] - last];
-                self.decode_group(group, g.width, g.map, runs, t, body, out)?;
+                self.decode_cluster(cluster, g.width, g.map, runs, t, body, out)?;
             }
             Ok(())
         })();
         self.runs = runs;
-        self.class_map = class_map;
+        self.cluster_map = cluster_map;
         result?;
         if let Some(patches) = &g.patches {
             let bytes = body.take_bulk(patches.len)?;
@@ -310,24 +310,30 @@ impl BlockDecoder {
     }
 
     /// Decodes a map of one byte for each run.
-    fn decode_map(&mut self, group: &Group, body: &mut Body<'_>, map: &mut [u8]) -> Result<()> {
+    fn decode_map(&mut self, cluster: &Cluster, body: &mut Body<'_>, map: &mut [u8]) -> Result<()> {
         let mut runs = std::mem::take(&mut self.runs);
         runs.clear();
-        let result = self.decode_map_with(group, body, &mut runs, map);
+        let result = self.decode_map_with(cluster, body, &mut runs, map);
         self.runs = runs;
         result
     }
 
-    fn decode_map_with(&self, group: &Group, body: &mut Body<'_>, runs: &mut Vec<u32>, map: &mut [u8]) -> Result<()> {
+    fn decode_map_with(
+        &self,
+        cluster: &Cluster,
+        body: &mut Body<'_>,
+        runs: &mut Vec<u32>,
+        map: &mut [u8],
+    ) -> Result<()> {
         runs.extend(0..(map.len() / RUN) as u32);
-        self.decode_group(group, 1, Map::Identity, runs, map.len() % RUN, body, map)
+        self.decode_cluster(cluster, 1, Map::Identity, runs, map.len() % RUN, body, map)
     }
 
-    /// Decodes the whole runs of a group, and then the partial run of `t` elements if `t` is not 0.
-    #[expect(clippy::too_many_arguments, reason = "one call for class maps and groups")]
-    fn decode_group(
+    /// Decodes the whole runs of a cluster, and then the partial run of `t` elements if `t` is not 0.
+    #[expect(clippy::too_many_arguments, reason = "one call for cluster maps and clusters")]
+    fn decode_cluster(
         &self,
-        group: &Group,
+        cluster: &Cluster,
         width: usize,
         map: Map,
         runs: &[u32],
@@ -335,11 +341,11 @@ impl BlockDecoder {
         body: &mut Body<'_>,
         out: &mut [u8],
     ) -> Result<()> {
-        let shape = Shape::of(group, map);
-        let table = DecodeTable::new(&group.coder);
+        let shape = Shape::of(cluster, map);
+        let table = DecodeTable::new(&cluster.coder);
         let raw = body.take_bulk(runs.len() * shape.raw_len(RUN))?;
         let literals = body.literals.pos;
-        self.isa.decode_group(DecodeJob {
+        self.isa.decode_cluster(DecodeJob {
             table: table.as_ref(),
             shape,
             width,
@@ -354,15 +360,15 @@ impl BlockDecoder {
             let chunk = runs.len();
             with_element!(width, E => decode_partial::<E>(&shape, table.as_ref(), raw, chunk, t, body, out))?;
         }
-        let bits = group.symbol_bits(8 * width as u32);
+        let bits = cluster.symbol_bits(8 * width as u32);
         if bits < 8 && body.literals.bytes[literals..body.literals.pos].iter().any(|l| l >> bits != 0) {
-            return Err(Error::damaged("a literal is too wide for the symbols of its group"));
+            return Err(Error::damaged("a literal is too wide for the symbols of its cluster"));
         }
         Ok(())
     }
 }
 
-/// Puts elements right that the groups do not tell, or not wholly.
+/// Puts elements right that the clusters do not tell, or not wholly.
 fn apply_patches<E: Element>(patches: &Patches, map: Map, bytes: &[u8], out: &mut [u8]) -> Result<()> {
     patches.each(bytes, out.len() / E::BYTES, E::BYTES, |i, x| {
         let e = &mut out[i * E::BYTES..][..E::BYTES];
@@ -384,12 +390,12 @@ fn decode_partial<E: Element>(
     if let Some(table) = table {
         decode_chunk(table, &mut body.lanes[chunk % SETS], &mut body.literals, &mut symbols)?;
         if symbols[t..].iter().any(|&s| s != table.pad) {
-            return Err(Error::damaged("the padding of a group is not what it must be"));
+            return Err(Error::damaged("the padding of a cluster is not what it must be"));
         }
     }
     let mut whole = vec![0; shape.raw_len(RUN)];
     if !lengthen_raw(shape, t, raw, &mut whole) {
-        return Err(Error::damaged("a group has bits left over"));
+        return Err(Error::damaged("a cluster has bits left over"));
     }
     let mut run = vec![0; RUN * E::BYTES];
     merge_run::<E>(shape, &symbols, &whole, &mut run);

@@ -3,11 +3,14 @@
 use super::choose::Chooser;
 use super::gather::{Source, gather};
 use super::output::Output;
-use super::planned::{ColumnPlan, Elements, Item, PlannedGroup};
+use super::planned::{ColumnPlan, Elements, Item, PlannedCluster};
 use super::{Extent, Origin};
 use crate::arch::encode_chunk;
 use crate::arch::inline::zip;
 use crate::arch::job::EncodeJob;
+use crate::cluster::RUN;
+use crate::cluster::element::{Element, with_element};
+use crate::cluster::split::{shorten_raw, split_run};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::{LANES, SETS};
 use crate::error::Result;
@@ -15,9 +18,6 @@ use crate::format::bases::Dependency;
 use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, Named};
 use crate::format::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
 use crate::format::record::{self, RecordHeader};
-use crate::group::RUN;
-use crate::group::element::{Element, with_element};
-use crate::group::split::{shorten_raw, split_run};
 use crate::io::{ReadAt, read_at};
 use crate::isa::Isa;
 use crate::options::Level;
@@ -208,9 +208,9 @@ impl BlockEncoder {
     fn encode_columns(&mut self, sources: &[Source<'_>], plans: &[ColumnPlan], bulk: &mut [u8]) {
         let chunks: usize = plans.iter().map(ColumnPlan::chunks).sum();
         if chunks > 0 {
-            // Every group begins anew with lane set 0, so that one set can get up to a chunk a group more than the other.
-            let groups: usize = plans.iter().map(ColumnPlan::groups).sum();
-            self.lanes.iter_mut().for_each(|l| l.reset((chunks + groups) / SETS + 1));
+            // Every cluster begins anew with lane set 0, so that one set can get up to a chunk a cluster more than the other.
+            let clusters: usize = plans.iter().map(ColumnPlan::clusters).sum();
+            self.lanes.iter_mut().for_each(|l| l.reset((chunks + clusters) / SETS + 1));
             self.literals.reset(chunks * RUN);
         }
         let mut end = bulk.len();
@@ -226,13 +226,13 @@ impl BlockEncoder {
                 let space = &mut space[item_begin..item_end];
                 match item {
                     Item::Bytes(bytes) => space.copy_from_slice(bytes),
-                    Item::Group(g) => {
+                    Item::Cluster(g) => {
                         let elements = match &g.elements {
                             Elements::Column => &source.bytes,
                             Elements::Class(class) => plan.residuals.get(*class),
                             Elements::Map(map) => map,
                         };
-                        self.encode_group(g, elements, space);
+                        self.encode_cluster(g, elements, space);
                     }
                 }
                 item_end = item_begin;
@@ -241,12 +241,12 @@ impl BlockEncoder {
         }
     }
 
-    fn encode_group(&mut self, g: &PlannedGroup, elements: &[u8], space: &mut [u8]) {
+    fn encode_cluster(&mut self, g: &PlannedCluster, elements: &[u8], space: &mut [u8]) {
         let (whole, rest) = space.split_at_mut(g.runs.len() * g.shape.raw_len(RUN));
         if g.tail > 0 {
             with_element!(g.width, E => self.encode_partial::<E>(g, elements, rest));
         }
-        self.isa.encode_group(EncodeJob {
+        self.isa.encode_cluster(EncodeJob {
             table: g.table.as_ref(),
             shape: g.shape,
             width: g.width,
@@ -259,7 +259,7 @@ impl BlockEncoder {
     }
 
     /// The last run of a column, padded to a chunk.
-    fn encode_partial<E: Element>(&mut self, g: &PlannedGroup, elements: &[u8], raw: &mut [u8]) {
+    fn encode_partial<E: Element>(&mut self, g: &PlannedCluster, elements: &[u8], raw: &mut [u8]) {
         let t = g.tail;
         let mut run = vec![0; RUN * E::BYTES];
         run[..t * E::BYTES].copy_from_slice(&elements[elements.len() - t * E::BYTES..]);

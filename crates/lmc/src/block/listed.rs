@@ -2,9 +2,9 @@
 
 use super::body::Body;
 use super::sparse::few_of;
+use crate::cluster::element::{Element, with_element};
 use crate::error::{Error, Result};
 use crate::format::block_head::{Patches, Predicted, Stream};
-use crate::group::element::{Element, with_element};
 use crate::isa::Isa;
 use crate::map::Map;
 use crate::predict::Predictor;
@@ -35,7 +35,7 @@ impl Predicted {
 
 impl Stream {
     fn is_listed(&self) -> bool {
-        self.groups.is_empty() && self.class_map.is_none()
+        self.clusters.is_empty() && self.cluster_map.is_none()
     }
 }
 

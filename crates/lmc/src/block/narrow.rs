@@ -2,15 +2,15 @@
 //! moved where elements have one byte.
 
 use crate::entropy::coder::Coder;
-use crate::format::block_head::{Group, Stream};
+use crate::format::block_head::{Cluster, Stream};
 use crate::map::Map;
 
 impl Stream {
     /// The same for elements of one byte, if that holds all of them.
     pub(super) fn narrowed(&self) -> Option<Self> {
         let beyond = 8 * self.width as u32 - 8;
-        let narrow = |g: &Group| {
-            let mut g = Group { constant: u64::from(u8::try_from(g.constant).ok()?), ..g.clone() };
+        let narrow = |g: &Cluster| {
+            let mut g = Cluster { constant: u64::from(u8::try_from(g.constant).ok()?), ..g.clone() };
             if g.coder == Coder::None && g.raw_bits == 0 {
                 (g.low, g.high) = (8, 0);
             } else {
@@ -21,15 +21,15 @@ impl Stream {
         if self.patches.is_some() || self.map != Map::Identity {
             return None;
         }
-        let groups = self.groups.iter().map(narrow).collect::<Option<_>>()?;
-        Some(Self { width: 1, groups, ..self.clone() })
+        let clusters = self.clusters.iter().map(narrow).collect::<Option<_>>()?;
+        Some(Self { width: 1, clusters, ..self.clone() })
     }
 
     /// The same for elements of `width` bytes, of which those above its own are zero.
     pub(super) fn widened(&self, width: usize) -> Self {
         let beyond = 8 * (width - self.width) as u32;
-        let groups = self.groups.iter().map(|g| Group { high: g.high + beyond, ..g.clone() }).collect();
-        Self { width, groups, ..self.clone() }
+        let clusters = self.clusters.iter().map(|g| Cluster { high: g.high + beyond, ..g.clone() }).collect();
+        Self { width, clusters, ..self.clone() }
     }
 
     /// Bytes of an element that a decoder needs.
@@ -46,23 +46,23 @@ mod tests {
     use crate::entropy::entries::Entries;
     use crate::entropy::rans::{COARSE_BITS, Rans};
 
-    fn stream(width: usize, groups: Vec<Group>) -> Stream {
-        Stream { width, map: Map::Identity, patches: None, class_map: None, groups }
+    fn stream(width: usize, clusters: Vec<Cluster>) -> Stream {
+        Stream { width, map: Map::Identity, patches: None, cluster_map: None, clusters }
     }
 
-    fn group(low: u32, high: u32, raw_bits: u32, constant: u64) -> Group {
+    fn cluster(low: u32, high: u32, raw_bits: u32, constant: u64) -> Cluster {
         let coder = Coder::Rans(Box::new(Rans { log_slots: COARSE_BITS, freqs: Entries::none() }));
-        Group { low, high, raw_bits, sign_plane: false, constant, coder }
+        Cluster { low, high, raw_bits, sign_plane: false, constant, coder }
     }
 
     #[test]
     fn what_a_byte_holds_is_narrowed_and_widened() {
-        let g = stream(4, vec![group(0, 24, 0, 0), group(1, 27, 2, 255)]);
-        let narrow = stream(1, vec![group(0, 0, 0, 0), group(1, 3, 2, 255)]);
+        let g = stream(4, vec![cluster(0, 24, 0, 0), cluster(1, 27, 2, 255)]);
+        let narrow = stream(1, vec![cluster(0, 0, 0, 0), cluster(1, 3, 2, 255)]);
         assert_eq!(g.narrowed().as_ref(), Some(&narrow));
         assert_eq!((g.least_width(), narrow.widened(4)), (1, g));
-        // Of a group of one value nothing is left, whatever it says that was dropped.
-        let constant = |low, high| Group { coder: Coder::None, ..group(low, high, 0, 7) };
+        // Of a cluster of one value nothing is left, whatever it says that was dropped.
+        let constant = |low, high| Cluster { coder: Coder::None, ..cluster(low, high, 0, 7) };
         for (low, high) in [(16, 0), (0, 16), (9, 7)] {
             assert_eq!(stream(2, vec![constant(low, high)]).narrowed(), Some(stream(1, vec![constant(8, 0)])));
         }
@@ -70,10 +70,10 @@ mod tests {
 
     #[test]
     fn what_a_byte_does_not_hold_stays() {
-        for g in [group(0, 7, 0, 0), group(0, 8, 0, 256), group(0, 0, 8, 0)] {
-            assert_eq!(stream(2, vec![group(0, 8, 0, 0), g.clone()]).narrowed(), None, "{g:?}");
+        for g in [cluster(0, 7, 0, 0), cluster(0, 8, 0, 256), cluster(0, 0, 8, 0)] {
+            assert_eq!(stream(2, vec![cluster(0, 8, 0, 0), g.clone()]).narrowed(), None, "{g:?}");
         }
-        let good = || stream(2, vec![group(0, 8, 0, 0)]);
+        let good = || stream(2, vec![cluster(0, 8, 0, 0)]);
         assert!(good().narrowed().is_some());
         assert_eq!(Stream { map: Map::Zigzag, ..good() }.narrowed(), None);
         let mut patches = PatchList::default();

@@ -1,11 +1,11 @@
-//! Patches of a stream: elements that its groups do not tell, or not wholly (`docs/format.md` §3.3.2).
+//! Patches of a stream: elements that its clusters do not tell, or not wholly (`docs/format.md` §3.3.2).
 
 use crate::bits::{BitReader, BitWriter};
+use crate::cluster::element::{Element, with_element};
 use crate::entropy::hybrid_uint::{HybridUint, HybridUintReader, HybridUintWriter};
 use crate::error::{Error, Result};
 use crate::format::block_head::Patches;
 use crate::format::varint;
-use crate::group::element::{Element, with_element};
 use crate::map::Map;
 use crate::predict::changes::Changes;
 

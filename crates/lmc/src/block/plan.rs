@@ -1,24 +1,24 @@
-//! Choosing how a column is coded: method, classes, bits per group, tables.
+//! Choosing how a column is coded: method, clusters, bits of each, tables.
 
 use super::patches::PatchList;
-use super::planned::{Elements, Item, PlannedGroup, StreamPlan};
+use super::planned::{Elements, Item, PlannedCluster, StreamPlan};
 use super::sparse;
 use crate::arch::inline::array;
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
+use crate::cluster::runs::{Effort, RunCluster, RunStats, cluster_runs, count_run, trailing_zeros};
 use crate::dtype::Dtype;
 use crate::entropy::coder::Coder;
 use crate::entropy::histogram::{Histogram, sum_of};
 use crate::entropy::rans::{COARSE_BITS, FINE_BITS};
 use crate::entropy::{cost, huffman, rans};
-use crate::format::block_head::Group;
-use crate::group::RUN;
-use crate::group::classes::{Class, Effort, RunStats, classify, count_run, trailing_zeros};
-use crate::group::element::with_element;
+use crate::format::block_head::Cluster;
 use crate::isa::Isa;
 use crate::map::Map;
 use crate::options::Level;
 use crate::predict::changes::{Changes, Compared};
 
-/// What lists take is known; of groups, an estimate is, and lists are slower: they must save one part of so many.
+/// What lists take is known; of clusters, an estimate is, and lists are slower: they must save one part of so many.
 const LISTED_MARGIN: u64 = 32;
 
 /// What the planner keeps from column to column.
@@ -30,7 +30,7 @@ pub struct Planner {
     pub(super) changed: Box<[Vec<u8>; 2]>,
     /// Elements that differ from their predictions.
     pub(super) changes: Box<Changes>,
-    /// Their residuals, by class.
+    /// Their residuals, by context.
     pub(super) lists: Vec<PatchList>,
 }
 
@@ -49,24 +49,24 @@ impl Planner {
 
     pub(super) fn effort(&self) -> Effort {
         let coarse = Effort {
-            classes: 8,
+            clusters: 8,
             stride: 12,
             table_stride: 12,
             slot_bits: COARSE_BITS,
-            group_bits: 400,
+            cluster_bits: 400,
             plane_penalty: 2,
             deal_share: 1024,
             residuals: false,
         };
         match self.level {
             Level::Fast => {
-                Effort { classes: 4, stride: 24, table_stride: 24, plane_penalty: 24, deal_share: 128, ..coarse }
+                Effort { clusters: 4, stride: 24, table_stride: 24, plane_penalty: 24, deal_share: 128, ..coarse }
             }
             Level::Default => coarse,
             Level::Max => Effort {
                 table_stride: 1,
                 slot_bits: FINE_BITS,
-                group_bits: 1000,
+                cluster_bits: 1000,
                 plane_penalty: 0,
                 deal_share: u64::MAX,
                 ..coarse
@@ -82,8 +82,8 @@ impl Planner {
 
     /// Plans `elements` (a whole number of them, at least one) of a width and map.
     pub(crate) fn plan(&mut self, width: usize, map: Map, elements: &[u8]) -> StreamPlan {
-        let plan = self.plan_groups(width, map, elements);
-        // Groups tell a zero among others with raw bits, as they tell those.
+        let plan = self.plan_clusters(width, map, elements);
+        // Clusters tell a zero among others with raw bits, as they tell those.
         if !sparse::is_mostly_zero(width, elements) {
             return plan;
         }
@@ -96,7 +96,7 @@ impl Planner {
     }
 
     /// The same without listing elements.
-    pub(super) fn plan_groups(&mut self, width: usize, map: Map, elements: &[u8]) -> StreamPlan {
+    pub(super) fn plan_clusters(&mut self, width: usize, map: Map, elements: &[u8]) -> StreamPlan {
         let n = elements.len() / width;
         assert!(n > 0 && elements.len().is_multiple_of(width));
         let bits = 8 * width as u32;
@@ -106,63 +106,63 @@ impl Planner {
             let run = &elements[r as usize * RUN * width..];
             &run[..run.len().min(RUN * width)]
         };
-        let classes = classify(&self.stats, map, bits, effort, |r, h| {
+        let run_clusters = cluster_runs(&self.stats, map, bits, effort, |r, h| {
             with_element!(width, E => count_run::<E>(map, bits - 8, run_bytes(r), h));
         });
         let mut plan = StreamPlan::empty(width, map);
-        let mut class_of = vec![0u8; if classes.len() > 1 { n.div_ceil(RUN) } else { 0 }];
-        for (i, class) in classes.into_iter().enumerate() {
-            if !class_of.is_empty() {
-                class.runs.iter().for_each(|&r| class_of[r as usize] = i as u8);
+        let mut cluster_of = vec![0u8; if run_clusters.len() > 1 { n.div_ceil(RUN) } else { 0 }];
+        for (i, members) in run_clusters.into_iter().enumerate() {
+            if !cluster_of.is_empty() {
+                members.runs.iter().for_each(|&r| cluster_of[r as usize] = i as u8);
             }
-            let (group, bits) = self.plan_group(map, bits, &class, effort, |shift, r, h| {
+            let (cluster, bits) = self.plan_cluster(map, bits, &members, effort, |shift, r, h| {
                 with_element!(width, E => count_run::<E>(map, shift, run_bytes(r), h));
             });
             plan.estimate += bits;
-            plan.push(group, class.runs, n);
+            plan.push(cluster, members.runs, n);
         }
-        if !class_of.is_empty() {
-            let (map, bits) = self.plan_class_map(class_of);
+        if !cluster_of.is_empty() {
+            let (map, bits) = self.plan_cluster_map(cluster_of);
             plan.estimate += bits;
-            plan.set_class_map(map);
+            plan.set_cluster_map(map);
         }
         plan.estimate = plan.estimate / (8 * cost::BIT) + 8;
         plan
     }
 
-    /// Splits a class's elements and builds its table. Returns the cost in 1/256 bit, too.
-    fn plan_group(
+    /// Splits the elements of a cluster and builds its table. Returns the cost in 1/256 bit, too.
+    fn plan_cluster(
         &self,
         map: Map,
         bits: u32,
-        class: &Class,
+        members: &RunCluster,
         effort: Effort,
         mut count: impl FnMut(u32, u32, &mut [Histogram; 4]),
-    ) -> (Group, u64) {
-        let elements = class.runs.len() as u64 * RUN as u64;
+    ) -> (Cluster, u64) {
+        let elements = members.runs.len() as u64 * RUN as u64;
         // Zeros below the mantissa go even where the sign, which stands at the bottom, varies: it gets a plane of its own.
-        let sign_plane = class.varying & 1 == 1 && trailing_zeros(map, class.varying) >= 3 && class.varying != 1;
-        let low = if sign_plane { 1 + trailing_zeros(map, class.varying) } else { class.varying.trailing_zeros() };
+        let sign_plane = members.varying & 1 == 1 && trailing_zeros(map, members.varying) >= 3 && members.varying != 1;
+        let low = if sign_plane { 1 + trailing_zeros(map, members.varying) } else { members.varying.trailing_zeros() };
         let low = low.min(bits);
-        let high = if class.varying == 0 { 0 } else { class.varying.leading_zeros() - (64 - bits) };
+        let high = if members.varying == 0 { 0 } else { members.varying.leading_zeros() - (64 - bits) };
         // The exponent of a float is its top byte; only for the rest is it worth looking below constant high bits.
         let whole_exponent = self.level != Level::Max && map == Map::Rotate && bits > 8;
         let high = if whole_exponent && high < 8 && low + 8 <= bits { 0 } else { high };
         let dropped = if low == bits { u64::MAX } else { !(u64::MAX >> (64 - (bits - high)) >> low << low) };
-        let constant = class.ones & dropped & (u64::MAX >> (64 - bits)) & !u64::from(sign_plane);
-        let mut group = Group { low, high, raw_bits: 0, sign_plane, constant, coder: Coder::None };
+        let constant = members.ones & dropped & (u64::MAX >> (64 - bits)) & !u64::from(sign_plane);
+        let mut cluster = Cluster { low, high, raw_bits: 0, sign_plane, constant, coder: Coder::None };
         let left = bits - low - high;
         if left == 0 {
-            return (group, 64 * cost::BIT);
+            return (cluster, 64 * cost::BIT);
         }
         let symbol_bits = left.min(8);
         let shift = low + left - symbol_bits;
-        let (mut h, exact): (Histogram, bool) = match &class.top {
+        let (mut h, exact): (Histogram, bool) = match &members.top {
             Some(top) if shift + 8 == bits && effort.table_stride >= effort.stride => (**top, false),
             _ => {
-                let stride = effort.table_stride.min(class.runs.len().div_ceil(48)).max(1);
+                let stride = effort.table_stride.min(members.runs.len().div_ceil(48)).max(1);
                 let mut hist = [[0u32; 256]; 4];
-                for &r in class.runs.iter().step_by(stride) {
+                for &r in members.runs.iter().step_by(stride) {
                     count(shift, r, &mut hist);
                 }
                 (array(|s| sum_of(&hist, s)), stride == 1)
@@ -178,10 +178,10 @@ impl Planner {
         let sample = Sample { exact, sampled, elements };
         let estimates = self.fold_estimates(&h, left, symbol_bits, effort);
         let (fold, coder, bits_per_sample) = self.choose_fold(&h, &estimates, left, &sample, effort);
-        group.raw_bits = left - symbol_bits + fold;
-        group.coder = coder;
+        cluster.raw_bits = left - symbol_bits + fold;
+        cluster.coder = coder;
         let bits_per_sample = bits_per_sample + u64::from(sign_plane) * cost::BIT * sampled;
-        (group, bits_per_sample / sampled * elements + 300 * cost::BIT)
+        (cluster, bits_per_sample / sampled * elements + 300 * cost::BIT)
     }
 
     /// What a sample costs with each number of a symbol's bits raw, in 1/256 bit, raw bits included and tables left out.
@@ -269,27 +269,27 @@ impl Planner {
     }
 
     /// Plans a map of runs. Returns the cost in 1/256 bit, too.
-    pub(super) fn plan_class_map(&self, map: Vec<u8>) -> ((Group, Item), u64) {
+    pub(super) fn plan_cluster_map(&self, map: Vec<u8>) -> ((Cluster, Item), u64) {
         let (or, and) = map.iter().fold((0, 255), |(or, and), &b| (or | b, and & b));
-        let class = Class {
+        let members = RunCluster {
             runs: (0..map.len().div_ceil(RUN) as u32).collect(),
             varying: u64::from(or ^ and),
             ones: u64::from(and),
             top: None,
         };
-        let (group, bits) = self.plan_group(
+        let (cluster, bits) = self.plan_cluster(
             Map::Identity,
             8,
-            &class,
-            Effort { classes: 1, stride: 1, table_stride: 1, plane_penalty: 0, ..self.effort() },
+            &members,
+            Effort { clusters: 1, stride: 1, table_stride: 1, plane_penalty: 0, ..self.effort() },
             |shift, r, h| {
                 let run = &map[r as usize * RUN..];
                 count_run::<u8>(Map::Identity, shift, &run[..run.len().min(RUN)], h);
             },
         );
         let n = map.len();
-        let planned = PlannedGroup::new(&group, Elements::Map(map), (1, Map::Identity), class.runs, n);
-        ((group, Item::Group(Box::new(planned))), bits)
+        let planned = PlannedCluster::new(&cluster, Elements::Map(map), (1, Map::Identity), members.runs, n);
+        ((cluster, Item::Cluster(Box::new(planned))), bits)
     }
 }
 
@@ -305,12 +305,12 @@ fn plane_penalty(left: u32, symbol_bits: u32, sampled: u64, effort: Effort) -> u
     if slow { effort.plane_penalty * sampled } else { 0 }
 }
 
-/// What a group's histogram was taken from.
+/// What a cluster's histogram was taken from.
 pub(super) struct Sample {
-    /// Whether that is the whole group.
+    /// Whether that is the whole cluster.
     pub(super) exact: bool,
     pub(super) sampled: u64,
-    /// Elements of the group.
+    /// Elements of the cluster.
     pub(super) elements: u64,
 }
 

@@ -1,10 +1,10 @@
 //! What was decided of a column: its description in the head, and what it has in the body.
 
 use super::patches::PatchList;
+use crate::cluster::RUN;
+use crate::cluster::split::Shape;
 use crate::entropy::table::EncodeTable;
-use crate::format::block_head::{Group, Method, Patches, Stream};
-use crate::group::RUN;
-use crate::group::split::Shape;
+use crate::format::block_head::{Cluster, Method, Patches, Stream};
 use crate::map::Map;
 use crate::predict::job::Streams;
 
@@ -49,8 +49,8 @@ impl ColumnPlan {
         self.body.iter().map(Item::chunks).sum()
     }
 
-    pub(crate) fn groups(&self) -> usize {
-        self.body.iter().filter(|item| matches!(item, Item::Group(_))).count()
+    pub(crate) fn clusters(&self) -> usize {
+        self.body.iter().filter(|item| matches!(item, Item::Cluster(_))).count()
     }
 
     /// Bulk bytes of a column of `len` raw bytes.
@@ -71,11 +71,11 @@ pub(crate) struct StreamPlan {
 pub(crate) enum Item {
     /// A frame, or the bits of patches.
     Bytes(Vec<u8>),
-    Group(Box<PlannedGroup>),
+    Cluster(Box<PlannedCluster>),
 }
 
-/// A group of runs, with the table that codes them.
-pub(crate) struct PlannedGroup {
+/// A cluster of runs, with the table that codes them.
+pub(crate) struct PlannedCluster {
     pub(crate) elements: Elements,
     /// Bytes of an element.
     pub(crate) width: usize,
@@ -83,24 +83,24 @@ pub(crate) struct PlannedGroup {
     pub(crate) table: Option<EncodeTable>,
     /// Whole runs.
     pub(crate) runs: Vec<u32>,
-    /// Elements of the partial run, which comes after them; 0 if the group has none.
+    /// Elements of the partial run, which comes after them; 0 if the cluster has none.
     pub(crate) tail: usize,
 }
 
-/// Whose runs a group has.
+/// Whose runs a cluster has.
 pub(crate) enum Elements {
     /// Those of the column.
     Column,
     /// Those of a class of residuals.
     Class(usize),
-    /// Those of a class map, or of a map of unchanged runs.
+    /// Those of a cluster map, or of a map of unchanged runs.
     Map(Vec<u8>),
 }
 
-impl PlannedGroup {
-    /// The group of these runs of `n` elements.
+impl PlannedCluster {
+    /// The cluster of these runs of `n` elements.
     pub(super) fn new(
-        group: &Group,
+        cluster: &Cluster,
         elements: Elements,
         (width, map): (usize, Map),
         mut runs: Vec<u32>,
@@ -111,7 +111,7 @@ impl PlannedGroup {
             tail = n % RUN;
             runs.pop();
         }
-        Self { elements, width, shape: Shape::of(group, map), table: EncodeTable::new(&group.coder), runs, tail }
+        Self { elements, width, shape: Shape::of(cluster, map), table: EncodeTable::new(&cluster.coder), runs, tail }
     }
 }
 
@@ -120,14 +120,14 @@ impl Item {
     pub(crate) fn len(&self) -> usize {
         match self {
             Item::Bytes(bytes) => bytes.len(),
-            Item::Group(g) => g.runs.len() * g.shape.raw_len(RUN) + g.shape.raw_len(g.tail),
+            Item::Cluster(g) => g.runs.len() * g.shape.raw_len(RUN) + g.shape.raw_len(g.tail),
         }
     }
 
     /// Chunks that the lanes will code.
     pub(crate) fn chunks(&self) -> usize {
         match self {
-            Item::Group(g) if g.table.is_some() => g.runs.len() + usize::from(g.tail > 0),
+            Item::Cluster(g) if g.table.is_some() => g.runs.len() + usize::from(g.tail > 0),
             _ => 0,
         }
     }
@@ -135,11 +135,11 @@ impl Item {
 
 impl StreamPlan {
     pub(super) fn empty(width: usize, map: Map) -> Self {
-        let stream = Stream { width, map, patches: None, class_map: None, groups: Vec::new() };
+        let stream = Stream { width, map, patches: None, cluster_map: None, clusters: Vec::new() };
         StreamPlan { stream, body: Vec::new(), estimate: 0 }
     }
 
-    /// A stream without groups: all that are not zero are listed.
+    /// A stream without clusters: all that are not zero are listed.
     pub(super) fn listed(width: usize, map: Map, patches: &mut PatchList) -> Self {
         let mut plan = Self::empty(width, map);
         let bits = plan.set_patches(patches, 0);
@@ -148,20 +148,20 @@ impl StreamPlan {
         plan
     }
 
-    /// Appends a group of the runs at these places, in a stream of `n` elements.
-    pub(super) fn push(&mut self, group: Group, runs: Vec<u32>, n: usize) {
+    /// Appends a cluster of the runs at these places, in a stream of `n` elements.
+    pub(super) fn push(&mut self, cluster: Cluster, runs: Vec<u32>, n: usize) {
         let coding = (self.stream.width, self.stream.map);
-        self.body.push(Item::Group(Box::new(PlannedGroup::new(&group, Elements::Column, coding, runs, n))));
-        self.stream.groups.push(group);
+        self.body.push(Item::Cluster(Box::new(PlannedCluster::new(&cluster, Elements::Column, coding, runs, n))));
+        self.stream.clusters.push(cluster);
     }
 
-    /// Says which runs are in which of several groups.
-    pub(super) fn set_class_map(&mut self, (group, item): (Group, Item)) {
-        self.stream.class_map = Some(group);
+    /// Says which runs are in which of several clusters.
+    pub(super) fn set_cluster_map(&mut self, (cluster, item): (Cluster, Item)) {
+        self.stream.cluster_map = Some(cluster);
         self.body.insert(0, item);
     }
 
-    /// Adds patches, after all groups; gives their bytes in the body.
+    /// Adds patches, after all clusters; gives their bytes in the body.
     pub(super) fn set_patches(&mut self, patches: &mut PatchList, low: u32) -> u64 {
         let (head, bits) = patches.encode(low);
         self.stream.patches = head;
@@ -173,7 +173,7 @@ impl StreamPlan {
     /// What stands in the body of a stream whose elements are a class of residuals.
     pub(super) fn body_of_class(self, class: usize) -> impl Iterator<Item = Item> {
         self.body.into_iter().map(move |mut item| {
-            if let Item::Group(g) = &mut item
+            if let Item::Cluster(g) = &mut item
                 && matches!(g.elements, Elements::Column)
             {
                 g.elements = Elements::Class(class);

@@ -4,10 +4,10 @@ use super::candidate::{Candidate, Expectation, candidate};
 use super::plan::Planner;
 use super::planned::{ColumnPlan, StreamPlan};
 use super::sparse::{self, few_of};
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
 use crate::entropy::cost;
 use crate::format::block_head::{Method, Named, Predicted, Unchanged};
-use crate::group::RUN;
-use crate::group::element::with_element;
 use crate::map::Map;
 use crate::predict::changes::Compared;
 use crate::predict::job::{Model, Streams};
@@ -131,9 +131,9 @@ impl Planner {
         let (mut body, mut estimate) = (Vec::new(), 16);
         if let Some(map) = map {
             let elements = unchanged_elements(&map, n);
-            let ((group, item), bits) = self.plan_class_map(map);
+            let ((cluster, item), bits) = self.plan_cluster_map(map);
             estimate += bits / (8 * cost::BIT) + 8;
-            predicted.unchanged = Some(Unchanged { elements, map: group });
+            predicted.unchanged = Some(Unchanged { elements, map: cluster });
             body.push(item);
         }
         for (class, &n) in counts.iter().enumerate() {

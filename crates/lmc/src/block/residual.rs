@@ -4,13 +4,13 @@ use super::patches::PatchList;
 use super::plan::{Planner, Sample as Basis};
 use super::planned::StreamPlan;
 use super::sparse::few_of;
+use crate::cluster::RUN;
+use crate::cluster::element::{Element, extend, with_element};
+use crate::cluster::runs::Effort;
 use crate::entropy::coder::Coder;
 use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, histogram};
-use crate::format::block_head::Group;
-use crate::group::RUN;
-use crate::group::classes::Effort;
-use crate::group::element::{Element, extend, with_element};
+use crate::format::block_head::Cluster;
 use crate::map::Map;
 use crate::predict::changes::Compared;
 
@@ -23,8 +23,8 @@ const PATCH_BITS: u64 = 12;
 const SHARES: [usize; 2] = [512, 64];
 /// Ways to split whose estimates differ by a share of one in so many are told apart by their tables.
 const CLOSE: u64 = 32;
-/// Bits that a further group costs: its head and table.
-const GROUP_BITS: u64 = 400;
+/// Bits that a further cluster costs: its head and table.
+const CLUSTER_BITS: u64 = 400;
 
 /// A stream, without its runs of zeros, by some of its elements.
 struct Sample {
@@ -82,7 +82,7 @@ impl Planner {
         let bits = 8 * width as u32;
         let sample = with_element!(width, E => sample::<E>(elements, zero, zeros, or, size));
         let rest = (zero.len() - zeros) * RUN;
-        // Runs of zeros in a group of their own cost nothing but being told apart.
+        // Runs of zeros in a cluster of their own cost nothing but being told apart.
         let best = self.best_split(&sample, rest, 0);
         let mut apart = false;
         let mut chosen = best;
@@ -93,28 +93,28 @@ impl Planner {
                 let whole = cost::log2(a + b);
                 u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
             };
-            apart = chosen.bits + side + GROUP_BITS * cost::BIT < together.bits;
+            apart = chosen.bits + side + CLUSTER_BITS * cost::BIT < together.bits;
             if !apart {
                 chosen = together;
             }
         }
         let mut plan = StreamPlan::empty(width, Map::Identity);
-        let kept = chosen.group.low + chosen.left;
+        let kept = chosen.cluster.low + chosen.left;
         let mut patches = (kept < sample.top).then(|| self.take_patches(width, elements, kept));
-        let mut group = chosen.group;
-        group.high = bits - kept;
+        let mut cluster = chosen.cluster;
+        cluster.high = bits - kept;
         plan.estimate = chosen.bits;
         if apart {
             let (mut empty, mut filled) = (Vec::with_capacity(zeros), Vec::with_capacity(zero.len() - zeros));
             zero.iter().zip(0u32..).for_each(|(&z, r)| if z { empty.push(r) } else { filled.push(r) });
-            plan.push(zero_group(bits), empty, n);
-            plan.push(group, filled, n);
+            plan.push(zero_cluster(bits), empty, n);
+            plan.push(cluster, filled, n);
             let map = zero.iter().map(|&z| u8::from(!z)).collect();
-            let (map, bits) = self.plan_class_map(map);
+            let (map, bits) = self.plan_cluster_map(map);
             plan.estimate += bits;
-            plan.set_class_map(map);
+            plan.set_cluster_map(map);
         } else {
-            plan.push(group, (0..zero.len() as u32).collect(), n);
+            plan.push(cluster, (0..zero.len() as u32).collect(), n);
         }
         plan.estimate = plan.estimate / (8 * cost::BIT) + 8;
         if let Some(patches) = &mut patches {
@@ -161,7 +161,7 @@ impl Planner {
         trials.sort_by_key(Trial::estimate);
         let least = trials[0].estimate();
         let whole = (elements + zeros) as u64;
-        let fixed = |t: &Trial| GROUP_BITS * cost::BIT + t.patches * elements as u64 / seen as u64;
+        let fixed = |t: &Trial| CLUSTER_BITS * cost::BIT + t.patches * elements as u64 / seen as u64;
         let mut best: Option<Split> = None;
         for t in trials.into_iter().filter(|t| t.estimate() <= least + least / CLOSE) {
             // No table costs less than its estimate.
@@ -173,8 +173,8 @@ impl Planner {
             let bits = bits * whole / t.total + fixed(&t);
             if best.as_ref().is_none_or(|b| bits < b.bits) {
                 let raw_bits = t.left - t.estimates.len() as u32 + fold;
-                let group = Group { low, high: 0, raw_bits, sign_plane: false, constant: 0, coder };
-                best = Some(Split { group, left: t.left, bits });
+                let cluster = Cluster { low, high: 0, raw_bits, sign_plane: false, constant: 0, coder };
+                best = Some(Split { cluster, left: t.left, bits });
             }
         }
         best.expect("the least is close to itself")
@@ -206,15 +206,15 @@ impl Trial {
 
 struct Split {
     /// Without its dropped high bits.
-    group: Group,
+    cluster: Cluster,
     /// Raw and symbol bits.
     left: u32,
     /// Cost of all elements in 1/256 bit.
     bits: u64,
 }
 
-fn zero_group(bits: u32) -> Group {
-    Group { low: bits, high: 0, raw_bits: 0, sign_plane: false, constant: 0, coder: Coder::None }
+fn zero_cluster(bits: u32) -> Cluster {
+    Cluster { low: bits, high: 0, raw_bits: 0, sign_plane: false, constant: 0, coder: Coder::None }
 }
 
 /// About `size` elements of runs that are not all zero, evenly spread.

@@ -3,9 +3,9 @@
 use super::candidate::Candidate;
 use super::keyed::{BUCKETS, Buckets, Keyed, Limits, bucket, buckets_cost, rest_bits};
 use super::patches::PatchList;
+use crate::cluster::RUN;
+use crate::cluster::element::{Element, with_element, zeros_in};
 use crate::entropy::cost;
-use crate::group::RUN;
-use crate::group::element::{Element, with_element, zeros_in};
 use crate::isa::Isa;
 use crate::map::Map;
 use crate::options::Level;
@@ -28,7 +28,7 @@ const LOG2_E: u64 = 369;
 const MOST_LISTED: usize = 1 << 20;
 
 /// Of `n` elements of which most are zero, so many may be other than that and be listed, where nothing is predicted. Lists are smaller
-/// than groups up to half, but the slower the more there is in them.
+/// than clusters up to half, but the slower the more there is in them.
 pub(super) fn most_listed(n: usize, level: Level) -> usize {
     let most = match level {
         Level::Fast => n / 8,

@@ -6,7 +6,7 @@ use super::output::Output;
 use super::{Extent, Nothing, Origin};
 use crate::dtype::Dtype;
 use crate::entropy::rans::{COARSE_BITS, FINE_BITS};
-use crate::format::block_head::{BlockHead, Group};
+use crate::format::block_head::{BlockHead, Cluster};
 use crate::format::limits::MAX_COLUMNS;
 use crate::format::record::{HEADER_LEN, RecordHeader};
 use crate::isa::Isa;
@@ -166,9 +166,9 @@ fn head(record: &[u8]) -> BlockHead {
     BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).unwrap()
 }
 
-/// The groups of the first column.
-fn groups(record: &[u8]) -> Vec<Group> {
-    head(record).columns[0].method.streams().flat_map(|s| s.groups.clone()).collect()
+/// The clusters of the first column.
+fn clusters(record: &[u8]) -> Vec<Cluster> {
+    head(record).columns[0].method.streams().flat_map(|s| s.clusters.clone()).collect()
 }
 
 #[test]
@@ -180,9 +180,9 @@ fn each_level_is_smaller_than_the_one_before() {
         let extents = [Extent::plain(Some(dtype), raw.len())];
         let records: Vec<Vec<u8>> = Level::ALL.iter().map(|&level| round_trip(raw, &extents, level)).collect();
         assert!(records.is_sorted_by(|a, b| a.len() > b.len()));
-        let all = |i: usize, bits: u32| groups(&records[i]).iter().all(|g| u32::from(g.coder.code()) == bits);
+        let all = |i: usize, bits: u32| clusters(&records[i]).iter().all(|g| u32::from(g.coder.code()) == bits);
         assert!(all(1, COARSE_BITS) && all(2, FINE_BITS));
-        assert!(groups(&records[2]).iter().any(|g| g.raw_bits % 8 != 0), "symbols are longer");
+        assert!(clusters(&records[2]).iter().any(|g| g.raw_bits % 8 != 0), "symbols are longer");
     }
 }
 
@@ -194,7 +194,7 @@ fn rare_exceptions_cost_little() {
     let raw: Vec<u8> = (0..n).map(|_| if r.next().is_multiple_of(40) { (r.next() % 7) as u8 } else { 9 }).collect();
     let extents = [Extent::plain(Some(Dtype::U8), n)];
     let record = round_trip(&raw, &extents, Level::Default);
-    assert!(groups(&record).iter().any(|g| u32::from(g.coder.code()) == FINE_BITS));
+    assert!(clusters(&record).iter().any(|g| u32::from(g.coder.code()) == FINE_BITS));
     // Entropy is 0.239 bits an element. In 128 slots the seven exceptions take one each, more than twice their share: 0.266 bits.
     assert!(record.len() * 8 < n * 256 / 1000, "{}", record.len());
 }

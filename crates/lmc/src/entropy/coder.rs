@@ -6,7 +6,7 @@ use super::rans::{COARSE_BITS, FINE_BITS, Rans};
 use crate::error::{Error, Result};
 use crate::format::varint::Cursor;
 
-/// What codes the symbols of a group, with its table.
+/// What codes the symbols of a cluster, with its table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Coder {
     /// There are no symbols.
@@ -39,7 +39,7 @@ impl Coder {
             0 => Ok(Coder::None),
             1 => Ok(Coder::Huffman(Box::new(Huffman::parse(c, symbol_bits)?))),
             log_slots @ (COARSE_BITS | FINE_BITS) => Ok(Coder::Rans(Box::new(Rans::parse(log_slots, c, symbol_bits)?))),
-            _ => Err(Error::unsupported(format!("a group has coder {code}, which this lmc does not know"))),
+            _ => Err(Error::unsupported(format!("a cluster has coder {code}, which this lmc does not know"))),
         }
     }
 

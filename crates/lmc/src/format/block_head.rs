@@ -2,7 +2,7 @@
 
 mod stream;
 
-pub use stream::{Group, Patches, Stream};
+pub use stream::{Cluster, Patches, Stream};
 
 use super::bases::Dependency;
 use super::checksum::Digest;
@@ -56,7 +56,7 @@ pub enum Method {
         /// Its length in bytes.
         frame_len: usize,
     },
-    /// Elements in groups.
+    /// Elements in clusters.
     Plain(Stream),
     /// Residuals.
     Predicted(Box<Predicted>),
@@ -134,7 +134,7 @@ pub struct Predicted {
 pub(crate) struct Unchanged {
     /// Elements in those runs.
     pub(crate) elements: usize,
-    pub(crate) map: Group,
+    pub(crate) map: Cluster,
 }
 
 /// Consecutive dependencies of a block.
@@ -188,7 +188,7 @@ impl Predicted {
             0 => None,
             1 => {
                 let elements = c.size(n, "the number of elements in unchanged runs")?;
-                Some(Unchanged { elements, map: Group::parse(c, 1)? })
+                Some(Unchanged { elements, map: Cluster::parse(c, 1)? })
             }
             _ => {
                 return Err(Error::unsupported(

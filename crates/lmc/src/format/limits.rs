@@ -3,7 +3,7 @@
 pub(crate) const MAX_RAW: usize = 1 << 24;
 pub(crate) const MAX_COLUMNS: usize = 16;
 pub(crate) const MAX_EXTENTS: usize = 1 << 20;
-pub(crate) const MAX_GROUPS: usize = 16;
+pub(crate) const MAX_CLUSTERS: usize = 16;
 pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
 /// Bytes that a block may depend on.
 pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;

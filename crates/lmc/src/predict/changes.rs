@@ -1,7 +1,7 @@
 //! Elements that are not what was predicted, or not 0, where they are few.
 
 use crate::arch::inline::array;
-use crate::group::element::{Element, with_element};
+use crate::cluster::element::{Element, with_element};
 
 /// Elements that are found at once, most.
 pub(crate) const STEP: usize = 64;

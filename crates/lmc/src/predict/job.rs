@@ -2,7 +2,7 @@
 
 use super::{Classes, Predictor};
 use crate::arch::inline::zip;
-use crate::group::element::{Element, with_element};
+use crate::cluster::element::{Element, with_element};
 
 /// A column, or what becomes one, and what its elements are predicted from.
 #[derive(Clone, Copy)]

@@ -16,8 +16,8 @@ pub(crate) mod unchanged;
 
 pub use convert::convert;
 
+use crate::cluster::element::{Element, with_element};
 use crate::dtype::Dtype;
-use crate::group::element::{Element, with_element};
 use crate::map::Map;
 
 /// How an element of what a prediction is made from becomes one of the column's own width.

@@ -4,7 +4,7 @@ use super::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, pl
 use super::select::{Selection, nth_one};
 use super::{Classes, MAX_BOUNDARIES, residual};
 use crate::arch::inline::zip;
-use crate::group::element::{Element, with_element};
+use crate::cluster::element::{Element, with_element};
 
 /// Numbers of elements of every class.
 #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::Predictor;
 use crate::arch::inline::{zip, zip3};
-use crate::group::element::{Element, with_element};
+use crate::cluster::element::{Element, with_element};
 
 /// Calls a function that is generic over elements, with the predictor as a constant.
 macro_rules! with_predictor {

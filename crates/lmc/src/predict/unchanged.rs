@@ -1,6 +1,6 @@
 //! Runs that are exactly what was predicted: found, left out, and put back.
 
-use crate::group::RUN;
+use crate::cluster::RUN;
 
 /// Appends for every run of elements of `width` bytes 1 if it is its prediction and 0 if not.
 #[inline(always)]

@@ -61,7 +61,7 @@ fn twofold(raw: &[u8]) -> Vec<u8> {
         prediction: Named::of(0, 2),
         boundaries: vec![],
         unchanged: None,
-        streams: vec![Stream::of(0, block::Group { z: 16, ..Default::default() })],
+        streams: vec![Stream::of(0, block::Cluster { z: 16, ..Default::default() })],
     };
     let block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
     let record = block.record().expect("the block can be coded");
@@ -102,8 +102,8 @@ impl WriteAt for Nowhere {
 #[test]
 fn blocks_that_are_decoded_anew_for_one_are_limited() {
     const LARGE: usize = 1 << 24;
-    let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
-    let large = Plain { raw: vec![9; LARGE], width_code: 0, stream: Stream::of(0, group) };
+    let cluster = block::Cluster { constant: Some(9), z: 8, ..Default::default() };
+    let large = Plain { raw: vec![9; LARGE], width_code: 0, stream: Stream::of(0, cluster) };
     let large = Block::of(Column::Plain(large), 0).encode().expect("the block can be coded");
     // More than a cache holds, so that each range takes decoding a block.
     const BLOCKS: usize = 70;

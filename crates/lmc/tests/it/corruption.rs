@@ -95,7 +95,7 @@ fn samples_have_every_coder() {
         let reader = Reader::open(&file[..], &DecompressOptions::default()).expect("samples are valid");
         if !raw.is_empty() {
             let block = describe_block(&reader, 0).expect("samples are valid");
-            coders.extend(block.columns.iter().flat_map(|column| &column.groups).map(|group| group.coder));
+            coders.extend(block.columns.iter().flat_map(|column| &column.clusters).map(|cluster| cluster.coder));
         }
     }
     assert_eq!(coders, BTreeSet::from(["fine-rans", "huffman", "rans"]));

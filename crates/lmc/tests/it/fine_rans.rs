@@ -3,7 +3,7 @@
 
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
-use lmc_testing::reference::write::block::{Block, BlockFields, Column, Group, Plain, Stream};
+use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Plain, Stream};
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
 use lmc_testing::reference::write::{File, varint};
 
@@ -31,13 +31,13 @@ fn encoded(block: &Block) -> BlockFields {
     block.encode().expect("the block can be coded")
 }
 
-/// Bytes as symbols of one group.
+/// Bytes as symbols of one cluster.
 fn of_symbols(symbols: &[u8], coder: Coder) -> Block {
-    one_group(0, Group { coder, ..Group::default() }, symbols.to_vec())
+    one_cluster(0, Cluster { coder, ..Cluster::default() }, symbols.to_vec())
 }
 
-fn one_group(width_code: u8, group: Group, raw: Vec<u8>) -> Block {
-    Block::of(Column::Plain(Plain { raw, width_code, stream: Stream::of(0, group) }), 2)
+fn one_cluster(width_code: u8, cluster: Cluster, raw: Vec<u8>) -> Block {
+    Block::of(Column::Plain(Plain { raw, width_code, stream: Stream::of(0, cluster) }), 2)
 }
 
 fn table(first: u8, entries: &[u16], escape: u16) -> Coder {
@@ -153,8 +153,8 @@ fn every_length_around_a_run() {
         // All symbols in the table; then some as literals, and the padding as well.
         for (known, pad) in [(&symbols[..], Pad::PadSymbol), (&symbols[..count / 2], Pad::PadSymbolAsLiteral)] {
             let escape = pad == Pad::PadSymbolAsLiteral;
-            let group = Group { coder: Coder::fine_rans(known, escape), pad, ..Group::default() };
-            restored(&one_group(0, group, symbols.clone()));
+            let cluster = Cluster { coder: Coder::fine_rans(known, escape), pad, ..Cluster::default() };
+            restored(&one_cluster(0, cluster, symbols.clone()));
         }
     }
 }
@@ -165,12 +165,12 @@ fn symbols_with_raw_bits() {
     // Elements of 16 bits: four that are dropped above a symbol of four, most of which are literals.
     let raw = random.bytes(2 * 500);
     let coder = Coder::fine_rans(&[0, 0, 1, 2, 3], true);
-    let group = Group { k: 8, h: 4, coder, constant: Some(0x1234), ..Group::default() };
+    let cluster = Cluster { k: 8, h: 4, coder, constant: Some(0x1234), ..Cluster::default() };
     let few = raw.chunks(2).flat_map(|e| [e[0], 0x10 | e[1] & 15]).collect();
-    restored(&one_group(1, group, few));
+    restored(&one_cluster(1, cluster, few));
     // And one of eight bits between sign and raw bits.
-    let group = Group { k: 7, z: 1, sign_plane: true, coder: Coder::fine_rans(&raw, false), ..Group::default() };
-    restored(&one_group(1, group, raw));
+    let cluster = Cluster { k: 7, z: 1, sign_plane: true, coder: Coder::fine_rans(&raw, false), ..Cluster::default() };
+    restored(&one_cluster(1, cluster, raw));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn coders_mixed_in_a_block() {
         let column = |random: &mut Random| {
             let elements = 1 + random.below(2500) as usize;
             let symbols = skewed(elements, random);
-            let classes: Vec<u8> = (0..elements.div_ceil(128)).map(|_| random.below(5) as u8).collect();
+            let cluster_of: Vec<u8> = (0..elements.div_ceil(128)).map(|_| random.below(5) as u8).collect();
             let known = &symbols[..elements / 2 + 1];
             let escape = |random: &mut Random| random.below(2) == 0;
             // Tables of half of the symbols may lack one and need an escape; a fine one can have them all.
@@ -190,10 +190,11 @@ fn coders_mixed_in_a_block() {
                 Coder::rans(known, true),
                 Coder::fine_rans(known, true),
             ];
-            let mut groups = coders.map(|coder| Group { coder, ..Group::default() }).to_vec();
-            groups.push(Group { k: 8, ..Group::default() });
-            let class_map = Group { h: 5, coder: Coder::fine_rans(&classes, escape(random)), ..Group::default() };
-            let stream = Stream { classes, class_map, groups, ..Stream::default() };
+            let mut clusters = coders.map(|coder| Cluster { coder, ..Cluster::default() }).to_vec();
+            clusters.push(Cluster { k: 8, ..Cluster::default() });
+            let cluster_map =
+                Cluster { h: 5, coder: Coder::fine_rans(&cluster_of, escape(random)), ..Cluster::default() };
+            let stream = Stream { cluster_of, cluster_map, clusters, ..Stream::default() };
             Column::Plain(Plain { raw: symbols, width_code: 0, stream })
         };
         let columns = vec![column(&mut random), column(&mut random)];
@@ -202,12 +203,12 @@ fn coders_mixed_in_a_block() {
     }
 }
 
-/// 200 bytes as raw bits, and a group without elements whose head is given from `h` on.
-fn with_empty_group(head: &[u8]) -> BlockFields {
+/// 200 bytes as raw bits, and a cluster without elements whose head is given from `h` on.
+fn with_empty_cluster(head: &[u8]) -> BlockFields {
     let raw: Vec<u8> = (0..200).collect();
-    let bits = || Group { k: 8, ..Group::default() };
-    let (classes, groups) = (vec![0, 0], vec![bits(), bits()]);
-    let stream = Stream { classes, class_map: bits(), groups, ..Stream::default() };
+    let bits = || Cluster { k: 8, ..Cluster::default() };
+    let (cluster_of, clusters) = (vec![0, 0], vec![bits(), bits()]);
+    let stream = Stream { cluster_of, cluster_map: bits(), clusters, ..Stream::default() };
     let plain_column = Plain { raw, width_code: 0, stream };
     let mut fields = encoded(&Block::of(Column::Plain(plain_column), 2));
     let h = fields.columns[0].len() - 3;
@@ -220,7 +221,7 @@ fn with_empty_group(head: &[u8]) -> BlockFields {
 fn with_table(first: u8, count_less_one: u8, entries: &[u64]) -> BlockFields {
     let mut head = vec![0, 0, 12, first, count_less_one];
     entries.iter().for_each(|&entry| varint(&mut head, entry));
-    with_empty_group(&head)
+    with_empty_cluster(&head)
 }
 
 #[test]
@@ -251,32 +252,32 @@ fn broken_tables() {
     refused(&with_table(0, 255, &[&[15][..], &entries(16, 255, 1)].concat()), "more than 255 symbols");
 
     // Entries are varints, and so without padding.
-    let with_bytes = |bytes: &[u8]| with_empty_group(&[&[0, 0, 12, 0, 0][..], bytes].concat());
+    let with_bytes = |bytes: &[u8]| with_empty_cluster(&[&[0, 0, 12, 0, 0][..], bytes].concat());
     accepted(&with_bytes(&[0xff, 0x1f, 1]));
     refused(&with_bytes(&[0xff, 0x9f, 0, 1]), "padded");
     refused(&with_bytes(&[0xff, 0x1f, 0x81, 0]), "padded");
     refused(&with_bytes(&[[0xff; 10], [0; 10]].concat()), "longer than 10 bytes");
     refused(&with_bytes(&[&[0xff; 9][..], &[0x7f, 1]].concat()), "exceeds 64 bits");
     for cut in 0..5 {
-        let mut fields = with_empty_group(&[0, 0, 12, 0, 0, 0xff, 0x1f, 1][..3 + cut]);
+        let mut fields = with_empty_cluster(&[0, 0, 12, 0, 0, 0xff, 0x1f, 1][..3 + cut]);
         fields.digest.clear();
         refused(&fields, "too early");
     }
 }
 
 #[test]
-fn broken_groups() {
+fn broken_clusters() {
     // Symbols of two bits: the others are raw, or dropped.
-    assert!(judged(&with_empty_group(&[0, 6, 12, 3, 0, 0xff, 0x1f, 1])).is_ok());
-    assert!(judged(&with_empty_group(&[6, 0, 12, 0, 4, 0xff, 0x1f, 0, 0, 0, 0, 1])).is_ok());
-    refused(&with_empty_group(&[0, 6, 12, 4, 0, 0xff, 0x1f, 1]), "too wide");
-    refused(&with_empty_group(&[6, 0, 12, 3, 1, 0xff, 0x1f, 1, 0]), "too wide");
+    assert!(judged(&with_empty_cluster(&[0, 6, 12, 3, 0, 0xff, 0x1f, 1])).is_ok());
+    assert!(judged(&with_empty_cluster(&[6, 0, 12, 0, 4, 0xff, 0x1f, 0, 0, 0, 0, 1])).is_ok());
+    refused(&with_empty_cluster(&[0, 6, 12, 4, 0, 0xff, 0x1f, 1]), "too wide");
+    refused(&with_empty_cluster(&[6, 0, 12, 3, 1, 0xff, 0x1f, 1, 0]), "too wide");
     // No bits, and nine.
-    refused(&with_empty_group(&[0, 8, 12, 0, 0, 0xff, 0x1f, 1]), "impossible width");
-    let nine = Group { k: 7, coder: Coder::fine_rans(&[0, 1], true), ..Group::default() };
-    refused(&encoded(&one_group(1, nine, vec![0; 2])), "impossible width");
+    refused(&with_empty_cluster(&[0, 8, 12, 0, 0, 0xff, 0x1f, 1]), "impossible width");
+    let nine = Cluster { k: 7, coder: Coder::fine_rans(&[0, 1], true), ..Cluster::default() };
+    refused(&encoded(&one_cluster(1, nine, vec![0; 2])), "impossible width");
     for coder in [2, 3, 6, 8, 11, 13, 255] {
-        refused(&with_empty_group(&[0, 0, coder, 0, 0, 0xff, 0x1f, 1]), "unknown coder");
+        refused(&with_empty_cluster(&[0, 0, coder, 0, 0, 0xff, 0x1f, 1]), "unknown coder");
     }
 
     let mut no_lanes = with_table(0, 0, &[4095, 1]);
@@ -338,8 +339,8 @@ fn initial_states_below_2_to_the_16() {
 #[test]
 fn padding_is_the_lowest_of_the_most_frequent_symbols() {
     let padded = |coder: &Coder, pad| {
-        let group = Group { coder: coder.clone(), pad, ..Group::default() };
-        encoded(&one_group(0, group, vec![3, 5, 3]))
+        let cluster = Cluster { coder: coder.clone(), pad, ..Cluster::default() };
+        encoded(&one_cluster(0, cluster, vec![3, 5, 3]))
     };
     let tie = table(3, &[2000, 0, 2000, 90], 6);
     for right in [Pad::PadSymbol, Pad::Symbol(3), Pad::PadSymbolAsLiteral, Pad::Literal(3)] {

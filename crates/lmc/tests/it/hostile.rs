@@ -2,16 +2,16 @@
 //! every decoder for that reason; and files that the encoder never writes but that are valid.
 
 use lmc::{DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION, Isa};
-use lmc_testing::damage::{HUGE, class_map, file_of, refused};
+use lmc_testing::damage::{HUGE, cluster_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};
 use lmc_testing::reference::{self, write::block::BlockFields, write::block::Column, write::*};
-use lmc_testing::samples::class_map_block;
+use lmc_testing::samples::cluster_map_block;
 use std::io::Write;
 
-/// The file of the class map block with a change that must be refused.
+/// The file of the cluster map block with a change that must be refused.
 #[track_caller]
 fn refused_file(reason: &str, change: impl FnOnce(&mut File)) {
-    let mut file = file_of(&class_map());
+    let mut file = file_of(&cluster_map());
     change(&mut file);
     refused(&file.to_bytes(), reason);
 }
@@ -46,7 +46,7 @@ fn records() {
     refused_file("has a body", |file| file.index_record = Some(Record { body: vec![0], ..file.index.record() }));
 
     // Lengths of the record itself, with a check that fits.
-    let valid = file_of(&class_map()).to_bytes();
+    let valid = file_of(&cluster_map()).to_bytes();
     for length in HUGE.into_iter().chain([0, 1]) {
         let mut file = valid.clone();
         file[16 + 8..16 + 16].copy_from_slice(&length.to_le_bytes());
@@ -72,7 +72,7 @@ fn reseal_first_record(file: &mut [u8]) {
 #[test]
 fn indexes() {
     refused_file("raw size", |file| file.index.raw_size += 1);
-    let mut file = file_of(&class_map());
+    let mut file = file_of(&cluster_map());
     file.index.content_hash[0] ^= 1;
     // The reader does not see all blocks, so it cannot know.
     let judged = agree_by(&[Way::Slice, Way::Stream, Way::Positional], &file.to_bytes());
@@ -126,7 +126,7 @@ fn windows_of_indexes() {
         encoder.finish().expect("zstd compresses anything")
     };
     for window_log in 10..=27 {
-        let mut file = file_of(&class_map());
+        let mut file = file_of(&cluster_map());
         let table = file.index.table();
         file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame(&table, window_log)));
         match window_log {
@@ -144,7 +144,7 @@ fn segments() {
             file.index.segments = vec![Segment { dtype, name, shape, ..Segment::default() }];
         }
     };
-    let bytes = file_of(&class_map()).index.raw_size;
+    let bytes = file_of(&cluster_map()).index.raw_size;
     let shape = "shape of a tensor";
     refused_file("unknown dtype", typed(23, &[bytes], b"w"));
     refused_file("unknown dtype", typed(127, &[bytes], b"w"));
@@ -178,8 +178,8 @@ fn segments() {
 /// A block of 2^24 equal bytes: a few bytes in a file.
 fn bomb() -> Record {
     let raw = vec![9; 1 << 24];
-    let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
-    let column = block::Plain { raw, width_code: 0, stream: block::Stream::of(0, group) };
+    let cluster = block::Cluster { constant: Some(9), z: 8, ..Default::default() };
+    let column = block::Plain { raw, width_code: 0, stream: block::Stream::of(0, cluster) };
     block::Block::of(Column::Plain(column), 0).record().expect("the block can be coded")
 }
 
@@ -201,7 +201,7 @@ fn expansion_is_limited() {
 #[test]
 fn a_table_that_expands_is_limited() {
     // An index whose table is a gigabyte of empty segments, which fit a few kilobytes.
-    let mut file = file_of(&class_map());
+    let mut file = file_of(&cluster_map());
     let table = vec![0; 1 << 30];
     let frame = zstd::bulk::compress(&table, 1).expect("zstd compresses anything");
     file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame));
@@ -221,11 +221,11 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
         error.kind()
     };
     let changed = |change: &dyn Fn(&mut BlockFields)| {
-        let mut fields = class_map();
+        let mut fields = cluster_map();
         change(&mut fields);
         file_of(&fields).to_bytes()
     };
-    let mut file = file_of(&class_map());
+    let mut file = file_of(&cluster_map());
     file.version += 1;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     file.version = FORMAT_VERSION;
@@ -261,8 +261,8 @@ fn skippable(size: usize) -> Record {
 
 #[test]
 fn skippable_records() {
-    let block = class_map().record();
-    let raw = class_map_block().raw();
+    let block = cluster_map().record();
+    let raw = cluster_map_block().raw();
     let file = |records: Vec<Record>| File::new([vec![block.clone()], records].concat()).to_bytes();
     let tags = [*b"a\0\0\0", *b"zZ{\xff"];
     for records in [
@@ -290,7 +290,7 @@ fn skippable_records() {
 
 #[test]
 fn the_longest_skippable_record() {
-    let file = |size| File::new(vec![class_map().record(), skippable(size)]).to_bytes();
+    let file = |size| File::new(vec![cluster_map().record(), skippable(size)]).to_bytes();
     let options = options(Isa::PORTABLE).with_limits(DecodeLimits::default());
     let mut decompressor = Decompressor::new(&options).expect("no threads are needed");
     for (size, is_valid) in [(1 << 24, true), ((1 << 24) + 1, false)] {
@@ -304,10 +304,10 @@ fn the_longest_skippable_record() {
 
 #[test]
 fn every_bit_of_a_skippable_record_is_checked() {
-    let block = class_map().record();
+    let block = cluster_map().record();
     let mut file = File::new(vec![block.clone(), skippable(40), skippable(24)]).to_bytes();
     let start = 16 + block.size() as usize;
-    let raw = class_map_block().raw();
+    let raw = cluster_map_block().raw();
     for bit in 8 * start..8 * (start + 64) {
         file[bit / 8] ^= 1 << (bit % 8);
         assert!(agree_by(&WHOLE, &file).is_err(), "bit {bit}");

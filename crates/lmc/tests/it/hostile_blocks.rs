@@ -1,27 +1,27 @@
 //! Blocks that no honest writer makes: each breaks one rule of the format, with all checks in order, and is refused by
 //! every decoder for that reason.
 
-use lmc_testing::damage::{HUGE, class_map, file_of, refused};
+use lmc_testing::damage::{HUGE, cluster_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, agree};
-use lmc_testing::reference::write::block::{self, BlockFields, Column, Group, Plain, Stream};
+use lmc_testing::reference::write::block::{self, BlockFields, Cluster, Column, Plain, Stream};
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::reference::write::{File, entropy, varint};
-use lmc_testing::samples::class_map_block;
+use lmc_testing::samples::cluster_map_block;
 
-/// The class map block with a change that must be refused.
+/// The cluster map block with a change that must be refused.
 #[track_caller]
 fn refused_block(reason: &str, change: impl FnOnce(&mut BlockFields)) {
-    let mut fields = class_map();
+    let mut fields = cluster_map();
     change(&mut fields);
     let mut record = fields.record();
     record.redigest(LIMIT);
     refused(&File::new(vec![record]).to_bytes(), reason);
 }
 
-/// The class map block with a change that may leave it valid.
+/// The cluster map block with a change that may leave it valid.
 #[track_caller]
 fn judged_block(change: impl FnOnce(&mut BlockFields)) {
-    let mut fields = class_map();
+    let mut fields = cluster_map();
     change(&mut fields);
     let mut record = fields.record();
     record.redigest(LIMIT);
@@ -29,20 +29,21 @@ fn judged_block(change: impl FnOnce(&mut BlockFields)) {
     let _ = agree(&File::new(vec![record]).to_bytes());
 }
 
-/// Offset, in the head of the column of the class map block, of the first byte of group `g` (0 is the class map).
-fn group_at(g: usize) -> usize {
-    let block = class_map_block();
+/// Offset, in the head of the column of the cluster map block, of the first byte of cluster `g` (0 is the cluster map).
+fn cluster_at(g: usize) -> usize {
+    let block = cluster_map_block();
     let Column::Plain(plain_column) = &block.columns[0] else { unreachable!("the block is plain_column") };
     let stream = &plain_column.stream;
-    let sizes = [&stream.class_map].into_iter().chain(&stream.groups).map(|group| 5 + group.coder.table().len());
-    // Method, width, map, patches, number of groups.
+    let sizes =
+        [&stream.cluster_map].into_iter().chain(&stream.clusters).map(|cluster| 5 + cluster.coder.table().len());
+    // Method, width, map, patches, number of clusters.
     5 + sizes.take(g).sum::<usize>()
 }
 
 #[test]
 fn the_block_that_is_damaged_is_valid() {
-    let raw = class_map_block().raw();
-    assert!(agree(&file_of(&class_map()).to_bytes()).is_ok_and(|decoded| decoded == raw));
+    let raw = cluster_map_block().raw();
+    assert!(agree(&file_of(&cluster_map()).to_bytes()).is_ok_and(|decoded| decoded == raw));
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn heads_of_blocks() {
     refused_block("patches of an unknown kind", |block| block.columns[0][3] = 3);
     // There may be none, but then what describes them is left over.
     refused_block("follows the digest", |block| block.columns[0][4] = 0);
-    refused_block("number of groups", |block| block.columns[0][4] = 17);
+    refused_block("number of clusters", |block| block.columns[0][4] = 17);
     refused_block("padded", |block| {
         block.columns[0].splice(4..5, [0x83, 0]);
     });
@@ -90,7 +91,7 @@ fn heads_of_blocks() {
 #[test]
 fn columns_and_extents() {
     let columns = |count: u8| {
-        let mut block = class_map_block();
+        let mut block = cluster_map_block();
         let length = block.raw().len() as u64;
         block.columns.extend((1..count).map(|i| Column::Stored(vec![i; 10])));
         block.extents = (0..count).map(|column| (column, if column == 0 { length } else { 10 })).collect();
@@ -156,9 +157,9 @@ fn zstd_columns() {
 }
 
 #[test]
-fn groups() {
+fn clusters() {
     for g in 0..4 {
-        let at = group_at(g);
+        let at = cluster_at(g);
         for bit in 2..8 {
             refused_block("unknown flag", |block| block.columns[0][at] |= 1 << bit);
         }
@@ -169,12 +170,12 @@ fn groups() {
         refused_block("unknown coder", |block| block.columns[0][at + 4] = 4);
     }
     // Symbols without a coder, of no bits, and of nine.
-    refused_block("no coder", |block| block.columns[0][group_at(0) + 3] = 6);
-    refused_block("impossible width", |block| block.columns[0][group_at(1) + 3] = 28);
-    refused_block("impossible width", |block| block.columns[0][group_at(1) + 3] = 19);
-    // A class that is no group: the first byte of the bit planes of the class map, which are the first of the bulk.
-    refused_block("a class is no group", |block| block.bulk[0][0] |= 1 << 1);
-    // The class map has six elements in each of its bit planes, the last run 75.
+    refused_block("no coder", |block| block.columns[0][cluster_at(0) + 3] = 6);
+    refused_block("impossible width", |block| block.columns[0][cluster_at(1) + 3] = 28);
+    refused_block("impossible width", |block| block.columns[0][cluster_at(1) + 3] = 19);
+    // A run of no cluster: the first byte of the bit planes of the cluster map, which are the first of the bulk.
+    refused_block("a run is of no cluster", |block| block.bulk[0][0] |= 1 << 1);
+    // The cluster map has six elements in each of its bit planes, the last run 75.
     refused_block("unused bits", |block| block.bulk[0][0] |= 1 << 6);
     refused_block("unused bits", |block| block.bulk[0][6] |= 1 << 7);
     let planes = 7 + 3 * (2 * 128 + 4 * 16) + 2 * 75;
@@ -185,9 +186,9 @@ fn groups() {
 
 #[test]
 fn tables() {
-    // Group 0 (rANS) stands at 1, the empty group (Huffman) at 2, the last one (Huffman) at 3.
+    // Cluster 0 (rANS) stands at 1, the empty cluster (Huffman) at 2, the last one (Huffman) at 3.
     for (g, sum) in [(1, "do not sum to 128"), (2, "not complete"), (3, "not complete")] {
-        let table = group_at(g) + 5;
+        let table = cluster_at(g) + 5;
         refused_block("above 255", |block| {
             block.columns[0][table] = 255;
             block.columns[0][table + 1] = block.columns[0][table + 1].max(1);
@@ -199,48 +200,48 @@ fn tables() {
         judged_block(|block| block.columns[0][table + 1] = 255);
     }
     refused_block("exceeds 127", |block| {
-        block.columns[0].splice(group_at(1) + 7..group_at(1) + 8, [0x80, 1]);
+        block.columns[0].splice(cluster_at(1) + 7..cluster_at(1) + 8, [0x80, 1]);
     });
-    refused_block("code length exceeds 7", |block| block.columns[0][group_at(3) + 7] = 0x88);
+    refused_block("code length exceeds 7", |block| block.columns[0][cluster_at(3) + 7] = 0x88);
     // Three symbols and the escape make two bytes; of two symbols and the escape, half a byte is left over.
-    let empty_group = |table: &'static [u8], coder: u8, k: u8| {
+    let empty_cluster = |table: &'static [u8], coder: u8, k: u8| {
         move |block: &mut BlockFields| {
-            let (from, to) = (group_at(2), group_at(3));
+            let (from, to) = (cluster_at(2), cluster_at(3));
             block.columns[0].splice(from..to, [&[0, 0, 0, k, coder][..], table].concat());
         }
     };
     let valid = |table, coder, k| {
-        let mut fields = class_map();
-        empty_group(table, coder, k)(&mut fields);
+        let mut fields = cluster_map();
+        empty_cluster(table, coder, k)(&mut fields);
         assert!(agree(&file_of(&fields).to_bytes()).is_ok());
     };
     valid(&[254, 1, 0x11, 0x00], 1, 24);
     valid(&[254, 1, 0x21, 0x02], 1, 24);
-    refused_block("half-byte", empty_group(&[254, 1, 0x11, 0x10], 1, 24));
-    refused_block("above 255", empty_group(&[255, 1, 0x11, 0x00], 1, 24));
+    refused_block("half-byte", empty_cluster(&[254, 1, 0x11, 0x10], 1, 24));
+    refused_block("above 255", empty_cluster(&[255, 1, 0x11, 0x00], 1, 24));
     valid(&[0, 0, 0x11], 1, 31);
     valid(&[0, 1, 64, 64, 0], 7, 31);
-    refused_block("too wide", empty_group(&[0, 2, 0, 64, 64, 0], 7, 31));
-    refused_block("too wide", empty_group(&[2, 0, 0x11], 1, 31));
+    refused_block("too wide", empty_cluster(&[0, 2, 0, 64, 64, 0], 7, 31));
+    refused_block("too wide", empty_cluster(&[2, 0, 0x11], 1, 31));
     valid(&[0, 2, 64, 64, 0, 0], 7, 31);
     // Only the escape: its frequency would be 128, or its code incomplete.
-    refused_block("127", empty_group(&[0, 0, 0, 0x80, 1], 7, 24));
-    refused_block("sum to 128", empty_group(&[0, 0, 0, 127], 7, 24));
-    refused_block("not complete", empty_group(&[0, 0, 0x10], 1, 24));
-    refused_block("127", empty_group(&[0, 0, 0x80, 1, 0], 7, 24));
-    refused_block("not complete", empty_group(&[0, 0, 0x01], 1, 24));
-    refused_block("not complete", empty_group(&[0, 0, 0x00], 1, 24));
-    refused_block("sum to 128", empty_group(&[0, 2, 100, 100, 56, 0], 7, 24));
-    refused_block("not complete", empty_group(&[0, 2, 0x11, 0x01], 1, 24));
-    refused_block("not complete", empty_group(&[0, 2, 0x21, 0x00], 1, 24));
+    refused_block("127", empty_cluster(&[0, 0, 0, 0x80, 1], 7, 24));
+    refused_block("sum to 128", empty_cluster(&[0, 0, 0, 127], 7, 24));
+    refused_block("not complete", empty_cluster(&[0, 0, 0x10], 1, 24));
+    refused_block("127", empty_cluster(&[0, 0, 0x80, 1, 0], 7, 24));
+    refused_block("not complete", empty_cluster(&[0, 0, 0x01], 1, 24));
+    refused_block("not complete", empty_cluster(&[0, 0, 0x00], 1, 24));
+    refused_block("sum to 128", empty_cluster(&[0, 2, 100, 100, 56, 0], 7, 24));
+    refused_block("not complete", empty_cluster(&[0, 2, 0x11, 0x01], 1, 24));
+    refused_block("not complete", empty_cluster(&[0, 2, 0x21, 0x00], 1, 24));
 }
 
-/// The literals of a group whose symbols have six bits.
+/// The literals of a cluster whose symbols have six bits.
 #[test]
 fn literals() {
     let raw: Vec<u8> = (0..300u32).map(|i| if i % 50 == 7 { 40 } else { (i % 5) as u8 }).collect();
-    let group = Group { h: 2, coder: Coder::fine_rans(&[0, 1, 2, 3, 4], true), ..Group::default() };
-    let block = block::Block::of(Column::Plain(Plain { raw, width_code: 0, stream: Stream::of(0, group) }), 2);
+    let cluster = Cluster { h: 2, coder: Coder::fine_rans(&[0, 1, 2, 3, 4], true), ..Cluster::default() };
+    let block = block::Block::of(Column::Plain(Plain { raw, width_code: 0, stream: Stream::of(0, cluster) }), 2);
     let with_literal = |literal| {
         let mut fields = block.encode().expect("the block can be coded");
         assert_eq!(fields.literals[..6], [40; 6]);
@@ -290,7 +291,7 @@ fn lanes() {
     refused_block("", |block| block.bulk[0].truncate(100));
 
     let refused_coded = |reason: &str, change: &dyn Fn(&mut block::Block)| {
-        let mut block = class_map_block();
+        let mut block = cluster_map_block();
         change(&mut block);
         refused(&file_of(&block.encode().expect("the block can be coded")).to_bytes(), reason);
     };
@@ -299,7 +300,7 @@ fn lanes() {
     }
     let pad = |block: &mut block::Block, pad| {
         let Column::Plain(plain_column) = &mut block.columns[0] else { unreachable!("the block is plain_column") };
-        plain_column.stream.groups[0].pad = pad;
+        plain_column.stream.clusters[0].pad = pad;
     };
     for wrong in [entropy::Pad::Symbol(101), entropy::Pad::Symbol(102), entropy::Pad::Literal(101)] {
         refused_coded("pad symbol", &|block| pad(block, wrong));

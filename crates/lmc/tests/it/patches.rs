@@ -1,9 +1,9 @@
-//! Patches (§3.3.2), codes of numbers (§3.3.3) and streams without groups: known bytes, and each rule that a block with patches breaks.
+//! Patches (§3.3.2), codes of numbers (§3.3.3) and streams without clusters: known bytes, and each rule that a block with patches breaks.
 
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Column, Group, NumberCode, Patch, PatchCodes, Plain, Stream, mapped,
+    Block, BlockFields, Cluster, Column, NumberCode, Patch, PatchCodes, Plain, Stream, mapped,
 };
 use lmc_testing::reference::write::{File, varint};
 
@@ -15,14 +15,14 @@ fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
 }
 
 /// All bits raw: the bulk is byte planes, then patches.
-fn plain(width_code: u8) -> Group {
-    Group { k: 8 << width_code, ..Group::default() }
+fn plain(width_code: u8) -> Cluster {
+    Cluster { k: 8 << width_code, ..Cluster::default() }
 }
 
-/// Elements in one group.
-fn block(raw: Vec<u8>, width_code: u8, map: u8, group: Group, patches: &[(u64, u64)]) -> Block {
+/// Elements in one cluster.
+fn block(raw: Vec<u8>, width_code: u8, map: u8, cluster: Cluster, patches: &[(u64, u64)]) -> Block {
     let patches = patches.iter().map(|&(element, x)| Patch { element, x }).collect();
-    let stream = Stream { patches, ..Stream::of(map, group) };
+    let stream = Stream { patches, ..Stream::of(map, cluster) };
     Block::of(Column::Plain(Plain { raw, width_code, stream }), 0)
 }
 
@@ -52,8 +52,8 @@ fn patches_as_they_are_written() {
 #[test]
 fn patches_change_mapped_values() {
     // Rotated, 0xbf80 is 0x7f01. Only the top byte is coded but for the patch.
-    let group = Group { constant: Some(0), z: 8, k: 8, ..Group::default() };
-    let fields = encoded(&block(vec![0x80, 0xbf], 1, 1, group, &[(0, 0x0101)]));
+    let cluster = Cluster { constant: Some(0), z: 8, k: 8, ..Cluster::default() };
+    let fields = encoded(&block(vec![0x80, 0xbf], 1, 1, cluster, &[(0, 0x0101)]));
     assert_eq!(fields.bulk[0][0], 0x7e);
     assert_eq!(judged(&fields), Ok(vec![0x80, 0xbf]));
     // Zigzag: −3 is 5.
@@ -74,7 +74,7 @@ fn patches_leave_low_bits_alone() {
 }
 
 #[test]
-fn streams_without_groups() {
+fn streams_without_clusters() {
     let mut random = Random::new(2);
     for map in 0..3 {
         for count in [1usize, 127, 128, 300] {
@@ -100,34 +100,34 @@ fn patches_reach_the_last_element_of_any_stream() {
     let mut random = Random::new(1);
     for count in [1u64, 2, 127, 128, 129, 256, 1000] {
         for width_code in 0..4 {
-            // No bits in the groups: patches alone make the elements.
+            // No bits in the clusters: patches alone make the elements.
             let w = 8u32 << width_code;
-            let group = Group { z: w as u8, ..Group::default() };
+            let cluster = Cluster { z: w as u8, ..Cluster::default() };
             let x = u64::MAX >> (64 - w);
             let mut raw = vec![0; (count << width_code) as usize];
             raw[((count - 1) << width_code) as usize..].fill(0xff);
-            let fields = encoded(&block(raw.clone(), width_code, 0, group.clone(), &[(count - 1, x)]));
+            let fields = encoded(&block(raw.clone(), width_code, 0, cluster.clone(), &[(count - 1, x)]));
             assert_eq!(judged(&fields), Ok(raw));
 
             // And all of them.
             let elements: Vec<u64> = (0..count).map(|_| 1 | random.u64() & x).collect();
             let raw: Vec<u8> = elements.iter().flat_map(|u| u.to_le_bytes()[..1 << width_code].to_vec()).collect();
             let patches: Vec<(u64, u64)> = (0..).zip(elements).collect();
-            let fields = encoded(&block(raw.clone(), width_code, 0, group, &patches));
+            let fields = encoded(&block(raw.clone(), width_code, 0, cluster, &patches));
             assert_eq!(judged(&fields), Ok(raw));
         }
     }
 }
 
 #[test]
-fn patches_of_several_groups_come_last() {
-    // The second group has no bits but a constant, from which a patch takes the last element.
+fn patches_of_several_clusters_come_last() {
+    // The second cluster has no bits but a constant, from which a patch takes the last element.
     let mut raw: Vec<u8> = (0..200).map(|i| if i < 128 { i } else { 255 }).collect();
     raw[199] ^= 2;
     let stream = Stream {
-        classes: vec![0, 1],
-        class_map: plain(0),
-        groups: vec![plain(0), Group { constant: Some(255), z: 8, ..Group::default() }],
+        cluster_of: vec![0, 1],
+        cluster_map: plain(0),
+        clusters: vec![plain(0), Cluster { constant: Some(255), z: 8, ..Cluster::default() }],
         patches: vec![Patch { element: 127, x: 1 }, Patch { element: 199, x: 2 }],
         ..Stream::default()
     };
@@ -216,8 +216,8 @@ fn broken_patches() {
     let mut more = with_patches(1, &BYTES, &[3, 1]);
     more.bulk[0].push(0);
     refused(&more, "too long");
-    // More groups than there may be.
-    refused(&changed(13, 17), "number of groups");
+    // More clusters than there may be.
+    refused(&changed(13, 17), "number of clusters");
 }
 
 #[test]

@@ -5,13 +5,13 @@ use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Column, Dependency, Group, Named, Patch, Predicted, Stream,
+    Block, BlockFields, Cluster, Column, Dependency, Named, Patch, Predicted, Stream,
 };
 use lmc_testing::reference::write::entropy::Coder;
 
 /// All bits of an element of `width` bytes as they are.
 fn plain(width: usize) -> Stream {
-    Stream::of(0, Group { k: 8 * width as u8, ..Group::default() })
+    Stream::of(0, Cluster { k: 8 * width as u8, ..Cluster::default() })
 }
 
 fn to_bytes(elements: &[u64], width: usize) -> Vec<u8> {
@@ -315,8 +315,11 @@ fn every_predictor_conversion_and_width() {
                     for count in [1, 127, 128, 129, 1000] {
                         let base = floats(takes, count, &mut random);
                         // Every class in another way: all bits raw, with symbols above, and with patches.
-                        let symbols =
-                            Group { k: 8 * width as u8 - 8, coder: Coder::rans(&[0, 0, 1], true), ..Group::default() };
+                        let symbols = Cluster {
+                            k: 8 * width as u8 - 8,
+                            coder: Coder::rans(&[0, 0, 1], true),
+                            ..Cluster::default()
+                        };
                         let stream = |class: usize| match class % 3 {
                             0 => plain(width),
                             1 => Stream::of(1, symbols.clone()),

@@ -3,7 +3,7 @@
 
 use lmc_testing::handmade::{encoded, judged, records, unnamed};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::{Block, BlockFields, Column, Dependency, Group, Named, Predicted, Stream};
+use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Dependency, Named, Predicted, Stream};
 
 /// A column of 2-byte elements that are predicted from F32, in three classes, the second of which is empty.
 fn column() -> (Vec<u8>, Vec<Dependency>, Predicted) {
@@ -20,7 +20,7 @@ fn column() -> (Vec<u8>, Vec<Dependency>, Predicted) {
         prediction: Named::of(0, 2),
         boundaries: vec![100, 120],
         unchanged: None,
-        streams: vec![Stream::of(0, Group { k: 16, ..Group::default() }); 3],
+        streams: vec![Stream::of(0, Cluster { k: 16, ..Cluster::default() }); 3],
     };
     (base, dependencies, column)
 }
@@ -109,7 +109,7 @@ fn heads_of_predicted_columns() {
     // What their streams say.
     refused_with(11, &[3], "unknown map");
     refused_with(12, &[3], "patches of an unknown kind");
-    refused_with(13, &[65], "number of groups");
+    refused_with(13, &[65], "number of clusters");
     refused_with(17, &[17], "more bits");
     refused_with(17, &[8], "no coder");
     // A boundary less: one class less, whose stream is left over. A boundary more: the data end.

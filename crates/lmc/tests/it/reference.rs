@@ -69,7 +69,7 @@ fn every_shape_of_delta_is_read_back() {
                     Column::Predicted(predicted) => {
                         patched += predicted.streams.iter().filter(|stream| !stream.patches.is_empty()).count();
                         let classes = !predicted.boundaries.is_empty();
-                        empty += usize::from(classes && predicted.streams.iter().any(|s| s.groups.is_empty()));
+                        empty += usize::from(classes && predicted.streams.iter().any(|s| s.clusters.is_empty()));
                         let runs = predicted.unchanged.as_ref().map_or(&[][..], |unchanged| &unchanged.runs);
                         unchanged += usize::from(runs.contains(&0) && runs.contains(&1));
                     }

@@ -3,7 +3,7 @@
 use lmc_testing::decoders::{LIMIT, agree_with_bases};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Column, Dependency, Group, Named, Predicted, Stream, UnchangedRuns,
+    Block, BlockFields, Cluster, Column, Dependency, Named, Predicted, Stream, UnchangedRuns,
 };
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::reference::write::{File, varint};
@@ -24,12 +24,12 @@ fn refused(fields: &BlockFields, base: &[u8], reason: &str) {
 }
 
 /// All bits of an element of `width` bytes as they are.
-fn plain(width: usize) -> Group {
-    Group { k: 8 * width as u8, ..Group::default() }
+fn plain(width: usize) -> Cluster {
+    Cluster { k: 8 * width as u8, ..Cluster::default() }
 }
 
 /// Bytes as differences to those of the base. What the map says is up to the caller.
-fn block(raw: &[u8], base: &[u8], runs: &[u8], map: Group, lane_sets: u8) -> Block {
+fn block(raw: &[u8], base: &[u8], runs: &[u8], map: Cluster, lane_sets: u8) -> Block {
     let column = Predicted {
         raw: raw.to_vec(),
         width_code: 0,
@@ -54,7 +54,7 @@ fn second_of_three() -> (Vec<u8>, Vec<u8>, BlockFields) {
     (raw, base, fields)
 }
 
-/// What the head of that column has: up to the map, the map's group, and the rest.
+/// What the head of that column has: up to the map, the map's cluster, and the rest.
 const BEFORE: [u8; 7] = [3, 0, 2, 0, 0, 1, 0];
 const MAP: [u8; 5] = [0, 0, 0, 8, 0];
 const AFTER: [u8; 8] = [0, 0, 1, 0, 0, 0, 8, 0];
@@ -109,7 +109,7 @@ fn heads_and_maps_that_break_a_rule() {
     // They add up modulo 2^64, and modulo 2^32.
     refused(&with_head(head(1, 128u64.wrapping_sub(1 << 9), &MAP, 172 + (1 << 9))), &base, "do not add up");
     refused(&with_head(head(1, 128 + (1 << 32), &MAP, 172)), &base, "do not add up");
-    // The map's group is checked as any other.
+    // The map's cluster is checked as any other.
     refused(&with_head(head(1, 128, &[0, 0, 0, 9, 0], 172)), &base, "more bits");
     refused(&with_head(head(1, 128, &[0, 0, 0, 7, 0], 172)), &base, "no coder");
     refused(&with_head(head(1, 128, &[0, 0, 0, 7, 1], 172)), &base, "no lanes");
@@ -133,10 +133,10 @@ fn columns_that_are_all_unchanged_or_not_at_all() {
         let base = random.bytes(count);
         let runs = count.div_ceil(128);
         // Coded in every way.
-        let huffman = |map: &[u8]| Group { h: 1, coder: Coder::huffman(map, false), ..Group::default() };
-        let rans = |map: &[u8]| Group { h: 7, coder: Coder::rans(map, true), ..Group::default() };
-        let fine = |map: &[u8]| Group { h: 7, coder: Coder::fine_rans(map, false), ..Group::default() };
-        let constant = |map: &[u8]| Group { z: 8, constant: Some(map[0].into()), ..Group::default() };
+        let huffman = |map: &[u8]| Cluster { h: 1, coder: Coder::huffman(map, false), ..Cluster::default() };
+        let rans = |map: &[u8]| Cluster { h: 7, coder: Coder::rans(map, true), ..Cluster::default() };
+        let fine = |map: &[u8]| Cluster { h: 7, coder: Coder::fine_rans(map, false), ..Cluster::default() };
+        let constant = |map: &[u8]| Cluster { z: 8, constant: Some(map[0].into()), ..Cluster::default() };
         let all_unchanged = vec![1; runs];
         let fields = block(&base, &base, &all_unchanged, constant(&all_unchanged), 0).encode().expect("all is there");
         assert!(fields.bulk[0].is_empty());
@@ -150,8 +150,8 @@ fn columns_that_are_all_unchanged_or_not_at_all() {
             let mut raw = base.clone();
             let coded = |i: &usize| map[i / 128] == 0;
             (0..count).filter(coded).for_each(|i| raw[i] ^= random.u64() as u8);
-            for group in [plain(1), huffman(&map), rans(&map), fine(&map)] {
-                let fields = block(&raw, &base, &map, group, 2).encode().expect("the block can be coded");
+            for cluster in [plain(1), huffman(&map), rans(&map), fine(&map)] {
+                let fields = block(&raw, &base, &map, cluster, 2).encode().expect("the block can be coded");
                 assert!(judged(&fields, &base).as_ref() == Ok(&raw), "{count} elements, kind {kind}");
             }
         }

@@ -3,7 +3,7 @@
 use lmc_testing::blocks;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::{Input, Random};
-use lmc_testing::reference::write::block::{Block, Column, Group, Plain, Stream, unmapped};
+use lmc_testing::reference::write::block::{Block, Cluster, Column, Plain, Stream, unmapped};
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
 use lmc_testing::reference::write::{File, Segment};
 
@@ -15,19 +15,19 @@ fn restored(blocks: &[Block]) {
     assert!(agree(&File::new(records).to_bytes()).is_ok_and(|decoded| decoded == raw));
 }
 
-/// A column of one group whose elements have the given symbols and random raw bits.
-fn one_group(width_code: u8, map: u8, group: Group, symbols: &[u8], random: &mut Random) -> Column {
+/// A column of one cluster whose elements have the given symbols and random raw bits.
+fn one_cluster(width_code: u8, map: u8, cluster: Cluster, symbols: &[u8], random: &mut Random) -> Column {
     let w = 8 << width_code;
     let mut raw = Vec::new();
     for &symbol in symbols {
-        let bits = u128::from(random.u64()) & ((1 << group.k) - 1);
-        let v = (u128::from(symbol) << (group.k + group.z) | bits << group.z) as u64
-            | random.u64() & u64::from(group.sign_plane);
-        let v = v ^ group.constant.unwrap_or(0);
+        let bits = u128::from(random.u64()) & ((1 << cluster.k) - 1);
+        let v = (u128::from(symbol) << (cluster.k + cluster.z) | bits << cluster.z) as u64
+            | random.u64() & u64::from(cluster.sign_plane);
+        let v = v ^ cluster.constant.unwrap_or(0);
         let u = unmapped(v & (u64::MAX >> (64 - w)), w, map);
         raw.extend(&u.to_le_bytes()[..1 << width_code]);
     }
-    Column::Plain(Plain { raw, width_code, stream: Stream::of(map, group) })
+    Column::Plain(Plain { raw, width_code, stream: Stream::of(map, cluster) })
 }
 
 #[test]
@@ -62,9 +62,9 @@ fn every_split_of_the_bits_of_an_element() {
                     _ => Coder::fine_rans(&symbols, random.below(2) == 0),
                 };
                 let sign_plane = z > 0 && random.below(2) == 0;
-                let group = Group { constant, z, h: dropped - z, k, sign_plane, coder, ..Group::default() };
+                let cluster = Cluster { constant, z, h: dropped - z, k, sign_plane, coder, ..Cluster::default() };
                 let lane_sets = if s == 0 { 2 * random.below(2) } else { 2 };
-                let column = one_group(width_code, map, group, &symbols, &mut random);
+                let column = one_cluster(width_code, map, cluster, &symbols, &mut random);
                 restored(&[Block::of(column, lane_sets as u8)]);
             }
         }
@@ -79,8 +79,8 @@ fn every_length_around_a_run() {
             for (width_code, k) in [(1, 8), (2, 24), (0, 3)] {
                 let symbols: Vec<u8> = (0..count).map(|_| random.u64().trailing_zeros() as u8 % 8).collect();
                 let h = (8 << width_code) - k - 4;
-                let group = Group { k, h, coder: coder(&symbols, true), ..Group::default() };
-                let column = one_group(width_code, 1, group, &symbols, &mut random);
+                let cluster = Cluster { k, h, coder: coder(&symbols, true), ..Cluster::default() };
+                let column = one_cluster(width_code, 1, cluster, &symbols, &mut random);
                 restored(&[Block::of(column, 2)]);
             }
         }
@@ -92,8 +92,8 @@ fn padding_may_be_escaped() {
     let mut random = Random::new(15);
     let symbols: Vec<u8> = (0..140).map(|_| random.below(20) as u8).collect();
     for coder in [Coder::huffman(&symbols[..60], true), Coder::rans(&symbols[..60], true)] {
-        let group = Group { k: 8, coder, pad: Pad::PadSymbolAsLiteral, ..Group::default() };
-        restored(&[Block::of(one_group(1, 1, group, &symbols, &mut random), 2)]);
+        let cluster = Cluster { k: 8, coder, pad: Pad::PadSymbolAsLiteral, ..Cluster::default() };
+        restored(&[Block::of(one_cluster(1, 1, cluster, &symbols, &mut random), 2)]);
     }
 }
 
@@ -104,8 +104,8 @@ fn tables_of_every_size() {
         for escape in [false, true] {
             let symbols: Vec<u8> = (0..600).map(|_| (random.below(n as u64) ^ 255) as u8).collect();
             for coder in [Coder::huffman(&symbols, escape), Coder::rans(&symbols, escape)] {
-                let group = Group { k: 8, coder, ..Group::default() };
-                restored(&[Block::of(one_group(1, 1, group, &symbols, &mut random), 2)]);
+                let cluster = Cluster { k: 8, coder, ..Cluster::default() };
+                restored(&[Block::of(one_cluster(1, 1, cluster, &symbols, &mut random), 2)]);
             }
         }
     }
@@ -135,8 +135,8 @@ fn extreme_tables() {
     for coder in coders {
         for skew in [1, 3, 256] {
             let symbols: Vec<u8> = (0..1000).map(|_| random.below(skew) as u8).collect();
-            let group = Group { k: 8, coder: coder.clone(), ..Group::default() };
-            restored(&[Block::of(one_group(1, 0, group, &symbols, &mut random), 2)]);
+            let cluster = Cluster { k: 8, coder: coder.clone(), ..Cluster::default() };
+            restored(&[Block::of(one_cluster(1, 0, cluster, &symbols, &mut random), 2)]);
         }
     }
 }
@@ -147,8 +147,8 @@ fn literals_of_few_bits() {
     // Symbols of four bits with four more above them that are dropped; most are literals.
     let symbols: Vec<u8> = (0..500).map(|_| random.u64() as u8 & 15).collect();
     let coder = Coder::rans(&[0, 1, 2, 3], true);
-    let group = Group { k: 8, h: 4, coder, constant: Some(0x1234), ..Group::default() };
-    restored(&[Block::of(one_group(1, 2, group, &symbols, &mut random), 2)]);
+    let cluster = Cluster { k: 8, h: 4, coder, constant: Some(0x1234), ..Cluster::default() };
+    restored(&[Block::of(one_cluster(1, 2, cluster, &symbols, &mut random), 2)]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn extents_of_one_byte() {
 fn a_block_of_many_leaves() {
     let mut random = Random::new(37);
     for length in [(1 << 18) - 1, 1 << 18, (1 << 18) + 1, 3 << 18] {
-        let column = one_group(0, 0, Group { k: 8, ..Group::default() }, &vec![0; length], &mut random);
+        let column = one_cluster(0, 0, Cluster { k: 8, ..Cluster::default() }, &vec![0; length], &mut random);
         restored(&[Block::of(column, 0)]);
         restored(&[Block::of(Column::Zstd(random.bytes(length)), 0)]);
     }

@@ -86,8 +86,8 @@ fn each_call_has_its_own_limit() {
 fn forged(copies: usize) -> Vec<u8> {
     const LARGE: usize = 1 << 24;
     const BLOCKS: usize = 6;
-    let group = block::Group { constant: Some(9), z: 8, ..Default::default() };
-    let large = Plain { raw: vec![9; LARGE], width_code: 0, stream: Stream::of(0, group) };
+    let cluster = block::Cluster { constant: Some(9), z: 8, ..Default::default() };
+    let large = Plain { raw: vec![9; LARGE], width_code: 0, stream: Stream::of(0, cluster) };
     let large = Block::of(Column::Plain(large), 0).encode().expect("the block can be coded");
     let ranges: Vec<_> = (0..200).map(|i| (0, (i % BLOCKS * LARGE) as u64, &[9][..])).collect();
     let blocks = [vec![large; BLOCKS], vec![copy(&ranges); copies]].concat();

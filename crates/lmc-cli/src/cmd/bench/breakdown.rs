@@ -1,4 +1,4 @@
-//! Where the time of one thread goes: hashing, choosing groups and tables, coding; and what touching fresh memory costs.
+//! Where the time of one thread goes: hashing, choosing clusters and tables, coding; and what touching fresh memory costs.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -60,9 +60,9 @@ const STEPS: [(&str, &str, Pass); 16] = [
         })
     }),
     ("hash", "xxh3-128 of every 256 KiB of the raw data", |b| Ok(timed(|| digests(black_box(b.raw))).0)),
-    ("plan_fast", "statistics, groups and tables, level fast", |b| Ok(b.plan(0))),
-    ("plan", "statistics, groups and tables, level default", |b| Ok(b.plan(1))),
-    ("plan_max", "statistics, groups and tables, level max", |b| Ok(b.plan(2))),
+    ("plan_fast", "statistics, clusters and tables, level fast", |b| Ok(b.plan(0))),
+    ("plan", "statistics, clusters and tables, level default", |b| Ok(b.plan(1))),
+    ("plan_max", "statistics, clusters and tables, level max", |b| Ok(b.plan(2))),
     ("tables_fast", "64 Huffman tables", |b| Ok(b.build_tables(Level::Fast))),
     ("tables", "64 rANS tables", |b| Ok(b.build_tables(Level::Default))),
     ("tables_max", "64 fine rANS tables", |b| Ok(b.build_tables(Level::Max))),
@@ -199,9 +199,9 @@ impl Breakdown {
             let tables = self.tables as f64 * self.table_us(tables) / 1e6 / (t(compress) * raw);
             push("hashing", hash);
             if plan.is_finite() {
-                push("statistics, groups and tables", plan);
+                push("statistics, clusters and tables", plan);
                 if level == "default" {
-                    push("building tables alone, one for each group of the file", tables);
+                    push("building tables alone, one for each cluster of the file", tables);
                 }
                 push("coding and the rest", 1.0 - hash - plan);
             }

@@ -18,7 +18,7 @@ pub(super) struct Input {
     /// Dtype to tell `lmc`, for data in no known format.
     pub(super) dtype: Option<Dtype>,
     pub(super) runs: Vec<Run>,
-    /// Groups of the compressed file (level default) that have a table.
+    /// Clusters of the compressed file (level default) that have a table.
     pub(super) tables: usize,
     typed: Vec<(Range<usize>, Dtype)>,
     pub(super) tensors: usize,
@@ -54,7 +54,7 @@ impl Input {
         let mut tables = 0;
         for (i, block) in reader.blocks().enumerate() {
             let columns = describe_block(&reader, i as u64)?.columns;
-            tables += columns.iter().flat_map(|p| &p.groups).filter(|g| g.coder != "none").count();
+            tables += columns.iter().flat_map(|p| &p.clusters).filter(|g| g.coder != "none").count();
             if typed.is_empty()
                 && let [ColumnDescription { width: Some(width), .. }] = columns[..]
             {

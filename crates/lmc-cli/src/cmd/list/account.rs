@@ -1,7 +1,7 @@
 //! What segments account for in a compressed file.
 
 use lmc::{BlockInfo, Segment};
-use lmc_inspect::{BlockDescription, ColumnDescription, GroupDescription};
+use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription};
 
 /// What a segment accounts for.
 #[derive(Default)]
@@ -121,16 +121,16 @@ fn joined(words: impl Iterator<Item = &'static str>) -> String {
 
 /// What a column is coded with.
 pub(super) fn coders(column: &ColumnDescription) -> Vec<&'static str> {
-    let group_coder = |g: &GroupDescription| match g.coder {
+    let cluster_coder = |g: &ClusterDescription| match g.coder {
         "none" if g.raw_bits == 0 => "constant",
         "none" => "bits",
         coder => coder,
     };
-    match &column.groups[..] {
+    match &column.clusters[..] {
         [] if column.listed > 0 => vec!["list"],
         // Everything is as predicted.
         [] if column.width.is_some() => vec!["constant"],
         [] => vec![column.method],
-        groups => groups.iter().map(group_coder).collect(),
+        clusters => clusters.iter().map(cluster_coder).collect(),
     }
 }

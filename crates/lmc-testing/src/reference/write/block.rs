@@ -3,7 +3,7 @@
 pub use super::dependency::Dependency;
 pub use super::numbers::NumberCode;
 pub use super::predicted::{Named, Predicted, UnchangedRuns};
-pub use super::stream::{Group, Patch, PatchCodes, Stream, mapped, unmapped};
+pub use super::stream::{Cluster, Patch, PatchCodes, Stream, mapped, unmapped};
 
 use super::super::dependencies::elements;
 use super::super::digests::{LEAF, digest};
@@ -119,7 +119,7 @@ impl Block {
     /// Codes the block as described.
     ///
     /// # Errors
-    /// When a group cannot hold its elements, or the dependencies of a column are not as many elements as it has.
+    /// When a cluster cannot hold its elements, or the dependencies of a column are not as many elements as it has.
     pub fn encode(&self) -> Result<BlockFields, String> {
         let mut chunks = Vec::new();
         let mut columns = Vec::new();
@@ -163,7 +163,7 @@ impl Block {
     /// The record of the block, coded as described.
     ///
     /// # Errors
-    /// When a group cannot hold its elements, or the dependencies of a column are not as many elements as it has.
+    /// When a cluster cannot hold its elements, or the dependencies of a column are not as many elements as it has.
     pub fn record(&self) -> Result<Record, String> {
         Ok(self.encode()?.record())
     }
@@ -185,7 +185,7 @@ impl BlockFields {
         self.extent_count += 1;
         self.column_count += 1;
         self.raw_length += zeros;
-        // Bytes under map 0, without patches or groups.
+        // Bytes under map 0, without patches or clusters.
         self.columns.push(vec![2, 0, 0, 0, 0]);
         self.bulk.push(Vec::new());
     }

@@ -3,7 +3,7 @@
 use super::varint;
 use std::cmp::Reverse;
 
-/// A group's coder, with its table as it is written.
+/// A cluster's coder, with its table as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Coder {
     #[default]
@@ -94,7 +94,7 @@ impl Coder {
         Coder::Rans { log_slots, table: Table::of(&present, &frequencies(&present, symbols, slots)) }
     }
 
-    /// Its number in the head of a group.
+    /// Its number in the head of a cluster.
     pub(super) fn code(&self) -> u8 {
         match self {
             Coder::None => 0,

@@ -5,7 +5,7 @@
 use super::super::dependencies::{bytes_of, elements};
 use super::super::predicted::{Conversion, Predictor, class, key, ord};
 use super::dependency::Dependency;
-use super::stream::{Group, Output, Stream};
+use super::stream::{Cluster, Output, Stream};
 use super::varint;
 
 /// A column of method 3.
@@ -29,7 +29,7 @@ pub struct UnchangedRuns {
     /// One for each run: 1 if it is unchanged, and 0 if it is coded.
     pub runs: Vec<u8>,
     /// How that is coded.
-    pub map: Group,
+    pub map: Cluster,
 }
 
 /// Dependencies of a block that stand one after the other.

@@ -1,4 +1,4 @@
-//! Streams (§3.3.1) and their groups from a description.
+//! Streams (§3.3.1) and their clusters from a description.
 
 use super::entropy::{Chunk, Coder, Pad};
 use super::numbers::NumberCode;
@@ -8,11 +8,11 @@ use super::varint;
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     pub map: u8,
-    /// The group of each run; not used when there is one group.
-    pub classes: Vec<u8>,
-    /// How the classes are coded.
-    pub class_map: Group,
-    pub groups: Vec<Group>,
+    /// The cluster of each run; not used when there is one cluster.
+    pub cluster_of: Vec<u8>,
+    /// How the cluster_of are coded.
+    pub cluster_map: Cluster,
+    pub clusters: Vec<Cluster>,
     pub patches: Vec<Patch>,
     pub patch_codes: PatchCodes,
 }
@@ -27,7 +27,7 @@ pub struct PatchCodes {
     pub changes: Option<NumberCode>,
 }
 
-/// What the groups have of an element differs by `x` from its mapped value (§3.3.2).
+/// What the clusters have of an element differs by `x` from its mapped value (§3.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// Counted from 0 in the stream; patches are in the order of their elements.
@@ -36,7 +36,7 @@ pub struct Patch {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Group {
+pub struct Cluster {
     pub constant: Option<u64>,
     pub z: u8,
     pub h: u8,
@@ -58,9 +58,9 @@ pub(super) struct Output<'a> {
 }
 
 impl Stream {
-    /// A stream of one group.
-    pub fn of(map: u8, group: Group) -> Self {
-        Self { map, groups: vec![group], ..Self::default() }
+    /// A stream of one cluster.
+    pub fn of(map: u8, cluster: Cluster) -> Self {
+        Self { map, clusters: vec![cluster], ..Self::default() }
     }
 
     /// Codes elements of `width` bytes.
@@ -70,24 +70,24 @@ impl Stream {
         for patch in &self.patches {
             *values.get_mut(patch.element as usize).ok_or("a patch is not in its stream")? ^= patch.x;
         }
-        if self.groups.is_empty() && values.iter().any(|&v| v != 0) {
-            return Err("an element is in no group".into());
+        if self.clusters.is_empty() && values.iter().any(|&v| v != 0) {
+            return Err("an element is in no cluster".into());
         }
 
         output.head.extend([self.map, u8::from(!self.patches.is_empty())]);
         let patches = if self.patches.is_empty() { Vec::new() } else { self.write_patches(&mut output.head)? };
-        varint(&mut output.head, self.groups.len() as u64);
-        if self.groups.len() > 1 {
-            self.class_map.write_head(&mut output.head, 1);
-            let classes: Vec<u64> = self.classes.iter().map(|&class| u64::from(class)).collect();
-            self.class_map.encode(&classes.chunks(128).collect::<Vec<_>>(), 8, output)?;
+        varint(&mut output.head, self.clusters.len() as u64);
+        if self.clusters.len() > 1 {
+            self.cluster_map.write_head(&mut output.head, 1);
+            let cluster_of: Vec<u64> = self.cluster_of.iter().map(|&number| u64::from(number)).collect();
+            self.cluster_map.encode(&cluster_of.chunks(128).collect::<Vec<_>>(), 8, output)?;
         }
-        for (class, group) in self.groups.iter().enumerate() {
-            group.write_head(&mut output.head, width);
-            let mine = |run: &usize| self.groups.len() == 1 || usize::from(self.classes[*run]) == class;
+        for (number, cluster) in self.clusters.iter().enumerate() {
+            cluster.write_head(&mut output.head, width);
+            let mine = |run: &usize| self.clusters.len() == 1 || usize::from(self.cluster_of[*run]) == number;
             let runs: Vec<&[u64]> =
                 values.chunks(128).enumerate().filter(|(run, _)| mine(run)).map(|(_, run)| run).collect();
-            group.encode(&runs, w, output)?;
+            cluster.encode(&runs, w, output)?;
         }
         output.bulk.extend(patches);
         Ok(())
@@ -123,7 +123,7 @@ impl Stream {
     }
 }
 
-impl Group {
+impl Cluster {
     pub(super) fn write_head(&self, head: &mut Vec<u8>, width: usize) {
         let flags = u8::from(self.constant.is_some()) | u8::from(self.sign_plane) << 1;
         head.extend([flags, self.z, self.h, self.k, self.coder.code()]);
@@ -141,10 +141,10 @@ impl Group {
             let mut signs = Vec::new();
             for &v in *run {
                 let v = u128::from((v ^ self.constant.unwrap_or(0)) & (u64::MAX >> (64 - w)));
-                let symbol = u8::try_from(v >> (k + z)).map_err(|_| "an element does not fit its group")?;
+                let symbol = u8::try_from(v >> (k + z)).map_err(|_| "an element does not fit its cluster")?;
                 let low = v % (1 << z);
                 if low > u128::from(self.sign_plane) || self.coder == Coder::None && symbol != 0 {
-                    return Err("an element does not fit its group".into());
+                    return Err("an element does not fit its cluster".into());
                 }
                 symbols.push(symbol);
                 signs.push(low as u64);

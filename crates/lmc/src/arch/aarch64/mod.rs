@@ -2,4 +2,4 @@
 
 mod neon;
 
-pub(super) use neon::entries::{decode_group as neon_decode_group, encode_group as neon_encode_group};
+pub(super) use neon::entries::{decode_cluster as neon_decode_cluster, encode_cluster as neon_encode_cluster};

@@ -1,13 +1,13 @@
-//! Groups to try kernels on: shapes, tables, elements.
+//! Clusters to try kernels on: shapes, tables, elements.
 
+use crate::cluster::RUN;
+use crate::cluster::element::{Element, with_element};
+use crate::cluster::split::Shape;
 use crate::entropy::coder::Coder;
 use crate::entropy::entries::Entries;
 use crate::entropy::histogram::Histogram;
 use crate::entropy::huffman::{self, Huffman};
 use crate::entropy::rans::{self, COARSE_BITS, FINE_BITS, Rans};
-use crate::group::RUN;
-use crate::group::element::{Element, with_element};
-use crate::group::split::Shape;
 use crate::map::Map;
 use lmc_testing::input::Random;
 
@@ -15,7 +15,7 @@ pub(super) const MAPS: [Map; 3] = [Map::Identity, Map::Rotate, Map::Zigzag];
 /// Numbers of runs: none, pairs, odd ones, more than any kernel takes at once.
 const RUNS: [usize; 8] = [0, 1, 2, 3, 4, 7, 16, 33];
 
-/// A group, how it is coded, and where its runs stand in the column.
+/// A cluster, how it is coded, and where its runs stand in the column.
 pub(super) struct Case {
     pub(super) width: usize,
     pub(super) shape: Shape,
@@ -28,7 +28,7 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn new(r: &mut Random, width: usize, shape: Shape, symbol_bits: u32, coder: Coder, runs: usize) -> Self {
-        // Runs of other groups stand between those of this one.
+        // Runs of other clusters stand between those of this one.
         let gaps = [1, 1, 3][r.below(3) as usize];
         let mut next = 0;
         let runs = (0..runs)
@@ -41,7 +41,7 @@ impl Case {
         Self { width, shape, symbol_bits, coder, runs, column }
     }
 
-    /// Any group; encoders can build its table.
+    /// Any cluster; encoders can build its table.
     pub(super) fn random(r: &mut Random) -> Self {
         let width = [1, 2, 2, 4, 4, 8][r.below(6) as usize];
         let shape = any_shape(r, width);

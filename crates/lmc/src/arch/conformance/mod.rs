@@ -8,14 +8,14 @@ mod predict;
 mod stream;
 
 use super::decode_chunk;
+use crate::cluster::RUN;
+use crate::cluster::runs::RunStats;
 use crate::entropy::coder::Coder;
 use crate::entropy::entries::Entries;
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::rans::{COARSE_BITS, FINE_BITS, Rans};
 use crate::entropy::table::DecodeTable;
 use crate::entropy::{CHUNK, LANES, SETS, STATE_MIN};
-use crate::group::RUN;
-use crate::group::classes::RunStats;
 use crate::isa::Isa;
 use crate::map::Map;
 use case::{CODERS, Case, MAPS, any_table, built, plain};
@@ -77,7 +77,7 @@ fn every_split_of_every_width() {
 }
 
 #[test]
-fn any_group_out_and_back() {
+fn any_cluster_out_and_back() {
     let mut r = Random::new(2);
     for _ in 0..4000 {
         let c = Case::random(&mut r);

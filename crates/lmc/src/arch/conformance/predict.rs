@@ -1,7 +1,7 @@
 //! The predict stage: every instruction set of this machine, portable included, against the definition.
 
 use super::others;
-use crate::group::element::{Element, with_element};
+use crate::cluster::element::{Element, with_element};
 use crate::isa::Isa;
 use crate::predict::changes::{Changes, Compared};
 use crate::predict::job::{Model, Rank, Streams, most_overflows};

@@ -2,15 +2,15 @@
 
 use super::case::Case;
 use crate::arch::job::{DecodeJob, EncodeJob};
+use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::table::{DecodeTable, EncodeTable};
 use crate::entropy::{CHUNK_WORDS, LANES, SETS, STATE_MIN};
 use crate::error::Result;
-use crate::group::RUN;
 use crate::isa::Isa;
 use lmc_testing::input::Random;
 
-/// What an encoder made of a group.
+/// What an encoder made of a cluster.
 #[derive(PartialEq, Eq)]
 pub(super) struct Encoded {
     pub(super) raw: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) fn encode(isa: Isa, c: &Case, elements: &[u8], start: &[[u32; LANES];
     let mut literals = LiteralWriter::new();
     literals.reset(c.runs.len() * RUN);
     let mut raw = vec![0xaa; c.runs.len() * c.shape.raw_len(RUN)];
-    isa.encode_group(EncodeJob {
+    isa.encode_cluster(EncodeJob {
         table: EncodeTable::new(&c.coder).as_ref(),
         shape: c.shape,
         width: c.width,
@@ -111,7 +111,7 @@ pub(super) fn decode(isa: Isa, c: &Case, s: &Stream) -> Result<Decoded> {
     });
     let mut literals = LiteralReader::new(&s.literals, s.literal_count);
     let mut column = vec![0x55; c.column];
-    isa.decode_group(DecodeJob {
+    isa.decode_cluster(DecodeJob {
         table: DecodeTable::new(&c.coder).as_ref(),
         shape: c.shape,
         width: c.width,

@@ -1,6 +1,6 @@
 //! What a slot stands for: the decoder's tables.
 //!
-//! Most groups have at most 16 symbols. Their slots are first looked up as the rank of a symbol, so that every column
+//! Most clusters have at most 16 symbols. Their slots are first looked up as the rank of a symbol, so that every column
 //! of the table is one shuffle. The rank itself takes three or four shuffles, because most slots need only four of
 //! their seven bits (the low ones for Huffman, whose codes are read from the bottom, the high ones for rANS, whose
 //! slots are in the order of symbols): such a *prefix* has one symbol or, for rANS, two and a border between them. Up to

@@ -1,6 +1,6 @@
 //! Ways to put symbols and raw bits together.
 
-use crate::group::split::Shape;
+use crate::cluster::split::Shape;
 use crate::map::Map;
 
 /// Ways to merge; a constant of the kernels, so that the frequent ones have loops of their own.

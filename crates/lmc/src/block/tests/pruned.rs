@@ -67,21 +67,21 @@ fn few_weights_cost_their_entropy() {
     }
 }
 
-/// Every dtype and density: what lists take is less than what groups would, or groups are what there is.
+/// Every dtype and density: what lists take is less than what clusters would, or clusters are what there is.
 #[test]
-fn lists_are_smaller_than_groups() {
+fn lists_are_smaller_than_clusters() {
     let mut columns = 0;
     for &dtype in Dtype::ALL {
         let (width, map) = coding_of(dtype);
         for (one_in, wild) in [(1000, 0), (1000, 20), (100, 0), (100, 300), (10, 0), (10, 2), (4, 0), (2, 0), (1, 0)] {
             let raw = pruned(dtype, 60_000, one_in, wild, 5 + one_in);
             for &level in Level::ALL {
-                let groups = Planner::new(Isa::PORTABLE, level).plan_groups(width, map, &raw).estimate;
+                let clusters = Planner::new(Isa::PORTABLE, level).plan_clusters(width, map, &raw).estimate;
                 let record = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], level);
                 let listed_here = listed(&record);
                 assert!(
-                    record.len() as u64 <= groups + 700,
-                    "{dtype:?}, one in {one_in}: {} of {groups}",
+                    record.len() as u64 <= clusters + 700,
+                    "{dtype:?}, one in {one_in}: {} of {clusters}",
                     record.len()
                 );
                 assert!(listed_here == 0 || one_in > 1, "{dtype:?}, one in {one_in}: too many are listed");
@@ -95,7 +95,7 @@ fn lists_are_smaller_than_groups() {
 
 /// Rows that were pruned as a whole are told apart, and the others are not listed.
 #[test]
-fn whole_rows_of_zeros_are_groups() {
+fn whole_rows_of_zeros_are_clusters() {
     let rows =
         weights(512 * 512, 9).chunks(512).enumerate().map(|(i, row)| (i % 16 == 0, row.to_vec())).collect::<Vec<_>>();
     let raw: Vec<u8> =

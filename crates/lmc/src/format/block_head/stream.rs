@@ -1,25 +1,25 @@
-//! Streams in the head of a block: their groups and patches (`docs/format.md` §3.3.1–3.3.3, §3.5).
+//! Streams in the head of a block: their clusters and patches (`docs/format.md` §3.3.1–3.3.3, §3.5).
 
-use super::super::limits::{MAX_GROUPS, MAX_RAW};
+use super::super::limits::{MAX_CLUSTERS, MAX_RAW};
 use super::super::varint::{Cursor, put};
 use crate::entropy::coder::Coder;
 use crate::entropy::hybrid_uint::HybridUint;
 use crate::error::{Error, Result};
 use crate::map::Map;
 
-/// A stream: an array of elements of one width, in groups.
+/// A stream: an array of elements of one width, in clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub width: usize,
     /// What elements become before they are split.
     pub map: Map,
-    /// Single elements that the groups do not tell, or not wholly.
+    /// Single elements that the clusters do not tell, or not wholly.
     pub patches: Option<Patches>,
-    /// The class map's group; there when there are several groups.
-    pub(crate) class_map: Option<Group>,
+    /// The cluster map's cluster; there when there are several clusters.
+    pub(crate) cluster_map: Option<Cluster>,
     /// Without any all mapped values are 0, as far as there are no patches.
-    pub groups: Vec<Group>,
+    pub clusters: Vec<Cluster>,
 }
 
 /// How a stream's patches are coded.
@@ -35,9 +35,9 @@ pub struct Patches {
     pub len: usize,
 }
 
-/// How the elements of one group are split into symbol and raw bits.
+/// How the elements of one cluster are split into symbol and raw bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct Cluster {
     /// Bits below the others that no element has.
     pub low: u32,
     /// Bits above the others that no element has.
@@ -51,7 +51,7 @@ pub struct Group {
     pub(crate) coder: Coder,
 }
 
-impl Group {
+impl Cluster {
     /// Width of a symbol in an element of `width_bits`.
     pub fn symbol_bits(&self, width_bits: u32) -> u32 {
         width_bits - self.low - self.high - self.raw_bits
@@ -62,7 +62,7 @@ impl Group {
         let [flags, low, high, raw_bits, coder] = c.array()?;
         let (low, high, raw_bits) = (u32::from(low), u32::from(high), u32::from(raw_bits));
         if flags > 3 || low + high + raw_bits > bits || (flags & 2 != 0 && low == 0) {
-            return Err(Error::damaged("a group's bits are out of range"));
+            return Err(Error::damaged("a cluster's bits are out of range"));
         }
         let constant = if flags & 1 != 0 {
             let mut b = [0; 8];
@@ -73,10 +73,10 @@ impl Group {
         };
         let symbol_bits = bits - low - high - raw_bits;
         if (coder == 0) != (symbol_bits == 0) || symbol_bits > 8 {
-            return Err(Error::damaged("a group's symbols have an impossible width"));
+            return Err(Error::damaged("a cluster's symbols have an impossible width"));
         }
         let coder = Coder::parse(coder, c, symbol_bits)?;
-        Ok(Group { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
+        Ok(Cluster { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>, width: usize) {
@@ -102,10 +102,10 @@ impl Stream {
                 )));
             }
         };
-        let n = c.size(MAX_GROUPS, "a column's number of groups")?;
-        let class_map = if n > 1 { Some(Group::parse(c, 1)?) } else { None };
-        let groups = (0..n).map(|_| Group::parse(c, width)).collect::<Result<_>>()?;
-        Ok(Self { width, map, patches, class_map, groups })
+        let n = c.size(MAX_CLUSTERS, "a column's number of clusters")?;
+        let cluster_map = if n > 1 { Some(Cluster::parse(c, 1)?) } else { None };
+        let clusters = (0..n).map(|_| Cluster::parse(c, width)).collect::<Result<_>>()?;
+        Ok(Self { width, map, patches, cluster_map, clusters })
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>) {
@@ -113,11 +113,11 @@ impl Stream {
         if let Some(patches) = &self.patches {
             patches.put(out);
         }
-        put(out, self.groups.len() as u64);
-        if let Some(g) = &self.class_map {
+        put(out, self.clusters.len() as u64);
+        if let Some(g) = &self.cluster_map {
             g.put(out, 1);
         }
-        self.groups.iter().for_each(|g| g.put(out, self.width));
+        self.clusters.iter().for_each(|g| g.put(out, self.width));
     }
 
     /// Number of elements of a column of `len` bytes.
@@ -126,7 +126,7 @@ impl Stream {
     }
 
     pub(super) fn has_symbols(&self) -> bool {
-        self.class_map.iter().chain(&self.groups).any(|g| g.coder != Coder::None)
+        self.cluster_map.iter().chain(&self.clusters).any(|g| g.coder != Coder::None)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Decoding groups.
+//! Decoding clusters.
 
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
@@ -12,19 +12,19 @@ use super::{
     store_states, words,
 };
 use crate::arch::inline::{array, zip};
+use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::{self, DecodeTable};
 use crate::entropy::{CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::{Error, Result};
-use crate::group::RUN;
 use std::arch::aarch64::*;
 
 /// The symbols of a chunk.
 type Symbols = [[uint8x16_t; 4]; 2];
 
 kernels! {
-    pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
-        let Some(table) = job.table else { return portable::decode_group(job) };
+    pub(super) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+        let Some(table) = job.table else { return portable::decode_cluster(job) };
         let coarse = match &table.slots {
             table::Slots::Coarse(slots) => slots,
             table::Slots::Fine(slots) => {

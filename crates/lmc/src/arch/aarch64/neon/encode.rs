@@ -1,4 +1,4 @@
-//! Encoding groups.
+//! Encoding clusters.
 
 use super::super::super::job::EncodeJob;
 use super::super::super::portable;
@@ -12,19 +12,19 @@ use super::{
     store_states, words,
 };
 use crate::arch::inline::{Each, array, zip};
+use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans;
 use crate::entropy::table::EncodeKind;
 use crate::entropy::{CHUNK, SETS};
-use crate::group::RUN;
 use std::arch::aarch64::*;
 
 /// A byte for each lane.
 type Bytes = [uint8x16_t; 4];
 
 kernels! {
-    pub(super) fn group(job: &mut EncodeJob<'_>) {
-        let Some(table) = job.table else { return portable::encode_group(job) };
+    pub(super) fn cluster(job: &mut EncodeJob<'_>) {
+        let Some(table) = job.table else { return portable::encode_cluster(job) };
         match &table.kind {
             EncodeKind::Huffman(codes) => by_index::<HUFFMAN>(job, &Symbols::huffman(codes, &table.kept)),
             EncodeKind::Coarse(rows) => by_index::<COARSE>(job, &Symbols::rans(rows, &table.kept)),

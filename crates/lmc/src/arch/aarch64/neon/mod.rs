@@ -8,7 +8,7 @@
 //! What is found by slot or symbol is a byte in each of up to eight registers of 16 entries (`lookup`); most tables have few
 //! enough symbols to need one.
 //!
-//! Only groups have kernels here. NEON is in every build for aarch64, so that the compiler makes vectors of the portable loops
+//! Only clusters have kernels here. NEON is in every build for aarch64, so that the compiler makes vectors of the portable loops
 //! by itself: those of the predict stage, of statistics, and of shapes other than the plain ones are left to it.
 //!
 //! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Neon` leads here, so the instructions exist. Loads and stores
@@ -47,7 +47,7 @@ use super::super::job::{at, at_mut};
 use crate::entropy::LANES;
 use std::arch::aarch64::*;
 
-/// The table of a group's symbols; a constant of the kernels.
+/// The table of a cluster's symbols; a constant of the kernels.
 const HUFFMAN: u8 = 0;
 const COARSE: u8 = 1;
 

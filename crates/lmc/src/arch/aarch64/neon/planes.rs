@@ -5,9 +5,9 @@
 
 use super::super::super::vectors::ways::{BYTE_16, BYTES_32};
 use super::{at, at_mut, load, store};
-use crate::group::RUN;
-use crate::group::element::with_element;
-use crate::group::split::{Shape, merge_run, split_run};
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
+use crate::cluster::split::{Shape, merge_run, split_run};
 use std::arch::aarch64::*;
 
 /// [`merge`] for any shape: a function by itself, of which kernels call one copy.

@@ -2,7 +2,7 @@
 
 use super::{at, at_mut, load, load_16, store};
 use crate::arch::inline::{Each, array};
-use crate::group::RUN;
+use crate::cluster::RUN;
 use std::arch::x86_64::*;
 
 kernels! {

@@ -1,4 +1,4 @@
-//! Decoding groups.
+//! Decoding clusters.
 //!
 //! What did not help, measured on Zen 5 with bf16 weights:
 //! * three look-ups by slot instead of one of the rank: a tenth to a sixth slower; tables of many symbols still do it;
@@ -20,23 +20,23 @@ use super::{
     AHEAD, COARSE, FINE, HUFFMAN, States, expect, in_order, load_16, load_states, mul_high, store, store_states,
 };
 use crate::arch::inline::{Each, array, zip};
+use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::{self, DecodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::{Error, Result};
-use crate::group::RUN;
 use std::arch::x86_64::*;
 
 kernels! {
-    pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    pub(super) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         match way(job.width, &job.shape) {
-            BYTE_16 => group_of::<BYTE_16>(job),
-            BYTES_32 => group_of::<BYTES_32>(job),
-            _ => group_of::<ANY>(job),
+            BYTE_16 => cluster_of::<BYTE_16>(job),
+            BYTES_32 => cluster_of::<BYTES_32>(job),
+            _ => cluster_of::<ANY>(job),
         }
     }
 
-    fn group_of<const WAY: u8>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    fn cluster_of<const WAY: u8>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         let Some(table) = job.table else {
             let (shape, width) = (job.shape, job.width);
             portable::decode_raw(job, |symbols, raw, out| merge::run(&shape, width, symbols, raw, out));

@@ -1,4 +1,4 @@
-//! Encoding groups.
+//! Encoding clusters.
 
 use super::super::super::job::EncodeJob;
 use super::super::super::vectors::index::ESCAPED;
@@ -8,17 +8,17 @@ use super::lookup::{Column, indexes, look_up};
 use super::symbols::{Columns, Symbols};
 use super::{AHEAD, COARSE, HUFFMAN, States, at, expect, in_order, load_states, mul_high, split, store_states};
 use crate::arch::inline::{Each, array, zip};
+use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::EncodeKind;
 use crate::entropy::{CHUNK, REFILL_WORDS, SETS};
-use crate::group::RUN;
 use std::arch::x86_64::*;
 
 /// Runs split before they are coded. Even, so that lane sets take turns across batches, too.
 const BATCH: usize = 8;
 
 kernels! {
-    pub(super) fn group(job: &mut EncodeJob<'_>) {
+    pub(super) fn cluster(job: &mut EncodeJob<'_>) {
         let Some(table) = job.table else {
             let mut symbols = [[0; CHUNK]; BATCH];
             let raw_len = job.shape.raw_len(RUN);

@@ -3,9 +3,9 @@
 use super::super::super::vectors::ways::BYTE_16;
 use super::{at, at_mut, bits, load, store};
 use crate::arch::inline::{Each, array};
-use crate::group::RUN;
-use crate::group::element::with_element;
-use crate::group::split::{Shape, merge_run};
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
+use crate::cluster::split::{Shape, merge_run};
 use crate::map::Map;
 use std::arch::x86_64::*;
 use std::cmp::Ordering;

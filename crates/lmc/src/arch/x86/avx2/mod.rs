@@ -47,7 +47,7 @@ use std::arch::x86_64::*;
 /// Runs between asking for cache lines and using them. Even, so that they are asked for in pairs where runs are taken in pairs.
 const AHEAD: usize = 12;
 
-/// The table of a group's symbols; a constant of the kernels.
+/// The table of a cluster's symbols; a constant of the kernels.
 const HUFFMAN: u8 = 0;
 const COARSE: u8 = 1;
 const FINE: u8 = 2;
@@ -60,7 +60,7 @@ struct States {
 }
 
 kernels! {
-    /// Asks for cache lines that will be needed soon: the runs of a group lie scattered, which the processor's own
+    /// Asks for cache lines that will be needed soon: the runs of a cluster lie scattered, which the processor's own
     /// prefetchers do not follow.
     fn expect<const HINT: i32>(bytes: &[u8]) {
         for line in (0..bytes.len()).step_by(64) {

@@ -3,9 +3,9 @@
 use super::merge::count;
 use super::{at, at_mut, bits, load, store};
 use crate::arch::inline::{Each, zip};
-use crate::group::RUN;
-use crate::group::element::with_element;
-use crate::group::split::{Shape, split_run};
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
+use crate::cluster::split::{Shape, split_run};
 use crate::map::Map;
 use std::arch::x86_64::*;
 

@@ -2,7 +2,7 @@
 //! which multiplies the vectors of one bit by it.
 
 use super::{at_mut, index, store};
-use crate::group::RUN;
+use crate::cluster::RUN;
 use std::arch::x86_64::*;
 
 /// Bytes of a plane of a run, and of half a run.

@@ -3,7 +3,7 @@
 use super::deal::{next_lanes, pick};
 use super::{AHEAD, expect_lines, index, load, store};
 use crate::arch::inline::array;
-use crate::group::RUN;
+use crate::cluster::RUN;
 use crate::predict::changes::{Changes, Compared, Room, STEP};
 use std::arch::x86_64::*;
 

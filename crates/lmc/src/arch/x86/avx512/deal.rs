@@ -6,7 +6,7 @@
 //! there. Whole registers are stored and loaded: behind every stream there is room for one. Where a stream has single
 //! bytes of wider elements, those bytes themselves are compressed and expanded, 64 at once.
 //!
-//! Classes go through a tile in groups of so many that the ends of their streams are in registers, in a loop without branches: where
+//! Classes go through a tile in clusters of so many that the ends of their streams are in registers, in a loop without branches: where
 //! there is room in all of these streams for the whole tile, nothing has to be checked. Where there is not, they go one by one and are
 //! checked at each step. What is collected from behind a stream's end, where there are bytes for a tile, shows when the tile is done.
 //!
@@ -20,7 +20,7 @@
 
 use super::{every, expect_lines, in_register, index, load, store};
 use crate::arch::inline::{Each, array, zip};
-use crate::group::element::{Element, with_element};
+use crate::cluster::element::{Element, with_element};
 use crate::predict::job::TILE;
 use crate::predict::job::{BEHIND, Overflow, Place};
 use std::arch::x86_64::*;
@@ -52,7 +52,7 @@ macro_rules! counted {
     ($places:expr, $n:ident => $call:expr, $($number:literal)*) => {
         match $places.len() {
             $($number => { const $n: usize = $number; $call })*
-            n => unreachable!("{n} classes in a group"),
+            n => unreachable!("{n} classes in a cluster"),
         }
     };
 }
@@ -85,11 +85,11 @@ kernels! {
         if !single.is_empty() {
             let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
             narrow(ids, residuals, lowest, single, overflows);
-            for group in single.chunks_mut(SINGLES) {
-                let there = if group.iter().all(|p| has_room(p, ids.len())) {
-                    counted!(group, N => deal_singles::<N, false>(ids, lowest, bytes, group), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+            for cluster in single.chunks_mut(SINGLES) {
+                let there = if cluster.iter().all(|p| has_room(p, ids.len())) {
+                    counted!(cluster, N => deal_singles::<N, false>(ids, lowest, bytes, cluster), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
                 } else {
-                    group.chunks_mut(1).all(|group| deal_singles::<1, true>(ids, lowest, bytes, group))
+                    cluster.chunks_mut(1).all(|cluster| deal_singles::<1, true>(ids, lowest, bytes, cluster))
                 };
                 if !there {
                     return false;
@@ -97,13 +97,13 @@ kernels! {
             }
         }
         // There are no wholes of single bytes.
-        WIDTH == 1 || whole.chunks_mut(WHOLES).all(|group| {
-            if group.iter().all(|p| has_room(p, ids.len())) {
+        WIDTH == 1 || whole.chunks_mut(WHOLES).all(|cluster| {
+            if cluster.iter().all(|p| has_room(p, ids.len())) {
                 let ahead = std::mem::take(&mut ahead);
-                counted!(group, N => deal_wholes::<WIDTH, N, false>(ids, residuals, bytes, group, ahead), 1 2 3 4 5 6 7 8)
+                counted!(cluster, N => deal_wholes::<WIDTH, N, false>(ids, residuals, bytes, cluster, ahead), 1 2 3 4 5 6 7 8)
             } else {
-                group.chunks_mut(1).all(|group| {
-                    deal_wholes::<WIDTH, 1, true>(ids, residuals, bytes, group, std::mem::take(&mut ahead))
+                cluster.chunks_mut(1).all(|cluster| {
+                    deal_wholes::<WIDTH, 1, true>(ids, residuals, bytes, cluster, std::mem::take(&mut ahead))
                 })
             }
         })
@@ -332,18 +332,18 @@ kernels! {
         }
         let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
         lowest.as_flattened_mut().fill(0);
-        for group in single.chunks_mut(SINGLES) {
+        for cluster in single.chunks_mut(SINGLES) {
             let there =
-                counted!(group, N => collect_singles::<N>(ids, bytes, group, lowest), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+                counted!(cluster, N => collect_singles::<N>(ids, bytes, cluster, lowest), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
             if !there {
                 return false;
             }
         }
         zip(to, lowest, |to, lowest| zip(to, &widened::<WIDTH>(load(lowest)), |to, &v| store(to, v)));
         // There are no wholes of single bytes.
-        WIDTH == 1 || whole.chunks_mut(WHOLES).all(|group| {
+        WIDTH == 1 || whole.chunks_mut(WHOLES).all(|cluster| {
             let ahead = std::mem::take(&mut ahead);
-            counted!(group, N => collect_wholes::<WIDTH, N>(ids, bytes, group, to, ahead), 1 2 3 4 5 6 7 8)
+            counted!(cluster, N => collect_wholes::<WIDTH, N>(ids, bytes, cluster, to, ahead), 1 2 3 4 5 6 7 8)
         })
     }
 

@@ -1,4 +1,4 @@
-//! Decoding groups.
+//! Decoding clusters.
 
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
@@ -8,13 +8,13 @@ use super::{
     AHEAD, COARSE, FINE, RANKED, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
 };
 use crate::arch::inline::{Each, array};
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
+use crate::cluster::split::merge_run;
 use crate::entropy::rans;
 use crate::entropy::table::{DecodeTable, Slots};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::Result;
-use crate::group::RUN;
-use crate::group::element::with_element;
-use crate::group::split::merge_run;
 use std::arch::x86_64::*;
 
 /// Columns of a table, two registers each.
@@ -26,7 +26,7 @@ struct Columns {
 }
 
 kernels! {
-    pub(super) fn group(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    pub(super) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         match merge::way(job.width, &job.shape) {
             Some(BYTE_16) => with_way::<BYTE_16>(job),
             Some(BYTES_32) => with_way::<BYTES_32>(job),
@@ -164,7 +164,7 @@ kernels! {
         let raw_len = job.shape.raw_len(RUN);
         let mut symbols = [[0u8; RUN]; BATCH];
         let order: [u32; BATCH] = array(|i| i as u32);
-        let plain = crate::group::split::Shape {
+        let plain = crate::cluster::split::Shape {
             map: crate::map::Map::Identity, low: 0, raw_bits: 0, sign_plane: false, constant: 0,
         };
         // BATCH is even, so that lane sets take turns across batches, too.

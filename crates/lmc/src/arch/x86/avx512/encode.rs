@@ -1,4 +1,4 @@
-//! Encoding groups.
+//! Encoding clusters.
 //!
 //! rANS divides by multiplication ([`Row`]). Of a coarse table, f = 1 takes no `more`: its quotient is then one too low, and its start makes up
 //! for that. One frequency above 64 at most is left that may need it. Symbols are first renamed to their rank among the at most 128 of the table,
@@ -12,13 +12,13 @@ use super::{
     store_states,
 };
 use crate::arch::inline::{Each, array};
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
+use crate::cluster::split::split_run;
 use crate::entropy::SETS;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans::COARSE_BITS;
 use crate::entropy::table::{EncodeKind, EncodeTable, Row};
-use crate::group::RUN;
-use crate::group::element::with_element;
-use crate::group::split::split_run;
 use std::arch::x86_64::*;
 
 /// Columns by symbol (256 entries) or, for coarse tables and most fine ones, by rank (128 entries).
@@ -161,7 +161,7 @@ macro_rules! huffman_register {
 }
 
 kernels! {
-    pub(super) fn group(job: &mut EncodeJob<'_>) {
+    pub(super) fn cluster(job: &mut EncodeJob<'_>) {
         match merge::way(job.width, &job.shape) {
             Some(BYTE_16) => with_way::<BYTE_16>(job),
             Some(BYTES_32) => with_way::<BYTES_32>(job),

@@ -1,4 +1,4 @@
-//! Where the AVX-512 kernels of groups are entered.
+//! Where the AVX-512 kernels of clusters are entered.
 
 use super::super::super::job::{DecodeJob, EncodeJob};
 use super::{decode, encode};
@@ -6,6 +6,6 @@ use crate::error::Result;
 
 entries! {
     Avx512
-    pub(in crate::arch) fn decode_group(job: &mut DecodeJob<'_, '_>) -> Result<()> = decode::group;
-    pub(in crate::arch) fn encode_group(job: &mut EncodeJob<'_>) = encode::group;
+    pub(in crate::arch) fn decode_cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> = decode::cluster;
+    pub(in crate::arch) fn encode_cluster(job: &mut EncodeJob<'_>) = encode::cluster;
 }

@@ -2,8 +2,8 @@
 
 use super::{at, at_mut, bits, index, interleave, load, store};
 use crate::arch::inline::array;
-use crate::group::RUN;
-use crate::group::split::Shape;
+use crate::cluster::RUN;
+use crate::cluster::split::Shape;
 use crate::map::Map;
 use std::arch::x86_64::*;
 

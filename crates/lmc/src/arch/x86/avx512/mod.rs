@@ -45,7 +45,7 @@ use std::arch::x86_64::*;
 /// Runs between asking for cache lines and using them.
 const AHEAD: usize = 12;
 
-/// The table of a group's symbols; a constant of the kernels.
+/// The table of a cluster's symbols; a constant of the kernels.
 const HUFFMAN: u8 = 0;
 const COARSE: u8 = 1;
 /// A coarse table with a frequency whose reciprocal is rounded down.
@@ -99,7 +99,7 @@ kernels! {
         _mm512_mask_blend_epi16(0xaaaa_aaaa, a, _mm512_slli_epi32::<16>(b))
     }
 
-    /// Asks for cache lines that will be read, or with `_MM_HINT_ET0` written, soon: the runs of a group lie scattered, and encoders go
+    /// Asks for cache lines that will be read, or with `_MM_HINT_ET0` written, soon: the runs of a cluster lie scattered, and encoders go
     /// backwards, which the processor's own prefetchers follow badly or not at all.
     fn expect<const HINT: i32>(bytes: &[u8]) {
         for line in bytes.chunks(64) {

@@ -5,7 +5,7 @@
 use super::deal::{Ahead, Bytes, Elements, STEP, collect_tile, deal_tile, lowest_bytes};
 use super::{AHEAD, expect, load, store};
 use crate::arch::inline::{Each, array, zip};
-use crate::group::RUN;
+use crate::cluster::RUN;
 use crate::predict::job::{Model, Rank, Streams, TILE, most_overflows, places_by_width, trim};
 use crate::predict::partition::{self as portable, CLASSES, of_tile};
 use crate::predict::residual;

@@ -2,8 +2,8 @@
 
 use super::{at, at_mut, bits, every, index, load, store};
 use crate::arch::inline::{Each, array};
-use crate::group::RUN;
-use crate::group::split::Shape;
+use crate::cluster::RUN;
+use crate::cluster::split::Shape;
 use crate::map::Map;
 use std::arch::x86_64::*;
 

@@ -1,9 +1,9 @@
 //! Statistics of runs: one pass that also brings a block into the cache.
 
 use super::{AHEAD, expect, load};
-use crate::group::RUN;
-use crate::group::classes::{RunStats, run_ors as portable_ors, run_stats as portable};
-use crate::group::element::with_element;
+use crate::cluster::RUN;
+use crate::cluster::element::with_element;
+use crate::cluster::runs::{RunStats, run_ors as portable_ors, run_stats as portable};
 use crate::map::Map;
 use std::arch::x86_64::*;
 

@@ -3,10 +3,10 @@
 use super::RUN;
 use super::element::Element;
 use crate::arch::inline::zip;
-use crate::format::block_head::Group;
+use crate::format::block_head::Cluster;
 use crate::map::Map;
 
-/// How the elements of a group are split.
+/// How the elements of a cluster are split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) map: Map,
@@ -19,8 +19,14 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn of(group: &Group, map: Map) -> Self {
-        Self { map, low: group.low, raw_bits: group.raw_bits, sign_plane: group.sign_plane, constant: group.constant }
+    pub(crate) fn of(cluster: &Cluster, map: Map) -> Self {
+        Self {
+            map,
+            low: cluster.low,
+            raw_bits: cluster.raw_bits,
+            sign_plane: cluster.sign_plane,
+            constant: cluster.constant,
+        }
     }
     /// Position of the symbol's lowest bit.
     #[inline(always)]

@@ -87,16 +87,16 @@ pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut
     zip(hist, rest, |h, &s| h[usize::from(s)] += 1);
 }
 
-/// A class of runs.
+/// A cluster of runs.
 #[derive(Default)]
-pub(crate) struct Class {
-    /// Places of the class's runs in the column, in order.
+pub(crate) struct RunCluster {
+    /// Places of the cluster's runs in the column, in order.
     pub(crate) runs: Vec<u32>,
     /// Bits that are not the same in all elements.
     pub(crate) varying: u64,
     /// Bits that are one in all elements.
     pub(crate) ones: u64,
-    /// Top bytes of a sample of the class, if one was taken.
+    /// Top bytes of a sample of the cluster, if one was taken.
     pub(crate) top: Option<Box<Histogram>>,
 }
 
@@ -115,19 +115,19 @@ impl Sampled {
 /// Limits of the search, and what the tables are like.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
-    /// Most classes by mean.
-    pub(crate) classes: usize,
-    /// One run of so many goes into the sample that classes are made from.
+    /// Most clusters by mean.
+    pub(crate) clusters: usize,
+    /// One run of so many goes into the sample that clusters are made from.
     pub(crate) stride: usize,
     /// One run of so many goes into the sample that a table is made from.
     pub(crate) table_stride: usize,
     /// The tables have two to the power of so many slots.
     pub(crate) slot_bits: u32,
-    /// Bits that a further group costs: its head and table.
-    pub(crate) group_bits: u64,
+    /// Bits that a further cluster costs: its head and table.
+    pub(crate) cluster_bits: u64,
     /// What splitting off planes of single bits must save, in 1/256 bit an element.
     pub(crate) plane_penalty: u64,
-    /// A further class that elements are dealt to must save one part of so many of what they cost in one, for the time that it takes.
+    /// A further context must save one part of so many of what they cost in one, for the time that it takes.
     pub(crate) deal_share: u64,
     /// Whether symbols are residuals, of which most may be the same: then coders above the level's own may be taken.
     pub(crate) residuals: bool,
@@ -139,14 +139,14 @@ const MIN_RUNS: usize = 32;
 const BIN: u16 = RUN as u16 / 4;
 const BINS: usize = 4 * 256;
 
-/// Puts every run into a class. `top_bytes` counts the top bytes of one run's elements.
-pub(crate) fn classify(
+/// Puts every run into a cluster. `top_bytes` counts the top bytes of one run's elements.
+pub(crate) fn cluster_runs(
     stats: &RunStats,
     map: Map,
     width_bits: u32,
     effort: Effort,
     mut top_bytes: impl FnMut(u32, &mut [Histogram; 4]),
-) -> Vec<Class> {
+) -> Vec<RunCluster> {
     let n = stats.len();
     assert!(n > 0, "a column has elements");
     let mask = u64::MAX >> (64 - width_bits);
@@ -173,7 +173,7 @@ pub(crate) fn classify(
     {
         let untouched;
         (untouched, rest) = rest.into_iter().partition(|&r| zeros(r) >= line);
-        out.extend(by_mean(stats, untouched, Effort { classes: effort.classes.min(3), ..effort }, &mut top_bytes));
+        out.extend(by_mean(stats, untouched, Effort { clusters: effort.clusters.min(3), ..effort }, &mut top_bytes));
     }
     if !rest.is_empty() {
         out.extend(by_mean(stats, rest, effort, &mut top_bytes));
@@ -183,7 +183,7 @@ pub(crate) fn classify(
         .map(|Sampled { runs, top }| {
             let or = runs.iter().fold(0, |a, &r| a | stats.or[r as usize]);
             let and = runs.iter().fold(u64::MAX, |a, &r| a & stats.and[r as usize]);
-            Class { runs, varying: (or ^ and) & mask, ones: and & mask, top }
+            RunCluster { runs, varying: (or ^ and) & mask, ones: and & mask, top }
         })
         .collect()
 }
@@ -209,7 +209,7 @@ fn trailing_zero_line(zeros: impl Iterator<Item = u32>, effort: Effort) -> Optio
     for t in (base + 3..65).rev() {
         at_least += count[t];
         let saved = at_least * (t - base) as u64 * RUN as u64;
-        if count[t] > 0 && saved > 4 * effort.group_bits && best.is_none_or(|(s, _)| saved > s) {
+        if count[t] > 0 && saved > 4 * effort.cluster_bits && best.is_none_or(|(s, _)| saved > s) {
             best = Some((saved, t as u32));
         }
     }
@@ -222,53 +222,53 @@ fn by_mean(
     effort: Effort,
     top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
 ) -> Vec<Sampled> {
-    let k = effort.classes.min(runs.len() / MIN_RUNS);
+    let k = effort.clusters.min(runs.len() / MIN_RUNS);
     if k < 2 {
         return vec![Sampled::without(runs)];
     }
     let bin_of: Vec<u16> = runs.iter().map(|&r| stats.sum[r as usize] / BIN).collect();
     let bins: [u32; BINS] = histogram(&bin_of, usize::from);
-    let class_of = k_means(&bins, k, runs.len());
-    let classes = usize::from(class_of[BINS - 1]) + 1;
-    if classes < 2 {
+    let cluster_of = k_means(&bins, k, runs.len());
+    let clusters = usize::from(cluster_of[BINS - 1]) + 1;
+    if clusters < 2 {
         return vec![Sampled::without(runs)];
     }
-    let mut candidates: Vec<Candidate> = (0..classes).map(|_| Candidate::default()).collect();
-    bins.iter().zip(&class_of).for_each(|(&n, &c)| candidates[usize::from(c)].runs += n as usize);
-    let class_of_run: Vec<u8> = bin_of.iter().map(|&b| class_of[usize::from(b)]).collect();
-    sample(&mut candidates, &runs, &class_of_run, effort, top_bytes);
+    let mut candidates: Vec<Candidate> = (0..clusters).map(|_| Candidate::default()).collect();
+    bins.iter().zip(&cluster_of).for_each(|(&n, &c)| candidates[usize::from(c)].runs += n as usize);
+    let cluster_of_run: Vec<u8> = bin_of.iter().map(|&b| cluster_of[usize::from(b)]).collect();
+    sample(&mut candidates, &runs, &cluster_of_run, effort, top_bytes);
     let mut candidates = merge_neighbours(candidates, effort);
     if let [only] = &mut candidates[..] {
         return vec![Sampled { runs, top: Some(std::mem::take(only).top) }];
     }
     let mut first = 0;
     let sampled = |Candidate { members, runs: count, top, .. }| {
-        let own = runs_of_classes(first..first + members, count, &runs, &class_of_run);
+        let own = runs_of_clusters(first..first + members, count, &runs, &cluster_of_run);
         first += members;
         Sampled { runs: own, top: Some(top) }
     };
     candidates.into_iter().map(sampled).collect()
 }
 
-/// The runs of neighbouring classes, which have `count` of them.
-fn runs_of_classes(classes: Range<usize>, count: usize, runs: &[u32], class_of_run: &[u8]) -> Vec<u32> {
-    // Without branches, which nothing could predict: the next run overwrites one of another class.
+/// The runs of neighbouring clusters, which have `count` of them.
+fn runs_of_clusters(clusters: Range<usize>, count: usize, runs: &[u32], cluster_of_run: &[u8]) -> Vec<u32> {
+    // Without branches, which nothing could predict: the next run overwrites one of another cluster.
     let mut own = vec![0; count + 1];
     let mut at = 0;
-    for (&r, &c) in runs.iter().zip(class_of_run) {
+    for (&r, &c) in runs.iter().zip(cluster_of_run) {
         own[at] = r;
-        at += usize::from(classes.contains(&usize::from(c)));
+        at += usize::from(clusters.contains(&usize::from(c)));
     }
     own.truncate(count);
     own
 }
 
-/// A class before neighbours are merged.
+/// A cluster before neighbours are merged.
 struct Candidate {
-    /// Classes of the k-means in it.
+    /// Clusters of the k-means in it.
     members: usize,
     runs: usize,
-    /// Top bytes of a sample, scaled to the whole class.
+    /// Top bytes of a sample, scaled to the whole cluster.
     top: Box<Histogram>,
     cost: u64,
 }
@@ -279,124 +279,124 @@ impl Default for Candidate {
     }
 }
 
-/// Fewest runs of a class in its sample.
+/// Fewest runs of a cluster in its sample.
 const SAMPLE_RUNS: usize = 16;
 
-/// Counts one run in `stride`, and more of classes that get too few so to be judged.
+/// Counts one run in `stride`, and more of clusters that get too few so to be judged.
 fn sample(
-    classes: &mut [Candidate],
+    clusters: &mut [Candidate],
     runs: &[u32],
-    class_of_run: &[u8],
+    cluster_of_run: &[u8],
     effort: Effort,
     top_bytes: &mut impl FnMut(u32, &mut [Histogram; 4]),
 ) {
-    let mut picked: Vec<Vec<u32>> = vec![Vec::new(); classes.len()];
-    for (&r, &c) in runs.iter().zip(class_of_run).step_by(effort.stride) {
+    let mut picked: Vec<Vec<u32>> = vec![Vec::new(); clusters.len()];
+    for (&r, &c) in runs.iter().zip(cluster_of_run).step_by(effort.stride) {
         picked[usize::from(c)].push(r);
     }
-    for (c, (class, picked)) in classes.iter_mut().zip(&mut picked).enumerate() {
+    for (c, (cluster, picked)) in clusters.iter_mut().zip(&mut picked).enumerate() {
         if picked.len() < SAMPLE_RUNS {
-            let all = runs_of_classes(c..c + 1, class.runs, runs, class_of_run);
-            let stride = (class.runs / SAMPLE_RUNS).max(1);
+            let all = runs_of_clusters(c..c + 1, cluster.runs, runs, cluster_of_run);
+            let stride = (cluster.runs / SAMPLE_RUNS).max(1);
             *picked = all.into_iter().step_by(stride).collect();
         }
         let mut hist = [[0u32; 256]; 4];
         picked.iter().for_each(|&r| top_bytes(r, &mut hist));
-        // In 1/16, so that classes of which more was seen do not seem to be larger.
-        let scale = (16 * class.runs as u32).checked_div(picked.len() as u32).unwrap_or(0);
-        *class.top = array(|s| ((u64::from(sum_of(&hist, s)) * u64::from(scale)).div_ceil(16)) as u32);
-        class.cost = cost::estimate(&class.top[..], effort.slot_bits);
+        // In 1/16, so that clusters of which more was seen do not seem to be larger.
+        let scale = (16 * cluster.runs as u32).checked_div(picked.len() as u32).unwrap_or(0);
+        *cluster.top = array(|s| ((u64::from(sum_of(&hist, s)) * u64::from(scale)).div_ceil(16)) as u32);
+        cluster.cost = cost::estimate(&cluster.top[..], effort.slot_bits);
     }
 }
 
-/// One-dimensional k-means over binned means. Classes are intervals, so the answer is a rising map from bin to class.
+/// One-dimensional k-means over binned means. Clusters are intervals, so the answer is a rising map from bin to cluster.
 fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
     let lo = bins.iter().position(|&c| c > 0).expect("there are runs");
     let hi = bins.iter().rposition(|&c| c > 0).expect("there are runs");
-    let mut class_of = [0u8; BINS];
+    let mut cluster_of = [0u8; BINS];
     // Begin with quantiles.
     let mut seen = 0usize;
     for b in lo..=hi {
-        class_of[b] = (seen * k / total) as u8;
+        cluster_of[b] = (seen * k / total) as u8;
         seen += bins[b] as usize;
     }
     for _ in 0..6 {
         let (mut sum, mut n) = ([0u64; 64], [0u64; 64]);
         for b in lo..=hi {
-            sum[usize::from(class_of[b])] += u64::from(bins[b]) * b as u64;
-            n[usize::from(class_of[b])] += u64::from(bins[b]);
+            sum[usize::from(cluster_of[b])] += u64::from(bins[b]) * b as u64;
+            n[usize::from(cluster_of[b])] += u64::from(bins[b]);
         }
-        // Twice the centres; an empty class takes its left neighbour's.
+        // Twice the centres; an empty cluster takes its left neighbour's.
         let centres: Vec<u64> = (0..k).filter(|&c| n[c] > 0).map(|c| 2 * sum[c] / n[c]).collect();
         let mut c = 0;
-        for (b, class) in class_of.iter_mut().enumerate().take(hi + 1).skip(lo) {
+        for (b, cluster) in cluster_of.iter_mut().enumerate().take(hi + 1).skip(lo) {
             while c + 1 < centres.len() && 4 * b as u64 > centres[c] + centres[c + 1] {
                 c += 1;
             }
-            *class = c as u8;
+            *cluster = c as u8;
         }
     }
-    let last = class_of[hi];
-    class_of[hi + 1..].fill(last);
-    class_of
+    let last = cluster_of[hi];
+    cluster_of[hi + 1..].fill(last);
+    cluster_of
 }
 
-/// Merges classes next to each other while a common table is cheaper.
-fn merge_neighbours(mut classes: Vec<Candidate>, effort: Effort) -> Vec<Candidate> {
-    // A class less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
+/// Merges clusters next to each other while a common table is cheaper.
+fn merge_neighbours(mut clusters: Vec<Candidate>, effort: Effort) -> Vec<Candidate> {
+    // A cluster less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
     let side = |a: usize, b: usize| {
         let (a, b) = (a.max(1) as u32, b.max(1) as u32);
         let whole = cost::log2(a + b);
         u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
     };
-    // What merging each class with its right neighbour gains.
+    // What merging each cluster with its right neighbour gains.
     let gain = |a: &Candidate, b: &Candidate| -> i64 {
         let joined: Histogram = array(|s| a.top[s] + b.top[s]);
-        let apart = a.cost + b.cost + side(a.runs, b.runs) + effort.group_bits * cost::BIT;
+        let apart = a.cost + b.cost + side(a.runs, b.runs) + effort.cluster_bits * cost::BIT;
         apart as i64 - cost::estimate(&joined, effort.slot_bits) as i64
     };
-    let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
+    let mut gains: Vec<i64> = clusters.windows(2).map(|w| gain(&w[0], &w[1])).collect();
     while let Some((i, _)) =
         gains.iter().enumerate().filter(|(_, g)| **g > 0).max_by_key(|(i, g)| (**g, usize::MAX - i))
     {
-        let right = classes.remove(i + 1);
+        let right = clusters.remove(i + 1);
         gains.remove(i);
-        let left = &mut classes[i];
+        let left = &mut clusters[i];
         left.members += right.members;
         left.runs += right.runs;
         zip(&mut left.top[..], &right.top[..], |a, b| *a += b);
         left.cost = cost::estimate(&left.top[..], effort.slot_bits);
         if i > 0 {
-            gains[i - 1] = gain(&classes[i - 1], &classes[i]);
+            gains[i - 1] = gain(&clusters[i - 1], &clusters[i]);
         }
         if i < gains.len() {
-            gains[i] = gain(&classes[i], &classes[i + 1]);
+            gains[i] = gain(&clusters[i], &clusters[i + 1]);
         }
     }
-    classes
+    clusters
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn classes_of(elements: &[u8], width: usize) -> Vec<Class> {
+    fn clusters_of(elements: &[u8], width: usize) -> Vec<RunCluster> {
         let mut stats = RunStats::default();
         match width {
             2 => run_stats::<u16>(Map::Rotate, elements, &mut stats),
             _ => run_stats::<u32>(Map::Rotate, elements, &mut stats),
         }
         let effort = Effort {
-            classes: 8,
+            clusters: 8,
             stride: 1,
             table_stride: 1,
             slot_bits: 7,
-            group_bits: 400,
+            cluster_bits: 400,
             plane_penalty: 0,
             deal_share: u64::MAX,
             residuals: false,
         };
-        classify(&stats, Map::Rotate, 8 * width as u32, effort, |r, h| {
+        cluster_runs(&stats, Map::Rotate, 8 * width as u32, effort, |r, h| {
             let run = &elements[r as usize * RUN * width..];
             let run = &run[..run.len().min(RUN * width)];
             match width {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_is_in_one_class() {
+    fn every_run_is_in_one_cluster() {
         let mut data = Vec::new();
         for r in 0..1000u32 {
             for e in 0..RUN as u32 {
@@ -419,28 +419,28 @@ mod tests {
         }
         data.extend_from_slice(&[0; 512 * 40]);
         data.extend_from_slice(&[1; 44]);
-        let classes = classes_of(&data, 4);
-        let mut all: Vec<u32> = classes.iter().flat_map(|c| c.runs.iter().copied()).collect();
+        let clusters = clusters_of(&data, 4);
+        let mut all: Vec<u32> = clusters.iter().flat_map(|c| c.runs.iter().copied()).collect();
         all.sort_unstable();
         assert_eq!(all, (0..1041).collect::<Vec<_>>());
-        assert!(classes.iter().all(|c| c.runs.is_sorted()));
-        assert!(classes.iter().any(|c| c.varying == 0 && c.runs.len() == 40), "the zero runs are apart");
-        let untouched: usize = classes
+        assert!(clusters.iter().all(|c| c.runs.is_sorted()));
+        assert!(clusters.iter().any(|c| c.varying == 0 && c.runs.len() == 40), "the zero runs are apart");
+        let untouched: usize = clusters
             .iter()
             .filter(|c| c.varying != 0 && trailing_zeros(Map::Rotate, c.varying) >= 13)
             .map(|c| c.runs.len())
             .sum();
         assert_eq!(untouched, 100, "runs that end in zeros are apart");
-        assert!(classes.len() >= 5 && classes.len() <= 12, "three scales are told apart: {}", classes.len());
+        assert!(clusters.len() >= 5 && clusters.len() <= 12, "three scales are told apart: {}", clusters.len());
     }
 
     #[test]
-    fn one_scale_is_one_class() {
+    fn one_scale_is_one_cluster() {
         let noise = |i: u64| {
             (i ^ i << 31).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40
         };
         let data: Vec<u8> =
             (0..RUN as u64 * 2000).flat_map(|i| (noise(i) as u16 & 0x81ff | 0x3e00).to_le_bytes()).collect();
-        assert_eq!(classes_of(&data, 2).len(), 1);
+        assert_eq!(clusters_of(&data, 2).len(), 1);
     }
 }

@@ -1,0 +1,8 @@
+//! The cluster stage: how elements are split into symbol and raw bits, and which runs share a cluster.
+
+pub(crate) mod element;
+pub(crate) mod runs;
+pub(crate) mod split;
+
+/// Elements of a run: what a cluster map assigns as a whole, and the chunk of the entropy coder.
+pub(crate) const RUN: usize = crate::entropy::CHUNK;
