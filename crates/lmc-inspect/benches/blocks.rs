@@ -51,7 +51,7 @@ fn main() {
     };
     for (isa, stage) in stages {
         if isa == Isa::PORTABLE {
-            println!("{:<28} {:?}", "classes of the blocks", stage.classes());
+            println!("{:<28} {:?}", "contexts of the blocks", stage.contexts());
         }
         let stage = Rc::new(RefCell::new(stage));
         stage.borrow_mut().partition(&raw);

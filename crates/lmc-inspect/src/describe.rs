@@ -52,7 +52,7 @@ pub struct ColumnDescription {
     pub map: Option<&'static str>,
     /// How the elements of a predicted column are predicted.
     pub prediction: Option<PredictionDescription>,
-    /// The clusters of a stream column, or those of all classes of a predicted one. Classes of which few elements changed have none.
+    /// The clusters of a stream column, or those of all contexts of a predicted one. Contexts of which few elements changed have none.
     pub clusters: Vec<ClusterDescription>,
     /// Elements that are listed one by one, with what changes them.
     pub listed: u64,
@@ -68,8 +68,8 @@ pub struct PredictionDescription {
     pub conversion: Option<&'static str>,
     /// Where predictions come from, in order: 0 is the file itself, i its i-th base.
     pub sources: Vec<u32>,
-    /// Number of classes.
-    pub classes: usize,
+    /// Number of contexts.
+    pub contexts: usize,
 }
 
 /// How the elements of a cluster are split into bits, and how those are coded.
@@ -238,7 +238,7 @@ impl PredictionDescription {
             Conversion::WidenBf16 => Some("BF16 to F32"),
             Conversion::NarrowF16 => Some("F32 to F16"),
         };
-        Self { predictor, conversion, sources, classes: p.streams.len() }
+        Self { predictor, conversion, sources, contexts: p.streams.len() }
     }
 }
 

@@ -231,7 +231,7 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
     let mut predicted =
         Predicted { raw, width_code, predictor, conversion, prediction, boundaries, unchanged, streams };
     let mut residuals = Vec::new();
-    for count in predicted.class_counts(&sources.chosen).expect("the dependencies are as long as the column needs") {
+    for count in predicted.context_counts(&sources.chosen).expect("the dependencies are as long as the column needs") {
         if count == 0 {
             predicted.streams.push(Stream::default());
             residuals.push(Vec::new());

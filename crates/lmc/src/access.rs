@@ -49,9 +49,9 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         let len = p.len as u64;
         let base: u64 = head.dependencies[m.base.first..][..m.base.count].iter().map(|d| d.len).sum();
         let converted = if m.conversion == Conversion::None { 0 } else { len };
-        let classes = if m.streams.len() > 1 { len } else { 0 };
+        let contexts = if m.streams.len() > 1 { len } else { 0 };
         let without_runs = if m.unchanged.is_some() { 2 * len } else { 0 };
-        base + converted + classes + without_runs
+        base + converted + contexts + without_runs
     };
     let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.extents[..]);
     let gathered = if head.columns.len() > 1 { head.raw_len } else { 0 };

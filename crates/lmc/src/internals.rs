@@ -131,28 +131,28 @@ fn model<'m>(column: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
         len: prediction.len() / column.width,
         predictor: column.predictor,
         prediction,
-        classes: column.classes.as_ref(),
+        contexts: column.contexts.as_ref(),
     }
 }
 
-/// Counts the classes of the elements of a column, all of its runs, and deals their residuals to `streams`.
+/// Counts the contexts of the elements of a column, all of its runs, and deals their residuals to `streams`.
 ///
 /// # Panics
 /// If the column was not encoded from these elements and their prediction.
 pub fn partition(isa: Isa, column: &Predicted, prediction: &[u8], elements: &[u8], streams: &mut Streams) {
     let model = model(column, prediction);
     let widths = column.streams.iter().map(|(_, g)| g.as_ref().map_or(column.width, Stream::least_width));
-    streams.reset(isa.count_classes(&model).into_iter().zip(widths));
+    streams.reset(isa.count_contexts(&model).into_iter().zip(widths));
     assert!(isa.partition(&model, elements, streams), "as it was encoded");
 }
 
-/// The inverse of [`partition`]. With one class `out` holds its residuals before.
+/// The inverse of [`partition`]. With one context `out` holds its residuals before.
 ///
 /// # Panics
 /// If `streams` are not of this column.
 pub fn restore(isa: Isa, column: &Predicted, prediction: &[u8], streams: &Streams, out: &mut [u8]) {
     let model = model(column, prediction);
-    if column.classes.is_none() {
+    if column.contexts.is_none() {
         isa.restore_in_place(&model, out);
     } else {
         assert!(isa.restore(&model, streams, out), "partitioned before");

@@ -262,7 +262,7 @@ fn column_text(column: &ColumnDescription) -> String {
         None => format!("{width}-byte {}:", column.map.unwrap_or("identity")),
         Some(p) => {
             let converted = p.conversion.map_or(String::new(), |c| format!(" {c}"));
-            format!("{width}-byte {}{converted}, {}:", p.predictor, classes(p.classes))
+            format!("{width}-byte {}{converted}, {}:", p.predictor, contexts(p.contexts))
         }
     };
     let mut clusters: Vec<(String, usize)> = Vec::new();
@@ -312,7 +312,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
                 "predictor": p.predictor,
                 "conversion": p.conversion,
                 "sources": p.sources,
-                "classes": p.classes,
+                "contexts": p.contexts,
             })),
             "clusters": p.clusters.iter().map(cluster).collect::<Vec<_>>(),
             "listed": p.listed,
@@ -338,8 +338,8 @@ pub(super) fn display_name(segment: &Segment) -> String {
     }
 }
 
-fn classes(n: usize) -> String {
-    if n == 1 { "1 class".to_owned() } else { format!("{n} classes") }
+fn contexts(n: usize) -> String {
+    if n == 1 { "1 context".to_owned() } else { format!("{n} contexts") }
 }
 
 fn table_of_blocks() -> Table {

@@ -74,7 +74,7 @@ impl Blocks {
         }
     }
 
-    /// Everything that comes before the first symbol is coded: statistics, classes, tables. Gives the estimated size in bytes.
+    /// Everything that comes before the first symbol is coded: statistics, contexts, tables. Gives the estimated size in bytes.
     pub fn plan(&mut self, dtype: Dtype, raw: &[u8]) -> u64 {
         raw.chunks(self.raw_len).map(|b| plan(&mut self.planner, dtype, b)).sum()
     }
@@ -108,12 +108,12 @@ impl PredictStage {
         Self { isa, raw_len, base, columns }
     }
 
-    /// Numbers of classes, of every block.
-    pub fn classes(&self) -> Vec<usize> {
+    /// Numbers of contexts, of every block.
+    pub fn contexts(&self) -> Vec<usize> {
         self.columns.iter().map(|p| p.as_ref().map_or(1, |(p, _)| p.streams.len())).collect()
     }
 
-    /// Counts classes, and deals residuals to them.
+    /// Counts contexts, and deals residuals to them.
     pub fn partition(&mut self, raw: &[u8]) {
         let blocks = raw.chunks(self.raw_len).zip(self.base.chunks(self.raw_len));
         for ((raw, base), column) in blocks.zip(&mut self.columns) {
@@ -157,7 +157,7 @@ mod tests {
             blocks.decode(&records, &mut back);
             assert!(back == raw);
             let mut stage = PredictStage::new(isa, BLOCK, &records, base.clone());
-            assert!(stage.classes().len() == 4 && stage.classes().iter().all(|&n| n > 1), "{:?}", stage.classes());
+            assert!(stage.contexts().len() == 4 && stage.contexts().iter().all(|&n| n > 1), "{:?}", stage.contexts());
             stage.partition(&raw);
             back.fill(0);
             stage.restore(&mut back);

@@ -506,21 +506,21 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
     must_be("length of the dependencies", len(source), n * source_width)
     p = convert(conversion, np.frombuffer(source, f"<u{source_width}"))
     key = ((p << 1) | (p >> (w - 1))) >> (w - 8)
-    class_of = np.searchsorted(np.array(boundaries, key.dtype), key, side="right")
+    context_of = np.searchsorted(np.array(boundaries, key.dtype), key, side="right")
     if head.u8("unchanged runs", 0, 1):
         with at("unchanged runs"):
             number = head.varint("number of elements")
             unchanged = decode_cluster(block, -(-n // RUN), 1)
             must(unchanged.max() <= 1, f"a byte of the map is {unchanged.max()}, not 0 or 1")
-            class_of[np.repeat(unchanged == 1, RUN)[:n]] = -1
-            must_be("number of elements", number, np.count_nonzero(class_of == -1))
+            context_of[np.repeat(unchanged == 1, RUN)[:n]] = -1
+            must_be("number of elements", number, np.count_nonzero(context_of == -1))
     e = np.zeros(n, p.dtype)
     for c in range(len(boundaries) + 1):
-        with at(f"class {c}"):
+        with at(f"context {c}"):
             number = head.varint("number of elements")
-            must_be("number of elements", number, np.count_nonzero(class_of == c))
+            must_be("number of elements", number, np.count_nonzero(context_of == c))
             if number > 0:
-                e[class_of == c] = decode_stream(block, number, width)
+                e[context_of == c] = decode_stream(block, number, width)
     d = inverse_map(ZIGZAG, e)
     return np.asarray(float_order(d + float_order(p)) if predictor == 1 else d + p)
 

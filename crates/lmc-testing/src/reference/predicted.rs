@@ -13,9 +13,9 @@ pub(super) struct Predicted {
     /// One for each element.
     predictions: Vec<u64>,
     unchanged: Option<UnchangedRuns>,
-    /// The class of each element; it does not count where the element's run is unchanged.
-    classes: Vec<usize>,
-    /// Number of elements of each class, with its stream unless the class is empty.
+    /// The context of each element; it does not count where the element's run is unchanged.
+    contexts: Vec<usize>,
+    /// Number of elements of each context, with its stream unless the context is empty.
     streams: Vec<(usize, Option<Stream>)>,
 }
 
@@ -61,7 +61,7 @@ impl Predicted {
         let boundaries = head.take(count.into())?;
         faults.must(boundaries.first() != Some(&0), "the first boundary is 0");
         faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");
-        let classes = predictions.iter().map(|&p| class(key(p, 8 * width as u32), boundaries)).collect();
+        let contexts = predictions.iter().map(|&p| context(key(p, 8 * width as u32), boundaries)).collect();
 
         let unchanged = match head.u8()? {
             0 => None,
@@ -77,19 +77,19 @@ impl Predicted {
             let stream = if elements == 0 { None } else { Some(Stream::parse(head, width, lane_sets, faults)?) };
             streams.push((elements, stream));
         }
-        must(sum == n as u128, "the classes of a column do not add up to its elements")?;
+        must(sum == n as u128, "the contexts of a column do not add up to its elements")?;
         let streams = streams.into_iter().map(|(elements, stream)| (elements as usize, stream)).collect();
-        Ok(Self { width, predictor, predictions, unchanged, classes, streams })
+        Ok(Self { width, predictor, predictions, unchanged, contexts, streams })
     }
 
     pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u8>, String> {
         let coded = match &self.unchanged {
-            None => vec![true; self.classes.len()],
-            Some(unchanged) => unchanged.decode(self.classes.len(), streams, faults)?,
+            None => vec![true; self.contexts.len()],
+            Some(unchanged) => unchanged.decode(self.contexts.len(), streams, faults)?,
         };
-        for (class, (count, _)) in self.streams.iter().enumerate() {
-            let actual = zip(&self.classes, &coded).filter(|&(&c, &coded)| coded && c == class).count();
-            must(*count == actual, "a class of a column has another number of elements")?;
+        for (context, (count, _)) in self.streams.iter().enumerate() {
+            let actual = zip(&self.contexts, &coded).filter(|&(&c, &coded)| coded && c == context).count();
+            must(*count == actual, "a context of a column has another number of elements")?;
         }
 
         let mut residuals = Vec::new();
@@ -100,14 +100,14 @@ impl Predicted {
             });
         }
         let w = 8 * self.width as u32;
-        let element = |((&p, &class), &coded): ((&u64, &usize), &bool)| {
+        let element = |((&p, &context), &coded): ((&u64, &usize), &bool)| {
             if !coded {
                 return p;
             }
-            let e = residuals[class].next().expect("a class has the elements that were counted");
+            let e = residuals[context].next().expect("a context has the elements that were counted");
             self.predictor.element(e, p, w)
         };
-        let elements: Vec<u64> = zip(zip(&self.predictions, &self.classes), &coded).map(element).collect();
+        let elements: Vec<u64> = zip(zip(&self.predictions, &self.contexts), &coded).map(element).collect();
         Ok(bytes_of(&elements, self.width))
     }
 }
@@ -132,7 +132,7 @@ pub(super) fn key(p: u64, w: u32) -> u8 {
 }
 
 /// The number of boundaries that are at most the key.
-pub(super) fn class(key: u8, boundaries: &[u8]) -> usize {
+pub(super) fn context(key: u8, boundaries: &[u8]) -> usize {
     boundaries.iter().filter(|&&boundary| boundary <= key).count()
 }
 

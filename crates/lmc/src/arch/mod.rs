@@ -30,7 +30,7 @@ use crate::map::Map;
 use crate::predict::changes::{self, Changes, Compared};
 use crate::predict::job::{Model, Rank, Streams};
 use crate::predict::select::Selection;
-use crate::predict::{Classes, partition, unchanged};
+use crate::predict::{Contexts, partition, unchanged};
 use job::{DecodeJob, EncodeJob};
 
 impl Isa {
@@ -112,47 +112,47 @@ impl Isa {
         }
     }
 
-    /// Numbers of elements of every class.
-    pub(crate) fn count_classes(self, m: &Model<'_>) -> Vec<usize> {
+    /// Numbers of elements of every context.
+    pub(crate) fn count_contexts(self, m: &Model<'_>) -> Vec<usize> {
         m.check();
         match self.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::count_classes(self, m),
+            Kind::Avx512 => x86::avx512_predict::count_contexts(self, m),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::count_classes(self, m),
+            Kind::Avx2 => x86::avx2_predict::count_contexts(self, m),
             _ => partition::count(m),
         }
     }
 
-    /// Appends the rank of each of the elements `at`, which rise. Gives what [`Self::count_classes`] does.
-    pub(crate) fn rank_in_classes(self, m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+    /// Appends the rank of each of the elements `at`, which rise. Gives what [`Self::count_contexts`] does.
+    pub(crate) fn rank_in_contexts(self, m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
         m.check();
-        assert!(m.classes.is_some() && u32::try_from(m.len).is_ok(), "there are classes, and ranks fit");
+        assert!(m.contexts.is_some() && u32::try_from(m.len).is_ok(), "there are contexts, and ranks fit");
         assert!(at.is_sorted_by(|a, b| a < b) && at.last().is_none_or(|&e| (e as usize) < m.len), "rising elements");
         match self.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::rank_in_classes(self, m, at, ranks),
+            Kind::Avx512 => x86::avx512_predict::rank_in_contexts(self, m, at, ranks),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::rank_in_classes(self, m, at, ranks),
+            Kind::Avx2 => x86::avx2_predict::rank_in_contexts(self, m, at, ranks),
             _ => partition::rank(m, at, ranks),
         }
     }
 
-    /// Finds elements by their class, which there is a selection for each of, and their ranks. Says of each class how many elements it has.
-    pub(crate) fn select_in_classes(self, m: &Model<'_>, selections: &mut [Selection<'_>]) {
+    /// Finds elements by their context, which there is a selection for each of, and their ranks. Says of each context how many elements it has.
+    pub(crate) fn select_in_contexts(self, m: &Model<'_>, selections: &mut [Selection<'_>]) {
         m.check();
-        assert_eq!(m.classes.map(Classes::count), Some(selections.len()), "a selection for each class");
+        assert_eq!(m.contexts.map(Contexts::count), Some(selections.len()), "a selection for each context");
         assert!(u32::try_from(m.len).is_ok(), "ranks fit");
         match self.kind() {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::select_in_classes(self, m, selections),
+            Kind::Avx512 => x86::avx512_predict::select_in_contexts(self, m, selections),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::select_in_classes(self, m, selections),
+            Kind::Avx2 => x86::avx2_predict::select_in_contexts(self, m, selections),
             _ => partition::select(m, selections),
         }
     }
 
-    /// Puts the residuals of `elements` into `streams`, and cuts those down to what they have. False where there is no room for a class, or
+    /// Puts the residuals of `elements` into `streams`, and cuts those down to what they have. False where there is no room for a context, or
     /// where too many do not fit into single bytes; then `streams` hold nothing of use.
     #[must_use]
     pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
@@ -167,7 +167,7 @@ impl Isa {
         }
     }
 
-    /// The inverse of [`Self::partition`]. False if the streams do not have as many elements as there are of their classes; then `out`
+    /// The inverse of [`Self::partition`]. False if the streams do not have as many elements as there are of their contexts; then `out`
     /// holds nothing of use.
     #[must_use]
     pub(crate) fn restore(self, m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
@@ -182,10 +182,10 @@ impl Isa {
         }
     }
 
-    /// The same where there is but one class and `out` holds its stream.
+    /// The same where there is but one context and `out` holds its stream.
     pub(crate) fn restore_in_place(self, m: &Model<'_>, out: &mut [u8]) {
         m.check();
-        assert!(m.classes.is_none(), "there is one class");
+        assert!(m.contexts.is_none(), "there is one context");
         assert_eq!(out.len(), m.len * m.width, "all elements");
         match self.kind() {
             #[cfg(target_arch = "x86_64")]

@@ -7,12 +7,12 @@ use crate::cluster::runs::Effort;
 use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, histogram};
 use crate::map::Map;
-use crate::predict::{Classes, Conversion, Predictor};
+use crate::predict::{Contexts, Conversion, Predictor};
 
 /// Elements that decide, at least (if there are as many).
 const SAMPLE: usize = 8192;
-/// Bits that a further class costs: its head and table, and what its last chunk is padded with.
-const CLASS_BITS: u64 = 700;
+/// Bits that a further context costs: its head and table, and what its last chunk is padded with.
+const CONTEXT_BITS: u64 = 700;
 
 /// What a column may be predicted from.
 pub(crate) struct Expectation<'a> {
@@ -27,29 +27,29 @@ pub(crate) struct Expectation<'a> {
 /// A way to predict, and what it would cost in 1/256 bit.
 pub(super) struct Candidate {
     pub(super) predictor: Predictor,
-    pub(super) classes: Option<Classes>,
-    /// What was sampled of each class; empty if there is one.
+    pub(super) contexts: Option<Contexts>,
+    /// What was sampled of each context; empty if there is one.
     pub(super) guesses: Vec<Guess>,
     pub(super) bits: u64,
     pub(super) sure: bool,
 }
 
 impl Candidate {
-    /// All elements in one class.
+    /// All elements in one context.
     pub(super) fn whole(predictor: Predictor, bits: u64) -> Self {
-        Self { predictor, classes: None, guesses: vec![], bits, sure: false }
+        Self { predictor, contexts: None, guesses: vec![], bits, sure: false }
     }
 
-    /// Elements dealt to classes as [`Keyed::classes`] found them, if it found some.
-    fn dealt(predictor: Predictor, (classes, guesses, bits): (Option<Classes>, Vec<Guess>, u64)) -> Self {
-        Self { classes, guesses, ..Self::whole(predictor, bits) }
+    /// Elements dealt to contexts as [`Keyed::contexts`] found them, if it found some.
+    fn dealt(predictor: Predictor, (contexts, guesses, bits): (Option<Contexts>, Vec<Guess>, u64)) -> Self {
+        Self { contexts, guesses, ..Self::whole(predictor, bits) }
     }
 
-    /// For each class of `n` elements of `width` bytes: how many there is room for, which is most likely enough, and bytes of each.
+    /// For each context of `n` elements of `width` bytes: how many there is room for, which is most likely enough, and bytes of each.
     pub(super) fn rooms(&self, n: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
         let all: u64 = self.guesses.iter().map(|g| g.elements).sum();
         let likely = move |g: &Guess| n.min((2 * n as u64 * g.elements / all.max(1)) as usize + n / 16);
-        let whole = self.classes.is_none().then_some((n, width));
+        let whole = self.contexts.is_none().then_some((n, width));
         self.guesses.iter().map(move |g| (likely(g), if g.single { 1 } else { width })).chain(whole)
     }
 }
@@ -68,17 +68,17 @@ pub(super) fn candidate<E: Element>(
     let stride = (runs.len() / (size / RUN)).max(1);
     let sample: Vec<E> = sampled(elements, &runs, stride);
     let seen = sample.len() as u64;
-    // What a class saves, it saves in runs that changed.
+    // What a context saves, it saves in runs that changed.
     let n = n.min(runs.len() * RUN);
-    // What a class costs is counted in sampled elements.
+    // What a context costs is counted in sampled elements.
     let limits = Limits {
-        class_cost: CLASS_BITS * cost::BIT * seen / n.max(1) as u64,
+        context_cost: CONTEXT_BITS * cost::BIT * seen / n.max(1) as u64,
         share: effort.deal_share,
         rare: (seen / 256).max(24),
     };
     // What nothing but the exponent would cost.
     let plain = {
-        let h: Histogram = histogram(&sample, |v| Classes::key(v).into());
+        let h: Histogram = histogram(&sample, |v| Contexts::key(v).into());
         let all = (E::default(), E::cut(u64::MAX));
         let (or, and) = sample.iter().fold(all, |(or, and), v| (or.or(v.rotl1()), and.and(v.rotl1())));
         // Bits below the exponent that are not always the same.
@@ -90,10 +90,10 @@ pub(super) fn candidate<E: Element>(
     let predictions: Vec<E> = sampled(x.prediction, &runs, stride);
     let mut keyed = Keyed::new(|h: &[u32]| buckets_cost(h, rest_bits));
     let pairs = sample.iter().zip(&predictions);
-    pairs.for_each(|(&v, &p)| keyed.add(Classes::key(p), bucket(predictor.residual(v, p).wide()), 1));
+    pairs.for_each(|(&v, &p)| keyed.add(Contexts::key(p), bucket(predictor.residual(v, p).wide()), 1));
     // Integers have no exponent to go by.
     let mut best = if float {
-        Candidate::dealt(predictor, keyed.classes(limits))
+        Candidate::dealt(predictor, keyed.contexts(limits))
     } else {
         Candidate::whole(predictor, keyed.whole())
     };

@@ -1,7 +1,7 @@
 //! Decoding a block.
 
 use super::body::Body;
-use super::listed::{ListedChanges, other_classes, restore_patches};
+use super::listed::{ListedChanges, other_contexts, restore_patches};
 use super::{Origin, collect};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
@@ -199,7 +199,7 @@ impl BlockDecoder {
                     }
                 };
             }
-            let listed = p.is_listed_by_class();
+            let listed = p.is_listed_by_context();
             // What changed is decoded alone, and put among the rest in the end.
             let to = match &p.unchanged {
                 None => &mut *out,
@@ -217,9 +217,9 @@ impl BlockDecoder {
                 let narrow: Vec<_> = p.streams.iter().map(|(_, g)| g.as_ref().and_then(Stream::narrowed)).collect();
                 let widths = narrow.iter().map(|g| g.as_ref().map_or(p.width, |g| g.width));
                 streams.reset(p.streams.iter().map(|s| s.0).zip(widths));
-                for (class, ((_, stream), narrow)) in p.streams.iter().zip(&narrow).enumerate() {
+                for (context, ((_, stream), narrow)) in p.streams.iter().zip(&narrow).enumerate() {
                     if let Some(g) = narrow.as_ref().or(stream.as_ref()) {
-                        self.decode_stream(g, body, streams.get_mut(class))?;
+                        self.decode_stream(g, body, streams.get_mut(context))?;
                     }
                 }
             }
@@ -228,7 +228,7 @@ impl BlockDecoder {
                 len: to.len() / p.width,
                 predictor: p.predictor,
                 prediction,
-                classes: p.classes.as_ref(),
+                contexts: p.contexts.as_ref(),
             };
             if listed {
                 return self.listed.restore(self.isa, p, &model, to);
@@ -237,10 +237,10 @@ impl BlockDecoder {
                 leave_out(p.width, &unchanged, prediction, kept);
                 model.prediction = kept;
             }
-            if model.classes.is_none() {
+            if model.contexts.is_none() {
                 self.isa.restore_in_place(&model, to);
             } else if !self.isa.restore(&model, &streams, to) {
-                return Err(other_classes());
+                return Err(other_contexts());
             }
             if p.unchanged.is_some() {
                 put_back(p.width, &unchanged, prediction, changed, out);

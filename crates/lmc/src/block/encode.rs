@@ -229,7 +229,7 @@ impl BlockEncoder {
                     Item::Cluster(g) => {
                         let elements = match &g.elements {
                             Elements::Column => &source.bytes,
-                            Elements::Class(class) => plan.residuals.get(*class),
+                            Elements::Context(context) => plan.residuals.get(*context),
                             Elements::Map(map) => map,
                         };
                         self.encode_cluster(g, elements, space);

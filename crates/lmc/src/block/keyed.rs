@@ -1,8 +1,8 @@
-//! Residuals by the key of their elements, and the classes of keys that are worth having.
+//! Residuals by the key of their elements, and the contexts of keys that are worth having.
 
 use crate::arch::inline::zip;
 use crate::entropy::cost;
-use crate::predict::{Classes, MAX_BOUNDARIES};
+use crate::predict::{Contexts, MAX_BOUNDARIES};
 
 /// Values of about equal size: four exact ones, then two for each further bit.
 pub(super) const BUCKETS: usize = 128;
@@ -26,7 +26,7 @@ pub(super) fn buckets_cost(h: &[u32], rest: impl Fn(usize) -> u64) -> u64 {
     h.iter().enumerate().fold(cost::entropy(h), |bits, (b, &c)| bits + u64::from(c) * rest(b) * cost::BIT)
 }
 
-/// What a sample says of a class.
+/// What a sample says of a context.
 pub(super) struct Guess {
     /// Whether a byte holds every residual.
     pub(super) single: bool,
@@ -44,19 +44,19 @@ pub(super) struct Keyed<C> {
     cost: C,
 }
 
-/// Which classes are worth having.
+/// Which contexts are worth having.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// What a class costs by itself, in 1/256 bit of the sample.
-    pub(super) class_cost: u64,
-    /// Of what all cost in one class, a further class must save one part of so many, for the time that it takes.
+    /// What a context costs by itself, in 1/256 bit of the sample.
+    pub(super) context_cost: u64,
+    /// Of what all cost in one context, a further context must save one part of so many, for the time that it takes.
     pub(super) share: u64,
     /// Keys of fewer elements are too rare to judge.
     pub(super) rare: u64,
 }
 
 /// Neighbouring keys.
-struct Class {
+struct Context {
     first: u8,
     seen: u64,
     h: Box<Buckets>,
@@ -80,63 +80,63 @@ impl<C: Fn(&[u32]) -> u64> Keyed<C> {
         self.end = self.end.max(bucket + 1);
     }
 
-    /// Cost of all in one class.
+    /// Cost of all in one context.
     pub(super) fn whole(&self) -> u64 {
         let mut all = [0; BUCKETS];
         self.of.iter().for_each(|h| join(&mut all, h));
         (self.cost)(&all[..self.end])
     }
 
-    /// Classes, what the sample has of each, and its cost in them. `None` if one class is as good.
-    pub(super) fn classes(self, limits: Limits) -> (Option<Classes>, Vec<Guess>, u64) {
+    /// Contexts, what the sample has of each, and its cost in them. `None` if one context is as good.
+    pub(super) fn contexts(self, limits: Limits) -> (Option<Contexts>, Vec<Guess>, u64) {
         let worth = (self.whole() / limits.share) as i64;
-        let Limits { class_cost, rare, .. } = limits;
-        let mut classes: Vec<Class> = Vec::with_capacity(self.of.len());
+        let Limits { context_cost, rare, .. } = limits;
+        let mut contexts: Vec<Context> = Vec::with_capacity(self.of.len());
         // Keys that are too rare to judge join their neighbour.
         for (key, place) in (0..=u8::MAX).zip(&self.place).filter_map(|(key, place)| place.map(|p| (key, p))) {
             let h = &self.of[usize::from(place)];
             let count: u64 = h.iter().map(|&c| u64::from(c)).sum();
-            match classes.last_mut() {
+            match contexts.last_mut() {
                 Some(last) if last.seen < rare || count < rare => {
                     join(&mut last.h, h);
                     last.seen += count;
                 }
-                _ => classes.push(Class { first: key, seen: count, h: Box::new(*h), cost: 0 }),
+                _ => contexts.push(Context { first: key, seen: count, h: Box::new(*h), cost: 0 }),
             }
         }
         let cost = |h: &Buckets| (self.cost)(&h[..self.end]);
-        classes.iter_mut().for_each(|c| c.cost = cost(&c.h));
-        let gain = |a: &Class, b: &Class| {
+        contexts.iter_mut().for_each(|c| c.cost = cost(&c.h));
+        let gain = |a: &Context, b: &Context| {
             let mut h = *a.h;
             join(&mut h, &b.h);
-            (a.cost + b.cost + class_cost) as i64 - cost(&h) as i64
+            (a.cost + b.cost + context_cost) as i64 - cost(&h) as i64
         };
-        let mut gains: Vec<i64> = classes.windows(2).map(|w| gain(&w[0], &w[1])).collect();
+        let mut gains: Vec<i64> = contexts.windows(2).map(|w| gain(&w[0], &w[1])).collect();
         while let Some((i, &g)) = gains.iter().enumerate().max_by_key(|(i, g)| (**g, usize::MAX - i)) {
-            if g + worth <= 0 && classes.len() <= MAX_BOUNDARIES + 1 {
+            if g + worth <= 0 && contexts.len() <= MAX_BOUNDARIES + 1 {
                 break;
             }
-            let right = classes.remove(i + 1);
+            let right = contexts.remove(i + 1);
             gains.remove(i);
-            let left = &mut classes[i];
+            let left = &mut contexts[i];
             join(&mut left.h, &right.h);
             left.seen += right.seen;
             // What the gain was over.
-            left.cost = (left.cost + right.cost + class_cost).wrapping_add_signed(-g);
+            left.cost = (left.cost + right.cost + context_cost).wrapping_add_signed(-g);
             if i > 0 {
-                gains[i - 1] = gain(&classes[i - 1], &classes[i]);
+                gains[i - 1] = gain(&contexts[i - 1], &contexts[i]);
             }
             if i < gains.len() {
-                gains[i] = gain(&classes[i], &classes[i + 1]);
+                gains[i] = gain(&contexts[i], &contexts[i + 1]);
             }
         }
-        let bits = classes.iter().map(|c| c.cost + class_cost).sum();
-        if classes.len() < 2 {
+        let bits = contexts.iter().map(|c| c.cost + context_cost).sum();
+        if contexts.len() < 2 {
             return (None, vec![], bits);
         }
         let single = |h: &Buckets| h[bucket(256)..].iter().all(|&n| n == 0);
-        let guesses = classes.iter().map(|c| Guess { single: single(&c.h), elements: c.seen }).collect();
-        (Some(Classes { boundaries: classes[1..].iter().map(|c| c.first).collect() }), guesses, bits)
+        let guesses = contexts.iter().map(|c| Guess { single: single(&c.h), elements: c.seen }).collect();
+        (Some(Contexts { boundaries: contexts[1..].iter().map(|c| c.first).collect() }), guesses, bits)
     }
 }
 

@@ -23,12 +23,12 @@ impl Predicted {
         }
     }
 
-    /// Whether the streams of several classes do, and what changed is few enough to be held in memory.
-    pub(super) fn is_listed_by_class(&self) -> bool {
+    /// Whether the streams of several contexts do, and what changed is few enough to be held in memory.
+    pub(super) fn is_listed_by_context(&self) -> bool {
         let mut streams = self.streams.iter().filter_map(|s| s.1.as_ref());
         let n = self.streams.iter().map(|s| s.0).sum();
         let changes: usize = streams.clone().filter_map(|g| g.patches.as_ref()).map(|patches| patches.count).sum();
-        let told = self.classes.is_some() && self.unchanged.is_none();
+        let told = self.contexts.is_some() && self.unchanged.is_none();
         told && streams.all(Stream::is_listed) && changes <= few_of(n)
     }
 }
@@ -39,12 +39,12 @@ impl Stream {
     }
 }
 
-/// What changed in a column, class by class.
+/// What changed in a column, context by context.
 #[derive(Default)]
 pub(super) struct ListedChanges {
     ranks: Vec<u32>,
     residuals: Vec<u64>,
-    /// Where the changes of each class end.
+    /// Where the changes of each context end.
     ends: Vec<usize>,
     at: Vec<u32>,
 }
@@ -71,17 +71,17 @@ impl ListedChanges {
     pub(super) fn restore(&mut self, isa: Isa, p: &Predicted, m: &Model<'_>, out: &mut [u8]) -> Result<()> {
         self.at.clear();
         self.at.resize(self.ranks.len(), 0);
-        let mut classes = Vec::with_capacity(self.ends.len());
+        let mut contexts = Vec::with_capacity(self.ends.len());
         let (mut at, mut begin) = (&mut self.at[..], 0);
         for &end in &self.ends {
             let (here, rest) = at.split_at_mut(end - begin);
-            classes.push((Selection::new(&self.ranks[begin..end], here), &self.residuals[begin..end]));
+            contexts.push((Selection::new(&self.ranks[begin..end], here), &self.residuals[begin..end]));
             (at, begin) = (rest, end);
         }
-        let (mut selections, residuals): (Vec<_>, Vec<_>) = classes.into_iter().unzip();
+        let (mut selections, residuals): (Vec<_>, Vec<_>) = contexts.into_iter().unzip();
         for (i, out) in out.chunks_mut(CHUNK * m.width).enumerate() {
             let m = m.column(i * CHUNK, out.len() / m.width);
-            isa.select_in_classes(&m, &mut selections);
+            isa.select_in_contexts(&m, &mut selections);
             out.copy_from_slice(m.prediction);
             for (selection, residuals) in selections.iter_mut().zip(&residuals) {
                 let (new, at) = selection.take();
@@ -89,7 +89,7 @@ impl ListedChanges {
             }
         }
         if !selections.iter().map(Selection::seen).eq(p.streams.iter().map(|s| s.0)) {
-            return Err(other_classes());
+            return Err(other_contexts());
         }
         Ok(())
     }
@@ -103,10 +103,10 @@ fn replace<E: Element>(predictor: Predictor, at: &[u32], residuals: &[u64], out:
     }
 }
 
-/// Classes do not have as many elements as the head says.
-pub(super) fn other_classes() -> Error {
+/// Contexts do not have as many elements as the head says.
+pub(super) fn other_contexts() -> Error {
     Error::damaged(
-        "a block's classes are not those of what it was predicted from: the block is damaged, or the base is not the right one",
+        "a block's contexts are not those of what it was predicted from: the block is damaged, or the base is not the right one",
     )
 }
 

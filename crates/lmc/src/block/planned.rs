@@ -14,7 +14,7 @@ pub(crate) struct ColumnPlan {
     pub(crate) method: Method,
     /// What it has in the body, unless its bytes are stored.
     pub(crate) body: Vec<Item>,
-    /// The residuals of a predicted column, by class.
+    /// The residuals of a predicted column, by context.
     pub(crate) residuals: Streams,
     /// Estimated bytes, lane states left out.
     pub(crate) estimate: u64,
@@ -91,8 +91,8 @@ pub(crate) struct PlannedCluster {
 pub(crate) enum Elements {
     /// Those of the column.
     Column,
-    /// Those of a class of residuals.
-    Class(usize),
+    /// Those of a context of residuals.
+    Context(usize),
     /// Those of a cluster map, or of a map of unchanged runs.
     Map(Vec<u8>),
 }
@@ -170,13 +170,13 @@ impl StreamPlan {
         len
     }
 
-    /// What stands in the body of a stream whose elements are a class of residuals.
-    pub(super) fn body_of_class(self, class: usize) -> impl Iterator<Item = Item> {
+    /// What stands in the body of a stream whose elements are a context of residuals.
+    pub(super) fn body_of_context(self, context: usize) -> impl Iterator<Item = Item> {
         self.body.into_iter().map(move |mut item| {
             if let Item::Cluster(g) = &mut item
                 && matches!(g.elements, Elements::Column)
             {
-                g.elements = Elements::Class(class);
+                g.elements = Elements::Context(context);
             }
             item
         })

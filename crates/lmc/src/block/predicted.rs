@@ -1,4 +1,4 @@
-//! How a column is predicted: from what, into which classes, or not at all.
+//! How a column is predicted: from what, into which contexts, or not at all.
 
 use super::candidate::{Candidate, Expectation, candidate};
 use super::plan::Planner;
@@ -93,7 +93,7 @@ impl Planner {
             len: elements.len() / width,
             predictor: c.predictor,
             prediction: x.prediction,
-            classes: c.classes.as_ref(),
+            contexts: c.contexts.as_ref(),
         };
         let n = model.len;
         if let Some(map) = &map {
@@ -108,13 +108,13 @@ impl Planner {
             streams.reset(counts.iter().map(|_| (0, width)));
             counts
         } else {
-            // Classes are dealt as the sample has them; where it was wrong, what they have is counted.
+            // Contexts are dealt as the sample has them; where it was wrong, what they have is counted.
             streams.reset(c.rooms(changed_len, width));
             if self.isa.partition(&model, elements, &mut streams) {
                 streams.widen(width);
             } else {
-                streams.reset(self.isa.count_classes(&model).into_iter().map(|n| (n, width)));
-                assert!(self.isa.partition(&model, elements, &mut streams), "there is room for every class");
+                streams.reset(self.isa.count_contexts(&model).into_iter().map(|n| (n, width)));
+                assert!(self.isa.partition(&model, elements, &mut streams), "there is room for every context");
             }
             streams.counts()
         };
@@ -124,7 +124,7 @@ impl Planner {
             conversion: x.conversion,
             // Dependencies are named by whoever puts the block together.
             base: Named { first: 0, count: 0 },
-            classes: c.classes,
+            contexts: c.contexts,
             unchanged: None,
             streams: Vec::with_capacity(counts.len()),
         };
@@ -136,20 +136,20 @@ impl Planner {
             predicted.unchanged = Some(Unchanged { elements, map: cluster });
             body.push(item);
         }
-        for (class, &n) in counts.iter().enumerate() {
+        for (context, &n) in counts.iter().enumerate() {
             if n == 0 {
                 estimate += 1;
                 predicted.streams.push((0, None));
                 continue;
             }
             let plan = if sparse {
-                StreamPlan::listed(width, Map::Identity, &mut self.lists[class])
+                StreamPlan::listed(width, Map::Identity, &mut self.lists[context])
             } else {
-                self.plan_residuals(streams.width(class), streams.get_mut(class), changed_len)
+                self.plan_residuals(streams.width(context), streams.get_mut(context), changed_len)
             };
             estimate += plan.estimate;
             predicted.streams.push((n, Some(plan.stream.widened(width))));
-            body.extend(plan.body_of_class(class));
+            body.extend(plan.body_of_context(context));
         }
         ColumnPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: streams, estimate }
     }

@@ -11,7 +11,7 @@ use crate::map::Map;
 use crate::options::Level;
 use crate::predict::changes::Changes;
 use crate::predict::job::{Model, Rank};
-use crate::predict::{Classes, Predictor, residual};
+use crate::predict::{Contexts, Predictor, residual};
 
 /// One element of so many may have changed, at most: where more did, lanes are faster than codes of numbers, and no larger.
 const SPARSE: usize = 32;
@@ -19,8 +19,8 @@ const SPARSE: usize = 32;
 const SAMPLE: usize = 8192;
 /// Elements that tell how many there are of each key.
 const KEYS: usize = 1 << 16;
-/// Bits that a further class costs: its head, with the codes of gaps and changes.
-const CLASS_BITS: u64 = 220;
+/// Bits that a further context costs: its head, with the codes of gaps and changes.
+const CONTEXT_BITS: u64 = 220;
 /// log2(e) in 1/256 bit: what a place among many costs beyond log2 of how few there are.
 const LOG2_E: u64 = 369;
 
@@ -84,40 +84,40 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
         let mut keys = [0u32; 256];
         for run in base.chunks(RUN * E::BYTES).step_by(stride) {
             for p in E::all(run) {
-                keys[usize::from(Classes::key(E::from_bytes(*p)))] += 1;
+                keys[usize::from(Contexts::key(E::from_bytes(*p)))] += 1;
             }
         }
         for (key, &n) in (0..=u8::MAX).zip(&keys).filter(|(_, n)| **n > 0) {
             keyed.add(key, 0, n * stride as u32);
         }
         for (p, bucket) in sampled(best.predictor) {
-            keyed.add(Classes::key(p), bucket, step as u32);
+            keyed.add(Contexts::key(p), bucket, step as u32);
         }
-        let limits = Limits { class_cost: CLASS_BITS * cost::BIT, share: u64::MAX, rare: 1 };
-        if let (Some(classes), guesses, _) = keyed.classes(limits) {
-            (best.classes, best.guesses) = (Some(classes), guesses);
+        let limits = Limits { context_cost: CONTEXT_BITS * cost::BIT, share: u64::MAX, rare: 1 };
+        if let (Some(contexts), guesses, _) = keyed.contexts(limits) {
+            (best.contexts, best.guesses) = (Some(contexts), guesses);
         }
     }
     best
 }
 
-/// Lists the residuals of the elements that changed, for each class of a column; gives the classes' numbers of elements.
+/// Lists the residuals of the elements that changed, for each context of a column; gives the contexts' numbers of elements.
 pub(super) fn list(isa: Isa, m: &Model<'_>, changes: &Changes, lists: &mut Vec<PatchList>) -> Vec<usize> {
     let mut residuals = vec![0; changes.elements().len()];
     residual::residuals(m.width, m.predictor, changes.elements(), changes.predictions(), &mut residuals);
     let mut ranks = Vec::new();
-    let counts = if m.classes.is_none() {
-        ranks.extend(changes.at().iter().map(|&before| Rank { class: 0, before }));
+    let counts = if m.contexts.is_none() {
+        ranks.extend(changes.at().iter().map(|&before| Rank { context: 0, before }));
         vec![m.len]
     } else {
         ranks.reserve(changes.at().len());
-        isa.rank_in_classes(m, changes.at(), &mut ranks)
+        isa.rank_in_contexts(m, changes.at(), &mut ranks)
     };
     lists.resize_with(lists.len().max(counts.len()), PatchList::default);
     lists.iter_mut().for_each(PatchList::clear);
     with_element!(m.width, E => {
         for (e, r) in E::all(&residuals).iter().zip(&ranks) {
-            lists[usize::from(r.class)].push(r.before as usize, E::from_bytes(*e).wide());
+            lists[usize::from(r.context)].push(r.before as usize, E::from_bytes(*e).wide());
         }
     });
     counts

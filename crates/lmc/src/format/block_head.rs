@@ -11,7 +11,7 @@ use super::varint::{Cursor, put};
 use crate::entropy::SETS;
 use crate::entropy::coder::Coder;
 use crate::error::{Error, Result};
-use crate::predict::{Classes, Conversion, MAX_BOUNDARIES, Predictor};
+use crate::predict::{Contexts, Conversion, MAX_BOUNDARIES, Predictor};
 
 /// What the lanes of a block take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Method {
     }
 }
 
-/// A column of which residuals are coded, by class.
+/// A column of which residuals are coded, by context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predicted {
     /// Bytes of an element: 1, 2, 4 or 8.
@@ -122,10 +122,10 @@ pub struct Predicted {
     /// What the prediction is made from.
     pub(crate) base: Named,
     /// There if there are several.
-    pub(crate) classes: Option<Classes>,
+    pub(crate) contexts: Option<Contexts>,
     /// Runs that are their prediction, if they are told apart.
     pub(crate) unchanged: Option<Unchanged>,
-    /// Number of elements of every class, and how they are coded if there are any.
+    /// Number of elements of every context, and how they are coded if there are any.
     pub streams: Vec<(usize, Option<Stream>)>,
 }
 
@@ -167,21 +167,21 @@ impl Predicted {
             .source_width(width)
             .ok_or_else(|| Error::damaged("a column's conversion does not fit the width of its elements"))?;
         let base = parse_named(c, n, source, dependencies)?;
-        let classes = match usize::from(c.u8()?) {
+        let contexts = match usize::from(c.u8()?) {
             0 => None,
             count if count > MAX_BOUNDARIES => {
                 return Err(Error::damaged(format!(
-                    "a column has {count} boundaries between classes; there are at most {MAX_BOUNDARIES}"
+                    "a column has {count} boundaries between contexts; there are at most {MAX_BOUNDARIES}"
                 )));
             }
             count => {
                 let boundaries = c.bytes(count)?.to_vec();
                 if boundaries[0] == 0 || !boundaries.is_sorted_by(|a, b| a < b) {
                     return Err(Error::damaged(format!(
-                        "a column's boundaries between classes do not rise: {boundaries:?}"
+                        "a column's boundaries between contexts do not rise: {boundaries:?}"
                     )));
                 }
-                Some(Classes { boundaries })
+                Some(Contexts { boundaries })
             }
         };
         let unchanged = match c.u8()? {
@@ -197,25 +197,25 @@ impl Predicted {
             }
         };
         let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
-        let streams = (0..classes.as_ref().map_or(1, Classes::count))
+        let streams = (0..contexts.as_ref().map_or(1, Contexts::count))
             .map(|_| {
-                let count = c.size(left, "the number of elements of a class")?;
+                let count = c.size(left, "the number of elements of a context")?;
                 left -= count;
                 let stream = if count > 0 { Some(Stream::parse(c, width)?) } else { None };
                 Ok((count, stream))
             })
             .collect::<Result<_>>()?;
         if left != 0 {
-            return Err(Error::damaged("the classes of a column do not cover it"));
+            return Err(Error::damaged("the contexts of a column do not cover it"));
         }
-        Ok(Self { width, predictor, conversion, base, classes, unchanged, streams })
+        Ok(Self { width, predictor, conversion, base, contexts, unchanged, streams })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, self.conversion as u8]);
         put(out, self.base.first as u64);
         put(out, self.base.count as u64);
-        let boundaries = self.classes.as_ref().map_or(&[][..], |c| &c.boundaries);
+        let boundaries = self.contexts.as_ref().map_or(&[][..], |c| &c.boundaries);
         out.push(boundaries.len() as u8);
         out.extend_from_slice(boundaries);
         match &self.unchanged {

@@ -1,6 +1,6 @@
 //! What the kernels of the predict stage are given.
 
-use super::{Classes, Predictor};
+use super::{Contexts, Predictor};
 use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
 
@@ -14,8 +14,8 @@ pub(crate) struct Model<'a> {
     pub(crate) predictor: Predictor,
     /// As many elements as the column has.
     pub(crate) prediction: &'a [u8],
-    /// There is one class if there are none.
-    pub(crate) classes: Option<&'a Classes>,
+    /// There is one context if there are none.
+    pub(crate) contexts: Option<&'a Contexts>,
 }
 
 impl<'a> Model<'a> {
@@ -33,8 +33,8 @@ impl<'a> Model<'a> {
     /// The bounds that every kernel relies on; holds in release builds too.
     pub(crate) fn check(&self) {
         assert_eq!(self.prediction.len(), self.len * self.width, "a prediction for every element");
-        if let Some(classes) = self.classes {
-            assert!(classes.count() <= super::MAX_BOUNDARIES + 1 && classes.boundaries.is_sorted_by(|a, b| a < b));
+        if let Some(contexts) = self.contexts {
+            assert!(contexts.count() <= super::MAX_BOUNDARIES + 1 && contexts.boundaries.is_sorted_by(|a, b| a < b));
         }
     }
 }
@@ -42,8 +42,8 @@ impl<'a> Model<'a> {
 /// Where an element is among the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rank {
-    pub(crate) class: u8,
-    /// Elements of its class before it.
+    pub(crate) context: u8,
+    /// Elements of its context before it.
     pub(crate) before: u32,
 }
 
@@ -68,14 +68,14 @@ pub(crate) struct Stream {
 /// A residual of which a stream of single bytes has the lowest only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflow {
-    pub(crate) class: u8,
+    pub(crate) context: u8,
     /// Element of the stream.
     pub(crate) at: usize,
     /// The whole residual.
     pub(crate) residual: u64,
 }
 
-/// The streams of a column: elements of one class after the other, each class with [`SLACK`] behind it.
+/// The streams of a column: elements of one context after the other, each context with [`SLACK`] behind it.
 #[derive(Default)]
 pub struct Streams {
     bytes: Vec<u8>,
@@ -90,7 +90,7 @@ pub(crate) fn most_overflows(len: usize) -> usize {
 }
 
 impl Streams {
-    /// Makes room for classes of these numbers of elements, or of up to as many, of so many bytes each. Contents are whatever was there.
+    /// Makes room for contexts of these numbers of elements, or of up to as many, of so many bytes each. Contents are whatever was there.
     pub(crate) fn reset(&mut self, sizes: impl IntoIterator<Item = (usize, usize)>) {
         self.streams.clear();
         self.overflows.clear();
@@ -108,50 +108,50 @@ impl Streams {
         }
     }
 
-    pub(crate) fn get(&self, class: usize) -> &[u8] {
-        let Stream { at, len, .. } = self.streams[class];
+    pub(crate) fn get(&self, context: usize) -> &[u8] {
+        let Stream { at, len, .. } = self.streams[context];
         &self.bytes[at..at + len]
     }
 
-    pub(crate) fn get_mut(&mut self, class: usize) -> &mut [u8] {
-        let Stream { at, len, .. } = self.streams[class];
+    pub(crate) fn get_mut(&mut self, context: usize) -> &mut [u8] {
+        let Stream { at, len, .. } = self.streams[context];
         &mut self.bytes[at..at + len]
     }
 
-    /// Bytes of an element of a class.
-    pub(crate) fn width(&self, class: usize) -> usize {
-        self.streams[class].width
+    /// Bytes of an element of a context.
+    pub(crate) fn width(&self, context: usize) -> usize {
+        self.streams[context].width
     }
 
-    /// Gives the elements of the classes that have overflows all bytes of the column's.
+    /// Gives the elements of the contexts that have overflows all bytes of the column's.
     pub(crate) fn widen(&mut self, width: usize) {
         let overflows = std::mem::take(&mut self.overflows);
-        for class in 0..self.streams.len() {
-            let of_class = || overflows.iter().filter(|o| usize::from(o.class) == class);
-            if of_class().next().is_none() {
+        for context in 0..self.streams.len() {
+            let of_context = || overflows.iter().filter(|o| usize::from(o.context) == context);
+            if of_context().next().is_none() {
                 continue;
             }
-            let Stream { at: from, len: n, .. } = self.streams[class];
+            let Stream { at: from, len: n, .. } = self.streams[context];
             let at = self.streams.iter().map(|s| s.at + s.len + SLACK).max().unwrap_or(0);
             self.reserve(at + n * width + SLACK);
             let (narrow, wide) = self.bytes.split_at_mut(at);
             let wide = &mut wide[..n * width];
             with_element!(width, E => {
                 zip(E::all_mut(wide), &narrow[from..from + n], |to, &byte| *to = E::cut(byte.into()).to_bytes());
-                of_class().for_each(|o| E::cut(o.residual).store(&mut wide[o.at * width..]));
+                of_context().for_each(|o| E::cut(o.residual).store(&mut wide[o.at * width..]));
             });
-            self.streams[class] = Stream { at, len: n * width, width };
+            self.streams[context] = Stream { at, len: n * width, width };
         }
         self.overflows = overflows;
         self.overflows.clear();
     }
 
-    /// All bytes, where each class is, and where overflows go.
+    /// All bytes, where each context is, and where overflows go.
     pub(crate) fn raw_parts_mut(&mut self) -> (&mut [u8], &mut [Stream], &mut Vec<Overflow>) {
         (&mut self.bytes, &mut self.streams, &mut self.overflows)
     }
 
-    /// Elements of every class.
+    /// Elements of every context.
     pub(crate) fn counts(&self) -> Vec<usize> {
         self.streams.iter().map(|s| s.len / s.width).collect()
     }
@@ -161,7 +161,7 @@ impl Streams {
     }
 }
 
-/// Where a class goes on in its stream.
+/// Where a context goes on in its stream.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
     pub(crate) next: usize,
@@ -171,32 +171,32 @@ pub(crate) struct Place {
     pub(crate) width: usize,
     /// The largest residual that fits.
     pub(crate) most: u64,
-    pub(crate) class: u8,
+    pub(crate) context: u8,
 }
 
-/// The places of so many classes of elements of `width` bytes, in a buffer of `len` bytes: kernels rely on it that behind every end there
+/// The places of so many contexts of elements of `width` bytes, in a buffer of `len` bytes: kernels rely on it that behind every end there
 /// are [`BEHIND`] of them, and that elements have all bytes or one.
-pub(crate) fn places(len: usize, of: &[Stream], classes: usize, width: usize) -> Vec<Place> {
-    assert_eq!(of.len(), classes, "a stream for every class");
-    let place = |(class, s): (u8, &Stream)| {
+pub(crate) fn places(len: usize, of: &[Stream], contexts: usize, width: usize) -> Vec<Place> {
+    assert_eq!(of.len(), contexts, "a stream for every context");
+    let place = |(context, s): (u8, &Stream)| {
         assert!(s.at <= len && s.len <= len - s.at && BEHIND <= len - s.at - s.len, "streams have room behind them");
         assert!(s.width == width || s.width == 1, "streams have the column's elements, or single bytes");
         let most = u64::MAX >> (64 - 8 * s.width);
-        Place { next: s.at, first: s.at, end: s.at + s.len, width: s.width, most, class }
+        Place { next: s.at, first: s.at, end: s.at + s.len, width: s.width, most, context }
     };
     (0..).zip(of).map(place).collect()
 }
 
 /// [`places`], those of single bytes apart from those of whole elements, if there is a difference.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
-pub(crate) fn places_by_width(len: usize, of: &[Stream], classes: usize, width: usize) -> [Vec<Place>; 2] {
-    let (single, whole) = places(len, of, classes, width).into_iter().partition(|p| p.width == 1);
+pub(crate) fn places_by_width(len: usize, of: &[Stream], contexts: usize, width: usize) -> [Vec<Place>; 2] {
+    let (single, whole) = places(len, of, contexts, width).into_iter().partition(|p| p.width == 1);
     [single, whole]
 }
 
 /// Cuts streams that were filled down to what they have.
 pub(crate) fn trim<'a>(streams: &mut [Stream], places: impl IntoIterator<Item = &'a Place>) {
     for p in places {
-        streams[usize::from(p.class)].len = p.next - p.first;
+        streams[usize::from(p.context)].len = p.next - p.first;
     }
 }

@@ -1,10 +1,10 @@
-//! The predict stage: what is expected of an element, from a base snapshot or from another tensor, and in which class of
+//! The predict stage: what is expected of an element, from a base snapshot or from another tensor, and in which context of
 //! elements its residual is coded (`docs/format.md` §3.7).
 //!
 //! One step of an optimizer moves all weights by about the same amount, so that the difference counted in units in the
 //! last place doubles with each exponent step down: given the exponent of what an element is predicted from, the
-//! difference is nearly without memory. Elements are therefore dealt to classes by that exponent, in a stable partition,
-//! and each class is a stream with tables of its own.
+//! difference is nearly without memory. Elements are therefore dealt to contexts by that exponent, in a stable partition,
+//! and each context is a stream with tables of its own.
 
 pub(crate) mod changes;
 mod convert;
@@ -104,27 +104,27 @@ pub(crate) fn bits_apart(dtype: Dtype, elements: &[u8], expected: &[u8]) -> u64 
     })
 }
 
-/// Most boundaries between classes.
+/// Most boundaries between contexts.
 pub(crate) const MAX_BOUNDARIES: usize = 15;
 
-/// Which class an element belongs to, by the key of its prediction.
+/// Which context an element belongs to, by the key of its prediction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Classes {
-    /// Rising. An element's class is the number of boundaries that are at most its key.
+pub(crate) struct Contexts {
+    /// Rising. An element's context is the number of boundaries that are at most its key.
     pub(crate) boundaries: Vec<u8>,
 }
 
-impl Classes {
+impl Contexts {
     pub(crate) fn count(&self) -> usize {
         self.boundaries.len() + 1
     }
 
-    /// The class of every key.
+    /// The context of every key.
     pub(crate) fn table(&self) -> [u8; 256] {
         let mut table = [0; 256];
         // Boundaries rise: each adds one to what is behind it.
         for &b in &self.boundaries {
-            table[usize::from(b)..].iter_mut().for_each(|class| *class += 1);
+            table[usize::from(b)..].iter_mut().for_each(|context| *context += 1);
         }
         table
     }
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_counted_boundaries() {
-        let c = Classes { boundaries: vec![1, 100, 255] };
+    fn contexts_are_counted_boundaries() {
+        let c = Contexts { boundaries: vec![1, 100, 255] };
         let t = c.table();
         assert_eq!([t[0], t[1], t[99], t[100], t[254], t[255]], [0, 1, 1, 2, 2, 3]);
-        assert_eq!(Classes::key(0x3f80u16), 0x7f);
-        assert_eq!(Classes::key(0xbf80u16), 0x7f);
-        assert_eq!(Classes::key(1.0f32.to_bits()), 0x7f);
+        assert_eq!(Contexts::key(0x3f80u16), 0x7f);
+        assert_eq!(Contexts::key(0xbf80u16), 0x7f);
+        assert_eq!(Contexts::key(1.0f32.to_bits()), 0x7f);
         // Of a byte it is all bits.
-        assert_eq!(Classes::key(0x81u8), 0x03);
+        assert_eq!(Contexts::key(0x81u8), 0x03);
     }
 }

@@ -1,12 +1,12 @@
-//! Residuals by class and back, in plain Rust: the measure of every kernel, and compiled for several of them.
+//! Residuals by context and back, in plain Rust: the measure of every kernel, and compiled for several of them.
 
 use super::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
 use super::select::{Selection, nth_one};
-use super::{Classes, MAX_BOUNDARIES, residual};
+use super::{Contexts, MAX_BOUNDARIES, residual};
 use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
 
-/// Numbers of elements of every class.
+/// Numbers of elements of every context.
 #[inline(always)]
 pub(crate) fn count(m: &Model<'_>) -> Vec<usize> {
     let Some(finder) = Finder::new(m) else { return vec![m.len] };
@@ -18,19 +18,19 @@ pub(crate) fn count(m: &Model<'_>) -> Vec<usize> {
             zip(&mut seen, four, |n, &key| n[usize::from(key)] += 1);
         }
     }
-    let mut counts = vec![0; finder.classes];
-    for (key, &class) in finder.table.iter().enumerate() {
-        counts[usize::from(class)] += seen.iter().fold(0, |all, n| all + n[key]);
+    let mut counts = vec![0; finder.contexts];
+    for (key, &context) in finder.table.iter().enumerate() {
+        counts[usize::from(context)] += seen.iter().fold(0, |all, n| all + n[key]);
     }
     counts
 }
 
-/// Appends the rank of each of the elements `at`, which rise; gives numbers of elements of every class.
+/// Appends the rank of each of the elements `at`, which rise; gives numbers of elements of every context.
 #[inline(always)]
 pub(crate) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
-    let finder = Finder::new(m).expect("there are classes");
-    // Several of each, so that elements of one class that follow one another do not wait for one another.
-    let mut seen = [[0u32; CLASSES]; 4];
+    let finder = Finder::new(m).expect("there are contexts");
+    // Several of each, so that elements of one context that follow one another do not wait for one another.
+    let mut seen = [[0u32; CONTEXTS]; 4];
     let mut keys = [0; TILE];
     let mut left = at;
     for i in (0..m.len).step_by(TILE) {
@@ -38,20 +38,21 @@ pub(crate) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usiz
         let keys = finder.keys(i, n, &mut keys);
         let mut done = 0;
         for e in of_tile(&mut left, i, n) {
-            add_classes(&keys[done..e], &finder.table, &mut seen);
-            let class = finder.table[usize::from(keys[e])];
-            ranks.push(Rank { class, before: seen.iter().fold(0, |all, n| all + n[usize::from(class) % CLASSES]) });
+            add_contexts(&keys[done..e], &finder.table, &mut seen);
+            let context = finder.table[usize::from(keys[e])];
+            ranks
+                .push(Rank { context, before: seen.iter().fold(0, |all, n| all + n[usize::from(context) % CONTEXTS]) });
             done = e;
         }
-        add_classes(&keys[done..], &finder.table, &mut seen);
+        add_contexts(&keys[done..], &finder.table, &mut seen);
     }
-    (0..finder.classes).map(|c| seen.iter().map(|n| n[c] as usize).sum()).collect()
+    (0..finder.contexts).map(|c| seen.iter().map(|n| n[c] as usize).sum()).collect()
 }
 
-/// Finds elements by the ranks that they have in their classes.
+/// Finds elements by the ranks that they have in their contexts.
 #[inline(always)]
 pub(crate) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
-    let finder = Finder::new(m).expect("there are classes");
+    let finder = Finder::new(m).expect("there are contexts");
     let mut keys = [0; TILE];
     for i in (0..m.len).step_by(TILE) {
         for (e, &key) in finder.keys(i, TILE.min(m.len - i), &mut keys).iter().enumerate() {
@@ -61,9 +62,9 @@ pub(crate) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
 }
 
 #[inline(always)]
-fn add_classes(keys: &[u8], table: &[u8; 256], seen: &mut [[u32; CLASSES]; 4]) {
+fn add_contexts(keys: &[u8], table: &[u8; 256], seen: &mut [[u32; CONTEXTS]; 4]) {
     for four in keys.chunks(4) {
-        zip(seen, four, |n, &key| n[usize::from(table[usize::from(key)]) % CLASSES] += 1);
+        zip(seen, four, |n, &key| n[usize::from(table[usize::from(key)]) % CONTEXTS] += 1);
     }
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn of_tile<'a>(left: &mut &'a [u32], i: usize, n: usize) -> impl Iter
     here.iter().map(move |&e| e as usize - i)
 }
 
-/// Puts the residuals of `elements` into `streams`, and cuts those down to what they have. False where there is no room for a class, or
+/// Puts the residuals of `elements` into `streams`, and cuts those down to what they have. False where there is no room for a context, or
 /// more than [`most_overflows`] are larger than an element; then `streams` hold nothing of use.
 #[inline(always)]
 #[must_use]
@@ -86,7 +87,7 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -
         return true;
     };
     let (bytes, streams, overflows) = streams.raw_parts_mut();
-    let mut places = places(bytes.len(), streams, finder.classes, m.width);
+    let mut places = places(bytes.len(), streams, finder.contexts, m.width);
     let mut cursors = cursors(&places);
     let mut keys = [0; TILE];
     let mut residuals = [0; 8 * TILE];
@@ -105,11 +106,11 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -
     }
     trim(streams, &places);
     // Noted by where they stand in all streams.
-    overflows.iter_mut().for_each(|o| o.at -= places[usize::from(o.class)].first);
+    overflows.iter_mut().for_each(|o| o.at -= places[usize::from(o.context)].first);
     true
 }
 
-/// The inverse of [`partition`]. False if the streams do not have as many elements as there are of their classes; then `out` holds
+/// The inverse of [`partition`]. False if the streams do not have as many elements as there are of their contexts; then `out` holds
 /// nothing of use.
 #[inline(always)]
 #[must_use]
@@ -120,7 +121,7 @@ pub(crate) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool 
         return true;
     };
     let (bytes, streams) = streams.raw_parts();
-    let mut cursors = cursors(&places(bytes.len(), streams, finder.classes, m.width));
+    let mut cursors = cursors(&places(bytes.len(), streams, finder.contexts, m.width));
     let mut keys = [0; TILE];
     for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
         let keys = finder.keys(i * TILE, out.len() / m.width, &mut keys);
@@ -132,32 +133,32 @@ pub(crate) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool 
     cursors.iter().all(|c| c.next == c.end)
 }
 
-/// Replaces the residuals of the only class by their elements.
+/// Replaces the residuals of the only context by their elements.
 #[inline(always)]
 pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
     residual::restore(m.width, m.predictor, m.prediction, out);
 }
 
-/// What finds keys, and the class of each.
+/// What finds keys, and the context of each.
 pub(crate) struct Finder<'a> {
     prediction: &'a [u8],
     width: usize,
-    pub(crate) classes: usize,
+    pub(crate) contexts: usize,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
     pub(crate) boundaries: &'a [u8],
     table: [u8; 256],
 }
 
 impl<'a> Finder<'a> {
-    /// `None` if there is but one class.
+    /// `None` if there is but one context.
     pub(crate) fn new(m: &Model<'a>) -> Option<Self> {
-        let classes = m.classes?;
+        let contexts = m.contexts?;
         Some(Self {
             prediction: m.prediction,
             width: m.width,
-            classes: classes.count(),
-            boundaries: &classes.boundaries,
-            table: classes.table(),
+            contexts: contexts.count(),
+            boundaries: &contexts.boundaries,
+            table: contexts.table(),
         })
     }
 
@@ -167,17 +168,17 @@ impl<'a> Finder<'a> {
         let prediction = &self.prediction[i * self.width..(i + n) * self.width];
         let keys = &mut keys[..n];
         with_element!(self.width, E => {
-            zip(keys, E::all(prediction), |key, p| *key = Classes::key(E::from_bytes(*p)));
+            zip(keys, E::all(prediction), |key, p| *key = Contexts::key(E::from_bytes(*p)));
         });
         keys
     }
 }
 
-/// Most classes.
-pub(crate) const CLASSES: usize = MAX_BOUNDARIES + 1;
+/// Most contexts.
+pub(crate) const CONTEXTS: usize = MAX_BOUNDARIES + 1;
 
-/// The places by class, of a size that makes finding one a shift.
-type Cursors = [Cursor; CLASSES];
+/// The places by context, of a size that makes finding one a shift.
+type Cursors = [Cursor; CONTEXTS];
 
 #[derive(Clone, Copy, Default)]
 struct Cursor {
@@ -190,7 +191,7 @@ struct Cursor {
 }
 
 fn cursors(places: &[Place]) -> Cursors {
-    let mut cursors = [Cursor::default(); CLASSES];
+    let mut cursors = [Cursor::default(); CONTEXTS];
     zip(&mut cursors, places, |c, p| *c = Cursor { next: p.next, end: p.end, width: p.width, most: p.most });
     cursors
 }
@@ -207,8 +208,8 @@ fn deal<E: Element>(
 ) -> bool {
     let residuals = &E::all(residuals)[..keys.len()];
     for (i, &key) in keys.iter().enumerate() {
-        let class = table[usize::from(key)];
-        let c = &mut cursors[usize::from(class) % CLASSES];
+        let context = table[usize::from(key)];
+        let c = &mut cursors[usize::from(context) % CONTEXTS];
         if c.next == c.end {
             return false;
         }
@@ -216,14 +217,14 @@ fn deal<E: Element>(
         e.store(&mut bytes[c.next..]);
         let residual = e.wide();
         if residual > c.most {
-            overflows.push(Overflow { class, at: c.next, residual });
+            overflows.push(Overflow { context, at: c.next, residual });
         }
         c.next += c.width;
     }
     true
 }
 
-/// Notes the residuals that are no single bytes, of elements that are next in `places`: by their classes, of which some may have no place
+/// Notes the residuals that are no single bytes, of elements that are next in `places`: by their contexts, of which some may have no place
 /// here.
 #[cold]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
@@ -233,12 +234,12 @@ pub(crate) fn note_overflows<E: Element>(
     places: &[Place],
     overflows: &mut Vec<Overflow>,
 ) {
-    for (i, (&class, e)) in ids.iter().zip(residuals.chunks_exact(E::BYTES)).enumerate() {
-        let Some(place) = places.iter().find(|p| p.class == class) else { continue };
+    for (i, (&context, e)) in ids.iter().zip(residuals.chunks_exact(E::BYTES)).enumerate() {
+        let Some(place) = places.iter().find(|p| p.context == context) else { continue };
         let residual = E::load(e).wide();
         if residual > place.most {
-            let before = ids[..i].iter().filter(|&&id| id == class).count();
-            overflows.push(Overflow { class, at: place.next - place.first + before, residual });
+            let before = ids[..i].iter().filter(|&&id| id == context).count();
+            overflows.push(Overflow { context, at: place.next - place.first + before, residual });
         }
     }
 }
@@ -248,7 +249,7 @@ pub(crate) fn note_overflows<E: Element>(
 fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], cursors: &mut Cursors, out: &mut [u8]) -> bool {
     let out = &mut E::all_mut(out)[..keys.len()];
     for (i, &key) in keys.iter().enumerate() {
-        let c = &mut cursors[usize::from(table[usize::from(key)]) % CLASSES];
+        let c = &mut cursors[usize::from(table[usize::from(key)]) % CONTEXTS];
         let Some(from) = bytes.get(c.next..c.next + E::BYTES) else { return false };
         out[i] = E::load(from).and(E::cut(c.most)).to_bytes();
         c.next += c.width;

@@ -3,26 +3,26 @@
 
 use std::ops::Range;
 
-/// Elements of one class that are sought, and how far the search has come.
+/// Elements of one context that are sought, and how far the search has come.
 pub(crate) struct Selection<'a> {
-    /// How many of the class come before each one: rising.
+    /// How many of the context come before each one: rising.
     ranks: &'a [u32],
     at: &'a mut [u32],
     found: usize,
     taken: usize,
-    /// Elements of the class so far.
+    /// Elements of the context so far.
     seen: u32,
 }
 
 impl<'a> Selection<'a> {
-    /// `at` gets the numbers of the elements with these `ranks`; what the class does not have stays as it is.
+    /// `at` gets the numbers of the elements with these `ranks`; what the context does not have stays as it is.
     pub(crate) fn new(ranks: &'a [u32], at: &'a mut [u32]) -> Self {
         assert_eq!(ranks.len(), at.len(), "room for every element");
         assert!(ranks.is_sorted_by(|a, b| a < b), "ranks rise");
         Self { ranks, at, found: 0, taken: 0, seen: 0 }
     }
 
-    /// Elements of the class so far.
+    /// Elements of the context so far.
     pub(crate) fn seen(&self) -> usize {
         self.seen as usize
     }
@@ -34,7 +34,7 @@ impl<'a> Selection<'a> {
         (new.clone(), &self.at[new])
     }
 
-    /// Goes on by `n` elements of the class, unless one of them is sought.
+    /// Goes on by `n` elements of the context, unless one of them is sought.
     #[cfg_attr(not(any(test, target_arch = "x86_64")), expect(dead_code, reason = "for kernels of x86-64"))]
     #[inline(always)]
     pub(crate) fn pass(&mut self, n: u32) -> bool {
@@ -45,7 +45,7 @@ impl<'a> Selection<'a> {
         none
     }
 
-    /// Goes on by up to 64 elements of the column for each mask, from element `first` on: the class has those of the masks. `nth_one` is
+    /// Goes on by up to 64 elements of the column for each mask, from element `first` on: the context has those of the masks. `nth_one` is
     /// [`nth_one`], or does the same.
     #[inline(always)]
     pub(crate) fn step<const N: usize>(&mut self, first: u32, masks: [u64; N], nth_one: impl Fn(u64, u32) -> u32) {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_class_does_not_have_is_not_found() {
+    fn what_the_context_does_not_have_is_not_found() {
         let mut at = [7; 4];
         let mut s = Selection::new(&[0, 2, 3, 9], &mut at);
         assert!(!s.pass(1));

@@ -24,7 +24,7 @@ fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
     agree_with_bases(&file.to_bytes(), &[base])
 }
 
-/// A block of one column, of which only the length of `raw` matters, with these residuals, class by class.
+/// A block of one column, of which only the length of `raw` matters, with these residuals, context by context.
 fn block_of(base: &[u8], mut column: Predicted, residuals: Vec<Vec<u64>>) -> Block {
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.to_vec() }];
     column.set_residuals(&dependencies, residuals).expect("the base has the elements");
@@ -231,9 +231,9 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
     assert!(decoded(&fields, &base) == Ok(to_bytes(&converted, 2)));
 }
 
-/// The class of each prediction, which the keys decide.
+/// The context of each prediction, which the keys decide.
 #[track_caller]
-fn known_classes(width_code: u8, boundaries: &[u8], predictions: &[u64], classes: &[usize]) {
+fn known_contexts(width_code: u8, boundaries: &[u8], predictions: &[u64], contexts: &[usize]) {
     let width = 1 << width_code;
     let base = to_bytes(predictions, width);
     let column = Predicted {
@@ -246,38 +246,39 @@ fn known_classes(width_code: u8, boundaries: &[u8], predictions: &[u64], classes
         unchanged: None,
         streams: vec![plain(width); boundaries.len() + 1],
     };
-    // Each class has its own residuals, so that it shows in the elements.
-    let residuals = (0..boundaries.len() + 1).map(|class| vec![2 * (100 + class as u64); predictions.len()]).collect();
+    // Each context has its own residuals, so that it shows in the elements.
+    let residuals =
+        (0..boundaries.len() + 1).map(|context| vec![2 * (100 + context as u64); predictions.len()]).collect();
     let fields = block_of(&base, column, residuals).encode().expect("the block can be coded");
     let elements: Vec<u64> =
-        predictions.iter().zip(classes).map(|(&p, &class)| p.wrapping_add(100 + class as u64)).collect();
+        predictions.iter().zip(contexts).map(|(&p, &context)| p.wrapping_add(100 + context as u64)).collect();
     assert_eq!(decoded(&fields, &base), Ok(to_bytes(&elements, width)));
 }
 
 #[test]
-fn classes_of_bytes() {
+fn contexts_of_bytes() {
     // Rotated, 0x80 is 1, 0x7f is 0xfe and 0xff is itself.
-    known_classes(0, &[1], &[0x00, 0x80, 0x7f, 0xff, 0x01], &[0, 1, 1, 1, 1]);
-    known_classes(0, &[255], &[0x7f, 0xff, 0x00], &[0, 1, 0]);
-    known_classes(0, &[2, 3, 0xfe], &[0x80, 0x01, 0x81, 0x7f, 0xff], &[0, 1, 2, 3, 3]);
+    known_contexts(0, &[1], &[0x00, 0x80, 0x7f, 0xff, 0x01], &[0, 1, 1, 1, 1]);
+    known_contexts(0, &[255], &[0x7f, 0xff, 0x00], &[0, 1, 0]);
+    known_contexts(0, &[2, 3, 0xfe], &[0x80, 0x01, 0x81, 0x7f, 0xff], &[0, 1, 2, 3, 3]);
 }
 
 #[test]
-fn classes_of_longer_elements() {
+fn contexts_of_longer_elements() {
     // The key of BF16 1.0, rotated 0x7f00, is the exponent, as that of all from 1.0 to 2.0 is, of any sign.
     let predictions = [0x3f80, 0xbf80, 0x3fff, 0x3f7f, 0x4000, 0x8000, 0x7fc0, 0xffff];
-    known_classes(1, &[127, 128, 255], &predictions, &[1, 1, 1, 0, 2, 0, 3, 3]);
-    known_classes(2, &[127], &[0x3f80_0000, 0x3f7f_ffff, 0xbf80_0000], &[1, 0, 1]);
-    known_classes(3, &[127], &[0x3f80 << 48, 0x3f7f << 48, 0xbf80 << 48], &[1, 0, 1]);
+    known_contexts(1, &[127, 128, 255], &predictions, &[1, 1, 1, 0, 2, 0, 3, 3]);
+    known_contexts(2, &[127], &[0x3f80_0000, 0x3f7f_ffff, 0xbf80_0000], &[1, 0, 1]);
+    known_contexts(3, &[127], &[0x3f80 << 48, 0x3f7f << 48, 0xbf80 << 48], &[1, 0, 1]);
 }
 
 #[test]
-fn classes_without_elements() {
+fn contexts_without_elements() {
     // The first, the last, one in the middle, and all but one.
-    known_classes(0, &[1, 2, 4, 200], &[0x80, 0x02, 0x02], &[1, 3, 3]);
+    known_contexts(0, &[1, 2, 4, 200], &[0x80, 0x02, 0x02], &[1, 3, 3]);
     let every_sixteenth: Vec<u8> = (1..=15).map(|i| 16 * i).collect();
-    known_classes(0, &every_sixteenth, &[0x7f, 0x7f], &[15, 15]);
-    known_classes(0, &every_sixteenth, &[0, 1], &[0, 0]);
+    known_contexts(0, &every_sixteenth, &[0x7f, 0x7f], &[15, 15]);
+    known_contexts(0, &every_sixteenth, &[0, 1], &[0, 0]);
 }
 
 /// Bytes as floats of all kinds: numbers, −0, infinities, and what is not a number, with every payload.
@@ -314,13 +315,13 @@ fn every_predictor_conversion_and_width() {
                 for boundaries in [vec![], vec![1, 2, 100, 128, 250, 255]] {
                     for count in [1, 127, 128, 129, 1000] {
                         let base = floats(takes, count, &mut random);
-                        // Every class in another way: all bits raw, with symbols above, and with patches.
+                        // Every context in another way: all bits raw, with symbols above, and with patches.
                         let symbols = Cluster {
                             k: 8 * width as u8 - 8,
                             coder: Coder::rans(&[0, 0, 1], true),
                             ..Cluster::default()
                         };
-                        let stream = |class: usize| match class % 3 {
+                        let stream = |context: usize| match context % 3 {
                             0 => plain(width),
                             1 => Stream::of(1, symbols.clone()),
                             _ => Stream { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
@@ -346,6 +347,6 @@ fn every_predictor_conversion_and_width() {
             }
         }
     }
-    // Seven conversions in all, with two predictors, in one class and in seven.
+    // Seven conversions in all, with two predictors, in one context and in seven.
     assert_eq!(cases, 5 * 7 * 2 * 2);
 }

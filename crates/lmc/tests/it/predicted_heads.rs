@@ -5,7 +5,7 @@ use lmc_testing::handmade::{encoded, judged, records, unnamed};
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Dependency, Named, Predicted, Stream};
 
-/// A column of 2-byte elements that are predicted from F32, in three classes, the second of which is empty.
+/// A column of 2-byte elements that are predicted from F32, in three contexts, the second of which is empty.
 fn column() -> (Vec<u8>, Vec<Dependency>, Predicted) {
     let base: Vec<u8> = [0x3f80_0000u32, 0, 0x3f80_0000, 0x7f00_0000].iter().flat_map(|x| x.to_le_bytes()).collect();
     let dependencies = vec![
@@ -31,9 +31,9 @@ const HEAD: [u8; 30] = [
     1, 0, 2, // conversion, dependencies
     2, 100, 120, // boundaries
     0,   // no unchanged runs
-    1, 0, 0, 1, 0, 0, 0, 16, 0, // one element in class 0
-    0, // none in class 1
-    3, 0, 0, 1, 0, 0, 0, 16, 0, // three in class 2
+    1, 0, 0, 1, 0, 0, 0, 16, 0, // one element in context 0
+    0, // none in context 1
+    3, 0, 0, 1, 0, 0, 0, 16, 0, // three in context 2
     0, // not part of it
 ];
 
@@ -91,13 +91,13 @@ fn heads_of_predicted_columns() {
     let mut head = HEAD[..29].to_vec();
     head.splice(5..6, [[0xff; 9].as_slice(), &[1]].concat());
     refused_head(&head, "does not exist");
-    // Boundaries and classes. With 0 as the first boundary the first class is empty.
+    // Boundaries and contexts. With 0 as the first boundary the first context is empty.
     refused_head(&[&HEAD[..7], &[0, 100, 0, 0], &HEAD[10..19], &HEAD[20..29]].concat(), "first boundary is 0");
     refused_with(7, &[120, 100], "not larger");
     refused_with(7, &[100, 100], "not larger");
     refused_with(7, &[127, 128], "another number of elements");
     refused_with(7, &[1, 255], "another number of elements");
-    // One class more with an element, one less: they still add up.
+    // One context more with an element, one less: they still add up.
     refused_head(&[&HEAD[..10], &[2], &HEAD[11..20], &[2], &HEAD[21..29]].concat(), "another number of elements");
     refused_head(&[&HEAD[..10], &[0, 1], &HEAD[11..19], &HEAD[20..29]].concat(), "another number of elements");
     refused_head(&[&HEAD[..20], &[2], &HEAD[21..29]].concat(), "do not add up");
@@ -112,7 +112,7 @@ fn heads_of_predicted_columns() {
     refused_with(13, &[65], "number of clusters");
     refused_with(17, &[17], "more bits");
     refused_with(17, &[8], "no coder");
-    // A boundary less: one class less, whose stream is left over. A boundary more: the data end.
+    // A boundary less: one context less, whose stream is left over. A boundary more: the data end.
     let mut head = HEAD[..29].to_vec();
     head[6] = 1;
     head.remove(7);
@@ -126,12 +126,13 @@ fn heads_of_predicted_columns() {
 
 #[test]
 fn numbers_of_boundaries() {
-    // Differences to 0, so that all are in class 0.
+    // Differences to 0, so that all are in context 0.
     let judged_boundaries = |boundaries: &[u8]| {
         let base = vec![0; 3];
         let mut fields = unnamed(&[[1, 0, 3]]);
-        let classes = vec![0; boundaries.len()];
-        let head = [&[3, 0, 2, 0, 0, 1, boundaries.len() as u8], boundaries, &[0, 3, 0, 0, 1, 0, 0, 0, 8, 0], &classes];
+        let contexts = vec![0; boundaries.len()];
+        let head =
+            [&[3, 0, 2, 0, 0, 1, boundaries.len() as u8], boundaries, &[0, 3, 0, 0, 1, 0, 0, 0, 8, 0], &contexts];
         fields.columns[0] = head.concat();
         judged(File::delta(&[&base], records(&[fields])), &[&base])
     };

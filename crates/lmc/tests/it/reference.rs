@@ -68,8 +68,8 @@ fn every_shape_of_delta_is_read_back() {
                     Column::Plain(plain_column) => patched += usize::from(!plain_column.stream.patches.is_empty()),
                     Column::Predicted(predicted) => {
                         patched += predicted.streams.iter().filter(|stream| !stream.patches.is_empty()).count();
-                        let classes = !predicted.boundaries.is_empty();
-                        empty += usize::from(classes && predicted.streams.iter().any(|s| s.clusters.is_empty()));
+                        let contexts = !predicted.boundaries.is_empty();
+                        empty += usize::from(contexts && predicted.streams.iter().any(|s| s.clusters.is_empty()));
                         let runs = predicted.unchanged.as_ref().map_or(&[][..], |unchanged| &unchanged.runs);
                         unchanged += usize::from(runs.contains(&0) && runs.contains(&1));
                     }

@@ -159,9 +159,9 @@ fn columns_that_are_all_unchanged_or_not_at_all() {
 }
 
 #[test]
-fn unchanged_elements_belong_to_no_class() {
+fn unchanged_elements_belong_to_no_context() {
     let mut random = Random::new(4);
-    // BF16 predicted from F32, by every predictor, in one class and in several.
+    // BF16 predicted from F32, by every predictor, in one context and in several.
     let base = random.bytes(4 * 1000);
     let prediction = Named::of(0, 1);
     let runs = vec![0, 1, 1, 0, 1, 0, 0, 1];
@@ -178,7 +178,7 @@ fn unchanged_elements_belong_to_no_class() {
                 streams: vec![Stream::of(1, plain(2)); 4],
             };
             let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.clone() }];
-            let counts = column.class_counts(&dependencies).expect("the base has the elements");
+            let counts = column.context_counts(&dependencies).expect("the base has the elements");
             // The last run, which is unchanged, has 104 elements.
             assert_eq!(counts.iter().sum::<usize>(), 4 * 128);
             let residuals = counts.iter().map(|&n| (0..n).map(|_| random.below(1 << 16)).collect()).collect();
@@ -195,12 +195,12 @@ fn unchanged_elements_belong_to_no_class() {
             let fields = valid.encode().expect("the block can be coded");
             assert!(judged(&fields, &base).as_ref() == Ok(&raw));
 
-            // A run that is coded changes places with one that is not: the classes, if there are several, are others.
+            // A run that is coded changes places with one that is not: the contexts, if there are several, are others.
             let mut moved = fields.clone();
             moved.bulk[0].swap(0, 1);
             match judged(&moved, &base) {
                 Ok(_) => assert_eq!(counts.len(), 1),
-                Err(why) => assert!(why.contains("a class of a column has another number of elements"), "{why}"),
+                Err(why) => assert!(why.contains("a context of a column has another number of elements"), "{why}"),
             }
         }
     }

@@ -29,14 +29,14 @@ fn zeros(len: usize, column: Vec<u8>, dependencies: &[(u64, u64, u64)]) -> Block
 }
 
 /// The head of a column of two-byte elements that asks for all there is: predictions that are converted from elements of four bytes, in two
-/// dependencies, several classes, and a map of unchanged runs.
+/// dependencies, several contexts, and a map of unchanged runs.
 fn wide_column() -> Vec<u8> {
     let n = (RAW / 2) as u64;
-    // Predicted, two bytes, difference of integers, F32 to BF16, two dependencies, two classes: keys below 1, and all others.
+    // Predicted, two bytes, difference of integers, F32 to BF16, two dependencies, two contexts: keys below 1, and all others.
     let mut head = vec![3, 1, 2, 1, 0, 2, 1, 1];
     // A map of unchanged runs in which there are none: eight constant bits.
     head.extend([1, 0, 0, 0, 8, 0, 0]);
-    // The first class has all elements, of which all residuals are 0; the second has none.
+    // The first context has all elements, of which all residuals are 0; the second has none.
     varint(&mut head, n);
     head.extend([0, 0, 0]);
     head.push(0);

@@ -1,9 +1,9 @@
 //! Predicted columns (§3.7) from a description.
 //!
-//! What is read alike by encoders and decoders (conversions, classes) is shared with the reference decoder.
+//! What is read alike by encoders and decoders (conversions, contexts) is shared with the reference decoder.
 
 use super::super::dependencies::{bytes_of, elements};
-use super::super::predicted::{Conversion, Predictor, class, key, ord};
+use super::super::predicted::{Conversion, Predictor, context, key, ord};
 use super::dependency::Dependency;
 use super::stream::{Cluster, Output, Stream};
 use super::varint;
@@ -16,10 +16,10 @@ pub struct Predicted {
     pub predictor: u8,
     pub conversion: u8,
     pub prediction: Named,
-    /// Between classes; there is one class if there are none.
+    /// Between contexts; there is one context if there are none.
     pub boundaries: Vec<u8>,
     pub unchanged: Option<UnchangedRuns>,
-    /// One for each class; not used when the class is empty.
+    /// One for each context; not used when the context is empty.
     pub streams: Vec<Stream>,
 }
 
@@ -39,41 +39,43 @@ pub struct Named {
     pub count: u64,
 }
 
-/// The prediction and the class of each element.
+/// The prediction and the context of each element.
 struct Classified {
     predictions: Vec<u64>,
     /// `None` in unchanged runs.
-    classes: Vec<Option<usize>>,
+    contexts: Vec<Option<usize>>,
 }
 
 impl Predicted {
-    /// Number of elements of each class. Of `raw` only the length matters.
+    /// Number of elements of each context. Of `raw` only the length matters.
     ///
     /// # Errors
     /// When the dependencies are not as many elements as the column has.
-    pub fn class_counts(&self, dependencies: &[Dependency]) -> Result<Vec<usize>, String> {
-        let Classified { classes, .. } = self.classified(dependencies)?;
-        Ok((0..=self.boundaries.len()).map(|class| classes.iter().filter(|&&c| c == Some(class)).count()).collect())
+    pub fn context_counts(&self, dependencies: &[Dependency]) -> Result<Vec<usize>, String> {
+        let Classified { contexts, .. } = self.classified(dependencies)?;
+        Ok((0..=self.boundaries.len())
+            .map(|context| contexts.iter().filter(|&&c| c == Some(context)).count())
+            .collect())
     }
 
-    /// Replaces `raw`, of which only the length matters, by the elements that have these residuals, class by class,
+    /// Replaces `raw`, of which only the length matters, by the elements that have these residuals, context by context,
     /// and are otherwise unchanged.
     ///
     /// # Errors
     /// When the dependencies are not as many elements as the column has.
     ///
     /// # Panics
-    /// When a class has fewer residuals than elements.
+    /// When a context has fewer residuals than elements.
     pub fn set_residuals(&mut self, dependencies: &[Dependency], residuals: Vec<Vec<u64>>) -> Result<(), String> {
-        let Classified { predictions, classes } = self.classified(dependencies)?;
+        let Classified { predictions, contexts } = self.classified(dependencies)?;
         let predictor = Predictor::of(self.predictor).ok_or("there is no such predictor")?;
         let mut residuals: Vec<_> = residuals.into_iter().map(Vec::into_iter).collect();
-        let element = |(p, class): (u64, Option<usize>)| {
-            let Some(class) = class else { return p };
-            let e = residuals[class].next().expect("every element has a residual");
+        let element = |(p, context): (u64, Option<usize>)| {
+            let Some(context) = context else { return p };
+            let e = residuals[context].next().expect("every element has a residual");
             predictor.element(e, p, self.w())
         };
-        let elements: Vec<u64> = predictions.into_iter().zip(classes).map(element).collect();
+        let elements: Vec<u64> = predictions.into_iter().zip(contexts).map(element).collect();
         self.raw = bytes_of(&elements, self.width());
         Ok(())
     }
@@ -91,12 +93,12 @@ impl Predicted {
         let conversion = Conversion::of(self.conversion).ok_or("there is no such conversion")?;
         let mut predictions = self.prediction.elements(dependencies, conversion.takes(self.width()), n)?;
         predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
-        let class = |(i, &p): (usize, &u64)| {
+        let context = |(i, &p): (usize, &u64)| {
             let unchanged = self.unchanged.as_ref().is_some_and(|of| of.contain(i));
-            (!unchanged).then(|| class(key(p, self.w()), &self.boundaries))
+            (!unchanged).then(|| context(key(p, self.w()), &self.boundaries))
         };
-        let classes = predictions.iter().enumerate().map(class).collect();
-        Ok(Classified { predictions, classes })
+        let contexts = predictions.iter().enumerate().map(context).collect();
+        Ok(Classified { predictions, contexts })
     }
 
     pub(super) fn encode(&self, dependencies: &[Dependency], output: &mut Output<'_>) -> Result<(), String> {
@@ -110,19 +112,19 @@ impl Predicted {
             Some(unchanged) => unchanged.encode(self.raw.len() / self.width(), output)?,
         }
 
-        let Classified { predictions, classes } = self.classified(dependencies)?;
+        let Classified { predictions, contexts } = self.classified(dependencies)?;
         let mut residuals = vec![Vec::new(); self.boundaries.len() + 1];
-        for ((u, p), class) in elements(&self.raw, self.width()).into_iter().zip(predictions).zip(classes) {
-            match class {
-                Some(class) => residuals[class].push(residual(self.predictor, u, p, self.w())),
+        for ((u, p), context) in elements(&self.raw, self.width()).into_iter().zip(predictions).zip(contexts) {
+            match context {
+                Some(context) => residuals[context].push(residual(self.predictor, u, p, self.w())),
                 None if u == p => (),
                 None => return Err("an element of an unchanged run is not its prediction".into()),
             }
         }
-        for (class, residuals) in residuals.iter().enumerate() {
+        for (context, residuals) in residuals.iter().enumerate() {
             varint(&mut output.head, residuals.len() as u64);
             if !residuals.is_empty() {
-                let stream = self.streams.get(class).ok_or("a class has no stream")?;
+                let stream = self.streams.get(context).ok_or("a context has no stream")?;
                 stream.encode(residuals, self.width(), output)?;
             }
         }

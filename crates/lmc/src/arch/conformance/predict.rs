@@ -6,7 +6,7 @@ use crate::isa::Isa;
 use crate::predict::changes::{Changes, Compared};
 use crate::predict::job::{Model, Rank, Streams, most_overflows};
 use crate::predict::select::Selection;
-use crate::predict::{Classes, MAX_BOUNDARIES, Predictor};
+use crate::predict::{Contexts, MAX_BOUNDARIES, Predictor};
 use lmc_testing::input::Random;
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
@@ -25,7 +25,7 @@ struct Case {
     predictor: Predictor,
     elements: Vec<u8>,
     prediction: Vec<u8>,
-    classes: Option<Classes>,
+    contexts: Option<Contexts>,
 }
 
 impl Case {
@@ -40,8 +40,8 @@ impl Case {
                 }
             });
         }
-        let classes = classed.then(|| classes(r));
-        Self { width, len, predictor, elements, prediction, classes }
+        let contexts = classed.then(|| contexts(r));
+        Self { width, len, predictor, elements, prediction, contexts }
     }
 
     fn model(&self) -> Model<'_> {
@@ -50,13 +50,13 @@ impl Case {
             len: self.len,
             predictor: self.predictor,
             prediction: &self.prediction,
-            classes: self.classes.as_ref(),
+            contexts: self.contexts.as_ref(),
         }
     }
 
-    /// The class of an element as the format has it.
-    fn class(&self, i: usize) -> usize {
-        self.classes.as_ref().map_or(0, |c| {
+    /// The context of an element as the format has it.
+    fn context(&self, i: usize) -> usize {
+        self.contexts.as_ref().map_or(0, |c| {
             let key = with_element!(self.width, E => {
                 E::load(&self.prediction[i * E::BYTES..]).rotl1().wide() >> (E::BITS - 8)
             });
@@ -66,22 +66,22 @@ impl Case {
 
     /// The streams, element by element.
     fn streams(&self) -> Vec<Vec<u8>> {
-        let mut streams = vec![vec![]; self.classes.as_ref().map_or(1, Classes::count)];
+        let mut streams = vec![vec![]; self.contexts.as_ref().map_or(1, Contexts::count)];
         for i in 0..self.len {
-            let class = self.class(i);
+            let context = self.context(i);
             with_element!(self.width, E => {
                 let element = |from: &[u8]| E::load(&from[i * E::BYTES..]);
                 let mut e = [0; 8];
                 self.predictor.residual(element(&self.elements), element(&self.prediction)).store(&mut e);
-                streams[class].extend_from_slice(&e[..E::BYTES]);
+                streams[context].extend_from_slice(&e[..E::BYTES]);
             });
         }
         streams
     }
 
     fn name(&self, isa: Isa) -> String {
-        let Self { width, len, predictor, classes, .. } = self;
-        format!("{}: {len} elements of {width} bytes, {predictor:?}, {classes:?}", isa.name())
+        let Self { width, len, predictor, contexts, .. } = self;
+        format!("{}: {len} elements of {width} bytes, {predictor:?}, {contexts:?}", isa.name())
     }
 
     /// Every instruction set does what is defined, and undoes it.
@@ -91,9 +91,9 @@ impl Case {
         let counts: Vec<usize> = want.iter().map(|s| s.len() / self.width).collect();
         let most = |s: &[u8]| s.chunks_exact(self.width).filter(|e| e[1..].iter().any(|&b| b != 0)).count();
         for (isa, roomy) in all().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
-            assert_eq!(isa.count_classes(&m), counts, "{}", self.name(isa));
+            assert_eq!(isa.count_contexts(&m), counts, "{}", self.name(isa));
             // Single bytes where residuals fit, or nearly all of them do: their overflows make them whole.
-            let single = |s: &Vec<u8>| self.classes.is_some() && 64 * want.len() * most(s) <= self.len;
+            let single = |s: &Vec<u8>| self.contexts.is_some() && 64 * want.len() * most(s) <= self.len;
             // Whatever was there before must not matter.
             streams.raw_parts_mut().0.fill(0xa5);
             // As much room as there must be, or for all there is.
@@ -101,20 +101,20 @@ impl Case {
             streams.reset(want.iter().map(|s| (room(s), if single(s) { 1 } else { self.width })));
             assert!(isa.partition(&m, &self.elements, streams), "{}: too many overflows", self.name(isa));
             streams.widen(self.width);
-            for (class, want) in want.iter().enumerate() {
+            for (context, want) in want.iter().enumerate() {
                 let narrow: Vec<u8>;
-                let want = if streams.width(class) < self.width {
+                let want = if streams.width(context) < self.width {
                     narrow = want.iter().step_by(self.width).copied().collect();
                     &narrow
                 } else {
                     want
                 };
-                assert!(streams.get(class) == want, "{}: class {class}", self.name(isa));
+                assert!(streams.get(context) == want, "{}: context {context}", self.name(isa));
             }
             let mut out = vec![0x5a; self.elements.len()];
             assert!(isa.restore(&m, streams, &mut out), "{}: refused", self.name(isa));
             assert!(out == self.elements, "{}: restored otherwise", self.name(isa));
-            if self.classes.is_none() {
+            if self.contexts.is_none() {
                 let mut out = want[0].clone();
                 isa.restore_in_place(&m, &mut out);
                 assert!(out == self.elements, "{}: restored otherwise in place", self.name(isa));
@@ -145,7 +145,7 @@ fn values(r: &mut Random, width: usize, n: usize) -> Vec<u8> {
 }
 
 /// From one boundary to as many as there may be.
-fn classes(r: &mut Random) -> Classes {
+fn contexts(r: &mut Random) -> Contexts {
     let boundaries: Vec<u8> = match r.below(5) {
         0 => vec![[1, 255, 128, 100][r.below(4) as usize]],
         // Around the exponents of `values`.
@@ -153,7 +153,7 @@ fn classes(r: &mut Random) -> Classes {
         3 => (0..1 + r.below(15)).map(|_| 1 + r.below(255) as u8).collect(),
         _ => (0..MAX_BOUNDARIES as u8).map(|i| 16 * i + 1 + r.below(16) as u8).collect(),
     };
-    let mut c = Classes { boundaries };
+    let mut c = Contexts { boundaries };
     c.boundaries.sort_unstable();
     c.boundaries.dedup();
     c
@@ -164,39 +164,39 @@ fn combinations() -> impl Iterator<Item = (usize, Predictor)> {
     WIDTHS.into_iter().flat_map(|w| PREDICTORS.into_iter().map(move |p| (w, p)))
 }
 
-/// Elements come back from their ranks. What a class does not have is not found, nor does it keep others from being found.
+/// Elements come back from their ranks. What a context does not have is not found, nor does it keep others from being found.
 fn check_selection(m: &Model<'_>, isa: Isa, at: &[u32], ranks: &[Rank], counts: &[usize], name: &str) {
     for beyond in [None, Some(0), Some(77)] {
-        let by_class = |class: usize| {
-            let of_class = ranks.iter().zip(at).filter(move |(r, _)| usize::from(r.class) == class);
-            let (mut ranks, mut want): (Vec<_>, Vec<_>) = of_class.map(|(r, &at)| (r.before, at)).unzip();
-            ranks.extend(beyond.map(|n| counts[class] as u32 + n));
+        let by_context = |context: usize| {
+            let of_context = ranks.iter().zip(at).filter(move |(r, _)| usize::from(r.context) == context);
+            let (mut ranks, mut want): (Vec<_>, Vec<_>) = of_context.map(|(r, &at)| (r.before, at)).unzip();
+            ranks.extend(beyond.map(|n| counts[context] as u32 + n));
             want.extend(beyond.map(|_| u32::MAX));
             let found = vec![u32::MAX; ranks.len()];
             (ranks, want, found)
         };
-        let mut classes: Vec<_> = (0..counts.len()).map(by_class).collect();
-        let mut selections: Vec<_> = classes.iter_mut().map(|(r, _, found)| Selection::new(r, found)).collect();
-        isa.select_in_classes(m, &mut selections);
+        let mut contexts: Vec<_> = (0..counts.len()).map(by_context).collect();
+        let mut selections: Vec<_> = contexts.iter_mut().map(|(r, _, found)| Selection::new(r, found)).collect();
+        isa.select_in_contexts(m, &mut selections);
         assert!(selections.iter().map(Selection::seen).eq(counts.iter().copied()), "{name}: numbers of elements");
-        assert!(classes.iter().all(|(_, want, found)| want == found), "{name}: elements {at:?} by their ranks");
+        assert!(contexts.iter().all(|(_, want, found)| want == found), "{name}: elements {at:?} by their ranks");
     }
 }
 
-/// Where elements are among those of their class, and back: none, a few, those at the ends of what kernels take at once, and all.
+/// Where elements are among those of their context, and back: none, a few, those at the ends of what kernels take at once, and all.
 #[test]
-fn ranks_in_classes() {
+fn ranks_in_contexts() {
     let mut r = Random::new(16);
     for (width, predictor) in combinations() {
         for len in (0..=130).chain(LARGE) {
             let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
-            let mut counts = vec![0; c.classes.as_ref().unwrap().count()];
+            let mut counts = vec![0; c.contexts.as_ref().unwrap().count()];
             let of_element: Vec<Rank> = (0..len)
                 .map(|i| {
-                    let class = c.class(i);
-                    counts[class] += 1;
-                    Rank { class: class as u8, before: counts[class] as u32 - 1 }
+                    let context = c.context(i);
+                    counts[context] += 1;
+                    Rank { context: context as u8, before: counts[context] as u32 - 1 }
                 })
                 .collect();
             let share = 1 + r.below(100);
@@ -206,7 +206,7 @@ fn ranks_in_classes() {
                 let want: Vec<Rank> = at.iter().map(|&i| of_element[i as usize]).collect();
                 for isa in all() {
                     let mut ranks = vec![];
-                    assert_eq!(isa.rank_in_classes(&m, &at, &mut ranks), counts, "{}", c.name(isa));
+                    assert_eq!(isa.rank_in_contexts(&m, &at, &mut ranks), counts, "{}", c.name(isa));
                     assert!(ranks == want, "{}: ranks of {at:?}", c.name(isa));
                     check_selection(&m, isa, &at, &want, &counts, &c.name(isa));
                 }
@@ -216,7 +216,7 @@ fn ranks_in_classes() {
 }
 
 #[test]
-fn residuals_by_class_and_back() {
+fn residuals_by_context_and_back() {
     let mut r = Random::new(11);
     let mut streams = Streams::default();
     for (width, predictor) in combinations() {
@@ -230,19 +230,19 @@ fn residuals_by_class_and_back() {
 
 /// Every number of boundaries.
 #[test]
-fn every_number_of_classes() {
+fn every_number_of_contexts() {
     let mut r = Random::new(12);
     let mut streams = Streams::default();
     for width in WIDTHS {
         for n in 1..=MAX_BOUNDARIES {
             let mut c = Case::new(&mut r, width, 700, Predictor::Float, true);
-            c.classes.as_mut().unwrap().boundaries = (1..=n as u8).map(|i| i * (255 / n as u8)).collect();
+            c.contexts.as_mut().unwrap().boundaries = (1..=n as u8).map(|i| i * (255 / n as u8)).collect();
             c.check(&mut streams);
         }
     }
 }
 
-/// A class that has one element more than there is room for, and residuals that are mostly more than a byte.
+/// A context that has one element more than there is room for, and residuals that are mostly more than a byte.
 #[test]
 fn what_has_no_room_is_refused() {
     let mut r = Random::new(14);
@@ -252,11 +252,11 @@ fn what_has_no_room_is_refused() {
         for len in [1, 63, 64, 65, 1000, 1024, 3000].repeat(12) {
             let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
-            let counts = Isa::PORTABLE.count_classes(&m);
-            let class = counts.iter().position(|&n| n > 0).unwrap();
+            let counts = Isa::PORTABLE.count_contexts(&m);
+            let context = counts.iter().position(|&n| n > 0).unwrap();
             let over = c.streams().concat().chunks_exact(width).filter(|e| e[1..].iter().any(|&b| b != 0)).count();
             for isa in all() {
-                streams.reset(counts.iter().enumerate().map(|(i, &n)| (n - usize::from(i == class), width)));
+                streams.reset(counts.iter().enumerate().map(|(i, &n)| (n - usize::from(i == context), width)));
                 assert!(!isa.partition(&m, &c.elements, &mut streams), "{}", c.name(isa));
                 // More room than there is need for is cut.
                 streams.reset(counts.iter().map(|&n| (n + 100, width)));
@@ -346,7 +346,7 @@ fn runs_agree() {
     }
 }
 
-/// Streams with other numbers of elements than there are of their classes, as a damaged file may have them.
+/// Streams with other numbers of elements than there are of their contexts, as a damaged file may have them.
 #[test]
 fn wrong_counts_are_refused() {
     let mut r = Random::new(13);
@@ -356,7 +356,7 @@ fn wrong_counts_are_refused() {
         for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003].repeat(8) {
             let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
-            let right = Isa::PORTABLE.count_classes(&m);
+            let right = Isa::PORTABLE.count_contexts(&m);
             for _ in 0..8 {
                 let mut counts = right.clone();
                 let from = r.below(counts.len() as u64) as usize;

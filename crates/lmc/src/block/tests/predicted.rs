@@ -67,7 +67,7 @@ fn a_step_of_training_costs_its_difference() {
             assert!(record.len() * 100 < raw.len() * share, "{dtype} {by}: {} of {}", record.len(), raw.len());
             let p = &predicted(&record)[0];
             assert_eq!(p.predictor, Predictor::Float);
-            assert!(p.streams.len() > 2, "classes by exponent");
+            assert!(p.streams.len() > 2, "contexts by exponent");
         }
     }
 }
@@ -170,7 +170,7 @@ fn other_widths_predict_each_other() {
 }
 
 #[test]
-fn packs_share_classes_and_keep_what_is_new() {
+fn packs_share_contexts_and_keep_what_is_new() {
     let mut r = Random(13);
     let (mut raw, mut base, mut extents) = (vec![], vec![0; 3], vec![]);
     for i in 0..200 {
@@ -197,9 +197,9 @@ fn packs_share_classes_and_keep_what_is_new() {
     }
 }
 
-/// A block of which hardly an element changed, and those by exponent: they are told one by one, in each class.
+/// A block of which hardly an element changed, and those by exponent: they are told one by one, in each context.
 #[test]
-fn a_step_of_fine_tuning_is_listed_by_class() {
+fn a_step_of_fine_tuning_is_listed_by_context() {
     for (n, by) in [(300_000, 2e-7), (70_001, 4e-7)] {
         let old = weights(n, 21);
         let new = step(&old, by, 22);
@@ -210,15 +210,15 @@ fn a_step_of_fine_tuning_is_listed_by_class() {
         ] {
             let record = delta(dtype, &raw, &base);
             let p = &predicted(&record)[0];
-            assert!(p.is_listed_by_class() && p.streams.len() > 2, "{dtype}, {} classes", p.streams.len());
-            // Classes that have other numbers of elements than the head says.
+            assert!(p.is_listed_by_context() && p.streams.len() > 2, "{dtype}, {} contexts", p.streams.len());
+            // Contexts that have other numbers of elements than the head says.
             let (head, body) = (head_of(&record), body_of(&record));
             for isa in Isa::available() {
                 let mut out = vec![0; raw.len()];
                 for wrong in [vec![0; base.len()], vec![0x7f; base.len()], [&base[400..], &[0x3f; 400]].concat()] {
                     let files = Files(vec![vec![], wrong]);
                     let e = BlockDecoder::new(isa).decode(&head, body, &files, &mut out).unwrap_err();
-                    assert!(e.to_string().contains("classes are not those of what it was predicted from"), "{e}");
+                    assert!(e.to_string().contains("contexts are not those of what it was predicted from"), "{e}");
                 }
             }
         }

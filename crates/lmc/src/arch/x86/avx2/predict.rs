@@ -1,6 +1,6 @@
-//! The predict stage: residuals by class and back.
+//! The predict stage: residuals by context and back.
 //!
-//! Every class has a mask of 32 elements; a table has, for eight bits of it, the shuffle that moves their elements to the
+//! Every context has a mask of 32 elements; a table has, for eight bits of it, the shuffle that moves their elements to the
 //! front, or apart. That is for elements of two and four bytes. All else is the portable loops, of which the compiler makes
 //! vectors where elements do not depend on one another.
 
@@ -9,7 +9,7 @@ use super::{at, at_mut, load, load_16, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::cluster::element::with_element;
 use crate::predict::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
-use crate::predict::partition::{self as portable, CLASSES, Finder, note_overflows, of_tile};
+use crate::predict::partition::{self as portable, CONTEXTS, Finder, note_overflows, of_tile};
 use crate::predict::residual;
 use crate::predict::select::{Selection, nth_one};
 use crate::predict::unchanged::find as portable_unchanged;
@@ -17,26 +17,26 @@ use std::arch::x86_64::*;
 
 /// Elements taken at once.
 const STEP: usize = 32;
-/// Steps of which a class is counted at once.
+/// Steps of which a context is counted at once.
 const STEPS: usize = 8;
-/// The class of what is no element.
-const NO_CLASS: u8 = u8::MAX;
+/// The context of what is no element.
+const NO_CONTEXT: u8 = u8::MAX;
 
 entries! {
     Avx2
-    pub(in crate::arch) fn count_classes(m: &Model<'_>) -> Vec<usize> = count;
-    pub(in crate::arch) fn rank_in_classes(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
-    pub(in crate::arch) fn select_in_classes(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
+    pub(in crate::arch) fn count_contexts(m: &Model<'_>) -> Vec<usize> = count;
+    pub(in crate::arch) fn rank_in_contexts(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
+    pub(in crate::arch) fn select_in_contexts(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
     pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = deal;
     pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = collect;
     pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
     pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
 }
 
-/// The classes of the elements of a tile, in whole steps.
+/// The contexts of the elements of a tile, in whole steps.
 type Ids = [u8; TILE];
 
-/// Finds classes for dealing and collecting, where elements have a width that kernels are made for.
+/// Finds contexts for dealing and collecting, where elements have a width that kernels are made for.
 fn dealer<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
     Finder::new(m).filter(|_| matches!(m.width, 2 | 4))
 }
@@ -48,13 +48,13 @@ kernels! {
 
     fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = Finder::new(m) else { return portable::count(m) };
-        let mut counts = vec![0; f.classes];
-        let mut ids = [NO_CLASS; TILE];
+        let mut counts = vec![0; f.contexts];
+        let mut ids = [NO_CONTEXT; TILE];
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
-            for (class, count) in counts.iter_mut().enumerate() {
+            for (context, count) in counts.iter_mut().enumerate() {
                 for ids in ids.chunks(STEPS) {
-                    *count += in_class(ids, class as i8) as usize;
+                    *count += in_context(ids, context as i8) as usize;
                 }
             }
         }
@@ -63,28 +63,28 @@ kernels! {
 
     fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
         let Some(f) = Finder::new(m) else { return portable::rank(m, at, ranks) };
-        let mut counts = vec![0; f.classes];
-        let mut ids = [NO_CLASS; TILE];
-        // By class: how many there are before every eight steps of a tile.
-        let mut before = [[0; TILE / STEP / STEPS]; CLASSES];
+        let mut counts = vec![0; f.contexts];
+        let mut ids = [NO_CONTEXT; TILE];
+        // By context: how many there are before every eight steps of a tile.
+        let mut before = [[0; TILE / STEP / STEPS]; CONTEXTS];
         let mut left = at;
         for i in (0..m.len).step_by(TILE) {
             let n = TILE.min(m.len - i);
             let ids = find(&f, i, n, &mut ids);
-            for (class, count) in counts.iter_mut().enumerate() {
+            for (context, count) in counts.iter_mut().enumerate() {
                 for (i, ids) in ids.chunks(STEPS).enumerate() {
-                    before[class][i] = *count as u32;
-                    *count += in_class(ids, class as i8) as usize;
+                    before[context][i] = *count as u32;
+                    *count += in_context(ids, context as i8) as usize;
                 }
             }
             for e in of_tile(&mut left, i, n) {
                 let (step, lane) = (e / STEP, e % STEP);
-                let class = ids[step][lane];
-                let mask = |ids| mask(load(ids), _mm256_set1_epi8(class.cast_signed()));
+                let context = ids[step][lane];
+                let mask = |ids| mask(load(ids), _mm256_set1_epi8(context.cast_signed()));
                 let first = step / STEPS;
                 let counted = ids[STEPS * first..step].iter().fold(0, |n, ids| n + mask(ids).count_ones());
                 let here = (mask(&ids[step]) & ((1 << lane) - 1)).count_ones();
-                ranks.push(Rank { class, before: before[usize::from(class)][first] + counted + here });
+                ranks.push(Rank { context, before: before[usize::from(context)][first] + counted + here });
             }
         }
         counts
@@ -92,19 +92,19 @@ kernels! {
 
     fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
         let Some(f) = Finder::new(m) else { return portable::select(m, selections) };
-        let mut ids = [NO_CLASS; TILE];
+        let mut ids = [NO_CONTEXT; TILE];
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
-            for (class, selection) in selections.iter_mut().enumerate() {
+            for (context, selection) in selections.iter_mut().enumerate() {
                 for (j, ids) in ids.chunks(STEPS).enumerate() {
                     let i = (i + j * STEPS * STEP) as u32;
-                    if selection.pass(in_class(ids, class as i8)) {
+                    if selection.pass(in_context(ids, context as i8)) {
                         continue;
                     }
-                    let class = _mm256_set1_epi8(class as i8);
+                    let context = _mm256_set1_epi8(context as i8);
                     let mut masks = [0; STEPS * STEP / 64];
                     for (i, ids) in ids.iter().enumerate() {
-                        masks[i / 2] |= u64::from(mask(load(ids), class)) << (STEP * (i % 2));
+                        masks[i / 2] |= u64::from(mask(load(ids), context)) << (STEP * (i % 2));
                     }
                     selection.step(i, masks, nth_one);
                 }
@@ -112,11 +112,11 @@ kernels! {
         }
     }
 
-    /// How many elements of up to [`STEPS`] steps are of a class.
-    fn in_class(ids: &[[u8; STEP]], class: i8) -> u32 {
-        let class = _mm256_set1_epi8(class);
+    /// How many elements of up to [`STEPS`] steps are of a context.
+    fn in_context(ids: &[[u8; STEP]], context: i8) -> u32 {
+        let context = _mm256_set1_epi8(context);
         let counts = ids.iter().fold(_mm256_setzero_si256(), |counts, ids| {
-            _mm256_sub_epi8(counts, _mm256_cmpeq_epi8(load(ids), class))
+            _mm256_sub_epi8(counts, _mm256_cmpeq_epi8(load(ids), context))
         });
         let sums = _mm256_sad_epu8(counts, _mm256_setzero_si256());
         let sums = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
@@ -126,8 +126,8 @@ kernels! {
     fn deal(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         let Some(f) = dealer(m) else { return portable::partition(m, elements, streams) };
         let (bytes, streams, overflows) = streams.raw_parts_mut();
-        let mut places = places(bytes.len(), streams, f.classes, m.width);
-        let mut ids = [NO_CLASS; TILE];
+        let mut places = places(bytes.len(), streams, f.contexts, m.width);
+        let mut ids = [NO_CONTEXT; TILE];
         let mut residuals = [0; 4 * TILE];
         for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
             let n = elements.len();
@@ -156,10 +156,10 @@ kernels! {
             if _mm256_testz_si256(_mm256_shuffle_epi8(single, ids), large) == 0 {
                 with_element!(WIDTH, E => note_overflows::<E>(step, residuals, places, overflows));
             }
-            let mut class = _mm256_setzero_si256();
+            let mut context = _mm256_setzero_si256();
             for place in &mut *places {
-                let mask = mask(ids, class);
-                class = _mm256_add_epi8(class, _mm256_set1_epi8(1));
+                let mask = mask(ids, context);
+                context = _mm256_add_epi8(context, _mm256_set1_epi8(1));
                 let mut to = place.next;
                 let n = mask.count_ones() as usize;
                 place.next += if place.width == 1 { n } else { WIDTH * n };
@@ -190,7 +190,7 @@ kernels! {
         true
     }
 
-    /// Byte `c` of either half says whether a stream of single bytes, where elements have more, is that of class `c`.
+    /// Byte `c` of either half says whether a stream of single bytes, where elements have more, is that of context `c`.
     fn singles<const WIDTH: usize>(places: &[Place]) -> __m256i {
         let single = |c: usize| places.get(c).is_some_and(|p| p.width < WIDTH);
         load(&array(|i| if single(i % 16) { 0xff } else { 0 }))
@@ -221,8 +221,8 @@ kernels! {
     fn collect(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         let Some(f) = dealer(m) else { return portable::restore(m, streams, out) };
         let (bytes, streams) = streams.raw_parts();
-        let mut places = places(bytes.len(), streams, f.classes, m.width);
-        let mut ids = [NO_CLASS; TILE];
+        let mut places = places(bytes.len(), streams, f.contexts, m.width);
+        let mut ids = [NO_CONTEXT; TILE];
         let mut last = [0; 4 * TILE];
         for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
             let n = out.len();
@@ -248,14 +248,14 @@ kernels! {
         for (i, ids) in ids.iter().enumerate() {
             let to = &mut to[i * STEP * WIDTH..][..STEP * WIDTH];
             let ids = load(ids);
-            let mut class = _mm256_setzero_si256();
+            let mut context = _mm256_setzero_si256();
             // Eight elements each; those of two bytes have the lower halves.
-            let mut residuals = [class; 4];
+            let mut residuals = [context; 4];
             // Eight elements each, of streams of single bytes.
             let mut lowest = [_mm_setzero_si128(); 4];
             for place in &mut *places {
-                let mask = mask(ids, class);
-                class = _mm256_add_epi8(class, _mm256_set1_epi8(1));
+                let mask = mask(ids, context);
+                context = _mm256_add_epi8(context, _mm256_set1_epi8(1));
                 let mut from = place.next;
                 let n = mask.count_ones() as usize;
                 place.next += if place.width == 1 { n } else { WIDTH * n };
@@ -310,29 +310,29 @@ kernels! {
         portable::restore_in_place(m, out);
     }
 
-    /// The classes of `n` elements, from element `i` on; behind the last one [`NO_CLASS`].
+    /// The contexts of `n` elements, from element `i` on; behind the last one [`NO_CONTEXT`].
     fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
         let mut keys = [0; TILE];
         f.keys(i, n, &mut keys);
-        let mut boundaries = [_mm256_setzero_si256(); CLASSES];
+        let mut boundaries = [_mm256_setzero_si256(); CONTEXTS];
         zip(&mut boundaries, f.boundaries, |v, b| *v = _mm256_set1_epi8(b.cast_signed()));
         let boundaries = &boundaries[..f.boundaries.len()];
         let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];
         zip(steps, keys.as_chunks().0, |ids, keys| {
             let keys = load(keys);
-            let mut class = _mm256_setzero_si256();
+            let mut context = _mm256_setzero_si256();
             for &boundary in boundaries {
-                class = _mm256_sub_epi8(class, _mm256_cmpeq_epi8(_mm256_max_epu8(keys, boundary), keys));
+                context = _mm256_sub_epi8(context, _mm256_cmpeq_epi8(_mm256_max_epu8(keys, boundary), keys));
             }
-            store(ids, class);
+            store(ids, context);
         });
-        steps.as_flattened_mut()[n..].fill(NO_CLASS);
+        steps.as_flattened_mut()[n..].fill(NO_CONTEXT);
         steps
     }
 
-    /// The elements of a class.
-    fn mask(ids: __m256i, class: __m256i) -> u32 {
-        _mm256_movemask_epi8(_mm256_cmpeq_epi8(ids, class)).cast_unsigned()
+    /// The elements of a context.
+    fn mask(ids: __m256i, context: __m256i) -> u32 {
+        _mm256_movemask_epi8(_mm256_cmpeq_epi8(ids, context)).cast_unsigned()
     }
 
     fn load_8(bytes: &[u8; 8]) -> __m128i {

@@ -1,21 +1,21 @@
-//! Dealing a tile of residuals to the streams of their classes, and collecting them from there.
+//! Dealing a tile of residuals to the streams of their contexts, and collecting them from there.
 //!
-//! 64 elements are taken at once, with their classes in one register, of which every class makes a mask. To deal residuals,
+//! 64 elements are taken at once, with their contexts in one register, of which every context makes a mask. To deal residuals,
 //! the numbers of the lanes in the mask are compressed, as bytes whatever the elements' width, and name the residuals that
-//! go to the end of the class's stream: most often these fit into one register. To collect them, they are expanded from
+//! go to the end of the context's stream: most often these fit into one register. To collect them, they are expanded from
 //! there. Whole registers are stored and loaded: behind every stream there is room for one. Where a stream has single
 //! bytes of wider elements, those bytes themselves are compressed and expanded, 64 at once.
 //!
-//! Classes go through a tile in clusters of so many that the ends of their streams are in registers, in a loop without branches: where
+//! Contexts go through a tile in clusters of so many that the ends of their streams are in registers, in a loop without branches: where
 //! there is room in all of these streams for the whole tile, nothing has to be checked. Where there is not, they go one by one and are
 //! checked at each step. What is collected from behind a stream's end, where there are bytes for a tile, shows when the tile is done.
 //!
-//! What the next tile will touch is asked for between the steps of this one where classes have whole elements: to ask for all of it at once
+//! What the next tile will touch is asked for between the steps of this one where contexts have whole elements: to ask for all of it at once
 //! keeps the processor waiting.
 //!
 //! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep what was in their source,
-//! so that both are one register. Measured and not taken (decision 0009): skipping classes that have none of the 64 elements; stores
-//! of 16 bytes for rare classes; taking rare classes together first, and apart from there; collecting into one sorted register and
+//! so that both are one register. Measured and not taken (decision 0009): skipping contexts that have none of the 64 elements; stores
+//! of 16 bytes for rare contexts; taking rare contexts together first, and apart from there; collecting into one sorted register and
 //! permuting that.
 
 use super::{every, expect_lines, in_register, index, load, store};
@@ -27,7 +27,7 @@ use std::arch::x86_64::*;
 
 /// Elements taken at once.
 pub(super) const STEP: usize = 64;
-/// Most classes that go through a tile together: of single bytes, and of whole elements.
+/// Most contexts that go through a tile together: of single bytes, and of whole elements.
 const SINGLES: usize = 16;
 const WHOLES: usize = 8;
 
@@ -47,17 +47,17 @@ pub(super) struct Ahead<'a> {
     pub(super) predictions: &'a [u8],
 }
 
-/// Calls with a number of classes that the compiler knows.
+/// Calls with a number of contexts that the compiler knows.
 macro_rules! counted {
     ($places:expr, $n:ident => $call:expr, $($number:literal)*) => {
         match $places.len() {
             $($number => { const $n: usize = $number; $call })*
-            n => unreachable!("{n} classes in a cluster"),
+            n => unreachable!("{n} contexts in a cluster"),
         }
     };
 }
 
-/// Whether a stream has room for a tile of so many steps, all of one class.
+/// Whether a stream has room for a tile of so many steps, all of one context.
 fn has_room(place: &Place, steps: usize) -> bool {
     place.end - place.next >= steps * STEP * place.width
 }
@@ -119,7 +119,7 @@ kernels! {
         }
     }
 
-    /// Takes the lowest bytes of residuals, and notes those that these do not tell, of classes in `single`.
+    /// Takes the lowest bytes of residuals, and notes those that these do not tell, of contexts in `single`.
     fn narrow<const WIDTH: usize>(
         ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], lowest: &mut [[u8; STEP]], single: &[Place],
         overflows: &mut Vec<Overflow>
@@ -130,7 +130,7 @@ kernels! {
             let of_step = load(&ids[i]);
             let v: [__m512i; WIDTH] = array(|j| load(&residuals[j]));
             store(to, lowest_bytes(&v));
-            // The numbers of classes end at 64; what is no element has a number above.
+            // The numbers of contexts end at 64; what is no element has a number above.
             let fits = !_mm512_movepi8_mask(_mm512_permutexvar_epi8(of_step, has_single)) | _mm512_movepi8_mask(of_step);
             let over = large(&v) & !fits;
             if over != 0 {
@@ -147,29 +147,29 @@ kernels! {
         while over != 0 {
             let lane = over.trailing_zeros() as usize;
             over &= over - 1;
-            let class = last[lane];
-            let place = single.iter().find(|p| p.class == class).expect("a class of single bytes");
-            let equal = |ids| _mm512_cmpeq_epi8_mask(load(ids), _mm512_set1_epi8(class.cast_signed()));
+            let context = last[lane];
+            let place = single.iter().find(|p| p.context == context).expect("a context of single bytes");
+            let equal = |ids| _mm512_cmpeq_epi8_mask(load(ids), _mm512_set1_epi8(context.cast_signed()));
             let in_step = (equal(last) & ((1 << lane) - 1)).count_ones();
             let at = before.iter().fold(in_step, |n, ids| n + equal(ids).count_ones()) as usize;
             let residual = with_element!(WIDTH, E => E::load(&residuals.as_flattened()[lane * WIDTH..]).wide());
-            overflows.push(Overflow { class, at: place.next - place.first + at, residual });
+            overflows.push(Overflow { context, at: place.next - place.first + at, residual });
         }
     }
 
-    /// Deals single bytes to N classes. Unless `CHECKED`, their streams have room for the tile.
+    /// Deals single bytes to N contexts. Unless `CHECKED`, their streams have room for the tile.
     fn deal_singles<const N: usize, const CHECKED: bool>(
         ids: &[[u8; STEP]], lowest: &[[u8; STEP]], bytes: &mut [u8], places: &mut [Place]
     ) -> bool {
         check(places, 1, bytes);
         assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
-        let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
+        let places: &mut [Place; N] = places.try_into().expect("as many contexts as are told");
         let mut next = places.each(|p| p.next);
-        let class = places.each(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        let context = places.each(|p| _mm512_set1_epi8(p.context.cast_signed()));
         for (i, ids) in ids[..lowest.len().min(ids.len())].iter().enumerate() {
             let (ids, lowest) = (load(ids), load(&lowest[i]));
             for i in 0..N {
-                let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
+                let mask = _mm512_cmpeq_epi8_mask(ids, context[i]);
                 let packed = _mm512_mask_compress_epi8(lowest, mask, lowest);
                 // SAFETY: `next` is at most the stream's end: there was room for the tile, or it was checked below. Behind that there
                 // are 64 bytes.
@@ -190,9 +190,9 @@ kernels! {
     ) -> bool {
         check(places, WIDTH, bytes);
         assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
-        let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
+        let places: &mut [Place; N] = places.try_into().expect("as many contexts as are told");
         let mut next = places.each(|p| p.next);
-        let class = places.each(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        let context = places.each(|p| _mm512_set1_epi8(p.context.cast_signed()));
         let iota = index(array(|i| i as u8));
         let lanes = 64 / WIDTH;
         for (i, ids) in ids[..residuals.len().min(ids.len())].iter().enumerate() {
@@ -201,7 +201,7 @@ kernels! {
             let ids = load(ids);
             let residuals: [__m512i; WIDTH] = array(|j| load(&residuals[j]));
             for i in 0..N {
-                let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
+                let mask = _mm512_cmpeq_epi8_mask(ids, context[i]);
                 let n = mask.count_ones() as usize;
                 let at = next[i];
                 next[i] += WIDTH * n;
@@ -227,10 +227,10 @@ kernels! {
         true
     }
 
-    /// Bit 7 of byte `c` says whether class `c` has one of these places.
+    /// Bit 7 of byte `c` says whether context `c` has one of these places.
     fn singles(places: &[Place]) -> __m512i {
         let mut of = [0; 64];
-        places.iter().for_each(|p| of[usize::from(p.class)] = 0x80);
+        places.iter().for_each(|p| of[usize::from(p.context)] = 0x80);
         index(of)
     }
 
@@ -347,20 +347,20 @@ kernels! {
         })
     }
 
-    /// Puts the single bytes of N classes into `to`.
+    /// Puts the single bytes of N contexts into `to`.
     fn collect_singles<const N: usize>(
         ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [[u8; STEP]]
     ) -> bool {
         check(places, 1, bytes);
         assert!(ids.len() <= TILE / STEP, "a tile");
-        let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
+        let places: &mut [Place; N] = places.try_into().expect("as many contexts as are told");
         let mut next = places.each(|p| p.next);
-        let class = places.each(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        let context = places.each(|p| _mm512_set1_epi8(p.context.cast_signed()));
         zip(to, ids, |to, ids| {
             let ids = load(ids);
             let mut v = load(to);
             for i in 0..N {
-                let mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
+                let mask = _mm512_cmpeq_epi8_mask(ids, context[i]);
                 // SAFETY: `next` was not behind the stream's end, and since then there was less than a tile; behind that there
                 // are 64 bytes.
                 let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(next[i]).cast()) });
@@ -379,16 +379,16 @@ kernels! {
     ) -> bool {
         check(places, WIDTH, bytes);
         assert!(ids.len() <= TILE / STEP, "a tile");
-        let places: &mut [Place; N] = places.try_into().expect("as many classes as are told");
+        let places: &mut [Place; N] = places.try_into().expect("as many contexts as are told");
         let mut next = places.each(|p| p.next);
-        let class = places.each(|p| _mm512_set1_epi8(p.class.cast_signed()));
+        let context = places.each(|p| _mm512_set1_epi8(p.context.cast_signed()));
         for (i, to) in to[..ids.len()].iter_mut().enumerate() {
             let ids = &ids[i];
             ask::<WIDTH, _MM_HINT_ET0>(&ahead, i);
             let ids = load(ids);
             let mut v: [__m512i; WIDTH] = array(|j| load(&to[j]));
             for i in 0..N {
-                let mut mask = _mm512_cmpeq_epi8_mask(ids, class[i]);
+                let mut mask = _mm512_cmpeq_epi8_mask(ids, context[i]);
                 let mut at = next[i];
                 next[i] += WIDTH * mask.count_ones() as usize;
                 for v in &mut v {

@@ -1,13 +1,13 @@
-//! The predict stage: residuals by class and back.
+//! The predict stage: residuals by context and back.
 //!
-//! A tile's classes are found first; dealing and collecting it is in [`deal`](super::deal).
+//! A tile's contexts are found first; dealing and collecting it is in [`deal`](super::deal).
 
 use super::deal::{Ahead, Bytes, Elements, STEP, collect_tile, deal_tile, lowest_bytes};
 use super::{AHEAD, expect, load, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::cluster::RUN;
 use crate::predict::job::{Model, Rank, Streams, TILE, most_overflows, places_by_width, trim};
-use crate::predict::partition::{self as portable, CLASSES, of_tile};
+use crate::predict::partition::{self as portable, CONTEXTS, of_tile};
 use crate::predict::residual;
 use crate::predict::select::Selection;
 use crate::predict::unchanged::differing;
@@ -16,27 +16,27 @@ use std::arch::x86_64::*;
 /// Steps that are looked at together for elements that are sought.
 const STEPS: usize = 4;
 
-/// The class of what is no element.
-const NO_CLASS: u8 = u8::MAX;
+/// The context of what is no element.
+const NO_CONTEXT: u8 = u8::MAX;
 
 entries! {
     Avx512
-    pub(in crate::arch) fn count_classes(m: &Model<'_>) -> Vec<usize> = count;
-    pub(in crate::arch) fn rank_in_classes(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
-    pub(in crate::arch) fn select_in_classes(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
+    pub(in crate::arch) fn count_contexts(m: &Model<'_>) -> Vec<usize> = count;
+    pub(in crate::arch) fn rank_in_contexts(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
+    pub(in crate::arch) fn select_in_contexts(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
     pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = deal;
     pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = collect;
     pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
     pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
 }
 
-/// What finds the classes of elements.
+/// What finds the contexts of elements.
 struct Finder<'a> {
     prediction: &'a [u8],
     width: usize,
-    /// The class of every key.
+    /// The context of every key.
     table: [__m512i; 4],
-    classes: usize,
+    contexts: usize,
 }
 
 kernels! {
@@ -54,15 +54,15 @@ kernels! {
 
     fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = finder(m) else { return vec![m.len] };
-        let mut counts = vec![0; f.classes];
-        let mut ids = Bytes([NO_CLASS; TILE]);
+        let mut counts = vec![0; f.contexts];
+        let mut ids = Bytes([NO_CONTEXT; TILE]);
         for i in (0..m.len).step_by(TILE) {
             expect::<_MM_HINT_T0>(of_next(m.prediction, i, m.width));
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
-            for (class, count) in counts.iter_mut().enumerate() {
-                let class = _mm512_set1_epi8(class as i8);
+            for (context, count) in counts.iter_mut().enumerate() {
+                let context = _mm512_set1_epi8(context as i8);
                 for ids in ids {
-                    *count += _mm512_cmpeq_epi8_mask(load(ids), class).count_ones() as usize;
+                    *count += _mm512_cmpeq_epi8_mask(load(ids), context).count_ones() as usize;
                 }
             }
         }
@@ -71,29 +71,29 @@ kernels! {
 
     fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
         let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
-        let mut counts = vec![0; f.classes];
-        let mut ids = Bytes([NO_CLASS; TILE]);
-        // By class: how many there are before each step of a tile.
-        let mut before = [[0; TILE / STEP]; CLASSES];
+        let mut counts = vec![0; f.contexts];
+        let mut ids = Bytes([NO_CONTEXT; TILE]);
+        // By context: how many there are before each step of a tile.
+        let mut before = [[0; TILE / STEP]; CONTEXTS];
         let mut left = at;
         for i in (0..m.len).step_by(TILE) {
             let n = TILE.min(m.len - i);
             expect::<_MM_HINT_T0>(of_next(m.prediction, i, m.width));
             let ids = find(&f, i, n, &mut ids);
-            for (class, count) in counts.iter_mut().enumerate() {
-                let before = &mut before[class];
-                let class = _mm512_set1_epi8(class as i8);
+            for (context, count) in counts.iter_mut().enumerate() {
+                let before = &mut before[context];
+                let context = _mm512_set1_epi8(context as i8);
                 for (i, ids) in ids.iter().enumerate() {
                     before[i] = *count as u32;
-                    *count += _mm512_cmpeq_epi8_mask(load(ids), class).count_ones() as usize;
+                    *count += _mm512_cmpeq_epi8_mask(load(ids), context).count_ones() as usize;
                 }
             }
             for e in of_tile(&mut left, i, n) {
                 let (step, lane) = (e / STEP, e % STEP);
-                let class = ids[step][lane];
-                let mask = _mm512_cmpeq_epi8_mask(load(&ids[step]), _mm512_set1_epi8(class.cast_signed()));
-                let before = before[usize::from(class)][step] + (mask & ((1 << lane) - 1)).count_ones();
-                ranks.push(Rank { class, before });
+                let context = ids[step][lane];
+                let mask = _mm512_cmpeq_epi8_mask(load(&ids[step]), _mm512_set1_epi8(context.cast_signed()));
+                let before = before[usize::from(context)][step] + (mask & ((1 << lane) - 1)).count_ones();
+                ranks.push(Rank { context, before });
             }
         }
         counts
@@ -101,19 +101,19 @@ kernels! {
 
     fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
         let Some(f) = finder(m) else { return portable::select(m, selections) };
-        let mut ids = Bytes([NO_CLASS; TILE]);
+        let mut ids = Bytes([NO_CONTEXT; TILE]);
         for i in (0..m.len).step_by(TILE) {
             expect::<_MM_HINT_T0>(of_next(m.prediction, i, m.width));
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
-            for (class, selection) in selections.iter_mut().enumerate() {
-                let class = _mm512_set1_epi8(class as i8);
-                if selection.pass(in_class(ids, class)) {
+            for (context, selection) in selections.iter_mut().enumerate() {
+                let context = _mm512_set1_epi8(context as i8);
+                if selection.pass(in_context(ids, context)) {
                     continue;
                 }
                 for (j, ids) in ids.chunks(STEPS).enumerate() {
                     let i = (i + j * STEPS * STEP) as u32;
                     let masks: [u64; STEPS] =
-                        array(|j| ids.get(j).map_or(0, |ids| _mm512_cmpeq_epi8_mask(load(ids), class)));
+                        array(|j| ids.get(j).map_or(0, |ids| _mm512_cmpeq_epi8_mask(load(ids), context)));
                     // Processors with AVX-512 have a fast `pdep`.
                     selection.step(i, masks, |mask, n| _pdep_u64(1 << n, mask).trailing_zeros());
                 }
@@ -121,10 +121,10 @@ kernels! {
         }
     }
 
-    /// How many elements of a tile are of a class.
-    fn in_class(ids: &[[u8; STEP]], class: __m512i) -> u32 {
+    /// How many elements of a tile are of a context.
+    fn in_context(ids: &[[u8; STEP]], context: __m512i) -> u32 {
         let counts = ids.iter().fold(_mm512_setzero_si512(), |counts, ids| {
-            let mask = _mm512_cmpeq_epi8_mask(load(ids), class);
+            let mask = _mm512_cmpeq_epi8_mask(load(ids), context);
             _mm512_mask_add_epi8(counts, mask, counts, _mm512_set1_epi8(1))
         });
         _mm512_reduce_add_epi64(_mm512_sad_epu8(counts, _mm512_setzero_si512())) as u32
@@ -133,8 +133,8 @@ kernels! {
     fn deal(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         let Some(f) = finder(m) else { return portable::partition(m, elements, streams) };
         let (bytes, streams, overflows) = streams.raw_parts_mut();
-        let mut places = places_by_width(bytes.len(), streams, f.classes, m.width);
-        let mut ids = Bytes([NO_CLASS; TILE]);
+        let mut places = places_by_width(bytes.len(), streams, f.contexts, m.width);
+        let mut ids = Bytes([NO_CONTEXT; TILE]);
         let mut residuals = Elements([0; 8 * TILE]);
         let mut lowest = Bytes([0; TILE]);
         let tile = TILE * m.width;
@@ -162,8 +162,8 @@ kernels! {
     fn collect(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         let Some(f) = finder(m) else { return portable::restore(m, streams, out) };
         let (bytes, streams) = streams.raw_parts();
-        let mut places = places_by_width(bytes.len(), streams, f.classes, m.width);
-        let mut ids = Bytes([NO_CLASS; TILE]);
+        let mut places = places_by_width(bytes.len(), streams, f.contexts, m.width);
+        let mut ids = Bytes([NO_CONTEXT; TILE]);
         let mut last = Elements([0; 8 * TILE]);
         let mut lowest = Bytes([0; TILE]);
         let tile = TILE * m.width;
@@ -201,19 +201,19 @@ kernels! {
         portable::restore_in_place(m, out);
     }
 
-    /// `None` if there is but one class.
+    /// `None` if there is but one context.
     fn finder<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
-        let classes = m.classes?;
-        let table = classes.table();
+        let contexts = m.contexts?;
+        let table = contexts.table();
         Some(Finder {
             prediction: m.prediction,
             width: m.width,
             table: array(|i| load(&table.as_chunks().0[i])),
-            classes: classes.count(),
+            contexts: contexts.count(),
         })
     }
 
-    /// The classes of `n` elements, from element `i` on; behind the last one [`NO_CLASS`].
+    /// The contexts of `n` elements, from element `i` on; behind the last one [`NO_CONTEXT`].
     fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Bytes) -> &'k [[u8; STEP]] {
         let prediction = &f.prediction[i * f.width..(i + n) * f.width];
         let steps = &mut ids.0.as_chunks_mut().0[..n.div_ceil(STEP)];
@@ -223,24 +223,24 @@ kernels! {
             4 => find_as::<4>(f, prediction, steps),
             _ => find_as::<8>(f, prediction, steps),
         }
-        steps.as_flattened_mut()[n..].fill(NO_CLASS);
+        steps.as_flattened_mut()[n..].fill(NO_CONTEXT);
         steps
     }
 
     fn find_as<const WIDTH: usize>(f: &Finder<'_>, prediction: &[u8], ids: &mut [[u8; STEP]]) {
         let steps = prediction.as_chunks::<64>().0.as_chunks::<WIDTH>().0;
         let [a, b, c, d] = f.table;
-        let classes = |prediction: &[[u8; 64]; WIDTH]| {
+        let contexts = |prediction: &[[u8; 64]; WIDTH]| {
             let keys = keys::<WIDTH>(array(|j| load(&prediction[j])));
             let (low, high) = (_mm512_permutex2var_epi8(a, keys, b), _mm512_permutex2var_epi8(c, keys, d));
             _mm512_mask_blend_epi8(_mm512_movepi8_mask(keys), low, high)
         };
-        zip(ids, steps, |ids, prediction| store(ids, classes(prediction)));
+        zip(ids, steps, |ids, prediction| store(ids, contexts(prediction)));
         if let Some(ids) = ids.get_mut(steps.len()) {
             let mut last = [[0; 64]; WIDTH];
             let rest = &prediction[steps.len() * 64 * WIDTH..];
             last.as_flattened_mut()[..rest.len()].copy_from_slice(rest);
-            store(ids, classes(&last));
+            store(ids, contexts(&last));
         }
     }
 
