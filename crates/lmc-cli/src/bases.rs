@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use lmc::{Base, BaseInfo, LinkError, link_bases};
+use lmc::{Base, BaseInfo, ResolveError, resolve_bases};
 
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, quoted};
@@ -75,7 +75,7 @@ impl Bases {
         let sources = files.iter().map(|(path, ..)| open(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let named = files.iter().zip(&sources).map(|((path, ..), source)| (name(path), source.clone()));
-        let linked = link_bases(named, threads).map_err(|e| failure(&files[e.file].0, &e))?;
+        let linked = resolve_bases(named, threads).map_err(|e| failure(&files[e.file].0, &e))?;
         let bases = linked.into_iter().zip(&files).map(|(b, (.., several))| if *several { b.optional() } else { b });
         let bases = bases.collect();
         let numbers = files.iter().map(|f| f.1).collect();
@@ -130,7 +130,7 @@ impl Bases {
 }
 
 /// The failure of a file that is to be a base.
-fn failure(path: &Path, e: &LinkError) -> Failure {
+fn failure(path: &Path, e: &ResolveError) -> Failure {
     match &e.missing {
         Some(missing) => {
             let wanted = describe(missing);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lmc::link_bases;
+use lmc::resolve_bases;
 use lmc_cli::{Guard, Role};
 use pyo3::prelude::*;
 
@@ -39,7 +39,7 @@ impl Bases {
     pub(crate) fn link(&self, threads: usize) -> Result<Vec<lmc::Base<'static>>> {
         let named = self.0.iter().map(|b| (b.name(), b.source.clone()));
         let linked =
-            link_bases(named, threads).map_err(|e| Failure::from(e.error).in_file(self.0[e.file].source.path()))?;
+            resolve_bases(named, threads).map_err(|e| Failure::from(e.error).in_file(self.0[e.file].source.path()))?;
         let optional = linked.into_iter().zip(&self.0);
         Ok(optional.map(|(b, given)| if given.optional { b.optional() } else { b }).collect())
     }

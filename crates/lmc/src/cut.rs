@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::block::{Extent, Link};
+use crate::block::{Extent, Reference};
 use crate::cluster::RUN;
 use crate::dtype::Dtype;
 use crate::error::Result;
@@ -42,7 +42,7 @@ pub(crate) struct Cutter<'m> {
     /// Finds what segments may be predicted from.
     matcher: Option<Matcher<'m>>,
     /// An earlier tensor of the file for each segment, if it predicts it; empty where none was looked for.
-    siblings: Vec<Option<Link>>,
+    siblings: Vec<Option<Reference>>,
     /// Start of the next block.
     at: u64,
     /// The first segment with bytes at or after `at`.
@@ -78,7 +78,7 @@ struct Overlap {
 }
 
 impl<'m> Cutter<'m> {
-    pub(crate) fn new(layout: Arc<Layout>, matcher: Option<Matcher<'m>>, siblings: Vec<Option<Link>>) -> Self {
+    pub(crate) fn new(layout: Arc<Layout>, matcher: Option<Matcher<'m>>, siblings: Vec<Option<Reference>>) -> Self {
         Self {
             layout,
             matcher,
@@ -164,14 +164,14 @@ impl<'m> Cutter<'m> {
                 Some(m) => m.relate(&self.layout, i, raw, known)?,
                 None => None,
             };
-            let sibling = self.siblings.get(i).copied().flatten().map(|link| Related { link, len });
+            let sibling = self.siblings.get(i).copied().flatten().map(|reference| Related { reference, len });
             // Equal and rounded tensors are exact predictions; one of half the bits is no better than a base.
             let related = match sibling {
-                Some(s) if s.link.conversion != Conversion::WidenBf16 => [sibling, base],
+                Some(s) if s.reference.conversion != Conversion::WidenBf16 => [sibling, base],
                 _ => [base, sibling],
             };
             let distance = match (&self.matcher, related[0]) {
-                (Some(m), Some(r)) if r.len >= known => m.distance(dtype, offset, &r.link, raw, known)?,
+                (Some(m), Some(r)) if r.len >= known => m.distance(dtype, offset, &r.reference, raw, known)?,
                 _ => None,
             };
             self.seen.push_back(Seen { related, distance });
@@ -215,17 +215,17 @@ impl<'m> Cutter<'m> {
         let to_next = |unit: u64| (pos.next_multiple_of(unit) - pos).min(len);
         let mut head = to_next(width);
         let tail = (len - head) % width;
-        let link_at = |pos: u64| {
+        let reference_at = |pos: u64| {
             let elements = len - (pos - overlap.pos) - tail;
             let at_most = |r: &Related| {
                 let n = r.len.saturating_sub(pos).min(elements);
-                (r.link.at(dtype, pos), n - n % width)
+                (r.reference.at(dtype, pos), n - n % width)
             };
             // A block cannot refer to itself.
-            let earlier = |(l, n): &(Link, u64)| l.source != 0 || l.at(dtype, *n).offset <= self.at;
+            let earlier = |(l, n): &(Reference, u64)| l.source != 0 || l.at(dtype, *n).offset <= self.at;
             self.seen[segment - self.first].related.iter().flatten().map(at_most).find(|l| l.1 > 0 && earlier(l))
         };
-        let found = link_at(pos + head);
+        let found = reference_at(pos + head);
         let row = self.layout.segments.get(segment).and_then(|s| s.shape.last());
         let run = RUN as u64;
         if found.is_none() && row.is_some_and(|row| row.is_multiple_of(run)) && pos > 0 {
@@ -234,8 +234,9 @@ impl<'m> Cutter<'m> {
         }
         let elements = len - head - tail.min(len - head);
         let tail = len - head - elements;
-        let (link, linked) = found.map_or((None, 0), |(l, n)| (Some(l), n));
-        let columns = [(None, head, None), (dtype, linked, link), (dtype, elements - linked, None), (None, tail, None)];
+        let (reference, linked) = found.map_or((None, 0), |(l, n)| (Some(l), n));
+        let columns =
+            [(None, head, None), (dtype, linked, reference), (dtype, elements - linked, None), (None, tail, None)];
         let own = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
         for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {
             let (dtype, base) = if extents.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
@@ -252,7 +253,7 @@ impl<'m> Cutter<'m> {
         let mut depth = 0;
         for p in extents {
             let width = p.dtype.map_or(1, Dtype::coding_width);
-            let Some(Link { source, offset, conversion }) = p.base else { continue };
+            let Some(Reference { source, offset, conversion }) = p.base else { continue };
             let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
             match self.depths.of_dependent(&Dependency { source, offset, len }) {
                 above if above > MAX_DEPTH => p.base = None,
@@ -272,8 +273,8 @@ impl<'m> Cutter<'m> {
     }
 }
 
-impl Link {
-    /// The link of what lies `pos` bytes further on in data of this dtype.
+impl Reference {
+    /// The reference of what lies `pos` bytes further on in data of this dtype.
     fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
         let width = dtype.map_or(1, Dtype::coding_width);
         let source = self.conversion.source_width(width).unwrap_or(width);
@@ -282,7 +283,7 @@ impl Link {
 }
 
 /// Whether the elements after an overlap are predicted from what follows its own reference.
-fn goes_on(p: &Extent, base: Option<Link>) -> bool {
+fn goes_on(p: &Extent, base: Option<Reference>) -> bool {
     p.base.map(|l| l.at(p.dtype, p.len as u64)) == base
 }
 

@@ -5,7 +5,7 @@ pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
 pub use crate::block::output::Output;
 pub use crate::block::plan::{Planner, coding_of};
-pub use crate::block::{Extent, Link, Origin};
+pub use crate::block::{Extent, Origin, Reference};
 pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::Dependency;
 pub use crate::format::block_head::{BlockHead, Cluster, Column, LaneCounts, Method, Patches, Predicted, Stream};

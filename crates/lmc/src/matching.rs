@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::base::Base;
-use crate::block::Link;
+use crate::block::Reference;
 use crate::cluster::element::zeros_in;
 use crate::dtype::Dtype;
 use crate::error::Result;
@@ -18,7 +18,7 @@ use crate::segment::Segment;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Related {
     /// Where those of the segment's beginning are.
-    pub link: Link,
+    pub reference: Reference,
     /// Bytes of the segment, from its beginning on, that have them.
     pub len: u64,
 }
@@ -229,7 +229,10 @@ impl<'m> Matcher<'m> {
             *like = Some(Named { base, segment: i, fit, conversion, len });
             if len >= LINK_MIN {
                 let offset = self.bases[base].segments()[i].offset;
-                *found = Found::Related(Related { link: Link { source: base as u32 + 1, offset, conversion }, len });
+                *found = Found::Related(Related {
+                    reference: Reference { source: base as u32 + 1, offset, conversion },
+                    len,
+                });
             }
         }
         taken
@@ -238,8 +241,8 @@ impl<'m> Matcher<'m> {
     /// Finds bytes at the same place for what has no name: the file's headers, or all of a file of no known format.
     fn by_position(&mut self, layout: &Layout, votes: &[usize]) {
         let related = |base: usize, offset, len| {
-            let link = Link { source: base as u32 + 1, offset, conversion: Conversion::None };
-            Found::Related(Related { link, len })
+            let reference = Reference { source: base as u32 + 1, offset, conversion: Conversion::None };
+            Found::Related(Related { reference, len })
         };
         if layout.name == layout::RAW {
             let raw = |b: &&Base<'_>| b.is_raw() && b.raw_size() >= LINK_MIN;
@@ -306,7 +309,7 @@ impl<'m> Matcher<'m> {
         for f in &self.found {
             match f {
                 Found::Nothing => {}
-                Found::Related(r) => number[r.link.source as usize] = 1,
+                Found::Related(r) => number[r.reference.source as usize] = 1,
                 Found::Search { pool, .. } => {
                     self.pools[*pool].candidates.iter().for_each(|c| number[c.source as usize] = 1);
                 }
@@ -322,7 +325,7 @@ impl<'m> Matcher<'m> {
         });
         for f in &mut self.found {
             if let Found::Related(r) = f {
-                r.link.source = number[r.link.source as usize];
+                r.reference.source = number[r.reference.source as usize];
             }
         }
         let candidates = self.pools.iter_mut().flat_map(|p| &mut p.candidates);
@@ -341,24 +344,24 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// How `len` bytes at `offset` differ from those that a base has there, by a sample of up to 2 KiB. `None` if the link is to the file
+    /// How `len` bytes at `offset` differ from those that a base has there, by a sample of up to 2 KiB. `None` if the reference is to the file
     /// itself, or needs a conversion.
     pub(crate) fn distance(
         &self,
         dtype: Option<Dtype>,
         offset: u64,
-        link: &Link,
+        reference: &Reference,
         raw: &dyn ReadAt,
         len: u64,
     ) -> Result<Option<Distance>> {
-        if link.source == 0 || link.conversion != Conversion::None {
+        if reference.source == 0 || reference.conversion != Conversion::None {
             return Ok(None);
         }
-        let base = self.bases[link.source as usize - 1];
+        let base = self.bases[reference.source as usize - 1];
         let dtype = dtype.unwrap_or(Dtype::U8);
         let differ = |at, own: &[u8]| {
             let mut theirs = [0; WINDOW];
-            base.read(link.offset + at, &mut theirs[..own.len()])?;
+            base.read(reference.offset + at, &mut theirs[..own.len()])?;
             Ok(predict::bits_apart(dtype, own, &theirs[..own.len()]))
         };
         Distance::sampled(dtype, offset, len, raw, differ).map(Some)
@@ -391,7 +394,7 @@ impl<'m> Matcher<'m> {
             let from = rank.min(n - 1).saturating_sub(NEIGHBOURS);
             from..n.min(from + 2 * NEIGHBOURS)
         };
-        let mut best: Option<(Order, usize, Link)> = None;
+        let mut best: Option<(Order, usize, Reference)> = None;
         for (i, c) in pool.candidates.iter_mut().enumerate().take(trials.end).skip(trials.start) {
             let base = self.bases[c.source as usize - 1];
             let offset = base.segments()[c.segment].offset;
@@ -402,12 +405,12 @@ impl<'m> Matcher<'m> {
             // Between equals: one that no other tensor has, then the one at the same rank.
             let order = (sample.agreement(theirs), !c.taken, Reverse(i.abs_diff(rank)));
             if sample.is_related(theirs) && best.is_none_or(|b| order > b.0) {
-                best = Some((order, i, Link { source: c.source, offset, conversion: Conversion::None }));
+                best = Some((order, i, Reference { source: c.source, offset, conversion: Conversion::None }));
             }
         }
-        let Some((_, i, link)) = best else { return Ok(None) };
+        let Some((_, i, reference)) = best else { return Ok(None) };
         pool.candidates[i].taken = true;
-        Ok(Some(Related { link, len: segment.len }))
+        Ok(Some(Related { reference, len: segment.len }))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::block::Link;
+use crate::block::Reference;
 use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::predict::{Conversion, convert};
@@ -26,11 +26,11 @@ struct Look {
 }
 
 /// For every segment, an earlier one that it can be predicted from. `read` fills a buffer with raw bytes of the file from an offset on.
-pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Vec<Option<Link>> {
-    let mut links = vec![None; segments.len()];
+pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Vec<Option<Reference>> {
+    let mut references = vec![None; segments.len()];
     // Earlier tensors by how they, or what they predict, look.
-    let mut seen: HashMap<Look, Link> = HashMap::new();
-    for (segment, link) in segments.iter().zip(&mut links) {
+    let mut seen: HashMap<Look, Reference> = HashMap::new();
+    for (segment, reference) in segments.iter().zip(&mut references) {
         let Some(dtype) = segment.dtype else { continue };
         let width = dtype.coding_width();
         let elements = segment.len / width as u64;
@@ -49,24 +49,24 @@ pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) ->
             convert(conversion, &sample, &mut to);
             to
         };
-        let here = |conversion| Link { source: 0, offset: segment.offset, conversion };
+        let here = |conversion| Reference { source: 0, offset: segment.offset, conversion };
         // Equal tensors first: their residual is nothing.
-        *link = seen.get(&look(dtype, sample.clone())).copied();
+        *reference = seen.get(&look(dtype, sample.clone())).copied();
         if dtype == Dtype::F32 {
             let rounded = as_dtype(Conversion::NarrowBf16);
-            if link.is_none() {
+            if reference.is_none() {
                 // A 16-bit tensor that may be this one, rounded.
-                *link = seen
+                *reference = seen
                     .get(&look(Dtype::Bf16, rounded.clone()))
                     .filter(|l| l.conversion == Conversion::None)
-                    .map(|l| Link { conversion: Conversion::WidenBf16, ..*l });
+                    .map(|l| Reference { conversion: Conversion::WidenBf16, ..*l });
             }
             seen.entry(look(Dtype::Bf16, rounded)).or_insert(here(Conversion::NarrowBf16));
             seen.entry(look(Dtype::F16, as_dtype(Conversion::NarrowF16))).or_insert(here(Conversion::NarrowF16));
         }
         seen.entry(look(dtype, sample)).or_insert(here(Conversion::None));
     }
-    links
+    references
 }
 
 /// Finds the 16-bit tensors that are a 32-bit one, rounded: for each tensor the number of that one. The order of tensors does not matter, nor do their names.
@@ -151,7 +151,7 @@ mod tests {
         (raw, segments)
     }
 
-    fn links(tensors: &[(Dtype, Vec<u8>)]) -> Vec<Option<Link>> {
+    fn references(tensors: &[(Dtype, Vec<u8>)]) -> Vec<Option<Reference>> {
         let (raw, segments) = file(tensors);
         find(&segments, |offset, buf| {
             buf.copy_from_slice(&raw[offset as usize..][..buf.len()]);
@@ -164,7 +164,7 @@ mod tests {
         use Conversion::{NarrowBf16, NarrowF16, None as Same, WidenBf16};
         let (a, b) = (noise(5000, 1), noise(5000, 77));
         let (a16, b16, ah) = (narrow(&a, NarrowBf16), narrow(&b, NarrowBf16), narrow(&a, NarrowF16));
-        let l = links(&[
+        let l = references(&[
             (Dtype::F32, a.clone()),
             (Dtype::Bf16, b16.clone()),
             (Dtype::Bf16, a16.clone()),
@@ -178,7 +178,7 @@ mod tests {
             (Dtype::Bf16, vec![0; 9000]),
             (Dtype::Bf16, vec![0; 9000]),
         ]);
-        let at = |offset, conversion| Some(Link { source: 0, offset, conversion });
+        let at = |offset, conversion| Some(Reference { source: 0, offset, conversion });
         assert_eq!(l[..4], [None, None, at(0, NarrowBf16), at(0, NarrowF16)]);
         assert_eq!(l[4..7], [at(20_000, WidenBf16), at(20_000, Same), at(0, Same)]);
         assert_eq!(l[7..], [None; 5], "new, small, and constant ones have nobody");

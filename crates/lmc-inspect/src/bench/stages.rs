@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lmc::internals::{
-    BlockDecoder, BlockEncoder, Column, Conversion, Extent, Link, Method, Origin, Output, Planner, Predicted, Streams,
-    encode_block, partition, plan, restore, split_record,
+    BlockDecoder, BlockEncoder, Column, Conversion, Extent, Method, Origin, Output, Planner, Predicted, Reference,
+    Streams, encode_block, partition, plan, restore, split_record,
 };
 use lmc::{Dtype, Isa, Level, Result};
 
@@ -55,7 +55,7 @@ impl Blocks {
         let mut out = Output::new(out);
         for (i, block) in raw.chunks(self.raw_len).enumerate() {
             let offset = (i * self.raw_len) as u64;
-            let base = self.base.0.as_ref().map(|_| Link { source: 1, offset, conversion: Conversion::None });
+            let base = self.base.0.as_ref().map(|_| Reference { source: 1, offset, conversion: Conversion::None });
             let extent = Extent { dtype: Some(dtype), len: block.len(), base, column: 0 };
             encode_block(&mut self.encoder, block, &[extent], &self.base, &mut out).expect("nothing fails");
         }

@@ -70,9 +70,9 @@ pub(crate) fn find(
                 offset: bases[n.base].segments()[n.segment].offset,
             }),
             (None, Some(r)) => {
-                let base = matcher.number(r.link.source);
+                let base = matcher.number(r.reference.source);
                 let theirs = bases[base].segments();
-                let at = theirs.partition_point(|s| s.end() <= r.link.offset);
+                let at = theirs.partition_point(|s| s.end() <= r.reference.offset);
                 let relation = if segment.name.is_some() && theirs[at].name.is_some() {
                     Relation::Renamed
                 } else {
@@ -81,9 +81,9 @@ pub(crate) fn find(
                 Some(Counterpart {
                     place: (base, at),
                     relation,
-                    conversion: r.link.conversion,
+                    conversion: r.reference.conversion,
                     len: r.len.min(segment.len),
-                    offset: r.link.offset,
+                    offset: r.reference.offset,
                 })
             }
             (None, None) => {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Extent, Link};
+use super::{Extent, Reference};
 use crate::dtype::Dtype;
 use crate::format::bases::Dependency;
 use crate::format::limits::MAX_COLUMNS;
@@ -40,7 +40,7 @@ const OPAQUE: Kind = Kind { dtype: None, base: None, own: 0 };
 /// Columns with predictions, at most: the rest is for extents without.
 const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
 
-/// Puts the extents of a kind together; says for every extent to which column it went. With `predict` false links are left out.
+/// Puts the extents of a kind together; says for every extent to which column it went. With `predict` false references are left out.
 pub(super) fn gather<'a>(raw: &'a [u8], extents: &[Extent], predict: bool) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
     let mut kinds: Vec<(Kind, Vec<Dependency>)> = Vec::new();
     let mut placed: Vec<(u8, usize)> = Vec::new();
@@ -90,10 +90,10 @@ fn bytes_of<'a>(column: usize, raw: &'a [u8], placed: &[(u8, usize)]) -> Cow<'a,
 }
 
 /// Appends a range, which may go on where the last one stopped.
-fn push(list: &mut Vec<Dependency>, link: &Link, len: usize) {
+fn push(list: &mut Vec<Dependency>, reference: &Reference, len: usize) {
     let len = len as u64;
     match list.last_mut() {
-        Some(d) if d.source == link.source && d.end() == link.offset => d.len += len,
-        _ => list.push(Dependency { source: link.source, offset: link.offset, len }),
+        Some(d) if d.source == reference.source && d.end() == reference.offset => d.len += len,
+        _ => list.push(Dependency { source: reference.source, offset: reference.offset, len }),
     }
 }

@@ -33,7 +33,7 @@ pub struct Extent {
     /// In bytes.
     pub len: usize,
     /// What its elements may be predicted from.
-    pub base: Option<Link>,
+    pub base: Option<Reference>,
     /// Extents of different columns are never coded together.
     pub own: usize,
 }
@@ -48,7 +48,7 @@ impl Extent {
 
 /// Where the bytes start that belong to an extent's elements, one for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct Reference {
     /// 0: this file; i: its i-th base.
     pub source: u32,
     /// In raw bytes of the source.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::output::Output;
-use crate::block::{Extent, Link};
+use crate::block::{Extent, Reference};
 use crate::container::writer::Writer;
 use crate::decoder::Decoder;
 use crate::dtype::Dtype;
@@ -39,8 +39,8 @@ type Block = (Dtype, usize, Option<(u64, Conversion)>);
 fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
     let blocks: Vec<(Dtype, Vec<Extent>)> = blocks
         .iter()
-        .map(|&(dtype, len, link)| {
-            let base = link.map(|(offset, conversion)| Link { source: 0, offset, conversion });
+        .map(|&(dtype, len, reference)| {
+            let base = reference.map(|(offset, conversion)| Reference { source: 0, offset, conversion });
             (dtype, vec![Extent { base, ..Extent::plain(Some(dtype), len) }])
         })
         .collect();
@@ -241,7 +241,7 @@ fn a_block_is_decoded_once_for_all_that_depend_on_it() {
     let (len, n) = (512, 17_000);
     let small: Vec<u8> = (0..len / 2).flat_map(|i| (0x3c00 + 37 * i as u16).to_le_bytes()).collect();
     let raw = small.repeat(LEAF / len + n);
-    let base = Some(Link { source: 0, offset: 0, conversion: Conversion::None });
+    let base = Some(Reference { source: 0, offset: 0, conversion: Conversion::None });
     let copies = vec![Extent { base, ..Extent::plain(Some(Dtype::Bf16), len) }; n];
     let first = vec![Extent::plain(Some(Dtype::Bf16), LEAF)];
     let file = file_of_extents(&raw, true, &[(Dtype::Bf16, first), (Dtype::Bf16, copies)]);

@@ -1,4 +1,4 @@
-//! Tests of the codec through what is public of it: one program, because each links the whole of the crate.
+//! Tests of the codec through what is public of it: one program, because each references the whole of the crate.
 
 mod bases;
 mod chains;
@@ -17,13 +17,13 @@ mod hostile_blocks;
 mod input_output;
 mod large;
 mod limits;
-mod linked_bases;
 mod pairs;
 mod patches;
 mod predicted;
 mod predicted_heads;
 mod random_access;
 mod reference;
+mod resolved_bases;
 mod roundtrip;
 mod segments;
 mod siblings;

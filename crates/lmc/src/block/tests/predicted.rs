@@ -1,6 +1,6 @@
 //! Blocks that are predicted from a base or from other tensors.
 
-use super::super::Link;
+use super::super::Reference;
 use super::*;
 use crate::format::block_head::{Method, Predicted};
 use crate::predict::{Conversion, Predictor};
@@ -15,14 +15,14 @@ impl Origin for Files {
     }
 }
 
-pub(super) fn link(source: u32, offset: usize) -> Link {
-    Link { source, offset: offset as u64, conversion: Conversion::None }
+pub(super) fn reference(source: u32, offset: usize) -> Reference {
+    Reference { source, offset: offset as u64, conversion: Conversion::None }
 }
 
 /// Encodes at all levels, in memory and not; returns the record of the default level.
 fn delta(dtype: Dtype, raw: &[u8], base: &[u8]) -> Vec<u8> {
     let files = Files(vec![vec![], base.to_vec()]);
-    let extent = Extent { base: Some(link(1, 0)), ..Extent::plain(Some(dtype), raw.len()) };
+    let extent = Extent { base: Some(reference(1, 0)), ..Extent::plain(Some(dtype), raw.len()) };
     round_trip_from(raw, &[extent], &files, Level::Fast);
     let record = round_trip_from(raw, &[extent], &files, Level::Default);
     let plain = round_trip(raw, &[Extent::plain(Some(dtype), raw.len())], Level::Default);
@@ -127,7 +127,7 @@ fn every_dtype_against_every_base() {
                 }
             }
             let files = Files(vec![vec![], base.clone()]);
-            let extent = Extent { base: Some(link(1, 0)), ..Extent::plain(None, n - 1) };
+            let extent = Extent { base: Some(reference(1, 0)), ..Extent::plain(None, n - 1) };
             round_trip_from(&raw[..n - 1], &[extent], &files, Level::Default);
         }
     }
@@ -152,7 +152,7 @@ fn other_widths_predict_each_other() {
     let master = weights(150_000, 10);
     let (wide, narrow) = (f32s(&master), bf16s(&master));
     let files = Files(vec![[wide.clone(), narrow.clone()].concat()]);
-    let from = |offset, conversion| Some(Link { source: 0, offset, conversion });
+    let from = |offset, conversion| Some(Reference { source: 0, offset, conversion });
     let extent = Extent { base: from(0, Conversion::NarrowBf16), ..Extent::plain(Some(Dtype::Bf16), narrow.len()) };
     let record = round_trip_from(&narrow, &[extent], &files, Level::Default);
     assert!(record.len() < 180, "rounded weights are free: {}", record.len());
@@ -180,7 +180,7 @@ fn packs_share_contexts_and_keep_what_is_new() {
             if i % 3 == 0 { (bf16s(&new), bf16s(&old), Dtype::Bf16) } else { (f32s(&new), f32s(&old), Dtype::F32) };
         let mut extent = Extent::plain(Some(dtype), bytes.len());
         if i % 7 != 0 {
-            extent.base = Some(link(1, base.len()));
+            extent.base = Some(reference(1, base.len()));
             base.extend(from);
             base.extend([9; 5]);
         }

@@ -114,7 +114,7 @@ fn lists_are_smaller_than_predictions_of_other_masks() {
                 (pruned(dtype, (1 << 20) / width, one_in, 0, 21), pruned(dtype, (1 << 20) / width, one_in, 0, 22));
             let files = predicted::Files(vec![vec![], base]);
             let plain = Extent::plain(Some(dtype), raw.len());
-            let extent = Extent { base: Some(predicted::link(1, 0)), ..plain };
+            let extent = Extent { base: Some(predicted::reference(1, 0)), ..plain };
             for &level in Level::ALL {
                 let alone = round_trip(&raw, &[plain], level).len();
                 let delta = round_trip_from(&raw, &[extent], &files, level).len();

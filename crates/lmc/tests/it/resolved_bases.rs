@@ -1,7 +1,7 @@
 //! Files of which each may be a base of the others.
 
 use crate::support::{delta_of, restore};
-use lmc::{Base, CompressOptions, DecompressOptions, ErrorKind, link_bases};
+use lmc::{Base, CompressOptions, DecompressOptions, ErrorKind, resolve_bases};
 
 /// A file and two later versions of it, and the deltas of each from the one before.
 fn chain() -> ([Vec<u8>; 3], [Vec<u8>; 3]) {
@@ -23,7 +23,7 @@ fn deltas_find_their_bases_in_any_order() {
     let files = [("0", &first[..]), ("1", &second[..])];
     for order in [[0, 1], [1, 0]] {
         let files = named(&order.map(|i| files[i]));
-        let bases = link_bases(files, 1).unwrap();
+        let bases = resolve_bases(files, 1).unwrap();
         assert_eq!(restore(&third, &bases, &DecompressOptions::default()).unwrap(), raw[2]);
         for (b, i) in bases.iter().zip(order) {
             // Only the second is needed for the third; the first is for the second.
@@ -31,23 +31,23 @@ fn deltas_find_their_bases_in_any_order() {
         }
     }
     // Raw files beside compressed ones.
-    let bases = link_bases(named(&[("1", &second), ("0", &raw[0])]), 2).unwrap();
+    let bases = resolve_bases(named(&[("1", &second), ("0", &raw[0])]), 2).unwrap();
     assert_eq!(restore(&third, &bases, &DecompressOptions::default()).unwrap(), raw[2]);
-    assert!(link_bases(named(&[]), 1).unwrap().is_empty());
+    assert!(resolve_bases(named(&[]), 1).unwrap().is_empty());
 }
 
 #[test]
 fn what_cannot_be_linked_is_told() {
     let (raw, [first, second, third]) = chain();
-    let e = link_bases(named(&[("0", &first), ("2", &third)]), 1).unwrap_err();
+    let e = resolve_bases(named(&[("0", &first), ("2", &third)]), 1).unwrap_err();
     assert_eq!((e.file, e.error.kind()), (1, ErrorKind::Base));
     assert_eq!(e.missing.unwrap().raw_size, raw[1].len() as u64);
     assert!(e.error.to_string().contains("\"2\""), "{}", e.error);
-    let e = link_bases(named(&[("0", &raw[0]), ("cut", &second[..second.len() - 9])]), 1).unwrap_err();
+    let e = resolve_bases(named(&[("0", &raw[0]), ("cut", &second[..second.len() - 9])]), 1).unwrap_err();
     assert_eq!((e.file, e.error.kind()), (1, ErrorKind::Damaged));
     assert!(e.missing.is_none());
     // Nothing that begins as a file of ours does is taken for raw bytes, and nothing else is refused.
-    let e = link_bases(named(&[("magic", &first[..8])]), 1).unwrap_err();
+    let e = resolve_bases(named(&[("magic", &first[..8])]), 1).unwrap_err();
     assert_eq!(e.error.kind(), ErrorKind::Damaged);
-    assert_eq!(link_bases(named(&[("short", &first[..7])]), 1).unwrap()[0].raw_size(), 7);
+    assert_eq!(resolve_bases(named(&[("short", &first[..7])]), 1).unwrap()[0].raw_size(), 7);
 }

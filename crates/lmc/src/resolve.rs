@@ -11,7 +11,7 @@ use crate::options::DecompressOptions;
 use crate::reader::Reader;
 
 /// Why files could not be made bases.
-pub struct LinkError {
+pub struct ResolveError {
     /// Which of the files.
     pub file: usize,
     /// What is wrong with it.
@@ -20,7 +20,7 @@ pub struct LinkError {
     pub missing: Option<BaseInfo>,
 }
 
-impl fmt::Debug for LinkError {
+impl fmt::Debug for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "file {}: {:?}", self.file, self.error)
     }
@@ -40,14 +40,14 @@ struct Waiting<'a, R> {
 ///
 /// # Errors
 /// Those of [`Base::new`], [`Reader::open`] and [`Base::content_hash`], and `Base` when a delta's base is not there.
-pub fn link_bases<'a, R: ReadAt + Send + 'a>(
+pub fn resolve_bases<'a, R: ReadAt + Send + 'a>(
     files: impl IntoIterator<Item = (String, R)>,
     threads: usize,
-) -> Result<Vec<Base<'a>>, LinkError> {
+) -> Result<Vec<Base<'a>>, ResolveError> {
     let mut bases: Vec<Option<Base<'a>>> = Vec::new();
     let mut waiting = Vec::new();
     for (file, (name, source)) in files.into_iter().enumerate() {
-        let failed = |error| LinkError { file, error, missing: None };
+        let failed = |error| ResolveError { file, error, missing: None };
         if is_compressed(&source).map_err(failed)? {
             // Its blocks are decoded by those who read them.
             let o = DecompressOptions { threads: 1, ..DecompressOptions::default() };
@@ -68,7 +68,7 @@ pub fn link_bases<'a, R: ReadAt + Send + 'a>(
                 continue;
             };
             let own = found.iter().map(|&i| bases[i].clone().expect("it was found")).collect();
-            let failed = |error| LinkError { file: w.file, error, missing: None };
+            let failed = |error| ResolveError { file: w.file, error, missing: None };
             bases[w.file] = Some(Base::lmc(w.reader.with_bases(own).map_err(failed)?).with_name(w.name));
             found.iter().for_each(|&i| used[i] = true);
         }
@@ -77,7 +77,7 @@ pub fn link_bases<'a, R: ReadAt + Send + 'a>(
             let missing = w.reader.bases()[0].clone();
             let (name, of) = (&w.name, describe(&missing));
             let error = Error::base(format!("the base {name:?} is a delta itself, made from {of}: give that, too"));
-            return Err(LinkError { file: w.file, error, missing: Some(missing) });
+            return Err(ResolveError { file: w.file, error, missing: Some(missing) });
         }
     }
     let bases = bases.into_iter().map(|b| b.expect("all have their own bases"));
@@ -95,13 +95,13 @@ fn is_compressed(source: &dyn ReadAt) -> Result<bool> {
 }
 
 /// Where the bases are that a file needs, if all are there.
-fn find(bases: &[Option<Base<'_>>], wanted: &[BaseInfo], threads: usize) -> Result<Option<Vec<usize>>, LinkError> {
+fn find(bases: &[Option<Base<'_>>], wanted: &[BaseInfo], threads: usize) -> Result<Option<Vec<usize>>, ResolveError> {
     let mut found = Vec::new();
     for w in wanted {
         let mut right = None;
         for (file, b) in bases.iter().enumerate() {
             let Some(b) = b.as_ref().filter(|b| b.raw_size() == w.raw_size) else { continue };
-            let hash = b.content_hash(threads).map_err(|error| LinkError { file, error, missing: None })?;
+            let hash = b.content_hash(threads).map_err(|error| ResolveError { file, error, missing: None })?;
             if hash == w.content_hash {
                 right = Some(file);
                 break;
