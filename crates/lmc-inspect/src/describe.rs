@@ -137,14 +137,14 @@ fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
         // Nothing is left of most bodies, and nobody has more to do with it than others.
         rest += std::mem::take(&mut body);
     }
-    deal(body, &told, &mut shares);
+    share_out(body, &told, &mut shares);
     let raw: Vec<u64> = h.columns.iter().map(|p| p.len as u64).collect();
-    deal(rest, &raw, &mut shares);
+    share_out(rest, &raw, &mut shares);
     shares
 }
 
 /// Deals bytes by weight.
-fn deal(bytes: u64, weights: &[u64], to: &mut [u64]) {
+fn share_out(bytes: u64, weights: &[u64], to: &mut [u64]) {
     let all = u128::from(weights.iter().sum::<u64>().max(1));
     let share = |weight: u64| (u128::from(bytes) * u128::from(weight) / all) as u64;
     let mut before = 0;

@@ -135,7 +135,7 @@ fn model<'m>(column: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
     }
 }
 
-/// Counts the contexts of the elements of a column, all of its runs, and deals their residuals to `streams`.
+/// Counts the contexts of the elements of a column, all of its runs, and scatters their residuals to `streams`.
 ///
 /// # Panics
 /// If the column was not encoded from these elements and their prediction.

@@ -113,7 +113,7 @@ impl PredictStage {
         self.columns.iter().map(|p| p.as_ref().map_or(1, |(p, _)| p.streams.len())).collect()
     }
 
-    /// Counts contexts, and deals residuals to them.
+    /// Counts contexts, and scatters residuals to them.
     pub fn partition(&mut self, raw: &[u8]) {
         let blocks = raw.chunks(self.raw_len).zip(self.base.chunks(self.raw_len));
         for ((raw, base), column) in blocks.zip(&mut self.columns) {

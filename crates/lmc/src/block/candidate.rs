@@ -40,8 +40,8 @@ impl Candidate {
         Self { predictor, contexts: None, guesses: vec![], bits, sure: false }
     }
 
-    /// Elements dealt to contexts as [`Keyed::contexts`] found them, if it found some.
-    fn dealt(predictor: Predictor, (contexts, guesses, bits): (Option<Contexts>, Vec<Guess>, u64)) -> Self {
+    /// Elements scattered to contexts as [`Keyed::contexts`] found them, if it found some.
+    fn scattered(predictor: Predictor, (contexts, guesses, bits): (Option<Contexts>, Vec<Guess>, u64)) -> Self {
         Self { contexts, guesses, ..Self::whole(predictor, bits) }
     }
 
@@ -73,7 +73,7 @@ pub(super) fn candidate<E: Element>(
     // What a context costs is counted in sampled elements.
     let limits = Limits {
         context_cost: CONTEXT_BITS * cost::BIT * seen / n.max(1) as u64,
-        share: effort.deal_share,
+        share: effort.context_share,
         rare: (seen / 256).max(24),
     };
     // What nothing but the exponent would cost.
@@ -93,7 +93,7 @@ pub(super) fn candidate<E: Element>(
     pairs.for_each(|(&v, &p)| keyed.add(Contexts::key(p), bucket(predictor.residual(v, p).wide()), 1));
     // Integers have no exponent to go by.
     let mut best = if float {
-        Candidate::dealt(predictor, keyed.contexts(limits))
+        Candidate::scattered(predictor, keyed.contexts(limits))
     } else {
         Candidate::whole(predictor, keyed.whole())
     };

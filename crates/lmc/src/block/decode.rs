@@ -2,7 +2,7 @@
 
 use super::body::Body;
 use super::listed::{ListedChanges, other_contexts, restore_patches};
-use super::{Origin, collect};
+use super::{Origin, read_all};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
 use crate::cluster::RUN;
@@ -32,7 +32,7 @@ pub struct BlockDecoder {
     cluster_map: Vec<u8>,
     /// Runs of every cluster, one cluster after the other.
     runs: Vec<u32>,
-    /// A column of several extents before it is dealt out.
+    /// A column of several extents before it is scattered.
     gathered: Vec<u8>,
     streams: Streams,
     /// The map of unchanged runs of a column.
@@ -52,7 +52,7 @@ impl Dependencies<'_> {
     /// The bytes of some dependencies, one after the other: in `buf` unless they are in memory somewhere.
     fn get<'b>(&'b self, named: &Named, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let list = &self.list[named.first..named.first + named.count];
-        collect(list, self.origin, buf)
+        read_all(list, self.origin, buf)
     }
 }
 

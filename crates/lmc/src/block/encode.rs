@@ -193,7 +193,7 @@ impl BlockEncoder {
         let base = match s.conversion() {
             None => None,
             Some(conversion) => {
-                let mut bytes = super::collect(&s.base, origin, base)?;
+                let mut bytes = super::read_all(&s.base, origin, base)?;
                 if conversion != Conversion::None {
                     convert(conversion, bytes, converted);
                     bytes = converted;

@@ -70,7 +70,7 @@ pub trait Origin: Sync {
 }
 
 /// The bytes of dependencies, one after the other: in `buf` unless they are in memory somewhere.
-pub(crate) fn collect<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+pub(crate) fn read_all<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
     if let [d] = list
         && let Some(bytes) = origin.slice(d.source, d.offset, d.len as usize)
     {

@@ -55,12 +55,12 @@ impl Planner {
             slot_bits: COARSE_BITS,
             cluster_bits: 400,
             plane_penalty: 2,
-            deal_share: 1024,
+            context_share: 1024,
             residuals: false,
         };
         match self.level {
             Level::Fast => {
-                Effort { clusters: 4, stride: 24, table_stride: 24, plane_penalty: 24, deal_share: 128, ..coarse }
+                Effort { clusters: 4, stride: 24, table_stride: 24, plane_penalty: 24, context_share: 128, ..coarse }
             }
             Level::Default => coarse,
             Level::Max => Effort {
@@ -68,7 +68,7 @@ impl Planner {
                 slot_bits: FINE_BITS,
                 cluster_bits: 1000,
                 plane_penalty: 0,
-                deal_share: u64::MAX,
+                context_share: u64::MAX,
                 ..coarse
             },
         }

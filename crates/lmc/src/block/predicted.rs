@@ -108,7 +108,7 @@ impl Planner {
             streams.reset(counts.iter().map(|_| (0, width)));
             counts
         } else {
-            // Contexts are dealt as the sample has them; where it was wrong, what they have is counted.
+            // Contexts are scattered as the sample has them; where it was wrong, what they have is counted.
             streams.reset(c.rooms(changed_len, width));
             if self.isa.partition(&model, elements, &mut streams) {
                 streams.widen(width);

@@ -128,7 +128,7 @@ pub(crate) struct Effort {
     /// What splitting off planes of single bits must save, in 1/256 bit an element.
     pub(crate) plane_penalty: u64,
     /// A further context must save one part of so many of what they cost in one, for the time that it takes.
-    pub(crate) deal_share: u64,
+    pub(crate) context_share: u64,
     /// Whether symbols are residuals, of which most may be the same: then coders above the level's own may be taken.
     pub(crate) residuals: bool,
 }
@@ -393,7 +393,7 @@ mod tests {
             slot_bits: 7,
             cluster_bits: 400,
             plane_penalty: 0,
-            deal_share: u64::MAX,
+            context_share: u64::MAX,
             residuals: false,
         };
         cluster_runs(&stats, Map::Rotate, 8 * width as u32, effort, |r, h| {

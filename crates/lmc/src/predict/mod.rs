@@ -3,7 +3,7 @@
 //!
 //! One step of an optimizer moves all weights by about the same amount, so that the difference counted in units in the
 //! last place doubles with each exponent step down: given the exponent of what an element is predicted from, the
-//! difference is nearly without memory. Elements are therefore dealt to contexts by that exponent, in a stable partition,
+//! difference is nearly without memory. Elements are therefore scattered to contexts by that exponent, in a stable partition,
 //! and each context is a stream with tables of its own.
 
 pub(crate) mod changes;

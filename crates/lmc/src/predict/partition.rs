@@ -96,7 +96,7 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -
         residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, elements.len()), residuals);
         let keys = finder.keys(i * TILE, elements.len() / m.width, &mut keys);
         let there =
-            with_element!(m.width, E => deal::<E>(keys, &finder.table, residuals, bytes, &mut cursors, overflows));
+            with_element!(m.width, E => scatter::<E>(keys, &finder.table, residuals, bytes, &mut cursors, overflows));
         if !there || overflows.len() > most_overflows(m.len) {
             return false;
         }
@@ -125,7 +125,7 @@ pub(crate) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool 
     let mut keys = [0; TILE];
     for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
         let keys = finder.keys(i * TILE, out.len() / m.width, &mut keys);
-        if !with_element!(m.width, E => collect::<E>(keys, &finder.table, bytes, &mut cursors, out)) {
+        if !with_element!(m.width, E => gather::<E>(keys, &finder.table, bytes, &mut cursors, out)) {
             return false;
         }
         residual::restore(m.width, m.predictor, m.predictions(i * TILE, out.len()), out);
@@ -198,7 +198,7 @@ fn cursors(places: &[Place]) -> Cursors {
 
 /// Whole elements are stored: of those that are to be one byte, the next one overwrites the rest.
 #[inline(always)]
-fn deal<E: Element>(
+fn scatter<E: Element>(
     keys: &[u8],
     table: &[u8; 256],
     residuals: &[u8],
@@ -246,7 +246,7 @@ pub(crate) fn note_overflows<E: Element>(
 
 /// False where the buffer ends. What is taken from the next stream instead shows in the end.
 #[inline(always)]
-fn collect<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], cursors: &mut Cursors, out: &mut [u8]) -> bool {
+fn gather<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], cursors: &mut Cursors, out: &mut [u8]) -> bool {
     let out = &mut E::all_mut(out)[..keys.len()];
     for (i, &key) in keys.iter().enumerate() {
         let c = &mut cursors[usize::from(table[usize::from(key)]) % CONTEXTS];

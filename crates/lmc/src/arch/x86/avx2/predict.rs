@@ -27,8 +27,8 @@ entries! {
     pub(in crate::arch) fn count_contexts(m: &Model<'_>) -> Vec<usize> = count;
     pub(in crate::arch) fn rank_in_contexts(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
     pub(in crate::arch) fn select_in_contexts(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
-    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = deal;
-    pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = collect;
+    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = scatter;
+    pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = gather;
     pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
     pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
 }
@@ -36,7 +36,7 @@ entries! {
 /// The contexts of the elements of a tile, in whole steps.
 type Ids = [u8; TILE];
 
-/// Finds contexts for dealing and collecting, where elements have a width that kernels are made for.
+/// Finds contexts for scattering and gathering, where elements have a width that kernels are made for.
 fn dealer<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
     Finder::new(m).filter(|_| matches!(m.width, 2 | 4))
 }
@@ -123,7 +123,7 @@ kernels! {
         (_mm_cvtsi128_si32(sums) + _mm_extract_epi32::<2>(sums)).cast_unsigned()
     }
 
-    fn deal(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
+    fn scatter(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         let Some(f) = dealer(m) else { return portable::partition(m, elements, streams) };
         let (bytes, streams, overflows) = streams.raw_parts_mut();
         let mut places = places(bytes.len(), streams, f.contexts, m.width);
@@ -134,8 +134,8 @@ kernels! {
             residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, n), &mut residuals[..n]);
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
             let there = match m.width {
-                2 => deal_tile::<2>(ids, &residuals, bytes, &mut places, overflows),
-                _ => deal_tile::<4>(ids, &residuals, bytes, &mut places, overflows),
+                2 => scatter_tile::<2>(ids, &residuals, bytes, &mut places, overflows),
+                _ => scatter_tile::<4>(ids, &residuals, bytes, &mut places, overflows),
             };
             if !there || overflows.len() > most_overflows(m.len) {
                 return false;
@@ -145,7 +145,7 @@ kernels! {
         true
     }
 
-    fn deal_tile<const WIDTH: usize>(
+    fn scatter_tile<const WIDTH: usize>(
         ids: &[[u8; STEP]], residuals: &[u8], bytes: &mut [u8], places: &mut [Place], overflows: &mut Vec<Overflow>
     ) -> bool {
         let single = singles::<WIDTH>(places);
@@ -218,7 +218,7 @@ kernels! {
         (bytes, large)
     }
 
-    fn collect(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
+    fn gather(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         let Some(f) = dealer(m) else { return portable::restore(m, streams, out) };
         let (bytes, streams) = streams.raw_parts();
         let mut places = places(bytes.len(), streams, f.contexts, m.width);
@@ -230,8 +230,8 @@ kernels! {
             let whole = n == TILE * m.width;
             let to = if whole { &mut *out } else { &mut last[..] };
             let there = match m.width {
-                2 => collect_tile::<2>(ids, bytes, &mut places, to),
-                _ => collect_tile::<4>(ids, bytes, &mut places, to),
+                2 => gather_tile::<2>(ids, bytes, &mut places, to),
+                _ => gather_tile::<4>(ids, bytes, &mut places, to),
             };
             if !there {
                 return false;
@@ -244,7 +244,7 @@ kernels! {
         places.iter().all(|p| p.next == p.end)
     }
 
-    fn collect_tile<const WIDTH: usize>(ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [u8]) -> bool {
+    fn gather_tile<const WIDTH: usize>(ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [u8]) -> bool {
         for (i, ids) in ids.iter().enumerate() {
             let to = &mut to[i * STEP * WIDTH..][..STEP * WIDTH];
             let ids = load(ids);

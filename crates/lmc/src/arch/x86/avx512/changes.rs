@@ -1,6 +1,6 @@
 //! Elements that differ from their predictions: 64 are compared at once, and those of the mask compressed.
 
-use super::deal::{next_lanes, pick};
+use super::scatter::{next_lanes, pick};
 use super::{AHEAD, expect_lines, index, load, store};
 use crate::arch::inline::array;
 use crate::cluster::RUN;

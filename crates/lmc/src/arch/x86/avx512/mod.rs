@@ -22,7 +22,6 @@ macro_rules! kernels {
 
 mod bits;
 pub(in crate::arch) mod changes;
-mod deal;
 mod decode;
 mod emit;
 mod encode;
@@ -31,6 +30,7 @@ mod fine;
 mod merge;
 pub(in crate::arch) mod predict;
 mod ranks;
+mod scatter;
 mod split;
 mod stats;
 

@@ -1,8 +1,8 @@
 //! The predict stage: residuals by context and back.
 //!
-//! A tile's contexts are found first; dealing and collecting it is in [`deal`](super::deal).
+//! A tile's contexts are found first; scattering and gathering it is in [`scatter`](super::scatter).
 
-use super::deal::{Ahead, Bytes, Elements, STEP, collect_tile, deal_tile, lowest_bytes};
+use super::scatter::{Ahead, Bytes, Elements, STEP, gather_tile, lowest_bytes, scatter_tile};
 use super::{AHEAD, expect, load, store};
 use crate::arch::inline::{Each, array, zip};
 use crate::cluster::RUN;
@@ -24,8 +24,8 @@ entries! {
     pub(in crate::arch) fn count_contexts(m: &Model<'_>) -> Vec<usize> = count;
     pub(in crate::arch) fn rank_in_contexts(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
     pub(in crate::arch) fn select_in_contexts(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
-    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = deal;
-    pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = collect;
+    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = scatter;
+    pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = gather;
     pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
     pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
 }
@@ -130,7 +130,7 @@ kernels! {
         _mm512_reduce_add_epi64(_mm512_sad_epu8(counts, _mm512_setzero_si512())) as u32
     }
 
-    fn deal(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
+    fn scatter(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         let Some(f) = finder(m) else { return portable::partition(m, elements, streams) };
         let (bytes, streams, overflows) = streams.raw_parts_mut();
         let mut places = places_by_width(bytes.len(), streams, f.contexts, m.width);
@@ -146,10 +146,10 @@ kernels! {
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
             let residuals = residuals.0.as_chunks().0;
             let there = match m.width {
-                1 => deal_tile::<1>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
-                2 => deal_tile::<2>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
-                4 => deal_tile::<4>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
-                _ => deal_tile::<8>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
+                1 => scatter_tile::<1>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
+                2 => scatter_tile::<2>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
+                4 => scatter_tile::<4>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
+                _ => scatter_tile::<8>(ids, residuals, &mut lowest, bytes, &mut places, overflows, ahead),
             };
             if !there || overflows.len() > most_overflows(m.len) {
                 return false;
@@ -159,7 +159,7 @@ kernels! {
         true
     }
 
-    fn collect(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
+    fn gather(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         let Some(f) = finder(m) else { return portable::restore(m, streams, out) };
         let (bytes, streams) = streams.raw_parts();
         let mut places = places_by_width(bytes.len(), streams, f.contexts, m.width);
@@ -176,10 +176,10 @@ kernels! {
             let whole = n == tile;
             let to = if whole { &mut *out } else { &mut last.0 }.as_chunks_mut().0;
             let there = match m.width {
-                1 => collect_tile::<1>(ids, &mut lowest, bytes, &mut places, to, ahead),
-                2 => collect_tile::<2>(ids, &mut lowest, bytes, &mut places, to, ahead),
-                4 => collect_tile::<4>(ids, &mut lowest, bytes, &mut places, to, ahead),
-                _ => collect_tile::<8>(ids, &mut lowest, bytes, &mut places, to, ahead),
+                1 => gather_tile::<1>(ids, &mut lowest, bytes, &mut places, to, ahead),
+                2 => gather_tile::<2>(ids, &mut lowest, bytes, &mut places, to, ahead),
+                4 => gather_tile::<4>(ids, &mut lowest, bytes, &mut places, to, ahead),
+                _ => gather_tile::<8>(ids, &mut lowest, bytes, &mut places, to, ahead),
             };
             if !there {
                 return false;

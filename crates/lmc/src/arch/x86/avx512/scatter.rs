@@ -1,6 +1,6 @@
 //! Dealing a tile of residuals to the streams of their contexts, and collecting them from there.
 //!
-//! 64 elements are taken at once, with their contexts in one register, of which every context makes a mask. To deal residuals,
+//! 64 elements are taken at once, with their contexts in one register, of which every context makes a mask. To scatter residuals,
 //! the numbers of the lanes in the mask are compressed, as bytes whatever the elements' width, and name the residuals that
 //! go to the end of the context's stream: most often these fit into one register. To collect them, they are expanded from
 //! there. Whole registers are stored and loaded: behind every stream there is room for one. Where a stream has single
@@ -8,7 +8,7 @@
 //!
 //! Contexts go through a tile in clusters of so many that the ends of their streams are in registers, in a loop without branches: where
 //! there is room in all of these streams for the whole tile, nothing has to be checked. Where there is not, they go one by one and are
-//! checked at each step. What is collected from behind a stream's end, where there are bytes for a tile, shows when the tile is done.
+//! checked at each step. What is gathered from behind a stream's end, where there are bytes for a tile, shows when the tile is done.
 //!
 //! What the next tile will touch is asked for between the steps of this one where contexts have whole elements: to ask for all of it at once
 //! keeps the processor waiting.
@@ -42,7 +42,7 @@ pub(super) struct Elements(pub(super) [u8; 8 * TILE]);
 /// What the next tile will touch, nearly the first time that it is; or nothing.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ahead<'a> {
-    /// Its elements, read when they are dealt and written when they are collected.
+    /// Its elements, read when they are scattered and written when they are gathered.
     pub(super) elements: &'a [u8],
     pub(super) predictions: &'a [u8],
 }
@@ -71,7 +71,7 @@ fn check(places: &[Place], width: usize, bytes: &[u8]) {
 
 kernels! {
     /// Deals the residuals of a tile; `lowest` is for what is worked with. False where a stream has not enough room.
-    pub(super) fn deal_tile<const WIDTH: usize>(
+    pub(super) fn scatter_tile<const WIDTH: usize>(
         ids: &[[u8; STEP]], residuals: &[[u8; 64]], lowest: &mut Bytes, bytes: &mut [u8], places: &mut [Vec<Place>; 2],
         overflows: &mut Vec<Overflow>, mut ahead: Ahead<'_>
     ) -> bool {
@@ -87,9 +87,9 @@ kernels! {
             narrow(ids, residuals, lowest, single, overflows);
             for cluster in single.chunks_mut(SINGLES) {
                 let there = if cluster.iter().all(|p| has_room(p, ids.len())) {
-                    counted!(cluster, N => deal_singles::<N, false>(ids, lowest, bytes, cluster), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+                    counted!(cluster, N => scatter_singles::<N, false>(ids, lowest, bytes, cluster), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
                 } else {
-                    cluster.chunks_mut(1).all(|cluster| deal_singles::<1, true>(ids, lowest, bytes, cluster))
+                    cluster.chunks_mut(1).all(|cluster| scatter_singles::<1, true>(ids, lowest, bytes, cluster))
                 };
                 if !there {
                     return false;
@@ -100,10 +100,10 @@ kernels! {
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|cluster| {
             if cluster.iter().all(|p| has_room(p, ids.len())) {
                 let ahead = std::mem::take(&mut ahead);
-                counted!(cluster, N => deal_wholes::<WIDTH, N, false>(ids, residuals, bytes, cluster, ahead), 1 2 3 4 5 6 7 8)
+                counted!(cluster, N => scatter_wholes::<WIDTH, N, false>(ids, residuals, bytes, cluster, ahead), 1 2 3 4 5 6 7 8)
             } else {
                 cluster.chunks_mut(1).all(|cluster| {
-                    deal_wholes::<WIDTH, 1, true>(ids, residuals, bytes, cluster, std::mem::take(&mut ahead))
+                    scatter_wholes::<WIDTH, 1, true>(ids, residuals, bytes, cluster, std::mem::take(&mut ahead))
                 })
             }
         })
@@ -158,7 +158,7 @@ kernels! {
     }
 
     /// Deals single bytes to N contexts. Unless `CHECKED`, their streams have room for the tile.
-    fn deal_singles<const N: usize, const CHECKED: bool>(
+    fn scatter_singles<const N: usize, const CHECKED: bool>(
         ids: &[[u8; STEP]], lowest: &[[u8; STEP]], bytes: &mut [u8], places: &mut [Place]
     ) -> bool {
         check(places, 1, bytes);
@@ -185,7 +185,7 @@ kernels! {
     }
 
     /// The same with whole elements.
-    fn deal_wholes<const WIDTH: usize, const N: usize, const CHECKED: bool>(
+    fn scatter_wholes<const WIDTH: usize, const N: usize, const CHECKED: bool>(
         ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], bytes: &mut [u8], places: &mut [Place], ahead: Ahead<'_>
     ) -> bool {
         check(places, WIDTH, bytes);
@@ -319,7 +319,7 @@ kernels! {
     }
 
     /// Collects the residuals of a tile; `lowest` is for what is worked with. False where a stream ends.
-    pub(super) fn collect_tile<const WIDTH: usize>(
+    pub(super) fn gather_tile<const WIDTH: usize>(
         ids: &[[u8; STEP]], lowest: &mut Bytes, bytes: &[u8], places: &mut [Vec<Place>; 2], to: &mut [[u8; 64]],
         mut ahead: Ahead<'_>
     ) -> bool {
@@ -334,7 +334,7 @@ kernels! {
         lowest.as_flattened_mut().fill(0);
         for cluster in single.chunks_mut(SINGLES) {
             let there =
-                counted!(cluster, N => collect_singles::<N>(ids, bytes, cluster, lowest), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+                counted!(cluster, N => gather_singles::<N>(ids, bytes, cluster, lowest), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
             if !there {
                 return false;
             }
@@ -343,12 +343,12 @@ kernels! {
         // There are no wholes of single bytes.
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|cluster| {
             let ahead = std::mem::take(&mut ahead);
-            counted!(cluster, N => collect_wholes::<WIDTH, N>(ids, bytes, cluster, to, ahead), 1 2 3 4 5 6 7 8)
+            counted!(cluster, N => gather_wholes::<WIDTH, N>(ids, bytes, cluster, to, ahead), 1 2 3 4 5 6 7 8)
         })
     }
 
     /// Puts the single bytes of N contexts into `to`.
-    fn collect_singles<const N: usize>(
+    fn gather_singles<const N: usize>(
         ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [[u8; STEP]]
     ) -> bool {
         check(places, 1, bytes);
@@ -374,7 +374,7 @@ kernels! {
     }
 
     /// The same with whole elements.
-    fn collect_wholes<const WIDTH: usize, const N: usize>(
+    fn gather_wholes<const WIDTH: usize, const N: usize>(
         ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [[[u8; 64]; WIDTH]], ahead: Ahead<'_>
     ) -> bool {
         check(places, WIDTH, bytes);
