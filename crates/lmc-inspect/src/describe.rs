@@ -54,8 +54,8 @@ pub struct ColumnDescription {
     pub prediction: Option<PredictionDescription>,
     /// The clusters of a stream column, or those of all contexts of a predicted one. Contexts of which few elements changed have none.
     pub clusters: Vec<ClusterDescription>,
-    /// Elements that are listed one by one, with what changes them.
-    pub listed: u64,
+    /// Elements that are sparse one by one, with what changes them.
+    pub patches: u64,
 }
 
 /// What the elements of a column are predicted from.
@@ -184,8 +184,8 @@ impl ColumnDescription {
     fn new(p: &Column, coded_len: u64, head: &BlockHead) -> Self {
         let raw_len = p.len as u64;
         let (width, map, prediction, clusters) = (None, None, None, vec![]);
-        let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, clusters, listed: 0 };
-        let listed = p.method.streams().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
+        let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, clusters, patches: 0 };
+        let patches = p.method.streams().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
         match &p.method {
             Method::Stored => plain("stored"),
             Method::Zstd { .. } => plain("zstd"),
@@ -203,7 +203,7 @@ impl ColumnDescription {
                     .filter_map(|s| s.1.as_ref())
                     .flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)))
                     .collect(),
-                listed,
+                patches,
             },
             Method::Plain(g) => Self {
                 raw_len,
@@ -217,7 +217,7 @@ impl ColumnDescription {
                 }),
                 prediction: None,
                 clusters: g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)).collect(),
-                listed,
+                patches,
             },
         }
     }

@@ -276,11 +276,11 @@ fn column_text(column: &ColumnDescription) -> String {
             None => clusters.push((cluster, 1)),
         }
     }
-    if column.clusters.is_empty() && column.listed == 0 {
+    if column.clusters.is_empty() && column.patches == 0 {
         clusters.push(("constant".to_owned(), 1));
     }
-    if column.listed > 0 {
-        clusters.push((format!("{} listed", count(column.listed, "element")), 1));
+    if column.patches > 0 {
+        clusters.push((format!("{}", count(column.patches, "patch")), 1));
     }
     for (i, (cluster, n)) in clusters.iter().enumerate() {
         text.push_str(if i == 0 { " " } else { ", " });
@@ -315,7 +315,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
                 "contexts": p.contexts,
             })),
             "clusters": p.clusters.iter().map(cluster).collect::<Vec<_>>(),
-            "listed": p.listed,
+            "patches": p.patches,
         })
     };
     json!({

@@ -1,7 +1,7 @@
 //! Decoding a block.
 
 use super::body::Body;
-use super::listed::{ListedChanges, other_contexts, restore_patches};
+use super::restore_sparse::{SparseChanges, other_contexts, restore_patches};
 use super::{Origin, read_all};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
@@ -39,7 +39,7 @@ pub struct BlockDecoder {
     unchanged: Vec<u8>,
     /// Bytes of a prediction's dependencies, the same converted, these without unchanged runs; what changed.
     bytes: [Vec<u8>; 4],
-    listed: ListedChanges,
+    sparse: SparseChanges,
 }
 
 /// The dependencies of a block, and where their bytes come from.
@@ -69,7 +69,7 @@ impl BlockDecoder {
             streams: Streams::default(),
             unchanged: Vec::new(),
             bytes: Default::default(),
-            listed: ListedChanges::default(),
+            sparse: SparseChanges::default(),
         }
     }
 
@@ -189,7 +189,7 @@ impl BlockDecoder {
                 convert(p.conversion, prediction, converted);
                 prediction = converted;
             }
-            if let Some(g) = p.listed() {
+            if let Some(g) = p.sparse() {
                 out.copy_from_slice(prediction);
                 return match &g.patches {
                     None => Ok(()),
@@ -199,7 +199,7 @@ impl BlockDecoder {
                     }
                 };
             }
-            let listed = p.is_listed_by_context();
+            let sparse = p.is_sparse_by_context();
             // What changed is decoded alone, and put among the rest in the end.
             let to = match &p.unchanged {
                 None => &mut *out,
@@ -208,8 +208,8 @@ impl BlockDecoder {
                     &mut changed[..]
                 }
             };
-            if listed {
-                self.listed.read(p, body)?;
+            if sparse {
+                self.sparse.read(p, body)?;
             } else if let [(_, only)] = &p.streams[..] {
                 // Residuals become elements where they are.
                 only.iter().try_for_each(|g| self.decode_stream(g, body, to))?;
@@ -230,8 +230,8 @@ impl BlockDecoder {
                 prediction,
                 contexts: p.contexts.as_ref(),
             };
-            if listed {
-                return self.listed.restore(self.isa, p, &model, to);
+            if sparse {
+                return self.sparse.restore(self.isa, p, &model, to);
             }
             if p.unchanged.is_some() {
                 leave_out(p.width, &unchanged, prediction, kept);

@@ -7,7 +7,6 @@ pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
 mod keyed;
-mod listed;
 mod narrow;
 pub(crate) mod output;
 mod patches;
@@ -15,6 +14,7 @@ pub(crate) mod plan;
 mod planned;
 pub(crate) mod predicted;
 mod residual;
+mod restore_sparse;
 pub(crate) mod sparse;
 
 use crate::dtype::Dtype;

@@ -19,7 +19,7 @@ use crate::options::Level;
 use crate::predict::changes::{Changes, Compared};
 
 /// What lists take is known; of clusters, an estimate is, and lists are slower: they must save one part of so many.
-const LISTED_MARGIN: u64 = 32;
+const SPARSE_MARGIN: u64 = 32;
 
 /// What the planner keeps from column to column.
 pub struct Planner {
@@ -87,12 +87,12 @@ impl Planner {
         if !sparse::is_mostly_zero(width, elements) {
             return plan;
         }
-        let most = sparse::most_listed(elements.len() / width, self.level);
+        let most = sparse::most_sparse(elements.len() / width, self.level);
         if !self.isa.changes(&Compared::with_zero(width, elements), most, &mut self.changes) {
             return plan;
         }
-        let listed = StreamPlan::listed(width, map, &mut PatchList::of(width, map, &self.changes));
-        if listed.estimate + listed.estimate / LISTED_MARGIN < plan.estimate { listed } else { plan }
+        let sparse = StreamPlan::sparse(width, map, &mut PatchList::of(width, map, &self.changes));
+        if sparse.estimate + sparse.estimate / SPARSE_MARGIN < plan.estimate { sparse } else { plan }
     }
 
     /// The same without listing elements.

@@ -139,8 +139,8 @@ impl StreamPlan {
         StreamPlan { stream, body: Vec::new(), estimate: 0 }
     }
 
-    /// A stream without clusters: all that are not zero are listed.
-    pub(super) fn listed(width: usize, map: Map, patches: &mut PatchList) -> Self {
+    /// A stream without clusters: all that are not zero are sparse.
+    pub(super) fn sparse(width: usize, map: Map, patches: &mut PatchList) -> Self {
         let mut plan = Self::empty(width, map);
         let bits = plan.set_patches(patches, 0);
         let head = plan.stream.patches.as_ref().map_or(0, Patches::head_len);

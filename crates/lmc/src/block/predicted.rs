@@ -143,7 +143,7 @@ impl Planner {
                 continue;
             }
             let plan = if sparse {
-                StreamPlan::listed(width, Map::Identity, &mut self.lists[context])
+                StreamPlan::sparse(width, Map::Identity, &mut self.lists[context])
             } else {
                 self.plan_residuals(streams.width(context), streams.get_mut(context), changed_len)
             };

@@ -60,7 +60,7 @@ impl Planner {
         let zeros = zero.iter().filter(|z| **z).count();
         let plan = if self.isa.changes(&Compared::with_zero(width, elements), few_of(n), &mut self.changes) {
             let mut patches = PatchList::of(width, Map::Identity, &self.changes);
-            StreamPlan::listed(width, Map::Identity, &mut patches)
+            StreamPlan::sparse(width, Map::Identity, &mut patches)
         } else {
             let size = (SAMPLE * n / column).max(SAMPLE_LEAST);
             self.plan_nonzero(width, elements, &or, &zero, zeros, size)

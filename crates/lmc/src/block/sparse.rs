@@ -24,18 +24,18 @@ const CONTEXT_BITS: u64 = 220;
 /// log2(e) in 1/256 bit: what a place among many costs beyond log2 of how few there are.
 const LOG2_E: u64 = 369;
 
-/// Elements that are listed at most: a list takes some forty bytes of working memory for each. More than half of any block of 1 MiB.
-const MOST_LISTED: usize = 1 << 20;
+/// Elements that are sparse at most: a list takes some forty bytes of working memory for each. More than half of any block of 1 MiB.
+const MOST_SPARSE: usize = 1 << 20;
 
-/// Of `n` elements of which most are zero, so many may be other than that and be listed, where nothing is predicted. Lists are smaller
+/// Of `n` elements of which most are zero, so many may be other than that and be sparse, where nothing is predicted. Lists are smaller
 /// than clusters up to half, but the slower the more there is in them.
-pub(super) fn most_listed(n: usize, level: Level) -> usize {
+pub(super) fn most_sparse(n: usize, level: Level) -> usize {
     let most = match level {
         Level::Fast => n / 8,
         Level::Default => n / 3,
         Level::Max => n / 2,
     };
-    most.min(MOST_LISTED)
+    most.min(MOST_SPARSE)
 }
 
 /// Runs that tell whether most elements are zero.
@@ -50,7 +50,7 @@ pub(super) fn is_mostly_zero(width: usize, elements: &[u8]) -> bool {
     2 * zeros >= seen
 }
 
-/// Of `n` elements, so many are few enough to be listed.
+/// Of `n` elements, so many are few enough to be sparse.
 pub(super) fn few_of(n: usize) -> usize {
     n / SPARSE
 }

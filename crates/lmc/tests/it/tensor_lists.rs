@@ -111,7 +111,7 @@ fn a_header_of_the_safetensors_crate() {
         ("c", view(Dtype::BF16, &[3, 0], 0)),
         ("d", view(Dtype::F4, &[6], 3)),
     ];
-    let listed: [(&str, u8, &[u64]); 4] =
+    let sparse: [(&str, u8, &[u64]); 4] =
         [(r#"a\"ä\n"#, 10, &[]), ("b", 10, &[2, 3]), ("c", 9, &[3, 0]), ("d", 18, &[6])];
     for (metadata, front) in
         [(None, "{"), (Some(HashMap::from([("format".into(), "pt".into())])), r#"{"__metadata__":{"format":"pt"},"#)]
@@ -119,7 +119,7 @@ fn a_header_of_the_safetensors_crate() {
         let file = serialize(tensors.clone(), metadata).unwrap();
         let header = &file[..file.len() - 31];
         let end = header.iter().rposition(|&byte| byte == b'}').unwrap();
-        let list = TensorList::new(front, &listed, str::from_utf8(&header[end..]).unwrap());
+        let list = TensorList::new(front, &sparse, str::from_utf8(&header[end..]).unwrap());
         assert_eq!(String::from_utf8_lossy(&list.raw()), String::from_utf8_lossy(header));
         is_told(&list);
     }

@@ -127,7 +127,7 @@ pub(super) fn coders(column: &ColumnDescription) -> Vec<&'static str> {
         coder => coder,
     };
     match &column.clusters[..] {
-        [] if column.listed > 0 => vec!["list"],
+        [] if column.patches > 0 => vec!["sparse"],
         // Everything is as predicted.
         [] if column.width.is_some() => vec!["constant"],
         [] => vec![column.method],

@@ -199,7 +199,7 @@ fn packs_share_contexts_and_keep_what_is_new() {
 
 /// A block of which hardly an element changed, and those by exponent: they are told one by one, in each context.
 #[test]
-fn a_step_of_fine_tuning_is_listed_by_context() {
+fn a_step_of_fine_tuning_is_sparse_by_context() {
     for (n, by) in [(300_000, 2e-7), (70_001, 4e-7)] {
         let old = weights(n, 21);
         let new = step(&old, by, 22);
@@ -210,7 +210,7 @@ fn a_step_of_fine_tuning_is_listed_by_context() {
         ] {
             let record = delta(dtype, &raw, &base);
             let p = &predicted(&record)[0];
-            assert!(p.is_listed_by_context() && p.streams.len() > 2, "{dtype}, {} contexts", p.streams.len());
+            assert!(p.is_sparse_by_context() && p.streams.len() > 2, "{dtype}, {} contexts", p.streams.len());
             // Contexts that have other numbers of elements than the head says.
             let (head, body) = (head_of(&record), body_of(&record));
             for isa in Isa::available() {

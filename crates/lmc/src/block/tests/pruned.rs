@@ -4,7 +4,7 @@ use super::*;
 use crate::block::plan::{Planner, coding_of};
 
 /// Elements that the first column lists.
-fn listed(record: &[u8]) -> usize {
+fn sparse(record: &[u8]) -> usize {
     head(record).columns[0].method.streams().filter_map(|s| s.patches.as_ref()).map(|p| p.count).sum()
 }
 
@@ -78,22 +78,22 @@ fn lists_are_smaller_than_clusters() {
             for &level in Level::ALL {
                 let clusters = Planner::new(Isa::PORTABLE, level).plan_clusters(width, map, &raw).estimate;
                 let record = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], level);
-                let listed_here = listed(&record);
+                let listed_here = sparse(&record);
                 assert!(
                     record.len() as u64 <= clusters + 700,
                     "{dtype:?}, one in {one_in}: {} of {clusters}",
                     record.len()
                 );
-                assert!(listed_here == 0 || one_in > 1, "{dtype:?}, one in {one_in}: too many are listed");
+                assert!(listed_here == 0 || one_in > 1, "{dtype:?}, one in {one_in}: too many are sparse");
                 columns += usize::from(listed_here > 0);
             }
         }
     }
     // Floats at least, where they are few.
-    assert!(columns > 7 * 5 * 3, "{columns} columns are listed");
+    assert!(columns > 7 * 5 * 3, "{columns} columns are sparse");
 }
 
-/// Rows that were pruned as a whole are told apart, and the others are not listed.
+/// Rows that were pruned as a whole are told apart, and the others are not sparse.
 #[test]
 fn whole_rows_of_zeros_are_clusters() {
     let rows =
@@ -101,7 +101,7 @@ fn whole_rows_of_zeros_are_clusters() {
     let raw: Vec<u8> =
         rows.iter().flat_map(|(kept, row)| row.iter().flat_map(|&w| bf16(if *kept { w } else { 0.0 }))).collect();
     let record = one(Some(Dtype::Bf16), &raw);
-    assert_eq!(listed(&record), 0);
+    assert_eq!(patches(&record), 0);
     assert!(record.len() * 16 < raw.len(), "{} of {}", record.len(), raw.len());
 }
 

@@ -16,7 +16,7 @@ const CHUNK: usize = 1 << 14;
 
 impl Predicted {
     /// The only stream, if it tells what changed.
-    pub(super) fn listed(&self) -> Option<&Stream> {
+    pub(super) fn sparse(&self) -> Option<&Stream> {
         match &self.streams[..] {
             [(_, Some(only))] if only.is_listed() && self.unchanged.is_none() => Some(only),
             _ => None,
@@ -24,7 +24,7 @@ impl Predicted {
     }
 
     /// Whether the streams of several contexts do, and what changed is few enough to be held in memory.
-    pub(super) fn is_listed_by_context(&self) -> bool {
+    pub(super) fn is_sparse_by_context(&self) -> bool {
         let mut streams = self.streams.iter().filter_map(|s| s.1.as_ref());
         let n = self.streams.iter().map(|s| s.0).sum();
         let changes: usize = streams.clone().filter_map(|g| g.patches.as_ref()).map(|patches| patches.count).sum();
@@ -41,7 +41,7 @@ impl Stream {
 
 /// What changed in a column, context by context.
 #[derive(Default)]
-pub(super) struct ListedChanges {
+pub(super) struct SparseChanges {
     ranks: Vec<u32>,
     residuals: Vec<u64>,
     /// Where the changes of each context end.
@@ -49,7 +49,7 @@ pub(super) struct ListedChanges {
     at: Vec<u32>,
 }
 
-impl ListedChanges {
+impl SparseChanges {
     pub(super) fn read(&mut self, p: &Predicted, body: &mut Body<'_>) -> Result<()> {
         self.ranks.clear();
         self.residuals.clear();
