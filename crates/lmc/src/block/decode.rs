@@ -214,11 +214,11 @@ impl BlockDecoder {
                 // Residuals become elements where they are.
                 only.iter().try_for_each(|g| self.decode_stream(g, body, to))?;
             } else {
-                let narrow: Vec<_> = p.streams.iter().map(|(_, g)| g.as_ref().and_then(Stream::narrowed)).collect();
-                let widths = narrow.iter().map(|g| g.as_ref().map_or(p.width, |g| g.width));
+                let byte_wide: Vec<_> = p.streams.iter().map(|(_, g)| g.as_ref().and_then(Stream::byte_wide)).collect();
+                let widths = byte_wide.iter().map(|g| g.as_ref().map_or(p.width, |g| g.width));
                 streams.reset(p.streams.iter().map(|s| s.0).zip(widths));
-                for (context, ((_, stream), narrow)) in p.streams.iter().zip(&narrow).enumerate() {
-                    if let Some(g) = narrow.as_ref().or(stream.as_ref()) {
+                for (context, ((_, stream), byte_wide)) in p.streams.iter().zip(&byte_wide).enumerate() {
+                    if let Some(g) = byte_wide.as_ref().or(stream.as_ref()) {
                         self.decode_stream(g, body, streams.get_mut(context))?;
                     }
                 }

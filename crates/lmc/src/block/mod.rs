@@ -1,13 +1,13 @@
 //! One block: the unit that is encoded, checked and decoded alone.
 
 mod body;
+mod byte_wide;
 mod candidate;
 pub(crate) mod choose;
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
 mod keyed;
-mod narrow;
 pub(crate) mod output;
 mod patches;
 pub(crate) mod plan;

@@ -84,7 +84,7 @@ kernels! {
         }
         if !single.is_empty() {
             let lowest = &mut lowest.0.as_chunks_mut().0[..ids.len()];
-            narrow(ids, residuals, lowest, single, overflows);
+            byte_wide(ids, residuals, lowest, single, overflows);
             for cluster in single.chunks_mut(SINGLES) {
                 let there = if cluster.iter().all(|p| has_room(p, ids.len())) {
                     counted!(cluster, N => scatter_singles::<N, false>(ids, lowest, bytes, cluster), 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
@@ -120,7 +120,7 @@ kernels! {
     }
 
     /// Takes the lowest bytes of residuals, and notes those that these do not tell, of contexts in `single`.
-    fn narrow<const WIDTH: usize>(
+    fn byte_wide<const WIDTH: usize>(
         ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], lowest: &mut [[u8; STEP]], single: &[Place],
         overflows: &mut Vec<Overflow>
     ) {

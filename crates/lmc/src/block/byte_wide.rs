@@ -7,9 +7,9 @@ use crate::map::Map;
 
 impl Stream {
     /// The same for elements of one byte, if that holds all of them.
-    pub(super) fn narrowed(&self) -> Option<Self> {
+    pub(super) fn byte_wide(&self) -> Option<Self> {
         let beyond = 8 * self.width as u32 - 8;
-        let narrow = |g: &Cluster| {
+        let byte_wide = |g: &Cluster| {
             let mut g = Cluster { constant: u64::from(u8::try_from(g.constant).ok()?), ..g.clone() };
             if g.coder == Coder::None && g.raw_bits == 0 {
                 (g.low, g.high) = (8, 0);
@@ -21,7 +21,7 @@ impl Stream {
         if self.patches.is_some() || self.map != Map::Identity {
             return None;
         }
-        let clusters = self.clusters.iter().map(narrow).collect::<Option<_>>()?;
+        let clusters = self.clusters.iter().map(byte_wide).collect::<Option<_>>()?;
         Some(Self { width: 1, clusters, ..self.clone() })
     }
 
@@ -35,7 +35,7 @@ impl Stream {
     /// Bytes of an element that a decoder needs.
     #[cfg(any(test, feature = "internals"))]
     pub(crate) fn least_width(&self) -> usize {
-        self.narrowed().map_or(self.width, |g| g.width)
+        self.byte_wide().map_or(self.width, |g| g.width)
     }
 }
 
@@ -58,27 +58,27 @@ mod tests {
     #[test]
     fn what_a_byte_holds_is_narrowed_and_widened() {
         let g = stream(4, vec![cluster(0, 24, 0, 0), cluster(1, 27, 2, 255)]);
-        let narrow = stream(1, vec![cluster(0, 0, 0, 0), cluster(1, 3, 2, 255)]);
-        assert_eq!(g.narrowed().as_ref(), Some(&narrow));
-        assert_eq!((g.least_width(), narrow.widened(4)), (1, g));
+        let byte_wide = stream(1, vec![cluster(0, 0, 0, 0), cluster(1, 3, 2, 255)]);
+        assert_eq!(g.byte_wide().as_ref(), Some(&byte_wide));
+        assert_eq!((g.least_width(), byte_wide.widened(4)), (1, g));
         // Of a cluster of one value nothing is left, whatever it says that was dropped.
         let constant = |low, high| Cluster { coder: Coder::None, ..cluster(low, high, 0, 7) };
         for (low, high) in [(16, 0), (0, 16), (9, 7)] {
-            assert_eq!(stream(2, vec![constant(low, high)]).narrowed(), Some(stream(1, vec![constant(8, 0)])));
+            assert_eq!(stream(2, vec![constant(low, high)]).byte_wide(), Some(stream(1, vec![constant(8, 0)])));
         }
     }
 
     #[test]
     fn what_a_byte_does_not_hold_stays() {
         for g in [cluster(0, 7, 0, 0), cluster(0, 8, 0, 256), cluster(0, 0, 8, 0)] {
-            assert_eq!(stream(2, vec![cluster(0, 8, 0, 0), g.clone()]).narrowed(), None, "{g:?}");
+            assert_eq!(stream(2, vec![cluster(0, 8, 0, 0), g.clone()]).byte_wide(), None, "{g:?}");
         }
         let good = || stream(2, vec![cluster(0, 8, 0, 0)]);
-        assert!(good().narrowed().is_some());
-        assert_eq!(Stream { map: Map::Zigzag, ..good() }.narrowed(), None);
+        assert!(good().byte_wide().is_some());
+        assert_eq!(Stream { map: Map::Zigzag, ..good() }.byte_wide(), None);
         let mut patches = PatchList::default();
         patches.push(3, 1);
-        assert_eq!(Stream { patches: patches.encode(0).0, ..good() }.narrowed(), None);
+        assert_eq!(Stream { patches: patches.encode(0).0, ..good() }.byte_wide(), None);
         assert_eq!(Stream { map: Map::Zigzag, ..good() }.least_width(), 2);
     }
 }
