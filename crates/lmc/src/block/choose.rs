@@ -1,8 +1,8 @@
 //! Which method codes a column.
 
-use super::candidate::Expectation;
 use super::plan::{Planner, coding_of};
 use super::planned::{ColumnPlan, StreamPlan};
+use super::predictor_choice::PredictionInput;
 use super::sparse::is_mostly_zero;
 use crate::arch::inline::array;
 use crate::cluster::RUN;
@@ -65,9 +65,9 @@ impl Chooser {
     ) -> Result<ColumnPlan> {
         let Some((prediction, conversion)) = base else { return self.choose_plain(dtype, bytes) };
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
-        let expectation = Expectation { prediction, conversion, map };
+        let input = PredictionInput { prediction, conversion, map };
         let residuals = self.spare.pop().unwrap_or_default();
-        Ok(match self.planner.plan_predicted(width, bytes, &expectation, residuals) {
+        Ok(match self.planner.plan_predicted(width, bytes, &input, residuals) {
             // Unless zstd or a list might still win.
             Ok((predicted, sure)) if sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) => {
                 predicted

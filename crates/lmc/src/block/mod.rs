@@ -2,17 +2,17 @@
 
 mod body;
 mod byte_wide;
-mod candidate;
 pub(crate) mod choose;
+mod context_histograms;
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
-mod keyed;
 pub(crate) mod output;
 mod patches;
 pub(crate) mod plan;
 mod planned;
 pub(crate) mod predicted;
+mod predictor_choice;
 mod residual;
 mod restore_sparse;
 pub(crate) mod sparse;

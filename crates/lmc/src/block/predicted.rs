@@ -1,8 +1,8 @@
 //! How a column is predicted: from what, into which contexts, or not at all.
 
-use super::candidate::{Candidate, Expectation, candidate};
 use super::plan::Planner;
 use super::planned::{ColumnPlan, StreamPlan};
+use super::predictor_choice::{PredictionInput, PredictorChoice, choose_predictor};
 use super::sparse::{self, few_of};
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
@@ -35,7 +35,7 @@ impl Planner {
         &mut self,
         width: usize,
         elements: &[u8],
-        x: &Expectation<'_>,
+        x: &PredictionInput<'_>,
         streams: Streams,
     ) -> Result<(ColumnPlan, bool), Streams> {
         // A look at some runs tells most that there is to be known of all.
@@ -54,9 +54,9 @@ impl Planner {
         let some_unchanged = unchanged > 0 && unchanged >= map.len() / 128;
         let most = few_of(elements.len() / width);
         if some_unchanged && self.isa.changes(&Compared::with(x.prediction, width, elements), most, &mut self.changes) {
-            let c = sparse::candidate(width, x.prediction, x.map, &self.changes);
+            let c = sparse::choose_predictor(width, x.prediction, x.map, &self.changes);
             let sure = few && c.sure;
-            return Ok((self.plan_candidate(width, elements, x, c, Told::Changes, streams), sure));
+            return Ok((self.plan_choice(width, elements, x, c, Told::Changes, streams), sure));
         }
         let map = some_unchanged.then(|| {
             map.clear();
@@ -65,22 +65,22 @@ impl Planner {
         });
         let map = map.filter(|map| worth_telling(map));
         let effort = self.effort();
-        match with_element!(width, E => candidate::<E>(elements, x, map.as_deref(), effort)) {
+        match with_element!(width, E => choose_predictor::<E>(elements, x, map.as_deref(), effort)) {
             Some(c) => {
                 let sure = few && c.sure;
                 let told = map.map_or(Told::All, Told::ChangedRuns);
-                Ok((self.plan_candidate(width, elements, x, c, told, streams), sure))
+                Ok((self.plan_choice(width, elements, x, c, told, streams), sure))
             }
             None => Err(streams),
         }
     }
 
-    fn plan_candidate(
+    fn plan_choice(
         &mut self,
         width: usize,
         elements: &[u8],
-        x: &Expectation<'_>,
-        c: Candidate,
+        x: &PredictionInput<'_>,
+        c: PredictorChoice,
         told: Told,
         mut streams: Streams,
     ) -> ColumnPlan {

@@ -1,8 +1,8 @@
 //! Columns of which hardly an element changed: how they are predicted, going by those that did.
 
-use super::candidate::Candidate;
-use super::keyed::{BUCKETS, Buckets, Keyed, Limits, bucket, buckets_cost, rest_bits};
+use super::context_histograms::{BUCKETS, Buckets, ContextHistograms, Limits, bucket, buckets_cost, rest_bits};
 use super::patches::PatchList;
+use super::predictor_choice::PredictorChoice;
 use crate::cluster::RUN;
 use crate::cluster::element::{Element, with_element, zeros_in};
 use crate::entropy::cost;
@@ -56,11 +56,11 @@ pub(super) fn few_of(n: usize) -> usize {
 }
 
 /// How a column of which these elements changed is predicted.
-pub(super) fn candidate(width: usize, base: &[u8], map: Map, changes: &Changes) -> Candidate {
-    with_element!(width, E => candidate_of::<E>(base, map == Map::Rotate, changes))
+pub(super) fn choose_predictor(width: usize, base: &[u8], map: Map, changes: &Changes) -> PredictorChoice {
+    with_element!(width, E => choose_for::<E>(base, map == Map::Rotate, changes))
 }
 
-fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Candidate {
+fn choose_for<E: Element>(base: &[u8], float: bool, changes: &Changes) -> PredictorChoice {
     let n = base.len() / E::BYTES;
     let changed = changes.at().len();
     let step = changed.div_ceil(SAMPLE).max(1);
@@ -75,10 +75,10 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
     let mut h: Buckets = [0; BUCKETS];
     sampled(predictor).for_each(|(_, bucket)| h[bucket] += 1);
     let bits = buckets_cost(&h, rest_bits);
-    let mut best = Candidate { sure: true, ..Candidate::whole(predictor, bits) };
+    let mut best = PredictorChoice { sure: true, ..PredictorChoice::whole(predictor, bits) };
     // Integers have no exponent to go by.
     if float && changed > 0 {
-        let mut keyed = Keyed::new(sparse_cost);
+        let mut histograms = ContextHistograms::new(sparse_cost);
         // As many of each as there are, by a sample of runs and one of changes.
         let stride = (n / KEYS).max(1);
         let mut keys = [0u32; 256];
@@ -88,14 +88,14 @@ fn candidate_of<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Cand
             }
         }
         for (key, &n) in (0..=u8::MAX).zip(&keys).filter(|(_, n)| **n > 0) {
-            keyed.add(key, 0, n * stride as u32);
+            histograms.add(key, 0, n * stride as u32);
         }
         for (p, bucket) in sampled(best.predictor) {
-            keyed.add(Contexts::key(p), bucket, step as u32);
+            histograms.add(Contexts::key(p), bucket, step as u32);
         }
         let limits = Limits { context_cost: CONTEXT_BITS * cost::BIT, share: u64::MAX, rare: 1 };
-        if let (Some(contexts), guesses, _) = keyed.contexts(limits) {
-            (best.contexts, best.guesses) = (Some(contexts), guesses);
+        if let (Some(contexts), stats, _) = histograms.contexts(limits) {
+            (best.contexts, best.stats) = (Some(contexts), stats);
         }
     }
     best

@@ -27,14 +27,14 @@ pub(super) fn buckets_cost(h: &[u32], rest: impl Fn(usize) -> u64) -> u64 {
 }
 
 /// What a sample says of a context.
-pub(super) struct Guess {
+pub(super) struct ContextStats {
     /// Whether a byte holds every residual.
     pub(super) single: bool,
     pub(super) elements: u64,
 }
 
 /// Sampled residuals by key.
-pub(super) struct Keyed<C> {
+pub(super) struct ContextHistograms<C> {
     /// Which of the histograms is a key's, if it has one.
     place: [Option<u8>; 256],
     of: Vec<Buckets>,
@@ -63,7 +63,7 @@ struct Context {
     cost: u64,
 }
 
-impl<C: Fn(&[u32]) -> u64> Keyed<C> {
+impl<C: Fn(&[u32]) -> u64> ContextHistograms<C> {
     pub(super) fn new(cost: C) -> Self {
         Self { place: [None; 256], of: Vec::with_capacity(32), end: 1, cost }
     }
@@ -88,7 +88,7 @@ impl<C: Fn(&[u32]) -> u64> Keyed<C> {
     }
 
     /// Contexts, what the sample has of each, and its cost in them. `None` if one context is as good.
-    pub(super) fn contexts(self, limits: Limits) -> (Option<Contexts>, Vec<Guess>, u64) {
+    pub(super) fn contexts(self, limits: Limits) -> (Option<Contexts>, Vec<ContextStats>, u64) {
         let worth = (self.whole() / limits.share) as i64;
         let Limits { context_cost, rare, .. } = limits;
         let mut contexts: Vec<Context> = Vec::with_capacity(self.of.len());
@@ -135,8 +135,8 @@ impl<C: Fn(&[u32]) -> u64> Keyed<C> {
             return (None, vec![], bits);
         }
         let single = |h: &Buckets| h[bucket(256)..].iter().all(|&n| n == 0);
-        let guesses = contexts.iter().map(|c| Guess { single: single(&c.h), elements: c.seen }).collect();
-        (Some(Contexts { boundaries: contexts[1..].iter().map(|c| c.first).collect() }), guesses, bits)
+        let stats = contexts.iter().map(|c| ContextStats { single: single(&c.h), elements: c.seen }).collect();
+        (Some(Contexts { boundaries: contexts[1..].iter().map(|c| c.first).collect() }), stats, bits)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ways to predict a column, and what each would cost, from a sample.
 
-use super::keyed::{Guess, Keyed, Limits, bucket, buckets_cost, rest_bits};
+use super::context_histograms::{ContextHistograms, ContextStats, Limits, bucket, buckets_cost, rest_bits};
 use crate::cluster::RUN;
 use crate::cluster::element::{Element, extend};
 use crate::cluster::runs::Effort;
@@ -15,7 +15,7 @@ const SAMPLE: usize = 8192;
 const CONTEXT_BITS: u64 = 700;
 
 /// What a column may be predicted from.
-pub(crate) struct Expectation<'a> {
+pub(crate) struct PredictionInput<'a> {
     /// An element for every one of the column.
     pub(crate) prediction: &'a [u8],
     /// How it was converted.
@@ -25,42 +25,42 @@ pub(crate) struct Expectation<'a> {
 }
 
 /// A way to predict, and what it would cost in 1/256 bit.
-pub(super) struct Candidate {
+pub(super) struct PredictorChoice {
     pub(super) predictor: Predictor,
     pub(super) contexts: Option<Contexts>,
     /// What was sampled of each context; empty if there is one.
-    pub(super) guesses: Vec<Guess>,
+    pub(super) stats: Vec<ContextStats>,
     pub(super) bits: u64,
     pub(super) sure: bool,
 }
 
-impl Candidate {
+impl PredictorChoice {
     /// All elements in one context.
     pub(super) fn whole(predictor: Predictor, bits: u64) -> Self {
-        Self { predictor, contexts: None, guesses: vec![], bits, sure: false }
+        Self { predictor, contexts: None, stats: vec![], bits, sure: false }
     }
 
-    /// Elements scattered to contexts as [`Keyed::contexts`] found them, if it found some.
-    fn scattered(predictor: Predictor, (contexts, guesses, bits): (Option<Contexts>, Vec<Guess>, u64)) -> Self {
-        Self { contexts, guesses, ..Self::whole(predictor, bits) }
+    /// Elements scattered to contexts as [`ContextHistograms::contexts`] found them, if it found some.
+    fn scattered(predictor: Predictor, (contexts, stats, bits): (Option<Contexts>, Vec<ContextStats>, u64)) -> Self {
+        Self { contexts, stats, ..Self::whole(predictor, bits) }
     }
 
     /// For each context of `n` elements of `width` bytes: how many there is room for, which is most likely enough, and bytes of each.
     pub(super) fn rooms(&self, n: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
-        let all: u64 = self.guesses.iter().map(|g| g.elements).sum();
-        let likely = move |g: &Guess| n.min((2 * n as u64 * g.elements / all.max(1)) as usize + n / 16);
+        let all: u64 = self.stats.iter().map(|g| g.elements).sum();
+        let likely = move |g: &ContextStats| n.min((2 * n as u64 * g.elements / all.max(1)) as usize + n / 16);
         let whole = self.contexts.is_none().then_some((n, width));
-        self.guesses.iter().map(move |g| (likely(g), if g.single { 1 } else { width })).chain(whole)
+        self.stats.iter().map(move |g| (likely(g), if g.single { 1 } else { width })).chain(whole)
     }
 }
 
 /// The most promising way to predict, from a sample of what did not stay as it was; `None` where nothing promises anything.
-pub(super) fn candidate<E: Element>(
+pub(super) fn choose_predictor<E: Element>(
     elements: &[u8],
-    x: &Expectation<'_>,
+    x: &PredictionInput<'_>,
     map: Option<&[u8]>,
     effort: Effort,
-) -> Option<Candidate> {
+) -> Option<PredictorChoice> {
     let n = elements.len() / E::BYTES;
     let runs: Vec<usize> = (0..n.div_ceil(RUN)).filter(|&r| map.is_none_or(|map| map[r] == 0)).collect();
     // Where most stayed as it was, few of the others tell something.
@@ -88,14 +88,14 @@ pub(super) fn candidate<E: Element>(
     let float = x.map == Map::Rotate;
     let predictor = if float { Predictor::Float } else { Predictor::Integer };
     let predictions: Vec<E> = sampled(x.prediction, &runs, stride);
-    let mut keyed = Keyed::new(|h: &[u32]| buckets_cost(h, rest_bits));
+    let mut histograms = ContextHistograms::new(|h: &[u32]| buckets_cost(h, rest_bits));
     let pairs = sample.iter().zip(&predictions);
-    pairs.for_each(|(&v, &p)| keyed.add(Contexts::key(p), bucket(predictor.residual(v, p).wide()), 1));
+    pairs.for_each(|(&v, &p)| histograms.add(Contexts::key(p), bucket(predictor.residual(v, p).wide()), 1));
     // Integers have no exponent to go by.
     let mut best = if float {
-        Candidate::scattered(predictor, keyed.contexts(limits))
+        PredictorChoice::scattered(predictor, histograms.contexts(limits))
     } else {
-        Candidate::whole(predictor, keyed.whole())
+        PredictorChoice::whole(predictor, histograms.whole())
     };
     // Estimates of unlike things: what is close is planned both ways.
     if best.bits >= plain + plain / 32 {
