@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
-use crate::budget::{Budget, MAX_DETOUR, MIN_COST, ORDINARY};
+use crate::budget::{Budget, MAX_BUDGET, MIN_COST, ORDINARY};
 use crate::container::open::{self, Opened};
 use crate::decompress::{KEEP, checked_block, decode_checked};
 use crate::error::Result;
 use crate::format::bases::{MAX_DEPTH, too_deep};
 use crate::format::block_head::{BlockHead, Column, Method};
 use crate::io::ReadAt;
-use crate::origin::{NotOwn, Own, Sourced};
+use crate::origin::{NoSelf, ReferenceResolver, SelfSource};
 use crate::pool::Workers;
 use crate::predict::Conversion;
 use crate::work::Work;
@@ -33,7 +33,7 @@ pub(crate) struct Access<'a> {
 type Decoded = (Arc<Vec<u8>>, usize);
 
 /// A block whose head was checked.
-struct Begun<'a> {
+struct CheckedBlock<'a> {
     head: BlockHead,
     body: &'a [u8],
     /// Memory that it takes.
@@ -69,14 +69,14 @@ impl Access<'_> {
         work: &Work,
     ) -> Result<()> {
         work.spend(out.len() as u64)?;
-        let bytes = AtomicU64::new(MAX_DETOUR);
+        let bytes = AtomicU64::new(MAX_BUDGET);
         self.decode_within(decoder, i, record, out, Budget::new(&bytes, work)).map(|_| ())
     }
 
     /// Fills `buf` with raw bytes, which must be in the file, on the calling thread.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8], work: &Work) -> Result<()> {
         self.parts(offset, buf, |i, range, to| {
-            let bytes = AtomicU64::new(MAX_DETOUR + to.len() as u64);
+            let bytes = AtomicU64::new(MAX_BUDGET + to.len() as u64);
             self.part(i, range, to, Budget::new(&bytes, work)).map(|_| ())
         })
     }
@@ -133,7 +133,7 @@ impl Access<'_> {
         let mut record = self.cache.record();
         let done = self.begin(i, &mut record, out.len(), budget).and_then(|block| {
             let ordinary = block.held <= ORDINARY;
-            self.workers.with_kept(ordinary, |decoder| self.decode_begun(decoder, block, out))
+            self.workers.with_kept(ordinary, |decoder| self.decode_after_check(decoder, block, out))
         });
         self.cache.put_back(record);
         done.map_err(|e| self.opened.locate(e, i))
@@ -163,24 +163,30 @@ impl Access<'_> {
         budget: Budget<'_>,
     ) -> Result<usize> {
         let block = self.begin(i, record, out.len(), budget)?;
-        self.decode_begun(decoder, block, out)
+        self.decode_after_check(decoder, block, out)
     }
 
     /// Reads the record of a block of `raw_len` bytes, and looks at its head.
-    fn begin<'r>(&'r self, i: usize, record: &'r mut Vec<u8>, raw_len: usize, budget: Budget<'r>) -> Result<Begun<'r>> {
+    fn begin<'r>(
+        &'r self,
+        i: usize,
+        record: &'r mut Vec<u8>,
+        raw_len: usize,
+        budget: Budget<'r>,
+    ) -> Result<CheckedBlock<'r>> {
         let b = self.opened.block(i);
         let record = open::read_record(self.src, &b, record)?;
         let (head, body) = checked_block(record, &self.opened.sources, b.raw_offset, raw_len)?;
         let held = held(&head, b.record_len);
-        Ok(Begun { head, body, held, budget: budget.hold(held)? })
+        Ok(CheckedBlock { head, body, held, budget: budget.reserve(held)? })
     }
 
-    fn decode_begun(&self, decoder: &mut BlockDecoder, block: Begun<'_>, out: &mut [u8]) -> Result<usize> {
-        let Begun { head, body, budget, .. } = block;
+    fn decode_after_check(&self, decoder: &mut BlockDecoder, block: CheckedBlock<'_>, out: &mut [u8]) -> Result<usize> {
+        let CheckedBlock { head, body, budget, .. } = block;
         let sources = &self.opened.sources;
         let earlier = self.earlier(budget);
-        let own: &dyn Own = if sources.features.own { &earlier } else { &NotOwn };
-        let origin = Sourced::new(self.bases, &sources.bases, own);
+        let own: &dyn SelfSource = if sources.features.own { &earlier } else { &NoSelf };
+        let origin = ReferenceResolver::new(self.bases, &sources.bases, own);
         decode_checked(decoder, head, body, &origin.within(budget), out)?;
         match earlier.depth.load(Ordering::Relaxed) {
             depth if depth > MAX_DEPTH => Err(too_deep()),
@@ -197,7 +203,7 @@ pub(crate) struct Earlier<'a> {
     depth: AtomicUsize,
 }
 
-impl Own for Earlier<'_> {
+impl SelfSource for Earlier<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let budget = self.budget.level_down()?;
         self.access.parts(offset, buf, |i, range, to| {

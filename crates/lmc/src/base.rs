@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::budget::{Budget, Detour, ReadWithin};
+use crate::budget::{Budget, BudgetPool, ReadWithin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves};
@@ -258,8 +258,8 @@ impl<'a> Base<'a> {
         let read = match (&self.compressed, budget, &self.work) {
             (Some(c), Some(budget), _) => c.read_within(offset, buf, budget).map_err(std::io::Error::other),
             (Some(c), None, Some(work)) => {
-                let detour = Detour::new();
-                c.read_within(offset, buf, detour.budget(work)).map_err(std::io::Error::other)
+                let pool = BudgetPool::new();
+                c.read_within(offset, buf, pool.budget(work)).map_err(std::io::Error::other)
             }
             _ => self.source.read_exact_at(buf, offset),
         };
@@ -396,7 +396,7 @@ fn hex(hash: &Digest) -> String {
 }
 
 /// What the error of a block with dependencies adds, unless it is another block's.
-pub(crate) fn blame(e: Error) -> Error {
+pub(crate) fn or_wrong_base(e: Error) -> Error {
     if e.kind() == ErrorKind::Damaged && e.block().is_none() {
         e.adding(": the block, or what it was predicted from, was altered")
     } else {

@@ -8,7 +8,7 @@ use crate::work::Work;
 
 /// Raw bytes of other blocks, of the file and of its bases, that may have to be decoded to read one alone: our files need some dozen
 /// MiB.
-pub(crate) const MAX_DETOUR: u64 = 1 << 30;
+pub(crate) const MAX_BUDGET: u64 = 1 << 30;
 /// The same for a block of a file that is restored whole. A pack may hold thousands of tensors that are far from each other in a
 /// compressed base.
 const MAX_DETOUR_OF_WHOLE: u64 = 1 << 32;
@@ -63,7 +63,7 @@ impl<'a> Budget<'a> {
     }
 
     /// For what is decoded while a block waits for it that takes `n` bytes.
-    pub(crate) fn hold(self, n: u64) -> Result<Self> {
+    pub(crate) fn reserve(self, n: u64) -> Result<Self> {
         let excess = self.excess.checked_sub(n.saturating_sub(ORDINARY)).ok_or_else(|| {
             Error::limit(
                 "blocks that depend on each other would take too much memory at once: \
@@ -84,9 +84,9 @@ impl<'a> Budget<'a> {
 }
 
 /// What may be done for the sake of a block of a file that is restored whole.
-pub(crate) struct Detour(AtomicU64);
+pub(crate) struct BudgetPool(AtomicU64);
 
-impl Detour {
+impl BudgetPool {
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(MAX_DETOUR_OF_WHOLE))
     }
@@ -107,11 +107,11 @@ mod tests {
 
     #[test]
     fn a_budget_ends() {
-        let bytes = AtomicU64::new(MAX_DETOUR);
+        let bytes = AtomicU64::new(MAX_BUDGET);
         let work = Work::new(None, 0);
         let budget = Budget::new(&bytes, &work);
         let n = (0..).take_while(|_| budget.spend(1).is_ok()).count() as u64;
-        assert_eq!(n, MAX_DETOUR / MIN_COST);
+        assert_eq!(n, MAX_BUDGET / MIN_COST);
         let nested = std::iter::successors(Some(budget), |b| b.within().ok()).count();
         assert_eq!(nested, MAX_NESTED + 1);
     }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use crate::Summary;
 use crate::base::Base;
-use crate::begun::Begun;
 use crate::block::encode::BlockEncoder;
 use crate::block::output::Output;
 use crate::error::{Error, Result};
@@ -25,6 +24,7 @@ use crate::options::CompressOptions;
 use crate::origin::Raw;
 use crate::pool::Workers;
 use crate::segment::Segment;
+use crate::session::EncodeSession;
 use crate::sink::{InOrder, Sink, To};
 use crate::source::{Input, Source};
 use crate::work::Work;
@@ -135,8 +135,8 @@ impl Compressor {
             (Some(raw), None) => {
                 let (size, layout) = self.layout(raw, src.segments)?;
                 let (own, bases) = (Raw::new(raw), self.for_call(bases));
-                let begun = self.begin(layout, Some(&own), &bases)?;
-                self.encoders.direct((raw, &own), size, begun, &mut out)
+                let session = self.begin(layout, Some(&own), &bases)?;
+                self.encoders.direct((raw, &own), size, session, &mut out)
             }
             _ => self.compress_in_order(src, bases, &mut out),
         };
@@ -153,19 +153,19 @@ impl Compressor {
             Input::Stream(stream) => {
                 let mut stream = Stream::new(stream);
                 let layout = layout::detect(&mut stream, self.o.dtype)?;
-                let begun = self.begin(layout, None, &bases)?;
+                let session = self.begin(layout, None, &bases)?;
                 let encoders = &mut self.encoders;
-                return encoders.ordered(&Loader::Buffered, begun, |c, job| stream.next_block(c, job), dst, progress);
+                return encoders.ordered(&Loader::Buffered, session, |c, job| stream.next_block(c, job), dst, progress);
             }
             Input::Slice(ref bytes) => bytes as &dyn ReadAt,
             Input::At(file) => file,
         };
         let (size, layout) = self.layout(src, segments)?;
         let own = Raw::new(src);
-        let begun = self.begin(layout, Some(&own), &bases)?;
+        let session = self.begin(layout, Some(&own), &bases)?;
         let mut at = 0;
         let loader = Loader::File(src, &own);
-        self.encoders.ordered(&loader, begun, |c, job| job.plan(src, size, &mut at, c), dst, progress)
+        self.encoders.ordered(&loader, session, |c, job| job.plan(src, size, &mut at, c), dst, progress)
     }
 
     /// Size and layout of a source, whose segments are `given` if the caller knows them.
@@ -183,8 +183,8 @@ impl Compressor {
         layout: Layout,
         own: Option<&'m Raw<'m>>,
         bases: &'m [Base<'m>],
-    ) -> Result<Begun<'m>> {
-        Begun::new(&self.o, layout, own, bases, |b| b.info(self.workers()))
+    ) -> Result<EncodeSession<'m>> {
+        EncodeSession::new(&self.o, layout, own, bases, |b| b.info(self.workers()))
     }
 
     /// Bases that may be decoded as much as one call allows.

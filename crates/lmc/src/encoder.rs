@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use crate::Summary;
-use crate::begun::Begun;
 use crate::compress::{Ahead, Compressor, Loader, finish, write};
 use crate::error::{Error, Result};
 use crate::layout::{self, Prefix};
 use crate::options::CompressOptions;
+use crate::session::EncodeSession;
 
 /// Bytes that are waited for, for each job that may be under way on several threads, so that all of them find work.
 const BATCH: usize = 2 << 20;
@@ -42,7 +42,7 @@ pub struct Encoder<W: Write> {
 enum State {
     /// The layout is not known before so many bytes, or all, are there.
     Beginning(usize),
-    Blocks(Box<Begun<'static>>),
+    Blocks(Box<EncodeSession<'static>>),
     Failed,
 }
 
@@ -67,8 +67,8 @@ impl<W: Write> Encoder<W> {
     /// `Io` when writing fails, `Limit` when the index would be too large for the format (many terabytes), `Usage` when an earlier call failed.
     pub fn finish(mut self) -> Result<(W, Summary)> {
         self.advance(true)?;
-        let State::Blocks(begun) = self.state else { return Err(failed_before()) };
-        let summary = finish(begun.writer, &begun.layout, &mut self.inner)?;
+        let State::Blocks(session) = self.state else { return Err(failed_before()) };
+        let summary = finish(session.writer, &session.layout, &mut self.inner)?;
         Ok((self.inner, summary))
     }
 
@@ -76,9 +76,9 @@ impl<W: Write> Encoder<W> {
     fn due(&self) -> usize {
         match &self.state {
             State::Beginning(bytes) => *bytes,
-            State::Blocks(begun) => {
+            State::Blocks(session) => {
                 let more = self.compressor.workers().in_flight() - 1;
-                begun.cutter.lookahead() as usize + more * BATCH
+                session.cutter.lookahead() as usize + more * BATCH
             }
             State::Failed => 0,
         }
@@ -91,7 +91,7 @@ impl<W: Write> Encoder<W> {
             state => state,
         };
         self.state = match state {
-            State::Blocks(begun) => State::Blocks(self.blocks(begun, ended)?),
+            State::Blocks(session) => State::Blocks(self.blocks(session, ended)?),
             State::Beginning(_) => state,
             State::Failed => return Err(failed_before()),
         };
@@ -105,13 +105,13 @@ impl<W: Write> Encoder<W> {
         if let Some(wanted) = beginning.wanted {
             return Ok(State::Beginning(wanted));
         }
-        let begun = self.compressor.begin(layout, None, &[])?;
-        write(&mut self.inner, &begun.start)?;
-        Ok(State::Blocks(Box::new(begun)))
+        let session = self.compressor.begin(layout, None, &[])?;
+        write(&mut self.inner, &session.start)?;
+        Ok(State::Blocks(Box::new(session)))
     }
 
-    fn blocks(&mut self, mut begun: Box<Begun<'static>>, ended: bool) -> Result<Box<Begun<'static>>> {
-        let Begun { cutter, writer, origin, .. } = &mut *begun;
+    fn blocks(&mut self, mut session: Box<EncodeSession<'static>>, ended: bool) -> Result<Box<EncodeSession<'static>>> {
+        let EncodeSession { cutter, writer, origin, .. } = &mut *session;
         let ahead = &mut self.ahead;
         self.compressor.encoders().blocks(
             &Loader::Buffered,
@@ -124,7 +124,7 @@ impl<W: Write> Encoder<W> {
             &mut self.inner,
             &mut |_| (),
         )?;
-        Ok(begun)
+        Ok(session)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::base::Base;
-use crate::begun::Begun;
 use crate::block::Extent;
 use crate::block::encode::{BlockSummary, RawBlock};
 use crate::block::output::Output;
@@ -17,6 +16,7 @@ use crate::options::CompressOptions;
 use crate::origin::Raw;
 use crate::predict::Conversion;
 use crate::segment::Segment;
+use crate::session::EncodeSession;
 
 /// What compressing a file would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +73,8 @@ impl Compressor {
         let bases = self.for_call(bases);
         let info =
             |b: &Base<'_>| Ok(BaseInfo { content_hash: [0; 16], raw_size: b.raw_size(), name: b.name().to_owned() });
-        let Begun { mut cutter, layout, mut writer, origin, .. } =
-            Begun::new(self.options(), layout, Some(&own), &bases, info)?;
+        let EncodeSession { mut cutter, layout, mut writer, origin, .. } =
+            EncodeSession::new(self.options(), layout, Some(&own), &bases, info)?;
         let mut blocks = Vec::new();
         let mut next = 0;
         while next < size {

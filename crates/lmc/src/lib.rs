@@ -31,7 +31,6 @@
 mod access;
 mod arch;
 mod base;
-mod begun;
 mod bits;
 mod block;
 mod budget;
@@ -46,11 +45,14 @@ mod encoder;
 mod entropy;
 mod error;
 mod estimate;
+mod fingerprint;
 mod format;
 mod frames;
+mod handover;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod intra_file;
 mod io;
 mod isa;
 mod layout;
@@ -64,12 +66,10 @@ mod predict;
 mod reader;
 mod reread;
 mod resolve;
-mod sample;
 mod segment;
-mod siblings;
+mod session;
 mod sink;
 mod source;
-mod turns;
 mod work;
 
 pub use base::Base;
@@ -83,6 +83,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use estimate::{Estimate, estimate};
 pub use format::bases::BaseInfo;
 pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
+pub use intra_file::rounded_from;
 pub use io::{ReadAt, WriteAt};
 pub use isa::Isa;
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
@@ -90,7 +91,6 @@ pub use parse_error::ParseNameError;
 pub use reader::Reader;
 pub use resolve::{ResolveError, resolve_bases};
 pub use segment::{Name, Segment, Shape, tensor_len};
-pub use siblings::rounded_from;
 pub use sink::Sink;
 pub use source::Source;
 

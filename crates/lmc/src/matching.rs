@@ -8,10 +8,10 @@ use crate::block::Reference;
 use crate::cluster::element::zeros_in;
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::fingerprint::Fingerprint;
 use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Layout};
 use crate::predict::{self, Conversion};
-use crate::sample::Sample;
 use crate::segment::Segment;
 
 /// Where the bytes are that a segment may be predicted from.
@@ -33,13 +33,13 @@ const COMPARISONS: usize = 1 << 24;
 const NEIGHBOURS: usize = 32;
 
 /// Bytes at the beginning of a tensor that must be known to match it.
-pub(crate) const SAMPLED: u64 = Sample::REACH;
+pub(crate) const SAMPLED: u64 = Fingerprint::REACH;
 /// Sample windows that estimate the distance of two tensors: at most this many, of this many bytes, one for each so many bytes.
 const WINDOWS: u64 = 16;
 const WINDOW: usize = 128;
 const WINDOW_EVERY: u64 = 1 << 14;
 
-/// Bits of differences, leading zeros left out, among the bits of a sample.
+/// Bits of differences, leading zeros left out, among the bits of a fingerprint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Distance {
     pub(crate) differ: u64,
@@ -130,7 +130,7 @@ struct Candidate {
     /// Belongs to a tensor of the file already.
     taken: bool,
     /// `None` until it is needed.
-    sample: Option<Sample>,
+    fingerprint: Option<Fingerprint>,
 }
 
 /// How well a base's tensor fits, best first.
@@ -297,7 +297,7 @@ impl<'m> Matcher<'m> {
                 if let Some(&pool) = pool_of.get(&(dtype, &s.shape[..])) {
                     let taken = taken.binary_search(&(i, segment)).is_ok();
                     let source = i as u32 + 1;
-                    self.pools[pool].candidates.push(Candidate { source, segment, taken, sample: None });
+                    self.pools[pool].candidates.push(Candidate { source, segment, taken, fingerprint: None });
                 }
             }
         }
@@ -378,12 +378,12 @@ impl<'m> Matcher<'m> {
         let dtype = segment.dtype.expect("only tensors are searched for");
         let pool = &mut self.pools[pool];
         // Blocks are planned before anything beyond them is at hand.
-        if len < segment.len.min(Sample::REACH) || pool.candidates.is_empty() {
+        if len < segment.len.min(Fingerprint::REACH) || pool.candidates.is_empty() {
             return Ok(None);
         }
         let read = |buf: &mut [u8], at: u64| read_at(raw, "the input", buf, segment.offset + at);
-        let sample = Sample::take(dtype, segment.len, read)?;
-        if sample.is_constant() {
+        let fingerprint = Fingerprint::take(dtype, segment.len, read)?;
+        if fingerprint.is_constant() {
             return Ok(None);
         }
         let n = pool.candidates.len();
@@ -398,13 +398,13 @@ impl<'m> Matcher<'m> {
         for (i, c) in pool.candidates.iter_mut().enumerate().take(trials.end).skip(trials.start) {
             let base = self.bases[c.source as usize - 1];
             let offset = base.segments()[c.segment].offset;
-            let theirs = match &mut c.sample {
+            let theirs = match &mut c.fingerprint {
                 Some(s) => s,
-                none => none.insert(Sample::take(dtype, segment.len, |buf, at| base.read(offset + at, buf))?),
+                none => none.insert(Fingerprint::take(dtype, segment.len, |buf, at| base.read(offset + at, buf))?),
             };
             // Between equals: one that no other tensor has, then the one at the same rank.
-            let order = (sample.agreement(theirs), !c.taken, Reverse(i.abs_diff(rank)));
-            if sample.is_related(theirs) && best.is_none_or(|b| order > b.0) {
+            let order = (fingerprint.agreement(theirs), !c.taken, Reverse(i.abs_diff(rank)));
+            if fingerprint.is_related(theirs) && best.is_none_or(|b| order > b.0) {
                 best = Some((order, i, Reference { source: c.source, offset, conversion: Conversion::None }));
             }
         }

@@ -14,23 +14,28 @@ use crate::io::{ReadAt, WriteAt, read_at};
 use crate::reread::Reread;
 
 /// The bases of a file in its own order, and the file itself.
-pub(crate) struct Sourced<'a> {
+pub(crate) struct ReferenceResolver<'a> {
     bases: Cow<'a, [Base<'a>]>,
     /// The names of the bases, which are not there, if `bases` is empty.
     wanted: &'a [BaseInfo],
-    own: &'a dyn Own,
+    own: &'a dyn SelfSource,
     /// What a block may cost that is decoded; none for those that are encoded.
     budget: Option<Budget<'a>>,
 }
 
-impl<'a> Sourced<'a> {
-    pub(crate) fn new(bases: impl Into<Cow<'a, [Base<'a>]>>, wanted: &'a [BaseInfo], own: &'a dyn Own) -> Self {
+impl<'a> ReferenceResolver<'a> {
+    pub(crate) fn new(bases: impl Into<Cow<'a, [Base<'a>]>>, wanted: &'a [BaseInfo], own: &'a dyn SelfSource) -> Self {
         Self { bases: bases.into(), wanted, own, budget: None }
     }
 
     /// The same for one block.
-    pub(crate) fn within<'s>(&'s self, budget: Budget<'s>) -> Sourced<'s> {
-        Sourced { bases: Cow::Borrowed(&self.bases[..]), wanted: self.wanted, own: self.own, budget: Some(budget) }
+    pub(crate) fn within<'s>(&'s self, budget: Budget<'s>) -> ReferenceResolver<'s> {
+        ReferenceResolver {
+            bases: Cow::Borrowed(&self.bases[..]),
+            wanted: self.wanted,
+            own: self.own,
+            budget: Some(budget),
+        }
     }
 
     fn base(&self, source: u32) -> Option<&Base<'a>> {
@@ -38,7 +43,7 @@ impl<'a> Sourced<'a> {
     }
 }
 
-impl Origin for Sourced<'_> {
+impl Origin for ReferenceResolver<'_> {
     fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> Result<()> {
         match (source, self.base(source)) {
             (0, _) => self.own.read(offset, buf),
@@ -56,7 +61,7 @@ impl Origin for Sourced<'_> {
 }
 
 /// Raw bytes of the file that is being decoded, before the block that asks for them.
-pub(crate) trait Own: Sync {
+pub(crate) trait SelfSource: Sync {
     /// Fills `buf` with the raw bytes from `offset` on; waits for them if necessary.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
@@ -68,9 +73,9 @@ pub(crate) trait Own: Sync {
 }
 
 /// For files whose header says that no block depends on the file itself: nobody asks.
-pub(crate) struct NotOwn;
+pub(crate) struct NoSelf;
 
-impl Own for NotOwn {
+impl SelfSource for NoSelf {
     fn read(&self, _: u64, _: &mut [u8]) -> Result<()> {
         Err(Error::damaged("a block depends on the file, and the file's header says that none does"))
     }
@@ -95,7 +100,7 @@ pub(crate) struct Stored {
 
 /// A block that is about to be read. Those that depend on it wait until it is known what was read of it.
 pub(crate) struct Reading<'a> {
-    turn: Turn<'a>,
+    turn: Ticket<'a>,
     start: u64,
     leaves: &'a Reread,
 }
@@ -138,7 +143,7 @@ impl Reading<'_> {
     }
 }
 
-impl Own for Raw<'_> {
+impl SelfSource for Raw<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self {
             Raw::Slice(_) | Raw::Measured(_) => self.read_now(offset, buf),
@@ -184,9 +189,9 @@ impl State {
 }
 
 impl Watermark {
-    /// A block that starts at raw byte `start` is begun. Until [`Turn::done`] it counts as failed if it is dropped.
-    pub(crate) fn begin(&self, start: u64) -> Turn<'_> {
-        Turn { mark: self, start, end: None }
+    /// A block that starts at raw byte `start` is begun. Until [`Ticket::done`] it counts as failed if it is dropped.
+    pub(crate) fn begin(&self, start: u64) -> Ticket<'_> {
+        Ticket { mark: self, start, end: None }
     }
 
     /// Waits until all bytes before `end` are there.
@@ -203,20 +208,20 @@ impl Watermark {
 }
 
 /// A block under way.
-pub(crate) struct Turn<'a> {
+pub(crate) struct Ticket<'a> {
     mark: &'a Watermark,
     start: u64,
     end: Option<u64>,
 }
 
-impl Turn<'_> {
+impl Ticket<'_> {
     /// The block is decoded, and its bytes, which end before `end`, are where others find them.
     pub(crate) fn done(mut self, end: u64) {
         self.end = Some(end);
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut s = self.mark.lock();
         match self.end {
@@ -254,7 +259,7 @@ impl<'a> Finished<'a> {
     }
 }
 
-impl Own for Finished<'_> {
+impl SelfSource for Finished<'_> {
     fn read(&self, mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         self.mark.wait(offset + buf.len() as u64)?;
         while !buf.is_empty() {
@@ -277,10 +282,10 @@ impl Own for Finished<'_> {
 pub(crate) struct Written<'a> {
     pub(crate) mark: &'a Watermark,
     pub(crate) to: &'a dyn WriteAt,
-    pub(crate) again: &'a dyn Own,
+    pub(crate) again: &'a dyn SelfSource,
 }
 
-impl Own for Written<'_> {
+impl SelfSource for Written<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.mark.wait(offset + buf.len() as u64)?;
         match self.to.read_back(buf, offset) {

@@ -2,7 +2,6 @@
 
 use crate::Summary;
 use crate::base::Base;
-use crate::begun::Begun;
 use crate::block::Extent;
 use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
 use crate::block::output::Output;
@@ -11,6 +10,7 @@ use crate::error::Result;
 use crate::io::{ReadAt, read_at};
 use crate::layout::Layout;
 use crate::origin::Raw;
+use crate::session::EncodeSession;
 
 /// A block of a file, encoded in both ways.
 pub struct EncodedBoth<'a> {
@@ -64,7 +64,7 @@ pub fn encode_both<J: Default + Send>(
     mut take: impl FnMut(&mut J, u64),
 ) -> Result<[Summary; 2]> {
     let own = Raw::measured(source);
-    let Begun { mut cutter, layout: covered, mut writer, origin, .. } =
+    let EncodeSession { mut cutter, layout: covered, mut writer, origin, .. } =
         compressor.begin(layout.clone(), Some(&own), bases)?;
     let alone = compressor.begin(layout, Some(&own), &[])?;
     let (mut plain, mut plain_writer, plain_origin) = (alone.cutter.uniform(), alone.writer, alone.origin);

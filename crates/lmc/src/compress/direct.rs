@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::jobs::{Encoders, Job, Loader};
 use crate::Summary;
-use crate::begun::Begun;
 use crate::block::Origin;
 use crate::block::encode::BlockEncoder;
 use crate::block::output::Output;
 use crate::container::writer::Writer;
 use crate::cut::Cutter;
 use crate::error::{Error, Result};
+use crate::handover::Handover;
 use crate::io::ReadAt;
 use crate::origin::Raw;
-use crate::turns::Turns;
+use crate::session::EncodeSession;
 
 impl Encoders {
     /// Writes a file to the end of `out`.
@@ -23,10 +23,10 @@ impl Encoders {
         &mut self,
         (src, own): (&dyn ReadAt, &Raw<'_>),
         size: u64,
-        begun: Begun<'_>,
+        session: EncodeSession<'_>,
         out: &mut Output<'_>,
     ) -> Result<Summary> {
-        let Begun { mut cutter, layout, mut writer, start, origin } = begun;
+        let EncodeSession { mut cutter, layout, mut writer, start, origin } = session;
         out.extend(&start);
         let loader = Loader::File(src, own);
         self.prepare();
@@ -73,13 +73,13 @@ impl Encoders {
         let start = out.len();
         let tickets = AtomicUsize::new(0);
         let failed = Mutex::new(None::<(usize, Error)>);
-        let turns = Turns::new((&mut *writer, out.grow(bound), 0usize), std::mem::take(&mut self.jobs));
+        let handover = Handover::new((&mut *writer, out.grow(bound), 0usize), std::mem::take(&mut self.jobs));
         self.workers.each(|encoder| {
-            let _watch = turns.watch();
+            let _watch = handover.watch();
             loop {
-                let mut job = turns.free();
+                let mut job = handover.free();
                 let ticket = tickets.fetch_add(1, Ordering::Relaxed);
-                let Some((offset, len, extents)) = blocks.get(ticket) else { break turns.give_back(job) };
+                let Some((offset, len, extents)) = blocks.get(ticket) else { break handover.give_back(job) };
                 let mut record = Output::new(&mut job.record);
                 let block = loader.load(*offset, *len, &mut job.raw, extents);
                 let done = block.and_then(|block| encoder.encode(&block, origin, &mut record));
@@ -97,7 +97,7 @@ impl Encoders {
                         None
                     }
                 };
-                let due = turns.done(ticket, job, |(writer, rest, written), job| {
+                let due = handover.done(ticket, job, |(writer, rest, written), job| {
                     if let Some(Ok(summary)) = &job.done {
                         writer.block(summary);
                     }
@@ -106,11 +106,11 @@ impl Encoders {
                 });
                 for (job, place) in due {
                     place.copy_from_slice(&job.record[..job.record_len]);
-                    turns.give_back(job);
+                    handover.give_back(job);
                 }
             }
         });
-        let ((_, _, written), jobs) = turns.into_inner();
+        let ((_, _, written), jobs) = handover.into_inner();
         self.jobs = jobs;
         out.truncate(start + written);
         match failed.into_inner().expect("no panic while it is held") {

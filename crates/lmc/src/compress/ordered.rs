@@ -4,25 +4,25 @@ use std::io::Write;
 
 use super::jobs::{Encoders, Job, Loader};
 use crate::Summary;
-use crate::begun::Begun;
 use crate::block::Origin;
 use crate::block::output::Output;
 use crate::container::writer::Writer;
 use crate::cut::Cutter;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::session::EncodeSession;
 
 impl Encoders {
     /// Writes a file whose blocks come from `next`, which plans the next one (false at the end).
     pub(super) fn ordered(
         &mut self,
         loader: &Loader<'_>,
-        begun: Begun<'_>,
+        session: EncodeSession<'_>,
         mut next: impl FnMut(&mut Cutter<'_>, &mut Job) -> Result<bool>,
         dst: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
-        let Begun { mut cutter, layout, mut writer, start, origin } = begun;
+        let EncodeSession { mut cutter, layout, mut writer, start, origin } = session;
         write(dst, &start)?;
         self.blocks(loader, &origin, &mut writer, |job| next(&mut cutter, job), dst, progress)?;
         finish(writer, &layout, dst)

@@ -1,7 +1,7 @@
 //! One block after the other: decoding its record, and checking it, and in the end the whole.
 
 use crate::Summary;
-use crate::base::blame;
+use crate::base::or_wrong_base;
 use crate::block::Origin;
 use crate::block::decode::BlockDecoder;
 use crate::container::open::{Opened, block_record, wrong_raw_len};
@@ -74,7 +74,7 @@ pub(crate) fn decode_checked(
     out: &mut [u8],
 ) -> Result<Decoded> {
     let done = decoder.decode(&head, body, origin, out);
-    let leaves = done.map_err(|e| if head.dependencies.is_empty() { e } else { blame(e) })?;
+    let leaves = done.map_err(|e| if head.dependencies.is_empty() { e } else { or_wrong_base(e) })?;
     Ok(Decoded { leaves, dependencies: head.dependencies })
 }
 

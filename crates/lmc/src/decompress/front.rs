@@ -8,7 +8,7 @@ use super::buffers::Buffers;
 use crate::Summary;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
-use crate::budget::Detour;
+use crate::budget::BudgetPool;
 use crate::container::stream::{Next, Records};
 use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
@@ -18,7 +18,7 @@ use crate::format::index::Index;
 use crate::format::record::HEADER_LEN;
 use crate::io::WriteAt;
 use crate::options::DecodeLimits;
-use crate::origin::{NotOwn, Own, Sourced, Watermark, Written};
+use crate::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Written};
 use crate::pool::Workers;
 use crate::work::Work;
 
@@ -113,9 +113,9 @@ impl<'b, R: Read> Front<'b, R> {
             *spill = Some(tempfile::tempfile().map_err(cannot_spill)?);
         }
         let (spill, mark, work) = (spill.as_ref(), &*mark, &*work);
-        let written = spill.map(|to| Written { mark, to, again: &NotOwn });
-        let own = written.as_ref().map_or(&NotOwn as &dyn Own, |written| written);
-        let origin = Sourced::new(&bases[..], wanted, own);
+        let written = spill.map(|to| Written { mark, to, again: &NoSelf });
+        let own = written.as_ref().map_or(&NoSelf as &dyn SelfSource, |written| written);
+        let origin = ReferenceResolver::new(&bases[..], wanted, own);
         let mut fed = 0;
         let mut jobs = Buffers::take(buffers, workers.in_flight(), |buffers| Job { buffers, ..Job::default() });
         let done = workers.ordered(
@@ -149,8 +149,8 @@ impl<'b, R: Read> Front<'b, R> {
                 raw.resize(head.raw_len, 0);
                 let body = &record[record.len() - body_len(record)..];
                 let turn = spill.map(|_| mark.begin(job.raw_offset));
-                let detour = Detour::new();
-                let origin = origin.within(detour.budget(work));
+                let pool = BudgetPool::new();
+                let origin = origin.within(pool.budget(work));
                 let spent = work.spend(raw.len() as u64);
                 let mut done = spent.and_then(|()| decode_checked(decoder, head, body, &origin, raw));
                 if let (Some(spill), Some(turn), Ok(_)) = (spill, turn, &done) {

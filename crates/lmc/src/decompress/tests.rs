@@ -17,7 +17,7 @@ use crate::io::WriteAt;
 use crate::isa::Isa;
 use crate::layout::Layout;
 use crate::options::Level;
-use crate::origin::{Own, Sourced};
+use crate::origin::{ReferenceResolver, SelfSource};
 use crate::predict::Conversion;
 use crate::reader::Reader;
 use crate::segment::Segment;
@@ -25,7 +25,7 @@ use crate::segment::Segment;
 /// The raw bytes of a file that is being written.
 struct Raw<'a>(&'a [u8]);
 
-impl Own for Raw<'_> {
+impl SelfSource for Raw<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
         Ok(())
@@ -56,7 +56,7 @@ fn file_of_extents(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Extent>)]) -> Ve
     out.extend(&start);
     let mut encoder = BlockEncoder::new(Isa::PORTABLE, Level::Default);
     let own = Raw(raw);
-    let origin = Sourced::new(vec![], &[], &own);
+    let origin = ReferenceResolver::new(vec![], &[], &own);
     let mut segments = vec![];
     let mut at = 0;
     for (dtype, extents) in blocks {

@@ -6,11 +6,11 @@ use crate::Summary;
 use crate::access::{Access, Cache};
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
-use crate::budget::Detour;
+use crate::budget::BudgetPool;
 use crate::container::open::{self, Opened};
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, WriteAt, scratch};
-use crate::origin::{Finished, NotOwn, Own, Sourced, Written};
+use crate::origin::{Finished, NoSelf, ReferenceResolver, SelfSource, Written};
 use crate::pool::Workers;
 use crate::work::Work;
 
@@ -80,16 +80,16 @@ impl Whole<'_> {
                 let Job { block, out, buffers: Buffers { record, raw }, done } = job;
                 let b = opened.block(*block);
                 let turn = sources.features.own.then(|| finished.mark.begin(b.raw_offset));
-                let detour = Detour::new();
-                let budget = detour.budget(&work);
+                let pool = BudgetPool::new();
+                let budget = pool.budget(&work);
                 let again = access.as_ref().map(|access| access.earlier(budget));
                 let written = to.zip(again.as_ref()).map(|(to, again)| Written { mark: &finished.mark, to, again });
-                let own: &dyn Own = match &written {
-                    _ if turn.is_none() => &NotOwn,
+                let own: &dyn SelfSource = match &written {
+                    _ if turn.is_none() => &NoSelf,
                     Some(written) => written,
                     None => &finished,
                 };
-                let origin = Sourced::new(bases, &sources.bases, own);
+                let origin = ReferenceResolver::new(bases, &sources.bases, own);
                 let origin = origin.within(budget);
                 let bytes = match out {
                     Some(out) => &mut **out,

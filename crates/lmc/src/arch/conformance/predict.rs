@@ -123,7 +123,7 @@ impl Case {
     }
 }
 
-/// Elements in one of several ways: noise, one value, two that take turns, few, or floats of a model.
+/// Elements in one of several ways: noise, one value, two that take handover, few, or floats of a model.
 fn values(r: &mut Random, width: usize, n: usize) -> Vec<u8> {
     match r.below(6) {
         0 => r.bytes(n * width),

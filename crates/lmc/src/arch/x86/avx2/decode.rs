@@ -80,7 +80,7 @@ kernels! {
             for &ahead in job.runs.get(i + AHEAD..i + AHEAD + SETS).unwrap_or_default() {
                 expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
             }
-            // Lane sets take turns, so that one works while the other waits.
+            // Lane sets take handover, so that one works while the other waits.
             let (first, second): ([_; SETS], [_; SETS]);
             if CODER == FINE {
                 let slots = slots.first_chunk().expect("4096 slots");

@@ -124,7 +124,7 @@ kernels! {
                 refill!(x1, 1);
                 put!(e, 1);
             } else {
-                // More has to be waited for: lane sets take turns.
+                // More has to be waited for: lane sets take handover.
                 let none = _mm512_setzero_si512();
                 let (mut e0, mut e1) = ([none; 2], [none; 2]);
                 for h in 0..2 {

@@ -8,23 +8,23 @@ use crate::cut::Cutter;
 use crate::error::Result;
 use crate::format::bases::{BaseInfo, Sources};
 use crate::format::header::Features;
+use crate::intra_file;
 use crate::layout::Layout;
 use crate::matching::Matcher;
 use crate::options::CompressOptions;
-use crate::origin::{NotOwn, Own, Raw, Sourced};
-use crate::siblings;
+use crate::origin::{NoSelf, Raw, ReferenceResolver, SelfSource};
 
 /// A file whose blocks come next.
-pub(crate) struct Begun<'m> {
+pub(crate) struct EncodeSession<'m> {
     pub(crate) cutter: Cutter<'m>,
     pub(crate) layout: Arc<Layout>,
     pub(crate) writer: Writer,
     /// What the file begins with.
     pub(crate) start: Vec<u8>,
-    pub(crate) origin: Sourced<'m>,
+    pub(crate) origin: ReferenceResolver<'m>,
 }
 
-impl<'m> Begun<'m> {
+impl<'m> EncodeSession<'m> {
     /// `own` is the file where any of its bytes can be read at any time. `info` says how a base is named, if the file needs it.
     pub(crate) fn new(
         o: &CompressOptions,
@@ -38,13 +38,13 @@ impl<'m> Begun<'m> {
         let named = needed.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
         let bases: Vec<Base<'m>> = needed.iter().copied().cloned().collect();
         let siblings = match own {
-            Some(raw) if !o.independent => siblings::find(&layout.segments, |at, buf| raw.read_now(at, buf)),
+            Some(raw) if !o.independent => intra_file::find(&layout.segments, |at, buf| raw.read_now(at, buf)),
             _ => vec![],
         };
         let has_siblings = siblings.iter().any(Option::is_some);
         let features = Features { dependencies: has_siblings || !named.is_empty(), own: has_siblings };
         let (writer, start) = Writer::start(&Sources { features, bases: named })?;
-        let origin = Sourced::new(bases, &[], own.map_or(&NotOwn as &dyn Own, |raw| raw));
+        let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));
         let layout = Arc::new(layout);
         Ok(Self { cutter: Cutter::new(layout.clone(), matcher, siblings), layout, writer, start, origin })
     }

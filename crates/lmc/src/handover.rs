@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 ///
 /// A worker takes a free job, draws the next ticket, works, and hands the job in under its ticket. Because tickets are drawn with a job in
 /// hand, the holder of the earliest one is always at work, and nobody waits for ever.
-pub(crate) struct Turns<T, J> {
+pub(crate) struct Handover<T, J> {
     state: Mutex<State<T, J>>,
     freed: Condvar,
 }
@@ -21,7 +21,7 @@ struct State<T, J> {
     shared: T,
 }
 
-impl<T, J> Turns<T, J> {
+impl<T, J> Handover<T, J> {
     /// `free`: at least one job for each worker; some more spare the fast ones waiting for the slow.
     pub(crate) fn new(shared: T, free: Vec<J>) -> Self {
         let state = State { next: 0, broken: false, waiting: BTreeMap::new(), free, shared };
@@ -74,7 +74,7 @@ impl<T, J> Turns<T, J> {
     }
 }
 
-struct Watch<'a, T, J>(&'a Turns<T, J>);
+struct Watch<'a, T, J>(&'a Handover<T, J>);
 
 impl<T, J> Drop for Watch<'_, T, J> {
     fn drop(&mut self) {
@@ -95,44 +95,44 @@ mod tests {
 
     #[test]
     fn results_are_taken_in_order() {
-        let (turns, tickets) = (Turns::new(Vec::new(), vec![0; 9]), AtomicUsize::new(0));
+        let (handover, tickets) = (Handover::new(Vec::new(), vec![0; 9]), AtomicUsize::new(0));
         std::thread::scope(|s| {
             for _ in 0..7 {
                 s.spawn(|| {
                     loop {
-                        let mut job = turns.free();
+                        let mut job = handover.free();
                         let t = tickets.fetch_add(1, Ordering::SeqCst);
                         if t >= 1000 {
-                            break turns.give_back(job);
+                            break handover.give_back(job);
                         }
                         job = t * 3;
-                        for (job, place) in turns.done(t, job, |v, &j| (v.push(j), v.len()).1) {
+                        for (job, place) in handover.done(t, job, |v, &j| (v.push(j), v.len()).1) {
                             assert_eq!(job, 3 * (place - 1));
-                            turns.give_back(job);
+                            handover.give_back(job);
                         }
                     }
                 });
             }
         });
-        let (taken, free) = turns.into_inner();
+        let (taken, free) = handover.into_inner();
         assert_eq!(taken, (0..1000).map(|t| 3 * t).collect::<Vec<_>>());
         assert_eq!(free.len(), 9);
     }
 
     #[test]
     fn a_panic_wakes_the_others() {
-        let turns: Turns<(), ()> = Turns::new((), vec![()]);
+        let handover: Handover<(), ()> = Handover::new((), vec![()]);
         let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             // The only job is in nobody's hands.
-            turns.free();
+            handover.free();
             std::thread::scope(|s| {
                 s.spawn(|| {
-                    let _watch = turns.watch();
+                    let _watch = handover.watch();
                     panic!("as asked");
                 });
                 s.spawn(|| {
-                    let _watch = turns.watch();
-                    turns.free();
+                    let _watch = handover.watch();
+                    handover.free();
                 });
             });
         }));

@@ -8,13 +8,13 @@ const WINDOW: usize = 32;
 const WINDOWS: usize = 2;
 
 /// A few dozen elements of a tensor, at places that depend on its dtype and length alone.
-pub(crate) struct Sample {
+pub(crate) struct Fingerprint {
     /// What stays the same of an element that changes little: sign and exponent, or all of an integer.
     keys: Vec<u16>,
     constant: bool,
 }
 
-impl Sample {
+impl Fingerprint {
     /// Samples are taken from so many bytes at the beginning of a tensor: what is known of it when its first block is
     /// planned.
     pub(crate) const REACH: u64 = 1 << 20;
@@ -70,12 +70,12 @@ fn key(dtype: Dtype, element: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    fn sample(dtype: Dtype, bytes: &[u8]) -> Sample {
+    fn sample(dtype: Dtype, bytes: &[u8]) -> Fingerprint {
         let read = |buf: &mut [u8], at: u64| {
             buf.copy_from_slice(&bytes[at as usize..][..buf.len()]);
             Ok(())
         };
-        Sample::take(dtype, bytes.len() as u64, read).unwrap()
+        Fingerprint::take(dtype, bytes.len() as u64, read).unwrap()
     }
 
     fn f32s(n: usize, f: impl Fn(usize) -> f32) -> Vec<u8> {
@@ -109,7 +109,7 @@ mod tests {
             end = end.max(at + buf.len() as u64);
             Ok(())
         };
-        Sample::take(Dtype::F32, len, read).unwrap();
-        assert!(end <= Sample::REACH && end > Sample::REACH / 2);
+        Fingerprint::take(Dtype::F32, len, read).unwrap();
+        assert!(end <= Fingerprint::REACH && end > Fingerprint::REACH / 2);
     }
 }
