@@ -28,11 +28,11 @@ fn blocks_are_described() {
     for (i, b) in reader.blocks().enumerate() {
         let d = describe_block(&reader, i as u64).unwrap();
         assert_eq!(d.raw_len, b.raw_len);
-        assert_eq!(d.parts.iter().map(|p| p.raw_len).sum::<u64>(), b.raw_len);
-        assert_eq!(d.parts.iter().map(|p| p.coded_len).sum::<u64>(), b.record_len);
-        let of = |part| d.extents.iter().filter(|p| p.part == part).map(|p| p.raw_len).sum::<u64>();
-        assert!(d.parts.iter().enumerate().all(|(i, p)| p.raw_len == of(i)));
-        for p in &d.parts {
+        assert_eq!(d.columns.iter().map(|p| p.raw_len).sum::<u64>(), b.raw_len);
+        assert_eq!(d.columns.iter().map(|p| p.coded_len).sum::<u64>(), b.record_len);
+        let of = |column| d.extents.iter().filter(|p| p.column == column).map(|p| p.raw_len).sum::<u64>();
+        assert!(d.columns.iter().enumerate().all(|(i, p)| p.raw_len == of(i)));
+        for p in &d.columns {
             for g in &p.clusters {
                 assert_eq!(g.constant_bits + g.raw_bits + g.symbol_bits, 8 * p.width.unwrap() as u32);
             }
@@ -40,7 +40,7 @@ fn blocks_are_described() {
     }
     // A block that is all within the large tensor, but for what precedes its first row.
     let d = describe_block(&reader, 3).unwrap();
-    let large = d.parts.iter().max_by_key(|p| p.raw_len).unwrap();
-    assert_eq!((large.method, large.width, large.map), ("grouped", Some(2), Some("rotate")));
+    let large = d.columns.iter().max_by_key(|p| p.raw_len).unwrap();
+    assert_eq!((large.method, large.width, large.map), ("plain", Some(2), Some("rotate")));
     assert_eq!(describe_block(&reader, 1000).unwrap_err().kind(), ErrorKind::Usage);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::block::plan::{Planner, coding_of};
 
 /// Elements that the first column lists.
-fn sparse(record: &[u8]) -> usize {
+fn patches(record: &[u8]) -> usize {
     head(record).columns[0].method.streams().filter_map(|s| s.patches.as_ref()).map(|p| p.count).sum()
 }
 
@@ -78,14 +78,14 @@ fn lists_are_smaller_than_clusters() {
             for &level in Level::ALL {
                 let clusters = Planner::new(Isa::PORTABLE, level).plan_clusters(width, map, &raw).estimate;
                 let record = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], level);
-                let listed_here = sparse(&record);
+                let patched = patches(&record);
                 assert!(
                     record.len() as u64 <= clusters + 700,
                     "{dtype:?}, one in {one_in}: {} of {clusters}",
                     record.len()
                 );
-                assert!(listed_here == 0 || one_in > 1, "{dtype:?}, one in {one_in}: too many are sparse");
-                columns += usize::from(listed_here > 0);
+                assert!(patched == 0 || one_in > 1, "{dtype:?}, one in {one_in}: too many are sparse");
+                columns += usize::from(patched > 0);
             }
         }
     }
