@@ -16,8 +16,8 @@ use crate::format::checksum::LEAF;
 use crate::format::limits::MAX_RAW;
 use crate::io::ReadAt;
 use crate::layout::Layout;
-use crate::matching::{Distance, Matcher, Related, SAMPLED};
 use crate::predict::Conversion;
+use crate::refs::matching::{Distance, Matcher, Related, SAMPLED};
 use crate::segment::Segment;
 
 /// Raw bytes of a block.

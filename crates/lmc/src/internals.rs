@@ -12,10 +12,10 @@ pub use crate::format::block_head::{BlockHead, Cluster, Column, LaneCounts, Meth
 pub use crate::format::record::HEADER_LEN;
 pub use crate::layout::Layout;
 pub use crate::map::Map;
-pub use crate::matching::{Fit, Matcher, Named, Related};
 pub use crate::predict::job::Streams;
 pub use crate::predict::residual::residuals;
 pub use crate::predict::{Conversion, Predictor, convert};
+pub use crate::refs::matching::{Fit, Matcher, Named, Related};
 
 use crate::base::Base;
 use crate::block::encode::RawBlock;

@@ -8,11 +8,11 @@ use crate::cut::Cutter;
 use crate::error::Result;
 use crate::format::bases::{BaseInfo, Sources};
 use crate::format::header::Features;
-use crate::intra_file;
 use crate::layout::Layout;
-use crate::matching::Matcher;
 use crate::options::CompressOptions;
 use crate::origin::{NoSelf, Raw, ReferenceResolver, SelfSource};
+use crate::refs::intra_file;
+use crate::refs::matching::Matcher;
 
 /// A file whose blocks come next.
 pub(crate) struct EncodeSession<'m> {

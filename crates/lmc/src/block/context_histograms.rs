@@ -2,6 +2,7 @@
 
 use crate::arch::inline::zip;
 use crate::entropy::cost;
+use crate::entropy::merge::merge_neighbours;
 use crate::predict::{Contexts, MAX_BOUNDARIES};
 
 /// Values of about equal size: four exact ones, then two for each further bit.
@@ -111,25 +112,13 @@ impl<C: Fn(&[u32]) -> u64> ContextHistograms<C> {
             join(&mut h, &b.h);
             (a.cost + b.cost + context_cost) as i64 - cost(&h) as i64
         };
-        let mut gains: Vec<i64> = contexts.windows(2).map(|w| gain(&w[0], &w[1])).collect();
-        while let Some((i, &g)) = gains.iter().enumerate().max_by_key(|(i, g)| (**g, usize::MAX - i)) {
-            if g + worth <= 0 && contexts.len() <= MAX_BOUNDARIES + 1 {
-                break;
-            }
-            let right = contexts.remove(i + 1);
-            gains.remove(i);
-            let left = &mut contexts[i];
+        let goes_on = |gain: i64, n: usize| gain + worth > 0 || n > MAX_BOUNDARIES + 1;
+        merge_neighbours(&mut contexts, gain, goes_on, |left, right, gain| {
             join(&mut left.h, &right.h);
             left.seen += right.seen;
             // What the gain was over.
-            left.cost = (left.cost + right.cost + context_cost).wrapping_add_signed(-g);
-            if i > 0 {
-                gains[i - 1] = gain(&contexts[i - 1], &contexts[i]);
-            }
-            if i < gains.len() {
-                gains[i] = gain(&contexts[i], &contexts[i + 1]);
-            }
-        }
+            left.cost = (left.cost + right.cost + context_cost).wrapping_add_signed(-gain);
+        });
         let bits = contexts.iter().map(|c| c.cost + context_cost).sum();
         if contexts.len() < 2 {
             return (None, vec![], bits);

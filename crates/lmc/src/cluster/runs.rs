@@ -9,8 +9,8 @@ use std::ops::Range;
 use super::RUN;
 use super::element::Element;
 use crate::arch::inline::{array, zip};
-use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, histogram, sum_of};
+use crate::entropy::{cost, merge};
 use crate::map::Map;
 
 /// What is known of every run. Bits are those of mapped elements.
@@ -355,24 +355,13 @@ fn merge_neighbours(mut clusters: Vec<Candidate>, effort: Effort) -> Vec<Candida
         let apart = a.cost + b.cost + side(a.runs, b.runs) + effort.cluster_bits * cost::BIT;
         apart as i64 - cost::estimate(&joined, effort.slot_bits) as i64
     };
-    let mut gains: Vec<i64> = clusters.windows(2).map(|w| gain(&w[0], &w[1])).collect();
-    while let Some((i, _)) =
-        gains.iter().enumerate().filter(|(_, g)| **g > 0).max_by_key(|(i, g)| (**g, usize::MAX - i))
-    {
-        let right = clusters.remove(i + 1);
-        gains.remove(i);
-        let left = &mut clusters[i];
+    let join = |left: &mut Candidate, right: Candidate, _| {
         left.members += right.members;
         left.runs += right.runs;
         zip(&mut left.top[..], &right.top[..], |a, b| *a += b);
         left.cost = cost::estimate(&left.top[..], effort.slot_bits);
-        if i > 0 {
-            gains[i - 1] = gain(&clusters[i - 1], &clusters[i]);
-        }
-        if i < gains.len() {
-            gains[i] = gain(&clusters[i], &clusters[i + 1]);
-        }
-    }
+    };
+    merge::merge_neighbours(&mut clusters, gain, |gain, _| gain > 0, join);
     clusters
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod histogram;
 pub(crate) mod huffman;
 pub(crate) mod hybrid_uint;
 pub(crate) mod lanes;
+pub(crate) mod merge;
 pub(crate) mod rans;
 pub(crate) mod table;
 

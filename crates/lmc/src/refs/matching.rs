@@ -8,10 +8,10 @@ use crate::block::Reference;
 use crate::cluster::element::zeros_in;
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::fingerprint::Fingerprint;
 use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Layout};
 use crate::predict::{self, Conversion};
+use crate::refs::fingerprint::Fingerprint;
 use crate::segment::Segment;
 
 /// Where the bytes are that a segment may be predicted from.

@@ -18,12 +18,37 @@ const STRETCHES: u64 = 8;
 const STRETCH: usize = 8;
 
 /// What makes two tensors look alike: number of elements, and a sample as it would be in one dtype.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Look {
     dtype: Dtype,
     elements: u64,
     sample: Vec<u8>,
 }
+
+impl Look {
+    /// That of a tensor; `None` if it is small, constant (constants look like each other, and need no prediction) or no tensor at all.
+    fn of<E>(segment: &Segment, read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Option<Self>, E> {
+        let Some(dtype) = segment.dtype else { return Ok(None) };
+        let width = dtype.coding_width();
+        let elements = segment.len / width as u64;
+        if elements < MIN_ELEMENTS || !segment.len.is_multiple_of(width as u64) {
+            return Ok(None);
+        }
+        let sample = sample(segment.offset, elements, width, read)?;
+        let constant = sample.chunks_exact(width).all(|e| e == &sample[..width]);
+        Ok((!constant).then_some(Self { dtype, elements, sample }))
+    }
+
+    /// That of the tensor rounded to 16 bits.
+    fn rounded(&self, conversion: Conversion, dtype: Dtype) -> Self {
+        let mut sample = Vec::new();
+        convert(conversion, &self.sample, &mut sample);
+        Self { dtype, sample, ..*self }
+    }
+}
+
+/// The 16-bit dtypes that fp32 tensors are rounded to.
+const ROUNDED: [(Conversion, Dtype); 2] = [(Conversion::NarrowBf16, Dtype::Bf16), (Conversion::NarrowF16, Dtype::F16)];
 
 /// For every segment, an earlier one that it can be predicted from. `read` fills a buffer with raw bytes of the file from an offset on.
 pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Vec<Option<Reference>> {
@@ -31,40 +56,24 @@ pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) ->
     // Earlier tensors by how they, or what they predict, look.
     let mut seen: HashMap<Look, Reference> = HashMap::new();
     for (segment, reference) in segments.iter().zip(&mut references) {
-        let Some(dtype) = segment.dtype else { continue };
-        let width = dtype.coding_width();
-        let elements = segment.len / width as u64;
-        if elements < MIN_ELEMENTS || !segment.len.is_multiple_of(width as u64) {
-            continue;
-        }
         // A header may promise more than the file has; what it has is compressed as it is.
-        let Ok(sample) = sample(segment.offset, elements, width, &mut read) else { continue };
-        if sample.chunks_exact(width).all(|e| e == &sample[..width]) {
-            // Constants look like each other, and need nobody.
-            continue;
-        }
-        let look = |dtype, sample| Look { dtype, elements, sample };
-        let as_dtype = |conversion| {
-            let mut to = Vec::new();
-            convert(conversion, &sample, &mut to);
-            to
-        };
+        let Ok(Some(look)) = Look::of(segment, &mut read) else { continue };
         let here = |conversion| Reference { source: 0, offset: segment.offset, conversion };
         // Equal tensors first: their residual is nothing.
-        *reference = seen.get(&look(dtype, sample.clone())).copied();
-        if dtype == Dtype::F32 {
-            let rounded = as_dtype(Conversion::NarrowBf16);
+        *reference = seen.get(&look).copied();
+        if look.dtype == Dtype::F32 {
             if reference.is_none() {
                 // A 16-bit tensor that may be this one, rounded.
                 *reference = seen
-                    .get(&look(Dtype::Bf16, rounded.clone()))
+                    .get(&look.rounded(Conversion::NarrowBf16, Dtype::Bf16))
                     .filter(|l| l.conversion == Conversion::None)
                     .map(|l| Reference { conversion: Conversion::WidenBf16, ..*l });
             }
-            seen.entry(look(Dtype::Bf16, rounded)).or_insert(here(Conversion::NarrowBf16));
-            seen.entry(look(Dtype::F16, as_dtype(Conversion::NarrowF16))).or_insert(here(Conversion::NarrowF16));
+            for (conversion, dtype) in ROUNDED {
+                seen.entry(look.rounded(conversion, dtype)).or_insert(here(conversion));
+            }
         }
-        seen.entry(look(dtype, sample)).or_insert(here(Conversion::None));
+        seen.entry(look).or_insert(here(Conversion::None));
     }
     references
 }
@@ -82,25 +91,16 @@ pub fn rounded_from<E>(
 ) -> Result<Vec<Option<usize>>, E> {
     let mut wide: HashMap<Look, usize> = HashMap::new();
     let mut narrow = Vec::new();
-    for (i, t) in tensors.iter().enumerate() {
-        let Some(dtype @ (Dtype::F32 | Dtype::Bf16 | Dtype::F16)) = t.dtype else { continue };
-        let width = dtype.coding_width();
-        let elements = t.len / width as u64;
-        if elements < MIN_ELEMENTS {
+    for (i, tensor) in tensors.iter().enumerate() {
+        if !matches!(tensor.dtype, Some(Dtype::F32 | Dtype::Bf16 | Dtype::F16)) {
             continue;
         }
-        let sample = sample(t.offset, elements, width, &mut read)?;
-        if sample.chunks_exact(width).all(|e| e == &sample[..width]) {
-            continue;
-        }
-        if dtype != Dtype::F32 {
-            narrow.push((i, Look { dtype, elements, sample }));
-            continue;
-        }
-        for (conversion, dtype) in [(Conversion::NarrowBf16, Dtype::Bf16), (Conversion::NarrowF16, Dtype::F16)] {
-            let mut rounded = Vec::new();
-            convert(conversion, &sample, &mut rounded);
-            wide.entry(Look { dtype, elements, sample: rounded }).or_insert(i);
+        match Look::of(tensor, &mut read)? {
+            Some(look) if look.dtype == Dtype::F32 => ROUNDED.iter().for_each(|&(conversion, dtype)| {
+                wide.entry(look.rounded(conversion, dtype)).or_insert(i);
+            }),
+            Some(look) => narrow.push((i, look)),
+            None => {}
         }
     }
     let mut found = vec![None; tensors.len()];
