@@ -1,4 +1,4 @@
-"""What the codec set out to reach, and whether it did."""
+"""The targets of the codec, and whether they were reached."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ PAPER = {"compress": 2.78 * 1.073741824, "decompress": 3.76 * 1.073741824}
 
 @dataclass
 class Bar:
-    """A bar: `must` has to be reached, `aim` is wished for. `more` says that more is better."""
+    """A bar: `must` is required, `aim` desired. `more`: larger values are better."""
 
     what: str
     measured: float | None
@@ -131,11 +131,11 @@ def size_bars(results: dict) -> list[Bar]:
 
 
 def delta_row(measured: dict, level: str = "default", given: str = "base", threads: int = 1) -> dict:
-    """A row of `lmc` in what `lmc bench --base` measured with one instruction set."""
+    """A row of `lmc` in a measurement by `lmc bench --base` with one instruction set."""
     return find(measured["results"], codec="lmc", level=level, given=given, threads=threads)
 
 
-# A delta below this size has tables and heads that count; H has none.
+# In a delta below this size tables and heads are a notable share; H includes none.
 LARGE_DELTA = 16_000_000
 
 

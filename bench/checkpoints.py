@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
-"""Checkpoints of a training state from Python: what they cost beside the alternatives.
+"""Checkpoints of a training state from Python: their cost compared with alternatives.
 
     bench/run checkpoints OLD.safetensors NEW.safetensors        states of one run, as examples/pretrain.py
     --export writes them
 
-Every way to save is given the same two states, in memory, one after the other, and the second is measured: bytes,
-seconds for which the training
-loop would wait, seconds until all is on the disk, seconds to load it into tensors that are there, and the memory
-that saving and loading took beside the
-tensors. Each runs in a process of its own, in turns, and what was loaded is compared to the bit. Writes
-bench/results/checkpoints.json, from which
-`bench/run --report` makes the section of docs/benchmarks.md, and prints the table.
+Every way to save gets the same two states, in memory, one after the other, and the second is measured: bytes, seconds
+for which the training loop would wait, seconds until everything is on disk, seconds to load it into existing tensors,
+and the memory that saving and loading took besides the tensors. Each runs in a process of its own, in turns, and the
+loaded state is compared to the bit. Writes bench/results/checkpoints.json, from which `bench/run --report` makes the
+section of docs/benchmarks.md, and prints the table.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from safetensors.torch import load_file, save_file
 ROOT = Path(__file__).resolve().parent.parent
 THREADS = 2
 State = dict[str, torch.Tensor]
-#: Saves a state to a folder, given that of the one before; what is left to wait for.
+#: Saves a state to a folder, given the folder of the one before; returns the work to wait for.
 Save = Callable[[State, Path, Path | None], Callable[[], None] | None]
 Load = Callable[[State, Path], State]
 
@@ -99,7 +97,7 @@ def save_zipnn(state: State, folder: Path, _: Path | None) -> None:
     for name, t in state.items():
         raw = bytearray(t.reshape(-1).view(torch.uint8).numpy().tobytes())
         packed[name] = (t.dtype, t.shape, bytes(codecs[t.dtype].compress(raw)))
-    # Not `torch.save`, whose old pickles have bytes as text, in half as many again.
+    # Not `torch.save`, whose old pickles store bytes as text, 1.5 times as many.
     with open(folder / "state.znn", "wb") as file:
         pickle.dump(packed, file, protocol=5)
     sync(folder / "state.znn")
@@ -162,7 +160,7 @@ WAYS: dict[str, tuple[Save, Load]] = {
 
 
 class Peak:
-    """The most memory that was in use at once, beside what was in use before."""
+    """The peak of memory in use, less the memory in use before."""
 
     def __init__(self) -> None:
         self.before = self._read("VmRSS")
@@ -178,7 +176,7 @@ class Peak:
 
 
 def copied(path: Path) -> State:
-    """A state in memory of its own, not of a file."""
+    """A state in its own memory, not mapped from a file."""
     return {name: t.clone() for name, t in load_file(path).items()}
 
 
@@ -196,7 +194,7 @@ def worker(way: str, old: Path, new: Path, folder: Path) -> dict[str, float]:
         target = folder / f"step-{i}"
         target.mkdir()
         os.sync()
-        # What importing PyTorch left is looked through once by chance, in whichever save it falls.
+        # Otherwise the first full collection of garbage from importing PyTorch falls into one of the saves.
         gc.collect()
         peak, begun = Peak(), time.perf_counter()
         rest = save(state, target, earlier)

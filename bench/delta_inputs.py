@@ -12,7 +12,7 @@ import tensors
 from inputs import DATA, ROOT
 from tensors import Tensor
 
-# Files of a run: what precedes "step" is its name.
+# Files of a run: the text before "step" is its name.
 SNAPSHOT = re.compile(r"(?P<run>.*?)step(?P<step>\d+)(\.weights)?\.safetensors")
 RUNS = {"": "training", "finetune-": "fine-tuning", "large-": "training, a larger model"}
 FRACTIONS = [0.001, 0.01, 0.05, 0.2]
@@ -20,7 +20,7 @@ FRACTIONS = [0.001, 0.01, 0.05, 0.2]
 
 @dataclass
 class Pair:
-    """A file and the one that it is a delta of."""
+    """A file and its base."""
 
     name: str
     old: Path
@@ -31,7 +31,7 @@ class Pair:
     dtype: str = ""
 
     def changed(self) -> float:
-        """Part of the elements that both files have whose bits are not the same."""
+        """The share of elements in both files whose bits differ."""
         before = {t.name: t for t in tensors.read(self.old)}
         differ = total = 0
         for t in tensors.read(self.new):
@@ -112,7 +112,7 @@ def drawn(source: list[Tensor]) -> list[Tensor]:
 
 
 def made_up(quick: bool) -> list[Pair]:
-    """Random changes of a real model, and models of the same shapes that have nothing to do with it."""
+    """Random changes of a real model, and unrelated models of the same shapes."""
     source_path = ROOT / "testdata" / "minilm-f32.safetensors" if quick else inputs.minilm()
     label = "quick" if quick else "minilm"
     source = {"F32": tensors.read(source_path)}
@@ -146,7 +146,7 @@ def made_up(quick: bool) -> list[Pair]:
 
 
 def prepare(quick: bool) -> list[Pair]:
-    """Makes every file that is not there yet, and lists all pairs."""
+    """Makes the missing files, and lists all pairs."""
     DATA.mkdir(parents=True, exist_ok=True)
     cuts = [ROOT / "testdata" / f"gpt-step{n}-state.safetensors" for n in (300, 310)]
     what = "cuts that ship with the repository (testdata/README.md)"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Deltas by lmc beside those by the codecs for model files that come as Python packages: ZipNN, z4ai and OpenZL.
+"""Deltas by lmc compared with those by codecs for model files that are Python packages: ZipNN, z4ai and OpenZL.
 
     bench/run delta-peers OLD.safetensors NEW.safetensors [OLD NEW …]
 
-As bench/peers.py: one thread, in memory, in turns, verified. A pair is measured by the most common dtype of the tensors
-that both files have; the elements of that dtype are joined, and cut to --size bytes. They are never repeated, which
-z4ai would find.
+Like bench/peers.py: one thread, in memory, in turns, verified. A pair is measured by the most common dtype of the
+tensors that both files have; the elements of that dtype are joined, and cut to --size bytes. They are never repeated,
+because z4ai would find the repetition.
 
 * ZipNN's own delta mode, and ZipNN on the exclusive or: the same bytes, but the mode copies more.
 * z4ai: the exclusive or, its own transforms, zstd and rANS.
@@ -67,7 +67,7 @@ class Xor:
         self.buffer = np.empty_like(base)
 
     def prepare(self, raw: np.ndarray) -> None:
-        """Nothing to renew: what compression destroys is made by it."""
+        """Nothing to renew: compression destroys only a buffer that it makes itself."""
 
     def compress(self, raw: np.ndarray) -> bytes:
         np.bitwise_xor(raw, self.base, out=self.buffer)

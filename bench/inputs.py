@@ -1,4 +1,4 @@
-"""The files that are measured: made from a public model, from the repository's own test data, or from nothing."""
+"""The files that are measured: made from a public model, from the repository's test data, or synthetic."""
 
 import os
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from tensors import Tensor
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "target" / "bench"
 MIB = 1 << 20
-# Snapshots of further runs (bench/README.md) would say nothing new by themselves.
+# Without deltas, snapshots of further runs (bench/README.md) would show nothing new.
 ONLY_FOR_DELTAS = ("finetune-", "large-")
 
 
 @dataclass
 class Input:
-    """A file to measure, and what to say of it."""
+    """A file to measure, and its description."""
 
     name: str
     path: Path
@@ -109,7 +109,7 @@ def bench_data() -> list[Path]:
 
 
 def prepare() -> list[Input]:
-    """Makes every file that is not there yet, and lists all of them."""
+    """Makes the missing files, and lists all of them."""
     DATA.mkdir(parents=True, exist_ok=True)
     source_path = minilm()
     source = tensors.read(source_path)

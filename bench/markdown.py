@@ -19,7 +19,7 @@ def percent(value: float) -> str:
 
 
 def smallest_in_bold(ratios: list[float], sampled: list[bool]) -> list[str]:
-    """Per cent; `*` marks what a sample gave, which is never in bold."""
+    """Per cent; `*` marks results of a sample, which are never in bold."""
     smallest = min(r for r, s in zip(ratios, sampled, strict=True) if not s)
     text = []
     for r, s in zip(ratios, sampled, strict=True):
@@ -29,7 +29,7 @@ def smallest_in_bold(ratios: list[float], sampled: list[bool]) -> list[str]:
 
 
 def peers_table(measured: dict, title: str) -> str:
-    """What bench/peers.py or bench/delta_peers.py measured."""
+    """A measurement by bench/peers.py or bench/delta_peers.py."""
     rows = []
     for r in measured["results"]:
         row = [r["codec"], percent(r["ratio"])]

@@ -1,4 +1,4 @@
-"""Where and from what measurements come that are made apart from `bench/run` as a whole."""
+"""The machine and commit of measurements that are made separately from `bench/run`."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def machine(program: str) -> dict:
-    """What `lmc bench` says of the machine and of itself."""
+    """The machine and the version, as reported by `lmc bench`."""
     command = [program, "bench", "--json", "--levels", "fast", "--threads", "1", "--peers", "none", "--seconds", "0"]
     command.append(str(ROOT / "testdata" / "minilm-f32.safetensors"))
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -17,7 +17,7 @@ def machine(program: str) -> dict:
 
 
 def origin(described: dict) -> dict[str, str]:
-    """What of it is kept for the record."""
+    """The fields that are kept in the results."""
     return {
         "cpu": described["cpu"],
         "commit": described["commit"],
@@ -26,6 +26,6 @@ def origin(described: dict) -> dict[str, str]:
 
 
 def sentence(measured: dict) -> str:
-    """What a page says of it."""
+    """A sentence about it for a page."""
     found = measured.get("origin")
     return f"Measured on {found['cpu']}, commit {found['commit']}, {found['date']}." if found else ""

@@ -7,7 +7,7 @@ The old one is built from the commit to compare with:
 
 Each round runs, in random order, the old program twice and the new one once, from file to file. Printed is the median
 over the rounds of the processor time (user and system) of the new over that of the old; beside it the old over itself,
-which is what the machine does. `--sizes` compresses each file once with either and prints sizes in per cent of raw.
+the spread of the machine. `--sizes` compresses each file once with each and prints sizes in per cent of raw.
 `--memory` compares speeds in memory, as `lmc bench` measures them, of all levels with one instruction set (`--isa`).
 """
 
@@ -100,7 +100,7 @@ def main() -> None:
     else:
         print("| | compress: new / old | old / old | bytes: new / old | decompress: new / old | old / old |")
         print("| --- | --: | --: | --: | --: | --: |")
-    memory = Path("/dev/shm")  # A disk that writes back what an earlier run left is another's time.
+    memory = Path("/dev/shm")  # On a disk, writing back the output of an earlier run would be counted, too.
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
         compressed = {way: Path(directory, f"{way}.lmc") for way in ways}
         restored = Path(directory, "restored")

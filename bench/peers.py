@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""lmc beside the codecs for model files that come as Python packages: ZipNN and OpenZL.
+"""lmc compared with codecs for model files that are Python packages: ZipNN and OpenZL.
 
-    bench/run peers                             what docs/benchmarks.md shows
+    bench/run peers                             the results in docs/benchmarks.md
     python3 bench/peers.py FILE.safetensors …   any file
 
 One thread, in memory, everything in turns: one round runs numpy's copy, ZipNN, every OpenZL graph and `lmc bench` on
@@ -9,7 +9,7 @@ the same bytes, and each ratio is that of one round; medians over the rounds are
 file is measured by its most common dtype; the elements of that dtype are joined and repeated to --size bytes.
 
 The packages return fresh memory from every call. So that their page faults do not count against them, the allocator is
-told to keep freed memory. ZipNN overwrites its input; it gets a new copy each time, and the copying is not timed.
+set to keep freed memory. ZipNN overwrites its input; it gets a new copy each time, and the copying is not timed.
 """
 
 import argparse
@@ -96,7 +96,7 @@ class OpenZLGeneric:
 class OpenZL:
     """OpenZL: exponents apart from sign and fraction, an entropy coder for the exponents.
 
-    `fraction` is what becomes of sign and fraction: "store", or "planes": byte planes, each to OpenZL's generic graph.
+    `fraction`: how sign and fraction are coded, "store", or "planes": byte planes, each to OpenZL's generic graph.
     """
 
     def __init__(self, dtype: str, coder: str, fraction: str = "store"):
@@ -223,7 +223,7 @@ def in_turns(raw: np.ndarray, peers: list, command: list[str], rounds: int) -> d
 
 def sizes(path: Path) -> dict[str, int]:
     """Size of a file by each package: every dtype's elements by themselves, by the package's best codec for that dtype;
-    what ZipNN has no settings for counts as stored."""
+    dtypes without settings for ZipNN count as stored."""
     total: dict[str, int] = {}
     for dtype, stream in tensors.streams(path).items():
         best: dict[str, int] = {}
@@ -260,7 +260,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=0, help="bytes to repeat the elements to; 0: as they are")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="for each contender of lmc bench, a round")
-    parser.add_argument("--process-rounds", type=int, default=0, help="also compare whole processes, in so many rounds")
+    parser.add_argument("--process-rounds", type=int, default=0, help="rounds in which whole processes are also compared")
     parser.add_argument("--sizes", action="store_true", help="only sizes, of whole files with all their dtypes")
     parser.add_argument("--folder", type=Path, default=Path("target/bench"), help="for temporary files")
     parser.add_argument("--json", type=Path, help="write the results to this file")

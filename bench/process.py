@@ -1,8 +1,8 @@
 """Whole processes on files: `lmc compress` and `lmc decompress` beside `cp F G && sync G` and `zstd -1 -T2`.
 
-Everything ends on the disk: lmc syncs what it writes, the others are followed by `sync`. The file is in the page cache.
-Each round runs every command once, after a sync of its own; a ratio is that of one round, and medians over the rounds
-count.
+All output is on disk in the end: lmc syncs its output, the others are followed by `sync`. The file is in the page
+cache. Each round runs every command once, after a sync of its own; a ratio is that of one round, and medians over the
+rounds count.
 """
 
 import os
@@ -33,7 +33,7 @@ def commands(lmc: str, file: Path, folder: Path) -> dict[str, tuple[list[str], P
     }
 
 
-# A process starts with the peak memory of the one that it was forked from; so commands are started from a small one.
+# A process inherits the peak memory of the one that it was forked from; so commands are started from a small one.
 LAUNCHER = """
 import os, sys, time
 start = time.perf_counter()

@@ -4,7 +4,7 @@
     bench/run python [FILE.safetensors]      by default the elements of the file that bench/inputs.py makes
 
 Each way takes its turn in every round, in one process, with buffers that are reused; `lmc bench` measures the library
-on the same file, with as many threads, before each of the rounds and in a process of its own. What is restored is
+on the same file, with as many threads, before each of the rounds and in a process of its own. The restored data are
 compared. Ratios are those of one round, and medians count. Writes bench/results/python.json, from which
 `bench/run --report` makes a section of docs/benchmarks.md, and prints the tables.
 """
@@ -80,9 +80,9 @@ def memory(file: Path, program: str, isa: str, threads: int, rounds: int) -> lis
     for _ in range(rounds):
         speeds.append(library(program, file, threads, isa))
         for name, (_, way) in ways.items():
-            # Memory that is new to a virtual machine takes long to get, whoever asks for it first.
+            # The first allocation of memory that is new to a virtual machine is slow.
             way()
-            # As long as the library has, so that a slow moment weighs as much.
+            # As long as the library's measurement, so that a slow phase has the same weight.
             times, end = list[float](), time.perf_counter() + 0.25
             while not times or time.perf_counter() < end:
                 times.append(seconds_of(way))

@@ -14,7 +14,7 @@ from markdown import LEVELS, number, peers_table, percent, smallest_in_bold, tab
 
 
 def levels_of(results: dict) -> list[str]:
-    """Those that were measured."""
+    """The levels that were measured."""
     return [level for level in LEVELS if any(r["level"] == level for r in results["speed"][0]["files"][0]["results"])]
 
 
@@ -148,7 +148,7 @@ def small_table(results: dict) -> str:
 
 
 def size_table(results: dict) -> str:
-    """Sizes of every input; the smallest in bold, if it is not a sample's."""
+    """Sizes of every input; the smallest in bold, unless it is from a sample."""
     levels = levels_of(results)
     headings = ["", "bytes", *(f"lmc {level}" for level in levels), "ZipNN", "OpenZL"]
     headings += ["zstd -1", "zstd -19", "gzip", "bzip2"]
@@ -167,13 +167,13 @@ def size_table(results: dict) -> str:
 
 
 def notes(suffix: str) -> str:
-    """What was found out by hand: bench/notes.md, if there is something to say."""
+    """Notes written by hand: bench/notes.md, if it exists."""
     path = Path(__file__).parent / f"notes{suffix}.md"
     return "\n" + path.read_text().strip() + "\n" if path.exists() else ""
 
 
 def profiles(suffix: str) -> str:
-    """What bench/profiles/run found, on the machine of the main page."""
+    """The results of bench/profiles/run, on the machine of the main page."""
     return "" if suffix else (Path(__file__).parent / "profiles" / "notes.md").read_text().strip() + "\n\n"
 
 
@@ -185,7 +185,7 @@ def page(results: dict, suffix: str) -> str:
     speed = "\n".join(speed_table(r["files"][0]) for r in results["speed"])
     peers = "\n".join(peers_table(m, m["dtype"]) for m in results["peers"]["memory"])
     processes = "\n".join(map(process_table, results["process"]))
-    # Measured apart: it takes a run's snapshots.
+    # Measured separately: it needs the snapshots of a run.
     stores = report_store.section(results["store"]) if "store" in results else ""
     checkpoints = report_checkpoints.section(results["checkpoints"]) if "checkpoints" in results else ""
     python = report_python.section(results["python"]) if "python" in results else ""
@@ -195,20 +195,20 @@ def page(results: dict, suffix: str) -> str:
 {quick}{other}
 {machine_table(results["machine"], suffix)}
 Speeds count uncompressed bytes: 1 GB is 10^9 bytes. *In* is compression, *out* decompression. One thread unless said.
-`lmc` hashes what it compresses and checks the hashes when it restores, in every row. How things are measured is said in
-[`bench/README.md`](../bench/README.md).
+In every row `lmc` hashes its input and checks the hashes when it restores. [`bench/README.md`](../bench/README.md) says
+how things are measured.
 
 ![Speed relative to memcpy against size, for every codec](benchmarks{suffix}.svg)
 
-## What was to be reached, and what was
+## Targets
 
-*Must* is what the codec had to reach, *aim* what it should. Ratios to memcpy are the worse of 90 MB and 1 GB.
+*Must* is required, *aim* desired. Ratios to memcpy are the worse of 90 MB and 1 GB.
 
 {bar_tables(results)}{notes(suffix)}
 ## Beside general-purpose codecs
 
-*Grouped*: the first bytes of all elements, then the second bytes, and so on; done and undone within the time. `*`:
-measured on a sample, pieces spread evenly over the data. ±: distance between the quartiles of the time, in per cent of
+*Grouped*: the first bytes of all elements, then the second bytes, and so on; grouping is part of the time. `*`:
+measured on a sample, spread evenly over the data. ±: distance between the quartiles of the time, in per cent of
 the median.
 
 {speed}
@@ -265,7 +265,7 @@ def readme_table(results: dict) -> str:
         if not ours and r["codec"].startswith("lmc "):
             continue
         name = f"**lmc** `{ours[0]}`" if ours else r["codec"]
-        # What was copied to compare with was in the caches.
+        # Without the ratio to memcpy, whose data were in the caches.
         speeds = [number(r[w]["gb_per_s"]) for w in ("compress", "decompress")]
         cells.append(["bf16, one step later", name, f"{100 * r['ratio']:.1f} %", *speeds])
     m = results["machine"]
@@ -280,7 +280,7 @@ weights, one step of training apart. {m["cpu"]}, commit {commit}, made by `bench
 
 
 def update_readme(results: dict, readme: Path) -> None:
-    """Replaces what stands between the README's two markers."""
+    """Replaces the text between the README's two markers."""
     text = readme.read_text()
     block = f"<!-- bench:begin -->\n{readme_table(results)}<!-- bench:end -->"
     new, count = re.subn(r"<!-- bench:begin -->.*?<!-- bench:end -->", lambda _: block, text, flags=re.S)

@@ -7,7 +7,7 @@ from origin import sentence
 
 
 def table_of(measured: dict[str, Any]) -> str:
-    """Medians, and times over those of PyTorch's own way."""
+    """Medians, and their ratios to PyTorch's own way."""
     ways = measured["ways"]
     plain = ways["`dcp.save`"]
     rows = []
@@ -38,11 +38,11 @@ def section(measured: dict[str, Any]) -> str:
 
 A training state of {measured["raw"]:,} bytes in {measured["tensors"]:,} tensors (bf16 weights, fp32 masters, both
 moments of AdamW), eleven steps after the
-state that was saved before it, from memory to the disk and back into tensors that are there, with
+state that was saved before it, from memory to the disk and back into existing tensors, with
 {measured["threads"]} threads. Medians of {measured["rounds"]} rounds, in
 which every way took its turn in a process of its own, and restored the state to the bit. *Blocked* is the time
 for which a training loop would wait;
-the memory is what was taken beside the state. lmc keeps the last state in memory to make the next from it, which
+the memory is that taken besides the state. lmc keeps the last state in memory as the base of the next, which
 is not counted: it was
 taken with the first save. {sentence(measured)}
 

@@ -3,7 +3,7 @@
 from bars import delta_row
 from markdown import LEVELS, number, peers_table, percent, smallest_in_bold, table
 
-# General-purpose codecs: name, level, and what they are given of the old file.
+# General-purpose codecs: name, level, and their use of the old file.
 GENERAL = [("zstd", "1", "xor"), ("zstd", "19", "xor"), ("bzip2", "9", "xor"), ("zstd", "3", "prefix")]
 
 
@@ -36,7 +36,7 @@ def size_table(deltas: dict) -> str:
 
 
 def speed_table(measured: list[dict]) -> str:
-    """One and two threads side by side: GB/s, and in brackets that over memcpy with as many threads."""
+    """One and two threads side by side: GB/s, and in brackets the ratio to memcpy with as many threads."""
     rows = []
     for m in measured:
         for level in LEVELS:
@@ -70,25 +70,24 @@ def section(results: dict) -> str:
 
 A new file given an old one. Speeds count the bytes of the new file only; the old one is in memory.
 
-*Changed*: the part of the elements whose bits are not those of the old file. *H*: what the floats leave to be told
-given the old ones' exponents, per cent of the whole file. It is the entropy of the number of representable values from
-old to new, counted for each exponent over all tensors of a dtype, without any cost for tables or heads. For fp32 it is
-the entropy of that number's length and first eight bits, and the bits below as they are. A codec that looks at more
-than the one old element can be below it: `lmc` is where weights follow from master weights, and where tensors are
-smaller without the base.
+*Changed*: the share of elements whose bits differ from the old file. *H*: the entropy of the floats given the old ones'
+exponents, per cent of the whole file. It is the entropy of the number of representable values from old to new, counted
+for each exponent over all tensors of a dtype, without any cost for tables or heads. For fp32 it is the entropy of that
+number's length and first eight bits, plus the bits below. A codec that uses more than the one old element can be below
+it: `lmc` is where weights follow from master weights, and where tensors are smaller without the base.
 
 ### Sizes of deltas
 
 Per cent of raw, whole files. *No base*: level default without the old file. *XOR, lmc*: level default on the exclusive
 or. zstd and bzip2: on the exclusive or, the smaller of as is and grouped. ZipNN, z4ai, OpenZL (byte planes of the
-exclusive or): every dtype's elements by themselves, the file's header free; z4ai also as a whole. *Patch-from*: what
-`zstd --patch-from` does, level 3, long mode, by the library. `*`: a sample. Bold: the smallest that is not of a sample.
+exclusive or): every dtype's elements by themselves, without the file's header; z4ai also as a whole. *Patch-from*:
+`zstd --patch-from`, level 3, long mode, by the library. `*`: a sample. Bold: the smallest that is not of a sample.
 
 {size_table(deltas)}
 ### Speed of deltas
 
-GB/s, and in brackets that over memcpy with as many threads. Elements of one dtype, repeated to the size given, new and
-old alike.
+GB/s, and in brackets the ratio to memcpy with as many threads. Elements of one dtype, repeated to the size given, new
+and old alike.
 
 {speed_table(deltas["speed"] + deltas["buffers"])}
 {isas}

@@ -24,9 +24,10 @@ def section(measured: dict[str, Any]) -> str:
 
 {measured["file"]}, its {measured["dtype"]} elements repeated to {measured["raw_size"]:,} bytes, {threads}, medians of
 {measured["rounds"]} rounds in which every way took its turn beside `lmc bench` of the same file. `compress` and
-`decompress` give new memory each time (a call before those that count has a virtual machine get it); all else uses its
-buffers again, as `lmc bench` does. Below it, the same elements in many tensors (of {measured["tensor_size"]:,} bytes
-as bf16, with numpy of twice as many as fp32) and in one, saved to memory and loaded from a file. {sentence(measured)}
+`decompress` return new memory each time (a call before the measured ones makes a virtual machine allocate it);
+everything else reuses its buffers, as `lmc bench` does. Below it, the same elements in many tensors
+(of {measured["tensor_size"]:,} bytes as bf16, with numpy of twice as many as fp32) and in one, saved to memory and
+loaded from a file. {sentence(measured)}
 
 {tables_of(measured)}
 """

@@ -6,7 +6,7 @@ from markdown import number, percent, table
 
 
 def bytes_table(measured: dict) -> str:
-    """The whole run, by what keeps it."""
+    """The size of the whole run, by program."""
     sizes = dict(measured["bytes"])
     for name, store in measured["stores"].items():
         sizes[f"`lmc snapshot`, {name}"] = sum(r["new_size"] for r in store["snapshots"])
@@ -65,20 +65,20 @@ def section(measured: dict) -> str:
     return f"""## A run in a store
 
 {measured["files"]} snapshots of a training run, steps {first} to {last}, each saved by a process of its own with
-the options that are the default and {measured["threads"]} threads, in turns with `cp F G && sync G`. All were restored
-and compared. A bucket, if there is one, is on a server of the same machine. With a cache (`--cache`), the pieces of the
+the default options and {measured["threads"]} threads, in turns with `cp F G && sync G`. All were restored
+and compared. A bucket, if there is one, is on a server of the same machine. With a cache (`--cache`), the
 newest snapshot need not be decoded to save the next one.
 
 {bytes_table(measured)}
 {time_table(measured)}
 ### By chain length
 
-What is decoded one after the other for a tensor; a snapshot's longest counts.
+Number of block sets that are decoded in sequence for a tensor; the longest chain of a snapshot counts.
 
 {chain_table(local)}
 ### Snapshot by snapshot
 
-In a directory. In brackets: over `cp && sync` of the same turn.
+In a directory. In brackets: the ratio to `cp && sync` in the same turn.
 
 {snapshot_table(local)}
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a base costs whose header is longer, so that its blocks lie otherwise: bench/shifted.py LMC NEW OLD.
+"""The cost of a base with a longer header, so that its blocks are shifted: bench/shifted.py LMC NEW OLD.
 
 OLD is given a header that is 8 bytes longer, and one that is 1 MiB + 8 longer (blanks behind the JSON, as safetensors
 allows). Bases are compressed, and chained: the last of CHAIN deltas, each of which has another such header. The last
@@ -52,7 +52,7 @@ def main() -> None:
                 raw, packed = folder / "raw", folder / f"{len(bases['chained'])}-{i}.lmc"
                 with_longer_header(arguments.old, raw, shift, last=i)
                 run("compress", raw, chain, packed)
-                # The newest first: it is the base, and the others are what that is made from.
+                # The newest first: it is the base; the others are its own bases.
                 chain = [packed, *chain]
             bases["chained"][way] = chain
             alone = folder / f"alone-{len(bases['compressed'])}.lmc"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run's snapshots in a store: what they cost, how long saving and restoring takes, and how much memory.
+"""A run's snapshots in a store: their size, and the time and memory of saving and restoring.
 
     bench/run store DIR                        the snapshots of DIR (stepNNNNN.safetensors), on the disk of target/
     BENCH_STORE=s3://B/P bench/run store DIR   in that bucket, too, with the environment that `lmc snapshot` takes
@@ -47,7 +47,7 @@ def copy(source: Path, target: Path) -> float:
 
 
 def logged(lmc: str, store: str) -> list[dict]:
-    """What `lmc snapshot log` says."""
+    """The output of `lmc snapshot log`."""
     command = [lmc, "snapshot", "log", store, "--json"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -55,7 +55,7 @@ def logged(lmc: str, store: str) -> list[dict]:
 
 def measure(lmc: str, store: str, files: list[tuple[int, Path]], folder: Path, options: list[str]) -> dict:
     """Saves and restores every snapshot."""
-    # Files are known by their names: that of a snapshot is the same every time.
+    # Files are matched by name, so the snapshot's file has the same name every time.
     source, target, out = folder / "model.safetensors", folder / "copy", folder / "out"
     rows = {}
     for step, file in files:
@@ -115,7 +115,7 @@ def main() -> None:
     folder.mkdir(parents=True)
     locations = [str(folder / "run")]
     if bucket := os.environ.get("BENCH_STORE"):
-        # Nothing is ever overwritten in a store: each measurement has one of its own.
+        # A store never overwrites anything: each measurement has its own.
         locations.append(f"{bucket}/{time.time_ns()}")
     results = {"files": len(files), "steps": [files[0][0], files[-1][0]], "threads": THREADS, "stores": {}}
     results["bytes"] = alone(lmc, files, folder)

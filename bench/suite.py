@@ -19,7 +19,7 @@ import report
 import tensors
 from inputs import DATA, ROOT
 
-# Peers whose sizes are listed for every input; lz4, snappy and zstd-3 would add nothing to it.
+# Peers whose sizes are listed for every input; lz4, snappy and zstd-3 would add nothing.
 SIZE_PEERS = "zstd-1,zstd-19,gzip,bzip2"
 DELTA_PEERS = "lmc-alone,lmc-xor,zstd-1,zstd-19,bzip2,zstd-patch"
 GB = 1_000_000_000
@@ -44,7 +44,7 @@ class Suite:
         command = [self.lmc, "bench", "--json", *map(str, args)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         measured = json.loads(done.stdout)
-        # Names instead of paths, which say more and nothing of this machine's folders.
+        # Names instead of paths: they say more, and reveal no folders of this machine.
         for file in measured["files"]:
             for i in self.inputs:
                 file["file"] = file["file"].replace(str(i.path), i.name)
@@ -106,7 +106,7 @@ class Suite:
         return [self.bench(*common, self.path(f"minilm {t}")) for t in ("bf16", "fp32")]
 
     def small(self) -> list[dict]:
-        """10,000 small tensors and one large one, in many turns: a run scatters more than what is looked for."""
+        """10,000 small tensors and one large one, in many turns: a single run varies more than the effect."""
         common = ["--seconds", self.seconds / 4, "--threads", 1, "--isas", self.best_isa(), "--peers", "none"]
         turns = 3 * self.rounds
         return [self.bench(*common, self.path("10,000 tensors"), self.path("one tensor")) for _ in range(turns)]

@@ -1,4 +1,4 @@
-"""safetensors files as names, dtypes, shapes and bytes: no tensor type is needed to move them about."""
+"""safetensors files as names, dtypes, shapes and bytes, without a tensor library."""
 
 import json
 import struct
@@ -52,7 +52,7 @@ def read(path: Path) -> list[Tensor]:
 
 
 def write(path: Path, tensors: list[Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Writes a file whose tensors stand in the order given."""
+    """Writes a file with its tensors in the given order."""
     header: dict = {"__metadata__": metadata} if metadata else {}
     at = 0
     for t in tensors:
@@ -68,7 +68,7 @@ def write(path: Path, tensors: list[Tensor], metadata: dict[str, str] | None = N
 
 
 def streams(path: Path) -> dict[str, np.ndarray]:
-    """The bytes of each dtype of a file, joined; what belongs to no tensor is "opaque". A file that is no safetensors
+    """The bytes of each dtype of a file, joined; bytes of no tensor are "opaque". A file that is no safetensors
     file is opaque as a whole."""
     try:
         tensors = read(path)

@@ -1,9 +1,9 @@
-"""How much is decoded for what is asked for, by real files and chains of deltas: the least --max-work that will do.
+"""Bytes decoded for each requested byte, in real files and chains of deltas: the least --max-work that suffices.
 
     python bench/work.py LMC FILE [LENGTH]
 
 Makes a run of LENGTH snapshots (64) that begins with FILE, a safetensors file, each a delta of the one before. Prints,
-for chains of several lengths, the bytes decoded for each byte asked for, when the last snapshot is restored whole and
+for chains of several lengths, the bytes decoded for each requested byte, when the last snapshot is restored whole and
 when rows of it are read at random.
 """
 
@@ -22,7 +22,7 @@ def passes(command: list[str], work: int) -> bool:
 
 
 def smallest(command: list[str], asked: int) -> float:
-    """The least work that is enough, in units of what is asked for, within one percent."""
+    """The least work that suffices, in multiples of the requested bytes, within one percent."""
     high = asked
     while not passes(command, high):
         high *= 2
@@ -51,10 +51,10 @@ def main() -> None:
         size = raw.stat().st_size
         compressed = [Path(folder, f"{i}.lmc") for i in range(length + 1)]
         previous = Path(folder, "previous.safetensors")
-        print(f"{file.name}, {size} bytes: bytes decoded for each byte that is asked for")
+        print(f"{file.name}, {size} bytes: bytes decoded for each requested byte")
         print("deltas  whole   rows (largest of 12)")
         for i, to in enumerate(compressed):
-            # Made from raw bytes, which is how a run makes them; restored from the chain.
+            # Compressed with the raw base, as in a training run; restored from the chain.
             bases = [f"--base={previous}"] if i else []
             subprocess.run([lmc, "compress", "-q", *bases, raw, "-o", to], check=True)
             if i in (0, 1, 8, 32, length):

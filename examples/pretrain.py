@@ -2,16 +2,14 @@
 
     python examples/pretrain.py --dir run                                   # one process
     torchrun --nproc-per-node 2 examples/pretrain.py --dir run              # FSDP2, over gloo
-    … --resume                                                              # goes on from the newest complete snapshot
+    … --resume                                                              # resumes from the newest complete snapshot
 
-Weights are bf16, and AdamW works on fp32 masters of them: a snapshot has both, and both moments. What a run
-computes depends on its seed, its number
-of processes and its number of threads, and on nothing else; one that was killed and resumed has the losses of one
-that was not.
+Weights are bf16, and AdamW works on fp32 masters of them: a snapshot has both, and both moments. The results of a run
+depend only on its seed, its number of processes and its number of threads; a run that was killed and resumed has the
+same losses as one that was not.
 
-The three lines that keep snapshots with lmc are marked with `# lmc`. `--format dcp` keeps them as PyTorch does,
-for comparison, and `--export DIR` writes the
-state as safetensors files besides.
+The three lines that keep snapshots with lmc are marked with `# lmc`. `--format dcp` keeps them as PyTorch does, for
+comparison, and `--export DIR` also writes the state as safetensors files.
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ class GPT(nn.Module):
 
 
 def text(size: int) -> Tensor:
-    """So many bytes of Python's standard library, which is on every machine that runs this."""
+    """At least `size` bytes of Python's standard library, which is on every machine that runs this."""
     data = bytearray()
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         with contextlib.suppress(OSError):
@@ -112,7 +110,7 @@ class Training:
         self.masters = {name: p.detach().float() for name, p in self.weights.items()}
         self.optimizer = torch.optim.AdamW(list(self.masters.values()), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
         for master in self.masters.values():
-            # As the first step would do: so there is something to load to.
+            # As the first step would do, so that there are tensors to load into.
             moments = {key: torch.zeros_like(master) for key in ("exp_avg", "exp_avg_sq")}
             self.optimizer.state[master] = {"step": torch.tensor(0.0), **moments}
 
@@ -144,7 +142,7 @@ class Training:
         return total.item() / self.ranks
 
     def state(self, step: int) -> dict[str, Any]:
-        """What a snapshot has."""
+        """The contents of a snapshot."""
         moments = self.optimizer.state
         return {
             "model": {name: p.detach() for name, p in self.weights.items()},
@@ -155,7 +153,7 @@ class Training:
         }
 
     def load(self, state: dict[str, Any]) -> int:
-        """Takes over a state whose tensors were loaded in place; the step that it is of."""
+        """Restores a state whose tensors were loaded in place; returns its step."""
         step = int(state["progress"]["step"])
         for master in self.masters.values():
             self.optimizer.state[master]["step"].fill_(float(step))
@@ -170,7 +168,7 @@ class Snapshots:
         self.folder = Path(args.dir)
         self.pending: Any = None
         self.blocked = 0.0
-        # What is sent in the background must not meet what training sends.
+        # Messages of background saves must not mix with those of training.
         self.group = dist.new_group() if args.background != "none" else None
 
     def path(self, step: int) -> Path:
@@ -204,7 +202,7 @@ class Snapshots:
             self.pending = None
 
     def resume(self, training: Training) -> int:
-        """Loads the newest complete snapshot; its step, 0 if there is none."""
+        """Loads the newest complete snapshot; returns its step, 0 if there is none."""
         complete = sorted(p.parent for p in self.folder.glob("step-*/.metadata"))
         if not complete:
             return 0
@@ -216,7 +214,7 @@ class Snapshots:
         return training.load(state)
 
     def size(self, step: int) -> int:
-        """Bytes that a snapshot takes beside those before it, with which it may share files."""
+        """Bytes of a snapshot that are not in files shared with earlier ones."""
         before = {p.stat().st_ino for p in self.folder.glob("step-*/*") if p.parent < self.path(step)}
         return sum(s.st_size for s in map(Path.stat, self.path(step).iterdir()) if s.st_ino not in before)
 
@@ -310,10 +308,10 @@ def train(args: argparse.Namespace, rank: int, ranks: int) -> None:
 
 
 def leave() -> NoReturn:
-    """Ends a rank without taking Python down first.
+    """Ends a rank without shutting down the Python interpreter.
 
-    FSDP keeps the process group after it was destroyed, and with it gloo's threads. One that lets go of a tensor while
-    Python ends, before 3.14, aborts the process: github.com/pytorch/pytorch/issues/190489.
+    FSDP keeps the process group after it was destroyed, and with it gloo's threads. Before Python 3.14, a thread that
+    releases a tensor during shutdown aborts the process: github.com/pytorch/pytorch/issues/190489.
     """
     for child in multiprocessing.active_children():
         child.terminate()

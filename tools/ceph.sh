@@ -5,7 +5,7 @@
 #   tools/ceph.sh stop FOLDER           ends the three processes
 #
 # Access key: AKTEST, secret key: SKTEST, bucket: test. PORT is the gateway's, the one after it the monitor's; without it, two that are free
-# are taken. Needs ceph-mon, ceph-osd, radosgw, ceph-common and curl, and a folder with a short name, for there are sockets in it.
+# are taken. Needs ceph-mon, ceph-osd, radosgw, ceph-common and curl, and a folder with a short path, because it holds sockets.
 set -euo pipefail
 
 verb=${1:?start or stop}
@@ -21,10 +21,10 @@ stop() {
     return 0
 }
 
-# free PORT: whether no process listens there.
+# free PORT: whether no process listens on it.
 free() { ! (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# choose_port: sets the port, the first of a free pair below those that the system gives to connections.
+# choose_port: sets the port, the first of a free pair below the system's ephemeral ports.
 choose_port() {
     local from=$((RANDOM % 1000)) i
     for ((i = 0; i < 1000; i++)); do
@@ -85,7 +85,7 @@ rgw_enable_apis = s3, admin
 EOF
 }
 
-# The OSD gives up when it asks the monitor something before it was told of which cluster that is.
+# The OSD gives up if it asks the monitor before the monitor knows its cluster.
 start_osd() {
     for ((i = 0; i < 20; i++)); do
         ceph-osd -i 0 && return
@@ -123,11 +123,11 @@ case $verb in
     start)
         rm -rf "$run"
         mkdir -p "$run"
-        # Nobody else chooses the same ports before the server listens there.
+        # Holds a lock, so that no other run chooses the same ports before the server listens on them.
         exec 8>"${TMPDIR:-/tmp}/lmc-ceph-$UID.lock"
         flock -w 300 8
         [[ -n $port ]] || choose_port
-        # Not after `||` or in `if`: there `set -e` would not count.
+        # Not after `||` or in `if`: `set -e` has no effect there.
         set +e
         (set -e; start) >"$run/start.log" 2>&1 8>&-
         status=$?

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs `lmc bench` for a moment and checks its report: check_bench.py LMC FILE [BASE]
 
-Speeds are not judged, only that everything was measured and that sizes are sizes. `lmc bench` itself compares every
+Speeds are not judged, only that everything was measured and that sizes are plausible. `lmc bench` itself compares every
 round trip with the data and fails if one differs. With BASE, deltas of it are measured.
 """
 
@@ -14,7 +14,7 @@ LEVELS = {"fast", "default", "max"}
 
 
 def check_delta(measured):
-    """What only deltas have. Yields what is wrong."""
+    """Checks the fields of deltas. Yields errors."""
     results = measured["results"]
     sizes = {(r["level"], r["given"]): r["size"] for r in results if r["codec"] == "lmc"}
     for level in LEVELS:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fails if modules of a crate, or of the Python package, depend on each other in a circle, and prints the circles.
 
-Files are the nodes of the graph: inline modules belong to the file that they stand in. `rust_modules.py` and
-`python_modules.py` say what a dependency is. In short: the use of an item, through whatever re-exports, depends on the
+Files are the nodes of the graph: inline modules belong to the file that contains them. `rust_modules.py` and
+`python_modules.py` define what a dependency is. In short: the use of an item, through any re-exports, depends on the
 file that defines it. A parent that declares a module or re-exports its items does not depend on it, but a parent that
 uses its child, which uses what the parent's file defines, is a circle. Tests are left out.
 """
@@ -19,7 +19,7 @@ PYTHON = ROOT / "crates" / "lmc-python" / "python"
 
 
 def adjacent(edges):
-    """For each file those that it depends on, each with one of the edges there."""
+    """For each file its dependencies, each with one of the edges to it."""
     out = {}
     for edge in sorted(edges):
         out.setdefault(edge[0], {}).setdefault(edge[2], edge)

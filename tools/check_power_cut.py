@@ -3,17 +3,17 @@
 
     check_power_cut.py LMC [WORK]
 
-The commands run under strace. From the calls that change files this builds what a disk may hold at each of these
-moments, gives it to lmc, and compares what is restored with what was saved.
+The commands run under strace. From the calls that change files this builds the possible contents of a disk after each
+call, runs lmc on them, and compares the restored files with the saved ones.
 
-The model: a disk has what was synced. Contents of a file are there when the file was synced after they were written;
-otherwise all of them are, or none, or the first half. A name is in a directory, or out of it, when that directory was
-synced afterwards; otherwise every change since is there or is not, each for itself, but for a rename, whose two halves
-go together. A directory whose own name is lost takes with it what is in it. This is less than POSIX allows (garbage in
-unsynced files) and more than common file systems do (they keep the order of names). The method is that of Pillai et
+The model: synced data survive. The contents of a file are on disk if the file was synced after they were written;
+otherwise all of them are, or none, or the first half. A name is added to a directory, or removed, if that directory was
+synced afterwards; otherwise every change since then is applied or not, independently, except that the two halves of a
+rename go together. A directory whose own name is lost loses its contents, too. This is less than POSIX allows (garbage
+in unsynced files) and more than common file systems do (they keep the order of names). The method is that of Pillai et
 al., "All file systems are not created equal", OSDI 2014.
 
-As a check of the check, calls of fsync are then left out of one trace: it has to find that a snapshot is lost.
+To test this check itself, calls of fsync are then left out of one trace: it must find that a snapshot is lost.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class File:
 
 
 class Directory:
-    """Names on the disk, and changes of them that are under way: lists of (name, what it names from then on)."""
+    """Names on the disk, and changes of them that are not synced: lists of (name, its new node)."""
 
     def __init__(self, path):
         self.path, self.names, self.pending = path, {}, []
@@ -70,7 +70,7 @@ class Disk:
         return path if self.root in path.parents or path == self.root else None
 
     def change(self, *changes):
-        """Changes of names that happen together, in one directory: (path, what it names)."""
+        """Changes of names that happen together, in one directory: (path, its new node)."""
         for path, node in changes:
             if node is None:
                 self.seen.pop(path, None)
@@ -93,7 +93,7 @@ class Disk:
         node.pending.clear()
 
     def write(self, to, choose):
-        """Writes what is on the disk to a directory; `choose` says what of it that was not synced is there."""
+        """Writes the contents of the disk to a directory; `choose` decides which unsynced changes are applied."""
 
         def put(directory, at):
             at.mkdir()
@@ -134,7 +134,7 @@ def calls(log):
 
 
 def step(disk, call, contents, fsync):
-    """Does to a disk what a call did; whether that was anything."""
+    """Applies a call to a disk; returns whether it changed anything."""
     if (m := CREATED.match(call)) and (path := disk.within(m[1])):
         if path not in disk.seen:
             disk.change((path, File(contents.pop(0), False)))
@@ -199,7 +199,7 @@ class Check:
         return log
 
     def restored(self, store):
-        """The snapshots of a store: step and file. Says what is wrong where it can tell."""
+        """The snapshots of a store: step and file. Fails if the store cannot be read."""
         listed = self.run("list", store, "--json")
         if listed.returncode != 0 and re.search("no such directory|no store here", listed.stderr):
             return {}
@@ -214,7 +214,7 @@ class Check:
         return found
 
     def cut(self, disk, log, was, becomes, fsync=True):
-        """Cuts the power after each call of a trace that began with `disk`; snapshots that there were and will be."""
+        """Cuts the power after each call of a trace that began with `disk`, given the snapshots before and after it."""
         contents = contents_of(disk, log)
         known = set()
         for number, call in enumerate([*calls(log), None]):
@@ -279,7 +279,7 @@ def main():
         assert len(list(check.store.glob("data/*/*"))) == 1, "it collects"
         check.cut(disk, log, saved, saved)
         print(f"gc: {check.states} states")
-        # A directory is there, but maybe not on the disk.
+        # The directory exists, but may not be synced.
         directory = check.store / "snapshots" / f"{8:020}"
         directory.mkdir()
         disk, log, was = save(8)

@@ -25,7 +25,7 @@ step() {
     fi
 }
 
-# behind NAME COMMAND...: starts a command in the background, `joined NAME` makes a check of it.
+# behind NAME COMMAND...: starts a command in the background; `joined NAME` waits for it and counts it as a check.
 declare -A jobs_behind=()
 behind() {
     "${@:2}" >"$logs/$part.behind.$1.log" 2>&1 </dev/null &
@@ -39,7 +39,7 @@ end_of() {
     return $status
 }
 
-# counted NAME STARTED STATUS OK BAD COMMAND...: notes what a test program reported in the log of NAME.
+# counted NAME STARTED STATUS OK BAD COMMAND...: counts the results that a test program reported in the log of NAME.
 counted() {
     local name=$1 started=$2 status=$3 ok=$4 bad=$5
     shift 5
@@ -53,7 +53,7 @@ counted() {
     fi
 }
 
-# suite NAME COMMAND...: runs `cargo test` and counts what it reports. An ignored test is a failure: it never runs.
+# suite NAME COMMAND...: runs `cargo test` and counts its results. An ignored test is a failure: it never runs.
 suite() {
     local name=$1 log status=0 ok=0 bad=0 started=$SECONDS a b c
     log=$(log_name "$name")
@@ -64,7 +64,7 @@ suite() {
     counted "$name" "$started" "$status" "$ok" "$bad" "${@:2}"
 }
 
-# pytests NAME COMMAND...: runs pytest and counts what it reports. A test that is skipped, or expected to fail, is a failure.
+# pytests NAME COMMAND...: runs pytest and counts its results. A test that is skipped, or expected to fail, is a failure.
 pytests() {
     local name=$1 log status=0 ok=0 bad=0 started=$SECONDS count what
     log=$(log_name "$name")

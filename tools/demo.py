@@ -86,7 +86,7 @@ def sizes_and_speeds(lmc, files, work, seconds):
 def enlarge(files, large, copies):
     """One safetensors file with all tensors of the others, many times over.
 
-    Elements are shifted around in every copy, so that no tensor is equal to another one: lmc would store it as that.
+    Elements are rotated in every copy, so that no tensor equals another one, which lmc would store as a reference.
     """
     header, bodies, at = {}, [], 0
     for n, file in enumerate(files * copies):

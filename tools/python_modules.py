@@ -1,9 +1,9 @@
-"""Which module of a Python package uses names of which other: the graph that `check_modules.py` looks for circles in.
+"""Which modules of a Python package use names of which others: the graph in which `check_modules.py` searches circles.
 
-Every import counts, those within functions too, but not those under `TYPE_CHECKING`. A name is resolved through the
-re-exports of packages to the module that assigns it. Importing a module is a dependency on it; importing a package is
-one on the modules that define what is used of it, since its `__init__.py` runs before any module in it anyway. What
-`__init__.py` imports and does not use is a re-export, and no dependency.
+Every import counts, including those within functions, except those under `TYPE_CHECKING`. A name is resolved through
+the re-exports of packages to the module that assigns it. Importing a module is a dependency on it; importing a package
+is one on the modules that define the names used, since its `__init__.py` runs before any module in it anyway. A name
+that `__init__.py` imports and does not use is a re-export, not a dependency.
 """
 
 import ast

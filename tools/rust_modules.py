@@ -1,16 +1,16 @@
-"""Which file of a Rust crate names items of which other: the graph that `check_modules.py` looks for circles in.
+"""Which files of a Rust crate name items of which others: the graph in which `check_modules.py` searches circles.
 
-Text alone is read: there is no expansion of macros and no inference of types. Every path is resolved as the compiler
+This reads only text, without expansion of macros or inference of types. Every path is resolved as the compiler
 would, through `use`, re-exports and globs, to the file that defines the item: its last segment that is found in a
-module. What follows from that:
+module. It follows that:
 
 * `mod child;` is no dependency, nor is a re-export (`pub use child::Item`) whose name the file itself does not use.
-* A path that ends at a module is none either; `module::Item`, wherever it stands, is one on the item's file.
-* Methods are not resolved, since a type that has them is named somewhere. The exception are those in `impl` blocks
+* A path that ends at a module is none either; `module::Item` is a dependency on the item's file.
+* Methods are not resolved, since a type that has them is named somewhere. The exceptions are those in `impl` blocks
   outside the file of their type: a call of one depends on the file of that block if the calling file names the type,
   or if it depends on a file that does and no other function of the crate has that name.
-* What a type does by a trait is not resolved either: who calls it depends on the type and the trait, not on the file
-  of the `impl` block.
+* Methods of traits are not resolved either: a caller depends on the type and the trait, not on the file of the `impl`
+  block.
 * Code under `#[cfg(test)]` is left out; other conditions are taken as true.
 """
 
@@ -31,7 +31,7 @@ TOKEN = re.compile(
     re.X | re.S,
 )
 OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
-# Words that an item may begin with before the one that says what it is.
+# Words that may precede the keyword of an item.
 QUALIFIERS = {"pub", "const", "unsafe", "async", "extern", "default"}
 ENDS_AT_SEMICOLON = {"use", "const", "static", "type"}
 DEFINES = {"fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod", "macro_rules"}
@@ -303,7 +303,7 @@ class Crate:
                 if item is not None:
                     there.append((target, item))
                 else:
-                    # What is not found is defined there by a macro.
+                    # An item that is not found is defined there by a macro.
                     there += self.lookup(target, rest[0], seen, last=len(rest) == 1) or [(target, rest[0])]
             here, rest = there, rest[1:]
         return here

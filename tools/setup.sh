@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# What ./test and ./demo share: finding and installing what they need.
+# Finding and installing the programs that ./test and ./demo need.
 
 # as_root COMMAND...
 as_root() {
     if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
-# apt_get ARGUMENT...: apt-get without questions. Another one that is at work is waited for, ten minutes at most: new machines update themselves first.
+# apt_get ARGUMENT...: apt-get without questions. Waits up to ten minutes for another one to finish: new machines update themselves first.
 apt_get() {
     local said
     for _ in {1..60}; do
@@ -43,13 +43,13 @@ need_rust() {
     need cc build-essential
 }
 
-# target_dir: where cargo builds, which CARGO_TARGET_DIR may have moved.
+# target_dir: cargo's build folder, which CARGO_TARGET_DIR may set.
 target_dir() {
     need_rust && need python3 python3 || exit 1
     cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 }
 
-# build_release: the command line tool as a user gets it.
+# build_release: the program as users build it.
 build_release() {
     cargo build --release --quiet -p lmc-cli
 }
@@ -58,17 +58,17 @@ build_release() {
 # prints its python.
 python_venv() { python_env "$(target_dir)" "$@"; }
 
-# python_shared_venv NAME PACKAGE...: the same for packages so large that clones share them.
+# python_shared_venv NAME PACKAGE...: like python_venv, for packages so large that clones share them.
 python_shared_venv() { python_env "${XDG_CACHE_HOME:-$HOME/.cache}/lmc" "$@"; }
 
-# python_env FOLDER NAME PACKAGE...: an environment in a folder. Of several that ask for the same at once, one makes it, and the others wait.
+# python_env FOLDER NAME PACKAGE...: an environment in a folder. Of several concurrent calls one makes it, and the others wait.
 python_env() {
     local venv
     venv=$1/$2-$(printf '%s\n' "$(python3 --version)" "${@:3}" | sha256sum | cut -c1-12)
     mkdir -p "$1" || return 1
     (
         flock 9 || exit 1
-        # Half an environment has no such file.
+        # An incomplete environment has no such file.
         [[ -e $venv/complete ]] && exit
         rm -rf "$venv"
         python3 -m venv "$venv" >/dev/null 2>&1 || { install python3-venv && python3 -m venv "$venv"; } || exit 1
@@ -81,7 +81,7 @@ python_env() {
 # python_install VENV PACKAGE...: with uv, which is several times as fast as pip, or else with pip: uv does not read pip's configuration.
 python_install() {
     local venv=$1 pip=("$1/bin/pip" --quiet --disable-pip-version-check) uv=("$1/bin/uv" --quiet pip install --python "$1" --compile-bytecode)
-    # PyTorch's for GPUs that it does not load where there is none: 1.3 GB.
+    # PyTorch's dependencies that are never loaded without a GPU: 1.3 GB.
     local unused=(triton nvidia-cusolver)
     shift
     if ! { "${pip[@]}" install uv==0.13.9 && "${uv[@]}" --excludes <(printf '%s\n' "${unused[@]}") "$@"; }; then
