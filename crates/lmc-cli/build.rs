@@ -1,4 +1,4 @@
-//! Puts the commit and the compiler into the binary, for `lmc bench`.
+//! Records the commit and the compiler in the binary, for `lmc bench`.
 
 use std::process::Command;
 
@@ -20,8 +20,7 @@ fn main() {
     }
 }
 
-/// The commit of this checkout, marked `-dirty` where tracked files of the crates were changed; nothing outside of a
-/// checkout.
+/// The commit of this checkout, marked `-dirty` if tracked files of the crates were changed; `None` outside of a checkout.
 fn commit() -> Option<String> {
     output("git", &["ls-files", "--error-unmatch", "build.rs"])?;
     let head = output("git", &["rev-parse", "--git-path", "HEAD"])?;

@@ -16,12 +16,11 @@ use crate::input::{Source, same_file};
 use crate::names::is_dash;
 use crate::shards::{shards, with_suffix};
 
-/// What deltas are made from.
+/// The bases of deltas.
 #[derive(Args)]
 pub(crate) struct BaseArgs {
-    /// An earlier version of the file, of which only the differences are stored: as it is, or as .lmc file, or the
-    /// model.safetensors.index.json of a checkpoint in several files. Give it again for each further file, and for the
-    /// bases of a base that is a delta itself.
+    /// An earlier version of the file; only the differences are stored. A raw file, an .lmc file, or the model.safetensors.index.json of a
+    /// checkpoint in several files. Repeat the option for each further file, and for the bases of a base that is a delta itself.
     #[arg(long = "base", value_name = "OLD")]
     paths: Vec<PathBuf>,
 }
@@ -30,14 +29,14 @@ pub(crate) struct BaseArgs {
 pub(crate) struct Bases {
     /// In the order in which they were given.
     bases: Vec<Base<'static>>,
-    /// For each, which of the paths that were given stands for it.
+    /// For each base, the index of the path that it was given by.
     numbers: Vec<usize>,
     files: Vec<Arc<Source>>,
     given: bool,
 }
 
 impl BaseArgs {
-    /// Opens all bases. `several`: whether they are for several files, of which each may need only some.
+    /// Opens all bases. `several`: whether they serve several files, each of which may need only some.
     pub(crate) fn open(&self, several: bool, threads: usize) -> Result<Bases> {
         Bases::open(&self.paths, several, threads)
     }
@@ -49,13 +48,12 @@ impl BaseArgs {
 }
 
 impl Bases {
-    /// Opens files of which each may be the base of others: raw ones, compressed ones, or whole checkpoints. `several`: as
-    /// for [`BaseArgs::open`].
+    /// Opens files that may be bases of each other: raw, compressed, or whole checkpoints. `several`: as for [`BaseArgs::open`].
     pub(crate) fn open(paths: &[PathBuf], several: bool, threads: usize) -> Result<Self> {
         let mut files = Vec::new();
         for (number, path) in paths.iter().enumerate() {
             if is_dash(path) {
-                let why = "a base is read here and there, not from standard input: name a file";
+                let why = "a base needs random access, which standard input lacks: name a file";
                 return Err(Failure::Usage(why.to_owned()));
             }
             match shards(path)? {
@@ -67,7 +65,7 @@ impl Bases {
             }
         }
         let handles = Arc::new(Handles::default());
-        // Caches of models are full of links.
+        // Model caches consist of links.
         let open = |path: &Path| match files.len() {
             1 => Source::open(path, true),
             _ => Source::open_one_of(path, true, &handles),
@@ -82,7 +80,7 @@ impl Bases {
         Ok(Bases { bases, numbers, files: sources, given: !paths.is_empty() })
     }
 
-    /// The files that the path with this number stands for, in order.
+    /// The files that the path with this index stands for, in order.
     pub(crate) fn of(&self, number: usize) -> Vec<Base<'static>> {
         let each = self.bases.iter().zip(&self.numbers);
         each.filter(|(_, n)| **n == number).map(|(b, _)| b.clone()).collect()
@@ -93,15 +91,15 @@ impl Bases {
         self.given
     }
 
-    /// The bases for a file of which it is not known yet whether it needs them.
+    /// The bases for a file that may or may not need them.
     pub(crate) fn all(&self) -> &[Base<'static>] {
         &self.bases
     }
 
-    /// The bases for a file that names these.
+    /// The bases for a file that names the given ones.
     ///
     /// # Errors
-    /// When it names some and none is given: with the command to run.
+    /// When it names some and none is given; the message has the command to run.
     pub(crate) fn for_file(&self, path: &Path, wanted: &[BaseInfo], command: &[&str]) -> Result<&[Base<'static>]> {
         match wanted {
             [] if self.bases.iter().all(Base::is_optional) => Ok(&[]),
@@ -116,20 +114,20 @@ impl Bases {
         each.filter(|(_, source)| !same_file(source.metadata(), file)).map(|(b, _)| b.clone()).collect()
     }
 
-    /// What keeps them from being removed or replaced.
+    /// Registers the bases with `guard`, so that they are not removed or replaced.
     pub(crate) fn guard(&self) -> Guard {
         let guard = Guard::default();
         self.files.iter().for_each(|f| guard.keep(Role::Base, f.path(), f.metadata()));
         guard
     }
 
-    /// Fails if a base was written to since it was opened.
+    /// Fails if a base was modified since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result {
         self.files.iter().try_for_each(|f| f.check_unchanged())
     }
 }
 
-/// The failure of a file that is to be a base.
+/// The failure to open a base.
 fn failure(path: &Path, e: &ResolveError) -> Failure {
     match &e.missing {
         Some(missing) => {
@@ -140,12 +138,12 @@ fn failure(path: &Path, e: &ResolveError) -> Failure {
     }
 }
 
-/// The failure of a delta without a base: what it was made from, and the command to run.
+/// The failure of a delta without a base: names the base, and the command to run.
 fn missing(path: &Path, first: &BaseInfo, n: usize, command: &[&str]) -> Failure {
     let also = if n > 1 { format!(" and {} more", n - 1) } else { String::new() };
     let name = if first.name.is_empty() { "OLD" } else { &first.name };
     let beside = path.with_file_name(name);
-    // A name from the file is a name, not a way to somewhere else.
+    // A name from the file is untrusted: only its last component is used.
     let is_beside = Path::new(name).file_name() == Some(OsStr::new(name)) && beside.is_file();
     let (base, whether) = if is_beside {
         (beside, "a file of that name lies beside it")
@@ -162,7 +160,7 @@ fn missing(path: &Path, first: &BaseInfo, n: usize, command: &[&str]) -> Failure
     Failure::at(path, format_args!("is a delta of {}{also}; {whether}: run {}", describe(first), line.join(" ")))
 }
 
-/// A base that a file names.
+/// Describes a base that a file names.
 pub(crate) fn describe(base: &BaseInfo) -> String {
     let name = if base.name.is_empty() { "a file".to_owned() } else { Name::text(&base.name).to_string() };
     format!("{name} ({}, content hash {})", bytes(base.raw_size), hex(&base.content_hash))

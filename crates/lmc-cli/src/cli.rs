@@ -36,7 +36,7 @@ pub(crate) struct Cli {
     pub(crate) command: Option<Command>,
 }
 
-/// What `lmc` can do.
+/// The commands of `lmc`.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Compress(cmd::compress::CompressArgs),

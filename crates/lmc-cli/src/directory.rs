@@ -1,10 +1,10 @@
-//! The directory that a file's name is in.
+//! The directory of a file.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// The directory in which a file's name stands.
+/// The directory that contains a path's last component.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -14,7 +14,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
 
 pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
     match File::open(dir)?.sync_all() {
-        // The file system has no such notion.
+        // The file system cannot sync directories.
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
         other => other,
     }

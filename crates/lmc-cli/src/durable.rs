@@ -1,4 +1,4 @@
-//! A file that appears under its name when it is complete and on disk, and not before.
+//! A file that appears under its name only when it is complete and on disk.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -9,28 +9,28 @@ use crate::directory::{parent, sync_directory};
 use crate::platform;
 use crate::temporary::{Temporary, copy_attributes};
 
-/// A file being written, without a name where the system can do that, else under a temporary one beside its own. Unless [`DurableFile::finish`] succeeds,
-/// dropping it leaves nothing behind. Without a name nothing else does, either; with one, a signal leaves nothing where the command runs, and what is left
-/// when a process is killed is removed by a later one that writes into the same directory.
+/// A file being written: unnamed where the system supports it, otherwise under a temporary name beside its own. Unless
+/// [`DurableFile::finish`] succeeds, dropping it removes it. An unnamed file never stays behind. A named one is removed on a signal (in the
+/// command), or, if the process was killed, by the next run that writes into the same directory.
 pub struct DurableFile {
     target: PathBuf,
     file: Temporary,
-    /// Bytes written from front to back so far.
+    /// Bytes written sequentially so far.
     written: u64,
-    /// How many of them the kernel was told to write to disk.
+    /// How many of them write-back was started for.
     handed_over: u64,
 }
 
-/// Why a file could not be finished: what was being done, and what the operating system said.
+/// Why a file could not be finished: the operation, and the operating system's error.
 #[derive(Debug)]
 pub struct Unfinished(pub &'static str, pub io::Error);
 
 impl DurableFile {
-    /// Creates the file, in the directory that `target` is in. With `private` nobody else may read it while it is written.
+    /// Creates the file in the directory of `target`. With `private`, other users cannot read it while it is written.
     ///
     /// # Errors
-    /// Whatever the operating system says; `IsADirectory` when the path does not name a file, `InvalidInput` when it leads to one that a process has open,
-    /// as `/dev/stdout` does: such a link is never replaced.
+    /// Errors of the operating system; `IsADirectory` when the path does not name a file; `InvalidInput` when it leads to a file that a
+    /// process has open, as `/dev/stdout` does: such a link is never replaced.
     pub fn create(target: &Path, private: bool) -> io::Result<Self> {
         target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
         if platform::open_descriptor(target).is_some() {
@@ -44,37 +44,37 @@ impl DurableFile {
         self.file.file()
     }
 
-    /// Sets the final size of a file that is about to be written in any order. What is not written then is zero.
+    /// Sets the final size of a file that is written in any order afterwards. Bytes never written are zero.
     ///
     /// # Errors
-    /// Whatever the operating system says.
+    /// Errors of the operating system.
     pub fn set_size(&self, size: u64) -> io::Result<()> {
         self.file().set_len(size)
     }
 
-    /// Brings what was written so far to the disk, so that what is read of it then comes from there.
+    /// Flushes the bytes written so far to disk and drops them from the cache, so that later reads come from disk.
     ///
     /// # Errors
-    /// Whatever the operating system says.
+    /// Errors of the operating system.
     pub fn sync(&self) -> io::Result<()> {
         self.file().sync_all()?;
         platform::drop_from_cache(self.file());
         Ok(())
     }
 
-    /// What the file is.
+    /// The file's metadata.
     ///
     /// # Errors
-    /// Whatever the operating system says.
+    /// Errors of the operating system.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.file().metadata()
     }
 
-    /// Makes the file durable and gives it its name; another file of that name goes if it is told to `overwrite` it. It takes over mode, owner and
-    /// times of the file that it is another form of.
+    /// Makes the file durable and renames it to its final name. With `overwrite`, an existing file is replaced. Mode, owner and times are
+    /// taken from `like`.
     ///
     /// # Errors
-    /// `AlreadyExists` when there is another file, and whatever the operating system says.
+    /// `AlreadyExists` when the target exists and `overwrite` is not set, and errors of the operating system.
     pub fn finish(self, overwrite: bool, like: Option<&Metadata>) -> Result<(), Unfinished> {
         let cannot_write = |e| Unfinished("cannot write", e);
         if let Some(like) = like {
@@ -103,10 +103,10 @@ impl io::Write for DurableFile {
     }
 }
 
-/// After [`DurableFile::set_size`].
+/// Writing at offsets, after [`DurableFile::set_size`].
 impl lmc::WriteAt for DurableFile {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        // Zeros are there already: `set_size` made the file one hole.
+        // `set_size` made the file one hole, so zeros need not be written.
         if is_zero(buf) {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl lmc::WriteAt for DurableFile {
     }
 }
 
-/// What was written so far.
+/// The bytes written so far.
 impl lmc::ReadAt for DurableFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         lmc::ReadAt::read_exact_at(self.file(), buf, offset)
@@ -131,15 +131,14 @@ impl lmc::ReadAt for DurableFile {
     }
 }
 
-/// How much is written from front to back before write-back starts: one thread writes, and it had better not wait
-/// for the disk too often.
+/// Sequential writes after which write-back is started: a single thread writes, and should seldom wait for the disk.
 const WRITEBACK: u64 = 8 << 20;
 
 fn is_zero(buf: &[u8]) -> bool {
     buf.chunks(4096).all(|page| page.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
-/// Why a link is not replaced.
+/// Why such a link is not replaced.
 pub(crate) fn leads_to_open_file() -> io::Error {
     let why =
         "leads to a file that a process has open, not to a file by name: write to standard output, and redirect that";

@@ -1,4 +1,4 @@
-//! What went wrong, in one line, and the exit code that it earns.
+//! Failures: a one-line message, and the exit code.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -9,14 +9,14 @@ use lmc::ErrorKind;
 use crate::format::{Name, io_error};
 use crate::guard::Refusal;
 
-/// An error as the user sees it: `FILE: what (where): what to do`.
+/// An error as shown to the user: `FILE: what (where): what to do`.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The work failed: exit code 1.
     Failed(String),
-    /// The command line asks for something that does not fit together: exit code 2.
+    /// The command line is invalid or contradicts itself: exit code 2.
     Usage(String),
-    /// Nobody reads standard output any more. Nothing to tell.
+    /// The reader of standard output is gone. Nothing is reported.
     BrokenPipe,
 }
 
@@ -24,21 +24,21 @@ pub(crate) enum Failure {
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// A failure that concerns one file.
+    /// A failure about one file.
     pub(crate) fn at(path: &Path, what: impl Display) -> Self {
         Failure::Failed(format!("{}: {what}", Name::path(path)))
     }
 
-    /// A failure of the operating system on one file.
+    /// An error of the operating system about one file.
     pub(crate) fn io(path: &Path, doing: &str, error: &io::Error) -> Self {
         Self::at(path, format_args!("{doing}: {}", io_error(error)))
     }
 
-    /// An error of the codec while it worked on one file.
+    /// An error of the codec about one file.
     pub(crate) fn codec(path: &Path, error: &lmc::Error) -> Self {
         match error.kind() {
             ErrorKind::Usage => Failure::Usage(format!("{}: {error}", Name::path(path))),
-            // Where the codec can, it says itself what to do.
+            // The codec's message contains advice where it has some.
             ErrorKind::Damaged if !error.to_string().contains("again") => {
                 Self::at(path, format_args!("{error}: the file is damaged, fetch it again"))
             }
@@ -57,7 +57,7 @@ impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Failed(text) | Failure::Usage(text) => f.write_str(text),
-            Failure::BrokenPipe => f.write_str("nobody reads the output"),
+            Failure::BrokenPipe => f.write_str("the reader of the output is gone"),
         }
     }
 }

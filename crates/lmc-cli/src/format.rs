@@ -1,10 +1,10 @@
-//! How names, sizes and errors are printed.
+//! Formatting of names, sizes and errors.
 
 use std::fmt::{self, Display, Write};
 use std::io;
 use std::path::Path;
 
-/// A name that came from outside, with everything escaped that a terminal would obey.
+/// An untrusted name, with everything escaped that a terminal would interpret.
 pub(crate) struct Name<'a>(std::borrow::Cow<'a, str>);
 
 impl<'a> Name<'a> {
@@ -30,12 +30,12 @@ impl Display for Name<'_> {
     }
 }
 
-/// Characters that reorder or hide what stands around them.
+/// Characters that reorder or hide surrounding text.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// A path as a word of a shell's command line.
+/// A path quoted for a shell's command line.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
@@ -45,7 +45,7 @@ pub(crate) fn quoted(path: &Path) -> String {
     Name::text(&format!("'{}'", text.replace('\'', "'\\''"))).to_string()
 }
 
-/// So many things: "1 snapshot", "2 snapshots".
+/// A count with its noun: "1 snapshot", "2 snapshots".
 pub(crate) fn count(n: impl TryInto<u64>, thing: &str) -> String {
     let n = n.try_into().unwrap_or(u64::MAX);
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
@@ -73,7 +73,7 @@ pub(crate) fn percent(compressed: u64, raw: u64) -> String {
     if raw == 0 { "-".to_owned() } else { format!("{:.2} %", 100.0 * compressed as f64 / raw as f64) }
 }
 
-/// Compressed over raw size for JSON: null where there is nothing to divide by.
+/// Compressed over raw size for JSON; null if the raw size is zero.
 pub(crate) fn ratio(compressed: u64, raw: u64) -> Option<f64> {
     (raw != 0).then(|| compressed as f64 / raw as f64)
 }
@@ -86,7 +86,7 @@ pub(crate) fn hex(hash: &[u8]) -> String {
     })
 }
 
-/// The text of an operating system's error, without its number, and what to do where that helps.
+/// An operating system's error without its number, with advice where there is some.
 pub(crate) fn io_error(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -100,7 +100,7 @@ pub(crate) fn io_error(error: &io::Error) -> String {
     text + advice
 }
 
-/// A number of bytes: digits, and `k`, `M` or `G` (powers of 1000, with or without `B`) or `Ki`, `Mi`, `Gi`.
+/// Parses a number of bytes: digits, and `k`, `M` or `G` (powers of 1000, with or without `B`) or `Ki`, `Mi`, `Gi`.
 pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -114,9 +114,9 @@ pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
         "Gi" => 1024.0 * 1024.0 * 1024.0,
         _ => return Err(format!("unknown unit {unit:?}; use k, M, G, Ki, Mi or Gi")),
     };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no number of bytes"))?;
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a number of bytes"))?;
     let bytes = number * factor;
-    if bytes > (1u64 << 48) as f64 { Err(format!("{text} is too much")) } else { Ok(bytes as usize) }
+    if bytes > (1u64 << 48) as f64 { Err(format!("{text} exceeds the limit of 256 TiB")) } else { Ok(bytes as usize) }
 }
 
 #[cfg(test)]

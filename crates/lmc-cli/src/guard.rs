@@ -1,8 +1,8 @@
-//! What a run may remove or replace: the one place that decides it, for the command and for the Python package.
+//! Decides which files a run may remove or replace, for the command and for the Python package.
 //!
-//! A delta cannot be restored without its bases, nor these without theirs. So no file that is a base in a run is removed or replaced by it, nor one that
-//! is still to be read, nor one that the run wrote before. Files are known by device and inode: links, `..` and names that differ in case make no
-//! difference.
+//! A delta cannot be restored without its bases, nor these without theirs. So a run never removes or replaces a base, an input still to be
+//! read, or a file that it wrote earlier. Files are identified by device and inode, so that links, `..` and case-insensitive names do not
+//! matter.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,16 +15,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::directory::parent;
 use crate::format::Name;
 
-/// What a file is to a run, the strongest reason to keep it first.
+/// The role of a file in a run, strongest reason to keep it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A store, and if it is a directory all that is in it.
+    /// A store; if it is a directory, with everything in it.
     Store,
-    /// Something is made from it, or restored with it.
+    /// A base.
     Base,
-    /// It is read.
+    /// An input.
     Input,
-    /// The run wrote it.
+    /// Written by the run.
     Output,
 }
 
@@ -40,12 +40,12 @@ pub struct Guard {
 pub struct Refusal(String);
 
 impl Guard {
-    /// A file that has a role in the run.
+    /// Registers a file with its role.
     pub fn keep(&self, role: Role, path: &Path, metadata: &Metadata) {
         self.keep_known(role, path, (metadata.dev(), metadata.ino()));
     }
 
-    /// The same for a file of which device and inode are known.
+    /// [`Self::keep`] by device and inode.
     pub fn keep_known(&self, role: Role, path: &Path, file: (u64, u64)) {
         match self.files().entry(file) {
             Entry::Occupied(known) if known.get().0 <= role => {}
@@ -54,15 +54,15 @@ impl Guard {
         }
     }
 
-    /// Fails if the file at `target`, which may be a link, must not be replaced, or if none may be created there.
+    /// Fails if the file at `target`, which may be a link, must not be replaced, or if no file may be created there.
     ///
     /// # Errors
     /// The refusal, which names both files.
     pub fn check_replace(&self, target: &Path) -> Result<(), Refusal> {
-        // What a link leads to counts, and so does the link.
+        // Both a link and its target count.
         let there = [std::fs::metadata(target), std::fs::symlink_metadata(target)];
         there.iter().flatten().try_for_each(|m| self.check_write(target, m))?;
-        // The directory that it is in, and those above. What is not there would be made in the nearest one that is.
+        // The directory that contains it, and those above. Missing ones would be created in the nearest existing one.
         let resolved = |d: &Path| if d.as_os_str().is_empty() { Path::new(".") } else { d }.canonicalize().ok();
         let Some(directory) = parent(target).ancestors().find_map(resolved) else { return Ok(()) };
         let above = directory.ancestors().filter_map(|d| std::fs::metadata(d).ok()).find_map(|m| self.role(&m));
@@ -72,7 +72,7 @@ impl Guard {
         })
     }
 
-    /// The same for a file that is open, as standard output may be.
+    /// [`Self::check_replace`] for an open file, such as standard output.
     ///
     /// # Errors
     /// Those of [`Self::check_replace`].
@@ -80,7 +80,7 @@ impl Guard {
         self.check_known(target, (metadata.dev(), metadata.ino()))
     }
 
-    /// The same for a file of which device and inode are known.
+    /// [`Self::check_replace`] by device and inode.
     ///
     /// # Errors
     /// Those of [`Self::check_replace`].
@@ -151,7 +151,7 @@ mod tests {
         fs::hard_link(at("base"), at("hard")).unwrap();
         let guard = Guard::default();
         let keep = |role, name| guard.keep(role, &at(name), &fs::metadata(at(name)).unwrap());
-        // A base that is an input, too, is a base.
+        // A base that is also an input counts as a base.
         keep(Role::Input, "base");
         keep(Role::Base, "base");
         keep(Role::Input, "base");

@@ -1,4 +1,4 @@
-//! Files that are read: as they were when they were first looked at, and only so many open at a time.
+//! Input files that must not change while they are read, with a bounded number open at a time.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use rustix::fs::OFlags;
 
 use crate::platform;
 
-/// The most files that a run has open to read from them: well below the limit that systems set by default.
+/// The most input files that a run has open: well below the default limit of systems.
 const OPEN: usize = 64;
 
-/// The open files of a run that reads many of them. Those that were used last stay open, others are opened again when they are needed.
+/// The open files of a run that reads many. The most recently used stay open; others are reopened on demand.
 #[derive(Debug, Default)]
 pub struct Handles {
-    /// By the address of their [`InputFile`]'s path, the one that was used last behind.
+    /// Keyed by the address of the [`InputFile`]'s path, most recently used last.
     open: Mutex<Vec<(usize, Arc<File>)>>,
 }
 
@@ -48,7 +48,7 @@ impl Handles {
     }
 }
 
-/// A regular file that is read at any offset, as long as it is what it was when it was first looked at.
+/// A regular file for random access that must stay as it was when it was first opened.
 #[derive(Debug)]
 pub struct InputFile {
     path: Box<PathBuf>,
@@ -59,24 +59,24 @@ pub struct InputFile {
 
 #[derive(Debug)]
 enum Handle {
-    /// Its own: what the path stands for later makes no difference.
+    /// Open all the time: the path may be replaced later.
     Own(File),
-    /// One of those that a run shares.
+    /// Shared among the files of a run.
     Shared(Arc<Handles>),
 }
 
 impl InputFile {
-    /// Opens a file, which stays open. Symbolic links are followed only if told so.
+    /// Opens a file and keeps it open. Symbolic links are followed only if `follow` is set.
     ///
     /// # Errors
-    /// `IsADirectory`, `InvalidInput` when it is something else that is no regular file or has more bytes than the system says, and whatever the operating
-    /// system says.
+    /// `IsADirectory`; `InvalidInput` when it is not a regular file for another reason, or holds more bytes than its size; and errors of
+    /// the operating system.
     pub fn open(path: &Path, follow: bool) -> io::Result<Self> {
         let (file, seen) = open(path, follow)?;
         Ok(Self { path: Box::new(path.to_owned()), follow, seen, handle: Handle::Own(file) })
     }
 
-    /// Opens one of many files: it may be closed and opened again, and fails to be read once its path stands for another file.
+    /// Opens one of many files: it may be closed and reopened. Reading fails once its path leads to another file.
     ///
     /// # Errors
     /// Those of [`Self::open`].
@@ -92,20 +92,20 @@ impl InputFile {
         &self.path
     }
 
-    /// What it was when it was first looked at.
+    /// Its metadata when it was first opened.
     pub fn metadata(&self) -> &Metadata {
         &self.seen
     }
 
-    /// The bytes from front to back.
+    /// A sequential reader.
     pub fn stream(&self) -> impl Read {
         Front { file: self, offset: 0 }
     }
 
-    /// Fails if the file was written to since it was first looked at, or is another one by now.
+    /// Fails if the file was modified or replaced since it was first opened.
     ///
     /// # Errors
-    /// With what to do; and whatever the operating system says.
+    /// With advice; and errors of the operating system.
     pub fn check_unchanged(&self) -> io::Result<()> {
         self.with(|file| {
             let now = file.metadata()?;
@@ -120,7 +120,7 @@ impl InputFile {
         })
     }
 
-    /// Something that no other file has as long as this one is there.
+    /// A key unique among files that exist at the same time.
     fn key(&self) -> usize {
         std::ptr::from_ref(&*self.path).addr()
     }
@@ -161,7 +161,7 @@ impl lmc::ReadAt for InputFile {
     }
 }
 
-/// A file that is read from front to back.
+/// A sequential reader of a file.
 struct Front<'f> {
     file: &'f InputFile,
     offset: u64,
@@ -176,7 +176,7 @@ impl Read for Front<'_> {
 }
 
 fn open(path: &Path, follow: bool) -> io::Result<(File, Metadata)> {
-    // Not even opened: that of a device may do something.
+    // Not even opened: opening a device may have side effects.
     let there = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
     check_regular(&there?)?;
     let file = reopen(path, follow)?;
@@ -187,14 +187,14 @@ fn open(path: &Path, follow: bool) -> io::Result<(File, Metadata)> {
         if now.len() == seen.len() {
             return Err(e);
         }
-        seen = now; // it grows just now
+        seen = now; // it is growing
     }
     platform::read_ahead(&file);
     Ok((file, seen))
 }
 
 fn reopen(path: &Path, follow: bool) -> io::Result<File> {
-    // Since it was looked at, it may have been replaced: do not wait for the other end of a FIFO.
+    // It may have been replaced by a FIFO since it was examined: opening must not block.
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if !follow {
         flags |= OFlags::NOFOLLOW;
@@ -210,13 +210,13 @@ fn check_regular(metadata: &Metadata) -> io::Result<()> {
     }
 }
 
-/// Fails if there is something where a file is said to end, as in `/proc`, where all are said to be empty.
+/// Fails if data follows the reported end of a file, as in `/proc`, where all sizes are zero.
 fn check_size(file: &File, len: u64) -> io::Result<()> {
     if file.read_at(&mut [0], len)? == 0 {
         return Ok(());
     }
     let bytes = crate::format::count(len, "byte");
-    let why = format!("the system says it has {bytes}, and there are more: give it as standard input");
+    let why = format!("its size is given as {bytes}, but it has more: give it as standard input");
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
@@ -245,7 +245,7 @@ mod tests {
                 InputFile::open_one_of(&path(i), true, &handles).unwrap()
             })
             .collect();
-        // Again and again, in an order that opens each anew.
+        // Repeatedly, in an order that reopens each.
         for i in (0..2 * files.len()).map(|i| i % files.len()) {
             let mut text = [0; 5];
             files[i].read_exact_at(&mut text, 0).unwrap();
@@ -256,7 +256,7 @@ mod tests {
             assert!(handles.lock().len() <= OPEN);
         }
         files.iter().for_each(|f| f.check_unchanged().unwrap());
-        // The first is not open: another file of its name, size and time is another file.
+        // The first is closed. A replacement of equal name, size and time is detected.
         let time = files[0].metadata().modified().unwrap();
         std::fs::write(dir.path().join("new"), "other").unwrap();
         File::options().write(true).open(dir.path().join("new")).unwrap().set_modified(time).unwrap();
@@ -273,7 +273,7 @@ mod tests {
         let path = Path::new("/proc/self/status");
         if path.exists() {
             let e = InputFile::open(path, true).unwrap_err().to_string();
-            assert_eq!(e, "the system says it has 0 bytes, and there are more: give it as standard input");
+            assert_eq!(e, "its size is given as 0 bytes, but it has more: give it as standard input");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files that are read: only regular ones, and only while they stay as they are.
+//! Input files: only regular ones, and only as long as they do not change.
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
@@ -11,16 +11,16 @@ use crate::failure::{Failure, Result};
 use crate::guard::Guard;
 use crate::handles::{Handles, InputFile};
 
-/// A regular file that is read, with the words of the command for what goes wrong.
+/// A regular input file, with the command's error messages.
 pub(crate) struct Source(InputFile);
 
 impl Source {
-    /// Opens a regular file. Symbolic links are followed only if told so; everything else is refused with the reason.
+    /// Opens a regular file. Symbolic links are followed only if `follow` is set; anything else is refused with the reason.
     pub(crate) fn open(path: &Path, follow: bool) -> Result<Self> {
         Self::with(path, follow, || InputFile::open(path, follow))
     }
 
-    /// The same for one of many files, which are not all open at a time.
+    /// [`Self::open`] for one of many files, which are not all open at a time.
     pub(crate) fn open_one_of(path: &Path, follow: bool, handles: &Arc<Handles>) -> Result<Self> {
         Self::with(path, follow, || InputFile::open_one_of(path, follow, handles))
     }
@@ -38,7 +38,7 @@ impl Source {
         self.0.metadata()
     }
 
-    /// The first bytes, at most as many as the buffer has.
+    /// The first bytes, up to the length of `buf`.
     pub(crate) fn start<'a>(&self, buf: &'a mut [u8]) -> Result<&'a [u8]> {
         let len = buf.len().min(usize::try_from(self.metadata().len()).unwrap_or(usize::MAX));
         let buf = &mut buf[..len];
@@ -46,31 +46,31 @@ impl Source {
         Ok(buf)
     }
 
-    /// The file from front to back.
+    /// A sequential reader.
     pub(crate) fn stream(&self) -> impl Read {
         self.0.stream()
     }
 
-    /// Fails if the file was written to since it was opened.
+    /// Fails if the file was modified since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result {
         self.0.check_unchanged().map_err(|e| failure(self.path(), &e))
     }
 
-    /// Removes the file, unless its name stands for another one by now.
+    /// Removes the file, unless its name now leads to another one.
     pub(crate) fn remove(self, guard: &Guard) -> Result {
         let path = self.path();
         guard.check_remove(path, self.metadata())?;
         let now = std::fs::symlink_metadata(path);
         let named = now.map_err(|e| Failure::io(path, "cannot remove", &e))?;
         if !named.file_type().is_symlink() && !same_file(&named, self.metadata()) {
-            return Err(Failure::at(path, "is another file than the one that was read; not removed"));
+            return Err(Failure::at(path, "was replaced by another file; not removed"));
         }
         self.check_unchanged()?;
         std::fs::remove_file(path).map_err(|e| Failure::io(path, "cannot remove", &e))
     }
 }
 
-/// What went wrong with a file: the words of [`InputFile`] are whole sentences, those of the system are not.
+/// The failure of a file. Messages of [`InputFile`] are complete; those of the system need a prefix.
 fn failure(path: &Path, e: &io::Error) -> Failure {
     match e.raw_os_error() {
         None if e.get_ref().is_some() => Failure::at(path, e),
@@ -88,20 +88,20 @@ impl lmc::ReadAt for Source {
     }
 }
 
-/// Fails with the reason if a path does not stand for a regular file.
+/// Fails with the reason unless a path leads to a regular file.
 pub(crate) fn regular_file(path: &Path, follow: bool) -> Result {
     let metadata = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
     let metadata = metadata.map_err(|e| Failure::io(path, "cannot read", &e))?;
     refusal(&metadata).map_or(Ok(()), |reason| Err(Failure::at(path, reason)))
 }
 
-/// Why a file of this type is not read, if it is not.
+/// Why a file of this type is not read; `None` if it is.
 fn refusal(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
     Some(if kind.is_file() {
         return None;
     } else if kind.is_dir() {
-        "is a directory; -r goes through directories"
+        "is a directory; -r descends into directories"
     } else if kind.is_symlink() {
         "is a symbolic link; name the file itself, or use -f to read through links"
     } else if kind.is_fifo() {
@@ -115,16 +115,16 @@ fn refusal(metadata: &Metadata) -> Option<&'static str> {
     })
 }
 
-/// Whether two descriptions are of the same file.
+/// Whether two metadata describe the same file.
 pub(crate) fn same_file(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Standard input, without a buffer in between.
+/// Standard input, unbuffered.
 pub(crate) struct Stdin(File);
 
 impl Stdin {
-    /// Fails if there is nothing but a terminal to read from.
+    /// Fails if standard input is a terminal.
     pub(crate) fn open() -> Result<Self> {
         let stdin = io::stdin();
         if stdin.is_terminal() {
@@ -146,5 +146,5 @@ impl Read for Stdin {
     }
 }
 
-/// What standard input is called in messages.
+/// The name of standard input in messages.
 pub(crate) const STDIN: &str = "(stdin)";

@@ -1,4 +1,4 @@
-//! Leaves nothing behind: unfinished output is removed on a signal, on a panic and on an error alike.
+//! Clean-up: unfinished output is removed on signals, panics and errors.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::platform::ignored_signals;
 
-/// Signals whose default is to end the process, but for those that tell of a bug in it.
+/// Signals that end the process by default, except those that report a bug in it.
 const ENDING: [i32; 10] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF];
 
-/// Temporary files that exist now. Whoever creates one holds the lock while doing so, so that none escapes the clean-up.
+/// Existing temporary files. Files are created under the lock, so that the clean-up misses none.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
@@ -25,15 +25,15 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
 
 fn remove_all(files: &mut Vec<PathBuf>) {
     for path in files.drain(..) {
-        // It may have been renamed to its final name a moment ago: then it is finished, and not there.
+        // It may just have been renamed to its final name: then it is complete, and absent here.
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Whether signals are handled: only where the command runs. Elsewhere nothing is remembered, and no lock can be held while a process is forked.
+/// Whether handlers are installed: only in the command. In other processes nothing is recorded, and the lock is never held across a fork.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Runs `create`, which makes a temporary file, and remembers its path until [`forget`].
+/// Runs `create`, which creates a temporary file, and records its path until [`forget`].
 pub(crate) fn register<T>(create: impl FnOnce() -> std::io::Result<(T, PathBuf)>) -> std::io::Result<T> {
     if !INSTALLED.load(Ordering::Relaxed) {
         return create().map(|(file, _)| file);
@@ -44,7 +44,7 @@ pub(crate) fn register<T>(create: impl FnOnce() -> std::io::Result<(T, PathBuf)>
     Ok(file)
 }
 
-/// The temporary file is gone or has its final name.
+/// Removes a path: the file is gone or has its final name.
 pub(crate) fn forget(path: &Path) {
     if INSTALLED.load(Ordering::Relaxed) {
         unfinished().retain(|p| p != path);
@@ -54,7 +54,7 @@ pub(crate) fn forget(path: &Path) {
 /// Installs the handlers of signals and panics.
 ///
 /// # Errors
-/// When there is no memory for the thread that waits for signals.
+/// When the thread that waits for signals cannot be started.
 pub(crate) fn install() -> std::io::Result<()> {
     INSTALLED.store(true, Ordering::Relaxed);
     std::panic::set_hook(Box::new(|info| {
@@ -70,7 +70,7 @@ pub(crate) fn install() -> std::io::Result<()> {
         remove_all(&mut unfinished());
         std::process::exit(1);
     }));
-    // With any handler in place, a write beyond the file size limit is an error like a full disk, and not the end.
+    // With any handler installed, a write beyond the file size limit fails with an error instead of ending the process.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     let ignored = ignored_signals();
     let ours = ENDING.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
@@ -80,7 +80,7 @@ pub(crate) fn install() -> std::io::Result<()> {
         if let Some(signal) = signals.forever().next() {
             let mut files = unfinished();
             remove_all(&mut files);
-            // Dies of the signal, as the shell expects, still holding the lock: no new file can appear.
+            // Dies of the signal, as the shell expects, still holding the lock: no new file can be created.
             let _ = emulate_default_handler(signal);
             std::process::exit(128 + signal);
         }
@@ -88,7 +88,7 @@ pub(crate) fn install() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Ends as a program does that writes to a pipe nobody reads: of SIGPIPE, without a word.
+/// Ends the process like a writer to a closed pipe: by SIGPIPE, silently.
 pub(crate) fn die_of_broken_pipe() -> ! {
     remove_all(&mut unfinished());
     let _ = emulate_default_handler(SIGPIPE);

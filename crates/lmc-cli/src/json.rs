@@ -1,10 +1,10 @@
-//! JSON objects with long lists, which are written element by element: as a [`Value`], each would take thousands of bytes.
+//! JSON objects with long lists, written element by element: as a [`Value`] each element would take thousands of bytes.
 
 use std::io::{Result, Write};
 
 use serde_json::{Value, to_writer};
 
-/// An object that is being written.
+/// An object being written.
 pub(crate) struct Object<W> {
     out: W,
     fields: usize,
@@ -21,7 +21,7 @@ impl<W: Write> Object<W> {
         Ok(to_writer(&mut self.out, value)?)
     }
 
-    /// A field that is a list.
+    /// A field with a list.
     pub(crate) fn list(&mut self, name: &str, elements: impl Iterator<Item = Value>) -> Result<()> {
         self.name(name)?;
         self.out.write_all(b"[")?;
@@ -34,7 +34,7 @@ impl<W: Write> Object<W> {
         self.out.write_all(b"]")
     }
 
-    /// Ends the object, and the line.
+    /// Ends the object and the line.
     pub(crate) fn end(mut self) -> Result<W> {
         self.out.write_all(b"}\n")?;
         Ok(self.out)

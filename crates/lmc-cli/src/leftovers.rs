@@ -1,6 +1,6 @@
-//! Temporary files that a run leaves when it is killed: what they are called, and how a later run removes them.
+//! Temporary files of killed runs: their names, and their removal by a later run.
 //!
-//! Whoever writes such a file has it locked. So one that can be locked belongs to nobody.
+//! A writer holds a lock on its temporary file, so one that can be locked is abandoned.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,43 +15,43 @@ use rustix::fs::OFlags;
 
 use crate::input::same_file;
 
-/// Between the name of the file that is to be and letters drawn at random.
+/// Between the target's name and the random letters.
 const MARK: &str = ".lmc-tmp-";
-/// How many letters.
+/// Number of random letters.
 pub(crate) const RANDOM: usize = 8;
-/// Bytes of the name that are kept: the longest that a file can have is 255 bytes on most systems.
+/// Bytes of the target's name that are kept: most systems limit file names to 255 bytes.
 const KEPT: usize = 200;
-/// What was written to since may belong to somebody whose locks are not seen here.
+/// Files modified more recently are left alone: their writer's lock may be invisible here.
 const OLD: Duration = Duration::from_secs(60 * 60);
 
-/// What temporary names of a file begin with.
+/// The prefix of a file's temporary names.
 pub(crate) fn prefix(name: &OsStr) -> String {
     let mut prefix: String = name.to_string_lossy().chars().scan(KEPT, cut_bytes).collect();
     prefix.push_str(MARK);
     prefix
 }
 
-/// Passes characters on while there is room for their bytes.
+/// Takes characters as long as their bytes fit.
 fn cut_bytes(room: &mut usize, c: char) -> Option<char> {
     *room = room.checked_sub(c.len_utf8())?;
     Some(c)
 }
 
-/// Whether a name is of exactly the form that temporary files have.
+/// Whether a name has exactly the form of temporary names.
 fn is_temporary(name: &OsStr) -> bool {
     let Some((front, random)) = name.as_bytes().split_last_chunk::<RANDOM>() else { return false };
     let stem = front.strip_suffix(MARK.as_bytes()).unwrap_or_default();
     (1..=KEPT).contains(&stem.len()) && random.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// Directories that this process has looked into, as hashes; nothing that a process could hold while it is forked.
+/// Hashes of the directories that this process has cleaned. Atomics, so that no lock is held across a fork.
 static SEEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
-/// Whether the process looks into a directory for the first time. A directory may be forgotten when there are very many.
+/// Whether the process meets a directory for the first time. With very many directories some may be forgotten.
 fn is_new(directory: (u64, u64)) -> bool {
     let mut hasher = DefaultHasher::new();
     directory.hash(&mut hasher);
-    let hash = hasher.finish() | 1; // 0 is nothing
+    let hash = hasher.finish() | 1; // 0 marks an empty slot
     let home = hash as usize / 2;
     let near = || (home..home + 8).map(|i| &SEEN[i % SEEN.len()]);
     for slot in near() {
@@ -65,7 +65,7 @@ fn is_new(directory: (u64, u64)) -> bool {
     true
 }
 
-/// Removes what killed runs left in a directory, the first time that the process is there. What cannot be removed stays.
+/// Removes leftovers of killed runs from a directory when the process first uses it. Errors are ignored.
 pub(crate) fn sweep(directory: &Path) {
     let Ok(this) = fs::metadata(directory) else { return };
     if is_new((this.dev(), this.ino())) {
@@ -81,7 +81,7 @@ fn remove_leftovers(directory: &Path) {
     }
 }
 
-/// Removes a regular file that is old, and that nobody has locked.
+/// Removes a regular file that is old and not locked.
 fn remove_if_left(path: &Path) -> std::io::Result<()> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;

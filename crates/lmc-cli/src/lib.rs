@@ -1,4 +1,4 @@
-//! The `lmc` command: compresses and restores checkpoints of language models. A library, so that the Python package has the same one.
+//! The `lmc` command: compresses and restores checkpoints of language models. A library, so that the Python package can provide it, too.
 
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)] // both panic when the other end is gone
@@ -42,9 +42,10 @@ pub use durable::{DurableFile, Unfinished};
 pub use guard::{Guard, Refusal, Role};
 pub use handles::{Handles, InputFile};
 
-/// Runs the command, and returns its exit code: 0 done, 1 something failed, 2 the command line is wrong. `args`: the name by which it was called, and its arguments.
+/// Runs the command, and returns its exit code: 0 for success, 1 if something failed, 2 for an invalid command line. `args`: the program's
+/// name, and its arguments.
 ///
-/// It takes the process for its own: on an interrupt it removes what is unfinished and ends it, as a shell expects.
+/// Installs handlers for the whole process: an interrupt removes unfinished output and ends the process by the signal.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     if let Err(e) = interrupt::install() {
         let _ = writeln!(std::io::stderr(), "lmc: cannot start a thread: {}", format::io_error(&e));
@@ -53,7 +54,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let cli = match cli::Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
-            // When nobody reads it there is nobody to tell.
+            // When the reader is gone, nothing can be reported.
             let _ = e.print();
             return u8::try_from(e.exit_code()).unwrap_or(2);
         }

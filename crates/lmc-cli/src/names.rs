@@ -1,11 +1,11 @@
-//! What names of files mean on the command line.
+//! Special file names on the command line.
 
 use std::path::Path;
 
 /// The suffix of compressed files.
 pub(crate) const SUFFIX: &str = "lmc";
 
-/// Whether a path on the command line stands for standard input or output.
+/// Whether a path on the command line means standard input or output.
 pub(crate) fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

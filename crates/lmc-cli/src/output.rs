@@ -1,4 +1,4 @@
-//! Files that are written: complete and on disk under their name, or not there at all.
+//! Output files: complete and on disk under their name, or absent.
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Write};
@@ -23,7 +23,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// What the target is called in messages.
+    /// The target's name in messages.
     pub(crate) fn path(&self) -> &Path {
         match self {
             Target::Stdout => Path::new("(stdout)"),
@@ -32,12 +32,12 @@ impl Target {
     }
 }
 
-/// What an output is made from.
+/// The source of an output.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin<'a> {
-    /// Another form of this file: it takes over mode, owner and times.
+    /// Another form of this file: mode, owner and times are copied from it.
     File(&'a Metadata),
-    /// Part of this file: it is a new file like any other.
+    /// Part of this file: the output is a new file.
     PartOf(&'a Metadata),
     /// Standard input, which may be a file.
     Stdin(Option<&'a Metadata>),
@@ -52,28 +52,28 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// An output being written. Unless [`Output::finish`] succeeds, dropping it leaves nothing behind.
+/// An output being written. Unless [`Output::finish`] succeeds, dropping it removes it.
 pub(crate) struct Output {
     target: Target,
     kind: Kind,
     overwrite: bool,
-    /// The file whose mode, owner and times it takes over.
+    /// The file to copy mode, owner and times from.
     like: Option<Metadata>,
-    /// The first error of a write: it tells the target's troubles from the source's.
+    /// The first write error, which distinguishes failures of the target from those of the source.
     error: Mutex<Option<io::Error>>,
 }
 
 enum Kind {
-    /// Standard output, a pipe or a device: written from front to back, and never taken back.
+    /// Standard output, a pipe or a device: written sequentially, and cannot be undone.
     Stream(File),
     /// A file under a temporary name in the target's directory.
     Temporary(DurableFile),
 }
 
 impl Output {
-    /// Opens the output, so that a target that cannot be written is found out before the work begins.
+    /// Opens the output before the work begins, so that a target that cannot be written is reported early.
     ///
-    /// Output onto the file that it is made from is refused.
+    /// Output onto its own source is refused.
     pub(crate) fn create(target: &Target, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Self> {
         let kind = match target {
             Target::Stdout => Kind::Stream(open_stdout(overwrite, origin, guard)?),
@@ -86,11 +86,11 @@ impl Output {
         Ok(Output { target: target.clone(), kind, overwrite, like, error: Mutex::new(None) })
     }
 
-    /// Fails if the input is to be removed and the output is no file that stays.
+    /// Fails if the input is to be removed and the output is not a regular file.
     pub(crate) fn check_stays(&self, remove_input: bool) -> Result {
         if remove_input && !self.is_file() {
             return Err(Failure::Usage(format!(
-                "{}: is no file that stays: leave out --rm",
+                "{}: is not a regular file: leave out --rm",
                 Name::path(self.target.path())
             )));
         }
@@ -102,7 +102,7 @@ impl Output {
         matches!(self.kind, Kind::Temporary(_))
     }
 
-    /// Sets the final size of a file that is about to be written in any order. What is not written then is zero.
+    /// Sets the final size of a file that is written in any order afterwards. Bytes never written are zero.
     pub(crate) fn set_size(&self, size: u64) -> Result {
         match &self.kind {
             Kind::Temporary(t) => t.set_size(size).map_err(|e| self.failure("cannot write", &e)),
@@ -110,23 +110,23 @@ impl Output {
         }
     }
 
-    /// What went wrong when writing, if anything did.
+    /// The first write error, if there was one.
     pub(crate) fn take_failure(&self) -> Option<Failure> {
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).take();
         error.map(|e| self.failure("cannot write", &e))
     }
 
-    /// What was written, as it is on the disk, to be read before it has its name; nothing of what is no file.
+    /// The bytes written so far, read back from disk before the file has its name; `None` unless it is a regular file.
     pub(crate) fn written(&self) -> Result<Option<&DurableFile>> {
         let Kind::Temporary(file) = &self.kind else { return Ok(None) };
         file.sync().map_err(|e| self.failure("cannot write", &e))?;
         Ok(Some(file))
     }
 
-    /// Makes the output durable and gives it its name, with the attributes that it takes over. From then on the run keeps it.
+    /// Makes the output durable, and gives it its name and attributes. From then on the run must not replace it.
     pub(crate) fn finish(self, guard: &Guard) -> Result {
         let (Kind::Temporary(file), Target::File(path)) = (self.kind, &self.target) else { return Ok(()) };
-        // Whatever was done to names since it was begun.
+        // Names may have changed since the output was opened.
         guard.check_replace(path)?;
         guard.keep(Role::Output, path, &file.metadata().map_err(|e| Failure::io(path, "cannot write", &e))?);
         file.finish(self.overwrite, self.like.as_ref()).map_err(|Unfinished(doing, e)| match e.kind() {
@@ -185,7 +185,7 @@ fn open_stdout(force: bool, origin: Origin<'_>, guard: &Guard) -> Result<File> {
     let this = Target::Stdout;
     if stdout.is_terminal() && !force {
         return Err(Failure::Usage(
-            "standard output is a terminal, and this is binary: redirect it, or use -o FILE".to_owned(),
+            "standard output is a terminal, and the output is binary: redirect it, or use -o FILE".to_owned(),
         ));
     }
     let file = stdout.as_fd().try_clone_to_owned().map(File::from);
@@ -201,7 +201,7 @@ fn open_stdout(force: bool, origin: Origin<'_>, guard: &Guard) -> Result<File> {
     Ok(file)
 }
 
-/// The number of standard output.
+/// The file descriptor of standard output.
 const STDOUT: u32 = 1;
 
 fn exists(path: &Path) -> Failure {
@@ -217,7 +217,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
     }
     match std::fs::symlink_metadata(path) {
         Ok(link) => {
-            // What a dangling link stands for is the link.
+            // A dangling link is taken as itself.
             let metadata = std::fs::metadata(path).unwrap_or(link);
             let kind = metadata.file_type();
             if kind.is_dir() {
@@ -226,7 +226,10 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
             if kind.is_char_device() || kind.is_fifo() {
                 let file = File::options().write(true).open(path).map_err(cannot)?;
                 if file.is_terminal() && !overwrite {
-                    return Err(Failure::at(path, "is a terminal, and this is binary; -f writes it all the same"));
+                    return Err(Failure::at(
+                        path,
+                        "is a terminal, and the output is binary; -f writes it all the same",
+                    ));
                 }
                 return Ok(Kind::Stream(file));
             }
@@ -247,12 +250,12 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
     if path.file_name().is_none() {
         return Err(Failure::at(path, "is a directory; name a file, or use --output-dir-flat"));
     }
-    // Nobody else may read the data while it is written if they could not read the source.
+    // While it is written, users who cannot read the source must not read the output.
     let private = matches!(origin, Origin::File(_));
     DurableFile::create(path, private).map(Kind::Temporary).map_err(cannot)
 }
 
-/// Creates a directory and those above it, durably.
+/// Creates a directory and its missing parents durably.
 pub(crate) fn create_directories(dir: &Path) -> Result {
     if dir.as_os_str().is_empty() || dir.is_dir() {
         return Ok(());

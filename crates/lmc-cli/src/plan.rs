@@ -1,4 +1,4 @@
-//! Which files are worked on, and what each one's output is called.
+//! Selects the files to work on, and names their outputs.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use crate::ui::Ui;
 pub(crate) const CHECKPOINT_SUFFIXES: [&str; 9] =
     ["safetensors", "pt", "pth", "bin", "ckpt", "distcp", "gguf", "npy", "npz"];
 
-/// What is read.
+/// An input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Stdin,
@@ -27,7 +27,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// What the input is called in messages.
+    /// The input's name in messages.
     pub(crate) fn path(&self) -> &Path {
         match self {
             Input::Stdin => Path::new(STDIN),
@@ -41,17 +41,17 @@ impl Input {
 pub(crate) struct Job {
     pub(crate) input: Input,
     pub(crate) output: Target,
-    /// A directory that has to be there before the output can be written.
+    /// A directory to create before the output is opened.
     pub(crate) directory: Option<PathBuf>,
 }
 
 impl Job {
-    /// What the input is called in messages.
+    /// The input's name in messages.
     pub(crate) fn path(&self) -> &Path {
         self.input.path()
     }
 
-    /// Opens the output, with the directory that it goes to.
+    /// Opens the output; creates its directory if needed.
     pub(crate) fn create_output(&self, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Output> {
         if let Some(dir) = &self.directory {
             create_directories(dir)?;
@@ -60,19 +60,19 @@ impl Job {
     }
 }
 
-/// Names of outputs, and files to pick from directories.
+/// How outputs are named, and which files of a directory are selected.
 pub(crate) trait Naming {
-    /// The name of the output for an input's; `None` if there is no telling.
+    /// The output's name for an input; `None` if it cannot be derived.
     fn output_name(&self, name: &OsStr) -> Option<OsString>;
-    /// The input that stands for a file of a checkpoint, beside its index.
+    /// The input for a file of a checkpoint, in its index's directory.
     fn input_beside(&self, index: &Path, name: &str) -> PathBuf;
-    /// Whether a file found in a directory is worked on.
+    /// Whether a file found in a directory is selected.
     fn picks(&self, path: &Path) -> bool;
 }
 
 /// `name` → `name.lmc`.
 pub(crate) struct AddSuffix {
-    /// Take every file of a directory, and not checkpoints alone.
+    /// Take every file of a directory, not only checkpoints.
     pub(crate) all: bool,
 }
 
@@ -113,8 +113,7 @@ impl Naming for RemoveSuffix {
     }
 }
 
-/// The inputs that a list of paths stands for: directories are gone through if `recursive`, and the index of a checkpoint
-/// stands for its files.
+/// The inputs that a list of paths stands for: directories are walked if `recursive`, and the index of a checkpoint stands for its files.
 pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui: &Ui) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     for path in files {
@@ -134,7 +133,7 @@ pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui
     Ok(inputs)
 }
 
-/// Plans the work of a command that writes files.
+/// Plans the jobs of a command that writes files.
 pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui) -> Result<Vec<Job>> {
     let stdin = args.files.iter().filter(|f| is_dash(f)).count();
     if stdin > 1 {
@@ -142,7 +141,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
     }
     let to_stdout = args.stdout || args.output.as_deref().is_some_and(is_dash);
     if to_stdout && args.rm {
-        return Err(Failure::Usage("--rm removes nothing whose output is not a file: leave out --rm".to_owned()));
+        return Err(Failure::Usage("--rm needs outputs that are files: leave out --rm".to_owned()));
     }
     if let Some(mirror) = args.output.as_deref().filter(|_| !to_stdout)
         && args.recursive
@@ -154,7 +153,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
     let inputs = inputs(&args.files, args.recursive, naming, ui)?;
     if to_stdout && inputs.len() > 1 && one_stream {
         return Err(Failure::Usage(
-            "several compressed files in one stream cannot be told apart: leave out -c, or give one file".to_owned(),
+            "several compressed files cannot be separated in one stream: leave out -c, or give one file".to_owned(),
         ));
     }
     if args.output.is_some() && !to_stdout && (inputs.len() > 1 || args.files.len() > 1) {
@@ -175,7 +174,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
             }
             (Input::File(path), None, dir) => {
                 let Some(name) = path.file_name().and_then(|name| naming.output_name(name)) else {
-                    // What cannot be read at all has another reason to fail.
+                    // An unreadable input fails later, with its own reason.
                     let refused = regular_file(path, args.force).err();
                     ui.fail(&refused.unwrap_or_else(|| no_name(path)));
                     continue;
@@ -194,7 +193,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
 }
 
 fn no_name(path: &Path) -> Failure {
-    Failure::at(path, format_args!("has no name ending in .{SUFFIX}: say with -o what to call the output"))
+    Failure::at(path, format_args!("has no name ending in .{SUFFIX}: name the output with -o"))
 }
 
 fn mirrored(dir: &Path, mirror: &Path, file: PathBuf, naming: &dyn Naming) -> Job {
@@ -204,7 +203,7 @@ fn mirrored(dir: &Path, mirror: &Path, file: PathBuf, naming: &dyn Naming) -> Jo
     Job { directory: output.parent().map(Path::to_owned), output: Target::File(output), input: Input::File(file) }
 }
 
-/// Two inputs with one output: the second would overwrite the first, and with --rm nothing would be left of it.
+/// Fails if two inputs have the same output: the second would overwrite the first, and with --rm nothing would be left of it.
 fn refuse_collisions(jobs: &[Job]) -> Result {
     let mut seen = HashSet::new();
     for job in jobs {
@@ -220,12 +219,12 @@ fn refuse_collisions(jobs: &[Job]) -> Result {
     Ok(())
 }
 
-/// What a run that does these jobs must not remove or replace: a run that would is refused before it begins.
+/// Registers the files that these jobs must not remove or replace. A violation is refused before the run begins.
 pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> {
     let guard = bases.guard();
     for job in jobs {
         let Input::File(path) = &job.input else { continue };
-        // What is not there fails in its turn.
+        // A missing input fails when its turn comes.
         let Ok(metadata) = std::fs::metadata(path) else { continue };
         if args.rm {
             guard.check_remove(path, &metadata)?;
@@ -233,7 +232,7 @@ pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> 
         guard.keep(Role::Input, path, &metadata);
     }
     for job in jobs {
-        // Nothing is replaced without being told so.
+        // Without -f nothing is replaced.
         if let Target::File(path) = &job.output
             && args.force
         {
@@ -243,10 +242,10 @@ pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> 
     Ok(guard)
 }
 
-/// The regular files under a directory that `naming` picks, in order of names.
+/// The regular files under a directory that `naming` selects, in order of names.
 fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    // What is on the stack is a directory or not. The last name goes on first, so that the first comes off first.
+    // The stack holds directories and files. The last name is pushed first, so that the first is popped first.
     let mut stack = vec![(dir.to_owned(), true)];
     while let Some((path, is_dir)) = stack.pop() {
         if !is_dir {

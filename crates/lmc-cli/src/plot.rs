@@ -2,11 +2,11 @@
 
 use rasciigraph::{Config, plot_many};
 
-/// In characters; the scale comes on top of it.
+/// In characters, without the scale.
 const WIDTH: usize = 72;
 const HEIGHT: u32 = 10;
 
-/// Values side by side as a line above a scale that begins with zero. Of more than a line has room for, the largest of neighbours are shown.
+/// Plots values as a line above a scale from zero. If there are more values than columns, each column shows the largest of its values.
 pub(crate) fn line(values: &[f64], caption: String) -> String {
     let together = values.len().div_ceil(WIDTH).max(1);
     let wide = (WIDTH / values.len().max(1)).max(1);
@@ -15,7 +15,7 @@ pub(crate) fn line(values: &[f64], caption: String) -> String {
     if series.is_empty() {
         return String::new();
     }
-    // The second series is a point on the scale, which has zero on it for its sake.
+    // The second series is a single point at zero, so that the scale includes zero.
     plot_many(vec![series, vec![0.0]], Config::default().with_height(HEIGHT).with_caption(caption)) + "\n"
 }
 

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Draws how far the work on one file is, and clears itself when dropped.
+/// Shows the progress of the work on one file, and clears itself when dropped.
 pub(crate) struct Progress(Option<ProgressBar>);
 
 impl Progress {
@@ -23,7 +23,7 @@ impl Progress {
         Progress(Some(bar))
     }
 
-    /// So many bytes of the whole are done.
+    /// Sets the number of bytes done.
     pub(crate) fn at(&self, done: u64) {
         if let Some(bar) = &self.0 {
             bar.set_position(done);

@@ -1,4 +1,4 @@
-//! Works through several files and tells how each one went.
+//! Works through several files and reports the outcome of each.
 
 use std::path::Path;
 
@@ -12,27 +12,27 @@ use crate::input::{STDIN, Source};
 use crate::output::Output;
 use crate::ui::Ui;
 
-/// How the work on one file ended, if it did not fail.
+/// The outcome for a file, if it did not fail.
 pub(crate) enum Outcome {
-    /// It is done: a line for people, fields for programs, and the sizes.
+    /// Done: a line for people, fields for JSON, and the sizes.
     Done { line: String, fields: Vec<(&'static str, Value)>, summary: Summary },
-    /// There was nothing to do, and why.
+    /// Nothing to do, and why.
     Skipped(&'static str),
 }
 
-/// How the lines of files that are done are printed.
+/// Where the lines about finished files go.
 #[derive(Clone, Copy)]
 pub(crate) enum Show {
-    /// On standard error, for people who watch.
+    /// To standard error, as progress information.
     Results,
-    /// On standard output: they are what the command is for.
+    /// To standard output: they are the command's result.
     Verdicts,
 }
 
-/// Does the work on every file, also after one has failed.
+/// Works on every file, continuing after failures.
 ///
 /// # Errors
-/// Only when nobody reads what is printed; the failures of files are reported to `ui`.
+/// Only when the reader of the output is gone; failures of files are reported to `ui`.
 pub(crate) fn each<'a, T>(
     items: &'a [T],
     path: impl Fn(&'a T) -> &'a Path,
@@ -77,7 +77,7 @@ pub(crate) fn each<'a, T>(
     Ok(())
 }
 
-/// Raw and compressed size for people: `66.31 %  (86.7 MiB => 57.5 MiB)`, less the last parenthesis.
+/// Raw and compressed size for people: `66.31 %  (86.7 MiB => 57.5 MiB)`, without the closing parenthesis.
 fn open_sizes(raw: u64, compressed: u64) -> String {
     format!("{}  ({} => {}", percent(compressed, raw), bytes(raw), bytes(compressed))
 }
@@ -106,8 +106,8 @@ fn summary_json(path: &Path, summary: &Summary, fields: Vec<(&'static str, Value
     record
 }
 
-/// The failure of codec work that read a file and bases and wrote an output: the output's fault, that of whoever writes to
-/// what is read meanwhile, or the data's, in this order.
+/// Attributes a codec failure to its cause, in this order: the output could not be written; a file was modified while it was read; the data
+/// is bad.
 pub(crate) fn explain(source: &Source, bases: &Bases, output: &Output, error: &lmc::Error) -> Failure {
     output
         .take_failure()
@@ -116,7 +116,7 @@ pub(crate) fn explain(source: &Source, bases: &Bases, output: &Output, error: &l
         .unwrap_or_else(|| Failure::codec(source.path(), error))
 }
 
-/// The same where the file is standard input.
+/// [`explain`] for standard input.
 pub(crate) fn explain_stdin(bases: &Bases, output: &Output, error: &lmc::Error) -> Failure {
     output
         .take_failure()

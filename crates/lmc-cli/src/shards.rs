@@ -1,4 +1,4 @@
-//! Checkpoints of several files, and the index that names them.
+//! Checkpoints of several files, and their index.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -10,12 +10,12 @@ use crate::failure::{Failure, Result};
 use crate::input::Source;
 use crate::names::SUFFIX;
 
-/// What the names of such indexes end with: `model.safetensors.index.json`.
+/// The suffix of such indexes: `model.safetensors.index.json`.
 const INDEX: &str = ".index.json";
-/// The longest index, in bytes.
+/// The largest index, in bytes.
 const MAX_INDEX: u64 = 100_000_000;
 
-/// The names of a checkpoint's files, which lie beside its index; `None` if the path is not that of an index.
+/// The names of a checkpoint's files, which are in the directory of its index; `None` if the path is not an index.
 pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
     if !path.to_string_lossy().ends_with(INDEX) || !path.is_file() {
         return Ok(None);

@@ -1,33 +1,33 @@
-//! Tables for people: columns beside each other, without lines between.
+//! Tables for people: aligned columns without rules.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Spaces behind every column.
+/// Spaces after every column.
 const GAP: usize = 2;
 
-/// The most columns of a terminal that a cell takes: each row is padded to the widest, and a name may have a million characters.
+/// The widest cell, in columns of the terminal: each row is padded to the widest, and a name may have a million characters.
 const WIDEST: usize = 200;
 
-/// A table. It may have a row for each of hundreds of thousands of tensors, and so keeps nothing of them but the text of their cells, which are cut where
-/// they are too long to be looked at.
+/// A table. It may have a row for each of hundreds of thousands of tensors, so it stores only the text of the cells, truncated where too
+/// long.
 pub(crate) struct Table {
     columns: Vec<Column>,
-    /// A line for each row, the header first, with tabs between cells.
+    /// One line per row, header first, with tabs between cells.
     text: String,
     rows: usize,
 }
 
 struct Column {
-    /// That of its widest cell, as a terminal shows it.
+    /// Widths of the columns as shown by a terminal.
     width: usize,
     right: bool,
 }
 
 impl Table {
-    /// A table without rows, of which some columns, by number, are flush right.
+    /// An empty table; `right` are the indices of right-aligned columns.
     pub(crate) fn new(header: &[&str], right: &[usize]) -> Self {
         let columns = (0..header.len()).map(|i| Column { width: 0, right: right.contains(&i) }).collect();
         let mut table = Self { columns, text: String::new(), rows: 0 };
@@ -35,7 +35,7 @@ impl Table {
         table
     }
 
-    /// Adds a row, whose cells have no control characters: names are escaped.
+    /// Adds a row. Cells must not contain control characters: names are escaped.
     pub(crate) fn add_row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.push_line(cells);
         self.rows += 1;
@@ -69,7 +69,7 @@ impl Table {
         Ok(())
     }
 
-    /// Appends the table to a text, for those who need all of it in memory.
+    /// Appends the table to a string, for callers that need all of it in memory.
     pub(crate) fn push_to(&self, out: &mut String) {
         if self.rows == 0 {
             return;
@@ -78,9 +78,9 @@ impl Table {
         self.text.lines().for_each(|line| self.put_row(line, out));
     }
 
-    /// Appends a row, with its cells as wide as their columns.
+    /// Appends a row, with cells padded to their columns.
     fn put_row(&self, line: &str, out: &mut String) {
-        // Spaces that are owed, which nobody needs at the end of a line.
+        // Padding is written only before further text, never at the end of a line.
         let mut spaces = 0;
         for (cell, column) in line.split('\t').zip(&self.columns) {
             let padding = column.width - cell.width();
@@ -97,10 +97,10 @@ impl Table {
     }
 }
 
-/// As much of a cell as a column may take, with a mark where something is missing.
+/// Truncates a cell to the widest column, with a mark if something was cut.
 fn cut(cell: &str) -> Cow<'_, str> {
     let mut room = WIDEST;
-    // What takes no room on a terminal takes memory.
+    // Zero-width characters still take memory.
     let mut too_much = cell.char_indices().filter_map(|(at, c)| {
         let fits = room.checked_sub(c.width().unwrap_or(0).max(1));
         room = fits.unwrap_or(0);
@@ -139,7 +139,7 @@ mod tests {
         let as_long = "n".repeat(WIDEST);
         assert_eq!(cut(&as_long), as_long);
         assert_eq!(cut(&"n".repeat(WIDEST + 1)), "n".repeat(WIDEST - 1) + "…");
-        // Characters of two columns, and those of none.
+        // Double-width and zero-width characters.
         assert_eq!(cut(&"重".repeat(WIDEST / 2)), "重".repeat(WIDEST / 2));
         let wide = cut(&"重".repeat(WIDEST)).into_owned();
         assert_eq!((wide.width(), wide.chars().last()), (WIDEST - 1, Some('…')));

@@ -1,4 +1,4 @@
-//! A file before it has its name: without one where the system can do that, else with one that tells what it is.
+//! A file before it has its name: unnamed where the system supports it, otherwise under a recognisable temporary name.
 
 use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io::{self, Seek};
@@ -10,19 +10,19 @@ use tempfile::NamedTempFile;
 use crate::directory::parent;
 use crate::{interrupt, leftovers, platform};
 
-/// With this set to `named`, files have temporary names though they could do without.
+/// When this variable is `named`, files get temporary names although unnamed ones would work.
 const WAY: &str = "LMC_TEMPORARY";
 
-/// A file that is removed when it is dropped.
+/// A file that is removed when dropped.
 pub(crate) enum Temporary {
-    /// Nothing is left of it however the process ends.
+    /// Unnamed: it vanishes however the process ends.
     Unnamed(File),
-    /// Locked as long as it is there. Signals remove it where the command runs, and the next run in its directory if it was killed.
+    /// Named: locked while it exists. In the command signals remove it; after a kill the next run in its directory does.
     Named(Named),
 }
 
 impl Temporary {
-    /// Creates the file in the directory that `target` is in, and removes what killed runs left there.
+    /// Creates the file in the directory of `target`, after removing leftovers of killed runs there.
     pub(crate) fn create(target: &Path, mode: u32) -> io::Result<Self> {
         let directory = parent(target);
         leftovers::sweep(directory);
@@ -43,7 +43,7 @@ impl Temporary {
         }
     }
 
-    /// Gives the file its name. Another file of that name is replaced if it is told to `overwrite` it, else it is an error.
+    /// Gives the file its name. An existing file is replaced with `overwrite`, and otherwise an error.
     pub(crate) fn give_name(self, target: &Path, overwrite: bool) -> io::Result<()> {
         let file = match self {
             Self::Named(named) => return named.give_name(target, overwrite),
@@ -64,13 +64,13 @@ impl Temporary {
     }
 }
 
-/// Whether a file may not be given a name, as a policy may have it that forbids links.
+/// Whether naming is forbidden, as by a policy against links.
 fn is_no_way(error: &io::Error) -> bool {
     use io::ErrorKind::{CrossesDevices, InvalidInput, NotFound, PermissionDenied, Unsupported};
     matches!(error.kind(), CrossesDevices | InvalidInput | NotFound | PermissionDenied | Unsupported)
 }
 
-/// A file with a name that has all that one without a name has.
+/// Copies an unnamed file into one with a temporary name.
 fn copy(mut from: File, target: &Path) -> io::Result<Named> {
     let like = from.metadata()?;
     let named = Named::create(target, |path| new_file(path, 0o600))?;
@@ -81,7 +81,7 @@ fn copy(mut from: File, target: &Path) -> io::Result<Named> {
     Ok(named)
 }
 
-/// Mode, owner and times of another file. The owner only where we may.
+/// Copies mode, owner and times of another file; the owner only if permitted.
 pub(crate) fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
     if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
@@ -97,7 +97,7 @@ fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     Ok(file)
 }
 
-/// Tells later runs that somebody has the file. Where there are no locks, they remove nothing.
+/// Locks the file, so that later runs do not remove it. Where there are no locks, they remove nothing.
 fn lock(file: &File) {
     let _ = file.try_lock();
 }
@@ -109,7 +109,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Has `create` make a file of a temporary name, which fails if there is one of that name.
+    /// Lets `create` make a file under a temporary name; it must fail if the name exists.
     fn create(target: &Path, create: impl FnMut(&Path) -> io::Result<File>) -> io::Result<Self> {
         let prefix = leftovers::prefix(target.file_name().ok_or(io::ErrorKind::IsADirectory)?);
         interrupt::register(|| {
@@ -121,11 +121,11 @@ impl Named {
     }
 
     fn file(&self) -> &File {
-        self.file.as_ref().expect("the file is there until it gets its name").as_file()
+        self.file.as_ref().expect("the file is open until it is named").as_file()
     }
 
     fn give_name(mut self, target: &Path, overwrite: bool) -> io::Result<()> {
-        let file = self.file.take().expect("the file is there until it gets its name");
+        let file = self.file.take().expect("the file is open until it is named");
         let named = if overwrite { file.persist(target) } else { file.persist_noclobber(target) };
         named.map_err(|e| e.error)?;
         Ok(())
@@ -134,7 +134,7 @@ impl Named {
 
 impl Drop for Named {
     fn drop(&mut self) {
-        drop(self.file.take()); // removes it, unless it has been renamed
+        drop(self.file.take()); // removes it unless it was renamed
         interrupt::forget(&self.path);
     }
 }

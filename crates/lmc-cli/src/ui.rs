@@ -1,4 +1,4 @@
-//! Messages: what is printed, where, and when.
+//! Messages: which are printed, where, and when.
 
 use std::cell::Cell;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::Progress;
 
-/// Standard error and standard output as the options want them used, and whether anything has failed.
+/// Standard error and standard output as the options configure them, and whether anything has failed.
 pub(crate) struct Ui {
     quiet: bool,
     verbose: bool,
@@ -33,12 +33,12 @@ impl Ui {
         self.verbose
     }
 
-    /// Whether somebody looks at standard output.
+    /// Whether standard output is a terminal.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         std::io::stdout().is_terminal()
     }
 
-    /// The code that everything reported so far amounts to.
+    /// The exit code for everything reported so far.
     pub(crate) fn exit_code(&self) -> u8 {
         self.worst.get()
     }
@@ -54,31 +54,31 @@ impl Ui {
         self.line(format_args!("lmc: {text}"));
     }
 
-    /// Something the user did not ask for but should know; not an error.
+    /// A warning: not an error, but something the user should know.
     pub(crate) fn warn(&self, text: impl std::fmt::Display) {
         if !self.quiet {
             self.line(format_args!("lmc: {text}"));
         }
     }
 
-    /// Something that was asked for by an option of its own.
+    /// Output requested by an option of its own.
     pub(crate) fn always(&self, text: impl std::fmt::Display) {
         self.line(format_args!("{text}"));
     }
 
-    /// The result of the work on a file: for people at a terminal, or who ask for it.
+    /// The result for a file: shown on a terminal, or with -v.
     pub(crate) fn result(&self, text: impl std::fmt::Display) {
         if self.verbose || (self.stderr_is_terminal && !self.quiet) {
             self.line(format_args!("{text}"));
         }
     }
 
-    /// What a command was run to find out, on standard output.
+    /// The answer of a query command, on standard output.
     pub(crate) fn verdict(&self, text: &str) -> Result {
         if self.quiet { Ok(()) } else { self.print(&format!("{text}\n")) }
     }
 
-    /// A detail for those who ask.
+    /// A detail, shown with -v.
     pub(crate) fn detail(&self, text: impl std::fmt::Display) {
         if self.verbose {
             self.line(format_args!("lmc: {text}"));
@@ -90,7 +90,7 @@ impl Ui {
         self.write(|out| out.write_all(text.as_bytes()))
     }
 
-    /// Has something written on standard output that is too long to be held in memory.
+    /// Calls `write` with standard output, for text too long to be held in memory.
     pub(crate) fn write(&self, f: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result {
         let mut out = BufWriter::new(std::io::stdout().lock());
         f(&mut out).and_then(|()| out.flush()).map_err(|e| match e.kind() {
@@ -99,7 +99,7 @@ impl Ui {
         })
     }
 
-    /// Prints a JSON object on a line of its own on standard output.
+    /// Prints a JSON object as one line on standard output.
     pub(crate) fn json(&self, object: &serde_json::Value) -> Result {
         self.print(&format!("{object}\n"))
     }
@@ -116,7 +116,7 @@ impl Ui {
     }
 
     fn line(&self, text: std::fmt::Arguments<'_>) {
-        // When standard error is closed there is nobody to tell.
+        // When standard error is closed, nothing can be reported.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 }

@@ -16,7 +16,7 @@ use crate::text::text;
 #[pyclass(frozen, module = "lmc")]
 pub(crate) struct Base {
     name: Arc<str>,
-    /// The base, and those that it was made from.
+    /// The base, and its own bases.
     bases: Bases,
 }
 
@@ -45,7 +45,7 @@ impl Base {
 
 const EXPECTED: &str = "base must be a buffer, a path, an open lmc.File, an lmc.Base, or a list of those";
 
-/// The bases that a `base=` gives.
+/// Converts the argument `base`.
 pub(crate) fn bases_of(base: Option<&Bound<'_, PyAny>>) -> Result<Bases> {
     let mut all = Bases::default();
     match base {

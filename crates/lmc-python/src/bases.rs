@@ -1,4 +1,4 @@
-//! What deltas are made from.
+//! The bases of deltas.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::buffer::Writable;
 use crate::errors::{Failure, Result};
 use crate::source::Source;
 
-/// A base, not yet looked into: raw or compressed, or what a compressed one was made from.
+/// A base that was not opened yet: raw or compressed, or the base of a compressed one.
 #[derive(Clone)]
 pub(crate) struct BaseSource {
     pub(crate) source: Arc<Source>,
-    /// Whether it is one of which only another base may have need.
+    /// Whether only another base may need it.
     pub(crate) optional: bool,
-    /// The name that deltas record; that of the file if none was given.
+    /// The name that deltas record; by default the file's.
     pub(crate) name: Option<Arc<str>>,
 }
 
@@ -30,12 +30,12 @@ impl BaseSource {
     }
 }
 
-/// What was given as `base=`.
+/// The argument `base`.
 #[derive(Clone, Default)]
 pub(crate) struct Bases(pub(crate) Vec<BaseSource>);
 
 impl Bases {
-    /// Looks into them, and gives compressed ones their own.
+    /// Opens the bases, and gives compressed ones their own bases.
     pub(crate) fn link(&self, threads: usize) -> Result<Vec<lmc::Base<'static>>> {
         let named = self.0.iter().map(|b| (b.name(), b.source.clone()));
         let linked =
@@ -44,7 +44,7 @@ impl Bases {
         Ok(optional.map(|(b, given)| if given.optional { b.optional() } else { b }).collect())
     }
 
-    /// Fails if a buffer that is to be written is one of them.
+    /// Fails if a buffer to be written is one of them.
     pub(crate) fn check_apart(&self, out: &Writable) -> Result<()> {
         if self.0.iter().any(|b| b.source.buffer().is_some_and(|b| b.overlaps(out))) {
             return Err(Failure::usage("out shares memory with a base"));
@@ -52,7 +52,7 @@ impl Bases {
         Ok(())
     }
 
-    /// What must not be replaced by what is made from `source` and these bases.
+    /// The files that an output made from `source` and these bases must not replace.
     pub(crate) fn guard(&self, source: Option<&Source>) -> Guard {
         let guard = Guard::default();
         self.0.iter().for_each(|b| b.source.guard(&guard, Role::Base));
@@ -60,7 +60,7 @@ impl Bases {
         guard
     }
 
-    /// Fails if a file among them was written to since it was opened.
+    /// Fails if a file among them was modified since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         self.0.iter().try_for_each(|b| b.source.check_unchanged())
     }

@@ -1,10 +1,11 @@
-//! Memory of Python's: buffers that are read, buffers that are written, and `bytes` in the making. With `memory.rs` and `dlpack.rs` the only `unsafe` of this crate.
+//! Memory of Python objects: buffers to read, buffers to write, and `bytes` under construction. With `memory.rs` and `dlpack.rs` the only
+//! `unsafe` of this crate.
 //!
-//! Other threads of Python may write to a buffer while it is read without the GIL. No reference is ever made to memory that can change: of a [`Buffer`] that
-//! is no `bytes` object the codec gets copies of a block at a time, made by [`load`]. Of what changes meanwhile each byte is taken as it was at some time;
-//! the codec compares what it reads again with what it stored.
+//! Other threads may write to a buffer while it is read without the GIL. So no reference is made to memory that can change: unless a
+//! [`Buffer`] is a `bytes` object, the codec gets copies of a block at a time, made by [`load`]. Of bytes that change meanwhile each is
+//! copied as it was at some time; the codec compares what it reads twice.
 //!
-//! A buffer that is written is the callee's alone while it runs, as with `readinto`; that is asked of the caller ([`Writable`]).
+//! A buffer to be written belongs to the callee while it runs, as with `readinto`; callers must ensure it ([`Writable`]).
 
 #![allow(unsafe_code)]
 
@@ -27,8 +28,8 @@ use pyo3::types::{PyBytes, PyMemoryView};
 use crate::errors::{Failure, Result};
 use crate::numbers::{Address, Nbytes};
 
-/// Memory by its address, which this package's own Python code answers for, as with `from_address` of `ctypes`: from `address` on there are `nbytes` bytes
-/// as long as `owner` is there and nobody else changes what it is. It stands for them where a buffer does, and takes less time to make than one.
+/// Memory given by its address, as with `from_address` of `ctypes`; this package's own Python code vouches for it: the `nbytes` bytes from
+/// `address` on stay valid and unchanged in extent as long as `owner` lives. It substitutes for a buffer, and is faster to create.
 #[pyclass(frozen, module = "lmc._lmc")]
 pub(crate) struct RawMemory {
     address: usize,
@@ -48,21 +49,21 @@ impl RawMemory {
     }
 }
 
-/// A view of an object's memory, which stays where it is, and as large as it is, as long as the view is there.
+/// A view of an object's memory, which keeps its address and size as long as the view lives.
 struct View {
     start: *mut u8,
     len: usize,
     kept: Kept,
 }
 
-/// What keeps memory in place.
+/// Keeps the memory in place.
 enum Kept {
     Buffer(Box<ffi::Py_buffer>),
     Owner(#[expect(dead_code, reason = "it is kept, and not used")] Py<PyAny>),
 }
 
-// SAFETY: it is a pointer to memory that is kept in place until the view is dropped, and fields that nobody changes. A `Py_buffer` is released in `drop`,
-// while attached to the interpreter, by whatever thread; `Py` may be sent.
+// SAFETY: it is a pointer to memory that is kept in place until the view is dropped, and fields that never change. A `Py_buffer` is
+// released in `drop`, while attached to the interpreter, by whatever thread; `Py` may be sent.
 unsafe impl Send for View {}
 // SAFETY: as above; what the memory holds is not accessed by way of `&View` other than by the atomic loads of `Buffer`.
 unsafe impl Sync for View {}
@@ -71,12 +72,12 @@ unsafe impl Sync for View {}
 enum Refusal {
     /// The exporter's reason.
     Exporter(PyErr),
-    /// What it holds is no data.
+    /// Its elements are not plain data, but this.
     Holds(&'static str),
 }
 
 impl View {
-    /// The memory of an object, unless what it holds is not data.
+    /// The memory of an object, unless its elements are not plain data.
     fn get(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> Result<Self, Refusal> {
         if let Ok(raw) = object.cast_exact::<RawMemory>() {
             let RawMemory { address, nbytes, .. } = *raw.get();
@@ -85,7 +86,7 @@ impl View {
         if object.is_exact_instance_of::<PyBytes>() {
             return Self::of_exporter(object, flags).map_err(Refusal::Exporter);
         }
-        // Some have elements that no format stands for, and give their memory to who does not ask for one.
+        // Some exporters have no format for their elements, and export only when no format is requested.
         let (view, holds) = match Self::of_exporter(object, flags | ffi::PyBUF_ND | ffi::PyBUF_FORMAT) {
             Ok(view) => {
                 let holds = view.format().and_then(no_data);
@@ -99,7 +100,7 @@ impl View {
         }
     }
 
-    /// What is in the memory, as the `struct` module of Python has it, if the exporter was asked and said it.
+    /// The elements' format, in the syntax of Python's `struct`, if it was requested and given.
     fn format(&self) -> Option<&[u8]> {
         let Kept::Buffer(view) = &self.kept else { return None };
         // SAFETY: an exporter fills in null or a string that is there until the buffer is released.
@@ -108,7 +109,7 @@ impl View {
 
     fn of_exporter(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> PyResult<Self> {
         let mut view = Box::new(MaybeUninit::<ffi::Py_buffer>::zeroed());
-        // SAFETY: `object` is alive, the interpreter is held, and `view` has room for what is written there.
+        // SAFETY: `object` is alive, the interpreter is held, and `view` has room for a `Py_buffer`.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) };
         if status != 0 {
             return Err(PyErr::fetch(object.py()));
@@ -118,13 +119,13 @@ impl View {
         Ok(Self::new(view.buf.cast(), usize::try_from(view.len).unwrap_or(0), Kept::Buffer(view)))
     }
 
-    /// Memory as [`RawMemory`] has it.
+    /// Views memory given by its address.
     fn raw(owner: Py<PyAny>, address: usize, len: usize) -> Self {
         Self::new(std::ptr::with_exposed_provenance_mut(address), len, Kept::Owner(owner))
     }
 
     fn new(start: *mut u8, len: usize, kept: Kept) -> Self {
-        // An exporter may say null for nothing at all.
+        // Exporters may give null for empty memory.
         let start = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { start };
         Self { start, len, kept }
     }
@@ -151,7 +152,7 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         let Kept::Buffer(view) = &mut self.kept else { return };
-        // Without an interpreter there is nobody to give it back to.
+        // Without an interpreter the buffer cannot be released.
         Python::try_attach(|_| {
             // SAFETY: it was filled in by `PyObject_GetBuffer` and is released once, while the interpreter is held.
             unsafe { ffi::PyBuffer_Release(&raw mut **view) }
@@ -162,7 +163,7 @@ impl Drop for View {
 const OBJECTS: &str = "Python objects";
 const ADDRESSES: &str = "addresses";
 
-/// What elements of a format hold that is no data; `None` for data. Names of fields, between colons, may have any letters.
+/// What elements of a format hold instead of plain data; `None` for plain data. Names of fields, between colons, may contain any letters.
 fn no_data(format: &[u8]) -> Option<&'static str> {
     let mut in_name = false;
     format.iter().find_map(|&c| {
@@ -170,20 +171,20 @@ fn no_data(format: &[u8]) -> Option<&'static str> {
         match c {
             _ if in_name => None,
             b'O' => Some(OBJECTS),
-            // Pointers, to text, to what follows, and to functions.
+            // Pointers to text, to the next element, and to functions.
             b'P' | b'z' | b'&' | b'X' => Some(ADDRESSES),
             _ => None,
         }
     })
 }
 
-/// Whether an array whose elements no format stands for holds objects beside them.
+/// Whether an array without a format has object fields.
 fn has_objects(object: &Bound<'_, PyAny>) -> Option<&'static str> {
     let has = object.getattr("dtype").and_then(|dtype| dtype.getattr("hasobject")).and_then(|has| has.is_truthy());
     has.unwrap_or(false).then_some(OBJECTS)
 }
 
-/// Whether an object has memory to show, of whatever kind.
+/// Whether an object exports memory of any kind.
 pub(crate) fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and the interpreter is held.
     object.is_exact_instance_of::<RawMemory>() || unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
@@ -199,7 +200,7 @@ fn refused(object: &Bound<'_, PyAny>, expected: &str, why: Refusal) -> Failure {
     }
 }
 
-/// A C-contiguous buffer to read from, of items of any type, as bytes.
+/// A C-contiguous buffer to read, of elements of any type, as bytes.
 pub(crate) struct Buffer {
     view: View,
     /// Whether it is the memory of a `bytes` object, whose contents never change.
@@ -207,17 +208,17 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// `expected` says in an error what was asked for.
+    /// `expected` is the start of the error message.
     pub(crate) fn get(object: &Bound<'_, PyAny>, expected: &str) -> Result<Self> {
         Self::get_or(object, || expected.to_owned())
     }
 
-    /// Memory as [`RawMemory`] has it.
+    /// Reads memory given by its address.
     pub(crate) fn raw(owner: Py<PyAny>, address: usize, len: usize) -> Self {
         Self { view: View::raw(owner, address, len), immutable: false }
     }
 
-    /// [`Self::get`] with a sentence that is made only for an error.
+    /// [`Self::get`] with a message that is built only on error.
     pub(crate) fn get_or(object: &Bound<'_, PyAny>, expected: impl FnOnce() -> String) -> Result<Self> {
         let view = View::get(object, ffi::PyBUF_SIMPLE).map_err(|e| refused(object, &expected(), e))?;
         Ok(Self { view, immutable: is_of_bytes(object) })
@@ -227,13 +228,13 @@ impl Buffer {
         self.view.len()
     }
 
-    /// Whether it shares memory with a buffer that is to be written.
+    /// Whether it shares memory with a buffer to be written.
     pub(crate) fn overlaps(&self, out: &Writable) -> bool {
         self.view.overlaps(&out.0)
     }
 }
 
-/// Whether a buffer is a `bytes` object, or a `memoryview` of one. Of other objects nobody can tell: what is read-only may be writable by way of another.
+/// Whether a buffer is a `bytes` object, or a `memoryview` of one. Other read-only memory may be writable through another object.
 fn is_of_bytes(object: &Bound<'_, PyAny>) -> bool {
     if !object.is_exact_instance_of::<PyMemoryView>() {
         return object.is_exact_instance_of::<PyBytes>();
@@ -266,13 +267,13 @@ impl ReadAt for Buffer {
     }
 
     fn as_slice(&self) -> Option<&[u8]> {
-        // SAFETY: it is memory of a `bytes` object, whose contents nobody may change while it has any reference but its maker's; the view has one, or
-        // has one to the `memoryview` that has it.
+        // SAFETY: it is memory of a `bytes` object, whose contents must not change while it has any reference but its maker's; the view has
+        // one, or has one to the `memoryview` that has it.
         self.immutable.then(|| unsafe { std::slice::from_raw_parts(self.view.start(), self.len()) })
     }
 }
 
-/// Copies memory that may change meanwhile.
+/// Copies memory that may change concurrently.
 ///
 /// # Safety
 /// From `from` on there are as many readable bytes as `to` has. They may be written to by other threads.
@@ -281,9 +282,9 @@ unsafe fn load(from: *const u8, to: &mut [u8]) {
     const LINE: usize = 64;
     let (lines, rest) = to.split_at_mut(to.len() / LINE * LINE);
     if !lines.is_empty() {
-        // SAFETY: the caller's promise; all registers and flags that change are named. What another thread writes meanwhile makes no difference to the
-        // instructions, each of which reads bytes as they are; and to the compiler, which does not know that they were read, none either. So it is as if
-        // each byte were loaded atomically and relaxed. What is written is `lines`, which is ours.
+        // SAFETY: the caller's promise; all registers and flags that change are named. What another thread writes meanwhile makes no
+        // difference to the instructions, each of which reads bytes as they are; and to the compiler, which does not know that they were
+        // read, none either. So it is as if each byte were loaded atomically and relaxed. What is written is `lines`, which is ours.
         unsafe {
             asm!(
                 "2:",
@@ -310,7 +311,7 @@ unsafe fn load(from: *const u8, to: &mut [u8]) {
             );
         }
     }
-    // SAFETY: there are so many, and then as many as `rest` has.
+    // SAFETY: all lines are within the caller's range, and `rest` follows them.
     unsafe { load_bytes(from.add(lines.len()), rest) };
 }
 
@@ -324,20 +325,20 @@ unsafe fn load(mut from: *const u8, to: &mut [u8]) {
     let (head, rest) = to.split_at_mut(from.align_offset(WORD).min(to.len()));
     // SAFETY: the caller's promise.
     unsafe { load_bytes(from, head) };
-    // SAFETY: there are so many.
+    // SAFETY: within the caller's range.
     from = unsafe { from.add(head.len()) };
     let (lines, rest) = rest.as_chunks_mut::<{ 8 * WORD }>();
     for line in lines {
         let word = |i| {
-            // SAFETY: the caller's promise; `from` is aligned to a word, and a line has eight. An atomic load that is relaxed and no wider than a word may
-            // read what is read-only.
+            // SAFETY: the caller's promise; `from` is aligned to a word, and a line has eight. A relaxed atomic load of at most a word may
+            // read read-only memory.
             unsafe { (*from.cast::<AtomicU64>().add(i)).load(Ordering::Relaxed) }
         };
         let words: [u64; 8] = std::array::from_fn(word);
         for (to, word) in line.as_chunks_mut::<WORD>().0.iter_mut().zip(words) {
             *to = word.to_ne_bytes();
         }
-        // SAFETY: there are so many.
+        // SAFETY: within the caller's range.
         from = unsafe { from.add(line.len()) };
     }
     // SAFETY: the rest of what the caller promised.
@@ -350,19 +351,19 @@ unsafe fn load(mut from: *const u8, to: &mut [u8]) {
 /// From `from` on there are as many readable bytes as `to` has. They may be written to by other threads.
 unsafe fn load_bytes(from: *const u8, to: &mut [u8]) {
     for (i, byte) in to.iter_mut().enumerate() {
-        // SAFETY: the caller's promise. An atomic load that is relaxed and no wider than a word may read what is read-only.
+        // SAFETY: the caller's promise. A relaxed atomic load of at most a word may read read-only memory.
         *byte = unsafe { (*from.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed) };
     }
 }
 
-/// Memory from this size on is asked for in huge pages: to fault in small ones takes longer than to decode into them.
+/// Memory of at least this size uses huge pages: faulting in small pages takes longer than decoding into them.
 const LARGE: usize = 4 << 20;
 
-/// Says of large memory that is about to be written, all of it, that huge pages will do. It stays what it is, and nothing fails.
+/// Advises the kernel to use huge pages for large memory that is about to be overwritten. Contents do not change, and errors are ignored.
 pub(crate) fn expect_writes(memory: &mut [u8]) {
     #[cfg(target_os = "linux")]
     if memory.len() >= LARGE {
-        // Neither end shares a page with what belongs to others.
+        // Whole pages only: partial ones are shared with other memory.
         const HUGE: usize = 2 << 20;
         let head = memory.as_ptr().align_offset(HUGE);
         let whole = memory.len().saturating_sub(head) / HUGE * HUGE;
@@ -373,10 +374,11 @@ pub(crate) fn expect_writes(memory: &mut [u8]) {
     }
 }
 
-/// A writable C-contiguous buffer, of items of any type, as bytes.
+/// A writable C-contiguous buffer, of elements of any type, as bytes.
 ///
-/// Whoever passes it to a function of this package leaves it alone until that returns, and the documentation of each says so. Who does not finds anything
-/// in it, or gets an error; the codec takes no length, no index and no branch that its safety depends on from what it wrote there.
+/// A caller must not touch a buffer passed to a function of this package until the function returns; each function documents it. Otherwise
+/// the contents are unspecified, or the function fails. It is still safe: no length, index or branch that safety depends on is read back
+/// from the buffer.
 pub(crate) struct Writable(View);
 
 impl Writable {
@@ -389,7 +391,7 @@ impl Writable {
         self.0.len()
     }
 
-    /// The same as [`Self::as_mut_slice`], for who writes all of it.
+    /// [`Self::as_mut_slice`], for callers that overwrite all of it.
     pub(crate) fn expecting_writes(&mut self) -> &mut [u8] {
         let memory = self.as_mut_slice();
         expect_writes(memory);
@@ -397,13 +399,14 @@ impl Writable {
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the view keeps the memory in place, the exporter said that it may be written, and all of it has values. No other reference to it is made
-        // here: callers check that buffers of one call do not overlap, and the caller of ours leaves it alone meanwhile.
+        // SAFETY: the view keeps the memory in place, the exporter said that it may be written, and all of it has values. No other
+        // reference to it is made here: callers check that buffers of one call do not overlap, and the caller of ours leaves it alone
+        // meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.0.start(), self.len()) }
     }
 }
 
-/// Fails if two buffers that are to be written share memory.
+/// Fails if two buffers to be written share memory.
 pub(crate) fn check_disjoint(outs: &[Writable]) -> Result<()> {
     if any_overlap(outs.iter().map(|o| &o.0)) {
         return Err(Failure::usage("two of the buffers to be written share memory"));
@@ -411,22 +414,22 @@ pub(crate) fn check_disjoint(outs: &[Writable]) -> Result<()> {
     Ok(())
 }
 
-/// A `bytes` object that nobody has seen, to be filled.
+/// A `bytes` object under construction, not visible to Python yet.
 pub(crate) struct FreshBytes {
     object: Py<PyBytes>,
     start: *mut u8,
     len: usize,
 }
 
-// SAFETY: it points into its own object, which is moved by nobody; `Py` may be sent.
+// SAFETY: it points into its own object, which is never moved; `Py` may be sent.
 unsafe impl Send for FreshBytes {}
 
 impl FreshBytes {
     /// # Errors
-    /// `LimitError` when there is no memory for it.
+    /// `LimitError` when memory runs out.
     pub(crate) fn new(py: Python<'_>, len: u64) -> Result<Self> {
         let too_much = || {
-            let why = format!("there is no memory for {len} bytes: decompress to a file, or read parts");
+            let why = format!("out of memory for {len} bytes: decompress to a file, or read parts");
             Failure::Other("LimitError", why)
         };
         let size = ffi::Py_ssize_t::try_from(len).map_err(|_| too_much())?;
@@ -446,12 +449,12 @@ impl FreshBytes {
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: nobody else has seen the object (the empty one, which is shared, has no bytes to write). Its memory is an allocator's that Rust knows
-        // nothing of: its bytes are some values, which the codec writes before it reads them.
+        // SAFETY: no other code has seen the object (the empty one, which is shared, has no bytes to write). Its memory is an allocator's
+        // that Rust knows nothing of: its bytes are some values, which the codec writes before it reads them.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 
-    /// The object, filled.
+    /// The finished object.
     pub(crate) fn finish(self) -> Py<PyBytes> {
         self.object
     }

@@ -1,4 +1,4 @@
-//! Files in memory: `compress`, `decompress`, and the objects that keep threads and buffers between calls.
+//! Compression and restoring in memory, and objects that keep threads and buffers between calls.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,15 +18,15 @@ use crate::work::{Signals, detached};
 
 const DATA: &str = "data must be a C-contiguous bytes-like object";
 
-/// Compresses a file in memory; the `.lmc` file.
+/// Compresses a file in memory; returns the `.lmc` file.
 ///
-/// `data` is a C-contiguous buffer (bytes, bytearray, memoryview, mmap, an array of any dtype), which is not copied. `dtype` is that
-/// of data in no known format, such as "BF16"; without it the width of its elements is detected. `base` (a buffer, a path, an open `lmc.File`, or
-/// a list of those) is an earlier version, of which only the differences are stored. `level` is "fast", "default" or "max". `threads=None` takes
-/// as many as there are cores; the result does not depend on it.
+/// `data` is a C-contiguous buffer (bytes, bytearray, memoryview, mmap, an array of any dtype), which is not copied. `dtype` is the element
+/// type of data in unknown format, such as "BF16"; without it the element width is detected. `base` (a buffer, a path, an open `lmc.File`,
+/// or a list of those) is an earlier version: only the differences are stored. `level` is "fast", "default" or "max". `threads=None` takes
+/// one per core; the result does not depend on it.
 ///
-/// Raises `TypeError` for what is no buffer; `lmc.UsageError` for one that is not contiguous, and for options that do not exist; what `lmc.open` raises
-/// for bases that cannot be read.
+/// Raises `TypeError` for an object that is not a buffer; `lmc.UsageError` for a buffer that is not contiguous, and for invalid options;
+/// what `lmc.open` raises for bases that cannot be read.
 #[pyfunction]
 #[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None))]
 pub(crate) fn compress(
@@ -44,12 +44,13 @@ pub(crate) fn compress(
     compress_source(py, &mut codec, &data, &bases, &mut Vec::new())
 }
 
-/// Compresses a file in memory to the front of `out`, a writable C-contiguous buffer; the number of bytes.
+/// Compresses a file in memory to the front of `out`, a writable C-contiguous buffer; returns the number of bytes.
 ///
-/// `lmc.compress_bound` says how much room is enough. Where there is less, it takes more memory, and more time. Until it returns no other thread may write to
-/// `out`, or expect anything of what is in it. After an error it holds anything. The options are those of `lmc.compress`.
+/// A buffer of `lmc.compress_bound` bytes is always large enough. A smaller one costs additional memory and time. Until the call returns no
+/// other thread may access `out`. After an error its contents are unspecified. The options are those of `lmc.compress`.
 ///
-/// Raises what `lmc.compress` does, `lmc.LimitError` when the file does not fit, and `lmc.UsageError` when `out` is read-only, or shares memory with `data` or a base.
+/// Raises what `lmc.compress` does, `lmc.LimitError` when the file does not fit, and `lmc.UsageError` when `out` is read-only, or shares
+/// memory with `data` or a base.
 #[pyfunction]
 #[pyo3(signature = (data, out, *, dtype=None, base=None, level="default", threads=None))]
 pub(crate) fn compress_into(
@@ -67,20 +68,21 @@ pub(crate) fn compress_into(
     compress_source_into(py, &mut new_compressor(py, &o)?, &data, &bases, out)
 }
 
-/// How much room `lmc.compress_into` has to have for a file of `size` bytes in order to compress it in place.
+/// The size of `out` with which `lmc.compress_into` compresses a file of `size` bytes in place.
 #[pyfunction]
 pub(crate) fn compress_bound(size: Size) -> u64 {
     lmc::compress_bound(size.0)
 }
 
-/// Restores a `.lmc` file in memory; the bytes that were compressed.
+/// Restores a `.lmc` file in memory; returns the bytes that were compressed.
 ///
-/// A delta takes the `base` that it was made from. A small file can restore to terabytes: `max_size` limits what is taken, in bytes.
-/// A forged one can make the decoder decode much for little: `max_work` limits what one call decodes in all, bases included; without it that is 64 times
-/// what is asked for and 4 GiB.
+/// A delta needs the `base` that it was made from. A small file can restore to terabytes: `max_size` limits the result, in bytes. A forged
+/// file can make the decoder work much for little output: `max_work` limits the bytes that a call decodes in all, bases included; by
+/// default 64 times the requested size plus 4 GiB.
 ///
-/// Raises `lmc.DamagedError` or `lmc.UnsupportedError` (both an `lmc.FormatError` and a `ValueError`) for what is no whole `.lmc` file,
-/// `lmc.LimitError` when it is larger than `max_size` or than memory, or takes more than `max_work`, `lmc.BaseMismatchError` when a base is missing, another one, or not needed.
+/// Raises `lmc.DamagedError` or `lmc.UnsupportedError` (both an `lmc.FormatError` and a `ValueError`) for data that is not a complete
+/// `.lmc` file, `lmc.LimitError` when the result exceeds `max_size` or memory, or the work `max_work`, `lmc.BaseMismatchError` when a base
+/// is missing, wrong, or not needed.
 #[pyfunction]
 #[pyo3(signature = (data, *, base=None, threads=None, max_size=None, max_work=None))]
 pub(crate) fn decompress(
@@ -98,11 +100,12 @@ pub(crate) fn decompress(
     decompress_source(py, &mut new_decompressor(py, &o)?, &data, &bases, size)
 }
 
-/// Restores a `.lmc` file in memory into `out`, a writable C-contiguous buffer of exactly its raw size; the number of bytes.
+/// Restores a `.lmc` file in memory into `out`, a writable C-contiguous buffer of exactly its raw size; returns the number of bytes.
 ///
-/// Until it returns no other thread may write to `out`, or expect anything of what is in it. After an error it holds anything.
+/// Until the call returns no other thread may access `out`. After an error its contents are unspecified.
 ///
-/// Raises what `lmc.decompress` does, and `lmc.UsageError` when `out` has another size, is read-only, or shares memory with `data` or a base.
+/// Raises what `lmc.decompress` does, and `lmc.UsageError` when `out` has another size, is read-only, or shares memory with `data` or a
+/// base.
 #[pyfunction]
 #[pyo3(signature = (data, out, *, base=None, threads=None, max_work=None))]
 pub(crate) fn decompress_into(
@@ -120,7 +123,7 @@ pub(crate) fn decompress_into(
     decompress_source_into(py, &mut codec, &data, &bases, out)
 }
 
-/// What compressing would give.
+/// The estimated result of compressing.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Estimate {
     raw_size: u64,
@@ -136,9 +139,9 @@ impl Estimate {
     }
 }
 
-/// Estimates what compressing a file would give, from some of its blocks: to decide whether, against which bases and at which level to do it.
+/// Estimates the result of compressing a file from some of its blocks: to decide whether to compress, and with which bases and level.
 ///
-/// `data` is a path or a buffer; all else is as for `lmc.compress`.
+/// `data` is a path or a buffer; everything else is as for `lmc.compress`.
 #[pyfunction]
 #[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None))]
 pub(crate) fn estimate(
@@ -171,7 +174,7 @@ fn new_decompressor(py: Python<'_>, o: &DecompressOptions) -> Result<lmc::Decomp
     detached(py, || Ok(lmc::Decompressor::new(o)?))
 }
 
-/// Compresses to `out`, whose old contents are of no meaning, and makes a `bytes` object of that.
+/// Compresses to `out`, replacing its contents, and copies the result to a `bytes` object.
 pub(crate) fn compress_source(
     py: Python<'_>,
     codec: &mut lmc::Compressor,
@@ -179,7 +182,7 @@ pub(crate) fn compress_source(
     bases: &Bases,
     out: &mut Vec<u8>,
 ) -> Result<Py<PyBytes>> {
-    let size = source.size().map_err(|e| lmc::Error::io("cannot tell the size of the input", e))?;
+    let size = source.size().map_err(|e| lmc::Error::io("cannot determine the size of the input", e))?;
     Signals::watch(py, size, |signals| {
         reserve(out, size)?;
         let linked = bases.link(1)?;
@@ -196,7 +199,7 @@ pub(crate) fn compress_source(
     Ok(bytes.finish())
 }
 
-/// Compresses to the front of a buffer; the number of bytes.
+/// Compresses to the front of a buffer; returns the number of bytes.
 fn compress_source_into(
     py: Python<'_>,
     codec: &mut lmc::Compressor,
@@ -213,7 +216,7 @@ fn compress_source_into(
     })
 }
 
-/// Fails if memory that is to be written is what is read.
+/// Fails if the output buffer shares memory with an input.
 fn check_apart(source: &Buffer, bases: &Bases, out: &Writable) -> Result<()> {
     if source.overlaps(out) {
         return Err(Failure::usage("out shares memory with data"));
@@ -221,16 +224,16 @@ fn check_apart(source: &Buffer, bases: &Bases, out: &Writable) -> Result<()> {
     bases.check_apart(out)
 }
 
-/// A vector above this is not kept for the next call, and moved in pieces of this size.
+/// A larger vector is not kept for the next call, and is moved in chunks of this size.
 const KEEP: usize = 64 << 20;
 
-/// Takes memory for a compressed file: zeros, of which the system has none until they are written over.
+/// Allocates memory for a compressed file: zeros, which take no physical memory until they are overwritten.
 fn reserve(out: &mut Vec<u8>, raw_size: u64) -> Result<()> {
     let most = usize::try_from(lmc::compress_bound(raw_size))
         .ok()
         .filter(|&most| most <= out.capacity() || Vec::<u8>::new().try_reserve_exact(most).is_ok());
     let Some(most) = most else {
-        let why = format!("there is no memory for what comes of {raw_size} bytes: compress to a file");
+        let why = format!("out of memory for compressing {raw_size} bytes: compress to a file");
         return Err(Failure::Other("LimitError", why));
     };
     if most > out.capacity() {
@@ -240,7 +243,7 @@ fn reserve(out: &mut Vec<u8>, raw_size: u64) -> Result<()> {
     Ok(())
 }
 
-/// Copies a vector from its end on, and gives its memory back meanwhile: at no time there are two of a large one.
+/// Copies a vector from its end, and frees the copied memory meanwhile: a large one never exists twice.
 fn move_to(from: &mut Vec<u8>, to: &mut [u8]) {
     while from.len() > KEEP {
         let rest = from.len() - KEEP;
@@ -254,7 +257,7 @@ fn move_to(from: &mut Vec<u8>, to: &mut [u8]) {
     }
 }
 
-/// Raw size of a `.lmc` file, which ends most of what is none.
+/// Raw size of a `.lmc` file. Fails early for most files that are not.
 pub(crate) fn raw_size(source: &dyn ReadAt, o: &DecompressOptions) -> Result<u64> {
     let mut alone = *o;
     alone.threads = 1; // nothing is decoded
@@ -273,7 +276,7 @@ fn decompress_source(
     Ok(bytes.finish())
 }
 
-/// Restores into a buffer; the number of bytes, all of which there must be room for.
+/// Restores into a buffer of exactly the raw size; returns the number of bytes.
 fn decompress_source_into(
     py: Python<'_>,
     codec: &mut lmc::Decompressor,
@@ -300,20 +303,20 @@ fn restore(
     })
 }
 
-/// Codecs that nobody uses at the moment, with their threads and buffers.
+/// Idle codecs, with their threads and buffers.
 struct Idle<C>(Mutex<Vec<(u32, C)>>);
 
 impl<C> Idle<C> {
-    /// At most so many are kept.
+    /// The most that are kept.
     const MOST: usize = 16;
 
     fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// One that was made in this process. The threads of others stayed behind in the process that this one was forked from.
+    /// Takes one that was made in this process. After a fork the threads of others exist only in the parent.
     fn take(&self) -> Option<C> {
-        // Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+        // Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a fork it is free.
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((process, codec)) = idle.pop() {
             if process == std::process::id() {
@@ -324,7 +327,7 @@ impl<C> Idle<C> {
         None
     }
 
-    /// Calls `work` with one of them, or one that is made for it.
+    /// Calls `work` with an idle codec, or a new one.
     fn with<T>(&self, make: impl FnOnce() -> Result<C>, work: impl FnOnce(&mut C) -> Result<T>) -> Result<T> {
         let mut codec = self.take().map_or_else(make, Ok)?;
         let done = work(&mut codec);
@@ -346,12 +349,12 @@ impl<C> Idle<C> {
 #[pyclass(frozen, module = "lmc")]
 pub(crate) struct Compressor {
     o: CompressOptions,
-    /// With the memory that they compress to.
+    /// With output buffers.
     idle: Idle<(lmc::Compressor, Vec<u8>)>,
 }
 
 impl Compressor {
-    /// With a codec of its own for the call, and the memory that this compresses to.
+    /// Runs `work` with a codec exclusive to the call, and its output buffer.
     fn with<T>(&self, py: Python<'_>, work: impl FnOnce(&mut lmc::Compressor, &mut Vec<u8>) -> Result<T>) -> Result<T> {
         self.idle.with(|| Ok((new_compressor(py, &self.o)?, Vec::new())), |(codec, out)| work(codec, out))
     }
@@ -381,7 +384,7 @@ impl Compressor {
         self.with(py, |codec, out| compress_source(py, codec, &data, &bases, out))
     }
 
-    /// Compresses a file in memory to the front of a buffer of the caller's, as `lmc.compress_into` does.
+    /// Compresses a file in memory to the front of the caller's buffer, as `lmc.compress_into` does.
     #[pyo3(signature = (data, out, *, base=None))]
     fn compress_into(
         &self,
@@ -405,7 +408,7 @@ pub(crate) struct Decompressor {
 }
 
 impl Decompressor {
-    /// With a codec of its own for the call.
+    /// Runs `work` with a codec exclusive to the call.
     fn with<T>(&self, py: Python<'_>, work: impl FnOnce(&mut lmc::Decompressor) -> Result<T>) -> Result<T> {
         self.idle.with(|| new_decompressor(py, &self.o), work)
     }
@@ -432,7 +435,7 @@ impl Decompressor {
         self.with(py, |codec| decompress_source(py, codec, &data, &bases, size))
     }
 
-    /// Restores a file in memory into a buffer of the caller's, as `lmc.decompress_into` does.
+    /// Restores a file in memory into the caller's buffer, as `lmc.decompress_into` does.
     #[pyo3(signature = (data, out, *, base=None))]
     fn decompress_into(
         &self,

@@ -1,6 +1,6 @@
 //! DLPack capsules of tensors that share a block of memory (<https://dmlc.github.io/dlpack/latest/c_api.html>).
 //!
-//! An array package makes of a capsule a tensor with a storage of its own, of the tensor's size, in one call, and for a fraction of what an allocation costs.
+//! An array library turns a capsule into a tensor with its own storage in one call, much faster than it allocates one.
 
 #![allow(unsafe_code)]
 
@@ -46,21 +46,21 @@ struct DLManagedTensor {
     deleter: Option<unsafe extern "C" fn(*mut Self)>,
 }
 
-/// Tensors of a block, and their memory, which is there as long as one of them is.
+/// Tensors in a block. The block lives as long as one of them.
 pub(crate) struct Tensors {
-    /// What capsules point to. Who takes one may write to it.
+    /// The capsules' structs. The owner of a tensor may write to its struct.
     tensors: Box<[UnsafeCell<DLManagedTensor>]>,
-    /// Dimensions and then strides of each, which the tensors point to: no box, since what points into one may not be used after it was moved.
+    /// Shape and strides of each tensor, which the structs point to. Not a `Box`: moving one would invalidate pointers into it.
     _dims: Vec<i64>,
     _block: Block,
 }
 
-// SAFETY: it gives access to its fields through pointers alone, each to a tensor of its own that whoever has it owns.
+// SAFETY: it gives access to its fields through pointers alone, each to a separate tensor, owned by the holder of the pointer.
 unsafe impl Send for Tensors {}
 // SAFETY: as above.
 unsafe impl Sync for Tensors {}
 
-/// A contiguous tensor of a block, from its byte `start` on.
+/// A contiguous tensor in a block, starting at byte `start`.
 pub(crate) struct Place<'a> {
     pub(crate) start: usize,
     pub(crate) dtype: Dtype,
@@ -69,15 +69,15 @@ pub(crate) struct Place<'a> {
 
 impl Tensors {
     /// # Panics
-    /// If a tensor has no bytes, is not within the block, or [`bytes_of`] knows no size of it.
+    /// If a tensor is empty or not within the block, or if its dtype is unknown to [`bytes_of`].
     pub(crate) fn new(block: Block, places: &[Place<'_>]) -> Self {
         let mut dims = vec![0; 2 * places.iter().map(|p| p.shape.len()).sum::<usize>()];
         let (mut rest, mut tensors) = (&mut dims[..], Vec::with_capacity(places.len()));
         for p in places {
             let (Some(dtype), Some(len)) = (type_of(p.dtype), bytes_of(p.dtype, p.shape)) else {
-                panic!("it has no size")
+                panic!("no size is known for a tensor of {:?} and shape {:?}", p.dtype, p.shape)
             };
-            assert!(0 < len && len <= block.len() && p.start <= block.len() - len, "the tensor is in the block");
+            assert!(0 < len && len <= block.len() && p.start <= block.len() - len, "a tensor is outside of its block");
             let (own, others) = rest.split_at_mut(2 * p.shape.len());
             rest = others;
             let (sizes, strides) = own.split_at_mut(p.shape.len());
@@ -102,18 +102,18 @@ impl Tensors {
         Self { tensors: tensors.into_boxed_slice(), _dims: dims, _block: block }
     }
 
-    /// A capsule of each, in order. What takes a capsule owns its tensor from then on.
+    /// A capsule per tensor, in order. Whoever takes a capsule owns its tensor from then on.
     pub(crate) fn into_capsules(self, py: Python<'_>) -> impl Iterator<Item = Result<Bound<'_, PyAny>>> {
         let all = Arc::new(self);
         (0..all.tensors.len()).map(move |i| {
             let managed = all.tensors[i].get();
-            // SAFETY: nobody has this tensor yet: there is one iterator, which gets to it once.
+            // SAFETY: this tensor has no other owner: there is one iterator, which yields it once.
             unsafe { (*managed).manager_ctx = Arc::into_raw(all.clone()).cast_mut().cast() };
-            // SAFETY: the interpreter is held, the pointer is not null, and the name is static. Nobody but its destructor or who takes the tensor deletes
-            // what it points to: DLPack has it that who takes it renames the capsule.
+            // SAFETY: the interpreter is held, the pointer is not null, and the name is static. Nobody but its destructor or who takes the
+            // tensor deletes what it points to: DLPack has it that who takes it renames the capsule.
             let made = unsafe { ffi::PyCapsule_New(managed.cast(), NAME.as_ptr(), Some(drop_capsule)) };
             if made.is_null() {
-                // SAFETY: it was given an owner above, and there is no capsule that has it.
+                // SAFETY: it was given an owner above, and no capsule has it.
                 unsafe { delete(managed) };
                 return Err(PyErr::fetch(py).into());
             }
@@ -123,11 +123,11 @@ impl Tensors {
     }
 }
 
-/// Of a capsule that nobody has taken the tensor from.
+/// Name of a capsule whose tensor was not taken yet.
 const NAME: &CStr = c"dltensor";
 const CPU: i32 = 1;
 
-/// Code and bits of a dtype that DLPack has had from the start, or long enough.
+/// Code and bits of a dtype that DLPack has had from the start, or for long enough.
 fn type_of(dtype: Dtype) -> Option<DLDataType> {
     const INT: u8 = 0;
     const UINT: u8 = 1;
@@ -147,22 +147,23 @@ fn type_of(dtype: Dtype) -> Option<DLDataType> {
     Some(DLDataType { code, bits: u8::try_from(dtype.bits()).ok()?, lanes: 1 })
 }
 
-/// Bytes of a contiguous tensor; `None` for a dtype that no capsule is made of, and for sizes that make no sense.
+/// Size in bytes of a contiguous tensor; `None` if its dtype is not supported, or if the size overflows.
 pub(crate) fn bytes_of(dtype: Dtype, shape: &[u64]) -> Option<usize> {
     type_of(dtype)?;
     usize::try_from(tensor_len(dtype, shape)?).ok()
 }
 
-/// Deletes a tensor. Any thread may call it, with or without the interpreter.
+/// Deletes a tensor. Callable by any thread, with or without the interpreter.
 ///
 /// # Safety
 /// `tensor` is one of [`Tensors`] that has an owner, and is not used again.
 unsafe extern "C" fn delete(tensor: *mut DLManagedTensor) {
-    // SAFETY: the caller's promise: it comes from `Arc::into_raw`, of which this is the one reference, and which keeps `tensor` where it is until it is read.
+    // SAFETY: the caller's promise: it comes from `Arc::into_raw`, of which this is the one reference, and which keeps `tensor` where it is
+    // until it is read.
     unsafe { drop(Arc::from_raw((*tensor).manager_ctx.cast::<Tensors>())) };
 }
 
-/// Deletes the tensor of a capsule unless somebody took it.
+/// Deletes the tensor of a capsule unless it was taken.
 ///
 /// # Safety
 /// The interpreter is held, and `capsule` was made by [`Tensors::into_capsules`].

@@ -1,6 +1,6 @@
-//! What goes wrong, and the Python exception that it becomes.
+//! Failures, and the Python exceptions that they become.
 //!
-//! The classes are those of `lmc/_errors.py`; here it is said which of them an error of Rust is.
+//! The classes are defined in `lmc/_errors.py`; this file maps Rust errors to them.
 
 use std::error::Error;
 use std::io;
@@ -16,19 +16,19 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 /// Why a call fails.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// With the file that it is about, if that has a path.
+    /// With the path of the file concerned, if it has one.
     Codec(lmc::Error, Option<PathBuf>),
     Store(lmc_store::Error),
     /// An exception of Python code that was called.
     Python(PyErr),
-    /// A class of `lmc._errors`, and a sentence.
+    /// The name of a class in `lmc._errors`, and the message.
     Other(&'static str, String),
-    /// The operating system refused a path: what was being done, and to what.
+    /// The operating system refused a path: the operation, and the path.
     Path(String, PathBuf, io::Error),
 }
 
 impl Failure {
-    /// The arguments do not fit together.
+    /// The arguments are invalid or contradict each other.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::Other("UsageError", message.into())
     }
@@ -48,7 +48,7 @@ impl Failure {
         Self::Other("InternalError", format!("{text}: this is a bug in lmc, please report it"))
     }
 
-    /// Says what file an error of the codec is about, unless that was said, or it is about the arguments.
+    /// Adds the file's path to an error of the codec, unless it has one, or the error is about the arguments.
     pub(crate) fn in_file(self, path: Option<&Path>) -> Self {
         match self {
             Self::Codec(e, None) if e.kind() != lmc::ErrorKind::Usage => Self::Codec(e, path.map(Into::into)),
@@ -102,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// The exception, made while the interpreter is held.
+    /// Creates the exception. The interpreter must be held.
     fn exception(self, py: Python<'_>) -> PyResult<PyErr> {
         let (class, cause) = match &self {
             Self::Python(e) => return Ok(e.clone_ref(py)),
@@ -135,10 +135,10 @@ impl Failure {
     }
 }
 
-/// The classes that are `OSError`, too, and so have an `errno`.
+/// Classes that are also an `OSError`, and so have an `errno`.
 const OS_ERRORS: [&str; 5] = ["IOError", "MissingFileError", "PermissionDeniedError", "ExistsError", "StoreError"];
 
-/// What the operating system said, without the number, which Python says itself.
+/// The operating system's message without the error number, which Python adds itself.
 fn strerror(e: &io::Error) -> String {
     let text = e.to_string();
     match text.rfind(" (os error ") {
@@ -153,7 +153,7 @@ fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     MODULE.get_or_try_init(py, || Ok(py.import("lmc._errors")?.unbind())).map(|m| m.bind(py))
 }
 
-/// The errors that led to one, and it itself; what an [`io::Error`] wraps is among them.
+/// An error and its chain of causes, including errors wrapped in an [`io::Error`].
 fn chain<'e>(e: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(Some(e), |&e| match e.downcast_ref::<io::Error>() {
         Some(io) => io.get_ref().map(|inner| inner as _),
@@ -161,12 +161,12 @@ fn chain<'e>(e: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Erro
     })
 }
 
-/// The exception of Python code that an error goes back to.
+/// The Python exception that caused an error.
 fn raised_by<'e>(e: &'e (dyn Error + 'static)) -> Option<&'e PyErr> {
     chain(e).find_map(|e| e.downcast_ref::<PyErr>())
 }
 
-/// The number of what the operating system said, or of what stands for it where only its kind was kept.
+/// The operating system's error number, or the one that matches the kind if only that was kept.
 fn errno(e: &(dyn Error + 'static)) -> Option<i32> {
     let e = chain(e).find_map(|e| e.downcast_ref::<io::Error>())?;
     e.raw_os_error().or(Some(match e.kind() {

@@ -39,7 +39,7 @@ impl File {
     }
 }
 
-/// A tensor, or rows of it, and the buffer that it is to be read into.
+/// A tensor, or rows of it, and the buffer to read into.
 pub(crate) struct Wanted {
     pub(crate) name: String,
     pub(crate) rows: Option<(u64, u64)>,
@@ -47,7 +47,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The `(name, out)` and `(name, start, stop, out)` of an iterable.
+    /// Parses the `(name, out)` and `(name, start, stop, out)` of an iterable.
     pub(crate) fn all(wanted: &Bound<'_, PyAny>) -> Result<Vec<Self>> {
         let one = |one: PyResult<Bound<'_, PyAny>>| {
             let one = one?;
@@ -56,8 +56,9 @@ impl Wanted {
                 2 => (None, item(1)?),
                 4 => (Some((number(&item(1)?, "start")?, number(&item(2)?, "stop")?)), item(3)?),
                 n => {
-                    let why =
-                        format!("each of wanted is (name, out) or (name, start, stop, out), and one has {n} items");
+                    let why = format!(
+                        "each of wanted must be (name, out) or (name, start, stop, out), but one has {n} items"
+                    );
                     return Err(Failure::usage(why));
                 }
             };
@@ -67,15 +68,15 @@ impl Wanted {
     }
 }
 
-/// Fails unless a buffer is as long as what it is to hold.
+/// Fails unless a buffer has the required length.
 fn check_len(out: &Writable, len: u64, what: &str) -> Result<()> {
     if out.len() as u64 == len {
         return Ok(());
     }
-    Err(Failure::usage(format!("out has room for {} bytes, and {what} has {len}", out.len())))
+    Err(Failure::usage(format!("out has {} bytes, but {what} has {len}", out.len())))
 }
 
-/// The `(offset, out)` of an iterable: what `read_ranges_into` takes.
+/// Parses the `(offset, out)` of an iterable.
 fn ranges(open: &Open, wanted: &Bound<'_, PyAny>) -> Result<(Vec<u64>, Vec<Writable>)> {
     let (mut offsets, mut outs) = (Vec::new(), Vec::new());
     for one in wanted.try_iter()? {
@@ -104,7 +105,7 @@ impl File {
         let o = decompress_options(threads, None, max_work)?;
         let source = match as_path(file)? {
             Some(path) => Source::open(path)?,
-            // What is mapped is both.
+            // A memory map is both.
             None if !is_buffer(file) && file.hasattr("read")? && file.hasattr("seek")? => {
                 Source::Object(FileObject::new(file)?)
             }
@@ -119,12 +120,12 @@ impl File {
         Ok(Self { o, plain, name, open: Mutex::new(Some(Arc::new(open))) })
     }
 
-    /// Closes the file. Reads that are under way in other threads go on.
+    /// Closes the file. Reads in progress in other threads are completed.
     fn close(&self, py: Python<'_>) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         match open {
             Some(open) if open.process != std::process::id() => std::mem::forget(open),
-            // To stop threads takes a moment.
+            // Stopping threads takes a moment.
             open => py.detach(|| drop(open)),
         }
     }
@@ -144,7 +145,7 @@ impl File {
         self.close(py);
     }
 
-    /// The path that it was opened by, if it was.
+    /// The path that it was opened by, or `None`.
     #[getter]
     fn name(&self) -> Option<&std::path::Path> {
         self.name.as_deref()
@@ -183,7 +184,7 @@ impl File {
         })
     }
 
-    /// The format of the raw file, as far as it was recognised.
+    /// The format of the raw file, as far as recognised.
     #[getter]
     fn layout(&self, py: Python<'_>) -> Result<String> {
         Ok(match &self.open(py)?.contents {
@@ -193,7 +194,7 @@ impl File {
         .to_owned())
     }
 
-    /// What a delta was made from.
+    /// The bases of a delta.
     #[getter]
     fn bases(&self, py: Python<'_>) -> Result<Vec<BaseInfo>> {
         let open = self.open(py)?;
@@ -221,17 +222,17 @@ impl File {
 
     /// A tensor by its name; the first one if there are several.
     fn tensor(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Tensor> {
-        Ok(Tensor::of(py, self.open(py)?.tensor(name)?).expect("what has a name is a tensor"))
+        Ok(Tensor::of(py, self.open(py)?.tensor(name)?).expect("a named segment is a tensor"))
     }
 
-    /// Reads a tensor: its elements as the raw file has them, little-endian, the last dimension contiguous.
+    /// Reads a tensor's elements as in the raw file: little-endian, the last dimension contiguous.
     fn read(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Py<PyBytes>> {
         let open = self.open(py)?;
         let (offset, len) = open.range(name, None)?;
         self.bytes(py, &open, offset, len)
     }
 
-    /// Reads a tensor into `out`, a writable C-contiguous buffer of exactly its size; the number of bytes.
+    /// Reads a tensor into `out`, a writable C-contiguous buffer of exactly its size; returns the number of bytes.
     fn read_into(
         &self,
         py: Python<'_>,
@@ -246,7 +247,7 @@ impl File {
         open.read_into(py, vec![offset], vec![out])
     }
 
-    /// Reads rows of a tensor: the elements whose first index is from `start` to before `stop`.
+    /// Reads rows of a tensor: the elements whose first index is in `start..stop`.
     fn read_rows(
         &self,
         py: Python<'_>,
@@ -283,7 +284,7 @@ impl File {
         self.bytes(py, &open, offset, size)
     }
 
-    /// Reads bytes of the raw file from `offset` on into `out`, as many as fill it.
+    /// Fills `out` with bytes of the raw file from `offset` on.
     fn read_range_into(&self, py: Python<'_>, offset: Offset, out: &Bound<'_, PyAny>) -> Result<usize> {
         let (open, Offset(offset)) = (self.open(py)?, offset);
         let out = Writable::get(out)?;
@@ -292,34 +293,36 @@ impl File {
         open.read_into(py, vec![offset], vec![out])
     }
 
-    /// Reads many tensors into buffers, side by side: this is how to load a model. Each of `wanted` is `(name, out)`, or `(name, start, stop, out)` for
-    /// rows. Buffers may not share memory. Returns the number of bytes; after an error the buffers hold anything.
+    /// Reads many tensors into buffers, in parallel: this is how to load a model. Each of `wanted` is `(name, out)`, or `(name, start,
+    /// stop, out)` for rows. Buffers must not share memory. Returns the number of bytes; after an error the contents of the buffers are
+    /// unspecified.
     fn read_many_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
         let open = self.open(py)?;
         let (mut offsets, mut outs) = (Vec::new(), Vec::new());
         for Wanted { name, rows, out } in Wanted::all(wanted)? {
             open.check_apart(&out)?;
             let (offset, len) = open.range(&name, rows)?;
-            check_len(&out, len, &format!("what is wanted of the tensor {name:?}"))?;
+            check_len(&out, len, &format!("the selection of tensor {name:?}"))?;
             offsets.push(offset);
             outs.push(out);
         }
         open.read_into(py, offsets, outs)
     }
 
-    /// Reads many ranges of the raw file into buffers, side by side. Each of `wanted` is `(offset, out)`: as many bytes as fill `out`, a writable C-contiguous
-    /// buffer. Buffers may not share memory. Returns the number of bytes; after an error the buffers hold anything.
+    /// Reads many ranges of the raw file into buffers, in parallel. Each of `wanted` is `(offset, out)`, where `out` is a writable
+    /// C-contiguous buffer to fill. Buffers must not share memory. Returns the number of bytes; after an error the contents of the buffers
+    /// are unspecified.
     fn read_ranges_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
         let open = self.open(py)?;
         let (offsets, outs) = ranges(&open, wanted)?;
         open.read_into(py, offsets, outs)
     }
 
-    /// Reads the tensors of a header, this file's, that have at most `limit` bytes (2 MiB at most, and 1 at least) and are of dtypes that DLPack has, into
-    /// new memory, and `others` as `read_ranges_into` does, side by side. Returns by name what `make` makes of a DLPack capsule of each of those tensors.
-    /// Those that are next to each other share memory of 2 MiB, which is freed with the last of them.
+    /// Reads small tensors of a header (this file's) into new memory: those of at most `limit` bytes (1 to 2 MiB) with a dtype that DLPack
+    /// has. In parallel reads `others` like `read_ranges_into`. Returns a dict from each small tensor's name to the result of `make`,
+    /// called with a DLPack capsule of the tensor. Adjacent tensors share memory of 2 MiB, which is freed with the last of them.
     ///
-    /// Raises what `read_ranges_into` and `make` do, and `lmc.LimitError` when there is no memory.
+    /// Raises what `read_ranges_into` and `make` do, and `lmc.LimitError` when memory runs out.
     fn read_small<'py>(
         &self,
         py: Python<'py>,
@@ -331,8 +334,8 @@ impl File {
         self.small(py, header.get(), limit, others)?.capsules(py, header.get(), make)
     }
 
-    /// Does what `read_small` does, with the same tensors, and returns what `make(shape, dtypes[dtype], memory, offset)` makes of each: its shape, the
-    /// dtype that its name stands for, a writable buffer, and where in that the tensor begins, as `numpy.ndarray` takes them.
+    /// Like `read_small`, with the same tensors, but calls `make(shape, dtypes[dtype], memory, offset)` for each: its shape, the mapped
+    /// dtype, a writable buffer, and the tensor's offset in it, as `numpy.ndarray` takes them.
     fn read_small_arrays<'py>(
         &self,
         py: Python<'py>,
@@ -345,9 +348,10 @@ impl File {
         self.small(py, header.get(), limit, others)?.arrays(py, header.get(), make, dtypes)
     }
 
-    /// What the header of a safetensors file says: from its header alone, which is checked.
+    /// Parses and checks the header of a safetensors file, without reading the rest.
     ///
-    /// Raises `lmc.UnsupportedError` when it is no safetensors file, `lmc.DamagedError` when its header is wrong: what safetensors refuses is refused.
+    /// Raises `lmc.UnsupportedError` when it is not a safetensors file, `lmc.DamagedError` when its header is invalid: what safetensors
+    /// rejects is rejected.
     fn safetensors_header(&self, py: Python<'_>) -> Result<Header> {
         let open = self.open(py)?;
         let name = self.name.as_ref().map_or_else(|| "the file".into(), |n| n.to_string_lossy());

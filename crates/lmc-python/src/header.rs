@@ -1,7 +1,7 @@
-//! The header of a safetensors file: what it holds, and where.
+//! The header of a safetensors file.
 //!
-//! A file is refused for what safetensors refuses it: bytes that belong to no tensor, or to two, could mean something else to another reader.
-//! (The layout that blocks are cut by is a suggestion, and less strict.)
+//! A file is rejected whenever safetensors rejects it: bytes that belong to no tensor, or to two, could be interpreted differently by
+//! another reader. (The layout detection for cutting blocks is only a heuristic, and less strict.)
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,13 +22,13 @@ use crate::numbers::Above;
 
 const MAX_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
-const TWICE: &str = "a name is there twice";
-/// Characters of the reason in an error: names can have any number.
+const TWICE: &str = "a name occurs twice";
+/// Length limit of the reason in an error: it may contain long names.
 const MAX_REASON: usize = 200;
 
-/// A tensor of a file: `offset` and `nbytes` say where in the file it is.
+/// A tensor of a file; `offset` and `nbytes` locate it in the file.
 pub(crate) struct Entry {
-    /// Where it stands among the names.
+    /// Index of its name.
     name: Range<usize>,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Shape,
@@ -37,20 +37,19 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether `File.read_small` reads it: it has at most `limit` bytes, and is of a dtype that DLPack has.
+    /// Whether `File.read_small` reads it: it has at most `limit` bytes, and a dtype that DLPack has.
     pub(crate) fn is_small(&self, limit: u64) -> bool {
         let sizes = 1..=limit.min(BLOCK as u64);
         sizes.contains(&self.nbytes) && bytes_of(self.dtype, &self.shape) == usize::try_from(self.nbytes).ok()
     }
 }
 
-/// What the header of a safetensors file says. Objects of Python are made of it as they are asked for: of many tensors they keep the garbage collector
-/// busy.
+/// The contents of a safetensors header. Python objects are created on demand: those of many tensors would keep the garbage collector busy.
 #[pyclass(frozen, module = "lmc._lmc")]
 pub(crate) struct Header {
     /// In the order of their bytes.
     pub(crate) tensors: Vec<Entry>,
-    /// Those of the tensors, one after the other: with many tensors, memory for each takes longer than to read it.
+    /// Shapes of all tensors, concatenated: one allocation per tensor would take longer than parsing.
     names: String,
     /// In the order of the file.
     metadata: Option<Vec<(String, String)>>,
@@ -69,7 +68,7 @@ impl Header {
         self.tensors.iter().map(|t| self.name(t)).collect()
     }
 
-    /// The dtypes that there are, each once.
+    /// The distinct dtypes.
     fn dtypes(&self) -> Vec<&'static str> {
         let mut all: Vec<_> = self.tensors.iter().map(|t| t.dtype.name()).collect();
         all.sort_unstable();
@@ -77,7 +76,7 @@ impl Header {
         all
     }
 
-    /// The tensors in the order of their bytes; with `above` those alone that `File.read_small` leaves to others.
+    /// The tensors in the order of their bytes; with `above` only those that `File.read_small` does not read.
     #[pyo3(signature = (above=None))]
     fn tensors(&self, py: Python<'_>, above: Option<Above>) -> Vec<Tensor> {
         let wanted = |t: &&Entry| above.is_none_or(|Above(limit)| !t.is_small(limit));
@@ -102,17 +101,18 @@ impl Header {
     }
 }
 
-/// Reads the header of the file `of`, which has `size` bytes, of which the first `at_once` take as long to read as one.
+/// Parses the header of the file `of`, of `size` bytes. Reading its first `at_once` bytes takes as long as reading one.
 ///
 /// # Errors
-/// `UnsupportedError` when it is no safetensors file, `DamagedError` when it is a wrong one; those of `read_range`.
+/// `UnsupportedError` when it is not a safetensors file, `DamagedError` when it is invalid; those of `read_range`.
 pub(crate) fn read(
     of: &str,
     size: u64,
     at_once: u64,
     read_range: impl Fn(u64, usize) -> Result<Vec<u8>>,
 ) -> Result<Header> {
-    let none = || Failure::Other("UnsupportedError", format!("{of}: is no safetensors file; lmc.open reads any"));
+    let none =
+        || Failure::Other("UnsupportedError", format!("{of}: is not a safetensors file; lmc.open reads any file"));
     let start = read_range(0, size.min(at_once.clamp(9, MAX_HEADER)) as usize)?;
     let (length, text) = start.split_first_chunk().ok_or_else(none)?;
     let length = u64::from_le_bytes(*length);
@@ -120,7 +120,7 @@ pub(crate) fn read(
         return Err(none());
     }
     let parsed = if length > size - 8 {
-        Err(format!("it says that it has {length} bytes, and the file has {size}: it was cut off"))
+        Err(format!("its length is given as {length} bytes, but the file has {size}: it was truncated"))
     } else {
         let parsed = match text.get(..length as usize) {
             Some(all) => parse(all),
@@ -133,13 +133,13 @@ pub(crate) fn read(
             why.truncate(end);
             why.push('…');
         }
-        Failure::Other("DamagedError", format!("{of}: the header of the safetensors file is wrong: {why}"))
+        Failure::Other("DamagedError", format!("{of}: the header of the safetensors file is invalid: {why}"))
     })
 }
 
 fn parse(text: &[u8]) -> Result<Header, String> {
     let Parsed(header) = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-    // They come sorted, or in a few stretches that are.
+    // Tensors come sorted, or in a few sorted runs.
     let mut names: Vec<&str> = header.tensors.iter().map(|t| header.name(t)).collect();
     names.sort();
     if names.windows(2).any(|two| two[0] == two[1]) {
@@ -148,7 +148,7 @@ fn parse(text: &[u8]) -> Result<Header, String> {
     Ok(header)
 }
 
-/// Places tensors, which come with offsets from the end of the header, in the file; they are to cover the rest of it.
+/// Converts offsets from the end of the header to offsets in the file. Tensors must cover the rest of the file.
 fn check(mut header: Header, start: u64, size: u64) -> Result<Header, String> {
     header.tensors.iter_mut().for_each(|t| t.offset = t.offset.saturating_add(start));
     header.tensors.sort_by_key(|t| (t.offset, t.nbytes));
@@ -156,20 +156,20 @@ fn check(mut header: Header, start: u64, size: u64) -> Result<Header, String> {
     for t in &header.tensors {
         if t.offset != end {
             let name = header.name(t);
-            return Err(format!("tensor {name:?} begins at byte {} of the file and not at {end}", t.offset));
+            return Err(format!("tensor {name:?} begins at byte {} of the file, not at {end}", t.offset));
         }
         end = end.saturating_add(t.nbytes);
     }
     if end != size {
-        return Err(format!("the tensors end at byte {end}, and the file has {size}"));
+        return Err(format!("the tensors end at byte {end}, but the file has {size} bytes"));
     }
     Ok(header)
 }
 
-/// A header, with offsets as they are in it.
+/// A parsed header, with offsets as in the file.
 struct Parsed(Header);
 
-/// What the header says of a tensor. What else it may say is of no meaning.
+/// The entry of a tensor. Unknown fields are ignored.
 #[derive(Deserialize)]
 struct Field<'a> {
     #[serde(borrow)]
@@ -201,12 +201,12 @@ impl<'de> Deserialize<'de> for Dimensions {
     }
 }
 
-/// Text that is not copied unless something in it is escaped.
+/// Text that is borrowed unless it contains escapes.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Field<'_> {
-    /// `None` if it makes no sense.
+    /// `None` if it is inconsistent.
     fn entry(self, name: Range<usize>) -> Option<Entry> {
         let dtype: Dtype = self.dtype.parse().ok()?;
         let (offset, end) = self.data_offsets;

@@ -1,4 +1,4 @@
-//! What is said of a file: its tensors, its bases, its hash.
+//! Information about a file: its tensors, its bases, its hash.
 
 use lmc::{Dtype, Segment, Shape};
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ pub(crate) struct Tensor {
     #[pyo3(get)]
     pub(crate) name: Py<PyString>,
     pub(crate) dtype: Dtype,
-    /// Python's tuple is made when it is asked for: of many tensors it would be as many more objects for the garbage collector.
+    /// The Python tuple is created on demand: those of many tensors would burden the garbage collector.
     pub(crate) shape: Shape,
     #[pyo3(get)]
     pub(crate) offset: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    /// `None` for what is between tensors.
+    /// `None` for bytes between tensors.
     pub(crate) fn of(py: Python<'_>, s: &Segment) -> Option<Self> {
         let (name, dtype) = (s.name.as_deref()?, s.dtype?);
         let name = PyString::new(py, name).unbind();
@@ -47,7 +47,7 @@ impl Tensor {
     }
 }
 
-/// What a delta was made from.
+/// A base of a delta.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct BaseInfo {
     pub(crate) name: String,

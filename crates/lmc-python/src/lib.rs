@@ -1,6 +1,6 @@
-//! The extension module of the Python package `lmc`: `lmc._lmc`, which `python/lmc` dresses.
+//! The extension module `lmc._lmc` of the Python package `lmc`, which `python/lmc` wraps.
 //!
-//! Work is done without the GIL, by threads of the objects that it is asked of; every object notices that its process was forked, and starts anew there.
+//! Work runs without the GIL, on threads of the object concerned. After a fork, objects start new threads in the child.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! New memory that many tensors are in. It goes back to the system a [`BLOCK`] at a time, once nothing is in it any more.
+//! Memory for many tensors. It is returned to the system in [`BLOCK`]s, each once its last tensor is gone.
 
 #![allow(unsafe_code)]
 
@@ -11,18 +11,18 @@ use pyo3::prelude::*;
 use crate::buffer::expect_writes;
 use crate::errors::{Failure, Result};
 
-/// Bytes of memory that go back to the system together: a huge page.
+/// Size of the blocks returned to the system: a huge page.
 pub(crate) const BLOCK: usize = 2 << 20;
 
-/// Memory of the system's, zeros at first, that nobody else has. Blocks of it begin at each multiple of [`BLOCK`].
+/// Zeroed memory from the system, owned exclusively. Blocks begin at multiples of [`BLOCK`].
 pub(crate) struct Memory(Block);
 
 impl Memory {
     /// # Errors
-    /// `LimitError` when there is no memory for it.
+    /// `LimitError` when memory runs out.
     pub(crate) fn new(len: usize) -> Result<Self> {
-        let too_much = || Failure::Other("LimitError", format!("there is no memory for tensors of {len} bytes"));
-        // Room to begin where a huge page does.
+        let too_much = || Failure::Other("LimitError", format!("out of memory for tensors of {len} bytes"));
+        // Room to align to a huge page.
         let room = if len > BLOCK { len.checked_add(BLOCK).ok_or_else(too_much)? } else { len.max(1) };
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: it asks for new memory, wherever there is some.
@@ -40,13 +40,13 @@ impl Memory {
         Ok(memory)
     }
 
-    /// At least as many bytes as were asked for.
+    /// At least the requested number of bytes.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: the memory is mapped, readable and writable, has values from the start, and belongs to `self`, which is borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len) }
     }
 
-    /// Its blocks, the last of which may have fewer bytes, or more.
+    /// Splits it into blocks; the last one may be smaller or larger.
     pub(crate) fn into_blocks(self) -> Vec<Block> {
         let (mut rest, mut blocks) = (self.0, Vec::new());
         while rest.len > BLOCK {
@@ -57,13 +57,13 @@ impl Memory {
     }
 }
 
-/// A part of a mapping, which ends with it.
+/// A part of a mapping, unmapped when dropped.
 pub(crate) struct Block {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it owns memory that no thread is bound to, and gives nobody access by itself.
+// SAFETY: it owns memory that no thread is bound to, and gives no access by itself.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -77,7 +77,7 @@ impl Block {
         self.len
     }
 
-    /// Takes fewer bytes than there are, whole pages, from the front.
+    /// Splits off `len` bytes, whole pages, from the front.
     fn split_off_front(&mut self, len: usize) -> Self {
         assert!(0 < len && len < self.len);
         let front = Self { start: self.start, len };
@@ -90,13 +90,13 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: these pages were mapped by `Memory::new`, belong to this block alone, and whoever uses them keeps what has it. It begins with a page: a mapping
-        // does, and what is split off ends with one.
+        // SAFETY: these pages were mapped by `Memory::new`, belong to this block alone, and users of the memory keep its owner alive. The
+        // block begins at a page: a mapping does, and `split_off_front` takes whole pages.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A block as a writable buffer of bytes. Arrays that are made of it keep it.
+/// A block as a writable buffer of bytes. Arrays that use it keep it alive.
 #[pyclass(frozen, module = "lmc._lmc")]
 pub(crate) struct SharedMemory(pub(crate) Block);
 
@@ -110,8 +110,8 @@ impl SharedMemory {
     /// That of `PyObject_GetBuffer`: `view` is null, or there is room for a buffer.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let Block { start, len } = slf.get().0;
-        // SAFETY: the caller's promise; the interpreter is held. The memory stays where it is as long as the object is there, which the buffer has a
-        // reference to, and Rust has none to what is in it.
+        // SAFETY: the caller's promise; the interpreter is held. The memory stays where it is as long as the object is there, which the
+        // buffer has a reference to, and Rust has none to what is in it.
         let status =
             unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.as_ptr().cast(), len as isize, 0, flags) };
         if status == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }

@@ -1,4 +1,4 @@
-//! Numbers as Python says them. One that does not fit is an `lmc.UsageError` that names its argument, and no `OverflowError`.
+//! Numbers from Python. One that is out of range is an `lmc.UsageError` that names its argument, not an `OverflowError`.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::errors::Failure;
 
-/// A number that an argument can be.
+/// A type of numeric arguments.
 pub(crate) trait Number: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr> + Display {
     const RANGE: (Self, Self);
 }
@@ -22,13 +22,13 @@ macro_rules! number {
 
 number!(u32, u64, usize);
 
-/// The number that was given as the argument `name`.
+/// Converts the argument `name`.
 pub(crate) fn number<T: Number>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
     let (least, most) = T::RANGE;
     number_within(object, name, &format!("from {least} to {most}"))
 }
 
-/// The same, where an error says that it must be within `range`.
+/// [`number`] with the permitted `range` for the error message.
 pub(crate) fn number_within<T>(object: &Bound<'_, PyAny>, name: &str, range: &str) -> PyResult<T>
 where
     T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
@@ -37,7 +37,7 @@ where
         if !e.is_instance_of::<PyOverflowError>(object.py()) {
             return e;
         }
-        // Python refuses to write out what has thousands of digits.
+        // Python refuses to format numbers of thousands of digits.
         let shown =
             object.str().map_or_else(|_| "(a number of many digits)".to_owned(), |s| s.to_string_lossy().into_owned());
         Failure::usage(format!("{name}={shown}: must be {range}")).into()
@@ -50,7 +50,7 @@ pub(crate) fn shape(object: &Bound<'_, PyAny>, tensor: &str) -> PyResult<Vec<u64
     object.try_iter()?.map(|n| number(&n?, &name)).collect()
 }
 
-/// Types of arguments: a number that knows its argument's name.
+/// Argument types: numbers that know the name of their argument.
 macro_rules! arguments {
     ($($type:ident($of:ty) = $name:literal;)*) => {
         $(
@@ -85,7 +85,7 @@ arguments! {
     Stop(u64) = "stop";
 }
 
-/// Functions for arguments whose default is a number, for `from_py_with`.
+/// Functions for `from_py_with`, for arguments with a number as default.
 macro_rules! with_default {
     ($($name:ident -> $of:ty;)*) => {
         $(

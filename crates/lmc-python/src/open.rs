@@ -1,4 +1,4 @@
-//! `lmc.File`: a file as one process has it open, and what is read of it.
+//! `lmc.File`: the open file of one process, and reading from it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,18 +11,18 @@ use crate::errors::{Failure, Result};
 use crate::source::Source;
 use crate::work::detached;
 
-/// A file as one process has it open.
+/// The open file of one process.
 pub(crate) struct Open {
     pub(crate) process: u32,
     pub(crate) source: Arc<Source>,
-    /// As they were given, those of bases included; none if the file needs none.
+    /// As given, including bases of bases; empty if the file needs none.
     pub(crate) bases: Bases,
     pub(crate) contents: Contents,
 }
 
 pub(crate) enum Contents {
     Compressed(Box<Reader<'static, Arc<Source>>>),
-    /// A file that is not compressed: its layout and its segments.
+    /// An uncompressed file: its layout and its segments.
     Plain(Base<'static>),
 }
 
@@ -66,7 +66,7 @@ impl Open {
         }
     }
 
-    /// Bytes from the start of the file that take as long to read as one of them.
+    /// Size of a prefix of the file that takes as long to read as a single byte.
     pub(crate) fn at_once(&self) -> u64 {
         match &self.contents {
             Contents::Compressed(r) => r.blocks().next().map_or(0, |b| b.raw_len),
@@ -82,7 +82,7 @@ impl Open {
         found.ok_or_else(|| Failure::not_found(format!("the file has no tensor {name:?}")))
     }
 
-    /// Where a tensor, or some of its rows, are.
+    /// The byte range of a tensor, or of rows of it.
     pub(crate) fn range(&self, name: &str, rows: Option<(u64, u64)>) -> Result<(u64, u64)> {
         let s = self.tensor(name)?;
         let Some((start, stop)) = rows else { return Ok((s.offset, s.len)) };
@@ -102,7 +102,7 @@ impl Open {
         Ok(())
     }
 
-    /// Fails if memory that is to be written is what is read.
+    /// Fails if a buffer to be written is the file's own memory.
     pub(crate) fn check_apart(&self, out: &Writable) -> Result<()> {
         if self.source.buffer().is_some_and(|b| b.overlaps(out)) {
             return Err(Failure::usage("out shares memory with the file"));
@@ -110,7 +110,7 @@ impl Open {
         self.bases.check_apart(out)
     }
 
-    /// Reads ranges into buffers that may not share memory, each as long as its range; the number of bytes.
+    /// Reads ranges into buffers that must not share memory, each as long as its range; returns the number of bytes.
     pub(crate) fn read_into(&self, py: Python<'_>, offsets: Vec<u64>, mut outs: Vec<Writable>) -> Result<usize> {
         check_disjoint(&outs)?;
         detached(py, || self.read(offsets.into_iter().zip(outs.iter_mut().map(Writable::expecting_writes))))?;
@@ -129,26 +129,29 @@ impl Open {
     }
 }
 
-/// An open `.lmc` file, of which any part is read without the rest. `lmc.open` is the same.
+/// An open `.lmc` file, for random access. `lmc.open` creates one.
 ///
-/// `file` is a path, a binary file object that can seek, or a buffer. `base` is what a delta was made from, as for `lmc.compress`; without it the
-/// file can be listed, but not read. A file that needs none is read without. With `plain` the file may also be one that is not compressed. `max_work` is
-/// that of `lmc.decompress`, for each call that reads.
+/// `file` is a path, a binary file object that can seek, or a buffer. `base` gives the bases of a delta, as for `lmc.compress`; without
+/// them the file can be listed, but not read. It is ignored if the file needs none. With `plain` the file may also be uncompressed.
+/// `max_work` is that of `lmc.decompress`, for each reading call.
 ///
-/// Threads may share it, and so may a process and those that it forks. Every block that is read is checked. Closed, it raises `lmc.UsageError`, a `ValueError`.
+/// Threads may share it, and so may a process and its forked children. Every block read is verified. Once closed, it raises
+/// `lmc.UsageError`, a `ValueError`.
 ///
-/// Raises what `lmc.decompress` does, `lmc.NotFoundError` when there is no tensor of a name, `lmc.IOError` (an `OSError`) when the file cannot be read.
+/// Raises what `lmc.decompress` does, `lmc.NotFoundError` when there is no tensor with a name, `lmc.IOError` (an `OSError`) when the file
+/// cannot be read.
 #[pyclass(frozen, module = "lmc")]
 pub(crate) struct File {
     pub(crate) o: DecompressOptions,
     pub(crate) plain: bool,
     pub(crate) name: Option<std::path::PathBuf>,
-    /// `None` once it is closed. Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    /// `None` once closed. Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a
+    /// fork it is free.
     pub(crate) open: Mutex<Option<Arc<Open>>>,
 }
 
 impl File {
-    /// What this process has open.
+    /// The open file of this process.
     pub(crate) fn open(&self, py: Python<'_>) -> Result<Arc<Open>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         match &*open {
@@ -157,14 +160,14 @@ impl File {
             Some(parents) => {
                 let (source, bases) = (parents.source.renewed(py), parents.bases.renewed(py));
                 let new = Arc::new(Open::new(source, bases, &self.o, self.plain)?);
-                // Its threads stayed behind in the process that this one was forked from.
+                // The threads of its codec exist only in the parent process.
                 std::mem::forget(open.replace(new.clone()));
                 Ok(new)
             }
         }
     }
 
-    /// What it takes to read it as a base.
+    /// Converts it to a base.
     pub(crate) fn sources(&self, py: Python<'_>) -> Result<(Arc<Source>, Bases)> {
         let open = self.open(py)?;
         Ok((open.source.clone(), open.bases.clone()))

@@ -1,4 +1,4 @@
-//! Options as Python says them.
+//! Options from Python.
 
 use lmc::{CompressOptions, DecodeLimits, DecompressOptions, Dtype, Level, ParseNameError};
 
@@ -7,16 +7,16 @@ use pyo3::prelude::*;
 use crate::errors::{Failure, Result};
 use crate::numbers::{MaxSize, MaxWork, number_within};
 
-/// What a thread has to do at least: about a block, below which it has none.
+/// Bytes of work per thread, at least: about a block, the unit of work.
 const BYTES_PER_THREAD: u64 = 1 << 20;
-/// More are never of use, and would be a mistake.
+/// More threads are never useful, and are taken for a mistake.
 const MAX_THREADS: i64 = 1024;
 
 /// The argument `threads`.
 #[derive(Clone, Copy)]
 pub(crate) struct Threads(i64);
 
-/// What it can be.
+/// Its permitted values, for messages.
 fn range_of_threads() -> String {
     format!("from 0 (as many as there are cores) to {MAX_THREADS}")
 }
@@ -29,7 +29,7 @@ impl FromPyObject<'_, '_> for Threads {
     }
 }
 
-/// `None` and 0 are as many as the process may run on.
+/// `None` and 0 mean as many as the process may run on.
 pub(crate) fn threads(threads: Option<Threads>) -> Result<usize> {
     match threads.map_or(0, |n| n.0) {
         n @ 0..=MAX_THREADS => Ok(n as usize),
@@ -37,7 +37,7 @@ pub(crate) fn threads(threads: Option<Threads>) -> Result<usize> {
     }
 }
 
-/// No more threads than have something to do: to start them takes longer than to compress a small file.
+/// Limits threads to the available work: starting one takes longer than compressing a small file.
 pub(crate) fn threads_for(threads: usize, bytes: u64) -> usize {
     let most = usize::try_from(bytes / BYTES_PER_THREAD).unwrap_or(usize::MAX).max(1);
     match threads {

@@ -1,26 +1,27 @@
-//! The shape of a pickle, checked before Python's unpickler gets it.
+//! Structural check of a pickle before Python's unpickler gets it.
 //!
-//! That makes room for what an opcode says it has before it looks whether it is there: twenty bytes can take gigabytes. Here every opcode is one that
-//! protocols 2 to 5 write for plain data and objects, is whole, and numbers what it keeps for later one after the other.
+//! The unpickler allocates the length that an opcode declares before it checks that the data is there: twenty bytes can take gigabytes.
+//! Accepted are opcodes that protocols 2 to 5 write for plain data and objects; each must be complete, and memo indices must be
+//! consecutive.
 
 use pyo3::prelude::*;
 
 use crate::errors::{Failure, Result};
 
-/// What follows an opcode.
+/// The argument of an opcode.
 enum Argument {
     None,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(usize),
-    /// A length in so many bytes, and as many bytes as it says.
+    /// A length in this many bytes, and as many bytes as it says.
     Counted(usize),
-    /// Where to keep a value, a number in so many bytes.
+    /// A memo index in this many bytes.
     Keep(usize),
     /// Lines of text.
     Lines(usize),
 }
 
-/// `None` for what no pickle of metadata has: opcodes of text, persistent ids, extensions, buffers that are elsewhere.
+/// `None` for opcodes that metadata never contain: text opcodes, persistent ids, extensions, out-of-band buffers.
 fn argument(opcode: u8) -> Option<Argument> {
     Some(match opcode {
         b'(' | b')' | b'0' | b'1' | b'2' | b'N' | b'R' | b']' | b'}' | b'a' | b'b' | b'd' | b'e' | b'l' | b's'
@@ -50,11 +51,11 @@ fn argument(opcode: u8) -> Option<Argument> {
 const MEMOIZE: u8 = 0x94;
 const STOP: u8 = b'.';
 
-/// Where a pickle ends.
+/// The offset of a pickle's end.
 fn end(data: &[u8]) -> Result<usize, String> {
     let (mut at, mut kept) = (0, 0);
     loop {
-        let cut = || format!("the pickle is cut off at byte {at}");
+        let cut = || format!("the pickle is truncated at byte {at}");
         let opcode = *data.get(at).ok_or_else(cut)?;
         if opcode == STOP {
             return Ok(at + 1);
@@ -75,7 +76,7 @@ fn end(data: &[u8]) -> Result<usize, String> {
             Argument::Keep(width) => {
                 let index = number(width)?;
                 if index > kept {
-                    return Err(format!("byte {at} of the pickle keeps value {index}, and there are {kept} before it"));
+                    return Err(format!("byte {at} of the pickle stores memo {index}, not {kept}"));
                 }
                 kept += 1;
                 width
@@ -93,9 +94,9 @@ fn end(data: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Checks that a pickle is whole, and asks for no more memory than it can fill. What it names is not looked at.
+/// Checks that a pickle is complete, and that it allocates no more memory than it fills. Does not check what it names.
 ///
-/// Raises `lmc.FormatError` if not.
+/// Raises `lmc.FormatError` if it is not.
 #[pyfunction]
 pub(crate) fn check_pickle(data: &[u8]) -> Result<()> {
     end(data).map(drop).map_err(|why| Failure::Other("FormatError", why))

@@ -1,4 +1,4 @@
-//! Small tensors, read into memory that they are in together.
+//! Small tensors, read into shared memory.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -11,25 +11,25 @@ use crate::memory::{BLOCK, Block, Memory, SharedMemory};
 use crate::open::Open;
 use crate::work::detached;
 
-/// Tensors begin at multiples of it, as those of torch do.
+/// Alignment of tensors, as in torch.
 const ALIGN: usize = 64;
 
-/// Bytes that follow each other in the file and in memory.
+/// Bytes that are contiguous both in the file and in memory.
 struct Run {
     offset: u64,
     start: usize,
     len: usize,
 }
 
-/// Small tensors that were read, none of which is in two blocks of memory.
+/// Small tensors that were read; none spans two blocks of memory.
 pub(crate) struct Small<'h> {
-    /// In the order of the file, with the block that each is in, and where.
+    /// In the order of the file, each with its block and the offset in it.
     tensors: Vec<(&'h Entry, usize, usize)>,
     blocks: Vec<Block>,
 }
 
 impl<'h> Small<'h> {
-    /// Reads them into new memory, and other ranges into buffers, each as long as its range. All in one: what is between large tensors is in their blocks.
+    /// Reads small tensors into new memory, and other ranges into buffers of their lengths, in one call: they may share blocks.
     pub(crate) fn read(
         py: Python<'_>,
         open: &Open,
@@ -71,7 +71,7 @@ impl<'h> Small<'h> {
         Ok(Self { tensors, blocks: memory.into_blocks() })
     }
 
-    /// What `make` makes of a DLPack capsule of each, by name.
+    /// Calls `make` with a DLPack capsule of each; returns the results by name.
     pub(crate) fn capsules<'py>(
         self,
         py: Python<'py>,
@@ -92,7 +92,7 @@ impl<'h> Small<'h> {
         Ok(made)
     }
 
-    /// What `make` makes of each, by name, given a shape, what `dtypes` has for its dtype, a [`SharedMemory`], and where in that it begins.
+    /// Calls `make` for each with its shape, its mapped dtype, a [`SharedMemory`], and the offset in it; returns the results by name.
     pub(crate) fn arrays<'py>(
         self,
         py: Python<'py>,
@@ -113,8 +113,8 @@ impl<'h> Small<'h> {
     }
 }
 
-/// While it is there, Python's garbage collector does not look through what is made: all of it is needed, and of many tensors it would do so again and
-/// again, and then through all other objects, which can take longer than to load them.
+/// Pauses Python's garbage collector while tensors are created: none of them is garbage, but it would traverse them, and all other objects,
+/// again and again, which can take longer than loading.
 struct CollectionPaused<'py>(Option<Bound<'py, PyModule>>);
 
 impl<'py> CollectionPaused<'py> {
@@ -129,7 +129,7 @@ impl<'py> CollectionPaused<'py> {
 impl Drop for CollectionPaused<'_> {
     fn drop(&mut self) {
         if let Some(gc) = &self.0 {
-            // Nothing that it does can fail, and nothing could be done about it.
+            // `gc.enable` does not fail, and an error could not be handled here.
             let _ = gc.call_method0("enable");
         }
     }

@@ -1,4 +1,4 @@
-//! What is read: buffers, files and file objects.
+//! Sources: buffers, files and file objects.
 
 use std::fs::Metadata;
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use crate::errors::{Failure, Result};
 use crate::numbers::number;
 use crate::text;
 
-/// A source that is read at any offset.
+/// A source for random access.
 pub(crate) enum Source {
     Buffer(Buffer),
     /// A regular file.
@@ -25,7 +25,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Opens a regular file, by its descriptor: what its path stands for later makes no difference.
+    /// Opens a regular file and keeps it open: its path may be replaced later.
     pub(crate) fn open(path: PathBuf) -> Result<Self> {
         let opened = InputFile::open(&path, true);
         opened.map(Self::File).map_err(|e| failed(path, e))
@@ -37,7 +37,7 @@ impl Source {
         opened.map(Self::File).map_err(|e| failed(path, e))
     }
 
-    /// The name of a file, without directories; of nothing else.
+    /// The name of a file, without directories; `None` for other sources.
     pub(crate) fn name(&self) -> String {
         let name = self.path().and_then(Path::file_name);
         name.unwrap_or_default().to_string_lossy().into_owned()
@@ -50,7 +50,7 @@ impl Source {
         }
     }
 
-    /// What a file was when it was opened.
+    /// The metadata of a file when it was opened.
     pub(crate) fn metadata(&self) -> Option<&Metadata> {
         match self {
             Self::File(file) => Some(file.metadata()),
@@ -58,7 +58,7 @@ impl Source {
         }
     }
 
-    /// Notes for what is written that this is read.
+    /// Registers the source with `guard`, so that it is not overwritten.
     pub(crate) fn guard(&self, guard: &Guard, role: Role) {
         match self {
             Self::File(file) => guard.keep(role, file.path(), file.metadata()),
@@ -67,13 +67,13 @@ impl Source {
         }
     }
 
-    /// Fails if a file was written to since it was opened.
+    /// Fails if a file was modified since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         let Self::File(file) = self else { return Ok(()) };
         file.check_unchanged().map_err(|e| failed(file.path().to_owned(), e))
     }
 
-    /// The bytes from front to back.
+    /// A sequential reader.
     pub(crate) fn stream(&self) -> impl Read {
         Front { source: self, offset: 0 }
     }
@@ -85,7 +85,7 @@ impl Source {
         }
     }
 
-    /// The same source without what a thread may have held when the process was forked.
+    /// The same source with new locks: a thread of the parent may have held the old ones at the fork.
     pub(crate) fn renewed(self: &Arc<Self>, py: Python<'_>) -> Arc<Self> {
         match &**self {
             Self::Object(o) => {
@@ -123,7 +123,7 @@ fn failed(path: PathBuf, e: io::Error) -> Failure {
     Failure::Path("cannot read".to_owned(), path, e)
 }
 
-/// A source that is read from front to back.
+/// A sequential source.
 struct Front<'s> {
     source: &'s Source,
     offset: u64,
@@ -139,13 +139,13 @@ impl Read for Front<'_> {
     }
 }
 
-/// The path that an object stands for, if it is a `str` or has `__fspath__`.
+/// The path of an object, if it is a `str` or has `__fspath__`.
 pub(crate) fn as_path(object: &Bound<'_, PyAny>) -> Result<Option<PathBuf>> {
     let is_path = object.is_instance_of::<PyString>() || object.hasattr("__fspath__")?;
     Ok(if is_path { Some(object.extract().map_err(|e| text::refused(object, e))?) } else { None })
 }
 
-/// A path, for a function that takes nothing else.
+/// The path of an argument that must be one.
 pub(crate) fn path(object: &Bound<'_, PyAny>, name: &str) -> Result<PathBuf> {
     as_path(object)?.ok_or_else(|| {
         let class = object.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
@@ -153,20 +153,20 @@ pub(crate) fn path(object: &Bound<'_, PyAny>, name: &str) -> Result<PathBuf> {
     })
 }
 
-/// A binary file object of Python that can seek.
+/// A binary Python file object that can seek.
 pub(crate) struct FileObject {
     object: Py<PyAny>,
     size: u64,
-    /// What it is called, and its device and inode, if it is a file of the system's.
+    /// Its name, device and inode, if it is a file of the operating system.
     file: Option<(PathBuf, (u64, u64))>,
-    /// Held from seeking until what is there was read. Whoever waits for it does not hold the interpreter.
+    /// Held while seeking and reading. Threads that wait for it release the interpreter.
     position: Mutex<()>,
 }
 
 impl FileObject {
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> Result<Self> {
         const SEEK_END: i32 = 2;
-        let size = number(&object.call_method1("seek", (0, SEEK_END))?, "what seek() of a file object says")?;
+        let size = number(&object.call_method1("seek", (0, SEEK_END))?, "result of seek() of a file object")?;
         let file = file_of(object);
         Ok(Self { object: object.clone().unbind(), size, file, position: Mutex::new(()) })
     }
@@ -188,13 +188,13 @@ impl FileObject {
     }
 }
 
-/// The name of a file object, and the device and inode of what it stands for; nothing of what is no file of the system's.
+/// The name of a file object, and its device and inode; `None` unless it is a file of the operating system.
 pub(crate) fn file_of(object: &Bound<'_, PyAny>) -> Option<(PathBuf, (u64, u64))> {
     let descriptor = object.call_method0("fileno").ok()?;
     let stat = object.py().import("os").and_then(|os| os.call_method1("fstat", (descriptor,))).ok()?;
     let field = |name: &str| stat.getattr(name).and_then(|n| n.extract::<u64>()).ok();
     let id = (field("st_dev")?, field("st_ino")?);
-    // That of a file opened by its descriptor is a number.
+    // The name of a file opened by descriptor is a number.
     let name = object.getattr("name").and_then(|name| name.extract::<PathBuf>());
     Some((name.unwrap_or_else(|_| "(file object)".into()), id))
 }
@@ -207,7 +207,7 @@ pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> Result<T>) -> io::Res
     }
 }
 
-/// What a `read(size)` of Python returned.
+/// The result of a Python `read(size)`.
 pub(crate) fn read_bytes<'a>(read: &'a Bound<'_, PyAny>, size: usize) -> Result<&'a [u8]> {
     let Ok(bytes) = read.cast::<PyBytes>() else {
         let class = read.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());

@@ -1,4 +1,4 @@
-//! Files and file objects, from one to the other.
+//! Compression and restoring between files and file objects.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use crate::target::Target;
 use crate::text::{optional_text, text};
 use crate::work::{Signals, detached};
 
-/// Compresses the file at the path `src` to one at `dst`; a `Summary`.
+/// Compresses the file at the path `src` to one at `dst`; returns a `Summary`.
 ///
-/// `dst` appears under its name, in place of another unless `overwrite` is false, when it is complete and on disk; it takes over mode and times of `src`. After
-/// an error or an interrupt there is nothing new. The options are those of `lmc.compress`.
+/// `dst` appears under its name only when it is complete and on disk; an existing file is replaced unless `overwrite` is false. Mode and
+/// times are those of `src`. After an error or an interrupt there is no new file. The options are those of `lmc.compress`.
 ///
-/// Raises `lmc.IOError` (an `OSError`; `lmc.MissingFileError` is a `FileNotFoundError`, too) when a file cannot be read or written, or changes
-/// meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
+/// Raises `lmc.IOError` (an `OSError`; `lmc.MissingFileError` is a `FileNotFoundError`, too) when a file cannot be read or written, or
+/// changes meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, overwrite=true))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -66,7 +66,7 @@ fn compress_path(
     })
 }
 
-/// Restores the `.lmc` file at the path `src` to one at `dst`; a `Summary`.
+/// Restores the `.lmc` file at the path `src` to one at `dst`; returns a `Summary`.
 ///
 /// `dst` is written as `lmc.compress_file` does, `base`, `max_size` and `max_work` are those of `lmc.decompress`. Raises what both do.
 #[pyfunction]
@@ -109,7 +109,7 @@ fn decompress_path(
     })
 }
 
-/// An error in restoring `source`. Of one in reading or writing nobody can tell here which file it is about.
+/// An error in restoring `source`. An I/O error may be about any of the files, and names none.
 fn about(source: &Source, e: lmc::Error) -> Failure {
     if e.kind() == lmc::ErrorKind::Io { e.into() } else { Failure::from(e).in_file(source.path()) }
 }
@@ -133,7 +133,7 @@ impl End {
         Err(PyTypeError::new_err(why).into())
     }
 
-    /// Fails if it is an open file that is written to, and a base. Of a path that is asked when it is created.
+    /// Fails if it is an open file to be written that is also a base. A path is checked when the file is created.
     fn check(&self, py: Python<'_>, bases: &Bases) -> Result<()> {
         if let Self::Object(object) = self
             && let Some((path, id)) = file_of(object.bind(py))
@@ -144,9 +144,10 @@ impl End {
     }
 }
 
-/// Compresses `src` to `dst`, in bounded memory; a `Summary`. Each is a path or a binary file object, with `read(size)` or `write(bytes)`.
+/// Compresses `src` to `dst`, in bounded memory; returns a `Summary`. Each is a path or a binary file object, with `read(size)` or
+/// `write(bytes)`.
 ///
-/// The options are those of `lmc.compress`. What a file object raises is raised.
+/// The options are those of `lmc.compress`. Exceptions of file objects are passed on.
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None))]
 pub(crate) fn compress_stream(
@@ -190,9 +191,10 @@ pub(crate) fn compress_stream(
     }
 }
 
-/// Restores `src` to `dst`, in bounded memory; a `Summary`. Each is a path or a binary file object, with `read(size)` or `write(bytes)`.
+/// Restores `src` to `dst`, in bounded memory; returns a `Summary`. Each is a path or a binary file object, with `read(size)` or
+/// `write(bytes)`.
 ///
-/// What was written to a file object before an error is of no use. The options are those of `lmc.decompress`.
+/// After an error, discard whatever was written to a file object. The options are those of `lmc.decompress`.
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None, max_work=None))]
 pub(crate) fn decompress_stream(
@@ -230,7 +232,7 @@ pub(crate) fn decompress_stream(
     }
 }
 
-/// Writes a file from a file object, which is read on the calling thread: that sees to signals.
+/// Writes a file from a file object, which is read on the calling thread, the one that handles signals.
 fn into_path(
     py: Python<'_>,
     dst: &Path,
@@ -260,7 +262,7 @@ struct Writer {
     object: Py<PyAny>,
 }
 
-/// Calls Python on the thread that called, which sees to signals.
+/// Calls Python on the calling thread, which handles signals.
 fn attached<T>(call: impl FnOnce(Python<'_>) -> Result<T>) -> io::Result<T> {
     crate::source::attached(|py| {
         py.check_signals()?;
@@ -283,8 +285,8 @@ impl Write for Writer {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         attached(|py| {
             let written = self.object.bind(py).call_method1("write", (PyBytes::new(py, buf),))?;
-            // Objects of less than the protocol return nothing when they have written everything.
-            let n = if written.is_none() { buf.len() } else { number(&written, "what write() of a file object says")? };
+            // Simple file objects return nothing when they have written everything.
+            let n = if written.is_none() { buf.len() } else { number(&written, "result of write() of a file object")? };
             if n > buf.len() {
                 let why = format!("write() of a file object says that it wrote {n} bytes of {}", buf.len());
                 return Err(Failure::Other("IOError", why));

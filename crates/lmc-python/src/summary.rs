@@ -1,10 +1,10 @@
-//! What was compressed or restored.
+//! The result of compressing or restoring.
 
 use pyo3::prelude::*;
 
 use crate::info::hex;
 
-/// What was compressed or restored.
+/// The result of compressing or restoring.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Summary {
     raw_size: u64,

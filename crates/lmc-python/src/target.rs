@@ -1,4 +1,4 @@
-//! Files that are written.
+//! Output files.
 
 use std::fs::Metadata;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use lmc_cli::{DurableFile, Guard, Refusal, Unfinished};
 use crate::errors::{Failure, Result};
 use crate::work::Signals;
 
-/// A file being written, complete and on disk under its name or not there at all. A signal ends the writing.
+/// A file being written: complete and on disk under its name, or absent. A signal ends the writing.
 pub(crate) struct Target<'s> {
     file: DurableFile,
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Target<'s> {
 }
 
 impl<'s> Target<'s> {
-    /// `guard`: what it may not replace. With `private` nobody else may read it while it is written.
+    /// `guard`: the files that it must not replace. With `private`, other users cannot read it while it is written.
     pub(crate) fn create(
         path: &Path,
         overwrite: bool,
@@ -43,9 +43,9 @@ impl<'s> Target<'s> {
         self.file.set_size(size).map_err(|e| Failure::Path("cannot write".to_owned(), self.path.clone(), e))
     }
 
-    /// Gives it its name. It takes over mode and times of what it is another form of.
+    /// Gives it its name. Mode and times are copied from the source.
     pub(crate) fn finish(self, like: Option<&Metadata>) -> Result<()> {
-        // Whatever was done to names since it was begun.
+        // Names may have changed since the file was created.
         self.guard.check_replace(&self.path).map_err(refused)?;
         let finished = self.file.finish(self.overwrite, like);
         finished.map_err(|Unfinished(doing, e)| Failure::Path(doing.to_owned(), self.path, e))

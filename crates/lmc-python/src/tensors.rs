@@ -21,7 +21,7 @@ use crate::target::Target;
 use crate::text::{optional_map, text};
 use crate::work::{Signals, detached};
 
-/// A tensor as Python gives it.
+/// A tensor as given by Python.
 pub(crate) struct Given {
     name: String,
     dtype: Dtype,
@@ -41,13 +41,13 @@ impl Given {
     }
 }
 
-/// Tensors gathered one by one for functions that take an iterable of them, which use them up. There is no object of Python for each, which with many
-/// tensors keeps the garbage collector busy.
+/// Tensors added one by one, for functions that take an iterable of tensors, which consume them. No Python object per tensor is
+/// created, which would burden the garbage collector.
 #[pyclass(frozen, module = "lmc._lmc")]
 pub(crate) struct TensorList(Mutex<Vec<Given>>);
 
 impl TensorList {
-    /// Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    /// Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a fork it is free.
     fn given(&self) -> MutexGuard<'_, Vec<Given>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,7 +60,7 @@ impl TensorList {
         Self(Mutex::default())
     }
 
-    /// Adds a tensor, as `lmc.compress_tensors` has it.
+    /// Adds a tensor as for `lmc.compress_tensors`.
     #[pyo3(signature = (name, dtype, shape, data, /))]
     fn add(
         &self,
@@ -74,8 +74,8 @@ impl TensorList {
         Ok(())
     }
 
-    /// Adds tensors, each a `(name, dtype, shape, owner, address)`: memory by its address, as `RawMemory` has it. Stops and returns `False` if one has
-    /// bytes and no address, or an address and no bytes.
+    /// Adds tensors, each a `(name, dtype, shape, owner, address)`: memory by its address, as in `RawMemory`. Stops and returns `False` if
+    /// one has bytes but no address, or an address but no bytes.
     fn add_all(&self, tensors: &Bound<'_, PyAny>) -> Result<bool> {
         for tensor in tensors.try_iter()? {
             let (name, of, shape, owner, address): (
@@ -87,9 +87,9 @@ impl TensorList {
             ) = tensor?.extract()?;
             let (name, of, Address(address)) = (text(&name)?, text(&of)?, address);
             let (dtype, shape) = (dtype(of)?, numbers::shape(&shape, name)?);
-            let nbytes = tensor_len(dtype, &shape)
-                .and_then(|n| usize::try_from(n).ok())
-                .ok_or_else(|| Failure::usage(format!("tensor {name:?} is too large, or no whole number of bytes")))?;
+            let nbytes = tensor_len(dtype, &shape).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
+                Failure::usage(format!("tensor {name:?} is too large, or not a whole number of bytes"))
+            })?;
             if (nbytes == 0) != (address == 0) {
                 return Ok(false);
             }
@@ -99,7 +99,7 @@ impl TensorList {
         Ok(true)
     }
 
-    /// The bytes of the file without metadata that would hold them, before the first of them. It uses none up.
+    /// The header of the file that would hold them, without metadata. Does not consume the tensors.
     fn header<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, file(&self.given(), None)?.header()))
     }
@@ -114,7 +114,7 @@ impl TensorList {
     }
 }
 
-/// What is said of tensors in a file: text by name.
+/// Metadata: text by name.
 pub(crate) type Metadata = BTreeMap<String, String>;
 
 /// The `(name, dtype, shape, buffer)` of an iterable.
@@ -131,12 +131,12 @@ pub(crate) fn given(tensors: &Bound<'_, PyAny>) -> Result<Vec<Given>> {
     Ok(all)
 }
 
-/// The file that holds them. It exists only as it is read.
+/// The file that holds them, which exists only as it is read.
 pub(crate) fn file<'a>(tensors: &'a [Given], metadata: Option<&Metadata>) -> Result<Tensors<'a>> {
     let source = |t: &'a Given| TensorSource { name: &t.name, dtype: t.dtype, shape: &t.shape, data: &t.data };
     let sources: Vec<_> = tensors.iter().map(source).collect();
     Tensors::of_sources(&sources, metadata).map_err(|e| match e.kind() {
-        // It is about the arguments, and not about a store.
+        // The error is about the arguments, not about a store.
         lmc_store::ErrorKind::Usage => Failure::usage(e.to_string()),
         _ => e.into(),
     })
@@ -146,12 +146,13 @@ pub(crate) fn size(tensors: &[Given]) -> u64 {
     tensors.iter().filter_map(|t| t.data.size().ok()).sum()
 }
 
-/// Compresses tensors in memory as the safetensors file that would hold them, which is never made; the `.lmc` file.
+/// Compresses tensors in memory as the safetensors file that would hold them, without creating that file; returns the `.lmc` file.
 ///
-/// Each tensor is a `(name, dtype, shape, data)`: `dtype` as safetensors names it ("BF16"), `data` a C-contiguous buffer of its elements, little-endian, or a
-/// binary file object of them that can seek, which is read block by block, on any thread, and more than once. They may come in any order. `metadata` is the `__metadata__` of the file. The other options are those of `lmc.compress`.
+/// Each tensor is a `(name, dtype, shape, data)`: `dtype` as safetensors names it ("BF16"), `data` a C-contiguous buffer of its elements,
+/// little-endian, or a seekable binary file object with them, which is read block by block, on any thread, and more than once. They may
+/// come in any order. `metadata` is the `__metadata__` of the file. The other options are those of `lmc.compress`.
 ///
-/// Raises `lmc.UsageError` when two have a name, or one has not the bytes that its dtype and shape take.
+/// Raises `lmc.UsageError` when two have the same name, or when the bytes of one do not fit its dtype and shape.
 #[pyfunction]
 #[pyo3(signature = (tensors, *, metadata=None, base=None, level="default", threads=None))]
 pub(crate) fn compress_tensors(
@@ -170,7 +171,7 @@ pub(crate) fn compress_tensors(
     compress_source(py, &mut codec, &file, &bases, &mut Vec::new())
 }
 
-/// Compresses tensors in memory to a `.lmc` file at the path `dst`; a `Summary`.
+/// Compresses tensors in memory to a `.lmc` file at the path `dst`; returns a `Summary`.
 ///
 /// Tensors are those of `lmc.compress_tensors`, and `dst` is written as by `lmc.compress_file`. Raises what both do.
 #[pyfunction]

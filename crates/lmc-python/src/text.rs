@@ -1,4 +1,4 @@
-//! Text as Python says it. What has half of a surrogate pair in it is no text, and an `lmc.UsageError` instead of a `UnicodeEncodeError`.
+//! Text from Python. A lone surrogate is an `lmc.UsageError` instead of a `UnicodeEncodeError`.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use pyo3::types::PyMapping;
 
 use crate::errors::Failure;
 
-/// What an object that was taken for text, or for a path, gives instead of `e`.
+/// The error for an object with a lone surrogate, in place of `e`.
 pub(crate) fn refused(object: &Bound<'_, PyAny>, e: PyErr) -> PyErr {
     if !e.is_instance_of::<PyUnicodeEncodeError>(object.py()) {
         return e;
     }
     let shown = object.repr().map_or_else(|_| "a name".to_owned(), |r| r.to_string_lossy().into_owned());
-    Failure::usage(format!("{shown} is no text: it has half of a surrogate pair in it")).into()
+    Failure::usage(format!("{shown} is not text: it contains half of a surrogate pair")).into()
 }
 
 /// An argument that is text.

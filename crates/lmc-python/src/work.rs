@@ -1,4 +1,4 @@
-//! Work without the GIL, which an interrupt ends.
+//! Interruptible work without the GIL.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,26 +11,26 @@ use pyo3::prelude::*;
 
 use crate::errors::{Failure, Result};
 
-/// How often Python is asked whether a signal came.
+/// Interval at which pending signals are checked.
 const EVERY: Duration = Duration::from_millis(50);
-/// Work on fewer bytes is done sooner than somebody could interrupt it.
+/// Work on fewer bytes finishes before anybody could interrupt it.
 const LITTLE: u64 = 16 << 20;
 
-/// Does work while other threads of Python run. A panic, which would be a bug, becomes an exception like any other.
+/// Runs work while other Python threads run. A panic, which would be a bug, becomes an exception.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let done = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
     done.unwrap_or_else(|panic| Err(Failure::internal(&*panic)))
 }
 
-/// Looks out for signals while other threads work: a handler that raises (that of Ctrl-C does) ends the work, by making it impossible to read on
-/// from its [`Interruptible`] sources.
+/// Checks for signals while other threads work: if a handler raises (as that of Ctrl-C does), the work ends because its [`Interruptible`]
+/// sources fail.
 pub(crate) struct Signals {
     stop: AtomicBool,
     raised: Mutex<Option<PyErr>>,
 }
 
 impl Signals {
-    /// Does `work` on so many bytes without the GIL. Unless there is little to do, it is done by another thread: signals are for the one that called.
+    /// Runs `work` on `bytes` bytes without the GIL. Unless it is small, it runs on another thread: the calling one handles signals.
     pub(crate) fn watch<T: Send>(
         py: Python<'_>,
         bytes: u64,
@@ -42,7 +42,7 @@ impl Signals {
         }
         let done = detached(py, || {
             let caller = std::thread::current();
-            // A thread is not finished yet when it wakes the caller, who would sleep again.
+            // The worker has not quite finished when it wakes the caller, which would sleep again.
             let finished = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let worker = scope.spawn(|| {
@@ -70,7 +70,7 @@ impl Signals {
         }
     }
 
-    /// A source that can be read until a signal came.
+    /// A source that fails once a signal came.
     pub(crate) fn interrupting<'s>(&'s self, source: &'s dyn ReadAt) -> Interruptible<'s> {
         Interruptible { signals: self, source }
     }
@@ -81,7 +81,7 @@ impl Signals {
     }
 }
 
-/// A source that ends when work is to end.
+/// A source that fails when the work is to end.
 pub(crate) struct Interruptible<'s> {
     signals: &'s Signals,
     source: &'s dyn ReadAt,

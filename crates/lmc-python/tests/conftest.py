@@ -1,4 +1,4 @@
-"""What the tests share: weights, the snapshots of a run, and how much memory there is in use."""
+"""Shared by the tests: weights, the snapshots of a run, and memory use."""
 
 import itertools
 import mmap
@@ -43,5 +43,5 @@ def raw(array):
 
 @pytest.fixture(scope="session")
 def later(array):
-    """The same weights some steps later."""
+    """These weights some steps later."""
     return array * np.float32(1.0001)

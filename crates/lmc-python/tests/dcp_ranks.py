@@ -36,13 +36,13 @@ from torch.distributed.fsdp import fully_shard
 MODES = ("sync", "thread", "process")
 
 
-# Tests that ran before may have started threads of PyTorch's, with which a process cannot be forked: a server forks
-# that has none, and that has imported what optimizers import when they are first used.
+# Earlier tests may have started threads of PyTorch, which forbids forking. So a server without threads forks; it has
+# imported what optimizers import lazily.
 multiprocessing.set_forkserver_preload([__name__, "torch._dynamo"])
 
 
 class Group:
-    """Ranks that wait for jobs: to start them takes longer than most of what they are to do."""
+    """Ranks that wait for jobs: starting them takes longer than most jobs."""
 
     def __init__(self, ranks: int, start_method: str, folder: Path) -> None:
         context = multiprocessing.get_context(start_method)
@@ -75,7 +75,7 @@ class Group:
             raise
 
     def failure(self, rank: int) -> str | None:
-        """What a rank says of the job that it has done, or what it died of."""
+        """A rank's answer to the job that it has done, or the error that it died of."""
         try:
             said = self.pipes[rank].recv()
         except EOFError:
@@ -139,7 +139,7 @@ def _rank(rank: int, ranks: int, meeting: str, pipe: Connection) -> None:
 
 
 def process(work: Callable[..., Any], *args: Any, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Does something in a process of its own, in a folder: what that printed, and its exit code."""
+    """Does something in its own process, in a folder; returns its output and exit code."""
     with tempfile.TemporaryDirectory() as streams:
         paths = [f"{streams}/out", f"{streams}/err"]
         context = multiprocessing.get_context("forkserver")
@@ -239,7 +239,7 @@ def save(state: dict[str, Any], writer: lmc.dcp.Writer, mode: str) -> None:
 def save_run(
     rank: int, ranks: int, folder: str, mode: str, steps: int, options: dict[str, Any], run: str | None = None
 ) -> None:
-    """Saves a snapshot after every step to the run, or else to the folder, and there what it must restore to."""
+    """Saves a snapshot to `run` (or `folder`) after every step, and the expected state to `folder`."""
     model, optimizer = build(ranks)
     for step in range(steps):
         train(model, optimizer, step)
@@ -251,7 +251,7 @@ def save_run(
 
 
 def load(rank: int, ranks: int, checkpoint: str, reader: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a checkpoint holds, loaded into a model that has other weights: all of the state, and the rest."""
+    """The contents of a checkpoint, loaded into a model with other weights: the whole state, and the rest."""
     model, optimizer = build(ranks, seed=1)
     train(model, optimizer, 99)
     state = state_of(model, optimizer, -1)
@@ -261,7 +261,7 @@ def load(rank: int, ranks: int, checkpoint: str, reader: Any = None) -> tuple[di
 
 
 def load_all(rank: int, ranks: int, folder: str, steps: list[int], run: str | None = None) -> None:
-    """Every snapshot is what was saved, to the bit."""
+    """Every snapshot equals the saved state, to the bit."""
     for step in steps:
         found, state = load(rank, ranks, f"{run or folder}/step-{step}")
         assert state["step"] == step and state["note"] == {"of": ["step", step]}
@@ -270,7 +270,7 @@ def load_all(rank: int, ranks: int, folder: str, steps: list[int], run: str | No
 
 
 def load_plain(rank: int, ranks: int, folder: str, checkpoint: str, step: int) -> None:
-    """What was unpacked is what was saved, to PyTorch's own reader."""
+    """The unpacked checkpoint equals the saved state, as read by PyTorch's own reader."""
     found, state = load(rank, ranks, checkpoint, dcp.FileSystemReader(checkpoint))
     assert state["step"] == step
     if rank == 0:
@@ -292,7 +292,7 @@ def apart(rank: int, ranks: int, folder: str) -> None:
 
 
 class Crossing(lmc.dcp.Writer):
-    """Rank 1 is first to have the base's files, and done with them before rank 0 needs them, which has them by then."""
+    """Rank 1 gets the base's files first, and releases them before rank 0 needs them; by then rank 0 holds them."""
 
     def _made_from(self, *arguments: Any) -> Any:
         if dist.get_rank() == 0:
@@ -324,7 +324,7 @@ def crossing(rank: int, ranks: int, folder: str, first: dict[str, torch.Tensor])
 
 
 def load_fails(rank: int, ranks: int, checkpoint: str, messages: list[str]) -> None:
-    """Loading a spoiled checkpoint says on some rank what is wrong."""
+    """Loading a damaged checkpoint reports the damage on some rank."""
     try:
         load(rank, ranks, checkpoint)
     except BaseException as e:  # PyTorch's exception for failures of any rank is one

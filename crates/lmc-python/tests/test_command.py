@@ -54,7 +54,7 @@ def test_exit_codes(command, tmp_path):
 
 def test_interrupt(command, tmp_path):
     """It dies of the signal, as the shell expects, and leaves nothing behind."""
-    # Whoever runs the tests in the background may have the signal ignored, which the command would heed.
+    # A test run in the background may inherit an ignored signal, which the command would respect.
     heeding = ["env", "--default-signal=INT", *command]
     # What is written has a name that can be waited for.
     named = {**os.environ, "LMC_TEMPORARY": "named"}

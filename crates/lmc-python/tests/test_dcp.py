@@ -1,4 +1,4 @@
-"""Checkpoints of `torch.distributed.checkpoint`: saved by some ranks and loaded by others, whole and spoiled."""
+"""Checkpoints of `torch.distributed.checkpoint`: saved by some ranks and loaded by others, whole and damaged."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CHAIN = 5
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory):
-    """Snapshots of a run, saved in some mode by so many ranks: the first whole, the others made from the one before."""
+    """Snapshots of a run, saved in some mode by `n` ranks: the first whole, the others as deltas of the one before."""
     made: dict[tuple[str, int], Path] = {}
 
     def run(mode: str, count: int) -> Path:
         if (mode, count) not in made:
             folder = tmp_path_factory.mktemp(f"{mode}-{count}")
-            # Processes of `async_save` are spawned, and cannot be by what was forked.
+            # Processes of `async_save` are spawned, which is not possible from a forked process.
             how = "spawn" if mode == "process" else "forkserver"
             ranks.run(count, ranks.save_run, str(folder), mode, CHAIN, {}, start_method=how, folder=folder)
             made[mode, count] = folder
@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory):
 
 
 def own_file(folder: Path, step: int) -> Path:
-    """The file that a rank wrote for a step, and no other step before it."""
+    """The file that a rank wrote for a step, and for no earlier one."""
     before = {p.name for p in (folder / f"step-{step - 1}").glob("*.lmc")} if step else set()
     return min(p for p in (folder / f"step-{step}").glob("*.lmc") if p.name not in before)
 

@@ -1,4 +1,4 @@
-"""Checkpoints of one process: what is written, from what, and what is refused."""
+"""Checkpoints of one process: their contents, their bases, and what is rejected."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class TestBases:
         assert not set(files(tmp_path / "c")) & set(files(tmp_path / "b"))
         with pytest.raises(CheckpointException, match="same folder"):
             save(tmp_path / "elsewhere" / "d", 3, base=tmp_path / "a")
-        with pytest.raises(CheckpointException, match="no complete checkpoint"):
+        with pytest.raises(CheckpointException, match="not a complete checkpoint"):
             save(tmp_path / "d", 3, base=tmp_path / "typo")
 
     def test_incomplete_checkpoints_are_none(self, tmp_path):
@@ -246,7 +246,7 @@ class TestBases:
 
     @pytest.mark.parametrize("same_process", [True, False])
     def test_two_kinds_in_one_folder(self, tmp_path, same_process):
-        """Each is made from the newest of its own kind, which is not the newest."""
+        """The base is the newest checkpoint of the same kind, not the newest of all."""
         for seed in range(3):
             if not same_process:
                 _bases.forget()
@@ -380,9 +380,9 @@ class TestTensors:
 
 class TestOthers:
     def test_what_is_no_checkpoint(self, tmp_path):
-        with pytest.raises(CheckpointException, match="none is no complete checkpoint"):
+        with pytest.raises(CheckpointException, match="none is not a complete checkpoint"):
             load(tmp_path / "none")
-        with pytest.raises(lmc.MissingFileError, match="none is no complete checkpoint"):
+        with pytest.raises(lmc.MissingFileError, match="none is not a complete checkpoint"):
             lmc.dcp.unpack(tmp_path / "none", tmp_path / "plain")
 
     def test_threads_of_a_reader(self, tmp_path):
@@ -424,7 +424,7 @@ class TestOthers:
         (file,) = (tmp_path / "a").glob("*.lmc")
         content = lmc.decompress(file.read_bytes())
         file.write_bytes(lmc.compress(content, base=lmc.Base(content, name="../secret.lmc")))
-        with pytest.raises(CheckpointException, match="no data files"):
+        with pytest.raises(CheckpointException, match="not data files"):
             load(tmp_path / "a")
 
 
@@ -466,7 +466,7 @@ class TestUnpack:
         run = [sys.executable, "-m", "lmc", "unpack", str(tmp_path / "a"), "-o", str(tmp_path / "st")]
         done = subprocess.run([*run, "--to", "safetensors"], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, f"{tmp_path}/st/model.safetensors\n")
-        assert done.stderr == "lmc: left out 1 entries that are no tensors: step\n"
+        assert done.stderr == "lmc: left out 1 entries that are not tensors: step\n"
         # A new interpreter takes long to import PyTorch.
         run = functools.partial(process, command, "unpack", folder=tmp_path)
         again = run(str(tmp_path / "a"), "-o", str(tmp_path / "st"))
@@ -477,5 +477,5 @@ class TestUnpack:
 
     def test_what_is_plain_already(self, tmp_path):
         dcp.save(state(4), storage_writer=dcp.FileSystemWriter(tmp_path / "a"), no_dist=True)
-        with pytest.raises(lmc.UsageError, match="plain checkpoint already"):
+        with pytest.raises(lmc.UsageError, match="already a plain checkpoint"):
             lmc.dcp.unpack(tmp_path / "a", tmp_path / "b")

@@ -1,4 +1,4 @@
-"""Checkpoints where there are no hard links: fsspec's file system in memory has what buckets have."""
+"""Checkpoints without hard links: fsspec's file system in memory stands for a bucket."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_a_save_under_way_is_made_from_stays(run):
     made = fs.store[new].created
     for name in old:
         fs.store[name].created = made - datetime.timedelta(days=2)
-    for seed in range(3):  # the last one is not complete yet, and those that it is made from were deleted
+    for seed in range(3):  # the last one is incomplete, and its bases were deleted
         fs.rm(f"{root}/step-{seed}", recursive=True)
     garbage = lmc.dcp.collect_garbage(f"memory://{root}")
     assert garbage.files == [] and len(garbage.young) == 3
@@ -149,7 +149,7 @@ def test_a_base_that_is_deleted_meanwhile_stays_for_the_save(run, cache):
 
 @pytest.mark.parametrize("cache", [0, None])
 def test_a_save_whose_base_is_gone_is_whole(run, cache):
-    """Whoever deletes the data of a checkpoint by hand, or with no grace, spoils no other."""
+    """Deleting the data of a checkpoint by hand, or without grace, damages no other."""
     fs, root = run
     save(f"memory://{root}/step-0", 0, cache=cache)
     writer = Deleting(f"memory://{root}/step-1", cache=cache)
@@ -211,7 +211,7 @@ def test_notices_of_saves_that_died(run):
     older(fs, root)
     for kind in ("saving", "deleting"):
         fs.pipe_file(f"{root}/lmc-data/{kind}/00.json", b"[")
-    with pytest.raises(lmc.FormatError, match="00.json is no list of data files"):
+    with pytest.raises(lmc.FormatError, match="00.json is not a list of data files"):
         lmc.dcp.collect_garbage(f"memory://{root}")
     for path in fs.glob(f"{root}/lmc-data/*/*.json"):
         fs.store[path].created -= datetime.timedelta(days=2)

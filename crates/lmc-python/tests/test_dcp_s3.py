@@ -47,7 +47,7 @@ def data(fs, run: str) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def saved(fs, tmp_path_factory):
-    """Snapshots of a run, saved by so many ranks in some mode: where they are, and what they must restore to."""
+    """Snapshots of a run, saved by `n` ranks in some mode: their location, and their expected states."""
     made: dict[tuple[str, int], tuple[str, Path]] = {}
 
     def get(mode: str, count: int) -> tuple[str, Path]:
@@ -174,7 +174,7 @@ def test_a_save_that_is_cut_off(fs, run, tmp_path):
     with pytest.raises(CheckpointException):
         load(f"{run}/step-1")
     ranks.run(2, ranks.load_all, str(tmp_path), [0], run, folder=tmp_path)
-    # The whole run goes on in its place, and what is left goes.
+    # The whole run continues in its place, and its leftovers are removed.
     ranks.run(2, ranks.save_run, str(tmp_path), "sync", 2, {}, run, folder=tmp_path)
     lmc.dcp.collect_garbage(run, grace_seconds=-60)
     assert not fs.glob(f"{run}/lmc-data/*/*")
@@ -182,7 +182,7 @@ def test_a_save_that_is_cut_off(fs, run, tmp_path):
 
 
 def test_garbage_is_collected_while_saves_go_on(fs, run):
-    """Whatever is deleted meanwhile, what was saved last is whole."""
+    """Whatever is deleted meanwhile, the last checkpoint is complete."""
     for seed in range(4):
         save(f"{run}/step-{seed}", seed, cache=0)
         if seed:
@@ -239,9 +239,9 @@ def test_a_process_that_forks(fs, run, tmp_path):
 
 
 def test_a_bucket_that_is_not_there(fs, tmp_path):
-    with pytest.raises(CheckpointException, match="s3://no-such-bucket/run/step-0 is no complete checkpoint"):
+    with pytest.raises(CheckpointException, match="s3://no-such-bucket/run/step-0 is not a complete checkpoint"):
         load("s3://no-such-bucket/run/step-0")
-    with pytest.raises(lmc.MissingFileError, match="s3://no-such-bucket/run/step-0 is no complete checkpoint"):
+    with pytest.raises(lmc.MissingFileError, match="s3://no-such-bucket/run/step-0 is not a complete checkpoint"):
         lmc.dcp.unpack("s3://no-such-bucket/run/step-0", tmp_path / "plain")
     with pytest.raises(CheckpointException, match="(?i)bucket"):
         save("s3://No_Such_Bucket/run/step-0", 0)

@@ -1,4 +1,4 @@
-"""Metadata of checkpoints from elsewhere: nothing that they name is run unless it is trusted."""
+"""Metadata of untrusted checkpoints: nothing that they name is executed unless it is trusted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def nothing_in_memory():
 
 
 class Calls:
-    """Calls something when it is unpickled."""
+    """Calls a function when it is unpickled."""
 
     def __init__(self, *reduced):
         self.reduced = reduced
@@ -56,7 +56,7 @@ class Calls:
         return self.reduced
 
     def __call__(self):
-        """Only what can be called is pickled as what is called."""
+        """`reduce` accepts only callables, so this is one."""
 
 
 OS = Calls(importlib.import_module, ("os",))
@@ -125,7 +125,7 @@ def spoil(checkpoint, place, gadget):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """The folder of a run, which gadgets are run in."""
+    """The folder of a run, in which gadgets are executed."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -144,7 +144,7 @@ class TestNothingIsRun:
         save(run / "other", 1)
         spoil(run / "other", place, GADGETS[kind]())
         _bases.forget()
-        with pytest.warns(UserWarning, match=f"saving without a base, since .*names {NAMES[kind]}, which is no part"):
+        with pytest.warns(UserWarning, match=f"saving without a base, since .*names {NAMES[kind]}, which is not part"):
             save(run / "new", 2)
         assert equal(load(run / "new"), state(2))
 
@@ -195,7 +195,7 @@ class TestWhatMayBeNamed:
     @pytest.mark.parametrize("given", [{"version": "pwned"}, (None, {"version": "pwned"}), (None, {"__init__": None})])
     def test_classes_are_not_changed(self, given):
         before = dict(vars(Metadata))
-        self.refused(rebuilt(METADATA, given, b"b"), "changes what is no part of it")
+        self.refused(rebuilt(METADATA, given, b"b"), "changes an object that is not part of it")
         assert dict(vars(Metadata)) == before
         assert _unpickle._KNOWN["torch.distributed.checkpoint.metadata", "Metadata"]
 
@@ -203,13 +203,13 @@ class TestWhatMayBeNamed:
         member = _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT
         before = dict(vars(member))
         for given in [{"_value_": 2}, (None, {"_value_": 2}), (None, {"member": 2})]:
-            self.refused(rebuilt(ENCODING, (0,), b"R", given, b"b"), "changes what is no part of it")
+            self.refused(rebuilt(ENCODING, (0,), b"R", given, b"b"), "changes an object that is not part of it")
         assert dict(vars(member)) == before and member.value == 0
 
     def test_names_are_not_paths(self):
         for module, name in [("torch", "os.system"), ("torch", "serialization.os.system"), ("torch", "os")]:
             data = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(t)]) + t.encode() for t in (module, name)) + b"\x93."
-            self.refused(data, f"names {module}.{name}, which is no part")
+            self.refused(data, f"names {module}.{name}, which is not part")
 
     def test_what_is_shown_of_a_name_is_bounded_and_plain(self):
         self.refused(rebuilt(named("os", "\x1b[2J" + "x" * 100_000), b"0", b"N"), r"names os.\\x1b\[2Jx{80,100}\.\.\.,")
@@ -234,7 +234,7 @@ class TestWhatMayBeNamed:
         ],
     )
     def test_no_pickle_has_room_made_for_what_it_does_not_have(self, data):
-        self.refused(data, r"x/\.metadata: (byte 3 of the pickle keeps|the pickle is cut off)")
+        self.refused(data, r"x/\.metadata: (byte 3 of the pickle stores memo|the pickle is truncated)")
 
     @pytest.mark.parametrize("opcode", [b"I1\n", b"Pid\n", b"\x82\x01", b"(ios\nsystem\n", b"(o", b"g0\n", b"\x97"])
     def test_opcodes_of_no_writer(self, opcode):
@@ -318,12 +318,12 @@ class TestWhatIsNoMetadata:
         metadata = pickle.loads((run / "a" / ".metadata").read_bytes())
         places = {index: replace(place, relative_path=name) for index, place in metadata.storage_data.items()}
         (run / "a" / ".metadata").write_bytes(pickle.dumps(replace(metadata, storage_data=places)))
-        with pytest.raises(lmc.FormatError, match="which is no file of the checkpoint"):
+        with pytest.raises(lmc.FormatError, match="which is not a file of the checkpoint"):
             lmc.dcp.Reader("a", trust=trust).read_metadata()
-        with pytest.raises(lmc.FormatError, match="which is no file of the checkpoint"):
+        with pytest.raises(lmc.FormatError, match="which is not a file of the checkpoint"):
             lmc.dcp.unpack("a", "out", trust=trust)
         _bases.forget()
-        with pytest.warns(UserWarning, match="which is no file of the checkpoint"):
+        with pytest.warns(UserWarning, match="which is not a file of the checkpoint"):
             save(run / "b", 2, trust=trust)
 
     def test_a_chunk_of_another_size_than_its_data(self, run):
@@ -332,7 +332,7 @@ class TestWhatIsNoMetadata:
         for sizes in ([1 << 40, 1 << 20], [-1, -1]):
             metadata.state_dict_metadata["weights.w"].chunks[0].sizes = torch.Size(sizes)
             (run / "a" / ".metadata").write_bytes(pickle.dumps(metadata))
-            with pytest.raises(lmc.FormatError, match="the data file has 240000 bytes of it"):
+            with pytest.raises(lmc.FormatError, match="it has 240000 bytes in the data file"):
                 lmc.dcp.unpack("a", f"out{sizes[0]}")
 
 
@@ -383,11 +383,11 @@ class TestTrust:
             lmc.dcp.unpack(tmp_path, tmp_path / "out", trust=trust)
 
     def test_of_the_command(self, run, checkpoint):
-        # The class is this module's, which the process finds as this one does.
+        # The class is in this module, which the process finds like this one.
         unpack = functools.partial(process, command, "unpack", "a", "-o", "out", folder=run)
         done = unpack()
         assert done.returncode == 1 and "Traceback" not in done.stderr
-        assert f"names {__name__}.Ours, which is no part of a checkpoint's metadata" in done.stderr
+        assert f"names {__name__}.Ours, which is not part of a checkpoint's metadata" in done.stderr
         assert not (run / "out").exists()
         done = unpack("--trust", f"{__name__}.Ours")
         assert done.returncode == 0, done.stderr

@@ -46,7 +46,7 @@ def records_of(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def with_checks(data: bytearray, records: Sequence[tuple[int, int]]) -> bytes:
-    """Make the checks right again after a change, so that it reaches what lies behind them."""
+    """Recompute the checks after a change, so that it reaches the code behind them."""
     for offset, head_length in records:
         covered = data[offset : offset + 16] + data[offset + 24 : offset + 24 + head_length]
         data[offset + 16 : offset + 24] = xxh3_64_intdigest(bytes(covered)).to_bytes(8, "little")
@@ -55,7 +55,7 @@ def with_checks(data: bytearray, records: Sequence[tuple[int, int]]) -> bytes:
 
 
 def refused_or_same(data: bytes, bases: Sequence[bytes], raw: bytes) -> bool:
-    """Return whether a changed file is refused; fails where it gives other bytes, or another exception."""
+    """Return whether a changed file is rejected; fails if it gives other bytes, or another exception."""
     try:
         assert decode.decode(data, bases, max_size=2**24) == raw
     except FormatError as error:
@@ -118,7 +118,7 @@ def test_truncations(path: Path) -> None:
 @pytest.mark.parametrize("path", SMALL, ids=name_of)
 @pytest.mark.parametrize("fix_checks", [False, True], ids=["as they are", "with checks"])
 def test_every_flip(path: Path, fix_checks: bool) -> None:
-    """Each flipped bit is an error, or means nothing, which few may."""
+    """Each flipped bit is an error, or has no effect, which only few may."""
     data, bases, raw = path.read_bytes(), bases_of(path), path.with_suffix(".raw").read_bytes()
     records = list(records_of(data))
     same = 0
@@ -144,7 +144,7 @@ def test_random_flips(path: Path) -> None:
 
 @pytest.mark.parametrize("path", VECTORS, ids=name_of)
 def test_mutations_without_checks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no check or digest to stop them, wilder changes end in FormatError or in other bytes, in nothing else."""
+    """Without checks and digests, wilder changes end in FormatError or in other bytes, and in nothing else."""
     must_be = decode.must_be
 
     def lenient(name: str, value: object, expected: object) -> None:
@@ -261,7 +261,7 @@ STORED = (block(len(RAW), b"\0", RAW), len(RAW))
 
 
 def hostile() -> list[bytes]:
-    """Return files that claim more than there is."""
+    """Return files that claim more data than they have."""
     stream = b"\0\0\0"  # map, patches, clusters
     most = varint(2**64 - 1)
     zeros = bytes(2**24)
@@ -291,7 +291,7 @@ def hostile() -> list[bytes]:
 
 
 def test_made_files_are_valid() -> None:
-    """What is changed below is right as long as it is not changed."""
+    """The files changed below are valid unless changed."""
     assert decode.decode(file_of([STORED], RAW)) == RAW
     assert decode.decode(file_of([], b"")) == b""
     text = 100 * RAW
@@ -311,7 +311,7 @@ def test_made_files_are_valid() -> None:
         (b"\1" + varint(16), bytes.fromhex("502a4d1808000000") + bytes(8), "magic"),
         (b"\1" + varint(len(zstd(RAW))), zstd(RAW) + b"\0", "left over after the bulk"),
         (b"\2\4", b"", "width code is 4"),
-        (b"\2\1", b"", "no multiple"),
+        (b"\2\1", b"", "not a multiple"),
         (b"\2\0\3", b"", "map is 3"),
         (b"\2\0\0\2", b"", "patches is 2"),
         (b"\2\0\0\0\x11", b"", "number of clusters is 17"),
@@ -337,7 +337,7 @@ def test_made_files_are_valid() -> None:
     ],
 )
 def test_wrong_columns(column: bytes, body: bytes, wrong: str) -> None:
-    """Each of some wrong columns is refused for what is wrong with it."""
+    """Each of some invalid columns is rejected for the right reason."""
     with pytest.raises(FormatError, match=wrong) as caught:
         decode.decode(one_block(column, body, RAW))
     assert str(caught.value).startswith("block 0: ")
@@ -388,7 +388,7 @@ HEADER = file_of([], b"")[:16]
     ],
 )
 def test_wrong_files(data: bytes, wrong: str) -> None:
-    """Each of some wrong files is refused for what is wrong with it."""
+    """Each of some invalid files is rejected for the right reason."""
     with pytest.raises(FormatError) as caught:
         decode.decode(data)
     assert wrong in str(caught.value)
@@ -400,7 +400,7 @@ def test_skippable_records() -> None:
 
 
 def test_bases() -> None:
-    """Bases are told by their contents; all of them are needed, with the length that is named."""
+    """Bases are identified by content; all of them are needed, with the recorded length."""
     header = HEADER[:12] + u32(1)
 
     def delta(*bases: tuple[bytes, int]) -> bytes:

@@ -234,9 +234,9 @@ class TestNumbers:
             def write(self, _):
                 return -1
 
-        with pytest.raises(lmc.UsageError, match=r"what seek\(\) of a file object says=-1"):
+        with pytest.raises(lmc.UsageError, match=r"result of seek\(\) of a file object=-1"):
             lmc.open(Odd(b"x"))
-        with pytest.raises(lmc.UsageError, match=r"what write\(\) of a file object says=-1"):
+        with pytest.raises(lmc.UsageError, match=r"result of write\(\) of a file object=-1"):
             lmc.compress_stream(io.BytesIO(b"x"), Odd())
 
     def test_what_is_no_number_is_a_type_error(self, path):
@@ -285,7 +285,7 @@ def test_what_is_no_text_is_no_name(tmp_path):
             lambda: store.publish(2, [HALF]),
             lambda: store.restore(tmp_path / "out", names=[HALF]),
         ):
-            with pytest.raises(lmc.UsageError, match=r"'half \\ud800 of a pair' is no text") as e:
+            with pytest.raises(lmc.UsageError, match=r"'half \\ud800 of a pair' is not text") as e:
                 call()
             assert not isinstance(e.value, UnicodeError)
     assert sorted(tmp_path.iterdir()) == before
@@ -311,7 +311,7 @@ NO_DATA = {
 
 @pytest.mark.parametrize("kind", NO_DATA)
 def test_what_holds_no_data_is_refused(kind, tmp_path):
-    """Its bytes are addresses, which mean nothing later, and must not be written over."""
+    """Its elements are addresses, which are meaningless later, and must not be overwritten."""
     buffer = NO_DATA[kind]
     file = lmc.compress(bytes(16))
     store = lmc.Store.create(tmp_path / "st")

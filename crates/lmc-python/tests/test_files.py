@@ -132,7 +132,7 @@ class through:
 
 
 class Dribble(io.BytesIO):
-    """Reads and writes less than it is asked to, as sockets do."""
+    """Reads and writes less than requested, as sockets do."""
 
     def read(self, size=-1):
         return super().read(min(size, 100_000))

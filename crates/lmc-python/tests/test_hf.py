@@ -18,7 +18,7 @@ STEPS, EVERY = 8, 2
 
 
 class Text(torch.utils.data.Dataset):
-    """The same tokens every time."""
+    """Yields equal tokens every time."""
 
     def __len__(self):
         return 64
@@ -29,7 +29,7 @@ class Text(torch.utils.data.Dataset):
 
 
 class Copies(TrainerCallback):
-    """Keeps every checkpoint as it was saved."""
+    """Keeps a copy of every checkpoint as it was saved."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ def checkpoints(output: Path) -> set[str]:
 
 
 class Waiting(Callback):
-    """Has moved everything when `on_save` returns, so that what tests see does not depend on time."""
+    """Has moved everything when `on_save` returns, so that tests do not depend on timing."""
 
     def on_save(self, *arguments, **kwargs):
         super().on_save(*arguments, **kwargs)
@@ -162,7 +162,7 @@ def test_what_goes_wrong_costs_no_checkpoint(tmp_path, caplog):
 
 @pytest.mark.parametrize("odd", ["link", "link to a directory", "broken link", "empty directory", "pipe"])
 def test_what_a_store_does_not_keep_stays(run, tmp_path, caplog, odd):
-    """A checkpoint that would come back as another one is not moved; others are."""
+    """A checkpoint that could not be restored unchanged is not moved; others are."""
     _, copies = run
     output = tmp_path / "out"
     shutil.copytree(copies, output)
@@ -177,7 +177,7 @@ def test_what_a_store_does_not_keep_stays(run, tmp_path, caplog, odd):
         trainer(output, Waiting(), steps=10).train(resume_from_checkpoint=True)
     assert checkpoints(output) == {"checkpoint-4", "checkpoint-10"} and os.path.lexists(path)
     assert [s.step for s in lmc.Store(output / "lmc-store").snapshots()] == [2, 6, 8]
-    why = "a link" if "link" in odd else "an empty directory" if "directory" in odd else "no regular file"
+    why = "a link" if "link" in odd else "an empty directory" if "directory" in odd else "not a regular file"
     assert f"{path} is {why}" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""What calls cost in memory: no copies of what is large, and nothing that stays."""
+"""The memory use of calls: no copies of large data, and no leaks."""
 
 import gc
 import subprocess
@@ -62,7 +62,7 @@ def test_nothing_stays(which, tmp_path):
     for _ in range(ROUNDS):
         work()
     gc.collect()
-    # Half of what one copy of the data would leave in each round is far more than allocators need.
+    # Half of what one leaked copy per round would take is far more than allocators need.
     assert rss() - before < ROUNDS * (1 << 15) // 4
 
 
@@ -89,9 +89,9 @@ print((peak() - start) / size)
 @pytest.mark.parametrize(
     ("before", "call", "most"),
     [
-        # A small result: what is more than that would be a copy of the input.
+        # A small result: more memory than that would be a copy of the input.
         ("zeros = np.zeros(size, np.uint8); zeros[:] = 1", "lmc.compress(zeros, threads=2)", 0.25),
-        # A large one is moved, and there are not two of it.
+        # A large one is moved: it never exists twice.
         ("", "file = lmc.compress(data, dtype='F32', threads=2)", 1.25),
         ("file = lmc.compress(data, dtype='F32'); out = bytearray(size)", "lmc.decompress_into(file, out)", 0.25),
         ("file = bytearray(lmc.compress(data, dtype='F32')); del data", "out = lmc.decompress(file, threads=2)", 1.25),

@@ -1,4 +1,4 @@
-"""What is written never costs what it is made from, and what is reported as success can be restored."""
+"""No output destroys its own sources, and everything reported as success can be restored."""
 
 import io
 import os
@@ -114,7 +114,7 @@ class TestDestinationIsABase:
         WRITERS[writer](folder, folder / "out.lmc", base)
         WRITERS[writer](folder, folder / "out.lmc", base)
         assert lmc.decompress((folder / "out.lmc").read_bytes(), base=base)
-        # A buffer that was read from there is no file.
+        # A buffer that was read from there is not a file.
         WRITERS[writer](folder, base, base.read_bytes())
 
 
@@ -142,7 +142,7 @@ class TestRestoring:
 
 
 class Appends(io.BytesIO):
-    """A file that is read, and another that is written to meanwhile."""
+    """A file that is read, and another one that is written to meanwhile."""
 
     def __init__(self, data, path):
         super().__init__(data)
@@ -150,7 +150,7 @@ class Appends(io.BytesIO):
 
     def read(self, size=-1):
         data = super().read(size)
-        # Once it is open as a base, and before the last of it is needed.
+        # Once it is open as a base, and before its end is read.
         if self.path is not None:
             with open(self.path, "ab") as base:
                 base.write(b"more")
@@ -159,7 +159,7 @@ class Appends(io.BytesIO):
 
 
 class TestABaseThatChanges:
-    """A delta of what is no longer there could be restored from nothing."""
+    """A delta whose base is gone could never be restored."""
 
     @pytest.mark.parametrize("name", ["base.safetensors", "base.lmc"])
     def test_while_a_stream_is_compressed(self, folder, name):
@@ -197,7 +197,7 @@ class TestABaseThatChanges:
 
 
 class TestMemoryThatChanges:
-    """Each byte is taken as it was at some time, and the file decodes."""
+    """Each byte is copied as it was at some time, and the file decodes."""
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_a_bytearray(self, threads):
@@ -236,5 +236,5 @@ class TestMemoryThatChanges:
                 lmc.numpy.save_file({"master": master, "half": half}, path)
                 file = lmc.numpy.save({"master": master, "half": half})
             for found in (lmc.numpy.load_file(path), lmc.numpy.load(file)):
-                # What was never written to is what it was, and all is one of its values.
+                # Bytes never written to are unchanged, and all others have one of their values.
                 assert np.all(np.isfinite(found["master"])) and np.all(np.isfinite(found["half"]))

@@ -61,7 +61,7 @@ def test_loading(arrays, tmp_path):
             assert found.keys() == arrays.keys()
             for name, array in arrays.items():
                 assert equal(found[name], array), name
-                # Of its own: to keep one keeps none of the others, or of the small ones a block.
+                # Separate memory: keeping one array alive keeps none of the others, or of the small ones a block.
                 assert found[name].flags.owndata or 0 < array.nbytes <= 64 << 10
                 assert found[name].flags.writeable
                 assert found[name].flags.c_contiguous
@@ -147,7 +147,7 @@ def test_slices_are_those_of_safetensors(arrays, tmp_path):
             assert equal(found, expected), index
             assert found.base is None, index
         assert f.get_slice("scalar")[...] == 2.5
-        # What safetensors refuses means what it means to numpy.
+        # Indices that safetensors rejects have numpy's meaning.
         for index in (-1, slice(-3, None), slice(None, None, -1), slice(500, 9999), (slice(None), -2)):
             assert equal(f.get_slice("large")[index], np.asarray(arrays["large"][index]).copy()), index
         assert f.get_slice("empty")[1:].shape == (2, 0, 2)
@@ -221,14 +221,14 @@ def test_what_cannot_be_loaded(tmp_path):
 
 
 def test_nothing_is_left_out_in_silence():
-    """Of a tensor that nobody knows, and of bytes that are no tensor's, loading says so, as safetensors does."""
+    """Unknown tensors and invalid data are reported as in safetensors."""
     known = '"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}'
     for header in (f'{{{known},"b":{{"dtype":"U3","shape":[2],"data_offsets":[2,4]}}}}', f"{{{known}}}"):
         file = len(header).to_bytes(8, "little") + header.encode() + b"abcd"
         with pytest.raises(safetensors.SafetensorError):
             safetensors.numpy.load(file)
         for form in (file, lmc.compress(file)):
-            with pytest.raises(lmc.DamagedError, match="header of the safetensors file is wrong"):
+            with pytest.raises(lmc.DamagedError, match="header of the safetensors file is invalid"):
                 lmc.numpy.load(form)
 
 

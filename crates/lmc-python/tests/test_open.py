@@ -242,12 +242,12 @@ def test_deltas(array, later):
 
 
 def test_a_base_that_is_not_needed(array, later, file, tmp_path):
-    """Whoever opens a file need not know whether its base was of any use."""
+    """A file may be opened with its base whether it needs it or not."""
     for whole in (lmc.compress(array, dtype="F32"), lmc.compress(array, dtype="F32", base=b"of no use")):
         out = bytearray(later.tobytes())
         with lmc.open(whole, base=out) as f:
             assert f.bases == [] and f.read("") == array.tobytes()
-            f.read_into("", out)  # what is not used may be written
+            f.read_into("", out)  # an unused buffer may be overwritten
             delta = lmc.compress(later, dtype="F32", base=f)
             with lmc.open(delta, base=f) as g:
                 assert g.read("") == later.tobytes()
@@ -273,7 +273,7 @@ def test_plain_files(file, tmp_path, tensors):
 
 
 def test_memory_that_is_read_is_not_written(file, tensors):
-    """Neither that of the file itself, nor that of what a delta was made from."""
+    """Neither the file's own name, nor those of its bases."""
     own = bytearray(file)
     base = bytearray(lmc.decompress(file))
     raw = bytes(base)

@@ -1,4 +1,4 @@
-"""The package as it is installed."""
+"""The package as installed."""
 
 import importlib.metadata
 from pathlib import Path
@@ -10,7 +10,7 @@ from packaging.version import Version
 
 def test_metadata():
     found = importlib.metadata.metadata("lmc")
-    # Cargo's spelling of a version before its release is another one than Python's.
+    # Cargo and Python spell pre-release versions differently.
     assert Version(found["Version"]) == Version(lmc.__version__)
     assert found["License-Expression"] == "MIT OR Apache-2.0"
     assert set(found.get_all("License-File")) == {"LICENSE-MIT", "LICENSE-APACHE"}

@@ -1,4 +1,4 @@
-"""The example that trains: what it computes does not depend on being killed and resumed."""
+"""The training example: its results do not depend on being killed and resumed."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_records_are_missed(store, tmp_path):
     assert [p.step for p in store.verify().problems] == [300]
     records[2].parent.mkdir()
     records[2].write_bytes(last)
-    # What was written last is named by none: of it only its directory tells, and not in a bucket.
+    # No record names the last one: only its directory reveals the loss, and not in a bucket.
     store.save({"a": b"more"}, step=400)
     assert store.verify(expect=[400]).problems == []
     shutil.rmtree(tmp_path / "store" / "snapshots" / f"{400:020}")
@@ -222,7 +222,7 @@ def test_restoring_follows_no_links(tmp_path):
     assert (tmp_path / "victim" / "config.json").read_bytes() == b"mine"
     assert not (tmp_path / "target" / "a").exists()
     os.mkfifo(tmp_path / "victim" / "a")
-    with pytest.raises(lmc.UsageError, match="a: is no regular file"):
+    with pytest.raises(lmc.UsageError, match="a: is not a regular file"):
         store.restore(tmp_path / "victim")
     for inside in ("", "data", "new"):
         with pytest.raises(lmc.UsageError, match="is in the store"):
@@ -279,7 +279,7 @@ def test_more_files_than_may_be_open(tmp_path):
 
 def test_a_size_that_the_system_reports_wrongly(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
-    with pytest.raises(OSError, match="the system says it has 0 bytes, and there are more"):
+    with pytest.raises(OSError, match="its size is given as 0 bytes, but it has more"):
         store.save(["/proc/self/status"], step=1)
-    with pytest.raises(OSError, match="the system says it has 0 bytes, and there are more"):
+    with pytest.raises(OSError, match="its size is given as 0 bytes, but it has more"):
         lmc.compress_file("/proc/self/status", tmp_path / "status.lmc")

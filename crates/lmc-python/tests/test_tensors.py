@@ -150,7 +150,7 @@ def test_memory_that_overlaps():
 
     assert not overlap() and not overlap(64) and not overlap(72, 64, 80)
     assert overlap(64, 68) and overlap(64, 64) and overlap(640, 71, 64)
-    # What it should not have been asked.
+    # An unexpected request.
     assert not TensorList().add_all([("a", "F32", (0,), None, 64)])
     assert not TensorList().add_all([("a", "F32", (1,), None, 0)])
     with pytest.raises(lmc.UsageError, match="large"):

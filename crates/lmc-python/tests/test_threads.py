@@ -113,7 +113,7 @@ def test_a_buffer_that_changes_meanwhile():
 
 
 def test_the_interpreter_is_let_go_of(raw):
-    """While the codec works, another thread does: were the interpreter held, it would never have its turn."""
+    """While the codec works, another thread runs: if the GIL were held, it would never get its turn."""
     at_work, seen = threading.Event(), []
 
     def work():
@@ -124,7 +124,7 @@ def test_the_interpreter_is_let_go_of(raw):
             lmc.compress(raw)
         seen.append("never")
 
-    sys.setswitchinterval(1e6)  # nobody is made to let go
+    sys.setswitchinterval(1e6)  # no thread is forced to release the GIL
     try:
         thread = threading.Thread(target=work)
         thread.start()
@@ -305,5 +305,5 @@ while count() > before:  # the system may take a moment
 
 
 def test_threads_end_with_their_object():
-    # In a process of their own, in which nobody else's threads begin or end.
+    # In a separate process, without other threads that begin or end.
     subprocess.run([sys.executable, "-c", THREADS_END], check=True, timeout=TIMEOUT)

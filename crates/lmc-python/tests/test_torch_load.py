@@ -148,7 +148,7 @@ def test_only_bytes_are_bytes(data):
 
 @pytest.mark.parametrize("data", [b"", b"PK\3\4" * 9, b"\0" * 40, lmc.compress(b""), lmc.compress(b"text " * 99)])
 def test_other_files(data):
-    with pytest.raises(lmc.UnsupportedError, match="no safetensors file") as raised:
+    with pytest.raises(lmc.UnsupportedError, match="not a safetensors file") as raised:
         lmc.torch.load(data)
     assert raised.value.kind == "unsupported"
 
@@ -183,7 +183,7 @@ def test_every_cut_and_every_changed_byte():
         assert e.kind in ("damaged", "unsupported")
     header = int.from_bytes(data[:8], "little")
     for i in range(8 + header):
-        # In a plain header nothing tells a change that makes sense, as that of a name.
+        # In a plain header some changes, such as of a name, cannot be detected.
         broken = bytearray(data)
         broken[i] ^= 0x55
         theirs, ours = raised_by(safetensors.torch.load, bytes(broken)), raised_by(lmc.torch.load, broken)
@@ -206,7 +206,7 @@ WRONG = {
     "bytes behind": header_of(field(), data=b"12345"),
     "bytes missing": header_of(field(), data=b"123"),
     "twice the same name": header_of(field("a"), field("a", offsets="[4,8]"), data=b"12345678"),
-    "a dtype that nobody knows": header_of(field(dtype="U3"), data=b"1234"),
+    "an unknown dtype": header_of(field(dtype="U3"), data=b"1234"),
     "a shape that does not fit": header_of(field(shape="[5]"), data=b"1234"),
     "a shape beyond numbers": header_of(field(shape=f"[{','.join([str(2**63 - 1)] * 9999)}]"), data=b"1234"),
     "a shape beyond numbers, of nothing": header_of(field(shape="[9223372036854775807,9,0]", offsets="[0,0]")),
@@ -299,7 +299,7 @@ def test_threads_share_a_file(path):
 
 
 def test_windows_on_the_way_to_a_device(monkeypatch):
-    """What goes to other devices is read by windows, larger tensors in pieces and small ones together."""
+    """Data for other devices are read in windows: larger tensors in chunks, small ones together."""
     tensors = {f"{name}.{n}": random_bits(dtype, (n,)) for name, dtype in DTYPES.items() for n in (0, 1, 130, 1000)}
     monkeypatch.setattr(_file, "_WINDOW", 1000)
     file = _file.TensorFile(lmc.torch.save(tensors))

@@ -24,7 +24,7 @@ class Tied(nn.Module):
 
 
 class Apart(nn.Module):
-    """The same names, and no memory in common."""
+    """Equal names, and no shared memory."""
 
     def __init__(self, seed=0):
         super().__init__()

@@ -66,7 +66,7 @@ class TestDestinationIsABase:
 
 
 class TestMemoryThatChanges:
-    """Each byte is taken as it was at some time, and the file decodes."""
+    """Each byte is copied as it was at some time, and the file decodes."""
 
     @pytest.fixture
     def trained(self):

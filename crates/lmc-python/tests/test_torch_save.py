@@ -1,4 +1,4 @@
-"""lmc.torch.save and save_file: the file that safetensors writes, and what it refuses."""
+"""lmc.torch.save and save_file: the file that safetensors writes, and what it rejects."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def raw(compressed, base=None):
 
 
 def changed(tensor, seed):
-    """The same tensor with some bits changed."""
+    """A tensor with some bits changed."""
     other = tensor.clone()
     bytes_of = other.view(-1).view(torch.uint8)
     flips = torch.rand(bytes_of.shape, generator=torch.Generator().manual_seed(seed)) < 0.05
@@ -193,7 +193,7 @@ def test_name_of_the_metadata_is_no_tensors():
 
 
 class Sharded(torch.Tensor):
-    """A tensor that is made of another, as those of torch.distributed."""
+    """A tensor subclass that wraps another, as those of torch.distributed."""
 
     @staticmethod
     def __new__(cls, local):
@@ -295,7 +295,7 @@ def test_tensors_stay_as_they_are():
 
 @pytest.mark.parametrize("which", ["apart", "same", "nothing in the middle", "nothing at the end", "two storages"])
 def test_memory_that_is_side_by_side(which):
-    """What safetensors saves is saved, and what it refuses is refused."""
+    """What safetensors saves is saved, and what it rejects is rejected."""
     whole = weights(12)
     memory = bytearray(bits(whole).numpy())
     tensors = {

@@ -1,4 +1,4 @@
-"""get_slice: what torch picks of a whole tensor, without all of it being decoded."""
+"""get_slice: equal to slices of the whole tensor, without decoding all of it."""
 
 import random
 
@@ -44,7 +44,7 @@ def random_index(r, shape):
 
 
 def outcome(f):
-    """What a call returns, or the type of what it raises."""
+    """The result of a call, or the type of its exception."""
     try:
         return f()
     except Exception as e:
@@ -84,7 +84,7 @@ def test_any_index(small, monkeypatch, tmp_path):
 
 
 class OnGpu(torch.Tensor):
-    """A tensor that says it is on a GPU, and can do nothing but be copied from there."""
+    """A tensor that claims to be on a GPU, and can only be copied from there."""
 
     def __new__(cls, here):
         made = torch.Tensor._make_wrapper_subclass(cls, here.shape, dtype=here.dtype, device="cuda:0")
@@ -133,7 +133,7 @@ def test_what_is_wrong_with_an_index(index, exception, message):
 
 
 def test_no_more_is_decoded_than_is_needed():
-    """Where other parts of the tensor are damaged, nobody notices."""
+    """Damage in other parts of the tensor has no effect."""
     rows = random_bits(torch.uint8, (64, 1 << 17))
     compressed = bytearray(lmc.torch.save({"w": rows}))
     assert len(compressed) > rows.nbytes, "it does not compress: bytes are where they were"

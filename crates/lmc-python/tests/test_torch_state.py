@@ -269,7 +269,7 @@ def test_names_of_tensors(tmp_path):
 
 
 class Thing:
-    """A type that nobody knows."""
+    """A type that is not supported."""
 
 
 class Text(str):
@@ -399,7 +399,7 @@ HOSTILE = {
     "no object": "[]",
     "no version": '{"state": 1}',
     "no state": '{"version": 1}',
-    "a version that is no number": '{"version": true, "state": 1}',
+    "a version that is not a number": '{"version": true, "state": 1}',
     "nested a million times": '{"version":1,"state":' + "[" * 1_000_000,
     "nested too deeply": deep(102),
     "keys nested too deeply": {"dict": [[json.loads('{"tuple":[' * 150 + "]}" * 150), 1]]},

@@ -1,4 +1,4 @@
-"""What the tests of lmc.torch share: tensors of any dtype, and how they are compared."""
+"""Shared by the tests of lmc.torch: tensors of any dtype, and comparisons."""
 
 import warnings
 from math import prod
@@ -74,7 +74,7 @@ def raised_by(f, *args, **kwargs):
 
 
 def no_warning(f, *args):
-    """Calls what torch warns of: that it is new, or old."""
+    """Calls something and ignores torch's warnings that it is new, or old."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return f(*args)

@@ -1,5 +1,5 @@
-//! A store in one file, to be sent or put away: a tar archive of its objects (`docs/store.md` §10). Archives are read where they are, as any store is,
-//! and as nothing that can be trusted.
+//! A store in one file, for transfer or backup: a tar archive of its objects (`docs/store.md` §10). Archives are read in place, like any
+//! store, and are untrusted input.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,11 +24,11 @@ use crate::error::{Error, Result};
 use crate::ids::Hash;
 use crate::remote::Remote;
 
-/// What every archive has in its first header, and where.
+/// Magic of the first header, and its offset.
 const MAGIC: (u64, &[u8; 5]) = (257, b"ustar");
-/// What every archive ends with: two empty headers.
+/// The end of every archive: two empty headers.
 const END: u64 = 1024;
-/// Bytes that are fetched at once of an object that goes into an archive, or comes out of one.
+/// Bytes fetched per request while an object is copied into or out of an archive.
 const CHUNK: u64 = 1 << 23;
 
 /// The objects in an archive.
@@ -42,10 +42,10 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Finds what is in an archive.
+    /// Opens an archive and indexes its objects.
     ///
     /// # Errors
-    /// `Io` when it cannot be read, `Damaged` when it is no archive, or not all of one.
+    /// `Io` when it cannot be read, `Damaged` when it is not an archive or is truncated.
     pub(crate) fn open(path: PathBuf) -> Result<Self> {
         let at = |e: Error| e.at(path.display());
         let mut file = File::open(&path).map_err(|e| at(Error::io("cannot open the archive", e)))?;
@@ -56,7 +56,7 @@ impl Archive {
 
     fn meta(&self, location: &Path) -> ObjectResult<(ObjectMeta, Range<u64>)> {
         let Some(range) = self.objects.get(location) else {
-            let source = "the archive does not have it".into();
+            let source = "no such object in the archive".into();
             return Err(E::NotFound { path: location.to_string(), source });
         };
         let size = range.end - range.start;
@@ -71,14 +71,14 @@ impl Archive {
     }
 }
 
-/// Where the files in an archive are. Of each only its header is read.
+/// Where the files in an archive are. Reads only the header of each.
 fn scan(file: &mut File) -> Result<BTreeMap<Path, Range<u64>>> {
     let failed = |e: io::Error| match e.kind() {
-        // What the crate says of an archive that is none; it says it with what is in there.
-        io::ErrorKind::Other | io::ErrorKind::InvalidData => Error::damaged("is no tar archive"),
+        // The `tar` crate's error for input that is not an archive. Its message quotes the input.
+        io::ErrorKind::Other | io::ErrorKind::InvalidData => Error::damaged("is not a tar archive"),
         _ => Error::io("cannot read the archive", e),
     };
-    let cut_short = || Error::damaged("the archive does not end as archives do: it was cut short");
+    let cut_short = || Error::damaged("the archive is truncated: it does not end with two empty headers");
     let mut magic = [0; MAGIC.1.len()];
     match file.read_exact_at(&mut magic, MAGIC.0) {
         Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(failed(e)),
@@ -94,7 +94,7 @@ fn scan(file: &mut File) -> Result<BTreeMap<Path, Range<u64>>> {
     file.rewind().map_err(failed)?;
     let mut objects = BTreeMap::new();
     let mut archive = tar::Archive::new(&*file);
-    // Headers as they are: names that do not fit them are none of a store.
+    // Raw names: a store never uses a name that needs an extended header.
     for entry in archive.entries_with_seek().map_err(failed)?.raw(true) {
         let entry = entry.map_err(failed)?;
         if !entry.header().entry_type().is_file() {
@@ -103,9 +103,10 @@ fn scan(file: &mut File) -> Result<BTreeMap<Path, Range<u64>>> {
         let start = entry.raw_file_position();
         let range = start..start.checked_add(entry.size()).filter(|&end| end <= last).ok_or_else(cut_short)?;
         let name = entry.path_bytes();
-        let name = std::str::from_utf8(&name).map_err(|_| Error::damaged("has a name that is not UTF-8"))?;
+        let name = std::str::from_utf8(&name).map_err(|_| Error::damaged("has a file name that is not UTF-8"))?;
         let name = name.strip_prefix("./").unwrap_or(name);
-        let key = Path::parse(name).map_err(|e| Error::damaged(format!("has a file that no store has: {e}")))?;
+        let key =
+            Path::parse(name).map_err(|e| Error::damaged(format!("has the file {name:?}, which is not a key: {e}")))?;
         if objects.insert(key, range).is_some() {
             return Err(Error::damaged(format!("has two files named {name:?}")));
         }
@@ -123,7 +124,7 @@ impl fmt::Display for Archive {
 }
 
 fn read_only<T>() -> ObjectResult<T> {
-    Err(E::NotSupported { source: "an archive is read only: import it into a store".into() })
+    Err(E::NotSupported { source: "an archive is read-only: import it into a store".into() })
 }
 
 #[async_trait]
@@ -148,7 +149,7 @@ impl ObjectStore for Archive {
             true => (0, 0),
             false => (place.start + range.start, place.start + range.end),
         };
-        // In pieces: who reads may find it too large, and an archive may say that anything is.
+        // In chunks: the reader may reject the size, which an untrusted archive can set to anything.
         let read = stream::try_unfold((self.file.clone(), start), move |(file, at)| async move {
             if at >= end {
                 return Ok(None);
@@ -175,7 +176,7 @@ impl ObjectStore for Archive {
     }
 
     async fn list_with_delimiter(&self, _: Option<&Path>) -> ObjectResult<ListResult> {
-        Err(E::NotSupported { source: "archives have no directories".into() })
+        Err(E::NotSupported { source: "an archive has no directories to list".into() })
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> ObjectResult<()> {
@@ -183,13 +184,13 @@ impl ObjectStore for Archive {
     }
 }
 
-/// Of ranges of an object, by where they begin and how long they are.
+/// Hashes of ranges of an object, by offset and length.
 pub(crate) type Hashes = BTreeMap<(u64, u64), Hash>;
 
-/// An archive in the making.
+/// An archive being written.
 pub(crate) struct Writer<W: io::Write> {
     tar: tar::Builder<W>,
-    /// In seconds since 1970, of all files.
+    /// Modification time of all files, in seconds since 1970.
     time: u64,
 }
 
@@ -198,12 +199,12 @@ impl<W: io::Write> Writer<W> {
         Self { tar: tar::Builder::new(to), time }
     }
 
-    /// Adds an object of which all is at hand.
+    /// Adds an object that is in memory.
     pub(crate) fn add(&mut self, key: &Path, bytes: &[u8]) -> Result<()> {
         self.append(key, bytes.len() as u64, bytes)
     }
 
-    /// Adds an object of another store, a piece at a time. What it holds is compared with hashes as it passes.
+    /// Adds an object of another store in chunks, and compares its contents with their hashes.
     pub(crate) fn add_from(&mut self, remote: &Remote, key: &Path, len: u64, sets: &Hashes) -> Result<()> {
         let checks = sets.iter().map(|(&(start, len), &hash)| Check { range: start..start + len, hash, hasher: None });
         self.append(key, len, Object { remote, key, at: 0, len, chunk: Bytes::new(), checks: checks.collect() })
@@ -238,20 +239,20 @@ struct Object<'a> {
     at: u64,
     len: u64,
     chunk: Bytes,
-    /// What is yet to be compared, by where it begins.
+    /// Ranges still to be checked, by offset.
     checks: Vec<Check>,
 }
 
-/// A range of an object that has a hash.
+/// A range of an object, with its expected hash.
 struct Check {
     range: Range<u64>,
     hash: Hash,
-    /// Once it has begun.
+    /// The hasher, once bytes of the range were read.
     hasher: Option<Box<blake3::Hasher>>,
 }
 
 impl Object<'_> {
-    /// Fetches what comes next.
+    /// Fetches the next chunk.
     fn fetch(&mut self) -> Result<()> {
         let next = self.at..self.len.min(self.at + CHUNK);
         self.chunk = self.remote.wait(self.remote.get_range(self.key, next.clone())).map_err(Error::or_damaged)?;
@@ -264,7 +265,7 @@ impl Object<'_> {
             if range.end <= next.end && Hash::finish(hasher) != *hash {
                 let Range { start, end } = range;
                 return Err(Error::damaged(format!(
-                    "{}: bytes {start}..{end}: is not what was written there",
+                    "{}: bytes {start}..{end} do not have the hash of what was written",
                     self.key
                 )));
             }

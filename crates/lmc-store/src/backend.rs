@@ -20,17 +20,17 @@ use crate::directory::Directory;
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 
-/// For how long requests that fail are tried again.
+/// How long failed requests are retried.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
-/// A server that sends nothing for so long is asked again.
+/// A request without progress for this long is retried.
 #[cfg(feature = "s3")]
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// A directory. What is written there has reached the disk when it is said to be. The path of an archive, which [`Store::export`](crate::Store::export) writes, is a
-    /// store that is only read.
+    /// A directory. Writes are durable when they return. May also be the path of an archive written by
+    /// [`Store::export`](crate::Store::export), which is a read-only store.
     Directory(PathBuf),
     /// A prefix of a bucket of S3, or of a server that speaks its protocol. Credentials, region and endpoint come from the usual
     /// environment variables: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` and others.
@@ -38,7 +38,7 @@ pub enum Location {
     S3 {
         /// The bucket.
         bucket: String,
-        /// What all keys begin with; may be empty.
+        /// Prefix of all keys; may be empty.
         prefix: String,
     },
     /// Memory of this process, new for each store.
@@ -52,7 +52,7 @@ impl FromStr for Location {
     fn from_str(s: &str) -> Result<Self> {
         let Some((scheme, rest)) = s.split_once("://") else {
             return if s.is_empty() {
-                Err(Error::usage("a store has no empty name"))
+                Err(Error::usage("the name of a store is empty"))
             } else {
                 Ok(Self::Directory(s.into()))
             };
@@ -62,35 +62,39 @@ impl FromStr for Location {
             "s3" => {
                 let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
                 if bucket.is_empty() {
-                    return Err(Error::usage(format!("{s}: no bucket is named; a store in one is s3://BUCKET/PREFIX")));
+                    return Err(Error::usage(format!("{s}: names no bucket: write s3://BUCKET/PREFIX")));
                 }
                 Ok(Self::S3 { bucket: bucket.into(), prefix: prefix.trim_matches('/').into() })
             }
             "file" => Ok(Self::Directory(rest.into())),
-            _ => Err(Error::usage(format!("{s}: a store is a directory, or s3://BUCKET/PREFIX"))),
+            _ => {
+                Err(Error::usage(format!("{s}: not the location of a store: name a directory, or s3://BUCKET/PREFIX")))
+            }
         }
     }
 }
 
 impl Location {
-    /// The objects there. A directory is created if told so.
+    /// The object store at this location. `create`: whether to create a missing directory.
     ///
     /// # Errors
-    /// `NotFound` or `Io` when a directory is not there or cannot be created, `Store` when the environment does not say how to reach a bucket.
+    /// `NotFound` or `Io` when the directory is missing or cannot be created, `Store` when the environment does not say how to reach the
+    /// bucket.
     pub fn connect(&self, create: bool) -> Result<Arc<dyn ObjectStore>> {
         self.connect_within(create, PATIENCE)
     }
 
-    /// [`Self::connect`], and how long it may take until a server that cannot be reached, does not answer, or only fails is given up: three minutes unless told.
+    /// [`Self::connect`] with a limit on how long requests to a server that is unreachable, silent or failing are retried; by default three
+    /// minutes.
     ///
     /// # Errors
     /// Those of [`Self::connect`].
     pub fn connect_within(&self, create: bool, patience: Duration) -> Result<Arc<dyn ObjectStore>> {
-        // Only servers need any.
+        // Only servers need a runtime.
         _ = patience;
         match self {
             Self::Memory => Ok(Arc::new(InMemory::new())),
-            // What was exported is read as it is.
+            // An export is read in place.
             Self::Directory(path) if !create && path.is_file() => Ok(Arc::new(Archive::open(path.clone())?)),
             Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
             #[cfg(feature = "s3")]
@@ -104,21 +108,21 @@ impl Location {
         }
     }
 
-    /// The bucket as it is, if this is one.
+    /// The bucket's client, if this is a bucket.
     #[cfg(feature = "s3")]
     pub(crate) fn s3(&self, patience: Duration) -> Result<Option<AmazonS3>> {
         let Self::S3 { bucket, .. } = self else { return Ok(None) };
-        // Fails if another part of the program was first, which is as good.
+        // Fails if another part of the program has installed a provider, which is just as good.
         _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-        // TLS is asked for by the scheme; who names a plain endpoint wants one.
+        // The scheme selects TLS: an `http` endpoint is meant as such.
         let endpoint =
             ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|v| std::env::var(v).ok());
         if let Some(endpoint) = endpoint {
             builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
         }
         let limit = |d: Duration| format!("{} ms", d.as_millis());
-        // `AWS_TIMEOUT` and `AWS_READ_TIMEOUT` are those of the user.
+        // The user's `AWS_TIMEOUT` and `AWS_READ_TIMEOUT` take precedence.
         if std::env::var_os("AWS_TIMEOUT").is_none() {
             let request = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
             builder = builder.with_config(request, limit(patience));
@@ -133,7 +137,7 @@ impl Location {
     }
 }
 
-/// What those who can give credentials are told by; see `AmazonS3Builder::from_env`.
+/// Variables that name a source of credentials; see `AmazonS3Builder::from_env`.
 #[cfg(feature = "s3")]
 const CREDENTIALS: [&str; 4] = [
     "AWS_ACCESS_KEY_ID",
@@ -143,7 +147,7 @@ const CREDENTIALS: [&str; 4] = [
 ];
 
 impl Location {
-    /// An error of the first request there, with what is missing for it.
+    /// Adds a hint about missing credentials to the error of the first request.
     pub(crate) fn explain(&self, e: Error) -> Error {
         match self {
             #[cfg(feature = "s3")]

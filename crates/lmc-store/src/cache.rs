@@ -1,6 +1,6 @@
-//! Raw bytes of the newest snapshot's pieces, kept so that the next save need not decode the chains of what it makes its own from.
+//! Raw bytes of the newest snapshot's pieces, kept so that the next save need not decode the chains of its bases.
 //!
-//! A cache is asked by hash, and what it gives is compared with that hash: one that lost something, or was spoiled, costs time and nothing else.
+//! A cache is queried by hash, and every result is verified against that hash: a lost or corrupted entry costs time and nothing else.
 
 mod directory;
 
@@ -14,28 +14,28 @@ use crate::error::Result;
 use crate::ids::Hash;
 use directory::CacheDirectory;
 
-/// Where the raw bytes of the newest snapshot are kept for the save after it.
+/// Where the raw bytes of the newest snapshot are kept for the next save.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cache {
-    /// Nowhere: what pieces are made from is decoded, with all of its chain.
+    /// No cache: each base is decoded, with its whole chain.
     #[default]
     Nowhere,
     /// In memory.
     Memory {
-        /// The most bytes.
+        /// Budget in bytes.
         budget: u64,
     },
-    /// In files, which outlive the process. Nothing depends on them: they may be deleted at any time. A directory is for one store, but several processes may use it.
+    /// In files that outlive the process. They may be deleted at any time. A directory serves one store; several processes may share it.
     Directory {
-        /// Where it makes a directory of its own, `lmc-cache`, and writes to nothing else. Both are made if they are not there.
+        /// Parent of the cache's own directory, `lmc-cache`, which is the only place written to. Both are created if missing.
         path: PathBuf,
-        /// The most bytes.
+        /// Budget in bytes.
         budget: u64,
     },
 }
 
 pub(crate) struct PieceCache {
-    /// None if in memory.
+    /// `None` if in memory.
     directory: Option<CacheDirectory>,
     budget: u64,
     state: Mutex<State>,
@@ -45,23 +45,23 @@ pub(crate) struct PieceCache {
 struct State {
     held: HashMap<Hash, Held>,
     total: u64,
-    /// Number of the save that is under way.
+    /// Number of the current save.
     save: u64,
 }
 
 struct Held {
     len: u64,
-    /// The last save that had it.
+    /// The last save that used it.
     save: u64,
-    /// Empty if they are in a file.
+    /// Empty if kept in a file.
     bytes: Bytes,
 }
 
 impl PieceCache {
     /// # Errors
-    /// `Io` when the directory cannot be made or listed, `Usage` when what is there is not a cache's.
+    /// `Io` when the directory cannot be created or listed, `Usage` when it exists and is not a cache's.
     pub(crate) fn new(cache: &Cache) -> Result<Option<Self>> {
-        // What is found is of an earlier save.
+        // Existing files count as used by an earlier save.
         let mut state = State { save: 1, ..State::default() };
         let (directory, budget) = match cache {
             Cache::Nowhere => return Ok(None),
@@ -76,17 +76,17 @@ impl PieceCache {
             }
         };
         let cache = Self { directory, budget, state: Mutex::new(state) };
-        // It may have been larger.
+        // The budget may have shrunk.
         cache.make_room(&mut cache.state(), 0);
         Ok(Some(cache))
     }
 
-    /// A save begins: what only earlier ones had makes room for it where that is needed.
+    /// Starts a save: entries that only earlier saves used may now be evicted.
     pub(crate) fn begin(&self) {
         self.state().save += 1;
     }
 
-    /// The `len` bytes of this hash.
+    /// The `len` raw bytes with this hash, if they are cached.
     pub(crate) fn get(&self, hash: Hash, len: u64) -> Option<Bytes> {
         let bytes = match &self.directory {
             None => self.state().held.get(&hash)?.bytes.clone(),
@@ -99,7 +99,8 @@ impl PieceCache {
         None
     }
 
-    /// Keeps `raw`, of which `hash` is the hash, and no longer what is of the hash `before`. If there is no room, or it cannot be written, it is not kept.
+    /// Caches `raw`, whose hash is `hash`, in place of the entry with the hash `before`. Without room, or if writing fails, nothing is
+    /// cached.
     pub(crate) fn put(&self, hash: Hash, raw: &[u8], before: Option<Hash>) {
         let mut state = self.state();
         let save = state.save;
@@ -125,7 +126,7 @@ impl PieceCache {
         }
     }
 
-    /// Removes what only earlier saves had, oldest first, until `len` more bytes are within the budget; whether they are.
+    /// Evicts entries not used by this save, oldest first, until `len` more bytes fit the budget; returns whether they do.
     fn make_room(&self, state: &mut State, len: u64) -> bool {
         while state.total.saturating_add(len) > self.budget {
             let old = state.held.iter().filter(|(_, h)| h.save < state.save).min_by_key(|(hash, h)| (h.save, **hash));
@@ -161,7 +162,7 @@ mod tests {
         (Hash::of(&raw), raw)
     }
 
-    /// Which of ten pieces there are.
+    /// Which of the ten pieces are cached.
     fn held(cache: &PieceCache) -> Vec<u8> {
         (0..10).filter(|&n| cache.get(piece(n).0, 100).is_some_and(|b| b == piece(n).1)).collect()
     }
@@ -180,13 +181,13 @@ mod tests {
             let put = |n, before: Option<u8>| cache.put(piece(n).0, &piece(n).1, before.map(|b| piece(b).0));
             cache.begin();
             (0..5).for_each(|n| put(n, None));
-            // What came first stays: the next save asks for it first.
+            // First come, first kept: the next save requests it first.
             assert_eq!(held(&cache), [0, 1, 2]);
             cache.begin();
             put(5, Some(0));
             assert_eq!(held(&cache), [1, 2, 5]);
             put(1, Some(1));
-            // There is room for it once what nobody has any more is gone.
+            // It fits once unused entries are evicted.
             put(6, None);
             assert_eq!(held(&cache), [1, 5, 6]);
             put(7, None);
@@ -214,18 +215,18 @@ mod tests {
         fs::write(file(1), bad).unwrap();
         fs::write(file(2), [2; 99]).unwrap();
         fs::write(unfinished(9), [9; 100]).unwrap();
-        fs::write(dir.path().join("README"), "nobody's").unwrap();
+        fs::write(dir.path().join("README"), "not a cache's").unwrap();
         let cache = open(350);
         cache.begin();
         assert_eq!(held(&cache), [0]);
         assert!(!file(1).exists() && !unfinished(9).exists() && dir.path().join("README").exists());
-        // What was bad is replaced.
+        // The corrupt entry is replaced.
         cache.put(piece(1).0, &piece(1).1, None);
         assert_eq!(held(&cache), [0, 1]);
-        // A smaller budget counts from the beginning.
+        // A smaller budget applies from the start.
         drop(cache);
         assert!(open(150).state().total <= 150);
-        let nobody = Cache::Directory { path: dir.path().join("README/x"), budget: 1 };
-        assert_eq!(PieceCache::new(&nobody).err().unwrap().kind(), crate::error::ErrorKind::Io);
+        let below_a_file = Cache::Directory { path: dir.path().join("README/x"), budget: 1 };
+        assert_eq!(PieceCache::new(&below_a_file).err().unwrap().kind(), crate::error::ErrorKind::Io);
     }
 }

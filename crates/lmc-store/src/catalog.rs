@@ -1,4 +1,4 @@
-//! Parts that were read, and the block sets in them.
+//! The parts read so far, and their block sets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::manifest::Document;
 use crate::manifest::part::{BlockSet, Part, Ref};
 use crate::remote::{CONCURRENT, Remote};
 
-/// The longest chain: sets that are decoded one after the other for the last one.
+/// The longest allowed chain: block sets decoded one after the other to restore the last one.
 pub(crate) const MAX_CHAIN: usize = 64;
 
-/// A block set: which of the sets that a part has.
+/// A block set: its part, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SetId {
     pub(crate) part: PartId,
@@ -28,12 +28,12 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Reads parts, and those that they refer to.
+    /// Reads parts, and the parts that they refer to.
     pub(crate) async fn load(remote: &Remote, ids: &[PartId]) -> Result<Self> {
         Self::load_beside(remote, ids, &Self::default()).await
     }
 
-    /// [`Self::load`], but for parts that `other` has.
+    /// [`Self::load`], reusing parts that `other` already has.
     pub(crate) async fn load_beside(remote: &Remote, ids: &[PartId], other: &Self) -> Result<Self> {
         let mut catalog = Self::default();
         catalog.add(remote, ids.to_vec(), other).await?;
@@ -57,7 +57,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds what another one has.
+    /// Adds the parts of another catalog.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.parts.extend(other.parts.iter().map(|(&id, part)| (id, part.clone())));
     }
@@ -69,7 +69,7 @@ impl Catalog {
 
     pub(crate) fn part(&self, id: PartId) -> Result<&Arc<Part>> {
         self.parts.get(&id).ok_or_else(|| {
-            Error::damaged(format!("{}: is needed, and the parts that need it do not say so", layout::part(id)))
+            Error::damaged(format!("{}: is needed, but no part that needs it lists it", layout::part(id)))
         })
     }
 
@@ -83,7 +83,7 @@ impl Catalog {
         })
     }
 
-    /// The set that a part means by a reference.
+    /// Resolves a reference made by a part.
     pub(crate) fn resolve(&self, from: PartId, Ref(part, index): Ref) -> Result<SetId> {
         let part = match part {
             0 => from,
@@ -92,15 +92,15 @@ impl Catalog {
         Ok(SetId { part, index })
     }
 
-    /// What a set is made from.
+    /// The base of a block set, if it has one.
     pub(crate) fn base(&self, id: SetId) -> Result<Option<SetId>> {
         self.set(id)?.base.map(|base| self.resolve(id.part, base)).transpose()
     }
 
-    /// The sets that are decoded one after the other for this one, which is the last.
+    /// The chain of a block set: it and its bases, in the order of decoding, itself last.
     pub(crate) fn chain(&self, id: SetId) -> Result<Vec<SetId>> {
         let mut chain = vec![id];
-        while let Some(base) = self.base(*chain.last().expect("it has one"))? {
+        while let Some(base) = self.base(*chain.last().expect("a chain is never empty"))? {
             chain.push(base);
             if chain.len() > MAX_CHAIN {
                 let part = layout::part(id.part);
@@ -115,7 +115,7 @@ impl Catalog {
     }
 }
 
-/// Reads a part and checks that it is the one that was meant.
+/// Reads a part and checks its hash.
 pub(crate) async fn read(remote: &Remote, id: PartId) -> Result<(PartId, Part)> {
     let key = layout::part(id);
     let bytes = remote.get(&key, Part::MAX).await?;

@@ -1,4 +1,4 @@
-//! Block sets decoded: fetched, compared with their hashes, each after the one that it was made from.
+//! Decoding of block sets: fetched, verified against their hashes, each after its base.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::layout;
 use crate::manifest::part::{At, BlockSet};
 use crate::remote::{Begun, Remote};
 
-/// Where block sets are: what to fetch.
+/// Location of block sets: what to fetch.
 fn places(catalog: &Catalog, sets: &[SetId]) -> Result<Vec<(Path, Range<u64>)>> {
     let place = |&id: &SetId| {
         let At(object, offset, len) = catalog.set(id)?.at;
@@ -31,13 +31,13 @@ async fn get_all(remote: &Remote, places: Vec<(Path, Range<u64>)>) -> Result<Vec
     try_join_all(places.into_iter().map(get)).await
 }
 
-/// Begins to fetch block sets, all at once.
+/// Starts fetching block sets, all at once.
 pub(crate) fn begin(remote: &Remote, catalog: &Catalog, sets: &[SetId]) -> Result<Begun<Vec<Bytes>>> {
     let (places, here) = (places(catalog, sets)?, remote.clone());
     Ok(remote.begin(async move { get_all(&here, places).await }))
 }
 
-/// Waits for block sets that [`begin`] began to fetch, and compares them with their hashes.
+/// Waits for the block sets that [`begin`] requested, and verifies their hashes.
 pub(crate) fn finish(
     remote: &Remote,
     catalog: &Catalog,
@@ -58,7 +58,7 @@ pub(crate) fn fetch(remote: &Remote, catalog: &Catalog, sets: &[SetId]) -> Resul
     finish(remote, catalog, sets, begin(remote, catalog, sets))
 }
 
-/// Chains that have all of these sets in them. A set that another one is made from has none of its own: it is decoded on the way.
+/// A set of chains that together contain all these block sets. A base has no chain of its own: it is decoded on the way.
 pub(crate) fn covering(catalog: &Catalog, sets: impl IntoIterator<Item = SetId>) -> Result<Vec<Vec<SetId>>> {
     let mut chains = sets.into_iter().map(|set| catalog.chain(set)).collect::<Result<Vec<_>>>()?;
     let inner: HashSet<SetId> = chains.iter().flat_map(|c| &c[..c.len() - 1]).copied().collect();
@@ -66,7 +66,7 @@ pub(crate) fn covering(catalog: &Catalog, sets: impl IntoIterator<Item = SetId>)
     Ok(chains)
 }
 
-/// The error of a block set: says where it is.
+/// The error of a block set, with its location.
 pub(crate) fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display) -> Error {
     let place = match (catalog.part(id.part), catalog.set(id)) {
         (Ok(part), Ok(&BlockSet { at: At(object, offset, len), .. })) => {
@@ -77,31 +77,31 @@ pub(crate) fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display
     Error::damaged(format!("{place} (block set {} of {}): {what}", id.index, layout::part(id.part)))
 }
 
-/// Decodes chains, one after the other, with one set of buffers.
+/// Decodes chains, one after the other, reusing buffers.
 pub(crate) struct ChainDecoder {
     decompressor: Decompressor,
     raw: Vec<u8>,
     before: Vec<u8>,
-    /// `lmc`'s own hash of `raw`, by which a delta knows its base.
+    /// `lmc`'s own hash of `raw`, with which a delta identifies its base.
     content_hash: [u8; 16],
 }
 
 impl ChainDecoder {
     pub(crate) fn new() -> Result<Self> {
-        // Block sets are decoded side by side; each by one thread.
+        // Block sets are decoded in parallel; each by one thread.
         let o = DecompressOptions::default().with_threads(1);
         let decompressor = Decompressor::new(&o).map_err(Error::codec)?;
         Ok(Self { decompressor, raw: vec![], before: vec![], content_hash: [0; 16] })
     }
 
-    /// The raw bytes of the last set of a chain, and the hash that a delta of them records.
+    /// The raw bytes of the last block set of a chain, and the hash that a delta against them records.
     pub(crate) fn decode(&mut self, catalog: &Catalog, chain: &[SetId], stored: &[Bytes]) -> Result<(&[u8], [u8; 16])> {
         self.decode_each(catalog, chain, stored, &[chain.len() - 1], |_| Ok(()))?;
         Ok((&self.raw, self.content_hash))
     }
 
-    /// Decodes a chain. The raw bytes of the sets that are `wanted`, which are positions in the chain in order, are compared with their raw hashes and
-    /// given to `take`.
+    /// Decodes a chain. For each block set in `wanted` (ascending positions in the chain), verifies the raw hash and passes the raw bytes
+    /// to `take`.
     pub(crate) fn decode_each(
         &mut self,
         catalog: &Catalog,
@@ -115,10 +115,10 @@ impl ChainDecoder {
             std::mem::swap(&mut self.raw, &mut self.before);
             let bases = match i {
                 0 => vec![],
-                // A set may need nothing of its base after all.
+                // A delta may turn out not to need its base.
                 _ => vec![Base::new(&self.before[..]).map_err(Error::codec)?.with_hash(self.content_hash).optional()],
             };
-            self.raw.resize(usize::try_from(set.raw_len).expect("it is within the limits"), 0);
+            self.raw.resize(usize::try_from(set.raw_len).expect("raw_len is at most MAX_RAW"), 0);
             let done = self.decompressor.decompress(&bytes[..], &bases, &mut self.raw[..]);
             self.content_hash = done.map_err(|e| damaged(catalog, id, e))?.content_hash;
             if let Some(rest) = wanted.strip_prefix(&[i]) {

@@ -1,4 +1,4 @@
-//! The store's time: the only clock that counts, because all who use a store share it.
+//! The store's time: the one clock that all users of a store share.
 
 use bytes::Bytes;
 
@@ -7,12 +7,12 @@ use crate::ids::SaveId;
 use crate::layout;
 use crate::remote::{self, Remote};
 
-/// The time of an object that was just written, in seconds since 1970.
+/// The time of an object just written, in seconds since 1970.
 pub(crate) async fn now(remote: &Remote, probe: SaveId) -> Result<u64> {
     let key = layout::probe(probe);
     remote.put(&key, Bytes::new()).await?;
     let time = remote::seconds(remote.head(&key).await?.last_modified.timestamp());
-    // One that stays is found by a collector.
+    // If deleting fails, the collector removes it later.
     _ = remote.delete(&key).await;
     time
 }

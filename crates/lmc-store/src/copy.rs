@@ -1,4 +1,4 @@
-//! Snapshots taken from one store to another, and into archives (`docs/store.md` §10).
+//! Copying snapshots from one store to another, and into archives (`docs/store.md` §10).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
@@ -21,28 +21,28 @@ use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::{chain, ordered};
 
-/// What became of the snapshots that were to be copied.
+/// The result of copying snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
-    /// Those that were copied, as they are in the store that they were copied to.
+    /// The copied snapshots, as they are in the destination.
     pub snapshots: Vec<Snapshot>,
-    /// How many that store had already.
+    /// Number of snapshots that the destination already had.
     pub skipped: usize,
 }
 
-/// What tells block sets apart, whatever part they are in: hashes of the stored and of the raw bytes, and the length of the chain, so that no chain becomes
-/// longer by being copied.
+/// Identity of a block set, independent of its part: hashes of its stored and raw bytes, and its chain's length. With the length in it,
+/// copying never makes a chain longer.
 type Contents = (Hash, Hash, usize);
 
 impl Store {
-    /// Copies snapshots of another store into this one, the earliest first. They keep their ids, times and metadata. Block sets are copied as they are, after they were
-    /// compared with their hashes, and only those that the last snapshot before does not have here.
+    /// Copies snapshots of another store into this one, oldest first. Ids, times and metadata are kept. Block sets are copied verbatim,
+    /// after verifying their hashes; those that the last snapshot before has here are skipped.
     ///
-    /// A snapshot appears when all of it is there, so that copying again goes on where it was interrupted: what is here already is left as it is.
+    /// A snapshot appears once it is complete. A repeated copy resumes an interrupted one: snapshots already here are skipped.
     ///
     /// # Errors
-    /// `Exists` when a step has another snapshot here, `Damaged` when what is to be copied is not what was written, and those of [`Self::save`].
+    /// `Exists` when a step has a different snapshot here, `Damaged` when the source is not what was written, and those of [`Self::save`].
     pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot]) -> Result<Copied> {
         let mut snapshots: Vec<&Snapshot> = snapshots.iter().collect();
         snapshots.sort_by_key(|s| s.step);
@@ -65,17 +65,18 @@ impl Store {
         Ok(copied)
     }
 
-    /// Writes snapshots, and all that they need, as an archive: a file that is a store which is only read.
+    /// Writes snapshots and everything that they need as an archive: a read-only store in one file.
     ///
     /// # Errors
-    /// `Usage` when there are no snapshots, `Damaged` when something that they need is missing or is not what was written, `Io` when writing fails, `Store` when requests do.
+    /// `Usage` when there are no snapshots, `Damaged` when something they need is missing or is not what was written, `Io` when writing
+    /// fails, `Store` when requests fail.
     pub fn export(&self, snapshots: &[Snapshot], to: impl Write) -> Result<()> {
         let Some(time) = snapshots.iter().map(|s| s.time).max() else {
-            return Err(Error::usage("an archive has one snapshot at least"));
+            return Err(Error::usage("there are no snapshots to export: an archive needs at least one"));
         };
         let remote = self.remote();
         let mut parts = BTreeSet::new();
-        // How long each is, and what is in it.
+        // Length and expected hashes of each object.
         let mut objects: BTreeMap<ObjectId, (u64, Hashes)> = BTreeMap::new();
         let mut catalog = Catalog::default();
         for s in snapshots {
@@ -120,7 +121,7 @@ impl Store {
     }
 }
 
-/// The block sets that files of parts are made of, each after those that it is made from.
+/// The block sets that the files of parts consist of, bases first.
 fn needed(catalog: &Catalog, parts: &[PartId]) -> Result<Vec<SetId>> {
     let (mut seen, mut sets) = (BTreeSet::new(), vec![]);
     for &id in parts {
@@ -133,14 +134,14 @@ fn needed(catalog: &Catalog, parts: &[PartId]) -> Result<Vec<SetId>> {
     Ok(sets)
 }
 
-/// A snapshot on its way from one store to another.
+/// Copies one snapshot.
 struct Copy<'a> {
     to: &'a Store,
     from: &'a Store,
     theirs: &'a Catalog,
     ours: Catalog,
     began: u64,
-    /// Sets that are here, by what they hold.
+    /// Block sets in the destination, by identity.
     here: HashMap<Contents, SetId>,
 }
 
@@ -157,7 +158,7 @@ impl<'a> Copy<'a> {
         Ok(copy)
     }
 
-    /// Copies the parts of the snapshot; what they are here.
+    /// Copies the parts of the snapshot; returns their ids in the destination.
     fn parts(&mut self, s: &Snapshot) -> Result<Vec<PartId>> {
         s.parts.iter().map(|&id| self.part(id)).collect()
     }
@@ -175,7 +176,7 @@ impl<'a> Copy<'a> {
     fn part_with(&mut self, id: PartId, save: SaveId, uploader: &mut Uploader<'_>) -> Result<PartId> {
         let theirs = self.theirs;
         let mut part = Part::new(save, self.began);
-        // What is new, and for each of those the number that it has in this part.
+        // New block sets, each with its number in this part.
         let mut new = Vec::new();
         let mut numbers: HashMap<Contents, usize> = HashMap::new();
         for set in needed(theirs, &[id])? {

@@ -1,4 +1,4 @@
-//! What it takes to restore snapshots.
+//! The cost of restoring snapshots.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,15 @@ use crate::manifest::part::{At, Extent, Ref};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
-/// What restoring all files of a snapshot takes.
+/// The cost of restoring all files of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cost {
-    /// Block sets that are read and decoded: those that the files are made of, and all that these are made from.
+    /// Number of block sets read and decoded: those of the files, and all of their bases.
     pub block_sets: u64,
-    /// Their bytes, as they are stored.
+    /// Their stored bytes.
     pub stored_size: u64,
-    /// The most block sets that are decoded one after the other for a single one: 1 if nothing is a delta.
+    /// Length of the longest chain: block sets decoded one after the other for one of them; 1 if nothing is a delta.
     pub longest_chain: u32,
 }
 
@@ -43,7 +43,7 @@ impl Cost {
 }
 
 impl Store {
-    /// What restoring each of these snapshots takes. Only parts are read, and what one snapshot shares with the next is read once.
+    /// The cost of restoring each of these snapshots. Reads only parts; a part shared by several snapshots is read once.
     ///
     /// # Errors
     /// Those of [`Self::open_snapshot`].

@@ -1,4 +1,4 @@
-//! A directory as an object store: `LocalFileSystem`, and what it leaves to do.
+//! A directory as an object store: `LocalFileSystem`, with the durability and the checks that it lacks.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -19,10 +19,10 @@ use crate::error::Error;
 use crate::irregular::Irregular;
 use crate::layout;
 
-/// Objects that have reached the disk, with all directories above them, when they are said to be written.
+/// Objects in a directory. Once a write returns, the object and all directories above it are on disk.
 ///
-/// `LocalFileSystem` syncs the directories that it creates. One that another process created, and did not live to sync, it takes for granted: a record in it would
-/// be lost with it when the power fails. So they are synced once more after each write.
+/// `LocalFileSystem` syncs the directories that it creates, but relies on existing ones. One created by another process that died before
+/// syncing it could vanish in a power failure, with a record in it. So every write syncs all directories above it again.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory, or creates it with those above it.
+    /// Opens a directory; `create`: creates it and its parents if missing.
     ///
     /// # Errors
     /// `NotFound` or `Io`.
@@ -52,7 +52,7 @@ fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> object
     object_store::Error::Generic { store: "Directory", source: source.into() }
 }
 
-/// Does what waits for the disk.
+/// Runs blocking file operations.
 async fn blocking<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime.spawn_blocking(f).await.map_err(object_store::Error::from)?,
@@ -60,11 +60,11 @@ async fn blocking<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Send + 'sta
     }
 }
 
-/// Names that objects are known by have so many components at most.
+/// The most components of a key.
 const DEPTH: usize = 3;
 
-/// Finds what is below a directory: regular files that are complete, by whatever links, and under the keys of records anything. Other people's things are no reason to
-/// stop.
+/// Lists the objects below a directory: complete regular files, through any links, and any entry under a record's key. Other
+/// entries are ignored.
 fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result<()> {
     let Some(entries) = if_there(fs::read_dir(root.join(below)))? else { return Ok(()) };
     for entry in entries {
@@ -72,7 +72,7 @@ fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let key = if below.is_empty() { name.to_string() } else { format!("{below}/{name}") };
-        // Of a link what it leads to; if that is nothing, the link. What is gone is gone.
+        // Follows a link to its target; a dangling link is taken as itself. Entries deleted meanwhile are skipped.
         let meta = match fs::metadata(entry.path()) {
             Err(_) => if_there(fs::symlink_metadata(entry.path()))?,
             meta => Some(meta?),
@@ -91,7 +91,7 @@ fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result
     Ok(())
 }
 
-/// Creates a directory, and those above it that are missing, on the disk.
+/// Creates a directory and its missing parents durably.
 fn create_all(path: &FilePath) -> io::Result<()> {
     let missing = path.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).count();
     fs::create_dir_all(path)?;
@@ -108,7 +108,7 @@ impl fmt::Display for Directory {
     }
 }
 
-/// Syncs the directories above that of an object; its own is synced with it.
+/// Syncs the directories above the object's own, which is synced with the object.
 async fn sync_above(root: PathBuf, key: Path) -> Result<()> {
     let depth = key.parts().count();
     blocking(move || {
@@ -117,16 +117,16 @@ async fn sync_above(root: PathBuf, key: Path) -> Result<()> {
     .await
 }
 
-/// Where an object is.
+/// The path of an object.
 fn file_of(root: PathBuf, key: &Path) -> PathBuf {
     key.parts().fold(root, |at, part| at.join(part.as_ref()))
 }
 
-/// Fails if there is something in the place of an object that must not be opened.
+/// Fails if the object's path holds something that must not be opened.
 async fn check_regular(root: PathBuf, key: Path) -> Result<()> {
     blocking(move || {
         let file = file_of(root, &key);
-        // What is not there is told by who opens it.
+        // A missing file is reported when it is opened.
         let kind = fs::metadata(&file).or_else(|_| fs::symlink_metadata(&file)).map(|m| m.file_type());
         kind.ok().and_then(Irregular::of).map_or(Ok(()), |irregular| Err(failed(irregular)))
     })
@@ -139,7 +139,7 @@ impl ObjectStore for Directory {
         let done = match self.files.put_opts(location, payload, opts).await {
             Ok(done) => done,
             Err(e) => {
-                // A directory of a step in which nothing is would tell of a record that is lost.
+                // An empty directory of a step would mean that its record was lost.
                 if location.parts().count() > 1
                     && let Some(directory) = file_of(self.root.clone(), location).parent()
                 {
@@ -153,7 +153,7 @@ impl ObjectStore for Directory {
     }
 
     async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        // The directories of an upload in parts are its save's own, and were created when it began.
+        // The directories of a multipart upload belong to its save, which created them when it began.
         let upload = self.files.put_multipart_opts(location, opts).await?;
         sync_above(self.root.clone(), location.clone()).await?;
         Ok(upload)
@@ -188,20 +188,20 @@ impl ObjectStore for Directory {
     }
 }
 
-/// Something in a directory that is no object: the file of an upload that was never completed, or a directory that nothing is in.
+/// An entry that is not an object: the file of an upload never completed, or an empty directory.
 pub(crate) struct Leftover {
     path: PathBuf,
-    /// Where it is under the root, with slashes.
+    /// Path relative to the root, with slashes.
     pub(crate) key: String,
     /// Zero for a directory.
     pub(crate) size: u64,
     pub(crate) time: u64,
     pub(crate) is_directory: bool,
-    /// Whether it is a directory in which there never was anything, as far as the file system can tell.
+    /// Whether it is a directory that never held anything, as far as the file system shows.
     pub(crate) was_never_used: bool,
 }
 
-/// Finds what writers and collectors left in a root and under some directories of it.
+/// Finds what writers and collectors left behind in a root and in some directories below it.
 ///
 /// # Errors
 /// `Io` when a directory cannot be read.
@@ -217,7 +217,7 @@ pub(crate) fn leftovers(root: &FilePath, under: &[&str]) -> Result<Vec<Leftover>
 }
 
 fn look_into(root: &FilePath, directory: &FilePath, deeper: bool, found: &mut Vec<Leftover>) -> io::Result<()> {
-    // Others tidy up, too: what is gone is gone.
+    // Others clean up, too: entries deleted meanwhile are skipped.
     let Some(entries) = if_there(fs::read_dir(directory))? else { return Ok(()) };
     for entry in entries {
         let entry = entry?;
@@ -234,7 +234,7 @@ fn look_into(root: &FilePath, directory: &FilePath, deeper: bool, found: &mut Ve
     Ok(())
 }
 
-/// Whether `LocalFileSystem` gave a file this name until it is complete: it hides such files.
+/// Whether `LocalFileSystem` uses this name for a file until it is complete: it hides such files.
 fn is_staged(name: &str) -> bool {
     name.rsplit_once('#').is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -246,7 +246,7 @@ fn leftover(root: &FilePath, path: &FilePath) -> io::Result<Option<Leftover>> {
     let below: Vec<_> = path.strip_prefix(root).unwrap_or(path).iter().map(|c| c.to_string_lossy()).collect();
     let is_directory = meta.is_dir();
     let size = if is_directory { 0 } else { meta.len() };
-    // Whatever is put into a directory, or taken out of it, changes it.
+    // Adding or removing an entry changes a directory's modification time.
     let was_never_used = is_directory && meta.created().is_ok_and(|created| created == modified);
     Ok(Some(Leftover { path: path.into(), key: below.join("/"), size, time, is_directory, was_never_used }))
 }
@@ -258,7 +258,7 @@ impl Leftover {
     /// `Io` when it cannot be removed.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         let removed = if self.is_directory { fs::remove_dir(&self.path) } else { fs::remove_file(&self.path) };
-        // One of a step in which nothing is left would tell of a record that is lost.
+        // An empty directory of a step would mean that its record was lost.
         if let Some(directory) = self.path.parent().filter(|_| self.key.starts_with("snapshots/")) {
             _ = fs::remove_dir(directory);
         }
@@ -312,7 +312,7 @@ mod tests {
         found.iter().for_each(|l| l.remove().unwrap());
         assert!(root.join("data/b/000000").exists() && root.join("data/c").exists());
         assert!(!root.join("data/c/000000#23").exists());
-        // The directories that a store has anyway stay.
+        // The directories that a store always has stay.
         let mut found: Vec<String> = leftovers(root, &["data", "other"]).unwrap().into_iter().map(|l| l.key).collect();
         found.sort_unstable();
         assert_eq!(found, ["data/c", "other/x", "other/x#1"]);

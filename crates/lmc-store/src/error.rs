@@ -10,11 +10,11 @@ use crate::irregular::Irregular;
 pub enum ErrorKind {
     /// The store cannot be reached, or refused: look at it, and at the credentials, and try again.
     Store,
-    /// A file to be saved, or to be restored to, cannot be read or written.
+    /// A file cannot be read or written.
     Io,
-    /// Something in the store is missing or is not what was written there.
+    /// Something in the store is missing, or is not what was written there.
     Damaged,
-    /// It was written by another version of `lmc`, or is no store.
+    /// It was written by another version of `lmc`, or is not a store.
     Unsupported,
     /// There is no such store, snapshot, file or tensor.
     NotFound,
@@ -22,13 +22,13 @@ pub enum ErrorKind {
     Exists,
     /// The save took longer than the store allows: start it again.
     Expired,
-    /// Something is larger than the limits.
+    /// Something exceeds the limits.
     Limit,
-    /// The arguments do not fit together.
+    /// The arguments are invalid or contradict each other.
     Usage,
 }
 
-/// An error of this crate: a kind, and a sentence that says what, where and what to do.
+/// An error of this crate: a kind, and a message with what is wrong, where, and what to do.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -49,7 +49,7 @@ macro_rules! constructors {
 }
 
 impl Error {
-    /// A new error of a kind.
+    /// A new error.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner { kind, message: message.into(), source: None }))
     }
@@ -70,14 +70,14 @@ impl Error {
         self.0.kind
     }
 
-    /// Puts where it happened in front of the sentence.
+    /// Prefixes the message with where it happened.
     #[must_use]
     pub(crate) fn at(mut self, place: impl fmt::Display) -> Self {
         self.0.message = format!("{place}: {}", self.0.message);
         self
     }
 
-    /// Puts advice behind the sentence.
+    /// Appends advice to the message.
     #[cfg(feature = "s3")]
     #[must_use]
     pub(crate) fn and(mut self, advice: &str) -> Self {
@@ -85,7 +85,7 @@ impl Error {
         self
     }
 
-    /// What is not there although something refers to it is damage.
+    /// Turns `NotFound` into `Damaged`: something refers to the object.
     #[must_use]
     pub(crate) fn or_damaged(self) -> Self {
         if self.0.kind != ErrorKind::NotFound {
@@ -94,14 +94,14 @@ impl Error {
         Self(Box::new(Inner { kind: ErrorKind::Damaged, ..*self.0 }))
     }
 
-    /// An error of the object store for one of its keys.
+    /// An error of the object store, for one of its keys.
     pub(crate) fn request(doing: &str, key: &object_store::path::Path, e: object_store::Error) -> Self {
         use object_store::Error as E;
         let (kind, advice) = match &e {
             E::NotFound { .. } => (ErrorKind::NotFound, ""),
             E::AlreadyExists { .. } | E::Precondition { .. } => (ErrorKind::Exists, ""),
-            E::PermissionDenied { .. } => (ErrorKind::Store, "; look at the permissions"),
-            E::Unauthenticated { .. } => (ErrorKind::Store, "; look at the credentials"),
+            E::PermissionDenied { .. } => (ErrorKind::Store, "; check the permissions"),
+            E::Unauthenticated { .. } => (ErrorKind::Store, "; check the credentials"),
             _ if is_irregular(&e) => (ErrorKind::Damaged, "; move it out of the store"),
             _ => (ErrorKind::Store, advice(&e)),
         };
@@ -124,7 +124,7 @@ impl Error {
         new
     }
 
-    /// An operating-system error with what was being done.
+    /// An operating-system error, with the operation that failed.
     pub fn io(doing: impl fmt::Display, e: std::io::Error) -> Self {
         let mut new = Self::new(ErrorKind::Io, format!("{doing}: {e}"));
         new.0.source = Some(Box::new(e));
@@ -136,21 +136,21 @@ fn causes(e: &object_store::Error) -> impl Iterator<Item = &(dyn std::error::Err
     std::iter::successors(Some(e as &(dyn std::error::Error + 'static)), |e| e.source())
 }
 
-/// Whether there is something in the place of an object that cannot be one.
+/// Whether an object's path holds something that cannot be an object.
 fn is_irregular(e: &object_store::Error) -> bool {
     causes(e).any(|e| e.is::<Irregular>())
 }
 
-/// What helps against errors of a file system.
+/// Advice for file-system errors.
 fn advice(e: &object_store::Error) -> &'static str {
     match causes(e).find_map(|e| e.downcast_ref::<std::io::Error>()).map(std::io::Error::kind) {
-        Some(std::io::ErrorKind::PermissionDenied) => "; look at the permissions",
-        Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => "; make room there",
+        Some(std::io::ErrorKind::PermissionDenied) => "; check the permissions",
+        Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => "; free some space there",
         _ => "",
     }
 }
 
-/// The last of a chain of causes: what the operating system or the server said.
+/// The innermost cause: the message of the operating system or the server.
 pub(crate) fn root_cause(e: &dyn std::error::Error) -> String {
     let mut last: &dyn std::error::Error = e;
     while let Some(next) = last.source() {

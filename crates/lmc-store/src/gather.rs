@@ -1,4 +1,4 @@
-//! Ranges of files gathered from the block sets that they are in, each of which is fetched and decoded once.
+//! Gathering ranges of files from their block sets, each of which is fetched and decoded once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,34 +10,34 @@ use crate::error::Result;
 use crate::ordered;
 use crate::remote::Remote;
 
-/// Where a range of a file is.
+/// An extent of a file.
 #[derive(Clone, Copy)]
 pub(crate) struct Located {
-    /// Where it starts in the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
     pub(crate) set: SetId,
-    /// Where it starts in the set.
+    /// Offset in the block set.
     pub(crate) from: u64,
     pub(crate) len: u64,
 }
 
-/// Chains that are fetched side by side, if there are fewer threads: most of the time they wait for the store.
+/// The fewest chains fetched in parallel, whatever the number of threads: they mostly wait for the store.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
 
-/// Bytes of a set, and their place.
+/// A byte range of a block set, and its destination.
 type Take<T> = (Range<usize>, T);
 
-/// What is to be gathered. `T` is a place that bytes go to.
+/// Ranges to gather. `T` is a destination of bytes.
 pub(crate) struct Gather<T> {
     takes: HashMap<SetId, Vec<Take<T>>>,
-    /// The sets in the order in which they were asked for.
+    /// The block sets, in order of first use.
     sets: Vec<SetId>,
 }
 
-/// A chain, and what is taken of its links.
+/// A chain, and the ranges taken from its block sets.
 struct Job<T> {
     chain: Vec<SetId>,
-    /// By position in the chain, in order.
+    /// By position in the chain, ascending.
     takes: Vec<(usize, Vec<Take<T>>)>,
 }
 
@@ -46,7 +46,8 @@ impl<T: Send> Gather<T> {
         Self { takes: HashMap::new(), sets: vec![] }
     }
 
-    /// Adds a range of a file whose bytes are at `extents`. `place` says where so many bytes from an offset on go; it is asked in order.
+    /// Adds a range of a file with these `extents`. `place(offset, len)` returns the destination of `len` bytes; it is called in ascending
+    /// order.
     pub(crate) fn add(&mut self, extents: &[Located], range: Range<u64>, mut place: impl FnMut(u64, usize) -> T) {
         let first = extents.partition_point(|e| e.offset + e.len <= range.start);
         for e in extents[first..].iter().take_while(|e| e.offset < range.end) {
@@ -61,7 +62,7 @@ impl<T: Send> Gather<T> {
         }
     }
 
-    /// Gathers everything. `put` takes bytes to their place, in any order; `progress` is told how many are there.
+    /// Gathers everything. `put` copies bytes to their destination, in any order; `progress` receives the number of bytes copied so far.
     pub(crate) fn run(
         mut self,
         remote: &Remote,
@@ -82,7 +83,7 @@ impl<T: Send> Gather<T> {
             threads,
             SIDE_BY_SIDE.max(threads + 1),
             jobs.len(),
-            |i| chain::begin(remote, catalog, &job(i).as_ref().expect("it is begun before it is done").chain),
+            |i| chain::begin(remote, catalog, &job(i).as_ref().expect("a job begins before it is done").chain),
             ChainDecoder::new,
             |decoder, i, begun| {
                 let Job { chain, takes } = job(i).take().expect("a job is done once");
@@ -91,7 +92,7 @@ impl<T: Send> Gather<T> {
                 let mut takes = takes.into_iter();
                 let mut n = 0;
                 decoder.decode_each(catalog, &chain, &stored, &wanted, |raw| {
-                    for (range, to) in takes.next().expect("one for each that is wanted") {
+                    for (range, to) in takes.next().expect("one list of takes per wanted set") {
                         n += range.len() as u64;
                         put(to, &raw[range])?;
                     }

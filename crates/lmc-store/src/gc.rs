@@ -1,4 +1,4 @@
-//! Collecting what no snapshot needs (`docs/store.md` §8).
+//! Garbage collection: deleting what no snapshot needs (`docs/store.md` §8).
 
 use std::collections::BTreeSet;
 
@@ -15,21 +15,21 @@ use crate::reach::Reach;
 use crate::remote::{CONCURRENT, Object};
 use crate::store::Store;
 
-/// What no snapshot needs.
+/// The objects that no snapshot needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Garbage {
-    /// When it was looked for, by the store's clock.
+    /// When they were determined, by the store's clock.
     pub time: u64,
-    /// What may be deleted, by key.
+    /// The objects that may be deleted, by key.
     pub orphans: Vec<Orphan>,
     /// What may not be deleted yet, by key: a save under way may have written it, or somebody may still use the snapshot that needed it.
     pub young: Vec<Orphan>,
-    /// Why uploads that were never completed could not be listed, if they could not: the server may not have that request, or one may not be allowed to make it.
+    /// Why incomplete uploads could not be listed, if they could not: the server may lack that request, or deny it.
     pub unseen: Option<String>,
 }
 
-/// What may be deleted, as it is deleted.
+/// The objects to delete, in the order of deletion.
 #[derive(Default)]
 struct Found {
     records: Vec<Object>,
@@ -39,21 +39,21 @@ struct Found {
     leftovers: Vec<Leftover>,
 }
 
-/// What is needed.
+/// The objects in use.
 #[derive(Default)]
 struct Needed {
-    /// By snapshots.
+    /// Needed by snapshots.
     now: Reach,
-    /// By them, or by those that were pruned or re-based within the grace period.
+    /// Needed by snapshots, or by those pruned or re-based within the grace period.
     still: Reach,
-    /// Superseded within the grace period.
+    /// Records superseded within the grace period.
     young: Vec<Object>,
-    /// Superseded before.
+    /// Records superseded earlier.
     old: Vec<Object>,
 }
 
 impl Store {
-    /// Finds what no snapshot needs, and deletes nothing.
+    /// Determines what no snapshot needs, and deletes nothing.
     ///
     /// # Errors
     /// Those of [`Self::gc`].
@@ -61,14 +61,15 @@ impl Store {
         Ok(self.find_garbage()?.1)
     }
 
-    /// Deletes what no snapshot needs, and has not needed for a grace period by the store's clock. Others may save, read, prune and collect at the same time.
+    /// Deletes what no snapshot needs, and has not needed for a grace period by the store's clock. Safe while others save, read, prune and
+    /// collect.
     ///
     /// # Errors
-    /// `Damaged` or `Unsupported` when it cannot be told what a snapshot needs: then nothing is deleted. `Store` or `Io` when requests fail; what was not deleted is found
-    /// again.
+    /// `Damaged` or `Unsupported` when a record or part cannot be read: then nothing is deleted. `Store` or `Io` when requests fail; the
+    /// next collection finds what is left.
     pub fn gc(&self) -> Result<Garbage> {
         let (found, garbage) = self.find_garbage()?;
-        // In the order in which they refer to each other, although nobody reads what is deleted here.
+        // Referrers before what they refer to, although no reader uses what is deleted here.
         for objects in [found.records, found.parts, found.data, found.probes] {
             let keys = objects.into_iter().map(|o| o.key).collect();
             self.remote().wait(self.remote().delete_all(keys))?;
@@ -79,7 +80,7 @@ impl Store {
         Ok(garbage)
     }
 
-    /// The order of requests is what makes it right: the time, then objects, then the records that may need them.
+    /// Correctness depends on the order of requests: the time, then the objects, then the records that may need them.
     fn find_garbage(&self) -> Result<(Found, Garbage)> {
         let list = |prefix| self.remote().wait(self.remote().list(&prefix));
         let time = self.now()?;
@@ -92,7 +93,7 @@ impl Store {
             _ if still || !is_old(object.time) => young.push(object),
             _ => old.push(object),
         };
-        // What has another key than objects have is not ours, and is left alone.
+        // Unknown keys are not ours, and are left alone.
         for object in parts {
             if let Some(id) = layout::parse_part(&object.key) {
                 judge(object, needed.now.parts.contains(&id), needed.still.parts.contains(&id), &mut found.parts);
@@ -121,7 +122,7 @@ impl Store {
     /// What is needed at a time.
     fn needed(&self, time: u64) -> Result<Needed> {
         let mut needed = Needed::default();
-        // Which, and whether it counts.
+        // Each record, and whether it counts.
         let mut records = vec![];
         let keys = self.keys()?;
         for (&step, generations) in &keys.steps {
@@ -168,10 +169,10 @@ impl Store {
 
 /// Why nothing is collected while a record cannot be read.
 fn refused(bad: &DamagedRecord, counts: bool) -> Error {
-    const NOTHING: &str = "what its snapshot needs cannot be told, and nothing was deleted; ";
+    const NOTHING: &str = "what its snapshot needs is unknown, and nothing was deleted; ";
     match counts {
         true => bad.error(NOTHING),
-        // Saves that began before may still need what it is of.
+        // Saves that began before may still need its snapshot's data.
         false => Error::damaged(format!(
             "step {}: {}; {NOTHING}it was superseded: collect when the grace period has passed since",
             bad.step, bad.message
@@ -182,7 +183,7 @@ fn refused(bad: &DamagedRecord, counts: bool) -> Error {
 fn nothing_deleted(e: Error) -> Error {
     match e.kind() {
         ErrorKind::Store => e,
-        kind => Error::new(kind, format!("{e}; what its snapshot needs cannot be told, and nothing was deleted")),
+        kind => Error::new(kind, format!("{e}; what its snapshot needs is unknown, and nothing was deleted")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The generations of a step: which of its records counts, and how one is superseded (`docs/store.md` §3).
+//! The generations of a step's record: which one counts, and how it is superseded (`docs/store.md` §3).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use crate::remote::CONCURRENT;
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
 
-/// Records that are read to find those that a new one names: the ones that were written last.
+/// The number of records, most recent first, that are read to find those that a new record names.
 const RECENT: usize = 32;
 
-/// A record as it is listed.
+/// A record's entry in a listing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
     pub(crate) generation: u32,
@@ -27,12 +27,12 @@ pub(crate) struct Listed {
     pub(crate) size: u64,
 }
 
-/// The keys under which records are.
+/// The keys of all records.
 #[derive(Default)]
 pub(crate) struct Keys {
-    /// Of every step, lowest generations first; each has one at least.
+    /// Generations of each step, ascending; at least one.
     pub(crate) steps: BTreeMap<Step, Vec<Listed>>,
-    /// What is no record's: somebody else's.
+    /// Keys that are not of records: foreign files.
     pub(crate) foreign: Vec<String>,
 }
 
@@ -41,31 +41,31 @@ pub(crate) struct Keys {
 pub(crate) struct Current {
     pub(crate) generation: u32,
     pub(crate) record: Record,
-    /// Of its bytes.
+    /// Hash of its bytes.
     pub(crate) hash: Hash,
 }
 
-/// A record that cannot be read, or is not there although another one names it. What its snapshot is cannot be told.
+/// A record that cannot be read, or is missing although another one names it. Its snapshot is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedRecord {
-    /// The step that it is of.
+    /// Its step.
     pub step: Step,
     /// Its key.
     pub key: String,
-    /// What is wrong with it, beginning with the key.
+    /// The message, which begins with the key.
     pub message: String,
     kind: ErrorKind,
     pub(crate) generation: u32,
 }
 
-/// What there is in a store.
+/// The contents of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listing {
     /// The snapshots, by step.
     pub snapshots: Vec<Snapshot>,
-    /// Records that cannot be read, by step: each of them may be a snapshot's.
+    /// Records that cannot be read, by step; each may be a snapshot's.
     pub damaged: Vec<DamagedRecord>,
 }
 
@@ -91,7 +91,7 @@ impl Current {
 }
 
 impl DamagedRecord {
-    /// A record of which reading failed; errors that are of requests, and not of the record, as they are.
+    /// The damaged record of an error in reading it; errors of the request are passed on.
     pub(crate) fn of(RecordId { step, generation }: RecordId, e: Error) -> Result<Self> {
         let kind = match e.kind() {
             ErrorKind::Store | ErrorKind::Io => return Err(e),
@@ -104,14 +104,14 @@ impl DamagedRecord {
         Ok(Self { step, key, message, kind, generation })
     }
 
-    /// A record that another one names, and that is not there.
+    /// A record that is missing although another one names it.
     fn missing(RecordId { step, generation }: RecordId, by: RecordId) -> Self {
         let key = layout::record(step, generation).to_string();
-        let message = format!("{key}: is missing, and {by} says that it was there");
+        let message = format!("{key}: is missing, although {by} names it");
         Self { step, key, message, kind: ErrorKind::Damaged, generation }
     }
 
-    /// The error of who needs what it says; with what to do.
+    /// The error for a caller that needs this record, with advice.
     pub(crate) fn error(&self, meanwhile: &str) -> Error {
         let Self { step, message, .. } = self;
         Error::new(self.kind, format!("step {step}: {message}; {meanwhile}{}", self.remedy()))
@@ -127,11 +127,11 @@ impl DamagedRecord {
 }
 
 impl Keys {
-    /// The records that count, and were written last.
+    /// The most recently written of the records that count.
     fn recent(&self) -> Vec<RecordId> {
         let mut highest: Vec<(Listed, Step)> = self.steps.iter().map(|(&step, g)| (highest(g), step)).collect();
         highest.sort_unstable_by_key(|(l, step)| std::cmp::Reverse((l.time, l.nanos, *step)));
-        // Clocks may be wrong: the last step is the one that is looked for most.
+        // Clocks may be wrong, and the last step matters most: it is always among them.
         let last = self.last();
         let recent = highest.into_iter().take(RECENT).map(|(l, step)| RecordId { step, generation: l.generation });
         recent.chain(last).collect::<BTreeSet<_>>().into_iter().collect()
@@ -146,14 +146,14 @@ impl Keys {
         Some(RecordId { step, generation: highest(generations).generation })
     }
 
-    /// Whether a record is there, or one that supersedes it: what was superseded may have been collected.
+    /// Whether a record, or one that supersedes it, is there: superseded records may have been collected.
     fn has(&self, of: RecordId) -> bool {
         self.steps.get(&of.step).is_some_and(|g| highest(g).generation >= of.generation)
     }
 }
 
 impl History {
-    /// The snapshots, as their records have them.
+    /// The snapshots of the records.
     pub(crate) fn into_kept(self) -> Vec<Current> {
         self.steps.into_values().flatten().filter(Current::is_kept).collect()
     }
@@ -162,7 +162,7 @@ impl History {
         self.steps.values().filter_map(|r| r.as_ref().err())
     }
 
-    /// The records that a new one names: those that none of the others does.
+    /// The records that a new one names: those not named by another.
     pub(crate) fn heads(&self) -> Vec<Seen> {
         let named: BTreeSet<RecordId> =
             self.steps.values().flatten().flat_map(|c| &c.record.seen).map(|s| s.key).collect();
@@ -171,7 +171,7 @@ impl History {
 }
 
 impl Store {
-    /// What there is: snapshots, and records that cannot be read. What is under no record's key is passed over.
+    /// Lists snapshots, and records that cannot be read. Foreign keys are ignored.
     ///
     /// # Errors
     /// `Store` when requests fail.
@@ -182,7 +182,7 @@ impl Store {
         Ok(Listing { snapshots, damaged })
     }
 
-    /// All snapshots whose records can be read, by step. [`Self::list`] tells of the others.
+    /// All snapshots whose records can be read, by step. [`Self::list`] also returns the records that cannot.
     ///
     /// # Errors
     /// `Store` when requests fail.
@@ -193,7 +193,8 @@ impl Store {
     /// One snapshot.
     ///
     /// # Errors
-    /// `NotFound` when it is not there, `Damaged` or `Unsupported` when it cannot be told because a record cannot be read, `Store` when requests fail.
+    /// `NotFound` when it is not there, `Damaged` or `Unsupported` when that is unknown because a record cannot be read, `Store` when
+    /// requests fail.
     pub fn find(&self, at: At) -> Result<Snapshot> {
         let found = match at {
             At::Latest => self.latest()?,
@@ -220,7 +221,7 @@ impl Store {
         self.read_history(&keys, keys.all())
     }
 
-    /// The records that count, of the steps of which they were written last, and what these say is missing.
+    /// The records that count, of the most recently written steps, and the missing records that they name.
     pub(crate) fn recent(&self, keys: &Keys) -> Result<History> {
         self.read_history(keys, keys.recent())
     }
@@ -239,7 +240,7 @@ impl Store {
         Ok(history)
     }
 
-    /// Records that others name and that are not there, although nothing superseded them.
+    /// Records that others name, and that are missing without having been superseded.
     pub(crate) fn lost<'r>(
         &self,
         keys: &Keys,
@@ -258,7 +259,7 @@ impl Store {
         let mut lost = vec![];
         for bad in missing.into_values() {
             let id = RecordId { step: bad.step, generation: bad.generation };
-            // A listing takes a while: it may have been written after its place was passed.
+            // A listing takes time: a record may have been written after the listing passed its place.
             if !self.keys_under(&layout::records_of(bad.step))?.has(id) {
                 lost.push(bad);
             }
@@ -266,7 +267,7 @@ impl Store {
         Ok(lost)
     }
 
-    /// The record of a step that counts.
+    /// The record that counts for a step.
     ///
     /// # Errors
     /// Those of [`DamagedRecord::error`] when it cannot be read, `Store` when requests fail.
@@ -276,7 +277,7 @@ impl Store {
         self.current(RecordId { step, generation: highest(generations).generation }, "").map(Some)
     }
 
-    /// A record that counts; or the error, and what can be done meanwhile.
+    /// A record that counts; or the error, with what can be done `meanwhile`.
     fn current(&self, id: RecordId, meanwhile: &str) -> Result<Current> {
         self.remote().wait(self.record(id)).map_err(|e| match DamagedRecord::of(id, e) {
             Ok(bad) => bad.error(meanwhile),
@@ -288,7 +289,7 @@ impl Store {
         Ok(self.newest(step)?.filter(Current::is_kept).map(|c| Snapshot::of(c.record)))
     }
 
-    /// The last snapshot before a step whose record can be read.
+    /// The last snapshot before a step, among those whose records can be read.
     pub(crate) fn last_before(&self, step: Step) -> Result<Option<Snapshot>> {
         for id in self.keys()?.all().into_iter().rev().filter(|id| id.step < step) {
             match self.remote().wait(self.record(id)) {
@@ -300,7 +301,7 @@ impl Store {
         Ok(None)
     }
 
-    /// The last snapshot. Where the record of a later step cannot be read that is an error: an older one must not be taken for the last.
+    /// The last snapshot. A later step with an unreadable record is an error: an older snapshot must not pass for the last.
     pub(crate) fn latest(&self) -> Result<Option<Snapshot>> {
         let keys = self.keys()?;
         let recent = self.recent(&keys)?;
@@ -320,11 +321,11 @@ impl Store {
         Ok(None)
     }
 
-    /// The snapshot of an id.
+    /// The snapshot with an id.
     pub(crate) fn of_id(&self, id: SaveId) -> Result<Option<Snapshot>> {
         let Listing { snapshots, damaged } = self.list()?;
         match (snapshots.into_iter().find(|s| s.id == id), damaged.first()) {
-            // It may be the one.
+            // The unreadable record may be its.
             (None, Some(bad)) => Err(bad.error(&format!("no other snapshot has the id {id}; "))),
             (found, _) => Ok(found),
         }
@@ -348,7 +349,7 @@ impl Store {
         Ok(Current { generation, record, hash: Hash::of(&bytes) })
     }
 
-    /// Makes a record the one that counts, if nobody has created that generation before. How others name it, if it is ours.
+    /// Makes `record` the one that counts, unless that generation exists already. Returns how others name it, if it was created.
     pub(crate) async fn create_record(&self, generation: u32, record: &Record) -> Result<Option<Seen>> {
         let bytes = record.to_bytes()?;
         let seen = Seen { key: RecordId { step: record.step, generation }, hash: Hash::of(&bytes) };
@@ -372,7 +373,8 @@ impl Store {
     }
 }
 
-/// What a new record names: the one that it supersedes, those that nobody had named, and what the superseded one did, which will be collected.
+/// The records that a new one names: the one it supersedes, those not named yet, and those that the superseded one names, as it will be
+/// collected.
 pub(crate) fn to_name(heads: &[Seen], superseded: Option<&Current>) -> Vec<Seen> {
     let mut names: Vec<Seen> = superseded.map(Current::seen).into_iter().collect();
     for seen in heads.iter().chain(superseded.iter().flat_map(|c| &c.record.seen)) {
@@ -386,10 +388,10 @@ pub(crate) fn to_name(heads: &[Seen], superseded: Option<&Current>) -> Vec<Seen>
 }
 
 fn highest(generations: &[Listed]) -> Listed {
-    *generations.last().expect("a step that is listed has one")
+    *generations.last().expect("a listed step has a generation")
 }
 
-/// The generation that supersedes another one.
+/// The next generation.
 pub(crate) fn next_generation(step: Step, generation: u32) -> Result<u32> {
     generation.checked_add(1).ok_or_else(|| Error::limit(format!("step {step} was superseded too often")))
 }

@@ -1,4 +1,4 @@
-//! Typed ids: what names snapshots, parts and data, and how each is written.
+//! Typed ids of snapshots, parts and data, and how they are written.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,7 +36,7 @@ impl<const N: usize> Hex<N> {
     }
 }
 
-/// An id of `N` bytes: written, parsed and serialized as hexadecimal digits.
+/// An id of `N` bytes: displayed, parsed and serialized as hexadecimal digits.
 macro_rules! hex_id {
     ($(#[$doc:meta])* $name:ident, $bytes:literal, $what:literal) => {
         $(#[$doc])*
@@ -87,7 +87,7 @@ hex_id!(
     PartId, 32, "the id of a part"
 );
 hex_id!(
-    /// One save by one process, drawn at random; a snapshot has that of the process that committed it.
+    /// One save by one process, drawn at random; a snapshot's id is that of the process that committed it.
     SaveId, 16, "the id of a save"
 );
 
@@ -104,7 +104,7 @@ impl Hash {
 }
 
 impl PartId {
-    /// The id of the part whose manifest has these bytes.
+    /// The id of the part with this manifest.
     pub(crate) fn of(manifest: &[u8]) -> Self {
         Self(Hash::of(manifest).0)
     }
@@ -116,12 +116,12 @@ impl SaveId {
     }
 }
 
-/// A step of a training run: what snapshots are known by.
+/// A step of a training run, which identifies a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Step(u64);
 
 impl Step {
-    /// The largest one: what every reader of JSON has an exact number for.
+    /// The largest step: every JSON reader represents it exactly.
     pub const MAX: Step = Step(1 << 53);
 
     /// Step `n`.

@@ -1,23 +1,23 @@
-//! What is under the key of an object in a directory, and is no regular file.
+//! Files that are not regular, found at the path of an object in a directory.
 
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 
-/// Something is where an object should be, and is no regular file: it is not opened, which could wait for ever.
+/// The path of an object holds something that is not a regular file. It is not opened, as that could block for ever.
 #[derive(Debug)]
 pub(crate) struct Irregular(&'static str);
 
 impl fmt::Display for Irregular {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "is {}, and no regular file", self.0)
+        write!(f, "is {}, not a regular file", self.0)
     }
 }
 
 impl std::error::Error for Irregular {}
 
 impl Irregular {
-    /// What is of this kind, unless that is a regular file.
+    /// The error for a file of this type, unless it is a regular file.
     pub(crate) fn of(kind: fs::FileType) -> Option<Self> {
         let name = match kind {
             kind if kind.is_file() => return None,

@@ -8,12 +8,12 @@ pub(crate) fn marker() -> Path {
     Path::from("lmc-store.json")
 }
 
-/// Under which all records are.
+/// Prefix of all records.
 pub(crate) fn records() -> Path {
     Path::from("snapshots")
 }
 
-/// Under which the generations of a step are.
+/// Prefix of the generations of a step.
 pub(crate) fn records_of(step: Step) -> Path {
     Path::from(format!("snapshots/{:020}", step.get()))
 }
@@ -46,7 +46,7 @@ pub(crate) fn probe(id: SaveId) -> Path {
     Path::from(format!("probes/{id}"))
 }
 
-/// The step and the generation of a record's key; `None` for any other key.
+/// Step and generation of a record's key; `None` for any other key.
 pub(crate) fn parse_record(key: &Path) -> Option<(Step, u32)> {
     let text = key.as_ref();
     let (step, generation) = text.strip_prefix("snapshots/")?.strip_suffix(".json")?.split_once('/')?;
@@ -54,18 +54,18 @@ pub(crate) fn parse_record(key: &Path) -> Option<(Step, u32)> {
     (record(step, generation).as_ref() == text).then_some((step, generation))
 }
 
-/// The step whose generations are under a key; `None` for any other key.
+/// The step of a prefix of generations; `None` for any other key.
 pub(crate) fn parse_records_of(key: &str) -> Option<Step> {
     let step = Step::new(key.strip_prefix("snapshots/")?.parse().ok()?).ok()?;
     (records_of(step).as_ref() == key).then_some(step)
 }
 
-/// The part of a key; `None` for any other key.
+/// The part of a part's key; `None` for any other key.
 pub(crate) fn parse_part(key: &Path) -> Option<PartId> {
     key.as_ref().strip_prefix("parts/")?.strip_suffix(".json")?.parse().ok()
 }
 
-/// The save and the number of a data object's key; `None` for any other key.
+/// Save and number of a data object's key; `None` for any other key.
 pub(crate) fn parse_data(key: &Path) -> Option<(SaveId, usize)> {
     let (save, number) = key.as_ref().strip_prefix("data/")?.split_once('/')?;
     let (save, number) = (save.parse().ok()?, number.parse().ok()?);

@@ -1,4 +1,5 @@
-//! What writers that died left behind and no listing of objects shows: files of uploads in directories, uploads in parts in buckets.
+//! Leftovers of writers that died, which no listing of objects shows: temporary files in directories, incomplete multipart uploads in
+//! buckets.
 
 use std::path::PathBuf;
 
@@ -8,35 +9,36 @@ use crate::error::Result;
 #[cfg(feature = "s3")]
 use crate::uploads::{Upload, Uploads};
 
-/// Where to look for them.
+/// Where to look for leftovers.
 pub(crate) enum Leftovers {
-    /// Below a directory, in those that the store writes to.
+    /// In those subdirectories that the store writes to.
     Directory(PathBuf),
     #[cfg(feature = "s3")]
     Bucket(Uploads),
 }
 
-/// One of them.
+/// A leftover.
 pub(crate) enum Leftover {
     File(directory::Leftover),
     #[cfg(feature = "s3")]
     Upload(Upload),
 }
 
-/// An object, or a file of an upload that was never completed, that no snapshot needs.
+/// An object, or an incomplete upload, that no snapshot needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Orphan {
-    /// Its key. In a directory, empty directories have keys, too; in a bucket, the upload of an object in parts has the object's, followed by `?uploadId=` and its id.
+    /// Its key. An empty directory has one, too. The key of an incomplete multipart upload is the object's, followed by `?uploadId=` and
+    /// its id.
     pub key: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// When it was written, in seconds since 1970 by the store's clock.
     pub time: u64,
 }
 
 impl Leftovers {
-    /// Those of a place; `None` if there can be none.
+    /// Where the leftovers of a store at `location` are; `None` if there can be none.
     pub(crate) fn of(location: &Location) -> Result<Option<Self>> {
         Ok(match location {
             Location::Directory(path) => Some(Self::Directory(path.clone())),
@@ -57,7 +59,7 @@ impl Leftovers {
         }
     }
 
-    /// Directories of records out of which something was taken, and in which nothing is, by their keys. Elsewhere there are no directories.
+    /// Keys of directories of records that were emptied. Only a store in a directory has them.
     pub(crate) fn empty_steps(&self) -> Result<Vec<String>> {
         match self {
             // An archive has none.
@@ -83,7 +85,7 @@ impl Leftovers {
 }
 
 impl Leftover {
-    /// Whether it takes no room.
+    /// Whether it takes no space.
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self, Self::File(l) if l.is_directory)
     }

@@ -1,7 +1,7 @@
 //! Every snapshot of a training run in one store: a directory, or a bucket.
 //!
-//! Saving a snapshot costs what changed since an earlier one; any snapshot is restored byte for byte, whole or a few tensors of it. A crash or a second
-//! writer at any moment loses nothing that was committed. What is where, and why that is so, is in `docs/store.md`.
+//! A snapshot costs the space of what changed since an earlier one. Any snapshot is restored byte for byte, whole or in part. A crash or a
+//! concurrent writer never loses committed data. `docs/store.md` specifies the layout and the protocol.
 //!
 //! ```
 //! use lmc_store::{At, Input, Location, SaveOptions, Step, Store};

@@ -1,4 +1,4 @@
-//! How files are cut into pieces, each of which becomes a block set (`docs/store.md` §4).
+//! Cutting files into pieces, each of which becomes a block set (`docs/store.md` §4).
 
 use lmc::Segment;
 
@@ -7,29 +7,30 @@ use crate::ids::Hash;
 
 /// The most raw bytes of a piece.
 pub(crate) const MAX_PIECE: u64 = 1 << 24;
-/// The most elements of a piece of a tensor: pieces of tensors of equal shape hold the same elements whatever their dtypes.
+/// The most elements of a piece of a tensor. It counts elements, so that tensors of equal shape are cut alike whatever their dtypes.
 const ELEMENTS: u64 = 1 << 22;
-/// A tensor of fewer elements shares a block set with others: tensors of equal shape do or do not, whatever their dtypes.
+/// Tensors with fewer elements share a block set. It counts elements, so that tensors of equal shape are treated alike whatever their
+/// dtypes.
 const SMALL: u64 = 1 << 16;
 
-/// A range of a file, in bytes.
+/// A byte range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
-/// Bytes of a file that are compressed together, one range after the other.
+/// Bytes of a file that are compressed together: ranges, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) ranges: Vec<Range>,
-    /// What the bytes are; none if they are opaque.
+    /// The segments of the bytes; none if they are opaque.
     pub(crate) segments: Vec<Segment>,
-    /// Equal for pieces of files of the same name that hold the same.
+    /// Equal for pieces of the same name and file name with the same segments.
     pub(crate) key: Hash,
-    /// Equal for pieces of any files that hold the same tensors; that of opaque bytes is `key`.
+    /// Equal for pieces of any file with the same tensors; for opaque bytes it equals `key`.
     pub(crate) tensors_key: Hash,
-    /// What it is of a tensor, if it is of one alone: number of the segment in the file, and first element.
+    /// If it is of a single tensor: index of its segment in the file, and of its first element.
     pub(crate) of: Option<(usize, u64)>,
 }
 
@@ -39,20 +40,20 @@ impl Piece {
     }
 }
 
-/// A piece in the making.
+/// A piece under construction.
 #[derive(Default)]
 struct Builder {
     ranges: Vec<Range>,
     segments: Vec<Segment>,
-    /// What tells pieces apart, unambiguously.
+    /// Unambiguous encoding of what the piece holds, to be hashed into keys.
     holds: Vec<u8>,
     len: u64,
 }
 
 impl Builder {
-    /// Adds elements of a tensor, from the byte `start` of it on.
+    /// Adds elements of a tensor, starting at its byte `start`.
     fn tensor(&mut self, s: &Segment, start: u64, len: u64) -> Result<()> {
-        let (name, dtype) = (s.name.clone().unwrap_or_default(), s.dtype.expect("it is a tensor"));
+        let (name, dtype) = (s.name.clone().unwrap_or_default(), s.dtype.expect("a tensor has a dtype"));
         self.holds(&name);
         self.holds(dtype.name());
         self.holds.extend([start.to_le_bytes(), len.to_le_bytes()].as_flattened());
@@ -82,7 +83,7 @@ impl Builder {
     }
 }
 
-/// Cuts a file: every byte of it is in exactly one piece.
+/// Cuts a file: every byte is in exactly one piece.
 pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut pack = Builder::default();
@@ -119,7 +120,7 @@ pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// Offsets and lengths of pieces of at most `most` bytes; the last two share what is left, cut at a multiple of `unit`.
+/// Offsets and lengths of pieces of at most `most` bytes. The last two share the rest, split at a multiple of `unit`.
 fn cuts(len: u64, most: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -150,7 +151,7 @@ mod tests {
         tensors.iter().map(segment).collect()
     }
 
-    /// Every byte is in one piece, and the segments of a piece cover it.
+    /// Every byte is in exactly one piece, and the segments of a piece cover it.
     fn check(segments: &[Segment]) -> Vec<Piece> {
         let pieces = cut("f", segments).unwrap();
         let mut ranges: Vec<Range> = pieces.iter().flat_map(|p| p.ranges.clone()).collect();
@@ -184,7 +185,7 @@ mod tests {
         let names: Vec<Vec<&str>> =
             pieces.iter().map(|p| p.segments.iter().map(|s| s.name.as_deref().unwrap()).collect()).collect();
         assert_eq!(names, [&[][..], &["a"], &["a"], &["a"], &["b"], &["b"], &["b"], &["c"], &["s", "u"]]);
-        // The same elements of both.
+        // Equal shapes are cut at equal elements.
         let elements = |i: usize| pieces[i].segments[0].shape[0];
         assert_eq!([elements(1), elements(2), elements(3)], [elements(4), elements(5), elements(6)]);
         assert_eq!(pieces.last().unwrap().ranges.len(), 2);
@@ -196,7 +197,7 @@ mod tests {
         let tensors: Vec<_> = names.iter().map(|n| (n.as_str(), Some(Dtype::F16), 2 * SMALL - 2)).collect();
         let pieces = check(&file(&tensors));
         assert_eq!(pieces.len(), 3);
-        // Neighbours make one range.
+        // Adjacent ranges are merged.
         assert!(pieces.iter().all(|p| p.ranges.len() == 1 && p.of.is_none()));
         assert!(check(&[]).is_empty());
     }

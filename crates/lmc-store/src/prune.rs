@@ -1,4 +1,4 @@
-//! Pruning: which snapshots stay, and the end of the others (`docs/store.md` §6).
+//! Pruning: which snapshots stay, and how the others end (`docs/store.md` §6).
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
@@ -11,22 +11,22 @@ use crate::remote::CONCURRENT;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
-/// Which snapshots to keep: those that any of these rules is for.
+/// Which snapshots to keep: those that match any of these rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Keep {
-    /// So many, of the largest steps.
+    /// This many snapshots, of the largest steps.
     pub last: usize,
-    /// Those of steps that are multiples of this.
+    /// Those with a step that is a multiple of this.
     pub every: Option<u64>,
     /// Those of these steps.
     pub steps: Vec<Step>,
-    /// Steps whose records cannot be read, and are to be ended for good: whatever they were the records of is lost. With nothing else, all that can be read
-    /// stays.
+    /// Steps with unreadable records, to be ended for good: their snapshots are lost. If this is the only rule, all readable snapshots
+    /// stay.
     pub damaged: Vec<Step>,
 }
 
-/// What pruning would do.
+/// The plan of a pruning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrunePlan {
@@ -34,35 +34,35 @@ pub struct PrunePlan {
     pub keep: Vec<Snapshot>,
     /// Snapshots that go, by step.
     pub prune: Vec<Snapshot>,
-    /// Records that cannot be read, and are ended as [`Keep::damaged`] says.
+    /// Unreadable records to be ended, as [`Keep::damaged`] asks.
     pub damaged: Vec<DamagedRecord>,
-    /// Records that cannot be read, and are left as they are.
+    /// Unreadable records that are left as they are.
     pub left_out: Vec<DamagedRecord>,
-    /// Those that stay and are re-based.
+    /// Snapshots that stay and are re-based.
     pub rebase: Vec<Step>,
     /// Bytes of data that all snapshots need now.
     pub before: u64,
-    /// Bytes of data that those which stay will need; with snapshots to be re-based it is an estimate.
+    /// Bytes of data that the remaining snapshots will need; an estimate if some are re-based.
     pub after: u64,
-    /// Why it cannot be told what snapshots need, if it cannot. Pruning is possible all the same.
+    /// Why the bytes that snapshots need are unknown, if they are. Pruning is possible all the same.
     pub obstacle: Option<String>,
     /// The records of `prune` that count.
     records: Vec<Current>,
 }
 
-/// What pruning did.
+/// The result of a pruning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pruned {
-    /// Snapshots that are no more.
+    /// Snapshots that were pruned.
     pub pruned: Vec<Step>,
-    /// Snapshots that were re-based, as they are now.
+    /// Snapshots that were re-based, in their new state.
     pub rebased: Vec<Snapshot>,
-    /// Snapshots that were to be re-based, and that another process changed meanwhile: left as they are.
+    /// Snapshots that were to be re-based, but were changed by another process meanwhile: left as they are.
     pub changed: Vec<Step>,
 }
 
-/// A snapshot that ends, and its record that counts, if that can be read.
+/// A snapshot to be pruned, and its record that counts, if readable.
 struct End<'p> {
     step: Step,
     id: SaveId,
@@ -78,7 +78,7 @@ impl<'p> End<'p> {
 }
 
 impl Keep {
-    /// Says for each of some steps, which ascend, whether it stays.
+    /// For each of `steps` (ascending), whether it stays.
     fn select(&self, steps: &[Step]) -> Result<Vec<bool>> {
         if self.last == 0 && self.every.is_none() && self.steps.is_empty() {
             if !self.damaged.is_empty() {
@@ -106,17 +106,17 @@ impl Keep {
 }
 
 impl Store {
-    /// Plans what to prune, and changes nothing.
+    /// Plans a pruning, and changes nothing.
     ///
     /// # Errors
-    /// `Usage` when nothing would stay, or when the record of a step that is said to be damaged can be read; `NotFound` when a step to keep has no snapshot, and
-    /// those of [`Self::snapshots`].
+    /// `Usage` when nothing would stay, or when the record of a step given as damaged can be read; `NotFound` when a step to keep has no
+    /// snapshot; and those of [`Self::snapshots`].
     pub fn plan_prune(&self, keep: &Keep) -> Result<PrunePlan> {
         let history = self.history()?;
         let (damaged, left_out): (Vec<_>, Vec<_>) =
             history.damaged().cloned().partition(|bad| keep.damaged.contains(&bad.step));
         if let Some(step) = keep.damaged.iter().find(|&&s| damaged.iter().all(|bad| bad.step != s)) {
-            return Err(Error::usage(format!("step {step} has no damaged record: it ends as others do")));
+            return Err(Error::usage(format!("step {step} has no damaged record: prune it like others")));
         }
         if let Some(bad) = left_out.iter().find(|bad| keep.steps.contains(&bad.step)) {
             return Err(bad.error(""));
@@ -164,8 +164,8 @@ impl Store {
         Ok(())
     }
 
-    /// Does what was planned: ends snapshots, then re-bases those that stay. What needs them meanwhile goes on for a grace period at least. After an error some of it is done,
-    /// and planning again finds the rest.
+    /// Executes a plan: ends snapshots, then re-bases the remaining ones. Readers of pruned snapshots have at least a grace period to
+    /// finish. After an error part of it is done, and a new plan covers the rest.
     ///
     /// # Errors
     /// `Store` when requests fail, and those of [`Self::rebase`].
@@ -173,12 +173,12 @@ impl Store {
         let mut done = Pruned::default();
         let mut ends: Vec<End> = plan.records.iter().map(End::of).collect();
         for bad in &plan.damaged {
-            // Nobody knows any more which snapshot it was.
+            // The snapshot of a damaged record is unknown.
             ends.push(End { step: bad.step, id: self.fresh_id()?, generation: bad.generation, current: None });
         }
         if !ends.is_empty() {
             let (time, heads) = (self.now()?, self.recent(&self.keys()?)?.heads());
-            // Side by side; each names the one before it on its way.
+            // In parallel; each record names the one before it on its way.
             let ways = ends.len().min(CONCURRENT);
             let ended = stream::iter(0..ways)
                 .map(async |way| {
@@ -204,7 +204,7 @@ impl Store {
         Ok(done)
     }
 
-    /// Ends a snapshot. `heads` are the records that the one which says so names; it takes their place.
+    /// Ends a snapshot. The new record names `heads` and takes their place.
     async fn end(&self, end: &End<'_>, time: u64, heads: &mut Vec<Seen>) -> Result<Option<Seen>> {
         let mut record = Record::pruned(end.step, end.id, time);
         let mut superseded = end.current.cloned();
@@ -217,7 +217,7 @@ impl Store {
                 heads.clear();
                 return Ok(ours);
             }
-            // Who re-bases a snapshot makes no other one of it; who prunes it was faster.
+            // If the other process pruned the snapshot, we are done; if it re-based it, its new record is superseded.
             let there = self.record(RecordId { step: end.step, generation }).await?;
             if !there.is_kept() {
                 return Ok(None);

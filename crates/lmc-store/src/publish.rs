@@ -1,4 +1,4 @@
-//! How a snapshot comes to be: parts saved, and published.
+//! Creating a snapshot: parts are saved, then published.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::save::{self, Input, SaveOptions, Saved};
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
 
-/// The snapshot that another one is a copy of.
+/// The source of a snapshot that is a copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Original {
     pub(crate) id: SaveId,
@@ -20,7 +20,7 @@ pub(crate) struct Original {
 }
 
 impl Store {
-    /// Saves files as the snapshot of a step; by default that after the last one.
+    /// Saves files as the snapshot of a step; by default the one after the last.
     ///
     /// # Errors
     /// Those of [`Self::save_part`] and [`Self::publish`].
@@ -36,7 +36,7 @@ impl Store {
         self.publish(step, metadata, &[saved.part])
     }
 
-    /// The step that is meant: by default the one after the last. One that has a snapshot is refused.
+    /// The step to save: by default the one after the last. Fails if it has a snapshot.
     ///
     /// # Errors
     /// `Exists`, and those of [`Self::find`].
@@ -48,13 +48,13 @@ impl Store {
         }
     }
 
-    /// Saves files as one part of the snapshot of a step, which exists once all of its parts are published.
+    /// Saves files as one part of a step's snapshot, which exists once all of its parts are published.
     ///
     /// # Errors
-    /// `Io` when a file cannot be read, `Usage` when the options or the names of the files are not possible, and those of [`Self::open_snapshot`] for the snapshot
-    /// before.
+    /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, and those of [`Self::open_snapshot`] for the
+    /// snapshot before.
     pub fn save_part(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
-        // Asked for before anything is looked at: from now on, what is found stays long enough.
+        // The time is taken first: whatever is found afterwards stays for a grace period from then.
         let began = self.now()?;
         let before = match o.from {
             Some(from) => Some(self.find(At::Step(from))?),
@@ -64,18 +64,18 @@ impl Store {
         save::save(self.remote(), inputs, &parts, o, self.cache(), began, self.fresh_id()?)
     }
 
-    /// Makes saved parts the snapshot of a step: all of it at once, or nothing.
+    /// Publishes saved parts as the snapshot of a step, atomically.
     ///
-    /// After an error of the kind `Store` it may have come to be all the same: [`Self::find`] tells.
+    /// After a `Store` error the snapshot may have been published all the same: check with [`Self::find`].
     ///
     /// # Errors
-    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a part was begun too long ago; `Usage` when two parts have files of the same name;
-    /// `Store` when requests fail.
+    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a part was begun too long ago; `Usage` when two
+    /// parts have files of the same name; `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, parts: &[PartId]) -> Result<Snapshot> {
         self.publish_as(step, metadata, parts, None)
     }
 
-    /// [`Self::publish`] for what may be a copy.
+    /// [`Self::publish`], also for copies.
     pub(crate) fn publish_as(
         &self,
         step: Step,
@@ -108,7 +108,7 @@ impl Store {
             Some(newest) => next_generation(step, newest.generation)?,
         };
         record.seen = to_name(&recent.heads(), before.as_ref());
-        // Asked for last: what comes before must not count against the grace period unseen.
+        // The time is taken last, so that everything before counts against the grace period.
         let now = self.time_to_commit(began)?;
         record.time = original.map_or(now, |o| o.time);
         let ours = remote.wait(self.create_record(generation, &record))?;

@@ -1,4 +1,4 @@
-//! What snapshots need: parts, block sets, data objects.
+//! Reachability: the parts, block sets and data objects that snapshots need.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,21 +10,21 @@ use crate::manifest::part::{Extent, Ref};
 /// A data object.
 pub(crate) type ObjectId = (SaveId, usize);
 
-/// All that some parts need.
+/// Everything that some parts need.
 #[derive(Default)]
 pub(crate) struct Reach {
     /// The parts, and those that they name.
     pub(crate) parts: HashSet<PartId>,
-    /// What files refer to.
+    /// Block sets that files refer to.
     pub(crate) direct: HashSet<SetId>,
-    /// That, and what it is made from.
+    /// Those, and all of their bases.
     pub(crate) sets: HashSet<SetId>,
-    /// Where those are, and how long these objects are.
+    /// The data objects that hold those, with their lengths.
     pub(crate) objects: BTreeMap<ObjectId, u64>,
 }
 
 impl Reach {
-    /// Adds what the files of some parts need; the catalog has these parts.
+    /// Adds what the files of some parts need. The catalog must hold these parts.
     pub(crate) fn add(&mut self, catalog: &Catalog, parts: &[PartId]) -> Result<()> {
         for &id in parts {
             self.parts.insert(id);
@@ -39,7 +39,7 @@ impl Reach {
 
     fn add_chain(&mut self, catalog: &Catalog, set: SetId) -> Result<()> {
         let mut next = Some(set);
-        // What was reached before has its chain here, and one that goes round ends, too.
+        // A set reached before has its chain here. This also ends cycles.
         while let Some(set) = next.filter(|&s| self.sets.insert(s)) {
             let object = object_of(catalog, set)?;
             self.objects.insert(object, catalog.part(set.part)?.objects[object.1]);
@@ -49,7 +49,7 @@ impl Reach {
     }
 }
 
-/// The sets that the files of a part refer to, each once, in the order in which they do.
+/// The sets that the files of a part refer to, each once, in order of first use.
 pub(crate) fn files_of(catalog: &Catalog, part: PartId) -> Result<Vec<SetId>> {
     let mut seen = HashSet::new();
     let mut sets = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn files_of(catalog: &Catalog, part: PartId) -> Result<Vec<SetId>> {
     Ok(sets)
 }
 
-/// The data object that a set is in.
+/// The data object that holds a set.
 pub(crate) fn object_of(catalog: &Catalog, set: SetId) -> Result<ObjectId> {
     Ok((catalog.part(set.part)?.save, catalog.set(set)?.at.0))
 }

@@ -1,4 +1,4 @@
-//! Requests to the object store, and the threads that they run on.
+//! Requests to the object store, and the threads that run them.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,22 +13,22 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result, root_cause};
 
-/// Requests that are under way at once for one purpose.
+/// Concurrent requests for one purpose.
 pub(crate) const CONCURRENT: usize = 16;
 
-/// Threads that wait for a disk. They read, write and sync; what is computed is computed elsewhere.
+/// Blocking threads for disk access: they read, write and sync. Computation runs elsewhere.
 const BLOCKING: usize = 4;
 
-/// How often an object is created that is said to exist and cannot be read.
+/// How often to retry creating an object that reportedly exists but cannot be read.
 const CONFLICTS: u32 = 6;
 
-/// An object as it is listed.
+/// An object's entry in a listing.
 pub(crate) struct Object {
     pub(crate) key: Path,
     pub(crate) size: u64,
     /// When it was written, by the store's clock, in seconds since 1970.
     pub(crate) time: u64,
-    /// And nanoseconds, as far as the store tells them.
+    /// Nanoseconds part, if the store reports it.
     pub(crate) nanos: u32,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Remote {
     runtime: Arc<Runtime>,
 }
 
-/// Requests that are under way.
+/// Requests in progress.
 pub(crate) struct Begun<T>(JoinHandle<Result<T>>);
 
 impl<T> Drop for Begun<T> {
@@ -47,8 +47,8 @@ impl<T> Drop for Begun<T> {
     }
 }
 
-/// The threads of all stores of this process. A client's connections live on the threads that opened them, so that stores which share
-/// a client must share those. They are never stopped; a child that was forked off has none of its parent's, and gets its own.
+/// The runtime of all stores of this process. A client's connections belong to the threads that opened them, so stores that share a client
+/// must share the threads. They are never stopped. A forked child has none of its parent's threads and gets its own.
 fn runtime() -> Result<Arc<Runtime>> {
     static SHARED: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ fn runtime() -> Result<Arc<Runtime>> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).max_blocking_threads(BLOCKING).thread_name("lmc-store").enable_all();
     let runtime = Arc::new(builder.build().map_err(|e| Error::io("cannot start threads for the store", e))?);
-    // Stopping the parent's would wait for threads that are not there.
+    // Dropping the parent's runtime would wait for threads that do not exist in the child.
     std::mem::forget(shared.replace((process, runtime.clone())));
     Ok(runtime)
 }
@@ -71,12 +71,12 @@ impl Remote {
         Ok(Self { objects, runtime: runtime()? })
     }
 
-    /// Waits for requests.
+    /// Runs requests to completion.
     pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> T {
         self.runtime.block_on(requests)
     }
 
-    /// Begins requests that are waited for later. They end with what is returned.
+    /// Starts requests; [`Self::finish`] waits for their result.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         requests: impl Future<Output = Result<T>> + Send + 'static,
@@ -84,7 +84,7 @@ impl Remote {
         Begun(self.runtime.spawn(requests))
     }
 
-    /// Waits for requests that were begun.
+    /// Waits for requests that were started.
     pub(crate) fn finish<T>(&self, mut begun: Begun<T>) -> Result<T> {
         self.wait(&mut begun.0).map_err(|e| Error::store(format!("a request ended before it was answered: {e}")))?
     }
@@ -103,7 +103,7 @@ impl Remote {
         }
         let bytes = got.bytes().await.map_err(failed)?;
         if bytes.len() as u64 != size {
-            return Err(Error::store(format!("{key}: has {size} bytes, and {} came: try again", bytes.len())));
+            return Err(Error::store(format!("{key}: has {size} bytes, but {} arrived: try again", bytes.len())));
         }
         Ok(bytes)
     }
@@ -118,28 +118,28 @@ impl Remote {
         let e = match self.objects.get_range(key, range).await {
             Ok(bytes) if bytes.len() as u64 == len => return Ok(bytes),
             Ok(bytes) => {
-                Error::store(format!("{key}: {len} bytes were asked for, and {} came: try again", bytes.len()))
+                Error::store(format!("{key}: {len} bytes were requested, but {} arrived: try again", bytes.len()))
             }
             Err(e) => Error::request("read", key, e),
         };
-        // Backends tell in different ways that an object ends before a range does: ask.
+        // Backends report a range beyond an object's end in different ways: compare with its size.
         match self.head(key).await {
             Ok(head) if head.size < end => {
-                Err(Error::damaged(format!("{key}: is cut short: it has only {} bytes", head.size)))
+                Err(Error::damaged(format!("{key}: is truncated: it has only {} bytes", head.size)))
             }
             _ => Err(e),
         }
     }
 
-    /// Writes an object under a key that nobody else writes.
+    /// Writes an object whose key no other writer uses.
     pub(crate) async fn put(&self, key: &Path, bytes: Bytes) -> Result<()> {
         self.objects.put(key, bytes.into()).await.map(|_| ()).map_err(|e| Error::request("write", key, e))
     }
 
-    /// Writes an object that is not there; whether it is now ours. Afterwards it is there in any case.
+    /// Creates an object unless it exists; returns whether the existing object is ours. Afterwards the object exists in any case.
     ///
-    /// The answer to such a request cannot be trusted when it is a refusal: it may be the second try's, and the first one's answer lost.
-    /// So the object itself is asked. Bytes of several writers must differ.
+    /// A refusal cannot be trusted: it may answer a retry, after the answer to a successful first try was lost. So the object is read back
+    /// and compared. Different writers must write different bytes.
     pub(crate) async fn create(&self, key: &Path, bytes: Bytes) -> Result<bool> {
         let mut conflicts = 0;
         loop {
@@ -150,17 +150,17 @@ impl Remote {
                 Ok(got) if got.meta.size != bytes.len() as u64 => return Ok(false),
                 Ok(got) => return Ok(got.bytes().await.map_err(|e| Error::request("read back", key, e))? == bytes),
                 Err(_) if told.kind() != ErrorKind::Exists => return Err(told),
-                // Said to exist, and not there: others create it at this moment, of whom one or none will win.
+                // Reported to exist, but missing: others are creating it at this moment, and at most one of them wins.
                 Err(_) if conflicts < CONFLICTS => {
                     conflicts += 1;
                     tokio::time::sleep(Duration::from_millis(20 << conflicts)).await;
                 }
-                Err(_) => return Err(Error::store(format!("{told}; and it cannot be read: try again"))),
+                Err(_) => return Err(Error::store(format!("{told}; and it cannot be read back: try again"))),
             }
         }
     }
 
-    /// Whether an object that is there is kept by a server that is told to create it.
+    /// Whether the server refuses to overwrite an existing object with a conditional create.
     pub(crate) async fn refuses_to_replace(&self, key: &Path, bytes: Bytes) -> Result<bool> {
         match self.objects.put_opts(key, bytes.into(), PutOptions::from(PutMode::Create)).await {
             Ok(_) => Ok(false),
@@ -179,7 +179,7 @@ impl Remote {
         self.objects.delete(key).await.map_err(|e| Error::request("delete", key, e))
     }
 
-    /// Deletes objects; what is not there counts as deleted. The order is not specified.
+    /// Deletes objects, in no specified order; missing ones count as deleted.
     pub(crate) async fn delete_all(&self, keys: Vec<Path>) -> Result<()> {
         let mut deleted = self.objects.delete_stream(stream::iter(keys).map(Ok).boxed());
         while let Some(done) = deleted.next().await {
@@ -205,7 +205,7 @@ impl Remote {
     }
 }
 
-/// The time of a date that the store gave, whose timestamp this is.
+/// Converts a timestamp of the store, in seconds since 1970. `Store` if it is negative.
 pub(crate) fn seconds(timestamp: i64) -> Result<u64> {
     u64::try_from(timestamp).map_err(|_| Error::store("the store's clock is before 1970: set it right"))
 }

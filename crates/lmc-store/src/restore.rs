@@ -1,4 +1,4 @@
-//! Restoring: files, tensors and rows of a snapshot.
+//! Restoring files, tensors and rows of a snapshot.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -20,47 +20,47 @@ use crate::store::Store;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileInfo {
-    /// Its name: where it is below the directory that is restored to, with slashes. No component is `.` or `..`.
+    /// Its name: a path below the directory to restore to, with slashes. No component is `.` or `..`.
     pub name: String,
     /// Its length in bytes.
     pub len: u64,
-    /// Its format, as far as it was recognised: "safetensors", or "raw".
+    /// Its format, as far as recognised: "safetensors", or "raw".
     pub layout: String,
-    /// Its tensors, and what is between them; they cover it in order.
+    /// Its tensors and the bytes between them; they cover the file in order.
     pub segments: Vec<Segment>,
 }
 
-/// An open snapshot, of which any part can be read, by several threads at once.
+/// An open snapshot. Any part of it can be read, by several threads at once.
 ///
-/// Everything that is read is compared with the cryptographic hash that it had when it was saved.
+/// Everything read is verified against the cryptographic hash recorded when it was saved.
 pub struct SnapshotReader {
     remote: Arc<Remote>,
     catalog: Catalog,
     snapshot: Snapshot,
     files: Vec<FileInfo>,
-    /// For each name the first tensor of it: file, and segment there.
+    /// The first tensor of each name: index of the file, and of the segment there.
     tensors: HashMap<lmc::Name, (usize, usize)>,
-    /// For each file, in order.
+    /// Extents of each file.
     extents: Vec<Vec<Located>>,
     threads: usize,
 }
 
-/// A tensor, or some rows of it, and the memory that is to hold its bytes.
+/// A tensor, or some rows of it, with the buffer for its bytes.
 #[derive(Debug)]
 pub struct TensorBuffer<'a> {
     /// The name of the tensor.
     pub name: &'a str,
-    /// The elements whose first index is in this range; all if there is none.
+    /// Read only the elements whose first index is in this range; `None` for all.
     pub rows: Option<Range<u64>>,
-    /// As long as what it is to hold.
+    /// As long as the bytes to read.
     pub out: &'a mut [u8],
 }
 
 impl Store {
-    /// Opens a snapshot to read from it.
+    /// Opens a snapshot for reading.
     ///
     /// # Errors
-    /// `Store` when requests fail, `Damaged`, `Unsupported` or `Limit` when a part is not what it should be.
+    /// `Store` when requests fail, `Damaged`, `Unsupported` or `Limit` when a part is invalid.
     pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<SnapshotReader> {
         let catalog = self.remote().wait(Catalog::load(self.remote(), &snapshot.parts))?;
         SnapshotReader::new(self.remote().clone(), catalog, snapshot.clone())
@@ -110,14 +110,14 @@ impl SnapshotReader {
         located.collect()
     }
 
-    /// Sets how many threads decode; 0, which is what it begins with, for as many as the machine has.
+    /// Sets how many threads decode; 0, the default, for one per core.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// What it is the contents of.
+    /// The snapshot that is read.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -127,7 +127,7 @@ impl SnapshotReader {
         &self.files
     }
 
-    /// The file of a name.
+    /// The file with a name.
     ///
     /// # Errors
     /// `NotFound` when there is none.
@@ -135,7 +135,7 @@ impl SnapshotReader {
         Ok(&self.files[self.index(name)?])
     }
 
-    /// The files of these names; of a name that is a directory's, all that are in it. Each once, in the order in which they are asked for.
+    /// The files with these names; a directory's name stands for all files in it. Each once, in the order of `names`.
     ///
     /// # Errors
     /// `NotFound` when there is neither a file nor a directory of a name.
@@ -153,7 +153,7 @@ impl SnapshotReader {
         Ok(found)
     }
 
-    /// The first tensor of a name, and the file that it is in.
+    /// The first tensor with a name, and its file.
     ///
     /// # Errors
     /// `NotFound` when there is none.
@@ -162,11 +162,12 @@ impl SnapshotReader {
         Ok((&self.files[file], &self.files[file].segments[s]))
     }
 
-    /// Restores a file to a destination that is written at any offset, by several threads at once. `progress` is called with the number of bytes
-    /// that were written so far.
+    /// Restores a file to a destination that is written at any offset, by several threads at once. `progress` is called with the number of
+    /// bytes written so far.
     ///
     /// # Errors
-    /// `NotFound` when there is no such file, `Damaged` when something of it is missing or damaged, `Store` when requests fail, `Io` when writing does.
+    /// `NotFound` when there is no such file, `Damaged` when something of it is missing or damaged, `Store` when requests fail, `Io` when
+    /// writing does.
     pub fn restore_file(&self, name: &str, dst: &dyn WriteAt, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let file = self.index(name)?;
         let mut gather = Gather::new();
@@ -177,7 +178,7 @@ impl SnapshotReader {
             .map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
     }
 
-    /// Reads a file into memory; `out` holds nothing else afterwards.
+    /// Reads a file into memory, replacing the contents of `out`.
     ///
     /// # Errors
     /// Those of [`Self::read_range`].
@@ -187,10 +188,10 @@ impl SnapshotReader {
         self.read_range(name, 0, out)
     }
 
-    /// Reads the bytes of a file from `offset` on that fill `out`.
+    /// Fills `out` with the bytes of a file from `offset` on.
     ///
     /// # Errors
-    /// `Usage` when the file does not have them; otherwise those of [`Self::restore_file`], and `Limit` when there is no memory.
+    /// `Usage` when the file is shorter; otherwise those of [`Self::restore_file`], and `Limit` when memory runs out.
     pub fn read_range(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<()> {
         let file = self.index(name)?;
         let len = self.files[file].len;
@@ -200,7 +201,7 @@ impl SnapshotReader {
         self.fill([(file, offset..end, out)]).map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
     }
 
-    /// Reads a tensor: its elements as the file has them, little-endian, the last dimension contiguous.
+    /// Reads a tensor's elements as in the file: little-endian, the last dimension contiguous.
     ///
     /// # Errors
     /// Those of [`Self::tensor`] and [`Self::read_range`].
@@ -214,7 +215,7 @@ impl SnapshotReader {
     /// Reads rows of a tensor: the elements whose first index is in `rows`.
     ///
     /// # Errors
-    /// Those of [`Self::read_tensor`], and `Usage` when the tensor has no such rows, or when they do not begin and end with a byte.
+    /// Those of [`Self::read_tensor`], and `Usage` when the tensor has no such rows, or when they do not begin and end at a byte boundary.
     pub fn read_rows(&self, name: &str, rows: Range<u64>) -> Result<Vec<u8>> {
         let (_, s) = self.tensor(name)?;
         let bytes = row_range(s, &rows)?;
@@ -223,7 +224,7 @@ impl SnapshotReader {
         Ok(out)
     }
 
-    /// [`Self::read_tensor`] into memory of the caller's, which is as long as the tensor.
+    /// [`Self::read_tensor`] into a buffer of the tensor's length.
     ///
     /// # Errors
     /// Those of [`Self::read_tensors`].
@@ -231,7 +232,7 @@ impl SnapshotReader {
         self.read_tensors([TensorBuffer { name, rows: None, out }])
     }
 
-    /// [`Self::read_rows`] into memory of the caller's, which is as long as the rows.
+    /// [`Self::read_rows`] into a buffer of the length of the rows.
     ///
     /// # Errors
     /// Those of [`Self::read_tensors`].
@@ -239,11 +240,11 @@ impl SnapshotReader {
         self.read_tensors([TensorBuffer { name, rows: Some(rows), out }])
     }
 
-    /// Reads tensors, or rows of them, into memory of the caller's. What they share is fetched and decoded once, and all of them side by side: this is how to load a
-    /// model. After an error the memory holds anything.
+    /// Reads tensors, or rows of them, into buffers, in parallel. Block sets that they share are fetched and decoded once: this is how to
+    /// load a model. After an error the contents of the buffers are unspecified.
     ///
     /// # Errors
-    /// Those of [`Self::read_rows`], and `Usage` when a buffer does not have the length of what it is to hold.
+    /// Those of [`Self::read_rows`], and `Usage` when a buffer does not have the length of its tensor or rows.
     pub fn read_tensors<'a>(&self, wanted: impl IntoIterator<Item = TensorBuffer<'a>>) -> Result<()> {
         let mut parts = Vec::new();
         for TensorBuffer { name, rows, out } in wanted {
@@ -269,7 +270,7 @@ impl SnapshotReader {
         &self.catalog
     }
 
-    /// For each file, where its bytes are.
+    /// The extents of each file.
     pub(crate) fn extents(&self) -> impl Iterator<Item = (&FileInfo, &[Located])> {
         self.files.iter().zip(self.extents.iter().map(|e| &e[..]))
     }
@@ -286,7 +287,7 @@ impl SnapshotReader {
         })
     }
 
-    /// Fills buffers with ranges of files, given by number, that are as long.
+    /// Fills buffers with ranges of files, which are given by index and have the buffers' lengths.
     fn fill<'a>(&self, parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
         let mut gather = Gather::new();
         for (file, range, mut rest) in parts {
@@ -307,7 +308,7 @@ impl std::fmt::Debug for SnapshotReader {
     }
 }
 
-/// Bytes of rows within their tensor.
+/// Byte range of rows within their tensor.
 fn row_range(s: &Segment, rows: &Range<u64>) -> Result<Range<u64>> {
     s.bytes_of_rows(rows).ok_or_else(|| {
         Error::usage(format!(
@@ -320,9 +321,9 @@ fn row_range(s: &Segment, rows: &Range<u64>) -> Result<Range<u64>> {
     })
 }
 
-/// Memory for `len` bytes, or an error where there is none.
+/// Allocates `len` bytes, or fails.
 fn zeroed(len: u64) -> Result<Vec<u8>> {
-    let too_much = || Error::limit(format!("there is no memory for {len} bytes; restore to a file instead"));
+    let too_much = || Error::limit(format!("out of memory for {len} bytes; restore to a file instead"));
     let len = usize::try_from(len).map_err(|_| too_much())?;
     Vec::<u8>::new().try_reserve_exact(len).map_err(|_| too_much())?;
     Ok(vec![0; len])

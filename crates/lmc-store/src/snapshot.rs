@@ -1,4 +1,4 @@
-//! A snapshot, and how one is named.
+//! Snapshots, and how they are named.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,32 @@ use crate::error::{Error, Result};
 use crate::ids::{PartId, SaveId, Step};
 use crate::manifest::record::Record;
 
-/// Which snapshot.
+/// Selects a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum At {
-    /// That of the largest step.
+    /// The one of the largest step.
     #[default]
     Latest,
-    /// That of a step.
+    /// The one of a step.
     Step(Step),
-    /// The one of this id.
+    /// The one with an id.
     Id(SaveId),
 }
 
 impl std::str::FromStr for At {
     type Err = Error;
 
-    /// `latest`, a step, or an id.
+    /// Parses `latest`, a step, or an id.
     fn from_str(s: &str) -> Result<Self> {
         if s == "latest" {
             return Ok(At::Latest);
         }
-        // An id may have nothing but decimal digits, but no step has so many.
+        // An id may consist of decimal digits only, but no step has that many digits.
         if let Ok(id) = s.parse() {
             return Ok(At::Id(id));
         }
         let step =
-            s.parse().map_err(|_| Error::usage(format!("{s:?} is not a step, not an id, and not \"latest\"")))?;
+            s.parse().map_err(|_| Error::usage(format!("{s:?} is neither a step, nor an id, nor \"latest\"")))?;
         Ok(At::Step(Step::new(step)?))
     }
 }
@@ -42,17 +42,17 @@ impl std::str::FromStr for At {
 pub struct Snapshot {
     /// The step of the run.
     pub step: Step,
-    /// Names it for ever.
+    /// Its permanent id.
     pub id: SaveId,
     /// When it was committed, in seconds since 1970 by the store's clock.
     pub time: u64,
-    /// What the user said about it.
+    /// The user's metadata.
     pub metadata: BTreeMap<String, String>,
-    /// One for each process that saved.
+    /// Its parts: one for each process that saved.
     pub parts: Vec<PartId>,
     /// Bytes of its files.
     pub raw_size: u64,
-    /// Bytes that were stored for it.
+    /// Bytes stored for it.
     pub new_size: u64,
 }
 

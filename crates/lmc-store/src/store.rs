@@ -1,4 +1,4 @@
-//! A store: its marker, its options, and its time.
+//! A store: its marker, its options, and its clock.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::remote::Remote;
 #[cfg(feature = "s3")]
 use crate::uploads::Uploads;
 
-/// How a store is made, and used.
+/// How a store is created and used.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// For a new store: a save that takes more than half of so many seconds is refused, and what no snapshot needs may be deleted when so many have
-    /// passed.
+    /// The grace period of a new store, in seconds. A save that takes more than half of it is refused, and data may be deleted once no
+    /// snapshot has needed it for this long.
     pub grace_seconds: u64,
-    /// Where the raw bytes of the newest snapshot are kept, so that the save after it need not decode what it makes its own from.
+    /// Where to keep the raw bytes of the newest snapshot, so that the next save need not decode its bases.
     pub cache: Cache,
-    /// Where random ids come from; by default the operating system.
+    /// Source of random ids; by default the operating system.
     pub entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
 }
 
@@ -48,7 +48,8 @@ impl std::fmt::Debug for StoreOptions {
     }
 }
 
-/// The snapshots of a training run. Any number of processes may use a store at once; each has a `Store` of its own, or several threads share one.
+/// The snapshots of a training run. Any number of processes may use a store at once; each has a `Store` of its own, or several threads
+/// share one.
 pub struct Store {
     remote: Arc<Remote>,
     grace_seconds: u64,
@@ -64,16 +65,17 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens a store, and makes it where there is none.
+    /// Opens a store, and creates it if missing.
     ///
     /// # Errors
-    /// `Store` or `Io` when the location cannot be reached or written, `Damaged` or `Unsupported` when what is there is no store of this version.
+    /// `Store` or `Io` when the location cannot be reached or written, `Damaged` or `Unsupported` when it holds something that is not a
+    /// store of this version.
     pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))?;
         Ok(Self { leftovers: Leftovers::of(location)?, ..store })
     }
 
-    /// Opens a store that is there.
+    /// Opens an existing store.
     ///
     /// # Errors
     /// Those of [`Self::create`], and `NotFound` when there is no store.
@@ -91,15 +93,15 @@ impl Store {
         let marker = match read_marker(&remote) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let marker = Marker::new(o.grace_seconds);
-                // Somebody else may have been faster: what they wrote counts.
+                // Another process may have been faster: its marker counts.
                 let bytes = bytes::Bytes::from(marker.to_bytes()?);
                 remote.wait(remote.create(&layout::marker(), bytes.clone()))?;
                 let marker = read_marker(&remote)?;
-                // The same bytes once more: where they are taken, a second writer's record would take the place of the first one's.
+                // Creates the marker a second time. A server that accepts this would let one writer's record overwrite another's.
                 if marker.to_bytes()? == bytes && !remote.wait(remote.refuses_to_replace(&layout::marker(), bytes))? {
                     return Err(Error::unsupported(
-                        "this server ignores the condition `If-None-Match: *` and overwrites what it was told only to create: \
-                         of two writers one would lose its snapshot without being told; use a server that knows it, or a directory",
+                        "this server ignores the condition `If-None-Match: *` and overwrites existing objects: \
+                         of two concurrent writers one would silently lose its snapshot; use a server that honours the condition, or a directory",
                     ));
                 }
                 marker
@@ -122,7 +124,8 @@ impl Store {
         Self::new(remote, &marker, o)
     }
 
-    /// Lets a store that was opened on a bucket collect uploads, as one that was opened at a [`Location`] does.
+    /// Enables the collection of incomplete uploads for a store in a bucket that was opened as an object store. Stores opened at a
+    /// [`Location`] have it.
     #[cfg(feature = "s3")]
     #[must_use]
     pub fn with_uploads(self, uploads: Uploads) -> Self {
@@ -147,7 +150,7 @@ impl Store {
         self.grace_seconds
     }
 
-    /// Where to look for what is no object, if that is known.
+    /// Where to look for leftovers that are not objects, if known.
     pub(crate) fn leftovers(&self) -> Option<&Leftovers> {
         self.leftovers.as_ref()
     }
@@ -156,15 +159,15 @@ impl Store {
         (self.entropy)().map(SaveId::new)
     }
 
-    /// The store's time.
+    /// The time, by the store's clock.
     pub(crate) fn now(&self) -> Result<u64> {
         self.remote.wait(clock::now(&self.remote, self.fresh_id()?))
     }
 
-    /// The store's time, at which something may be committed that began at another one.
+    /// The store's time, checked to be early enough to commit what was begun at `began`.
     ///
     /// # Errors
-    /// `Expired` when what it refers to may be gone.
+    /// `Expired` when referenced data may have been deleted.
     pub(crate) fn time_to_commit(&self, began: u64) -> Result<u64> {
         let now = self.now()?;
         let half = self.grace_seconds / 2;
@@ -172,7 +175,7 @@ impl Store {
             return Ok(now);
         }
         Err(Error::expired(format!(
-            "this began {} s ago, and half of the store's grace period is {half} s: what it refers to may be gone; do it again",
+            "this began {} s ago, more than half of the store's grace period, {half} s: data it refers to may be gone; do it again",
             now - began,
         )))
     }

@@ -1,4 +1,4 @@
-//! Where files of a snapshot are restored to: into a directory, and out of it by no link.
+//! Checks of the directory that a snapshot's files are restored to: no link leads out of it.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::restore::FileInfo;
 
-/// Says whether files can be restored into a directory: fails if a link in it would lead elsewhere, or if something is in the way that is no file. What the path of
-/// the directory itself leads to is the user's business.
+/// Checks that files can be restored into a directory: no link below it leads elsewhere, and nothing but regular files is in the way. Links
+/// in the path of the directory itself are followed.
 ///
-/// Nothing is opened.
+/// Opens nothing.
 ///
 /// # Errors
-/// `Usage`, with the name of what is in the way.
+/// `Usage`, with the path that is in the way.
 pub fn check_targets<'f>(directory: &Path, files: impl IntoIterator<Item = &'f FileInfo>) -> Result<()> {
     files.into_iter().try_for_each(|file| check_target(directory, &file.name))
 }
@@ -22,21 +22,19 @@ fn check_target(directory: &Path, name: &str) -> Result<()> {
     let mut components = name.split('/').peekable();
     while let Some(component) = components.next() {
         path.push(component);
-        // What is not there is made, and what cannot be looked at cannot be made, either.
+        // Missing directories are created later. If an entry cannot be examined, creating it fails, too.
         let Ok(kind) = fs::symlink_metadata(&path).map(|m| m.file_type()) else { return Ok(()) };
         let why = match components.peek() {
             _ if kind.is_symlink() => {
                 "is a symbolic link, and restoring follows none: move it away, or restore into another directory"
             }
             Some(_) if !kind.is_dir() => {
-                "is no directory, and files are to be restored into it: move it away, or restore into another directory"
+                "is not a directory, and files are to be restored into it: move it away, or restore into another directory"
             }
             None if kind.is_dir() => {
                 "is a directory, and a file is to be restored there: move it away, or restore into another directory"
             }
-            None if !kind.is_file() => {
-                "is no regular file, and files are restored to nothing else: move it away, or restore into another directory"
-            }
+            None if !kind.is_file() => "is not a regular file: move it away, or restore into another directory",
             _ => continue,
         };
         return Err(Error::usage(format!("{}: {why}", path.display())));

@@ -1,4 +1,4 @@
-//! Tensors in memory, as the file that safetensors writes of them.
+//! Tensors in memory, presented as the safetensors file that holds them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -7,12 +7,12 @@ use lmc::{Dtype, ReadAt, Segment};
 
 use crate::error::{Error, Result};
 
-/// A tensor in memory, as a file has it: elements little-endian, the last dimension contiguous.
+/// A tensor in memory, in a file's byte order: little-endian elements, the last dimension contiguous.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'a> {
-    /// Its name, which no other tensor of the file has.
+    /// Its name, unique in the file.
     pub name: &'a str,
-    /// The type of its elements.
+    /// Element type.
     pub dtype: Dtype,
     /// Dimensions, outermost first; empty for a scalar.
     pub shape: &'a [u64],
@@ -20,20 +20,20 @@ pub struct Tensor<'a> {
     pub data: &'a [u8],
 }
 
-/// A tensor whose bytes are read when they are needed, from anywhere.
+/// A tensor whose bytes are read on demand from any source.
 #[derive(Clone, Copy)]
 pub struct TensorSource<'a> {
-    /// Its name, which no other tensor of the file has.
+    /// Its name, unique in the file.
     pub name: &'a str,
-    /// The type of its elements.
+    /// Element type.
     pub dtype: Dtype,
     /// Dimensions, outermost first; empty for a scalar.
     pub shape: &'a [u64],
-    /// Its bytes, and nothing else.
+    /// Exactly its bytes.
     pub data: &'a dyn ReadAt,
 }
 
-/// Tensors in memory that are saved as one `.safetensors` file, byte for byte what the crate of that name writes of them. Nothing is copied: the file
+/// Tensors that are saved as one `.safetensors` file, byte for byte as the crate `safetensors` writes it. Nothing is copied: the file
 /// exists only as it is read.
 ///
 /// ```
@@ -50,7 +50,7 @@ pub struct TensorSource<'a> {
 /// # Ok::<(), lmc_store::Error>(())
 /// ```
 pub struct Tensors<'a> {
-    /// Up to the first tensor.
+    /// Bytes before the first tensor.
     header: Vec<u8>,
     /// In the order of the file.
     data: Vec<Placed<'a>>,
@@ -94,7 +94,7 @@ impl ReadAt for Data<'_> {
     }
 }
 
-/// The order of tensors in a file: widest alignment first, as safetensors has its dtypes.
+/// The order of tensors in a file: widest alignment first, as in `safetensors`.
 const ORDER: [Dtype; 22] = [
     Dtype::U64,
     Dtype::I64,
@@ -122,23 +122,24 @@ const ORDER: [Dtype; 22] = [
 
 /// The largest header that readers of safetensors accept.
 const MAX_HEADER: usize = 100_000_000;
-/// What the header names the metadata by; no tensor can have this name.
+/// Key of the metadata in the header; no tensor can have this name.
 const METADATA: &str = "__metadata__";
 
 impl<'a> Tensors<'a> {
-    /// The file of these tensors. They may come in any order; `metadata` is for readers of the file (several entries are written in the order of their keys).
+    /// The file of these tensors, which may be in any order. `metadata` goes to the header (entries are sorted by key).
     ///
     /// # Errors
-    /// `Usage` when two have the same name, or one has not the bytes that its dtype and shape take; `Limit` when there are too many.
+    /// `Usage` when two have the same name, or when the bytes of one do not fit its dtype and shape; `Limit` when the file would be too
+    /// large.
     pub fn new(tensors: &[Tensor<'a>], metadata: Option<&BTreeMap<String, String>>) -> Result<Self> {
         let data = tensors.iter().map(|t| ((t.name, t.dtype, t.shape), Data::Slice(t.data)));
         Self::place(data, metadata)
     }
 
-    /// [`Self::new`] of tensors that may be elsewhere.
+    /// [`Self::new`] for tensors that are read on demand.
     ///
     /// # Errors
-    /// Those of [`Self::new`], and `Io` when a size cannot be told.
+    /// Those of [`Self::new`], and `Io` when a source's size is unknown.
     pub fn of_sources(tensors: &[TensorSource<'a>], metadata: Option<&BTreeMap<String, String>>) -> Result<Self> {
         let data = tensors.iter().map(|t| ((t.name, t.dtype, t.shape), Data::Source(t.data)));
         Self::place(data, metadata)
@@ -158,13 +159,14 @@ impl<'a> Tensors<'a> {
         let mut names = HashSet::new();
         for ((name, dtype, shape), data) in tensors {
             if name == METADATA || !names.insert(name) {
-                return Err(Error::usage(format!("two tensors, or one and the metadata, are named {name:?}")));
+                return Err(Error::usage(format!("two tensors, or a tensor and the metadata, are named {name:?}")));
             }
             let rank = ORDER
                 .iter()
                 .position(|&d| d == dtype)
                 .ok_or_else(|| Error::unsupported(format!("tensor {name:?}: safetensors has no dtype {dtype}")))?;
-            let len = data.size().map_err(|e| Error::io(format_args!("tensor {name:?}: cannot tell its size"), e))?;
+            let len =
+                data.size().map_err(|e| Error::io(format_args!("tensor {name:?}: cannot determine its size"), e))?;
             Segment::new(Some(name.into()), Some(dtype), shape.into(), 0, len).map_err(Error::codec)?;
             ranked.push((rank, name, dtype, shape, len, data));
         }
@@ -185,7 +187,7 @@ impl<'a> Tensors<'a> {
         text.resize(text.len().next_multiple_of(8), b' ');
         if text.len() > MAX_HEADER {
             return Err(Error::limit(format!(
-                "the header of the file has {} bytes, and readers accept {MAX_HEADER}: save fewer tensors in one file",
+                "the header of the file has {} bytes, but readers accept only {MAX_HEADER}: save fewer tensors in one file",
                 text.len()
             )));
         }
@@ -195,9 +197,9 @@ impl<'a> Tensors<'a> {
         Ok(Self { header, data: placed, len: start + at })
     }
 
-    /// The tensor that has the byte at an offset beyond the header, and the byte's offset in it.
+    /// The tensor that holds the byte at an offset beyond the header, and the offset within it.
     fn tensor_at(&self, offset: u64) -> Option<(&Placed<'a>, u64)> {
-        // Of tensors that start at the same place all but the last are empty.
+        // Of tensors with the same start all but the last are empty.
         let last = self.data.partition_point(|p| p.start <= offset).checked_sub(1)?;
         let placed = &self.data[last];
         Some((placed, offset - placed.start)).filter(|&(p, within)| within < p.len)
@@ -205,7 +207,7 @@ impl<'a> Tensors<'a> {
 }
 
 fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
-    serde_json::to_string(value).expect("JSON has strings and numbers")
+    serde_json::to_string(value).expect("strings and numbers serialize")
 }
 
 impl ReadAt for Tensors<'_> {

@@ -1,7 +1,7 @@
-//! Uploads in parts that were begun in a bucket and not completed. They take room that is paid for, and no listing of objects shows them.
+//! Incomplete multipart uploads in a bucket. They occupy paid space, but no listing of objects shows them.
 //!
-//! `object_store` cannot list them. It signs such requests, however, and the answers are small XML documents
-//! (*Amazon S3 API Reference*, `ListMultipartUploads` and `ListParts`).
+//! `object_store` cannot list them, but it signs such requests; the answers are small XML documents (*Amazon S3 API Reference*,
+//! `ListMultipartUploads` and `ListParts`).
 
 use std::time::Duration;
 
@@ -19,36 +19,36 @@ use crate::error::{Error, Result, root_cause};
 use crate::layout;
 use crate::remote::seconds;
 
-/// What an answer may take. One lists a thousand uploads, or parts.
+/// The most bytes of an answer, which lists up to a thousand uploads or parts.
 const MAX_ANSWER: usize = 1 << 24;
-/// For how long a signed request may be sent.
+/// Validity of a signed request.
 const SIGNED: Duration = Duration::from_secs(900);
 
-/// The uploads to a store in a bucket.
+/// The incomplete uploads to a store in a bucket.
 pub struct Uploads {
     s3: AmazonS3,
-    /// What all keys of the store begin with, with a slash at the end unless it is empty.
+    /// Prefix of the store's keys, with a slash at the end unless it is empty.
     prefix: String,
     client: Client,
     patience: Duration,
 }
 
-/// An upload that was begun.
+/// An incomplete upload.
 pub(crate) struct Upload {
-    /// Within the store.
+    /// Key within the store.
     pub(crate) key: Path,
     pub(crate) id: String,
-    /// Bytes of the parts that are there.
+    /// Bytes of the parts uploaded so far.
     pub(crate) size: u64,
     /// When it was begun, in seconds since 1970 by the store's clock.
     pub(crate) time: u64,
 }
 
 impl Uploads {
-    /// Uploads to a prefix of a bucket, which may be empty. Requests that fail are tried again for `patience`.
+    /// Uploads to a prefix of a bucket; the prefix may be empty. Failed requests are retried for `patience`.
     ///
     /// # Errors
-    /// `Store` when no client can be made.
+    /// `Store` when no client can be created.
     pub fn new(s3: AmazonS3, prefix: &str, patience: Duration) -> Result<Self> {
         _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().timeout(patience).read_timeout(SILENCE.min(patience)).build();
@@ -63,7 +63,7 @@ impl Uploads {
         location.s3(patience)?.map(|s3| Self::new(s3, prefix, patience)).transpose()
     }
 
-    /// Those of data objects, which are all that is uploaded in parts. Others are not ours.
+    /// Lists uploads of data objects, the only objects uploaded in parts. Others are not ours.
     pub(crate) async fn list(&self) -> Result<Vec<Upload>> {
         let mut found = vec![];
         let prefix = format!("{}{}/", self.prefix, layout::all_data());
@@ -96,7 +96,7 @@ impl Uploads {
         Path::from(format!("{}{}", self.prefix, upload.key))
     }
 
-    /// Bytes of the parts of an upload; none if it is completed or aborted by now.
+    /// Bytes of the parts of an upload; zero if it was completed or aborted meanwhile.
     async fn size(&self, upload: &Upload) -> Result<u64> {
         let key = self.full_key(upload);
         let (mut size, mut after) = (0u64, vec![]);
@@ -112,7 +112,7 @@ impl Uploads {
         }
     }
 
-    /// Ends an upload: its parts are deleted, and it cannot be completed. One that is not there any more counts as ended.
+    /// Aborts an upload: its parts are deleted, and it cannot be completed. A missing one counts as aborted.
     pub(crate) async fn abort(&self, upload: &Upload) -> Result<()> {
         let key = self.full_key(upload);
         match self.s3.abort_multipart(&key, &upload.id).await {
@@ -126,7 +126,7 @@ impl Uploads {
         there.ok_or_else(|| Error::store("cannot list uploads: the bucket is not there"))
     }
 
-    /// A document, `None` if the server knows of none. Failures that may pass are tried again.
+    /// Requests a document; `None` if the server does not find it. Transient failures are retried.
     async fn get_if_there<T: DeserializeOwned>(&self, key: &Path, query: Vec<(String, String)>) -> Result<Option<T>> {
         let failed = |why: String| Error::store(format!("cannot list uploads: {why}"));
         let options = SignedUrlOptions::new().with_query(query);
@@ -136,10 +136,10 @@ impl Uploads {
             let url = self.s3.signed_url_opts(Method::GET, key, SIGNED, &options).await;
             let url = url.map_err(|e| failed(root_cause(&e)))?;
             let why = match self.answer(url.as_str()).await {
-                // A proxy's page is no document: the next answer may be the server's.
+                // A proxy's error page is not such a document: the next answer may be the server's.
                 Ok((200, text)) => match quick_xml::de::from_str(&text) {
                     Ok(document) => return Ok(Some(document)),
-                    Err(e) => format!("the answer is not what it should be: {e}"),
+                    Err(e) => format!("the answer is not valid: {e}"),
                 },
                 Ok((404, _)) => return Ok(None),
                 Ok((status, text)) => {
@@ -159,7 +159,7 @@ impl Uploads {
         }
     }
 
-    /// Status and body of an answer. Errors do not show the request, which is signed.
+    /// Status and body of an answer. Errors omit the request's URL, which is signed.
     async fn answer(&self, url: &str) -> Result<(u16, String), String> {
         let why = |e: reqwest::Error| root_cause(&e.without_url());
         let mut answer = self.client.get(url).send().await.map_err(why)?;
@@ -179,7 +179,7 @@ fn own((name, value): (&str, &str)) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// Where the next page begins. A server that gives the same page for ever is told so.
+/// The start of the next page. Fails if a server returns the same page again.
 fn advanced(from: Vec<(String, String)>, to: Vec<(String, String)>) -> Result<Vec<(String, String)>> {
     if to.is_empty() || from == to {
         return Err(Error::store("cannot list uploads: the server does not say where the next page begins"));
@@ -187,14 +187,14 @@ fn advanced(from: Vec<(String, String)>, to: Vec<(String, String)>) -> Result<Ve
     Ok(to)
 }
 
-/// The time of a date as S3 writes it.
+/// Parses a date of S3.
 fn time_of(date: &str) -> Result<u64> {
     let parsed = chrono::DateTime::parse_from_rfc3339(date);
-    let date = parsed.map_err(|_| Error::store(format!("cannot list uploads: {date:?} is no time")))?;
+    let date = parsed.map_err(|_| Error::store(format!("cannot list uploads: {date:?} is not a date")))?;
     seconds(date.timestamp())
 }
 
-/// What went wrong, in S3's words.
+/// The message of an S3 error document.
 fn code(text: &str) -> Option<String> {
     quick_xml::de::from_str::<ErrorDocument>(text).ok().map(|e| e.code)
 }

@@ -29,11 +29,11 @@ pub(crate) struct CatArgs {
     /// The name of the tensor; "" for data compressed with --dtype.
     tensor: String,
 
-    /// Only rows A to B, without B, counted from 0 along the first dimension; A.. and ..B are open ranges.
+    /// Only rows A to B, excluding B, counted from 0 along the first dimension; A.. and ..B are open ranges.
     #[arg(long, value_name = "A..B", value_parser = parse_rows)]
     rows: Option<Rows>,
 
-    /// Write to FILE and not to standard output.
+    /// Write to FILE instead of standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -41,7 +41,7 @@ pub(crate) struct CatArgs {
     #[arg(short, long)]
     force: bool,
 
-    /// Print name, dtype and shape of what is written as a JSON object on standard error.
+    /// Print name, dtype and shape of the output as a JSON object on standard error.
     #[arg(long, help_heading = "Messages")]
     json: bool,
 
@@ -55,7 +55,7 @@ pub(crate) struct CatArgs {
     threads: Threads,
 }
 
-/// A range of rows with open ends.
+/// A range of rows with optional ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rows {
     pub(super) start: Option<u64>,
@@ -71,13 +71,13 @@ pub(super) fn parse_rows(text: &str) -> Result<Rows, String> {
     Ok(Rows { start: number(start)?, end: number(end)? })
 }
 
-/// Most bytes that are decoded before they are written.
+/// The most bytes decoded before they are written.
 const CHUNK: u64 = 16 << 20;
 
 /// Writes a tensor.
 pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     if is_dash(&args.file) {
-        return Err(Failure::Usage("cat reads here and there in a file, not standard input: name a file".to_owned()));
+        return Err(Failure::Usage("cat needs random access, which standard input lacks: name a file".to_owned()));
     }
     let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
     let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
@@ -122,7 +122,7 @@ fn no_tensor(file: &Path, name: &str) -> Failure {
     Failure::at(file, format_args!("has no tensor {name:?}: lmc list shows the names"))
 }
 
-/// The bytes of the original file that are asked for, and their shape; or what is wrong with the rows.
+/// The byte range of the selected rows in the original file, and their shape; or what is wrong with the rows.
 fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u64>), String> {
     let all = tensor.offset..tensor.offset + tensor.len;
     let Some(rows) = rows else { return Ok((all, tensor.shape.to_vec())) };
@@ -136,7 +136,7 @@ fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u6
     let row_bits = tensor.shape[1..].iter().fold(u128::from(dtype.bits()), |n, &d| n * u128::from(d));
     let bits = |row: u64| u128::from(row) * row_bits;
     if bits(start) % 8 != 0 || bits(end) % 8 != 0 {
-        return Err(format!("has rows of {row_bits} bits; {start}..{end} are no whole bytes"));
+        return Err(format!("has rows of {row_bits} bits; {start}..{end} are not whole bytes"));
     }
     let byte = |row: u64| tensor.offset + u64::try_from(bits(row) / 8).expect("a row starts within the tensor");
     let mut shape = tensor.shape.to_vec();
@@ -144,7 +144,7 @@ fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u6
     Ok((byte(start)..byte(end), shape))
 }
 
-/// Where to stop after `at`: at a boundary of blocks, so that none is decoded twice, unless they are too large.
+/// The end of the next chunk after `at`: at a block boundary, so that no block is decoded twice, unless blocks are too large.
 fn chunk_end(boundaries: &[u64], at: u64, end: u64) -> u64 {
     let limit = end.min(at.saturating_add(CHUNK));
     if limit == end {

@@ -1,4 +1,4 @@
-//! `lmc completions` and `lmc man`: what packagers install beside the program.
+//! `lmc completions` and `lmc man`: files that packagers install with the program.
 
 use std::path::PathBuf;
 
@@ -22,11 +22,11 @@ pub(crate) struct CompletionsArgs {
 #[derive(Args)]
 #[command(hide = true)]
 pub(crate) struct ManArgs {
-    /// The directory; it is created if it is not there.
+    /// The directory; it is created if missing.
     dir: PathBuf,
 }
 
-/// Prints the completions of a shell for `lmc`, the grammar of which is given.
+/// Prints the completions of a shell for the given grammar of `lmc`.
 pub(crate) fn run(args: &CompletionsArgs, mut lmc: Command, ui: &Ui) -> Result {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut lmc, "lmc", &mut text);

@@ -18,15 +18,15 @@ use crate::ui::Ui;
 
 /// Compress files: FILE becomes FILE.lmc, and FILE is kept.
 ///
-/// Tensors are recognised in safetensors files; in others the width of the elements is found out from the data, unless
-/// --dtype tells it. Any file comes back bit for bit, whatever is in it, and none grows by more than 0.1 % and a few
-/// bytes. Output appears under its name only when it is complete and on disk, with the mode and the time of the input.
+/// Tensors are recognised in safetensors files; in other files the element width is detected from the data, unless --dtype gives it. Any
+/// file is restored bit for bit, and none grows by more than 0.1 % and a few bytes. Output appears under its name only when it is complete
+/// and on disk, with the mode and the time of the input.
 ///
-/// With --base, only what is new since an earlier version is stored: tensors are matched by name, else by shape and
-/// content. To restore the file takes the same base. A file that shares nothing with the base is compressed as usual.
+/// With --base, only the differences from an earlier version are stored: tensors are matched by name, else by shape and content. Restoring
+/// the file takes the same base. A file that shares nothing with the base is compressed as usual.
 ///
-/// With -r, files in directories are compressed if they are checkpoints by their suffix: safetensors, pt, pth, bin,
-/// ckpt, distcp, gguf, npy, npz. Configurations and tokenizers stay as they are.
+/// With -r, files in directories are compressed if their suffix is that of a checkpoint: safetensors, pt, pth, bin, ckpt, distcp, gguf,
+/// npy, npz. Configurations and tokenizers are left alone.
 #[derive(Args)]
 pub(crate) struct CompressArgs {
     #[command(flatten)]
@@ -36,11 +36,11 @@ pub(crate) struct CompressArgs {
     #[arg(long, requires = "recursive")]
     all: bool,
 
-    /// How hard to try: `fast` is faster, `default` makes smaller files, `max` the smallest at less than half of the speed.
+    /// Compression level: `fast` is faster, `default` makes smaller files, `max` the smallest at less than half of the speed.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
 
-    /// Type of the elements in data of no known format, such as BF16, F16, F32 or F8_E4M3.
+    /// Type of the elements in data of unknown format, such as BF16, F16, F32 or F8_E4M3.
     #[arg(long, value_name = "DTYPE", value_parser = dtype(), ignore_case = true, hide_possible_values = true)]
     dtype: Option<Dtype>,
 
@@ -99,7 +99,7 @@ fn compress(
         Input::File(path) => {
             let source = Source::open(path, force)?;
             if !force && is_compressed(&source)? {
-                return Ok(Outcome::Skipped("it is compressed already; -f compresses it again"));
+                return Ok(Outcome::Skipped("it is already compressed; -f compresses it again"));
             }
             let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
             output.check_stays(args.files.rm)?;
@@ -135,7 +135,7 @@ fn compress(
     })
 }
 
-/// Whether a file is one of ours, and not one that only begins as they do.
+/// Whether a file is an .lmc file, not just one that begins like one.
 fn is_compressed(source: &Source) -> Result<bool> {
     if source.start(&mut [0; 8])? != lmc::MAGIC {
         return Ok(false);
@@ -143,7 +143,7 @@ fn is_compressed(source: &Source) -> Result<bool> {
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     match Reader::open(source, &options) {
         Ok(_) => Ok(true),
-        // Its index is there, and larger than what is read of it here.
+        // Its index exists and is larger than the prefix read here.
         Err(e) if e.kind() == ErrorKind::Limit => Ok(true),
         Err(e) if e.kind() == ErrorKind::Io => Err(Failure::codec(source.path(), &e)),
         Err(_) => Ok(false),

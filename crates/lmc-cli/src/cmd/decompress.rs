@@ -18,10 +18,10 @@ use crate::ui::Ui;
 
 /// Restore compressed files: FILE.lmc becomes FILE, and FILE.lmc is kept.
 ///
-/// A delta takes the base that it was made from (--base), which it knows by its contents; its name does not matter.
+/// A delta needs the base that it was made from (--base), which is recognised by its contents; its name does not matter.
 ///
-/// Everything is checked while it is restored: a damaged file ends with an error and leaves no output. Several files
-/// written to standard output follow one another. With -r, every .lmc file in a directory is restored.
+/// Everything is verified while it is restored: a damaged file is an error and leaves no output. Several files written to standard output
+/// are concatenated. With -r, every .lmc file in a directory is restored.
 #[derive(Args)]
 pub(crate) struct DecompressArgs {
     #[command(flatten)]
@@ -78,7 +78,7 @@ fn decompress(
         }
         Input::File(path) => {
             let source = Source::open(path, force)?;
-            // The index is read before anything is created: most of what is not a compressed file ends here.
+            // The index is read before anything is created: most files that are not compressed fail here.
             let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
             let raw_size = reader.raw_size();
             let needed = bases.for_file(path, reader.bases(), &["decompress"])?;

@@ -1,4 +1,4 @@
-//! The commands, a module each: its arguments, and a `run` that does the work.
+//! The commands, one module each: arguments, and a `run` function.
 
 #[cfg(feature = "bench")]
 pub(crate) mod bench;
@@ -18,7 +18,7 @@ use crate::cli::{Cli, Command};
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;
 
-/// Runs the command that the command line asks for.
+/// Runs the command that the command line selects.
 pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
     if cli.version {
         return version::run(ui);

@@ -17,10 +17,10 @@ use crate::ui::Ui;
 
 /// Check compressed files: decode everything, compare every checksum, write nothing.
 ///
-/// Goes on after a file that fails; the exit status is 1 if any did.
+/// Continues after a file that fails; the exit status is 1 if any did.
 #[derive(Args)]
 pub(crate) struct TestArgs {
-    /// Files to check; `-` is standard input, as is no file at all when input is piped.
+    /// Files to check; `-` is standard input, which is also the default when input is piped.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -32,7 +32,7 @@ pub(crate) struct TestArgs {
     #[arg(short, long)]
     force: bool,
 
-    /// Print one JSON object a file on standard output.
+    /// Print one JSON object per file on standard output.
     #[arg(long, help_heading = "Messages")]
     json: bool,
 
@@ -99,7 +99,7 @@ fn test(
     Ok(Outcome::Done { line, fields: vec![("ok", true.into())], summary })
 }
 
-/// Takes what is decoded and keeps nothing.
+/// Discards decoded data.
 struct Nowhere;
 
 impl lmc::WriteAt for Nowhere {

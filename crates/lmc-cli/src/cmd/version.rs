@@ -5,7 +5,7 @@ use lmc::Isa;
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;
 
-/// Prints the versions, and with `-v` what this machine can run.
+/// Prints the versions, and with `-v` the instruction sets of this machine.
 pub(crate) fn run(ui: &Ui) -> Result {
     let mut text = format!("lmc {} (file format {:#06x})\n", env!("CARGO_PKG_VERSION"), lmc::FORMAT_VERSION);
     if ui.verbose() {

@@ -11,8 +11,8 @@ use rustix::fs::{Advice, AtFlags, CWD, OFlags};
 
 use super::Descriptor;
 
-/// A new file without a name in a directory, which is gone when it is closed, however the process ends; `None` where there is no such thing, or no way to
-/// give it a name.
+/// Creates an unnamed file in a directory, which is gone once closed, however the process ends; `None` where the file system or the system
+/// has no such files, or no way to name them later.
 pub(crate) fn unnamed_file(directory: &Path, mode: u32) -> Option<File> {
     let flags = OFlags::TMPFILE.bits().cast_signed();
     let file = File::options().read(true).write(true).mode(mode).custom_flags(flags).open(directory).ok()?;
@@ -21,7 +21,7 @@ pub(crate) fn unnamed_file(directory: &Path, mode: u32) -> Option<File> {
     ((this.dev(), this.ino()) == (there.dev(), there.ino())).then_some(file)
 }
 
-/// Gives a file without a name one that nothing else has.
+/// Gives an unnamed file a name that does not exist yet.
 pub(crate) fn give_name(file: &File, path: &Path) -> io::Result<()> {
     Ok(rustix::fs::linkat(CWD, path_of(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
@@ -30,10 +30,10 @@ fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// The open file that a path leads to by way of `/proc`, as `/dev/stdout` and links to it do.
+/// The open file that a path leads to through `/proc`, as `/dev/stdout` and links to it do.
 pub(crate) fn open_descriptor(path: &Path) -> Option<Descriptor> {
     let mut path = path.to_owned();
-    // As many as the kernel follows.
+    // The kernel's own limit on links.
     for _ in 0..40 {
         let directory = path.parent()?;
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
@@ -46,7 +46,7 @@ pub(crate) fn open_descriptor(path: &Path) -> Option<Descriptor> {
     None
 }
 
-/// `name` in `directory`, if that is `/proc/PID/fd`, or the same of a thread.
+/// `name` in `directory`, if that is `/proc/PID/fd`, or a thread's.
 fn descriptor_in(directory: &Path, name: Option<&str>) -> Option<Descriptor> {
     let parts: Vec<&str> = directory
         .components()
@@ -63,22 +63,22 @@ fn descriptor_in(directory: &Path, name: Option<&str>) -> Option<Descriptor> {
     Some(if process == std::process::id() { Descriptor::Ours(number) } else { Descriptor::Foreign })
 }
 
-/// A file will be read from front to back. Only a hint, as are the next two: file systems are free not to know them.
+/// Hints that a file will be read sequentially. File systems may ignore this hint and the next two.
 pub(crate) fn read_ahead(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
 }
 
-/// Has the kernel begin to write a range to disk, so that the sync at the end finds little left to do. Pages that are still dirty stay in the cache.
+/// Starts write-back of a range, so that the final sync has little left to do. Dirty pages stay in the cache.
 pub(crate) fn start_writeback(file: &File, offset: u64, len: u64) {
     let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
 }
 
-/// What of a file is clean leaves the cache.
+/// Drops clean pages of a file from the cache.
 pub(crate) fn drop_from_cache(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
 }
 
-/// The signals that whoever started us wants ignored (`nohup`, a shell's background jobs): signal *n* is bit *n* − 1.
+/// The signals that our parent set to be ignored (`nohup`, a shell's background jobs): signal *n* is bit *n* − 1.
 pub(crate) fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

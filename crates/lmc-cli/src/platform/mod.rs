@@ -1,8 +1,8 @@
-//! What Linux has and other systems have not, behind functions that are there everywhere.
+//! Linux features behind functions that exist on every platform.
 
 #[cfg(target_os = "linux")]
 mod linux;
-// Compiled for the tests, too, so that it stays in step.
+// Also compiled for tests, so that it does not rot.
 #[cfg(any(test, not(target_os = "linux")))]
 mod portable;
 
@@ -15,10 +15,10 @@ pub(crate) use portable::{
     drop_from_cache, give_name, ignored_signals, open_descriptor, read_ahead, start_writeback, unnamed_file,
 };
 
-/// What a path under `/dev/fd` or `/proc/self/fd` stands for.
+/// The target of a path under `/dev/fd` or `/proc/self/fd`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Descriptor {
-    /// An open file of this process, by its number.
+    /// An open file of this process, by descriptor.
     Ours(u32),
     /// One of another process.
     Foreign,

@@ -1,4 +1,4 @@
-//! Any Unix: less is known, and hints are not given.
+//! Any Unix: fewer features, and no hints.
 
 use std::fs::File;
 use std::io;
@@ -6,31 +6,31 @@ use std::path::Path;
 
 use super::Descriptor;
 
-/// There are no files without a name that could be given one.
+/// Unnamed files that could be named later do not exist here.
 pub(crate) fn unnamed_file(_directory: &Path, _mode: u32) -> Option<File> {
     None
 }
 
-/// Never asked for, without such files.
+/// Never called, as there are no unnamed files.
 pub(crate) fn give_name(_file: &File, _path: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// What stands in `/dev/fd` is no link, but a device.
+/// Entries of `/dev/fd` are devices, not links.
 pub(crate) fn open_descriptor(_path: &Path) -> Option<Descriptor> {
     None
 }
 
-/// A file will be read from front to back.
+/// Hints that a file will be read sequentially.
 pub(crate) fn read_ahead(_file: &File) {}
 
-/// A range of a file is complete.
+/// Hints that a range of a file is complete.
 pub(crate) fn start_writeback(_file: &File, _offset: u64, _len: u64) {}
 
-/// A file will not be needed from memory.
+/// Hints that a file's cached pages are not needed.
 pub(crate) fn drop_from_cache(_file: &File) {}
 
-/// Signals that are to be ignored cannot be told from others.
+/// Ignored signals cannot be determined.
 pub(crate) fn ignored_signals() -> u64 {
     0
 }

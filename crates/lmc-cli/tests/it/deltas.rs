@@ -8,7 +8,7 @@ use lmc_testing::handmade::{LEAF, copy, records, stored};
 use lmc_testing::reference::write::File;
 use serde_json::json;
 
-/// The same values, of which some are the next larger or smaller number.
+/// The same values, with some moved to the next larger or smaller number.
 fn trained(old: &[u8], seed: u64) -> Vec<u8> {
     let mut new = old.to_vec();
     for (w, n) in new.chunks_exact_mut(2).zip(noise(old.len() / 2, seed)) {
@@ -23,7 +23,7 @@ fn trained(old: &[u8], seed: u64) -> Vec<u8> {
     new
 }
 
-/// A snapshot of a model of two tensors, after so many steps.
+/// A snapshot of a model of two tensors at a step.
 fn snapshot(steps: u64) -> Vec<u8> {
     let (mut a, mut b) = (weights(60_000, 1), weights(40_000, 2));
     for step in 0..steps {
@@ -62,7 +62,7 @@ fn a_delta_is_small_and_comes_back() {
     let rows = dir.run(["cat", "--base", "old.safetensors", "new.safetensors.lmc", "a.weight", "--rows", "10..12"]);
     let full = dir.run(["cat", "full.lmc", "a.weight", "--rows", "10..12"]);
     assert!(rows.ok().0.stdout.len() == 400 && rows.0.stdout == full.ok().0.stdout);
-    // Whatever it is called by now, and compressed or not.
+    // Whatever its name is now, and compressed or not.
     dir.write("else", &snapshot(0));
     dir.run(["compress", "else"]).silent();
     dir.run(["decompress", "-f", "--base", "else.lmc", "new.safetensors.lmc", "-o", "back"]).silent();
@@ -132,7 +132,7 @@ fn a_base_that_is_written_to_meanwhile_is_told_from_damage() {
         dir.write("old", &old);
         let mut child = dir.spawn([command, "--base", "old"]);
         let mut stdin = child.stdin.take().unwrap();
-        // More than a pipe holds, so that the base has been looked at when it is all written.
+        // More than a pipe holds, so that the base is already open when everything is written.
         stdin.write_all(&delta[..400_000]).unwrap();
         dir.write("old", &old.iter().map(|b| b ^ 1).collect::<Vec<_>>());
         stdin.write_all(&delta[400_000..]).unwrap();
@@ -149,7 +149,7 @@ fn blocks_that_cannot_have_what_they_depend_on_leave_nothing() {
     let at = |source, offset| copy(&[(source, offset, b"aaaaa")]);
     let first = || stored(b"first");
     let files = [
-        // The block itself, later ones, each other, what is nowhere.
+        // The block itself, later ones, each other, a missing one.
         vec![first(), at(0, LEAF), first()],
         vec![first(), at(0, 2 * LEAF), first()],
         vec![first(), at(0, 2 * LEAF), at(0, LEAF)],
@@ -191,7 +191,7 @@ fn bases_that_are_deltas_take_their_own() {
     dir.run(args).silent();
     assert!(dir.read("back") == snapshot(3));
     dir.run(["test", "--base", "s2.lmc", "s3.lmc"]).fails(&["s2.lmc: is a delta itself, made from s1.lmc"]);
-    // Several at once: each takes what it needs.
+    // Several at once: each uses the bases that it needs.
     let run =
         dir.run(["test", "--base", "s2.lmc", "--base", "s0.lmc", "--base", "s1.lmc", "s1.lmc", "s3.lmc", "s0.lmc"]);
     assert_eq!(run.ok().stdout().matches("OK").count(), 3);
@@ -222,7 +222,7 @@ fn checkpoints_of_several_files() {
         |i: u32| dir.run(["list", "--json", &format!("new/model-{i}.safetensors.lmc")]).json()[0]["bases"].clone();
     assert_eq!((bases(0).as_array().unwrap().len(), bases(1).as_array().unwrap().len()), (1, 3));
     assert!(dir.read("new/model-1.safetensors.lmc").len() * 3 < dir.read("new/model-1.safetensors").len());
-    // The old files may be compressed by now.
+    // By now the old files may be compressed.
     dir.run(["compress", "--rm", "old/model-1.safetensors"]).silent();
     let args = ["decompress", "--base", old, index, "--output-dir-flat", "back"];
     dir.run(args).silent();

@@ -176,7 +176,7 @@ fn unrelated_files_and_other_data() {
     dir.write("empty", b"");
     assert_eq!(diff(&dir, "x", "empty")["segments"], json!([]));
     assert_eq!(diff(&dir, "empty", "x")["segments"][0]["state"], "new");
-    // A model whose end is missing: what is left of the last tensor is no tensor.
+    // A model whose end is missing: the rest of the last tensor is not a tensor.
     dir.write("cut", &model()[..100_000]);
     dir.write("model", &model());
     assert_eq!(diff(&dir, "model", "cut")["total"]["raw_size"], 100_000);
@@ -197,11 +197,11 @@ fn compressed_files_and_sets() {
         let d = diff(&dir, a, b);
         assert_eq!(segment(&d, "w")["changed"], segment(&plain, "w")["changed"], "{a} {b}");
         if b.starts_with("new") {
-            // The delta would name its base, which has another name.
+            // The delta refers to its base by another name.
             assert_eq!(d["total"]["alone_size"], plain["total"]["alone_size"], "{a} {b}");
         }
     }
-    // One that is made from a third file.
+    // A delta of a third file.
     dir.write("newer", &file("w", &moved(&old, 2)));
     dir.run(["compress", "--base", "new", "newer"]).silent();
     dir.run(["diff", "old", "newer.lmc"]).fails(&["newer.lmc", "is a delta itself", "--base"]);

@@ -1,4 +1,4 @@
-//! Which files are read, what the output is called, what it is like, and what happens to the input.
+//! Which files are read, names and attributes of outputs, and what happens to the input.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -82,7 +82,7 @@ fn what_the_command_line_refuses() {
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
     }
     dir.run(["compress", "a", "b", "-o", "out"]).is_misused(&["-o names one file", "2 inputs", "--output-dir-flat"]);
-    dir.run(["compress", "a", "b", "-c"]).is_misused(&["cannot be told apart"]);
+    dir.run(["compress", "a", "b", "-c"]).is_misused(&["cannot be separated"]);
     dir.run(["compress", "-", "-", "-c"]).is_misused(&["only once"]);
     dir.run(["compress", "a", "a"]).is_misused(&["two inputs", "a.lmc"]);
     dir.run(["compress", "a", "-o", "-", "--rm"]).is_misused(&["--rm"]);
@@ -180,7 +180,7 @@ fn inputs_are_kept_or_removed() {
     assert_eq!(dir.names(), ["a"]);
     dir.run(["compress", "--rm", "-k", "a"]).silent();
     assert_eq!(dir.names(), ["a", "a.lmc"]);
-    // What failed keeps its input.
+    // After a failure the input stays.
     dir.run(["compress", "--rm", "a"]).fails(&["exists"]);
     assert_eq!(dir.names(), ["a", "a.lmc"]);
     let mut damaged = dir.read("a.lmc");
@@ -222,7 +222,7 @@ fn what_is_compressed_already_is_skipped() {
     dir.run(["compress", "a"]).silent();
     fs::rename(dir.path("a.lmc"), dir.path("disguised")).unwrap();
     let run = dir.run(["compress", "disguised"]);
-    assert_eq!(run.ok().stderr(), "lmc: disguised: skipped, it is compressed already; -f compresses it again\n");
+    assert_eq!(run.ok().stderr(), "lmc: disguised: skipped, it is already compressed; -f compresses it again\n");
     dir.run(["compress", "-q", "disguised"]).silent();
     assert_eq!(dir.names(), ["a", "disguised"]);
     let json = dir.run(["compress", "-q", "--json", "disguised"]).json();
@@ -285,7 +285,7 @@ fn directories_in_place() {
         "run/model.safetensors.lmc",
     ];
     assert_eq!(dir.names(), compressed);
-    // Once more: there is nothing left to do.
+    // A second run has nothing left to do.
     dir.run(["compress", "-r", "run"]).silent();
     assert_eq!(dir.names(), compressed);
     assert_eq!(dir.run(["test", "-r", "run", "--json"]).ok().json().len(), 3);

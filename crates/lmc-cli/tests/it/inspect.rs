@@ -1,4 +1,4 @@
-//! What is told about files: `list`, `cat`, `test`, JSON, versions, completions and manuals.
+//! Information about files: `list`, `cat`, `test`, JSON, versions, completions and manuals.
 
 use std::fs;
 
@@ -78,7 +78,7 @@ fn what_shares_a_block_is_told_apart() {
     let segments = json["segments"].as_array().unwrap();
     let size = |s: &Value| s["compressed_size"].as_u64().unwrap();
     let named = |name: &str| segments.iter().find(|s| s["name"] == name).unwrap();
-    // The header's list of tensors is some hundred bytes, whatever the tensors beside it take.
+    // The header's list of tensors takes some hundred bytes, whatever the tensors take.
     assert_eq!((&segments[0]["name"], &segments[0]["coder"]), (&Value::Null, &json!("tensor list")));
     assert!(size(&segments[0]) < 600 && segments[0]["raw_size"].as_u64().unwrap() > 2500, "{}", segments[0]);
     assert!((4096..4200).contains(&size(named("random"))), "{}", named("random"));

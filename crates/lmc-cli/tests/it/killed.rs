@@ -1,4 +1,4 @@
-//! `lmc snapshot` killed at every change that it makes to a store on disk: nothing that was there is lost, and the next command goes on.
+//! `lmc snapshot` killed at every change that it makes to a store on disk: nothing is lost, and the next command continues.
 
 use std::collections::BTreeMap;
 use std::process::Child;
@@ -32,7 +32,7 @@ fn restore_all(dir: &Dir, store: &str) -> Snapshots {
     steps.map(restore).collect()
 }
 
-/// Lets `lmc` go on until it has changed the names of files in a store so many times, as far as that is seen from outside, and kills it; whether it had not ended.
+/// Lets `lmc` run until this many changes of file names in a store were observed, then kills it. Returns whether it was still running.
 fn kill_after(dir: &Dir, store: &str, changes: usize, child: &mut Child) -> bool {
     let names = || dir.try_names(store);
     let (mut seen, mut last) = (0, names());
@@ -51,8 +51,8 @@ fn kill_after(dir: &Dir, store: &str, changes: usize, child: &mut Child) -> bool
     }
 }
 
-/// Kills a command after its first change, its second, and so on. Every time what is left is `before`, or `after`, or of each step one of the two; the next save works; and a command
-/// that is not killed brings about `after`.
+/// Kills a command after its first change, its second, and so on. Each time the store has the snapshots of `before` or `after`, or for each
+/// step one of the two, and the next save works. A command that is not killed results in `after`.
 fn kill_at_every_change(dir: &Dir, args: &[String], before: &Snapshots, after: &Snapshots) {
     for changes in 0.. {
         dir.shell("rm -rf s && cp -a origin s").ok();
@@ -90,7 +90,7 @@ fn a_save_is_killed() {
     let (dir, before) = stored();
     let mut after = before.clone();
     after.insert(6, model(6));
-    // The next save writes another file to be saved.
+    // Another file for the next save.
     let mut args = save(&dir, "s", 6);
     std::fs::create_dir(dir.path("six")).unwrap();
     std::fs::copy(dir.path("w"), dir.path("six/w")).unwrap();
@@ -110,7 +110,7 @@ fn a_prune_is_killed() {
 fn a_collector_is_killed() {
     let (dir, mut before) = stored();
     dir.run(["snapshot", "prune", "origin", "--keep-last", "1", "--yes"]).silent();
-    // So much more that it does not end between two looks.
+    // Large enough that it does not end between two observations.
     let lost = "0123456789abcdef".repeat(2);
     (0..2000).for_each(|i| _ = dir.write(&format!("origin/data/{lost}/{i:06}"), b""));
     dir.shell("find origin -exec touch -d '3 days ago' {} +").ok();

@@ -1,4 +1,4 @@
-//! What a run leaves when it is killed, dies of a signal or has no memory: nothing, or what the next run removes.
+//! A run that is killed, dies of a signal or runs out of memory leaves nothing, or only what the next run removes.
 
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use crate::support::{Dir, LMC_TEMPORARY, Run, Way, model, noise, wait_until, weights};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Those that can be caught and that end a process by default.
+/// Signals that can be caught and end a process by default.
 const ENDING: [Signal; 10] = [
     Signal::INT,
     Signal::TERM,
@@ -25,12 +25,12 @@ const ENDING: [Signal; 10] = [
     Signal::PROF,
 ];
 
-/// A file system on a disk, and one in memory.
+/// A file system on disk, and one in memory.
 fn directories() -> [Dir; 2] {
     [Dir::new(), Dir::in_memory()]
 }
 
-/// A process that has begun an output, and waits for the rest of its input.
+/// A process that has created its output, and waits for the rest of its input.
 fn halfway(dir: &Dir, way: Way, command: &str, input: &[u8]) -> (Child, ChildStdin) {
     let mut child = dir.spawn_mortal(way, [command, "-f", "-o", "out"]);
     let mut stdin = child.stdin.take().unwrap();
@@ -76,7 +76,7 @@ fn kills_leave_nothing_where_files_need_no_name() {
     }
 }
 
-/// Sets the time of a file back by so many minutes.
+/// Sets the time of a file back by some minutes.
 fn age(dir: &Dir, name: &str, minutes: u64) {
     let file = File::options().write(true).open(dir.path(name)).unwrap();
     let then = SystemTime::now() - Duration::from_secs(60 * minutes);
@@ -96,7 +96,7 @@ fn the_next_run_removes_what_a_kill_left() {
         assert_eq!(dir.names(), ["other", "other.lmc", &left]);
         kill(&mut child, Signal::KILL);
         drop(stdin);
-        // It may be: not everybody sees every lock.
+        // It may be in use: not every lock is visible everywhere.
         age(&dir, &left, 50);
         dir.run(["compress", "-f", "other"]).silent();
         assert_eq!(dir.names(), ["other", "other.lmc", &left]);
@@ -116,7 +116,7 @@ fn nothing_else_is_removed() {
     }
     symlink("target", dir.path("link.lmc-tmp-abcdefgh")).unwrap();
     dir.write("sub.lmc-tmp-abcdefgh/file", b"mine");
-    dir.write("gone.lmc-tmp-abcdefgh", b"nobody's");
+    dir.write("gone.lmc-tmp-abcdefgh", b"abandoned");
     age(&dir, "gone.lmc-tmp-abcdefgh", 9999);
     let mut expected: Vec<String> = dir.names().into_iter().filter(|n| !n.starts_with("gone")).collect();
     dir.run(["compress", "target"]).silent();
@@ -147,7 +147,7 @@ fn the_ways_write_the_same() {
             assert_eq!(dir.read("m"), model());
             run(&["decompress", "-f", "m.lmc"]).silent();
             assert_eq!(dir.read("m"), model());
-            // A link is replaced, and what it leads to stays.
+            // A link is replaced, and its target stays.
             dir.write("there", b"mine");
             symlink("there", dir.path("link")).unwrap();
             run(&["decompress", "-f", "m.lmc", "-o", "link"]).silent();
@@ -187,7 +187,7 @@ fn names_of_any_bytes() {
 #[test]
 fn no_memory_leaves_nothing_and_is_no_bug() {
     let dir = Dir::new();
-    // Text, which zstd gets, and weights.
+    // Text, which goes to zstd, and weights.
     let text: Vec<u8> = noise(6 << 20, 1).iter().flat_map(|b| format!("{} ", b % 7).into_bytes()).collect();
     dir.write("f", &[text, weights(2 << 20, 2)].concat());
     let mut failed = 0;

@@ -1,4 +1,4 @@
-//! Tests of the command, as a user runs it: one program, because each links the whole of the crate.
+//! Tests of the command as a user runs it: one program, because each one links the whole crate.
 
 mod deltas;
 mod diff;

@@ -1,10 +1,10 @@
-//! Files of very many tensors: what is shown of them is not held in memory as thousands of bytes for each.
+//! Files of very many tensors: output does not take thousands of bytes of memory per tensor.
 
 use crate::support::{Dir, safetensors};
 use serde_json::Value;
 
 const TENSORS: u64 = 40_000;
-/// Of memory, in KiB. A row of JSON as a value took 8 KiB for each tensor, a row of a table 4 and 2.
+/// Memory limit in KiB. A row of JSON as a value took 8 KiB per tensor, a row of a table 4 and 2.
 const LIMIT: u64 = 160 << 10;
 
 fn checkpoint(step: u8) -> Vec<u8> {

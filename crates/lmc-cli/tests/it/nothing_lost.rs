@@ -1,11 +1,11 @@
-//! No command destroys the only copy of anything: bases, inputs, and what was written a moment ago stay.
+//! No command destroys the only copy of anything: bases, inputs and files just written stay.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::support::{Dir, Run, model, noise, safetensors, weights};
 
-/// A snapshot of a run: most of it is that of the one before.
+/// A snapshot of a run that is mostly equal to the one before.
 fn snapshot(step: u8) -> Vec<u8> {
     let mut w = weights(60_000, 1);
     for i in 0..usize::from(step) * 100 {
@@ -25,7 +25,7 @@ fn snapshots() -> Dir {
     dir
 }
 
-/// Fails as a wrong command line does, before anything is written or removed, with a message that has all of `names`.
+/// Expects a usage error before anything is written or removed, with a message that contains all of `names`.
 fn refused(dir: &Dir, args: &[&str], names: &[&str]) {
     let before: Vec<_> = dir.names().into_iter().map(|n| (fs::read(dir.path(&n)).ok(), n)).collect();
     let run = Run(dir.command(args).output().unwrap());
@@ -71,7 +71,7 @@ fn a_base_among_the_inputs_is_compressed_alone() {
     let [s1, ..] = NAMES;
     dir.run(["compress", "-r", "d", "--base", s1]).silent();
     fs::remove_file(dir.path(s1)).unwrap();
-    // It needs nothing; the others are restored from it.
+    // It needs no base; the others are restored from it.
     dir.run(["decompress", "d/s1.safetensors.lmc"]).silent();
     for (i, name) in NAMES.iter().enumerate().skip(1) {
         let compressed = format!("{name}.lmc");
@@ -91,7 +91,7 @@ fn nothing_is_written_over_a_base() {
         refused(&dir, &["compress", "-f", s2, "--base", s1, "-o", target], &[target, "is the base d/s1.safetensors"]);
         refused(&dir, &["compress", "-f", "--rm", s2, "--base", s1, "-o", target], &["is the base"]);
     }
-    // The output is the base by its name alone.
+    // The output is the base under the same name.
     fs::remove_file(dir.path("d/hard")).unwrap();
     fs::remove_file(dir.path("d/link")).unwrap();
     dir.run(["compress", s1]).silent();
@@ -101,7 +101,7 @@ fn nothing_is_written_over_a_base() {
         refused(&dir, &args, &["d/s1.safetensors.lmc: is the base d/s1.safetensors.lmc"]);
         refused(&dir, &["compress", "-f", "-r", rm, "d", "--base", "d/s1.safetensors.lmc"], &["is the base"]);
     }
-    // Restoring, and a part of a file.
+    // Restoring, and extracting a part of a file.
     dir.run(["compress", s2, "--base", "d/s1.safetensors.lmc"]).silent();
     for target in ["d/s1.safetensors.lmc", "d/s2.safetensors.lmc"] {
         let delta = "d/s2.safetensors.lmc";
@@ -126,7 +126,7 @@ fn inputs_of_the_run_are_not_replaced() {
     dir.write("a.lmc", b"something else, which is nowhere else");
     refused(&dir, &["compress", "-f", "a", "a.lmc"], &["a.lmc: is the input file a.lmc"]);
     refused(&dir, &["compress", "-f", "--rm", "a", "a.lmc"], &["a.lmc: is the input file a.lmc"]);
-    // Without -f it is no reason to refuse the rest.
+    // Without -f the other files are still processed.
     dir.run(["compress", "a", "a.lmc"]).fails(&["a.lmc: exists"]);
     assert!(dir.has("a.lmc.lmc"));
 }
@@ -136,12 +136,12 @@ fn one_output_does_not_replace_another() {
     let dir = Dir::new();
     dir.write("x/a", &noise(3000, 1));
     symlink("x", dir.path("way")).unwrap();
-    // By two names of one directory, which a look at the names does not tell.
+    // By two names of one directory, which a comparison of names does not reveal.
     dir.write("x/a.lmc", b"old");
     dir.run(["compress", "-f", "x/a", "way/a"]).is_misused(&["way/a.lmc: is x/a.lmc, which was written a moment ago"]);
     dir.run(["decompress", "x/a.lmc", "-o", "back"]).silent();
     assert_eq!(dir.read("back"), noise(3000, 1));
-    // In a run of its own it does.
+    // In a separate run it works.
     dir.run(["compress", "-f", "way/a"]).silent();
 }
 
@@ -156,7 +156,7 @@ fn rm_removes_what_can_be_restored() {
     for (i, name) in NAMES.iter().enumerate() {
         assert!(dir.read(name) == snapshot(i as u8));
     }
-    // A base with which it has nothing in common is not needed to restore it, either.
+    // A base that shares nothing with a file is not needed to restore it.
     dir.write("other", &model());
     dir.run(["compress", "--rm", "other", "--base", s1]).silent();
     dir.run(["decompress", "--rm", "other.lmc"]).silent();

@@ -2,7 +2,7 @@
 
 use crate::support::{Dir, noise};
 
-/// A directory of so many files.
+/// A directory of some files.
 fn many(dir: &Dir, count: usize) {
     (0..count).for_each(|i| _ = dir.write(&format!("many/{i:04}"), format!("file {i}").as_bytes()));
 }
@@ -26,7 +26,7 @@ fn more_bases_than_may_be_open() {
     let bases = "$(printf -- '--base %s ' many/*)";
     dir.shell(&format!("ulimit -n 256; exec $LMC compress new {bases}")).silent();
     assert!(dir.read("new.lmc").len() < 50_000, "it is a delta");
-    // Of several files each may need only some.
+    // Of several files each may need only some bases.
     dir.run(["compress", "many/0000", "-o", "plain.lmc"]).silent();
     let files = "new.lmc plain.lmc --output-dir-flat back";
     dir.shell(&format!("ulimit -n 256; exec $LMC decompress {files} {bases}")).silent();
@@ -36,10 +36,10 @@ fn more_bases_than_may_be_open() {
 #[test]
 fn a_size_that_the_system_reports_wrongly() {
     let dir = Dir::new();
-    let parts = ["/proc/self/status: the system says it has 0 bytes, and there are more: give it as standard input"];
+    let parts = ["/proc/self/status: its size is given as 0 bytes, but it has more: give it as standard input"];
     dir.run(["compress", "/proc/self/status", "-o", "x"]).fails(&parts);
     dir.run(["snapshot", "save", "st", "/proc/self/status"]).fails(&parts);
     assert_eq!(dir.names(), Vec::<String>::new());
-    // As it says.
+    // The advice works.
     dir.shell("$LMC compress -o x </proc/version && $LMC decompress -c x | cmp - /proc/version").silent();
 }

@@ -158,7 +158,7 @@ fn links_to_open_files_are_not_replaced() {
         assert!(dir.path(link).symlink_metadata().unwrap().is_symlink(), "{link}");
         assert_eq!(dir.run(["decompress", "-c", "out"]).stdout(), "data", "{link}");
         dir.shell(&format!("$LMC compress f -o {link} | $LMC decompress")).silent();
-        dir.shell(&format!("$LMC compress -f --rm f -o {link} >out")).is_misused(&["is no file that stays"]);
+        dir.shell(&format!("$LMC compress -f --rm f -o {link} >out")).is_misused(&["is not a regular file"]);
     }
     dir.shell("$LMC compress -f f -o /dev/stdout >out").silent();
     assert_eq!(dir.run(["decompress", "-c", "out"]).stdout(), "data");

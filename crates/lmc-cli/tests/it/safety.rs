@@ -28,7 +28,7 @@ fn a_full_disk_leaves_nothing() {
     let data = noise(1 << 20, 1);
     dir.write("a", &data);
     dir.write("ok", b"data");
-    // The limit is in blocks of 512 or 1024 bytes, as the shell likes.
+    // The limit is in blocks of 512 or 1024 bytes, depending on the shell.
     dir.shell("ulimit -f 100; exec $LMC compress a").fails(&["a.lmc: cannot write: file too large"]);
     dir.shell("ulimit -f 100; exec $LMC compress -o b <a").fails(&["b: cannot write: file too large"]);
     assert_eq!(dir.names(), ["a", "ok"]);
@@ -37,7 +37,7 @@ fn a_full_disk_leaves_nothing() {
     dir.shell("ulimit -f 100; exec $LMC decompress a.lmc").fails(&["a: cannot write: file too large"]);
     dir.shell("ulimit -f 100; exec $LMC decompress -o b <a.lmc").fails(&["b: cannot write: file too large"]);
     assert_eq!(dir.names(), ["a.lmc", "ok"]);
-    // What has room is still done.
+    // Files that fit are still processed.
     dir.write("a", &data);
     dir.shell("ulimit -f 100; exec $LMC compress -f --rm a ok").fails(&["a.lmc: cannot write"]);
     assert_eq!(dir.names(), ["a", "a.lmc", "ok.lmc"]);
@@ -100,16 +100,16 @@ fn damage_is_named() {
     assert_eq!(dir.names(), ["m", "m.lmc"]);
 }
 
-/// The state of a process, as Linux calls it: `T` is stopped, `Z` ended.
+/// The state of a process as Linux reports it: `T` is stopped, `Z` ended.
 fn state(child: &Child) -> char {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     stat.rsplit(") ").next().and_then(|s| s.chars().next()).unwrap()
 }
 
-/// Stops `lmc compress` in the middle of a file, lets `meddle` do what it wants, and lets `lmc` go on.
+/// Stops `lmc compress` in the middle of a file, runs `meddle`, and continues `lmc`.
 fn while_it_reads(meddle: impl Fn(&File)) {
     let dir = Dir::new();
-    // How much is enough to catch it in the middle depends on the machine; so try until it is.
+    // The input size that allows stopping in the middle depends on the machine; so try until it works.
     for size in (27..).map(|n| 1 << n) {
         File::create(dir.path("a")).unwrap().set_len(size).unwrap();
         let child = dir.spawn(["compress", "--rm", "a"]);

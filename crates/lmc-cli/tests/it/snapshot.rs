@@ -28,7 +28,7 @@ fn what_was_saved_is_restored() {
         (&dir.read("latest/notes.txt")[..], &dir.read("old/one/notes.txt")[..]),
         (&b"second"[..], &b"first"[..])
     );
-    // Nothing is overwritten unless told so.
+    // Nothing is overwritten without -f.
     dir.run(["snapshot", "restore", "runs/7", "notes.txt"]).fails(&["notes.txt: exists"]);
     dir.run(["snapshot", "restore", "runs/7", "notes.txt", "--at", "100", "-f"]).silent();
     assert_eq!(dir.read("notes.txt"), b"first");
@@ -55,7 +55,7 @@ fn directories_are_saved_and_restored() {
     dir.run(["snapshot", "save", "store", "checkpoint-5", "notes.txt", "--step", "5"]).silent();
     let show = dir.run(["snapshot", "show", "store"]);
     assert!(show.ok().stdout().contains("model_0/deep/.hidden"), "{}", show.stdout());
-    // Whole, or a directory of it, or files by name: directories are made as they are needed.
+    // The whole snapshot, a directory of it, or files by name: directories are created as needed.
     dir.run(["snapshot", "restore", "store", "-o", "back"]).silent();
     for (name, data) in &files {
         assert!(dir.read(&format!("back/{name}")) == *data, "{name}");
@@ -71,12 +71,12 @@ fn directories_are_saved_and_restored() {
     dir.run(["snapshot", "restore", "store", "-o", "none", "model", "config.json"])
         .fails(&["store", "no file \"model\""]);
     assert!(!dir.has("none"));
-    // A file is known by its place: saved again it costs nothing.
+    // Contents are identified by name: saved again they cost nothing.
     dir.run(["snapshot", "save", "store", "back"]).silent();
     let costs = dir.run(["snapshot", "list", "store", "--json"]).json();
     assert_eq!((&costs[1]["new_size"], &costs[1]["raw_size"]), (&json!(0), &costs[0]["raw_size"]));
 
-    // What would not come back as it is, or not at all.
+    // Files that could not be restored unchanged are refused.
     dir.run(["snapshot", "save", "store", "checkpoint-5", "back"]).is_misused(&["two files are named \"config.json\""]);
     dir.run(["snapshot", "save", "store", "checkpoint-5/nothing"]).fails(&["nothing: has no files to save"]);
     dir.write("model_0", b"a file");
@@ -143,7 +143,7 @@ fn costs_are_told_and_plotted_for_those_who_look() {
     let logged = dir.run(["snapshot", "log", "runs/7", "--json"]).json();
     assert_eq!(logged[0]["read_size"], logged[0]["new_size"]);
     assert!(logged[1]["read_size"].as_u64() > Some(100_000) && logged[1]["ratio"].as_f64() < Some(0.1));
-    // The notes of the second one are made from those of the first.
+    // The notes of the second snapshot are a delta of the first one's.
     assert_eq!((&logged[0]["chain"], &logged[1]["step"]), (&json!(1), &json!(101)));
     let (shown, code) = dir.on_terminal(&["snapshot", "log", "runs/7"], false, true);
     assert_eq!(code, 0, "{shown}");
@@ -169,7 +169,7 @@ fn damage_is_found_and_named() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     dir.write(large, &bytes);
-    // Lengths are as they were: only reading shows it.
+    // Lengths are unchanged: only reading reveals it.
     dir.run(["snapshot", "verify", "runs/7"]).silent();
     let deep = dir.run(["snapshot", "verify", "runs/7", "--deep"]);
     assert_eq!(deep.0.status.code(), Some(1));
@@ -215,11 +215,11 @@ fn a_full_disk_leaves_the_store_as_it_was() {
     let dir = saved();
     let before = dir.names();
     dir.write("large", &noise(4 << 20, 1));
-    // The limit is in blocks of 512 or 1024 bytes, as the shell likes.
+    // The limit is in blocks of 512 or 1024 bytes, depending on the shell.
     let save = "snapshot save runs/7 large --step 200";
     dir.shell(&format!("ulimit -f 100; exec $LMC {save}")).fails(&["runs/7: cannot write data/", "too large"]);
     fs::remove_file(dir.path("large")).unwrap();
-    // An empty directory may stay: a collector takes it.
+    // An empty directory may stay: a collector removes it.
     let files = || -> Vec<String> { dir.names().into_iter().filter(|n| dir.path(n).is_file()).collect() };
     let before: Vec<String> = before.into_iter().filter(|n| dir.path(n).is_file()).collect();
     assert_eq!(files(), before);
@@ -234,7 +234,7 @@ fn a_full_disk_leaves_the_store_as_it_was() {
 fn a_directory_that_cannot_be_written_is_read_all_the_same() {
     let dir = saved();
     let before = dir.names();
-    // Root may write anywhere, so that it takes somebody else, who may not come to where `lmc` is built.
+    // Root may write anywhere, so this needs another user, who may not have access to the build directory.
     let as_nobody = "chmod a+rx . && cp $LMC lmc && chmod -R a+rX,a-w runs/7 || exit 9
         if [ $(id -u) = 0 ]; then set -- setpriv --reuid=65534 --regid=65534 --clear-groups; fi
         exec \"$@\" ./lmc snapshot ";
@@ -242,7 +242,7 @@ fn a_directory_that_cannot_be_written_is_read_all_the_same() {
     run("save runs/7 notes.txt --step 200").fails(&[
         "runs/7: cannot write",
         "ermission denied",
-        "look at the permissions",
+        "check the permissions",
     ]);
     run("gc runs/7").fails(&["runs/7: cannot write", "ermission denied"]);
     run("prune runs/7 --keep-last 1 --yes").fails(&["runs/7: cannot write", "ermission denied"]);
@@ -290,7 +290,7 @@ fn snapshots_are_copied_exported_and_imported() {
     dir.run(["snapshot", "export", "runs/7", "run.tar"]).silent();
     dir.run(["snapshot", "export", "runs/7", "run.tar"]).fails(&["run.tar: exists"]);
     dir.run(["snapshot", "export", "runs/7", "one.tar", "--at", "100"]).silent();
-    // An archive is a store that is only read.
+    // An archive is a read-only store.
     let list = |store| dir.run(["snapshot", "list", store, "--json"]).json();
     assert_eq!(list("run.tar"), list("runs/7"));
     assert!(dir.run(["snapshot", "verify", "run.tar", "--deep"]).ok().stdout().contains("2 snapshots"));
@@ -312,13 +312,13 @@ fn snapshots_are_copied_exported_and_imported() {
     for store in ["new", "a/b"] {
         assert!(dir.run(["snapshot", "verify", store, "--deep"]).ok().stdout().contains(store));
     }
-    // Another run's snapshot of the step is not overwritten.
+    // The other run's snapshot of the step is not overwritten.
     dir.run(["snapshot", "save", "other", "notes.txt", "--step", "101"]).silent();
     dir.run(["snapshot", "copy", "new", "other", "--at", "101"]).fails(&["other: step 101 has a snapshot"]);
     let mut cut = dir.read("run.tar");
     cut.truncate(cut.len() - 600);
     dir.write("cut.tar", &cut);
-    dir.run(["snapshot", "import", "new", "cut.tar"]).fails(&["cut.tar", "cut short"]);
+    dir.run(["snapshot", "import", "new", "cut.tar"]).fails(&["cut.tar", "truncated"]);
     dir.run(["snapshot", "import", "new", "notes.txt"]).fails(&["notes.txt", "is a file, not a store"]);
 }
 
@@ -334,7 +334,7 @@ fn a_cache_holds_what_the_next_save_takes() {
     };
     assert_eq!(save(&[1; 200_000]), [vec![1; 200_000]]);
     assert_eq!(save(&[2; 200_000]), [vec![2; 200_000]]);
-    // More than it may hold.
+    // Larger than the cache's budget.
     assert!(save(&[3; 400_000]).iter().map(Vec::len).sum::<usize>() <= 300_000);
     dir.write("file", b"");
     dir.run(["snapshot", "save", "s", "w", "--cache", "file/x"]).fails(&["file/x/lmc-cache: cannot use the cache"]);
@@ -346,7 +346,7 @@ fn a_cache_holds_what_the_next_save_takes() {
         .unwrap();
 }
 
-/// Makes all files below a directory two days older, which is what the store's clock goes by.
+/// Makes all files below a directory two days older: the store's clock reads their times.
 fn age(dir: &Dir, below: &str) {
     for name in dir.names().iter().filter(|n| n.starts_with(below)) {
         let file = File::open(dir.path(name)).unwrap();
@@ -402,7 +402,7 @@ fn what_was_pruned_is_collected_after_the_grace_period() {
     let young = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];
     assert_eq!((&young["orphans"], &young["dry_run"]), (&json!([]), &json!(false)));
     let young = young["young"].as_array().unwrap();
-    // The first record of each, and all parts and data that were there before.
+    // The first record of each snapshot, and all old parts and data.
     assert_eq!(young.len(), 3 * 6);
     assert_eq!(dir.names(), names);
     age(&dir, "s/");
@@ -418,7 +418,7 @@ fn what_was_pruned_is_collected_after_the_grace_period() {
     dir.run(["snapshot", "restore", "s", "-o", "out"]).silent();
     assert!(dir.read("out/w") == last);
     assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("1 snapshot, 1 object, "));
-    // Directories that are empty go once they are old, too.
+    // Empty directories are removed once they are old, too.
     age(&dir, "s/");
     let json = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];
     assert_eq!(json["orphans"].as_array().unwrap().len(), 6);

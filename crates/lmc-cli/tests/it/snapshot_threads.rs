@@ -1,17 +1,17 @@
-//! `-T` bounds the threads of `lmc snapshot` that work, and all others are few.
+//! `-T` bounds the working threads of `lmc snapshot`, and all others are few.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use crate::support::{Dir, noise, safetensors};
 
-/// The names of the threads that a command was seen with.
+/// The names of the threads observed in a command.
 fn threads(dir: &Dir, args: &[&str]) -> BTreeMap<u32, String> {
     let mut child = dir.command(args).spawn().unwrap();
     let mut seen = BTreeMap::new();
     while child.try_wait().unwrap().is_none() {
         for task in fs::read_dir(format!("/proc/{}/task", child.id())).into_iter().flatten().flatten() {
-            // It may be gone by now, and has the name of the command until it is given its own.
+            // The thread may be gone, and has the command's name until it is given its own.
             let Ok(name) = fs::read_to_string(task.path().join("comm")) else { continue };
             let id = task.file_name().to_str().unwrap().parse().unwrap();
             seen.insert(id, name.trim_end().to_owned());
@@ -49,7 +49,7 @@ fn no_more_threads_work_than_are_asked_for() {
 
 fn check(threads: &BTreeMap<u32, String>, n: usize, args: &[&str]) {
     let named = |name: &str| threads.values().filter(|of| *of == name).count();
-    // The command has one thread, which waits for the others, and one that waits for signals; requests have two, and four to wait for the disk.
+    // The command has one thread that waits for the others, and one for signals; requests have two, and four for disk access.
     let known = ["lmc", "signals", "lmc-worker", "lmc-store"];
     assert!(!threads.is_empty() && threads.values().all(|of| known.contains(&&of[..])), "{args:?}: {threads:?}");
     assert!(named("lmc-worker") <= n && threads.len() <= n + 8, "{args:?}: {threads:?}");

@@ -1,4 +1,4 @@
-//! `lmc snapshot` where something is in the way: damaged records, foreign files, links, FIFOs.
+//! `lmc snapshot` with obstacles: damaged records, foreign files, links, FIFOs.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ fn a_damaged_record_is_shown_and_passed_over() {
         assert!(listed[1]["damaged"].as_str().unwrap().contains("not a valid lmc-snapshot"));
     }
     for command in ["prune runs/7 --keep-last 9 --yes", "export runs/7 run.tar", "copy runs/7 other -q"] {
-        dir.shell(&format!("exec $LMC snapshot {command}")).fails(&["runs/7: step 101 is left out: snapshots/"]);
+        dir.shell(&format!("exec $LMC snapshot {command}")).fails(&["runs/7: step 101 is skipped: snapshots/"]);
     }
     for made in ["run.tar", "other"] {
         assert!(dir.run(["snapshot", "verify", made]).ok().stdout().contains("2 snapshots"));
@@ -53,7 +53,7 @@ fn a_damaged_record_is_shown_and_passed_over() {
     assert!(!dir.has("none"));
     dir.run(["snapshot", "save", "runs/7", "notes.txt"]).silent();
     assert_eq!(dir.run(["snapshot", "show", "runs/7", "--json"]).json()[0]["step"], json!(103));
-    // One is put back, the other one is given up.
+    // One record is put back, the other one is given up.
     dir.write(record, &whole);
     let plan = dir.run(["snapshot", "prune", "runs/7", "--damaged", "102"]);
     assert!(plan.stderr().contains("is given up") && plan.ok().stdout().contains("end     102"), "{plan:?}");
@@ -62,10 +62,10 @@ fn a_damaged_record_is_shown_and_passed_over() {
     );
     assert!(dir.run(["snapshot", "verify", "runs/7", "--expect", "101"]).ok().stdout().contains("3 snapshots"));
     dir.run(["snapshot", "verify", "runs/7", "-q", "--expect", "100", "--expect", "102"])
-        .fails(&["step 102: is expected, and was pruned"]);
+        .fails(&["step 102: is expected, but was pruned"]);
     dir.write("runs/7/snapshots/.DS_Store", b"");
     let noted = dir.run(["snapshot", "verify", "runs/7"]);
-    assert!(noted.ok().stderr().contains(".DS_Store: is no record of a snapshot"), "{noted:?}");
+    assert!(noted.ok().stderr().contains(".DS_Store: is not a record of a snapshot"), "{noted:?}");
 }
 
 #[test]
@@ -88,9 +88,9 @@ fn restoring_follows_no_link_and_opens_no_fifo() {
     dir.shell("rm -r tgt && mkdir tgt && mkfifo tgt/const.bin").ok();
     for options in ["", "-f"] {
         dir.shell(&format!("exec $LMC snapshot restore st -o tgt {options}"))
-            .fails(&["tgt/const.bin: is no regular file"]);
+            .fails(&["tgt/const.bin: is not a regular file"]);
     }
-    // What the path of the directory leads to is what was asked for.
+    // Links in the path of the directory itself are followed.
     std::os::unix::fs::symlink("back", dir.path("to")).unwrap();
     fs::create_dir(dir.path("back")).unwrap();
     dir.run(["snapshot", "restore", "st", "-o", "to"]).silent();

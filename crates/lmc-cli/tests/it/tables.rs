@@ -1,4 +1,4 @@
-//! Tables of files with very long names: what is printed for people takes memory for what is kept of them.
+//! Tables of files with very long names: memory is bounded by the truncated cells.
 
 use crate::support::{Dir, safetensors};
 
@@ -7,7 +7,7 @@ const LONGEST: usize = 100_000;
 /// Of memory, in KiB. Padded to the longest name, the rows took 4 GB.
 const LIMIT: u64 = 1 << 20;
 
-/// Many tensors, one of which has a very long name.
+/// Many tensors, one of them with a very long name.
 fn checkpoint(step: u8) -> Vec<u8> {
     let names: Vec<String> = (0..TENSORS).map(|i| format!("layers.{i}")).chain(["n".repeat(LONGEST)]).collect();
     let data = [step, 1, 2, 3];

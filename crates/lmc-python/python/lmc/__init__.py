@@ -1,8 +1,8 @@
 """Lossless compression of language model checkpoints and training snapshots.
 
-A `.lmc` file holds the bytes of another file, in blocks that are checked and can be decoded alone. Tensors of
-safetensors files are coded by their type, and any of them is read without the rest. Any other file is compressed too,
-and all are restored byte for byte.
+A `.lmc` file holds the bytes of another file, in blocks that are verified and can be decoded separately. Tensors of
+safetensors files are coded by type, and any of them can be read alone. Any other file is compressed too, and all are
+restored byte for byte.
 
 >>> import lmc
 >>> file = lmc.compress(b"any bytes " * 1000)

@@ -6,9 +6,9 @@ from lmc._lmc import run_command
 
 
 def main() -> int:
-    """Runs the command with the arguments of the process; its exit code."""
+    """Runs the command with the arguments of the process; returns its exit code."""
     if sys.argv[1:2] == ["unpack"]:
-        # Checkpoints of PyTorch are read by way of PyTorch.
+        # Checkpoints of PyTorch are read with PyTorch.
         try:
             from lmc.dcp._unpack import main as unpack
         except ModuleNotFoundError as e:

@@ -1,13 +1,13 @@
-"""The exceptions of lmc: one tree, and in it a class for each thing that a caller may do next."""
+"""The exceptions of lmc: one tree, with a class for each reaction that a caller may choose."""
 
 import builtins
 
 
 class Error(Exception):
-    """What every error of lmc is.
+    """The base of all errors of lmc.
 
-    `kind` is a word that says what to do, and that does not change from version to version. `tensor`, `block` (its
-    number) and `offset` (in bytes, of the compressed file) say where it happened, as far as that is known.
+    `kind` is a word for the kind of error, stable across versions. `tensor`, `block` (its number) and `offset` (in
+    bytes, in the compressed file) locate the error, where known.
     """
 
     kind: str = "internal"
@@ -17,7 +17,7 @@ class Error(Exception):
 
 
 class UsageError(Error, ValueError):
-    """The arguments do not fit together, or do not fit the file."""
+    """The arguments contradict each other, or do not fit the file."""
 
     kind = "usage"
 
@@ -41,19 +41,19 @@ class DamagedError(FormatError):
 
 
 class UnsupportedError(FormatError):
-    """It is of no format that this version knows, or needs a newer lmc."""
+    """The format is unknown to this version, or needs a newer lmc."""
 
     kind = "unsupported"
 
 
 class BaseMismatchError(Error, ValueError):
-    """A base of a delta is missing, or is another file than the one that the delta was made from."""
+    """A base of a delta is missing, or is not the file that the delta was made from."""
 
     kind = "base"
 
 
 class LimitError(Error):
-    """It would exceed a limit that was set, or there is no memory for it."""
+    """A limit would be exceeded, or memory ran out."""
 
     kind = "limit"
 
@@ -73,7 +73,7 @@ class PermissionDeniedError(IOError, PermissionError):
 
 
 class ExistsError(Error, FileExistsError):
-    """There is such a file or snapshot already, or another process was first."""
+    """The file or snapshot exists already, or another process was first."""
 
     kind = "exists"
 

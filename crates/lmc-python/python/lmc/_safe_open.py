@@ -1,4 +1,4 @@
-"""One `safe_open` for all frameworks, as `safetensors` has it."""
+"""One `safe_open` for all frameworks, as in `safetensors`."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def safe_open(
     base: Any = None,
     threads: int | None = None,
 ) -> _torch.safe_open | _numpy.safe_open:
-    """Opens a `.lmc` or `.safetensors` file, and reads tensors as they are asked for.
+    """Opens a `.lmc` or `.safetensors` file, and reads tensors on demand.
 
     It is `lmc.torch.safe_open` for the frameworks `"pt"`, `"torch"` and `"pytorch"`, and `lmc.numpy.safe_open` for
-    `"np"` and `"numpy"`; the framework is imported by the call. All else is as there.
+    `"np"` and `"numpy"`; the framework is imported by the call. Arguments and behaviour are the same as there.
 
     Raises what those do, `lmc.UsageError` for other frameworks, and `ModuleNotFoundError` for one that is not
     installed.

@@ -1,4 +1,4 @@
-"""What reading a safetensors file takes, compressed or not, whatever the tensors become."""
+"""Reading safetensors files, compressed or not, for any array library."""
 
 import os
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ Path: TypeAlias = str | os.PathLike[str]
 """Where a file is."""
 
 Index: TypeAlias = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
-"""What a slice of a tensor is indexed by."""
+"""An index into a tensor."""
 
 Key: TypeAlias = tuple[int | slice, ...]
-"""An index of one entry for each of the first dimensions."""
+"""An index with one entry for each of the first dimensions."""
 
-# By the name of a dtype in safetensors: that in numpy and torch, and of those that numpy lacks, in ml_dtypes and torch.
+# By the dtype's name in safetensors: its name in numpy and torch or, if numpy lacks it, in ml_dtypes and torch.
 NUMPY_DTYPES: Final = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -44,9 +44,9 @@ ML_DTYPES: Final = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }
 
-# To allocate a tensor takes as long as to decode 4 KiB or more, and the first touch of its memory longer. So when all
-# are loaded, those up to this size are made in memory that they are in together. What they give up is that it is freed
-# by blocks of 2 MiB, and cannot be resized.
+# Allocating a tensor takes as long as decoding 4 KiB or more, and the first touch of its memory longer. So when all
+# tensors are loaded, those up to this size share memory. The price: it is freed in blocks of 2 MiB, and cannot be
+# resized.
 SMALL: Final = 64 << 10
 
 
@@ -90,7 +90,7 @@ class SafetensorsFile:
         self.close()
 
     def _all(self, large: dict[str, T], small: dict[str, T]) -> dict[str, T]:
-        """Those that were made by themselves and those that were made together, in the order of the file."""
+        """Small and large tensors, read separately, in the order of the file."""
         if not large:
             return small
         made = large | small
@@ -103,7 +103,7 @@ class SafetensorsFile:
     def _open(self) -> dict[str, Tensor]:
         """The tensors by name, in the order of the file."""
         self._check_open()
-        # Made when it is needed: to load all of many tensors takes no longer than that.
+        # Built on demand: loading all of many tensors takes no longer.
         if self._by_name is None:
             self._by_name = {t.name: t for t in self._header.tensors()}
         return self._by_name
@@ -116,17 +116,17 @@ class SafetensorsFile:
 
 
 def split(index: Index, shape: Iterable[int]) -> tuple[int, int, Key]:
-    """Rows `start` to `stop`, which hold all that an index asks for, and the index that takes it from them."""
+    """Rows `start` to `stop`, which contain everything that an index selects, and the index within them."""
     dims = tuple(shape)
     given = index if isinstance(index, tuple) else (index,)
     for one in given:
         if not isinstance(one, int | slice | EllipsisType):
             raise UsageError(f"slices are indexed by int, slice and Ellipsis, not {type(one).__name__}")
     if sum(one is Ellipsis for one in given) > 1:
-        raise UsageError("an index has one Ellipsis at most")
+        raise UsageError("an index may have only one Ellipsis")
     count = sum(one is not Ellipsis for one in given)
     if count > len(dims):
-        raise UsageError(f"{count} indices are too many for a tensor of {len(dims)} dimensions")
+        raise UsageError(f"{count} indices for a tensor of {len(dims)} dimensions")
     key: list[int | slice] = []
     for one in given:
         if isinstance(one, EllipsisType):
@@ -138,7 +138,7 @@ def split(index: Index, shape: Iterable[int]) -> tuple[int, int, Key]:
     first, rows = key[0], dims[0]
     if isinstance(first, int):
         if not -rows <= first < rows:
-            raise UsageError(f"there is no row {first} in a tensor of {rows} rows")
+            raise UsageError(f"row {first} is not in a tensor of {rows} rows")
         first %= rows
         return first, first + 1, (0, *key[1:])
     chosen = range(rows)[first]

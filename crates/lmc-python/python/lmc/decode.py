@@ -1,6 +1,7 @@
 """A decoder of the `.lmc` file format, written from its page (docs/format.md) alone.
 
-It is to be read with the page at hand, not to be fast. Streams and names are those of the page. What a file must be is
+It is written to be read beside the page, not to be fast. Streams and names are those of the page. What a file must be
+is
 checked where it is read: by the range that is given to `u8`, `uint` or `varint`, by `must` or by `must_be`.
 
     python -m lmc.decode FILE.lmc [-b BASE]... -o OUTPUT
@@ -54,7 +55,7 @@ def must_be(name: str, value: object, expected: object) -> None:
 
 @dataclass
 class Reader:
-    """Reads fields from front to back; a length is compared with its limits and with what is left before it is used."""
+    """Reads fields from front to back; a length is compared with its limits and with the rest before it is used."""
 
     data: bytes
     pos: int = 0
@@ -64,7 +65,7 @@ class Reader:
         return len(self.data) - self.pos
 
     def take(self, length: int, name: str) -> bytes:
-        """Read so many bytes."""
+        """Read this many bytes."""
         must(length <= self.left(), f"{name} should have {length} bytes, {self.left()} are left")
         self.pos += length
         return self.data[self.pos - length : self.pos]
@@ -128,13 +129,13 @@ def unpack_zstd(frame: bytes, length: int, max_window: int = 2**64) -> bytes:
 
 # 2. The file
 TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**30, 0)}  # largest head and body
-MAX_TABLE = 2**26  # not of the page, which has no limit for the length of the table of the index
+MAX_TABLE = 2**26  # our own limit: the page does not limit the table of the index
 LEAF, RUN = 2**18, 128  # bytes, elements
 
 
 @dataclass
 class File:
-    """What is known of the file while its records are read from front to back."""
+    """State while the records of the file are read from front to back."""
 
     max_size: int
     features: int
@@ -146,7 +147,7 @@ class File:
 
 
 def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> bytes:
-    """Restore the raw file. The bases of a delta are told by their contents: their order is free."""
+    """Restore the raw file. The bases of a delta are identified by their contents: their order is free."""
     reader = Reader(data)
     with at("header"):  # §2.1
         must_be("magic", reader.take(8, "magic"), b"\x89LMC\r\n\x1a\n")
@@ -252,7 +253,7 @@ class TensorReader:
             elements *= dimension
             must(elements < 2**64, "a product of dimensions exceeds 2^64 - 1")
         bits = elements * DTYPES[self.dtype][1]
-        must(bits % 8 == 0, f"the tensor has {bits} bits, which is no whole number of bytes")
+        must(bits % 8 == 0, f"the tensor has {bits} bits, which is not a whole number of bytes")
         return bits // 8
 
 
@@ -280,7 +281,7 @@ def read_bases(file: File, head: bytes, given: Sequence[bytes]) -> None:
 # 3. Block
 @dataclass
 class Block:
-    """What the columns of a block are read from, each from front to back."""
+    """The streams that the columns of a block are read from, each from front to back."""
 
     head: Reader
     dependencies: list[bytes]
@@ -348,7 +349,7 @@ def decode_column(block: Block, length: int) -> bytes:
     if method == 4:
         return decode_tensor_list(block, length)
     width = 1 << block.head.u8("width code", 0, 3)
-    must(length % width == 0, f"the column has {length} bytes, no multiple of the width of {width} bytes")
+    must(length % width == 0, f"the column has {length} bytes, not a multiple of the width of {width} bytes")
     elements = (decode_stream if method == 2 else decode_predicted)(block, length // width, width)
     return elements.astype(f"<u{width}").tobytes()
 
@@ -368,7 +369,7 @@ def decode_stream(block: Block, n: int, width: int) -> Array:
     if clusters > 1:
         with at("cluster map"):
             cluster_map = decode_cluster(block, len(cluster_map), 1)
-            must(cluster_map.max() < clusters, f"a run is of cluster {cluster_map.max()}, there are {clusters}")
+            must(cluster_map.max() < clusters, f"a run is of cluster {cluster_map.max()} of {clusters}")
     values = np.zeros(n, f"<u{width}")
     for g in range(clusters):
         with at(f"cluster {g}"):
@@ -593,7 +594,7 @@ REFILL_ORDER = np.array(sorted(range(64), key=lambda j: (j % 4, j // 4)))
 
 
 class LaneSet:
-    """§5.1: 64 lanes, each a state x, and the words that they take."""
+    """§5.1: 64 lanes, each a state x, and the words that they consume."""
 
     def __init__(self, states: bytes, words: bytes) -> None:
         """Begin with the initial states."""
@@ -660,7 +661,7 @@ def read_table(head: Reader, coder: int, s: int) -> Table:
 
 
 def prefix_code(lengths: dict[int, int], bits: int) -> list[tuple[int, int]]:
-    """Return for each slot of so many bits the symbol, and the length of its code, that the slot begins with."""
+    """Return the symbol and code length for each slot of the table, which is indexed by `bits` bits."""
     codes = sorted((length, symbol) for symbol, length in lengths.items() if length > 0)
     must(all(length <= bits for length, _ in codes), f"a code length is {codes[-1:]}, above {bits}")
     must_be(f"the sum of 2^({bits} - length)", sum(2 ** (bits - length) for length, _ in codes), 2**bits)

@@ -1,12 +1,11 @@
-"""Older checkpoints of a Hugging Face `Trainer`, kept in a store, where each costs what changed since the one
-before it.
+"""Older checkpoints of a Hugging Face `Trainer`, kept in a store, where each takes only the space of its changes.
 
 >>> from lmc.hf import Callback
 >>> trainer = Trainer(..., callbacks=[Callback()])                            # doctest: +SKIP
 
-The newest checkpoint stays as it is, so that `Trainer.train(resume_from_checkpoint=True)` works as always; so
-does the best one, if the trainer keeps track of it.
-All others move, in the background, to a store (`OUTPUT_DIR/lmc-store`). Any of them is brought back by
+The newest checkpoint stays as it is, so that `Trainer.train(resume_from_checkpoint=True)` works as always; so does the
+best one, if the trainer keeps track of it. All others move, in the background, to a store (`OUTPUT_DIR/lmc-store`). Any
+of them is restored by
 
     lmc snapshot restore OUTPUT_DIR/lmc-store -o OUTPUT_DIR/checkpoint-500 --at 500
 
@@ -33,24 +32,24 @@ logger = logging.getLogger(__name__)
 
 STORE = "lmc-store"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-#: Files are compared in pieces of so many bytes.
+#: Files are compared in chunks of this many bytes.
 _PIECE = 16 << 20
 
 
 class Callback(TrainerCallback):
     """Moves all but the newest checkpoint of a `Trainer` to a store, in the background.
 
-    A checkpoint leaves its directory once what the store has of it was read back and checked. If that fails, it
-    stays where it is, a warning is logged, and training goes on; the next save tries again. So does one with links
-    or empty directories in it, of which a store has none; directories of files, as FSDP and DeepSpeed make them, are
+    A checkpoint is deleted from its directory once its copy in the store was read back and verified. If that fails, it
+    stays, a warning is logged, and training continues; the next save tries again. A checkpoint with links or empty
+    directories stays, too, as a store cannot hold them; directories of files, as FSDP and DeepSpeed make them, are
     moved. Leave `save_total_limit` unset: it would delete checkpoints before they are stored.
 
     Args:
-        store: a directory or `s3://BUCKET/PREFIX`; `None` for `lmc-store` in the trainer's output directory. It
-            is made if it is not there.
-        keep: of the checkpoints in the store, only so many of the newest are kept; `None` for all.
+        store: a directory or `s3://BUCKET/PREFIX`; `None` for `lmc-store` in the trainer's output directory. It is
+            created if missing.
+        keep: how many checkpoints to keep in the store, newest first; `None` for all.
         level: `"fast"`, `"default"` or `"max"`.
-        threads: threads that compress; `None` for as many as the machine has. Training may need them.
+        threads: threads that compress; `None` for one per core. Training may need them.
     """
 
     def __init__(
@@ -62,9 +61,9 @@ class Callback(TrainerCallback):
         threads: int | None = 1,
     ) -> None:
         if keep is not None and keep < 1:
-            raise lmc.UsageError(f"keep is a number of checkpoints, or None for all, and not {keep}")
+            raise lmc.UsageError(f"keep must be a number of checkpoints, or None for all, not {keep}")
         if level not in lmc.LEVELS:
-            raise lmc.UsageError(f"there is no level {level!r}: the levels are {', '.join(lmc.LEVELS)}")
+            raise lmc.UsageError(f"level={level!r}: must be one of {', '.join(lmc.LEVELS)}")
         self._location = store
         self._keep = keep
         self._level = level
@@ -73,11 +72,11 @@ class Callback(TrainerCallback):
         self._pending: Future[None] | None = None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Starts to move what is not the newest checkpoint any more."""
+        """Starts to move all checkpoints but the newest."""
         if not state.is_world_process_zero or args.output_dir is None:
             return
         if self._pending is not None and not self._pending.done():
-            return  # The next save sees to all that is there then.
+            return  # The next save moves everything that is there then.
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="lmc")
         best = None if state.best_model_checkpoint is None else Path(state.best_model_checkpoint).name
@@ -86,11 +85,11 @@ class Callback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Waits for what is being moved."""
+        """Waits for moves in progress."""
         self.wait()
 
     def wait(self) -> None:
-        """Waits for what is being moved, and stops the thread that does it."""
+        """Waits for moves in progress, and stops the background thread."""
         if self._worker is not None:
             self._worker.shutdown()
             self._worker = None
@@ -103,21 +102,21 @@ class Callback(TrainerCallback):
             return
         try:
             for gone in output.glob(_gone("checkpoint-*")):
-                shutil.rmtree(gone, ignore_errors=True)  # what is left of one whose move was interrupted at the end
+                shutil.rmtree(gone, ignore_errors=True)  # leftovers of an interrupted move
             store = _open(output / STORE if self._location is None else self._location)
             for step, path in older:
                 try:
                     _move(store, step, path, level=self._level, threads=self._threads)
                 except (lmc.ExistsError, lmc.UnsupportedError) as e:
-                    # Of another run, or of this one before it went back; or there is more to it than files.
+                    # Of another run, or of this one before it went back; or it holds more than files.
                     logger.warning("lmc: %s", e)
             if self._keep is not None:
-                # Later ones are of a run that went back to an earlier step, and are left to whoever made them.
+                # Later ones belong to a run that went back to an earlier step, and are left to the user.
                 newest, steps = found[-1][0], sorted(s.step for s in store.snapshots() if s.step is not None)
                 kept = [s for s in steps if s <= newest][-self._keep :] + [s for s in steps if s > newest]
                 store.prune(keep_steps=kept, level=self._level, threads=self._threads)
                 store.gc()
-        except Exception as e:  # whatever it is, training goes on
+        except Exception as e:  # training continues after any error
             logger.warning(
                 "lmc: older checkpoints stay as they are: %s", e, exc_info=not isinstance(e, lmc.Error | OSError)
             )
@@ -130,27 +129,27 @@ def restore(
     store: str | os.PathLike[str] | None = None,
     threads: int | None = None,
 ) -> Path:
-    """Brings a checkpoint back.
+    """Restores a checkpoint.
 
     Args:
         output_dir: the output directory of the trainer.
         step: the step of the checkpoint.
         store: as it was given to `Callback`.
-        threads: threads that decompress; `None` for as many as the machine has.
+        threads: threads that decompress; `None` for one per core.
 
     Returns:
         the directory `checkpoint-STEP` in the output directory, from which training can be resumed.
 
     Raises:
-        lmc.NotFoundError: there is no such store, or it has no such step.
-        lmc.ExistsError: the directory is there already.
+        lmc.NotFoundError: the store or the step does not exist.
+        lmc.ExistsError: the directory exists already.
     """
     output = Path(output_dir)
     target = output / f"checkpoint-{step}"
     if target.exists():
-        raise lmc.ExistsError(f"{target} is there already")
+        raise lmc.ExistsError(f"{target} exists already")
     opened = lmc.Store(output / STORE if store is None else store)
-    # A trainer takes any directory of that name for a whole checkpoint.
+    # A trainer takes any directory of that name for a complete checkpoint.
     partial = output / f".{target.name}.restoring"
     shutil.rmtree(partial, ignore_errors=True)
     opened.restore(partial, step, threads=threads)
@@ -168,7 +167,7 @@ def _open(location: str | os.PathLike[str]) -> lmc.Store:
 def _move(store: lmc.Store, step: int, path: Path, *, level: str, threads: int | None) -> None:
     """Moves one checkpoint to the store.
 
-    Raises `lmc.UnsupportedError` if it would not come back as it is.
+    Raises `lmc.UnsupportedError` if it could not be restored unchanged.
     """
     files = _files(path)
     if not files:
@@ -176,23 +175,23 @@ def _move(store: lmc.Store, step: int, path: Path, *, level: str, threads: int |
     try:
         store.save(files, step=step, level=level, threads=threads)
     except lmc.ExistsError:
-        pass  # It was stored before, and then something went wrong: what is there is compared below.
+        pass  # An interrupted move stored it before: the stored files are compared below.
     snapshot = store.open_snapshot(step, threads=threads)
     stored = {f.name: f.nbytes for f in snapshot.files}
     if stored.keys() != files.keys() or not all(
         _same(snapshot, name, stored[name], file) for name, file in files.items()
     ):
         raise lmc.ExistsError(f"the store has another checkpoint of step {step}; {path} stays")
-    # Under another name first: what is half deleted must not be taken for a checkpoint.
+    # Renamed first: a half-deleted directory must not be taken for a checkpoint.
     gone = path.with_name(_gone(path.name))
     path.rename(gone)
     shutil.rmtree(gone)
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """The files of a checkpoint, by where they are in it.
+    """The files of a checkpoint, by their paths in it.
 
-    Raises `lmc.UnsupportedError` if there is anything else.
+    Raises `lmc.UnsupportedError` if it holds anything but files and non-empty directories.
     """
     files: dict[str, Path] = {}
     for path in sorted(checkpoint.rglob("*")):
@@ -202,12 +201,12 @@ def _files(checkpoint: Path) -> dict[str, Path]:
             files[path.relative_to(checkpoint).as_posix()] = path
             continue
         elif not path.is_dir():
-            what = "no regular file"
+            what = "not a regular file"
         elif any(path.iterdir()):
             continue
         else:
             what = "an empty directory"
-        raise lmc.UnsupportedError(f"{path} is {what}, and a store keeps files alone: {checkpoint} stays as it is")
+        raise lmc.UnsupportedError(f"{path} is {what}, and a store keeps only files: {checkpoint} stays as it is")
     return files
 
 
@@ -216,7 +215,7 @@ def _gone(name: str) -> str:
 
 
 def _same(snapshot: lmc.SnapshotReader, name: str, stored: int, path: Path) -> bool:
-    """Whether a file of a snapshot, of so many bytes, is that on disk."""
+    """Whether a file of a snapshot, of `size` bytes, equals that on disk."""
     size = path.stat().st_size
     if stored != size:
         return False

@@ -1,10 +1,9 @@
-"""Arrays in files, as `safetensors.numpy` has them, compressed.
+"""Arrays in files, as in `safetensors.numpy`, compressed.
 
-A file that is saved here is a `.lmc` file; `lmc decompress` makes of it the safetensors file that
-`safetensors.numpy.save_file` would have written, byte for byte. What is loaded here may be compressed or not.
+A saved file is a `.lmc` file; `lmc decompress` turns it into the safetensors file that `safetensors.numpy.save_file`
+would have written, byte for byte. Loaded files may be compressed or not.
 
-Of the dtypes that numpy does not have (BF16 and those of 8 bits) arrays are those of `ml_dtypes`, which must be
-installed to load them.
+Arrays of dtypes that numpy lacks (BF16 and those of 8 bits) are of `ml_dtypes`, which must be installed to load them.
 """
 
 import sys
@@ -21,7 +20,7 @@ __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Base: TypeAlias = Any
-"""What a delta is made from: a buffer, a path, an open `lmc.File`, or a list of those."""
+"""The bases of a delta: a buffer, a path, an open `lmc.File`, or a list of those."""
 
 _NAMES = {numpy: name for name, numpy in (NUMPY_DTYPES | ML_DTYPES).items()}
 
@@ -30,7 +29,7 @@ def _dtype(name: str) -> np.dtype[Any]:
     if name in NUMPY_DTYPES:
         return np.dtype(NUMPY_DTYPES[name])
     if name not in ML_DTYPES:
-        raise UnsupportedError(f"numpy has no arrays of {name}: read the bytes with lmc.open")
+        raise UnsupportedError(f"numpy has no dtype {name}: read the bytes with lmc.open")
     try:
         import ml_dtypes
     except ImportError as e:
@@ -40,7 +39,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def _given(tensors: Mapping[str, Array]) -> TensorList:
-    # Of each dtype its name in files, and whether arrays of it are big-endian: asked once, for arrays can be many.
+    # Name in files and big-endian flag, cached per dtype: there may be many arrays.
     given, kinds = TensorList(), dict[np.dtype[Any], tuple[str | None, bool]]()
     for name, array in tensors.items():
         if not isinstance(array, np.ndarray | np.generic):
@@ -66,11 +65,11 @@ def save(
     level: str = "default",
     threads: int | None = None,
 ) -> bytes:
-    """Arrays as a `.lmc` file in memory.
+    """Compresses arrays as a `.lmc` file in memory.
 
     `metadata` goes into the header of the safetensors file. `base`, `level` and `threads` are those of `lmc.compress`.
 
-    Raises `TypeError` and `lmc.UsageError` for what is no array or of a dtype that safetensors does not have.
+    Raises `TypeError` and `lmc.UsageError` for values that are not arrays, or whose dtype safetensors lacks.
     """
     return compress_tensors(_given(tensor_dict), metadata=metadata, base=base, level=level, threads=threads)
 
@@ -84,7 +83,8 @@ def save_file(
     level: str = "default",
     threads: int | None = None,
 ) -> None:
-    """Arrays as a `.lmc` file, which appears under its name, in place of another, when it is complete and on disk.
+    """Saves arrays as a `.lmc` file, which appears under its name only when complete and on disk, replacing another
+    file.
 
     Raises what `save` does, and `lmc.IOError` (an `OSError`) when it cannot be written.
     """
@@ -93,10 +93,10 @@ def save_file(
 
 
 def load(data: Any, *, base: Base = None, threads: int | None = None) -> dict[str, Array]:
-    """The arrays of a file in memory, a `.lmc` file or a safetensors file.
+    """Loads the arrays of a file in memory, a `.lmc` file or a safetensors file.
 
-    Raises `lmc.FormatError` (a `ValueError`) for what is neither or damaged, `lmc.BaseMismatchError` for a delta whose
-    base is not there.
+    Raises `lmc.FormatError` (a `ValueError`) for other or damaged data, `lmc.BaseMismatchError` for a delta whose base
+    is missing.
     """
     with safe_open._of(File(data, base=base, threads=threads, plain=True)) as file:
         return file.get_tensors()
@@ -105,19 +105,20 @@ def load(data: Any, *, base: Base = None, threads: int | None = None) -> dict[st
 def load_file(
     filename: Path, *, backend: str = "mmap", base: Base = None, threads: int | None = None
 ) -> dict[str, Array]:
-    """The arrays of a file, a `.lmc` file or a safetensors file. All are decoded side by side, into their own memory.
+    """Loads the arrays of a file, a `.lmc` file or a safetensors file. All are decoded in parallel, into their own
+    memory.
 
-    `backend` is there for the sake of code that names one; files are read, not mapped. Raises what `load` does, and
-    `lmc.IOError` (an `OSError`) when it cannot be read.
+    `backend` exists for compatibility only; files are read, not mapped. Raises what `load` does, and `lmc.IOError` (an
+    `OSError`) when the file cannot be read.
     """
     with safe_open(filename, "np", backend=backend, base=base, threads=threads) as file:
         return file.get_tensors()
 
 
 class safe_open(SafetensorsFile):
-    """An open file of which arrays, or slices of them, are read one by one.
+    """An open file; arrays, or slices of them, are read one by one.
 
-    Threads may share it. A slice reads the rows that it needs, and no others.
+    Threads may share it. A slice reads only the rows that it needs.
     """
 
     def __init__(
@@ -131,11 +132,11 @@ class safe_open(SafetensorsFile):
         threads: int | None = None,
     ) -> None:
         if framework not in ("np", "numpy"):
-            raise UsageError(f"framework={framework!r}: lmc.numpy has arrays of numpy alone")
+            raise UsageError(f"framework={framework!r}: lmc.numpy has only numpy arrays")
         if device != "cpu":
             raise UsageError(f"device={device!r}: arrays of numpy are on the cpu")
         if backend not in ("mmap", "pread"):
-            raise UsageError(f"backend={backend!r}: must be 'mmap' or 'pread', and makes no difference")
+            raise UsageError(f"backend={backend!r}: must be 'mmap' or 'pread' (without effect)")
         super().__init__(File(filename, base=base, threads=threads, plain=True))
 
     @classmethod
@@ -145,7 +146,7 @@ class safe_open(SafetensorsFile):
         return self
 
     def get_tensor(self, name: str) -> Array:
-        """An array. Raises `lmc.NotFoundError` when there is none of this name."""
+        """Reads an array. Raises `lmc.NotFoundError` when there is none with this name."""
         tensor = self._tensor(name)
         array = _empty(tensor, tensor.shape)
         self._file.read_into(name, array)
@@ -154,7 +155,7 @@ class safe_open(SafetensorsFile):
     def get_tensors(self) -> dict[str, Array]:
         """All arrays, by name, in the order of the file.
 
-        Memory of those up to 64 KiB is freed by blocks of 2 MiB, each with the last array in it.
+        Memory of arrays up to 64 KiB is freed in blocks of 2 MiB, each with its last array.
         """
         self._check_open()
         dtypes = {name: _dtype(name) for name in self._header.dtypes()}
@@ -166,12 +167,12 @@ class safe_open(SafetensorsFile):
         return self._all(made, small)
 
     def get_slice(self, name: str) -> "Slice":
-        """An array, of which a part is read when it is indexed. Raises what `get_tensor` does."""
+        """An array of which parts are read by indexing. Raises what `get_tensor` does."""
         return Slice(self._file, self._tensor(name))
 
 
 class Slice:
-    """A tensor that is read as far as it is indexed: `file.get_slice("w")[10:20, :5]`."""
+    """A tensor that is read by indexing: `file.get_slice("w")[10:20, :5]`."""
 
     def __init__(self, file: File, tensor: Tensor) -> None:
         self._file = file
@@ -186,7 +187,7 @@ class Slice:
         return self._tensor.dtype
 
     def __getitem__(self, index: Index) -> Array:
-        """A new array. Indices mean what they mean to numpy; there are no lists, arrays and `None` among them."""
+        """Reads a new array. Indices are as in numpy, except lists, arrays and `None`."""
         tensor = self._tensor
         start, stop, key = split(index, tensor.shape)
         rows = _empty(tensor, (stop - start, *tensor.shape[1:]) if tensor.shape else ())
@@ -195,7 +196,7 @@ class Slice:
         else:
             self._file.read_into(tensor.name, rows)
         chosen = rows[key]
-        # What is all of it needs no copy; a view of some would keep the rest.
+        # A whole array needs no copy; a view of a part would keep the rest alive.
         return rows if chosen.shape == rows.shape and all(k == slice(None) for k in key) else np.array(chosen)
 
 

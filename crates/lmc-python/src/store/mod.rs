@@ -29,21 +29,21 @@ pub(crate) use self::snapshot::SnapshotReader;
 
 /// The snapshots of a training run, in a directory or a bucket (`s3://BUCKET/PREFIX`, credentials from the environment).
 ///
-/// Opens a store that is there; `Store.create` makes one. `cache` is where the raw bytes of the newest snapshot are kept for the next save: "memory", or the path of a directory
-/// of its own; `cache_size` is the most bytes.
+/// Opens an existing store; `Store.create` creates one. `cache` is where the raw bytes of the newest snapshot are kept for the next save:
+/// "memory", or the path of a directory of its own; `cache_size` is the limit in bytes.
 ///
-/// A snapshot is given by its step, its id or a `Snapshot`; the latest one is meant otherwise. Threads may share a store, and so may a process and those that it
-/// forks; any number of processes may use one at once.
+/// A snapshot is given by its step, its id or a `Snapshot`; the latest one is meant otherwise. Threads may share a store, and so may a
+/// process and those that it forks; any number of processes may use one at once.
 ///
-/// Raises `lmc.NotFoundError` for what is not there, `lmc.StoreError` (an `OSError`) when requests fail, `lmc.DamagedError` when something is not what was
-/// written, `lmc.ExistsError` for a step that has a snapshot.
+/// Raises `lmc.NotFoundError` for what does not exist, `lmc.StoreError` (an `OSError`) when requests fail, `lmc.DamagedError` when stored
+/// data is not what was written, `lmc.ExistsError` for a step that has a snapshot.
 #[pyclass(frozen, module = "lmc")]
 pub(crate) struct Store {
     name: String,
     shared: Arc<Shared>,
 }
 
-/// A step, an id, a snapshot, or `"latest"`, which `None` is, too.
+/// A step, an id, a snapshot, or `"latest"`, which `None` means, too.
 fn at(at: Option<&Bound<'_, PyAny>>) -> Result<At> {
     let Some(at) = at else { return Ok(At::Latest) };
     if let Ok(snapshot) = at.cast::<Snapshot>() {
@@ -55,7 +55,7 @@ fn at(at: Option<&Bound<'_, PyAny>>) -> Result<At> {
             Ok(At::Latest)
         } else {
             let id = text.parse::<SaveId>().map_err(|_| {
-                Failure::usage(format!("{text:?} is not \"latest\", and not the id of a snapshot; steps are int"))
+                Failure::usage(format!("{text:?} is neither \"latest\" nor the id of a snapshot; steps are int"))
             })?;
             Ok(At::Id(id))
         };
@@ -108,7 +108,7 @@ impl Store {
         Self { name, shared: Arc::new(Shared { location, options, open }) }
     }
 
-    /// Asks the store for something.
+    /// Runs a request on the store.
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
@@ -119,12 +119,12 @@ impl Store {
     }
 }
 
-/// How much of the newest snapshot a cache keeps unless told, in bytes.
+/// Default size limit of a cache, in bytes.
 const BUDGET: u64 = 16 << 30;
 
 #[pymethods]
 impl Store {
-    /// Opens a store that is there.
+    /// Opens an existing store.
     #[new]
     #[pyo3(signature = (location, *, cache=None, cache_size=BUDGET))]
     fn open(
@@ -138,7 +138,7 @@ impl Store {
         Ok(Self::new(name, location, options, store))
     }
 
-    /// Opens a store, and makes it where there is none.
+    /// Opens a store, and creates it if missing.
     #[staticmethod]
     #[pyo3(signature = (location, *, grace_seconds=86_400, cache=None, cache_size=BUDGET))]
     fn create(
@@ -158,7 +158,7 @@ impl Store {
         &self.name
     }
 
-    /// All snapshots whose records can be read, by step; `verify` tells of the others.
+    /// All snapshots whose records can be read, by step; `verify` reports the others.
     fn snapshots(&self, py: Python<'_>) -> Result<Vec<Snapshot>> {
         Ok(self.ask(py, |s| s.snapshots())?.into_iter().map(Snapshot).collect())
     }
@@ -170,7 +170,7 @@ impl Store {
         Ok(Snapshot(self.ask(py, |s| s.find(at))?))
     }
 
-    /// Opens a snapshot to read from it.
+    /// Opens a snapshot for reading.
     #[pyo3(signature = (at=None, *, threads=None))]
     fn open_snapshot(
         &self,
@@ -183,10 +183,11 @@ impl Store {
         SnapshotReader::new(py, self.shared.clone(), snapshot, threads)
     }
 
-    /// Saves files as the snapshot of a step, by default the one after the last; the `Snapshot`.
+    /// Saves files as the snapshot of a step, by default the one after the last; returns the `Snapshot`.
     ///
-    /// `inputs` maps names to what files of these names hold: a path, a buffer, a list of tensors (those of `lmc.compress_tensors`), or a tuple of such a list and the
-    /// metadata of the safetensors file. Names are paths below the directory that they are restored to, with slashes. A list of paths stands for files under their own names. `base` says what is predicted from: "auto", "previous", "anchor" or "none".
+    /// `inputs` maps names of files to their contents: a path, a buffer, a list of tensors (those of `lmc.compress_tensors`), or a tuple of
+    /// such a list and the metadata of the safetensors file. Names are paths below the directory to restore to, with slashes. A list of
+    /// paths stands for files under their own names. `base` is the policy that selects bases: "auto", "previous", "anchor" or "none".
     #[pyo3(signature = (
         inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, from_step=None,
     ))]
@@ -211,7 +212,7 @@ impl Store {
         Ok(Snapshot(snapshot))
     }
 
-    /// Saves files as one of several parts of a snapshot, which is there once all of them are published: each process of a run saves its own.
+    /// Saves files as one of several parts of a snapshot, which exists once all of them are published: each process of a run saves its own.
     #[pyo3(signature = (inputs, *, step, level="default", threads=None, base="auto", anchor_every=16, from_step=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn save_part(
@@ -232,7 +233,7 @@ impl Store {
         Ok(Saved { part: saved.part.to_string(), raw_size: saved.raw_size, new_size: saved.new_size })
     }
 
-    /// Makes saved parts a snapshot: all of it at once, or nothing.
+    /// Publishes saved parts as a snapshot, atomically.
     #[pyo3(signature = (step, parts, *, metadata=None))]
     fn publish(
         &self,
@@ -248,8 +249,8 @@ impl Store {
         Ok(Snapshot(snapshot))
     }
 
-    /// Restores files of a snapshot into a directory; their paths. `names` are those of files, or of directories for all that is in them;
-    /// each file is restored once.
+    /// Restores files of a snapshot into a directory; returns their paths. `names` are those of files, or of directories, which stand for
+    /// all files in them; each file is restored once.
     #[pyo3(signature = (directory, at=None, *, names=None, threads=None, overwrite=true))]
     fn restore(
         &self,
@@ -264,8 +265,8 @@ impl Store {
         self.open_snapshot(py, at, threads)?.restore_all(py, &directory, names, overwrite)
     }
 
-    /// Verifies a snapshot; or the store, with its records and all snapshots. `expect` are steps that must have one: nothing else tells that the record that was
-    /// written last is gone.
+    /// Verifies a snapshot; or the store, with its records and all snapshots. `expect` are steps that must have one: the loss of the last
+    /// record cannot be detected otherwise.
     #[pyo3(signature = (at=None, *, deep=false, threads=None, expect=Vec::new()))]
     fn verify(
         &self,
@@ -289,7 +290,7 @@ impl Store {
         Verified::of(py, found)
     }
 
-    /// What restoring a snapshot takes.
+    /// The cost of restoring a snapshot.
     #[pyo3(signature = (at=None))]
     fn cost(&self, py: Python<'_>, at: Option<&Bound<'_, PyAny>>) -> Result<Cost> {
         let at = self::at(at)?;
@@ -297,7 +298,7 @@ impl Store {
         Ok(costs.into_iter().next().unwrap_or_default().into())
     }
 
-    /// Plans what to prune, and changes nothing. `damaged` are steps whose records cannot be read, and are to be ended for good.
+    /// Plans a pruning, and changes nothing. `damaged` are steps with unreadable records, to be ended for good.
     #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), damaged=Vec::new()))]
     fn plan_prune(
         &self,
@@ -311,7 +312,7 @@ impl Store {
         Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
     }
 
-    /// Ends the snapshots that none of the rules is for.
+    /// Prunes the snapshots that no rule keeps.
     #[pyo3(signature = (
         *, keep_last=0, keep_every=None, keep_steps=Vec::new(), damaged=Vec::new(), level="default", threads=None,
     ))]
@@ -332,7 +333,7 @@ impl Store {
         Ok(self.ask(py, |s| s.prune(&s.plan_prune(&keep)?, &o))?.into())
     }
 
-    /// Finds what no snapshot needs, and deletes nothing.
+    /// Determines what no snapshot needs, and deletes nothing.
     fn garbage(&self, py: Python<'_>) -> Result<Garbage> {
         Garbage::of(py, self.ask(py, |s| s.garbage())?)
     }
@@ -342,7 +343,7 @@ impl Store {
         Garbage::of(py, self.ask(py, |s| s.gc())?)
     }
 
-    /// Copies snapshots of another store into this one; those that were not here.
+    /// Copies snapshots of another store into this one; returns those that were not here yet.
     #[pyo3(signature = (other, at=None))]
     fn copy_from(&self, py: Python<'_>, other: &Self, at: Option<&Bound<'_, PyAny>>) -> Result<Vec<Snapshot>> {
         let which = at.map(|at| self::at(Some(at))).transpose()?;

@@ -1,4 +1,4 @@
-//! What a store says of itself.
+//! Records of a store as Python objects.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Snapshot {
     }
 }
 
-/// A part that is yet to be published.
+/// A saved part, not published yet.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Saved {
     pub(crate) part: String,
@@ -94,24 +94,24 @@ impl FileInfo {
     }
 }
 
-/// Something that is wrong with a snapshot.
+/// A problem of a snapshot.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Problem {
     step: u64,
-    /// File, and tensor or nothing for bytes between tensors; no entry if all of the snapshot is lost.
+    /// File, and tensor or `None` for bytes between tensors; empty if the whole snapshot is lost.
     lost: Vec<(String, Option<String>)>,
-    /// Whether all of the snapshot can be restored all the same.
+    /// Whether the snapshot can be restored whole all the same.
     intact: bool,
     message: String,
 }
 
-/// What verifying found.
+/// The result of a verification.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Verified {
     objects: u64,
     block_sets: u64,
     problems: Vec<Py<Problem>>,
-    /// What is in the store and is none of it.
+    /// Foreign or superseded objects in the store.
     notes: Vec<String>,
 }
 
@@ -126,7 +126,7 @@ impl Verified {
     }
 }
 
-/// What restoring a snapshot takes.
+/// The cost of restoring a snapshot.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Cost {
     block_sets: u64,
@@ -144,7 +144,7 @@ fn steps(of: &[lmc_store::Snapshot]) -> Vec<u64> {
     of.iter().map(|s| s.step.get()).collect()
 }
 
-/// What pruning would do: steps, and bytes of data that snapshots need.
+/// The plan of a pruning: steps, and bytes of data that snapshots need.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct PrunePlan {
     keep: Vec<u64>,
@@ -167,7 +167,7 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
     }
 }
 
-/// What pruning did.
+/// The result of a pruning.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Pruned {
     pruned: Vec<u64>,
@@ -190,7 +190,7 @@ pub(crate) struct Orphan {
     time: u64,
 }
 
-/// What no snapshot needs.
+/// The objects that no snapshot needs.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Garbage {
     time: u64,

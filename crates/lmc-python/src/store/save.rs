@@ -1,4 +1,4 @@
-//! What is saved: files, bytes and tensors by the name of the file that they are to be.
+//! Inputs of a save: files, bytes and tensors, by file name.
 
 use std::sync::Arc;
 
@@ -50,11 +50,11 @@ enum Contents {
     Tensors(Vec<Given>, Option<Metadata>),
 }
 
-/// What is to be saved.
+/// The inputs of a save.
 pub(super) struct Inputs(Vec<(String, Contents)>);
 
 impl Inputs {
-    /// A mapping of names to paths, buffers or lists of tensors, or a list of paths.
+    /// Parses a mapping of names to paths, buffers or lists of tensors, or a list of paths.
     pub(super) fn get(inputs: &Bound<'_, PyAny>) -> Result<Self> {
         let handles = Arc::new(Handles::default());
         if let Ok(mapping) = inputs.cast::<PyMapping>() {
@@ -68,8 +68,7 @@ impl Inputs {
         }
         if as_path(inputs)?.is_some() || !(inputs.is_instance_of::<PyList>() || inputs.is_instance_of::<PyTuple>()) {
             let class = inputs.get_type().name()?;
-            let why =
-                format!("inputs must be a list of paths, or a mapping of names to what they stand for, not {class}");
+            let why = format!("inputs must be a list of paths, or a mapping of names to contents, not {class}");
             return Err(PyTypeError::new_err(why).into());
         }
         let all = inputs.try_iter()?.map(|path| {
@@ -79,7 +78,7 @@ impl Inputs {
         Ok(Self(all.collect::<Result<_>>()?))
     }
 
-    /// Saves them, until a signal comes.
+    /// Saves them; a signal interrupts it.
     pub(super) fn save<T: Send>(
         &self,
         py: Python<'_>,
@@ -95,7 +94,7 @@ impl Inputs {
             let sources: Vec<_> = (self.0.iter().zip(&tensors))
                 .map(|((_, contents), tensors)| match (contents, tensors) {
                     (Contents::Source(source), _) => signals.interrupting(source as &dyn ReadAt),
-                    (_, tensors) => signals.interrupting(tensors.as_ref().expect("they were made")),
+                    (_, tensors) => signals.interrupting(tensors.as_ref().expect("inputs of tensors were converted")),
                 })
                 .collect();
             let named = self.0.iter().zip(&sources);

@@ -1,4 +1,4 @@
-//! A store that several threads share.
+//! A store shared by threads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,22 +9,22 @@ use pyo3::prelude::*;
 use crate::errors::Result;
 use crate::work::detached;
 
-/// A store as one process uses it.
+/// The store of one process.
 pub(super) struct Open {
     pub(super) process: u32,
     pub(super) store: lmc_store::Store,
 }
 
-/// A store that several threads share, and that a forked process opens anew: requests run on threads, which stay behind.
+/// A store that threads share, and that a forked child reopens: the threads for its requests exist only in the parent.
 pub(super) struct Shared {
     pub(super) location: Location,
     pub(super) options: StoreOptions,
-    /// Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    /// Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a fork it is free.
     pub(super) open: Mutex<Arc<Open>>,
 }
 
 impl Shared {
-    /// What keeps anything from being written into the store, where it is on this machine.
+    /// Registers a store on this machine, so that nothing is written into it.
     pub(super) fn guard(&self) -> Guard {
         let guard = Guard::default();
         if let Location::Directory(path) = &self.location
@@ -44,7 +44,7 @@ impl Shared {
         std::mem::forget(here);
         let store = detached(py, || Ok(lmc_store::Store::open(&self.location, self.options.clone())?))?;
         let new = Arc::new(Open { process, store });
-        // What the parent's holds may wait for its threads when it is dropped.
+        // Leaked: dropping the parent's store could wait for threads that do not exist here.
         std::mem::forget(std::mem::replace(
             &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner),
             new.clone(),

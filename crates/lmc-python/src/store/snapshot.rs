@@ -25,13 +25,13 @@ struct Open {
     reader: lmc_store::SnapshotReader,
 }
 
-/// An open snapshot, of which any part can be read. Threads may share it; a forked process opens it anew.
+/// An open snapshot, for random access. Threads may share it; a forked child reopens it.
 #[pyclass(frozen, module = "lmc")]
 pub(crate) struct SnapshotReader {
     shared: Arc<Shared>,
     snapshot: lmc_store::Snapshot,
     threads: usize,
-    /// Only threads that hold the interpreter hold the lock, and never while they let go of it: a fork finds it free.
+    /// Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a fork it is free.
     open: Mutex<Arc<Open>>,
 }
 
@@ -61,7 +61,7 @@ impl SnapshotReader {
         }
         std::mem::forget(here);
         let new = Open::new(py, &self.shared, &self.snapshot, self.threads)?;
-        // What the parent's holds may wait for its threads when it is dropped.
+        // Leaked: dropping the parent's store could wait for threads that do not exist here.
         std::mem::forget(std::mem::replace(
             &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner),
             new.clone(),
@@ -95,7 +95,7 @@ impl SnapshotReader {
         let len = match &rows {
             None => s.len,
             Some(rows) => {
-                // Without the rows there is nothing to make room for, and the reader says why.
+                // If the rows do not exist nothing is allocated, and the reader reports the error.
                 s.bytes_of_rows(rows).map_or(0, |bytes| bytes.end - bytes.start)
             }
         };
@@ -122,7 +122,7 @@ impl SnapshotReader {
         overwrite: bool,
     ) -> Result<Vec<PathBuf>> {
         let open = self.get(py)?;
-        // All that is asked for is there, or nothing is written.
+        // If anything requested is missing, nothing is written.
         let files = match &names {
             None => open.reader.files().iter().collect(),
             Some(names) => open.reader.files_of(names)?,
@@ -138,7 +138,7 @@ impl SnapshotReader {
         check_targets(directory, files.iter().copied())?;
         create(directory)?;
         for (file, path) in files.iter().zip(&paths) {
-            // Once more: the files before took their time.
+            // Checked again: restoring the previous files took time.
             check_targets(directory, [*file])?;
             create(path.parent().unwrap_or(directory))?;
             self.write_file(py, &open, &file.name, path, overwrite)?;
@@ -175,7 +175,7 @@ impl SnapshotReader {
     fn tensor(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Tensor> {
         let open = self.get(py)?;
         let (_, segment) = open.reader.tensor(name)?;
-        Ok(Tensor::of(py, segment).expect("what has a name is a tensor"))
+        Ok(Tensor::of(py, segment).expect("a named segment is a tensor"))
     }
 
     /// Reads a tensor.
@@ -205,7 +205,7 @@ impl SnapshotReader {
         self.fill(py, &open, vec![Wanted { name: name.to_owned(), rows: None, out: Writable::get(out)? }])
     }
 
-    /// Reads many tensors, or rows of them, into buffers, side by side.
+    /// Reads many tensors, or rows of them, into buffers, in parallel.
     fn read_many_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
         let open = self.get(py)?;
         self.fill(py, &open, Wanted::all(wanted)?)
@@ -219,7 +219,7 @@ impl SnapshotReader {
         Ok(bytes.finish())
     }
 
-    /// Reads bytes of a file into a buffer, as many as fill it.
+    /// Fills a buffer with bytes of a file.
     fn read_range_into(
         &self,
         py: Python<'_>,

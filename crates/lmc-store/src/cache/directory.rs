@@ -1,7 +1,7 @@
-//! The directory that a cache keeps its files in: one of its own, which it knows by a mark that it made.
+//! The cache's own directory, recognised by a marker file that it wrote.
 //!
-//! Whoever names a directory for a cache may keep other things there. So files are written to, and removed from, a directory in it that has the mark, and
-//! only files are removed that have names as they are given here.
+//! The user may keep other files in the directory named for a cache. So the cache writes and deletes only in a subdirectory with the
+//! marker, and deletes only files with names of the form given here.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,27 +12,26 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::ids::Hash;
 
-/// The name of the directory within that which the user named.
+/// Name of the subdirectory within the directory that the user named.
 const NAME: &str = "lmc-cache";
-/// The file that marks it, and what that holds: by its first line programs that make backups know what they may pass over (Cache Directory Tagging
-/// Specification).
+/// The marker file and its contents. The first line lets backup programs skip the directory (Cache Directory Tagging Specification).
 const MARK: &str = "CACHEDIR.TAG";
 const MARKED: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
-    # The cache of a store of lmc. It may be deleted at any time. Files in it that have hashes for names are deleted without being asked for.\n";
-/// What the name of a file ends with while it is written.
+    # The cache of a store of lmc. It may be deleted at any time. Files in it whose names are hashes are deleted without asking.\n";
+/// Suffix of a file's name while it is written.
 const UNFINISHED: &str = ".lmc-unfinished";
 
-/// A directory that is the cache's own.
+/// The cache's own directory.
 #[derive(Debug)]
 pub(super) struct CacheDirectory {
     path: PathBuf,
 }
 
 impl CacheDirectory {
-    /// The cache's directory in another one; both are made if they are not there. With it the files that it has, and how long each is.
+    /// Opens the cache's directory below `within`, and creates both if missing. Also returns the files in it, with their lengths.
     ///
     /// # Errors
-    /// `Usage` when what is there is not the cache's, `Io` when it cannot be made, marked or listed.
+    /// `Usage` when a directory of that name is not a cache's, `Io` when it cannot be created, marked or listed.
     pub(super) fn open(within: &Path) -> Result<(Self, Vec<(Hash, u64)>)> {
         let path = within.join(NAME);
         let failed = |e| Error::io(format_args!("{}: cannot use the cache", path.display()), e);
@@ -47,7 +46,7 @@ impl CacheDirectory {
         Ok((directory, found))
     }
 
-    /// Finds the mark, or makes it where nothing else is.
+    /// Checks the marker, or writes it if the directory is empty.
     fn check_mark(&self) -> Result<()> {
         let failed = |e| Error::io(format_args!("{}: cannot use the cache", self.path.display()), e);
         let refused = |why: &str| {
@@ -57,7 +56,7 @@ impl CacheDirectory {
             ))
         };
         if !fs::symlink_metadata(&self.path).map_err(failed)?.is_dir() {
-            return Err(refused("is no directory"));
+            return Err(refused("is not a directory"));
         }
         let mark = self.path.join(MARK);
         let marked = || match fs::symlink_metadata(&mark) {
@@ -73,18 +72,18 @@ impl CacheDirectory {
             entries.map(|e| e.map(|e| e.file_name())).filter(|n| !n.as_ref().is_ok_and(|n| n == MARK)).collect()
         });
         let others: Vec<_> = others.map_err(failed)?;
-        // Another process may have made the mark meanwhile, and files, or be about to.
+        // Another process may have written the marker and files meanwhile, or be about to.
         let there = marked().map_err(failed)?;
         if there == MARKED {
             return Ok(());
         }
         if !others.is_empty() || !MARKED.starts_with(&there) {
-            return Err(refused("holds what no cache of lmc wrote"));
+            return Err(refused("holds files that no cache of lmc wrote"));
         }
         fs::write(&mark, MARKED).map_err(failed)
     }
 
-    /// The files that the cache has. What was not finished is removed: whoever still writes it will find that it is not kept.
+    /// The cached files. Unfinished files are removed: if another process is still writing one, its entry is not kept.
     fn find(&self) -> io::Result<Vec<(Hash, u64)>> {
         let mut found = vec![];
         for entry in fs::read_dir(&self.path)? {
@@ -102,7 +101,7 @@ impl CacheDirectory {
         Ok(found)
     }
 
-    /// The `len` bytes in the file of a hash, whatever they are.
+    /// Reads the `len` bytes of the file of a hash, without verifying them.
     pub(super) fn read(&self, hash: Hash, len: u64) -> Option<Bytes> {
         let path = self.path.join(hash.to_string());
         if !is_file_of(&path, len) {
@@ -116,7 +115,7 @@ impl CacheDirectory {
     /// Writes the file of a hash.
     pub(super) fn write(&self, hash: Hash, raw: &[u8]) -> io::Result<()> {
         let unfinished = format!("{hash}{UNFINISHED}");
-        // One that is there is another process's, which writes the same. Links are not followed.
+        // An existing one is written by another process, with the same bytes. Links are not followed.
         let mut file = OpenOptions::new().write(true).create_new(true).open(self.path.join(&unfinished))?;
         let written = file
             .write_all(raw)
@@ -129,7 +128,7 @@ impl CacheDirectory {
         self.remove_file(&hash.to_string());
     }
 
-    /// Removes a file, but nothing else of its name.
+    /// Removes a regular file; leaves anything else of that name alone.
     fn remove_file(&self, name: &str) {
         let path = self.path.join(name);
         if fs::symlink_metadata(&path).is_ok_and(|m| m.is_file()) {
@@ -138,7 +137,7 @@ impl CacheDirectory {
     }
 }
 
-/// Whether there is a regular file of this length. Nothing else is opened.
+/// Whether this is a regular file of length `len`. Does not open anything else.
 fn is_file_of(path: &Path, len: u64) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == len)
 }
@@ -156,13 +155,13 @@ mod tests {
         let own = |name: &str| at(name).join(NAME);
         CacheDirectory::open(&at("new/deep")).unwrap();
         CacheDirectory::open(&at("new/deep")).unwrap();
-        // Made by one who died then, or who had no room for all of the mark.
+        // Written by a process that died, or that had no room for the whole marker.
         fs::create_dir_all(own("empty")).unwrap();
         CacheDirectory::open(&at("empty")).unwrap();
         fs::write(own("empty").join(MARK), &MARKED[..20]).unwrap();
         CacheDirectory::open(&at("empty")).unwrap();
         assert_eq!(fs::read(own("empty").join(MARK)).unwrap(), MARKED);
-        // Somebody else's.
+        // Foreign files.
         fs::create_dir_all(own("other")).unwrap();
         fs::write(own("other").join("thesis"), "all of it").unwrap();
         fs::create_dir_all(own("marked")).unwrap();

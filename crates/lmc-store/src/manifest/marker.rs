@@ -1,4 +1,4 @@
-//! The marker: that there is a store, and how long its grace period is.
+//! The marker: identifies a store, and holds its grace period.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ impl Document for Marker {
             return Ok(());
         }
         Err(Error::limit(format!(
-            "a grace period of {} s is not within {} and {} s",
+            "a grace period of {} s is not between {} and {} s",
             self.grace_seconds,
             GRACE.start(),
             GRACE.end()

@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 
-/// The version of the store's format that is read and written.
+/// The version of the store's format that this crate reads and writes.
 pub const VERSION: u32 = 0;
 
-/// Says that a document is of a format, and of the version that this crate reads. Of another one nothing else is known.
+/// Checks the format and version of a document, before anything else in it is interpreted.
 ///
 /// # Errors
 /// `Damaged` when it is of another format, `Unsupported` when it was written by another version.
@@ -25,7 +25,7 @@ fn check_version(document: &[u8], format: &str) -> Result<()> {
     }
     let head: Head = serde_json::from_slice(document).map_err(|e| invalid(format, &e))?;
     if head.format != format {
-        return Err(Error::damaged(format!("is a {:?}, and not a {format:?}", head.format)));
+        return Err(Error::damaged(format!("is a {:?}, not a {format:?}", head.format)));
     }
     if head.version != VERSION {
         return Err(Error::unsupported(format!(
@@ -42,31 +42,31 @@ fn invalid(format: &str, e: &serde_json::Error) -> Error {
 
 /// A kind of document.
 pub(crate) trait Document: Serialize + DeserializeOwned {
-    /// What its field `format` says.
+    /// The value of its field `format`.
     const FORMAT: &'static str;
     /// The most bytes that are read of one.
     const MAX: usize;
 
-    /// What serde cannot check.
+    /// Checks what serde cannot.
     ///
     /// # Errors
-    /// `Damaged` when the document contradicts itself, `Limit` when it is above the limits of the format.
+    /// `Damaged` when the document contradicts itself, `Limit` when it exceeds the format's limits.
     fn check(&self) -> Result<()>;
 
-    /// Checks what a document says of its own bytes, and forgets it.
+    /// Verifies and removes the document's checksum of its own bytes, if it has one.
     ///
     /// # Errors
-    /// `Damaged` when they are not what it says.
+    /// `Damaged` when the checksum is wrong or missing.
     fn unseal(&mut self, _bytes: &[u8]) -> Result<()> {
         Ok(())
     }
 
-    /// Adds to the bytes of a document what it says of them.
+    /// Appends the checksum to the bytes of a document, if its kind has one.
     fn seal(bytes: Vec<u8>) -> Vec<u8> {
         bytes
     }
 
-    /// The document of these bytes, checked.
+    /// Parses and checks a document.
     ///
     /// # Errors
     /// `Damaged`, `Limit`, and `Unsupported` when it was written by another version.
@@ -79,13 +79,13 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
         Ok(document)
     }
 
-    /// The bytes of the document: what it parses from.
+    /// Serializes the document.
     ///
     /// # Errors
     /// Those of [`Self::check`].
     fn to_bytes(&self) -> Result<Vec<u8>> {
         self.check()?;
-        let bytes = Self::seal(serde_json::to_vec(self).expect("documents have nothing that JSON cannot say"));
+        let bytes = Self::seal(serde_json::to_vec(self).expect("a document is valid JSON"));
         debug_assert!(check_version(&bytes, Self::FORMAT).is_ok());
         Self::check_size(bytes.len())?;
         Ok(bytes)
@@ -93,7 +93,7 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
 
     fn check_size(len: usize) -> Result<()> {
         if len > Self::MAX {
-            return Err(Error::limit(format!("a {} of {len} bytes is above the limit of {}", Self::FORMAT, Self::MAX)));
+            return Err(Error::limit(format!("a {} of {len} bytes exceeds the limit of {}", Self::FORMAT, Self::MAX)));
         }
         Ok(())
     }

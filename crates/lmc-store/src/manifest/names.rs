@@ -1,10 +1,10 @@
 //! Names of files: paths within a snapshot.
 
-/// Most bytes of a name, and of what is between its slashes.
+/// The most bytes of a name, and of each of its components.
 const MAX: usize = 1024;
 const MAX_COMPONENT: usize = 255;
 
-/// Says why a name is no path of a file below a directory, if it is none: restoring must not write elsewhere.
+/// Checks that a name is a relative path that stays below its directory: restoring must not write elsewhere. Returns what is wrong with it.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let bad = |c: char| matches!(c, '\\' | ':') || c.is_control();
     let component = |c: &str| !matches!(c, "" | "." | "..") && c.len() <= MAX_COMPONENT;
@@ -14,10 +14,11 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Says why files of these names cannot be in one directory, if they cannot: two have one name, or one is in a directory of another's name.
+/// Checks that files of these names fit in one directory: names are distinct, and none is the directory of another. Returns what is
+/// wrong.
 pub(crate) fn check_together<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
     let mut names: Vec<&str> = names.into_iter().collect();
-    // By components, so that what is in a directory follows on a file of its name.
+    // Sorted by components, so that the files in a directory follow a file of the directory's name.
     names.sort_unstable_by(|a, b| a.split('/').cmp(b.split('/')));
     names.windows(2).try_for_each(|pair| match pair[1].strip_prefix(pair[0]) {
         Some("") => Err(format!("two files are named {:?}: names are unique in a snapshot", pair[0])),

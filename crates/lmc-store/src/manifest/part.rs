@@ -1,4 +1,4 @@
-//! Parts: the files that one process saved, and the block sets that they are made of.
+//! Parts: the files that one process saved, and the block sets that they consist of.
 
 use std::collections::HashSet;
 
@@ -11,20 +11,20 @@ use crate::ids::{Hash, PartId, SaveId};
 
 /// The most raw bytes of a block set.
 pub(crate) const MAX_RAW: u64 = 1 << 26;
-/// The most bytes of a block set as it is stored.
+/// The most stored bytes of a block set.
 pub(crate) const MAX_STORED: u64 = 1 << 27;
-/// Bytes of all data objects, or of all files, of a part: sums over parts do not overflow.
+/// The most bytes of all data objects, or of all files, of a part: sums over parts do not overflow.
 const MAX_TOTAL: u64 = 1 << 53;
 
-/// A block set: number of the part (0 is the one that says so), number of the set there.
+/// A block set: index of the part (0 is the one with the reference), index of the set in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ref(pub(crate) usize, pub(crate) usize);
 
-/// Where a block set is: number of the data object, offset and length in bytes.
+/// Location of a block set: index of the data object, offset and length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct At(pub(crate) usize, pub(crate) u64, pub(crate) u64);
 
-/// A range of a file: part, set, first raw byte in the set, length in bytes.
+/// A range of a file: part, set, offset of its first raw byte in the set, length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Extent(pub(crate) usize, pub(crate) usize, pub(crate) u64, pub(crate) u64);
 
@@ -40,7 +40,7 @@ pub(crate) struct BlockSet {
     pub(crate) age: u32,
 }
 
-/// A range of a file: a tensor if it has a name.
+/// A range of a file; a tensor if it has a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Segment {
@@ -101,15 +101,15 @@ impl Part {
         }
         if set.raw_len > MAX_RAW || len > MAX_STORED {
             return Err(Error::limit(format!(
-                "has {len} bytes, {} raw: the limits are {MAX_STORED} and {MAX_RAW}",
+                "has {len} bytes stored, {} raw: the limits are {MAX_STORED} and {MAX_RAW}",
                 set.raw_len
             )));
         }
         match set.base {
             Some(Ref(0, base)) if base >= i => Err(Error::damaged("has a base that does not come before it")),
             Some(Ref(part, _)) if part > self.parts.len() => Err(Error::damaged("has its base in an unknown part")),
-            None if set.age != 0 => Err(Error::damaged("has an age and no base")),
-            Some(_) if set.age == 0 => Err(Error::damaged("has a base and no age")),
+            None if set.age != 0 => Err(Error::damaged("has an age but no base")),
+            Some(_) if set.age == 0 => Err(Error::damaged("has a base but no age")),
             _ => Ok(()),
         }
     }
@@ -151,7 +151,7 @@ impl Segment {
         }
     }
 
-    /// The same as the codec has it; it starts at `offset`.
+    /// The codec's view of this segment, which starts at `offset`.
     pub(crate) fn to_lmc(&self, offset: u64) -> Result<lmc::Segment> {
         let dtype = self.dtype.as_deref().map(|d| {
             d.parse()
@@ -276,7 +276,7 @@ mod tests {
         for name in ["", ".", "..", "../x", "x/../../y", "/etc/passwd", "a\\b", "C:x", "a\nb"] {
             let mut p = part();
             p.files[0].name = name.into();
-            // Whoever wrote it: nobody who reads it gave it that name.
+            // `Damaged`, not `Usage`: the reader did not choose the name.
             let e = Part::parse(&serde_json::to_vec(&p).unwrap()).expect_err(name);
             assert_eq!(e.kind(), crate::ErrorKind::Damaged, "{e}");
             p.to_bytes().expect_err(name);

@@ -1,4 +1,4 @@
-//! Records: what the snapshot of a step is.
+//! Records: each defines the snapshot of a step.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::layout;
 /// The most records that one names.
 pub(crate) const MAX_SEEN: usize = 64;
 
-/// Which record: of a step, and which generation of it. In JSON it is the key.
+/// A record's step and generation. In JSON it is the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RecordId {
     pub(crate) step: Step,
@@ -71,15 +71,15 @@ pub(crate) struct Record {
     pub(crate) parts: Vec<PartId>,
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
-    /// The records that its writer saw and nobody had named, and the one that it supersedes. None in records of older versions.
+    /// The records its writer saw that no other names, and the one that it supersedes. Empty in records of older versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) seen: Vec<Seen>,
-    /// The hash of the document without this field, which comes last. Only while it is parsed: [`Document::seal`] writes it.
+    /// The hash of the document without this field, which comes last. Set only while parsing: [`Document::seal`] writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     check: Option<Hash>,
 }
 
-/// What stands before and after the hash at the end of a document.
+/// What precedes and follows the hash at the end of a document.
 const CHECK: (&[u8], &[u8]) = (b",\"check\":\"", b"\"}");
 
 impl Record {
@@ -101,7 +101,7 @@ impl Record {
         }
     }
 
-    /// That a snapshot is no more.
+    /// The record of a pruned snapshot.
     pub(crate) fn pruned(step: Step, id: SaveId, time: u64) -> Self {
         Self { state: State::Pruned, ..Self::kept(step, id, time, BTreeMap::new()) }
     }
@@ -112,7 +112,7 @@ impl Document for Record {
     const MAX: usize = 1 << 20;
 
     fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
-        // What an older version wrote has none.
+        // Older versions wrote none.
         let Some(check) = self.check.take() else { return Ok(()) };
         let digits = check.to_string();
         let without = bytes
@@ -141,11 +141,11 @@ impl Document for Record {
             return Err(Error::damaged("names a part twice"));
         }
         if self.seen.len() > MAX_SEEN {
-            return Err(Error::limit(format!("names {} records, and the limit is {MAX_SEEN}", self.seen.len())));
+            return Err(Error::limit(format!("names {} records: the limit is {MAX_SEEN}", self.seen.len())));
         }
         match self.state {
             State::Kept if parts.is_empty() => Err(Error::damaged("is of a snapshot without parts")),
-            State::Pruned if !parts.is_empty() => Err(Error::damaged("is of a pruned snapshot, and has parts")),
+            State::Pruned if !parts.is_empty() => Err(Error::damaged("is of a pruned snapshot, but has parts")),
             _ => Ok(()),
         }
     }
@@ -206,7 +206,7 @@ mod tests {
         for len in 0..bytes.len() {
             Record::parse(&bytes[..len]).unwrap_err();
         }
-        // The checksum is that of the bytes, however JSON may be written.
+        // The checksum covers the bytes, whatever the JSON's layout.
         let text = String::from_utf8(bytes).unwrap();
         for spaced in [format!("{text} "), format!(" {text}"), text.replace("\"}", "\" }")] {
             Record::parse(spaced.as_bytes()).unwrap_err();

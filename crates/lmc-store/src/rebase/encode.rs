@@ -1,4 +1,4 @@
-//! A block set written again: as it is, from another base, or alone.
+//! Rewriting a block set: verbatim, against another base, or alone.
 
 use bytes::Bytes;
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Level, Reader, Segment};
@@ -9,12 +9,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::remote::Remote;
 use crate::save::encode::{compress, is_worth_its_chain};
 
-/// A set that is to be written again.
+/// A block set to be rewritten.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
     pub(super) set: SetId,
     pub(super) base: Option<SetId>,
-    /// Whether what is stored can be taken as it is, because the base has the bytes of the old one.
+    /// Whether the stored bytes can be copied verbatim, because the new base has the raw bytes of the old one.
     pub(super) copy: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct New {
     pub(super) base: Option<SetId>,
 }
 
-/// One thread's buffers.
+/// Buffers of one thread.
 pub(super) struct Encoder<'a> {
     remote: &'a Remote,
     catalog: &'a Catalog,
@@ -46,7 +46,7 @@ impl<'a> Encoder<'a> {
         let chain = self.catalog.chain(set)?;
         let stored = chain::fetch(self.remote, self.catalog, &chain)?;
         let raw = self.chain.decode(self.catalog, &chain, &stored)?.0.to_vec();
-        // The same segments as before: what was made from this set finds its base in the new one.
+        // The segments stay as they were, so that deltas against the old set find their base in the new one.
         let o = DecompressOptions::default().with_threads(1);
         let own = Reader::open(&stored[stored.len() - 1][..], &o).map_err(|e| chain::damaged(self.catalog, set, e))?;
         let segments = own.segments();
@@ -76,21 +76,21 @@ impl<'a> Encoder<'a> {
         Ok(New { bytes: alone.into(), base: None })
     }
 
-    /// What is stored of a set, if it decodes after another base.
+    /// The stored bytes of a set, if they decode against the other base.
     fn copied(&mut self, set: SetId, base: Option<SetId>) -> Result<Option<Bytes>> {
         let mut chain = base.map_or(Ok(vec![]), |base| self.catalog.chain(base))?;
         chain.push(set);
         let mut stored = chain::fetch(self.remote, self.catalog, &chain)?;
         match self.chain.decode(self.catalog, &chain, &stored) {
             Ok(_) => Ok(stored.pop()),
-            // The same bytes cut in another way are no base: `lmc` knows bases by leaves.
+            // The same bytes with other segment borders do not serve as base: `lmc` identifies bases by hashes of leaves.
             Err(e) if e.kind() == ErrorKind::Damaged => Ok(None),
             Err(e) => Err(e),
         }
     }
 }
 
-/// The segments of a stored set of another length, as those of a set that is predicted from it: what weights are rounded from is known by their names.
+/// The segments of a stored set of another length, as segments of the set predicted from it: rounded tensors are matched by name.
 fn like(stored: &[u8], segments: &[Segment]) -> lmc::Result<Vec<Segment>> {
     let o = DecompressOptions::default().with_threads(1);
     let mut theirs = Reader::open(stored, &o)?.segments().to_vec();

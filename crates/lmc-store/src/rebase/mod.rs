@@ -1,4 +1,4 @@
-//! Re-basing: snapshots made independent of data that nobody else needs (`docs/store.md` §7).
+//! Re-basing: making snapshots independent of data that no other snapshot needs (`docs/store.md` §7).
 
 mod encode;
 mod survey;
@@ -28,34 +28,35 @@ use survey::{Move, Survey};
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct RebaseOptions {
-    /// How hard the codec tries.
+    /// Compression level.
     pub level: Level,
-    /// Threads to compress with; 0 for as many as the machine has.
+    /// Threads to compress with; 0 for one per core.
     pub threads: usize,
 }
 
-/// What became of snapshots that were to be re-based. Those that had nothing to gain are in neither list.
+/// The result of re-basing snapshots. Snapshots with nothing to gain are in neither list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rebased {
-    /// As they are now.
+    /// In their new state.
     pub snapshots: Vec<Snapshot>,
-    /// Pruned, or re-based by another process, meanwhile: left as that made them.
+    /// Pruned, or re-based by another process, meanwhile: left as they are.
     pub changed: Vec<Step>,
 }
 
 impl Store {
-    /// Re-bases snapshots: the block sets of theirs that stand in objects of which snapshots use less than half, or that are made from such, are written again;
-    /// from the nearest set of their chain that stays or was written before, or from nothing. A snapshot is what it was at any moment, and has the same id.
+    /// Re-bases snapshots. Rewrites those of their block sets that are in objects of which snapshots use less than half, or that have a
+    /// base in one. The new base is the nearest set of the chain that stays or is rewritten, or none. A snapshot's contents and id are the
+    /// same at any moment.
     ///
     /// # Errors
-    /// `NotFound` when a step has no snapshot; `Expired` when it takes too long: those that are done are done; `Damaged` when a snapshot cannot be restored, `Store` when
-    /// requests fail.
+    /// `NotFound` when a step has no snapshot; `Expired` when it takes too long, where finished snapshots stay re-based; `Damaged` when a
+    /// snapshot cannot be restored; `Store` when requests fail.
     pub fn rebase(&self, steps: &[Step], o: &RebaseOptions) -> Result<Rebased> {
-        // As with a save: what counts from now on stays long enough.
+        // As in a save: whatever counts from now on stays for a grace period.
         let began = self.now()?;
         let history = self.history()?;
-        // What a record names that is written next.
+        // The records that the next record names.
         let mut heads = history.heads();
         let kept = history.into_kept();
         if let Some(step) = steps.iter().find(|&&s| kept.iter().all(|c| c.record.step != s)) {
@@ -91,12 +92,12 @@ impl Store {
         Ok(done)
     }
 
-    /// What re-basing would change if a store had these snapshots only, given by their parts, and which of them.
+    /// The gain of re-basing if a store had only these snapshots, given by their parts, and which of them to re-base.
     pub(crate) fn estimate_rebase(&self, snapshots: &[&[PartId]]) -> Result<(Estimate, Vec<bool>)> {
         Survey::new(self.remote(), snapshots)?.estimate(snapshots)
     }
 
-    /// Restores all of a snapshot, as it is in the store, to nowhere.
+    /// Decodes all of a snapshot without writing it anywhere.
     fn check_restores(&self, snapshot: &Snapshot, o: &RebaseOptions) -> Result<()> {
         let found = self.verify(std::slice::from_ref(snapshot), true, o.threads)?;
         match found.problems.into_iter().find(|p| !p.intact) {
@@ -105,7 +106,7 @@ impl Store {
         }
     }
 
-    /// Writes the part anew; the same one if there is nothing to gain.
+    /// Rewrites the part; returns the same one if there is nothing to gain.
     fn rebase_part(&self, survey: &mut Survey, id: PartId, began: u64, o: &RebaseOptions) -> Result<PartId> {
         let (mut to, mut jobs, mut here) = (HashMap::new(), vec![], HashMap::new());
         for set in files_of(&survey.catalog, id)? {
@@ -181,7 +182,7 @@ impl Store {
     }
 }
 
-/// Gives a part the files of another one, made of what became of their block sets.
+/// Gives a new part the files of an old one, with its block sets replaced.
 fn refer(
     part: &mut Part,
     survey: &Survey,

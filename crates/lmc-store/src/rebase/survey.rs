@@ -1,4 +1,4 @@
-//! What snapshots hold of data that only pruned ones would need otherwise, and what becomes of their block sets when they are re-based.
+//! Surveying data that only pruned snapshots would need otherwise, and planning how re-basing treats each block set.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,52 +9,52 @@ use crate::manifest::part::{At, BlockSet};
 use crate::reach::{ObjectId, Reach, files_of, object_of};
 use crate::remote::Remote;
 
-/// A chain of more sets than this is long: it takes so many to decode the last one.
+/// A chain of more block sets than this counts as long: all of them are decoded to restore the last.
 const LONG: usize = 16;
 
-/// What becomes of a block set. Hashes are those of raw bytes of sets that stay, or that are written before.
+/// How re-basing treats a block set. Hashes are of the raw bytes of sets that stay or are written before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
     Stay,
-    /// There is one with the same bytes.
+    /// Replaced by an existing set with the same bytes.
     Same(Hash),
-    /// It is written again as it is. What it was made from has the same bytes elsewhere.
+    /// Copied verbatim: another set has the same raw bytes as its base.
     Copy(Option<Hash>),
-    /// It is encoded again.
+    /// Encoded again.
     Encode(Option<Hash>),
 }
 
-/// All that some snapshots need.
+/// Everything that some snapshots need.
 pub(super) struct Survey {
     pub(super) catalog: Catalog,
-    /// Sets that stay, and so does all that they are made from.
+    /// Sets that stay, with all of their bases.
     settled: HashSet<SetId>,
-    /// Sets that others may be made from, by raw bytes.
+    /// Possible bases, by hash of the raw bytes.
     known: HashMap<Hash, SetId>,
-    /// Data objects, and their bytes.
+    /// Data objects, and their lengths in bytes.
     objects: BTreeMap<ObjectId, u64>,
 }
 
-/// What re-basing would change.
+/// The gain of re-basing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Estimate {
     /// Bytes of all data objects that the snapshots need.
     pub(crate) before: u64,
-    /// The same afterwards, as far as it can be told.
+    /// Estimate of the same after re-basing.
     pub(crate) after: u64,
-    /// Sets in the longest chain that would be shorter.
+    /// Length of the longest chain that would become shorter.
     longest: usize,
 }
 
 impl Estimate {
-    /// Re-basing reads and writes whole snapshots. It is worth it when a quarter of what they need becomes free, or where chains are long.
+    /// Re-basing reads and writes whole snapshots. It pays when a quarter of what they need becomes free, or where chains are long.
     pub(crate) fn pays(&self) -> bool {
         self.after <= self.before - self.before / 4 && self.before > 0 || self.longest > LONG
     }
 }
 
 impl Survey {
-    /// Looks at all snapshots of a store, given by their parts.
+    /// Surveys all snapshots of a store, given by their parts.
     pub(super) fn new(remote: &Remote, snapshots: &[&[PartId]]) -> Result<Self> {
         let parts = snapshots.concat();
         let catalog = remote.wait(Catalog::load(remote, &parts))?;
@@ -64,7 +64,7 @@ impl Survey {
         for &set in &reach.direct {
             *used.entry(object_of(&catalog, set)?).or_default() += stored(catalog.set(set)?);
         }
-        // Objects that files use half of are left as they are.
+        // Objects of which files use at least half stay.
         let stays = |object: &ObjectId| used.get(object).is_some_and(|&used| used >= reach.objects[object] / 2);
         let (mut settled, mut known) = (HashSet::new(), HashMap::new());
         let mut sets: Vec<SetId> = reach.sets.iter().copied().collect();
@@ -79,7 +79,7 @@ impl Survey {
         Ok(Self { catalog, settled, known, objects: reach.objects })
     }
 
-    /// What becomes of a set.
+    /// How re-basing treats a set.
     pub(super) fn decide(&self, set: SetId) -> Result<Move> {
         self.decide_with(set, |raw_hash| self.known.contains_key(&raw_hash))
     }
@@ -102,12 +102,12 @@ impl Survey {
         Ok(if chain.len() == 1 { Move::Copy(None) } else { Move::Encode(None) })
     }
 
-    /// The set that a move means by a hash.
+    /// The set that a move refers to by hash.
     pub(super) fn known(&self, raw_hash: Hash) -> SetId {
         self.known[&raw_hash]
     }
 
-    /// Takes up a part that was written.
+    /// Registers the sets of a part just written.
     pub(super) fn add(&mut self, id: PartId, part: crate::manifest::part::Part) {
         for (index, set) in part.sets.iter().enumerate() {
             let new = SetId { part: id, index };
@@ -117,7 +117,7 @@ impl Survey {
         self.catalog.insert(id, part);
     }
 
-    /// What re-basing would change, and which of the snapshots.
+    /// The gain of re-basing, and which of the snapshots it affects.
     pub(super) fn estimate(&self, snapshots: &[&[PartId]]) -> Result<(Estimate, Vec<bool>)> {
         let before = total(&self.objects);
         let (mut written, mut longest, mut moves) = (0u64, 0, vec![]);
@@ -161,7 +161,7 @@ impl Survey {
         Ok((Estimate { before, after, longest }, moves))
     }
 
-    /// About how many bytes a move writes.
+    /// Estimate of the bytes that a move writes.
     fn cost(&self, set: SetId, to: Move) -> Result<u64> {
         let chain = self.catalog.chain(set)?;
         let sets = chain.iter().map(|&link| self.catalog.set(link)).collect::<Result<Vec<_>>>()?;
@@ -169,12 +169,12 @@ impl Survey {
         Ok(match to {
             Move::Stay | Move::Same(_) => 0,
             Move::Copy(_) => stored(own),
-            // What several steps changed is about what one of them did: mostly the same low bits.
+            // A delta over several steps is about as large as one over a single step: mostly the same low bits change.
             Move::Encode(Some(base)) => {
                 let skipped = sets.iter().rev().take_while(|s| s.raw_hash != base);
                 skipped.map(|s| stored(s)).max().unwrap_or(0)
             }
-            // What it began with is the same tensor, alone.
+            // The first set of the chain is the same tensor, encoded alone.
             Move::Encode(None) => {
                 let scaled = u128::from(stored(sets[0])) * u128::from(own.raw_len) / u128::from(sets[0].raw_len.max(1));
                 u64::try_from(scaled).unwrap_or(u64::MAX)
@@ -188,7 +188,7 @@ fn stored(set: &BlockSet) -> u64 {
     len
 }
 
-/// Bytes of objects. There may be no such number: parts say what they like.
+/// Sum of object lengths. It may overflow: parts are untrusted.
 fn total(objects: &BTreeMap<ObjectId, u64>) -> u64 {
     objects.values().fold(0, |total, len| total.saturating_add(*len))
 }

@@ -1,4 +1,4 @@
-//! What an earlier snapshot offers a new one: block sets to refer to, and to make pieces from.
+//! What an earlier snapshot offers a new one: block sets to refer to, and bases.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use crate::pieces::{Piece, cut};
 
 pub(super) struct Bases {
     pub(super) catalog: Catalog,
-    /// By the hash of their raw bytes.
+    /// By hash of the raw bytes.
     equal: HashMap<Hash, SetId>,
-    /// By what pieces hold.
+    /// By key of the piece.
     alike: HashMap<Hash, SetId>,
 }
 
 impl Bases {
-    /// Takes what the files of `parts` refer to, and nothing else of the catalog: only that is sure to stay while we save.
+    /// Takes the sets that the files of `parts` refer to, and no others of the catalog: only those are sure to stay while we save.
     pub(super) fn new(catalog: Catalog, parts: &[PartId]) -> Result<Self> {
         let mut bases = Self { catalog, equal: HashMap::new(), alike: HashMap::new() };
         for &id in parts {
@@ -25,7 +25,7 @@ impl Bases {
             for file in &part.files {
                 for &Extent(of, set, ..) in &file.extents {
                     let set = bases.catalog.resolve(id, Ref(of, set))?;
-                    // Bases of what is there are there, too.
+                    // The bases of an existing set exist, too.
                     for link in bases.catalog.chain(set)? {
                         let raw_hash = bases.catalog.set(link)?.raw_hash;
                         bases.equal.entry(raw_hash).or_insert(link);
@@ -37,7 +37,7 @@ impl Bases {
         Ok(bases)
     }
 
-    /// Finds the sets that hold what pieces of a file would hold if it were cut now.
+    /// Adds the sets that hold what pieces of a file would hold if it were cut now.
     fn add_pieces(&mut self, part: PartId, file: &File) -> Result<()> {
         let mut offset = 0;
         let mut segments = Vec::with_capacity(file.segments.len());
@@ -69,13 +69,13 @@ impl Bases {
         self.equal.get(&raw_hash).copied()
     }
 
-    /// The set that holds the same as a piece, of a file of that name if there is one.
+    /// The set with the same tensors as a piece; preferably from a file of the same name.
     pub(super) fn alike(&self, piece: &Piece) -> Option<SetId> {
         self.alike.get(&piece.key).or_else(|| self.alike.get(&piece.tensors_key)).copied()
     }
 }
 
-/// The set of which a piece is the bytes from the first on, if there is one.
+/// The set whose first bytes are those of a piece, if there is one.
 fn held_by(piece: &Piece, extents: &[(u64, Extent)]) -> Option<Ref> {
     let mut from = 0;
     let mut held = None;
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(held(&[range(0, 10), range(15, 5)]), Some(Ref(0, 0)));
         assert_eq!(held(&[range(10, 5), range(20, 5)]), Some(Ref(0, 1)));
         assert_eq!(held(&[range(10, 4)]), Some(Ref(0, 1)));
-        // Two sets, not from the first byte on, and in another order.
+        // Two sets, neither from its first byte on, and in another order.
         for ranges in [&[range(0, 15)][..], &[range(1, 9)], &[range(15, 5)], &[range(20, 5), range(10, 5)]] {
             assert_eq!(held(ranges), None);
         }

@@ -1,4 +1,4 @@
-//! A piece read, hashed, and compressed if it is new.
+//! Encoding a piece: read, hashed, and compressed if it is new.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::ids::Hash;
 use crate::pieces::Piece;
 use crate::remote::Remote;
 
-/// What became of a piece.
+/// The result of encoding a piece.
 pub(super) enum Encoded {
     /// The store has it.
     Earlier(SetId),
@@ -40,22 +40,23 @@ impl Encoded {
     }
 }
 
-/// What a block set is made from.
+/// The base of a block set.
 #[derive(Clone, Copy)]
 pub(super) enum MadeFrom {
     Nothing,
-    /// A set of an earlier save; the age that it then has.
+    /// A set of an earlier save; the age of a delta against it.
     Earlier(SetId, u32),
     /// The first piece of its group.
     Lead,
 }
 
-/// For raw bytes, the first piece known to have them.
+/// For a hash of raw bytes, the first piece known to have it.
 #[derive(Default)]
 pub(super) struct Claims(Mutex<HashMap<Hash, usize>>);
 
 impl Claims {
-    /// Whether an earlier piece has these bytes. If it comes later to be known both are compressed, so that what is stored does not depend on who was faster.
+    /// Whether an earlier piece has these bytes. If that becomes known only later, both are compressed, so that the output does not depend
+    /// on timing.
     fn taken(&self, raw_hash: Hash, piece: usize) -> bool {
         let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = claims.entry(raw_hash).or_insert(piece);
@@ -65,7 +66,7 @@ impl Claims {
     }
 }
 
-/// What all threads of a save use.
+/// Shared by all threads of a save.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub(super) remote: &'a Remote,
@@ -74,31 +75,31 @@ pub(super) struct Shared<'a> {
     pub(super) o: &'a SaveOptions,
 }
 
-/// One thread's buffers.
+/// Buffers of one thread.
 pub(super) struct Encoder<'a> {
     shared: Shared<'a>,
     claims: &'a Claims,
     compressor: Compressor,
     chain: ChainDecoder,
-    /// For pieces that are not in memory: the first of a group, and the one after.
+    /// For pieces that are not in memory: the first of a group, and the next one.
     lead: Vec<u8>,
     buf: Vec<u8>,
 }
 
-/// What a piece is in its group.
+/// A piece's role in its group.
 #[derive(Clone, Copy)]
 enum Role<'a> {
-    /// It is the first; whether others follow.
+    /// The first; whether others are predicted from it.
     Lead { followed: bool },
-    /// It follows this piece, and its bytes.
+    /// Predicted from this piece, with these bytes.
     Follower(&'a Piece, &'a [u8]),
 }
 
-/// A chain of which more is stored than this many times the raw bytes of its last piece goes on no longer, under the policy `auto`.
+/// Under the policy `auto`, a chain ends when its stored bytes exceed this many times the raw bytes of its last piece.
 const MAX_READ: u64 = 3;
 
 impl Shared<'_> {
-    /// What a piece is to be made from, and the age that it then has.
+    /// The base of a piece, and the age of a delta against it.
     fn choose(&self, piece: &Piece) -> Result<Option<(SetId, u32)>> {
         let Some(previous) = self.bases.alike(piece) else { return Ok(None) };
         let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
@@ -108,7 +109,7 @@ impl Shared<'_> {
         Ok(Some((self.lasting(previous)?, age)))
     }
 
-    /// Whether so much must be read for a piece that the next one had better begin a chain.
+    /// Whether a chain has grown so expensive to read that the next piece should start a new one.
     fn is_heavy(&self, set: SetId) -> Result<bool> {
         if self.o.base != BasePolicy::Auto {
             return Ok(false);
@@ -121,9 +122,10 @@ impl Shared<'_> {
         Ok(stored > MAX_READ * catalog.set(set)?.raw_len)
     }
 
-    /// Whether a piece can be made from another one of the same save.
+    /// Whether a piece of this save may be the base of another.
     fn can_lead(&self, lead: &Encoded) -> Result<bool> {
-        // Chains are bounded by the age of their last link, which is one more. Of new ones the age depends on which of several pieces with these bytes is the first.
+        // The length of a chain is bounded by the age of its last set, which is one more than this set's. A new set's age depends on which
+        // of several pieces with these bytes comes first.
         let age = match lead {
             Encoded::Earlier(set) => self.bases.catalog.set(*set)?.age,
             Encoded::Repeated(_) | Encoded::New(_) => self.o.anchor_every,
@@ -131,10 +133,10 @@ impl Shared<'_> {
         Ok(age as usize + 1 < MAX_CHAIN)
     }
 
-    /// What the policy makes a piece from that is `set` in the snapshot before.
+    /// The base that the policy selects for a piece whose predecessor in the snapshot before is `set`.
     fn lasting(&self, set: SetId) -> Result<SetId> {
         match self.o.base {
-            // What it was rounded from is no anchor of its own.
+            // The 32-bit set that it was rounded from does not count as its anchor.
             BasePolicy::Anchor => {
                 let catalog = &self.bases.catalog;
                 let raw_len = catalog.set(set)?.raw_len;
@@ -145,7 +147,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Keeps what the next save will make the piece from, instead of what this one would.
+    /// Caches the raw bytes as base for the next save, in place of this save's base.
     fn keep(&self, raw_hash: Hash, raw: &[u8], piece: &Piece) -> Result<()> {
         let Some(cache) = self.cache else { return Ok(()) };
         let before = self.bases.alike(piece).map(|set| self.bases.catalog.set(self.lasting(set)?)).transpose()?;
@@ -156,13 +158,13 @@ impl Shared<'_> {
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
-        // Pieces are compressed side by side; each by one thread.
+        // Pieces are compressed in parallel; each by one thread.
         let options = CompressOptions::default().with_level(shared.o.level).with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self { shared: *shared, claims, compressor, chain: ChainDecoder::new()?, lead: vec![], buf: vec![] })
     }
 
-    /// Encodes a group: its first piece, of this number, and those that are predicted from it.
+    /// Encodes a group: its first piece, given by number, and those predicted from it.
     pub(super) fn encode(&mut self, number: usize, group: &[Job<'_>]) -> Result<Vec<Encoded>> {
         let (mut lead_buf, mut buf) = (std::mem::take(&mut self.lead), std::mem::take(&mut self.buf));
         let done = self.encode_with(number, group, &mut lead_buf, &mut buf);
@@ -178,7 +180,7 @@ impl<'a> Encoder<'a> {
         buf: &mut Vec<u8>,
     ) -> Result<Vec<Encoded>> {
         let at = |job: &Job<'_>, e: Error| e.at(&job.input.name);
-        let (lead, others) = group.split_first().expect("groups have pieces");
+        let (lead, others) = group.split_first().expect("a group has a first piece");
         let lead_raw = read(lead.input, &lead.piece, lead_buf).map_err(|e| at(lead, e))?;
         let role = Role::Lead { followed: !others.is_empty() };
         let mut encoded = vec![self.encode_raw(number, lead_raw, &lead.piece, role).map_err(|e| at(lead, e))?];
@@ -202,7 +204,7 @@ impl<'a> Encoder<'a> {
             }
             return Ok(Encoded::Earlier(set));
         }
-        // What others follow is always encoded: they must not depend on who was faster.
+        // A piece that others are predicted from is always encoded: the output must not depend on timing.
         if self.claims.taken(raw_hash, number) && !matches!(role, Role::Lead { followed: true }) {
             return Ok(Encoded::Repeated(raw_hash));
         }
@@ -210,7 +212,7 @@ impl<'a> Encoder<'a> {
             let mut out = Vec::new();
             let bases = [base_like(lead_raw, of, piece)?];
             compress(&mut self.compressor, raw, &piece.segments, &bases, &mut out)?;
-            // The rest of a tensor may be what its samples are not.
+            // The samples of a tensor may not be typical of the rest.
             if out.len() < raw.len() / 4 {
                 return Ok(Encoded::new(out, raw_hash, MadeFrom::Lead));
             }
@@ -233,7 +235,7 @@ impl<'a> Encoder<'a> {
         Ok(Encoded::new(alone, raw_hash, MadeFrom::Nothing))
     }
 
-    /// Compresses a piece, given an earlier one.
+    /// Compresses a piece against a base.
     fn compress_from(&mut self, base: SetId, raw: &[u8], piece: &Piece, out: &mut Vec<u8>) -> Result<()> {
         let shared = self.shared;
         let catalog = &shared.bases.catalog;
@@ -260,7 +262,7 @@ impl<'a> Encoder<'a> {
         compress(&mut self.compressor, raw, &piece.segments, &bases, out)
     }
 
-    /// Whether a delta is worth its chain. If that takes compressing the piece alone, `alone` is what came of it.
+    /// Whether a delta is worth its chain. If finding out takes compressing the piece alone, the result goes to `alone`.
     fn pays(&mut self, delta: &[u8], raw: &[u8], piece: &Piece, alone: &mut Vec<u8>) -> Result<bool> {
         if self.shared.o.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
             return Ok(true);
@@ -270,7 +272,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// A base in which the elements that `piece` is to be predicted from are known by the same name.
+/// A base whose segments have the names of the segments of `piece` that are predicted from them.
 fn base_like<'b>(raw: &'b [u8], of: &Piece, piece: &Piece) -> Result<Base<'b>> {
     let mut segments = of.segments.clone();
     for (wide, s) in segments.iter_mut().zip(&piece.segments) {
@@ -279,7 +281,7 @@ fn base_like<'b>(raw: &'b [u8], of: &Piece, piece: &Piece) -> Result<Base<'b>> {
     Base::of_segments(raw, &segments).map_err(Error::codec)
 }
 
-/// The bytes of a piece: where they are if that is in memory and in one place, otherwise in `buf`.
+/// The bytes of a piece: borrowed if they are contiguous in memory, otherwise read into `buf`.
 fn read<'b>(input: &Input<'b>, piece: &Piece, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
     if let [r] = piece.ranges[..]
         && let Some(raw) = input.source.slice_at(r.offset, r.len as usize)
@@ -294,9 +296,9 @@ fn read<'b>(input: &Input<'b>, piece: &Piece, buf: &'b mut Vec<u8>) -> Result<&'
     Ok(buf)
 }
 
-/// Whether a delta is so much smaller than the same alone that it pays.
+/// Whether a delta is enough smaller than the piece alone.
 pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
-    // Three percent are less than a longer restore is worth.
+    // Saving less than three percent is not worth a longer restore.
     (delta.len() as u64) * 100 < alone.len() as u64 * 97
 }
 
@@ -311,7 +313,7 @@ pub(crate) fn compress(
         [] => c.compress(raw, bases, &mut *out),
         segments => c.compress(Source::segments(raw, segments), bases, &mut *out),
     };
-    // It takes the space of the worst case while it is written.
+    // While it is written, it occupies the space of the worst case.
     out.shrink_to_fit();
     done.map(|_| ()).map_err(Error::codec)
 }

@@ -12,7 +12,7 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// What `source` holds, under a name: the path below the directory that it is to be restored to, with slashes.
+    /// The contents of `source` under a name: a path below the directory to restore to, with slashes.
     pub fn new(name: impl Into<String>, source: &'a dyn ReadAt) -> Self {
         Self { name: name.into(), source }
     }
@@ -20,7 +20,7 @@ impl<'a> Input<'a> {
     pub(super) fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.source.read_exact_at(buf, offset).map_err(|e| {
             let shorter = e.kind() == std::io::ErrorKind::UnexpectedEof;
-            Error::io(if shorter { "became shorter while it was read" } else { "cannot read" }, e)
+            Error::io(if shorter { "was truncated while it was read" } else { "cannot read" }, e)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Saving: files in, a part out (`docs/store.md` §5).
+//! Saving: encodes files as a part (`docs/store.md` §5).
 
 mod bases;
 pub(crate) mod encode;
@@ -29,28 +29,28 @@ pub use options::{BasePolicy, SaveOptions};
 use plan::{Job, Plan};
 use upload::Uploader;
 
-/// A part that was saved, and is yet to be published as a snapshot, or as one of several parts of it.
+/// A saved part, to be published alone as a snapshot, or with other parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// What to publish.
+    /// The part's id.
     pub part: PartId,
     /// Bytes of the files.
     pub raw_size: u64,
-    /// Bytes that were stored for them.
+    /// Bytes stored for them.
     pub new_size: u64,
 }
 
-/// Where a piece is, at last.
+/// Where a piece is stored.
 #[derive(Clone, Copy)]
 enum Place {
     Earlier(SetId),
-    /// Number of the set in this part.
+    /// Index of the set in this part.
     Here(usize),
 }
 
-/// Saves files as a part. `before`: the parts of the snapshot that pieces may be made from, which `cache` may have decoded; it counted at the store's time
-/// `began`, or later. `id` was never used.
+/// Saves files as a part. `before`: the parts of the snapshot whose sets may be bases, and whose raw bytes `cache` may hold; it counted at
+/// the store's time `began`, or later. `id` must be unused.
 pub(crate) fn save(
     remote: &Remote,
     inputs: &[Input<'_>],
@@ -91,16 +91,16 @@ pub(crate) fn save(
 
 fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
     if inputs.is_empty() {
-        return Err(Error::usage("a snapshot has one file at least"));
+        return Err(Error::usage("there are no files to save: a snapshot needs at least one"));
     }
     if !(1..=64).contains(&o.anchor_every) {
-        return Err(Error::usage(format!("an anchor every {} saves is not within 1 and 64", o.anchor_every)));
+        return Err(Error::usage(format!("an anchor every {} saves: the interval must be 1 to 64", o.anchor_every)));
     }
     inputs.iter().try_for_each(|i| check_name(&i.name)).map_err(Error::usage)?;
     check_together(inputs.iter().map(|i| &i.name[..])).map_err(Error::usage)
 }
 
-/// A file as the part will have it, but for its extents; its segments, and its pieces.
+/// A file as the part describes it, without its extents; its segments, and its pieces.
 fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>, Vec<Piece>)> {
     let at = |e: Error| e.at(&input.name);
     let base = Base::new(input.source).map_err(|e| at(Error::codec(e)))?;
@@ -116,7 +116,7 @@ fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>, Vec<Piece>)> {
     Ok((file, segments, pieces))
 }
 
-/// Stores what is new of all pieces; where each of them is.
+/// Encodes and stores all pieces that are new; returns where each is stored.
 fn store(
     shared: &encode::Shared<'_>,
     plan: &Plan<'_>,
@@ -124,12 +124,12 @@ fn store(
     uploader: &mut Uploader<'_>,
 ) -> Result<Vec<Place>> {
     let mut places: Vec<Place> = Vec::with_capacity(plan.jobs.len());
-    // What new sets are made from, which is referred to when all is known.
+    // Bases of the new sets, resolved to references once all sets are placed.
     let mut made_from: Vec<Option<Place>> = Vec::new();
     let mut here: HashMap<Hash, usize> = HashMap::new();
     let claims = encode::Claims::default();
     ordered::run(
-        // Now and then one waits for a base.
+        // Threads sometimes wait for a base to be fetched.
         ordered::threads_that_wait(shared.o.threads),
         plan.groups.len(),
         || Encoder::new(shared, &claims),
@@ -177,7 +177,7 @@ fn age_of(place: Place, part: &Part, bases: &Bases) -> Result<u32> {
     }
 }
 
-/// The parts that a part refers to, as it numbers them.
+/// The parts that a part refers to, in its numbering.
 pub(crate) struct Numbers<'a> {
     parts: &'a mut Vec<PartId>,
     known: HashMap<PartId, usize>,
@@ -190,7 +190,7 @@ impl<'a> Numbers<'a> {
         Self { parts, known, catalog }
     }
 
-    /// A reference to a set. The parts that all of its chain is in are named, too.
+    /// A reference to a set. The parts that hold its chain are listed, too.
     pub(crate) fn refer(&mut self, set: SetId) -> Result<Ref> {
         for link in self.catalog.chain(set)? {
             if !self.known.contains_key(&link.part) {
@@ -209,7 +209,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Says of every file which block sets it is made of.
+/// Sets the extents of each file.
 fn refer(part: &mut Part, catalog: &Catalog, jobs: &[Job<'_>], places: &[Place]) -> Result<()> {
     let mut files: HashMap<&str, Vec<(u64, Extent)>> = HashMap::new();
     let mut numbers = Numbers::new(&mut part.parts, catalog);

@@ -1,36 +1,38 @@
-//! How to save.
+//! Options of saving.
 
 use lmc::Level;
 
 use crate::ids::Step;
 
-/// What a snapshot's pieces are made from.
+/// The policy that selects bases for a snapshot's pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BasePolicy {
-    /// The same piece of the snapshot before, unless that saves next to nothing, or more than three times its bytes would have to be read for that one.
+    /// The same piece of the previous snapshot, unless that saves next to nothing, or restoring it would read more than three times its
+    /// bytes.
     #[default]
     Auto,
-    /// The same piece of the snapshot before.
+    /// The same piece of the previous snapshot.
     Previous,
-    /// The piece that the one of the snapshot before began with: larger than with `Previous`, and restored from two pieces at most.
+    /// The first piece of the chain of the previous snapshot's piece. Deltas are larger than with `Previous`, but a piece is restored from
+    /// at most two.
     Anchor,
-    /// Nothing: each snapshot stands alone. What did not change is not stored again all the same.
+    /// No base: each snapshot stands alone. Unchanged pieces are still shared.
     Nothing,
 }
 
-/// How to save.
+/// Options of saving.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SaveOptions {
-    /// How hard the codec tries.
+    /// Compression level.
     pub level: Level,
-    /// Threads to compress with; 0 for as many as the machine has. Nothing but speed depends on it.
+    /// Threads to compress with; 0 for one per core. The output does not depend on it.
     pub threads: usize,
-    /// What pieces are made from.
+    /// How bases are selected.
     pub base: BasePolicy,
-    /// Every so many saves a piece is stored alone, so that no more than these are ever needed to restore one: 1 to 64.
+    /// Interval, in saves, at which a piece is stored without a base, so that its chain is never longer than this: 1 to 64.
     pub anchor_every: u32,
-    /// The snapshot that is the one before; by default the last one of an earlier step.
+    /// The previous snapshot; by default the last one of an earlier step.
     pub from: Option<Step>,
 }
 

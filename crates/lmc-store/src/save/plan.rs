@@ -1,4 +1,4 @@
-//! What is compressed after what: pieces of 16-bit weights right after those of the 32-bit ones that they are, rounded.
+//! The order of compression: pieces of 16-bit weights right after the pieces of the 32-bit weights that they are rounded from.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,24 +9,24 @@ use super::input::Input;
 use crate::error::{Error, Result};
 use crate::pieces::Piece;
 
-/// One piece of one of the files.
+/// A piece of one of the files.
 pub(super) struct Job<'a> {
     pub(super) input: &'a Input<'a>,
     pub(super) piece: Piece,
 }
 
-/// Pieces in the order in which they are compressed.
+/// Pieces in the order of compression.
 pub(super) struct Plan<'a> {
     pub(super) jobs: Vec<Job<'a>>,
-    /// They cover the jobs. One thread does a group: all but its first are predicted from that one.
+    /// They cover the jobs. One thread encodes a group: all pieces but the first are predicted from the first.
     pub(super) groups: Vec<Range<usize>>,
 }
 
 impl<'a> Plan<'a> {
-    /// Plans the pieces of files, of which the segments are known, too.
+    /// Plans the pieces of files with known segments.
     pub(super) fn new(files: Vec<(&'a Input<'a>, Vec<Segment>, Vec<Piece>)>) -> Result<Self> {
         let wide = wide_of(&files)?;
-        // Where the pieces of tensors are that others are rounded from.
+        // Index of the pieces of tensors that others are rounded from.
         let mut leads: HashMap<(usize, usize, u64), usize> = HashMap::new();
         let mut pieces = Vec::new();
         for (file, (input, _, cut)) in files.into_iter().enumerate() {
@@ -57,10 +57,10 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// For each file and segment, the file and segment of the tensor that it is, rounded.
+/// For each file and segment, the file and segment of the tensor that it is rounded from.
 type Wide = Vec<Vec<Option<(usize, usize)>>>;
 
-/// Looks at samples of all tensors of 32 and 16 bits, as if the files were one.
+/// Compares samples of all 32- and 16-bit tensors, as if the files were one.
 fn wide_of(files: &[(&Input<'_>, Vec<Segment>, Vec<Piece>)]) -> Result<Wide> {
     let (mut tensors, mut numbers, mut starts, mut end) = (vec![], vec![], vec![], 0);
     for (file, (_, segments, _)) in files.iter().enumerate() {

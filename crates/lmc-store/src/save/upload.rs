@@ -1,4 +1,4 @@
-//! Data objects written: block sets one after the other, sent while the next ones are compressed.
+//! Writing data objects: block sets are appended, and sent while the next ones are compressed.
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -10,26 +10,26 @@ use crate::layout;
 use crate::manifest::part::At;
 use crate::remote::Remote;
 
-/// An object is closed when it has so many bytes.
+/// An object is closed once it has this many bytes.
 const FULL: u64 = 1 << 30;
-/// What a request carries, unless it is the last; an object of less is one request.
+/// Bytes per request, except the last; a smaller object is a single request.
 const CHUNK: usize = 1 << 23;
-/// Requests under way at once.
+/// Concurrent requests.
 const CONCURRENT: usize = 4;
 
 pub(crate) struct Uploader<'a> {
     remote: &'a Remote,
     save: SaveId,
-    /// Lengths of the objects that are complete.
+    /// Lengths of the completed objects.
     complete: Vec<u64>,
     open: Option<Open>,
 }
 
-/// An object in the making.
+/// An object under construction.
 struct Open {
     key: Path,
     len: u64,
-    /// Bytes that are not sent yet, as long as there is no upload.
+    /// Bytes not sent yet, as long as no upload has begun.
     waiting: Vec<Bytes>,
     upload: Option<WriteMultipart>,
 }
@@ -39,7 +39,7 @@ impl<'a> Uploader<'a> {
         Self { remote, save, complete: vec![], open: None }
     }
 
-    /// Appends a block set; where it is.
+    /// Appends a block set; returns its location.
     pub(crate) fn append(&mut self, bytes: Bytes) -> Result<At> {
         let number = self.complete.len();
         let open = self.open.get_or_insert_with(|| Open {
@@ -60,18 +60,18 @@ impl<'a> Uploader<'a> {
 
     fn close(&mut self) -> Result<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        // From here on it may be there.
+        // From here on the object may exist.
         self.complete.push(open.len);
         self.remote.wait(open.finish(self.remote))
     }
 
-    /// Completes the last object; the lengths of all.
+    /// Completes the last object; returns the lengths of all.
     pub(crate) fn finish(&mut self) -> Result<Vec<u64>> {
         self.close()?;
         Ok(self.complete.clone())
     }
 
-    /// Takes back what was written, as far as that is possible: nobody refers to it.
+    /// Deletes the written objects, as far as possible: nothing refers to them yet.
     pub(crate) fn discard(self) {
         self.remote.wait(async {
             if let Some(upload) = self.open.and_then(|o| o.upload) {

@@ -1,5 +1,5 @@
-//! An object store that fails on purpose, from a seed: requests are refused, or done and reported as failed, or done after that was reported, or answered in
-//! part, and at some point the process that sends them is gone.
+//! An object store that injects faults from a seed: requests fail, or succeed and report failure, or take effect late, or return truncated
+//! data; and the client process dies at some request.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,23 +17,24 @@ use object_store::{
 
 use super::Random;
 
-/// How often requests fail.
+/// Rates of faults: on average one request in this many; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Faults {
-    /// One request in so many fails and does nothing; 0 for none.
+    /// Requests that fail without effect.
     pub refused: u64,
-    /// One in so many is done, and the answer is an error.
+    /// Requests that take effect but report an error.
     pub answer_lost: u64,
-    /// One write in so many times out, and is done later: see [`Faulty::settle`].
+    /// Writes that time out, and take effect later: see [`Faulty::settle`].
     pub late: u64,
-    /// One in so many reads has fewer bytes than it says.
+    /// Reads that return fewer bytes than they announce.
     pub short: u64,
-    /// After so many requests every further one fails: the process has died. 0 for never. Whether the last one is still done is left to chance.
+    /// Number of requests after which every further one fails: the process has died. 0 for never. Whether the last one still takes effect
+    /// is random.
     pub dies_after: u64,
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
@@ -62,7 +63,7 @@ impl Dice {
         if self.dead.load(Ordering::Relaxed) {
             return Fate::Refused;
         }
-        // On a thread of its own: it may wait for requests, and this one may not.
+        // On a separate thread: the callback may block on requests, which this thread must not.
         std::thread::scope(|scope| scope.spawn(|| (self.before_each)(number)).join().expect("it does not panic"));
         if self.faults.dies_after > 0 && number >= self.faults.dies_after {
             self.dead.store(true, Ordering::Relaxed);
@@ -81,7 +82,7 @@ impl Dice {
         }
     }
 
-    /// Does a request as its fate is.
+    /// Performs a request according to its fate.
     async fn cast<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         match self.fate() {
             Fate::Refused | Fate::Late => Err(injected()),
@@ -95,7 +96,7 @@ fn injected() -> object_store::Error {
     object_store::Error::Generic { store: "Faulty", source: "a fault was injected".into() }
 }
 
-/// An object store that fails as it is told to: what one process sees of it.
+/// An object store with injected faults, as seen by one process.
 pub struct Faulty {
     inner: Arc<dyn ObjectStore>,
     dice: Arc<Dice>,
@@ -103,12 +104,12 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// `inner`, failing as `seed` has it.
+    /// Wraps `inner`, with faults drawn from `seed`.
     pub fn new(inner: Arc<dyn ObjectStore>, seed: u64, faults: Faults) -> Self {
         Self::with_hook(inner, seed, faults, |_| {})
     }
 
-    /// [`Self::new`], where something else happens before each request, which is given by its number, from 1 on.
+    /// [`Self::new`] with a callback before each request, called with the request's number, from 1 on.
     pub fn with_hook(
         inner: Arc<dyn ObjectStore>,
         seed: u64,
@@ -125,12 +126,12 @@ impl Faulty {
         Self { inner, dice: Arc::new(dice), late: Mutex::default() }
     }
 
-    /// Requests so far.
+    /// Number of requests so far.
     pub fn requests(&self) -> u64 {
         self.dice.requests.load(Ordering::Relaxed)
     }
 
-    /// Does the writes that are late. What is inside must need no runtime.
+    /// Performs the delayed writes. `inner` must not need a runtime.
     pub fn settle(&self) {
         let late = std::mem::take(&mut *self.late.lock().unwrap_or_else(PoisonError::into_inner));
         late.into_iter().for_each(block_on);
@@ -190,7 +191,7 @@ impl ObjectStore for Faulty {
         match self.dice.fate() {
             Fate::Refused => stream::once(async { Err(injected()) }).boxed(),
             Fate::AnswerLost => self.inner.delete_stream(locations).map(|done| done.and(Err(injected()))).boxed(),
-            // It stops half-way.
+            // The stream stops half-way.
             Fate::Late => {
                 let some = self.inner.delete_stream(locations.take(2).boxed());
                 some.chain(stream::once(async { Err(injected()) })).boxed()
@@ -202,7 +203,7 @@ impl ObjectStore for Faulty {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         match self.dice.fate() {
             Fate::Refused => stream::once(async { Err(injected()) }).boxed(),
-            // Some of it, and then an error.
+            // Some of the data, then an error.
             Fate::AnswerLost | Fate::Late => {
                 self.inner.list(prefix).take(1).chain(stream::once(async { Err(injected()) })).boxed()
             }

@@ -1,4 +1,4 @@
-//! Objects in memory, with a clock that goes only when it is told to.
+//! Objects in memory, with a clock that is set by the test.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use object_store::{
     PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
-/// Objects in memory. The time at which each was written is that of a clock of their own.
+/// Objects in memory. Their timestamps come from a clock of their own.
 #[derive(Debug)]
 pub struct Memory {
     objects: InMemory,
@@ -47,12 +47,12 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Sets the clock forward.
+    /// Advances the clock.
     pub fn advance(&self, seconds: u64) {
         lock(&self.clock).now += seconds;
     }
 
-    /// The same objects and the same time; what happens to one of the two does not happen to the other.
+    /// A copy with the same objects and time; the two are independent afterwards.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self { objects: self.objects.fork(), clock: Arc::new(Mutex::new(lock(&self.clock).clone())) }
@@ -117,7 +117,7 @@ impl ObjectStore for Memory {
     }
 }
 
-/// As on S3, an object that was uploaded in parts has the time at which that began.
+/// As on S3, an object uploaded in parts has the time at which the upload began.
 #[derive(Debug)]
 struct Upload {
     inner: Box<dyn MultipartUpload>,

@@ -1,4 +1,4 @@
-//! Object stores for tests: one that has a clock of its own, and one that fails on purpose.
+//! Object stores for tests: one with its own clock, and one that injects faults.
 
 mod faulty;
 mod memory;

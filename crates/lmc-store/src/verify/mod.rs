@@ -1,4 +1,4 @@
-//! Verifying: that everything is there, and is what was saved.
+//! Verification that everything a snapshot needs is present and unchanged.
 
 mod records;
 
@@ -20,45 +20,45 @@ use crate::snapshot::Snapshot;
 use crate::store::Store;
 pub use records::VerifyOptions;
 
-/// Something that is wrong with a snapshot.
+/// A problem of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// The snapshot that cannot be restored whole.
+    /// The affected snapshot.
     pub step: Step,
-    /// What of it cannot be: file and tensor, or file alone for bytes outside of tensors; nothing if all of it.
+    /// What cannot be restored: file and tensor, or file alone for bytes outside of tensors; `None` for the whole snapshot.
     pub lost: Vec<(String, Option<String>)>,
-    /// Whether all of it can be restored all the same: only what the record says of it is wrong.
+    /// Whether the snapshot can be restored whole all the same: only what its record states is wrong.
     pub intact: bool,
-    /// What is wrong, with the object and where in it.
+    /// What is wrong, with the object and the place in it.
     pub message: String,
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Data objects that were looked at.
+    /// Number of data objects checked.
     pub objects: u64,
     /// Block sets that the snapshots need.
     pub block_sets: u64,
-    /// By snapshot; none if all is well.
+    /// Ordered by snapshot; empty if all is well.
     pub problems: Vec<Problem>,
-    /// What is no problem of a snapshot and should be known: what is in the store and is none of it.
+    /// Not problems of a snapshot, but worth knowing: foreign or superseded objects in the store.
     pub notes: Vec<String>,
-    /// Snapshots that were looked at.
+    /// Number of snapshots checked.
     pub snapshots: u64,
 }
 
-/// Sets that are not what they should be, and why.
+/// Bad block sets, each with the reason.
 type Bad = HashMap<SetId, String>;
 
 impl Store {
-    /// Verifies snapshots: that manifests have their hashes and agree with each other, and that every data object is there with its length. With `deep`, that every
-    /// block set has its hash and decodes to what was saved.
+    /// Verifies snapshots: manifests have their hashes and agree with each other, and every data object exists with its length. With `deep`
+    /// also that every block set has its hash and decodes to the saved bytes.
     ///
     /// # Errors
-    /// `Store` when requests fail. What is wrong with the snapshots is no error but is what is found.
+    /// `Store` when requests fail. Problems of the snapshots are not errors but part of the result.
     pub fn verify(&self, snapshots: &[Snapshot], deep: bool, threads: usize) -> Result<Verified> {
         let mut found = Verified { snapshots: snapshots.len() as u64, ..Verified::default() };
         let (mut readers, mut catalog) = (vec![], Catalog::default());
@@ -95,7 +95,7 @@ impl Store {
     }
 }
 
-/// Says if a record has not the sizes that its parts have together.
+/// Checks that a record's sizes are the sums of its parts' sizes.
 fn wrong_sizes(reader: &SnapshotReader) -> Result<Option<Problem>> {
     let s = reader.snapshot();
     let (mut raw, mut new) = (0u64, 0u64);
@@ -107,13 +107,13 @@ fn wrong_sizes(reader: &SnapshotReader) -> Result<Option<Problem>> {
         return Ok(None);
     }
     let message = format!(
-        "the record says that files have {} bytes, of which {} were stored, and the parts {raw} and {new}",
+        "the record gives {} bytes of files and {} stored bytes, but its parts have {raw} and {new}",
         s.raw_size, s.new_size
     );
     Ok(Some(Problem { step: s.step, lost: vec![], intact: true, message }))
 }
 
-/// Finds sets whose data object is missing or too short; the number of objects.
+/// Finds sets whose data object is missing or too short; returns the number of objects.
 async fn look_at_objects(
     remote: &Remote,
     catalog: &Catalog,
@@ -135,9 +135,9 @@ async fn look_at_objects(
     while let Some((head, key, size, sets)) = looked.next().await {
         let wrong = match head {
             Ok(head) if head.size == size => continue,
-            Ok(head) => format!("{key}: has {} bytes, and {size} were written", head.size),
+            Ok(head) => format!("{key}: has {} bytes, but {size} were written", head.size),
             Err(e) if e.kind() == ErrorKind::NotFound => format!("{key}: is missing"),
-            // Something else is in its place.
+            // A foreign file is in its place.
             Err(e) if e.kind() == ErrorKind::Damaged => e.to_string(),
             Err(e) => return Err(e),
         };
@@ -146,7 +146,7 @@ async fn look_at_objects(
     Ok(objects)
 }
 
-/// Decodes every set at least once: those that are no other's base, with all that they are made from.
+/// Decodes every set at least once: the sets that are no other's base, with their chains.
 fn decode_all(
     remote: &Remote,
     catalog: &Catalog,
@@ -157,7 +157,7 @@ fn decode_all(
     let ends = chain::covering(catalog, chains.keys().copied())?;
     let known = bad.clone();
     let threads = ordered::threads(threads);
-    // What depends on a set that is known to be bad cannot be decoded.
+    // A set whose chain contains a bad set cannot be decoded.
     let chain = |i: usize| {
         let ids: &[SetId] = &ends[i];
         &ids[..ids.iter().take_while(|id| !known.contains_key(id)).count()]
@@ -193,7 +193,7 @@ fn decode_all(
     )
 }
 
-/// The message of an error that says that something in the store is wrong; other errors as they are.
+/// The message of an error about the store's contents; other errors are passed on.
 fn only_damage(e: Error) -> Result<String> {
     match e.kind() {
         ErrorKind::Store | ErrorKind::Io => Err(e),
@@ -201,7 +201,7 @@ fn only_damage(e: Error) -> Result<String> {
     }
 }
 
-/// Says for each bad set what of a snapshot depends on it.
+/// Reports for each bad set the parts of a snapshot that depend on it.
 fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, bad: &Bad, problems: &mut Vec<Problem>) {
     let mut lost: BTreeMap<&str, BTreeSet<(String, Option<String>)>> = BTreeMap::new();
     for (file, extents) in reader.extents() {

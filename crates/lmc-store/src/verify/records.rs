@@ -1,4 +1,4 @@
-//! Verifying the records of a store: that all of them are there, as they were written.
+//! Verification of a store's records: all are present, and unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +14,15 @@ use crate::remote::CONCURRENT;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
-/// How to verify a store.
+/// Options of verifying a store.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VerifyOptions {
-    /// Whether everything is read and decoded.
+    /// Whether to read and decode everything.
     pub deep: bool,
-    /// Threads to decode with; 0 for as many as the machine has.
+    /// Threads to decode with; 0 for one per core.
     pub threads: usize,
-    /// Steps that must have a snapshot. No other record tells that the one that was written last is gone.
+    /// Steps that must have a snapshot. The loss of the most recent record cannot be detected otherwise: no other record names it.
     pub expect: Vec<Step>,
 }
 
@@ -30,17 +30,17 @@ pub struct VerifyOptions {
 #[derive(Default)]
 struct Records {
     read: BTreeMap<RecordId, Current>,
-    /// Those that count and cannot be read, or are not there.
+    /// Records that count and are unreadable or missing.
     damaged: BTreeMap<Step, DamagedRecord>,
-    /// Those that cannot be read, and were superseded.
+    /// Unreadable records that were superseded.
     superseded: Vec<DamagedRecord>,
 }
 
 impl Store {
-    /// Verifies a store: that all records are there, as far as others name them, and are what was written; then all snapshots, as [`Self::verify`] does.
+    /// Verifies a store: all records that others name are present and unchanged; then all snapshots, as [`Self::verify`] does.
     ///
     /// # Errors
-    /// `Store` when requests fail. What is wrong is no error but is what is found.
+    /// `Store` when requests fail. Problems are not errors but part of the result.
     pub fn verify_all(&self, o: &VerifyOptions) -> Result<Verified> {
         let keys = self.keys()?;
         let records = self.read_all(&keys)?;
@@ -52,15 +52,15 @@ impl Store {
         found.problems.extend(records.replaced());
         for step in self.empty_steps()? {
             if !keys.steps.contains_key(&step) && !records.damaged.contains_key(&step) {
-                let message = format!("{}: is empty: the record that was in it is lost", layout::records_of(step));
+                let message = format!("{}: is empty: its record is lost", layout::records_of(step));
                 found.problems.push(lost(step, message));
             }
         }
         for &step in &o.expect {
             if snapshots.iter().all(|s| s.step != step) && !records.damaged.contains_key(&step) {
                 let message = match keys.steps.contains_key(&step) {
-                    true => "is expected, and was pruned",
-                    false => "is expected, and the store has no record of it",
+                    true => "is expected, but was pruned",
+                    false => "is expected, but the store has no record of it",
                 };
                 found.problems.push(lost(step, message.to_owned()));
             }
@@ -68,7 +68,7 @@ impl Store {
         let superseded = |bad: &DamagedRecord| format!("{}; it was superseded, and nothing is lost", bad.message);
         found.notes.extend(records.superseded.iter().map(superseded));
         let foreign =
-            |key: &String| format!("{key}: is no record of a snapshot, and is passed over; move it out of the store");
+            |key: &String| format!("{key}: is not a record of a snapshot, and is ignored; move it out of the store");
         found.notes.extend(keys.foreign.iter().map(foreign));
         found.problems.sort_by_key(|p| p.step);
         Ok(found)
@@ -102,7 +102,7 @@ impl Store {
         Ok(records)
     }
 
-    /// Steps of which there is a directory and nothing in it any more, where stores are directories.
+    /// Steps with an empty directory of records, if the store is a directory.
     fn empty_steps(&self) -> Result<BTreeSet<Step>> {
         let empty = self.leftovers().map_or(Ok(vec![]), |place| place.empty_steps())?;
         Ok(empty.iter().filter_map(|name| layout::parse_records_of(name)).collect())
@@ -110,7 +110,7 @@ impl Store {
 }
 
 impl Records {
-    /// The snapshots that there are.
+    /// The existing snapshots.
     fn snapshots(&self, keys: &Keys) -> Vec<Snapshot> {
         let counts = keys.steps.iter().filter_map(|(&step, listed)| {
             let generation = listed.last()?.generation;
@@ -120,14 +120,13 @@ impl Records {
         there.map(|c| Snapshot::of(c.record.clone())).collect()
     }
 
-    /// Records that are others than those that were there.
+    /// Records that differ from the ones seen by later writers.
     fn replaced(&self) -> Vec<Problem> {
         let mut found: BTreeMap<RecordId, Problem> = BTreeMap::new();
         for by in self.read.values() {
             for seen in &by.record.seen {
                 if self.read.get(&seen.key).is_some_and(|there| there.hash != seen.hash) {
-                    let message =
-                        format!("{}: is not the record that was there when {} was written", seen.key, by.id());
+                    let message = format!("{}: differs from the record that {} names", seen.key, by.id());
                     let problem = Problem { step: seen.key.step, lost: vec![], intact: false, message };
                     found.entry(seen.key).or_insert(problem);
                 }

@@ -1,4 +1,4 @@
-//! Saving with the newest snapshot's contents kept: the same is written, and nothing is decoded.
+//! Saving with a cache of the newest snapshot: the stored bytes are the same, and nothing is decoded.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn policies() -> impl Iterator<Item = SaveOptions> {
     })
 }
 
-/// Trains a model, of which one tensor stays as it is for a while; some files are saved.
+/// Trains a model in which one tensor stays unchanged for a while; some files are saved.
 fn files() -> Vec<Vec<u8>> {
     let mut tensors = model();
     let file = |n: u64| {
@@ -80,7 +80,7 @@ fn nothing_is_read_of_what_is_kept() {
             for (n, f) in (0..).zip(&files) {
                 let saved = save_with(&store, n, f, &o);
                 assert_eq!(saved.is_ok(), kept || n == 0, "{cache:?} {o:?} step {n}: {saved:?}");
-                // Whoever reads it now will know.
+                // The next reader will notice.
                 for (key, _) in data_objects(&objects) {
                     block_on(objects.delete(&key.as_str().into())).unwrap();
                 }
@@ -121,7 +121,7 @@ fn nothing_is_deleted_but_what_a_cache_wrote() {
     let files = files();
     let dir = tempfile::tempdir().unwrap();
     let (here, own) = (dir.path(), dir.path().join("lmc-cache"));
-    // Names such as a cache of models has, and an editor gives.
+    // Names as a cache of models or an editor uses.
     let blob = "e".repeat(64);
     let foreign = |dir: &std::path::Path| ["thesis.tmp", ".editor.tmp", "keep.txt", &blob].map(|name| dir.join(name));
     let unfinished = format!("{blob}.tmp");
@@ -132,7 +132,7 @@ fn nothing_is_deleted_but_what_a_cache_wrote() {
         let cache = Cache::Directory { path: here.into(), budget };
         let objects = memory();
         let store = open(&objects, 1, &cache);
-        // In its directory it knows what is not of its form.
+        // It recognises foreign files in its directory.
         std::fs::write(own.join("thesis.tmp"), "mine").unwrap();
         std::fs::write(own.join(&unfinished), "mine").unwrap();
         drop(store);

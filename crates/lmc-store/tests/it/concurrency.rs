@@ -1,4 +1,4 @@
-//! Eight writers, eight readers, one who prunes and one who collects, all at once on one store; on every backend (see `support::on_each_backend`).
+//! Eight writers, eight readers, a pruner and a collector at once on one store; on every backend (see `support::on_each_backend`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use object_store::ObjectStore;
 
 const WRITERS: u64 = 8;
 const READERS: u64 = 8;
-/// Steps that each writer saves; every other one is wanted by a neighbour, too.
+/// Steps that each writer saves; a neighbour competes for every other one.
 const SAVES: u64 = 6;
 
-/// The file of a step, as one writer has it: a tensor that differs a little from that of any other step, and a line that says whose it is.
+/// A writer's file of a step: a tensor that differs a little between steps, and a line that names the writer.
 fn file(n: u64, writer: u64) -> Vec<u8> {
     let mut tensor = Tensor::new("w", 10, 100, 1);
     tensor.train(n);
@@ -23,9 +23,9 @@ fn file(n: u64, writer: u64) -> Vec<u8> {
 
 struct Run {
     objects: Arc<dyn ObjectStore>,
-    /// Who was told that a step is theirs.
+    /// The writer whose save of each step succeeded.
     won: Mutex<BTreeMap<u64, u64>>,
-    /// Steps that somebody may have pruned.
+    /// Steps that may have been pruned.
     pruned: Mutex<BTreeSet<u64>>,
     writing: AtomicUsize,
     reads: AtomicUsize,
@@ -49,7 +49,7 @@ impl Run {
                 Ok(saved) => {
                     assert_eq!(saved.step, step(n));
                     let before = self.won.lock().unwrap().insert(n, writer);
-                    // Whoever won before was pruned in between.
+                    // An earlier winner was pruned in between.
                     assert!(before.is_none() || self.pruned.lock().unwrap().contains(&n), "two won step {n}");
                 }
                 Err(e) => assert!(e.kind() == ErrorKind::Exists && i % 2 == 1, "step {n}: {e:?}"),
@@ -61,11 +61,11 @@ impl Run {
     fn read(&self) {
         let store = self.open();
         loop {
-            // Once more after that, so that a thread that does not get to run has read something, too.
+            // Once more after that, so that a thread that was never scheduled has read something, too.
             let last = self.stop.load(Ordering::Relaxed);
             for s in store.snapshots().unwrap() {
                 let mut out = vec![];
-                // Found, it stays readable, whoever prunes it now.
+                // Once found it stays readable, even if it is pruned now.
                 store.open_snapshot(&s).unwrap().with_threads(1).read_file("f", &mut out).unwrap();
                 let is_whole = (0..WRITERS).any(|w| out == file(s.step.get(), w));
                 assert!(is_whole, "step {}", s.step);
@@ -132,7 +132,7 @@ fn writers_readers_a_pruner_and_a_collector() {
         let store = run.open();
         let there: BTreeSet<u64> = store.snapshots().unwrap().iter().map(|s| s.step.get()).collect();
         let (won, pruned) = (run.won.into_inner().unwrap(), run.pruned.into_inner().unwrap());
-        // Of each step somebody won, and what nobody pruned is there, as the winner saved it.
+        // Each step has a winner. Steps not pruned exist as their winner saved them.
         let steps = (0..SAVES).map(|i| if i % 2 == 0 { WRITERS } else { WRITERS / 2 }).sum::<u64>();
         assert_eq!(won.len() as u64, steps);
         for (&n, &writer) in &won {

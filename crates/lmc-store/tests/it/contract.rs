@@ -1,5 +1,5 @@
-//! What the store relies on, and what it promises, on every backend: in memory, in a directory, and on a server if one is named (see
-//! `support::on_each_backend`).
+//! What the store requires of a backend, and what it guarantees, on every backend: memory, a directory, and a server if one is configured
+//! (see `support::on_each_backend`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use lmc_store::{At, ErrorKind, Input, Location, SaveOptions, Store, StoreOptions
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, WriteMultipart};
 
-/// Runs requests where they find what they need.
+/// Runs requests in a suitable runtime.
 fn wait<T>(requests: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(requests)
 }
@@ -88,7 +88,7 @@ fn ranges_lists_and_uploads_in_parts() {
             listed.sort();
             assert_eq!(listed, ["data/a/000000", "data/b"]);
             assert!(matches!(objects.head(&Path::from("data/c")).await.unwrap_err(), Error::NotFound { .. }));
-            // What is written later is not older.
+            // Later writes are not older.
             assert!(objects.head(&Path::from("data/b")).await.unwrap().last_modified >= head.last_modified);
         });
     });
@@ -98,7 +98,7 @@ fn ranges_lists_and_uploads_in_parts() {
 fn snapshots_come_back_from_another_process() {
     on_each_backend(|objects| {
         let store = new_store(&objects);
-        // Large enough for an upload in parts.
+        // Large enough for a multipart upload.
         let (mut tensors, mut files) = (model(), vec![]);
         tensors.push(support::Tensor::new("large", 1 << 11, 1 << 11, 9));
         for n in 0..3 {
@@ -175,12 +175,12 @@ fn uploads_that_were_never_completed_are_collected() {
             for key in [&abandoned, &not_ours] {
                 let mut upload = objects.put_multipart(key).await.unwrap();
                 upload.put_part(noise(5 << 20, 1).into()).await.unwrap();
-                // A process that dies says no more.
+                // A dead process reports nothing.
                 std::mem::forget(upload);
             }
         });
         if let Location::Directory(root) = place {
-            // A server's clock cannot be set.
+            // The server's clock cannot be set.
             let staged = std::fs::File::options().write(true).open(root.join(format!("{abandoned}#1"))).unwrap();
             staged.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(100)).unwrap();
         }
@@ -189,7 +189,7 @@ fn uploads_that_were_never_completed_are_collected() {
             let ours = garbage.orphans.iter().filter(|o| o.key.starts_with(abandoned.as_ref()));
             ours.map(|o| (o.key.clone(), o.size)).collect()
         };
-        // The store's clock says when it is garbage, so nothing here depends on how fast this machine is.
+        // Age is measured by the store's clock, so this does not depend on the machine's speed.
         let garbage = loop {
             let garbage = store.garbage().unwrap();
             if !found(&garbage).is_empty() {

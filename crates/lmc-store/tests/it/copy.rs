@@ -1,4 +1,4 @@
-//! Snapshots copied between stores and put into archives: they come back whole, once each, and nothing damaged comes along.
+//! Snapshots copied between stores and into archives: they arrive whole, once each, and damaged data is rejected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use lmc_store::testing::{Faults, Faulty};
 use lmc_store::{At, BasePolicy, ErrorKind, Input, Location, SaveOptions, Store, StoreOptions};
 use object_store::{ObjectStore, ObjectStoreExt};
 
-/// A run of six snapshots, of which "head" changes in each and "embed" in every second.
+/// Six snapshots; "head" changes in each, and "embed" in every second one.
 fn run(objects: &Arc<dyn ObjectStore>) -> (Store, Vec<Vec<u8>>) {
     let store = new_store(objects);
     let (mut tensors, mut files) = (model(), vec![]);
@@ -40,7 +40,7 @@ fn check(store: &Store, steps: &[u64], files: &[Vec<u8>]) {
 
 fn bytes(objects: &Arc<dyn ObjectStore>, under: &str) -> u64 {
     let listed = objects.list(Some(&under.into())).try_fold(0, async |sum, o| Ok(sum + o.size));
-    // Servers are asked by clients that need its threads.
+    // Clients of servers need its threads.
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(listed).unwrap()
 }
 
@@ -60,10 +60,10 @@ fn copies_are_the_same_and_cost_the_same() {
             assert_eq!(copy.new_size, s.new_size);
         }
         assert_eq!(store.costs(&copied.snapshots).unwrap(), run.costs(&snapshots).unwrap());
-        // Again: nothing is done.
+        // A repeated copy does nothing.
         let again = store.copy_from(&run, &snapshots).unwrap();
         assert_eq!((again.snapshots.len(), again.skipped), (0, 6));
-        // What is saved afterwards is made from what was copied.
+        // Later saves use the copied sets as bases.
         let mut tensors = model();
         tensors[2].train(99);
         let next = save(&store, 60, &safetensors(&tensors));
@@ -80,7 +80,7 @@ fn some_are_copied_with_what_they_need_alone() {
     store.copy_from(&run, &[of(50), of(20)]).unwrap();
     check(&store, &[20, 50], &files);
     assert!(bytes(&to, "data") < bytes(&from, "data"));
-    // One in between finds what it shares with its neighbour.
+    // A snapshot copied in between shares sets with its neighbour.
     let before = bytes(&to, "data");
     store.copy_from(&run, &[of(30)]).unwrap();
     check(&store, &[20, 30, 50], &files);
@@ -166,12 +166,12 @@ fn an_archive_is_a_store() {
     check(&open(&all).unwrap(), &[0, 10, 20, 30, 40, 50], &files);
     check(&open(&one).unwrap(), &[20], &files);
     assert_eq!(open(&all).unwrap().snapshots().unwrap(), run.snapshots().unwrap());
-    // Unpacked, it is a store that can be written.
+    // Unpacked, it is a writable store.
     tar::Archive::new(std::fs::File::open(&all).unwrap()).unpack(dir.path().join("store")).unwrap();
     let store = open(&dir.path().join("store")).unwrap();
     check(&store, &[0, 10, 20, 30, 40, 50], &files);
     save(&store, 60, &files[0]);
-    // And it comes out of one into another.
+    // It can be copied from one store into another.
     let objects = memory();
     let store = new_store(&objects);
     assert_eq!(store.copy_from(&open(&one).unwrap(), &open(&one).unwrap().snapshots().unwrap()).unwrap().skipped, 0);
@@ -208,7 +208,7 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(vec![]);
     for (name, bytes) in files {
         let mut header = tar::Header::new_ustar();
-        // As `set_path` would not have it.
+        // Bypasses the checks of `set_path`.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_size(bytes.len() as u64);
         header.set_cksum();
@@ -221,7 +221,7 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
 fn an_archive_says_how_large_its_files_are_and_nobody_reads_them_for_that() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.tar");
-    // Zeros to the end of the archive, which takes no space.
+    // Fills the archive with zeros, sparsely.
     let len = 7 << 30;
     let mut header = tar::Header::new_ustar();
     header.set_path("lmc-store.json").unwrap();
@@ -246,7 +246,7 @@ fn archives_are_not_believed() {
     let mut whole = vec![];
     store.export(&store.snapshots().unwrap(), &mut whole).unwrap();
     drop(open_bytes(&whole).unwrap());
-    // Cut anywhere it is no store, unless it was cut in the zeros that fill the last block.
+    // Truncated anywhere it is not a store, except within the zeros that fill the last block.
     for len in (0..whole.len()).step_by(97).chain([whole.len() - 1]) {
         match open_bytes(&whole[..len]) {
             Ok(archive) => assert!(len > whole.len() - 512 && restored(&archive, 1).is_ok(), "{len}"),
@@ -257,8 +257,8 @@ fn archives_are_not_believed() {
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("is a file, not a store: use lmc list"), "{e}");
     let marker = block_on(async { objects.get(&"lmc-store.json".into()).await.unwrap().bytes().await.unwrap() });
     for (files, part) in [
-        (&[("lmc-store.json", &marker[..]), ("../x", b"")][..], "no store has"),
-        (&[("lmc-store.json", &marker), ("a//b", b"")], "no store has"),
+        (&[("lmc-store.json", &marker[..]), ("../x", b"")][..], "is not a key"),
+        (&[("lmc-store.json", &marker), ("a//b", b"")], "is not a key"),
         (&[("lmc-store.json", &marker), ("./lmc-store.json", &marker)], "two files"),
         (&[("x", b"")], "no store here"),
         (&[("lmc-store.json", b"{}")], "lmc-store.json"),
@@ -267,7 +267,7 @@ fn archives_are_not_believed() {
         assert!(e.to_string().contains(part), "{e}");
     }
     drop(open_bytes(&archive(&[("./lmc-store.json", &marker)])).unwrap());
-    // Every byte flipped is noticed, or harms nobody: what was copied is what was saved.
+    // Every flipped byte is noticed or harmless: the copies equal the saved files.
     let snapshots = store.snapshots().unwrap();
     let file = restored(&store, 1).unwrap();
     let mut noticed = 0;

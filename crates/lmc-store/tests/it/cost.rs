@@ -1,4 +1,4 @@
-//! What restoring takes, as it is told without restoring anything.
+//! The cost of restoring, determined without restoring anything.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ fn chains_and_what_they_read_are_told() {
         .collect();
     let before = objects.requests();
     let costs = store.costs(&saved).unwrap();
-    // Every part is read once, however many need it.
+    // Every part is read once, even if several snapshots need it.
     assert_eq!(objects.requests() - before, 7);
     assert_eq!(costs.iter().map(|c| c.longest_chain).collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3, 1]);
-    // The header, which all share, and the tensor's chain.
+    // The shared header, and the tensor's chain.
     assert_eq!(costs.iter().map(|c| c.block_sets).collect::<Vec<_>>(), [2, 3, 4, 2, 3, 4, 2]);
     let new: Vec<u64> = saved.iter().map(|s| s.new_size).collect();
     assert_eq!(costs[0].stored_size, new[0]);

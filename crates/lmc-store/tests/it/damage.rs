@@ -1,4 +1,4 @@
-//! Objects that are flipped, cut short, missing or swapped: found, named, and in nobody's way who does not need them.
+//! Objects with flipped bits, truncated, missing or swapped: found, named, and harmless to snapshots that do not need them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn keys(objects: &dyn ObjectStore, under: &str) -> Vec<Path> {
     keys
 }
 
-/// Two snapshots, of which the second one's "head" is made from the first one's, and all else is the first one's; and a third one of another model.
+/// Two snapshots that share everything but "head", which is a delta in the second; and a third one of another model.
 fn stored() -> (Arc<dyn ObjectStore>, Store) {
     let objects = memory();
     let store = Store::create_on(objects.clone(), options(0)).unwrap();
@@ -36,7 +36,7 @@ fn stored() -> (Arc<dyn ObjectStore>, Store) {
     (objects, store)
 }
 
-/// What the problems say is lost: step and tensor.
+/// Step and tensor of everything reported as lost.
 fn lost(store: &Store, deep: bool) -> Vec<(u64, String)> {
     let found = store.verify(&store.snapshots().unwrap(), deep, 0).unwrap();
     let name = |t: &Option<String>| t.clone().unwrap_or_default();
@@ -64,7 +64,7 @@ fn every_flipped_byte_is_found_and_costs_only_what_depends_on_it() {
         assert!(lost(&store, false).is_empty());
         let lost = lost(&store, true);
         let tensors: Vec<&str> = lost.iter().filter(|(n, _)| *n == 1).map(|(_, t)| &t[..]).collect();
-        // The same of both snapshots: what did not change is shared, and what did is made from it.
+        // The same tensors in both snapshots: the unchanged ones are shared, and "head" is a delta.
         assert_eq!(lost.iter().filter(|(n, _)| *n == 2).map(|(_, t)| &t[..]).collect::<Vec<_>>(), tensors);
         assert!(!tensors.is_empty() && lost.iter().all(|(n, _)| *n < 3), "{lost:?}");
         for n in [1, 2] {
@@ -125,7 +125,7 @@ fn parts_and_records_are_what_they_were() {
             put(&*objects, key, bad);
             let found = problems();
             assert!(!found.is_empty() && found.iter().all(|(_, m)| m.contains(key.as_ref())), "{found:?}");
-            // The third snapshot needs nothing of the others.
+            // The third snapshot needs none of the others' data.
             let third = found.iter().any(|(n, _)| *n == 3);
             assert_eq!(restored(&store, 3).is_err(), third);
         }

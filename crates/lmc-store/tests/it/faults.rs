@@ -1,4 +1,5 @@
-//! Saving, pruning, re-basing and collecting while requests fail and processes die: what was acknowledged is there, bit for bit, and at most what was in flight more.
+//! Saving, pruning, re-basing and collecting while requests fail and processes die: everything acknowledged is there, bit for bit, and
+//! besides at most what was in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use lmc_store::testing::{Faults, Faulty};
 use lmc_store::{ErrorKind, Keep, SaveOptions, Store};
 use lmc_testing::exhaustive;
 
-/// Seeds to try; `LMC_STORE_TEST_SEEDS` says how many others than usual.
+/// Seeds to try; `LMC_STORE_TEST_SEEDS` overrides the number.
 fn seeds(usual: u64) -> u64 {
     std::env::var("LMC_STORE_TEST_SEEDS").map_or(usual, |n| n.parse().expect("LMC_STORE_TEST_SEEDS is a number"))
 }
@@ -20,7 +21,8 @@ fn keep(last: usize, every: Option<u64>) -> Keep {
     keep
 }
 
-/// A few snapshots of which some were pruned, re-based and collected, each by a process with bad luck of its own. How many had some, and what they did.
+/// Saves, prunes, re-bases and collects a few snapshots, each step by a process with random faults. Returns how many processes had faults,
+/// and the outcomes.
 fn live(seed: u64) -> BTreeMap<&'static str, (u64, u64)> {
     let mut world = World::new(seed);
     let mut ended = BTreeMap::new();
@@ -40,7 +42,7 @@ fn live(seed: u64) -> BTreeMap<&'static str, (u64, u64)> {
             _ => (faults.answer_lost, faults.late) = (20, 20),
         }
         let (pace, pause) = ([0, 2, GRACE / 50][random.below(3) as usize], random.below(5));
-        // To prune all of nothing is nothing; to keep none of some is refused.
+        // Pruning an empty store does nothing; keeping nothing of a non-empty one is refused.
         let steps = world.steps();
         if let Action::Prune(keep) = &action
             && keep.last == 0
@@ -74,14 +76,14 @@ fn processes_with_bad_luck_lose_nothing() {
         }
     }
     println!("{count} seeds; ended well and badly: {ended:?}");
-    // Enough of everything.
+    // Every case occurred often enough.
     for name in ["save", "prune", "rebase", "collect"] {
         let (good, bad) = ended[name];
         assert!(good > count / 8 && bad > count / 16, "{ended:?}");
     }
 }
 
-/// A store with garbage of every kind, snapshots that are pruned since little and since long, and some that are to be pruned and re-based.
+/// A store with garbage of every kind, snapshots pruned recently and long ago, and some to be pruned and re-based.
 fn eventful() -> World {
     let mut world = World::new(1);
     let mut good = |action: Action| assert!(world.run(&action, Faults::default(), 1).1);
@@ -105,13 +107,13 @@ fn the_process_dies_at_every_request() {
         for after in 1..=requests {
             for seed in 0..if exhaustive() { 4 } else { 2 } {
                 let mut world = world.fork();
-                // Whether the last request is still done is left to chance.
+                // Whether the last request took effect is random.
                 (0..seed).for_each(|_| _ = world.random().u64());
                 let mut faults = Faults::default();
                 faults.dies_after = after;
                 let (_, ok) = world.run(&action, faults, 0);
                 assert!(!ok || after + 3 > requests, "{action:?} {after} of {requests}");
-                // Somebody else goes on.
+                // Another process continues.
                 assert!(world.run(&action.clone(), Faults::default(), 0).1 || matches!(action, Action::Save(_)));
             }
         }

@@ -1,5 +1,5 @@
-//! Documents that say anything, with hashes that are right: reading such a store, saving into it, pruning and collecting it gives what was saved
-//! or an error, never a panic, a hang or other bytes. `LMC_STORE_TEST_SEEDS` says how many stores are tried.
+//! Documents with arbitrary contents and correct hashes: reading, saving, pruning and collecting such a store gives the saved bytes or an
+//! error, never a panic, a hang or other bytes. `LMC_STORE_TEST_SEEDS` sets the number of stores.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ fn get(objects: &Memory, key: &str) -> Vec<u8> {
     wait(async { objects.get(&Path::from(key)).await.unwrap().bytes().await.unwrap().to_vec() })
 }
 
-/// A store of three snapshots, each made from the one before, and its documents: parts, then records, in the order in which they were written.
+/// A store of three snapshots, each made from the one before, and its documents: parts, then records, in the order of writing.
 struct Good {
     objects: Arc<Memory>,
     parts: Vec<(String, Value)>,
     records: Vec<(String, Value)>,
-    /// What is saved next.
+    /// The next files to save.
     next: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl Good {
             parts.push((part, document));
             let key = format!("snapshots/{n:020}/{:010}.json", 0);
             let mut document: Value = serde_json::from_slice(&get(&objects, &key)).unwrap();
-            // With its checksum nothing that was changed would be believed; without, it is as an older version wrote it.
+            // With a checksum every change would be rejected; records of older versions have none.
             document.as_object_mut().unwrap().remove("check").unwrap();
             records.push((key, document));
         }
@@ -53,13 +53,13 @@ impl Good {
         Self { objects, parts, records, next: safetensors(&tensors) }
     }
 
-    /// The same with some values of its documents changed.
+    /// A copy with some values of its documents changed.
     fn spoiled(&self, random: &mut Random) -> Arc<Memory> {
         let objects = self.objects.fork();
         let mut parts: Vec<Value> = self.parts.iter().map(|p| p.1.clone()).collect();
         let mut records: Vec<Value> = self.records.iter().map(|r| r.1.clone()).collect();
         for _ in 0..1 + random.below(3) {
-            // Mostly parts: there is more in them.
+            // Mostly parts, which hold more values.
             let document = match random.below(6) {
                 0 => &mut records[random.below(3) as usize],
                 _ => &mut parts[random.below(3) as usize],
@@ -69,7 +69,7 @@ impl Good {
             let other = node(document, &mut { values[1] }).clone();
             spoil(node(document, &mut { values[0] }), other, random);
         }
-        // Parts are known by their hashes: whoever names one names it as it is now.
+        // Parts are identified by their hashes: references follow the change.
         let mut names: Vec<(String, String)> = vec![];
         let renamed = |document: &Value, names: &[(String, String)]| {
             names.iter().fold(document.to_string(), |text, (old, new)| text.replace(old, new))
@@ -95,12 +95,12 @@ fn children(value: &mut Value) -> Vec<&mut Value> {
     }
 }
 
-/// How many values there are in one, and itself.
+/// The number of values in a JSON value, itself included.
 fn nodes(value: &mut Value) -> u64 {
     1 + children(value).into_iter().map(nodes).sum::<u64>()
 }
 
-/// The one with this number.
+/// The value with this number.
 fn node<'v>(value: &'v mut Value, number: &mut u64) -> &'v mut Value {
     if *number == 0 {
         return value;
@@ -113,7 +113,7 @@ fn node<'v>(value: &'v mut Value, number: &mut u64) -> &'v mut Value {
         }
         *number -= count;
     }
-    unreachable!("there are not so many")
+    unreachable!("the index is below the number of values")
 }
 
 fn spoil(value: &mut Value, other: Value, random: &mut Random) {
@@ -157,7 +157,7 @@ fn spoil(value: &mut Value, other: Value, random: &mut Random) {
     }
 }
 
-/// All that can be done with a store. Whether something failed.
+/// Performs every operation of a store. Returns whether one failed.
 fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
     let objects: Arc<dyn ObjectStore> = objects.clone();
     let store = Store::open_on(objects, options(2)).unwrap();
@@ -201,7 +201,7 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
     let copy = Store::create_on(there, options(3)).unwrap();
     copy.copy_from(&store, &snapshots).map(drop).unwrap_or_else(&mut note);
     store.export(&snapshots, std::io::sink()).map(drop).unwrap_or_else(&mut note);
-    // What is saved after all of that is what comes back, or nothing does.
+    // A later save is restored as saved, or fails.
     let mut o = SaveOptions::default();
     o.threads = 1;
     match save_with(&store, 9, next, &o) {
@@ -236,6 +236,6 @@ fn documents_that_say_anything() {
         println!("seed {seed}");
         noticed += u64::from(use_all(&good.spoiled(&mut Random::new(seed)), &good.next));
     }
-    // Some changes are to what nobody can know better, such as metadata.
+    // Some changes are undetectable, such as those to metadata.
     assert!(noticed * 2 > seeds, "of {seeds} spoiled stores {noticed} were found to be");
 }

@@ -1,4 +1,4 @@
-//! Pruning, re-basing and collecting: what goes, what stays, and what that costs.
+//! Pruning, re-basing and collecting: what is deleted, what stays, and the cost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn new() -> (Arc<Memory>, Store) {
     (objects, store)
 }
 
-/// Saves some steps of a training run; their files.
+/// Saves some steps of a training run; returns their files.
 fn train(store: &Store, steps: std::ops::Range<u64>, tensors: &mut [Tensor], base: BasePolicy) -> Vec<Vec<u8>> {
     let mut o = SaveOptions::default();
     (o.base, o.threads) = (base, 1);
@@ -46,7 +46,7 @@ fn steps(store: &Store) -> Vec<u64> {
     store.snapshots().unwrap().iter().map(|s| s.step.get()).collect()
 }
 
-/// Collects after so long that nothing is young; what stays is exactly what is needed.
+/// Collects once everything is old enough; exactly the needed objects stay.
 fn collect_all(objects: &Memory, store: &Store) {
     objects.advance(GRACE + 1);
     let needed = needs::needed(objects);
@@ -84,7 +84,7 @@ fn a_plan_changes_nothing_and_is_then_done() {
         assert!(restored(&store, n).unwrap() == files[n as usize]);
     }
     assert_eq!(restored(&store, 4).unwrap_err().kind(), ErrorKind::NotFound);
-    // A plan that was made before is done already.
+    // An older plan has nothing left to do.
     let again = store.prune(&plan, &RebaseOptions::default()).unwrap();
     assert_eq!((again.pruned.len(), again.changed.len()), (3, 0));
     for (bad, kind) in [
@@ -108,7 +108,7 @@ fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
     objects.advance(GRACE);
     let before = needs::keys(&*objects);
     let young = store.gc().unwrap();
-    // Its first record, its part and its data; whoever reads it goes on.
+    // Its first record, its part and its data; readers continue.
     assert_eq!((young.orphans.len(), young.young.len()), (0, 3), "{young:?}");
     assert_eq!(needs::keys(&*objects), before);
     let mut out = vec![];
@@ -120,7 +120,7 @@ fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
     assert_eq!(needs::keys(&*objects), before);
     assert_eq!(store.gc().unwrap(), garbage);
     assert_eq!(reader.read_file("m.safetensors", &mut out).unwrap_err().kind(), ErrorKind::Damaged);
-    // That the step was pruned is remembered: its generations only go up.
+    // The record of the pruned step stays: its generations only increase.
     let records = || {
         needs::keys(&*objects)
             .into_iter()
@@ -148,14 +148,14 @@ fn a_chain_of_pruned_snapshots_is_cut_off() {
     assert_eq!((new.id, new.time, &new.metadata, new.raw_size), (last.id, last.time, &last.metadata, last.raw_size));
     assert_eq!(new, &store.find(Default::default()).unwrap());
     let mut out = vec![];
-    // Who has found it before reads the old parts, until they are collected.
+    // Readers that found it before use the old parts, until they are collected.
     store.open_snapshot(&last).unwrap().read_file("m.safetensors", &mut out).unwrap();
     assert!(out == file && restored(&store, 11).unwrap() == file);
     collect_all(&objects, &store);
     assert!(restored(&store, 11).unwrap() == file);
     let verified = deep(&store);
     assert_eq!((verified.objects, data_size(&objects)), (1, new.new_size));
-    // As large as it is alone, which is what was estimated.
+    // As large as it is alone, as estimated.
     let alone = train(&new_other(), 0..1, &mut small(), BasePolicy::Nothing);
     assert_eq!(alone[0].len(), file.len());
     assert!(plan.after.abs_diff(new.new_size) * 20 < new.new_size, "{} {}", plan.after, new.new_size);
@@ -177,7 +177,7 @@ fn links_that_are_left_out_of_a_chain() {
     let plan = store.plan_prune(&keep(2, None, &[0])).unwrap();
     assert_eq!(plan.rebase, [step(10), step(11)]);
     let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
-    // Step 10 is made from step 0, and what step 11 has is moved as it is.
+    // Step 10 is a delta of step 0, and the sets of step 11 are copied verbatim.
     let (ten, eleven) = (&done.rebased[0], &done.rebased[1]);
     assert!(ten.new_size < first.new_size / 2, "{} {}", ten.new_size, first.new_size);
     assert!(eleven.new_size < ten.new_size + 1000);
@@ -192,7 +192,7 @@ fn links_that_are_left_out_of_a_chain() {
 #[test]
 fn what_did_not_change_is_moved_out_of_what_goes() {
     let (objects, store) = new();
-    // One that stays as it is beside one that is much larger, and changes.
+    // An unchanged tensor beside a much larger one that changes.
     let mut tensors = vec![Tensor::new("large", 300, 1000, 1), Tensor::new("still", 70, 1000, 2)];
     let first = safetensors(&tensors);
     let mut o = SaveOptions::default();
@@ -206,7 +206,7 @@ fn what_did_not_change_is_moved_out_of_what_goes() {
     let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
     collect_all(&objects, &store);
     assert!(restored(&store, 1).unwrap() == second);
-    // What is new of it stays where it was.
+    // Its new sets stay where they were.
     assert_eq!(data_size(&objects), kept.new_size + done.rebased[0].new_size);
     assert_eq!(data_size(&objects), plan.after);
 }
@@ -220,7 +220,7 @@ fn what_would_free_little_is_left_alone() {
     store.prune(&plan, &RebaseOptions::default()).unwrap();
     collect_all(&objects, &store);
     assert!(restored(&store, 1).unwrap() == files[1]);
-    // Whoever wants it all the same says so.
+    // A caller can ask for it all the same.
     let done = store.rebase(&[step(1)], &RebaseOptions::default()).unwrap();
     assert_eq!(done.snapshots.len(), 1);
     collect_all(&objects, &store);
@@ -234,7 +234,7 @@ fn snapshots_of_several_parts_are_re_based() {
     let mut ranks = [Tensor::new("w", 100, 700, 1), Tensor::new("w", 100, 700, 2), Tensor::new("w", 100, 700, 1)];
     let mut files = vec![];
     for n in 0..8 {
-        // The third one has what the first one has.
+        // The third one equals the first one.
         ranks[..2].iter_mut().for_each(|t| t.train(n));
         ranks[2] = ranks[0].clone();
         files = ranks.iter().map(|t| safetensors(std::slice::from_ref(t))).collect::<Vec<_>>();
@@ -265,7 +265,7 @@ fn a_step_that_was_saved_again_since_the_plan_is_left_alone() {
     let mut tensors = small();
     train(&store, 0..6, &mut tensors, BasePolicy::Previous);
     let plan = store.plan_prune(&keep(0, None, &[0, 5])).unwrap();
-    // Step 2 is re-based, which makes no other snapshot of it; step 3 is replaced by another one; step 5 goes.
+    // Step 2 is re-based, which does not change the snapshot; step 3 is replaced by another one; step 5 is pruned.
     assert_eq!(
         store.prune(&store.plan_prune(&keep(0, None, &[0, 2, 4, 5])).unwrap(), &Default::default()).unwrap().pruned,
         [step(1), step(3)]
@@ -297,7 +297,7 @@ fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
         );
     }
     assert_eq!(needs::keys(&*objects), before);
-    // The snapshot is lost; without it all is well again.
+    // The snapshot is lost; without it the store is sound again.
     let plan = store.plan_prune(&keep(0, None, &[0])).unwrap();
     assert!(plan.obstacle.as_ref().unwrap().contains(&part), "{plan:?}");
     store.prune(&plan, &RebaseOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of stores through what is public of them: one program, because each links the whole of the crate.
+//! Tests of the public API: one program, because each one links the whole crate.
 
 mod cache;
 mod concurrency;

@@ -1,4 +1,4 @@
-//! A writer that re-uses old objects, while others prune what it builds on and collect what nobody needs, at every moment of the save.
+//! A writer that reuses old objects, while others prune its base and collect garbage at every moment of the save.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use lmc_testing::exhaustive;
 
 const GRACE: u64 = 1000;
 
-/// What a saved snapshot has: one file that is the base's, one that is made from the base's, one that is new.
+/// A snapshot's files: one unchanged, one changed, one new.
 fn files(n: u64) -> Vec<Vec<u8>> {
     let mut moving = Tensor::new("w", 20, 100, 1);
     (0..n).for_each(|i| moving.train(i));
@@ -34,7 +34,7 @@ fn check(store: &Store, n: u64) {
     }
 }
 
-/// A store with steps 1 and 2, the second made from the first.
+/// A store with steps 1 and 2, the second a delta of the first.
 fn begun(seed: u64) -> Arc<Memory> {
     let objects = Arc::new(Memory::default());
     let mut o = options(seed);
@@ -45,7 +45,7 @@ fn begun(seed: u64) -> Arc<Memory> {
     objects
 }
 
-/// Another process prunes all but step 1, which leaves nothing to who builds on step 2 but the grace period.
+/// Another process prunes all but step 1: only the grace period protects a writer that builds on step 2.
 fn prune(objects: &Arc<Memory>, seed: u64) {
     let store = Store::open_on(objects.clone(), options(seed)).unwrap();
     let mut keep = Keep::default();
@@ -57,14 +57,14 @@ fn collect(objects: &Arc<Memory>, seed: u64) -> usize {
     Store::open_on(objects.clone(), options(seed)).unwrap().gc().unwrap().orphans.len()
 }
 
-/// Saves step 3 while others prune step 2 before the request `prune_at`, which then waits for a while, and collect before the request `collect_at`, which waited
-/// for a while. What became of the save, and how many requests it took.
+/// Saves step 3 while others prune step 2 before the request `prune_at`, which is then delayed, and collect before the request
+/// `collect_at`, which was delayed. Returns the result of the save, and its number of requests.
 fn race(world: &Memory, prune_at: u64, collect_at: u64, waits: [u64; 2]) -> (Option<ErrorKind>, u64) {
     let objects = Arc::new(world.fork());
     let others = objects.clone();
     let asked = Mutex::new((false, 0));
     let before_each = move |request| {
-        // The last time that it asks for the time, which is the second, begins the quarter in which its record is promised to appear.
+        // The second and last request for the time starts the quarter in which the record must appear.
         let probing = needs::keys(&*others).iter().any(|k| k.starts_with("probes/"));
         let (was_probing, times) = &mut *asked.lock().unwrap();
         *times += u64::from(probing && !*was_probing);
@@ -89,7 +89,7 @@ fn race(world: &Memory, prune_at: u64, collect_at: u64, waits: [u64; 2]) -> (Opt
         }
     };
     check_all();
-    // Once nobody can be at work any more.
+    // Once every writer must have finished.
     objects.advance(2 * GRACE);
     collect(&objects, 104);
     check_all();
@@ -107,9 +107,10 @@ fn a_collector_at_every_moment_of_a_save() {
     let mut ended: BTreeMap<String, u64> = BTreeMap::new();
     for prune_at in 1..=requests {
         for collect_at in prune_at..=requests {
-            // Within the half that a save has; in the other half, which is for what is under way; later; and in time, if the save has not begun when step 2 is pruned.
+            // Delays: within the half that a save has; in the other half, which is for requests in flight; later; and in time, if the save
+            // starts after the pruning of step 2.
             let waits = [[0, GRACE / 2 - 1], [0, GRACE - 1], [0, GRACE + 1], [0, 3 * GRACE], [GRACE - 1, GRACE / 4]];
-            // Two of them at each pair of moments, in turns: neighbouring moments differ in one request alone.
+            // Alternating two of the delays at each pair of moments: neighbouring moments differ by a single request.
             let of_pair = |&i: &usize| exhaustive() || (i as u64 + 2 * prune_at + collect_at) % 5 < 2;
             for waits in (0..waits.len()).filter(of_pair).map(|i| waits[i]) {
                 let (e, _) = race(&world, prune_at, collect_at, waits);
@@ -122,6 +123,6 @@ fn a_collector_at_every_moment_of_a_save() {
         }
     }
     println!("{ended:?}");
-    // Some were in time, and some were told.
+    // Some were in time, and some were refused.
     assert!(ended["None"] > 100 && ended["Some(Expired)"] > 50, "{ended:?}");
 }

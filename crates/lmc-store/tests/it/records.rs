@@ -1,4 +1,4 @@
-//! Records that are lost, spoiled, replaced or somebody else's: seen by who verifies, and in nobody's way.
+//! Records that are lost, damaged, replaced or foreign: verification reports them, and other snapshots stay usable.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ fn verify(store: &Store, expect: &[u64]) -> Verified {
     store.verify_all(&o).unwrap()
 }
 
-/// The steps that something is wrong with.
+/// The steps that have problems.
 fn wrong(store: &Store) -> Vec<u64> {
     let mut steps: Vec<u64> = verify(store, &[]).problems.iter().map(|p| p.step.get()).collect();
     steps.dedup();
@@ -106,13 +106,13 @@ fn a_bad_record_stops_nothing_but_what_needs_it() {
         store.find(At::Step(step(3))).unwrap_err();
         assert_eq!(restored(&store, 2).unwrap(), file(2));
         assert!(matches!(latest.kind(), ErrorKind::Damaged | ErrorKind::Limit));
-        // What it needs cannot be told.
+        // The snapshot's data is unknown.
         objects.advance(3 * GRACE);
         let before = needs::keys(&*objects);
         let e = store.gc().unwrap_err().to_string();
         assert!(e.contains("nothing was deleted") && e.contains("prune --damaged 3"), "{e}");
         assert_eq!(needs::keys(&*objects), before);
-        // A run goes on: after the bad one, made from the one before.
+        // A run continues after the damaged one, with deltas of the one before.
         let next = store.save(
             &[lmc_store::Input::new("m.safetensors", &file(4))],
             None,
@@ -131,7 +131,7 @@ fn a_bad_record_stops_nothing_but_what_needs_it() {
         assert_eq!((plan.left_out.len(), plan.damaged.len(), plan.prune.len()), (1, 0, 1));
         store.prune(&plan, &RebaseOptions::default()).unwrap();
         assert_eq!(steps(&store), [2, 4]);
-        // Put back from a copy it is as it was.
+        // Once the record is put back, all is as before.
         put(&objects, &record(3, 0), whole);
         assert!(wrong(&store).is_empty());
         assert_eq!((steps(&store), restored(&store, 3).unwrap()), (vec![2, 3, 4], file(3)));
@@ -157,7 +157,7 @@ fn a_record_that_is_damaged_for_good_is_ended_by_name() {
         assert_eq!(prune(&store, &end).unwrap().pruned, [step(3)]);
         assert!(wrong(&store).is_empty());
         assert!(store.list().unwrap().damaged.is_empty());
-        // Until then who began to save before may need what it was the record of.
+        // Until then, saves that began before may still need its data.
         if !lost {
             let e = store.gc().unwrap_err().to_string();
             assert!(e.contains("grace period"), "{e}");
@@ -229,7 +229,7 @@ fn every_record_that_counts_is_missed_but_the_last() {
             );
             other.advance(3 * GRACE);
             assert!(store.gc().unwrap_err().to_string().contains("is missing"), "{n}");
-            // It may be any of them, or none any more, but no other one is taken for it.
+            // It may be any of them, or pruned, but no other snapshot is taken for it.
             assert!(store.list().unwrap().damaged.iter().any(|bad| bad.step.get() == n));
             assert!(store.step(None).unwrap().get() > 9);
         }
@@ -246,7 +246,7 @@ fn every_record_that_counts_is_missed_but_the_last() {
     objects.advance(1);
     save(&store, 10, &file(10));
     check(10);
-    // What was collected is no loss.
+    // Collected records are not reported as lost.
     objects.advance(2 * GRACE);
     let collected = store.gc().unwrap().orphans;
     assert!(collected.iter().filter(|o| o.key.starts_with("snapshots/")).count() > rebased.snapshots.len());
@@ -264,7 +264,7 @@ fn many_that_were_pruned_at_once_are_missed() {
     save(&store, 99, &file(1));
     objects.advance(2 * GRACE);
     store.gc().unwrap();
-    // Of each step there is one: pruned, re-based, or as it was.
+    // Each step has one record: pruned, re-based, or original.
     let records: Vec<Path> =
         needs::keys(&*objects).into_iter().filter(|k| k.starts_with("snapshots/")).map(Path::from).collect();
     assert_eq!(records.len(), 61);
@@ -273,7 +273,7 @@ fn many_that_were_pruned_at_once_are_missed() {
         delete(&other, key);
         assert_eq!(wrong(&open(&other)), [n]);
         let size = get(&objects, key).len();
-        // The first one after many that were written side by side names the ends of all their ways.
+        // The first record after many parallel ones names the ends of all their chains.
         assert!(size < 4096, "{key} has {size} bytes");
     }
 }
@@ -297,7 +297,7 @@ fn every_flipped_bit_of_every_record_is_seen() {
         }
         put(&objects, &key, whole);
     }
-    // Another record, whole, in its place.
+    // Another valid record in its place.
     let (mut other, whole) = (None, get(&objects, &record(1, 0)));
     let (elsewhere, store_there) = new();
     save(&store_there, 1, &file(2));
@@ -319,10 +319,10 @@ fn sizes_are_those_of_the_parts() {
         assert!(text.contains(&field));
         put(&objects, &record(2, 0), text.replace(&field, &format!("{field}0")).into_bytes());
         let found = verify(&store, &[]).problems;
-        assert!(found.len() == 1 && found[0].intact && found[0].message.contains("the record says"), "{found:?}");
+        assert!(found.len() == 1 && found[0].intact && found[0].message.contains("the record gives"), "{found:?}");
         assert_eq!(restored(&store, 2).unwrap(), file(2));
     }
-    // Records of an older version have no checksum, and are as good otherwise.
+    // Records of an older version lack the checksum only.
     put(&objects, &record(2, 0), text.into_bytes());
     assert!(wrong(&store).is_empty());
     save(&store, 3, &file(3));
@@ -353,7 +353,7 @@ fn copies_and_archives_miss_their_records_too() {
     }
 }
 
-/// A store in a directory, of three steps, and where the record of one is.
+/// A store in a directory with three steps, and the path of one's record.
 fn in_directory(root: &std::path::Path, n: u64) -> (Store, PathBuf) {
     let store = Store::create(&Location::Directory(root.into()), options(1)).unwrap();
     for i in 1..=3 {
@@ -371,7 +371,7 @@ fn what_takes_the_place_of_a_record_is_seen() {
             assert!(wrong(&store).is_empty());
             std::fs::remove_file(&path).unwrap();
             match what {
-                // Of the last one the directory tells.
+                // The empty directory reveals the loss of the last one.
                 0 => {}
                 1 => std::fs::create_dir(&path).unwrap(),
                 2 => std::os::unix::fs::symlink("nowhere", &path).unwrap(),
@@ -389,7 +389,7 @@ fn what_takes_the_place_of_a_record_is_seen() {
             assert_eq!(store.step(None).unwrap().get(), if what == 0 && n == 3 { 3 } else { 4 });
         }
     }
-    // Nothing was ever in that of a save that was killed.
+    // The directory of a killed save never held a record.
     let dir = tempfile::tempdir().unwrap();
     let (store, path) = in_directory(&dir.path().join("st"), 9);
     std::fs::create_dir(path.parent().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Servers that are slow, that fail and that lie: what a store says then, how soon, and what is left.
+//! Servers that are slow, fail or return wrong data: the store's error, how soon it comes, and the state afterwards.
 
 #![cfg(feature = "s3")]
 
@@ -12,7 +12,7 @@ use lmc_store::{Error, ErrorKind, Store, StoreOptions, Uploads};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
-/// How long requests are tried again in these tests.
+/// How long requests are retried in these tests.
 const PATIENCE: Duration = Duration::from_millis(600);
 
 fn connect(server: &Server) -> Arc<dyn ObjectStore> {
@@ -43,7 +43,7 @@ fn saved() -> (Server, Store, Vec<u8>) {
     (server, store, file)
 }
 
-/// The next snapshot, saved while the server spoils answers; then nothing is half there, and it can be saved.
+/// Saves the next snapshot while the server injects faults; afterwards nothing is half-written, and the save can be repeated.
 fn fails_to_save(spoil: impl FnMut(&Request) -> Spoil + Send + 'static) -> Error {
     let (server, store, first) = saved();
     let mut tensors = model();
@@ -61,7 +61,7 @@ fn fails_to_save(spoil: impl FnMut(&Request) -> Spoil + Send + 'static) -> Error
     e
 }
 
-/// The snapshot, restored while the server spoils answers; then it is there.
+/// Restores the snapshot while the server injects faults; afterwards it is intact.
 fn restores(spoil: impl FnMut(&Request) -> Spoil + Send + 'static) -> Result<(), Error> {
     let (server, store, file) = saved();
     server.spoil(spoil);
@@ -75,7 +75,7 @@ fn of_data(request: &Request) -> bool {
     request.key.starts_with("data/")
 }
 
-/// Spoils the first answers of those that a test chooses.
+/// Injects a fault into the first answers to selected requests.
 fn first(n: u32, chosen: fn(&Request) -> bool, spoil: Spoil) -> impl FnMut(&Request) -> Spoil + Send {
     let left = AtomicU32::new(n);
     move |request| {
@@ -117,7 +117,7 @@ fn a_silent_server_is_given_up() {
 fn lost_credentials_are_said_to_be_lost() {
     let e = fails_to_save(|r| if r.method == "PUT" { Spoil::Status(403) } else { Spoil::Not });
     assert_eq!(e.kind(), ErrorKind::Store);
-    assert!(e.to_string().ends_with("look at the permissions"), "{e}");
+    assert!(e.to_string().ends_with("check the permissions"), "{e}");
     let e = restores(|_| Spoil::Status(401)).unwrap_err();
     assert!(e.to_string().contains("401 Unauthorized"), "{e}");
 }
@@ -162,7 +162,7 @@ fn a_server_that_overwrites_what_it_should_only_create_is_refused() {
     assert_eq!(server.keys(), ["lmc-store.json"]);
 }
 
-/// A store that collects uploads, of which there are many: of the day before the store's time, of its hour, and of others.
+/// A store with many incomplete uploads: of the day before the store's time, of its hour, and of others.
 fn with_uploads() -> (Server, Store, [Vec<Upload>; 3]) {
     let (server, store, _) = saved();
     let store = store.with_uploads(Uploads::new(bucket(&server), "", PATIENCE).unwrap());
@@ -191,7 +191,7 @@ fn uploads_that_were_never_completed_are_ended() {
         let uploads = orphans.iter().filter(|o| o.key.contains('?'));
         uploads.map(|o| (o.key.clone(), o.size)).collect()
     };
-    // One failure passes.
+    // A single failure is retried.
     server.spoil(first(1, |r| r.query.contains("uploads="), Spoil::Status(503)));
     let garbage = store.gc().unwrap();
     assert_eq!((of(&garbage.orphans), of(&garbage.young)), (listed(&old), listed(&young)));
@@ -209,7 +209,7 @@ fn garbage_is_collected_where_uploads_cannot_be_listed() {
         (Spoil::Status(403), "403, AccessDenied"),
         (Spoil::Status(503), "503, SlowDown"),
         (Spoil::Silence, "timed out"),
-        (Spoil::Short, "is not what it should be"),
+        (Spoil::Short, "is not valid"),
         (Spoil::Cut, ""),
     ] {
         let (server, store, uploads) = with_uploads();

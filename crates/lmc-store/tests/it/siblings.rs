@@ -1,4 +1,4 @@
-//! 16-bit weights beside the 32-bit ones that they are, rounded: they cost next to nothing, whatever becomes of either.
+//! 16-bit weights beside the 32-bit weights that they are rounded from: they cost next to nothing, however either changes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::support::{self, memory, new_store, noise, reader, step};
 use lmc::Dtype;
 use lmc_store::{BasePolicy, Input, SaveOptions, Snapshot, Store, Tensor, Tensors};
 
-/// Weights, and their counterpart in 16 bits.
+/// Weights, and their 16-bit counterpart.
 struct Model {
     master: Vec<u8>,
     other: Vec<u8>,
@@ -18,7 +18,7 @@ impl Model {
         Self { master: t(1), other: t(2) }
     }
 
-    /// A step that 16 bits can tell.
+    /// A step that changes the 16-bit values.
     fn train(&mut self, seed: u64) {
         let moves = noise(self.master.len() / 4, seed);
         for (w, m) in self.master.chunks_exact_mut(4).zip(moves) {
@@ -27,7 +27,8 @@ impl Model {
         }
     }
 
-    /// The upper halves, which is rounding towards zero; so that it is also rounding to nearest, the lower ones are cleared of their first bit.
+    /// The upper halves, which is rounding towards zero. The top bit of the lower halves is cleared, so that it is also rounding to
+    /// nearest.
     fn rounded(&mut self) -> Vec<u8> {
         self.master.chunks_exact_mut(4).for_each(|w| w[1] &= 0x7f);
         self.master.chunks_exact(4).flat_map(|w| [w[2], w[3]]).collect()
@@ -82,7 +83,7 @@ fn rounded_weights_cost_next_to_nothing() {
         assert!(s.new_size < alone.new_size + 2000, "step {n}: {} and {}", s.new_size, alone.new_size);
         let costs = [with.costs(&[s]).unwrap()[0], without.costs(&[alone]).unwrap()[0]];
         assert_eq!(costs[0].longest_chain, costs[1].longest_chain + 1);
-        // What both are made from is read once.
+        // Their common base is read once.
         assert!(costs[0].stored_size < costs[1].stored_size + 10_000, "{costs:?}");
     }
 }

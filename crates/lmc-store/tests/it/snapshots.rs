@@ -1,4 +1,4 @@
-//! Snapshots saved and read: what they cost, what they are made from, and how parts of them are read.
+//! Saving and reading snapshots: their cost, their bases, and reading parts of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn what_did_not_change_costs_a_reference() {
     tensors[2].train(1);
     let head = save(&store, 300, &safetensors(&tensors));
     assert!((1000..200_000).contains(&head.new_size), "{}", head.new_size);
-    // What came back from two snapshots ago is still known: the last one refers to it.
+    // Contents last seen two snapshots ago are still known: the previous snapshot refers to them.
     tensors[2] = model()[2].clone();
     let back = save(&store, 400, &safetensors(&tensors));
     assert_eq!(back.new_size, 0);
@@ -87,7 +87,7 @@ fn anything_is_saved() {
     }
 }
 
-/// Saves a model that is trained between saves; what the snapshots cost.
+/// Saves a model that is trained between saves; returns the stored size of each snapshot.
 fn train(store: &Store, saves: u64, o: &SaveOptions) -> Vec<Snapshot> {
     let mut tensors = model();
     let mut files = vec![];
@@ -171,7 +171,7 @@ fn the_longest_chain_is_restored() {
 #[test]
 fn a_delta_that_saves_nothing_is_not_made() {
     let first = safetensors(&[Tensor::new("t", 300, 400, 1)]);
-    // Another header, too: nothing is equal.
+    // The header changes, too: no piece is equal.
     let other = safetensors(&[Tensor::new("t", 300, 400, 2), Tensor::new("u", 1, 1, 3)]);
     for (base, objects) in [(BasePolicy::Auto, 1), (BasePolicy::Previous, 2)] {
         let store = store();
@@ -180,7 +180,7 @@ fn a_delta_that_saves_nothing_is_not_made() {
         save_with(&store, 1, &first, &o).unwrap();
         let second = save_with(&store, 2, &other, &o).unwrap();
         assert!(restored(&store, 2).unwrap() == other);
-        // Those that it takes to restore the second one.
+        // The sets needed to restore the second one.
         assert_eq!(store.verify(&[second], true, 1).unwrap().objects, objects, "{base:?}");
     }
 }
@@ -236,7 +236,7 @@ fn parts_of_several_processes_make_one_snapshot_at_once() {
                 saved.part
             })
             .collect();
-        // Until they are published there is nothing.
+        // Before publishing, the snapshot does not exist.
         assert_eq!(store.snapshots().unwrap().len(), (n / 10 - 1) as usize);
         let metadata = BTreeMap::from([("loss".to_owned(), "2.5".to_owned())]);
         let s = store.publish(step(n), metadata, &parts).unwrap();
@@ -277,7 +277,7 @@ fn a_save_that_took_too_long_is_refused() {
     assert_eq!(e.kind(), ErrorKind::Expired);
     let again = publish(2, part(2)).unwrap();
     assert!(again.time >= time + 20);
-    // Whoever comes later finds the same grace period, whatever they would have chosen.
+    // A later caller gets the store's grace period, whatever its options.
     o.grace_seconds = 100_000;
     let store = Store::create_on(objects.clone(), o).unwrap();
     let part = store.save_part(&[Input::new("m.safetensors", &file)], step(3), &SaveOptions::default()).unwrap().part;
@@ -300,7 +300,7 @@ fn steps_and_names_are_checked() {
         assert_eq!(save(&[wrong], None), Err(ErrorKind::Usage), "{wrong:?}");
     }
     assert_eq!(save(&["a/b", "a!", "a"], None), Err(ErrorKind::Usage));
-    // Without a step: the next one.
+    // Without a step it becomes the next one.
     assert_eq!(save(&["a"], None).unwrap().step, step(0));
     assert_eq!(save(&["a"], Some(41)).unwrap().step, step(41));
     assert_eq!(save(&["a"], None).unwrap().step, step(42));

@@ -16,7 +16,7 @@ fn tensor(name: &str, dtype: Dtype, shape: &[u64], seed: u64) -> Owned {
     (name.to_owned(), dtype, shape.to_vec(), noise(bits as usize / 8, seed))
 }
 
-/// Some of every dtype, among them empty ones, a scalar and names that JSON escapes.
+/// Some of every dtype, including empty ones, a scalar and names that JSON escapes.
 fn zoo() -> Vec<Owned> {
     let mut all: Vec<Owned> = (0..).zip(Dtype::ALL).map(|(i, &d)| tensor(&format!("of.{d}"), d, &[3, 8], i)).collect();
     all.push(tensor("a \"quoted\"\u{1}\\ ñame", Dtype::F32, &[5], 100));
@@ -31,7 +31,7 @@ fn views(tensors: &[Owned]) -> Vec<Tensor<'_>> {
     tensors.iter().map(|(name, dtype, shape, data)| Tensor { name, dtype: *dtype, shape, data }).collect()
 }
 
-/// What the crate of that name writes.
+/// The file as the crate `safetensors` writes it.
 fn safetensors_of(tensors: &[Owned], metadata: Option<HashMap<String, String>>) -> Vec<u8> {
     let view = |(name, dtype, shape, data): &'_ Owned| {
         let dtype = serde_json::from_value(dtype.name().into()).unwrap();
@@ -41,7 +41,7 @@ fn safetensors_of(tensors: &[Owned], metadata: Option<HashMap<String, String>>) 
     safetensors::serialize(tensors.iter().map(view), metadata).unwrap()
 }
 
-/// Bytes that can be read, but not borrowed.
+/// A source that can be read but not borrowed.
 struct Unborrowed<'a>(&'a [u8]);
 
 impl ReadAt for Unborrowed<'_> {
@@ -77,7 +77,7 @@ fn the_file_is_the_one_that_safetensors_writes() {
             let mut whole = vec![0; theirs.len()];
             ours.read_exact_at(&mut whole, 0).unwrap();
             assert!(whole == theirs);
-            // Across the borders of tensors, too.
+            // Also across borders of tensors.
             for (at, len) in (0..theirs.len().min(3000)).step_by(37).map(|at| (at, 301.min(theirs.len() - at))) {
                 let mut part = vec![0; len];
                 ours.read_exact_at(&mut part, at as u64).unwrap();
@@ -154,7 +154,7 @@ fn tensors_that_fit_no_file_are_refused() {
 
 #[test]
 fn a_tensor_in_memory_is_compressed_where_it_is() {
-    /// Says how much of it was copied.
+    /// Records how many bytes were copied.
     struct Watched<'a>(Tensors<'a>, Mutex<u64>);
     impl ReadAt for Watched<'_> {
         fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
@@ -175,7 +175,7 @@ fn a_tensor_in_memory_is_compressed_where_it_is() {
         let inputs = [Input::new("m", &watched)];
         store.save(&inputs, Some(step(n)), BTreeMap::new(), &SaveOptions::default()).unwrap();
     }
-    // The header, and the small tensors of one pack.
+    // The header, and the set of small tensors.
     let small: usize = zoo.iter().map(|t| t.3.len()).filter(|&n| n < 1 << 18).sum();
     let header = watched.size().unwrap() - zoo.iter().map(|t| t.3.len() as u64).sum::<u64>();
     assert!(*watched.1.lock().unwrap() <= 2 * (small as u64 + 3 * header), "{:?}", watched.1);

@@ -15,8 +15,8 @@ use crate::ui::Ui;
 
 /// Copy snapshots into another store.
 ///
-/// They keep their ids, times and metadata. What was stored is copied as it is, after it was compared with its hashes; what the other store has already is not copied again, so
-/// that a copy that was interrupted goes on when it is started again. The other store is made if it is not there.
+/// They keep their ids, times and metadata. Stored data is copied verbatim after its hashes were verified. Data that the other store
+/// already has is skipped, so that an interrupted copy resumes when it is started again. The other store is created if missing.
 #[derive(Args)]
 pub(super) struct CopyArgs {
     #[command(flatten)]
@@ -34,9 +34,10 @@ pub(super) struct CopyArgs {
     json: bool,
 }
 
-/// Write snapshots, and all that they need, into one file: a tar archive.
+/// Write snapshots, and everything that they need, into one file: a tar archive.
 ///
-/// The archive can be used wherever a store is only read (list, show, log, restore, verify, copy), and `lmc snapshot import` puts its snapshots into a store.
+/// The archive can be used like a read-only store (list, show, log, restore, verify, copy), and `lmc snapshot import` copies its snapshots
+/// into a store.
 #[derive(Args)]
 pub(super) struct ExportArgs {
     #[command(flatten)]
@@ -54,9 +55,9 @@ pub(super) struct ExportArgs {
     force: bool,
 }
 
-/// Put the snapshots of an archive into a store, which is made if it is not there.
+/// Copy the snapshots of an archive into a store, which is created if missing.
 ///
-/// Everything is compared with its hashes before it is stored. Snapshots that the store has already are left as they are.
+/// All data is verified against its hashes before it is stored. Snapshots that the store already has are skipped.
 #[derive(Args)]
 pub(super) struct ImportArgs {
     #[command(flatten)]
@@ -74,7 +75,7 @@ pub(super) struct ImportArgs {
     json: bool,
 }
 
-/// Which snapshots.
+/// Selects snapshots.
 #[derive(Args)]
 struct Chosen {
     /// Only this snapshot, or several: a step, an id, or `latest`.
@@ -83,7 +84,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// What is chosen of a store. What cannot be is said, and fails at the end.
+    /// The selected snapshots of a store. Missing ones are reported, and make the command fail at the end.
     fn of(&self, place: &Place, store: &Store, ui: &Ui) -> Result<Vec<Snapshot>> {
         let failure = |e| place.failure(&e);
         match &self.at[..] {
@@ -118,7 +119,7 @@ fn between(from: &Place, to: &Place, some: &Chosen, json: bool, ui: &Ui) -> Resu
         return ui.json(&json!({ "store": to.store, "copied": steps, "skipped": copied.skipped, "new_size": size }));
     }
     ui.result(format_args!(
-        "{} : {} copied, {}; {} were there",
+        "{} : {} copied, {}; {} already there",
         Name::text(&to.store),
         count(copied.snapshots.len(), "snapshot"),
         bytes(size),

@@ -1,4 +1,4 @@
-//! What a snapshot is saved from: files, and directories of them.
+//! The files of a snapshot to be saved, and directories of them.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,8 +10,8 @@ pub(super) struct Named {
     pub(super) name: String,
 }
 
-/// The files that paths stand for: a directory for all that is in it, named by where it is there, and anything else for itself. Where
-/// the store is one of the directories, that is refused: it would be saved into itself.
+/// The files that paths stand for: a directory stands for all files in it, named by their paths there; anything else for itself. A
+/// directory that contains the store is refused: the store would be saved into itself.
 pub(super) fn named(paths: &[PathBuf], store: &str) -> Result<Vec<Named>> {
     let store = std::fs::canonicalize(store).ok();
     let mut found = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn named(paths: &[PathBuf], store: &str) -> Result<Vec<Named>> {
     Ok(found)
 }
 
-/// Adds the files of a directory, and of those in it, in order of their names.
+/// Adds the files of a directory and its subdirectories, in order of names.
 fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<Named>) -> Result {
     if store.is_some_and(|store| std::fs::canonicalize(dir).is_ok_and(|dir| dir == store)) {
         return Err(Failure::at(dir, "is the store itself: save files from a directory without it"));
@@ -46,8 +46,8 @@ fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<Named>) -
         } else if kind.is_file() {
             found.push(Named { name: name_of(path.strip_prefix(root).unwrap_or(&path), &path)?, path });
         } else {
-            let what = if kind.is_symlink() { "is a symbolic link" } else { "is no regular file" };
-            return Err(Failure::at(&path, format_args!("{what}, and a store keeps files alone: name those to save")));
+            let what = if kind.is_symlink() { "is a symbolic link" } else { "is not a regular file" };
+            return Err(Failure::at(&path, format_args!("{what}, and a store keeps only files: name those to save")));
         }
     }
     Ok(())
@@ -60,6 +60,6 @@ fn name_of(inside: &Path, path: &Path) -> Result<String> {
         _ => None,
     };
     let names = inside.components().map(component).collect::<Option<Vec<_>>>();
-    let names = names.ok_or_else(|| Failure::at(path, "a store knows files by names in UTF-8: rename it"))?;
+    let names = names.ok_or_else(|| Failure::at(path, "names in a store are UTF-8: rename it"))?;
     Ok(names.join("/"))
 }

@@ -9,9 +9,10 @@ use crate::failure::Result;
 use crate::format::{Name, bytes, count};
 use crate::ui::Ui;
 
-/// Delete what no snapshot needs: what pruned snapshots needed, and what saves left that did not come to an end.
+/// Delete what no snapshot needs: data of pruned snapshots, and leftovers of unfinished saves.
 ///
-/// What was written or needed within the store's grace period stays, whatever the clock of this machine says. Others may use the store at the same time.
+/// What was written or needed within the store's grace period stays, whatever the clock of this machine says. Others may use the store at
+/// the same time.
 #[derive(Args)]
 pub(super) struct GcArgs {
     #[command(flatten)]
@@ -46,7 +47,7 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
     }
     if let Some(why) = &found.unseen {
         ui.warn(format!(
-            "{}: {why}; what dead processes uploaded in part may still take room",
+            "{}: {why}; incomplete uploads of dead processes may still take space",
             Name::text(&args.place.store)
         ));
     }

@@ -17,7 +17,7 @@ pub(super) struct ListArgs {
     #[command(flatten)]
     place: Place,
 
-    /// Print one JSON object a snapshot.
+    /// Print one JSON object per snapshot.
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
@@ -52,14 +52,14 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     ui.print(&text)
 }
 
-/// What stands in a table for a step whose record cannot be read.
+/// The entry of a step whose record cannot be read.
 pub(super) fn damaged_row<const N: usize>(bad: &DamagedRecord) -> [String; N] {
     let mut row = [const { String::new() }; N];
     (row[0], row[1]) = (bad.step.to_string(), "damaged".to_owned());
     row
 }
 
-/// JSON objects of snapshots and of records that cannot be read, by step.
+/// JSON objects of snapshots and of unreadable records, by step.
 pub(super) fn by_step<'s, S>(
     snapshots: impl IntoIterator<Item = &'s S>,
     damaged: &[DamagedRecord],
@@ -75,7 +75,7 @@ where
     all
 }
 
-/// How many snapshots there are, and how large they are together.
+/// The number of snapshots, and their total size.
 pub(super) fn summary(place: &Place, snapshots: &[Snapshot], damaged: &[DamagedRecord]) -> String {
     let sum = |of: fn(&Snapshot) -> u64| snapshots.iter().map(of).fold(0, u64::saturating_add);
     let (raw, new) = (sum(|s| s.raw_size), sum(|s| s.new_size));
@@ -93,7 +93,7 @@ pub(super) fn summary(place: &Place, snapshots: &[Snapshot], damaged: &[DamagedR
     text
 }
 
-/// What is known of a snapshot without reading its parts.
+/// JSON of a snapshot, without reading its parts.
 pub(super) fn to_json(s: &Snapshot) -> serde_json::Value {
     json!({
         "step": s.step.get(),

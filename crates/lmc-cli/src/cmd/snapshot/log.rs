@@ -12,21 +12,21 @@ use crate::plot;
 use crate::table::Table;
 use crate::ui::Ui;
 
-/// Tell what each snapshot costs: bytes stored for it, and what restoring it reads.
+/// Show the cost of each snapshot: bytes stored for it, and bytes read to restore it.
 ///
-/// The chain is the most block sets that are decoded one after the other for any one tensor; what is read is all that restoring the whole snapshot takes.
-/// On a terminal, what was stored is plotted, too.
+/// The chain is the largest number of block sets that are decoded one after the other for any tensor; the bytes read are those for
+/// restoring the whole snapshot. On a terminal, the stored bytes are plotted, too.
 #[derive(Args)]
 pub(super) struct LogArgs {
     #[command(flatten)]
     place: Place,
 
-    /// Print one JSON object a snapshot.
+    /// Print one JSON object per snapshot.
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
 
-/// Tells what snapshots cost.
+/// Shows the cost of snapshots.
 pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;

@@ -18,11 +18,11 @@ use clap::{Args, Subcommand};
 use crate::failure::Result;
 use crate::ui::Ui;
 
-/// Keep every snapshot of a training run in one store, a directory or a bucket, where each costs what changed.
+/// Keep every snapshot of a training run in one store, a directory or a bucket, where each takes only the space of its changes.
 ///
-/// STORE is a directory, an archive that `lmc snapshot export` wrote, or s3://BUCKET/PREFIX with the usual environment variables (AWS_ACCESS_KEY_ID,
-/// AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for servers other than Amazon's). Any number of processes may use it
-/// at once; a crash at any moment loses nothing that was saved before.
+/// STORE is a directory, an archive that `lmc snapshot export` wrote, or s3://BUCKET/PREFIX with the usual environment variables
+/// (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for servers other than Amazon's). Any number of processes
+/// may use it at once; a crash at any moment loses nothing that was saved before.
 #[derive(Args)]
 pub(crate) struct SnapshotArgs {
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! Which store, and which snapshot of it.
+//! Selects a store, and a snapshot in it.
 
 use clap::Args;
 use lmc_store::{DamagedRecord, ErrorKind, Location, Store, StoreOptions};
@@ -8,14 +8,14 @@ use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::ui::Ui;
 
-/// Which store.
+/// Selects a store.
 #[derive(Args)]
 pub(super) struct Place {
     /// A directory, or s3://BUCKET/PREFIX.
     pub(super) store: String,
 }
 
-/// Which snapshot.
+/// Selects a snapshot.
 #[derive(Args)]
 pub(super) struct Which {
     /// The snapshot: a step, an id, or `latest`.
@@ -32,7 +32,7 @@ impl Place {
     pub(super) fn left_out(&self, damaged: &[DamagedRecord], ui: &Ui) {
         for bad in damaged {
             ui.fail(&Failure::Failed(format!(
-                "{}: step {} is left out: {}; lmc snapshot verify says what can be done",
+                "{}: step {} is skipped: {}; lmc snapshot verify shows what can be done",
                 Name::text(&self.store),
                 bad.step,
                 Name::text(&bad.message)
@@ -52,7 +52,7 @@ impl Place {
         self.store.parse()
     }
 
-    /// What keeps anything from being written into the store, where it is on this machine.
+    /// Registers a store on this machine, so that nothing is written into it.
     pub(super) fn guard(&self) -> Guard {
         let guard = Guard::default();
         if let Ok(Location::Directory(path)) = self.location()
@@ -63,10 +63,10 @@ impl Place {
         guard
     }
 
-    /// What an error of the store is to the user.
+    /// An error of the store, as shown to the user.
     pub(super) fn failure(&self, e: &lmc_store::Error) -> Failure {
         let store = Name::text(&self.store);
-        // The store may be first to say where.
+        // The store's message may already say where.
         let text = e.to_string();
         let text = if text.starts_with(&self.store) {
             Name::text(&text).to_string()

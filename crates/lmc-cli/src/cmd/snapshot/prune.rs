@@ -11,10 +11,10 @@ use crate::failure::Result;
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
 
-/// Prune snapshots: all but those that a --keep option is for. Shows what it would do, and does it with --yes.
+/// Prune snapshots: all that no --keep option matches. Shows the plan; --yes executes it.
 ///
-/// What stays can be restored at every moment. Where much of what it needs was only there for snapshots that go, it is re-based: encoded again, to need it no
-/// more. Space becomes free when `lmc snapshot gc` runs, after the store's grace period.
+/// Remaining snapshots can be restored at every moment. Those that depend mostly on data of pruned ones are re-based: encoded again without
+/// it. Space becomes free when `lmc snapshot gc` runs after the store's grace period.
 #[derive(Args)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
@@ -32,16 +32,16 @@ pub(super) struct PruneArgs {
     #[arg(long, value_name = "STEP")]
     keep_step: Vec<u64>,
 
-    /// End the snapshot of this step, whose record is damaged or lost for good: no copy of the store has it. What it was the record of is given up. May be given
-    /// several times, with or without --keep options.
+    /// End the snapshot of this step, whose record is damaged or lost for good: no copy of the store has it. The snapshot is given up. May
+    /// be given several times, with or without --keep options.
     #[arg(long, value_name = "STEP")]
     damaged: Vec<u64>,
 
-    /// Prune, and do not only show what would be done.
+    /// Execute the plan instead of only showing it.
     #[arg(long)]
     yes: bool,
 
-    /// How hard to try where snapshots are re-based: `fast`, `default` or `max`.
+    /// Compression level of re-based snapshots: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
 
@@ -65,7 +65,7 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
     args.place.left_out(&plan.left_out, ui);
     for bad in &plan.damaged {
         ui.warn(format_args!(
-            "{}: step {}: {}: what it is the record of is given up",
+            "{}: step {}: {}: its snapshot is given up",
             Name::text(&args.place.store),
             bad.step,
             Name::text(&bad.message)
@@ -78,7 +78,10 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
     (options.level, options.threads) = (args.level, args.threads.count());
     let done = store.prune(&plan, &options).map_err(failure)?;
     for step in &done.changed {
-        ui.warn(format_args!("{}: step {step} changed meanwhile and was left alone", Name::text(&args.place.store)));
+        ui.warn(format_args!(
+            "{}: step {step} was changed by another process and is left alone",
+            Name::text(&args.place.store)
+        ));
     }
     if args.json {
         return ui.json(&to_json(args, &plan, Some(&done)));

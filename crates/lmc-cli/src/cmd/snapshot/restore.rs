@@ -18,29 +18,30 @@ use crate::ui::Ui;
 
 /// Restore the files of a snapshot, or the bytes of one of its tensors.
 ///
-/// Files come back bit for bit, into the current directory or the one that -o names; each appears under its name when it is complete and on disk. No symbolic link in that directory is followed. With
-/// --tensor, only what that tensor takes is read, and -o names the file that its bytes are written to.
+/// Files are restored bit for bit, into the current directory or the one given with -o. Each appears under its name only when it is
+/// complete and on disk. No symbolic link in that directory is followed. With --tensor, only the data of that tensor is read, and -o names
+/// the file for its bytes.
 #[derive(Args)]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
     place: Place,
 
-    /// Files to restore, or directories of them; by default all of the snapshot.
+    /// Files to restore, or directories of them; by default the whole snapshot.
     #[arg(value_name = "FILE", conflicts_with = "tensor")]
     files: Vec<String>,
 
     #[command(flatten)]
     which: Which,
 
-    /// Where to write: a directory for files, a file for a tensor.
+    /// Destination: a directory for files, a file for a tensor.
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
-    /// Write the bytes of this tensor, as they are in its file; to standard output if there is no -o.
+    /// Write the bytes of this tensor, as in its file; to standard output without -o.
     #[arg(long, value_name = "NAME")]
     tensor: Option<String>,
 
-    /// Only rows A to B of the tensor, without B, counted from 0 along the first dimension; A.. and ..B are open ranges.
+    /// Only rows A to B of the tensor, excluding B, counted from 0 along the first dimension; A.. and ..B are open ranges.
     #[arg(long, value_name = "A..B", value_parser = parse_rows, requires = "tensor")]
     rows: Option<Rows>,
 
@@ -65,7 +66,7 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     if is_dash(&dir) {
         return Err(Failure::Usage("files are restored into a directory: name one with -o".to_owned()));
     }
-    // All that is asked for is there, or nothing is written.
+    // If anything requested is missing, nothing is written.
     let files = match &args.files[..] {
         [] => reader.files().iter().collect(),
         asked => reader.files_of(asked).map_err(failure)?,
@@ -88,12 +89,12 @@ fn restore_file(
 ) -> Result {
     let FileInfo { name, len, .. } = file;
     let path = dir.join(name);
-    // Once more: the files before took their time.
+    // Checked again: restoring the previous files took time.
     check_targets(dir, [file]).map_err(in_the_way)?;
     create_directories(path.parent().unwrap_or(dir))?;
     let output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None), guard)?;
     if !output.is_file() {
-        return Err(Failure::at(&path, "is no regular file, and files are restored to nothing else"));
+        return Err(Failure::at(&path, "is not a regular file: move it away, or restore elsewhere"));
     }
     output.set_size(*len)?;
     let progress = ui.progress(&Name::text(name).to_string(), Some(*len));
@@ -106,7 +107,7 @@ fn restore_file(
     Ok(())
 }
 
-/// Something is where a file is to be: it says so itself, and where.
+/// Something is in the way of a file; the message says so, and where.
 fn in_the_way(e: lmc_store::Error) -> Failure {
     Failure::Failed(Name::text(&e.to_string()).to_string())
 }

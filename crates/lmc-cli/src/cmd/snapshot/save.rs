@@ -19,10 +19,11 @@ use crate::handles::Handles;
 use crate::input::Source;
 use crate::ui::Ui;
 
-/// Save files as the snapshot of a step. The store is made if it is not there.
+/// Save files as the snapshot of a step. The store is created if missing.
 ///
-/// Files are known by their names, and those of a directory by their paths there: it is saved with all that is in it, but for directories that are empty. Tensors that did not change since the snapshot before cost next to nothing, others what changed in them. The
-/// snapshot appears when all of it is there.
+/// Files are identified by their names, those of a directory by their paths in it: it is saved with everything in it, except empty
+/// directories. Tensors that did not change since the previous snapshot cost next to nothing, others only their changes. The snapshot
+/// appears only when it is complete.
 #[derive(Args)]
 pub(super) struct SaveArgs {
     #[command(flatten)]
@@ -36,32 +37,32 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "N")]
     step: Option<u64>,
 
-    /// Something to remember about the snapshot.
+    /// Metadata of the snapshot.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_meta)]
     meta: Vec<(String, String)>,
 
-    /// What tensors are made from: the snapshot before, the one that its chain began with, nothing, or the snapshot before where that pays.
+    /// Base of the tensors: the previous snapshot, the first of its chain, none, or the previous snapshot where that pays.
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Policy::Auto)]
     base: Policy,
 
-    /// Store tensors alone every N saves: so many are needed to restore one at most.
+    /// Store tensors without a base every N saves, so that restoring one takes at most N.
     #[arg(long, value_name = "N", default_value_t = SaveOptions::default().anchor_every, value_parser = clap::value_parser!(u32).range(1..=64))]
     anchor_every: u32,
 
-    /// The snapshot that is the one before; by default that of the last step before this one.
+    /// The previous snapshot; by default that of the last step before this one.
     #[arg(long, value_name = "STEP")]
     from: Option<u64>,
 
-    /// Keep the saved files' contents in a directory `lmc-cache` in this one, so that the next save need not decode them. It is for this store alone, and
-    /// may be deleted at any time. Nothing else in DIR is touched.
+    /// Cache the contents of the saved files in a directory `lmc-cache` in DIR, so that the next save need not decode them. It serves this
+    /// store only, and may be deleted at any time. Nothing else in DIR is touched.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
 
-    /// The most bytes that the cache may take, with k, M, G, Ki, Mi or Gi.
+    /// The size limit of the cache, with k, M, G, Ki, Mi or Gi.
     #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = parse_size, requires = "cache")]
     cache_size: usize,
 
-    /// How hard to try: `fast`, `default` or `max`.
+    /// Compression level: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
 
@@ -82,7 +83,7 @@ enum Policy {
 }
 
 fn parse_meta(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("it is given as KEY=VALUE")?;
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("give it as KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
@@ -119,7 +120,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     let store = place.create_with(store)?;
     let step = store.step(step(args.step)?).map_err(failure)?;
     let saved = store.save_part(&inputs, step, &options);
-    // What changed while it was read must not be published, and is why it could not be read.
+    // A file that changed while it was read must not be published, and explains a read error.
     sources.iter().try_for_each(Source::check_unchanged)?;
     let saved = saved.map_err(failure)?;
     let snapshot = store.publish(step, metadata, &[saved.part]).map_err(failure)?;

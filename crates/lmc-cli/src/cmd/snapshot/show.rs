@@ -12,7 +12,7 @@ use crate::format::{Name, bytes, percent};
 use crate::table::Table;
 use crate::ui::Ui;
 
-/// Show what is in a snapshot: its files, and with -v their tensors.
+/// Show the contents of a snapshot: its files, and with -v their tensors.
 #[derive(Args)]
 pub(super) struct ShowArgs {
     #[command(flatten)]

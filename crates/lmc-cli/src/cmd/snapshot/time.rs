@@ -1,4 +1,4 @@
-//! Times as they are shown.
+//! Formatting of times.
 
 /// A time in UTC, from seconds since 1970 (Hinnant's `civil_from_days`).
 pub(super) fn time(seconds: u64) -> String {

@@ -12,11 +12,11 @@ use crate::ui::Ui;
 
 /// Verify that snapshots can be restored.
 ///
-/// That everything that they take is there, with the length that it had; with --deep, that all of it has the hash that it had and decodes to what was saved. Goes on after a
-/// problem; the exit status is 1 if there was one.
+/// Checks that everything they need exists with its original length; with --deep, that all of it has its original hash and decodes to the
+/// saved bytes. Continues after a problem; the exit status is 1 if there was one.
 ///
-/// Without --at the records of the store are verified, too: each has a checksum, and names those that were written before it, so that altered and lost ones are found. Nothing names
-/// the record that was written last: --expect asks for it.
+/// Without --at the records of the store are verified, too: each has a checksum, and names earlier ones, so that altered and lost records
+/// are found. No record names the last one: --expect checks for it.
 #[derive(Args)]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
@@ -97,12 +97,12 @@ pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {
     Ok(())
 }
 
-/// What a problem costs, in words: a few names, and how many more.
+/// The loss that a problem causes: a few names, and how many more.
 fn lost(p: &Problem) -> String {
     const NAMED: usize = 3;
     let name = |(file, tensor): &(String, Option<String>)| match tensor {
         Some(tensor) => format!("{} of {}", Name::text(tensor), Name::text(file)),
-        None => format!("what is between the tensors of {}", Name::text(file)),
+        None => format!("bytes between the tensors of {}", Name::text(file)),
     };
     let mut names: Vec<String> = p.lost.iter().take(NAMED).map(name).collect();
     if p.intact {

@@ -69,7 +69,7 @@ impl Dir {
         self.try_names("")
     }
 
-    /// The same below one of the directories, while others change it: what is gone when it is looked at is left out.
+    /// [`Self::names`] below one of the directories, while others change it: entries that vanish are skipped.
     pub(crate) fn try_names(&self, below: &str) -> Vec<String> {
         let mut found = Vec::new();
         let mut stack = vec![self.path(below)];
@@ -115,8 +115,8 @@ impl Dir {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The same with signals that end it as they are by default, as those who run tests in the background may have them ignored, and with temporary
-    /// files that have a name or not.
+    /// [`Self::spawn`] with default signal dispositions, as a test run in the background may inherit ignored signals, and with
+    /// temporary files that have a name or not.
     pub(crate) fn spawn_mortal<const N: usize>(&self, way: Way, args: [&str; N]) -> Child {
         let mut command = Command::new("env");
         command.env(LMC_TEMPORARY, way.variable());

@@ -1,4 +1,4 @@
-"""What a new checkpoint is made from: an earlier one, and what of it is still in memory."""
+"""The base of a new checkpoint: how it is selected, and a cache of its raw bytes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lmc.dcp._files import tensor_name
 from lmc.dcp._storage import Storage
 from lmc.dcp._tensors import Memory
 
-#: Where a chunk is: the name of its tensor, and its offset in that.
+#: Location of a chunk: the name of its tensor, and its offset in it.
 Place = tuple[str, torch.Size | None]
 
 
 @dataclass(frozen=True)
 class Base:
-    """A checkpoint, and what it says of itself."""
+    """A checkpoint and its metadata."""
 
     checkpoint: str
     metadata: Metadata
@@ -39,7 +39,7 @@ class DataFile:
 
     checkpoint: str
     name: str
-    #: Files that have to be read one from the other, beside this one.
+    #: Length of its chain: files to be decoded before this one.
     depth: int
 
 
@@ -47,52 +47,52 @@ class DataFile:
 class Kept(DataFile):
     """The raw bytes of a data file that this process wrote.
 
-    They are others than those of the file if somebody changed the tensors while they were saved.
+    They differ from the file's if somebody changed the tensors while they were saved.
     """
 
     image: Memory
 
 
-# Of every run, which is a folder of checkpoints. In the module, and not in a writer: `async_save` with processes
-# sends a copy of the writer to the process that saves, which stays the same from save to save.
+# By run, a folder of checkpoints. In the module, not in a writer: `async_save` with processes sends a copy of the
+# writer to the saving process, which is the same for all saves.
 _lock = threading.Lock()
 _saving: dict[str, threading.Lock] = {}
-# Of every kind of data file: what was saved of a run under the same names.
+# By kind of data file: what was saved of a run under the same names.
 _kept: dict[tuple[str, frozenset[str]], Kept] = {}
 #: The checkpoints that this process saved or loaded, the latest first.
 _recent: dict[str, list[str]] = {}
-#: Of so many it is known that they are recent.
+#: How many recent checkpoints are remembered.
 _REMEMBERED = 4
-#: Of so many checkpoints it is looked at whether they are of the kind that is saved.
+#: How many checkpoints are examined for being of the same kind as the new one.
 _LOOKED_AT = 16
 
 
 def saving(run: str) -> threading.Lock:
-    """Held while a run's checkpoint is written: what is kept is replaced at the end."""
+    """Held while a run's checkpoint is written: the cache is replaced at the end."""
     with _lock:
         return _saving.setdefault(run, threading.Lock())
 
 
 def remember(run: str, checkpoint: str) -> None:
-    """Notes that a process saved or loaded a checkpoint: the next one is likely to resemble it."""
+    """Records that a process saved or loaded a checkpoint: the next one is likely to resemble it."""
     with _lock:
         others = [c for c in _recent.get(run, []) if c != checkpoint]
         _recent[run] = [checkpoint, *others][:_REMEMBERED]
 
 
 def find(storage: Storage, run: str, wanted: Set[Place]) -> Base | None:
-    """The checkpoint to make the next one of a run from, which has the chunks that are wanted; `None` if none has.
+    """Selects the base for the next checkpoint of a run: one with the wanted chunks; `None` if there is none.
 
-    Those that this process saved or loaded last come first, and then the newest. There may be checkpoints of several
-    kinds in a folder, as of a model alone and of all that training needs: one is of the same kind if the data files
-    that have what is wanted have mostly that.
+    Those that this process saved or loaded last come first, then the newest. A folder may hold checkpoints of several
+    kinds, such as of a model alone and of the whole training state: one is of the same kind if the data files with the
+    wanted chunks hold mostly those.
     """
     best = (0.0, cast(Base | None, None))
     unreadable = []
     for checkpoint in itertools.islice(_candidates(storage, run), _LOOKED_AT):
         try:
             metadata = storage.read_metadata(checkpoint)
-        except FileNotFoundError:  # it is not complete, or was deleted
+        except FileNotFoundError:  # incomplete, or deleted meanwhile
             continue
         except (lmc.Error, OSError) as e:
             unreadable.append((checkpoint, e))
@@ -112,14 +112,14 @@ def _candidates(storage: Storage, run: str) -> Iterator[str]:
     with _lock:
         recent = list(_recent.get(run, ()))
     yield from recent
-    # Only now, since it takes a while where there are many.
+    # Only now, as listing many takes a while.
     for _, checkpoint in sorted(storage.checkpoints(run), reverse=True):
         if checkpoint not in recent:
             yield checkpoint
 
 
 def _likeness(metadata: Metadata, wanted: Set[Place]) -> float:
-    """How much data files have of what is wanted, and of nothing else, between 0 and 1."""
+    """How well data files match the wanted chunks, and hold nothing else, between 0 and 1."""
     chunks: dict[str, set[Place]] = {}
     for index, place in (metadata.storage_data or {}).items():
         if tensor_name(place) is not None:
@@ -129,7 +129,7 @@ def _likeness(metadata: Metadata, wanted: Set[Place]) -> float:
 
 
 def kept(run: str, checkpoint: str, name: str) -> Kept | None:
-    """The raw bytes of a data file, if they are still in memory."""
+    """The raw bytes of a data file, if they are cached."""
     with _lock:
         found = [k for (of, _), k in _kept.items() if of == run and (k.checkpoint, k.name) == (checkpoint, name)]
     return found[0] if found else None
@@ -138,9 +138,9 @@ def kept(run: str, checkpoint: str, name: str) -> Kept | None:
 def keep(
     run: str, budget: int, file: DataFile, header: bytes, tensors: Sequence[tuple[lmc.Tensor, torch.Tensor]]
 ) -> None:
-    """Keeps the raw bytes of a data file just written, from its header and its tensors, if the budget allows.
+    """Caches the raw bytes of a data file just written, from its header and its tensors, if the budget allows.
 
-    What was kept of the same kind of data file goes. The caller holds the lock of `saving`.
+    They replace those of the same kind of data file. The caller holds the lock of `saving`.
     """
     kind = (run, frozenset(place.name for place, _ in tensors))
     size = len(header) + sum(len(data) for _, data in tensors)
@@ -148,23 +148,23 @@ def keep(
         before = _kept.pop(kind, None)
         if size > budget:
             return
-        # It is that of the process, whatever runs it saves: what was kept longest goes first.
+        # The budget is shared by all runs of the process: the oldest entries are evicted first.
         while sum(len(other.image) for other in _kept.values()) + size > budget:
             del _kept[next(iter(_kept))]
-    # Memory that was touched before is written to in a third of the time.
+    # Writing to memory that was touched before takes a third of the time.
     image = before.image if before is not None and len(before.image) == size else np.empty(size, np.uint8)
     image[: len(header)] = np.frombuffer(header, np.uint8)
     whole = torch.from_numpy(image)
     for place, data in tensors:
         if len(data):
-            # PyTorch copies with several threads, and without the interpreter's lock.
+            # PyTorch copies with several threads, and without the GIL.
             whole[place.offset : place.offset + place.nbytes].copy_(data)
     with _lock:
         _kept[kind] = Kept(**vars(file), image=image)
 
 
 def forget(run: str | os.PathLike[str] | None = None) -> None:
-    """Lets go of what is kept in memory of a run, or of all."""
+    """Clears the cache of a run, or of all."""
     with _lock:
         if run is None:
             _kept.clear()
@@ -181,18 +181,18 @@ def default_budget() -> int:
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             total = min(total, int(Path(limit).read_text()))
-        except (OSError, ValueError):  # there is none
+        except (OSError, ValueError):  # no such limit
             continue
     return total // 4 // _ranks_here()
 
 
 def _ranks_here() -> int:
-    """How many ranks this machine has, at most."""
-    # Of torchrun, Open MPI and MPICH.
+    """The number of ranks on this machine, at most."""
+    # Variables of torchrun, Open MPI and MPICH.
     for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
         ranks = os.environ.get(name, "")
         if ranks.isdecimal() and int(ranks):
             return int(ranks)
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-    # One for each GPU, where there are any.
+    # One per GPU, if there are any.
     return max(1, min(world, torch.cuda.device_count() or world))

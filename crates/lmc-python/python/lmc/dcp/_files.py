@@ -1,4 +1,4 @@
-"""The data files of a checkpoint, and which of them hold what."""
+"""The data files of a checkpoint, and their contents."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from torch.distributed.checkpoint.metadata import (
 import lmc
 from lmc.dcp._storage import POOL, SUFFIX, Fsspec, Storage
 
-#: How the metadata of a checkpoint say that data are in a `.lmc` file. PyTorch's own reader knows no such extension
-#: and says so.
+#: Marks data in a `.lmc` file in the metadata of a checkpoint. PyTorch's own reader does not know the extension and
+#: says so.
 DESCRIPTOR = "lmc.tensor"
 
 
 class Files:
-    """Data files of a checkpoint, opened with all that they are made from.
+    """Data files of a checkpoint, opened with all of their bases.
 
-    A process can have only so many open: whoever goes through a checkpoint has one of these for each of its files.
+    The number of open files of a process is limited: use one instance per data file to go through a checkpoint.
     """
 
     def __init__(self, storage: Storage, checkpoint: str) -> None:
         self.storage = storage
         self.checkpoint = checkpoint
-        # A checkpoint that was copied from a directory to a bucket has its files still, and the other way round.
+        # A checkpoint copied from a directory to a bucket still has its own files, and the other way round.
         self._folders = [checkpoint, storage.join(storage.parent(checkpoint), POOL)]
         if isinstance(storage, Fsspec):
             self._folders.reverse()
@@ -46,9 +46,9 @@ class Files:
         self._stack.close()
 
     def path(self, name: str) -> str:
-        """Where a file is.
+        """The path of a data file.
 
-        Raises `lmc.MissingFileError` if it is not there.
+        Raises `lmc.MissingFileError` if it does not exist.
         """
         for folder in self._folders:
             path = self.storage.join(folder, name)
@@ -59,36 +59,36 @@ class Files:
         )
 
     def bases(self, name: str) -> list[str]:
-        """The files that one is made from, which need not be there."""
+        """The bases of a data file, which may be missing."""
         path = self.path(name)
-        # They are named in the index, which can be read without them.
+        # The index names them, and can be read without them.
         with self.storage.open(path, []) as alone:
             names = [base.name for base in alone.bases]
         if not all(is_data_file(base) for base in names):
-            raise lmc.FormatError(f"{path}: its bases are no data files of a checkpoint: {names}")
+            raise lmc.FormatError(f"{path}: its bases are not data files of a checkpoint: {names}")
         return names
 
     def open(self, name: str) -> lmc.File:
-        """Opens a file, and what it is made from, to list it and to make others from it."""
+        """Opens a file with its bases, to list it and to use it as a base."""
         return self._opened(name, ()).file
 
     def reading(self, name: str, threads: int | None = None) -> lmc.File:
-        """Opens a file once more, to read much of it, with so many threads."""
+        """Opens a file once more, with `threads` threads, to read much of it."""
         return self._stack.enter_context(self.storage.open(self.path(name), self._opened(name, ()).bases, threads))
 
     def closure(self, name: str) -> list[str]:
-        """The file and all that it is made from, directly or not."""
+        """The file and all of its bases, direct and indirect."""
         return self._opened(name, ()).closure
 
     def depth(self, name: str) -> int:
-        """How many files have to be read one from the other, beside this one."""
+        """The length of its chain: how many files are decoded before this one."""
         return self._opened(name, ()).depth
 
     def _opened(self, name: str, within: tuple[str, ...]) -> _Opened:
         if name in self._open:
             return self._open[name]
         if name in within:
-            raise lmc.FormatError(f"{self.checkpoint}: the data file {name} is made from itself")
+            raise lmc.FormatError(f"{self.checkpoint}: the data file {name} is its own base")
         bases = [self._opened(base, (*within, name)) for base in self.bases(name)]
         own = [base.file for base in bases]
         self._open[name] = opened = _Opened(
@@ -109,22 +109,22 @@ class _Opened:
 
 
 def is_data_file(name: str) -> bool:
-    """Whether a name can be that of a data file, and is no path."""
+    """Whether a name can be that of a data file, and is not a path."""
     return name.endswith(SUFFIX) and "/" not in name and os.sep not in name and "\0" not in name
 
 
 def data_files(metadata: Metadata) -> set[str]:
-    """The data files that a checkpoint names, without what those are made from."""
+    """The data files that a checkpoint names, without their bases."""
     places = (metadata.storage_data or {}).values()
     return {p.relative_path for p in places if tensor_name(p) is not None}
 
 
 def with_bases(storage: Storage, checkpoint: str, names: Iterable[str], known: dict[str, list[str]]) -> set[str]:
-    """Data files, and all that they are made from.
+    """Data files, and all of their bases.
 
-    `known` has the bases of files, and is given those of others: each file is looked into once.
+    `known` caches the bases of files, so that each file is opened once.
 
-    Raises `lmc.Error` if one of them is not there or cannot be read.
+    Raises `lmc.Error` if one of them is missing or cannot be read.
     """
     left, found = list(names), set[str]()
     with Files(storage, checkpoint) as files:
@@ -139,7 +139,7 @@ def with_bases(storage: Storage, checkpoint: str, names: Iterable[str], known: d
 
 
 def chunk_at(tensor: TensorStorageMetadata, index: MetadataIndex) -> ChunkStorageMetadata:
-    """The chunk of a tensor that an index is of.
+    """The saved chunk that an index refers to.
 
     Raises `lmc.FormatError` if there is none.
     """
@@ -149,11 +149,11 @@ def chunk_at(tensor: TensorStorageMetadata, index: MetadataIndex) -> ChunkStorag
     for chunk in tensor.chunks:
         if chunk.offsets == index.offset:
             return chunk
-    raise lmc.FormatError(f"{index.fqn}: the checkpoint has no chunk of it at {index.offset}")
+    raise lmc.FormatError(f"{index.fqn}: the checkpoint has no chunk at offset {index.offset}")
 
 
 def tensor_name(place: Any) -> str | None:
-    """The name in its data file of what is at a place of a checkpoint; `None` if lmc did not write it."""
+    """The tensor name in the data file for a storage location; `None` if lmc did not write it."""
     for descriptor in getattr(place, "transform_descriptors", None) or ():
         extension, _, name = descriptor.partition("/")
         if extension == DESCRIPTOR:

@@ -1,4 +1,4 @@
-"""Data files of buckets that no checkpoint needs any more."""
+"""Data files in buckets that no checkpoint needs any more."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lmc.dcp._unpickle import Trust
 
 @dataclass(frozen=True)
 class Garbage:
-    """What `collect_garbage` found."""
+    """The result of `collect_garbage`."""
 
     #: Data files that no checkpoint needs.
     files: list[str]
-    #: The same, but written within the grace period, or what those, or saves under way, are made from: they may belong
-    #: to a checkpoint that is being saved.
+    #: Unreferenced files that stay: written within the grace period, or bases of such files or of saves in progress.
+    #: They may belong to a checkpoint that is being saved.
     young: list[str]
 
 
@@ -33,24 +33,24 @@ def collect_garbage(
     trust: Trust = (),
     **options: Any,
 ) -> Garbage:
-    """Deletes data files of buckets that no checkpoint needs any more.
+    """Deletes data files in buckets that no checkpoint needs any more.
 
-    It is only needed where there are no hard links; elsewhere a checkpoint that is deleted takes its files along.
-    Saves may be under way.
+    Only needed where there are no hard links; elsewhere deleting a checkpoint deletes its files. Safe while checkpoints
+    are being saved.
 
     Args:
-        parent: the folder with the checkpoints, of which any may have been deleted. fsspec is given `options`.
-        grace_seconds: files that were written later than so long ago, by the clock of the storage, stay: a save
-            may be under way. It must be more than a save takes.
+        parent: the folder with the checkpoints, any of which may have been deleted. fsspec is given `options`.
+        grace_seconds: files written less than this long ago, by the clock of the storage, stay: a save may be in
+            progress. It must exceed the duration of a save.
         dry_run: deletes nothing.
         trust: as for `lmc.dcp.Reader`.
 
     Raises:
-        lmc.Error: a checkpoint names a data file that is not there or cannot be read, or its metadata cannot be read
-            or are not trusted. Nothing has been deleted then.
+        lmc.Error: a checkpoint names a data file that is missing or cannot be read, or its metadata cannot be read or
+            are not trusted. In that case nothing was deleted.
     """
     where = os.fspath(parent)
-    # In directories, only checkpoints that were saved under a URL have such a folder.
+    # Among directories, only checkpoints saved under a URL have such a folder.
     _, storage, run = storage_of(where if "://" in where else f"file://{os.path.abspath(where)}", options, trust)
     assert isinstance(storage, Fsspec), "the path is a URL"
     pool = storage.join(run, POOL)
@@ -63,7 +63,7 @@ def collect_garbage(
         return found
     if found.files:
         with _notices.deleting(storage, pool, found.files):
-            # A save that had not said what it needs when that was looked at has said so by now, or sees the notice.
+            # A save that had not written its notice by then has written it by now, or sees ours.
             still = set(_unneeded(storage, run, since, bases).files)
             kept = [n for n in found.files if n not in still]
             found = Garbage([n for n in found.files if n in still], sorted(found.young + kept))
@@ -74,9 +74,9 @@ def collect_garbage(
 
 
 def _unneeded(storage: Fsspec, run: str, since: float, bases: dict[str, list[str]]) -> Garbage:
-    """The data files that no checkpoint needs. `bases` has those of files, which never change."""
+    """The data files that no checkpoint needs. `bases` caches those of files, which never change."""
     pool = storage.join(run, POOL)
-    # In this order: a save that goes on meanwhile has a notice, then a young file, and then a checkpoint.
+    # The order matters: a concurrent save has a notice first, then a young file, and then a checkpoint.
     saving = _notices.needed_by_saves(storage, pool, since)
     names = [n for n in storage.names(pool) if is_data_file(n)]
     needed: set[str] = set()
@@ -85,13 +85,13 @@ def _unneeded(storage: Fsspec, run: str, since: float, bases: dict[str, list[str
         for name in [n for n in storage.names(checkpoint) if n.endswith(METADATA)]:
             try:
                 metadata = storage.read_metadata(checkpoint, name)
-            except FileNotFoundError:  # somebody is deleting the checkpoint
+            except FileNotFoundError:  # the checkpoint is being deleted
                 continue
             needed |= with_bases(storage, checkpoint, data_files(metadata), bases)
     left = [name for name in names if name not in needed]
     for name in left:
         if storage.written(storage.join(pool, name)) >= since:
             saving.add(name)
-            with suppress(lmc.Error):  # of a save that failed, or has not come so far
+            with suppress(lmc.Error):  # the file of a save that failed or is in progress
                 saving |= with_bases(storage, pool, [name], bases)
     return Garbage([n for n in left if n not in saving], [n for n in left if n in saving])

@@ -1,4 +1,4 @@
-"""What a new checkpoint is made from, kept there until the new one is written."""
+"""Keeping the base of a new checkpoint until the new one is written."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lmc.dcp._storage import Fsspec, Storage
 
 
 class Hold:
-    """In a directory: hard links that this rank has for itself.
+    """In a directory: hard links of this rank's own.
 
-    Others may find that they need the same files, or that they do not.
+    Other ranks may need the same files or not.
     """
 
     def __init__(self, storage: Storage, files: Files, checkpoint: str) -> None:
@@ -32,7 +32,7 @@ class Hold:
             self._storage.remove(path)
 
     def take(self, names: Iterable[str]) -> None:
-        """Takes hold of data files. Raises `lmc.Error` or `OSError` where that cannot be done."""
+        """Links data files. Raises `lmc.Error` or `OSError` where that is impossible."""
         own = os.urandom(8).hex()
         for name in names:
             path = self._storage.join(self._checkpoint, f"held-{own}-{name}")
@@ -40,16 +40,16 @@ class Hold:
             self._held[name] = path
 
     def keep(self, names: Iterable[str]) -> None:
-        """Makes those of them that turned out to be needed part of the new checkpoint.
+        """Moves those that turned out to be needed into the new checkpoint.
 
-        Raises `lmc.MissingFileError` if one of them is there no more.
+        Raises `lmc.MissingFileError` if one of them is gone.
         """
         for name in names:
             self._storage.link(self._held[name], self._storage.join(self._checkpoint, name))
 
 
 class HoldInBucket(Hold):
-    """In a bucket: a notice, so that nobody deletes them as garbage."""
+    """In a bucket: a notice, so that they are not deleted as garbage."""
 
     def __init__(self, storage: Fsspec, files: Files, checkpoint: str, pool: str) -> None:
         super().__init__(storage, files, checkpoint)
@@ -63,7 +63,7 @@ class HoldInBucket(Hold):
     def take(self, names: Iterable[str]) -> None:
         needed = sorted(names)
         self._stack.enter_context(_notices.saving(self._bucket, self._pool, needed))
-        # Not so in a checkpoint that was copied from a directory, which somebody may delete.
+        # Notices do not protect a checkpoint copied from a directory: its files may be gone.
         self.keep(needed)
 
     def keep(self, names: Iterable[str]) -> None:

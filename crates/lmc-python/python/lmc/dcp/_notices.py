@@ -1,8 +1,9 @@
-"""What saves and collections of garbage in a bucket tell each other.
+"""Notices that saves and garbage collections in a bucket exchange.
 
-A save first says which data files it needs, and then looks whether any of them is being deleted. A collection first
-says what it is about to delete, and then looks whether a save needs any of it. So one of them sees the other, whatever
-happens in between, as long as the storage shows what was written to all who look later, as S3 does.
+A save first writes which data files it needs, and then checks whether any of them is being deleted. A collection first
+writes which files it is about to delete, and then checks whether a save needs any of them. So at least one of them sees
+the other, in any interleaving, provided that the storage is consistent (a write is visible to all later reads), as S3
+is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _DELETING = "deleting"
 
 @contextmanager
 def saving(storage: Fsspec, pool: str, needed: Sequence[str]) -> Iterator[None]:
-    """Keeps data files where they are until one that is made from them is there.
+    """Protects data files until a checkpoint that uses them is complete.
 
     Raises `lmc.MissingFileError` if one of them is being deleted.
     """
@@ -35,18 +36,18 @@ def saving(storage: Fsspec, pool: str, needed: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def deleting(storage: Fsspec, pool: str, names: Sequence[str]) -> Iterator[None]:
-    """Says that data files are about to be deleted."""
+    """Announces that data files are about to be deleted."""
     with _notice(storage, storage.join(pool, _DELETING), names):
         yield
 
 
 def needed_by_saves(storage: Fsspec, pool: str, since: float) -> set[str]:
-    """The data files that saves have said they need, which began at that time or later."""
+    """The data files announced as needed by saves that began at that time or later."""
     return {n for names in _read(storage, storage.join(pool, _SAVING), since) for n in names}
 
 
 def remove_old(storage: Fsspec, pool: str, since: float) -> None:
-    """Removes notices of an earlier time, of processes that died."""
+    """Removes older notices, of processes that died."""
     for folder in (storage.join(pool, _SAVING), storage.join(pool, _DELETING)):
         for name in storage.names(folder):
             path = storage.join(folder, name)
@@ -74,10 +75,10 @@ def _read(storage: Fsspec, folder: str, since: float | None) -> Iterator[list[st
             if since is not None and storage.written(path) < since:
                 continue
             names = json.loads(storage.read(path))
-        except FileNotFoundError:  # it was over just now
+        except FileNotFoundError:  # it has just ended
             continue
         except ValueError as e:
-            raise lmc.FormatError(f"{path} is no list of data files: {e}; delete it if nothing saves there") from e
+            raise lmc.FormatError(f"{path} is not a list of data files: {e}; delete it if nothing saves there") from e
         if not isinstance(names, list):
-            raise lmc.FormatError(f"{path} is no list of data files; delete it if nothing saves there")
+            raise lmc.FormatError(f"{path} is not a list of data files; delete it if nothing saves there")
         yield names

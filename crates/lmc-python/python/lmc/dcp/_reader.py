@@ -1,4 +1,4 @@
-"""Checkpoints read."""
+"""Reading checkpoints."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from lmc.dcp._storage import METADATA, storage_of
 from lmc.dcp._tensors import is_plain, memory
 from lmc.dcp._unpickle import Trust, trusted
 
-#: Bytes that are read at once and then copied to where they belong. What fits its destination is read there directly.
+#: Bytes read at once and then copied to their destination. Data that fit their destination are read there directly.
 _STAGED = 256 << 20
 
 
 class Reader(FileSystemReader):
     """Reads checkpoints that `lmc.dcp.Writer` wrote, and those that PyTorch's `FileSystemWriter` wrote, for `dcp.load`.
 
-    Any number of ranks reads what any number wrote. Every block of the data is checked.
+    Any number of ranks reads what any number wrote. Every block of data is verified.
 
     Args:
         path: the checkpoint; a directory, or a URL that fsspec knows, which is given `options`.
-        threads: threads that decompress; `None` for as many as the machine has.
-        trust: names such as `"module.name"` that `.metadata` may have beside those of PyTorch's metadata; `True` for
-            any. What they name is called with what the checkpoint says: it can do whatever this process can.
+        threads: threads that decompress; `None` for one per core.
+        trust: names such as `"module.name"` that `.metadata` may contain beside those of PyTorch's metadata; `True` for
+            any. They are called with arguments from the checkpoint: this can do whatever the process can.
 
     Raises:
-        lmc.UsageError: there can be no such number of threads, or `trust` is no list of names.
-        lmc.FormatError: the metadata are damaged, or name what is not trusted: nothing of it was run.
+        lmc.UsageError: the number of threads is invalid, or `trust` is not a list of names.
+        lmc.FormatError: the metadata are damaged, or contain a name that is not trusted: nothing was executed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Reader(FileSystemReader):
     ) -> None:
         super().__init__(path if "://" not in os.fspath(path) else "")
         if threads is not None and threads < 0:
-            raise lmc.UsageError(f"threads is a number, or None for as many as there are cores, not {threads}")
+            raise lmc.UsageError(f"threads must be a number, or None for one per core, not {threads}")
         self._options = options
         self._threads = threads
         self._trust = trusted(trust)
@@ -62,7 +62,7 @@ class Reader(FileSystemReader):
             self.fs, self._storage, self.path = storage_of(checkpoint_id, self._options, self._trust)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        # Not PyTorch's own, which unpickles whatever is there.
+        # Not PyTorch's own, which unpickles anything.
         rank = kwargs.get("rank")
         name = METADATA if rank is None else f"__{rank}{METADATA}"
         metadata = self._storage.read_metadata(os.fspath(self.path), name)
@@ -96,7 +96,7 @@ class Reader(FileSystemReader):
         return done
 
     def _read(self, file: lmc.File, chunks: dict[str, list[ReadItem]], planner: LoadPlanner) -> None:
-        """Reads what is wanted of a data file."""
+        """Reads the wanted parts of a data file."""
         pieces: list[_Piece] = []
         size = 0
 
@@ -106,7 +106,7 @@ class Reader(FileSystemReader):
             for piece in pieces:
                 piece.deliver()
 
-        # In the order of the file, so that a block is decoded once for all that is in it.
+        # In the order of the file, so that each block is decoded once.
         places = {t.name: t for t in file.tensors() if t.name in chunks}
         for name in sorted(chunks, key=lambda name: places[name].offset if name in places else 0):
             place = places[name] if name in places else file.tensor(name)
@@ -121,9 +121,9 @@ class Reader(FileSystemReader):
         finish()
 
     def _pieces(self, item: ReadItem, place: lmc.Tensor, planner: LoadPlanner) -> Iterator[_Piece]:
-        """What is to be read for an item: rows that are stored one after the other.
+        """The reads for an item: rows that are stored contiguously.
 
-        They are read where they belong, or else some of them at a time elsewhere, and copied.
+        They are read to their destination directly, or else through a buffer, some at a time.
         """
         if item.type == LoadItemType.BYTE_IO:
             data = bytearray(place.nbytes)
@@ -132,16 +132,16 @@ class Reader(FileSystemReader):
         dtype, chunk = self._chunk(item.storage_index)
         if math.prod(chunk) * dtype.itemsize != place.nbytes:
             raise lmc.FormatError(
-                f"{item.storage_index.fqn}: the data file has {place.nbytes} bytes of it, "
+                f"{item.storage_index.fqn}: it has {place.nbytes} bytes in the data file, "
                 f"not those of {dtype} {list(chunk)}"
             )
         resolved = planner.resolve_tensor(item)
         target = resolved.detach()
         if target.size() != torch.Size(item.lengths):
             raise lmc.UsageError(
-                f"{item.storage_index.fqn}: {list(item.lengths)} cannot be loaded to {list(target.size())}"
+                f"{item.storage_index.fqn}: {list(item.lengths)} cannot be loaded into {list(target.size())}"
             )
-        # What has no dimension is a row, too.
+        # A scalar counts as a row.
         sizes, offsets = tuple(chunk) or (1,), tuple(item.storage_offsets) or (0,)
         target = target if target.dim() else target.view(1)
         row = place.nbytes // max(1, sizes[0])
@@ -163,11 +163,11 @@ class Reader(FileSystemReader):
                 )
 
     def _chunk(self, index: MetadataIndex) -> tuple[torch.dtype, torch.Size]:
-        """The type and the sizes of a chunk that was saved."""
+        """The type and the sizes of a saved chunk."""
         assert self._metadata is not None, "the reader is set up before it reads"
         tensor = self._metadata.state_dict_metadata[index.fqn]
         if not isinstance(tensor, TensorStorageMetadata):
-            raise lmc.FormatError(f"{index.fqn}: the checkpoint says that it is no tensor")
+            raise lmc.FormatError(f"{index.fqn}: it is not a tensor in the checkpoint")
         return tensor.properties.dtype, chunk_at(tensor, index).sizes
 
 
@@ -175,9 +175,9 @@ class Reader(FileSystemReader):
 class _Piece:
     """Bytes of a data file that are read to one place."""
 
-    #: Of the raw file.
+    #: Range in the raw file.
     offset: int
-    #: Where they go.
+    #: Their destination.
     out: Any
     #: Memory that this takes beside the destination.
     extra: int
@@ -186,7 +186,7 @@ class _Piece:
 
 @dataclasses.dataclass
 class _Delivery:
-    """Copies rows of a chunk, or a part of each, to where they belong."""
+    """Copies rows of a chunk, or a part of each, to their destination."""
 
     target: torch.Tensor
     rows: torch.Tensor
@@ -197,7 +197,7 @@ class _Delivery:
     planner: LoadPlanner
 
     def __call__(self) -> None:
-        # Elsewhere rows of a tensor that was made in this mode cannot be written to.
+        # Tensors created in inference mode can only be written to in that mode.
         with torch.inference_mode():
             self.target.copy_(narrow_tensor_by_index(self.rows, self.offsets, self.target.size()))
         if self.is_last:
@@ -205,7 +205,7 @@ class _Delivery:
 
 
 def _apart(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
-    """Parts of what is wanted, in each of which no two buffers share memory, as those of tied weights do."""
+    """Splits reads into batches without buffers that share memory, as those of tied weights do."""
     with_bytes = (piece for piece in pieces if len(piece.out))
     left = sorted(((np.frombuffer(piece.out, np.uint8).ctypes.data, piece) for piece in with_bytes), key=_first)
     while left:

@@ -1,4 +1,4 @@
-"""Where checkpoints and their data files are: directories, and what fsspec knows."""
+"""Storage of checkpoints and their data files: directories, and file systems of fsspec."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ import lmc
 from lmc.dcp import _unpickle
 from lmc.dcp._unpickle import Trust
 
-#: The folder beside the checkpoints that has the data files where there are no hard links.
+#: The folder with the data files, beside the checkpoints, where there are no hard links.
 POOL = "lmc-data"
 SUFFIX = ".lmc"
 METADATA = ".metadata"
-#: What stands in a checkpoint of a bucket under the name of a data file, whose place is elsewhere: PyTorch's reader
-#: then finds the file, and says that it does not know what is in it.
+#: The contents of a placeholder for a data file in a checkpoint of a bucket, whose data are elsewhere: PyTorch's reader
+#: then finds the file, and reports that it does not know the format.
 NOTE = b"What this file stands for is in the folder lmc-data beside this checkpoint. Read it with lmc.dcp.Reader, "
 NOTE += b"or make the checkpoint plain with `lmc unpack`.\n"
-#: Bytes that are read ahead of those that are wanted, where each request takes its time.
+#: Bytes to read ahead where each request has a high latency.
 _READ_AHEAD = 8 << 20
 
 
 class Storage:
-    """A directory of checkpoints: a file is in several by hard links, and takes its space once.
+    """A directory of checkpoints. A file may be in several by hard links, and takes its space once.
 
-    What PyTorch's `FileSystemBase` does is left to it.
+    Extends PyTorch's `FileSystemBase`.
     """
 
-    #: Whether what was written may still have to be brought to stable storage.
+    #: Whether written files may still have to be synced to stable storage.
     has_fsync = True
 
     def __init__(self, fs: FileSystemBase, trust: frozenset[str] | Literal[True]) -> None:
         self.fs = fs
-        # What the metadata of its checkpoints may name beside what metadata consist of.
+        # Names that the metadata of its checkpoints may contain beside those of PyTorch's.
         self._trust = trust
 
     def join(self, folder: str, name: str) -> str:
@@ -53,7 +53,7 @@ class Storage:
         return lmc.open(path, base=list(base) or None, threads=threads)
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder; none if it is not there."""
+        """Names of the files in a folder; none if it is missing."""
         try:
             with os.scandir(folder) as entries:
                 return [e.name for e in entries if e.is_file(follow_symlinks=False)]
@@ -61,7 +61,7 @@ class Storage:
             return []
 
     def folders(self, parent: str) -> list[str]:
-        """The folders in a folder; none if it is not there."""
+        """The folders in a folder; none if it is missing."""
         try:
             with os.scandir(parent) as entries:
                 return [e.path for e in entries if e.is_dir()]
@@ -69,12 +69,12 @@ class Storage:
             return []
 
     def checkpoints(self, parent: str) -> list[tuple[float, str]]:
-        """The complete checkpoints in a folder, and when they were completed."""
+        """The complete checkpoints in a folder, with the times of their completion."""
         found = []
         for folder in self.folders(parent):
             try:
                 found.append((self.written(self.join(folder, METADATA)), folder))
-            except lmc.UnsupportedError:  # none is known to be newer than others
+            except lmc.UnsupportedError:  # no times: none counts as newer
                 found.append((0.0, folder))
             except OSError:
                 continue
@@ -85,13 +85,13 @@ class Storage:
         return os.stat(path).st_mtime
 
     def now(self, folder: str) -> float:
-        """The time by the clock that `written` is by."""
+        """The current time, by the clock of `written`."""
         return time.time()
 
     def link(self, source: str, target: str) -> None:
-        """Gives a file a second name, unless that is its name already.
+        """Gives a file a second name, unless it has that name already.
 
-        Raises `OSError` where that cannot be done without a copy.
+        Raises `OSError` where that would take a copy.
         """
         try:
             os.link(source, target)
@@ -103,7 +103,7 @@ class Storage:
         self.fs.rm_file(path)
 
     def has_data(self, path: str) -> bool:
-        """Whether there is a data file, and no note in its place."""
+        """Whether a data file exists, and is not a placeholder."""
         try:
             with open(path, "rb") as file:
                 return file.read(len(NOTE)) != NOTE
@@ -111,24 +111,25 @@ class Storage:
             return False
 
     def read_metadata(self, checkpoint: str, name: str = METADATA) -> Metadata:
-        """What `torch.distributed.checkpoint` wrote about a checkpoint.
+        """The metadata of a checkpoint, as `torch.distributed.checkpoint` wrote it.
 
-        Nothing that it names is run but what is trusted.
+        Nothing that it names is executed unless it is trusted.
 
-        Raises `lmc.MissingFileError` if it is not there, `lmc.FormatError` if it is none, or names what is not trusted.
+        Raises `lmc.MissingFileError` if it is missing, `lmc.FormatError` if it is invalid, or contains an untrusted
+        name.
         """
         path = self.join(checkpoint, name)
         try:
             with self.fs.create_stream(path, "rb") as stream:
                 return _unpickle.load(cast(BinaryIO, stream), path, self._trust)
-        except FileNotFoundError as e:  # which may say nothing, as that of S3
-            raise lmc.MissingFileError(f"{checkpoint} is no complete checkpoint: it has no {name}") from e
+        except FileNotFoundError as e:  # its message may be empty, as that of S3
+            raise lmc.MissingFileError(f"{checkpoint} is not a complete checkpoint: it has no {name}") from e
 
 
 class Remote(_FileSystem):
-    """PyTorch's way to what fsspec knows, also in a process forked from the one that made it.
+    """PyTorch's wrapper of fsspec, made safe in a process forked from the one that created it.
 
-    Nothing that was listed is remembered: other ranks write, too.
+    Listings are not cached: other ranks write, too.
     """
 
     _fs: Any
@@ -144,17 +145,17 @@ class Remote(_FileSystem):
     def init_path(self, path: str | os.PathLike[str], **_: Any) -> str:
         self._url = os.fspath(path)
         self._process = 0
-        assert self.fs is not None, "it is opened now, so that what is wrong with it is said now"
+        assert self.fs is not None, "the file system was not opened"
         return self._url
 
-    # PyTorch has an attribute here.
+    # An attribute in PyTorch's class.
     @property
     def fs(self) -> Any:
-        # The threads that fsspec works with stay behind in a fork.
+        # A fork leaves fsspec's threads behind.
         if self._process != os.getpid():
             from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
-            # To close the connections of the process that forked this one would end them there, too.
+            # Closing connections inherited from the parent would close them there, too.
             self._inherited.append(self._fs)
             self._fs, _ = url_to_fs(self._url, **self._options)
             self._process = os.getpid()
@@ -166,12 +167,13 @@ class Remote(_FileSystem):
 
 
 class Fsspec(Storage):
-    """What fsspec knows: buckets, mostly. There are no links: the data files of all checkpoints are in one folder."""
+    """File systems of fsspec, mostly buckets. There are no links: the data files of all checkpoints are in one
+    folder."""
 
     def __init__(self, fs: Remote, trust: frozenset[str] | Literal[True]) -> None:
         super().__init__(fs, trust)
         self._remote = fs
-        # Of local files, which are written as slowly as any.
+        # Only local files can be synced.
         self.has_fsync = "file" in _protocols(fs.fs)
 
     @property
@@ -186,7 +188,7 @@ class Fsspec(Storage):
         return lmc.open(cast(BinaryIO, file), base=list(base) or None, threads=threads)
 
     def write(self, path: str, data: bytes) -> None:
-        """Writes a file; an object of a bucket is there once it is complete."""
+        """Writes a file; an object in a bucket appears once it is complete."""
         if self.has_fsync:
             with self.fs.create_stream(path, "wb") as stream:
                 stream.write(data)
@@ -208,8 +210,8 @@ class Fsspec(Storage):
         return [name for name, kind in self._list(folder) if kind == "file"]
 
     def _list(self, folder: str) -> list[tuple[str, str]]:
-        """Names in a folder, and what they are of."""
-        self._fs.invalidate_cache()  # of those that heed no option
+        """Names in a folder, with their types."""
+        self._fs.invalidate_cache()  # some ignore the option
         try:
             entries = self._fs.ls(folder, detail=True)
         except FileNotFoundError:
@@ -227,10 +229,10 @@ class Fsspec(Storage):
         try:
             return _seconds(self._fs.modified(path))
         except (NotImplementedError, AttributeError, TypeError, ValueError) as e:
-            raise lmc.UnsupportedError(f"{path}: the storage does not say when it was written") from e
+            raise lmc.UnsupportedError(f"{path}: the storage has no modification time") from e
 
     def now(self, folder: str) -> float:
-        # The clock of this machine may be another than the server's.
+        # The clock of this machine may differ from the server's.
         probe = self.join(folder, f"probe-{os.getpid()}-{time.time_ns()}")
         self._fs.pipe_file(probe, b"x")
         try:
@@ -248,18 +250,18 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 
 
 def _seconds(when: Any) -> float:
-    """A time that fsspec says."""
+    """A time as reported by fsspec."""
     return float(when.timestamp() if hasattr(when, "timestamp") else when)
 
 
 def storage_of(
     path: str | os.PathLike[str], options: dict[str, Any], trust: Trust
 ) -> tuple[FileSystem, Storage, Any]:
-    """What reads and writes a path: PyTorch's file system and ours, and the path as they take it."""
+    """Opens a location: PyTorch's file system and ours, and the path as they take it."""
     names = _unpickle.trusted(trust)
     if "://" in os.fspath(path):
         remote = Remote(os.fspath(path), options)
-        # PyTorch's classes say that they take a directory's, and take any.
+        # PyTorch's classes are annotated for a directory, but take any.
         return cast(FileSystem, remote), Fsspec(remote, names), os.fspath(path)
     local = FileSystem()
     return local, Storage(local, names), local.init_path(path)

@@ -30,31 +30,31 @@ class Chunk:
 
 
 class DeviceMemory:
-    """Memory of a device as a binary file: no more of it is in main memory than is being compressed."""
+    """Memory of a device as a binary file: main memory holds only the part being compressed."""
 
     def __init__(self, flat: torch.Tensor) -> None:
         self._flat = flat
         self._at = 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Goes to a byte, counted from the beginning or from the end."""
+        """Seeks to a byte, counted from the beginning or from the end."""
         self._at = offset + (len(self._flat) if whence == os.SEEK_END else 0)
         return self._at
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes, `size` of them or as many as there are."""
+        """Reads the next `size` bytes, or fewer at the end."""
         part = self._flat[self._at : self._at + size]
         self._at += len(part)
         return part.cpu().numpy().tobytes()
 
 
 def is_remote(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's memory is read piece by piece."""
+    """Whether a tensor's memory is read in chunks."""
     return tensor.device.type == "cuda"
 
 
 def chunk(name: str, tensor: torch.Tensor) -> Chunk:
-    """A dense tensor, whose memory is not copied if it is contiguous and in main memory or on a GPU."""
+    """Converts a tensor to a dense one; it is not copied if it is contiguous and in main memory or on a GPU."""
     plain = tensor.detach()
     if plain.layout != torch.strided or plain.is_quantized or plain.is_meta or plain.is_nested:
         kind = "quantized" if plain.is_quantized else str(plain.layout)
@@ -78,6 +78,6 @@ def memory(tensor: torch.Tensor) -> Memory:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's memory holds its elements and nothing else, in order."""
+    """Whether a tensor's memory holds exactly its elements, in order."""
     dense = tensor.layout == torch.strided and tensor.device.type == "cpu" and tensor.is_contiguous()
     return dense and not tensor.is_conj() and not tensor.is_neg()

@@ -1,4 +1,4 @@
-"""Checkpoints made plain again."""
+"""Converting checkpoints to plain ones."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from lmc.dcp._storage import METADATA, Storage, storage_of
 from lmc.dcp._tensors import memory
 from lmc.dcp._unpickle import Trust
 
-#: How large files of tensors become, in bytes, unless a single tensor is larger; as Hugging Face's libraries have it.
+#: The size limit of files of tensors, in bytes, unless a single tensor is larger; as in Hugging Face's libraries.
 SHARD = 5 * 10**9
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What `unpack` wrote."""
+    """The result of `unpack`."""
 
     files: list[str]
-    #: Names of what is no tensor, which safetensors files cannot hold.
+    #: Names of entries that are not tensors, which safetensors files cannot hold.
     left_out: list[str]
 
 
@@ -53,23 +53,23 @@ def unpack(
     trust: Trust = (),
     **options: Any,
 ) -> Unpacked:
-    """Writes a checkpoint of `lmc.dcp` as one that needs nothing of lmc.
+    """Writes a checkpoint of `lmc.dcp` as one that does not need lmc.
 
     Args:
         checkpoint: a directory, or a URL that fsspec knows, which is given `options`.
         target: a directory, which must not exist yet or be empty.
-        to: `"dcp"` for what PyTorch's own writer would have saved, with the same chunks; `"safetensors"` for
-            whole tensors, in one file or, beyond 5 GB, in several with a `model.safetensors.index.json`.
-        prefix: for safetensors, takes only what has a name that begins so, without the prefix: `"model."`, mostly.
+        to: `"dcp"` for the output of PyTorch's own writer, with the same chunks; `"safetensors"` for whole tensors, in
+            one file or, beyond 5 GB, in several with a `model.safetensors.index.json`.
+        prefix: for safetensors, takes only names that begin with it, and strips it; usually `"model."`.
         trust: as for `lmc.dcp.Reader`.
 
     Raises:
-        lmc.Error: the checkpoint is damaged or not complete, or names what is not trusted; the target holds files.
+        lmc.Error: the checkpoint is damaged or incomplete, or contains an untrusted name; the target holds files.
     """
     if to not in ("dcp", "safetensors"):
-        raise lmc.UsageError(f"cannot unpack to {to!r}: it is 'dcp' or 'safetensors'")
+        raise lmc.UsageError(f"to={to!r}: must be 'dcp' or 'safetensors'")
     if prefix and to == "dcp":
-        raise lmc.UsageError("a prefix is for safetensors: a plain checkpoint has the names of this one")
+        raise lmc.UsageError("prefix is only for to='safetensors': a plain checkpoint keeps all names")
     _, storage, path = storage_of(checkpoint, options, trust)
     metadata = storage.read_metadata(os.fspath(path))
     folder = Path(target)
@@ -81,7 +81,7 @@ def unpack(
 
 
 class _Chunks:
-    """What a checkpoint holds, chunk by chunk."""
+    """The contents of a checkpoint, chunk by chunk."""
 
     def __init__(self, storage: Storage, checkpoint: str, metadata: Metadata) -> None:
         self.checkpoint = checkpoint
@@ -108,23 +108,23 @@ class _Chunks:
         place = self.metadata.storage_data[index]
         name = tensor_name(place)
         if name is None:
-            raise lmc.UsageError(f"{self.checkpoint} was not written by lmc.dcp: it is a plain checkpoint already")
+            raise lmc.UsageError(f"{self.checkpoint} was not written by lmc.dcp: it is already a plain checkpoint")
         file = self._file(place.relative_path)
         entry = self.metadata.state_dict_metadata[index.fqn]
         if isinstance(entry, BytesStorageMetadata):
             return io.BytesIO(file.read(name))
         sizes, dtype, nbytes = chunk_at(entry, index).sizes, entry.properties.dtype, file.tensor(name).nbytes
-        # Before there is memory for it.
+        # Checked before memory is allocated.
         if min(sizes, default=0) < 0 or math.prod(sizes) * dtype.itemsize != nbytes:
             raise lmc.FormatError(
-                f"{index.fqn}: the data file has {nbytes} bytes of it, not those of {dtype} {list(sizes)}"
+                f"{index.fqn}: it has {nbytes} bytes in the data file, not those of {dtype} {list(sizes)}"
             )
         tensor = torch.empty(sizes, dtype=dtype, device="cpu")
         file.read_into(name, memory(tensor))
         return tensor
 
     def in_order(self, of: Iterable[MetadataIndex] | None = None) -> list[MetadataIndex]:
-        """Chunks, or all there are, one data file after the other, and those of a file as they stand in it."""
+        """Chunks, by default all, one data file after the other, in the order of each file."""
         places = cast(dict[MetadataIndex, _StorageInfo], self.metadata.storage_data)
         chosen = places if of is None else of
         return sorted(chosen, key=lambda index: (places[index].relative_path, places[index].offset))
@@ -145,7 +145,7 @@ def _to_dcp(chunks: _Chunks, folder: Path) -> Unpacked:
         out.flush()
         os.fsync(out.fileno())
     plain = dataclasses.replace(chunks.metadata, storage_data=places)
-    # Written last: with it, the checkpoint is complete.
+    # Written last: it makes the checkpoint complete.
     with open(folder / (METADATA + ".tmp"), "wb") as out:
         pickle.dump(plain, out)
         out.flush()
@@ -204,7 +204,7 @@ def _shard_name(i: int, count: int) -> str:
 def _whole(
     chunks: _Chunks, tensors: dict[str, TensorStorageMetadata], indexes: Iterable[MetadataIndex]
 ) -> dict[str, torch.Tensor]:
-    """Tensors put together from their chunks."""
+    """Tensors assembled from their chunks."""
     whole: dict[str, torch.Tensor] = {}
     missing = {fqn: entry.size.numel() for fqn, entry in tensors.items()}
     for index in chunks.in_order(indexes):
@@ -224,7 +224,7 @@ def _whole(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`lmc unpack`: the exit code."""
+    """`lmc unpack`; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="lmc unpack",
         description="Writes a checkpoint of lmc.dcp as one that needs nothing of lmc.",
@@ -262,5 +262,5 @@ def main(arguments: Sequence[str]) -> int:
         print(file)
     if done.left_out:
         shown = ", ".join(done.left_out[:5]) + (", …" if len(done.left_out) > 5 else "")
-        print(f"lmc: left out {len(done.left_out)} entries that are no tensors: {shown}", file=sys.stderr)
+        print(f"lmc: left out {len(done.left_out)} entries that are not tensors: {shown}", file=sys.stderr)
     return 0

@@ -1,8 +1,8 @@
-"""The `.metadata` of a checkpoint, unpickled without running what it names.
+"""Unpickling the `.metadata` of a checkpoint without executing what it names.
 
-A pickle can call anything that it can name. Here it can name what metadata consist of, and nothing else: of each class
-and function it gets a stand-in, which makes instances from arguments that are looked at first, and which cannot be
-changed. What comes out is then checked, field by field, before anything is done with it.
+A pickle can call anything that it names. Here it may name only the parts of metadata: for each class and function it
+gets a stand-in, which creates instances from checked arguments, and cannot be changed. The result is then checked,
+field by field, before it is used.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import lmc
 from lmc._lmc import check_pickle
 
 Trust: TypeAlias = bool | Iterable[str]
-"""What else a pickle may name: names such as `"module.name"`; `True` for anything, as PyTorch has it."""
+"""Further names that a pickle may contain, such as `"module.name"`; `True` for any, as in PyTorch."""
 
-#: Bytes of metadata: about what a million chunks take, several times over.
+#: The most bytes of metadata: several times the size for a million chunks.
 LARGEST = 1 << 30
 
 _SHOWN = 100
 
 
 def trusted(trust: Trust) -> frozenset[str] | Literal[True]:
-    """What a caller gave as `trust=`.
+    """Converts the argument `trust`.
 
-    Raises `lmc.UsageError` for what is no list of names.
+    Raises `lmc.UsageError` unless it is a list of names.
     """
     if trust is True:
         return True
@@ -52,7 +52,7 @@ def trusted(trust: Trust) -> frozenset[str] | Literal[True]:
 def load(stream: BinaryIO, path: str, trust: frozenset[str] | Literal[True]) -> Metadata:
     """Reads metadata from a file, which errors call `path`.
 
-    Raises `lmc.FormatError` if they are damaged, or name what is neither part of metadata nor trusted.
+    Raises `lmc.FormatError` if they are damaged, or contain a name that is neither part of metadata nor trusted.
     """
     try:
         found = pickle.load(stream) if trust is True else _restricted(stream, trust)
@@ -60,7 +60,7 @@ def load(stream: BinaryIO, path: str, trust: frozenset[str] | Literal[True]) -> 
         raise type(e)(f"{path}: {e}") from e
     except (OSError, MemoryError):
         raise
-    except Exception as e:  # that of a damaged pickle may be any
+    except Exception as e:  # a damaged pickle can raise any
         raise lmc.FormatError(f"{path} cannot be read: {type(e).__name__}: {e}") from e
     if not isinstance(found, Metadata):
         raise lmc.FormatError(f"{path} is not what torch.distributed.checkpoint writes")
@@ -74,8 +74,8 @@ def load(stream: BinaryIO, path: str, trust: frozenset[str] | Literal[True]) -> 
 def _restricted(stream: BinaryIO, trust: frozenset[str]) -> object:
     data = stream.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise lmc.FormatError(f"has more than {LARGEST} bytes, which is no checkpoint's metadata")
-    # Python's unpickler makes room for what a pickle says that it has, before it looks whether it has it.
+        raise lmc.FormatError(f"has more than {LARGEST} bytes, too many for a checkpoint's metadata")
+    # Python's unpickler allocates the length that a pickle declares before checking that the data is there.
     check_pickle(data)
     return _Unpickler(data, trust).load()
 
@@ -92,43 +92,43 @@ class _Unpickler(pickle.Unpickler):
         full = f"{module}.{name}"
         if full in self._trust:
             return super().find_class(module, name)
-        # Hostile names may be long, and not all characters are to be shown.
+        # Hostile names may be long, and contain unprintable characters.
         shown = ascii(full)[1:-1]
         shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
         raise lmc.FormatError(
-            f"names {shown}, which is no part of a checkpoint's metadata: it may be hostile; "
+            f"names {shown}, which is not part of a checkpoint's metadata: it may be hostile; "
             f"trust=[{shown!r}] reads it, if you know who wrote it"
         )
 
 
 def _fixed(*_: object) -> None:
-    raise lmc.FormatError("changes what is no part of it: it may be hostile")
+    raise lmc.FormatError("changes an object that is not part of it: it may be hostile")
 
 
 class _Sealed(type):
-    """Of classes that a pickle may call, and not change."""
+    """The metaclass of stand-ins: a pickle may call them, but not change them."""
 
     __setattr__ = _fixed
     __delattr__ = _fixed
 
 
 def _stand_in(make: Callable[..., object]) -> type:
-    """What a pickle gets in place of a class or function: `make` is called with the arguments."""
+    """The stand-in for a class or function: `make` is called with the arguments."""
 
     def new(cls: type, *arguments: Any) -> Any:
         return make(*arguments)
 
-    # A pickle would call `__setstate__` of a class, too, with what it wants that to be.
+    # A pickle would also call a class's `__setstate__`, with a state of its choice.
     return _Sealed("StandIn", (), {"__slots__": (), "__new__": new, "__setstate__": staticmethod(_fixed)})
 
 
 def _blank(cls: type) -> Callable[[], object]:
-    """Makes an instance without values, which the pickle then gives it."""
+    """Creates an instance without values, which the pickle sets afterwards."""
     return lambda: object.__new__(cls)
 
 
 class _Encoding:
-    """A member of an enumeration, which all of the process shares, and a pickle could change."""
+    """A member of an enumeration. The real one is shared by the process, and a pickle could change it."""
 
     __slots__ = ("member",)
 
@@ -144,7 +144,7 @@ def _encoding(enumeration: Any) -> Callable[[object], object]:
 
 
 def _properties(real: Any) -> Callable[[], object]:
-    """Makes properties of a tensor, which take an `_Encoding` where those that were pickled had the member."""
+    """Creates properties of a tensor, replacing an `_Encoding` by the member that was pickled."""
 
     def setstate(self: Any, state: tuple[Any, ...]) -> None:
         real.__setstate__(self, tuple(e.member if isinstance(e, _Encoding) else e for e in state))
@@ -165,7 +165,7 @@ def _layout(name: str) -> torch.layout:
 
 
 def _ordered(*items: object) -> object:
-    # Items follow by themselves; older protocols give a list of pairs.
+    # Items follow separately; older protocols give a list of pairs.
     return collections.OrderedDict(*[item for item in items if isinstance(item, list | tuple)])
 
 
@@ -174,7 +174,7 @@ def _set(kind: type) -> Callable[..., object]:
 
 
 def _bytearray(value: object = b"", *encoding: str) -> bytearray:
-    # Not from a number, which would be how many to make.
+    # Not from a number, which would be a length to allocate.
     return bytearray(value if isinstance(value, bytes) else b"")
 
 
@@ -183,14 +183,14 @@ def _path(kind: type) -> Callable[..., object]:
 
 
 def _known() -> dict[tuple[str, str], object]:
-    """What a pickle gets for a module and a name."""
+    """The stand-in for a module and a name."""
     dtypes = {name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
     makers: dict[tuple[str, str], Callable[..., object]] = {
         ("torch", "Size"): _size,
         ("torch.serialization", "_get_layout"): _layout,
         (new.__name__, "TensorProperties"): _properties(new.TensorProperties),
         (new.__name__, "_MEM_FORMAT_ENCODING"): _encoding(new._MEM_FORMAT_ENCODING),
-        # Where PyTorch had them once.
+        # Former locations in PyTorch.
         (old.__name__, "TensorProperties"): _properties(old.TensorProperties),
         (old.__name__, "MEM_FORMAT_ENCODING"): _encoding(old.MEM_FORMAT_ENCODING),
         (stored.__name__, "_StorageInfo"): _blank(stored._StorageInfo),
@@ -210,7 +210,7 @@ def _known() -> dict[tuple[str, str], object]:
         new.TensorStorageMetadata,
     ):
         makers[new.__name__, cls.__name__] = _blank(cls)
-    # That of a checkpoint may be of another system than this one.
+    # The path class may be that of another operating system.
     for module in ("pathlib", "pathlib._local"):
         makers[module, "PosixPath"] = _path(PosixPath)
         makers[module, "PurePosixPath"] = _path(PurePosixPath)
@@ -227,19 +227,19 @@ def _has(value: Any, cls: type, **fields: type | tuple[type, ...]) -> bool:
 
 
 def _check(metadata: Metadata) -> None:
-    """Fails unless metadata are made as those are that PyTorch writes."""
+    """Fails unless metadata have the structure that PyTorch writes."""
     entries, places = getattr(metadata, "state_dict_metadata", None), metadata.storage_data
     if not isinstance(entries, dict) or not isinstance(places, dict | None):
-        raise lmc.FormatError("is not made as PyTorch makes it: it has no table of what was saved, or another")
+        raise lmc.FormatError("is not structured as PyTorch's: the table of what was saved is missing or invalid")
     for fqn, entry in entries.items():
         if not isinstance(fqn, str) or not (isinstance(entry, new.BytesStorageMetadata) or _is_tensor(entry)):
-            raise lmc.FormatError(f"what it says of {fqn!r} is not made as PyTorch makes it")
+            raise lmc.FormatError(f"its entry for {fqn!r} is not structured as PyTorch's")
     for index, place in (places or {}).items():
         if not _has(index, new.MetadataIndex, fqn=str, offset=_OFFSET, index=_INDEX):
-            raise lmc.FormatError("where it says that data are is not made as PyTorch makes it")
+            raise lmc.FormatError("its table of storage locations is not structured as PyTorch's")
         if index.fqn not in entries:
-            raise lmc.FormatError(f"it says where {index.fqn!r} is, and not what that is")
-        # Other storages of PyTorch's have other records, which this package does not look into.
+            raise lmc.FormatError(f"it has a location for {index.fqn!r}, but no entry")
+        # Other storages of PyTorch have other records, which this package does not read.
         if isinstance(place, stored._StorageInfo):
             _check_place(index.fqn, place)
 
@@ -265,11 +265,11 @@ def _check_place(fqn: str, place: stored._StorageInfo) -> None:
         or not isinstance(descriptors, list | tuple | None)
         or not all(isinstance(d, str) for d in descriptors or ())
     ):
-        raise lmc.FormatError(f"where it says that {fqn!r} is is not made as PyTorch makes it")
+        raise lmc.FormatError(f"the location of {fqn!r} is not structured as PyTorch's")
     name = place.relative_path
-    # Of Windows, too: what reads it next may run there.
+    # Also paths of Windows: the next reader may run there.
     windows = PureWindowsPath(name)
     if not name or "\0" in name or "://" in name or name[0] in "/\\" or windows.drive or ".." in windows.parts:
         raise lmc.FormatError(
-            f"says that {fqn!r} is in {name!r}, which is no file of the checkpoint: it may be hostile"
+            f"says that {fqn!r} is in {name!r}, which is not a file of the checkpoint: it may be hostile"
         )

@@ -1,4 +1,4 @@
-"""Checkpoints written."""
+"""Writing checkpoints."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from lmc.dcp._unpickle import Trust, trusted
 
 
 class Writer(FileSystemWriter):
-    """Writes checkpoints for `dcp.save` and `dcp.async_save`, compressed, and as deltas of the one before.
+    """Writes checkpoints for `dcp.save` and `dcp.async_save`, compressed, and as deltas of earlier ones.
 
-    Every rank writes one file. A chunk of a tensor is made from the one of the same name, offsets, sizes and type
-    in the base, whichever
-    rank wrote it. Where there is no base, or it cannot be read, what is written needs none.
+    Every rank writes one file. The base of a tensor's chunk is the one with the same name, offsets, sizes and type in
+    the base checkpoint, whichever rank wrote it. If there is no base, or it cannot be read, the file is written without
+    one.
 
     Args:
-        path: the new checkpoint; a directory, or a URL that fsspec knows, which is given `options`. Its parent is
-            the run: checkpoints that are deltas of each other stand side by side.
-        base: `"auto"` for the checkpoint that this process saved or loaded last, or else the newest complete one
-            of the run, as long as it is of the same kind: its data files have what this one has, or mostly; the
-            path of one in the same run; `None` for none.
-        max_chain: deltas of deltas there may be; 0 for none. The one after so many is made without a base.
+        path: the new checkpoint; a directory, or a URL that fsspec knows, which is given `options`. Its parent is the
+            run: checkpoints that are deltas of each other are in the same folder.
+        base: `"auto"` for the checkpoint that this process saved or loaded last, or else the newest complete one of the
+            run, if it is of the same kind: its data files hold the same chunks, or mostly; the path of one in the same
+            run; `None` for none.
+        max_chain: the longest chain of deltas; 0 for none. After it a checkpoint is written without a base.
         level: `"fast"`, `"default"` or `"max"`.
-        threads: threads that compress; `None` for as many as the machine has.
-        cache: bytes of main memory in which a process keeps what it wrote last, which saves reading it again for
-            the next save; `None` for a quarter of the machine's memory shared by the ranks on it. If what a rank
-            writes is larger, it is read from storage.
+        threads: threads that compress; `None` for one per core.
+        cache: bytes of main memory for caching what a process wrote last, so that the next save need not read it;
+            `None` for a quarter of the machine's memory shared by its ranks. If a rank writes more, it is read from
+            storage.
         sync_files: whether `.metadata` is on stable storage when a save ends, as data files are in any case.
-        overwrite: whether a checkpoint that is there already is replaced.
-        trust: as for `lmc.dcp.Reader`, of the checkpoints that may become the base; one that names what is not
-            trusted becomes none, with a warning.
+        overwrite: whether an existing checkpoint is replaced.
+        trust: as for `lmc.dcp.Reader`, for checkpoints that may become the base; one with an untrusted name does not,
+            with a warning.
 
     Raises:
         lmc.Error: nothing can be compressed or written.
@@ -76,9 +76,9 @@ class Writer(FileSystemWriter):
             cache_staged_state_dict=cache_staged_state_dict,
         )
         if max_chain < 0:
-            raise lmc.UsageError(f"max_chain is a number of deltas, not {max_chain}")
+            raise lmc.UsageError(f"max_chain must be a number of deltas, not {max_chain}")
         if level not in lmc.LEVELS:
-            raise lmc.UsageError(f"there is no level {level!r}: the levels are {', '.join(lmc.LEVELS)}")
+            raise lmc.UsageError(f"level={level!r}: must be one of {', '.join(lmc.LEVELS)}")
         self._options = options
         self._base = None if base is None else os.fspath(base)
         self._max_chain = max_chain
@@ -92,15 +92,15 @@ class Writer(FileSystemWriter):
 
     def _open(self, path: str | os.PathLike[str]) -> None:
         self.fs, self._storage, self.path = storage_of(path, self._options, self._trust)
-        # Where that cannot be asked for, PyTorch warns that it is not done.
+        # Where syncing is not available, PyTorch warns that it is not done.
         self.sync_files = self._sync_files and self._storage.has_fsync
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        # A process that is sent the writer opens its file systems itself.
+        # A process that receives the writer opens its own file systems.
         del state["fs"], state["_storage"]
         state["path"] = os.fspath(self.path)
-        # What was staged is sent by itself.
+        # The staged state is sent separately.
         state.pop("state_dict_cache", None)
         return state
 
@@ -115,7 +115,7 @@ class Writer(FileSystemWriter):
             self._open(checkpoint_id)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        # The files of a checkpoint that was here before, or of one that was never completed.
+        # Files of a previous checkpoint here, or of one never completed.
         self._replaces = any(map(is_data_file, self._storage.names(os.fspath(self.path))))
         return super().prepare_local_plan(plan)
 
@@ -131,13 +131,13 @@ class Writer(FileSystemWriter):
             try:
                 self._remove_replaced(metadata)
             except (lmc.Error, OSError) as e:
-                warnings.warn(f"lmc: {self.path} is saved, but what was there before is not removed: {e}", stacklevel=2)
+                warnings.warn(f"lmc: {self.path} is saved, but the previous files were not removed: {e}", stacklevel=2)
 
     def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         chunks = [(item, self._resolve(item, planner)) for item in plan.items]
         checkpoint = os.fspath(self.path)
         run = self._storage.parent(checkpoint)
-        # Names are those of no other file of the run, so that files of several checkpoints can be in one folder.
+        # Names are unique in the run, so that files of several checkpoints can be in one folder.
         name = f"{plan.storage_data.prefix}{os.urandom(8).hex()}{SUFFIX}"
         folder = checkpoint
         if isinstance(self._storage, Fsspec):
@@ -168,10 +168,10 @@ class Writer(FileSystemWriter):
             raw = bytearray(data.getbuffer())
             flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8, device="cpu")
             return Chunk(item.index.fqn, "U8", (len(raw),), flat)
-        assert item.tensor_data is not None, "what is no bytes is a tensor"
+        assert item.tensor_data is not None, "an item that is not bytes is a tensor"
         place = item.tensor_data.chunk
         whole = place.sizes == item.tensor_data.size
-        # Chunks have names that they keep while the sharding stays the same.
+        # Names of chunks are stable while the sharding stays the same.
         name = (
             item.index.fqn
             if whole
@@ -187,7 +187,7 @@ class Writer(FileSystemWriter):
         return Hold(self._storage, files, checkpoint)
 
     def _base_of(self, run: str, plan: SavePlan) -> _bases.Base | None:
-        """The checkpoint to make this one from."""
+        """The base of this checkpoint."""
         if self._base is None or self._max_chain == 0:
             return None
         if self._base == "auto":
@@ -201,12 +201,12 @@ class Writer(FileSystemWriter):
         try:
             return _bases.Base(base, self._storage.read_metadata(base))
         except FileNotFoundError as e:
-            raise lmc.NotFoundError(f"the base {base} is no complete checkpoint") from e
+            raise lmc.NotFoundError(f"the base {base} is not a complete checkpoint") from e
 
     def _made_from(self, files: Files, base: _bases.Base | None, run: str, plan: SavePlan, hold: Hold) -> list[_Base]:
-        """The data files that have what this rank is about to write, which `hold` takes.
+        """The base's data files with the chunks that this rank is about to write; `hold` protects them.
 
-        None where there is no base, or none that can be read.
+        Empty if there is no base, or none that can be read.
         """
         if base is None:
             return []
@@ -260,16 +260,16 @@ class Writer(FileSystemWriter):
         else:
             data = lmc.compress_tensors(tensors, base=bases or None, level=self._level, threads=self._threads)
             self._storage.write(path, data)
-        # Where things are says the index, for which no base has to be read and hashed.
+        # The index has the locations, and can be read without the bases.
         with self._storage.open(path, []) as file:
             places = {t.name: t for t in file.tensors()}
             used = {base.name: base.content_hash for base in file.bases}
             return _Written(used, header, places)
 
     def _remove_replaced(self, metadata: Metadata) -> None:
-        """Removes the data files of the checkpoint that was here before."""
+        """Removes the data files of the previous checkpoint here."""
         folder = os.fspath(self.path)
-        # In buckets, there are only notes of what this checkpoint itself wrote.
+        # In buckets, only placeholders of this checkpoint's own files are here.
         needed = data_files(metadata)
         if not isinstance(self._storage, Fsspec):
             needed = with_bases(self._storage, folder, needed, {})
@@ -284,14 +284,14 @@ def _places(plan: SavePlan) -> set[_bases.Place]:
 
 @dataclass(frozen=True)
 class _Base:
-    """A data file that the next one may be made from."""
+    """A data file that may be the base of the next one."""
 
     name: str
     source: lmc.Base
     content_hash: str
-    #: Files that have to be read one from the other, beside this one.
+    #: Length of its chain: files to be decoded before this one.
     depth: int
-    #: The file and all that it is made from.
+    #: The file and all of its bases.
     closure: list[str]
 
 
@@ -301,6 +301,6 @@ class _Written:
 
     #: The hashes of the bases that it turned out to need.
     bases: dict[str, str]
-    #: Its raw bytes before the tensors, and where those are.
+    #: Its raw bytes before the tensors, and the tensors' offsets.
     header: bytes
     places: dict[str, lmc.Tensor]

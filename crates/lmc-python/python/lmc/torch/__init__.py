@@ -1,4 +1,4 @@
-"""`.lmc` files of PyTorch tensors: what `safetensors.torch` has, and nested states.
+"""`.lmc` files of PyTorch tensors: the functions of `safetensors.torch`, and nested states.
 
 >>> import torch
 >>> from lmc.torch import load_file, save_file

@@ -24,17 +24,17 @@ _PAIRED: Final = {str(dtype).removeprefix("torch."): (dtype, parts) for dtype, p
 
 
 class Decoder:
-    """Makes values of descriptions. Their tensors have no values until `fill`."""
+    """Builds values from descriptions. Their tensors have no values until `fill`."""
 
     def __init__(self, file: TensorFile, device: torch.device) -> None:
         self._file = file
         self._device = device
-        # Memory to read into: of tensors, by their names, as what they are made of is in the file.
+        # Destinations of reads: memory of tensors by name, in the file's dtype and shape.
         self._wanted: dict[str, tuple[Entry, Tensor]] = {}
         self._made: dict[tuple[Any, ...], Any] = {}
-        # Where else values go once they are read.
+        # Copies to make after reading.
         self._copies: list[tuple[Tensor, Tensor]] = []
-        # Arrays whose elements are big-endian.
+        # Big-endian arrays.
         self._swapped: list[Any] = []
 
     def fill(self) -> None:
@@ -47,7 +47,8 @@ class Decoder:
             array.byteswap(inplace=True)
 
     def _part(self) -> None:
-        """Of tensors of `into` that overlap, all but one get their values by a copy: threads write to what is read."""
+        """Of overlapping tensors of `into`, all but one are filled by a copy: threads must not write to the same
+        memory."""
         end, overlapping = 0, []
         for name, (entry, tensor) in sorted(self._wanted.items(), key=lambda wanted: wanted[1][1].data_ptr()):
             if tensor.device.type != "cpu" or not tensor.nbytes:
@@ -58,11 +59,11 @@ class Decoder:
                 overlapping.append((fresh, tensor))
             else:
                 end = tensor.data_ptr() + tensor.nbytes
-        # Those first, of which others are copies.
+        # Sources of other copies first.
         self._copies[:0] = overlapping
 
     def decode(self, value: Any, into: Any = None, where: str = "state", depth: int = 0) -> Any:
-        """The value that was described as `value`. Tensors of `into` at the same place are filled rather than new ones.
+        """Builds the value described by `value`. Tensors of `into` at the same place are filled instead of new ones.
 
         Raises `DamagedError`, or `UnsupportedError` for a type that this version does not know.
         """
@@ -106,7 +107,7 @@ class Decoder:
             case "ndarray", {"dtype": str(dtype)} if dtype.replace(">", "<") in NUMPY:
                 return self._ndarray(value["ndarray"], dtype, where)
         if kind in _KNOWN:
-            _wrong(where, f"this is no {kind}: {reprlib.repr(value[kind])}")
+            _wrong(where, f"this is not a {kind}: {reprlib.repr(value[kind])}")
         raise UnsupportedError(f"{where} is of the type {reprlib.repr(kind)}, which needs a newer lmc")
 
     def _list(self, items: list[Any], into: Any, where: str, depth: int) -> list[Any]:
@@ -121,7 +122,7 @@ class Decoder:
         elif isinstance(items, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in items):
             pairs = [(self._key(key, where, depth), item) for key, item in items]
         else:
-            _wrong(where, f"a {kind} has keys and values")
+            _wrong(where, f"a {kind} needs keys and values")
         made = MAPPINGS[kind]()
         theirs = into if isinstance(into, Mapping) else {}
         for key, item in pairs:
@@ -152,7 +153,7 @@ class Decoder:
             paired = _PAIRED.get(str(value["dtype"]))
             if paired is None or dtype != paired[1] or shape[-1:] != (2,):
                 _wrong(
-                    where, f"{entry.dtype} of shape {list(entry.shape)} is no tensor of {reprlib.repr(value['dtype'])}"
+                    where, f"{entry.dtype} of shape {list(entry.shape)} does not hold {reprlib.repr(value['dtype'])}"
                 )
             dtype, shape = paired[0], shape[:-1]
         if isinstance(into, Tensor):
@@ -172,7 +173,7 @@ class Decoder:
         return made
 
     def _memory(self, entry: Entry, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-        """The tensor that is read, or is to be read, from a place in the file."""
+        """The tensor that is read, or is to be read, from an entry of the file."""
         if entry.name not in self._wanted:
             self._wanted[entry.name] = entry, empty(shape, dtype, self._device)
         tensor = self._wanted[entry.name][1]
@@ -184,13 +185,13 @@ class Decoder:
         if into.dtype != dtype or tuple(into.shape) != shape or into.layout != torch.strided:
             raise UsageError(
                 f"into has at {where} a tensor of {into.dtype} and shape {list(into.shape)}, "
-                f"and the file one of {dtype} and shape {list(shape)}"
+                f"but the file one of {dtype} and shape {list(shape)}"
             )
         target = into.detach()
         if entry.name not in self._wanted and target.is_contiguous() and not (target.is_conj() or target.is_neg()):
             self._wanted[entry.name] = entry, target
             if not into.is_inference():
-                # Who saved it for a backward pass is told that it changed.
+                # Autograd must learn that a saved tensor changed.
                 torch.autograd.graph.increment_version(into)
         else:
             source = self._memory(entry, dtype, shape)
@@ -201,7 +202,7 @@ class Decoder:
     def _ndarray(self, name: Any, dtype: str, where: str) -> Any:
         entry, little = self._entry(name, where), dtype.replace(">", "<")
         if entry.dtype != NUMPY[little]:
-            _wrong(where, f"{entry.dtype} is no array of {dtype!r}")
+            _wrong(where, f"{entry.dtype} is not an array of {dtype!r}")
         if (name, dtype) not in self._made:
             if name in self._wanted:
                 _wrong(where, "its memory is a tensor's, too")
@@ -228,4 +229,4 @@ def _unhex(text: Any, size: int, where: str) -> bytes:
 
 
 def _wrong(where: str, why: str) -> NoReturn:
-    raise DamagedError(f"{where}: the state is wrong: {why}")
+    raise DamagedError(f"{where}: the state is invalid: {why}")

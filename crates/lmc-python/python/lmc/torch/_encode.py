@@ -1,7 +1,7 @@
 """A nested state as tensors and a description in JSON.
 
-Numbers, strings, booleans, `None` and lists are what they are in JSON. Whatever else there is, is an object whose first
-key names its type.
+Numbers, strings, booleans, `None` and lists map to themselves in JSON. Any other value is an object whose first key
+names its type.
 """
 
 import math
@@ -17,14 +17,14 @@ from torch import Tensor
 from lmc._errors import UsageError
 from lmc.torch._save import Given, given
 
-# Containers in each other; more are a mistake, or a container in itself.
+# Limit on nesting; deeper containers are a mistake, or contain themselves.
 MAX_DEPTH: Final = 100
-# Integers up to here are the same number to every reader of JSON.
+# Integers up to this magnitude are exact for every JSON reader.
 MAX_INT: Final = 1 << 53
-# Complex dtypes that safetensors does not have are saved as pairs of these.
+# Complex dtypes that safetensors lacks are saved as pairs of these.
 PAIRS: Final = {torch.complex128: torch.float64, torch.complex32: torch.float16}
 MAPPINGS: Final[dict[str, type[dict[Any, Any]]]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
-# Types of arrays and scalars of numpy, little-endian, and the dtype of a file.
+# Dtypes of numpy arrays and scalars, little-endian, with the dtype in the file.
 NUMPY: Final = {
     "|b1": "BOOL",
     "|u1": "U8",
@@ -46,20 +46,20 @@ _TYPES: Final = {mapping: name for name, mapping in MAPPINGS.items()}
 
 
 class Encoder:
-    """Describes values, and gathers the tensors that they have."""
+    """Describes values, and collects their tensors."""
 
     def __init__(self) -> None:
         self.tensors: list[Given] = []
         self._names: set[str] = {"__metadata__"}
         # The name that memory was saved under.
         self._saved: dict[tuple[Any, ...], str] = {}
-        # Objects whose identities are in `_saved`.
+        # Keeps objects alive whose identities are in `_saved`.
         self._alive: list[Any] = []
 
     def encode(self, value: Any, where: str = "state", name: str = "", depth: int = 0) -> Any:
-        """Describes a value. `where` is how it is reached in Python, for errors, and `name` how its tensors are called.
+        """Describes a value. `where` is its Python expression, for errors, and `name` the prefix of its tensors' names.
 
-        Raises `UsageError` when there is no description of its type.
+        Raises `UsageError` when its type is not supported.
         """
         kind = type(value)
         if value is None or kind is bool or kind is str:
@@ -105,7 +105,7 @@ class Encoder:
         if attributes.keys() - ({"_metadata"} if kind == "OrderedDict" else set()):
             raise UsageError(f"{where}: a state cannot have the attributes of this {kind}: {sorted(attributes)}")
         if attributes:
-            # Versions of modules, which `state_dict()` adds and `load_state_dict()` asks for.
+            # Versions of modules, which `state_dict()` adds and `load_state_dict()` reads.
             versions = attributes["_metadata"]
             described["_metadata"] = self.encode(versions, f"{where}._metadata", _join(name, "_metadata"), depth)
         return described
@@ -117,7 +117,7 @@ class Encoder:
             raise UsageError(f"{where} is a tensor of {value.dtype} and {value.layout}: only dense ones can be saved")
         described: dict[str, Any] = {}
         tensor = value.detach()
-        # One that is there already, be it by another object.
+        # Memory that was saved before, possibly through another object.
         same: tuple[Any, ...] = (id(value),)
         if tensor.numel() and tensor.device.type != "meta":
             same = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
@@ -141,7 +141,7 @@ class Encoder:
         little = value.dtype.newbyteorder("<")
         if little.str not in NUMPY:
             raise UsageError(f"{where} is of numpy's dtype {value.dtype}, which a state cannot have: {_ADVICE}")
-        # Of scalars, too: they have no order of bytes.
+        # Also for scalars, which have no byte order.
         in_file = value.astype(little, order="C", copy=False)
         if in_file.ndim == 0 and type(value).__name__ != "ndarray":
             return {"numpy": little.str, "value": in_file.tobytes().hex()}
@@ -153,7 +153,7 @@ class Encoder:
         return {"ndarray": self._saved[same], "dtype": value.dtype.str}
 
     def _unique(self, name: str) -> str:
-        """A name that no tensor has yet."""
+        """A name that no other tensor has."""
         name = name or "value"
         unique, number = name, 1
         while unique in self._names:
@@ -179,13 +179,13 @@ def _deeper(depth: int, where: str) -> int:
 
 
 def _join(name: str, key: Any) -> str:
-    # Keys that are no text, or none in UTF-8, make names that are.
+    # Names of tensors must be UTF-8, so other keys are escaped.
     part = (key if type(key) is str else _shown(key)).encode("utf-8", "backslashreplace").decode()
     return f"{name}.{part}" if name else part
 
 
 def place(where: str, key: Any) -> str:
-    """How an item of a mapping is reached in Python."""
+    """The Python expression for an item of a mapping."""
     return f"{where}[{_shown(key)}]"
 
 
@@ -193,7 +193,7 @@ def _shown(key: Any) -> str:
     try:
         return reprlib.repr(key)
     except ValueError:
-        # Python refuses to write thousands of digits.
+        # Python refuses to format thousands of digits.
         return hex(key)[:20] + "..." if type(key) is int else f"a {type(key).__name__}"
 
 

@@ -1,4 +1,4 @@
-"""What is raised where safetensors raises a `RuntimeError`."""
+"""The error raised where safetensors raises a `RuntimeError`."""
 
 from lmc._errors import UsageError
 

@@ -1,4 +1,4 @@
-"""Tensors of a file into memory of torch."""
+"""Reading tensors of a file into memory of torch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -13,10 +13,11 @@ from lmc._safetensors import SMALL, SafetensorsFile
 from lmc.torch._dtypes import torch_type
 from lmc.torch._memory import as_bytes, check_byte_order, empty, memory
 
-# What `torch.utils.dlpack.from_dlpack` calls once it has looked at what it was given, which takes longer than the call.
+# The function that `torch.utils.dlpack.from_dlpack` calls after examining its argument, which takes longer than the
+# call.
 _from_dlpack: Final[Callable[[Any], Tensor]] = getattr(torch._C, "_from_dlpack", from_dlpack)
 
-# Bytes on their way to a device: as many as keep all cores busy for a while.
+# Bytes per transfer to a device: enough to keep all cores busy for a while.
 _WINDOW: Final = 64 << 20
 
 
@@ -32,7 +33,7 @@ class TensorFile(SafetensorsFile):
         return self._open()
 
     def entry(self, name: str) -> Entry:
-        """A tensor by its name. Raises `NotFoundError` when there is none."""
+        """The entry of a tensor. Raises `NotFoundError` when there is none."""
         return self._tensor(name)
 
     def empty(self, entry: Entry, device: torch.device) -> Tensor:
@@ -51,7 +52,7 @@ class TensorFile(SafetensorsFile):
         large = self._header.tensors(SMALL)
         made = {e.name: self.empty(e, device) for e in large}
         others = [(e.offset, memory(made[e.name])) for e in large]
-        # Each has a storage of its own, of its size: they overlap nowhere, and `torch.save` of one writes no others.
+        # Each has its own storage of its size, so that none overlap, and `torch.save` of one writes no others.
         small = self._file.read_small(self._header, SMALL, others, _from_dlpack)
         return self._all(made, small)
 
@@ -70,12 +71,13 @@ class TensorFile(SafetensorsFile):
         return self._file.read_range(entry.offset, entry.nbytes)
 
     def read_elements(self, entry: Entry, start: int, out: Tensor) -> None:
-        """Reads as many elements of a tensor as a contiguous one on the CPU has, from the one of number `start` on."""
+        """Fills a contiguous tensor on the CPU with elements of a tensor of the file, from the one with index `start`
+        on."""
         self._file.read_range_into(entry.offset + start * out.itemsize, memory(out))
 
 
 def _pieces(wanted: list[tuple[Entry, Tensor]]) -> Iterator[tuple[int, Tensor]]:
-    """Offsets in the file and the bytes that go there, in the order of the file and none above a window."""
+    """Offsets in the file with destinations, in the order of the file, none larger than a window."""
     for entry, tensor in sorted(wanted, key=lambda w: w[0].offset):
         flat = as_bytes(tensor)
         for at in range(0, entry.nbytes, _WINDOW):
@@ -83,7 +85,7 @@ def _pieces(wanted: list[tuple[Entry, Tensor]]) -> Iterator[tuple[int, Tensor]]:
 
 
 def _windows(pieces: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, list[Tensor]]]:
-    """Offsets, and pieces that follow each other from there."""
+    """Groups destinations that are adjacent in the file, by offset of the first."""
     start, size, window = 0, 0, list[Tensor]()
     for offset, piece in pieces:
         if window and (offset != start + size or size + len(piece) > _WINDOW):
@@ -98,9 +100,9 @@ def _windows(pieces: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, list[T
 
 
 def send(read_into: Callable[[int, Any], int], pieces: Iterable[tuple[int, Tensor]], device: torch.device) -> None:
-    """Reads pieces by way of two windows of memory here: the next one is read while the one before is on its way.
+    """Copies to a device through two windows in main memory: one is read while the other is transferred.
 
-    So much memory it takes, however large the tensors are.
+    Memory use does not depend on the size of the tensors.
     """
     cuda = device.type == "cuda"
     windows = list(_windows(pieces))

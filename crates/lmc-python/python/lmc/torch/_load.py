@@ -18,9 +18,9 @@ _BACKENDS: Final = ("mmap", "pread")
 
 
 def as_device(device: Device) -> torch.device:
-    """The device that a name or number stands for.
+    """The device with a name or number.
 
-    Raises `UsageError` when there is no such device, or tensors on it have no values.
+    Raises `UsageError` when it does not exist, or its tensors have no values.
     """
     try:
         found = torch.device(device)
@@ -32,19 +32,19 @@ def as_device(device: Device) -> torch.device:
 
 
 def check_backend(backend: str) -> None:
-    """`backend` is there for those who switch from safetensors: files are decoded, and there is nothing to choose."""
+    """Checks `backend`, which exists for compatibility with safetensors and has no effect."""
     if backend not in _BACKENDS:
         raise UsageError(f"backend {backend!r} is invalid (expected one of: {', '.join(_BACKENDS)})")
 
 
 class safe_open:  # noqa: N801 (the name of what it stands in for)
-    """Opens a `.lmc` or `.safetensors` file, and reads tensors as they are asked for.
+    """Opens a `.lmc` or `.safetensors` file, and reads tensors on demand.
 
-    `filename` is a path (or whatever `lmc.open` takes), `base` what a delta was made from, and `device` is where
+    `filename` is a path (or whatever `lmc.open` takes), `base` gives the bases of a delta, and `device` is where
     tensors go. Threads may share it; it is a context manager.
 
-    Raises `FileNotFoundError`, `lmc.DamagedError`, `lmc.UnsupportedError` when it is no safetensors file,
-    `lmc.BaseMismatchError`, and `lmc.UsageError` for a framework, device or backend that there is not.
+    Raises `FileNotFoundError`, `lmc.DamagedError`, `lmc.UnsupportedError` when it is not a safetensors file,
+    `lmc.BaseMismatchError`, and `lmc.UsageError` for an unknown framework, device or backend.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
         self._file = TensorFile(filename, base=base, threads=threads)
 
     def __enter__(self) -> Self:
-        self._file.__enter__()  # which fails once it is closed
+        self._file.__enter__()  # fails once it is closed
         return self
 
     def __exit__(
@@ -81,11 +81,11 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
         return self._file.offset_keys()
 
     def metadata(self) -> dict[str, str] | None:
-        """What was saved with the tensors, or `None`."""
+        """The metadata saved with the tensors, or `None`."""
         return self._file.metadata()
 
     def get_tensor(self, name: str) -> Tensor:
-        """A tensor, in memory of its own. Raises `lmc.NotFoundError` when there is none of the name."""
+        """Reads a tensor into its own memory. Raises `lmc.NotFoundError` when there is none with this name."""
         entry = self._file.entry(name)
         tensor = self._file.empty(entry, self._device)
         self._file.read([(entry, tensor)])
@@ -94,12 +94,12 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
     def get_tensors(self) -> dict[str, Tensor]:
         """All tensors by name, in the order of the file, each with a storage of its own.
 
-        On the CPU memory of those up to 64 KiB is freed by blocks of 2 MiB, each with the last tensor in it.
+        On the CPU, memory of tensors up to 64 KiB is freed in blocks of 2 MiB, each with its last tensor.
         """
         return self._file.load(self._device)
 
     def get_slice(self, name: str) -> TensorSlice:
-        """A tensor that is read as it is indexed. Raises `lmc.NotFoundError` when there is none of the name."""
+        """A tensor that is read by indexing. Raises `lmc.NotFoundError` when there is none with this name."""
         return TensorSlice(self._file, self._file.entry(name), self._device)
 
 
@@ -113,7 +113,7 @@ def load_file(
 ) -> dict[str, Tensor]:
     """Loads all tensors of a `.lmc` or `.safetensors` file, by name.
 
-    On the CPU they are decoded straight into their memory; to other devices they go by way of at most 128 MiB here.
+    On the CPU they are decoded straight into their memory; for other devices through at most 128 MiB of main memory.
     Raises what `safe_open` raises.
     """
     with safe_open(filename, "pt", device, backend=backend, base=base, threads=threads) as f:

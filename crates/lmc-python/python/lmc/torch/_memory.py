@@ -10,15 +10,15 @@ from lmc._lmc import RawMemory
 
 
 def check_byte_order() -> None:
-    """Fails where elements in memory are not as files have them."""
+    """Fails on big-endian machines: elements in memory would differ from those in files."""
     if sys.byteorder != "little":
         raise UnsupportedError("lmc.torch needs a little-endian machine; lmc.compress and lmc.decompress do not")
 
 
 def memory(tensor: Tensor) -> RawMemory:
-    """The memory of a contiguous tensor on the CPU, which it keeps, as a writable buffer of bytes.
+    """The memory of a contiguous tensor on the CPU as a writable buffer of bytes, which keeps the tensor alive.
 
-    Whoever has it leaves the storage of the tensor as large as it is.
+    The tensor's storage must not be resized meanwhile.
     """
     return RawMemory(tensor, tensor.data_ptr(), tensor.nbytes)
 
@@ -26,20 +26,20 @@ def memory(tensor: Tensor) -> RawMemory:
 def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
     """A new tensor to be filled.
 
-    Raises `LimitError` when there is no memory for it.
+    Raises `LimitError` when memory runs out.
     """
     try:
         return torch.empty(shape, dtype=dtype, device=device)
     except (RuntimeError, MemoryError) as e:
-        # A CPU's allocator has no exception of its own; that of GPUs is raised as it is, for those who free memory and
-        # try again.
+        # The CPU allocator has no exception of its own; that of GPUs is passed on for callers that free memory and
+        # retry.
         if isinstance(e, torch.OutOfMemoryError) or "allocate" not in str(e):
             raise
-        raise LimitError(f"there is no memory for a tensor of shape {list(shape)} and {dtype}: {e}") from e
+        raise LimitError(f"out of memory for a tensor of shape {list(shape)} and {dtype}: {e}") from e
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
-    """The same memory of a contiguous tensor, as a vector of `uint8`."""
+    """The memory of a contiguous tensor as a vector of `uint8`."""
     flat = tensor.detach().view(-1)
-    # Strides of nothing are of any size.
+    # Empty tensors may have any strides.
     return flat.view(torch.uint8) if len(flat) else flat.new_empty(0, dtype=torch.uint8)

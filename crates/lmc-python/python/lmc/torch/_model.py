@@ -22,12 +22,12 @@ def save_model(
     level: str = "default",
     threads: int | None = None,
 ) -> None:
-    """Saves the tensors of a model, of those that share memory one.
+    """Saves the tensors of a model; of those that share memory, only one.
 
-    The metadata says under which name each other one was kept, unless it has that key already. `force_contiguous` packs
-    tensors that are not contiguous. Otherwise as `save_file`.
+    The metadata maps the names of the others to the one saved, unless it has such a key already. `force_contiguous`
+    packs tensors that are not contiguous. Otherwise as `save_file`.
 
-    Raises `RuntimeError` (`lmc.torch.TensorError`) when of tensors that share memory none has all of it.
+    Raises `RuntimeError` (`lmc.torch.TensorError`) when none of the tensors that share memory covers all of it.
     """
     tensors = dict(model.state_dict())
     metadata = None if metadata is None else dict(metadata)
@@ -56,11 +56,11 @@ def load_model(
     base: Any = None,
     threads: int | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Loads the tensors of a `.lmc` or `.safetensors` file into a model, tensors that share memory by whichever name
-    the file has.
+    """Loads the tensors of a `.lmc` or `.safetensors` file into a model. For tensors that share memory, the file may
+    have any of their names.
 
-    Returns the names of what was not in the file, and of what was there and not in the model. With `strict` there must
-    be neither.
+    Returns the names missing in the file, and those in the file that are not in the model. With `strict` there must be
+    neither.
 
     Raises `RuntimeError`: `lmc.torch.TensorError` when names do not match, or torch's own when shapes do not. Otherwise
     as `load_file`.

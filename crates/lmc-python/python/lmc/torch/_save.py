@@ -17,15 +17,15 @@ from lmc.torch._memory import check_byte_order, memory
 from lmc.torch._sharing import shared_tensors
 
 Given: TypeAlias = tuple[str, str, tuple[int, ...], Any]
-"""A name, a dtype, a shape as files say it, and memory."""
+"""Name, dtype, shape as in files, and memory."""
 
 _DTYPE, _LAYOUT, _IS_CPU, _SHAPE = map(attrgetter, ("dtype", "layout", "is_cpu", "shape"))
 _SHARING = "https://huggingface.co/docs/safetensors/torch_shared_tensors"
 
 
 def given(name: str, tensor: Tensor, what: str | None = None) -> Given:
-    """A tensor as `lmc.compress_tensors` takes it: one of the CPU as it is, one of another device copied here. Errors
-    call it `what`.
+    """Converts a tensor for `lmc.compress_tensors`: CPU tensors are used in place, others are copied to the CPU. `what`
+    names it in errors.
 
     Raises `UsageError` or `TensorError` when it cannot be saved.
     """
@@ -33,7 +33,7 @@ def given(name: str, tensor: Tensor, what: str | None = None) -> Given:
     here = _on_cpu(what, tensor)
     dtype = NAMES.get(here.dtype)
     if dtype is None:
-        raise UsageError(f"{what} is of {here.dtype}, for which safetensors has no dtype: convert it before saving")
+        raise UsageError(f"{what} is of {here.dtype}, which safetensors lacks: convert it before saving")
     if dtype == "F4" and not here.shape:
         raise UsageError(
             f"{what} is of {here.dtype}, which safetensors has in pairs along a dimension: `.view(1)` gives it one"
@@ -42,7 +42,7 @@ def given(name: str, tensor: Tensor, what: str | None = None) -> Given:
 
 
 def _on_cpu(what: str, tensor: Tensor) -> Tensor:
-    """A contiguous tensor in memory of the CPU, which is its own wherever that is possible.
+    """A contiguous tensor on the CPU, without a copy where possible.
 
     Raises `TensorError` when it has no memory.
     """
@@ -51,7 +51,7 @@ def _on_cpu(what: str, tensor: Tensor) -> Tensor:
         raise TensorError(f"{what}: Cannot copy out of meta tensor; it has no values that could be saved")
     if tensor.device.type != "cpu":
         tensor = tensor.to("cpu")
-    # Values that are computed as they are read are not what memory has.
+    # Lazily computed values, such as conjugates, differ from the memory.
     tensor = tensor.resolve_conj().resolve_neg()
     if tensor.numel() and not _has_memory(tensor):
         kind = type(tensor).__name__
@@ -67,10 +67,10 @@ def _has_memory(tensor: Tensor) -> bool:
 
 
 def _ordinary(tensors: dict[str, Tensor]) -> TensorList | None:
-    """Tensors to be saved that have memory of the CPU, contiguous and apart from each other, as nearly all do.
+    """The fast path: tensors on the CPU that are contiguous and do not overlap, as nearly all are.
 
-    `None` when one may not: `_checked` takes longer, and says what is wrong if anything is. Here one thing is asked of
-    all tensors at a time, which of many small ones takes a fraction of what they do one by one.
+    Returns `None` when one may not be; then `_checked` takes longer, and reports what is wrong, if anything is. Each
+    check runs over all tensors at a time, which for many small ones is much faster than one by one.
     """
     names, given = list(tensors), list(tensors.values())
     if not (set(map(type, names)) <= {str} and set(map(type, given)) <= {Tensor, Parameter}):
@@ -87,18 +87,18 @@ def _ordinary(tensors: dict[str, Tensor]) -> TensorList | None:
             return None
         made = TensorList()
         addresses = map(Tensor.data_ptr, given)
-        # What is empty may be in the middle of something, and what has no address has no memory.
+        # Empty tensors may lie within others, and tensors without address have no memory.
         if not made.add_all(zip(names, dtypes, map(_SHAPE, given), given, addresses, strict=True)):
             return None
     except RuntimeError:
-        # A tensor that is made of others.
+        # A tensor subclass that wraps others.
         return None
-    # Memory that overlaps may be of several storages, which safetensors does not mind.
+    # Overlapping memory of several storages is accepted, as in safetensors.
     return None if made.overlap() else made
 
 
 def _checked(tensors: Any) -> TensorList | list[Given]:
-    """Tensors to be saved. What safetensors refuses is refused, with the same hints."""
+    """Checks and converts tensors. What safetensors rejects is rejected, with the same hints."""
     check_byte_order()
     if type(tensors) is dict:
         ordinary = _ordinary(tensors)
@@ -148,18 +148,18 @@ def save_file(
     level: str = "default",
     threads: int | None = None,
 ) -> None:
-    """Saves tensors as a `.lmc` file, which holds what `safetensors.torch.save_file` writes of them, byte for byte.
+    """Saves tensors as a `.lmc` file, which holds what `safetensors.torch.save_file` writes for them, byte for byte.
 
-    Tensors are dense and contiguous, of any shape, device and dtype that safetensors knows; those on the CPU are not
-    copied. `metadata` is text to go with them. With `base` (a path, a buffer, an open `lmc.File`, or a list of those)
-    the file is a delta: it is small where the base is similar, and needs the base to be loaded. The file is complete
-    and on disk under its name, or not there at all.
+    Tensors must be dense and contiguous, of any shape and device, and of a dtype that safetensors has; those on the CPU
+    are not copied. `metadata` is text by key. With `base` (a path, a buffer, an open `lmc.File`, or a list of those)
+    the file is a delta: it is small where the base is similar, and needs the base to be loaded. The file appears under
+    its name only when complete and on disk.
 
-    Do not write to the tensors meanwhile: the file would hold some of both.
+    Do not write to the tensors meanwhile: the file could hold a mix of old and new values.
 
-    Raises `ValueError` (`lmc.UsageError`) for what is no dict of tensors, sparse, not contiguous or of another dtype,
-    and `RuntimeError` (`lmc.torch.TensorError`) for tensors that share memory, or have none. `OSError` when it cannot
-    be written.
+    Raises `ValueError` (`lmc.UsageError`) for anything but a dict of tensors, and for tensors that are sparse, not
+    contiguous or of another dtype; `RuntimeError` (`lmc.torch.TensorError`) for tensors that share memory, or have
+    none; `OSError` when the file cannot be written.
     """
     made = _checked(tensors)
     lmc.compress_tensors_file(made, filename, metadata=metadata, base=base, level=level, threads=threads)
@@ -173,5 +173,5 @@ def save(
     level: str = "default",
     threads: int | None = None,
 ) -> bytes:
-    """Saves tensors as a `.lmc` file in memory: what `save_file` writes."""
+    """Saves tensors as a `.lmc` file in memory, as `save_file` writes it."""
     return lmc.compress_tensors(_checked(tensors), metadata=metadata, base=base, level=level, threads=threads)

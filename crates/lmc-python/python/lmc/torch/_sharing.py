@@ -1,7 +1,7 @@
 """Tensors that share memory, by the rules of safetensors.
 
-Two tensors share memory when they are of one storage and their ranges of it overlap. (Those rules ask each tensor only
-about the one that begins before it.)
+Two tensors share memory when they have the same storage and overlap in it. (These rules compare each tensor only with
+the one that begins before it.)
 """
 
 from collections import defaultdict
@@ -14,20 +14,20 @@ from lmc.torch._errors import TensorError
 
 
 def storage_of(tensor: Tensor) -> tuple[torch.device, int, int] | None:
-    """What tells a storage from others; `None` for one without memory."""
+    """Identifies a storage; `None` for one without memory."""
     if tensor.device.type == "meta":
         return None
     storage = tensor.untyped_storage()
     try:
         start, size = storage.data_ptr(), storage.nbytes()
     except RuntimeError:
-        # A tensor that is made of others, as a DTensor.
+        # A tensor subclass that wraps others, such as a DTensor.
         return None
     return (tensor.device, start, size) if start and size else None
 
 
 def _range(tensor: Tensor) -> tuple[int, int]:
-    """Addresses from the first to past the last byte."""
+    """Addresses of the first byte and past the last byte."""
     start = tensor.data_ptr()
     if not tensor.numel():
         return start, start
@@ -36,7 +36,7 @@ def _range(tensor: Tensor) -> tuple[int, int]:
 
 
 def shared_tensors(tensors: Mapping[str, Tensor]) -> list[set[str]]:
-    """Names of tensors, those that share memory together; none that have no memory."""
+    """Groups names of tensors that share memory; tensors without memory are left out."""
     by_storage = defaultdict(list)
     for name, tensor in tensors.items():
         storage = storage_of(tensor)
@@ -55,23 +55,23 @@ def shared_tensors(tensors: Mapping[str, Tensor]) -> list[set[str]]:
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether it has all of its storage."""
+    """Whether a tensor covers its whole storage."""
     storage = tensor.untyped_storage()
     return tensor.data_ptr() == storage.data_ptr() and tensor.nbytes == storage.nbytes()
 
 
 def names_to_leave_out(tensors: Mapping[str, Tensor], prefer: Collection[str] = ()) -> dict[str, list[str]]:
-    """Of each group that shares memory, the name to keep (one of `prefer` if it can be), and those to leave out.
+    """For each group that shares memory, the name to keep (one of `prefer` if possible), and those to drop.
 
-    Raises `TensorError` when no tensor of a group has all of the storage: what is left out could not be told from what
-    is kept.
+    Raises `TensorError` when no tensor of a group covers the storage: the dropped ones could not be restored from the
+    kept one.
     """
     left_out = {}
     for names in shared_tensors(tensors):
         whole = sorted(name for name in names if _is_whole(tensors[name]))
         if not whole:
             raise TensorError(
-                f"none of {sorted(names)} covers the storage that they are in, and could be saved for all of it: "
+                f"none of {sorted(names)} covers their storage, and could be saved for all of them: "
                 "save copies (`tensor.clone()`); see https://huggingface.co/docs/safetensors/torch_shared_tensors"
             )
         kept = next((name for name in whole if name in prefer), whole[0])

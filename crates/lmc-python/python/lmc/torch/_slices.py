@@ -1,4 +1,4 @@
-"""Parts of a tensor, of which no more is decoded than what they are in."""
+"""Slices of a tensor; only the blocks that hold them are decoded."""
 
 from types import EllipsisType
 from typing import Any, Final
@@ -11,14 +11,14 @@ from lmc.torch._dtypes import CARRIERS, torch_type
 from lmc.torch._file import TensorFile
 from lmc.torch._memory import empty
 
-# About a block, the least that can be decoded: what is left out between two rows is skipped if it is as long.
+# About a block, the least that can be decoded: a gap between two rows is skipped if it is at least as long.
 _BLOCK: Final = 1 << 20
-# Bytes that are decoded at once to pick from.
+# Bytes that are decoded at once to select elements from.
 _PIECE: Final = 64 << 20
 
 
 class TensorSlice:
-    """A tensor that is read as it is indexed: `safe_open.get_slice(name)[:, 4:8]`."""
+    """A tensor that is read by indexing: `safe_open.get_slice(name)[:, 4:8]`."""
 
     def __init__(self, file: TensorFile, entry: Entry, device: torch.device) -> None:
         self._file = file
@@ -27,24 +27,23 @@ class TensorSlice:
         self._dtype, self._shape = torch_type(entry.name, entry.dtype, entry.shape)
 
     def get_shape(self) -> list[int]:
-        """The whole tensor's shape in elements, as the file says it."""
+        """The shape of the whole tensor in elements, as in the file."""
         return list(self._entry.shape)
 
     def get_dtype(self) -> str:
-        """The dtype as the file says it, as `"BF16"`."""
+        """The dtype as in the file, such as `"BF16"`."""
         return self._entry.dtype
 
     def __getitem__(self, index: Any) -> Tensor:
-        """What `tensor[index]` is, as a new contiguous tensor on the device that the file was opened for.
+        """Reads `tensor[index]` into a new contiguous tensor on the device that the file was opened for.
 
-        Integers, slices, `...` and `None` take memory for the result and at most 64 MiB more; the whole tensor is
-        decoded for any other index that torch knows. Raises what torch raises for an index that does not fit, as
-        `IndexError`.
+        Integers, slices, `...` and `None` take memory for the result and at most 64 MiB more; for any other index of
+        torch the whole tensor is decoded. Raises what torch raises for an invalid index, such as `IndexError`.
         """
-        self._file.entries()  # which fails once it is closed
+        self._file.entries()  # fails once it is closed
         carrier = CARRIERS[self._dtype.itemsize]
         if _is_basic(index):
-            # torch itself says where the elements are, and what is wrong with an index.
+            # A tensor without memory: torch computes the strides, and rejects invalid indices.
             view = torch.empty(self._shape, dtype=carrier, device="meta")[index]
             part = empty(tuple(view.shape), carrier)
             self._fill(part, view)
@@ -52,12 +51,12 @@ class TensorSlice:
             whole = empty(self._shape, carrier)
             self._file.read([(self._entry, whole)])
             part = whole[_on_cpu(index)]
-            # It would keep the whole tensor's memory.
+            # A view would keep the whole tensor's memory alive.
             part = part.clone() if part.untyped_storage().nbytes() > part.nbytes else part.contiguous()
         return part.view(self._dtype).to(self._device)
 
     def _fill(self, part: Tensor, view: Tensor) -> None:
-        """Reads the elements that a view of the whole tensor has."""
+        """Reads the elements of a view of the whole tensor."""
         if not part.numel():
             return
         gaps = [(n - 1) * stride for n, stride in zip(view.shape, view.stride(), strict=True)]
@@ -79,7 +78,7 @@ class TensorSlice:
 
 
 def _on_cpu(index: Any) -> Any:
-    """The same index without memory of other devices, which a tensor on the CPU cannot be indexed by."""
+    """Moves tensors in an index to the CPU, as a tensor on the CPU cannot be indexed by others."""
     if isinstance(index, tuple):
         return tuple(map(_on_cpu, index))
     if isinstance(index, list):
@@ -88,6 +87,6 @@ def _on_cpu(index: Any) -> Any:
 
 
 def _is_basic(index: Any) -> bool:
-    """Whether an index picks a grid of elements."""
+    """Whether an index selects a grid of elements."""
     parts = index if isinstance(index, tuple) else (index,)
     return all(part is None or type(part) is int or isinstance(part, slice | EllipsisType) for part in parts)

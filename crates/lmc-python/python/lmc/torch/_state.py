@@ -1,4 +1,4 @@
-"""Nested states, as those of optimizers: `save_state` and `load_state`."""
+"""Nested states, such as those of optimizers: `save_state` and `load_state`."""
 
 import json
 import os
@@ -28,17 +28,17 @@ def save_state(
     """Saves a nested state as a `.lmc` file: whatever `state_dict()` of modules, optimizers and schedulers return,
     together or alone.
 
-    A state is made of `dict`, `OrderedDict`, `Counter`, `list` and `tuple`; in them tensors and parameters (dense, of
-    any shape and any dtype that safetensors knows, and complex128), NumPy arrays and scalars, `None`, `bool`, `int`,
-    `float`, `complex`, `str`, `bytes`, `bytearray`, `torch.Size`, `torch.dtype` and `torch.device`. It comes back equal
-    and of the same types, NaNs bit for bit. Tensors of equal memory are saved once, and come back as one; of others
-    that overlap each is saved for itself. Strides and devices of tensors are not kept.
+    A state consists of `dict`, `OrderedDict`, `Counter`, `list` and `tuple`; in them tensors and parameters (dense, of
+    any shape and any dtype that safetensors has, and complex128), NumPy arrays and scalars, `None`, `bool`, `int`,
+    `float`, `complex`, `str`, `bytes`, `bytearray`, `torch.Size`, `torch.dtype` and `torch.device`. It is restored
+    equal and of the same types, NaNs bit for bit. Tensors of equal memory are saved once, and restored as one; tensors
+    that overlap otherwise are saved separately. Strides and devices of tensors are not kept.
 
     The file holds a safetensors file: tensors by their place in the state, and a description of the rest in JSON.
     Nothing is pickled. With `base`, an earlier state's file, it is a delta.
 
-    Raises `ValueError` (`lmc.UsageError`) for any other type, `RuntimeError` (`lmc.torch.TensorError`) for tensors that
-    have no memory; both say where in the state. `OSError` when it cannot be written.
+    Raises `ValueError` (`lmc.UsageError`) for any other type, `RuntimeError` (`lmc.torch.TensorError`) for tensors
+    without memory; both name the place in the state. `OSError` when the file cannot be written.
     """
     check_byte_order()
     encoder = Encoder()
@@ -58,9 +58,9 @@ def load_state(
 ) -> Any:
     """Loads a state that `save_state` saved. Nothing in the file is executed.
 
-    Tensors are new ones on `device`, but where `into`, a state like the one saved, has a tensor: that one is filled, on
-    whichever device it is, and is in the result. It must be of the same shape and dtype. If reading fails half-way, it
-    holds some of both.
+    Tensors are new ones on `device`. Where `into`, a state like the one saved, has a tensor, that one is filled, on its
+    own device, and is part of the result; it must have the same shape and dtype. After an error in reading, it may be
+    partly filled.
 
     Raises `lmc.UsageError` when the file holds no state or `into` does not fit, `lmc.UnsupportedError` when it needs a
     newer version, `lmc.DamagedError`, and what `safe_open` raises.
@@ -76,14 +76,14 @@ def load_state(
 def _description(file: TensorFile) -> Any:
     text = (file.metadata() or {}).get(_KEY)
     if text is None:
-        raise UsageError("the file holds tensors and no state: load_file loads them")
+        raise UsageError("the file holds tensors but no state: load_file loads them")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise DamagedError(f"the description of the state is wrong: {e}") from e
+        raise DamagedError(f"the description of the state is invalid: {e}") from e
     version = found.get("version") if isinstance(found, dict) else None
     if type(version) is not int or "state" not in found:
-        raise DamagedError("the description of the state is wrong: it has no version, or no state")
+        raise DamagedError("the description of the state is invalid: it has no version, or no state")
     if version != _VERSION:
-        raise UnsupportedError(f"the state is of version {version}, and this lmc knows {_VERSION}: use a newer one")
+        raise UnsupportedError(f"the state has version {version}, but this lmc knows only {_VERSION}: use a newer one")
     return found["state"]

@@ -1,4 +1,4 @@
-//! What the tests of the store share: checkpoints to save, and places to save them in.
+//! Shared by the store's tests: checkpoints to save, and backends.
 
 pub(crate) mod needs;
 #[cfg(feature = "s3")]
@@ -22,7 +22,7 @@ pub(crate) struct Tensor(pub(crate) &'static str, pub(crate) u64, pub(crate) u64
 impl Tensor {
     pub(crate) fn new(name: &'static str, rows: u64, columns: u64, seed: u64) -> Self {
         let bytes = noise((rows * columns) as usize * 4, seed);
-        // Between 1 and 2, of either sign: what remains random is the mantissa.
+        // Between 1 and 2, of either sign: only the mantissa is random.
         let weights = bytes.chunks(4).flat_map(|b| {
             let x = u32::from_le_bytes(b.try_into().unwrap());
             (x & 0x807f_ffff | 0x3f80_0000).to_le_bytes()
@@ -75,7 +75,7 @@ pub(crate) fn memory() -> Arc<dyn ObjectStore> {
     Arc::new(InMemory::new())
 }
 
-/// Ids that are the same in every run.
+/// A source of ids that is equal in every run.
 pub(crate) fn options(seed: u64) -> StoreOptions {
     let mut o = StoreOptions::default();
     let next = AtomicU64::new(0);
@@ -110,7 +110,7 @@ pub(crate) fn restored(store: &Store, n: u64) -> lmc_store::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// A new place on the server that `LMC_STORE_TEST_LOCATION` names, if it names one.
+/// A new prefix on the server that `LMC_STORE_TEST_LOCATION` names, if it is set.
 fn on_server() -> Option<Location> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let location = std::env::var("LMC_STORE_TEST_LOCATION").ok()?;
@@ -118,13 +118,13 @@ fn on_server() -> Option<Location> {
     Some(unique.parse().unwrap())
 }
 
-/// Runs a test on a new directory; or, if one is named, on a server.
+/// Runs a test on a new directory; or, if one is configured, on a server.
 pub(crate) fn on_each_place(test: impl Fn(&Location)) {
     let dir = tempfile::tempdir().unwrap();
     test(&on_server().unwrap_or_else(|| Location::Directory(dir.path().join("run/7"))));
 }
 
-/// Runs a test on the objects of new stores in memory and in a directory; or, if `LMC_STORE_TEST_LOCATION` says where, on a server.
+/// Runs a test on new stores in memory and in a directory; and on the server that `LMC_STORE_TEST_LOCATION` names, if it is set.
 pub(crate) fn on_each_backend(test: impl Fn(Arc<dyn ObjectStore>)) {
     if on_server().is_none() {
         test(memory());

@@ -1,4 +1,4 @@
-//! What the snapshots of a store need, found in its JSON documents as `docs/store.md` has them, without any code of the store's.
+//! The objects that a store's snapshots need, derived from its JSON documents and `docs/store.md` without the store's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +20,12 @@ fn number(v: &Value) -> usize {
     v.as_u64().unwrap() as usize
 }
 
-/// The keys of all that is not garbage once everything is old enough.
+/// The keys of everything that is not garbage once it is old enough.
 pub(crate) fn needed(objects: &dyn ObjectStore) -> BTreeSet<String> {
     let all = keys(objects);
     let mut highest: BTreeMap<&str, &String> = BTreeMap::new();
     for key in all.iter().filter(|k| k.starts_with("snapshots/")) {
-        // Keys sort as generations do.
+        // Keys sort like generations.
         highest.insert(key.rsplit_once('/').unwrap().0, key);
     }
     let mut needed = BTreeSet::from(["lmc-store.json".to_owned()]);
@@ -49,7 +49,7 @@ fn add_part(objects: &dyn ObjectStore, id: &str, needed: &mut BTreeSet<String>) 
         parts.push((other.to_owned(), json(objects, &key(other))));
     }
     let names: Vec<String> = parts.iter().map(|(id, _)| id.clone()).collect();
-    // Sets by part and number, to be followed to the ends of their chains.
+    // Sets by part and index, whose chains are still to be followed.
     let mut sets: Vec<(usize, usize)> = vec![];
     for extent in own["files"].as_array().unwrap().iter().flat_map(|f| f["extents"].as_array().unwrap()) {
         sets.push((number(&extent[0]), number(&extent[1])));

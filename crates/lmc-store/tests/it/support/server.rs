@@ -1,4 +1,4 @@
-//! A small S3 server whose answers a test may spoil, on a loopback port. Objects are in memory; requests are not authenticated.
+//! A small S3 server on a loopback port that can inject faults. Objects are in memory; requests are not authenticated.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,33 +10,33 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Within the bucket.
+    /// Key within the bucket.
     pub(crate) key: String,
     pub(crate) query: String,
     headers: BTreeMap<String, String>,
     body: Vec<u8>,
 }
 
-/// What becomes of an answer.
+/// A fault of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spoil {
-    /// It is given as it should be.
+    /// No fault.
     Not,
     /// The request is not served; the answer has this status.
     Status(u16),
-    /// The request is served, and the answer has this status.
+    /// The request is served, but the answer has this status.
     ServedThen(u16),
-    /// There is no answer, and the connection stays.
+    /// No answer; the connection stays open.
     Silence,
-    /// The connection ends in the middle of the body.
+    /// The connection closes in the middle of the body.
     Cut,
-    /// The second half of the body never comes, and the connection stays.
+    /// The second half of the body is never sent; the connection stays open.
     Stall,
-    /// The body is half of what was asked for, and the head says so, too.
+    /// The body, and the length in its header, are half of what was requested.
     Short,
-    /// The whole object comes for a range of it.
+    /// A range request returns the whole object.
     Whole,
-    /// A bit of the body is another.
+    /// A bit of the body is flipped.
     Flip,
     /// Every answer has another ETag.
     Etag,
@@ -44,7 +44,7 @@ pub(crate) enum Spoil {
     Unconditional,
 }
 
-/// An upload in parts that was begun: its key, its id, when, and the sizes of its parts.
+/// An incomplete multipart upload: key, id, time, and sizes of its parts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Upload {
     pub(crate) key: String,
@@ -53,7 +53,7 @@ pub(crate) struct Upload {
     pub(crate) parts: Vec<u64>,
 }
 
-/// Uploads, or parts, that one answer lists.
+/// Uploads, or parts, per answer.
 const PAGE: usize = 2;
 
 type Objects = BTreeMap<String, Vec<u8>>;
@@ -91,7 +91,7 @@ impl Answer {
             503 => "SlowDown",
             _ => "InternalError",
         };
-        let text = format!("<Error><Code>{code}</Code><Message>told to say so</Message></Error>");
+        let text = format!("<Error><Code>{code}</Code><Message>injected fault</Message></Error>");
         Self::new(status, text)
     }
 }
@@ -107,14 +107,14 @@ impl Server {
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let state = shared.clone();
-                // An error is a client that went away.
+                // The error of a client that disconnected.
                 std::thread::spawn(move || _ = serve(&connection, &state));
             }
         });
         Self { endpoint, state }
     }
 
-    /// From here on, this decides what becomes of answers.
+    /// From here on, this selects the fault of each answer.
     pub(crate) fn spoil(&self, spoil: impl FnMut(&Request) -> Spoil + Send + 'static) {
         self.state.lock().unwrap().spoil = Box::new(spoil);
     }
@@ -123,7 +123,7 @@ impl Server {
         self.spoil(|_| Spoil::Not);
     }
 
-    /// Has these uploads from now on.
+    /// Replaces the list of uploads.
     pub(crate) fn set_uploads(&self, mut uploads: Vec<Upload>) {
         uploads.sort();
         self.state.lock().unwrap().uploads = uploads;
@@ -173,7 +173,7 @@ fn serve(connection: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             }
         }
         if let Some((_, length)) = answer.headers.iter().find(|(name, _)| *name == "Content-Length") {
-            // To HEAD: the length is that of the body which does not come.
+            // For HEAD: the length of the body that is not sent.
             head = head.replacen("Content-Length: 0", &format!("Content-Length: {length}"), 1);
         }
         let mut writer = connection;
@@ -191,7 +191,7 @@ fn serve(connection: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for the client to give up, but not for ever.
+/// Waits for the client to give up, up to a limit.
 fn silence(reader: &mut BufReader<TcpStream>) -> std::io::Result<()> {
     reader.get_ref().set_read_timeout(Some(Duration::from_secs(120)))?;
     reader.read(&mut [0]).map(|_| ())
@@ -220,7 +220,7 @@ fn read(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     Ok(Some(Request { method, key, query, headers, body }))
 }
 
-/// The answer to a request about uploads.
+/// Answers a request about uploads.
 fn answer_of_uploads(request: &Request, uploads: &mut Vec<Upload>) -> Option<Answer> {
     let query: BTreeMap<&str, &str> = request.query.split('&').filter_map(|p| p.split_once('=')).collect();
     let page = |name, entries: Vec<String>, end: Option<String>| {

@@ -1,4 +1,4 @@
-//! A store in memory that processes with bad luck work on, and what must be true of it at any moment.
+//! A store in memory used by processes with random faults, and its invariants at any moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(crate) const GRACE: u64 = 1000;
 /// The files of a snapshot.
 type Files = Vec<Vec<u8>>;
 
-/// What a process does.
+/// An operation of a process.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Save(u64),
@@ -24,11 +24,11 @@ pub(crate) enum Action {
 
 pub(crate) struct World {
     objects: Arc<Memory>,
-    /// The snapshots that there are.
+    /// The existing snapshots.
     kept: BTreeMap<u64, Files>,
     tensors: Vec<Tensor>,
     random: Random,
-    /// Processes so far.
+    /// Number of processes so far.
     processes: u64,
 }
 
@@ -64,7 +64,7 @@ impl World {
         Self { objects, kept: BTreeMap::new(), tensors, random: Random::new(seed), processes: 0 }
     }
 
-    /// Another one that is the same so far.
+    /// A copy with an equal state.
     pub(crate) fn fork(&self) -> Self {
         let (kept, tensors, random) = (self.kept.clone(), self.tensors.clone(), self.random.clone());
         Self { objects: Arc::new(self.objects.fork()), kept, tensors, random, processes: self.processes }
@@ -86,8 +86,8 @@ impl World {
         self.tensors.iter().map(|t| safetensors(std::slice::from_ref(t))).collect()
     }
 
-    /// A process does something, while a request takes up to `pace` seconds, and `faults` happen. Then all is as it was, or as it should be, or, if the process was told of an
-    /// error, one or the other. How many requests it took, and whether it ended well.
+    /// Runs an operation whose requests take up to `pace` seconds each, with `faults`. If it succeeds, its effect is complete; after an
+    /// error it has happened or not. Returns the number of requests, and whether it succeeded.
     pub(crate) fn run(&mut self, action: &Action, faults: Faults, pace: u64) -> (u64, bool) {
         self.processes += 1;
         let (seed, clock) = (self.random.u64(), self.objects.clone());
@@ -97,7 +97,7 @@ impl World {
         let mut files = Files::new();
         if let Action::Save(_) = action {
             for t in &mut self.tensors {
-                // Some change and some do not.
+                // Some tensors change and some do not.
                 if self.random.below(3) > 0 {
                     t.train(seed);
                 }
@@ -107,7 +107,7 @@ impl World {
         let ids = options(seed ^ self.processes);
         let done = Store::open_on(faulty.clone(), ids).and_then(|store| self.act(&store, action, &files));
         faulty.settle();
-        // Snapshots that may be there, and those that may not be.
+        // Snapshots that may exist, and those that may not.
         let (mut may, mut must) = (self.kept.clone(), self.kept.clone());
         match action {
             Action::Save(n) => {
@@ -154,20 +154,21 @@ impl World {
             Action::Prune(keep) => {
                 let plan = store.plan_prune(keep)?;
                 let done = store.prune(&plan, &o)?;
-                assert!(done.changed.is_empty(), "nobody else is there: {done:?}");
+                assert!(done.changed.is_empty(), "no other process ran: {done:?}");
                 Ok(())
             }
             Action::Rebase => {
                 let steps: Vec<Step> = self.kept.keys().map(|&n| step(n)).collect();
                 let done = store.rebase(&steps, &o)?;
-                assert!(done.changed.is_empty(), "nobody else is there: {done:?}");
+                assert!(done.changed.is_empty(), "no other process ran: {done:?}");
                 Ok(())
             }
             Action::Collect => store.gc().map(|_| ()),
         }
     }
 
-    /// All that must be there is, and nothing but what may be; all of it is restored bit for bit. What garbage there is is known for it, and can go; and the next save works.
+    /// Checks that all required snapshots exist and no others, and restore bit for bit; that all garbage is found and can be collected; and
+    /// that the next save works.
     fn check(&self, must: &BTreeMap<u64, Files>, may: &BTreeMap<u64, Files>) -> BTreeMap<u64, Files> {
         let store = Store::open_on(self.objects.clone(), options(u64::MAX)).unwrap();
         let kept = Self::restore_all(&store);
