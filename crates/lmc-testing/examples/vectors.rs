@@ -1,6 +1,7 @@
-//! Writes valid files of every shape that the format has, to test other decoders with: `cargo run -p lmc-testing --example vectors -- FOLDER`.
+//! Writes valid files of every shape of the format, as test vectors for other decoders:
+//! `cargo run -p lmc-testing --example vectors -- FOLDER`.
 //!
-//! A vector is `NAME.lmc`, the bytes that it restores to in `NAME.raw`, and those of its bases in `NAME.base1`, `NAME.base2`, …
+//! A vector is `NAME.lmc`, its raw bytes in `NAME.raw`, and those of its bases in `NAME.base1`, `NAME.base2`, …
 
 use lmc_testing::input::{Input, Random};
 use lmc_testing::reference::write::File;

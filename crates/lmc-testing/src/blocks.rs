@@ -6,13 +6,13 @@ use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream, unma
 use crate::reference::write::entropy::{Coder, Pad};
 use crate::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
 
-/// A valid block as the input chooses it: columns, extents, clusters, cluster_of, tables, lane sets.
+/// A valid block as the input chooses it: columns, extents, clusters, cluster maps, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {
     let (lane_sets, columns) = columns(input);
     block_of(input, lane_sets, columns)
 }
 
-/// Fills all blocks but the last, so that others may follow them; their raw bytes.
+/// Fills all blocks but the last, so that others may follow them; returns the raw bytes.
 pub fn fill(blocks: &mut [Block]) -> Vec<u8> {
     if let Some((_, others)) = blocks.split_last_mut() {
         others.iter_mut().for_each(Block::fill);
@@ -20,7 +20,7 @@ pub fn fill(blocks: &mut [Block]) -> Vec<u8> {
     blocks.iter().flat_map(Block::raw).collect()
 }
 
-/// The same, but tensor lists may be damaged before they are packed; whether one is.
+/// A block whose tensor lists may be damaged before they are packed; returns whether one is.
 pub fn block_of_damaged_lists(input: &mut Input<'_>) -> (Block, bool) {
     let (lane_sets, mut columns) = columns(input);
     let mut damaged = false;
@@ -145,7 +145,7 @@ fn tensor_list(input: &mut Input<'_>) -> TensorList {
     list
 }
 
-/// Up to so many characters, of one to four bytes.
+/// Up to this many characters, of one to four bytes.
 fn text(random: &mut Random, most: u64) -> String {
     const CHARACTERS: [char; 16] =
         ['a', 'b', '.', '_', '7', '"', '\\', '{', '}', ',', '\n', '\0', 'ä', '漢', '🦀', '\u{7ff}'];
@@ -163,7 +163,7 @@ fn tensor_shape(random: &mut Random, kind: usize) -> Vec<u64> {
     (0..rank).map(dimension).collect()
 }
 
-/// Changes a few bytes of a list. The column's bytes become what it tells then, if it can be read and is to be.
+/// Changes a few bytes of a list. The column's bytes become those of the changed list, if it can be read and this is requested.
 fn damage_list(raw: &mut Vec<u8>, list: &mut Vec<u8>, input: &mut Input<'_>) {
     let fit = input.below(8) > 0;
     for _ in 0..1 + input.below(8).saturating_sub(5) {
@@ -171,7 +171,7 @@ fn damage_list(raw: &mut Vec<u8>, list: &mut Vec<u8>, input: &mut Input<'_>) {
             mutate_bytes(list, input);
             continue;
         }
-        // Values that mean something: dtypes, with the shape before or without, small numbers, columns of a character.
+        // Meaningful values: dtypes, with the shape before or without, small numbers, parts of a character.
         let at = if input.bool() { input.below(list.len()) } else { input.below(list.len().min(40)) };
         list[at] = match input.below(5) {
             0 => list[at] ^ 0x80,
@@ -203,7 +203,7 @@ pub(crate) fn element_count(input: &mut Input<'_>) -> usize {
     }
 }
 
-/// Elements and how they are coded, without patches.
+/// Elements and their coding, without patches.
 pub(crate) fn stream(
     input: &mut Input<'_>,
     width_code: u8,
@@ -242,7 +242,7 @@ pub(crate) fn to_bytes(elements: &[u64], width_code: u8) -> Vec<u8> {
     elements.iter().flat_map(|u| u.to_le_bytes().into_iter().take(1 << width_code)).collect()
 }
 
-/// How a cluster map is coded: all its bits as they are, or as symbols.
+/// The cluster of a cluster map: all bits raw, or as symbols.
 pub(crate) fn cluster_map(input: &mut Input<'_>, cluster_of: &[u8], lane_sets: u8) -> Cluster {
     let raw = Cluster { k: 8, ..Cluster::default() };
     if lane_sets == 0 {
@@ -260,10 +260,10 @@ pub(crate) fn low_bits(n: u8) -> u64 {
     ((1u128 << n) - 1) as u64
 }
 
-/// A cluster without its table, and what its symbols look like.
+/// A cluster without its table, and the distribution of its symbols.
 struct Shape {
     cluster: Cluster,
-    /// Makes the table from symbols, and an escape if asked for one.
+    /// Makes the table from symbols, with an escape if requested.
     coder: fn(&[u8], bool) -> Coder,
     symbol_bits: u8,
     distribution: usize,
@@ -282,7 +282,7 @@ impl Shape {
         let (distribution, escape) = (input.below(5), input.bool());
         let sign_plane = z > 0 && input.bool();
         let cluster = Cluster { constant, z, h, k, sign_plane, ..Cluster::default() };
-        // Where there are no symbols the coder is not used.
+        // Without symbols the coder is not used.
         let coder = [Coder::huffman, Coder::rans, Coder::fine_rans][usize::max(coder, 1) - 1];
         Self { cluster, coder, symbol_bits, distribution, escape }
     }

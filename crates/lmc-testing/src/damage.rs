@@ -1,4 +1,4 @@
-//! The block with a cluster map, damaged: what tests of files that no honest writer makes share.
+//! Damaged blocks with a cluster map, for tests of hostile files.
 
 use crate::decoders::agree;
 use crate::reference::write::File;

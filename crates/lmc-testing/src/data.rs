@@ -3,7 +3,7 @@
 use crate::input::{Input, Random};
 use lmc::Dtype;
 
-/// Bytes that no coder makes smaller: always the same for a seed.
+/// Incompressible bytes, determined by a seed.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     (0..len.div_ceil(8)).flat_map(|_| random.u64().to_le_bytes()).take(len).collect()
@@ -70,7 +70,7 @@ pub fn safetensors(input: &mut Input<'_>) -> Vec<u8> {
     for i in 0..input.below(12) {
         let dtype = Dtype::ALL[input.below(Dtype::ALL.len())];
         let length = elements(input, Some(dtype));
-        // Whole elements, however many bits they have.
+        // Whole elements of any number of bits.
         let bytes = length.len() / 24 * 24;
         let (start, end) = (data.len(), data.len() + bytes);
         let count = bytes as u64 * 8 / u64::from(dtype.bits());

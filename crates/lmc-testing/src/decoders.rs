@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};
 
-/// Raw size above which files are refused here: decoders must allocate nothing near what a hostile file claims.
+/// Raw size above which files are refused here: decoders must not allocate the sizes that a hostile file claims.
 pub const LIMIT: usize = 5 << 20;
 
 /// The instruction sets of this machine.
@@ -41,17 +41,16 @@ pub enum Way {
     Slice,
     /// From a stream to a stream.
     Stream,
-    /// From what is read at any offset to what is written at any offset and can be read back.
+    /// From a positional source to a positional sink that can be read back.
     Positional,
-    /// The same without reading back, so that blocks on which others depend are decoded anew.
+    /// To a positional sink that cannot be read back, so that dependencies are decoded again.
     WriteOnly,
     /// [`Reader::read_range`] over everything.
     Reader,
 }
 
 impl Way {
-    /// Every way that makes a difference to a file whose blocks depend on nothing. All but the reader see the whole file,
-    /// and so everything that may be wrong with it.
+    /// Every way that differs for a file without dependencies. All but the reader check the whole file.
     pub const ALL: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::Reader];
 
     /// Every way to restore a delta.
@@ -97,7 +96,7 @@ impl Way {
         match self {
             Way::Slice => {
                 let raw_size = Decompressor::raw_size(file)?;
-                // A larger file must be refused, whatever the buffer.
+                // A larger file must be refused with any buffer.
                 let mut raw = vec![0; raw_size.min(LIMIT as u64) as usize];
                 decompressor.decompress(file, bases, &mut raw[..])?;
                 Ok(raw)
@@ -223,7 +222,7 @@ pub fn agree_by_with_bases(ways: &[Way], file: &[u8], bases: &[&[u8]]) -> Result
 /// Segments with a name are read as tensors, the others as ranges: each read decodes its block anew, so none is read twice.
 ///
 /// # Panics
-/// When something that is read is not what stands in `raw`, or cannot be read.
+/// If any reading fails or differs from `raw`.
 pub fn read_everything<'a>(file: &'a [u8], raw: &[u8], isa: Isa) -> Reader<'a, &'a [u8]> {
     let reader = Reader::open(file, &options(isa)).expect("a valid file opens");
     assert_eq!(reader.raw_size(), raw.len() as u64);

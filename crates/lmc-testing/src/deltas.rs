@@ -13,7 +13,7 @@ use crate::reference::write::block::{
 pub struct Delta {
     /// The raw bytes of each base.
     pub bases: Vec<Vec<u8>>,
-    /// In the order in which they follow one another.
+    /// In order.
     pub blocks: Vec<Block>,
 }
 
@@ -47,7 +47,7 @@ impl Delta {
     }
 }
 
-/// A valid delta as the input chooses it, and its file, which may be damaged, with every check made to fit; whether it is.
+/// A valid delta as the input chooses it, and its file, which may be damaged, with valid checks; also returns whether it is damaged.
 pub fn damaged(input: &mut Input<'_>) -> (Delta, Vec<u8>, bool) {
     let mutations = input.below(4);
     let delta = delta(input);
@@ -68,7 +68,7 @@ pub fn delta(input: &mut Input<'_>) -> Delta {
     let bases: Vec<Vec<u8>> = (0..base_count).map(|_| base(input, 100)).collect();
     let mut raw = Vec::new();
     let mut blocks = Vec::new();
-    // A block that another one follows has 256 KiB.
+    // A block before another one has 256 KiB.
     let block_count = 1 + input.below(8).saturating_sub(4);
     for i in 1..=block_count {
         let mut block = block(input, &bases, &raw);
@@ -81,7 +81,7 @@ pub fn delta(input: &mut Input<'_>) -> Delta {
     Delta { bases, blocks }
 }
 
-/// Bytes to depend on, `least` or more: noise, elements that are much alike, or the corner cases of floats.
+/// Bytes to depend on, `least` or more: noise, similar elements, or corner cases of floats.
 fn base(input: &mut Input<'_>, least: usize) -> Vec<u8> {
     let length = least + input.below(8000);
     let kind = input.below(4);
@@ -113,16 +113,16 @@ fn base(input: &mut Input<'_>, least: usize) -> Vec<u8> {
     base
 }
 
-/// What a block may depend on, and what it does.
+/// The sources of a block's dependencies, and the dependencies.
 struct Sources<'a> {
-    /// The file itself, then the bases, without those that are empty; of each what the block may depend on, and where in
-    /// the source that begins.
+    /// The file itself, then the bases, without empty ones; of each the bytes that the block may depend on, and their
+    /// offset in the source.
     available: Vec<(u64, usize, &'a [u8])>,
     chosen: Vec<Dependency>,
 }
 
 impl Sources<'_> {
-    /// More dependencies, of so many bytes in all.
+    /// More dependencies, of this many bytes in all.
     fn choose(&mut self, input: &mut Input<'_>, length: usize) -> Named {
         let first = self.chosen.len();
         let longest = [length, length / 3 + 1, 500][input.below(3)];
@@ -162,14 +162,14 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
         });
     }
     if input.below(8) == 0 && !sources.available.is_empty() {
-        // Dependencies that no column names.
+        // Dependencies that no column uses.
         sources.choose(input, 10);
     }
     let extents = blocks::extents(input, &columns);
     Block { dependencies: sources.chosen, lane_sets, columns, extents, final_state: 1 << 16 }
 }
 
-/// The column with patches, if it is plain_column.
+/// The column with patches, if it is plain.
 fn patched(input: &mut Input<'_>, column: Column) -> Column {
     let Column::Plain(mut plain_column) = column else { return column };
     let width = 1 << plain_column.width_code;
@@ -183,7 +183,7 @@ fn patched(input: &mut Input<'_>, column: Column) -> Column {
 /// Gives a stream without patches some, or none, perhaps instead of its clusters, and changes its elements accordingly.
 fn patch(input: &mut Input<'_>, width_code: u8, stream: &mut Stream, elements: &mut [u64]) {
     let w: u8 = 8 << width_code;
-    // One in so many elements, and the last.
+    // One element in this many, and the last.
     let one_in = [0, 0, 1, 3, 50, 400][input.below(6)];
     let also_last = input.bool();
     if input.below(6) == 0 {
@@ -249,7 +249,7 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
 
 /// A map of unchanged runs, or none.
 fn unchanged(input: &mut Input<'_>, elements: usize, lane_sets: u8) -> Option<UnchangedRuns> {
-    // One run in so many is coded.
+    // One run in this many is coded.
     let coded_one_in = match input.below(6) {
         kind @ 0..4 => [1, 2, 20, u64::MAX][kind],
         _ => return None,

@@ -1,4 +1,4 @@
-//! Files put together by hand, block by block: what tests of bases, dependencies and predicted columns share.
+//! Files built by hand, block by block, for tests of bases, dependencies and predicted columns.
 
 use crate::decoders::{LIMIT, agree_with_bases};
 use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Dependency, Named, Predicted, Stream};
@@ -7,7 +7,7 @@ use crate::reference::write::{File, Record, varint};
 /// Raw bytes of a leaf: each block begins at a multiple of them.
 pub const LEAF: u64 = 1 << 18;
 
-/// What all decoders make of a file, after its digests were made to fit what it decodes to.
+/// Decodes a file by all decoders, after its digests were set to those of its decoded bytes.
 ///
 /// # Errors
 /// What the reference says, when all refuse the file.
@@ -37,7 +37,7 @@ pub fn encoded(block: &Block) -> BlockFields {
     block.encode().expect("the block can be coded")
 }
 
-/// Bytes as differences to those of a block's dependencies, all of which are named.
+/// A column of differences to the bytes of all dependencies of a block.
 pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
     let dependencies: Vec<Dependency> = dependencies
         .iter()
@@ -62,7 +62,7 @@ pub fn stored(bytes: &[u8]) -> BlockFields {
     encoded(&Block::of(Column::Stored(bytes.to_vec()), 0))
 }
 
-/// The records of blocks, all but the last of which are filled with zeros to [`LEAF`] bytes: their digests are to be made to fit.
+/// The records of blocks; all but the last are filled with zeros to [`LEAF`] bytes. Their digests are still to be set.
 pub fn records(blocks: &[BlockFields]) -> Vec<Record> {
     let mut blocks = blocks.to_vec();
     if let Some((_, others)) = blocks.split_last_mut() {
@@ -71,7 +71,7 @@ pub fn records(blocks: &[BlockFields]) -> Vec<Record> {
     blocks.iter().map(BlockFields::record).collect()
 }
 
-/// The raw bytes of such a file: those of each block.
+/// The raw bytes of the blocks.
 pub fn filled(blocks: &[&[u8]]) -> Vec<u8> {
     let mut raw = Vec::new();
     for block in blocks {
@@ -81,7 +81,7 @@ pub fn filled(blocks: &[&[u8]]) -> Vec<u8> {
     raw
 }
 
-/// A block whose dependencies are given as numbers, and of which no column names one.
+/// A block with these dependencies, none of them used by a column.
 pub fn unnamed(dependencies: &[[u64; 3]]) -> BlockFields {
     let mut fields = stored(b"xyz");
     fields.dependency_count = dependencies.len() as u64;

@@ -47,7 +47,7 @@ impl<'a> Input<'a> {
         bytes
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         self.bytes(usize::MAX)
     }
@@ -63,7 +63,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// SplitMix64 (Steele et al. 2014): few bytes of the fuzzer's make many elements, and all that is left to chance follows from a seed.
+/// SplitMix64 (Steele et al. 2014): a few bytes of the fuzzer seed many elements.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -86,7 +86,7 @@ impl Random {
         self.u64() % n
     }
 
-    /// So many bytes.
+    /// This many bytes.
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| self.u64() as u8).collect()
     }

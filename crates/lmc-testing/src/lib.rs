@@ -3,7 +3,7 @@
 
 #![deny(unsafe_code)]
 
-/// Whether tests try all of what they otherwise try some of: `LMC_TEST_EXHAUSTIVE` is set, as `./test release` does.
+/// Whether tests are exhaustive where they otherwise sample: `LMC_TEST_EXHAUSTIVE` is set, as by `./test release`.
 pub fn exhaustive() -> bool {
     std::env::var_os("LMC_TEST_EXHAUSTIVE").is_some()
 }

@@ -36,7 +36,7 @@ fn encoded(name: &'static str, raw: &[u8], dtype: Option<Dtype>, level: Level) -
     (name, compress(raw, &options).expect("anything can be compressed"), raw.to_vec())
 }
 
-/// So many elements that look like trained weights.
+/// This many elements that look like trained weights.
 pub fn weights(dtype: Dtype, count: u16) -> Vec<u8> {
     // Weights, and up to 2047 of them.
     let mut choices = vec![1, 0];

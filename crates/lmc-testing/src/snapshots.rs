@@ -4,7 +4,7 @@ use crate::data;
 use crate::input::{Input, Random};
 use lmc::Dtype;
 
-/// A file, and those that it may be predicted from.
+/// A file and its bases.
 #[derive(Clone, Debug)]
 pub struct Snapshots {
     /// Raw bytes of earlier files.
@@ -43,7 +43,7 @@ pub fn snapshots(input: &mut Input<'_>) -> Snapshots {
     let mut new: Vec<Tensor> = Vec::new();
     for i in 0..1 + input.below(6) {
         let t = match input.below(4) {
-            // Something that the file has already.
+            // A copy of an earlier tensor.
             0 if !new.is_empty() => derived(input, &new, i),
             1 => tensor(input, format!("n{i}")),
             _ => derived(input, &old, i),
@@ -59,7 +59,7 @@ pub fn snapshots(input: &mut Input<'_>) -> Snapshots {
     Snapshots { bases, new: file(&new), dtype: None }
 }
 
-/// A tensor that is like nothing else.
+/// A new tensor.
 fn tensor(input: &mut Input<'_>, name: String) -> Tensor {
     const FLOATS: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
     let dtype = match input.below(4) {
@@ -72,7 +72,7 @@ fn tensor(input: &mut Input<'_>, name: String) -> Tensor {
     };
     let mut bytes = data::elements(input, Some(dtype));
     if input.below(8) == 0 && !bytes.is_empty() {
-        // So many that earlier tensors of the file are looked at.
+        // Enough elements for a search among earlier tensors of the file.
         bytes = bytes.iter().copied().cycle().take((4096 + input.below(200)) * dtype.coding_width()).collect();
         step(input, dtype.coding_width(), &mut bytes);
     }
@@ -80,7 +80,7 @@ fn tensor(input: &mut Input<'_>, name: String) -> Tensor {
     Tensor { name, dtype, bytes }
 }
 
-/// What became of one of some tensors.
+/// A later version of one of these tensors.
 fn derived(input: &mut Input<'_>, from: &[Tensor], i: usize) -> Tensor {
     let old = &from[input.below(from.len())];
     let name = if input.below(3) == 0 { format!("d{i}") } else { old.name.clone() };
@@ -112,7 +112,7 @@ fn rounded(f32: &[u8]) -> u16 {
     (x.wrapping_add(0x7fff + (x >> 16 & 1)) >> 16) as u16
 }
 
-/// Changes elements of `width` bytes as training does, or as nothing does.
+/// Changes elements of `width` bytes, as training does or otherwise.
 fn step(input: &mut Input<'_>, width: usize, bytes: &mut [u8]) {
     let kind = input.below(8);
     let one_in = 1 + input.below(256) as u64;
@@ -133,7 +133,7 @@ fn step(input: &mut Input<'_>, width: usize, bytes: &mut [u8]) {
             3 => x,
             4 if i == outlier => random.u64(),
             4 => nearby(x, &mut random, 1),
-            // Some runs stay as they are.
+            // Some runs are unchanged.
             5 if (i / 128) % 4 > 0 => x,
             5 => nearby(x, &mut random, 6),
             6 => special(&mut random, width),
@@ -167,7 +167,7 @@ fn file(tensors: &[Tensor]) -> Vec<u8> {
     for Tensor { name, dtype, bytes } in tensors {
         let (start, end) = (data.len(), data.len() + bytes.len());
         let rows = bytes.len() / (COLUMNS * dtype.coding_width());
-        // An element of the dtype may be several of those that are coded.
+        // An element of the dtype may be several coded ones.
         let columns = COLUMNS * dtype.coding_width() * 8 / dtype.bits() as usize;
         entries.push(format!(
             r#""{name}":{{"dtype":"{dtype}","shape":[{rows},{columns}],"data_offsets":[{start},{end}]}}"#

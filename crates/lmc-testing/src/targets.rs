@@ -84,7 +84,7 @@ pub fn delta_vs_reference(bytes: &[u8]) {
 }
 
 /// Snapshots of a model, and any level: every instruction set writes the same delta, whether bases are compressed or not; streams
-/// write what an independent one is; estimates and comparisons tell its size; every decoder restores it, also in place.
+/// write an independent file; estimates and comparisons give its size; every decoder restores it, also in place.
 pub fn delta_roundtrip(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let level = Level::ALL[input.below(Level::ALL.len())];
@@ -175,7 +175,7 @@ pub fn isas_agree(bytes: &[u8]) {
 }
 
 /// Any bytes as the header of a safetensors file, or as a whole one: what the `safetensors` crate accepts is laid out as
-/// the crate says. For a quarter of the inputs, everything is compressed, restored, and read in columns, too.
+/// the crate says. For a quarter of the inputs, everything is compressed, restored, and read in parts, too.
 pub fn layout(bytes: &[u8]) {
     let Some((mode, bytes)) = bytes.split_first() else { return };
     let raw = match mode % 3 {
@@ -198,7 +198,7 @@ pub fn layout(bytes: &[u8]) {
     is_laid_out(reader.layout(), reader.segments(), &raw);
 }
 
-/// Fails where the `safetensors` crate accepts the bytes and sees other tensors than the segments say, or where these do not cover the bytes.
+/// Fails if the `safetensors` crate accepts the bytes but sees other tensors than the segments, or if these do not cover the bytes.
 fn is_laid_out(layout: &str, segments: &[Segment], raw: &[u8]) {
     let end = segments.iter().fold(0, |end, segment| {
         assert_eq!(segment.offset, end, "segments leave no gap");
@@ -232,7 +232,7 @@ pub fn roundtrip(bytes: &[u8]) {
         _ => data::elements(&mut input, options.dtype),
     };
     let (isa, stream) = (fastest(), input.bool());
-    // What comes as a stream is compressed so.
+    // Streams are compressed so.
     let options = options.with_independent(stream);
     let way = Way::ALL[input.below(4)];
     let file = with_compressor(options, isa, |compressor| {
@@ -263,7 +263,7 @@ fn one_more_than_slice(choice: u8) -> [Way; 2] {
     [Way::Slice, Way::ALL[1 + usize::from(choice % 3)]]
 }
 
-/// Compressors that are kept: each holds on to buffers of the largest input that it has seen, and there are hundreds of combinations of options.
+/// Cached compressors: each keeps buffers of its largest input, and there are hundreds of combinations of options.
 const MOST_KEPT: usize = 64;
 
 /// Runs `f` with a compressor that is kept for the next input: making one costs more than compressing some bytes.

@@ -40,28 +40,28 @@ const HASHED_AT_ONCE: u64 = 4 * LEAF as u64;
 #[derive(Clone)]
 pub struct Base<'a> {
     source: Arc<dyn ReadAt + Send + 'a>,
-    /// The same, if it must be decoded.
+    /// The same source, if it must be decoded.
     compressed: Option<Arc<dyn ReadWithin + 'a>>,
     raw_size: u64,
     layout: String,
-    /// They cover the base.
+    /// The segments, which cover the base.
     segments: Arc<[Segment]>,
     hash: OnceLock<Digest>,
-    /// What was hashed, where it may change: not what is in memory that nobody else writes to, nor what is decoded.
+    /// Digests of hashed bytes that may change; not for immutable memory, nor for compressed bases.
     hashed: Arc<Reread>,
-    /// What the call may decode that the base serves, if it is for a single call.
+    /// Limit of the call that the base is for, if it is for a single one.
     work: Option<Arc<Work>>,
     name: String,
     optional: bool,
 }
 
 impl<'a> Base<'a> {
-    /// A base that is there as it is: a slice, a file.
+    /// An uncompressed base: a slice, a file.
     ///
     /// # Errors
     /// `Io` when its beginning cannot be read.
     pub fn new(raw: impl ReadAt + Send + 'a) -> Result<Self> {
-        let raw_size = raw.size().map_err(|e| Error::io("cannot tell the size of the base", e))?;
+        let raw_size = raw.size().map_err(|e| Error::io("cannot get the size of the base", e))?;
         let layout = layout::detect(&mut Start::new(&raw, raw_size, "the base"), None)?;
         Ok(Self::with_layout(raw, raw_size, layout))
     }
@@ -69,9 +69,9 @@ impl<'a> Base<'a> {
     /// Bytes whose segments the caller knows: part of a file, or tensors in memory.
     ///
     /// # Errors
-    /// `Usage` when the segments do not cover the bytes, `Io` when their size cannot be told.
+    /// `Usage` when the segments do not cover the bytes, `Io` when their size is unknown.
     pub fn of_segments(raw: impl ReadAt + Send + 'a, segments: &[Segment]) -> Result<Self> {
-        let raw_size = raw.size().map_err(|e| Error::io("cannot tell the size of the base", e))?;
+        let raw_size = raw.size().map_err(|e| Error::io("cannot get the size of the base", e))?;
         Ok(Self::with_layout(raw, raw_size, Layout::of_segments(segments, raw_size)?))
     }
 
@@ -112,34 +112,34 @@ impl<'a> Base<'a> {
         }
     }
 
-    /// Says what the hash of the raw bytes is ([`Summary`](crate::Summary) has it of what was compressed or restored),
-    /// which is believed. Otherwise it is computed once, which reads all of the base.
+    /// Sets the content hash of the raw bytes (see [`Summary`](crate::Summary)), which is not checked. Otherwise it is
+    /// computed once, which reads all of the base.
     #[must_use]
     pub fn with_hash(mut self, content_hash: [u8; 16]) -> Self {
         self.hash = OnceLock::from(content_hash);
         self
     }
 
-    /// Sets the name of the file, which deltas record for those who look for it later, and which errors mention.
+    /// Sets the name of the file, which deltas record and errors mention.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// One of several files of which a delta may need only some: it is no error if this one is not needed.
+    /// Makes the base optional: it is no error if a delta does not need it.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
     }
 
-    /// The same base for one call, which may decode no more than `work`.
+    /// The base for one call, which decodes at most `work`.
     pub(crate) fn for_call(&self, work: &Arc<Work>) -> Self {
         Self { work: Some(work.clone()), ..self.clone() }
     }
 
-    /// Whether it is [`Self::optional`].
+    /// Whether the base is [`Self::optional`].
     pub fn is_optional(&self) -> bool {
         self.optional
     }
@@ -149,12 +149,12 @@ impl<'a> Base<'a> {
         self.raw_size
     }
 
-    /// The name that was given; empty if none was.
+    /// The name of the file; empty if none was set.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The format of the raw bytes, as far as it was recognised, as [`Reader::layout`](crate::Reader::layout) says it.
+    /// The format of the raw bytes, as in [`Reader::layout`](crate::Reader::layout).
     pub fn layout(&self) -> &str {
         &self.layout
     }
@@ -197,7 +197,7 @@ impl<'a> Base<'a> {
         Ok(*self.hash.get_or_init(|| computed))
     }
 
-    /// The hash over the leaf digests that `hashed` gives for a range of whole leaves.
+    /// The hash over the leaf digests that `hashed` returns for ranges of whole leaves.
     fn hash_leaves<S: Send>(
         &self,
         workers: &Workers<S>,
@@ -238,12 +238,12 @@ impl<'a> Base<'a> {
         Ok(hash.finish())
     }
 
-    /// Whether the base is of no known format: a single range of bytes.
+    /// Whether the format is unknown: the base is a single range of bytes.
     pub(crate) fn is_raw(&self) -> bool {
         self.layout == layout::RAW
     }
 
-    /// Where the raw bytes are.
+    /// The source of the raw bytes.
     pub(crate) fn source(&self) -> &(dyn ReadAt + Send + 'a) {
         &*self.source
     }
@@ -253,7 +253,7 @@ impl<'a> Base<'a> {
         self.read_within(offset, buf, None)
     }
 
-    /// [`Self::read`] for the sake of a block: if the base is compressed, decoding it may cost no more than that block may.
+    /// [`Self::read`] for a block: decoding a compressed base counts against the block's budget.
     pub(crate) fn read_within(&self, offset: u64, buf: &mut [u8], budget: Option<Budget<'_>>) -> Result<()> {
         let read = match (&self.compressed, budget, &self.work) {
             (Some(c), Some(budget), _) => c.read_within(offset, buf, budget).map_err(std::io::Error::other),
@@ -276,7 +276,7 @@ impl<'a> Base<'a> {
         })
     }
 
-    /// [`Self::read`] for a delta, which names the base by its hash: the bytes are those that were hashed.
+    /// [`Self::read`] for a delta, which names the base by its hash: the bytes are checked to be those that were hashed.
     pub(crate) fn read_hashed(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if self.hashed.is_empty() {
             return self.read(offset, buf);
@@ -290,12 +290,12 @@ impl<'a> Base<'a> {
         })
     }
 
-    /// The same bytes, if the base is in memory.
+    /// The bytes, if the base is in memory.
     pub(crate) fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
         self.source.slice_at(offset, len)
     }
 
-    /// How a delta names this base.
+    /// The description of this base in a delta.
     pub(crate) fn info<S: Send>(&self, workers: &Workers<S>) -> Result<BaseInfo> {
         Ok(BaseInfo { content_hash: self.hash_by(workers)?, raw_size: self.raw_size, name: self.name.clone() })
     }
@@ -309,7 +309,7 @@ impl std::fmt::Debug for Base<'_> {
     }
 }
 
-/// Finds for each base that a file names the one among those `given`; they come as the file names them.
+/// Finds each base that a file names among those `given`; returns them in the file's order.
 ///
 /// # Errors
 /// `Base` when one is missing, or when one is given that is not needed.
@@ -342,7 +342,7 @@ pub(crate) fn resolve<'a, S: Send>(
         found.push(given[i].clone());
     }
     for (b, _) in given.iter().zip(needed).filter(|(b, needed)| !needed && !b.optional) {
-        // It may be a copy of one that is needed.
+        // It may be a copy of a needed base.
         let same_size = wanted.iter().any(|w| w.raw_size == b.raw_size);
         let hash = if same_size { Some(b.hash_by(workers)?) } else { None };
         if !wanted.iter().any(|w| Some(w.content_hash) == hash && w.raw_size == b.raw_size) {
@@ -380,13 +380,13 @@ pub(crate) fn not_given(wanted: &BaseInfo) -> Error {
     missing(wanted, &[], None)
 }
 
-/// A base as messages name it.
+/// A description of a base for messages.
 pub(crate) fn describe(b: &BaseInfo) -> String {
     let name = if b.name.is_empty() { "a file".to_owned() } else { format!("{:?}", b.name) };
     format!("{name} of {} bytes with content hash {}", b.raw_size, hex(&b.content_hash))
 }
 
-/// A name in the middle of a sentence, if there is one.
+/// A name for the middle of a sentence; empty without a name.
 fn described(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" {name:?}") }
 }
@@ -395,7 +395,7 @@ fn hex(hash: &Digest) -> String {
     hash.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// What the error of a block with dependencies adds, unless it is another block's.
+/// Adds to the error of a block with dependencies that the base may be wrong, unless it is another block's error.
 pub(crate) fn or_wrong_base(e: Error) -> Error {
     if e.kind() == ErrorKind::Damaged && e.block().is_none() {
         e.adding(": the block, or what it was predicted from, was altered")

@@ -1,13 +1,13 @@
 //! Bits in bytes, from bit 0 of the first byte up.
 
-/// Writes bits one after the other.
+/// Writes a sequence of bits.
 #[derive(Default)]
 pub(crate) struct BitWriter {
-    /// What is written, and seven bytes more at least.
+    /// The bytes written, and at least seven more.
     bytes: Vec<u8>,
-    /// Whole bytes that are written.
+    /// Whole bytes written.
     at: usize,
-    /// Bits that do not fill a byte yet, and how many: seven at most.
+    /// Bits that do not fill a byte yet; at most seven.
     pending: u64,
     count: u32,
 }
@@ -22,24 +22,24 @@ impl BitWriter {
         }
         self.pending |= value << self.count;
         self.count += n;
-        *self.bytes[self.at..].first_chunk_mut().expect("there is room") = self.pending.to_le_bytes();
+        *self.bytes[self.at..].first_chunk_mut().expect("room for eight bytes") = self.pending.to_le_bytes();
         self.at += self.count as usize / 8;
         self.pending = self.pending.unbounded_shr(self.count & !7);
         self.count &= 7;
     }
 
-    /// All of them; the last byte is filled with zeros.
+    /// All bytes; the last one is padded with zeros.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.bytes.truncate(self.at + usize::from(self.count > 0));
         self.bytes
     }
 }
 
-/// Reads bits one after the other. Behind the last byte there are zeros, without end: whoever reads asks afterwards whether
-/// that [was reached](Self::is_used_up).
+/// Reads a sequence of bits. After the last byte zeros follow without end: the caller checks at the end whether all bytes were
+/// [used up](Self::is_used_up).
 pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
-    /// Bits that were read.
+    /// Bits read so far.
     at: u64,
 }
 
@@ -82,7 +82,7 @@ impl<'a> BitReader<'a> {
         low | self.take(n - 32) << 32
     }
 
-    /// Whether what was read ends in the last byte, and no bit behind it is set.
+    /// Whether reading ended in the last byte, and its unread bits are 0.
     pub(crate) fn is_used_up(&self) -> bool {
         self.at.div_ceil(8) == self.bytes.len() as u64 && (self.at.is_multiple_of(8) || self.peek() == 0)
     }

@@ -1,4 +1,4 @@
-//! What may be decoded for the sake of one block, in its file and in those that it is made from.
+//! Limits of the work for one block: decoding its dependencies, in its file and in bases.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,32 +6,31 @@ use crate::error::{Error, Result};
 use crate::format::bases::{MAX_DEPTH, too_deep};
 use crate::work::Work;
 
-/// Raw bytes of other blocks, of the file and of its bases, that may have to be decoded to read one alone: our files need some dozen
+/// Most raw bytes of other blocks, in the file and its bases, that are decoded to read one block; files of this encoder need some dozen
 /// MiB.
 pub(crate) const MAX_BUDGET: u64 = 1 << 30;
-/// The same for a block of a file that is restored whole. A pack may hold thousands of tensors that are far from each other in a
-/// compressed base.
+/// [`MAX_BUDGET`] of a block of a file that is restored whole: it may hold thousands of small tensors that are far apart in a compressed
+/// base.
 const MAX_DETOUR_OF_WHOLE: u64 = 1 << 32;
-/// What a block counts at least.
+/// Least cost of a block, in bytes.
 pub(crate) const MIN_COST: u64 = 1 << 16;
-/// Blocks that may have to be decoded one within the other, in the file and in its bases: a thread's stack must have room for them.
+/// Most nested decodings of blocks, in the file and its bases; a thread's stack must have room for them.
 const MAX_NESTED: usize = 128;
-/// Memory that one of our blocks takes while it waits for others, at most, and what all that wait may take beyond that: two that are as
-/// wide as the format allows.
+/// Most memory of a waiting block of this encoder, and the memory above that which all waiting blocks may take: two blocks of the largest
+/// size that the format allows.
 pub(crate) const ORDINARY: u64 = 64 << 20;
 const MAX_EXCESS: u64 = 1 << 27;
 
-/// What may still be done for the sake of one block. It covers bases, and what they are made from: otherwise each in a chain of
-/// deltas could multiply the work.
+/// The remaining work for one block. It includes bases and their bases: otherwise every delta of a chain could multiply the work.
 #[derive(Clone, Copy)]
 pub(crate) struct Budget<'a> {
-    /// Blocks of one file that depend on each other.
+    /// Depth of dependencies left in this file.
     levels: usize,
-    /// Blocks that are decoded one within the other, and memory that they take beyond the ordinary.
+    /// Nested decodings left, and memory left above [`ORDINARY`].
     nested: usize,
     excess: u64,
     bytes: &'a AtomicU64,
-    /// What the call may decode that all this is for.
+    /// Limit of the whole call.
     work: &'a Work,
 }
 
@@ -52,17 +51,17 @@ impl<'a> Budget<'a> {
         })
     }
 
-    /// One block further in.
+    /// One nested decoding more.
     pub(crate) fn within(self) -> Result<Self> {
         let nested = self.nested.checked_sub(1).ok_or_else(|| {
             Error::limit(format!(
-                "more than {MAX_NESTED} blocks depend on each other, in deltas of deltas: restore one of those first"
+                "more than {MAX_NESTED} blocks depend on each other, in deltas of deltas: restore one of their bases first"
             ))
         })?;
         Ok(Self { nested, ..self })
     }
 
-    /// For what is decoded while a block waits for it that takes `n` bytes.
+    /// The budget of decodings that a block of `n` bytes waits for.
     pub(crate) fn reserve(self, n: u64) -> Result<Self> {
         let excess = self.excess.checked_sub(n.saturating_sub(ORDINARY)).ok_or_else(|| {
             Error::limit(
@@ -72,12 +71,12 @@ impl<'a> Budget<'a> {
         })?;
         Ok(Self { excess, ..self })
     }
-    /// One level down in a file: for a block that another one depends on.
+    /// The budget of a dependency in the same file.
     pub(crate) fn level_down(self) -> Result<Self> {
         Ok(Self { levels: self.levels.checked_sub(1).ok_or_else(too_deep)?, ..self })
     }
 
-    /// For another file, whose blocks have levels of their own.
+    /// The budget in another file, where depth starts anew.
     pub(crate) fn in_other_file(self) -> Self {
         Self { levels: MAX_DEPTH, ..self }
     }

@@ -1,6 +1,4 @@
-//! Compression: whatever comes in is cut by one planner and noted by one writer.
-//!
-//! There are two drivers. [`direct`] goes from bytes that can be read at any offset to memory, and its workers put blocks there themselves;
+//! Compression. There are two drivers: [`direct`] compresses positional sources to memory, where its workers write the blocks themselves;
 //! [`ordered`] does everything else.
 
 mod ahead;
@@ -52,21 +50,21 @@ pub fn compress(raw: &[u8], o: &CompressOptions) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The most bytes that compressing `raw_size` bytes gives, names of tensors and bases aside: the room that [`Compressor::compress`] needs to
-/// work in place in memory of the caller's.
+/// Upper bound of the size of `raw_size` compressed bytes, without names of tensors and bases: the room that [`Compressor::compress`] needs
+/// in a slice.
 pub fn compress_bound(raw_size: u64) -> u64 {
     raw_size.saturating_add(raw_size / 512 + (1 << 16))
 }
 
-/// Compresses files, one after the other, with one pool of threads and one set of buffers.
+/// Compresses files with one pool of threads and one set of buffers.
 ///
-/// The same raw file and bases give the same bytes, whatever they are read from and written to, and whatever the number of threads; but a
-/// stream is compressed as with [`CompressOptions::independent`], since its earlier bytes are gone.
+/// The output depends on the raw file and the bases only, not on kinds of source and sink or the number of threads; except that a stream is
+/// compressed as with [`CompressOptions::independent`], since its earlier bytes are gone.
 ///
 /// A *delta* is a file that is predicted from others, its *bases*: earlier snapshots of the same model. Tensors are matched
-/// by name, shape and dtype, then by content, so that renamed, converted and resized ones find their like; of several
-/// bases (the shards of a checkpoint) the first one counts. The file names the bases that it needs by their content hashes, and it
-/// takes them to restore it. One that has nothing in common with any base is no delta, and needs none.
+/// by name, shape and dtype, then by content, so that renamed, converted and resized ones are matched; of several matches in
+/// several bases (the shards of a checkpoint) the first one is used. The file names the bases that it needs by their content hashes, and
+/// they are needed to restore it. A file that has nothing in common with any base is no delta, and needs none.
 pub struct Compressor {
     o: CompressOptions,
     encoders: Encoders,
@@ -84,10 +82,10 @@ impl Compressor {
         Ok(Self { o: *o, encoders: Encoders::new(workers) })
     }
 
-    /// Compresses `src` to `dst`, as a delta if there are bases: what it has in common with them is not stored again.
+    /// Compresses `src` to `dst`, as a delta if there are bases.
     ///
-    /// Memory that it takes besides source and sink is bounded. What of the source is in memory ([`ReadAt::slice_at`]) is taken from there; a
-    /// stream is read ahead by a few MiB.
+    /// Memory besides source and sink is bounded. Parts of the source that are in memory ([`ReadAt::slice_at`]) are not copied; a stream is
+    /// read ahead by a few MiB.
     ///
     /// ```
     /// use lmc::{Base, CompressOptions, Compressor};
@@ -101,9 +99,9 @@ impl Compressor {
     /// ```
     ///
     /// # Errors
-    /// * `Io` when reading or writing fails, also when the source became shorter meanwhile. What was written by then is not a valid file.
+    /// * `Io` when reading or writing fails, also when the source became shorter meanwhile. The output is then not a valid file.
     /// * `Io` or `Base` when a base cannot be read.
-    /// * `Limit` when the index would be too large for the format (many terabytes), and when the file has no room in a slice.
+    /// * `Limit` when the index would be too large for the format (many terabytes), or the file does not fit a slice.
     /// * `Usage` when [segments](Source::segments) do not cover the source.
     pub fn compress<'s, 'd>(
         &mut self,
@@ -130,7 +128,7 @@ impl Compressor {
     }
 
     fn compress_to_memory(&mut self, src: Source<'_>, bases: &[Base<'_>], mut out: Output<'_>) -> Result<Summary> {
-        // Progress is told by the calling thread, which the direct way leaves idle.
+        // The calling thread reports progress; the direct driver does not use it.
         let done = match (src.input.positional(), &src.progress) {
             (Some(raw), None) => {
                 let (size, layout) = self.layout(raw, src.segments)?;
@@ -168,9 +166,9 @@ impl Compressor {
         self.encoders.ordered(&loader, session, |c, job| job.plan(src, size, &mut at, c), dst, progress)
     }
 
-    /// Size and layout of a source, whose segments are `given` if the caller knows them.
+    /// Size and layout of a source; `given`: its segments, if the caller knows them.
     fn layout(&self, src: &dyn ReadAt, given: Option<&[Segment]>) -> Result<(u64, Layout)> {
-        let size = src.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
+        let size = src.size().map_err(|e| Error::io("cannot get the size of the input", e))?;
         let layout = match given {
             Some(segments) => Layout::of_segments(segments, size)?,
             None => layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?,
@@ -187,7 +185,7 @@ impl Compressor {
         EncodeSession::new(&self.o, layout, own, bases, |b| b.info(self.workers()))
     }
 
-    /// Bases that may be decoded as much as one call allows.
+    /// The bases for one call, with its limit of work.
     pub(crate) fn for_call<'a>(&self, bases: &[Base<'a>]) -> Vec<Base<'a>> {
         let asked = bases.iter().fold(0u64, |n, b| n.saturating_add(b.raw_size()));
         let work = Arc::new(Work::new(self.o.max_work, asked));

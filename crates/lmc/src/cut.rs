@@ -1,7 +1,7 @@
-//! Where blocks begin and end, and which bytes of them belong to which tensor.
+//! Cuts a file into blocks, and each block into extents by tensor.
 //!
-//! Blocks begin at multiples of [`LEAF`](crate::format::checksum::LEAF) whatever the file holds, so that its content hash depends on its bytes
-//! alone. How long blocks are is the encoder's choice.
+//! Blocks begin at multiples of [`LEAF`](crate::format::checksum::LEAF) for any file, so that its content hash depends on its bytes alone.
+//! The encoder chooses the lengths.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::segment::Segment;
 
 /// Raw bytes of a block.
 pub(crate) const BLOCK: u64 = 1 << 20;
-/// Raw bytes of a block in which little changed: its head and tables are a notable part of it.
+/// Raw bytes of a block with few changes, where head and tables are a notable part.
 const LARGE_BLOCK: u64 = 8 << 20;
 /// The last block may be longer by this much, so that no small block is left over.
 const REST: u64 = BLOCK / 4;
-/// Less than one byte of this many changed in a large block, by a sample.
+/// A block may be large if by a sample less than one byte in this many changed.
 const LITTLE: u64 = 64;
-/// A tensor that has one byte of this many in a block is coded by itself there: its statistics are its own.
+/// A tensor with at least one byte in this many of a block gets its own column.
 const OWN_COLUMN: u64 = 4;
 /// Extents of a block before the rest of it is one opaque overlap: millions of tiny tensors must not make one head.
 const MAX_EXTENTS: usize = 1 << 14;
@@ -39,30 +39,30 @@ const _: () = assert!(LARGE_BLOCK + REST <= MAX_RAW as u64);
 /// Cuts a file, front to back, into blocks.
 pub(crate) struct Cutter<'m> {
     layout: Arc<Layout>,
-    /// Finds what segments may be predicted from.
+    /// Finds references to bases.
     matcher: Option<Matcher<'m>>,
-    /// An earlier tensor of the file for each segment, if it predicts it; empty where none was looked for.
+    /// For each segment the earlier tensor of the file that predicts it, if any; empty if there was no search.
     siblings: Vec<Option<Reference>>,
     /// Start of the next block.
     at: u64,
     /// The first segment with bytes at or after `at`.
     first: usize,
-    /// What is known of the segments from `first` on.
+    /// References of the segments from `first` on.
     seen: VecDeque<Seen>,
-    /// Whether little changed in the block before: the next one may be large.
+    /// Whether the block before had few changes: the next one may be large.
     calm: bool,
-    /// Whether blocks may be large at all.
+    /// Whether block lengths vary.
     adaptive: bool,
-    /// How deep the blocks are that were cut, if any may depend on others.
+    /// The depths of the blocks so far.
     depths: Depths,
 }
 
-/// A segment, once some of it is in a block or may be.
+/// The references of a segment that the next blocks reach.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// What it may be predicted from, the best first.
+    /// Its possible predictions, the best first.
     related: [Option<Related>; 2],
-    /// How it differs from the first of those. Unknown for tensors of this file and converted ones.
+    /// Its distance from the first of those; `None` for tensors of this file and converted ones.
     distance: Option<Distance>,
 }
 
@@ -92,18 +92,18 @@ impl<'m> Cutter<'m> {
         }
     }
 
-    /// The same with blocks of one length: each block with bases then has those without as its columns.
+    /// A cutter with blocks of one length: a file has the same blocks with bases and without.
     pub(crate) fn uniform(self) -> Self {
         Self { adaptive: false, ..self }
     }
 
-    /// How many bytes ahead [`Self::next_block`] must be able to read, or those up to the end of the file.
+    /// The number of bytes that [`Self::next_block`] must be able to read, unless the file ends before.
     pub(crate) fn lookahead(&self) -> u64 {
-        // Tensors are sampled that begin at the end of a block.
+        // A tensor that begins at the end of a block is sampled.
         self.most() + REST + 1 + SAMPLED
     }
 
-    /// Raw bytes that the next block has at most, the rest of a file aside.
+    /// Most raw bytes of the next block, without the rest of the file.
     fn most(&self) -> u64 {
         if self.calm && self.adaptive { LARGE_BLOCK } else { BLOCK }
     }
@@ -151,14 +151,14 @@ impl<'m> Cutter<'m> {
             .filter(|e| e.len > 0)
     }
 
-    /// Looks for what a segment may be predicted from.
+    /// Finds the references of a segment.
     fn see(&mut self, raw: &dyn ReadAt, ahead: u64, segment: usize) -> Result<()> {
         for i in self.first + self.seen.len()..=segment {
             let (dtype, offset, len) = match self.layout.segments.get(i) {
                 Some(s) => (s.dtype, s.offset, s.len),
                 None => (self.layout.tail, self.layout.segments.last().map_or(0, Segment::end), u64::MAX),
             };
-            // Segments are seen at their beginning, of which this much can be read.
+            // The bytes of the segment that can be read.
             let known = len.min(SAMPLED).min((self.at + ahead).saturating_sub(offset));
             let base = match &mut self.matcher {
                 Some(m) => m.relate(&self.layout, i, raw, known)?,
@@ -179,10 +179,10 @@ impl<'m> Cutter<'m> {
         Ok(())
     }
 
-    /// Whether little changed in the next `span` bytes (or those up to the end), given their predictions; tensors without predictions
-    /// are compared with zeros.
+    /// Whether the next `span` bytes (or those up to the end) differ little from their predictions; tensors without predictions are
+    /// compared with zeros.
     fn changed_little(&mut self, raw: &dyn ReadAt, ahead: u64, span: u64) -> Result<bool> {
-        // Changed bits, if all bytes changed as the sampled ones did.
+        // Changed bits, extrapolated from the samples.
         let mut changed = 0;
         for e in self.overlaps(span) {
             self.see(raw, ahead, e.segment)?;
@@ -211,7 +211,7 @@ impl<'m> Cutter<'m> {
     fn push(&self, overlap: Overlap, block_len: u64, extents: &mut Vec<Extent>) {
         let Overlap { segment, dtype, pos, len, .. } = overlap;
         let width = dtype.map_or(1, Dtype::coding_width) as u64;
-        // Elements that the block's edges cut are bytes.
+        // Elements that cross the block's edges become opaque bytes.
         let to_next = |unit: u64| (pos.next_multiple_of(unit) - pos).min(len);
         let mut head = to_next(width);
         let tail = (len - head) % width;
@@ -229,7 +229,7 @@ impl<'m> Cutter<'m> {
         let row = self.layout.segments.get(segment).and_then(|s| s.shape.last());
         let run = RUN as u64;
         if found.is_none() && row.is_some_and(|row| row.is_multiple_of(run)) && pos > 0 {
-            // Rows differ in scale: so do runs that begin where rows do.
+            // Rows differ in scale: align runs with rows.
             head = to_next(width * run);
         }
         let elements = len - head - tail.min(len - head);
@@ -248,7 +248,7 @@ impl<'m> Cutter<'m> {
         }
     }
 
-    /// Leaves out references that would make the next block deeper than a block may be.
+    /// Removes references that would make the next block deeper than the format allows.
     fn keep_shallow(&mut self, len: u64, extents: &mut [Extent]) {
         let mut depth = 0;
         for p in extents {
@@ -263,7 +263,7 @@ impl<'m> Cutter<'m> {
         self.depths.push_of(len, depth);
     }
 
-    /// Leaves the next `len` bytes behind.
+    /// Advances by `len` bytes.
     fn advance(&mut self, len: u64) {
         self.at += len;
         while self.layout.segments.get(self.first).is_some_and(|s| s.end() <= self.at) {
@@ -274,7 +274,7 @@ impl<'m> Cutter<'m> {
 }
 
 impl Reference {
-    /// The reference of what lies `pos` bytes further on in data of this dtype.
+    /// The reference `pos` bytes further on in data of this dtype.
     fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
         let width = dtype.map_or(1, Dtype::coding_width);
         let source = self.conversion.source_width(width).unwrap_or(width);
@@ -282,7 +282,7 @@ impl Reference {
     }
 }
 
-/// Whether the elements after an overlap are predicted from what follows its own reference.
+/// Whether `base` continues the reference of an extent.
 fn goes_on(p: &Extent, base: Option<Reference>) -> bool {
     p.base.map(|l| l.at(p.dtype, p.len as u64)) == base
 }

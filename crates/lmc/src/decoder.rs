@@ -1,4 +1,4 @@
-//! A stream that restores what it reads.
+//! A [`Read`] that restores a compressed stream.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
@@ -12,17 +12,17 @@ use crate::format::bases::BaseInfo;
 use crate::options::DecompressOptions;
 use crate::pool::Workers;
 
-/// Bytes that are decoded at once, for each job that may be under way on several threads, so that all of them find work.
+/// Bytes decoded in one batch, per job, so that all threads have work.
 const BATCH: usize = 1 << 20;
 
-/// Reads a compressed file from another stream, front to back, and gives its raw bytes.
+/// Reads a compressed file from another stream, front to back, and returns its raw bytes.
 ///
-/// Everything is checked that [`Decompressor::decompress`](crate::Decompressor::decompress) checks. Blocks are given once they are decoded and agree with
-/// their digests. The end is reported only after index, trailer and the hash of the whole were checked, and that nothing follows in the other
-/// stream: what comes before an error is not the whole file.
+/// The checks are those of [`Decompressor::decompress`](crate::Decompressor::decompress). A block is returned once it is decoded
+/// and its digest checked. The end is reported only after index, trailer and content hash were checked, and nothing follows in the other
+/// stream: the bytes before an error are not the whole file.
 ///
-/// Memory is bounded: a few MiB for each thread, for files that this library wrote. If blocks depend on earlier ones of the same file, the raw
-/// bytes are kept in a temporary file, in the system's directory for those, which has no name.
+/// Memory is bounded: a few MiB per thread, for files that this library wrote. If blocks depend on earlier ones of the same file, the raw
+/// bytes are kept in an unnamed temporary file in the system's temporary directory.
 ///
 /// ```
 /// use std::io::Read;
@@ -39,27 +39,28 @@ pub struct Decoder<'b, R: Read> {
     workers: Workers<BlockDecoder>,
     buffers: Vec<Buffers>,
     state: State,
-    /// Raw bytes of blocks that are decoded, and how many of the first one were read.
+    /// Decoded blocks, and the number of bytes read of the first one.
     ready: VecDeque<Vec<u8>>,
     pos: usize,
-    /// Memory for others.
+    /// Free buffers.
     free: Vec<Vec<u8>>,
 }
 
 enum State {
-    /// The bases are not chosen: none if they are not given before the first block.
+    /// Bases can still be given.
     Begun,
     Blocks,
     Ended(Summary),
-    /// With the error, until it is reported.
+    /// The error, until it is reported.
     Failed(Option<Error>),
 }
 
 impl<'b, R: Read> Decoder<'b, R> {
-    /// Starts the threads, and reads what comes before the blocks.
+    /// Starts the threads, and reads the records before the blocks.
     ///
     /// # Errors
-    /// * `Damaged` or `Unsupported` for what is not the beginning of a `.lmc` file that this version can read, `Limit` when it has too many bases.
+    /// * `Damaged` or `Unsupported` if the stream does not begin as a `.lmc` file that this version can read, `Limit` when it has too many
+    ///   bases.
     /// * `Io` when reading fails or threads cannot be started, `Usage` when the options do not fit this machine.
     pub fn new(inner: R, o: &DecompressOptions) -> Result<Self> {
         let workers = workers(o)?;
@@ -74,7 +75,7 @@ impl<'b, R: Read> Decoder<'b, R> {
         })
     }
 
-    /// Gives a delta its bases, in any order, before anything is read. They are the ones whose hashes the file names, which is checked.
+    /// Gives a delta its bases, in any order, before anything is read. Their hashes are checked against those that the file names.
     ///
     /// # Errors
     /// `Base` when one is missing, is another file or is not needed; `Io` or `Base` when one cannot be read; `Usage` when bytes were read.
@@ -92,7 +93,7 @@ impl<'b, R: Read> Decoder<'b, R> {
         self.front.wanted()
     }
 
-    /// What was restored, once all of it was read.
+    /// Sizes and hash of the file; `None` until all of it is read.
     pub fn summary(&self) -> Option<Summary> {
         let ready: usize = self.ready.iter().map(Vec::len).sum();
         match self.state {

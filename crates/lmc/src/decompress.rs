@@ -37,7 +37,7 @@ use whole::{Place, Whole};
 /// ```
 ///
 /// # Errors
-/// * `Damaged` or `Unsupported` for what is not a whole `.lmc` file that this version can read.
+/// * `Damaged` or `Unsupported` if `file` is not a whole `.lmc` file that this version can read.
 /// * `Limit` when it is larger than the limits or than memory.
 /// * `Base` when it is a delta: [`Decompressor::decompress`] restores those.
 /// * `Usage` when the options do not fit this machine, `Io` when it cannot start threads.
@@ -47,7 +47,7 @@ pub fn decompress(file: &[u8], o: &DecompressOptions) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Makes a vector `len` bytes long. What it holds is of no meaning; new memory is taken only where there is too little.
+/// Resizes a vector to `len` bytes with arbitrary contents; allocates only if its capacity is too small.
 fn resize(bytes: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     if bytes.capacity() as u64 >= len {
         bytes.resize(len as usize, 0);
@@ -58,13 +58,12 @@ fn resize(bytes: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
     Ok(bytes)
 }
 
-/// Restores files, one after the other, with one pool of threads and one set of buffers.
+/// Restores files with one pool of threads and one set of buffers.
 ///
-/// A file is restored only if every block, the index, the trailer and the hash of the whole are what they should be.
-/// After an error, whatever was written is of no use.
+/// Restoring checks every block, the index, the trailer and the content hash. After an error the output is invalid.
 ///
-/// A delta needs the bases that it was made from, in any order; they are known by their hashes, which are computed
-/// unless [`Base::with_hash`] has them, before anything is written. A base that the file was not made from is an error, unless it is
+/// A delta needs the bases that it was made from, in any order. They are identified by their hashes, which are computed before
+/// anything is written, unless [`Base::with_hash`] sets them. A base that the file was not made from is an error, unless it is
 /// [optional](Base::optional).
 pub struct Decompressor {
     o: DecompressOptions,
@@ -91,13 +90,13 @@ impl Decompressor {
 
     /// Restores `src`, which needs `bases` if it is a delta, to `dst`.
     ///
-    /// From what is read at any offset to memory, and to what is written at any offset, all threads work at once, and put blocks where they
-    /// belong. Anything else is restored front to back, with nothing but its blocks, as they come; then index and trailer are checked, and
-    /// that nothing follows. Besides source and sink it takes bounded memory.
+    /// From a positional source to memory or to a [`WriteAt`](crate::WriteAt), all threads decode blocks in place. Otherwise the file is
+    /// restored front to back, and index and trailer are checked at the end, and that nothing follows. Memory besides source and sink is
+    /// bounded.
     ///
-    /// If blocks depend on earlier ones of the same file, those are read from the slice that they were restored to, or with
-    /// [`WriteAt::read_back`](crate::WriteAt::read_back) (or decoded once more, where that is not supported). A file that is restored front to
-    /// back is kept in a temporary file meanwhile, in the system's directory for those, which has no name.
+    /// Blocks that depend on earlier ones of the same file read these from the slice, or with
+    /// [`WriteAt::read_back`](crate::WriteAt::read_back) (or decode them once more, where that is not supported). A file that is restored
+    /// front to back is also written to an unnamed temporary file in the system's temporary directory.
     ///
     /// ```
     /// use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor};
@@ -112,7 +111,7 @@ impl Decompressor {
     /// ```
     ///
     /// # Errors
-    /// * `Damaged` or `Unsupported` for what is not a whole `.lmc` file that this version can read.
+    /// * `Damaged` or `Unsupported` if `src` is not a whole `.lmc` file that this version can read.
     /// * `Limit` when it is larger than the limits or than memory.
     /// * `Base` when a base is missing, is another file or is not needed; `Io` or `Base` when one cannot be read.
     /// * `Io` when reading or writing fails. Blocks before an error have been written.
@@ -167,7 +166,7 @@ impl Decompressor {
         Ok(done)
     }
 
-    /// `place` says where the raw bytes go, of which there are so many.
+    /// `place` returns the destination of this many raw bytes.
     fn decompress_whole<'o>(
         &mut self,
         src: &dyn ReadAt,
@@ -190,7 +189,7 @@ pub(crate) fn workers(o: &DecompressOptions) -> Result<Workers<BlockDecoder>> {
     Workers::new(o.threads, move || BlockDecoder::new(isa))
 }
 
-/// A file that is read at any offset, as a stream.
+/// A positional source as a stream.
 struct FromStart<'a> {
     file: &'a dyn ReadAt,
     at: u64,
@@ -199,7 +198,7 @@ struct FromStart<'a> {
 
 impl<'a> FromStart<'a> {
     fn new(file: &'a dyn ReadAt) -> Result<Self> {
-        let size = file.size().map_err(|e| Error::io("cannot tell the size of the file", e))?;
+        let size = file.size().map_err(|e| Error::io("cannot get the size of the file", e))?;
         Ok(Self { file, at: 0, size })
     }
 }
@@ -213,7 +212,7 @@ impl Read for FromStart<'_> {
     }
 }
 
-/// Memory that has `len` bytes.
+/// Checks that the memory has `len` bytes.
 fn exactly(memory: &mut [u8], len: u64) -> Result<&mut [u8]> {
     if memory.len() as u64 == len { Ok(memory) } else { Err(wrong_len(len, memory.len())) }
 }

@@ -1,4 +1,4 @@
-//! A stream that compresses what is written to it.
+//! A [`Write`] that compresses.
 
 use std::io::{self, Write};
 
@@ -9,15 +9,15 @@ use crate::layout::{self, Prefix};
 use crate::options::CompressOptions;
 use crate::session::EncodeSession;
 
-/// Bytes that are waited for, for each job that may be under way on several threads, so that all of them find work.
+/// Bytes collected before blocks are encoded, per job, so that all threads have work.
 const BATCH: usize = 2 << 20;
 
-/// Compresses what is written to it, and writes the file to another stream.
+/// Compresses the bytes written to it, and writes the file to another stream.
 ///
-/// The bytes are those that [`Compressor::compress`] makes of a stream without bases, however they are written. Memory is bounded: blocks are
-/// written as soon as what follows them is known as far as it matters, a few MiB, and a few MiB more for each thread.
+/// The file is that of [`Compressor::compress`] for a stream without bases, however the bytes are split into writes. Memory is bounded: a
+/// few MiB of read-ahead, and a few MiB per thread.
 ///
-/// [`Encoder::finish`] writes what is left, and what a file ends with: without it, as after an error, what was written is not a valid file.
+/// [`Encoder::finish`] writes the rest and the end of the file: without it, as after an error, the output is not a valid file.
 /// Dropping an encoder writes nothing.
 ///
 /// ```
@@ -40,7 +40,7 @@ pub struct Encoder<W: Write> {
 }
 
 enum State {
-    /// The layout is not known before so many bytes, or all, are there.
+    /// The layout is detected once this many bytes, or all, are in the buffer.
     Beginning(usize),
     Blocks(Box<EncodeSession<'static>>),
     Failed,
@@ -61,10 +61,11 @@ impl<W: Write> Encoder<W> {
         &self.inner
     }
 
-    /// Compresses what is left, and writes the end of the file; the stream, flushed, and what was compressed.
+    /// Compresses the rest, and writes the end of the file; returns the flushed stream, and sizes and hash.
     ///
     /// # Errors
-    /// `Io` when writing fails, `Limit` when the index would be too large for the format (many terabytes), `Usage` when an earlier call failed.
+    /// `Io` when writing fails, `Limit` when the index would be too large for the format (many terabytes), `Usage` when an earlier call
+    /// failed.
     pub fn finish(mut self) -> Result<(W, Summary)> {
         self.advance(true)?;
         let State::Blocks(session) = self.state else { return Err(failed_before()) };
@@ -72,7 +73,7 @@ impl<W: Write> Encoder<W> {
         Ok((self.inner, summary))
     }
 
-    /// Bytes that are there when it is time for the next blocks.
+    /// Bytes in the buffer from which on blocks are encoded.
     fn due(&self) -> usize {
         match &self.state {
             State::Beginning(bytes) => *bytes,
@@ -84,7 +85,8 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Compresses as many blocks as can be planned with what is there; all, if no more bytes follow. After an error there is no way on.
+    /// Compresses as many blocks as can be planned with the bytes in the buffer; all, if no more bytes follow. After an error the encoder
+    /// fails for good.
     fn advance(&mut self, ended: bool) -> Result<()> {
         let state = match std::mem::replace(&mut self.state, State::Failed) {
             State::Beginning(_) => self.begin(ended)?,
@@ -98,7 +100,7 @@ impl<W: Write> Encoder<W> {
         Ok(())
     }
 
-    /// Begins the file, if enough bytes are there to tell its layout.
+    /// Begins the file, if there are enough bytes to detect its layout.
     fn begin(&mut self, ended: bool) -> Result<State> {
         let mut beginning = Beginning { bytes: self.ahead.bytes(), ended, wanted: None };
         let layout = layout::detect(&mut beginning, self.compressor.options().dtype)?;
@@ -137,7 +139,7 @@ impl<W: Write> Write for Encoder<W> {
         if matches!(self.state, State::Failed) {
             return Err(failed_before().into());
         }
-        // What is there is less than what is waited for, so that there is room for at least one byte.
+        // The buffer holds fewer bytes than it waits for: there is room for at least one.
         let n = bytes.len().min(self.due().max(BATCH) - self.ahead.len());
         self.ahead.room().extend_from_slice(&bytes[..n]);
         if self.ahead.len() >= self.due() {
@@ -146,7 +148,7 @@ impl<W: Write> Write for Encoder<W> {
         Ok(n)
     }
 
-    /// Flushes the stream that the file is written to. Bytes that no block was made of yet stay: where blocks end is not the caller's choice.
+    /// Flushes the stream that the file is written to. Bytes that are not in a block yet stay buffered: flushing does not end a block.
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
     }
@@ -157,7 +159,7 @@ struct Beginning<'a> {
     bytes: &'a [u8],
     /// No more bytes follow.
     ended: bool,
-    /// Bytes that were asked for and may still come.
+    /// Requested bytes that may still arrive.
     wanted: Option<usize>,
 }
 

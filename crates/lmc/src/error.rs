@@ -21,7 +21,7 @@ pub enum ErrorKind {
     Base,
 }
 
-/// An error of this crate: a kind, a sentence, and where it happened.
+/// An error of this crate: a kind, a message, and the place in the file.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -33,7 +33,7 @@ struct Inner {
     source: Option<io::Error>,
 }
 
-/// What tells [`Error::changed`] from other errors of reading.
+/// The source of [`Error::changed`], which identifies it.
 #[derive(Debug)]
 struct Changed;
 
@@ -68,47 +68,47 @@ impl Error {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
-    /// Puts something before the sentence.
+    /// Prepends to the message.
     pub(crate) fn after(mut self, before: &str) -> Self {
         self.0.message.insert_str(0, before);
         self
     }
-    /// Adds to the sentence.
+    /// Appends to the message.
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.0.message.push_str(more);
         self
     }
-    /// That bytes which were read before are not the same any more.
+    /// The error of bytes that changed between two reads.
     pub(crate) fn changed() -> Self {
         Self::io("the input changed while it was read", io::Error::other(Changed))
     }
-    /// Whether it is that of [`Self::changed`].
+    /// Whether it is [`Self::changed`].
     pub(crate) fn is_changed(&self) -> bool {
         self.0.source.as_ref().and_then(io::Error::get_ref).is_some_and(|e| e.is::<Changed>())
     }
-    /// That the output of a compressor or decompressor failed.
+    /// The error of writing the output.
     pub(crate) fn cannot_write(source: io::Error) -> Self {
         Self::io("cannot write the output", source)
     }
-    /// An operating-system error with what was being done.
+    /// An operating-system error; `doing` names the operation that failed.
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
         let mut e = Self::new(ErrorKind::Io, doing);
         e.0.source = Some(source);
         e
     }
-    /// Adds the index of the block in which the error was found, unless one is set.
+    /// Sets the index of the block with the error, unless one is set.
     #[must_use]
     pub fn in_block(mut self, block: u64) -> Self {
         self.0.block.get_or_insert(block);
         self
     }
-    /// Adds the byte offset (in the file being read) at which the error was found, unless one is set.
+    /// Sets the byte offset of the error in the file being read, unless one is set.
     #[must_use]
     pub fn at_offset(mut self, offset: u64) -> Self {
         self.0.offset.get_or_insert(offset);
         self
     }
-    /// Adds the tensor to which the damaged bytes belong, unless one is set.
+    /// Sets the name of the tensor with the damaged bytes, unless one is set.
     #[must_use]
     pub fn in_tensor(mut self, name: impl Into<String>) -> Self {
         self.0.tensor.get_or_insert(name.into());
@@ -171,11 +171,11 @@ impl std::error::Error for Error {
     }
 }
 
-/// An error as [`Encoder`](crate::Encoder) and [`Decoder`](crate::Decoder) give it: [`io::Error::downcast`] gives this one back.
+/// For the `io` traits of [`Encoder`](crate::Encoder) and [`Decoder`](crate::Decoder): [`io::Error::downcast`] returns the [`Error`].
 impl From<Error> for io::Error {
     fn from(e: Error) -> Self {
         let kind = match (e.kind(), &e.0.source) {
-            // What was interrupted is not to be tried again: the work is not where it was.
+            // Callers retry `Interrupted`, but the state of the work is lost.
             (ErrorKind::Io, Some(source)) if source.kind() != io::ErrorKind::Interrupted => source.kind(),
             (ErrorKind::Io, _) => io::ErrorKind::Other,
             (ErrorKind::Damaged, _) => io::ErrorKind::InvalidData,

@@ -1,4 +1,4 @@
-//! What compressing would give, from a few blocks.
+//! Estimates the compressed size from a few blocks.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +18,24 @@ use crate::predict::Conversion;
 use crate::segment::Segment;
 use crate::session::EncodeSession;
 
-/// What compressing a file would give.
+/// The estimated result of compressing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Estimate {
     /// Size of the raw file in bytes.
     pub raw_size: u64,
-    /// Size that the compressed file would have, about.
+    /// Estimated size of the compressed file in bytes.
     pub compressed_size: u64,
-    /// Raw bytes that were compressed to find out.
+    /// Raw bytes that were compressed for the estimate.
     pub sampled: u64,
 }
 
 /// Estimates the size of a file that is compressed, as a delta if there are bases: to decide whether, against which bases and at
 /// which level to do it.
 ///
-/// One block in sixteen is compressed, and 32 MiB in eight blocks at least; with that the sizes of training states and weights, alone and as deltas, were
-/// found to be within one percent (or a hundred-thousandth of the raw size, where next to nothing changed). A smaller file is compressed whole, and the size is exact. Of the bases nothing is read but what those blocks are
-/// predicted from, and their hashes are not computed.
+/// One block in sixteen is compressed, but at least 32 MiB in eight blocks. Estimates of training states and weights, alone and as deltas,
+/// were within one percent (or 1/100,000 of the raw size, where next to nothing changed). A smaller file is compressed whole, and the size
+/// is exact. Of the bases only the references of those blocks are read, and no hashes are computed.
 ///
 /// # Errors
 /// Those of [`Compressor::compress`].
@@ -43,13 +43,13 @@ pub fn estimate(raw: &dyn ReadAt, bases: &[Base<'_>], o: &CompressOptions) -> Re
     Compressor::new(o)?.estimate(raw, bases)
 }
 
-/// One block in so many is compressed.
+/// One block in this many is compressed.
 const STEP: usize = 16;
-/// Bytes, and blocks, that are compressed if there are as many.
+/// Least bytes and blocks that are compressed, if there are as many.
 const BYTES: u64 = 32 << 20;
 const BLOCKS: usize = 8;
 
-/// A block, and its record's length: known or not.
+/// A block, and its record's length if known.
 struct Block {
     offset: u64,
     len: usize,
@@ -57,7 +57,7 @@ struct Block {
     record_len: Option<u64>,
 }
 
-/// What blocks have in common that will have about the same ratio: what most of their bytes are, and what those are predicted from.
+/// Blocks of a kind have similar ratios: the dtype and the reference of most of their bytes.
 type Kind = (Option<Dtype>, Option<(u32, Conversion)>);
 
 impl Compressor {
@@ -66,7 +66,7 @@ impl Compressor {
     /// # Errors
     /// Those of [`Compressor::compress`].
     pub fn estimate(&mut self, raw: &dyn ReadAt, bases: &[Base<'_>]) -> Result<Estimate> {
-        let size = raw.size().map_err(|e| Error::io("cannot tell the size of the input", e))?;
+        let size = raw.size().map_err(|e| Error::io("cannot get the size of the input", e))?;
         let layout = layout::detect(&mut Start::new(raw, size, "the input"), self.options().dtype)?;
         let names: Vec<(u64, String)> = layout.segments.iter().map(|s| (s.offset, pattern(s))).collect();
         let own = Raw::measured(raw);
@@ -145,7 +145,7 @@ struct Sampled {
     chosen: Vec<usize>,
 }
 
-/// The name of a tensor without its numbers: what is called alike in another layer is alike.
+/// The name of a tensor without its numbers: tensors of one pattern in different layers are similar.
 fn pattern(segment: &Segment) -> String {
     segment.name.iter().flat_map(|n| n.chars()).filter(|c| !c.is_ascii_digit()).collect()
 }

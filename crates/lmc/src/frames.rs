@@ -23,7 +23,7 @@ pub(crate) struct FrameEncoder {
     frame: Vec<u8>,
 }
 
-/// An encoder for bytes that repeat what is a few hundred bytes back.
+/// An encoder for bytes with repeats at distances of a few hundred bytes.
 pub(crate) fn near() -> Result<CCtx<'static>> {
     let mut near = encoder(1)?;
     near.set_parameter(CParameter::HashLog(NEAR_HASH_LOG)).expect("zstd takes hashes of ten bits");
@@ -93,7 +93,7 @@ pub(crate) fn encode(encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) 
 pub(crate) struct FrameDecoder(Option<DCtx<'static>>);
 
 impl FrameDecoder {
-    /// Unpacks one frame, of which `bytes` are all the bytes, to exactly fill `out`; whether it does.
+    /// Unpacks `bytes`, exactly one frame, into `out`; false unless it fills `out` exactly.
     ///
     /// # Errors
     /// `Limit` when there is no memory.

@@ -1,12 +1,12 @@
-//! Work done in parallel whose results are taken in order, by the workers themselves.
+//! Parallel work whose results the workers themselves hand over in order.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Jobs on their way: free buffers, finished jobs that wait for earlier ones, and what is shared by all that are taken.
+/// Free buffers, finished jobs that wait for earlier ones, and state that jobs share in order.
 ///
-/// A worker takes a free job, draws the next ticket, works, and hands the job in under its ticket. Because tickets are drawn with a job in
-/// hand, the holder of the earliest one is always at work, and nobody waits for ever.
+/// A worker takes a free job, then the next ticket, works, and hands the job in under its ticket. A worker takes a ticket only with a job,
+/// so the holder of the earliest ticket never waits: there is no deadlock.
 pub(crate) struct Handover<T, J> {
     state: Mutex<State<T, J>>,
     freed: Condvar,
@@ -14,7 +14,7 @@ pub(crate) struct Handover<T, J> {
 
 struct State<T, J> {
     next: usize,
-    /// A worker panicked, so that its turn never comes.
+    /// A worker panicked: its ticket is never handed in.
     broken: bool,
     waiting: BTreeMap<usize, J>,
     free: Vec<J>,
@@ -22,13 +22,13 @@ struct State<T, J> {
 }
 
 impl<T, J> Handover<T, J> {
-    /// `free`: at least one job for each worker; some more spare the fast ones waiting for the slow.
+    /// `free`: at least one job per worker; with more, fast workers wait less for slow ones.
     pub(crate) fn new(shared: T, free: Vec<J>) -> Self {
         let state = State { next: 0, broken: false, waiting: BTreeMap::new(), free, shared };
         Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
-    /// A job that nobody uses.
+    /// Takes a free job; waits for one.
     ///
     /// # Panics
     /// If another worker panicked.
@@ -36,11 +36,11 @@ impl<T, J> Handover<T, J> {
         let wait = |s: &mut State<T, J>| s.free.is_empty() && !s.broken;
         let mut s = self.freed.wait_while(self.lock(), wait).expect("no panic while it is held");
         assert!(!s.broken, "another worker panicked");
-        s.free.pop().expect("one was waited for")
+        s.free.pop().expect("the wait ends with a free job")
     }
 
-    /// Hands in the job of `ticket`. All jobs whose turn has come by that go through `place`, in order, and come back with what it gave for each: the
-    /// caller finishes them, outside of any lock, and gives them back.
+    /// Hands in the job of `ticket`. Calls `place` for every job that is due now, in order, and returns these with its results: the caller
+    /// finishes them without a lock, and gives them back.
     pub(crate) fn done<P>(&self, ticket: usize, job: J, mut place: impl FnMut(&mut T, &J) -> P) -> Vec<(J, P)> {
         let s = &mut *self.lock();
         s.waiting.insert(ticket, job);
@@ -123,7 +123,7 @@ mod tests {
     fn a_panic_wakes_the_others() {
         let handover: Handover<(), ()> = Handover::new((), vec![()]);
         let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // The only job is in nobody's hands.
+            // The only job is neither free nor handed in.
             handover.free();
             std::thread::scope(|s| {
                 s.spawn(|| {

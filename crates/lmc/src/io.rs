@@ -1,4 +1,4 @@
-//! Positional reads and writes: what parallel and random access need from a file.
+//! Positional reads and writes, for parallel and random access.
 
 use std::fs::File;
 use std::io;
@@ -39,7 +39,7 @@ pub trait WriteAt: Sync {
     /// Whatever the destination reports.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Fills `buf` with what was written from `offset` on. Files whose blocks depend on earlier ones are restored faster if
+    /// Fills `buf` with the bytes written from `offset` on. Files whose blocks depend on earlier ones are restored faster if
     /// they can be read back from where they are written to.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ pub(crate) fn zeroed(len: u64) -> Result<Vec<u8>> {
     Ok(vec![0; len])
 }
 
-/// The first `len` bytes of a buffer that is used again and becomes no shorter: they hold anything, and only new ones are filled with zeros.
+/// The first `len` bytes of a reused buffer, which grows if necessary, with arbitrary contents: only new bytes are filled with zeros.
 pub(crate) fn scratch(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
     buf.resize(len.max(buf.len()), 0);
     &mut buf[..len]
@@ -207,7 +207,7 @@ pub(crate) fn read_full(src: &mut dyn io::Read, buf: &mut [u8]) -> io::Result<us
 
 /// Appends up to `n` bytes of a stream to `buf`; the number of bytes read, less than `n` only at the end.
 ///
-/// What is not yet owned is allocated as it arrives, so that a length that lies costs nothing.
+/// Memory is allocated as bytes arrive, so that a forged length costs nothing.
 pub(crate) fn append(src: &mut dyn io::Read, buf: &mut Vec<u8>, n: usize) -> io::Result<usize> {
     const STEP: usize = 1 << 20;
     let start = buf.len();

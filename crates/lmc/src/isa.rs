@@ -1,4 +1,4 @@
-//! Instruction sets, and which of them this machine has.
+//! Instruction sets, and their detection.
 
 use crate::error::{Error, Result};
 

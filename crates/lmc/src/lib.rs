@@ -18,8 +18,8 @@
 //! * [`Encoder`] is a [`Write`](std::io::Write) that compresses, and [`Decoder`] a [`Read`](std::io::Read) that restores.
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
 //!
-//! What they write does not depend on the number of threads, on the instruction set, on the source or on the sink; only a stream differs,
-//! whose tensors are not predicted from each other. The format is described in `docs/format.md`.
+//! The output does not depend on the number of threads, the instruction set, the source or the sink; except that tensors of a stream are
+//! not predicted from each other. The format is described in `docs/format.md`.
 //!
 //! Compressed files may come from anywhere: a damaged or hostile one gives an [`Error`], and [`DecodeLimits`] bounds
 //! what it may cost.
@@ -92,7 +92,7 @@ pub use segment::{Name, Segment, Shape, tensor_len};
 pub use sink::Sink;
 pub use source::Source;
 
-/// What was compressed or restored.
+/// Sizes and hash of a compressed or restored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
@@ -102,7 +102,7 @@ pub struct Summary {
     pub compressed_size: u64,
     /// Hash of the raw file: equal for equal files, whatever options they were compressed with.
     ///
-    /// It finds accidents. It does not resist an attacker.
+    /// It detects accidents, and does not resist an attacker.
     pub content_hash: [u8; 16],
     /// Number of blocks.
     pub blocks: u64,

@@ -1,6 +1,6 @@
-//! The map stage: an element to an unsigned integer of the same width in which likely values share their high bits.
+//! The map stage: maps an element to an unsigned integer of the same width, so that likely values share their high bits.
 
-/// The map of a part (`docs/format.md` §4.1).
+/// The map of a stream (`docs/format.md` §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Map {
     /// Unchanged.

@@ -4,7 +4,7 @@ use crate::dtype::Dtype;
 use crate::isa::Isa;
 use crate::parse_error::ParseNameError;
 
-/// How much work the encoder does.
+/// Compression level: the work of the encoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Level {
@@ -50,7 +50,7 @@ impl std::str::FromStr for Level {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct CompressOptions {
-    /// How much work to do.
+    /// Compression level.
     pub level: Level,
     /// Threads to use; 0 for as many as the machine has. The output does not depend on it.
     pub threads: usize,
@@ -61,7 +61,7 @@ pub struct CompressOptions {
     /// Predict no tensor from an earlier one of the same file. Otherwise equal tensors, and 16-bit weights beside the 32-bit ones that they
     /// are rounded from, cost next to nothing; reading such a tensor alone then takes reading the other one, too.
     pub independent: bool,
-    /// Bytes that may be decoded of compressed bases, in one call; by default 96 times their raw sizes and 4 GiB, as for
+    /// Most bytes that one call decodes for compressed bases; by default 96 times their raw sizes plus 4 GiB, as for
     /// [`DecodeLimits::max_work`].
     pub max_work: Option<u64>,
 }
@@ -119,7 +119,7 @@ pub struct DecompressOptions {
     pub threads: usize,
     /// Instruction set; by default the fastest.
     pub isa: Option<Isa>,
-    /// What a hostile file may cost.
+    /// Limits of memory and work.
     pub limits: DecodeLimits,
 }
 
@@ -143,22 +143,21 @@ impl DecompressOptions {
     }
 }
 
-/// Bounds on what decoding may cost, whatever a file says.
+/// Limits of the cost of decoding, for any file.
 ///
-/// Memory is bounded however large the file: besides the output and the index it is a few MiB a thread for files that this library wrote. A block that
-/// asks for all that the format allows takes 256 MiB of working memory, for each thread that meets one; reading such a block alone, with those
-/// that it depends on, takes up to 1 GiB.
+/// Memory does not depend on the size of a file: besides the output and the index it is a few MiB per thread for files that this library
+/// wrote. A block of the largest size that the format allows takes 256 MiB of working memory per thread; reading such a block alone, with
+/// its dependencies, takes up to 1 GiB.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DecodeLimits {
     /// Largest raw size that is restored, in bytes.
     pub max_raw_size: u64,
-    /// Memory that a file's index may take in all, in bytes. The default, 256 MiB, is enough for files of several
+    /// Most memory of a file's index, in bytes. The default, 256 MiB, is enough for files of several
     /// terabytes and for a million tensors.
     pub max_index_size: usize,
-    /// Bytes that one call may decode in all, whatever it takes to decode them: those that it was asked for, and those of other blocks that they are
-    /// predicted from, in the file and in its bases. By default 96 for each byte that was asked for, and 4 GiB. A file needs about as many times
-    /// its size as deltas that are made from each other have to be decoded for it, and one.
+    /// Most bytes that one call decodes: the requested ones, and those of blocks that they depend on, in the file and in its bases. By
+    /// default 96 per requested byte plus 4 GiB. The last delta of a chain of n deltas needs about n + 1 times its size.
     pub max_work: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Where blocks find the raw bytes that they depend on: in bases, and in the file itself.
+//! Sources of the raw bytes that blocks depend on: bases, and the file itself.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use crate::format::bases::BaseInfo;
 use crate::io::{ReadAt, WriteAt, read_at};
 use crate::reread::Reread;
 
-/// The bases of a file in its own order, and the file itself.
+/// Resolves references to bases, in the file's order, and to the file itself.
 pub(crate) struct ReferenceResolver<'a> {
     bases: Cow<'a, [Base<'a>]>,
-    /// The names of the bases, which are not there, if `bases` is empty.
+    /// The bases that the file names; `bases` is empty if they were not given.
     wanted: &'a [BaseInfo],
     own: &'a dyn SelfSource,
-    /// What a block may cost that is decoded; none for those that are encoded.
+    /// Limit of the work for a decoded block; none for encoded blocks.
     budget: Option<Budget<'a>>,
 }
 
@@ -28,7 +28,7 @@ impl<'a> ReferenceResolver<'a> {
         Self { bases: bases.into(), wanted, own, budget: None }
     }
 
-    /// The same for one block.
+    /// The resolver for one block.
     pub(crate) fn within<'s>(&'s self, budget: Budget<'s>) -> ReferenceResolver<'s> {
         ReferenceResolver {
             bases: Cow::Borrowed(&self.bases[..]),
@@ -60,45 +60,45 @@ impl Origin for ReferenceResolver<'_> {
     }
 }
 
-/// Raw bytes of the file that is being decoded, before the block that asks for them.
+/// Raw bytes of the file that is being decoded, before the block that requests them.
 pub(crate) trait SelfSource: Sync {
     /// Fills `buf` with the raw bytes from `offset` on; waits for them if necessary.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// The same bytes, where they are in memory.
+    /// The bytes, if they are in memory.
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
         _ = (offset, len);
         None
     }
 }
 
-/// For files whose header says that no block depends on the file itself: nobody asks.
+/// For files whose header excludes dependencies on the file itself.
 pub(crate) struct NoSelf;
 
 impl SelfSource for NoSelf {
     fn read(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Err(Error::damaged("a block depends on the file, and the file's header says that none does"))
+        Err(Error::damaged("a block depends on the file itself, but bit 1 of the header's features is not set"))
     }
 }
 
 /// The raw bytes of a file that is being encoded.
 pub(crate) enum Raw<'a> {
-    /// Nobody writes to them meanwhile.
+    /// Immutable bytes.
     Slice(&'a [u8]),
-    /// Somebody may write to them: a block depends on what was stored of others, not on what is there now.
+    /// Bytes that may change: a block depends on the stored bytes of others, not on the present ones.
     File { src: &'a dyn ReadAt, stored: Stored },
-    /// Nothing is stored: only sizes are asked for.
+    /// Nothing is stored: only sizes are measured.
     Measured(&'a dyn ReadAt),
 }
 
-/// What was stored of a file so far, block by block.
+/// Digests of the stored blocks of a file.
 #[derive(Default)]
 pub(crate) struct Stored {
     mark: Watermark,
     leaves: Reread,
 }
 
-/// A block that is about to be read. Those that depend on it wait until it is known what was read of it.
+/// A block that is being read. Blocks that depend on it wait until its digests are known.
 pub(crate) struct Reading<'a> {
     turn: Ticket<'a>,
     start: u64,
@@ -111,12 +111,12 @@ impl<'a> Raw<'a> {
         src.as_slice().map_or_else(|| Self::File { src, stored: Stored::default() }, Self::Slice)
     }
 
-    /// The same where only sizes are asked for.
+    /// Bytes that are only measured.
     pub(crate) fn measured(src: &'a dyn ReadAt) -> Self {
         src.as_slice().map_or(Self::Measured(src), Self::Slice)
     }
 
-    /// Fills `buf` with bytes as they are now.
+    /// Fills `buf` with the present bytes.
     pub(crate) fn read_now(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self {
             Raw::Slice(bytes) => read_at(bytes, "the input", buf, offset),
@@ -136,7 +136,7 @@ impl<'a> Raw<'a> {
 }
 
 impl Reading<'_> {
-    /// What was read, which is what is stored.
+    /// Records the bytes that were read, and will be stored.
     pub(crate) fn done(self, block: &RawBlock<'_>) {
         self.leaves.note(self.start, block.leaves());
         self.turn.done(self.start + block.len() as u64);
@@ -162,9 +162,9 @@ impl SelfSource for Raw<'_> {
     }
 }
 
-/// How much of a file is decoded, from its beginning on without a gap.
+/// The decoded bytes of a file, from its beginning on without a gap.
 ///
-/// Blocks are begun in order, so that those before the earliest one that waits are done or at work: nobody waits in vain.
+/// Blocks are begun in order: all blocks before a waiting one are done or at work, so there is no deadlock.
 #[derive(Default)]
 pub(crate) struct Watermark {
     state: Mutex<State>,
@@ -173,16 +173,16 @@ pub(crate) struct Watermark {
 
 #[derive(Default)]
 struct State {
-    /// All bytes before this one are there.
+    /// All bytes before this one are decoded.
     upto: u64,
-    /// Stretches beyond that are there: start and end.
+    /// Decoded ranges beyond that: start and end.
     ahead: BTreeMap<u64, u64>,
-    /// The first byte of those that will never come.
+    /// The first byte that will not be decoded.
     failed: Option<u64>,
 }
 
 impl State {
-    /// The end of the stretch that goes on where there are all bytes.
+    /// Removes the range that starts at `upto`; returns its end.
     fn take_next(&mut self) -> Option<u64> {
         self.ahead.remove(&self.upto)
     }
@@ -194,11 +194,11 @@ impl Watermark {
         Ticket { mark: self, start, end: None }
     }
 
-    /// Waits until all bytes before `end` are there.
+    /// Waits until all bytes before `end` are decoded.
     pub(crate) fn wait(&self, end: u64) -> Result<()> {
         let there = |s: &mut State| s.upto >= end || s.failed.is_some_and(|at| at < end);
         let s = self.moved.wait_while(self.lock(), |s| !there(s)).expect("no panic while it is held");
-        // The block that failed has the error that is reported: it comes before the one that waits.
+        // The failed block comes before the waiting one, so its own error is reported.
         if s.upto >= end { Ok(()) } else { Err(Error::damaged("a block that this one depends on is damaged")) }
     }
 
@@ -215,7 +215,7 @@ pub(crate) struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// The block is decoded, and its bytes, which end before `end`, are where others find them.
+    /// The block, which ends at `end`, is decoded, and other blocks can read its bytes.
     pub(crate) fn done(mut self, end: u64) {
         self.end = Some(end);
     }
@@ -246,7 +246,7 @@ pub(crate) struct Finished<'a> {
 }
 
 impl<'a> Finished<'a> {
-    /// Takes the bytes of a block, from raw byte `start` on, which nobody writes to any more.
+    /// Publishes the final bytes of a block, from raw byte `start` on.
     pub(crate) fn publish(&self, start: u64, bytes: &'a [u8]) {
         self.blocks.lock().expect("no panic while it is held").insert(start, bytes);
     }
@@ -254,7 +254,7 @@ impl<'a> Finished<'a> {
     /// The bytes from `offset` on, to the end of their block.
     fn from(&self, offset: u64) -> &'a [u8] {
         let blocks = self.blocks.lock().expect("no panic while it is held");
-        let (start, bytes) = blocks.range(..=offset).next_back().expect("all blocks before were waited for");
+        let (start, bytes) = blocks.range(..=offset).next_back().expect("the blocks before are published");
         &bytes[(offset - start) as usize..]
     }
 }
@@ -278,7 +278,7 @@ impl SelfSource for Finished<'_> {
     }
 }
 
-/// Blocks that are written somewhere and read back from there; decoded once more by `again` where that is not possible.
+/// Blocks that are written to a sink and read back from it; `again` decodes them once more where that is not supported.
 pub(crate) struct Written<'a> {
     pub(crate) mark: &'a Watermark,
     pub(crate) to: &'a dyn WriteAt,

@@ -19,9 +19,9 @@ use crate::pool::Workers;
 use crate::segment::Segment;
 use crate::work::Work;
 
-/// An open file of which any part can be read, by several threads at once.
+/// An open file with random access, for several threads at once.
 ///
-/// Every block that is read is checked; the hash of the whole is not, since that takes the whole.
+/// Every block that is read is checked; the content hash is not, which needs the whole file.
 ///
 /// A delta can be opened and listed alone; to read from it, it needs its bases ([`Self::with_bases`]). A reader is a [`ReadAt`]
 /// over the raw bytes, and so can be compressed anew, or be the base of another delta ([`Base::lmc`]).
@@ -40,14 +40,14 @@ use crate::work::Work;
 pub struct Reader<'b, R> {
     src: R,
     opened: Opened,
-    /// Taken apart when they are asked for: who reads ranges needs none of them.
+    /// Parsed on first use: reading ranges does not need them.
     segments: OnceLock<Segments>,
-    /// As the file names them; none until all are there.
+    /// In the file's order; empty until they are given.
     bases: Vec<Base<'b>>,
     cache: Cache,
     workers: Workers<BlockDecoder>,
     max_work: Option<u64>,
-    /// Buffers for records and for blocks of which only a part is wanted.
+    /// Buffers for records and for partly requested blocks.
     jobs: Mutex<Vec<Buffers>>,
 }
 
@@ -66,7 +66,7 @@ struct Buffers {
 
 struct Job<'a> {
     block: usize,
-    /// Bytes of the block that are wanted, and where they go.
+    /// Requested bytes of the block, and their destinations.
     parts: Vec<(Range<usize>, &'a mut [u8])>,
     buffers: Buffers,
     done: Result<()>,
@@ -76,7 +76,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     /// Opens a file: reads its header, trailer and index.
     ///
     /// # Errors
-    /// `Damaged` or `Unsupported` for what is not a whole `.lmc` file that this version can read, `Limit` when it is
+    /// `Damaged` or `Unsupported` if `src` is not a whole `.lmc` file that this version can read, `Limit` when it is
     /// larger than the limits, `Usage` when the options do not fit this machine.
     pub fn open(src: R, o: &DecompressOptions) -> Result<Self> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
@@ -87,7 +87,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         Ok(Self { src, opened, segments, bases, cache, workers, max_work, jobs: Mutex::default() })
     }
 
-    /// Gives a delta its bases, in any order. They are the ones whose hashes the file names, which is checked.
+    /// Gives a delta its bases, in any order. Their hashes are checked against those that the file names.
     ///
     /// # Errors
     /// `Base` when one is missing, is another file or is not needed; `Io` or `Base` when one cannot be read.
@@ -143,20 +143,20 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         (name_of(first) == name).then(|| &all[first])
     }
 
-    /// Reads the raw bytes from `offset` on that fill `out`.
+    /// Fills `out` with the raw bytes from `offset` on.
     ///
     /// # Errors
-    /// `Usage` when the file does not have them, `Base` when it is a delta without its bases, `Damaged` when a block with some of them is not what it should be,
-    /// `Io` when reading fails.
+    /// `Usage` when the range ends after the file, `Base` when the file is a delta without its bases, `Damaged` when one of its blocks is
+    /// damaged, `Io` when reading fails.
     pub fn read_range(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.read(offset, out, None)
     }
 
-    /// Reads several ranges of raw bytes: from each offset on as many as fill the slice beside it, in any order. Blocks that more than
-    /// one of them touches are decoded once, and all of them side by side: this is how to load many tensors.
+    /// Reads several ranges of raw bytes, in any order: each slice is filled from its offset on. Every block is decoded once, all of them
+    /// in parallel: use this to load many tensors.
     ///
     /// # Errors
-    /// Those of [`Self::read_range`]. After an error the slices hold anything.
+    /// Those of [`Self::read_range`]. After an error the contents of the slices are unspecified.
     pub fn read_ranges<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
         self.read_all(ranges, None)
     }
@@ -208,7 +208,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         Ok(out)
     }
 
-    /// Where the blocks are, in order.
+    /// The places of the blocks, in order.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = BlockInfo> {
         (0..self.opened.blocks()).map(|i| self.opened.block(i))
     }
@@ -253,7 +253,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
                 (block, from) = (block + 1, 0);
             }
         }
-        // What several ranges need of a block is decoded once.
+        // A block of several ranges is decoded once.
         parts.sort_by_key(|&(block, ..)| block);
         let blocks = parts.len();
         let mut parts = parts.into_iter().peekable();
@@ -317,7 +317,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     }
 }
 
-/// Raw bytes, decoded on the calling thread. The last blocks are kept: reading on where the last read ended decodes nothing twice.
+/// Raw bytes, decoded on the calling thread. The last blocks are cached: sequential reads decode every block once.
 impl<R: ReadAt> ReadAt for Reader<'_, R> {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match offset.checked_add(buf.len() as u64) {
@@ -335,8 +335,7 @@ impl<R: ReadAt> ReadAt for Reader<'_, R> {
 }
 
 impl<'a> Base<'a> {
-    /// A base that is compressed: an open `.lmc` file. If that is a delta, it must have its own bases
-    /// ([`Reader::with_bases`]).
+    /// A compressed base: an open `.lmc` file. A delta must have its own bases ([`Reader::with_bases`]).
     pub fn lmc<R: ReadAt + Send + 'a>(reader: Reader<'a, R>) -> Self {
         let reader = Arc::new(reader);
         let (raw_size, hash) = (reader.raw_size(), reader.content_hash());

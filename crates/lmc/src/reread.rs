@@ -1,7 +1,7 @@
-//! Bytes that are read twice: what comes the second time is compared with the digests of what came the first time.
+//! Bytes that are read twice: the second reading is compared with the digests of the first.
 //!
-//! A block that is predicted reads bytes that were read before: those of its own file when they were stored, those of a base when it was
-//! hashed. Memory and mapped files may change in between without a trace, and a decoder has only what was read first.
+//! A predicted block reads bytes that were read before: those of its own file when they were stored, those of a base when it was hashed.
+//! Memory and mapped files may change in between, and a decoder has the bytes of the first reading.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::format::checksum::{Digest, digest};
 use crate::io::scratch;
 
-/// Leaves that are kept because only a part of them was wanted: neighbouring tensors ask for the rest.
+/// Cached leaves that were partly requested: neighbouring tensors request the rest.
 const KEPT: usize = 8;
 
-/// Digests of what was read first, leaf by leaf, and the way to read it again.
+/// Leaf digests of the first reading.
 #[derive(Default)]
 pub(crate) struct Reread {
     first: Mutex<BTreeMap<u64, (usize, Digest)>>,
-    /// Leaves that were compared, the last one used at the end: the first bytes of each buffer.
+    /// Checked leaves, the last one used at the end; each is the first bytes of its buffer.
     kept: Mutex<VecDeque<(u64, Arc<Vec<u8>>)>>,
 }
 
@@ -35,7 +35,7 @@ impl Leaf {
 }
 
 impl Reread {
-    /// Takes note of leaves, which follow one another from `start` on: the length of each, and its digest.
+    /// Records length and digest of consecutive leaves from `start` on.
     pub(crate) fn note(&self, mut start: u64, leaves: impl IntoIterator<Item = (usize, Digest)>) {
         let mut first = lock(&self.first);
         for (len, digest) in leaves {
@@ -52,7 +52,7 @@ impl Reread {
     /// Fills `buf` with the bytes from `offset` on, all of which were read before. `read` reads them again, in whole leaves.
     ///
     /// # Errors
-    /// Those of `read`, and [`Error::changed`] when the bytes are not those that were read first.
+    /// Those of `read`, and [`Error::changed`] when the bytes differ from the first reading.
     pub(crate) fn read(
         &self,
         offset: u64,
@@ -88,7 +88,7 @@ impl Reread {
         Ok(())
     }
 
-    /// The leaves that have bytes of a range.
+    /// The leaves of a range.
     fn leaves(&self, offset: u64, end: u64) -> Vec<Leaf> {
         let first = lock(&self.first);
         let from = first.range(..=offset).next_back().map_or(offset, |(&start, _)| start);
@@ -104,7 +104,7 @@ impl Reread {
         Some(found.1)
     }
 
-    /// The buffer of the leaf that was not used for the longest time, if no more may be kept.
+    /// A buffer: that of the least recently used leaf if the cache is full, else a new one.
     fn oldest(&self) -> Vec<u8> {
         let mut kept = lock(&self.kept);
         let oldest = if kept.len() < KEPT { None } else { kept.pop_front() };

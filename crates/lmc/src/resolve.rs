@@ -1,4 +1,4 @@
-//! Files of which each may be a base of the others: compressed ones are given their own bases.
+//! Makes bases of files that may be bases of each other.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use crate::io::{ReadAt, read_at};
 use crate::options::DecompressOptions;
 use crate::reader::Reader;
 
-/// Why files could not be made bases.
+/// The error of [`resolve_bases`].
 pub struct ResolveError {
-    /// Which of the files.
+    /// Index of the file.
     pub file: usize,
-    /// What is wrong with it.
+    /// The error.
     pub error: Error,
-    /// What it was made from, if it is a delta whose base is not among the files.
+    /// The missing base, if the file is a delta whose base is not among the files.
     pub missing: Option<BaseInfo>,
 }
 
@@ -26,15 +26,15 @@ impl fmt::Debug for ResolveError {
     }
 }
 
-/// A compressed file that waits for its own bases.
+/// A delta whose own bases are not resolved yet.
 struct Waiting<'a, R> {
     file: usize,
     name: String,
     reader: Reader<'a, R>,
 }
 
-/// Makes bases of files, which come with their names: of raw ones as they are, of `.lmc` files as what they restore to. One that is a delta finds
-/// its own bases among the others, in whatever order they come; those that are found so are [optional](Base::optional).
+/// Makes bases of named files, raw or `.lmc`. A delta finds its own bases among the other files, in any order; bases found so are
+/// [optional](Base::optional).
 ///
 /// `threads` threads (0 for as many as the machine has) compute hashes where they are needed.
 ///
@@ -49,7 +49,7 @@ pub fn resolve_bases<'a, R: ReadAt + Send + 'a>(
     for (file, (name, source)) in files.into_iter().enumerate() {
         let failed = |error| ResolveError { file, error, missing: None };
         if is_compressed(&source).map_err(failed)? {
-            // Its blocks are decoded by those who read them.
+            // Blocks are decoded on the reading thread.
             let o = DecompressOptions { threads: 1, ..DecompressOptions::default() };
             let reader = Reader::open(source, &o).map_err(failed)?;
             waiting.push(Waiting { file, name, reader });
@@ -84,9 +84,9 @@ pub fn resolve_bases<'a, R: ReadAt + Send + 'a>(
     Ok(bases.zip(used).map(|(b, used)| if used { b.optional() } else { b }).collect())
 }
 
-/// Whether a file begins as `.lmc` files do.
+/// Whether a file begins with the magic number.
 fn is_compressed(source: &dyn ReadAt) -> Result<bool> {
-    let size = source.size().map_err(|e| Error::io("cannot tell the size of the base", e))?;
+    let size = source.size().map_err(|e| Error::io("cannot get the size of the base", e))?;
     let mut start = [0; MAGIC.len()];
     Ok(size >= start.len() as u64 && {
         read_at(source, "the base", &mut start, 0)?;
@@ -94,7 +94,7 @@ fn is_compressed(source: &dyn ReadAt) -> Result<bool> {
     })
 }
 
-/// Where the bases are that a file needs, if all are there.
+/// Indices of the bases that a file needs, if all are resolved.
 fn find(bases: &[Option<Base<'_>>], wanted: &[BaseInfo], threads: usize) -> Result<Option<Vec<usize>>, ResolveError> {
     let mut found = Vec::new();
     for w in wanted {

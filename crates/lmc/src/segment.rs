@@ -24,7 +24,7 @@ pub struct Segment {
     pub dtype: Option<Dtype>,
     /// Dimensions, outermost first; empty for a scalar and for opaque bytes.
     pub shape: Shape,
-    /// Where the segment starts in the raw file, in bytes.
+    /// Offset of the segment in the raw file, in bytes.
     pub offset: u64,
     /// Length of the segment in the raw file, in bytes.
     pub len: u64,
@@ -63,8 +63,8 @@ impl Segment {
         self.offset + self.len
     }
 
-    /// Where the elements whose first index is in `rows` are, in bytes from the start of the segment. `None` if it has no such rows, or if
-    /// they do not begin and end with a byte: elements may have fewer bits.
+    /// The bytes of the elements whose first index is in `rows`, from the start of the segment. `None` if it has no such rows, or if they
+    /// do not begin and end at whole bytes: elements may have fewer than 8 bits.
     pub fn bytes_of_rows(&self, rows: &Range<u64>) -> Option<Range<u64>> {
         let all = *self.shape.first()?;
         if rows.start > rows.end || rows.end > all {
@@ -82,7 +82,7 @@ impl Segment {
         Some(byte(rows.start)?..byte(rows.end)?)
     }
 
-    /// Memory that a segment with a name and shape of these lengths takes, allocator's overhead included.
+    /// Memory of a segment with a name and shape of these lengths in bytes, with the allocator's overhead.
     pub(crate) fn cost(name_len: usize, rank: usize) -> usize {
         size_of::<Segment>() + name_len + 8 * rank + 32
     }

@@ -1,4 +1,4 @@
-//! What is decided of a file before its first block: what it is predicted from, and what it begins with.
+//! Encoding a file, before its first block: its bases, and its first bytes.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct EncodeSession<'m> {
     pub(crate) cutter: Cutter<'m>,
     pub(crate) layout: Arc<Layout>,
     pub(crate) writer: Writer,
-    /// What the file begins with.
+    /// The first bytes of the file.
     pub(crate) start: Vec<u8>,
     pub(crate) origin: ReferenceResolver<'m>,
 }

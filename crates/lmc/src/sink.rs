@@ -1,15 +1,14 @@
-//! What a compressor or decompressor writes.
+//! Destinations of compressors and decompressors.
 
 use std::io::{self, Write};
 
 use crate::error::{Error, Result};
 use crate::io::WriteAt;
 
-/// Where [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress) write
-/// to: a vector, memory of the caller's, a stream, or a file that is written at any offset.
+/// Destination of [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress):
+/// a vector, a slice, a stream, or a file that is written at any offset.
 ///
-/// * `&mut Vec<u8>`: it holds nothing else afterwards. One that is used again saves time: neither its memory nor its contents need to be
-///   made anew.
+/// * `&mut Vec<u8>`: its old contents are replaced. Reusing a vector saves time: its memory is neither allocated nor initialised again.
 /// * `&mut [u8]`: a compressed file is put to the front; [`compress_bound`](crate::compress_bound) says how much room is enough. A file
 ///   that is restored needs exactly its raw size.
 /// * `&mut dyn Write`, or any other [`Write`] with [`Sink::writer`].

@@ -1,11 +1,11 @@
-//! What a compressor or decompressor reads.
+//! Inputs of compressors and decompressors.
 
 use std::io::Read;
 
 use crate::io::ReadAt;
 use crate::segment::Segment;
 
-/// What [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress) read:
+/// Input of [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress):
 /// memory, a file that is read at any offset, or a stream.
 ///
 /// Every one of them is made with `From`: a shared reference is memory or a [`ReadAt`], a mutable one is a [`Read`].

@@ -1,31 +1,29 @@
-//! How much one call may decode in all.
+//! The limit of bytes that one call decodes in all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Bytes that may be decoded for each byte that was asked for, and beyond those, unless the caller says how many. The last of a chain of 64 deltas
-/// takes 66 for each (`bench/work.py`).
+/// Default limit: decoded bytes per requested byte, and a constant. The last of a chain of 64 deltas decodes 66 per byte (`bench/work.py`).
 const FACTOR: u64 = 96;
 const ALLOWANCE: u64 = 1 << 32;
 
-/// The bytes that a call may still decode: what it was asked for, and whatever else has to be decoded for the sake of that, in the file and in its
-/// bases.
+/// The bytes that a call may still decode, requested ones and dependencies, in the file and its bases.
 pub(crate) struct Work {
     left: AtomicU64,
-    /// What there was, unless it grows with what is asked for.
+    /// The caller's limit; `None` for one that grows with the requests.
     limit: Option<u64>,
 }
 
 impl Work {
-    /// For a call that asks for so many bytes. `limit` is [`DecodeLimits::max_work`](crate::DecodeLimits::max_work).
+    /// The work of a call that requests `asked` bytes. `limit` is [`DecodeLimits::max_work`](crate::DecodeLimits::max_work).
     pub(crate) fn new(limit: Option<u64>, asked: u64) -> Self {
         let work = Self { left: AtomicU64::new(limit.unwrap_or(ALLOWANCE)), limit };
         work.ask(asked);
         work
     }
 
-    /// The call asks for more.
+    /// The call requests more bytes.
     pub(crate) fn ask(&self, bytes: u64) {
         if self.limit.is_none() {
             let more = bytes.saturating_mul(FACTOR);
@@ -34,19 +32,19 @@ impl Work {
         }
     }
 
-    /// Bytes are about to be decoded.
+    /// Counts bytes that are about to be decoded.
     ///
     /// # Errors
-    /// `Limit` when they are more than what is left.
+    /// `Limit` when they exceed the limit.
     pub(crate) fn spend(&self, bytes: u64) -> Result<()> {
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         left.map(|_| ()).map_err(|_| {
             let limit = match self.limit {
                 Some(limit) => format!("max_work is {limit} bytes"),
-                None => format!("{FACTOR} times what is asked for and {} GiB are allowed", ALLOWANCE >> 30),
+                None => format!("the default max_work is {FACTOR} times the requested bytes and {} GiB", ALLOWANCE >> 30),
             };
             Error::limit(format!(
-                "too much would have to be decoded for what is asked for ({limit}): restore the bases of a long chain of deltas one after the \
+                "the request needs more decoding than is allowed ({limit}): restore the bases of a long chain of deltas one after the \
                  other, or set a larger max_work if you trust the file"
             ))
         })
@@ -71,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_with_what_is_asked_for() {
+    fn the_default_grows_with_the_requests() {
         let work = Work::new(None, 100);
         work.spend(ALLOWANCE + 100 * FACTOR).unwrap();
         work.spend(1).unwrap_err();

@@ -280,7 +280,7 @@ fn column_text(column: &ColumnDescription) -> String {
         clusters.push(("constant".to_owned(), 1));
     }
     if column.patches > 0 {
-        clusters.push((format!("{}", count(column.patches, "patch")), 1));
+        clusters.push((count(column.patches, "patched element"), 1));
     }
     for (i, (cluster, n)) in clusters.iter().enumerate() {
         text.push_str(if i == 0 { " " } else { ", " });

@@ -98,7 +98,7 @@ fn elements_without_a_base_are_listed_too() {
     let zeros: Vec<u8> = noise(1 << 20, 6).chunks(2).flat_map(|n| [if n[0] == 7 { n[1] } else { 0 }, 0]).collect();
     let dir = compressed(&safetensors(&[("pruned", "BF16", &[1 << 19], &zeros)]));
     let run = dir.run(["list", "-v", "m.lmc"]);
-    assert!(run.ok().stdout().contains(" patches") && !run.stdout().contains("change"), "{run:?}");
+    assert!(run.ok().stdout().contains(" patched elements") && !run.stdout().contains("change"), "{run:?}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl<'a> Bytes<'a> {
     }
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        Ok(self.take(N as u64)?.try_into().expect("take returns what was asked for"))
+        Ok(self.take(N as u64)?.try_into().expect("take returns N bytes"))
     }
 
     pub(super) fn u8(&mut self) -> Result<u8, String> {

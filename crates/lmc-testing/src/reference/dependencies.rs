@@ -1,9 +1,9 @@
-//! The bases that a file names (§2.6), and what its blocks depend on: ranges of them and of the file itself (§3.6).
+//! The bases that a file names (§2.6), and the dependencies of its blocks: ranges of bases and of the file itself (§3.6).
 
 use super::bytes::Bytes;
 use super::faults::{Faults, must};
 
-/// What the bases record says of one base.
+/// A base in the bases record.
 pub(super) struct NamedBase {
     pub(super) content_hash: [u8; 16],
     pub(super) raw_length: u64,
@@ -23,18 +23,18 @@ pub(super) fn parse_bases(head: &[u8]) -> Result<Vec<NamedBase>, String> {
     Ok(bases)
 }
 
-/// Everything that the next block of a file may depend on.
+/// The sources of the next block's dependencies.
 pub(super) struct Sources<'a> {
     /// The required features of the file.
     features: u32,
     bases: Vec<&'a [u8]>,
-    /// The raw bytes of the file as far as they are decoded.
+    /// The raw bytes decoded so far.
     raw: Vec<u8>,
-    /// Where in `raw` each block ends, and its depth.
+    /// The end of each block in `raw`, and its depth.
     blocks: Vec<(usize, u32)>,
 }
 
-/// What a block depends on.
+/// The dependencies of a block.
 pub(super) struct Dependencies<'s> {
     ranges: Vec<&'s [u8]>,
     pub(super) depth: u32,
@@ -111,7 +111,7 @@ impl Dependencies<'_> {
         must(exist, "a column names a dependency that does not exist")?;
         let ranges = &self.ranges[first as usize..(first + count) as usize];
         let length: u128 = ranges.iter().map(|range| range.len() as u128).sum();
-        must(length == (n * width) as u128, "the dependencies of a column are not as many elements as it has")?;
+        must(length == (n * width) as u128, "the dependencies of a column do not have its number of elements")?;
         Ok(elements(&ranges.concat(), width))
     }
 }

@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use super::faults::{Faults, must};
 
-/// What the low bits of a state stand for.
+/// A slot: the meaning of the low bits of a state.
 #[derive(Clone, Copy)]
 struct Slot {
     /// `None` is the escape.
@@ -11,7 +11,7 @@ struct Slot {
     step: Step,
 }
 
-/// How a state goes on.
+/// The transition of a state.
 #[derive(Clone, Copy)]
 enum Step {
     Huffman { length: u8 },
@@ -165,7 +165,7 @@ impl<'a> Lanes<'a> {
         Ok(Self { sets, literals })
     }
 
-    /// Decodes chunk `i` of a cluster, of which `t` symbols are elements and the rest is padding.
+    /// Decodes chunk `i` of a cluster: `t` symbols, then padding.
     pub(super) fn chunk(&mut self, i: usize, table: &Table, t: usize, faults: &mut Faults) -> Result<Vec<u8>, String> {
         let sets = self.sets.len();
         let set = &mut self.sets[i % sets];

@@ -50,7 +50,7 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     Ok(Index { raw_size, content_hash, blocks })
 }
 
-/// The window of a valid zstd frame of so many bytes (RFC 8878, 3.1.1.1).
+/// The window of a valid zstd frame in bytes (RFC 8878, 3.1.1.1).
 fn window(frame: &[u8], raw_length: u64) -> u64 {
     let single_segment = frame[4] & 0x20 != 0;
     if single_segment {

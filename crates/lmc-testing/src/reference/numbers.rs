@@ -1,4 +1,4 @@
-//! Codes of numbers (§3.3.3), and bits that stand one after the other.
+//! Hybrid integer codes (§3.3.3), and sequences of bits.
 
 use super::bytes::Bytes;
 use super::faults::must;
@@ -9,11 +9,11 @@ pub(super) struct Bits<'a> {
     at: usize,
 }
 
-/// How the bucket of a number and its open bits are read.
+/// A hybrid integer code.
 pub(super) struct NumberCode {
-    /// Bits of numbers below what buckets tell.
+    /// Raw low bits below all buckets.
     r: u32,
-    /// Bucket, length and bits of each code, the bit that is read first lowest.
+    /// Bucket, length and bits of each code; the first bit read is the lowest.
     codes: Vec<(u32, u32, u64)>,
 }
 
@@ -33,14 +33,14 @@ impl<'a> Bits<'a> {
         Ok(value)
     }
 
-    /// Whether they end in the last byte, of which the others are 0.
+    /// Whether they end in the last byte, whose other bits are 0.
     pub(super) fn end(&self) -> bool {
         let unused = 8 * self.bytes.len() - self.at;
         unused < 8 && self.bytes.last().is_none_or(|last| u32::from(*last) >> (8 - unused) == 0)
     }
 }
 
-/// The lowest number of a bucket, and how many low bits it leaves open.
+/// The lowest number of a bucket, and the number of its raw low bits.
 pub(super) fn of_bucket(bucket: u32, r: u32) -> (u128, u32) {
     if bucket < 16 {
         return (u128::from(bucket) << r, r);

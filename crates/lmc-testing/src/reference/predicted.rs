@@ -1,4 +1,4 @@
-//! Predicted columns (§3.7): elements of which only the residual is coded.
+//! Predicted columns (§3.7): elements coded as residuals.
 
 use super::bytes::Bytes;
 use super::dependencies::{Dependencies, bytes_of};
@@ -13,7 +13,7 @@ pub(super) struct Predicted {
     /// One for each element.
     predictions: Vec<u64>,
     unchanged: Option<UnchangedRuns>,
-    /// The context of each element; it does not count where the element's run is unchanged.
+    /// The context of each element; not used in unchanged runs.
     contexts: Vec<usize>,
     /// Number of elements of each context, with its stream unless the context is empty.
     streams: Vec<(usize, Option<Stream>)>,
@@ -170,7 +170,7 @@ impl Conversion {
         }
     }
 
-    /// Bytes of the elements that it makes those of `width` bytes from.
+    /// Bytes of an element before conversion to `width` bytes.
     pub(super) fn takes(self, width: usize) -> usize {
         match self {
             Self::None => width,
@@ -202,6 +202,6 @@ fn f16_of(x: u32) -> u16 {
     // The exponent of the first bit; below 2^-14 all F16 are multiples of 2^-24.
     let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(-14);
     let multiples = (f64::from(magnitude) * 2f64.powi(10 - exponent)).round_ties_even() as u16;
-    // From 2^10 to 2^11, of which the first bit adds 1 to the exponent; fewer when the result is subnormal.
+    // From 2^10 to 2^11; the first bit adds 1 to the exponent. Fewer when the result is subnormal.
     sign | ((((exponent + 14) as u16) << 10) + multiples)
 }

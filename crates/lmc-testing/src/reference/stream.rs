@@ -16,12 +16,11 @@ pub(super) struct Stream {
 
 struct Patches {
     count: u64,
-    /// Low bits that none of them changes.
+    /// Low bits that no patch changes.
     t: u32,
-    /// What changes are told from.
     gaps: NumberCode,
     changes: NumberCode,
-    /// Of their bytes in the bulk.
+    /// Bytes of the patches in the bulk.
     length: u64,
 }
 
@@ -40,7 +39,7 @@ enum Map {
     Zigzag,
 }
 
-/// Where a block keeps what its streams are decoded from.
+/// The parts of a block's body that its streams are decoded from.
 pub(super) struct Streams<'a> {
     pub(super) bulk: Bytes<'a>,
     pub(super) lanes: Lanes<'a>,
@@ -93,7 +92,7 @@ impl Stream {
         Ok(values.into_iter().map(|v| self.map.back(v, self.w)).collect())
     }
 
-    /// The mapped values as the clusters have them.
+    /// The mapped values before patches.
     fn decode_clusters(
         &self,
         runs: &[usize],
@@ -121,7 +120,7 @@ impl Stream {
 }
 
 impl Patches {
-    /// Puts right the mapped values of `w` bits (§3.3.2).
+    /// Applies the patches to mapped values of `w` bits (§3.3.2).
     fn apply(&self, values: &mut [u64], w: u32, bulk: &mut Bytes<'_>, faults: &mut Faults) -> Result<(), String> {
         let mut bits = Bits::new(bulk.take(self.length)?);
         // The element after the one of the last patch.
@@ -139,7 +138,7 @@ impl Patches {
     }
 }
 
-/// Lengths of the runs of so many elements (§3.4).
+/// Lengths of the runs of `elements` elements (§3.4).
 pub(super) fn run_lengths(elements: usize) -> Vec<usize> {
     let mut runs = vec![128; elements / 128];
     if !elements.is_multiple_of(128) {

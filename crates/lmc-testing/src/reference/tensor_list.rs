@@ -4,15 +4,15 @@ use super::bytes::Bytes;
 use super::faults::{Faults, must};
 use super::tensors::{Tensors, text};
 
-/// The column of so many bytes that a list tells.
+/// The column of `length` bytes that a list describes.
 pub(super) fn column(list: &[u8], length: usize, faults: &mut Faults) -> Result<Vec<u8>, String> {
     let header_length = length.checked_sub(8).ok_or(TOO_LONG)?;
     let header = header(list, header_length, faults)?;
-    must(header.len() == header_length, "a tensor list tells less than the column's length")?;
+    must(header.len() == header_length, "a tensor list gives fewer bytes than the column's length")?;
     Ok([&(header_length as u64).to_le_bytes(), &header[..]].concat())
 }
 
-/// What follows the length in the column: at most so many bytes.
+/// The column's bytes after the length, at most `most` bytes.
 pub(super) fn header(list: &[u8], most: usize, faults: &mut Faults) -> Result<Vec<u8>, String> {
     let mut list = Bytes::new(list);
     let mut out = Text { bytes: Vec::new(), most };
@@ -54,7 +54,7 @@ pub(super) fn header(list: &[u8], most: usize, faults: &mut Faults) -> Result<Ve
     Ok(out.bytes)
 }
 
-const TOO_LONG: &str = "a tensor list tells more than the column's length";
+const TOO_LONG: &str = "a tensor list gives more bytes than the column's length";
 
 /// Text that must not grow beyond a length.
 struct Text {

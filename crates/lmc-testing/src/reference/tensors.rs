@@ -1,4 +1,4 @@
-//! Tensors as the index tells them (§2.3), and tensor lists too (§3.8); and the dtypes that they name (§4).
+//! Tensors as in the index (§2.3) and in tensor lists (§3.8), and their dtypes (§4).
 
 use super::bytes::Bytes;
 use super::faults::{Faults, must};

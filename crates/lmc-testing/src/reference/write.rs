@@ -1,5 +1,5 @@
 //! A writer of arbitrary files, for tests: every field of the format can be given any value, right or wrong, and the
-//! checks are computed over whatever stands there.
+//! checks are computed over the result.
 //!
 //! [`Block::encode`](block::Block::encode) builds valid blocks from a description. The types of this module are the
 //! file as its fields: change one and write it out.
@@ -44,7 +44,7 @@ pub struct Record {
     pub tag: [u8; 4],
     pub head: Vec<u8>,
     pub body: Vec<u8>,
-    /// Digests of the leaves of a block (§2.5), as far as they are known: they go into the content hash.
+    /// Digests of the leaves of a block (§2.5), as far as they are known, for the content hash.
     pub leaves: Vec<[u8; 16]>,
 }
 
@@ -86,7 +86,7 @@ pub struct Segment {
     pub dtype: u8,
     /// Of an opaque segment; a tensor's follows from its shape.
     pub length: u64,
-    /// Bytes that stand in front of the name, of the name of the tensor before.
+    /// Bytes of the prefix shared with the name of the tensor before.
     pub shared: u64,
     pub name: Vec<u8>,
     /// Whether the shape is that of the tensor before, not `shape`.
@@ -153,7 +153,7 @@ impl File {
         }
     }
 
-    /// The same for a file whose blocks depend on bases and on the file itself: bits 0 and 1 of the features are set.
+    /// A file whose blocks depend on bases and on the file itself: bits 0 and 1 of the features are set.
     /// The bases are named only if there are any.
     pub fn delta(bases: &[&[u8]], mut blocks: Vec<Record>) -> Self {
         if !bases.is_empty() {
@@ -162,7 +162,7 @@ impl File {
         Self { features: 3, ..Self::new(blocks) }
     }
 
-    /// Takes a valid file apart. Its index becomes the one that [`File::new`] makes, with the file's content hash.
+    /// Parses a valid file. Its index becomes the one that [`File::new`] makes, with the file's content hash.
     pub fn parse(file: &[u8]) -> Result<Self, String> {
         let mut rest = Bytes::new(file);
         rest.take(12)?;
@@ -179,8 +179,8 @@ impl File {
         }
     }
 
-    /// Makes the digests of all blocks fit what they decode to, as [`Record::redigest`] does, as far as they can be
-    /// decoded one after the other; then makes the index as [`File::new`] does.
+    /// Sets the digests of all blocks to those of their decoded bytes, as [`Record::redigest`] does, up to the first
+    /// that cannot be decoded; then makes the index as [`File::new`] does.
     pub fn redigest(&mut self, bases: &[&[u8]], limit: usize) {
         let mut sources = Sources::new(self.features, bases.to_vec());
         for record in self.records.iter_mut().filter(|record| record.tag == *b"BLCK") {
@@ -246,12 +246,13 @@ impl Record {
         Bytes::new(&self.head).varint().ok()
     }
 
-    /// Makes the digest fit what a changed block without dependencies decodes to, if it does, be it with faults.
+    /// Sets the digest of a changed block without dependencies to that of its decoded bytes, if it can be decoded,
+    /// perhaps with faults.
     pub fn redigest(&mut self, limit: usize) {
         self.redigest_after(&mut Sources::new(0, Vec::new()), limit);
     }
 
-    /// The same for the block after those in `sources`, to which it is added; whether it could be decoded.
+    /// [`Self::redigest`] for the block after those in `sources`, to which it is added; whether it could be decoded.
     fn redigest_after(&mut self, sources: &mut Sources<'_>, limit: usize) -> bool {
         let Ok(block) = super::block::decode(&self.head, &self.body, sources, limit) else { return false };
         self.head.truncate(self.head.len() - block.digest.len());
@@ -324,7 +325,7 @@ impl Index {
         self.record_of_frame(table.len() as u64, &frame)
     }
 
-    /// The record with another table: `frame`, which is said to hold `length` bytes.
+    /// The record with another table: `frame`, with `length` as its raw length.
     pub fn record_of_frame(&self, length: u64, frame: &[u8]) -> Record {
         let mut head = self.raw_size.to_le_bytes().to_vec();
         head.extend(self.content_hash);
@@ -335,9 +336,8 @@ impl Index {
     }
 }
 
-/// Makes the checks of a file fit whatever stands in it, as far as records can be told apart: those of records and of
-/// the trailer, and if `digests` also the content hash and the digests of the blocks, as far as they can be decoded
-/// without bases.
+/// Recomputes the checks of a file, as far as its records can be parsed: those of records and of the trailer, and if
+/// `digests` also the content hash and the digests of the blocks, as far as they can be decoded without bases.
 pub fn seal(file: &mut [u8], digests: bool, limit: usize) {
     let features = file.get(12..16).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
     let mut sources = Sources::new(features, Vec::new());

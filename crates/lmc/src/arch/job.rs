@@ -1,4 +1,4 @@
-//! What kernels are given: one cluster of a part, to decode or to encode, in whole runs.
+//! Arguments of kernels: one cluster of a stream, to decode or to encode, in whole runs.
 
 use crate::cluster::RUN;
 use crate::cluster::split::Shape;
@@ -14,11 +14,11 @@ pub(crate) struct DecodeJob<'a, 'b> {
     pub(crate) width: usize,
     pub(crate) lanes: &'a mut [LaneReader<'b>; SETS],
     pub(crate) literals: &'a mut LiteralReader<'b>,
-    /// The cluster's runs by their place in the part, in order.
+    /// Indices of the cluster's runs in the stream, in order.
     pub(crate) runs: &'a [u32],
     /// Raw bits of those runs.
     pub(crate) raw: &'a [u8],
-    /// All elements of the part.
+    /// All elements of the stream.
     pub(crate) out: &'a mut [u8],
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct EncodeJob<'a> {
     pub(crate) lanes: &'a mut [LaneWriter; SETS],
     pub(crate) literals: &'a mut LiteralWriter,
     pub(crate) runs: &'a [u32],
-    /// Filled with the raw bits of those runs.
+    /// Receives the raw bits of those runs.
     pub(crate) raw: &'a mut [u8],
-    /// All elements of the part.
+    /// All elements of the stream.
     pub(crate) elements: &'a [u8],
 }
 
@@ -40,11 +40,11 @@ impl DecodeJob<'_, '_> {
     /// The bounds that every kernel relies on; holds in release builds too.
     pub(crate) fn check(&self) {
         let elements = self.out.len() / (self.width * RUN);
-        assert!(self.runs.iter().all(|&r| (r as usize) < elements), "runs lie in the part");
+        assert!(self.runs.iter().all(|&r| (r as usize) < elements), "runs lie in the stream");
         assert_eq!(self.raw.len(), self.runs.len() * self.shape.raw_len(RUN), "raw bits of every run");
     }
 
-    /// The raw bits of the cluster's run `i`, and where its elements go.
+    /// The raw bits of the cluster's run `i`, and the place of its elements.
     #[inline(always)]
     pub(super) fn run(&mut self, i: usize) -> (&[u8], &mut [u8]) {
         let (raw_len, len) = (self.shape.raw_len(RUN), RUN * self.width);
@@ -56,7 +56,7 @@ impl EncodeJob<'_> {
     /// The bounds that every kernel relies on; holds in release builds too.
     pub(crate) fn check(&self) {
         let elements = self.elements.len() / (self.width * RUN);
-        assert!(self.runs.iter().all(|&r| (r as usize) < elements), "runs lie in the part");
+        assert!(self.runs.iter().all(|&r| (r as usize) < elements), "runs lie in the stream");
         assert_eq!(self.raw.len(), self.runs.len() * self.shape.raw_len(RUN), "raw bits of every run");
         if self.table.is_some() {
             for (i, l) in self.lanes.iter().enumerate() {

@@ -62,7 +62,7 @@ impl Isa {
         }
     }
 
-    /// Appends the statistics of the runs of a part.
+    /// Appends the statistics of the runs of a column.
     pub(crate) fn run_stats(self, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
         match self.kind() {
             #[cfg(target_arch = "x86_64")]
@@ -76,7 +76,7 @@ impl Isa {
 
 /// The predict stage.
 impl Isa {
-    /// Appends for every run of elements of `width` bytes 1 if it is its prediction and 0 if not.
+    /// Appends for every run of elements of `width` bytes 1 if it equals its prediction, else 0.
     pub(crate) fn unchanged_runs(self, width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
         assert_eq!(elements.len(), prediction.len(), "a prediction for every element");
         match self.kind() {
@@ -88,7 +88,7 @@ impl Isa {
         }
     }
 
-    /// Finds the elements that differ from what they are compared with. False where they are more than `most`; then what is found is of no use.
+    /// Finds the elements that differ from those they are compared with. False if they are more than `most`; the result is then invalid.
     #[must_use]
     pub(crate) fn changes(self, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
         c.check();
@@ -112,7 +112,7 @@ impl Isa {
         }
     }
 
-    /// Numbers of elements of every context.
+    /// The number of elements of every context.
     pub(crate) fn count_contexts(self, m: &Model<'_>) -> Vec<usize> {
         m.check();
         match self.kind() {
@@ -124,7 +124,7 @@ impl Isa {
         }
     }
 
-    /// Appends the rank of each of the elements `at`, which rise. Gives what [`Self::count_contexts`] does.
+    /// Appends the rank of each of the elements `at`, which rise. Returns the counts of [`Self::count_contexts`].
     pub(crate) fn rank_in_contexts(self, m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
         m.check();
         assert!(m.contexts.is_some() && u32::try_from(m.len).is_ok(), "there are contexts, and ranks fit");
@@ -138,7 +138,8 @@ impl Isa {
         }
     }
 
-    /// Finds elements by their context, which there is a selection for each of, and their ranks. Says of each context how many elements it has.
+    /// Finds elements by context and rank, with one selection per context. Afterwards [`Selection::seen`] is the number of elements of
+    /// each context.
     pub(crate) fn select_in_contexts(self, m: &Model<'_>, selections: &mut [Selection<'_>]) {
         m.check();
         assert_eq!(m.contexts.map(Contexts::count), Some(selections.len()), "a selection for each context");
@@ -152,8 +153,8 @@ impl Isa {
         }
     }
 
-    /// Puts the residuals of `elements` into `streams`, and cuts those down to what they have. False where there is no room for a context, or
-    /// where too many do not fit into single bytes; then `streams` hold nothing of use.
+    /// Writes the residuals of `elements` to `streams`, and truncates these. False if a context has no room, or too many residuals exceed a
+    /// byte-wide stream; the contents of `streams` are then unspecified.
     #[must_use]
     pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         m.check();
@@ -167,8 +168,8 @@ impl Isa {
         }
     }
 
-    /// The inverse of [`Self::partition`]. False if the streams do not have as many elements as there are of their contexts; then `out`
-    /// holds nothing of use.
+    /// The inverse of [`Self::partition`]. False if the length of a stream is not that of its context; the contents of `out` are then
+    /// unspecified.
     #[must_use]
     pub(crate) fn restore(self, m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         m.check();
@@ -182,7 +183,7 @@ impl Isa {
         }
     }
 
-    /// The same where there is but one context and `out` holds its stream.
+    /// [`Self::restore`] for a single context; `out` holds its stream.
     pub(crate) fn restore_in_place(self, m: &Model<'_>, out: &mut [u8]) {
         m.check();
         assert!(m.contexts.is_none(), "there is one context");
@@ -197,7 +198,7 @@ impl Isa {
     }
 }
 
-/// Decodes one chunk; for the partial run of a cluster.
+/// Decodes one chunk: the partial run of a cluster.
 pub(crate) fn decode_chunk(
     table: &DecodeTable,
     lane: &mut LaneReader<'_>,
@@ -207,7 +208,7 @@ pub(crate) fn decode_chunk(
     portable::decode_chunk(table, lane, literals, out)
 }
 
-/// Encodes one chunk; for the partial run of a cluster.
+/// Encodes one chunk: the partial run of a cluster.
 pub(crate) fn encode_chunk(
     table: &EncodeTable,
     lane: &mut LaneWriter,

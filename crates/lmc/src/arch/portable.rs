@@ -1,4 +1,4 @@
-//! Kernels in plain Rust: correct everywhere, the measure of all others, and what those use for their last chunks.
+//! Kernels in plain Rust: the reference of all others, which use them for their last chunks.
 
 use super::inline::zip;
 use super::job::{DecodeJob, EncodeJob};
@@ -43,9 +43,9 @@ pub(super) fn decode_chunk(
     Ok(())
 }
 
-/// Lets every lane decode `N` symbols, for `out[lane]`, `out[64 + lane]`, …, and refill then.
+/// Decodes `N` symbols on every lane, to `out[lane]`, `out[64 + lane]`, …, then refills.
 ///
-/// Lanes look up one after the other; what follows from what they find is arithmetic on arrays, which compilers turn into vectors.
+/// Look-ups are scalar; the rest is arithmetic on arrays, which compilers vectorise.
 #[inline(always)]
 fn step<const BITS: u32, const N: usize, const SLOTS: usize>(
     slots: &[u32; SLOTS],
@@ -62,7 +62,7 @@ fn step<const BITS: u32, const N: usize, const SLOTS: usize>(
     refill(lane)
 }
 
-/// Gives a word to each lane that is due for one.
+/// Refills each lane that is due for a word.
 #[inline(always)]
 fn refill(lane: &mut LaneReader<'_>) -> Result<()> {
     let rest = &lane.bytes[(2 * lane.pos).min(lane.bytes.len())..];
@@ -73,7 +73,7 @@ fn refill(lane: &mut LaneReader<'_>) -> Result<()> {
         for first in 0..4 {
             for j in (first..LANES).step_by(4) {
                 let x = lane.x[j];
-                // Without a branch: whether a lane is due is as good as random. `taken` is at most the number of lanes that went before.
+                // Without a branch: whether a lane is due is unpredictable. `taken` is at most the number of lanes before.
                 let refilled = x << 16 | u32::from(u16::from_le_bytes(words[taken & (REFILL_WORDS - 1)]));
                 let due = x < 1 << 16;
                 lane.x[j] = if due { refilled } else { x };
@@ -94,7 +94,7 @@ fn refill(lane: &mut LaneReader<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Encodes one chunk, which must be the one before the last that was encoded.
+/// Encodes one chunk: the predecessor of the one encoded last.
 #[inline(always)]
 pub(super) fn encode_chunk(
     table: &EncodeTable,
@@ -136,11 +136,12 @@ pub(super) fn encode_chunk(
     }
 }
 
-/// Encodes on every lane: `push` says of a lane and its state whether a word must go first, and the new state.
+/// Encodes on every lane: `push` returns for a lane and its state whether a word is emitted first, and the new state.
 #[inline(always)]
 fn emit(lane: &mut LaneWriter, push: impl Fn(usize, u32) -> (bool, u32)) {
     // Words go to the window's end, in falling order.
-    let words: &mut [u16; REFILL_WORDS] = lane.words[..lane.pos].last_chunk_mut().expect("the job was checked");
+    let words: &mut [u16; REFILL_WORDS] =
+        lane.words[..lane.pos].last_chunk_mut().expect("room was checked with the job");
     let mut free = REFILL_WORDS;
     for i in (0..LANES).rev() {
         let j = refill_order(i);
@@ -170,8 +171,8 @@ pub(super) fn decode_cluster_of<E: Element>(job: &mut DecodeJob<'_, '_>) -> Resu
     }
 }
 
-/// Decodes the chunks from `first` on with every read checked: what comes after the last that a kernel may read at full width. `merge`
-/// makes elements of a run's symbols and raw bits.
+/// Decodes the chunks from `first` on with checked reads: those after the last one that a kernel can read at full width. `merge` merges a
+/// run's symbols and raw bits.
 #[inline(always)]
 pub(super) fn decode_rest(
     job: &mut DecodeJob<'_, '_>,
@@ -192,7 +193,7 @@ pub(super) fn decode_rest(
     Ok(())
 }
 
-/// Makes the elements of a cluster that has no symbols.
+/// Writes the elements of a cluster without symbols.
 #[inline(always)]
 pub(super) fn decode_raw(job: &mut DecodeJob<'_, '_>, merge: impl Fn(&[u8; RUN], &[u8], &mut [u8])) {
     for i in 0..job.runs.len() {

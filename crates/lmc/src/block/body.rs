@@ -1,4 +1,4 @@
-//! What the body of a block is made of.
+//! The body of a block, split into bulk bytes, lanes and literals.
 
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::{LANES, SETS};
@@ -8,7 +8,7 @@ use crate::format::block_head::{BlockHead, LaneCounts};
 /// Bytes of a lane set's states.
 const STATES: usize = 4 * LANES;
 
-/// What the clusters of a block share.
+/// Readers that the clusters of a block share.
 pub(super) struct Body<'a> {
     pub(super) lanes: [LaneReader<'a>; SETS],
     pub(super) literals: LiteralReader<'a>,
@@ -24,7 +24,10 @@ impl<'a> Body<'a> {
         let [first, second] = words.map(|w| 2 * w);
         let tail = first + second + literals + STATES * SETS;
         let Some(bulk_len) = body.len().checked_sub(tail) else {
-            return Err(Error::damaged("a block's body is shorter than its head says"));
+            return Err(Error::damaged(format!(
+                "a block's body has {} bytes, fewer than the {tail} of its lanes and literals",
+                body.len()
+            )));
         };
         let (bulk, rest) = body.split_at(bulk_len);
         let (s0, s1) = rest[first + second + literals..].split_at(STATES);
@@ -32,19 +35,21 @@ impl<'a> Body<'a> {
         Ok(Self { lanes, literals: LiteralReader::new(&rest[first + second..], literals), bulk })
     }
 
-    /// The next bytes that the lanes do not code.
+    /// The next `n` bulk bytes.
     pub(super) fn take_bulk(&mut self, n: usize) -> Result<&'a [u8]> {
-        let (a, b) = self
-            .bulk
-            .split_at_checked(n)
-            .ok_or_else(|| Error::damaged("a block's body is shorter than its head says"))?;
+        let (a, b) = self.bulk.split_at_checked(n).ok_or_else(|| {
+            Error::damaged(format!(
+                "a block's body is too short: {n} more bytes are needed, {} are left",
+                self.bulk.len()
+            ))
+        })?;
         self.bulk = b;
         Ok(a)
     }
 
     pub(super) fn finish(self) -> Result<()> {
         if !self.bulk.is_empty() {
-            return Err(Error::damaged("a block's body is longer than its head says"));
+            return Err(Error::damaged(format!("a block's body has {} bytes left over", self.bulk.len())));
         }
         self.lanes.iter().try_for_each(LaneReader::finish)?;
         self.literals.finish()

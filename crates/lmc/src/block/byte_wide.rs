@@ -1,12 +1,12 @@
-//! Streams of residuals that one byte holds: their body are the same whatever the width of an element, and half as much, or less, is
-//! moved where elements have one byte.
+//! Streams whose residuals fit one byte. Their bodies do not depend on the width of an element, and elements of one byte halve the
+//! memory traffic, or better.
 
 use crate::entropy::coder::Coder;
 use crate::format::block_head::{Cluster, Stream};
 use crate::map::Map;
 
 impl Stream {
-    /// The same for elements of one byte, if that holds all of them.
+    /// The stream with elements of one byte, if all elements fit.
     pub(super) fn byte_wide(&self) -> Option<Self> {
         let beyond = 8 * self.width as u32 - 8;
         let byte_wide = |g: &Cluster| {
@@ -25,14 +25,14 @@ impl Stream {
         Some(Self { width: 1, clusters, ..self.clone() })
     }
 
-    /// The same for elements of `width` bytes, of which those above its own are zero.
+    /// The stream with elements of `width` bytes, zero above its own.
     pub(super) fn widened(&self, width: usize) -> Self {
         let beyond = 8 * (width - self.width) as u32;
         let clusters = self.clusters.iter().map(|g| Cluster { high: g.high + beyond, ..g.clone() }).collect();
         Self { width, clusters, ..self.clone() }
     }
 
-    /// Bytes of an element that a decoder needs.
+    /// Bytes of an element in a decoder's memory.
     #[cfg(any(test, feature = "internals"))]
     pub(crate) fn least_width(&self) -> usize {
         self.byte_wide().map_or(self.width, |g| g.width)
@@ -56,12 +56,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_byte_holds_is_narrowed_and_widened() {
+    fn streams_that_fit_a_byte_are_narrowed_and_widened() {
         let g = stream(4, vec![cluster(0, 24, 0, 0), cluster(1, 27, 2, 255)]);
         let byte_wide = stream(1, vec![cluster(0, 0, 0, 0), cluster(1, 3, 2, 255)]);
         assert_eq!(g.byte_wide().as_ref(), Some(&byte_wide));
         assert_eq!((g.least_width(), byte_wide.widened(4)), (1, g));
-        // Of a cluster of one value nothing is left, whatever it says that was dropped.
+        // A cluster of one value has no symbols and no raw bits, however its dropped bits are split.
         let constant = |low, high| Cluster { coder: Coder::None, ..cluster(low, high, 0, 7) };
         for (low, high) in [(16, 0), (0, 16), (9, 7)] {
             assert_eq!(stream(2, vec![constant(low, high)]).byte_wide(), Some(stream(1, vec![constant(8, 0)])));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_byte_does_not_hold_stays() {
+    fn other_streams_stay() {
         for g in [cluster(0, 7, 0, 0), cluster(0, 8, 0, 256), cluster(0, 0, 8, 0)] {
             assert_eq!(stream(2, vec![cluster(0, 8, 0, 0), g.clone()]).byte_wide(), None, "{g:?}");
         }

@@ -1,4 +1,4 @@
-//! Which method codes a column.
+//! Chooses the method of a column.
 
 use super::plan::{Planner, coding_of};
 use super::planned::{ColumnPlan, StreamPlan};
@@ -28,17 +28,17 @@ pub(crate) struct Chooser {
     /// Working memory of predicted columns.
     spare: Vec<Streams>,
     frames: FrameEncoder,
-    /// A header's list of tensors.
+    /// A tensor list.
     list: Vec<u8>,
 }
 
-/// Lane states of a block, which a column must earn at least.
+/// Bytes of a block's lane states, which a column with clusters must save.
 const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
-/// What is tried of a column before zstd gets all of it.
+/// Parts of a column that zstd tries before the whole, and bytes of each.
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 8 << 10;
-/// Opaque bytes of which zstd leaves less than one in so many are text, and go to it without further trials; but it is not for
-/// constants, of which nothing is left.
+/// If zstd shrinks a sample of opaque bytes by 4× to 64×, they are text, and no other method is tried; above 64× they are constant, and
+/// clusters are smaller.
 const TEXT: u64 = 4;
 const TEXT_MOST: u64 = 64;
 
@@ -53,7 +53,7 @@ impl Chooser {
         }
     }
 
-    /// Plans a column. `bytes` is a whole number of the dtype's elements; `base` has a prediction for each.
+    /// Plans a column of whole elements of the dtype; `base` has a prediction for each.
     ///
     /// # Errors
     /// `Limit` when there is no memory for zstd.
@@ -86,7 +86,7 @@ impl Chooser {
         })
     }
 
-    /// Takes back the working memory of a plan that is not needed any more.
+    /// Takes back the working memory of a plan.
     pub(crate) fn recycle(&mut self, plan: ColumnPlan) {
         if plan.is_predicted() {
             self.spare.push(plan.residuals);
@@ -102,7 +102,7 @@ impl Chooser {
             return Ok(list);
         }
         let sampled = if dtype.is_none() { self.sampled(bytes)? } else { None };
-        // What packs like this is text, not a tensor.
+        // Text, not a tensor.
         if sampled.is_some_and(|n| n * TEXT < len && n * TEXT_MOST > len) {
             return Ok(ColumnPlan::zstd(self.frames.encode(bytes)?));
         }
@@ -114,7 +114,7 @@ impl Chooser {
         let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
-        // Trained floats have no repeats for zstd to find; a look at a few words tells the rest.
+        // Trained floats have no repeats for zstd to find; a few words show whether these have.
         if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
             && let Some(frame) = self.try_zstd(bytes, sampled, estimate)?
         {
@@ -126,7 +126,7 @@ impl Chooser {
         })
     }
 
-    /// The header of a safetensors file as the list of its tensors, if it is one and gets shorter.
+    /// A safetensors header as a tensor list, if it is one and the list is shorter.
     fn try_tensor_list(&mut self, bytes: &[u8]) -> Result<Option<ColumnPlan>> {
         self.list.clear();
         if list::list(bytes, &mut self.list).is_none() {
@@ -140,22 +140,22 @@ impl Chooser {
 
     /// A frame of `bytes` if it is shorter than `other` bytes.
     fn try_zstd(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Result<Option<ColumnPlan>> {
-        // Small ones, such as what a block's edge cuts off, are not worth the trial for an eighth.
+        // Small columns, such as those at a block's edge, are not worth the trial to save an eighth.
         if bytes.len() < SAMPLE_BYTES && shortest_without_repeats(bytes) > other - other / 8 && !repeats(bytes) {
             return Ok(None);
         }
         let sampled = if sampled.is_none() { self.sampled(bytes)? } else { sampled };
-        // A longer input finds more repeats than its sample; a tenth is allowed for that.
+        // The whole has more repeats than the sample: allow a tenth for them.
         if sampled.is_some_and(|n| n > other + other / 10) {
             return Ok(None);
         }
         let frame = self.frames.encode(bytes)?;
-        // Between equals the lanes are several times as fast.
+        // At equal size lanes are several times as fast.
         let margin = if self.level == Level::Fast { other / 20 } else { other / 100 };
         Ok((frame.len() as u64 + margin < other).then(|| ColumnPlan::zstd(frame)))
     }
 
-    /// How long a frame of `bytes` would be by a sample; `None` for so few that they need none.
+    /// Length of a frame of `bytes`, estimated from a sample; `None` if they are too few for one.
     fn sampled(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
         if bytes.len() <= 2 * SAMPLES * SAMPLE_BYTES {
             return Ok(None);
@@ -167,21 +167,21 @@ impl Chooser {
     }
 }
 
-/// About how long a frame is that finds no repeats: Huffman codes, and some four bits a symbol for their lengths.
+/// Approximate length of a frame without repeats: Huffman codes, and about four bits per symbol for their lengths.
 fn shortest_without_repeats(bytes: &[u8]) -> u64 {
     let counts: Histogram = histogram(bytes, usize::from);
     let symbols = counts.iter().filter(|&&n| n > 0).count() as u64;
     (cost::entropy(&counts) / cost::BIT + 4 * symbols) / 8
 }
 
-/// Whether some of a few dozen words, spread over the column, are equal.
+/// Whether more than 1/16 of a sample of words that are not zero repeat others.
 fn repeats(bytes: &[u8]) -> bool {
     const WORDS: usize = 64;
     let words = bytes.as_chunks::<8>().0;
     let mut seen: Vec<[u8; 8]> = if words.len() <= 2 * WORDS {
         words.to_vec()
     } else {
-        // And some without gaps, for short periods.
+        // Half of them contiguous, for short periods.
         let middle = words.len() / 2;
         let spread = words.iter().step_by(words.len() / WORDS).take(WORDS);
         spread.chain(&words[middle..][..WORDS]).copied().collect()
@@ -193,7 +193,7 @@ fn repeats(bytes: &[u8]) -> bool {
     n - seen.len() > n / 16
 }
 
-/// The width and map under which opaque bytes look like floats or integers, if they do.
+/// The width and map under which opaque bytes look like floats or integers, if any.
 fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
     const SAMPLE_RUNS: usize = 24;
     if bytes.len() < 4096 {
@@ -207,7 +207,7 @@ fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
         let run = RUN * width;
         let runs = bytes.len() / run;
         let step = (runs / SAMPLE_RUNS).max(1);
-        // Every byte of the mapped element gets its histogram; a plane of noise costs its eight bits.
+        // A histogram for every byte of the mapped element; a noisy byte costs eight bits.
         let mut bits = 0;
         let mut sampled = 0u64;
         for plane in 0..width {
@@ -217,7 +217,7 @@ fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
             }
             let h: Histogram = array(|s| sum_of(&h, s));
             let n: u64 = h.iter().map(|&c| u64::from(c)).sum();
-            // Only the top byte is coded by a table; constant ones below it are dropped.
+            // Only the top byte is coded by a table; constant bytes below it are dropped.
             let constant = h.iter().any(|&c| u64::from(c) == n);
             bits += if plane == width - 1 || constant {
                 cost::estimate(&h, 7).min(8 * cost::BIT * n)

@@ -1,11 +1,11 @@
-//! Residuals by the key of their elements, and the contexts of keys that are worth having.
+//! Histograms of residuals by the key of their elements, and contexts: ranges of keys worth separate streams.
 
 use crate::arch::inline::zip;
 use crate::entropy::cost;
 use crate::entropy::merge::merge_neighbours;
 use crate::predict::{Contexts, MAX_BOUNDARIES};
 
-/// Values of about equal size: four exact ones, then two for each further bit.
+/// Buckets of values of similar magnitude: four exact values, then two buckets for each further bit.
 pub(super) const BUCKETS: usize = 128;
 
 #[inline(always)]
@@ -14,7 +14,7 @@ pub(super) fn bucket(v: u64) -> usize {
     if len < 3 { v as usize } else { (2 * len - 2 + (v >> (len - 2) & 1) as usize).min(BUCKETS - 1) }
 }
 
-/// Bits of a value that its bucket does not tell.
+/// Bits of a value beside its bucket.
 #[inline(always)]
 pub(super) fn rest_bits(bucket: usize) -> u64 {
     if bucket < 4 { 0 } else { bucket as u64 / 2 - 1 }
@@ -22,12 +22,12 @@ pub(super) fn rest_bits(bucket: usize) -> u64 {
 
 pub(super) type Buckets = [u32; BUCKETS];
 
-/// Cost of values of these buckets in 1/256 bit, if a value has so many bits that its bucket does not tell.
+/// Cost in 1/256 bit of values with these counts of buckets, if a value has `rest(bucket)` bits beside its bucket.
 pub(super) fn buckets_cost(h: &[u32], rest: impl Fn(usize) -> u64) -> u64 {
     h.iter().enumerate().fold(cost::entropy(h), |bits, (b, &c)| bits + u64::from(c) * rest(b) * cost::BIT)
 }
 
-/// What a sample says of a context.
+/// Statistics of a context in a sample.
 pub(super) struct ContextStats {
     /// Whether a byte holds every residual.
     pub(super) single: bool,
@@ -36,27 +36,27 @@ pub(super) struct ContextStats {
 
 /// Sampled residuals by key.
 pub(super) struct ContextHistograms<C> {
-    /// Which of the histograms is a key's, if it has one.
+    /// Index of a key's histogram, if it has one.
     place: [Option<u8>; 256],
     of: Vec<Buckets>,
-    /// No bucket from here on has anything.
+    /// All buckets from here on are empty.
     end: usize,
-    /// What residuals cost together, in 1/256 bit, by the first buckets, of which there is one at least. The others are empty.
+    /// Cost in 1/256 bit of residuals by their counts in the first buckets, at least one; the other buckets are empty.
     cost: C,
 }
 
-/// Which contexts are worth having.
+/// Thresholds of contexts.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// What a context costs by itself, in 1/256 bit of the sample.
+    /// Fixed cost of a context in 1/256 bit, scaled to the sample.
     pub(super) context_cost: u64,
-    /// Of what all cost in one context, a further context must save one part of so many, for the time that it takes.
+    /// A further context, which takes time, must save 1/`share` of the cost in one context.
     pub(super) share: u64,
-    /// Keys of fewer elements are too rare to judge.
+    /// Keys with fewer elements join a neighbour.
     pub(super) rare: u64,
 }
 
-/// Neighbouring keys.
+/// A range of keys.
 struct Context {
     first: u8,
     seen: u64,
@@ -74,7 +74,7 @@ impl<C: Fn(&[u32]) -> u64> ContextHistograms<C> {
     pub(super) fn add(&mut self, key: u8, bucket: usize, count: u32) {
         let place = *self.place[usize::from(key)].get_or_insert_with(|| {
             self.of.push([0; BUCKETS]);
-            // There are no more keys than that.
+            // At most 256 keys.
             (self.of.len() - 1) as u8
         });
         self.of[usize::from(place)][bucket] += count;
@@ -88,7 +88,7 @@ impl<C: Fn(&[u32]) -> u64> ContextHistograms<C> {
         (self.cost)(&all[..self.end])
     }
 
-    /// Contexts, what the sample has of each, and its cost in them. `None` if one context is as good.
+    /// Contexts, statistics of each, and the cost of the sample in them. `None` if one context is as good.
     pub(super) fn contexts(self, limits: Limits) -> (Option<Contexts>, Vec<ContextStats>, u64) {
         let worth = (self.whole() / limits.share) as i64;
         let Limits { context_cost, rare, .. } = limits;
@@ -116,7 +116,7 @@ impl<C: Fn(&[u32]) -> u64> ContextHistograms<C> {
         merge_neighbours(&mut contexts, gain, goes_on, |left, right, gain| {
             join(&mut left.h, &right.h);
             left.seen += right.seen;
-            // What the gain was over.
+            // The gain was the difference to this cost.
             left.cost = (left.cost + right.cost + context_cost).wrapping_add_signed(-gain);
         });
         let bits = contexts.iter().map(|c| c.cost + context_cost).sum();
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_tell_all_but_the_rest() {
+    fn a_bucket_and_the_rest_give_a_value() {
         let mut last = 0;
         for v in 0..100_000u64 {
             let b = bucket(v);

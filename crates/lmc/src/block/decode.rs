@@ -27,7 +27,7 @@ use crate::predict::{Conversion, convert};
 pub struct BlockDecoder {
     isa: Isa,
     frames: FrameDecoder,
-    /// A header's list of tensors.
+    /// A tensor list.
     list: Vec<u8>,
     cluster_map: Vec<u8>,
     /// Runs of every cluster, one cluster after the other.
@@ -37,19 +37,19 @@ pub struct BlockDecoder {
     streams: Streams,
     /// The map of unchanged runs of a column.
     unchanged: Vec<u8>,
-    /// Bytes of a prediction's dependencies, the same converted, these without unchanged runs; what changed.
+    /// Bytes of a prediction's dependencies, the same converted, the same without unchanged runs; elements of changed runs.
     bytes: [Vec<u8>; 4],
     sparse: SparseChanges,
 }
 
-/// The dependencies of a block, and where their bytes come from.
+/// The dependencies of a block, and the origin of their bytes.
 struct Dependencies<'a> {
     list: &'a [Dependency],
     origin: &'a dyn Origin,
 }
 
 impl Dependencies<'_> {
-    /// The bytes of some dependencies, one after the other: in `buf` unless they are in memory somewhere.
+    /// The bytes of some dependencies, concatenated: in `buf` unless they are in memory already.
     fn get<'b>(&'b self, named: &Named, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let list = &self.list[named.first..named.first + named.count];
         read_all(list, self.origin, buf)
@@ -73,12 +73,9 @@ impl BlockDecoder {
         }
     }
 
-    /// Decodes a block into `out`, which has exactly `head.raw_len` bytes, and checks it. Gives the digests of its leaves.
+    /// Decodes a block into `out`, which has exactly `head.raw_len` bytes, and checks its digest. Returns the digests of its leaves.
     ///
-    /// After an error `out` holds nothing of use.
-    ///
-    /// # Errors
-    /// `Damaged` when the body is not what the head says, and those of `origin`.
+    /// After an error the contents of `out` are unspecified.
     pub fn decode(
         &mut self,
         head: &BlockHead,
@@ -101,7 +98,7 @@ impl BlockDecoder {
         Ok(leaves)
     }
 
-    /// Columns of one extent are decoded where they belong, the others into `gathered` and copied from there.
+    /// Decodes a column of one extent in place, another one into `gathered`, and copies its extents from there.
     fn decode_columns(
         &mut self,
         head: &BlockHead,
@@ -162,7 +159,10 @@ impl BlockDecoder {
         if self.frames.decode(frame, out)? {
             return Ok(());
         }
-        Err(Error::damaged("a zstd frame does not decode to the length of its column"))
+        Err(Error::damaged(format!(
+            "a zstd frame of {len} bytes does not decode to the {} bytes that the head gives it",
+            out.len()
+        )))
     }
 
     fn decode_predicted(
@@ -179,8 +179,12 @@ impl BlockDecoder {
             if let Some(u) = &p.unchanged {
                 unchanged.resize(n.div_ceil(RUN), 0);
                 self.decode_map(&u.map, body, &mut unchanged)?;
-                if unchanged.iter().any(|&b| b > 1) || elements(&unchanged, n) != u.elements {
-                    return Err(Error::damaged("a block's unchanged runs are not as many as its head says"));
+                let found = elements(&unchanged, n);
+                if unchanged.iter().any(|&b| b > 1) || found != u.elements {
+                    return Err(Error::damaged(format!(
+                        "the map of unchanged runs has {found} elements, the head {}; or one of its bytes is above 1",
+                        u.elements
+                    )));
                 }
             }
             let [base, converted, kept, changed] = &mut bytes;
@@ -200,7 +204,7 @@ impl BlockDecoder {
                 };
             }
             let sparse = p.is_sparse_by_context();
-            // What changed is decoded alone, and put among the rest in the end.
+            // Changed runs are decoded alone, and merged with the unchanged ones at the end.
             let to = match &p.unchanged {
                 None => &mut *out,
                 Some(u) => {
@@ -211,7 +215,7 @@ impl BlockDecoder {
             if sparse {
                 self.sparse.read(p, body)?;
             } else if let [(_, only)] = &p.streams[..] {
-                // Residuals become elements where they are.
+                // Residuals become elements in place.
                 only.iter().try_for_each(|g| self.decode_stream(g, body, to))?;
             } else {
                 let byte_wide: Vec<_> = p.streams.iter().map(|(_, g)| g.as_ref().and_then(Stream::byte_wide)).collect();
@@ -265,18 +269,19 @@ impl BlockDecoder {
                     return self.decode_cluster(cluster, g.width, g.map, &runs, t, body, out);
                 }
                 (None, None) => {
-                    // Every map has 0 for 0.
+                    // Every map takes 0 to 0.
                     out.fill(0);
                     return Ok(());
                 }
             };
             cluster_map.resize(n.div_ceil(RUN), 0);
             self.decode_map_with(map_cluster, body, &mut runs, &mut cluster_map)?;
-            // Counting sort: the runs of each cluster, in order. A count for every byte value, so that one check does for all.
+            // Counting sort of the runs by cluster. It counts every byte value, so that clusters are checked once, not per run.
             let mut count = [0u32; 256];
             cluster_map.iter().for_each(|&c| count[usize::from(c)] += 1);
-            if count[g.clusters.len()..].iter().any(|&n| n > 0) {
-                return Err(Error::damaged("a cluster map names a cluster that is not there"));
+            let largest = count.iter().rposition(|&n| n > 0).unwrap_or(0);
+            if largest >= g.clusters.len() {
+                return Err(Error::damaged(format!("a cluster map has cluster {largest} of {}", g.clusters.len())));
             }
             let partial_in = if t > 0 { cluster_map.last().map(|&c| usize::from(c)) } else { None };
             let mut begin = [0usize; crate::format::limits::MAX_CLUSTERS + 1];
@@ -309,7 +314,7 @@ impl BlockDecoder {
         Ok(())
     }
 
-    /// Decodes a map of one byte for each run.
+    /// Decodes a map with one byte per run.
     fn decode_map(&mut self, cluster: &Cluster, body: &mut Body<'_>, map: &mut [u8]) -> Result<()> {
         let mut runs = std::mem::take(&mut self.runs);
         runs.clear();
@@ -362,13 +367,13 @@ impl BlockDecoder {
         }
         let bits = cluster.symbol_bits(8 * width as u32);
         if bits < 8 && body.literals.bytes[literals..body.literals.pos].iter().any(|l| l >> bits != 0) {
-            return Err(Error::damaged("a literal is too wide for the symbols of its cluster"));
+            return Err(Error::damaged(format!("a literal of a cluster has more than its symbols' {bits} bits")));
         }
         Ok(())
     }
 }
 
-/// Puts elements right that the clusters do not tell, or not wholly.
+/// Corrects the elements that do not fit their cluster.
 fn apply_patches<E: Element>(patches: &Patches, map: Map, bytes: &[u8], out: &mut [u8]) -> Result<()> {
     patches.each(bytes, out.len() / E::BYTES, E::BYTES, |i, x| {
         let e = &mut out[i * E::BYTES..][..E::BYTES];
@@ -376,7 +381,7 @@ fn apply_patches<E: Element>(patches: &Patches, map: Map, bytes: &[u8], out: &mu
     })
 }
 
-/// The last run of a column, of which a chunk holds more than there is.
+/// Decodes the last run of a stream, of `t` elements, from a whole chunk.
 fn decode_partial<E: Element>(
     shape: &Shape,
     table: Option<&DecodeTable>,
@@ -390,12 +395,12 @@ fn decode_partial<E: Element>(
     if let Some(table) = table {
         decode_chunk(table, &mut body.lanes[chunk % SETS], &mut body.literals, &mut symbols)?;
         if symbols[t..].iter().any(|&s| s != table.pad) {
-            return Err(Error::damaged("the padding of a cluster is not what it must be"));
+            return Err(Error::damaged(format!("a symbol of a cluster's padding is not the pad symbol {}", table.pad)));
         }
     }
     let mut whole = vec![0; shape.raw_len(RUN)];
     if !lengthen_raw(shape, t, raw, &mut whole) {
-        return Err(Error::damaged("a cluster has bits left over"));
+        return Err(Error::damaged("unused bits of a cluster's last bit plane are not 0"));
     }
     let mut run = vec![0; RUN * E::BYTES];
     merge_run::<E>(shape, &symbols, &whole, &mut run);

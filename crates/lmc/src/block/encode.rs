@@ -30,11 +30,11 @@ pub struct BlockEncoder {
     head: Vec<u8>,
     lanes: [LaneWriter; 2],
     literals: LiteralWriter,
-    /// Bytes of a prediction's dependencies, and the same converted.
+    /// Bytes of a prediction's dependencies, raw and converted.
     bytes: [Vec<u8>; 2],
 }
 
-/// A block that is to be encoded: its bytes, what they are, and what they are checked by.
+/// A block to encode: its bytes, their types, and the digests of their leaves.
 pub(crate) struct RawBlock<'a> {
     raw: &'a [u8],
     extents: &'a [Extent],
@@ -44,13 +44,13 @@ pub(crate) struct RawBlock<'a> {
 impl<'a> RawBlock<'a> {
     /// `raw` has 1 to `MAX_RAW` bytes, and the lengths of `extents` (none zero) add up to it.
     ///
-    /// Its leaves are hashed here, which fetches the block from front to back: samples, which are spread over it, would wait for memory.
+    /// Hashes the leaves, which also fetches the block sequentially into the cache: the planner's scattered samples would wait for memory.
     pub(crate) fn new(raw: &'a [u8], extents: &'a [Extent]) -> Self {
         check(raw, extents);
         Self { raw, extents, leaves: leaves(raw) }
     }
 
-    /// The same for what `buf` becomes: the bytes of the input from `offset` on, hashed while they are in the cache.
+    /// Fills `buf` with the bytes of the input from `offset` on, and hashes its leaves while they are in the cache.
     ///
     /// # Errors
     /// `Io` when reading fails.
@@ -70,7 +70,7 @@ impl<'a> RawBlock<'a> {
     }
 }
 
-/// What the index and the content hash need to know of a block.
+/// A block's data for the index and the content hash.
 pub(crate) struct BlockSummary {
     pub(crate) record_len: u64,
     pub(crate) raw_len: u64,
@@ -90,7 +90,7 @@ impl BlockEncoder {
         }
     }
 
-    /// The longest record that a block of these extents can get.
+    /// Upper bound of a record of these extents, in bytes.
     pub(crate) fn bound(extents: &[Extent]) -> usize {
         record::HEADER_LEN + STORED_OVERHEAD + extents.iter().map(|p| p.len).sum::<usize>()
     }
@@ -98,7 +98,7 @@ impl BlockEncoder {
     /// Appends the record of a block to `out`.
     ///
     /// # Errors
-    /// Those of `origin`. A block whose predictions read bytes of its own file that are not what was stored of it is encoded without them.
+    /// Those of `origin`. If it reports that the file changed since its bytes were stored, the block is encoded without predictions.
     pub(crate) fn encode(
         &mut self,
         block: &RawBlock<'_>,
@@ -116,7 +116,7 @@ impl BlockEncoder {
         if promised.is_none_or(|p| summary.record_len <= p + p / 64 + 1024) {
             return Ok(summary);
         }
-        // A prediction has not kept what its sample promised: nothing may be larger than without one.
+        // Larger than estimated: keep the prediction only if the block is smaller with it.
         let predicted = out.since(start).to_vec();
         out.truncate(start);
         let (plain, _) = self.encode_as(block, origin, false, out)?;
@@ -128,7 +128,7 @@ impl BlockEncoder {
         Ok(summary)
     }
 
-    /// Encodes a block, with predictions or without. What those promised comes with it, if there are any.
+    /// Encodes a block. Also returns its estimated bytes if it has predictions.
     fn encode_as(
         &mut self,
         block: &RawBlock<'_>,
@@ -154,7 +154,7 @@ impl BlockEncoder {
             columns,
             digest: block_digest(leaves),
         };
-        // Bulk bytes, most of a body, are written in place: the head's length does not depend on what it does not know yet.
+        // Bulk bytes, most of a body, are written in place: lane counts have a fixed width, so the head's length is known.
         self.head.clear();
         head.put(&mut self.head);
         let (header_len, head_len) = (record::HEADER_LEN, self.head.len());
@@ -187,7 +187,7 @@ impl BlockEncoder {
         Ok((summary, predicted.then_some(promised)))
     }
 
-    /// Plans one column, with what it depends on at hand.
+    /// Plans one column; reads its dependencies.
     fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin) -> Result<ColumnPlan> {
         let [base, converted] = &mut self.bytes;
         let base = match s.conversion() {
@@ -208,7 +208,7 @@ impl BlockEncoder {
     fn encode_columns(&mut self, sources: &[Source<'_>], plans: &[ColumnPlan], bulk: &mut [u8]) {
         let chunks: usize = plans.iter().map(ColumnPlan::chunks).sum();
         if chunks > 0 {
-            // Every cluster begins anew with lane set 0, so that one set can get up to a chunk a cluster more than the other.
+            // Every cluster starts with lane set 0, so one set can get up to one chunk per cluster more than the other.
             let clusters: usize = plans.iter().map(ColumnPlan::clusters).sum();
             self.lanes.iter_mut().for_each(|l| l.reset((chunks + clusters) / SETS + 1));
             self.literals.reset(chunks * RUN);
@@ -258,7 +258,7 @@ impl BlockEncoder {
         });
     }
 
-    /// The last run of a column, padded to a chunk.
+    /// Encodes the last run of a stream, padded to a chunk.
     fn encode_partial<E: Element>(&mut self, g: &PlannedCluster, elements: &[u8], raw: &mut [u8]) {
         let t = g.tail;
         let mut run = vec![0; RUN * E::BYTES];
@@ -275,7 +275,7 @@ impl BlockEncoder {
         }
     }
 
-    /// Words, literals and states: what follows the bulk bytes.
+    /// Appends words, literals and states, which follow the bulk bytes.
     fn put_lanes(&self, out: &mut Output<'_>) -> LaneCounts {
         for l in &self.lanes {
             let words = l.written();
@@ -298,7 +298,7 @@ impl BlockEncoder {
     }
 }
 
-/// Lists what the columns depend on, and tells them where.
+/// Concatenates the dependencies of all columns, and sets their range in each column.
 fn name_dependencies(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<Dependency> {
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
@@ -310,13 +310,13 @@ fn name_dependencies(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<De
     list
 }
 
-/// Bytes of the states of all lanes.
+/// Bytes of all lane states.
 const STATES: usize = 4 * SETS * LANES;
 
-/// Bytes of the head of a block that is stored as it is.
+/// Upper bound of the head of a stored block, in bytes.
 const STORED_OVERHEAD: usize = 32;
 
-/// Checks what a block may have.
+/// Checks the lengths of a block and of its extents.
 fn check(raw: &[u8], extents: &[Extent]) {
     assert_eq!(extents.iter().map(|p| p.len).sum::<usize>(), raw.len(), "extents cover the block");
     assert!((1..=crate::format::limits::MAX_RAW).contains(&raw.len()) && extents.iter().all(|p| p.len > 0));

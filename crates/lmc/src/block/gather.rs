@@ -1,4 +1,4 @@
-//! The columns of a block that is to be encoded: the bytes of all extents of one kind, and what they may be predicted from.
+//! Gathers the extents of a block into columns, by dtype and reference.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,11 @@ struct Kind {
     own: usize,
 }
 
-/// The bytes of one column, gathered if its extents are several.
+/// The bytes of one column; copied if it has several extents.
 pub(super) struct Source<'a> {
     kind: Kind,
     pub(super) bytes: Cow<'a, [u8]>,
-    /// Where predictions of all its elements are; empty if there are none.
+    /// Dependencies that predict all its elements; empty if there are none.
     pub(super) base: Vec<Dependency>,
 }
 
@@ -34,13 +34,13 @@ impl Source<'_> {
     }
 }
 
-/// What an extent belongs to when there is no room for a further column.
+/// The kind of extents for which there is no further column.
 const OPAQUE: Kind = Kind { dtype: None, base: None, own: 0 };
 
-/// Columns with predictions, at most: the rest is for extents without.
+/// Most columns with predictions; the others are for extents without.
 const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
 
-/// Puts the extents of a kind together; says for every extent to which column it went. With `predict` false references are left out.
+/// Gathers extents of equal kind into columns; also returns `(column, bytes)` in raw order. References are ignored unless `predict`.
 pub(super) fn gather<'a>(raw: &'a [u8], extents: &[Extent], predict: bool) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
     let mut kinds: Vec<(Kind, Vec<Dependency>)> = Vec::new();
     let mut placed: Vec<(u8, usize)> = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn gather<'a>(raw: &'a [u8], extents: &[Extent], predict: bool) -> (V
             kinds.push((kind, vec![]));
         }
         if let Some(l) = base {
-            let source_width = l.conversion.source_width(width).expect("it was checked");
+            let source_width = l.conversion.source_width(width).expect("checked above");
             push(&mut kinds[column].1, &l, p.len / width * source_width);
         }
         match placed.last_mut() {
@@ -76,7 +76,7 @@ pub(super) fn gather<'a>(raw: &'a [u8], extents: &[Extent], predict: bool) -> (V
     (kinds.into_iter().enumerate().map(source).collect(), placed)
 }
 
-/// The bytes of a column: those of the block, if they lie next to each other there.
+/// The bytes of a column: borrowed from the block if they are contiguous there.
 fn bytes_of<'a>(column: usize, raw: &'a [u8], placed: &[(u8, usize)]) -> Cow<'a, [u8]> {
     let mut at = 0;
     let own = placed.iter().filter_map(|&(p, len)| {
@@ -89,7 +89,7 @@ fn bytes_of<'a>(column: usize, raw: &'a [u8], placed: &[(u8, usize)]) -> Cow<'a,
     }
 }
 
-/// Appends a range, which may go on where the last one stopped.
+/// Appends a range; joins it with the last one if they are contiguous.
 fn push(list: &mut Vec<Dependency>, reference: &Reference, len: usize) {
     let len = len as u64;
     match list.last_mut() {

@@ -25,28 +25,28 @@ use crate::format::bases::Dependency;
 use crate::io::scratch;
 use crate::predict::Conversion;
 
-/// A stretch of a block's raw bytes with one type. `None` is opaque.
+/// A range of a block's raw bytes of one dtype; `None` for opaque bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Of its elements.
     pub dtype: Option<Dtype>,
     /// In bytes.
     pub len: usize,
-    /// What its elements may be predicted from.
+    /// The prediction of its elements, if there is one.
     pub base: Option<Reference>,
-    /// Extents of different columns are never coded together.
+    /// Extents with different values are never in one column.
     pub own: usize,
 }
 
 #[cfg(test)]
 impl Extent {
-    /// An extent that nothing is known about but its type.
+    /// An extent without a reference.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
         Self { dtype, len, base: None, own: 0 }
     }
 }
 
-/// Where the bytes start that belong to an extent's elements, one for one.
+/// The place of an extent's predictions: one element for each of the extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// 0: this file; i: its i-th base.
@@ -57,19 +57,19 @@ pub struct Reference {
     pub conversion: Conversion,
 }
 
-/// Where the raw bytes come from that a block depends on.
+/// The source of the raw bytes that a block depends on.
 pub trait Origin: Sync {
     /// Fills `buf` with raw bytes of a source (0: this file; i: its i-th base).
     fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// The same bytes, where they are in memory.
+    /// The bytes, if they are in memory.
     fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
         _ = (source, offset, len);
         None
     }
 }
 
-/// The bytes of dependencies, one after the other: in `buf` unless they are in memory somewhere.
+/// The concatenated bytes of dependencies: in `buf` unless they are in memory already.
 pub(crate) fn read_all<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
     if let [d] = list
         && let Some(bytes) = origin.slice(d.source, d.offset, d.len as usize)
@@ -95,7 +95,7 @@ pub(crate) struct Nothing;
 impl Origin for Nothing {
     fn read(&self, source: u32, _: u64, _: &mut [u8]) -> Result<()> {
         Err(match source {
-            0 => Error::unsupported("a block depends on earlier bytes, which are not at hand here"),
+            0 => Error::unsupported("a block depends on earlier bytes of the file, which are not available here"),
             _ => Error::usage("the file is a delta: give the base that it was made from"),
         })
     }

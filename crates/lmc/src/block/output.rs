@@ -1,7 +1,7 @@
 //! The buffer that blocks are encoded into.
 
-/// Writes to the front of memory whose old contents are of no meaning: a vector that is used again is neither cleared nor filled with zeros.
-/// [`Output::finish`] cuts it to what was written.
+/// A write buffer over memory with arbitrary contents: a reused vector is neither cleared nor filled with zeros.
+/// [`Output::finish`] truncates it to the bytes written.
 pub struct Output<'a> {
     memory: Memory<'a>,
     len: usize,
@@ -10,7 +10,7 @@ pub struct Output<'a> {
 enum Memory<'a> {
     Vec(&'a mut Vec<u8>),
     Slice(&'a mut [u8]),
-    /// What had no room in the slice: all that was written is here.
+    /// The slice was too short: the vector has all bytes written.
     Spilled(Vec<u8>, &'a mut [u8]),
 }
 
@@ -20,7 +20,7 @@ impl<'a> Output<'a> {
         Self { memory: Memory::Vec(bytes), len: 0 }
     }
 
-    /// An output that may become longer than the slice, as long as it ends no longer.
+    /// An output to a slice, which it may exceed until [`Self::finish`].
     pub(crate) fn to_slice(slice: &'a mut [u8]) -> Self {
         Self { memory: Memory::Slice(slice), len: 0 }
     }
@@ -46,7 +46,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Sees to it that at least `end` bytes are there.
+    /// Ensures memory for at least `end` bytes.
     fn make_room(&mut self, end: usize) {
         if let Memory::Slice(slice) = &mut self.memory
             && slice.len() < end
@@ -60,15 +60,15 @@ impl<'a> Output<'a> {
             Memory::Spilled(v, _) => v,
         };
         if v.len() < end {
-            // As much again as a growing vector would take, so that many small blocks do not each fill a little.
+            // At least double, as growing vectors do, so that many small blocks are not many small fills.
             v.resize(end.max(v.capacity().min(2 * end)), 0);
         }
     }
 
-    /// The next `n` bytes, to be written by the caller; they hold anything.
+    /// The next `n` bytes, for the caller to write; their contents are arbitrary.
     pub(crate) fn grow(&mut self, n: usize) -> &mut [u8] {
         let end = self.len + n;
-        // Only what was written before is kept where memory is exchanged.
+        // Only the bytes written before survive a change of memory.
         self.make_room(end);
         let start = std::mem::replace(&mut self.len, end);
         &mut self.bytes_mut()[start..end]
@@ -78,24 +78,24 @@ impl<'a> Output<'a> {
         self.grow(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Writes over bytes that were written before.
+    /// Overwrites bytes written before.
     pub(crate) fn replace(&mut self, at: usize, bytes: &[u8]) {
         let len = self.len;
         self.bytes_mut()[..len][at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What was written from `at` on.
+    /// The bytes written from `at` on.
     pub(crate) fn since(&self, at: usize) -> &[u8] {
         &self.bytes()[at..self.len]
     }
 
-    /// Forgets what was written from `len` on.
+    /// Discards the bytes from `len` on.
     pub(crate) fn truncate(&mut self, len: usize) {
         assert!(len <= self.len);
         self.len = len;
     }
 
-    /// Cuts a vector to what was written; a slice holds it if there is room for it.
+    /// Truncates a vector to the bytes written; copies them into a slice if they fit.
     pub fn finish(self) {
         match self.memory {
             Memory::Vec(v) => v.truncate(self.len),

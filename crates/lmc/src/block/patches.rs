@@ -1,4 +1,4 @@
-//! Patches of a stream: elements that its clusters do not tell, or not wholly (`docs/format.md` §3.3.2).
+//! Patches of a stream: corrections of elements that do not fit their cluster (`docs/format.md` §3.3.2).
 
 use crate::bits::{BitReader, BitWriter};
 use crate::cluster::element::{Element, with_element};
@@ -9,7 +9,7 @@ use crate::format::varint;
 use crate::map::Map;
 use crate::predict::changes::Changes;
 
-/// Patches that are being gathered, in the order of their elements.
+/// Patches that are collected, in the order of their elements.
 #[derive(Default)]
 pub(super) struct PatchList {
     gaps: Vec<u64>,
@@ -23,7 +23,7 @@ impl PatchList {
         Self { gaps: Vec::with_capacity(n), changes: Vec::with_capacity(n), next: 0 }
     }
 
-    /// Elements of `width` bytes that are not 0, mapped.
+    /// Patches that set elements of `width` bytes that are not 0, in a stream without clusters.
     pub(super) fn of(width: usize, map: Map, nonzero: &Changes) -> Self {
         let mut list = Self::with_capacity(nonzero.at().len());
         with_element!(width, E => {
@@ -34,7 +34,7 @@ impl PatchList {
         list
     }
 
-    /// Adds an element, which comes after those that were added, and what its mapped value is to be XORed with: not 0.
+    /// Appends a patch: the element, above all before, and the value, not 0, that its mapped value is XORed with.
     #[inline(always)]
     pub(super) fn push(&mut self, element: usize, change: u64) {
         debug_assert!(element >= self.next && change != 0);
@@ -49,7 +49,7 @@ impl PatchList {
         self.next = 0;
     }
 
-    /// What the head says of them, and their bits; `low` bits of no change are set. Nothing for no patches. They are of no use afterwards.
+    /// Their description in the head, and their coded bytes. No change has any of the `low` lowest bits. Overwrites the changes.
     pub(super) fn encode(&mut self, low: u32) -> (Option<Patches>, Vec<u8>) {
         if self.gaps.is_empty() {
             return (None, Vec::new());
@@ -68,7 +68,7 @@ impl PatchList {
 }
 
 impl Patches {
-    /// Bytes that the head takes for them.
+    /// Length of their description in the head, in bytes.
     pub(super) fn head_len(&self) -> usize {
         let mut out = Vec::new();
         varint::put(&mut out, self.count as u64);
@@ -78,9 +78,9 @@ impl Patches {
         out.len() + 1
     }
 
-    /// Gives `apply` each patch of a stream of `n` elements of `width` bytes, in order: the element, and what its mapped value is XORed with.
+    /// Calls `apply` with each patch of a stream of `n` elements of `width` bytes, in order: the element, and the value that its mapped
+    /// value is XORed with.
     pub(super) fn each(&self, bytes: &[u8], n: usize, width: usize, mut apply: impl FnMut(usize, u64)) -> Result<()> {
-        let bad = || Error::damaged("the patches of a block are out of range");
         let (gaps, changes) = (HybridUintReader::new(&self.gaps)?, HybridUintReader::new(&self.changes)?);
         let most = Self::ones(width, self.low);
         let mut bits = BitReader::new(bytes);
@@ -88,13 +88,21 @@ impl Patches {
         for _ in 0..self.count {
             let (gap, change) = (gaps.take(&mut bits), changes.take(&mut bits));
             if gap >= left || change >= most {
-                return Err(bad());
+                return Err(Error::damaged(format!(
+                    "a patch has gap {gap} and change {change}, where {left} elements follow and changes are below {most}"
+                )));
             }
             let element = n - left as usize + gap as usize;
             left -= gap + 1;
             apply(element, (change + 1) << self.low);
         }
-        if bits.is_used_up() { Ok(()) } else { Err(Error::damaged("the patches of a block do not fit their length")) }
+        if bits.is_used_up() {
+            return Ok(());
+        }
+        Err(Error::damaged(format!(
+            "{} patches do not take the {} bytes that the head gives them",
+            self.count, self.len
+        )))
     }
 }
 

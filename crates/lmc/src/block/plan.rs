@@ -1,4 +1,4 @@
-//! Choosing how a column is coded: method, clusters, bits of each, tables.
+//! Plans a stream: clusters of runs, the split of each into symbol and raw bits, tables.
 
 use super::patches::PatchList;
 use super::planned::{Elements, Item, PlannedCluster, StreamPlan};
@@ -18,10 +18,10 @@ use crate::map::Map;
 use crate::options::Level;
 use crate::predict::changes::{Changes, Compared};
 
-/// What lists take is known; of clusters, an estimate is, and lists are slower: they must save one part of so many.
+/// A sparse list must beat the *estimated* size of clusters by 1/32: its own size is exact, and it decodes more slowly.
 const SPARSE_MARGIN: u64 = 32;
 
-/// What the planner keeps from column to column.
+/// Plans streams, keeping its working memory.
 pub struct Planner {
     pub(super) isa: Isa,
     level: Level,
@@ -80,10 +80,10 @@ impl Planner {
         self.isa.run_stats(width, map, elements, &mut self.stats);
     }
 
-    /// Plans `elements` (a whole number of them, at least one) of a width and map.
+    /// Plans a stream of whole `elements`, at least one.
     pub(crate) fn plan(&mut self, width: usize, map: Map, elements: &[u8]) -> StreamPlan {
         let plan = self.plan_clusters(width, map, elements);
-        // Clusters tell a zero among others with raw bits, as they tell those.
+        // A cluster spends as many raw bits on a zero as on other elements; a sparse list spends none.
         if !sparse::is_mostly_zero(width, elements) {
             return plan;
         }
@@ -95,7 +95,7 @@ impl Planner {
         if sparse.estimate + sparse.estimate / SPARSE_MARGIN < plan.estimate { sparse } else { plan }
     }
 
-    /// The same without listing elements.
+    /// Plans a stream in clusters, never sparse.
     pub(super) fn plan_clusters(&mut self, width: usize, map: Map, elements: &[u8]) -> StreamPlan {
         let n = elements.len() / width;
         assert!(n > 0 && elements.len().is_multiple_of(width));
@@ -130,7 +130,7 @@ impl Planner {
         plan
     }
 
-    /// Splits the elements of a cluster and builds its table. Returns the cost in 1/256 bit, too.
+    /// Splits the elements of a cluster and builds its table. Also returns the cost in 1/256 bit.
     fn plan_cluster(
         &self,
         map: Map,
@@ -140,12 +140,12 @@ impl Planner {
         mut count: impl FnMut(u32, u32, &mut [Histogram; 4]),
     ) -> (Cluster, u64) {
         let elements = members.runs.len() as u64 * RUN as u64;
-        // Zeros below the mantissa go even where the sign, which stands at the bottom, varies: it gets a plane of its own.
+        // Zeros below the mantissa are dropped even where the sign, which the map puts at bit 0, varies: it gets its own bit plane.
         let sign_plane = members.varying & 1 == 1 && trailing_zeros(map, members.varying) >= 3 && members.varying != 1;
         let low = if sign_plane { 1 + trailing_zeros(map, members.varying) } else { members.varying.trailing_zeros() };
         let low = low.min(bits);
         let high = if members.varying == 0 { 0 } else { members.varying.leading_zeros() - (64 - bits) };
-        // The exponent of a float is its top byte; only for the rest is it worth looking below constant high bits.
+        // The exponent of a float is its top byte: dropping fewer than eight constant high bits would split it.
         let whole_exponent = self.level != Level::Max && map == Map::Rotate && bits > 8;
         let high = if whole_exponent && high < 8 && low + 8 <= bits { 0 } else { high };
         let dropped = if low == bits { u64::MAX } else { !(u64::MAX >> (64 - (bits - high)) >> low << low) };
@@ -169,7 +169,7 @@ impl Planner {
             }
         };
         if symbol_bits < 8 {
-            // Above the symbol there are bits that the constant takes out.
+            // The bits above the symbol are constant: they are removed.
             for s in 1 << symbol_bits..256 {
                 h[s & ((1 << symbol_bits) - 1)] += std::mem::take(&mut h[s]);
             }
@@ -184,7 +184,7 @@ impl Planner {
         (cluster, bits_per_sample / sampled * elements + 300 * cost::BIT)
     }
 
-    /// What a sample costs with each number of a symbol's bits raw, in 1/256 bit, raw bits included and tables left out.
+    /// The cost of a sample in 1/256 bit, by the number of a symbol's bits that are raw; with raw bits, without tables.
     pub(super) fn fold_estimates(&self, h: &Histogram, left: u32, symbol_bits: u32, effort: Effort) -> Vec<u64> {
         let mut folded = *h;
         let sampled = h.iter().map(|&c| u64::from(c)).sum();
@@ -198,7 +198,8 @@ impl Planner {
         (0..symbol_bits).map(estimate).collect()
     }
 
-    /// How many of a symbol's bits had better be raw, the coder for the rest, and the cost of the sample in 1/256 bit, raw bits included. `estimates` are those of [`Self::fold_estimates`].
+    /// The number of a symbol's bits that are best raw, the coder for the rest, and the cost of the sample in 1/256 bit, with raw
+    /// bits. `estimates` are those of [`Self::fold_estimates`].
     pub(super) fn choose_fold(
         &self,
         h: &Histogram,
@@ -209,8 +210,8 @@ impl Planner {
     ) -> (u32, Coder, u64) {
         let (sampled, symbol_bits) = (sample.sampled, estimates.len() as u32);
         let raw_cost = |fold: u32| raw_cost(left, symbol_bits - fold, sampled, effort);
-        let least = *estimates.iter().min().expect("a symbol has a bit at least");
-        // An estimate knows little of what 128 slots cost; where it is close, tables decide.
+        let least = *estimates.iter().min().expect("a symbol has at least one bit");
+        // An estimate hardly covers the cost of 128 slots; where several are close, tables decide.
         let close = least + sampled * cost::BIT / if effort.residuals { 16 } else { 6 };
         // A table that saves next to nothing is not worth its lanes.
         let lanes = sampled * cost::BIT / 64;
@@ -219,13 +220,13 @@ impl Planner {
         let mut best = (symbol_bits, Coder::None, raw_cost(symbol_bits));
         for fold in folds {
             let estimate = estimates[fold as usize];
-            // No table costs less than its estimate, nor do those that come after this one.
+            // No table costs less than its estimate, and the estimates rise.
             if estimate + lanes >= best.2 {
                 break;
             }
             let mut folded = *h;
             (1..=fold).for_each(|fold| fold_once(&mut folded, 1 << (symbol_bits - fold)));
-            // A sample cannot know that it saw everything.
+            // A sample may miss symbols that occur.
             let complete = sample.exact || folded[..1 << (symbol_bits - fold)].iter().all(|&c| c > 0);
             let (coder, bits) = self.build(&folded, complete, estimate, raw_cost(fold), effort);
             let total = bits + coder_bits(&coder) * sampled / sample.elements + raw_cost(fold) + lanes;
@@ -237,14 +238,14 @@ impl Planner {
         best
     }
 
-    /// A table of the level's coder, or of a finer one that saves enough, and what the sample costs with it. `estimate` is what it costs if
-    /// slots are no concern, with `raw` for its raw bits.
+    /// A table of the level's coder, or of a finer one that saves enough, and the cost of the sample with it. `estimate` is the cost
+    /// without rounding to slots; it includes `raw` for the raw bits.
     fn build(&self, h: &Histogram, complete: bool, estimate: u64, raw: u64, effort: Effort) -> (Coder, u64) {
         let rans = |log_slots: u32| {
             let (table, bits) = rans::build(h, complete, log_slots);
             (Coder::Rans(Box::new(table)), bits)
         };
-        // Finer coders are slower, and must save a share of all bits.
+        // Finer coders are slower: they must save a share of all bits.
         let saves = |share: u64, bits: u64, less: u64| bits > less && (bits - less) * share > bits + raw;
         let least = estimate.saturating_sub(raw);
         let mut best = match self.level {
@@ -258,7 +259,7 @@ impl Planner {
                 if saves(24, bits, least) { rans(COARSE_BITS) } else { (Coder::Huffman(Box::new(e)), bits) }
             }
         };
-        // Symbols that are nearly always the same lose much with 128 slots.
+        // Dominant symbols lose much with 128 slots.
         if saves(50, best.1, least) {
             let finer = rans(FINE_BITS);
             if saves(50, best.1, finer.1) {
@@ -268,7 +269,7 @@ impl Planner {
         best
     }
 
-    /// Plans a map of runs. Returns the cost in 1/256 bit, too.
+    /// Plans a map of runs. Also returns the cost in 1/256 bit.
     pub(super) fn plan_cluster_map(&self, map: Vec<u8>) -> ((Cluster, Item), u64) {
         let (or, and) = map.iter().fold((0, 255), |(or, and), &b| (or | b, and & b));
         let members = RunCluster {
@@ -293,21 +294,21 @@ impl Planner {
     }
 }
 
-/// What the raw bits of a sample cost in 1/256 bit, if so many of `left` bits are the symbol.
+/// The cost of the raw bits of a sample in 1/256 bit, if `symbol_bits` of `left` bits are the symbol.
 fn raw_cost(left: u32, symbol_bits: u32, sampled: u64, effort: Effort) -> u64 {
     let bits = u64::from(left - symbol_bits) * cost::BIT * sampled;
     bits + plane_penalty(left, symbol_bits, sampled, effort)
 }
 
-/// Planes of single bits are slower than planes of bytes and must earn it.
+/// Bit planes are slower than byte planes: the penalty makes them earn it.
 fn plane_penalty(left: u32, symbol_bits: u32, sampled: u64, effort: Effort) -> u64 {
     let slow = !(left - symbol_bits).is_multiple_of(8) && left.is_multiple_of(8) && left > 8;
     if slow { effort.plane_penalty * sampled } else { 0 }
 }
 
-/// What a cluster's histogram was taken from.
+/// The sample of a cluster's histogram.
 pub(super) struct Sample {
-    /// Whether that is the whole cluster.
+    /// Whether the sample is the whole cluster.
     pub(super) exact: bool,
     pub(super) sampled: u64,
     /// Elements of the cluster.
@@ -329,7 +330,7 @@ fn fold_once(h: &mut Histogram, symbols: usize) {
     h[symbols..2 * symbols].fill(0);
 }
 
-/// Width and map that a dtype's elements are coded with.
+/// Width and map of a dtype's elements.
 pub fn coding_of(dtype: Dtype) -> (usize, Map) {
     (dtype.coding_width(), dtype.map())
 }

@@ -1,4 +1,4 @@
-//! What was decided of a column: its description in the head, and what it has in the body.
+//! The plan of a column: its description in the head, and its items in the body.
 
 use super::patches::PatchList;
 use crate::cluster::RUN;
@@ -10,13 +10,13 @@ use crate::predict::job::Streams;
 
 /// How a column will be coded.
 pub(crate) struct ColumnPlan {
-    /// What the block's head says of it.
+    /// Its description in the block's head.
     pub(crate) method: Method,
-    /// What it has in the body, unless its bytes are stored.
+    /// Its items in the body; empty if its bytes are stored.
     pub(crate) body: Vec<Item>,
     /// The residuals of a predicted column, by context.
     pub(crate) residuals: Streams,
-    /// Estimated bytes, lane states left out.
+    /// Estimated bytes without lane states.
     pub(crate) estimate: u64,
 }
 
@@ -63,13 +63,13 @@ impl ColumnPlan {
 pub(crate) struct StreamPlan {
     pub(crate) stream: Stream,
     pub(crate) body: Vec<Item>,
-    /// Estimated bytes, lane states left out.
+    /// Estimated bytes without lane states.
     pub(crate) estimate: u64,
 }
 
-/// What a column has in the body of its block. All items of a column stand there in the order in which the head describes them.
+/// Bytes of a column in the body. The items of a column are in the order in which the head describes them.
 pub(crate) enum Item {
-    /// A frame, or the bits of patches.
+    /// A zstd frame, or coded patches.
     Bytes(Vec<u8>),
     Cluster(Box<PlannedCluster>),
 }
@@ -83,11 +83,11 @@ pub(crate) struct PlannedCluster {
     pub(crate) table: Option<EncodeTable>,
     /// Whole runs.
     pub(crate) runs: Vec<u32>,
-    /// Elements of the partial run, which comes after them; 0 if the cluster has none.
+    /// Elements of the partial run that follows them; 0 if the cluster has none.
     pub(crate) tail: usize,
 }
 
-/// Whose runs a cluster has.
+/// The elements whose runs a cluster codes.
 pub(crate) enum Elements {
     /// Those of the column.
     Column,
@@ -139,7 +139,7 @@ impl StreamPlan {
         StreamPlan { stream, body: Vec::new(), estimate: 0 }
     }
 
-    /// A stream without clusters: all that are not zero are sparse.
+    /// A stream without clusters: patches code all elements that are not zero.
     pub(super) fn sparse(width: usize, map: Map, patches: &mut PatchList) -> Self {
         let mut plan = Self::empty(width, map);
         let bits = plan.set_patches(patches, 0);
@@ -148,20 +148,20 @@ impl StreamPlan {
         plan
     }
 
-    /// Appends a cluster of the runs at these places, in a stream of `n` elements.
+    /// Appends a cluster of these runs, in a stream of `n` elements.
     pub(super) fn push(&mut self, cluster: Cluster, runs: Vec<u32>, n: usize) {
         let coding = (self.stream.width, self.stream.map);
         self.body.push(Item::Cluster(Box::new(PlannedCluster::new(&cluster, Elements::Column, coding, runs, n))));
         self.stream.clusters.push(cluster);
     }
 
-    /// Says which runs are in which of several clusters.
+    /// Sets the cluster map, which precedes all clusters in the body.
     pub(super) fn set_cluster_map(&mut self, (cluster, item): (Cluster, Item)) {
         self.stream.cluster_map = Some(cluster);
         self.body.insert(0, item);
     }
 
-    /// Adds patches, after all clusters; gives their bytes in the body.
+    /// Appends patches, after all clusters; returns their length in the body in bytes.
     pub(super) fn set_patches(&mut self, patches: &mut PatchList, low: u32) -> u64 {
         let (head, bits) = patches.encode(low);
         self.stream.patches = head;
@@ -170,7 +170,7 @@ impl StreamPlan {
         len
     }
 
-    /// What stands in the body of a stream whose elements are a context of residuals.
+    /// The items of a stream whose elements are a context of residuals.
     pub(super) fn body_of_context(self, context: usize) -> impl Iterator<Item = Item> {
         self.body.into_iter().map(move |mut item| {
             if let Item::Cluster(g) = &mut item

@@ -1,4 +1,4 @@
-//! How a column is predicted: from what, into which contexts, or not at all.
+//! Plans a predicted column: predictor, contexts, coverage, streams.
 
 use super::plan::Planner;
 use super::planned::{ColumnPlan, StreamPlan};
@@ -13,24 +13,26 @@ use crate::predict::changes::Compared;
 use crate::predict::job::{Model, Streams};
 use crate::predict::unchanged::{elements as unchanged_elements, leave_out};
 
-/// Which elements of a column streams tell.
+/// The elements of a column that its streams code.
 #[derive(PartialEq, Eq)]
-enum Told {
+enum Coverage {
     All,
-    /// Those of runs that changed, by a map of runs that did not.
+    /// Those of changed runs; the map has a byte per run, 1 for an unchanged one.
     ChangedRuns(Vec<u8>),
-    /// Those that changed, which the planner holds.
+    /// Those that changed; the planner holds them.
     Changes,
 }
 
-/// Runs that are looked at together, how many such stretches are, if there are as many, and of how many one is, at least.
-const STRETCH: usize = 4;
-const STRETCHES: usize = 64;
-const STRETCH_OF: usize = 16;
+/// Sampling: windows of 4 runs; at most 64 windows, but at least one window in 16.
+const WINDOW_RUNS: usize = 4;
+const WINDOWS: usize = 64;
+const WINDOW_STRIDE: usize = 16;
 
 impl Planner {
-    /// The best way to predict `elements`, and whether the sample says that nothing without prediction comes near; `streams` again if
-    /// nothing promises anything.
+    /// The best plan with predictions, and whether by the sample no plan without them comes near.
+    ///
+    /// # Errors
+    /// `streams`, if no prediction promises a gain.
     pub(super) fn plan_predicted(
         &mut self,
         width: usize,
@@ -38,16 +40,16 @@ impl Planner {
         x: &PredictionInput<'_>,
         streams: Streams,
     ) -> Result<(ColumnPlan, bool), Streams> {
-        // A look at some runs tells most that there is to be known of all.
+        // A sample of runs decides.
         self.stats.clear();
-        let stretch = STRETCH * RUN * width;
-        let step = (elements.len() / stretch / STRETCHES).clamp(1, STRETCH_OF);
+        let window = WINDOW_RUNS * RUN * width;
+        let step = (elements.len() / window / WINDOWS).clamp(1, WINDOW_STRIDE);
         let mut map = vec![];
-        for (i, of_stretch) in elements.chunks(stretch).enumerate().step_by(step) {
-            self.isa.run_stats(width, x.map, of_stretch, &mut self.stats);
-            self.isa.unchanged_runs(width, of_stretch, &x.prediction[i * stretch..][..of_stretch.len()], &mut map);
+        for (i, of_window) in elements.chunks(window).enumerate().step_by(step) {
+            self.isa.run_stats(width, x.map, of_window, &mut self.stats);
+            self.isa.unchanged_runs(width, of_window, &x.prediction[i * window..][..of_window.len()], &mut map);
         }
-        // Runs of one value cost nothing without a prediction; where there are some, they are many, side by side.
+        // Constant runs cost nothing without a prediction; they occur in long sequences.
         let constant = self.stats.constant();
         let few = constant * 16 <= self.stats.len();
         let unchanged = map.iter().filter(|&&u| u == 1).count();
@@ -56,20 +58,20 @@ impl Planner {
         if some_unchanged && self.isa.changes(&Compared::with(x.prediction, width, elements), most, &mut self.changes) {
             let c = sparse::choose_predictor(width, x.prediction, x.map, &self.changes);
             let sure = few && c.sure;
-            return Ok((self.plan_choice(width, elements, x, c, Told::Changes, streams), sure));
+            return Ok((self.plan_choice(width, elements, x, c, Coverage::Changes, streams), sure));
         }
         let map = some_unchanged.then(|| {
             map.clear();
             self.isa.unchanged_runs(width, elements, x.prediction, &mut map);
             map
         });
-        let map = map.filter(|map| worth_telling(map));
+        let map = map.filter(|map| worth_mapping(map));
         let effort = self.effort();
         match with_element!(width, E => choose_predictor::<E>(elements, x, map.as_deref(), effort)) {
             Some(c) => {
                 let sure = few && c.sure;
-                let told = map.map_or(Told::All, Told::ChangedRuns);
-                Ok((self.plan_choice(width, elements, x, c, told, streams), sure))
+                let coverage = map.map_or(Coverage::All, Coverage::ChangedRuns);
+                Ok((self.plan_choice(width, elements, x, c, coverage, streams), sure))
             }
             None => Err(streams),
         }
@@ -81,11 +83,11 @@ impl Planner {
         elements: &[u8],
         x: &PredictionInput<'_>,
         c: PredictorChoice,
-        told: Told,
+        coverage: Coverage,
         mut streams: Streams,
     ) -> ColumnPlan {
-        let sparse = told == Told::Changes;
-        let map = if let Told::ChangedRuns(map) = told { Some(map) } else { None };
+        let sparse = coverage == Coverage::Changes;
+        let map = if let Coverage::ChangedRuns(map) = coverage { Some(map) } else { None };
         let [changed, kept] = &mut *self.changed;
         let mut elements = elements;
         let mut model = Model {
@@ -108,13 +110,13 @@ impl Planner {
             streams.reset(counts.iter().map(|_| (0, width)));
             counts
         } else {
-            // Contexts are scattered as the sample has them; where it was wrong, what they have is counted.
+            // The sample gives the sizes of the contexts; where it is wrong, they are counted.
             streams.reset(c.rooms(changed_len, width));
             if self.isa.partition(&model, elements, &mut streams) {
                 streams.widen(width);
             } else {
                 streams.reset(self.isa.count_contexts(&model).into_iter().map(|n| (n, width)));
-                assert!(self.isa.partition(&model, elements, &mut streams), "there is room for every context");
+                assert!(self.isa.partition(&model, elements, &mut streams), "contexts have room for their counts");
             }
             streams.counts()
         };
@@ -122,7 +124,7 @@ impl Planner {
             width,
             predictor: c.predictor,
             conversion: x.conversion,
-            // Dependencies are named by whoever puts the block together.
+            // Set when the block is assembled.
             base: Named { first: 0, count: 0 },
             contexts: c.contexts,
             unchanged: None,
@@ -155,8 +157,8 @@ impl Planner {
     }
 }
 
-/// Whether runs that did not change are so many, and so often side by side, that they are not just sparse changes' chance gaps.
-fn worth_telling(map: &[u8]) -> bool {
+/// Whether unchanged runs are frequent and adjacent enough not to be chance gaps between sparse changes.
+fn worth_mapping(map: &[u8]) -> bool {
     let unchanged = map.iter().filter(|&&u| u == 1).count();
     let beside = map.windows(2).filter(|w| w == &[1, 1]).count();
     unchanged >= 16.max(map.len() / 64) && 2 * beside >= unchanged

@@ -1,4 +1,4 @@
-//! The ways to predict a column, and what each would cost, from a sample.
+//! Estimates from a sample the cost of predicting a column.
 
 use super::context_histograms::{ContextHistograms, ContextStats, Limits, bucket, buckets_cost, rest_bits};
 use crate::cluster::RUN;
@@ -9,26 +9,26 @@ use crate::entropy::histogram::{Histogram, histogram};
 use crate::map::Map;
 use crate::predict::{Contexts, Conversion, Predictor};
 
-/// Elements that decide, at least (if there are as many).
+/// Least number of sampled elements (if there are as many).
 const SAMPLE: usize = 8192;
-/// Bits that a further context costs: its head and table, and what its last chunk is padded with.
+/// Bits that a further context costs: its head, its table, and the padding of its last chunk.
 const CONTEXT_BITS: u64 = 700;
 
-/// What a column may be predicted from.
+/// The prediction of a column.
 pub(crate) struct PredictionInput<'a> {
-    /// An element for every one of the column.
+    /// An element for each of the column.
     pub(crate) prediction: &'a [u8],
     /// How it was converted.
     pub(crate) conversion: Conversion,
-    /// How elements are mapped that are not predicted.
+    /// The map of the column's elements without prediction.
     pub(crate) map: Map,
 }
 
-/// A way to predict, and what it would cost in 1/256 bit.
+/// A predictor with contexts, and its cost for the sample in 1/256 bit.
 pub(super) struct PredictorChoice {
     pub(super) predictor: Predictor,
     pub(super) contexts: Option<Contexts>,
-    /// What was sampled of each context; empty if there is one.
+    /// Statistics of each context; empty if there is one.
     pub(super) stats: Vec<ContextStats>,
     pub(super) bits: u64,
     pub(super) sure: bool,
@@ -40,12 +40,12 @@ impl PredictorChoice {
         Self { predictor, contexts: None, stats: vec![], bits, sure: false }
     }
 
-    /// Elements scattered to contexts as [`ContextHistograms::contexts`] found them, if it found some.
+    /// Elements in the contexts that [`ContextHistograms::contexts`] found, if any.
     fn scattered(predictor: Predictor, (contexts, stats, bits): (Option<Contexts>, Vec<ContextStats>, u64)) -> Self {
         Self { contexts, stats, ..Self::whole(predictor, bits) }
     }
 
-    /// For each context of `n` elements of `width` bytes: how many there is room for, which is most likely enough, and bytes of each.
+    /// For each context, of `n` elements of `width` bytes in all: room in elements, most likely enough, and bytes of each.
     pub(super) fn rooms(&self, n: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
         let all: u64 = self.stats.iter().map(|g| g.elements).sum();
         let likely = move |g: &ContextStats| n.min((2 * n as u64 * g.elements / all.max(1)) as usize + n / 16);
@@ -54,7 +54,7 @@ impl PredictorChoice {
     }
 }
 
-/// The most promising way to predict, from a sample of what did not stay as it was; `None` where nothing promises anything.
+/// The best predictor by a sample of runs that `map` does not mark as unchanged; `None` where no prediction promises a gain.
 pub(super) fn choose_predictor<E: Element>(
     elements: &[u8],
     x: &PredictionInput<'_>,
@@ -63,25 +63,25 @@ pub(super) fn choose_predictor<E: Element>(
 ) -> Option<PredictorChoice> {
     let n = elements.len() / E::BYTES;
     let runs: Vec<usize> = (0..n.div_ceil(RUN)).filter(|&r| map.is_none_or(|map| map[r] == 0)).collect();
-    // Where most stayed as it was, few of the others tell something.
+    // With a map of unchanged runs, few elements of the changed ones differ: sample more.
     let size = if map.is_some() { 4 * SAMPLE } else { SAMPLE };
     let stride = (runs.len() / (size / RUN)).max(1);
     let sample: Vec<E> = sampled(elements, &runs, stride);
     let seen = sample.len() as u64;
-    // What a context saves, it saves in runs that changed.
+    // A context saves bits in changed runs only.
     let n = n.min(runs.len() * RUN);
-    // What a context costs is counted in sampled elements.
+    // The cost of a context, scaled down to the sample.
     let limits = Limits {
         context_cost: CONTEXT_BITS * cost::BIT * seen / n.max(1) as u64,
         share: effort.context_share,
         rare: (seen / 256).max(24),
     };
-    // What nothing but the exponent would cost.
+    // The cost without prediction: the exponent's entropy, and the other varying bits raw.
     let plain = {
         let h: Histogram = histogram(&sample, |v| Contexts::key(v).into());
         let all = (E::default(), E::cut(u64::MAX));
         let (or, and) = sample.iter().fold(all, |(or, and), v| (or.or(v.rotl1()), and.and(v.rotl1())));
-        // Bits below the exponent that are not always the same.
+        // Bits below the exponent that vary.
         let varying = or.xor(and).and(E::cut(u64::MAX).shr(8)).wide().count_ones();
         cost::entropy(&h) + seen * u64::from(varying) * cost::BIT
     };
@@ -91,13 +91,13 @@ pub(super) fn choose_predictor<E: Element>(
     let mut histograms = ContextHistograms::new(|h: &[u32]| buckets_cost(h, rest_bits));
     let pairs = sample.iter().zip(&predictions);
     pairs.for_each(|(&v, &p)| histograms.add(Contexts::key(p), bucket(predictor.residual(v, p).wide()), 1));
-    // Integers have no exponent to go by.
+    // Integers have no exponent as a key.
     let mut best = if float {
         PredictorChoice::scattered(predictor, histograms.contexts(limits))
     } else {
         PredictorChoice::whole(predictor, histograms.whole())
     };
-    // Estimates of unlike things: what is close is planned both ways.
+    // The two estimates are rough: where they are close, the column is planned both ways.
     if best.bits >= plain + plain / 32 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! How a stream of residuals is coded: small numbers, most of them, and a few large ones.
+//! Plans a stream of residuals: mostly small numbers, and a few large ones.
 
 use super::patches::PatchList;
 use super::plan::{Planner, Sample as Basis};
@@ -14,43 +14,43 @@ use crate::format::block_head::Cluster;
 use crate::map::Map;
 use crate::predict::changes::Compared;
 
-/// Elements of a column that decide how the others are split; each stream has its share, but not less than some.
+/// Sampled elements of a column, shared by its streams in proportion, and the least of a stream.
 const SAMPLE: usize = 32 * 1024;
 const SAMPLE_LEAST: usize = 1024;
-/// Bits that a patch costs, its element's symbol left out: what separates it from the one before, and its high bits.
+/// Bits that a patch costs beside its element's symbol: its gap and its high bits.
 const PATCH_BITS: u64 = 12;
-/// Shares of the elements that may be patched: one in so many.
+/// Largest shares of patched elements that are tried: 1/512 and 1/64.
 const SHARES: [usize; 2] = [512, 64];
-/// Ways to split whose estimates differ by a share of one in so many are told apart by their tables.
+/// Splits whose estimates are within 1/32 of the lowest are decided by building their tables.
 const CLOSE: u64 = 32;
 /// Bits that a further cluster costs: its head and table.
 const CLUSTER_BITS: u64 = 400;
 
-/// A stream, without its runs of zeros, by some of its elements.
+/// A sample of a stream without its runs of zeros.
 struct Sample {
-    /// Elements that were looked at.
+    /// Sampled elements.
     seen: usize,
-    /// Zero bits below all elements of the stream.
+    /// Low bits that are zero in all elements of the stream.
     low: u32,
-    /// Bits of its largest element.
+    /// Bits of the stream's largest element.
     top: u32,
-    /// The numbers of bits that might be kept of elements, most first.
+    /// The cuts to try, most kept bits first.
     cuts: Vec<Cut>,
 }
 
-/// Elements without what is above some bits, which patches have.
+/// A number of low bits that elements keep; patches hold the bits above.
 struct Cut {
-    /// Bits that are kept.
+    /// Low bits that elements keep.
     kept: u32,
-    /// Of the sample, elements that are patched.
+    /// Sampled elements that are patched.
     patched: usize,
-    /// The topmost bits that are kept, up to eight.
+    /// Histogram of the topmost kept bits, up to eight.
     symbols: Histogram,
 }
 
 impl Planner {
-    /// Plans a stream of residuals, under map [`Map::Identity`]. Elements that would make all others expensive lose their high bits to
-    /// patches. `column` is the number of elements of all streams.
+    /// Plans a stream of residuals, under [`Map::Identity`]. The high bits of the few large elements are moved from `elements` to
+    /// patches. `column` is the number of elements of all streams of the column.
     pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], column: usize) -> StreamPlan {
         let n = elements.len() / width;
         let mut or = std::mem::take(&mut self.stats.or);
@@ -82,7 +82,7 @@ impl Planner {
         let bits = 8 * width as u32;
         let sample = with_element!(width, E => sample::<E>(elements, zero, zeros, or, size));
         let rest = (zero.len() - zeros) * RUN;
-        // Runs of zeros in a cluster of their own cost nothing but being told apart.
+        // Runs of zeros in their own cluster cost only the cluster map.
         let best = self.best_split(&sample, rest, 0);
         let mut apart = false;
         let mut chosen = best;
@@ -126,10 +126,10 @@ impl Planner {
     /// Removes the bits from `kept` on of all elements that have any.
     fn take_patches(&mut self, width: usize, elements: &mut [u8], kept: u32) -> PatchList {
         let (n, bits) = (elements.len() / width, u64::MAX << kept);
-        // As few as the sample has, unless it is unlike the rest.
+        // Few, as in the sample, unless the sample is not representative.
         let compared = Compared { bits, ..Compared::with_zero(width, elements) };
         let found = [n / 16, n].into_iter().any(|most| self.isa.changes(&compared, most, &mut self.changes));
-        assert!(found, "there are no more than all elements");
+        assert!(found, "no more than all elements differ");
         let mut patches = PatchList::with_capacity(self.changes.at().len());
         with_element!(width, E => {
             for (&at, e) in self.changes.at().iter().zip(E::all(self.changes.elements())) {
@@ -141,19 +141,18 @@ impl Planner {
         patches
     }
 
-    /// Chooses how many low bits go out raw, how many bits are a symbol, and its table, for `elements` elements that are like the sample and
-    /// `zeros` more that are zero.
+    /// Chooses the numbers of raw and of symbol bits, and the table, for `elements` elements like the sample and `zeros` zeros.
     fn best_split(&self, sample: &Sample, elements: usize, zeros: usize) -> Split {
         let &Sample { seen, low, .. } = sample;
         let effort = Effort { slot_bits: 12, residuals: true, ..self.effort() };
         let trial = |cut: &Cut| {
             let left = cut.kept - low;
             let mut h = cut.symbols;
-            // A sample that is smaller than what it stands for is scaled where zeros join it that were counted exactly.
+            // The zeros were counted exactly: scale them down to the sample.
             h[0] += (zeros * seen / elements.max(1)) as u32;
             let total: u64 = h.iter().map(|&c| u64::from(c)).sum();
             let estimates = self.fold_estimates(&h, left, left.min(8), effort);
-            // Of the sample, as the estimates are.
+            // For the sample, as the estimates.
             let patches = cut.patched as u64 * PATCH_BITS * cost::BIT;
             Trial { left, patches, h, total, estimates }
         };
@@ -177,26 +176,27 @@ impl Planner {
                 best = Some(Split { cluster, left: t.left, bits });
             }
         }
-        best.expect("the least is close to itself")
+        best.expect("the lowest estimate is within the limit")
     }
 }
 
-/// A number of bits that raw bits and symbols might have together, and what is known of it without tables.
+/// A cut, with its estimates.
 struct Trial {
+    /// Raw and symbol bits.
     left: u32,
     /// Cost of the patches in 1/256 bit, for the sample.
     patches: u64,
     h: Histogram,
     /// Elements in `h`.
     total: u64,
-    /// By the number of bits of the symbol that are raw.
+    /// By the number of the symbol's bits that are raw, in 1/256 bit, for `h`.
     estimates: Vec<u64>,
 }
 
 impl Trial {
-    /// Of the sample, patches left out.
+    /// The lowest estimate, without patches.
     fn least(&self) -> u64 {
-        *self.estimates.iter().min().expect("a symbol has a bit at least")
+        *self.estimates.iter().min().expect("a symbol has at least one bit")
     }
 
     fn estimate(&self) -> u64 {
@@ -205,7 +205,7 @@ impl Trial {
 }
 
 struct Split {
-    /// Without its dropped high bits.
+    /// Its dropped high bits are not set yet.
     cluster: Cluster,
     /// Raw and symbol bits.
     left: u32,
@@ -231,7 +231,7 @@ fn sample<E: Element>(elements: &[u8], zero: &[bool], zeros: usize, or: &[u64], 
     Sample { seen: values.len(), low, top, cuts: cuts(&values, low, top) }
 }
 
-/// What might be kept of elements that have the bits from `low` up to `top`.
+/// The cuts to try for elements with bits from `low` up to `top`.
 fn cuts<E: Element>(values: &[E], low: u32, top: u32) -> Vec<Cut> {
     let symbols_of = |kept: u32| {
         let symbol_bits = (kept - low).min(8);
@@ -239,7 +239,7 @@ fn cuts<E: Element>(values: &[E], low: u32, top: u32) -> Vec<Cut> {
         histogram(values, |v| (v.shr(kept - symbol_bits).wide() & mask) as usize)
     };
     let all = Cut { kept: top, patched: 0, symbols: symbols_of(top) };
-    // Symbols of all bits tell how many elements have how many, unless there are fewer than the symbol leaves out.
+    // The topmost symbol gives the counts of elements by length, except for lengths up to `below`.
     let below = top - (top - low).min(8);
     let mut short: Option<[u32; 65]> = None;
     let mut of_length = |bits: u32| {
@@ -284,13 +284,13 @@ mod tests {
     use crate::options::Level;
     use lmc_testing::input::Random;
 
-    /// Counted one by one, for each share anew.
+    /// The cuts by plain counting.
     fn plain_cuts(values: &[u32], low: u32, top: u32) -> Vec<(u32, usize, Histogram)> {
         let longer = |bits: u32| values.iter().filter(|v| 32 - v.leading_zeros() > bits).count();
         let mut kept: Vec<u32> = vec![top];
         for share in SHARES {
             let least = (low + 1..=top).rev().take_while(|&k| longer(k) * share <= values.len()).last();
-            kept.push(least.expect("nothing is longer than the top"));
+            kept.push(least.expect("no value is longer than the top"));
         }
         kept.dedup();
         let of = |kept: u32| {
@@ -307,7 +307,7 @@ mod tests {
         let mut r = Random::new(23);
         let mut several = 0;
         for _ in 0..300 {
-            // Most of some length, a few of any other, and all with so many zeros below.
+            // Most of a typical length, a few of any other, and all with `low` zeros below.
             let (typical, low) = (1 + r.below(20) as u32, r.below(5) as u32);
             let one_in = 1 + r.below(300);
             let mut values: Vec<u32> = (0..1 + r.below(4000))
@@ -326,7 +326,7 @@ mod tests {
         assert!(several > 20, "{several} have several cuts");
     }
 
-    /// A sample might show few.
+    /// Also where a sample shows few.
     #[test]
     fn all_patches_are_taken() {
         for isa in Isa::available() {

@@ -1,4 +1,4 @@
-//! Predicted columns of which every stream tells no more than what changed: they are copies of their predictions, but for that.
+//! Predicted columns with sparse streams: a copy of the prediction, with the changed elements replaced.
 
 use super::body::Body;
 use super::sparse::few_of;
@@ -15,7 +15,7 @@ use crate::predict::select::Selection;
 const CHUNK: usize = 1 << 14;
 
 impl Predicted {
-    /// The only stream, if it tells what changed.
+    /// The only stream, if it is sparse.
     pub(super) fn sparse(&self) -> Option<&Stream> {
         match &self.streams[..] {
             [(_, Some(only))] if only.is_listed() && self.unchanged.is_none() => Some(only),
@@ -23,13 +23,13 @@ impl Predicted {
         }
     }
 
-    /// Whether the streams of several contexts do, and what changed is few enough to be held in memory.
+    /// Whether the streams of several contexts are sparse, with few enough changes to be held in memory.
     pub(super) fn is_sparse_by_context(&self) -> bool {
         let mut streams = self.streams.iter().filter_map(|s| s.1.as_ref());
         let n = self.streams.iter().map(|s| s.0).sum();
         let changes: usize = streams.clone().filter_map(|g| g.patches.as_ref()).map(|patches| patches.count).sum();
-        let told = self.contexts.is_some() && self.unchanged.is_none();
-        told && streams.all(Stream::is_listed) && changes <= few_of(n)
+        let coded = self.contexts.is_some() && self.unchanged.is_none();
+        coded && streams.all(Stream::is_listed) && changes <= few_of(n)
     }
 }
 
@@ -44,7 +44,7 @@ impl Stream {
 pub(super) struct SparseChanges {
     ranks: Vec<u32>,
     residuals: Vec<u64>,
-    /// Where the changes of each context end.
+    /// End of the changes of each context.
     ends: Vec<usize>,
     at: Vec<u32>,
 }
@@ -67,7 +67,7 @@ impl SparseChanges {
         Ok(())
     }
 
-    /// Fills `out` with the predictions, and with elements where something changed.
+    /// Fills `out` with the predictions, and replaces the changed elements.
     pub(super) fn restore(&mut self, isa: Isa, p: &Predicted, m: &Model<'_>, out: &mut [u8]) -> Result<()> {
         self.at.clear();
         self.at.resize(self.ranks.len(), 0);
@@ -95,7 +95,7 @@ impl SparseChanges {
     }
 }
 
-/// Puts elements, of which the residuals are these, in place of their predictions.
+/// Replaces the predictions at these places by elements with these residuals.
 fn replace<E: Element>(predictor: Predictor, at: &[u32], residuals: &[u64], out: &mut [u8]) {
     for (&i, &residual) in at.iter().zip(residuals) {
         let e = &mut out[i as usize * E::BYTES..][..E::BYTES];
@@ -103,14 +103,15 @@ fn replace<E: Element>(predictor: Predictor, at: &[u32], residuals: &[u64], out:
     }
 }
 
-/// Contexts do not have as many elements as the head says.
+/// The error of contexts whose numbers of elements are not those of the head.
 pub(super) fn other_contexts() -> Error {
     Error::damaged(
-        "a block's contexts are not those of what it was predicted from: the block is damaged, or the base is not the right one",
+        "the contexts of a column's prediction have other numbers of elements than the head gives: the block is damaged, \
+         or the base is not the right one",
     )
 }
 
-/// Replaces predictions by elements where there is a patch, of residuals that are 0 without one.
+/// Replaces the predictions that have a patch; all other residuals are 0.
 pub(super) fn restore_patches<E: Element>(
     patches: &Patches,
     map: Map,

@@ -1,4 +1,4 @@
-//! Columns of which hardly an element changed: how they are predicted, going by those that did.
+//! Plans predicted columns with few changed elements.
 
 use super::context_histograms::{BUCKETS, Buckets, ContextHistograms, Limits, bucket, buckets_cost, rest_bits};
 use super::patches::PatchList;
@@ -13,22 +13,22 @@ use crate::predict::changes::Changes;
 use crate::predict::job::{Model, Rank};
 use crate::predict::{Contexts, Predictor, residual};
 
-/// One element of so many may have changed, at most: where more did, lanes are faster than codes of numbers, and no larger.
+/// A column is sparse if at most 1/32 of its elements changed: with more, lanes are faster than hybrid integer codes, and no larger.
 const SPARSE: usize = 32;
-/// Changed elements that decide.
+/// Changed elements in the sample.
 const SAMPLE: usize = 8192;
-/// Elements that tell how many there are of each key.
+/// Sampled elements that estimate the frequency of each key.
 const KEYS: usize = 1 << 16;
-/// Bits that a further context costs: its head, with the codes of gaps and changes.
+/// Bits that a further context costs: its head, with the hybrid integer codes of gaps and changes.
 const CONTEXT_BITS: u64 = 220;
-/// log2(e) in 1/256 bit: what a place among many costs beyond log2 of how few there are.
+/// log2(e) in 1/256 bit: a gap costs log2(elements / changes) + log2(e) bits.
 const LOG2_E: u64 = 369;
 
-/// Elements that are sparse at most: a list takes some forty bytes of working memory for each. More than half of any block of 1 MiB.
+/// Most elements of a list, which takes some forty bytes of working memory for each. More than half of any block of 1 MiB.
 const MOST_SPARSE: usize = 1 << 20;
 
-/// Of `n` elements of which most are zero, so many may be other than that and be sparse, where nothing is predicted. Lists are smaller
-/// than clusters up to half, but the slower the more there is in them.
+/// The most elements, of `n` without prediction, that may be nonzero in a sparse stream. Lists are smaller than clusters up to a half,
+/// but their time grows with their length.
 pub(super) fn most_sparse(n: usize, level: Level) -> usize {
     let most = match level {
         Level::Fast => n / 8,
@@ -38,10 +38,10 @@ pub(super) fn most_sparse(n: usize, level: Level) -> usize {
     most.min(MOST_SPARSE)
 }
 
-/// Runs that tell whether most elements are zero.
+/// Runs sampled for zeros.
 const RUNS: usize = 32;
 
-/// Whether at least half of the elements of some runs are zero.
+/// Whether at least half of the elements of a sample of runs are zero.
 pub(super) fn is_mostly_zero(width: usize, elements: &[u8]) -> bool {
     let runs = elements.len().div_ceil(RUN * width);
     let sampled = elements.chunks(RUN * width).step_by(runs.div_ceil(RUNS).max(1));
@@ -50,12 +50,12 @@ pub(super) fn is_mostly_zero(width: usize, elements: &[u8]) -> bool {
     2 * zeros >= seen
 }
 
-/// Of `n` elements, so many are few enough to be sparse.
+/// The most changes among `n` elements of a sparse column.
 pub(super) fn few_of(n: usize) -> usize {
     n / SPARSE
 }
 
-/// How a column of which these elements changed is predicted.
+/// The predictor and contexts of a column with these changes.
 pub(super) fn choose_predictor(width: usize, base: &[u8], map: Map, changes: &Changes) -> PredictorChoice {
     with_element!(width, E => choose_for::<E>(base, map == Map::Rotate, changes))
 }
@@ -79,7 +79,7 @@ fn choose_for<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Predic
     // Integers have no exponent to go by.
     if float && changed > 0 {
         let mut histograms = ContextHistograms::new(sparse_cost);
-        // As many of each as there are, by a sample of runs and one of changes.
+        // Frequencies of keys from a sample of runs, and of residuals from a sample of changes.
         let stride = (n / KEYS).max(1);
         let mut keys = [0u32; 256];
         for run in base.chunks(RUN * E::BYTES).step_by(stride) {
@@ -101,7 +101,7 @@ fn choose_for<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Predic
     best
 }
 
-/// Lists the residuals of the elements that changed, for each context of a column; gives the contexts' numbers of elements.
+/// Lists the residuals of the changed elements by context; returns the number of elements of each context.
 pub(super) fn list(isa: Isa, m: &Model<'_>, changes: &Changes, lists: &mut Vec<PatchList>) -> Vec<usize> {
     let mut residuals = vec![0; changes.elements().len()];
     residual::residuals(m.width, m.predictor, changes.elements(), changes.predictions(), &mut residuals);
@@ -123,9 +123,9 @@ pub(super) fn list(isa: Isa, m: &Model<'_>, changes: &Changes, lists: &mut Vec<P
     counts
 }
 
-/// Cost in 1/256 bit of listing what changed. The first bucket is of what did not.
+/// Cost in 1/256 bit of a list of changes. The first bucket counts the unchanged elements.
 fn sparse_cost(h: &[u32]) -> u64 {
-    let (unchanged, values) = h.split_first().expect("the first bucket is always there");
+    let (unchanged, values) = h.split_first().expect("histograms have at least one bucket");
     let changed: u32 = values.iter().sum();
     if changed == 0 {
         return 0;

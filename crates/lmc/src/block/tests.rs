@@ -37,7 +37,7 @@ fn round_trip(raw: &[u8], extents: &[Extent], level: Level) -> Vec<u8> {
     round_trip_from(raw, extents, &Nothing, level)
 }
 
-/// The same with predictions.
+/// A round trip with predictions.
 fn round_trip_from(raw: &[u8], extents: &[Extent], origin: &dyn Origin, level: Level) -> Vec<u8> {
     let mut first: Option<Vec<u8>> = None;
     for isa in Isa::available() {
@@ -65,7 +65,7 @@ fn round_trip_from(raw: &[u8], extents: &[Extent], origin: &dyn Origin, level: L
     record
 }
 
-/// With every level; returns the last one's.
+/// A round trip at every level; returns the last record.
 fn one(dtype: Option<Dtype>, raw: &[u8]) -> Vec<u8> {
     let mut last = Vec::new();
     for &level in Level::ALL {
@@ -83,7 +83,7 @@ fn bf16(x: f32) -> [u8; 2] {
     ((x.to_bits() + 0x7fff + (x.to_bits() >> 16 & 1)) >> 16).to_le_bytes()[..2].try_into().unwrap()
 }
 
-/// More kinds of extents than a block may have columns.
+/// More kinds of extents than a block can have columns.
 #[test]
 fn extents_of_every_dtype() {
     let mut r = Random(5);
@@ -186,7 +186,7 @@ fn each_level_is_smaller_than_the_one_before() {
     }
 }
 
-/// Where 128 slots are far from enough, level default takes the finer tables, too.
+/// Where 128 slots cost much, level default uses finer tables, too.
 #[test]
 fn rare_exceptions_cost_little() {
     let mut r = Random(13);

@@ -11,7 +11,7 @@ pub(crate) trait Element: Copy + Default + Eq + std::fmt::Debug + Send + Sync + 
     type Bytes: Copy + Default;
     fn load(bytes: &[u8]) -> Self;
     fn store(self, bytes: &mut [u8]);
-    /// The elements of a slice; what is less than one at its end is left out.
+    /// The whole elements of a slice.
     fn all(bytes: &[u8]) -> &[Self::Bytes];
     fn all_mut(bytes: &mut [u8]) -> &mut [Self::Bytes];
     fn from_bytes(bytes: Self::Bytes) -> Self;
@@ -142,7 +142,7 @@ pub(crate) fn extend<E: Element>(to: &mut Vec<E>, bytes: &[u8]) {
 
 /// Elements that are zero.
 pub(crate) fn zeros_in(width: usize, elements: &[u8]) -> usize {
-    // In 32 bits, which the compiler makes vectors of: no run has as many.
+    // 32-bit counters, which the compiler vectorises; no run has more elements.
     let count = |zeros, is_zero| zeros + u32::from(is_zero);
     with_element!(width, E => {
         E::all(elements).iter().fold(0, |zeros, e| count(zeros, E::from_bytes(*e) == E::default()))

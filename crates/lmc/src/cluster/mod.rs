@@ -4,5 +4,5 @@ pub(crate) mod element;
 pub(crate) mod runs;
 pub(crate) mod split;
 
-/// Elements of a run: what a cluster map assigns as a whole, and the chunk of the entropy coder.
+/// Elements of a run: the unit of a cluster map, and a chunk of the entropy coder.
 pub(crate) const RUN: usize = crate::entropy::CHUNK;

@@ -1,8 +1,8 @@
-//! Grouping by run: which runs of a column share a table.
+//! Clusters of runs: runs of a column that share a table.
 //!
-//! Rows and tensors differ in scale, so a run's mean exponent says which table fits it; a one-dimensional k-means over the means, then
-//! neighbours merged while a table costs more than it saves. Runs of one value, and runs that end in more zero bits than the rest (float32 rows that
-//! training never touched since they were cast from a narrower type), are set apart first, because whole bits disappear with them.
+//! Rows and tensors differ in scale, so a run's mean exponent selects its table: a one-dimensional k-means over the means, then
+//! neighbours are merged while a table costs more than it saves. Constant runs, and runs with more trailing zero bits than the rest
+//! (float32 rows unchanged since they were cast from a narrower type), get clusters of their own first: whole bits are dropped there.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::entropy::histogram::{Histogram, histogram, sum_of};
 use crate::entropy::{cost, merge};
 use crate::map::Map;
 
-/// What is known of every run. Bits are those of mapped elements.
+/// Statistics of every run. Bits are those of mapped elements.
 #[derive(Default)]
 pub(crate) struct RunStats {
     /// Sum of the top bytes of the run's 128 elements (scaled up for a partial run).
@@ -33,7 +33,7 @@ impl RunStats {
         self.sum.len()
     }
 
-    /// Runs of which all elements are the same.
+    /// Number of runs whose elements are all equal.
     pub(crate) fn constant(&self) -> usize {
         let and = &self.and[..self.or.len()];
         self.or.iter().enumerate().fold(0, |n, (i, or)| n + usize::from(*or == and[i]))
@@ -75,11 +75,11 @@ pub(crate) fn run_ors<E: Element>(elements: &[u8], ors: &mut Vec<u64>) {
 /// Adds the symbols `(v >> shift) & 255` of a run.
 #[inline(always)]
 pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut [Histogram; 4]) {
-    // First the symbols, of which the compiler makes vectors.
+    // First the symbols, in a loop that the compiler vectorises.
     let mut symbols = [0u8; RUN];
     let symbols = &mut symbols[..run.len() / E::BYTES];
     zip(symbols, E::all(run), |s, e| *s = E::from_bytes(*e).map(map).shr(shift).wide() as u8);
-    // Four histograms, so that equal neighbours do not wait for each other.
+    // Four histograms, so that increments for equal neighbours do not depend on each other.
     let (quads, rest) = symbols.as_chunks::<4>();
     for quad in quads {
         zip(hist, quad, |h, &s| h[usize::from(s)] += 1);
@@ -92,7 +92,7 @@ pub(crate) fn count_run<E: Element>(map: Map, shift: u32, run: &[u8], hist: &mut
 pub(crate) struct RunCluster {
     /// Places of the cluster's runs in the column, in order.
     pub(crate) runs: Vec<u32>,
-    /// Bits that are not the same in all elements.
+    /// Bits that differ between elements.
     pub(crate) varying: u64,
     /// Bits that are one in all elements.
     pub(crate) ones: u64,
@@ -100,7 +100,7 @@ pub(crate) struct RunCluster {
     pub(crate) top: Option<Box<Histogram>>,
 }
 
-/// Runs with the sample that was taken of them.
+/// Runs with their sample.
 struct Sampled {
     runs: Vec<u32>,
     top: Option<Box<Histogram>>,
@@ -112,30 +112,30 @@ impl Sampled {
     }
 }
 
-/// Limits of the search, and what the tables are like.
+/// Limits of the search, and properties of the tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
     /// Most clusters by mean.
     pub(crate) clusters: usize,
-    /// One run of so many goes into the sample that clusters are made from.
+    /// One run in this many is sampled for the clusters.
     pub(crate) stride: usize,
-    /// One run of so many goes into the sample that a table is made from.
+    /// One run in this many is sampled for a table.
     pub(crate) table_stride: usize,
-    /// The tables have two to the power of so many slots.
+    /// log2 of the slots of a table.
     pub(crate) slot_bits: u32,
     /// Bits that a further cluster costs: its head and table.
     pub(crate) cluster_bits: u64,
-    /// What splitting off planes of single bits must save, in 1/256 bit an element.
+    /// Saving required of bit planes, in 1/256 bit per element.
     pub(crate) plane_penalty: u64,
-    /// A further context must save one part of so many of what they cost in one, for the time that it takes.
+    /// A further context, which takes time, must save 1/`context_share` of the cost in one context.
     pub(crate) context_share: u64,
-    /// Whether symbols are residuals, of which most may be the same: then coders above the level's own may be taken.
+    /// Whether symbols are residuals, which may be nearly constant: then coders above the level's own are allowed.
     pub(crate) residuals: bool,
 }
 
-/// Fewest runs for which a table of their own can pay.
+/// Fewest runs that can pay for their own table.
 const MIN_RUNS: usize = 32;
-/// Means are told apart in steps of 1/4: a sum is divided by this.
+/// Means are binned in steps of 1/4: a sum is divided by this.
 const BIN: u16 = RUN as u16 / 4;
 const BINS: usize = 4 * 256;
 
@@ -154,10 +154,10 @@ pub(crate) fn cluster_runs(
     let mut rest: Vec<u32> = (0..n as u32).collect();
     let mut out: Vec<Sampled> = Vec::new();
 
-    // Runs of nothing but one value, and that the same one. Most columns have none, which a vectorised count tells.
+    // Constant runs of the same value. Most columns have none, which the vectorised count shows.
     let constant = stats.constant();
     if constant > 0 {
-        let first = (0..n).find(|&r| varying(r) == 0).expect("it was counted");
+        let first = (0..n).find(|&r| varying(r) == 0).expect("the count is above 0");
         let value = stats.or[first];
         let same = (0..n).filter(|&r| varying(r) == 0 && stats.or[r] == value).count();
         if same == n || same >= 4 {
@@ -166,7 +166,7 @@ pub(crate) fn cluster_runs(
             out.push(Sampled::without(apart));
         }
     }
-    // Runs that end in more zeros than the others.
+    // Runs with more trailing zeros than the others.
     let zeros = |r: u32| trailing_zeros(map, stats.or[r as usize] & mask).min(width_bits);
     if stats.or.iter().any(|&or| or & 0b1110 == 0)
         && let Some(line) = trailing_zero_line(rest.iter().map(|&r| zeros(r)), effort)
@@ -188,7 +188,7 @@ pub(crate) fn cluster_runs(
         .collect()
 }
 
-/// Zero bits at the end of a mapped element, above the sign where the map has put that at the bottom.
+/// Trailing zero bits of a mapped element; above the sign where the map puts that at bit 0.
 #[inline(always)]
 pub(crate) fn trailing_zeros(map: Map, bits: u64) -> u32 {
     match map {
@@ -197,7 +197,7 @@ pub(crate) fn trailing_zeros(map: Map, bits: u64) -> u32 {
     }
 }
 
-/// The number of trailing zero bits from which on runs are set apart, if that pays.
+/// The least number of trailing zero bits of runs that get clusters of their own, if that pays.
 fn trailing_zero_line(zeros: impl Iterator<Item = u32>, effort: Effort) -> Option<u32> {
     let mut count = [0u64; 65];
     for z in zeros {
@@ -252,7 +252,7 @@ fn by_mean(
 
 /// The runs of neighbouring clusters, which have `count` of them.
 fn runs_of_clusters(clusters: Range<usize>, count: usize, runs: &[u32], cluster_of_run: &[u8]) -> Vec<u32> {
-    // Without branches, which nothing could predict: the next run overwrites one of another cluster.
+    // Without unpredictable branches: the next run overwrites one of another cluster.
     let mut own = vec![0; count + 1];
     let mut at = 0;
     for (&r, &c) in runs.iter().zip(cluster_of_run) {
@@ -282,7 +282,7 @@ impl Default for Candidate {
 /// Fewest runs of a cluster in its sample.
 const SAMPLE_RUNS: usize = 16;
 
-/// Counts one run in `stride`, and more of clusters that get too few so to be judged.
+/// Counts one run in `stride`, and more of clusters with fewer than `SAMPLE_RUNS` then.
 fn sample(
     clusters: &mut [Candidate],
     runs: &[u32],
@@ -302,7 +302,7 @@ fn sample(
         }
         let mut hist = [[0u32; 256]; 4];
         picked.iter().for_each(|&r| top_bytes(r, &mut hist));
-        // In 1/16, so that clusters of which more was seen do not seem to be larger.
+        // In 1/16, so that clusters with a denser sample do not appear larger.
         let scale = (16 * cluster.runs as u32).checked_div(picked.len() as u32).unwrap_or(0);
         *cluster.top = array(|s| ((u64::from(sum_of(&hist, s)) * u64::from(scale)).div_ceil(16)) as u32);
         cluster.cost = cost::estimate(&cluster.top[..], effort.slot_bits);
@@ -343,7 +343,7 @@ fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
 
 /// Merges clusters next to each other while a common table is cheaper.
 fn merge_neighbours(mut clusters: Vec<Candidate>, effort: Effort) -> Vec<Candidate> {
-    // A cluster less also saves telling the two apart: without that, chance differences between runs of one kind look like a gain.
+    // Merging also saves the entropy of the cluster map; without that, random differences between similar runs look like a gain.
     let side = |a: usize, b: usize| {
         let (a, b) = (a.max(1) as u32, b.max(1) as u32);
         let whole = cost::log2(a + b);
@@ -420,7 +420,11 @@ mod tests {
             .map(|c| c.runs.len())
             .sum();
         assert_eq!(untouched, 100, "runs that end in zeros are apart");
-        assert!(clusters.len() >= 5 && clusters.len() <= 12, "three scales are told apart: {}", clusters.len());
+        assert!(
+            clusters.len() >= 5 && clusters.len() <= 12,
+            "three scales get clusters of their own: {}",
+            clusters.len()
+        );
     }
 
     #[test]

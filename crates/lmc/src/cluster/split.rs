@@ -1,4 +1,4 @@
-//! Grouping by bit position: element = symbol | raw bits | dropped bits, raw bits in byte planes and bit planes (`docs/format.md` §3.5).
+//! Splits by bit position: element = symbol | raw bits | dropped bits, raw bits in byte planes and bit planes (`docs/format.md` §3.5).
 
 use super::RUN;
 use super::element::Element;
@@ -6,14 +6,14 @@ use crate::arch::inline::zip;
 use crate::format::block_head::Cluster;
 use crate::map::Map;
 
-/// How the elements of a cluster are split.
+/// The split of a cluster's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) map: Map,
     /// Low bits dropped.
     pub(crate) low: u32,
     pub(crate) raw_bits: u32,
-    /// Bit 0 has a bit plane of its own, after the others.
+    /// Bit 0 has its own bit plane, after the others.
     pub(crate) sign_plane: bool,
     pub(crate) constant: u64,
 }
@@ -60,13 +60,13 @@ impl Shape {
     }
 }
 
-/// Splits a whole run: its symbols (where there are any), and its raw bits to `raw`, which has `shape.raw_len(RUN)` bytes.
+/// Splits a whole run into its symbols (if there are any) and its raw bits; `raw` has `shape.raw_len(RUN)` bytes.
 #[inline(always)]
 pub(crate) fn split_run<E: Element>(shape: &Shape, elements: &[u8], symbols: &mut [u8; RUN], raw: &mut [u8]) {
     let elements = &E::all(elements)[..RUN];
     let c = E::cut(shape.constant);
     let mut v = [E::default(); RUN];
-    // A loop for each map: whether compilers make that of one loop depends on what it is in.
+    // A loop for each map: compilers do not reliably unswitch a single one.
     match shape.map {
         Map::Identity => zip(&mut v, elements, |v, e| *v = E::from_bytes(*e).xor(c)),
         Map::Rotate => zip(&mut v, elements, |v, e| *v = E::from_bytes(*e).map(Map::Rotate).xor(c)),

@@ -1,4 +1,4 @@
-//! Streams that are compressed: what was read ahead, and where it is.
+//! The read-ahead buffer of a stream that is compressed.
 
 use std::io::{self, Read};
 
@@ -8,21 +8,21 @@ use crate::error::{Error, Result};
 use crate::io::{ReadAt, append, scratch};
 use crate::layout::Prefix;
 
-/// What the buffer may keep of its memory once little is in it: a header may have been much larger.
+/// Most bytes of memory that a nearly empty buffer keeps: a header may have been much larger.
 const KEEP: usize = 1 << 25;
 
 /// Bytes of a stream that are not compressed yet.
 #[derive(Default)]
 pub(crate) struct Ahead {
     bytes: Vec<u8>,
-    /// Bytes at the start of `bytes` that are used up.
+    /// Consumed bytes at the start of `bytes`.
     used: usize,
-    /// Where in the stream the next byte is.
+    /// Offset of the next byte in the stream.
     offset: u64,
 }
 
 impl Ahead {
-    /// Bytes that are there.
+    /// Bytes in the buffer.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.used
     }
@@ -33,7 +33,7 @@ impl Ahead {
 
     /// The buffer to append to.
     pub(crate) fn room(&mut self) -> &mut Vec<u8> {
-        // Each byte is moved once at most for each one that was used up.
+        // Amortised: at most one byte is moved per consumed byte.
         if self.used >= self.len() {
             self.bytes.drain(..self.used);
             self.used = 0;
@@ -44,7 +44,7 @@ impl Ahead {
         &mut self.bytes
     }
 
-    /// Plans the next block, and moves its bytes to `job`; false if there are none. At least [`Cutter::lookahead`] bytes are there, or all
+    /// Plans the next block, and moves its bytes to `job`; false at the end. The buffer holds at least [`Cutter::lookahead`] bytes, or all
     /// up to the end of the stream.
     pub(crate) fn next_block(&mut self, cutter: &mut Cutter<'_>, job: &mut Job) -> Result<bool> {
         let bytes = &self.bytes[self.used..];
@@ -60,7 +60,7 @@ impl Ahead {
     }
 }
 
-/// A stretch of a stream.
+/// A range of a stream.
 struct Window<'a> {
     offset: u64,
     bytes: &'a [u8],
@@ -76,7 +76,7 @@ impl ReadAt for Window<'_> {
     }
 }
 
-/// A stream, and what was read of it.
+/// A stream with its read-ahead buffer.
 pub(super) struct Stream<'a> {
     src: &'a mut dyn Read,
     ahead: Ahead,
@@ -87,13 +87,13 @@ impl<'a> Stream<'a> {
         Self { src, ahead: Ahead::default() }
     }
 
-    /// [`Ahead::next_block`] of what is read of the stream.
+    /// Reads ahead, then [`Ahead::next_block`].
     pub(super) fn next_block(&mut self, cutter: &mut Cutter<'_>, job: &mut Job) -> Result<bool> {
         self.fill(cutter.lookahead() as usize)?;
         self.ahead.next_block(cutter, job)
     }
 
-    /// Reads until `n` bytes are there, or fewer at the end of the stream.
+    /// Reads until the buffer holds `n` bytes, or fewer at the end of the stream.
     fn fill(&mut self, n: usize) -> Result<()> {
         if let Some(more) = n.checked_sub(self.ahead.len()).filter(|&more| more > 0) {
             append(self.src, self.ahead.room(), more).map_err(|e| Error::io("cannot read the input", e))?;

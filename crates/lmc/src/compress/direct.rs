@@ -1,5 +1,5 @@
-//! From bytes that are read at any offset to memory: workers put their records there themselves. A single thread that copies would be most
-//! of the time of two that compress.
+//! From positional sources to memory: workers write their records there themselves. A single copying thread would take most of the time of
+//! two that compress.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,7 +87,7 @@ impl Encoders {
                 job.done = match done {
                     Ok(summary) => Some(Ok(summary)),
                     Err(e) => {
-                        // What was begun before is finished: the earliest error is the one that counts.
+                        // Blocks begun before are finished: the earliest error is reported.
                         tickets.fetch_max(blocks.len(), Ordering::Relaxed);
                         let mut failed = failed.lock().expect("no panic while it is held");
                         if failed.as_ref().is_none_or(|f| ticket < f.0) {

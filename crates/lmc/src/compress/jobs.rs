@@ -8,7 +8,7 @@ use crate::io::{ReadAt, scratch};
 use crate::origin::Raw;
 use crate::pool::Workers;
 
-/// Threads, and the buffers that they use again.
+/// Threads, and their reused buffers.
 pub(crate) struct Encoders {
     pub(crate) workers: Workers<BlockEncoder>,
     pub(super) jobs: Vec<Job>,
@@ -19,7 +19,7 @@ impl Encoders {
         Self { workers, jobs: Vec::new() }
     }
 
-    /// As many jobs as may be under way.
+    /// Creates the jobs that can be under way.
     pub(super) fn prepare(&mut self) {
         self.jobs.resize_with(self.workers.in_flight(), Job::default);
     }
@@ -31,16 +31,16 @@ pub(crate) struct Job {
     pub(super) extents: Vec<Extent>,
     pub(super) offset: u64,
     pub(super) len: usize,
-    /// The block's raw bytes, unless they are in the caller's memory. What follows them is of no meaning.
+    /// The block's raw bytes, unless they are in the caller's memory. Bytes after them are arbitrary.
     pub(super) raw: Vec<u8>,
-    /// The block's record. What follows it is of no meaning.
+    /// The block's record. Bytes after it are arbitrary.
     pub(super) record: Vec<u8>,
     pub(super) record_len: usize,
     pub(super) done: Option<Result<BlockSummary>>,
 }
 
 impl Job {
-    /// Plans the next block of a source of this size, which begins `at`; false if there is none.
+    /// Plans the next block, at byte `at` of a source of `size` bytes; false if there is none.
     pub(super) fn plan(&mut self, src: &dyn ReadAt, size: u64, at: &mut u64, cutter: &mut Cutter<'_>) -> Result<bool> {
         if *at == size {
             return Ok(false);
@@ -52,7 +52,7 @@ impl Job {
     }
 }
 
-/// Where workers find the raw bytes of a block.
+/// The place of the raw bytes of a block.
 pub(crate) enum Loader<'a> {
     File(&'a dyn ReadAt, &'a Raw<'a>),
     /// In the job's own buffer, read by the calling thread.

@@ -1,4 +1,4 @@
-//! From any source to a stream: blocks are encoded in parallel, and put out in order by the calling thread.
+//! From any source to a stream: blocks are encoded in parallel, and written in order by the calling thread.
 
 use std::io::Write;
 
@@ -58,7 +58,7 @@ impl Encoders {
     }
 }
 
-/// Writes what follows the last block.
+/// Writes the records after the last block.
 pub(crate) fn finish(writer: Writer, layout: &Layout, dst: &mut dyn Write) -> Result<Summary> {
     let (end, summary) = writer.finish(layout)?;
     write(dst, &end)?;

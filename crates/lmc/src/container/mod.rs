@@ -1,4 +1,4 @@
-//! Whole `.lmc` files: opened from their end, read from their front, and written.
+//! Whole `.lmc` files: opened from the end, read front to back, and written.
 
 pub(crate) mod open;
 pub(crate) mod stream;

@@ -1,4 +1,4 @@
-//! Opening a file from its end: trailer, index, and where every block is.
+//! Opens a file from its end: trailer, index, offsets of blocks.
 
 use std::ops::Range;
 
@@ -12,39 +12,39 @@ use crate::format::trailer::{self, Trailer};
 use crate::io::{ReadAt, read_at, scratch};
 use crate::options::DecodeLimits;
 
-/// A file's index, and where its blocks are.
+/// A file's index, and the offsets of its blocks.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) size: u64,
     pub(crate) index: Index,
     pub(crate) sources: Sources,
     places: Vec<Place>,
-    /// Where skippable records are.
+    /// The range of skippable records.
     skippable: Range<u64>,
 }
 
-/// Where a block is.
+/// The place of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockInfo {
-    /// Where the block's record starts in the compressed file, in bytes.
+    /// Offset of the block's record in the compressed file, in bytes.
     pub record_offset: u64,
     /// Length of the record in bytes.
     pub record_len: u64,
-    /// Where the block's contents start in the raw file, in bytes.
+    /// Offset of the block's contents in the raw file, in bytes.
     pub raw_offset: u64,
     /// Length of the contents in bytes.
     pub raw_len: u64,
 }
 
-/// Where a block starts.
+/// The start of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     record_offset: u64,
     raw_offset: u64,
 }
 
-/// Bytes of all skippable records of a file that has any.
+/// Least bytes of a skippable record.
 const MIN_SKIPPABLE: u64 = HEADER_LEN as u64;
 const MAX_SKIPPABLE: u64 = record::MAX_SKIPPABLE * record::MAX_SKIPPABLE_RECORD;
 
@@ -65,7 +65,7 @@ pub(crate) fn read_record<'r>(src: &'r dyn ReadAt, b: &BlockInfo, buf: &'r mut V
 }
 
 impl Opened {
-    /// [`Self::open`] for a caller that decodes all of the file: skippable records are checked, too.
+    /// [`Self::open`] for a caller that decodes the whole file: also checks skippable records.
     pub(crate) fn open_whole(src: &dyn ReadAt, limits: &DecodeLimits) -> Result<Self> {
         let opened = Self::open(src, limits)?;
         check_skippable(src, opened.skippable.clone())?;
@@ -74,7 +74,7 @@ impl Opened {
 
     /// Reads header, trailer and index, and checks that they agree with each other. Skippable records are not read.
     pub(crate) fn open(src: &dyn ReadAt, limits: &DecodeLimits) -> Result<Self> {
-        let size = src.size().map_err(|e| Error::io("cannot tell the size of the file", e))?;
+        let size = src.size().map_err(|e| Error::io("cannot get the size of the file", e))?;
         let mut start = [0; header::LEN];
         let start = &mut start[..size.min(header::LEN as u64) as usize];
         read(src, start, 0)?;
@@ -117,7 +117,7 @@ impl Opened {
         self.places.partition_point(|p| p.raw_offset <= raw_offset) - 1
     }
 
-    /// Says where in the file an error is: block, offset, and the first tensor that the block has bytes of.
+    /// Adds the place to an error: block, offset, and the first tensor with bytes in the block.
     pub(crate) fn locate(&self, e: Error, block: usize) -> Error {
         let b = self.block(block);
         let segments = self.index.segments.unpack();
@@ -131,7 +131,7 @@ impl Opened {
     }
 }
 
-/// What blocks may depend on, and where the records behind that begin. `end`: where the index is.
+/// The sources of dependencies, and the offset of the records after them. `end`: offset of the index.
 fn read_bases(src: &dyn ReadAt, features: Features, end: u64, limits: &DecodeLimits) -> Result<(Sources, u64)> {
     let at = header::LEN as u64;
     let none = Sources { features, bases: vec![] };
@@ -169,7 +169,7 @@ fn read_index(src: &dyn ReadAt, offset: u64, len: u64, limits: &DecodeLimits) ->
     Index::parse(&head, limits)
 }
 
-/// Where the blocks are, and where the last one ends.
+/// The starts of all blocks, and the end of the last one.
 fn add_up(index: &Index, begin: u64) -> (Vec<Place>, u64) {
     let mut next = Place { record_offset: begin, raw_offset: 0 };
     let mut places = Vec::with_capacity(index.blocks.len());
@@ -212,20 +212,24 @@ pub(crate) fn block_record(record: &[u8]) -> Result<(BlockHead, &[u8])> {
     let (bytes, rest) = record.split_first_chunk::<HEADER_LEN>().expect("a record has a header");
     let h = RecordHeader::parse(bytes)?;
     if h.tag != record::BLOCK || h.len() != record.len() as u64 {
-        return Err(Error::damaged("a block is not where the index says; fetch the file again"));
+        return Err(Error::damaged(
+            "a block's record does not have the lengths that the index gives it; fetch the file again",
+        ));
     }
     let (head, body) = rest.split_at(h.head_len as usize);
     h.verify(bytes, head)?;
     Ok((BlockHead::parse(head)?, body))
 }
 
-/// Reads and checks the head of a block, and nothing else of it.
+/// Reads and checks the head of a block.
 pub(crate) fn read_block_head(src: &dyn ReadAt, sources: &Sources, b: &BlockInfo) -> Result<BlockHead> {
     let mut bytes = [0; HEADER_LEN];
     read(src, &mut bytes, b.record_offset)?;
     let h = RecordHeader::parse(&bytes)?;
     if h.tag != record::BLOCK || h.len() != b.record_len {
-        return Err(Error::damaged("a block is not where the index says; fetch the file again"));
+        return Err(Error::damaged(
+            "a block's record does not have the lengths that the index gives it; fetch the file again",
+        ));
     }
     let mut head = vec![0; h.head_len as usize];
     read(src, &mut head, b.record_offset + HEADER_LEN as u64)?;
@@ -239,5 +243,5 @@ pub(crate) fn read_block_head(src: &dyn ReadAt, sources: &Sources, b: &BlockInfo
 }
 
 pub(crate) fn wrong_raw_len() -> Error {
-    Error::damaged("a block does not have the raw length that the index says; fetch the file again")
+    Error::damaged("a block does not have the raw length that the index gives it; fetch the file again")
 }

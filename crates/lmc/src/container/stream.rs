@@ -1,4 +1,4 @@
-//! Reading a file's records from front to back.
+//! Reads a file's records front to back.
 
 use std::io::Read;
 
@@ -13,14 +13,14 @@ use crate::format::trailer::{self, Trailer};
 use crate::io::{append, read_full};
 use crate::options::DecodeLimits;
 
-/// What comes next in a stream.
+/// The next record of a stream.
 pub(crate) enum Next {
     Block(BlockHead),
-    /// The index, which everything read so far agrees with. Nothing follows.
+    /// The index, which agrees with the records before it. Nothing follows the trailer.
     End(Index),
 }
 
-/// A stream of records and what was read of it.
+/// A stream of records.
 pub(crate) struct Records<R> {
     src: R,
     limits: DecodeLimits,
@@ -75,7 +75,7 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// What the file's blocks may depend on.
+    /// The sources of dependencies.
     pub(crate) fn sources(&self) -> &Sources {
         &self.sources
     }

@@ -1,4 +1,4 @@
-//! What a writer puts around its blocks: header, bases, index, trailer.
+//! Writes the records around blocks: header, bases, index, trailer.
 
 use crate::Summary;
 use crate::block::encode::BlockSummary;
@@ -11,7 +11,7 @@ use crate::format::trailer::{self, Trailer};
 use crate::format::varint::put;
 use crate::layout::Layout;
 
-/// Keeps account of the blocks that were written.
+/// Collects the lengths and digests of the blocks written.
 pub(crate) struct Writer {
     offset: u64,
     raw: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer, and the bytes that the file begins with.
+    /// A writer, and the bytes before the first block.
     pub(crate) fn start(sources: &Sources) -> Result<(Self, Vec<u8>)> {
         let mut bytes = header::encode(sources.features).to_vec();
         bytes.extend(sources.encode()?);
@@ -35,7 +35,7 @@ impl Writer {
         self.raw
     }
 
-    /// Takes note of the next block.
+    /// Adds the next block.
     pub(crate) fn block(&mut self, b: &BlockSummary) {
         self.offset += b.record_len;
         self.raw += b.raw_len;

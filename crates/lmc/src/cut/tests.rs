@@ -1,4 +1,4 @@
-//! Where blocks begin and end.
+//! Tests of the lengths and extents of blocks.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn cut(layout: &Layout, raw: &[u8], more: u64) -> Vec<(usize, Vec<Extent>)> {
     cut_by(Cutter::new(Arc::new(layout.clone()), None, vec![]), raw, more)
 }
 
-/// The same given a base of the same layout.
+/// The blocks with a base of the same layout.
 fn cut_with_base(layout: &Layout, raw: &[u8], base: &[u8], more: u64) -> Vec<(usize, Vec<Extent>)> {
     let bases = [Base::of_segments(base, &layout.segments).unwrap()];
     let matcher = Matcher::new(layout, &bases);
@@ -133,7 +133,7 @@ fn a_block_of_single_bytes_has_few_extents() {
     assert_eq!((blocks.len(), blocks[0].1.len()), (1, MAX_EXTENTS + 1));
 }
 
-/// A large tensor of zeros but for some elements is cut into large blocks, whatever is at hand.
+/// A large sparse tensor is cut into large blocks, however many bytes are available.
 #[test]
 fn what_is_mostly_zero_is_cut_into_large_blocks() {
     for (one_in, want) in [(80, vec![8 * B, 8 * B, 4 * B]), (20, vec![B; 20])] {
@@ -162,7 +162,7 @@ fn blocks_follow_what_changes() {
     }
 }
 
-/// Where little changed since a base, blocks are large and hold tensors of all sizes.
+/// Blocks with few changes since a base are large, and hold tensors of all sizes.
 #[test]
 fn blocks_of_what_hardly_changed_are_large() {
     let elements = |bytes: u64| (Some(Dtype::F32), bytes / 4 * 4);

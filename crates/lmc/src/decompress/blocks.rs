@@ -1,4 +1,4 @@
-//! One block after the other: decoding its record, and checking it, and in the end the whole.
+//! Decodes and checks records of blocks in order, and the whole file at the end.
 
 use crate::Summary;
 use crate::base::or_wrong_base;
@@ -11,16 +11,16 @@ use crate::format::bases::{Depths, Sources};
 use crate::format::block_head::BlockHead;
 use crate::format::checksum::{ContentHash, Digest};
 
-/// What is left to do for a block that is decoded: its digests go into the hash, its dependencies into the depths.
+/// Data of a decoded block for the checks of the whole: digests for the content hash, dependencies for the depths.
 pub(crate) struct Decoded {
     pub(super) leaves: Vec<Digest>,
     dependencies: Vec<Dependency>,
 }
 
-/// What is known of a file after its first blocks.
+/// Checks of the whole file, after its first blocks.
 pub(crate) struct Progress {
     pub(crate) hash: ContentHash,
-    /// Where blocks may depend on others.
+    /// The depths of the blocks, if blocks can depend on others.
     depths: Option<Depths>,
 }
 
@@ -29,7 +29,7 @@ impl Progress {
         Self { hash: ContentHash::default(), depths: sources.features.own.then(Depths::default) }
     }
 
-    /// Takes note of the next block.
+    /// Adds the next block.
     pub(crate) fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
         block.leaves.iter().for_each(|l| self.hash.push(l));
         self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.dependencies))
@@ -49,8 +49,8 @@ pub(crate) fn decode(
     decode_checked(decoder, head, body, origin, out)
 }
 
-/// Head and body of a block's record, of which everything is checked but what the body decodes to. The block starts at raw byte `start`, and has
-/// `raw_len` bytes by the index.
+/// Head and body of a block's record, checked except for decoding the body. The block starts at raw byte `start`; the index gives it
+/// `raw_len` bytes.
 pub(crate) fn checked_block<'r>(
     record: &'r [u8],
     sources: &Sources,
@@ -78,7 +78,7 @@ pub(crate) fn decode_checked(
     Ok(Decoded { leaves, dependencies: head.dependencies })
 }
 
-/// What was restored, if it is what the index says.
+/// Checks the content hash against the index.
 pub(crate) fn finish(opened: &Opened, hash: &ContentHash) -> Result<Summary> {
     check_hash(hash, &opened.index.content_hash)?;
     Ok(Summary {
@@ -93,6 +93,6 @@ pub(super) fn check_hash(hash: &ContentHash, want: &Digest) -> Result<()> {
     if hash.finish() == *want {
         Ok(())
     } else {
-        Err(Error::damaged("the blocks are not those of this file: its content hash does not match; fetch it again"))
+        Err(Error::damaged("the content hash does not match: the blocks are not those of this file; fetch it again"))
     }
 }

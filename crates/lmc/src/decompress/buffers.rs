@@ -1,4 +1,4 @@
-//! Memory of blocks under way, which is used again.
+//! Reused buffers of blocks under way.
 
 /// Buffers of a block under way.
 #[derive(Default)]
@@ -7,11 +7,11 @@ pub(crate) struct Buffers {
     pub(super) raw: Vec<u8>,
 }
 
-/// Buffers that a block larger than ours has made larger than this are given back.
+/// Buffers that a block larger than this encoder's made larger than this are freed.
 pub(crate) const KEEP: usize = 9 << 20;
 
 impl Buffers {
-    /// Jobs with buffers that were used before, as far as there are any.
+    /// Jobs with reused buffers, as far as there are any.
     pub(super) fn take<J>(kept: &mut Vec<Self>, jobs: usize, job: impl Fn(Self) -> J) -> Vec<J> {
         kept.resize_with(jobs, Self::default);
         kept.drain(..).map(job).collect()

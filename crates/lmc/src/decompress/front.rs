@@ -1,4 +1,4 @@
-//! Files that are restored front to back, with nothing but their blocks; then index and trailer are checked, and that nothing follows.
+//! Restores files front to back from their blocks alone; then checks index and trailer, and that nothing follows.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,18 +22,18 @@ use crate::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Written};
 use crate::pool::Workers;
 use crate::work::Work;
 
-/// A file, and what is known of it after the blocks that were decoded so far.
+/// A file that is restored front to back.
 pub(crate) struct Front<'b, R> {
     records: Records<R>,
-    /// What the file says of its bases, and those in the same order.
+    /// The bases that the file names, and those given, in the same order.
     wanted: Vec<BaseInfo>,
     bases: Vec<Base<'b>>,
-    /// Raw bytes, where later blocks depend on them: a file without a name.
+    /// Raw bytes in an unnamed file, if later blocks depend on them.
     spill: Option<File>,
     mark: Watermark,
     work: Work,
     hash: ContentHash,
-    /// Raw bytes in blocks that were read, and in blocks that were decoded.
+    /// Raw bytes of the blocks read, and of the blocks decoded.
     read: u64,
     decoded: u64,
     /// After the last block.
@@ -52,7 +52,7 @@ struct Job {
 }
 
 impl<'b, R: Read> Front<'b, R> {
-    /// Reads what comes before the blocks.
+    /// Reads the records before the blocks.
     pub(crate) fn open(src: R, limits: DecodeLimits) -> Result<Self> {
         let records = Records::open(src, limits)?;
         let wanted = records.sources().bases.clone();
@@ -81,7 +81,7 @@ impl<'b, R: Read> Front<'b, R> {
         Ok(())
     }
 
-    /// Decodes all blocks. `put` takes the bytes of one after the other, and where in the raw file they begin.
+    /// Decodes all blocks. `put` takes the bytes of each in order, and their offset in the raw file.
     pub(super) fn decode_all(
         mut self,
         workers: &Workers<BlockDecoder>,
@@ -99,8 +99,8 @@ impl<'b, R: Read> Front<'b, R> {
         self.finish()
     }
 
-    /// Decodes blocks until they have `enough` bytes, or up to the end. `put` takes the bytes of one after the other, and may exchange the
-    /// vector that they are in.
+    /// Decodes blocks until they have `enough` bytes, or up to the end. `put` takes the bytes of each in order, and may replace their
+    /// vector.
     pub(crate) fn decode(
         &mut self,
         workers: &Workers<BlockDecoder>,
@@ -175,7 +175,7 @@ impl<'b, R: Read> Front<'b, R> {
         done
     }
 
-    /// What was restored, once the end was read; whether it is what the index says.
+    /// Checks the content hash, after the end was read; returns sizes and hash.
     pub(crate) fn finish(&self) -> Result<Summary> {
         let index = self.index.as_ref().expect("the blocks end with the index");
         check_hash(&self.hash, &index.content_hash)?;
@@ -193,12 +193,12 @@ impl<'b, R: Read> Front<'b, R> {
     }
 }
 
-/// Length of the body of a block's record that is known to be well-formed.
+/// Length of the body of a well-formed block record.
 fn body_len(record: &[u8]) -> usize {
     let head_len = u32::from_le_bytes(record[4..8].try_into().expect("4 bytes")) as usize;
     record.len() - HEADER_LEN - head_len
 }
 
 fn cannot_spill(e: std::io::Error) -> Error {
-    Error::io("cannot keep what later blocks depend on in a temporary file", e)
+    Error::io("cannot keep raw bytes for later blocks in a temporary file", e)
 }

@@ -195,9 +195,9 @@ fn a_chain_of_blocks_ends() {
     let (bytes, raw) = chain(9);
     restores(&bytes, &raw);
     let (bytes, _) = chain(10);
-    refuses(&bytes, "more than 8 others");
+    refuses(&bytes, "dependencies exceeds 8");
     let (bytes, _) = chain(40);
-    refuses(&bytes, "more than 8 others");
+    refuses(&bytes, "dependencies exceeds 8");
 }
 
 #[test]
@@ -225,14 +225,14 @@ fn the_header_must_announce_dependencies() {
     let blocks = [(Dtype::F32, LEAF, None), (Dtype::F32, LEAF, Some((0, Conversion::None)))];
     let good = file(&raw, true, &blocks);
     restores(&good, &raw);
-    for (features, why) in [(0, "header says that there are none"), (1, "header says that none does")] {
+    for (features, why) in [(0, "bit 0 of the header's features"), (1, "bit 1 of the header's features")] {
         let mut bad = good.clone();
         bad[12] = features;
         refuses(&bad, why);
     }
     // A block that is expected to be itself.
     let late = [(Dtype::F32, LEAF, None), (Dtype::F32, LEAF, Some((LEAF as u64, Conversion::None)))];
-    refuses(&file(&raw, true, &late), "not before it");
+    refuses(&file(&raw, true, &late), "but the block starts at byte");
 }
 
 /// Together they would count as more than the 4 GiB that may be decoded for the sake of one block.

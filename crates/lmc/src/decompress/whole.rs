@@ -1,4 +1,4 @@
-//! Files that are opened from their end: all threads put blocks where they belong.
+//! Restores files that are opened from their end: all threads decode blocks in place.
 
 use super::blocks::{Decoded, Progress, decode, finish};
 use super::buffers::Buffers;
@@ -14,9 +14,9 @@ use crate::origin::{Finished, NoSelf, ReferenceResolver, SelfSource, Written};
 use crate::pool::Workers;
 use crate::work::Work;
 
-/// Where raw bytes go.
+/// The destination of the raw bytes.
 pub(super) enum Place<'a> {
-    /// As many as the file has.
+    /// A slice of exactly the raw size.
     Slice(&'a mut [u8]),
     At(&'a dyn WriteAt),
 }
@@ -24,7 +24,7 @@ pub(super) enum Place<'a> {
 /// A block under way.
 struct Job<'a> {
     block: usize,
-    /// The block's bytes in the caller's memory, if that is where they go.
+    /// The block's bytes in the caller's memory, if that is the destination.
     out: Option<&'a mut [u8]>,
     buffers: Buffers,
     done: Option<Result<Decoded>>,
@@ -56,7 +56,7 @@ impl Whole<'_> {
             Place::Slice(bytes) => (Some(bytes), None),
             Place::At(file) => (None, Some(file)),
         };
-        // What cannot be read back is decoded once more.
+        // Blocks that cannot be read back are decoded once more.
         let cache = to.map(|_| Cache::default());
         let access = cache.as_ref().map(|cache| Access { src, opened, bases, workers, cache });
         let mut next = 0;

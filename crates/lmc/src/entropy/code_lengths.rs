@@ -1,4 +1,4 @@
-//! Lengths of the codes of a prefix code: from counts, and as a file stores them.
+//! Code lengths of a prefix code: from counts, and as a file stores them.
 
 use crate::error::{Error, Result};
 use crate::format::varint::Cursor;
@@ -9,7 +9,7 @@ pub(super) fn read(c: &mut Cursor<'_>, lens: &mut [u16]) -> Result<()> {
     let nibble = |i: usize| bytes[i / 2] >> (4 * (i % 2)) & 15;
     lens.iter_mut().enumerate().for_each(|(i, len)| *len = u16::from(nibble(i)));
     if !lens.len().is_multiple_of(2) && nibble(lens.len()) != 0 {
-        return Err(Error::damaged("a table has bits left over"));
+        return Err(Error::damaged(format!("the unused last nibble of a table is {}, not 0", nibble(lens.len()))));
     }
     Ok(())
 }
@@ -18,11 +18,11 @@ pub(super) fn write(lens: &[u16], out: &mut Vec<u8>) {
     out.extend(lens.chunks(2).map(|p| (p[0] | p.get(1).copied().unwrap_or(0) << 4) as u8));
 }
 
-/// Huffman's lengths for counts in falling order, held to `max_len` by moving the cheapest codes down until the code is complete.
+/// Huffman's code lengths for counts in falling order, limited to `max_len` by lengthening the cheapest codes until the code is complete.
 pub(super) fn limited(kept: &[(u32, u16)], max_len: u8) -> Vec<u8> {
     let n = kept.len();
     debug_assert!((2..=1 << max_len).contains(&n));
-    // Two queues: leaves in rising order, and inner nodes, which are made in rising order.
+    // Two queues: leaves in rising order, and inner nodes, which are created in rising order.
     let mut parent = vec![0usize; 2 * n - 1];
     let mut weight: Vec<u64> = kept.iter().rev().map(|k| u64::from(k.0)).collect();
     let (mut leaf, mut inner) = (0, n);
@@ -46,17 +46,21 @@ pub(super) fn limited(kept: &[(u32, u16)], max_len: u8) -> Vec<u8> {
         depth[i] = depth[parent[i]].saturating_add(1);
     }
     let mut lens: Vec<u8> = depth[..n].iter().rev().map(|&d| d.min(max_len)).collect();
-    // Kraft's sum in units of the longest code. Too much: lengthen the rarest code that can be. Too little: shorten the most frequent one that fits.
+    // Kraft's sum in units of the longest code. Above 1: lengthen the rarest code that is not the longest. Below 1: shorten the most
+    // frequent one that fits.
     let all = 1i32 << max_len;
     let units = |len: u8| all >> len;
     let mut sum: i32 = lens.iter().map(|&l| units(l)).sum();
     while sum > all {
-        let i = lens.iter().rposition(|&l| l < max_len).expect("so many codes of the longest length fit");
+        let i = lens.iter().rposition(|&l| l < max_len).expect("at most 2^max_len codes");
         sum -= units(lens[i]) - units(lens[i] + 1);
         lens[i] += 1;
     }
     while sum < all {
-        let i = lens.iter().position(|&l| l > 1 && units(l) <= all - sum).expect("a longest code can be shortened");
+        let i = lens
+            .iter()
+            .position(|&l| l > 1 && units(l) <= all - sum)
+            .expect("an incomplete code has a code that can be shortened");
         sum += units(lens[i]);
         lens[i] -= 1;
     }

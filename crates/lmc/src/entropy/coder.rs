@@ -6,7 +6,7 @@ use super::rans::{COARSE_BITS, FINE_BITS, Rans};
 use crate::error::{Error, Result};
 use crate::format::varint::Cursor;
 
-/// What codes the symbols of a cluster, with its table.
+/// The coder of a cluster's symbols, with its table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Coder {
     /// There are no symbols.
@@ -33,13 +33,13 @@ impl Coder {
         }
     }
 
-    /// Reads the table of the coder with a number, for symbols of so many bits (0: only the coder without symbols fits).
+    /// Reads the table of coder `code` for symbols of `symbol_bits` bits (0: only coder 0 fits).
     pub(crate) fn parse(code: u8, c: &mut Cursor<'_>, symbol_bits: u32) -> Result<Self> {
         match code.into() {
             0 => Ok(Coder::None),
             1 => Ok(Coder::Huffman(Box::new(Huffman::parse(c, symbol_bits)?))),
             log_slots @ (COARSE_BITS | FINE_BITS) => Ok(Coder::Rans(Box::new(Rans::parse(log_slots, c, symbol_bits)?))),
-            _ => Err(Error::unsupported(format!("a cluster has coder {code}, which this lmc does not know"))),
+            _ => Err(Error::unsupported(format!("unsupported coder {code}; a newer lmc may read this file"))),
         }
     }
 

@@ -53,8 +53,8 @@ pub(crate) fn entropy(h: &[u32]) -> u64 {
     bits
 }
 
-/// Entropy of a histogram in 1/256 bit, with what a table of 2^`slot_bits` slots adds: what would need a finer slot pays
-/// for an escape.
+/// Cost of a histogram in 1/256 bit with a table of 2^`slot_bits` slots: its entropy, but a symbol too rare for a slot
+/// costs an escape.
 pub(crate) fn estimate(hist: &[u32], slot_bits: u32) -> u64 {
     let total: u32 = hist.iter().sum();
     if total == 0 {

@@ -7,7 +7,7 @@ use crate::format::varint::Cursor;
 /// Symbol index of the escape in tables of 257.
 pub(crate) const ESCAPE: usize = 256;
 
-/// Frequencies or code lengths by symbol, 0 for what has none.
+/// Frequencies or code lengths by symbol; 0 for symbols that are not in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entries {
     pub(crate) of: [u16; 256],
@@ -28,12 +28,12 @@ impl Entries {
         if symbol == ESCAPE { self.escape = entry } else { self.of[symbol] = entry }
     }
 
-    /// The entries that are not 0 with the index of their symbol, that of the escape ([`ESCAPE`]) last.
+    /// The entries that are not 0, with their symbol; the escape's ([`ESCAPE`]) last.
     pub(super) fn all(&self) -> impl Iterator<Item = (usize, u16)> {
         (0..ESCAPE + 1).map(|s| (s, self.get(s))).filter(|e| e.1 != 0)
     }
 
-    /// The symbol whose entry comes first by `before`, the lowest of several.
+    /// The symbol whose entry is first by `before`; the lowest of equal ones.
     pub(super) fn first_by(&self, before: fn(u16, u16) -> bool) -> u8 {
         let mut best: Option<(usize, u16)> = None;
         for (s, e) in self.all().filter(|e| e.0 != ESCAPE) {
@@ -44,24 +44,24 @@ impl Entries {
         best.expect("stored tables have a symbol").0 as u8
     }
 
-    /// A byte value that marks the escape, as it is no symbol of the table; `None` without an escape or such a value.
+    /// A byte value that is no symbol of the table and marks the escape; `None` without an escape or a free value.
     pub(super) fn escape_mark(&self) -> Option<u8> {
         let unused = self.of.iter().rposition(|&e| e == 0).map(|s| s as u8);
         unused.filter(|_| self.escape > 0)
     }
 
-    /// A column by symbol; what is not in the table has the escape's value.
+    /// Maps `of` over all symbols; one that is not in the table gets the escape's value.
     pub(super) fn by_symbol<T: Copy>(&self, of: impl Fn(usize) -> T) -> [T; 256] {
         array(|s| of(if self.of[s] != 0 { s } else { ESCAPE }))
     }
 
     fn range(&self) -> Result<(usize, usize)> {
-        let first = self.of.iter().position(|&e| e != 0).ok_or_else(|| Error::damaged("a table without symbols"))?;
+        let first = self.of.iter().position(|&e| e != 0).ok_or_else(|| Error::damaged("a table has no symbols"))?;
         let last = self.of.iter().rposition(|&e| e != 0).expect("one is not zero");
         Ok((first, last))
     }
 
-    /// Reads a table for symbols of so many bits. `read` reads the entries of consecutive symbols and of the escape.
+    /// Reads a table for symbols of `symbol_bits` bits. `read` reads the entries of consecutive symbols and of the escape.
     pub(super) fn parse(
         c: &mut Cursor<'_>,
         symbol_bits: u32,
@@ -70,7 +70,7 @@ impl Entries {
         let first = usize::from(c.u8()?);
         let count = usize::from(c.u8()?) + 1;
         if first + count > 256 {
-            return Err(Error::damaged("a table's symbols are out of range"));
+            return Err(Error::damaged(format!("a table has symbols {first} to {}, above 255", first + count - 1)));
         }
         let mut stored = [0; 257];
         read(c, &mut stored[..=count])?;
@@ -78,7 +78,7 @@ impl Entries {
         e.of[first..first + count].copy_from_slice(&stored[..count]);
         e.escape = stored[count];
         if symbol_bits < 8 && e.of[1 << symbol_bits..].iter().any(|&x| x != 0) {
-            return Err(Error::damaged("a table has a symbol that is too wide"));
+            return Err(Error::damaged(format!("a table for {symbol_bits}-bit symbols has a wider symbol")));
         }
         e.range()?;
         Ok(e)

@@ -1,13 +1,13 @@
-//! How often each symbol occurs.
+//! Counts of symbols.
 
 use crate::arch::inline::{array, zip};
 
-/// Number of symbols of each value.
+/// The count of each symbol.
 pub(crate) type Histogram = [u32; 256];
 
-/// The symbols that occur, and how often: the most frequent first, of equally frequent ones the highest.
+/// The symbols that occur with their counts, most frequent first; of equal counts the highest symbol first.
 pub(super) fn by_count(h: &Histogram) -> Vec<(u32, u16)> {
-    // As one number each, which are sorted several times as fast.
+    // Packed into one integer each, which sorts several times as fast.
     let mut order: Vec<u64> = Vec::with_capacity(h.len());
     for (s, &c) in h.iter().enumerate() {
         if c > 0 {
@@ -18,8 +18,8 @@ pub(super) fn by_count(h: &Histogram) -> Vec<(u32, u16)> {
     order.into_iter().map(|o| ((o >> 16) as u32, o as u16)).collect()
 }
 
-/// How often each place is named. Four tables, so that equal neighbours, of which residuals have many, do not wait for
-/// each other.
+/// Counts `place(v)` of all values. Four tables, so that increments for equal neighbours, frequent in residuals, do not
+/// depend on each other.
 pub(crate) fn histogram<T: Copy, const N: usize>(values: &[T], place: impl Fn(T) -> usize) -> [u32; N] {
     let mut tables = [[0u32; N]; 4];
     let (quads, rest) = values.as_chunks::<4>();
@@ -30,7 +30,7 @@ pub(crate) fn histogram<T: Copy, const N: usize>(values: &[T], place: impl Fn(T)
     array(|i| sum_of(&tables, i))
 }
 
-/// Count of a symbol in a histogram that was taken in four.
+/// Count of a symbol in a histogram of four tables.
 #[inline(always)]
 pub(crate) fn sum_of<const N: usize>(h: &[[u32; N]; 4], symbol: usize) -> u32 {
     h[0][symbol] + h[1][symbol] + h[2][symbol] + h[3][symbol]

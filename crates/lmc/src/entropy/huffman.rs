@@ -17,16 +17,19 @@ pub(crate) struct Huffman {
 }
 
 impl Huffman {
-    /// A table, if that is what the lengths are.
+    /// Checks that the lengths are those of a complete code.
     pub(crate) fn new(lens: Entries) -> Result<Self> {
-        let longest = lens.all().map(|(_, len)| len).max();
-        if longest > Some(MAX_LEN.into()) || lens.all().map(|(_, len)| COARSE >> len).sum::<usize>() != COARSE {
-            return Err(Error::damaged("the code of a table is not complete"));
+        let longest = lens.all().map(|(_, len)| len).max().unwrap_or(0);
+        let sum: usize = lens.all().map(|(_, len)| COARSE >> len).sum();
+        if longest > MAX_LEN.into() || sum != COARSE {
+            return Err(Error::damaged(format!(
+                "a table's code is not complete: its longest code has {longest} bits, its Kraft sum is {sum}/{COARSE}"
+            )));
         }
         Ok(Self { lens })
     }
 
-    /// Reads a table for symbols of so many bits: code lengths of four bits.
+    /// Reads a table of 4-bit code lengths, for symbols of `symbol_bits` bits.
     pub(super) fn parse(c: &mut Cursor<'_>, symbol_bits: u32) -> Result<Self> {
         Self::new(Entries::parse(c, symbol_bits, code_lengths::read)?)
     }
@@ -35,7 +38,7 @@ impl Huffman {
         self.lens.put(out, code_lengths::write);
     }
 
-    /// The pad symbol: that with the shortest code.
+    /// The pad symbol: the one with the shortest code.
     pub(super) fn pad(&self) -> u8 {
         self.lens.first_by(|a, b| a < b)
     }

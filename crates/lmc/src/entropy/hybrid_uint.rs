@@ -1,9 +1,9 @@
-//! The hybrid integer code: a prefix code for what is roughly how large a number is, and its low bits as they are
+//! The hybrid integer code: a prefix code for the bucket of a number, which gives its magnitude, and its low bits raw
 //! (`docs/format.md` §3.3.3).
 //!
-//! For what is too little to fill lanes: a code needs no state, and its table is a few bytes. Gaps between changes that happen by
-//! chance are distributed geometrically, for which Golomb's codes are the shortest prefix codes; these are as short to within a hundredth of a bit, and
-//! follow any other distribution as well.
+//! It codes data too small to fill lanes: it needs no state, and its table takes a few bytes. Gaps between random changes are
+//! distributed geometrically, for which Golomb codes are the shortest prefix codes; this code comes within 0.01 bit of them, and adapts
+//! to other distributions.
 
 use super::code_lengths;
 use super::cost::{self, BIT};
@@ -20,14 +20,14 @@ const SAMPLE: usize = 1024;
 /// How numbers are coded, as it is stored; completeness is checked where tables are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HybridUint {
-    /// Low bits that are no part of what buckets tell.
+    /// Number of lowest bits, which no bucket distinguishes.
     raw_bits: u32,
     first: u8,
     /// Code lengths of the buckets from the first on; a single bucket needs no code, and its length is 0.
     lens: Box<[u8]>,
 }
 
-/// The bucket of a number, and how many of its low bits it leaves open.
+/// The bucket of a number, and the number of its low bits that are raw.
 #[inline(always)]
 fn bucket(number: u64, raw_bits: u32) -> (usize, u32) {
     let q = number >> raw_bits;
@@ -38,7 +38,7 @@ fn bucket(number: u64, raw_bits: u32) -> (usize, u32) {
     (16 + 4 * (len as usize - 5) + (q >> (len - 3) & 3) as usize, raw_bits + len - 3)
 }
 
-/// The lowest number of a bucket, and how many low bits it leaves open; `None` if there are numbers of more than 64 bits in it.
+/// The lowest number of a bucket, and the number of its raw low bits; `None` if the bucket has numbers above 64 bits.
 fn numbers(bucket: usize, raw_bits: u32) -> Option<(u64, u32)> {
     let (top, open) = match bucket.checked_sub(16) {
         None => (bucket as u64, raw_bits),
@@ -67,7 +67,7 @@ fn table_cost(h: &Histogram) -> u64 {
 }
 
 impl HybridUint {
-    /// A code for these numbers, of which there is one at least, and what they take with it and its table, in bits.
+    /// A code for these numbers (at least one), and the bits that they and the code's table take.
     pub(crate) fn build(numbers: &[u64]) -> (Self, u64) {
         assert!(!numbers.is_empty(), "a code needs a number");
         let sample: Vec<u64> = numbers.iter().copied().step_by(numbers.len().div_ceil(SAMPLE)).collect();
@@ -99,7 +99,10 @@ impl HybridUint {
         let [raw_bits, first, last] = c.array()?;
         let count = usize::from(last) + 1;
         if raw_bits > 63 || usize::from(first) + count > 256 {
-            return Err(Error::damaged("a code of numbers is out of range"));
+            return Err(Error::damaged(format!(
+                "a hybrid integer code has {raw_bits} raw bits and buckets {first} to {}",
+                usize::from(first) + count - 1
+            )));
         }
         let mut lens = vec![0u16; count];
         if count > 1 {
@@ -131,7 +134,7 @@ impl HybridUint {
     }
 }
 
-/// What numbers are written with.
+/// Writes numbers.
 pub(crate) struct HybridUintWriter {
     raw_bits: u32,
     codes: [u16; 256],
@@ -161,30 +164,32 @@ impl HybridUintWriter {
     }
 }
 
-/// What numbers are read with.
+/// Reads numbers.
 pub(crate) struct HybridUintReader {
-    /// Bucket and code length of whatever comes next.
+    /// Bucket and code length by the next bits.
     slots: Box<[(u8, u8); SLOTS]>,
-    /// Lowest number and open bits by bucket.
+    /// Lowest number and raw bits by bucket.
     buckets: Box<[(u64, u32); 256]>,
 }
 
 impl HybridUintReader {
     /// Checks the code.
     pub(crate) fn new(code: &HybridUint) -> Result<Self> {
-        let bad = || Error::damaged("a code of numbers is not complete");
         let single = code.lens.len() == 1;
         let used = |len: u8| len > 0 || single;
-        let too_long = code.lens.iter().any(|&l| l > MAX_LEN);
-        let kraft = || code.lens.iter().filter(|l| used(**l)).map(|&l| SLOTS >> l).sum::<usize>();
-        if too_long || kraft() != SLOTS {
-            return Err(bad());
+        let longest = code.lens.iter().copied().max().unwrap_or(0);
+        let sum: usize = code.lens.iter().filter(|l| used(**l)).map(|&l| SLOTS >> l).sum();
+        if longest > MAX_LEN || sum != SLOTS {
+            return Err(Error::damaged(format!(
+                "a hybrid integer code is not complete: its longest code has {longest} bits, its Kraft sum is {sum}/{SLOTS}"
+            )));
         }
         let codes = code.codes();
         let mut reader = Self { slots: Box::new([(0, 0); SLOTS]), buckets: Box::new([(0, 0); 256]) };
         for (bucket, &len) in (usize::from(code.first)..).zip(&code.lens[..]).filter(|(_, l)| used(**l)) {
-            reader.buckets[bucket] = numbers(bucket, code.raw_bits)
-                .ok_or_else(|| Error::damaged("a code has numbers of more than 64 bits"))?;
+            reader.buckets[bucket] = numbers(bucket, code.raw_bits).ok_or_else(|| {
+                Error::damaged(format!("bucket {bucket} of a hybrid integer code has numbers above 64 bits"))
+            })?;
             for slot in (usize::from(codes[bucket])..SLOTS).step_by(1 << len) {
                 reader.slots[slot] = (bucket as u8, len);
             }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 /// One lane set while decoding.
 ///
 /// `bytes` begins with the set's words and runs to the end of the block's body, so that vector loads may look past the
-/// last word; `pos` counts words and is compared with `words` in the end.
+/// last word; `pos` counts the words read, and [`Self::finish`] compares it with `words`.
 pub(crate) struct LaneReader<'a> {
     pub(crate) x: [u32; LANES],
     pub(crate) bytes: &'a [u8],
@@ -21,8 +21,8 @@ impl<'a> LaneReader<'a> {
         assert!(states.len() == 4 * LANES && bytes.len() >= 2 * words);
         let mut x = [0; LANES];
         zip(&mut x, states.as_chunks::<4>().0, |x, b| *x = u32::from_le_bytes(*b));
-        if x.iter().any(|&x| x < STATE_MIN) {
-            return Err(Error::damaged("a lane starts below its range"));
+        if let Some(x) = x.iter().find(|x| **x < STATE_MIN) {
+            return Err(Error::damaged(format!("the state of a lane starts at {x}, below {STATE_MIN}")));
         }
         Ok(Self { x, bytes, pos: 0, words })
     }
@@ -36,7 +36,10 @@ impl<'a> LaneReader<'a> {
         if self.pos == self.words && self.x.iter().all(|&x| x == STATE_MIN) {
             Ok(())
         } else {
-            Err(Error::damaged("the lanes of a block do not end where they must"))
+            let (read, words) = (self.pos, self.words);
+            Err(Error::damaged(format!(
+                "a lane set read {read} of its {words} words, or a state does not end at {STATE_MIN}"
+            )))
         }
     }
 }
@@ -55,11 +58,14 @@ impl<'a> LiteralReader<'a> {
     }
 
     pub(crate) fn finish(&self) -> Result<()> {
-        if self.pos == self.len { Ok(()) } else { Err(Error::damaged("a block's literals are not used up")) }
+        if self.pos == self.len {
+            return Ok(());
+        }
+        Err(Error::damaged(format!("a block's clusters use {} of its {} literals", self.pos, self.len)))
     }
 }
 
-/// Words, and literals, in front of those that are written, which vector stores may spoil.
+/// Words or literals in front of those that are written, which vector stores may overwrite.
 pub(crate) const WRITE_SLACK: usize = 64;
 
 /// One lane set while encoding. Words are written from the end of `words` towards its front, because the encoder
@@ -75,7 +81,7 @@ impl LaneWriter {
         Self { x: [STATE_MIN; LANES], words: Vec::new(), pos: 0 }
     }
 
-    /// Makes room for `chunks` chunks at most and starts anew.
+    /// Starts anew, with room for `chunks` chunks.
     pub(crate) fn reset(&mut self, chunks: usize) {
         self.x = [STATE_MIN; LANES];
         let need = chunks * super::CHUNK_WORDS + WRITE_SLACK;
@@ -102,7 +108,7 @@ impl LiteralWriter {
         Self { bytes: Vec::new(), pos: 0 }
     }
 
-    /// Makes room for `symbols` literals at most and starts anew.
+    /// Starts anew, with room for `symbols` literals.
     pub(crate) fn reset(&mut self, symbols: usize) {
         let need = symbols + WRITE_SLACK;
         if self.bytes.len() < need {

@@ -1,8 +1,8 @@
 //! rANS tables: frequencies that sum to 128 or to 4096.
 //!
-//! 128 slots fit registers. Against them, 4096 save the 0.2 to 0.3 % that rounding to 1/128 costs, most of what rare
-//! symbols cost as literals, and of symbols that are nearly always the same much more. Such a table is 16 KiB, and lanes
-//! refill after every symbol, because one may take twelve bits.
+//! 128 slots fit registers. 4096 slots save the 0.2 to 0.3 % that rounding to 1/128 costs, most of the cost of rare symbols
+//! as literals, and much more where one symbol dominates. Such a table takes 16 KiB, and lanes refill after every symbol,
+//! which may take twelve bits.
 
 use super::cost::{BIT, log2};
 use super::entries::Entries;
@@ -19,7 +19,7 @@ pub(crate) const COARSE: usize = 1 << COARSE_BITS;
 /// Slots of a fine table.
 pub(crate) const FINE: usize = 1 << FINE_BITS;
 
-/// The frequencies of symbols among 2^`log_slots` slots, which is the sum of all.
+/// The frequencies of symbols; their sum is 2^`log_slots`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rans {
     /// [`COARSE_BITS`] or [`FINE_BITS`].
@@ -28,20 +28,23 @@ pub(crate) struct Rans {
 }
 
 impl Rans {
-    /// A table, if that is what the frequencies are.
+    /// Checks that the frequencies sum to 2^`log_slots`, none of them alone, and leave a byte value for the escape.
     pub(crate) fn new(log_slots: u32, freqs: Entries) -> Result<Self> {
         let slots = 1 << log_slots;
         let sum: u32 = freqs.all().map(|(_, f)| u32::from(f)).sum();
-        if sum != slots || freqs.all().any(|(_, f)| u32::from(f) >= slots) {
-            return Err(Error::damaged(format!("the frequencies of a table do not sum to {slots}")));
+        if sum != slots {
+            return Err(Error::damaged(format!("a table's frequencies sum to {sum}, not {slots}")));
+        }
+        if freqs.all().any(|(_, f)| u32::from(f) >= slots) {
+            return Err(Error::damaged(format!("a table has a single symbol, of frequency {slots}")));
         }
         if freqs.escape > 0 && freqs.escape_mark().is_none() {
-            return Err(Error::damaged("a table has an entry for every symbol and for the escape"));
+            return Err(Error::damaged("a table has entries for all 256 symbols and for the escape"));
         }
         Ok(Self { log_slots, freqs })
     }
 
-    /// Reads a table for symbols of so many bits.
+    /// Reads a table for symbols of `symbol_bits` bits.
     pub(super) fn parse(log_slots: u32, c: &mut Cursor<'_>, symbol_bits: u32) -> Result<Self> {
         let largest = (1 << log_slots) - 1;
         let freqs = Entries::parse(c, symbol_bits, |c, freqs| {
@@ -62,7 +65,7 @@ impl Rans {
         self.freqs.first_by(|a, b| a > b)
     }
 
-    /// The first slot of every symbol and of the escape: slots are given out in order.
+    /// The first slot of every symbol and of the escape; slots are assigned in order.
     pub(super) fn starts(&self) -> [u16; 257] {
         let mut starts = [0; 257];
         let mut at = 0;
@@ -74,18 +77,17 @@ impl Rans {
     }
 }
 
-/// A table for a histogram of which at least two symbols, or one symbol and unseen others, occur; and the cost of coding
-/// the histogram with it, in 1/256 bit.
+/// A table for a histogram with at least one symbol, and the cost of coding the histogram with it, in 1/256 bit.
 ///
-/// `complete` says that no symbol outside the histogram can occur, which saves the escape.
+/// `complete`: no symbol outside the histogram occurs, so that a table of all its symbols needs no escape.
 pub(crate) fn build(hist: &Histogram, complete: bool, log_slots: u32) -> (Rans, u64) {
     let order = by_count(hist);
     assert!(!order.is_empty(), "a table needs a symbol");
     let total: u64 = order.iter().map(|o| u64::from(o.0)).sum();
     let slots = 1u64 << log_slots;
-    // A symbol in the table takes a slot at least, from all others. A literal costs the escape's slots and eight bits: of
-    // 4096 slots, a symbol must be rarer than one in some 20 000 to be better off as one, or more frequent where there are
-    // many of its kind. Where the line is best depends on the tail.
+    // A symbol in the table takes at least one slot from the others; a literal costs the escape's slots and eight bits. With
+    // 4096 slots a literal is cheaper for symbols rarer than one in some 20 000, and for more frequent ones where many are
+    // rare. The best threshold depends on the tail: several are tried.
     let shares = if log_slots == COARSE_BITS { [1200, 450, 160] } else { [u64::MAX, 20_000, 4_000] };
     let mut best: Option<(Rans, u64)> = None;
     let mut tried = usize::MAX;
@@ -120,12 +122,12 @@ pub(crate) fn build(hist: &Histogram, complete: bool, log_slots: u32) -> (Rans, 
 
 /// Distributes the slots over at least two counts, none of them 0.
 ///
-/// Rounding c·λ to the nearest integer, for the λ that makes the sum right, is nearly optimal. What is left is mended slot
+/// Rounding c·λ to the nearest integer, for the λ that makes the sum right, is nearly optimal. The sum is then corrected slot
 /// by slot: one more for a frequency f saves c·ln((f + 1) / f), which with m = 2f + 1 is 6cm / (3m² − 1) to within a
 /// thousandth (Padé).
 fn normalise(counts: &[u64], slots: u64) -> Vec<u32> {
     debug_assert!((2..slots.min(257)).contains(&(counts.len() as u64)));
-    // Those below a slot get one, the others share the rest.
+    // Counts worth less than a slot get one; the others share the rest.
     let total: u64 = counts.iter().sum();
     let small = |&&c: &&u64| c * slots <= total;
     let ones = counts.iter().filter(small).count() as u64;

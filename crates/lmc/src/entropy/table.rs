@@ -1,4 +1,4 @@
-//! What kernels look up, from tables that were checked.
+//! Look-up tables of the kernels, built from checked tables.
 
 use super::coder::Coder;
 use super::entries::ESCAPE;
@@ -6,23 +6,23 @@ use super::huffman::Huffman;
 use super::rans::{COARSE, COARSE_BITS, FINE, FINE_BITS, Rans};
 use crate::arch::inline::array;
 
-/// What a decoder looks up.
+/// A decoder's look-up table.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodeTable {
     pub(crate) slots: Slots,
-    /// A byte that is no symbol of the table: it marks the escape's slots, where there are any.
+    /// A byte that is no symbol of the table and marks the escape's slots; `None` without an escape.
     pub(crate) escape_mark: Option<u8>,
     pub(crate) pad: u8,
 }
 
-/// By slot: symbol or escape mark in bits 0 … 7, frequency in bits 8 … 19, offset above. Huffman codes are expressed so, too.
+/// By slot: symbol or escape mark in bits 0 … 7, frequency in bits 8 … 19, offset above; for Huffman codes, too.
 #[derive(Clone, Debug)]
 pub(crate) enum Slots {
     Coarse(Box<[u32; COARSE]>),
     Fine(Box<[u32; FINE]>),
 }
 
-/// What an encoder looks up by symbol; a symbol that is not in the table finds the escape's entry.
+/// An encoder's look-up table by symbol; symbols that are not in the table have the escape's entry.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodeTable {
     pub(crate) kind: EncodeKind,
@@ -35,9 +35,9 @@ pub(crate) struct EncodeTable {
 pub(crate) enum EncodeKind {
     /// `x ← x << len | code`
     Huffman(Box<Codes>),
-    /// Of 128 slots: two symbols are pushed at once.
+    /// 128 slots: two symbols are pushed at once.
     Coarse(Box<[Row; 256]>),
-    /// Of 4096 slots.
+    /// 4096 slots.
     Fine(Box<[Row; 256]>),
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Codes {
 ///
 /// The lower one is the reciprocal M of the frequency f: for every state x below f·2^32 / slots, which is where they are
 /// pushed, x div f = (x + more)·M >> (32 + shift). With c = ⌈log2 f⌉ and K = 31 + c, M is 2^K / f rounded up with
-/// `more` = 0, or rounded down with `more` = 1. Let e be what M·f differs from 2^K by. Rounded up, the quotient is exact
+/// `more` = 0, or rounded down with `more` = 1. Let e be the difference of M·f and 2^K. Rounded up, the quotient is exact
 /// while x·e < 2^K, which is always so for f ≤ 64 and 128 slots; otherwise M is rounded down, and the quotient exact while
 /// (x + 1)·e ≤ 2^K. One of the two has e ≤ f/2, and x·f/2 < f²·2^31 / slots ≤ 2^K because f ≤ 2^c ≤ slots (after Robison,
 /// N-bit unsigned division via N-bit multiply-add, 2005). For f = 1, M = 2^32 − 1 with `more` = 1 does.
@@ -121,7 +121,13 @@ impl DecodeTable {
             Coder::Rans(r) => (&r.freqs, r.pad()),
         };
         let escape_mark = entries.escape_mark();
-        let symbol = |s: usize| if s == ESCAPE { escape_mark.expect("checked with the table") } else { s as u8 };
+        let symbol = |s: usize| {
+            if s == ESCAPE {
+                escape_mark.expect("a checked table with an escape has a free byte value")
+            } else {
+                s as u8
+            }
+        };
         let slots = match coder {
             Coder::Rans(r) if r.log_slots == FINE_BITS => Slots::Fine(rans_slots(r, symbol)),
             Coder::Rans(r) => Slots::Coarse(rans_slots(r, symbol)),
@@ -158,7 +164,7 @@ fn huffman_slots(h: &Huffman, symbol: impl Fn(usize) -> u8) -> Box<[u32; COARSE]
 }
 
 impl EncodeTable {
-    /// The table of a coder that an encoder built, or `None` for the coder without symbols.
+    /// The table of a coder from an encoder, or `None` for the coder without symbols.
     pub(crate) fn new(coder: &Coder) -> Option<Self> {
         let (kind, pad) = match coder {
             Coder::None => return None,
@@ -170,11 +176,11 @@ impl EncodeTable {
             Coder::Rans(r) => {
                 let starts = r.starts();
                 let row = |s: usize| match r.freqs.get(s) {
-                    // Neither in the table nor escaped: does not occur.
+                    // Neither in the table nor escaped: the symbol does not occur.
                     0 => Row::default(),
                     f => Row::new(f, starts[s], r.log_slots),
                 };
-                // The escape's is that of most symbols, and a division.
+                // Most symbols share the escape's row, which takes a division.
                 let escape = row(ESCAPE);
                 let rows = Box::new(r.freqs.by_symbol(|s| if s == ESCAPE { escape } else { row(s) }));
                 (if r.log_slots == COARSE_BITS { EncodeKind::Coarse(rows) } else { EncodeKind::Fine(rows) }, r.pad())

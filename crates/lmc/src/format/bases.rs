@@ -1,4 +1,4 @@
-//! The bases of a delta: the record that names them (`docs/format.md` §2.6), and what blocks may depend on (§3.6).
+//! The bases of a delta: the record that names them (`docs/format.md` §2.6), and the dependencies of blocks (§3.6).
 
 use super::checksum::Digest;
 use super::header::Features;
@@ -8,22 +8,22 @@ use super::varint::{Cursor, put, put_string, string};
 use crate::error::{Error, Result};
 use crate::options::DecodeLimits;
 
-/// Blocks that must be decoded one after the other to have the last of them, not counting that one.
+/// Longest chain of blocks, each depending on the one before, that must be decoded before a block.
 pub(crate) const MAX_DEPTH: usize = 8;
 
 /// A base as a delta names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BaseInfo {
-    /// Hash of the base's raw bytes, as [`Summary`](crate::Summary) has it.
+    /// Content hash of the base's raw bytes, as in [`Summary`](crate::Summary).
     pub content_hash: Digest,
     /// Size of the base's raw bytes.
     pub raw_size: u64,
-    /// Name of its file when the delta was made, to help a person; may be empty.
+    /// Name of its file when the delta was made, for error messages; may be empty.
     pub name: String,
 }
 
-/// A range of raw bytes that must be at hand to decode a block.
+/// A range of raw bytes that a block needs to be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependency {
     /// 0: this file; i: its i-th base.
@@ -34,10 +34,12 @@ pub struct Dependency {
 
 impl Dependency {
     pub(super) fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
-        let source = c.size(MAX_BASES, "the number of a base")? as u32;
+        let source = c.size(MAX_BASES, "the source of a dependency")? as u32;
         let (offset, len) = (c.varint()?, c.varint()?);
         if len == 0 || len > *left || offset.checked_add(len).is_none() {
-            return Err(Error::damaged("a block's dependency is out of range"));
+            return Err(Error::damaged(format!(
+                "a dependency has {len} bytes at offset {offset}; {left} bytes are left of the block's limit"
+            )));
         }
         *left -= len;
         Ok(Self { source, offset, len })
@@ -49,13 +51,13 @@ impl Dependency {
         put(out, self.len);
     }
 
-    /// Where the range ends in its source.
+    /// End of the range in its source.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.len
     }
 }
 
-/// What the blocks of a file may depend on.
+/// The sources that blocks of a file may depend on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) features: Features,
@@ -63,7 +65,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// The record that names the bases; nothing if there are none.
+    /// The record that names the bases; empty if there are none.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         if self.bases.is_empty() {
             return Ok(vec![]);
@@ -76,20 +78,25 @@ impl Sources {
             put_string(&mut out, &b.name);
         }
         if self.bases.len() > MAX_BASES || out.len() - HEADER_LEN > record::MAX_BASES_HEAD as usize {
-            return Err(Error::limit(format!("{} bases are more than a file can name", self.bases.len())));
+            return Err(Error::limit(format!(
+                "{} bases with names of {} bytes in all; a file holds at most {MAX_BASES} bases in {} bytes",
+                self.bases.len(),
+                self.bases.iter().map(|b| b.name.len()).sum::<usize>(),
+                record::MAX_BASES_HEAD
+            )));
         }
         let header = RecordHeader::encode(record::BASES, &out[HEADER_LEN..], 0);
         out[..HEADER_LEN].copy_from_slice(&header);
         Ok(out)
     }
 
-    /// Refuses a record before it is read if its bases cannot be within the limits.
+    /// Refuses a bases record whose head exceeds the limits, before it is read.
     pub(crate) fn check_head_len(len: u32, limits: &DecodeLimits) -> Result<()> {
         let max = limits.max_index_size;
         if len as usize <= max {
             return Ok(());
         }
-        Err(Error::limit(format!("the names of the file's bases take more memory than the limit of {max} bytes")))
+        Err(Error::limit(format!("the file's list of bases has {len} bytes, more than the limit of {max}")))
     }
 
     /// Parses the head of a bases record.
@@ -98,7 +105,7 @@ impl Sources {
         // A base takes 18 bytes at least: the head's own length bounds the allocation.
         let n = c.size(MAX_BASES.min(head.len() / 18), "the number of bases")?;
         if n == 0 {
-            return Err(Error::damaged("a record of bases that names none"));
+            return Err(Error::damaged("the number of bases is 0"));
         }
         let bases = (0..n)
             .map(|_| {
@@ -110,46 +117,55 @@ impl Sources {
         Ok(Self { features, bases })
     }
 
-    /// Checks what a block that starts at raw byte `start` says that it depends on.
+    /// Checks the dependencies of a block that starts at raw byte `start`.
     pub(crate) fn check(&self, dependencies: &[Dependency], start: u64) -> Result<()> {
         if !dependencies.is_empty() && !self.features.dependencies {
-            return Err(Error::damaged("a block has dependencies, and the file's header says that there are none"));
+            return Err(Error::damaged("a block has dependencies, but bit 0 of the header's features is not set"));
         }
         for d in dependencies {
             let (end, what) = match d.source {
                 0 if !self.features.own => {
                     return Err(Error::damaged(
-                        "a block depends on the file, and the file's header says that none does",
+                        "a block depends on the file itself, but bit 1 of the header's features is not set",
                     ));
                 }
-                0 => (start, "a block depends on bytes that are not before it"),
+                0 => (start, "the block starts"),
                 i => match self.bases.get(i as usize - 1) {
-                    Some(base) => (base.raw_size, "a block depends on bytes that its base does not have"),
-                    None => return Err(Error::damaged("a block depends on a base that the file does not name")),
+                    Some(base) => (base.raw_size, "its base ends"),
+                    None => {
+                        return Err(Error::damaged(format!(
+                            "a block depends on base {i}; the file names {}",
+                            self.bases.len()
+                        )));
+                    }
                 },
             };
             if d.end() > end {
-                return Err(Error::damaged(what));
+                return Err(Error::damaged(format!(
+                    "a dependency on source {} ends at byte {}, but {what} at byte {end}",
+                    d.source,
+                    d.end()
+                )));
             }
         }
         Ok(())
     }
 }
 
-/// The depth of every block of a file that depends on itself, for whoever meets all of them in order.
+/// The depth of every block of a file that depends on itself; blocks are added in order.
 #[derive(Default)]
 pub(crate) struct Depths {
-    /// Where each block ends in the raw file.
+    /// End of each block in the raw file.
     ends: Vec<u64>,
-    /// The blocks of each depth, in order; those of depth 0 are left out.
+    /// The blocks of each depth from 1 on, in order.
     of: [Vec<u32>; MAX_DEPTH],
 }
 
 impl Depths {
-    /// Memory that a block takes here.
+    /// Memory that a block takes here, in bytes.
     pub(crate) const BLOCK_COST: usize = size_of::<u64>() + size_of::<u32>();
 
-    /// Takes note of the next block, whose dependencies were checked.
+    /// Adds the next block; its dependencies were checked.
     pub(crate) fn push(&mut self, raw_len: u64, dependencies: &[Dependency]) -> Result<()> {
         let depth = dependencies.iter().map(|d| self.of_dependent(d)).max().unwrap_or(0);
         if depth > MAX_DEPTH {
@@ -159,7 +175,7 @@ impl Depths {
         Ok(())
     }
 
-    /// Takes note of the next block, whose depth is known.
+    /// Adds the next block, of known depth.
     pub(crate) fn push_of(&mut self, raw_len: u64, depth: usize) {
         let start = self.ends.last().copied().unwrap_or(0);
         if let Some(level) = depth.checked_sub(1) {
@@ -168,7 +184,7 @@ impl Depths {
         self.ends.push(start + raw_len);
     }
 
-    /// The depth of a block that depends on this and on nothing else.
+    /// The depth of a block with this dependency alone.
     pub(crate) fn of_dependent(&self, d: &Dependency) -> usize {
         if d.source == 0 { 1 + self.deepest(d) } else { 0 }
     }
@@ -184,7 +200,7 @@ impl Depths {
 }
 
 pub(crate) fn too_deep() -> Error {
-    Error::damaged(format!("a block depends on more than {MAX_DEPTH} others, one after the other"))
+    Error::damaged(format!("the depth of a block's dependencies exceeds {MAX_DEPTH}"))
 }
 
 #[cfg(test)]
@@ -226,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_lies_about_its_length_is_refused() {
+    fn a_name_of_the_wrong_length_is_refused() {
         let mut head = vec![1];
         head.extend([7; 16]);
         head.extend([5, 2, b'a']);

@@ -13,7 +13,7 @@ use crate::entropy::coder::Coder;
 use crate::error::{Error, Result};
 use crate::predict::{Contexts, Conversion, MAX_BOUNDARIES, Predictor};
 
-/// What the lanes of a block take.
+/// Lengths of what the lanes read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneCounts {
     /// Words of each lane set.
@@ -28,7 +28,7 @@ pub struct BlockHead {
     /// Length of the contents in bytes.
     pub raw_len: usize,
     pub(crate) dependencies: Vec<Dependency>,
-    /// `None` if nothing of the block comes from lanes.
+    /// `None` if no cluster of the block has symbols.
     pub lanes: Option<LaneCounts>,
     /// `(column, bytes)` in raw order. One entry if there is one column.
     pub extents: Vec<(u8, usize)>,
@@ -37,7 +37,7 @@ pub struct BlockHead {
     pub(crate) digest: Digest,
 }
 
-/// What one method codes.
+/// Elements that one method codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     /// Raw bytes: the sum of the column's extents. Not stored.
@@ -60,7 +60,7 @@ pub enum Method {
     Plain(Stream),
     /// Residuals.
     Predicted(Box<Predicted>),
-    /// The header of a safetensors file, as the list of its tensors.
+    /// The header of a safetensors file as a list of tensors in a zstd frame; `list_len` is the length of the unpacked list.
     TensorList {
         /// Length of the list before it was packed.
         list_len: usize,
@@ -70,7 +70,7 @@ pub enum Method {
 }
 
 impl Column {
-    /// Its description in the head.
+    /// Appends its description.
     pub fn put(&self, out: &mut Vec<u8>) {
         match &self.method {
             Method::Stored => out.push(0),
@@ -96,7 +96,7 @@ impl Column {
 }
 
 impl Method {
-    /// Whether anything of the column comes from the lanes.
+    /// Whether any cluster of the column has symbols.
     fn has_symbols(&self) -> bool {
         let map = if let Method::Predicted(p) = self { p.unchanged.as_ref() } else { None };
         self.streams().any(Stream::has_symbols) || map.is_some_and(|u| u.map.coder != Coder::None)
@@ -110,7 +110,7 @@ impl Method {
     }
 }
 
-/// A column of which residuals are coded, by context.
+/// A column coded as residuals, by context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Predicted {
     /// Bytes of an element: 1, 2, 4 or 8.
@@ -119,13 +119,13 @@ pub struct Predicted {
     pub predictor: Predictor,
     /// What the bytes of the dependencies become before they are predictions.
     pub conversion: Conversion,
-    /// What the prediction is made from.
+    /// Dependencies that the prediction is made from.
     pub(crate) base: Named,
-    /// There if there are several.
+    /// `None` for a single context.
     pub(crate) contexts: Option<Contexts>,
-    /// Runs that are their prediction, if they are told apart.
+    /// Runs equal to their prediction, if there is a map of them.
     pub(crate) unchanged: Option<Unchanged>,
-    /// Number of elements of every context, and how they are coded if there are any.
+    /// For each context its number of elements, and their stream if there are any.
     pub streams: Vec<(usize, Option<Stream>)>,
 }
 
@@ -144,11 +144,11 @@ pub(crate) struct Named {
     pub(crate) count: usize,
 }
 
-/// The width of a column's elements, of which it must have a whole number.
+/// The width of a column's elements, in bytes. It divides the column's length.
 fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
     let code = c.u8()?;
     if code > 3 || !len.is_multiple_of(1 << code) {
-        return Err(Error::damaged("a column's element width does not fit its length"));
+        return Err(Error::damaged(format!("a column of {len} bytes has elements of width code {code}")));
     }
     Ok(1 << code)
 }
@@ -157,15 +157,13 @@ impl Predicted {
     fn parse(c: &mut Cursor<'_>, len: usize, dependencies: &[Dependency]) -> Result<Self> {
         let width = parse_width(c, len)?;
         let n = len / width;
-        let predictor = Predictor::from_code(c.u8()?).ok_or_else(|| {
-            Error::unsupported("a column has a predictor that this lmc does not know; a newer one may")
+        let code = c.u8()?;
+        let predictor = Predictor::from_code(code).ok_or_else(|| unsupported("predictor", code))?;
+        let code = c.u8()?;
+        let conversion = Conversion::from_code(code).ok_or_else(|| unsupported("conversion", code))?;
+        let source = conversion.source_width(width).ok_or_else(|| {
+            Error::damaged(format!("a column's conversion {code} does not give elements of {width} bytes"))
         })?;
-        let conversion = Conversion::from_code(c.u8()?).ok_or_else(|| {
-            Error::unsupported("a column has a conversion that this lmc does not know; a newer one may")
-        })?;
-        let source = conversion
-            .source_width(width)
-            .ok_or_else(|| Error::damaged("a column's conversion does not fit the width of its elements"))?;
         let base = parse_named(c, n, source, dependencies)?;
         let contexts = match usize::from(c.u8()?) {
             0 => None,
@@ -187,26 +185,22 @@ impl Predicted {
         let unchanged = match c.u8()? {
             0 => None,
             1 => {
-                let elements = c.size(n, "the number of elements in unchanged runs")?;
+                let elements = c.size(n, "a column's number of elements in unchanged runs")?;
                 Some(Unchanged { elements, map: Cluster::parse(c, 1)? })
             }
-            _ => {
-                return Err(Error::unsupported(
-                    "a column has unchanged runs that this lmc cannot read; a newer one may",
-                ));
-            }
+            kind => return Err(unsupported("kind of unchanged runs", kind)),
         };
         let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
         let streams = (0..contexts.as_ref().map_or(1, Contexts::count))
             .map(|_| {
-                let count = c.size(left, "the number of elements of a context")?;
+                let count = c.size(left, "a context's number of elements")?;
                 left -= count;
                 let stream = if count > 0 { Some(Stream::parse(c, width)?) } else { None };
                 Ok((count, stream))
             })
             .collect::<Result<_>>()?;
         if left != 0 {
-            return Err(Error::damaged("the contexts of a column do not cover it"));
+            return Err(Error::damaged(format!("the contexts of a column leave {left} of its {n} elements uncovered")));
         }
         Ok(Self { width, predictor, conversion, base, contexts, unchanged, streams })
     }
@@ -235,13 +229,16 @@ impl Predicted {
     }
 }
 
-/// Dependencies that together have `n` elements of `width` bytes.
+/// Dependencies that hold `n` elements of `width` bytes together.
 fn parse_named(c: &mut Cursor<'_>, n: usize, width: usize, dependencies: &[Dependency]) -> Result<Named> {
-    let first = c.size(dependencies.len(), "the number of a dependency")?;
-    let count = c.size(dependencies.len() - first, "a number of dependencies")?;
+    let first = c.size(dependencies.len(), "a column's first dependency")?;
+    let count = c.size(dependencies.len() - first, "a column's number of dependencies")?;
     let bytes: u64 = dependencies[first..first + count].iter().map(|d| d.len).sum();
     if count == 0 || bytes != (n * width) as u64 {
-        return Err(Error::damaged("the dependencies of a column do not have its number of elements"));
+        return Err(Error::damaged(format!(
+            "a column of {n} elements has {count} dependencies of {bytes} bytes in all, not of {}",
+            n * width
+        )));
     }
     Ok(Named { first, count })
 }
@@ -249,8 +246,13 @@ fn parse_named(c: &mut Cursor<'_>, n: usize, width: usize, dependencies: &[Depen
 fn count(c: &mut Cursor<'_>, what: &str) -> Result<usize> {
     match u32::from_le_bytes(c.array()?) as usize {
         n if n <= MAX_RAW => Ok(n),
-        _ => Err(Error::damaged(format!("{what} is out of range"))),
+        n => Err(Error::damaged(format!("{what} is {n}; it can be at most {MAX_RAW}"))),
     }
+}
+
+/// The error of a code that a newer version of the format may define.
+fn unsupported(what: &str, code: u8) -> Error {
+    Error::unsupported(format!("unsupported {what} {code}; a newer lmc may read this file"))
 }
 
 impl BlockHead {
@@ -258,7 +260,7 @@ impl BlockHead {
         let mut c = Cursor::new(head);
         let raw_len = c.size(MAX_RAW, "a block's raw length")?;
         if raw_len == 0 {
-            return Err(Error::damaged("an empty block"));
+            return Err(Error::damaged("a block's raw length is 0"));
         }
         // A dependency takes three bytes at least: the head's own length bounds the allocation.
         let n = c.size(MAX_DEPENDENCIES.min(c.remaining() / 3), "a block's number of dependencies")?;
@@ -267,15 +269,15 @@ impl BlockHead {
         let lanes = match usize::from(c.u8()?) {
             0 => None,
             SETS => {
-                let [first, second] = ["a block's words of lane set 0", "a block's words of lane set 1"];
+                let [first, second] = ["the number of words of lane set 0", "the number of words of lane set 1"];
                 let words = [count(&mut c, first)?, count(&mut c, second)?];
                 Some(LaneCounts { words, literals: count(&mut c, "a block's number of literals")? })
             }
-            n => return Err(Error::damaged(format!("a block has {n} lane sets"))),
+            n => return Err(Error::damaged(format!("a block has {n} lane sets, neither 0 nor {SETS}"))),
         };
         let n_columns = usize::from(c.u8()?);
         if n_columns == 0 || n_columns > MAX_COLUMNS {
-            return Err(Error::damaged("a block's number of columns is out of range"));
+            return Err(Error::damaged(format!("a block has {n_columns} columns; it can have 1 to {MAX_COLUMNS}")));
         }
         let mut len_of = [0usize; MAX_COLUMNS];
         let mut extents = Vec::new();
@@ -291,14 +293,19 @@ impl BlockHead {
                 let column = c.u8()?;
                 let len = c.size(left, "an extent's length")?;
                 if usize::from(column) >= n_columns || len == 0 {
-                    return Err(Error::damaged("an extent is out of range"));
+                    return Err(Error::damaged(format!(
+                        "an extent of {len} bytes belongs to column {column} of {n_columns}"
+                    )));
                 }
                 left -= len;
                 len_of[usize::from(column)] += len;
                 extents.push((column, len));
             }
             if left != 0 || len_of[..n_columns].contains(&0) {
-                return Err(Error::damaged("a block's extents do not cover it"));
+                return Err(Error::damaged(format!(
+                    "the extents of a block of {raw_len} bytes give its columns {:?}",
+                    &len_of[..n_columns]
+                )));
             }
         }
         let mut columns = Vec::with_capacity(n_columns);
@@ -312,19 +319,15 @@ impl BlockHead {
                 }
                 3 => Method::Predicted(Box::new(Predicted::parse(&mut c, len, &dependencies)?)),
                 4 => Method::TensorList {
-                    list_len: c.size(len, "the length of a list of tensors")?,
+                    list_len: c.size(len, "the length of a tensor list")?,
                     frame_len: c.size(2 * MAX_RAW, "a frame's length")?,
                 },
-                _ => {
-                    return Err(Error::unsupported(
-                        "a block has a method that this lmc does not know; a newer one may",
-                    ));
-                }
+                code => return Err(unsupported("method", code)),
             };
             columns.push(Column { len, method });
         }
         if lanes.is_none() && columns.iter().any(|p| p.method.has_symbols()) {
-            return Err(Error::damaged("a block has symbols but no lanes"));
+            return Err(Error::damaged("a block has clusters with symbols but no lane sets"));
         }
         let digest = c.array()?;
         c.finish()?;

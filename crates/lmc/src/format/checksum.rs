@@ -1,6 +1,6 @@
 //! XXH3 as the format uses it: 64-bit checks of heads, 128-bit digests of leaves, one hash over the leaves.
 //!
-//! These find accidents. Nothing that must resist an attacker may rest on them.
+//! They detect accidents and do not resist an attacker.
 
 use twox_hash::{XxHash3_64, XxHash3_128};
 
@@ -28,7 +28,7 @@ pub(crate) fn leaves(raw: &[u8]) -> Vec<Digest> {
     raw.chunks(LEAF).map(digest).collect()
 }
 
-/// The same while `raw` is read: `read` fills it from an offset on. Leaves are hashed while they are in the cache.
+/// Fills `raw` by `read(offset, leaf)`, and gives the digests of its leaves. Each leaf is hashed while it is in the cache.
 pub(crate) fn read_leaves<E>(
     raw: &mut [u8],
     mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,

@@ -5,10 +5,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) const LEN: usize = 16;
 /// The first eight bytes of a `.lmc` file.
 pub const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
-/// The version of the file format that is read and written. From 0x8001 on: drafts of version 1, each read by no other program.
+/// The version of the file format that is read and written. From 0x8001 on: drafts of version 1, each readable by one release only.
 pub const VERSION: u16 = 0x8006;
 
-/// What other files begin with, so that an error can say what was given.
+/// Magic numbers of other formats, so that an error can name what was given.
 const OTHERS: &[(&[u8], &str)] = &[
     (b"\x28\xb5\x2f\xfd", "a zstd file"),
     (b"\x1f\x8b", "a gzip file"),
@@ -23,12 +23,12 @@ const OTHERS: &[(&[u8], &str)] = &[
     (b"<html", "a web page: the download went wrong"),
 ];
 
-/// What a decoder must be able to do.
+/// Features of the format that a decoder must support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     /// Blocks may have dependencies.
     pub(crate) dependencies: bool,
-    /// Some of them may be on the file itself.
+    /// Blocks may depend on the file itself.
     pub(crate) own: bool,
 }
 
@@ -43,13 +43,13 @@ impl Features {
     fn of_bits(bits: u32) -> Result<Self> {
         let unknown = bits & !(Self::DEPENDENCIES | Self::OWN);
         if unknown != 0 {
-            return Err(Error::unsupported(format!(
-                "the file needs features that this lmc does not have ({unknown:#x}): use a newer one"
-            )));
+            return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
         let features = Self { dependencies: bits & Self::DEPENDENCIES != 0, own: bits & Self::OWN != 0 };
         if features.own && !features.dependencies {
-            return Err(Error::damaged("the features of the file's header contradict each other; fetch it again"));
+            return Err(Error::damaged(format!(
+                "the header's features are {bits:#x}: bit 1 needs bit 0; fetch the file again"
+            )));
         }
         Ok(features)
     }
@@ -83,7 +83,9 @@ pub(crate) fn check(start: &[u8]) -> Result<Features> {
         return Err(wrong_version(version).at_offset(8));
     }
     if rest[2..4] != [0; 2] {
-        return Err(Error::damaged("a reserved field of the file's header is not zero; fetch it again").at_offset(10));
+        let reserved = u16::from_le_bytes([rest[2], rest[3]]);
+        let message = format!("the header's reserved field is {reserved:#06x}, not 0; fetch the file again");
+        return Err(Error::damaged(message).at_offset(10));
     }
     Features::of_bits(u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes"))).map_err(|e| e.at_offset(12))
 }
@@ -93,7 +95,7 @@ fn wrong_version(version: u16) -> Error {
         0 => "the file has version 0 of the lmc format: it was written by lmc 0.1; restore it with that version"
             .to_owned(),
         0x8000.. => format!(
-            "the file has draft version {version:#06x} of the lmc format, and this lmc reads {VERSION:#06x} alone: restore it with the lmc that wrote it"
+            "the file has draft version {version:#06x} of the lmc format, and this lmc reads only {VERSION:#06x}: restore it with the lmc that wrote it"
         ),
         _ => format!(
             "the file has version {version} of the lmc format, and this lmc reads version {VERSION:#06x}: use a newer lmc"

@@ -1,4 +1,4 @@
-//! The index: what the blocks say about themselves, once more, and the segments (`docs/format.md` §2.3).
+//! The index: the lengths of the blocks, and the segments (`docs/format.md` §2.3).
 
 use std::io::Read;
 
@@ -13,12 +13,12 @@ use crate::frames;
 use crate::options::DecodeLimits;
 use crate::segment::Segment;
 
-/// log2 of the largest window that a table may ask of its decoder.
+/// log2 of the largest zstd window of a table.
 const WINDOW_LOG_MAX: u32 = 23;
 /// Bytes before the table: raw size, content hash, two varints of one byte at least.
 const MIN_HEAD: usize = 8 + 16 + 2;
 
-/// The lengths of one block: of its record in the file, and raw.
+/// The lengths of one block in bytes: its record in the file, and raw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockLen {
     pub(crate) record: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The index record. `blocks` is put as it is known to the writer: already as `2 × n` varints.
+    /// The index record. The lengths of the `n` blocks are already `2 × n` varints.
     pub(crate) fn encode(
         raw_size: u64,
         content_hash: &Digest,
@@ -55,29 +55,33 @@ impl Index {
         frames::encode(&mut frames::near()?, &table, &mut frame)?;
         out.extend_from_slice(&frame);
         if out.len() - HEADER_LEN > record::MAX_INDEX_HEAD as usize {
-            return Err(Error::limit("the file has so many blocks that its index would be too large"));
+            return Err(Error::limit(format!(
+                "the index of {n} blocks takes {} bytes; it can have at most {}",
+                out.len() - HEADER_LEN,
+                record::MAX_INDEX_HEAD
+            )));
         }
         let header = RecordHeader::encode(record::INDEX, &out[HEADER_LEN..], 0);
         out[..HEADER_LEN].copy_from_slice(&header);
         Ok(out)
     }
 
-    /// Memory that an opened file takes for one block: its lengths here, and where it starts.
+    /// Bytes of memory that an opened file takes for one block: its lengths here, and its offsets.
     pub(crate) const BLOCK_COST: usize = size_of::<BlockLen>() + 16;
 
-    /// Refuses an index before it is read if it cannot be within the limits.
+    /// Refuses an index whose head exceeds the limits, before it is read.
     pub(crate) fn check_head_len(len: u32, limits: &DecodeLimits) -> Result<()> {
         let max = limits.max_index_size;
         if len as usize <= max {
             return Ok(());
         }
-        Err(Error::limit(format!("the index takes more memory than the limit of {max} bytes")))
+        Err(Error::limit(format!("the index has {len} bytes, more than the memory limit of {max}")))
     }
 
-    /// Parses an index record's head, and checks all that can be checked without the rest of the file.
+    /// Parses an index record's head, and checks it as far as the rest of the file is not needed.
     pub(crate) fn parse(head: &[u8], limits: &DecodeLimits) -> Result<Self> {
         if head.len() < MIN_HEAD {
-            return Err(Error::damaged("the index is too short"));
+            return Err(Error::damaged(format!("the index has {} bytes; it needs at least {MIN_HEAD}", head.len())));
         }
         let mut c = Cursor::new(head);
         let raw_size = u64::from_le_bytes(c.array()?);
@@ -96,22 +100,25 @@ impl Index {
         let mut c = Cursor::new(&table);
         // A block takes two bytes of the table at least: it bounds the allocation.
         if n_blocks > table.len() as u64 / 2 {
-            return Err(Error::damaged("the index is too short for its number of blocks"));
+            return Err(Error::damaged(format!("the index has {n_blocks} blocks in a table of {} bytes", table.len())));
         }
         let mut blocks = Vec::with_capacity(n_blocks as usize);
         let mut sum = 0u64;
         for _ in 0..n_blocks {
-            let record = c.size(record::MAX_BLOCK_RECORD as usize, "a block's length in the index")? as u32;
+            let record =
+                c.size(record::MAX_BLOCK_RECORD as usize, "the length of a block's record in the index")? as u32;
             let raw = c.size(MAX_RAW, "a block's raw length in the index")? as u32;
             if (record as usize) < HEADER_LEN || raw == 0 {
-                return Err(Error::damaged("a block's length in the index is out of range"));
+                return Err(Error::damaged(format!(
+                    "a block in the index has a record of {record} bytes and {raw} raw bytes"
+                )));
             }
             whole_leaves_before(sum)?;
             sum += u64::from(raw);
             blocks.push(BlockLen { record, raw });
         }
         if sum != raw_size {
-            return Err(Error::damaged("the blocks of the index do not add up to the file's raw size"));
+            return Err(Error::damaged(format!("the blocks of the index have {sum} raw bytes, the file {raw_size}")));
         }
         let layout = string(&mut c)?.to_owned();
         let start = table.len() - c.remaining();
@@ -120,7 +127,7 @@ impl Index {
     }
 }
 
-/// Checks where a block starts: all blocks before it are whole leaves.
+/// Checks that all blocks before `start` consist of whole leaves.
 pub(crate) fn whole_leaves_before(start: u64) -> Result<()> {
     if start.is_multiple_of(LEAF as u64) {
         return Ok(());
@@ -128,19 +135,19 @@ pub(crate) fn whole_leaves_before(start: u64) -> Result<()> {
     Err(Error::damaged(format!("a block starts at raw byte {start}, which is no multiple of {LEAF}")))
 }
 
-/// Unpacks the table, which must be one zstd frame of exactly `len` bytes. Memory grows with what really comes out.
+/// Unpacks the table, one zstd frame of exactly `len` raw bytes. Memory grows with the bytes that come out, not with `len`.
 fn unpack(frame: &[u8], len: usize) -> Result<Vec<u8>> {
-    let bad = |_| Error::damaged("the index cannot be unpacked");
+    let bad = |e: std::io::Error| Error::damaged(format!("zstd cannot unpack the table of the index: {e}"));
     let mut d = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad)?.single_frame();
     d.window_log_max(WINDOW_LOG_MAX).map_err(bad)?;
     let mut table = Vec::new();
     d.by_ref().take((len as u64).saturating_add(1)).read_to_end(&mut table).map_err(bad)?;
     if table.len() != len {
-        return Err(Error::damaged("the index does not have the length that it claims"));
+        return Err(Error::damaged(format!("the table of the index unpacks to {} bytes, not {len}", table.len())));
     }
-    // The end of the frame is seen by reading on: nothing more may come out, and nothing may be left.
+    // Only a further read shows the end of the frame: it must give nothing, and consume all input.
     if d.read(&mut [0]).map_err(bad)? != 0 || !d.finish().is_empty() {
-        return Err(Error::damaged("the index has bytes left over"));
+        return Err(Error::damaged("bytes follow the zstd frame of the index"));
     }
     Ok(table)
 }

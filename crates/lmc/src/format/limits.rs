@@ -1,11 +1,11 @@
-//! How much a file and a block may hold.
+//! Limits of a file and of a block.
 
 pub(crate) const MAX_RAW: usize = 1 << 24;
 pub(crate) const MAX_COLUMNS: usize = 16;
 pub(crate) const MAX_EXTENTS: usize = 1 << 20;
 pub(crate) const MAX_CLUSTERS: usize = 16;
 pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
-/// Bytes that a block may depend on.
+/// Bytes of a block's dependencies.
 pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;
-/// Bases that a file names.
+/// Bases of a file.
 pub(crate) const MAX_BASES: usize = 1 << 16;

@@ -47,9 +47,16 @@ impl RecordHeader {
             _ if h.is_skippable() => {
                 u64::from(h.head_len) <= MAX_SKIPPABLE_RECORD - HEADER_LEN as u64 && h.body_len == 0
             }
-            _ => return Err(Error::damaged("unknown record: the file is damaged, or needs a newer lmc")),
+            _ => {
+                let tag = h.tag.escape_ascii();
+                return Err(Error::damaged(format!("unknown record {tag}: the file is damaged, or needs a newer lmc")));
+            }
         };
-        if fits { Ok(h) } else { Err(Error::damaged("a record's length is out of range")) }
+        if fits {
+            return Ok(h);
+        }
+        let (tag, head, body) = (h.tag.escape_ascii(), h.head_len, h.body_len);
+        Err(Error::damaged(format!("a record {tag} is too long: its head has {head} bytes, its body {body}")))
     }
 
     /// Record length in the file, header included.
@@ -67,7 +74,10 @@ impl RecordHeader {
         if check_of(bytes[..16].try_into().expect("16 bytes"), head) == self.check {
             Ok(())
         } else {
-            Err(Error::damaged("the checksum of a record's head does not match; fetch the file again"))
+            Err(Error::damaged(format!(
+                "the checksum of the head of a record {} does not match; fetch the file again",
+                self.tag.escape_ascii()
+            )))
         }
     }
 

@@ -1,11 +1,11 @@
-//! Segments as the index has them.
+//! The segments of a file as the index stores them (`docs/format.md` §2.3).
 
 use super::tensors::{put_opaque, put_tensor, walk};
 use super::varint::{Cursor, put};
 use crate::error::{Error, Result};
 use crate::segment::{Names, Segment, tensor_len};
 
-/// Puts the segments of a file.
+/// Appends the segments of a file.
 pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
     let (mut last_name, mut last_shape) = ("", None);
     put(table, segments.len() as u64);
@@ -39,46 +39,53 @@ impl Budget {
     }
 }
 
-/// The segments of an index that was read, checked but not taken apart: who restores all of a file needs none of them.
+/// The segments of an index, checked but not parsed: restoring a whole file needs none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
     table: Vec<u8>,
-    /// Where they start in the table, and how many there are.
+    /// Offset of the segments in the table, and their number.
     start: usize,
     count: usize,
 }
 
 impl Packed {
-    /// Checks segments that must cover `raw_size` bytes. They begin at `start`, reach to the end of the table, and take no
-    /// more memory than the budget has once they are taken apart.
+    /// Checks segments, from `start` to the end of the table: they cover `raw_size` bytes, and parsed they fit the memory
+    /// budget.
     pub(super) fn check(table: Vec<u8>, start: usize, raw_size: u64, budget: &mut Budget) -> Result<Self> {
         let mut c = Cursor::new(&table[start..]);
         let (mut count, mut end, mut names) = (0, 0u64, 0);
         walk(&mut c, |s| {
             let len = match s.dtype {
                 None => s.len,
-                Some(dtype) => tensor_len(dtype, s.shape)
-                    .ok_or_else(|| Error::damaged("a tensor's shape in the index gives no length").in_tensor(s.name))?,
+                Some(dtype) => tensor_len(dtype, s.shape).ok_or_else(|| {
+                    Error::damaged(format!(
+                        "the shape {:?} in the index gives no length of whole bytes below 2^64",
+                        &s.shape[..]
+                    ))
+                    .in_tensor(s.name)
+                })?,
             };
             if len > raw_size - end {
-                return Err(Error::damaged("the segments of the index reach past the file's raw size"));
+                return Err(Error::damaged(format!(
+                    "a segment of {len} bytes at byte {end} ends after the file's {raw_size} raw bytes"
+                )));
             }
             end += len;
             count += 1;
             names += s.name.len();
             if names > u32::MAX as usize {
-                return Err(Error::limit("the names of the tensors take more than 4 GiB"));
+                return Err(Error::limit(format!("the names of the tensors take {names} bytes, more than 4 GiB")));
             }
             budget.take(Segment::cost(s.name.len(), s.shape.len()) as u64)
         })?;
         c.finish()?;
         if end != raw_size {
-            return Err(Error::damaged("the segments of the index do not cover the file"));
+            return Err(Error::damaged(format!("the segments of the index end at byte {end} of {raw_size}")));
         }
         Ok(Self { table, start, count })
     }
 
-    /// Takes them apart.
+    /// Parses them.
     pub(crate) fn unpack(&self) -> Vec<Segment> {
         let mut names = Names::default();
         let mut segments = Vec::with_capacity(self.count);
@@ -112,7 +119,7 @@ mod tests {
         Segment::tensor(name.into(), dtype, shape.into(), offset, len)
     }
 
-    /// What is restored from the table, whose length is told, with so much memory.
+    /// Parses a table within a memory budget.
     fn round_trip(segments: &[Segment], memory: usize) -> Result<(Vec<Segment>, usize)> {
         let mut table = vec![1, 2, 3];
         encode(segments, &mut table);

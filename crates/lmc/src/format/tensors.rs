@@ -1,12 +1,12 @@
-//! Tensors one after the other, as the index and tensor lists have them: names without what they share with the one before, shapes only
-//! where they change.
+//! Lists of tensors, in the index and in safetensors headers: a name omits the prefix that it shares with the one before, a shape is
+//! stored where it changes.
 
 use super::varint::{Cursor, put, put_string, string};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::segment::{MAX_RANK, Shape};
 
-/// Set in the byte of a dtype where the shape is that of the tensor before.
+/// Flag in the dtype's byte: the shape is that of the tensor before.
 const SAME_SHAPE: u8 = 0x80;
 
 /// A tensor, or opaque bytes.
@@ -16,20 +16,20 @@ pub(crate) struct Entry<'a> {
     /// Length of opaque bytes.
     pub(crate) len: u64,
     pub(crate) name: &'a str,
-    /// Bytes of the name that are those of the name before.
+    /// Bytes of the prefix that the name shares with the name before.
     pub(crate) shared: usize,
     pub(crate) shape: &'a Shape,
-    /// Whether the shape is said to be that of the tensor before.
+    /// Whether the shape is stored as that of the tensor before.
     pub(crate) same_shape: bool,
 }
 
-/// Puts opaque bytes.
+/// Appends opaque bytes.
 pub(crate) fn put_opaque(table: &mut Vec<u8>, len: u64) {
     table.push(0);
     put(table, len);
 }
 
-/// Puts a tensor after one named `last`. Without a shape it has that of the one before.
+/// Appends a tensor after one named `last`. `None`: the shape is that of the one before.
 pub(crate) fn put_tensor(table: &mut Vec<u8>, last: &str, name: &str, dtype: Dtype, shape: Option<&[u64]>) {
     table.push(dtype.code() | if shape.is_none() { SAME_SHAPE } else { 0 });
     let shared = shared(last, name);
@@ -41,7 +41,7 @@ pub(crate) fn put_tensor(table: &mut Vec<u8>, last: &str, name: &str, dtype: Dty
     }
 }
 
-/// Bytes of the characters that both begin with.
+/// Length in bytes of the longest common prefix of whole characters.
 fn shared(a: &str, b: &str) -> usize {
     let words = a.as_bytes().as_chunks::<8>().0.iter().zip(b.as_bytes().as_chunks::<8>().0);
     let start = 8 * words.take_while(|(a, b)| a == b).count();
@@ -49,7 +49,7 @@ fn shared(a: &str, b: &str) -> usize {
     (0..=start + rest).rev().find(|&n| b.is_char_boundary(n)).unwrap_or(0)
 }
 
-/// Goes through a number of entries and as many of them.
+/// Reads a number of entries and passes each to `each`.
 pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
     let n = c.varint()?;
     let (mut name, mut shape) = (String::new(), Shape::default());
@@ -61,11 +61,14 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
             each(Entry { dtype: None, len, name: "", shared: 0, shape, same_shape: false })?;
             continue;
         }
-        let dtype = Dtype::from_code(kind & !SAME_SHAPE)
-            .ok_or_else(|| Error::unsupported("a tensor has a dtype that this lmc does not know; a newer one may"))?;
-        let shared = c.size(name.len(), "what a tensor's name shares with the one before")?;
+        let code = kind & !SAME_SHAPE;
+        let dtype = Dtype::from_code(code)
+            .ok_or_else(|| Error::unsupported(format!("unsupported dtype {code}; a newer lmc may read this file")))?;
+        let shared = c.size(name.len(), "the length of a tensor name's shared prefix")?;
         if !name.is_char_boundary(shared) {
-            return Err(Error::damaged("the name of a tensor is not UTF-8"));
+            return Err(Error::damaged(format!(
+                "a tensor's name shares {shared} bytes with {name:?}, which ends within a character"
+            )));
         }
         name.truncate(shared);
         name.push_str(string(c)?);
@@ -77,7 +80,7 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
                 shape.push(c.varint()?);
             }
         } else if is_first {
-            return Err(Error::damaged("the first tensor of a list has the shape of one before it").in_tensor(&name));
+            return Err(Error::damaged("the first tensor of a list has no shape of its own").in_tensor(&name));
         }
         is_first = false;
         each(Entry { dtype: Some(dtype), len: 0, name: &name, shared, shape: &shape, same_shape })?;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 pub(crate) const LEN: usize = 32;
 const MAGIC: [u8; 8] = *b"LMCend\r\n";
 
-/// Where the index record is.
+/// The place of the index record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) index_offset: u64,
@@ -30,8 +30,10 @@ impl Trailer {
     pub(crate) fn parse(t: &[u8; LEN], size: u64) -> Result<Self> {
         let u64_at = |i: usize| u64::from_le_bytes(t[i..i + 8].try_into().expect("8 bytes"));
         if t[24..] != MAGIC {
-            return Err(Error::damaged("the file does not end as an lmc file does: it ends early; fetch it again")
-                .at_offset(size));
+            return Err(Error::damaged(
+                "the file ends early: its last 8 bytes are not those of a trailer; fetch it again",
+            )
+            .at_offset(size));
         }
         let at = size - LEN as u64;
         if u64_at(16) != check64(&t[..16]) {
@@ -44,7 +46,11 @@ impl Trailer {
             || t.index_len > most
             || t.index_offset.checked_add(t.index_len) != Some(at)
         {
-            return Err(Error::damaged("the trailer does not point at an index; fetch the file again").at_offset(at));
+            let Self { index_offset, index_len } = t;
+            return Err(Error::damaged(format!(
+                "the trailer gives the index {index_len} bytes at byte {index_offset}; it must end at byte {at}: fetch the file again"
+            ))
+            .at_offset(at));
         }
         Ok(t)
     }

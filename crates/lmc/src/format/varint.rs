@@ -14,7 +14,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut v: u64) {
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
-    /// What they are, for errors.
+    /// What the bytes are, for errors.
     what: &'static str,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self::of("a header", bytes)
     }
-    /// Bytes of which errors say what they are.
+    /// Errors call the bytes `what`.
     pub(crate) fn of(what: &'static str, bytes: &'a [u8]) -> Self {
         Self { rest: bytes, what }
     }
@@ -35,14 +35,18 @@ impl<'a> Cursor<'a> {
                 self.rest = b;
                 Ok(a)
             }
-            None => Err(Error::damaged(format!("{} ends too early", self.what))),
+            None => Err(Error::damaged(format!(
+                "{} ends early: {n} more bytes are needed, {} are left",
+                self.what,
+                self.rest.len()
+            ))),
         }
     }
     pub(crate) fn u8(&mut self) -> Result<u8> {
         Ok(self.bytes(1)?[0])
     }
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        Ok(self.bytes(N)?.try_into().expect("length was asked for"))
+        Ok(self.bytes(N)?.try_into().expect("N bytes were taken"))
     }
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64> {
@@ -70,27 +74,30 @@ impl<'a> Cursor<'a> {
                 return Ok(v);
             }
         }
-        Err(Error::damaged(format!("{} holds an invalid number", self.what)))
+        Err(Error::damaged(format!("{} holds an invalid varint: it exceeds 64 bits or ends in a zero byte", self.what)))
     }
     /// A varint that is an in-memory size, at most `max`.
     pub(crate) fn size(&mut self, max: usize, what: &str) -> Result<usize> {
-        match usize::try_from(self.varint()?) {
-            Ok(v) if v <= max => Ok(v),
-            _ => Err(Error::damaged(format!("{what} is out of range"))),
+        match self.varint()? {
+            v if v <= max as u64 => Ok(v as usize),
+            v => Err(Error::damaged(format!("{what} is {v}; it can be at most {max}"))),
         }
     }
     pub(crate) fn finish(self) -> Result<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Error::damaged(format!("{} has bytes left over", self.what))) }
+        match self.rest.len() {
+            0 => Ok(()),
+            n => Err(Error::damaged(format!("{} has {n} bytes left over", self.what))),
+        }
     }
 }
 
-/// A string: its length, and its bytes.
+/// Appends a string: its length, then its bytes.
 pub(crate) fn put_string(out: &mut Vec<u8>, s: &str) {
     put(out, s.len() as u64);
     out.extend_from_slice(s.as_bytes());
 }
 
-/// What [`put_string`] puts.
+/// Reads a string that [`put_string`] wrote.
 pub(crate) fn string<'a>(c: &mut Cursor<'a>) -> Result<&'a str> {
     let n = c.size(c.remaining(), "the length of a name")?;
     std::str::from_utf8(c.bytes(n)?).map_err(|_| Error::damaged("a name is not UTF-8"))

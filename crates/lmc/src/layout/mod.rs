@@ -1,7 +1,7 @@
-//! Host formats: where the tensors of a file are.
+//! Host formats: the places of the tensors of a file.
 //!
-//! A format only *suggests* segments, from the beginning of the file. Nothing is rebuilt from what it says, so a wrong
-//! guess costs ratio, never bytes: whatever is odd is opaque. A new format is a file beside this one and a line in
+//! A format only *suggests* segments, from the beginning of the file. Nothing is rebuilt from them, so a wrong guess
+//! costs ratio, never correctness: all unusual bytes are opaque. A new format is a file beside this one and a line in
 //! [`FORMATS`].
 
 mod raw;
@@ -17,7 +17,7 @@ pub(crate) use suggestion::{Prefix, RAW, Start};
 /// Every known format. The first that recognises a file wins.
 const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors];
 
-/// The layout of a file; that of raw data of type `dtype` if its format is not known.
+/// The layout of a file; that of raw data of type `dtype` if its format is unknown.
 pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {
     for format in FORMATS {
         if let Some(layout) = format.suggest(file)? {

@@ -1,4 +1,4 @@
-//! Data in no known format: one segment, of a type that the caller knows or of none.
+//! Data of unknown format: one segment, of the caller's dtype if there is one.
 
 use super::suggestion::{Layout, RAW};
 use crate::dtype::Dtype;

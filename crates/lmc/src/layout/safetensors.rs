@@ -1,9 +1,9 @@
 //! The safetensors format: a length, a JSON header, and the tensors' bytes
 //! (<https://github.com/huggingface/safetensors>).
 //!
-//! What the `safetensors` crate accepts gives its tensors here, one by one. What it refuses for one tensor's sake (an
-//! unknown dtype, a shape that does not fit) or for the file's size makes those bytes opaque; what it refuses for the
-//! whole header's sake makes the file raw.
+//! A file that the `safetensors` crate accepts gives the same tensors here. Where it refuses a single tensor (an unknown
+//! dtype, a shape that does not fit) or the file's size, those bytes are opaque; where it refuses the header, the file is
+//! raw.
 
 mod header;
 pub(crate) mod list;
@@ -23,7 +23,7 @@ impl Format for Safetensors {
     fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>> {
         let Some(&len) = file.get(8)?.first_chunk() else { return Ok(None) };
         let len = u64::from_le_bytes(len);
-        // Few bytes tell most files of other formats, before a hundred million are read.
+        // A few bytes exclude most files of other formats, before up to a hundred million are read.
         if len > MAX_HEADER || !may_be_json(&file.get(8 + len.min(256) as usize)?[8..]) {
             return Ok(None);
         }
@@ -41,7 +41,7 @@ fn may_be_json(start: &[u8]) -> bool {
     start.trim_ascii_start().first().is_none_or(|&b| b == b'{')
 }
 
-/// Segments of a file whose tensors' bytes start at `data`; `None` if tensors overlap or reach beyond all files.
+/// Segments of a file whose tensors' bytes start at `data`; `None` if tensors overlap or end above 2^64.
 fn segments(data: u64, Header { mut entries, sorted }: Header) -> Option<Vec<Segment>> {
     if !sorted {
         drop_repeated(&mut entries);
@@ -65,7 +65,7 @@ fn segments(data: u64, Header { mut entries, sorted }: Header) -> Option<Vec<Seg
     Some(segments)
 }
 
-/// Of tensors of the same name, the last one counts.
+/// Keeps the last of several tensors of one name.
 fn drop_repeated(entries: &mut Vec<Entry>) {
     if entries.is_sorted_by(|a, b| a.name < b.name) {
         return;
@@ -75,7 +75,7 @@ fn drop_repeated(entries: &mut Vec<Entry>) {
     let mut keep = vec![true; entries.len()];
     by_name.windows(2).filter(|w| entries[w[0]].name == entries[w[1]].name).for_each(|w| keep[w[0]] = false);
     let mut keep = keep.into_iter();
-    entries.retain(|_| keep.next().expect("one for each"));
+    entries.retain(|_| keep.next().expect("a flag for each entry"));
 }
 
 #[cfg(test)]

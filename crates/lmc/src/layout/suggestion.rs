@@ -1,4 +1,4 @@
-//! What a format suggests: the segments of a file, from its beginning.
+//! Layouts: the segments that a format suggests for a file, from its beginning.
 
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ pub struct Layout {
     pub(crate) name: &'static str,
     /// In order and without gaps from offset 0. The file may end earlier, or later.
     pub segments: Vec<Segment>,
-    /// Type of what follows the segments, however long.
+    /// Dtype of the bytes after the segments, of any length.
     pub(crate) tail: Option<Dtype>,
 }
 
@@ -33,7 +33,9 @@ impl Layout {
                     s.offset
                 )));
             }
-            at = s.offset.checked_add(s.len).ok_or_else(|| Error::usage("a segment ends beyond all files"))?;
+            at = s.offset.checked_add(s.len).ok_or_else(|| {
+                Error::usage(format!("a segment of {} bytes at byte {} ends above 2^64", s.len, s.offset))
+            })?;
         }
         if at != len {
             return Err(Error::usage(format!("the segments have {at} bytes in all, and the data {len}")));
@@ -51,7 +53,7 @@ impl Layout {
         let rest = total - start;
         let mut typed = 0;
         if let Some(dtype) = self.tail.filter(|_| whole == self.segments.len()) {
-            // The fewest elements that fill whole bytes: 4 of 6 bits, 2 of 4 bits, 1 of any other width.
+            // The fewest elements of whole bytes: 4 of 6 bits, 2 of 4 bits, 1 of any other width.
             let elements = u64::from(8 / gcd(8, dtype.bits()));
             let bytes = elements * u64::from(dtype.bits()) / 8;
             typed = rest - rest % bytes;
@@ -87,7 +89,7 @@ impl Prefix for &[u8] {
 pub(crate) struct Start<'a> {
     src: &'a dyn ReadAt,
     size: u64,
-    /// What messages call the file.
+    /// The file's name in messages.
     what: &'static str,
     bytes: Vec<u8>,
 }
@@ -122,8 +124,8 @@ pub(super) trait Format: Sync {
 /// The name of the layout of files in no known format.
 pub(crate) const RAW: &str = "raw";
 
-/// The most memory that suggested segments may take: a quarter of what a decoder allows an index by default, and
-/// enough for a quarter of a million tensors.
+/// Most memory of suggested segments, in bytes: a quarter of a decoder's default limit for an index, and enough for a
+/// quarter of a million tensors.
 pub(super) const MAX_COST: usize = 1 << 26;
 
 #[cfg(test)]

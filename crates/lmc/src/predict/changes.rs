@@ -1,20 +1,20 @@
-//! Elements that are not what was predicted, or not 0, where they are few.
+//! Finds the elements that differ from their predictions, or from 0, where they are few.
 
 use crate::arch::inline::array;
 use crate::cluster::element::{Element, with_element};
 
-/// Elements that are found at once, most.
+/// Most elements that are found in one step.
 pub(crate) const STEP: usize = 64;
 
-/// Elements, and what they are compared with.
+/// Elements, and the values that they are compared with.
 #[derive(Clone, Copy)]
 pub(crate) struct Compared<'a> {
     /// Bytes of an element.
     pub(crate) width: usize,
     pub(crate) elements: &'a [u8],
-    /// As many elements; empty for zeros.
+    /// The predictions of all elements; empty for zeros.
     pub(crate) prediction: &'a [u8],
-    /// The bits that count; of short elements the low ones.
+    /// The bits that are compared; the low ones of elements shorter than 64 bits.
     pub(crate) bits: u64,
 }
 
@@ -43,13 +43,13 @@ impl<'a> Compared<'a> {
 pub(crate) struct Changes {
     len: usize,
     width: usize,
-    /// With room behind the last one: so are the others.
+    /// With room behind the last one, as the other fields.
     at: Vec<u32>,
     elements: Vec<u8>,
     predictions: Vec<u8>,
 }
 
-/// Where kernels write what they find.
+/// The buffers that kernels write to.
 pub(crate) struct Room<'a> {
     pub(crate) len: &'a mut usize,
     pub(crate) at: &'a mut [u32],
@@ -58,7 +58,7 @@ pub(crate) struct Room<'a> {
 }
 
 impl Changes {
-    /// Where they are in the column, rising.
+    /// Their indices in the column, rising.
     pub(crate) fn at(&self) -> &[u32] {
         &self.at[..self.len]
     }
@@ -71,7 +71,7 @@ impl Changes {
         &self.predictions[..self.len * self.width]
     }
 
-    /// Forgets all, and makes room for `most` elements of `width` bytes and [`STEP`] more.
+    /// Clears all, and makes room for `most` elements of `width` bytes and [`STEP`] more.
     pub(crate) fn reset(&mut self, width: usize, most: usize) -> Room<'_> {
         (self.len, self.width) = (0, width);
         let room = most + STEP;
@@ -87,7 +87,7 @@ impl Changes {
     }
 }
 
-/// Finds what differs. False where more than `most` elements do; then what is found is of no use.
+/// Finds the elements that differ. False if they are more than `most`; the result is then invalid.
 #[inline(always)]
 #[must_use]
 pub(crate) fn find(c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
@@ -117,7 +117,7 @@ fn find_as<E: Element>(c: &Compared<'_>, room: &mut Room<'_>, most: usize) -> bo
     find_in::<E>(bits, &e, &p, at(whole.len()), room, most)
 }
 
-/// Finds those of a few elements, from element `first` on; `bits` are those of as many as a word holds.
+/// Finds those of a few elements, from element `first` on; `bits` is repeated to fill a word.
 #[inline(always)]
 fn find_in<E: Element>(
     bits: u64,

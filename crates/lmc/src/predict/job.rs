@@ -1,10 +1,10 @@
-//! What the kernels of the predict stage are given.
+//! Arguments of the kernels of the predict stage.
 
 use super::{Contexts, Predictor};
 use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
 
-/// A column, or what becomes one, and what its elements are predicted from.
+/// How the elements of a column are predicted.
 #[derive(Clone, Copy)]
 pub(crate) struct Model<'a> {
     /// Bytes of an element.
@@ -12,14 +12,14 @@ pub(crate) struct Model<'a> {
     /// Elements of the column.
     pub(crate) len: usize,
     pub(crate) predictor: Predictor,
-    /// As many elements as the column has.
+    /// The prediction of every element.
     pub(crate) prediction: &'a [u8],
-    /// There is one context if there are none.
+    /// `None` for a single context.
     pub(crate) contexts: Option<&'a Contexts>,
 }
 
 impl<'a> Model<'a> {
-    /// The same for `len` of its elements, from element `first` on.
+    /// The model of `len` of its elements, from element `first` on.
     pub(crate) fn column(&self, first: usize, len: usize) -> Self {
         Self { len, prediction: self.predictions(first, len * self.width), ..*self }
     }
@@ -39,7 +39,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Where an element is among the streams.
+/// The context of an element, and its rank there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rank {
     pub(crate) context: u8,
@@ -50,12 +50,12 @@ pub(crate) struct Rank {
 /// Bytes behind every stream that vector loads and stores may touch.
 pub(crate) const SLACK: usize = 64;
 
-/// Elements that are taken at once: what is known of them stays in the first-level cache.
+/// Elements of a tile: their keys and contexts stay in the first-level cache.
 pub(crate) const TILE: usize = 1024;
 /// Bytes behind the end of every stream, other streams among them, that kernels may read: a tile and a register.
 pub(crate) const BEHIND: usize = 8 * TILE + SLACK;
 
-/// Where a stream stands, and how.
+/// The place and the element width of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     pub(crate) at: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Stream {
     pub(crate) width: usize,
 }
 
-/// A residual of which a stream of single bytes has the lowest only.
+/// A residual that exceeds a byte, in a stream of bytes that holds its lowest byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflow {
     pub(crate) context: u8,
@@ -80,17 +80,17 @@ pub(crate) struct Overflow {
 pub struct Streams {
     bytes: Vec<u8>,
     streams: Vec<Stream>,
-    /// What did not fit, in the order of the column.
+    /// Residuals that did not fit a byte, in the order of the column.
     overflows: Vec<Overflow>,
 }
 
-/// Overflows of a column of so many elements that are worth it; with more, streams had better have all bytes.
+/// Most overflows of a column of `len` elements; with more, whole elements are better.
 pub(crate) fn most_overflows(len: usize) -> usize {
     len / 64
 }
 
 impl Streams {
-    /// Makes room for contexts of these numbers of elements, or of up to as many, of so many bytes each. Contents are whatever was there.
+    /// Makes room for contexts of up to these numbers of elements, of this many bytes each. Contents are arbitrary.
     pub(crate) fn reset(&mut self, sizes: impl IntoIterator<Item = (usize, usize)>) {
         self.streams.clear();
         self.overflows.clear();
@@ -123,7 +123,7 @@ impl Streams {
         self.streams[context].width
     }
 
-    /// Gives the elements of the contexts that have overflows all bytes of the column's.
+    /// Widens the elements of contexts with overflows to the column's width.
     pub(crate) fn widen(&mut self, width: usize) {
         let overflows = std::mem::take(&mut self.overflows);
         for context in 0..self.streams.len() {
@@ -146,7 +146,7 @@ impl Streams {
         self.overflows.clear();
     }
 
-    /// All bytes, where each context is, and where overflows go.
+    /// All bytes, the place of each context, and the list of overflows.
     pub(crate) fn raw_parts_mut(&mut self) -> (&mut [u8], &mut [Stream], &mut Vec<Overflow>) {
         (&mut self.bytes, &mut self.streams, &mut self.overflows)
     }
@@ -161,7 +161,7 @@ impl Streams {
     }
 }
 
-/// Where a context goes on in its stream.
+/// The next place of a context in its stream.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
     pub(crate) next: usize,
@@ -174,8 +174,8 @@ pub(crate) struct Place {
     pub(crate) context: u8,
 }
 
-/// The places of so many contexts of elements of `width` bytes, in a buffer of `len` bytes: kernels rely on it that behind every end there
-/// are [`BEHIND`] of them, and that elements have all bytes or one.
+/// The places of the contexts of elements of `width` bytes, in a buffer of `len` bytes. Kernels rely on [`BEHIND`] bytes after the end of
+/// every stream, and on elements of `width` bytes or one.
 pub(crate) fn places(len: usize, of: &[Stream], contexts: usize, width: usize) -> Vec<Place> {
     assert_eq!(of.len(), contexts, "a stream for every context");
     let place = |(context, s): (u8, &Stream)| {
@@ -187,14 +187,14 @@ pub(crate) fn places(len: usize, of: &[Stream], contexts: usize, width: usize) -
     (0..).zip(of).map(place).collect()
 }
 
-/// [`places`], those of single bytes apart from those of whole elements, if there is a difference.
+/// [`places`], those of byte-wide streams separate from those of whole elements, if the widths differ.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
 pub(crate) fn places_by_width(len: usize, of: &[Stream], contexts: usize, width: usize) -> [Vec<Place>; 2] {
     let (single, whole) = places(len, of, contexts, width).into_iter().partition(|p| p.width == 1);
     [single, whole]
 }
 
-/// Cuts streams that were filled down to what they have.
+/// Truncates filled streams to their contents.
 pub(crate) fn trim<'a>(streams: &mut [Stream], places: impl IntoIterator<Item = &'a Place>) {
     for p in places {
         streams[usize::from(p.context)].len = p.next - p.first;

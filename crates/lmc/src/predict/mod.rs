@@ -1,10 +1,10 @@
-//! The predict stage: what is expected of an element, from a base snapshot or from another tensor, and in which context of
-//! elements its residual is coded (`docs/format.md` §3.7).
+//! The predict stage: the prediction of an element from a base snapshot or another tensor, its residual, and the context that
+//! the residual is coded in (`docs/format.md` §3.7).
 //!
 //! One step of an optimizer moves all weights by about the same amount, so that the difference counted in units in the
-//! last place doubles with each exponent step down: given the exponent of what an element is predicted from, the
-//! difference is nearly without memory. Elements are therefore scattered to contexts by that exponent, in a stable partition,
-//! and each context is a stream with tables of its own.
+//! last place doubles with each exponent step down: given the exponent of the prediction, the
+//! difference is nearly memoryless. Elements are therefore scattered to contexts by that exponent, in a stable partition,
+//! and each context is a stream with its own tables.
 
 pub(crate) mod changes;
 mod convert;
@@ -20,10 +20,10 @@ use crate::cluster::element::{Element, with_element};
 use crate::dtype::Dtype;
 use crate::map::Map;
 
-/// How an element of what a prediction is made from becomes one of the column's own width.
+/// Conversion of an element of the base to the column's dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Conversion {
-    /// As it is.
+    /// Unchanged.
     None = 0,
     /// F32 to BF16, to nearest, ties to even.
     NarrowBf16 = 1,
@@ -55,7 +55,7 @@ impl Conversion {
     }
 }
 
-/// How an element and its prediction make a residual.
+/// How a residual is computed from an element and its prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Predictor {
     /// Their distance in units in the last place, zigzag.
@@ -73,7 +73,7 @@ impl Predictor {
         })
     }
 
-    /// The residual of `u`, of which `p` was expected.
+    /// The residual of `u` with prediction `p`.
     #[inline(always)]
     pub(crate) fn residual<E: Element>(self, u: E, p: E) -> E {
         let zigzag = |d: E| d.shl(1).xor(d.sign_fill());
@@ -94,7 +94,7 @@ impl Predictor {
     }
 }
 
-/// Bits of the differences between elements of this dtype and what is expected of them, leading zeros left out.
+/// Total bits of the residuals of elements of this dtype, without leading zeros.
 pub(crate) fn bits_apart(dtype: Dtype, elements: &[u8], expected: &[u8]) -> u64 {
     let predictor = if dtype.map() == Map::Rotate { Predictor::Float } else { Predictor::Integer };
     with_element!(dtype.coding_width(), E => {
@@ -107,7 +107,7 @@ pub(crate) fn bits_apart(dtype: Dtype, elements: &[u8], expected: &[u8]) -> u64 
 /// Most boundaries between contexts.
 pub(crate) const MAX_BOUNDARIES: usize = 15;
 
-/// Which context an element belongs to, by the key of its prediction.
+/// Maps the key of a prediction to the context of its element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contexts {
     /// Rising. An element's context is the number of boundaries that are at most its key.
@@ -122,7 +122,7 @@ impl Contexts {
     /// The context of every key.
     pub(crate) fn table(&self) -> [u8; 256] {
         let mut table = [0; 256];
-        // Boundaries rise: each adds one to what is behind it.
+        // Boundaries rise: each adds one to all keys from it on.
         for &b in &self.boundaries {
             table[usize::from(b)..].iter_mut().for_each(|context| *context += 1);
         }

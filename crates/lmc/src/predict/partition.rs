@@ -1,4 +1,4 @@
-//! Residuals by context and back, in plain Rust: the measure of every kernel, and compiled for several of them.
+//! Residuals by context and back, in plain Rust: the reference of every kernel, and compiled for several of them.
 
 use super::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
 use super::select::{Selection, nth_one};
@@ -6,11 +6,11 @@ use super::{Contexts, MAX_BOUNDARIES, residual};
 use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
 
-/// Numbers of elements of every context.
+/// The number of elements of every context.
 #[inline(always)]
 pub(crate) fn count(m: &Model<'_>) -> Vec<usize> {
     let Some(finder) = Finder::new(m) else { return vec![m.len] };
-    // Several of each, so that equal keys that follow one another do not wait for one another.
+    // Several counters of each, so that increments for equal neighbouring keys do not depend on each other.
     let mut seen = [[0usize; 256]; 4];
     let mut keys = [0; TILE];
     for i in (0..m.len).step_by(TILE) {
@@ -25,11 +25,11 @@ pub(crate) fn count(m: &Model<'_>) -> Vec<usize> {
     counts
 }
 
-/// Appends the rank of each of the elements `at`, which rise; gives numbers of elements of every context.
+/// Appends the rank of each of the elements `at`, which rise; returns the number of elements of every context.
 #[inline(always)]
 pub(crate) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
     let finder = Finder::new(m).expect("there are contexts");
-    // Several of each, so that elements of one context that follow one another do not wait for one another.
+    // Several counters of each, so that increments for neighbours of one context do not depend on each other.
     let mut seen = [[0u32; CONTEXTS]; 4];
     let mut keys = [0; TILE];
     let mut left = at;
@@ -49,7 +49,7 @@ pub(crate) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usiz
     (0..finder.contexts).map(|c| seen.iter().map(|n| n[c] as usize).sum()).collect()
 }
 
-/// Finds elements by the ranks that they have in their contexts.
+/// Finds elements by their ranks in their contexts.
 #[inline(always)]
 pub(crate) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
     let finder = Finder::new(m).expect("there are contexts");
@@ -68,7 +68,7 @@ fn add_contexts(keys: &[u8], table: &[u8; 256], seen: &mut [[u32; CONTEXTS]; 4])
     }
 }
 
-/// Takes those of `left` that are in a tile of `n` elements, from element `i` on; gives where they are in the tile.
+/// Takes those of `left` that are in a tile of `n` elements, from element `i` on; returns their indices in the tile.
 #[inline(always)]
 pub(crate) fn of_tile<'a>(left: &mut &'a [u32], i: usize, n: usize) -> impl Iterator<Item = usize> + use<'a> {
     let most = &left[..left.len().min(n)];
@@ -77,8 +77,8 @@ pub(crate) fn of_tile<'a>(left: &mut &'a [u32], i: usize, n: usize) -> impl Iter
     here.iter().map(move |&e| e as usize - i)
 }
 
-/// Puts the residuals of `elements` into `streams`, and cuts those down to what they have. False where there is no room for a context, or
-/// more than [`most_overflows`] are larger than an element; then `streams` hold nothing of use.
+/// Writes the residuals of `elements` to `streams`, and truncates these. False if a context has no room, or more than [`most_overflows`]
+/// residuals exceed a stream's elements; the contents of `streams` are then unspecified.
 #[inline(always)]
 #[must_use]
 pub(crate) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
@@ -105,13 +105,12 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -
         place.next = c.next;
     }
     trim(streams, &places);
-    // Noted by where they stand in all streams.
+    // Recorded by their place in the buffer of all streams.
     overflows.iter_mut().for_each(|o| o.at -= places[usize::from(o.context)].first);
     true
 }
 
-/// The inverse of [`partition`]. False if the streams do not have as many elements as there are of their contexts; then `out` holds
-/// nothing of use.
+/// The inverse of [`partition`]. False if the length of a stream is not that of its context; the contents of `out` are then unspecified.
 #[inline(always)]
 #[must_use]
 pub(crate) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
@@ -139,7 +138,7 @@ pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
     residual::restore(m.width, m.predictor, m.prediction, out);
 }
 
-/// What finds keys, and the context of each.
+/// Finds the keys of predictions, and their contexts.
 pub(crate) struct Finder<'a> {
     prediction: &'a [u8],
     width: usize,
@@ -150,7 +149,7 @@ pub(crate) struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    /// `None` if there is but one context.
+    /// `None` if there is a single context.
     pub(crate) fn new(m: &Model<'a>) -> Option<Self> {
         let contexts = m.contexts?;
         Some(Self {
@@ -196,7 +195,7 @@ fn cursors(places: &[Place]) -> Cursors {
     cursors
 }
 
-/// Whole elements are stored: of those that are to be one byte, the next one overwrites the rest.
+/// Stores whole elements; in a byte-wide stream, the next one overwrites all but the lowest byte.
 #[inline(always)]
 fn scatter<E: Element>(
     keys: &[u8],
@@ -224,8 +223,7 @@ fn scatter<E: Element>(
     true
 }
 
-/// Notes the residuals that are no single bytes, of elements that are next in `places`: by their contexts, of which some may have no place
-/// here.
+/// Records the residuals that exceed a byte, of the next elements in `places`; contexts without a place here are skipped.
 #[cold]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
 pub(crate) fn note_overflows<E: Element>(
@@ -244,7 +242,7 @@ pub(crate) fn note_overflows<E: Element>(
     }
 }
 
-/// False where the buffer ends. What is taken from the next stream instead shows in the end.
+/// False where the buffer ends. Elements taken from the following stream by mistake are detected at the end.
 #[inline(always)]
 fn gather<E: Element>(keys: &[u8], table: &[u8; 256], bytes: &[u8], cursors: &mut Cursors, out: &mut [u8]) -> bool {
     let out = &mut E::all_mut(out)[..keys.len()];

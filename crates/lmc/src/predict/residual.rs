@@ -1,4 +1,4 @@
-//! Residuals of many elements, and back: loops that compilers make vectors of.
+//! Residuals of many elements, and back: loops that compilers vectorise.
 
 use super::Predictor;
 use crate::arch::inline::{zip, zip3};

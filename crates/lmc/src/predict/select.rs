@@ -1,11 +1,11 @@
-//! Where elements are that are known by their ranks: the inverse of ranking, as succinct data structures have it
+//! Select: finds elements by their ranks in a context, as in succinct data structures
 //! (Jacobson 1989, "Space-efficient static trees and graphs").
 
 use std::ops::Range;
 
-/// Elements of one context that are sought, and how far the search has come.
+/// A search for elements of one context.
 pub(crate) struct Selection<'a> {
-    /// How many of the context come before each one: rising.
+    /// Ranks of the sought elements in the context, rising.
     ranks: &'a [u32],
     at: &'a mut [u32],
     found: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// `at` gets the numbers of the elements with these `ranks`; what the context does not have stays as it is.
+    /// `at` receives the indices of the elements with these `ranks`; entries of ranks that the context does not have are left unchanged.
     pub(crate) fn new(ranks: &'a [u32], at: &'a mut [u32]) -> Self {
         assert_eq!(ranks.len(), at.len(), "room for every element");
         assert!(ranks.is_sorted_by(|a, b| a < b), "ranks rise");
@@ -27,7 +27,7 @@ impl<'a> Selection<'a> {
         self.seen as usize
     }
 
-    /// Which of the elements were found since this was asked last, and where they are.
+    /// The elements found since the last call: their range among all, and their indices.
     pub(crate) fn take(&mut self) -> (Range<usize>, &[u32]) {
         let new = self.taken..self.found;
         self.taken = self.found;
@@ -65,7 +65,7 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Which bit of `mask`, which has more than `n` ones, is the one that `n` ones come before.
+/// The index of the one bit of `mask` that `n` ones precede; `mask` has more than `n` ones.
 #[inline(always)]
 pub(crate) fn nth_one(mut mask: u64, mut n: u32) -> u32 {
     let mut passed = 0;

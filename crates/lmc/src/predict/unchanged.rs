@@ -1,8 +1,8 @@
-//! Runs that are exactly what was predicted: found, left out, and put back.
+//! Runs equal to their predictions: found, left out, and put back.
 
 use crate::cluster::RUN;
 
-/// Appends for every run of elements of `width` bytes 1 if it is its prediction and 0 if not.
+/// Appends for every run of elements of `width` bytes 1 if it equals its prediction, else 0.
 #[inline(always)]
 pub(crate) fn find(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
     let run = RUN * width;
@@ -11,7 +11,7 @@ pub(crate) fn find(width: usize, elements: &[u8], prediction: &[u8], map: &mut V
     }
 }
 
-/// Bits by which two runs differ, of any of their words: without an early end, for which vectors would have to wait.
+/// The OR of the differing bits of all words of two runs. Without an early exit, which would stall vector code.
 #[inline(always)]
 pub(crate) fn differing(a: &[u8], b: &[u8]) -> u64 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
@@ -20,7 +20,7 @@ pub(crate) fn differing(a: &[u8], b: &[u8]) -> u64 {
     a_rest.iter().enumerate().fold(words, |d, (i, a)| d | u64::from(a ^ b_rest[i]))
 }
 
-/// Elements in the runs that a map calls unchanged, of `n` in all.
+/// Number of elements in the unchanged runs of a map, of `n` in all.
 pub(crate) fn elements(map: &[u8], n: usize) -> usize {
     let runs = map.iter().filter(|&&u| u == 1).count();
     let partial = n % RUN;
@@ -28,7 +28,7 @@ pub(crate) fn elements(map: &[u8], n: usize) -> usize {
     runs * RUN - short
 }
 
-/// Replaces `out` by the runs that changed.
+/// Replaces `out` by the changed runs.
 pub(crate) fn leave_out(width: usize, map: &[u8], elements: &[u8], out: &mut Vec<u8>) {
     out.clear();
     for (run, &unchanged) in elements.chunks(RUN * width).zip(map) {
@@ -38,7 +38,7 @@ pub(crate) fn leave_out(width: usize, map: &[u8], elements: &[u8], out: &mut Vec
     }
 }
 
-/// Puts the runs that changed among those that did not.
+/// Merges the changed runs with the unchanged ones.
 ///
 /// # Panics
 /// If `changed` is not as long as the map says.
@@ -53,7 +53,7 @@ pub(crate) fn put_back(width: usize, map: &[u8], prediction: &[u8], mut changed:
             to.copy_from_slice(from);
         }
     }
-    assert!(changed.is_empty(), "every run that changed has its place");
+    assert!(changed.is_empty(), "the map has a place for every changed run");
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Samples of tensors, to tell whether one is a later state of the other.
+//! Samples of tensors, which show whether one is a later state of another.
 
 use crate::dtype::Dtype;
 use crate::error::Result;
@@ -9,17 +9,17 @@ const WINDOWS: usize = 2;
 
 /// A few dozen elements of a tensor, at places that depend on its dtype and length alone.
 pub(crate) struct Fingerprint {
-    /// What stays the same of an element that changes little: sign and exponent, or all of an integer.
+    /// The stable bits of each element: sign and exponent of a float, all of an integer.
     keys: Vec<u16>,
     constant: bool,
 }
 
 impl Fingerprint {
-    /// Samples are taken from so many bytes at the beginning of a tensor: what is known of it when its first block is
-    /// planned.
+    /// Samples are taken from this many bytes at the beginning of a tensor, which are available when its first block
+    /// is planned.
     pub(crate) const REACH: u64 = 1 << 20;
 
-    /// Samples a tensor of `len` bytes, of which `read` gives those from an offset on.
+    /// Samples a tensor of `len` bytes; `read` fills a buffer from an offset on.
     pub(crate) fn take(dtype: Dtype, len: u64, mut read: impl FnMut(&mut [u8], u64) -> Result<()>) -> Result<Self> {
         let width = dtype.coding_width();
         let elements = (len.min(Self::REACH) / width as u64) as usize;
@@ -34,17 +34,17 @@ impl Fingerprint {
         Ok(Self { keys: bytes.chunks(width).map(|e| key(dtype, e)).collect(), constant })
     }
 
-    /// Whether all elements are the same: then any other constant looks related.
+    /// Whether all elements are equal: any other constant tensor would look related.
     pub(crate) fn is_constant(&self) -> bool {
         self.constant
     }
 
-    /// Elements whose keys are those of the other sample.
+    /// Number of equal keys.
     pub(crate) fn agreement(&self, other: &Self) -> usize {
         self.keys.iter().zip(&other.keys).filter(|(a, b)| a == b).count()
     }
 
-    /// Whether most elements agree. Of unrelated weights one in seven does, by chance.
+    /// Whether most keys agree. Of unrelated weights, one in seven does by chance.
     pub(crate) fn is_related(&self, other: &Self) -> bool {
         self.agreement(other) * 2 > self.keys.len()
     }

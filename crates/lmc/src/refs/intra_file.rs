@@ -1,7 +1,7 @@
-//! Tensors of one file that say the same: equal ones, and 16-bit weights that are a rounded 32-bit tensor.
+//! Tensors of one file that predict each other: equal ones, and 16-bit weights rounded from a 32-bit tensor.
 //!
-//! They are found by sampled values, and by nothing else: names do not matter. One look-up a tensor, so that thousands of tensors cost no more
-//! than their samples. A pair that only looks alike costs ratio, never bytes: residuals are coded whatever was expected.
+//! They are found by sampled values alone, with one look-up per tensor: thousands of tensors cost no more than their samples. A wrong pair
+//! costs ratio, never correctness: residuals are lossless with any prediction.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,12 @@ use crate::segment::Segment;
 
 /// Smaller tensors would save less than finding them costs.
 const MIN_ELEMENTS: u64 = 4096;
-/// Elements of a tensor that are compared: in stretches, so that a file is read in few places.
+/// Sampled elements of a tensor: in windows, so that a file is read at few places.
 const STRETCHES: u64 = 8;
 const STRETCH: usize = 8;
 
-/// What makes two tensors look alike: number of elements, and a sample as it would be in one dtype.
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// The key of similar tensors: number of elements, and a sample converted to one dtype.
+#[derive(PartialEq, Eq, Hash)]
 struct Look {
     dtype: Dtype,
     elements: u64,
@@ -53,7 +53,7 @@ const ROUNDED: [(Conversion, Dtype); 2] = [(Conversion::NarrowBf16, Dtype::Bf16)
 /// For every segment, an earlier one that it can be predicted from. `read` fills a buffer with raw bytes of the file from an offset on.
 pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Vec<Option<Reference>> {
     let mut references = vec![None; segments.len()];
-    // Earlier tensors by how they, or what they predict, look.
+    // Earlier tensors, by their own key or by that of their rounding.
     let mut seen: HashMap<Look, Reference> = HashMap::new();
     for (segment, reference) in segments.iter().zip(&mut references) {
         // A header may promise more than the file has; what it has is compressed as it is.
@@ -78,10 +78,10 @@ pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) ->
     references
 }
 
-/// Finds the 16-bit tensors that are a 32-bit one, rounded: for each tensor the number of that one. The order of tensors does not matter, nor do their names.
-/// `read` fills a buffer with the bytes from an offset on, as the tensors' offsets count.
+/// Finds the 16-bit tensors that are a rounded 32-bit one: for each tensor the index of that one. Order and names do not matter.
+/// `read` fills a buffer from an offset on, of the same kind as the tensors' offsets.
 ///
-/// They are found by sampled values. A pair that only looks alike costs whoever makes a delta of it ratio, never bytes.
+/// They are found by sampled values. A wrong pair costs a delta ratio, never correctness.
 ///
 /// # Errors
 /// Those of `read`.
@@ -108,7 +108,7 @@ pub fn rounded_from<E>(
     Ok(found)
 }
 
-/// Elements of a tensor, the same places for every tensor of as many elements.
+/// Samples a tensor, at places that depend on its number of elements alone.
 fn sample<E>(
     offset: u64,
     elements: u64,
@@ -117,7 +117,7 @@ fn sample<E>(
 ) -> Result<Vec<u8>, E> {
     let mut sample = vec![0; STRETCHES as usize * STRETCH * width];
     for (i, to) in (0..STRETCHES).zip(sample.chunks_exact_mut(STRETCH * width)) {
-        // Not at the very start of rows, which may be alike.
+        // Not at the start of rows, which may be alike.
         let at = elements / STRETCHES * i + elements / STRETCHES / 3;
         read(offset + at * width as u64, to)?;
     }
@@ -181,7 +181,7 @@ mod tests {
         let at = |offset, conversion| Some(Reference { source: 0, offset, conversion });
         assert_eq!(l[..4], [None, None, at(0, NarrowBf16), at(0, NarrowF16)]);
         assert_eq!(l[4..7], [at(20_000, WidenBf16), at(20_000, Same), at(0, Same)]);
-        assert_eq!(l[7..], [None; 5], "new, small, and constant ones have nobody");
+        assert_eq!(l[7..], [None; 5], "new, small, and constant ones have no reference");
     }
 
     #[test]

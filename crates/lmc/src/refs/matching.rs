@@ -1,4 +1,4 @@
-//! Which tensors of a file belong to which tensors of its bases: by name, shape and dtype, then by content.
+//! Matches the tensors of a file with those of its bases: by name, shape and dtype, then by content.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,32 +14,32 @@ use crate::predict::{self, Conversion};
 use crate::refs::fingerprint::Fingerprint;
 use crate::segment::Segment;
 
-/// Where the bytes are that a segment may be predicted from.
+/// A possible prediction of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Related {
-    /// Where those of the segment's beginning are.
+    /// The place of the predictions, from the segment's beginning on.
     pub reference: Reference,
-    /// Bytes of the segment, from its beginning on, that have them.
+    /// Bytes of the segment, from its beginning on, that have predictions.
     pub len: u64,
 }
 
-/// A segment below this is not worth what naming its base takes.
+/// Least bytes of a segment that is worth a reference.
 const LINK_MIN: u64 = 64;
-/// A tensor below this is not searched for by content.
+/// Least bytes of a tensor that is searched for by content.
 const SEARCH_MIN: u64 = 1024;
-/// Comparisons of samples for one file: some tenths of a second.
+/// Most comparisons of fingerprints for one file: some tenths of a second.
 const COMPARISONS: usize = 1 << 24;
-/// What is compared of the candidates around a tensor's own place once those are used up.
+/// Candidates around a tensor's own rank that are compared once those are used up.
 const NEIGHBOURS: usize = 32;
 
 /// Bytes at the beginning of a tensor that must be known to match it.
 pub(crate) const SAMPLED: u64 = Fingerprint::REACH;
-/// Sample windows that estimate the distance of two tensors: at most this many, of this many bytes, one for each so many bytes.
+/// Sample windows that estimate the distance of two tensors: most windows, bytes of each, and at most one per this many bytes.
 const WINDOWS: u64 = 16;
 const WINDOW: usize = 128;
 const WINDOW_EVERY: u64 = 1 << 14;
 
-/// Bits of differences, leading zeros left out, among the bits of a fingerprint.
+/// Bits of residuals without leading zeros, and bits of the sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Distance {
     pub(crate) differ: u64,
@@ -47,13 +47,13 @@ pub(crate) struct Distance {
 }
 
 impl Distance {
-    /// That of `len` bytes of `raw` at `offset` from zeros. All bits of an element differ that is not zero.
+    /// The distance from zeros of `len` bytes of `raw` at `offset`. All bits of a nonzero element count as different.
     pub(crate) fn from_zero(dtype: Dtype, offset: u64, len: u64, raw: &dyn ReadAt) -> Result<Self> {
         let width = dtype.coding_width();
         Self::sampled(dtype, offset, len, raw, |_, own| Ok(8 * (own.len() - width * zeros_in(width, own)) as u64))
     }
 
-    /// That of `len` bytes of `raw` at `offset`, given how many bits of a window differ that is so far from `offset`.
+    /// The distance of `len` bytes of `raw` at `offset`; a function gives the differing bits of a window at a distance from `offset`.
     fn sampled(
         dtype: Dtype,
         offset: u64,
@@ -77,24 +77,24 @@ impl Distance {
     }
 }
 
-/// Finds what each segment of a file may be predicted from.
+/// Finds the references of each segment of a file.
 pub struct Matcher<'m> {
     /// The bases that the file will name, in order.
     bases: Vec<&'m Base<'m>>,
-    /// For each segment, and the tail behind them.
+    /// For each segment, and for the tail after them.
     found: Vec<Found>,
     pools: Vec<Pool>,
     comparisons: usize,
-    /// For each segment, the tensor of its name that fits best.
+    /// For each segment, the best-fitting tensor of its name.
     named: Vec<Option<Named>>,
-    /// Which of the bases that were given the ones are that the file will name.
+    /// Index of each of `bases` among the given ones.
     numbers: Vec<usize>,
 }
 
 /// A tensor of a base with the name of one of the file.
 #[derive(Clone, Copy)]
 pub struct Named {
-    /// Which base, as they were given, and which of its segments.
+    /// Index of the base among the given ones, and of its segment.
     pub base: usize,
     /// Index among them.
     pub segment: usize,
@@ -102,7 +102,7 @@ pub struct Named {
     pub fit: Fit,
     /// What makes its elements those of the file.
     pub conversion: Conversion,
-    /// Bytes of the tensor, from its beginning on, that have their like.
+    /// Bytes of the tensor, from its beginning on, that have a counterpart.
     pub len: u64,
 }
 
@@ -110,7 +110,7 @@ pub struct Named {
 enum Found {
     Nothing,
     Related(Related),
-    /// Perhaps one of a pool, if its contents say so; its rank among the tensors that look there.
+    /// To be searched in a pool by content; with its rank among the tensors that search there.
     Search {
         pool: usize,
         rank: usize,
@@ -127,7 +127,7 @@ struct Pool {
 struct Candidate {
     source: u32,
     segment: usize,
-    /// Belongs to a tensor of the file already.
+    /// Matched with a tensor of the file already.
     taken: bool,
     /// `None` until it is needed.
     fingerprint: Option<Fingerprint>,
@@ -146,7 +146,7 @@ pub enum Fit {
     Resized,
 }
 
-/// How the elements of a tensor correspond to those of a base's: how well, converted how, and for how many bytes of it.
+/// How the elements of a tensor correspond to those of a base's: the fit, the conversion, and the number of bytes.
 fn fit(new: &Segment, old: &Segment) -> Option<(Fit, Conversion, u64)> {
     let (to, from) = (new.dtype?, old.dtype?);
     let conversion = match (from, to) {
@@ -173,11 +173,11 @@ fn fit(new: &Segment, old: &Segment) -> Option<(Fit, Conversion, u64)> {
     Some((Fit::Resized, conversion, new.len / rows * rows.min(old_rows)))
 }
 
-/// Agreement of samples, whether no other tensor has it, and how near its rank is.
+/// Agreement of fingerprints, whether the candidate is free, and nearness of rank.
 type Order = (usize, bool, Reverse<usize>);
 
 impl<'m> Matcher<'m> {
-    /// Matches what names, shapes and dtypes can tell of a file.
+    /// Matches a file by names, shapes and dtypes.
     pub fn new(layout: &Layout, bases: &'m [Base<'m>]) -> Self {
         let tensors = layout.segments.len();
         let mut m = Self {
@@ -202,17 +202,17 @@ impl<'m> Matcher<'m> {
         &self.bases
     }
 
-    /// The tensor of a segment's name that fits it best, however small it is.
+    /// The best-fitting tensor of a segment's name, of any size.
     pub fn named(&self, i: usize) -> Option<&Named> {
         self.named.get(i)?.as_ref()
     }
 
-    /// Which of the bases that were given is source `source` (≥ 1) of the file.
+    /// The index among the given bases of source `source` (≥ 1) of the file.
     pub fn number(&self, source: u32) -> usize {
         self.numbers[source as usize - 1]
     }
 
-    /// Finds a tensor of the same name for each; gives those that were found: base and segment.
+    /// Matches tensors by name; returns the matches: base and segment.
     fn by_name(&mut self, layout: &Layout) -> Vec<(usize, usize)> {
         let named: Vec<Vec<(&str, usize)>> = self.bases.iter().map(|b| by_name(b.segments())).collect();
         let mut taken = Vec::new();
@@ -238,7 +238,7 @@ impl<'m> Matcher<'m> {
         taken
     }
 
-    /// Finds bytes at the same place for what has no name: the file's headers, or all of a file of no known format.
+    /// Matches segments without names by offset: headers, or all of a file of unknown format.
     fn by_position(&mut self, layout: &Layout, votes: &[usize]) {
         let related = |base: usize, offset, len| {
             let reference = Reference { source: base as u32 + 1, offset, conversion: Conversion::None };
@@ -269,7 +269,7 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// Prepares a search for the tensors that have no related one yet, in the bases that have most of the others.
+    /// Prepares a search for the tensors without match, in the bases with most matches.
     fn by_content(&mut self, layout: &Layout, votes: &[usize], taken: &[(usize, usize)]) {
         let mut pool_of: BTreeMap<(Dtype, &[u64]), usize> = BTreeMap::new();
         for (segment, found) in layout.segments.iter().zip(&mut self.found) {
@@ -303,7 +303,7 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// Drops the bases that nothing can be related to, and numbers the others anew.
+    /// Drops the bases without matches, and renumbers the others.
     fn keep_needed(&mut self) {
         let mut number = vec![0u32; self.bases.len() + 1];
         for f in &self.found {
@@ -317,7 +317,7 @@ impl<'m> Matcher<'m> {
         }
         self.numbers = (0..self.bases.len()).filter(|&i| number[i + 1] > 0).collect();
         let mut needed = number[1..].iter().map(|&n| n > 0);
-        self.bases.retain(|_| needed.next().expect("one for each"));
+        self.bases.retain(|_| needed.next().expect("a flag for each base"));
         let mut next = 0;
         number.iter_mut().filter(|n| **n > 0).for_each(|n| {
             next += 1;
@@ -332,10 +332,7 @@ impl<'m> Matcher<'m> {
         candidates.for_each(|c| c.source = number[c.source as usize]);
     }
 
-    /// What a segment may be predicted from, of which the file has at least `len` bytes. The tail follows the segments.
-    ///
-    /// # Errors
-    /// Those of reading the file and its bases.
+    /// The reference of a segment; the file has at least `len` bytes of it. The tail follows the segments.
     pub fn relate(&mut self, layout: &Layout, i: usize, raw: &dyn ReadAt, len: u64) -> Result<Option<Related>> {
         match self.found[i] {
             Found::Nothing => Ok(None),
@@ -344,7 +341,7 @@ impl<'m> Matcher<'m> {
         }
     }
 
-    /// How `len` bytes at `offset` differ from those that a base has there, by a sample of up to 2 KiB. `None` if the reference is to the file
+    /// The distance of `len` bytes at `offset` from their predictions, by a sample of up to 2 KiB. `None` if the reference is to the file
     /// itself, or needs a conversion.
     pub(crate) fn distance(
         &self,
@@ -377,7 +374,7 @@ impl<'m> Matcher<'m> {
     ) -> Result<Option<Related>> {
         let dtype = segment.dtype.expect("only tensors are searched for");
         let pool = &mut self.pools[pool];
-        // Blocks are planned before anything beyond them is at hand.
+        // Blocks are planned before the bytes after them are available.
         if len < segment.len.min(Fingerprint::REACH) || pool.candidates.is_empty() {
             return Ok(None);
         }
@@ -402,7 +399,7 @@ impl<'m> Matcher<'m> {
                 Some(s) => s,
                 none => none.insert(Fingerprint::take(dtype, segment.len, |buf, at| base.read(offset + at, buf))?),
             };
-            // Between equals: one that no other tensor has, then the one at the same rank.
+            // Of equal ones: a free one, then the one of the nearest rank.
             let order = (fingerprint.agreement(theirs), !c.taken, Reverse(i.abs_diff(rank)));
             if fingerprint.is_related(theirs) && best.is_none_or(|b| order > b.0) {
                 best = Some((order, i, Reference { source: c.source, offset, conversion: Conversion::None }));
@@ -414,7 +411,7 @@ impl<'m> Matcher<'m> {
     }
 }
 
-/// The tensors that have a name, sorted by it; the first of each.
+/// The named tensors, sorted by name; the first one of each name.
 fn by_name(segments: &[Segment]) -> Vec<(&str, usize)> {
     let named = segments.iter().enumerate().filter_map(|(i, s)| Some((s.name.as_deref()?, i)));
     let mut named: Vec<_> = named.filter(|(name, _)| !name.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! Names of tensors, which share the memory that they stand in: a file may have a million of them.
+//! Names of tensors, all in one allocation: a file may have a million of them.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,12 +10,12 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone)]
 pub struct Name {
     all: Arc<OnceLock<Box<str>>>,
-    /// Where the name stands in `all`, in bytes.
+    /// Offset of the name in `all`, in bytes.
     start: u32,
     len: u32,
 }
 
-/// Gathers the names of a file. None of them may be read before [`Self::finish`].
+/// Collects the names of a file. They can be read after [`Self::finish`].
 #[derive(Default)]
 pub(crate) struct Names {
     text: String,
@@ -23,7 +23,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The next name; `None` once there are four gigabytes of them.
+    /// Adds a name; `None` above 4 GiB of names.
     pub(crate) fn push(&mut self, name: &str) -> Option<Name> {
         let (start, len) = (self.text.len().try_into().ok()?, name.len().try_into().ok()?);
         self.text.push_str(name);
@@ -32,7 +32,7 @@ impl Names {
 
     /// Names can be read from now on.
     pub(crate) fn finish(self) {
-        self.all.set(self.text.into()).expect("it is set here alone");
+        self.all.set(self.text.into()).expect("set only here");
     }
 }
 
@@ -52,7 +52,7 @@ impl Default for Name {
 impl Deref for Name {
     type Target = str;
     fn deref(&self) -> &str {
-        let all = self.all.get().expect("names are read when all are gathered");
+        let all = self.all.get().expect("names are read after `finish`");
         &all[self.start as usize..][..self.size()]
     }
 }

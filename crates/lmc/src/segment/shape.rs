@@ -1,4 +1,4 @@
-//! Dimensions of tensors. Nearly all tensors have two at most, which need no memory of their own.
+//! Dimensions of tensors. Up to two, as in nearly all tensors, are stored inline.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 #[derive(Default, PartialEq, Eq, Hash)]
 pub struct Shape(SmallVec<[u64; 2]>);
 
-/// What is derived would take them one by one.
+/// The derived implementation would clone element by element.
 impl Clone for Shape {
     fn clone(&self) -> Self {
         Self(SmallVec::from_slice(&self.0))

@@ -7,7 +7,7 @@ use lmc_testing::handmade::{BASES, FIRST, SECOND, copy, delta, judged, records, 
 use lmc_testing::reference::decode_with_bases;
 use lmc_testing::reference::write::{Bases, File, Record};
 
-/// The same for a file whose bases take more than the limits of these tests.
+/// For a file whose bases exceed the limits of these tests.
 #[track_caller]
 fn judged_without_limits(file: &File, bases: &[&[u8]]) -> Result<Vec<u8>, String> {
     let expected = decode_with_bases(&file.to_bytes(), bases, LIMIT);
@@ -53,7 +53,7 @@ fn bases() {
         refused(with(&|named| named.bases[i].content_hash[7] ^= 1), &BASES, "a base does not have its content hash");
     }
 
-    // As many bases as there may be, and one more.
+    // The most bases, and one more.
     for (count, fits) in [(1 << 16, true), ((1 << 16) + 1, false)] {
         let many = vec![&b"m"[..]; count];
         let file = File::delta(&many, records(&[copy(&[(count as u64, 0, b"m"), (1, 0, b"m")])])).to_bytes();

@@ -1,4 +1,4 @@
-//! Deltas of deltas, and files whose blocks depend on each other: what reading them costs is bounded, whoever wrote them.
+//! Deltas of deltas, and files whose blocks depend on each other: the cost of reading any file is bounded.
 
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
 use lmc_testing::exhaustive;
@@ -11,7 +11,7 @@ fn options(threads: usize) -> DecompressOptions {
     DecompressOptions::default().with_threads(threads)
 }
 
-/// The last of `length` copies of a delta, of which each is the base of the next; the first one's is raw.
+/// The last of a chain of `length` copies of a delta; the base of the first one is raw.
 fn chain<'a>(file: &'a [u8], raw: &'a [u8], length: usize) -> Base<'a> {
     let open = |base| Reader::open(file, &options(1)).and_then(|r| r.with_bases(vec![base])).expect("it has its base");
     let first = Base::new(raw).expect("memory can be read");
@@ -90,7 +90,7 @@ fn work_does_not_multiply_along_a_chain() {
     }
 }
 
-/// Takes what is written, and gives none of it back.
+/// A positional sink that cannot be read back.
 struct Nowhere;
 
 impl WriteAt for Nowhere {

@@ -8,7 +8,7 @@ use crate::support::{decompress_options, restore, safetensors, weights};
 use lmc::{Base, CompressOptions, Compressor, ErrorKind, ReadAt, Sink};
 use lmc_testing::input::Random;
 
-/// A file of which bytes change after each time that somebody read of it.
+/// A file that changes after every reading.
 struct Changing {
     state: Mutex<State>,
     len: u64,
@@ -62,7 +62,7 @@ impl ReadAt for Changing {
     }
 }
 
-/// Masters, their rounding, a copy of them, many small tensors and their copies in another order: all of it predicted from the first.
+/// Masters, their rounding, a copy of them, many small tensors and their copies in another order: all predicted from the first ones.
 fn related() -> Vec<u8> {
     let master = weights(900_000, 1);
     let (wide, half) = (f32s(&master), bf16(&master));
@@ -106,8 +106,7 @@ fn a_file_that_changes_is_stored_as_it_was_read() {
     for (bytes, seed) in [(0, 0), (1, 1), (5, 2), (1000, 3)] {
         every_way(&|| Changing::new(&raw, 0, bytes, seed), &[], |source, file| {
             let file = file.expect("it can be read");
-            let restored =
-                lmc::decompress(&file, &decompress_options(2)).expect("what is reported as done can be restored");
+            let restored = lmc::decompress(&file, &decompress_options(2)).expect("a finished file can be restored");
             assert!(source.had(&raw, &restored), "{bytes} bytes a time");
             if bytes == 0 {
                 assert!(file == still, "nothing changed");
@@ -132,7 +131,7 @@ fn a_base_that_changes_after_it_was_hashed_is_noticed() {
     let new = f32s(&trained(&old, 2, 0.001));
     let file = |data: &[u8]| safetensors(&[("w", "F32", vec![900_000], data)]);
     let (old, new) = (file(&f32s(&old)), file(&new));
-    // How often it is read in order to know what is in it, and its hash.
+    // Number of readings for layout and hash.
     let read = Changing::new(&old, 0, 0, 0);
     let hash = Base::new(&read).unwrap().content_hash(1).unwrap();
     let reads = read.state.lock().unwrap().reads;
@@ -149,7 +148,7 @@ fn a_base_that_changes_after_it_was_hashed_is_noticed() {
             c.compress(&new[..], &bases, Sink::writer(&mut out)).map(|_| out)
         };
         let mut delta = delta;
-        let e = delta(reads, 100).expect_err("nobody has the base that the delta names");
+        let e = delta(reads, 100).expect_err("the base that the delta names has changed");
         assert_eq!(e.kind(), ErrorKind::Base);
         assert!(e.to_string().contains("the base \"old\" changed while it was read"), "{e}");
         let file = delta(usize::MAX, 0).expect("nothing changed");

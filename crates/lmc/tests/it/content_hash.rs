@@ -1,4 +1,4 @@
-//! The content hash is a function of the raw bytes (§2.5): whatever they are taken for, and whoever computes it.
+//! The content hash is a function of the raw bytes (§2.5), for any layout and any path that computes it.
 
 use crate::support::{delta_of, restore};
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, Level, Reader, Segment, Source};
@@ -49,8 +49,8 @@ fn any_segments(len: usize, random: &mut Random) -> Vec<Segment> {
 /// The hash of a compressed file, as it was returned and as it is stored.
 #[track_caller]
 fn stored(file: &[u8], raw: &[u8]) -> [u8; 16] {
-    let reader = Reader::open(file, &DecompressOptions::default()).expect("what was written opens");
-    let restored = lmc::decompress(file, &DecompressOptions::default()).expect("what was written is restored");
+    let reader = Reader::open(file, &DecompressOptions::default()).expect("the compressed file opens");
+    let restored = lmc::decompress(file, &DecompressOptions::default()).expect("the compressed file is restored");
     assert!(restored == raw);
     reader.content_hash()
 }

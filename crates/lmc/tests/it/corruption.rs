@@ -27,10 +27,10 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
-/// Where the header has bit 0 of the required features.
+/// Offset of the header's required features.
 const FEATURE_BIT_0: usize = 8 * 12;
 
-/// Where frames of zstd stand in a file.
+/// Places of zstd frames in a file.
 fn zstd_frames(file: &[u8]) -> Vec<Range<usize>> {
     let frame = |at: usize| {
         let rest = &file[at..];

@@ -12,7 +12,7 @@ use lmc_testing::samples::weights;
 /// The ways that see the whole file.
 const WHOLE: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::WriteOnly];
 
-/// A file, its bases, and what it restores to.
+/// A file, its bases, and its raw bytes.
 type Delta = (Vec<u8>, Vec<Vec<u8>>, Vec<u8>);
 
 /// As the encoder writes it: some weights have moved, a few of them far. And one put together by hand, which depends on itself.
@@ -95,7 +95,7 @@ fn every_flipped_bit_behind_the_checks_is_judged_as_by_the_reference() {
     }
 }
 
-/// Blocks with five bytes that are not 0, at least one of which depends on itself, on a later one, on each other, or on what is nowhere.
+/// Blocks with five nonzero bytes; at least one depends on itself, on a later one, on each other, or on bytes that do not exist.
 fn impossible() -> Vec<Vec<BlockFields>> {
     let at = |offset| copy(&[(0, offset, b"aaaaa")]);
     let first = || stored(b"first");
@@ -111,7 +111,7 @@ fn impossible() -> Vec<Vec<BlockFields>> {
         // On each other.
         vec![at(LEAF), at(0)],
         vec![first(), at(3 * LEAF), at(LEAF), at(2 * LEAF)],
-        // Beyond the end of the file, and of what numbers there are.
+        // After the end of the file, and above all 64-bit numbers.
         vec![first(), at(LEAF + 6)],
         vec![first(), at(1 << 40)],
         vec![first(), at(1 << 63)],

@@ -1,4 +1,4 @@
-//! Deltas of every shape, sound and damaged: every decoder does with them what the reference does, on any number of threads.
+//! Deltas of every shape, sound and damaged: every decoder agrees with the reference, on any number of threads.
 
 use lmc::{Base, Decompressor, Isa};
 use lmc_testing::decoders::{LIMIT, Way, options};

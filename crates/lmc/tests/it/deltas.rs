@@ -1,4 +1,4 @@
-//! Deltas: files that are predicted from others, in every way to make and to restore them.
+//! Deltas: files predicted from others, by every way to make and to restore them.
 
 use crate::support::snapshots::{Tensor, bf16, f32s, file_of, model, trained};
 use crate::support::{Memory, Trickle, decompress_options, delta_of, noise, restore, safetensors, weights};
@@ -17,7 +17,7 @@ fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
         compressed.iter().map(open).collect::<Vec<_>>()
     };
     let mut o = *o;
-    // Streams cannot look back: what they give is compared with what does not either.
+    // Streams cannot look back: they are compared with independent files.
     let mut first: [Option<(Vec<u8>, Summary)>; 2] = [None, None];
     for (threads, independent) in [(1, true), (2, true), (5, true), (1, false), (2, false), (5, false)] {
         (o.threads, o.independent) = (threads, independent);
@@ -94,7 +94,7 @@ fn every_way_gives_the_same_bytes() {
     assert_eq!(named_bases(&delta), 1);
     // What is not there again costs next to nothing.
     assert!(check(&old, &[&old], &o).len() * 200 < old.len());
-    // Without a base, and with one that has nothing to do with it, the file is what it always was.
+    // Without a base, and with an unrelated one, the file is the same.
     assert!(check(&new, &[], &o) == plain);
     assert!(check(&new, &[&noise(50_000, 9)], &o) == plain);
     check(&[], &[&old], &o);
@@ -179,7 +179,7 @@ fn shards_are_put_together_otherwise() {
         let column = share(&file_of(new), &[&a, &b, &c]);
         assert!(column < 0.75, "{column}");
     }
-    // Only what is needed is named.
+    // Only needed bases are named.
     let o = CompressOptions::default();
     let bases = [&a[..], &b, &c].map(|b| Base::new(b).unwrap());
     let names = |new: &[u8]| named_bases(&delta_of(new, &bases, &o).unwrap());
@@ -229,7 +229,7 @@ fn a_chain_of_deltas_is_restored() {
     Decompressor::new(&d).unwrap().decompress(bytes, &[chain(before)], &mut raw[..]).unwrap();
     assert!(raw == steps[20]);
     assert_eq!(last.content_hash(1).unwrap(), Base::new(&raw[..]).unwrap().content_hash(1).unwrap());
-    // Damage far down is found, and told.
+    // Damage far down is found and reported.
     let mut bad = files.clone();
     let at = bad[3].len() / 2;
     bad[3][at] ^= 1;
@@ -238,7 +238,7 @@ fn a_chain_of_deltas_is_restored() {
     assert!(e.to_string().contains("cannot read the base \"step 19\""), "{e}");
 }
 
-/// The last of some files of which each is the base of the next.
+/// The last of a chain of files, each the base of the next.
 fn chain(files: &[Vec<u8>]) -> Base<'_> {
     let (first, more) = files.split_first().unwrap();
     let open = |f| Reader::open(f, &decompress_options(1)).unwrap();
@@ -364,13 +364,13 @@ fn damage_to_the_names_of_bases_is_found() {
     refused(&resealed(&|h| h[head_len - 4] = 4), &bases, ErrorKind::Damaged, "");
     refused(&resealed(&|h| h[head_len - 4] = 2), &bases, ErrorKind::Damaged, "");
     refused(&resealed(&|h| h[head_len - 1] = 0xff), &bases, ErrorKind::Damaged, "UTF-8");
-    // The base seems shorter than what blocks depend on.
+    // The base is recorded as shorter than the dependencies of blocks.
     let short = resealed(&|h| h[19] -= 1);
     let len = old.len() - (1 << 14);
     refused(&short, &bases, ErrorKind::Base, "another file");
     let lie = [Base::new(&old[..len]).unwrap().with_hash(hash)];
-    refused(&short, &lie, ErrorKind::Damaged, "bytes that its base does not have");
-    // A record of bases that nobody announced, or that comes twice.
+    refused(&short, &lie, ErrorKind::Damaged, "but its base ends at byte");
+    // A bases record that the header does not announce, or that comes twice.
     let mut bad = good.clone();
     bad[12] = 0;
     refused(&bad, &[], ErrorKind::Damaged, "");
@@ -409,7 +409,7 @@ fn what_hardly_changed_is_cut_into_large_blocks() {
     assert_eq!(cuts(&delta), cuts(&lmc::compress(&wild, &o).unwrap()));
 }
 
-/// The same elements, every `n`-th of them one representable value further on.
+/// The elements with every `n`-th one increased by 1 ULP.
 fn moved(weights: &[u8], n: usize) -> Vec<u8> {
     let mut weights = weights.to_vec();
     weights.chunks_exact_mut(2).step_by(n).for_each(|e| e[0] ^= 1);

@@ -20,7 +20,7 @@ fn several_dependencies_on_several_sources() {
 fn every_flipped_bit_is_noticed() {
     let valid = delta().to_bytes();
     assert!(decode_with_bases(&valid, &BASES, LIMIT).is_ok());
-    // The index is a zstd frame, some bits of which mean nothing.
+    // The index is a zstd frame; some of its bits have no meaning.
     let blocks_end = 16 + delta().records.iter().map(|record| record.size() as usize).sum::<usize>();
     for bit in 0..8 * blocks_end {
         let mut file = valid.clone();
@@ -115,7 +115,7 @@ fn depths() {
         unnamed.redigest(&[], LIMIT);
         let judged = [
             judged(file(&[chain(8), vec![copy(&named)]].concat()), &[]),
-            // A reader of single blocks does not follow what no column names.
+            // A reader of single blocks does not follow dependencies that no column uses.
             agree_by_with_bases(&WHOLE, &unnamed.to_bytes(), &[]),
         ];
         for judged in judged {

@@ -1,4 +1,4 @@
-//! Estimates of what compressing gives, compared with what it gives.
+//! Estimated sizes compared with the sizes of compressed files.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use lmc::{Base, CompressOptions};
 
 #[test]
 fn estimates_are_near_what_comes_of_it() {
-    // Weights whose scale changes from row to row, of which more and more stay as they were.
+    // Weights whose scale changes from row to row; more and more of them are unchanged.
     let values = weights(20_000_000, 1);
     let old: Vec<f32> = values.iter().enumerate().map(|(i, w)| w * (1.0 + (i / 1000 % 97) as f32)).collect();
     let moves = weights(old.len(), 2);
@@ -48,7 +48,7 @@ fn estimates_are_near_what_comes_of_it() {
     assert_eq!(none.compressed_size, lmc::compress(&[], &o).unwrap().len() as u64);
 }
 
-/// A model's file with so many copies of all its tensors, of which no two are the same: each begins somewhere else.
+/// A model's file with this many different copies of all its tensors: each begins at another element.
 fn enlarged(file: &str, copies: usize) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(file);
     let raw = std::fs::read(path).unwrap();
@@ -77,7 +77,7 @@ fn estimates_of_real_models() {
             let real = delta_of(raw, bases, &o).unwrap().len() as f64;
             let e = lmc::estimate(&&raw[..], bases, &o).unwrap();
             let error = e.compressed_size as f64 - real;
-            // Of what did not change, nothing but heads is left, of which a few bytes are many.
+            // Unchanged blocks consist of heads only, where a few bytes are a large share.
             assert!(error.abs() < 0.01 * real + 1e-5 * raw.len() as f64, "{} instead of {real}", e.compressed_size);
             assert!(e.sampled * 4 < e.raw_size * 3, "{} of {}", e.sampled, e.raw_size);
         }

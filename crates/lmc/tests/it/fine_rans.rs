@@ -7,7 +7,7 @@ use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, 
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
 use lmc_testing::reference::write::{File, varint};
 
-/// What all decoders make of a block, after its digests were made to fit what it decodes to.
+/// Decodes a block by all decoders, after its digests were set to those of its decoded bytes.
 fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
     let mut record = fields.record();
     record.redigest(LIMIT);
@@ -162,7 +162,7 @@ fn every_length_around_a_run() {
 #[test]
 fn symbols_with_raw_bits() {
     let mut random = Random::new(4);
-    // Elements of 16 bits: four that are dropped above a symbol of four, most of which are literals.
+    // Elements of 16 bits, four of them dropped above a 4-bit symbol; most symbols are literals.
     let raw = random.bytes(2 * 500);
     let coder = Coder::fine_rans(&[0, 0, 1, 2, 3], true);
     let cluster = Cluster { k: 8, h: 4, coder, constant: Some(0x1234), ..Cluster::default() };
@@ -217,7 +217,7 @@ fn with_empty_cluster(head: &[u8]) -> BlockFields {
     fields
 }
 
-/// The same with a table for symbols of eight bits.
+/// With a table for symbols of eight bits.
 fn with_table(first: u8, count_less_one: u8, entries: &[u64]) -> BlockFields {
     let mut head = vec![0, 0, 12, first, count_less_one];
     entries.iter().for_each(|&entry| varint(&mut head, entry));

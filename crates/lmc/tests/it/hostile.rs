@@ -254,7 +254,7 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
 /// Every way that decodes all of a file.
 const WHOLE: [Way; 3] = [Way::Slice, Way::Stream, Way::Positional];
 
-/// A skippable record of so many bytes.
+/// A skippable record of this many bytes.
 fn skippable(size: usize) -> Record {
     Record::new(*b"note", vec![7; size - 24], Vec::new())
 }

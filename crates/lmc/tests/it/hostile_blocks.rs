@@ -80,7 +80,7 @@ fn heads_of_blocks() {
     refused_block("width code", |block| block.columns[0][1] = 255);
     refused_block("unknown map", |block| block.columns[0][2] = 3);
     refused_block("patches of an unknown kind", |block| block.columns[0][3] = 3);
-    // There may be none, but then what describes them is left over.
+    // No patches are valid, but their description is then left over.
     refused_block("follows the digest", |block| block.columns[0][4] = 0);
     refused_block("number of clusters", |block| block.columns[0][4] = 17);
     refused_block("padded", |block| {

@@ -1,4 +1,4 @@
-//! Sources and destinations that fail, and what errors say.
+//! Sources and destinations that fail, and their error messages.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use lmc::{
     WriteAt,
 };
 
-/// Takes so many writes.
+/// Accepts this many writes.
 struct Full(AtomicUsize);
 
 impl WriteAt for Full {

@@ -1,4 +1,4 @@
-//! A file of 3 GB, larger than any 32-bit length, of which little is there.
+//! A sparse file of 3 GB, above all 32-bit lengths.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use crate::support::{decompress_options, noise};
 use lmc::{CompressOptions, Compressor, Decompressor, ReadAt, Reader, Sink, Source, WriteAt};
 
 const SIZE: u64 = 3_221_225_472 + 12_345;
-/// Where there is something: at the beginning, across 2^31, between, and at the very end.
+/// Places of data: at the beginning, across 2^31, between, and at the end.
 const ISLANDS: [u64; 4] = [100, (1 << 31) - 5000, 2_900_000_001, SIZE - 10_000];
 
 /// Zeros, and islands of noise.
@@ -34,7 +34,7 @@ impl ReadAt for Sparse {
     }
 }
 
-/// Compares what is written with what it should be, and keeps nothing.
+/// A sink that compares the bytes written with the expected ones, and stores nothing.
 struct Compare<'a> {
     with: &'a Sparse,
     written: AtomicU64,

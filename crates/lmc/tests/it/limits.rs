@@ -1,4 +1,4 @@
-//! Files that lie about lengths, counts and sizes, with every checksum right, and files that want too much memory.
+//! Files with wrong lengths, counts and sizes but valid checksums, and files that need too much memory.
 
 use crate::support::{noise, refused, try_all};
 use lmc::{CompressOptions, DecodeLimits, DecompressOptions, ErrorKind, Reader};

@@ -1,4 +1,4 @@
-//! Tests of the codec through what is public of it: one program, because each references the whole of the crate.
+//! Tests of the codec's public API: one program, because each links the whole crate.
 
 mod bases;
 mod chains;

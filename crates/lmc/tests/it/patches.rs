@@ -7,7 +7,7 @@ use lmc_testing::reference::write::block::{
 };
 use lmc_testing::reference::write::{File, varint};
 
-/// What all decoders make of a block, after its digests were made to fit what it decodes to.
+/// Decodes a block by all decoders, after its digests were set to those of its decoded bytes.
 fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
     let mut record = fields.record();
     record.redigest(LIMIT);
@@ -66,7 +66,7 @@ fn patches_change_mapped_values() {
 fn patches_leave_low_bits_alone() {
     for low in 0..8 {
         let mut block = block(vec![0x55; 3], 0, 0, plain(0), &[(1, 0x80), (2, 0x80)]);
-        let Column::Plain(plain_column) = &mut block.columns[0] else { unreachable!("it is plain_column") };
+        let Column::Plain(plain_column) = &mut block.columns[0] else { unreachable!("the column is plain") };
         plain_column.stream.patch_codes = PatchCodes { low, gaps: alike(1, 0), ..PatchCodes::default() };
         let fields = encoded(&block);
         assert_eq!((fields.columns[0][5], judged(&fields)), (low, Ok(vec![0x55; 3])));
@@ -141,10 +141,10 @@ fn patches_of_several_clusters_come_last() {
     assert_eq!(judged(&fields), Ok(raw));
 }
 
-/// A gap and a change of eight bits each: raw, without buckets to tell.
+/// A code of eight raw bits and a single bucket, for gaps and changes.
 const BYTES: [u8; 6] = [8, 0, 0, 8, 0, 0];
 
-/// Ten bytes and their patches, of which there are said to be `count`, with these codes.
+/// Ten bytes and their patches with these codes; the head gives `count` patches.
 fn with_patches(count: u64, codes: &[u8], patches: &[u8]) -> BlockFields {
     let mut fields = encoded(&block((0..10).collect(), 0, 0, plain(0), &[(0, 1)]));
     fields.columns[0].truncate(3);

@@ -24,7 +24,7 @@ fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
     agree_with_bases(&file.to_bytes(), &[base])
 }
 
-/// A block of one column, of which only the length of `raw` matters, with these residuals, context by context.
+/// A block of one column with these residuals, context by context; of `raw` only the length matters.
 fn block_of(base: &[u8], mut column: Predicted, residuals: Vec<Vec<u64>>) -> Block {
     let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.to_vec() }];
     column.set_residuals(&dependencies, residuals).expect("the base has the elements");
@@ -123,7 +123,7 @@ fn f32_to_bf16() {
         (0x7f7f_7fff, 0x7f7f),
         (0x7f80_0000, 0x7f80), // infinity
         (0xff80_0000, 0xff80),
-        (0x7f80_0001, 0x7f80), // what is not a number may become one, for it is rounded like any other
+        (0x7f80_0001, 0x7f80), // a NaN may become a number: it is rounded like one
         (0x7fc0_1234, 0x7fc0),
         (0x7fff_ffff, 0x8000), // even the sign may change
         (0xffff_ffff, 0x0000), // modulo 2^32
@@ -281,7 +281,7 @@ fn contexts_without_elements() {
     known_contexts(0, &every_sixteenth, &[0, 1], &[0, 0]);
 }
 
-/// Bytes as floats of all kinds: numbers, −0, infinities, and what is not a number, with every payload.
+/// Bytes as floats of all kinds: numbers, −0, infinities, and NaNs with every payload.
 fn floats(width: usize, count: usize, random: &mut Random) -> Vec<u8> {
     let w = 8 * width as u32;
     let exponent_bits = [4, 5, 8, 11][width.trailing_zeros() as usize];

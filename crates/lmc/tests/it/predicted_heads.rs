@@ -5,7 +5,7 @@ use lmc_testing::handmade::{encoded, judged, records, unnamed};
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Dependency, Named, Predicted, Stream};
 
-/// A column of 2-byte elements that are predicted from F32, in three contexts, the second of which is empty.
+/// A column of 2-byte elements predicted from F32, in three contexts; the second one is empty.
 fn column() -> (Vec<u8>, Vec<Dependency>, Predicted) {
     let base: Vec<u8> = [0x3f80_0000u32, 0, 0x3f80_0000, 0x7f00_0000].iter().flat_map(|x| x.to_le_bytes()).collect();
     let dependencies = vec![
@@ -163,5 +163,5 @@ fn lengths_of_predicted_columns() {
     let why = judged_extents(vec![(0, 3), (1, 5), (0, 4)]).expect_err("seven bytes");
     assert!(why.contains("no multiple of its width"), "{why}");
     let why = judged_extents(vec![(0, 3), (1, 6), (0, 3)]).expect_err("three elements");
-    assert!(why.contains("not as many elements"), "{why}");
+    assert!(why.contains("do not have its number of elements"), "{why}");
 }

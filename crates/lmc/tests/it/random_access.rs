@@ -1,4 +1,4 @@
-//! Reading columns of a file, and no more of it than they need.
+//! Reading parts of a file, and no more of it than they need.
 
 use crate::support::{Counted, decompress_options, noise, safetensors, weights};
 use lmc::{CompressOptions, DecompressOptions, ErrorKind, Reader};

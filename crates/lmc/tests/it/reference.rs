@@ -49,7 +49,7 @@ fn damage_to_tensor_lists_reaches_what_reads_them() {
 #[test]
 fn every_shape_of_delta_is_read_back() {
     let mut random = Random::new(2);
-    // How often there was what matters.
+    // Counts of the relevant cases.
     let (mut own, mut of_bases, mut packs, mut patched, mut empty, mut unchanged) = (0, 0, 0, 0, 0, 0);
     for case in 0..3000 {
         let choices = random.bytes(600);

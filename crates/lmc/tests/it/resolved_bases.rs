@@ -1,4 +1,4 @@
-//! Files of which each may be a base of the others.
+//! Files that may be bases of each other.
 
 use crate::support::{delta_of, restore};
 use lmc::{Base, CompressOptions, DecompressOptions, ErrorKind, resolve_bases};
@@ -37,7 +37,7 @@ fn deltas_find_their_bases_in_any_order() {
 }
 
 #[test]
-fn what_cannot_be_linked_is_told() {
+fn files_without_their_bases_are_reported() {
     let (raw, [first, second, third]) = chain();
     let e = resolve_bases(named(&[("0", &first), ("2", &third)]), 1).unwrap_err();
     assert_eq!((e.file, e.error.kind()), (1, ErrorKind::Base));

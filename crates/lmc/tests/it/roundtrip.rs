@@ -75,7 +75,7 @@ fn every_dtype_and_distribution_on_every_instruction_set() {
     for &dtype in Dtype::ALL {
         let width = dtype.coding_width();
         for n in [1, 2, 63, 64, 65, 127, 128, 129, 1000, 20_011] {
-            // The widths are what matters: the long ones once for each width and map.
+            // Widths matter most: the long inputs once for each width and map.
             if n > 1000
                 && !matches!(dtype, Dtype::I8 | Dtype::F8E4M3 | Dtype::Bf16 | Dtype::I16 | Dtype::F32 | Dtype::F64)
             {
@@ -95,7 +95,7 @@ fn every_dtype_and_distribution_on_every_instruction_set() {
 #[test]
 fn every_16_bit_value() {
     let raw: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
-    // NaNs and infinities among numbers, so that they are not what a sample sees.
+    // NaNs and infinities among numbers, which a sample misses.
     let mut mixed: Vec<u8> = weights(1 << 18, 3).iter().flat_map(|x| x.to_bits().to_le_bytes()[2..].to_vec()).collect();
     for (i, &b) in raw.iter().enumerate() {
         let at = (i / 2) * 8 + i % 2;

@@ -1,4 +1,4 @@
-//! Bytes whose segments the caller knows: parts of files, tensors in memory.
+//! Bytes with segments from the caller: parts of files, tensors in memory.
 
 use crate::support::restore;
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Segment, Source};

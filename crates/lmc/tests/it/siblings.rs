@@ -1,4 +1,4 @@
-//! Tensors that are predicted from others of their own file, in any order.
+//! Tensors predicted from others of their own file, in any order.
 
 use crate::support::snapshots::{bf16, f32s};
 use crate::support::{Counted, Memory, decompress_options, safetensors, weights};
@@ -21,7 +21,7 @@ fn file(contents: &[Vec<f32>], tensors: &[(usize, bool, usize)]) -> Vec<u8> {
     safetensors(&tensors)
 }
 
-/// Compresses in several ways, which give the same bytes, and restores by every decoder; the size of the compressed file.
+/// Compresses in several ways, with equal results, and restores by every decoder; returns the compressed size.
 fn restored(raw: &[u8]) -> usize {
     let compressed = |threads, from_file| {
         let o = CompressOptions::default().with_threads(threads);
@@ -50,7 +50,7 @@ fn restored(raw: &[u8]) -> usize {
         assert!(back == raw);
     }
     assert!(lmc_testing::reference::decode(&lmc, raw.len()).unwrap() == raw);
-    // The last block needs all that it depends on to be decoded.
+    // The last block needs all its dependencies.
     let reader = Reader::open(&lmc, &decompress_options(1)).unwrap();
     let mut last = [0; 1000];
     reader.read_range((raw.len() - last.len()) as u64, &mut last).unwrap();
@@ -70,7 +70,8 @@ fn blocks_that_each_depend_on_the_one_before() {
     let chained = restored(&file(&contents, &tensors));
     let masters: Vec<_> = (0..40).map(|i| (i, false, n)).collect();
     let alone = restored(&file(&contents, &masters));
-    // Without predictions weights take four tenths of what masters take; those in the block of their masters do, and one block in nine.
+    // Without predictions weights take four tenths of the size of masters; so do those in the block of their masters, and one block in
+    // nine.
     assert!(chained < alone + alone / 5, "{chained} {alone}");
 }
 

@@ -39,7 +39,7 @@ fn lengths(seed: u64) -> impl FnMut() -> usize {
 }
 
 #[test]
-fn what_is_written_in_extents_is_what_a_stream_gives() {
+fn writes_of_any_lengths_give_the_file_of_a_stream() {
     let w = bytes_of(&weights(1_500_000, 1));
     let tensors = [("a", "F32", vec![1_000_000], &w[..4_000_000]), ("b", "F32", vec![500_000], &w[4_000_000..])];
     let mut zeros = vec![0; 30_000_000];
@@ -86,7 +86,7 @@ fn blocks_are_written_before_the_end() {
 }
 
 #[test]
-fn what_is_read_in_extents_is_the_whole() {
+fn reads_of_any_lengths_give_the_whole() {
     let raw = noise(7_000_000, 3);
     let file = lmc::compress(&raw, &CompressOptions::default()).unwrap();
     for threads in [1, 3] {

@@ -9,7 +9,7 @@ use lmc_testing::reference::write::{varint, zstd_frame};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use std::collections::HashMap;
 
-/// A file of one block, whose digest fits what it decodes to, if it does.
+/// A file of one block, with the digest of its decoded bytes if it can be decoded.
 fn file(fields: &BlockFields) -> Vec<u8> {
     let mut record = fields.record();
     record.redigest(LIMIT);
@@ -34,7 +34,7 @@ fn refused_column(raw: &[u8], list: &[u8], reason: &str) {
     damage::refused(&file(&fields(raw, list)), reason);
 }
 
-/// Asserts that a list which breaks a rule is refused, although the column is what comes of not looking.
+/// Asserts that an invalid list is refused although the column is that of a decoder without checks.
 #[track_caller]
 fn refused(list: &TensorList, reason: &str) {
     refused_column(&list.raw(), &list.list(), reason);
@@ -48,7 +48,7 @@ fn sound() -> TensorList {
     TensorList::new("{", &[("wä", F32, &[2, 3]), ("wäé", U8, &[2, 3]), ("b", F4, &[8])], "} ")
 }
 
-/// The list of [`sound`] as its bytes, of which one is changed.
+/// The bytes of the list of [`sound`] with one changed.
 #[track_caller]
 fn refused_byte(at: usize, from: u8, to: u8, reason: &str) {
     let mut list = sound().list();
@@ -232,7 +232,7 @@ fn names() {
     for length in [4, 1 << 32, u64::MAX] {
         refused(&shared(1, length), "shares");
     }
-    // Within a character, with what completes it and without.
+    // Within a character, with its remaining bytes and without.
     refused(&shared(1, 2), "shares");
     let mut within = shared(1, 2);
     within.tensors[1].name = b"w\xc3x".to_vec();

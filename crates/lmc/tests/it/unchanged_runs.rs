@@ -8,7 +8,7 @@ use lmc_testing::reference::write::block::{
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::reference::write::{File, varint};
 
-/// What all decoders make of a block that depends on one base, after its digests were made to fit what it decodes to.
+/// Decodes a block with one base by all decoders, after its digests were set to those of its decoded bytes.
 fn judged(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
     let mut file = File { features: 1, ..File::delta(&[base], vec![fields.record()]) };
     file.redigest(&[base], LIMIT);
@@ -28,7 +28,7 @@ fn plain(width: usize) -> Cluster {
     Cluster { k: 8 * width as u8, ..Cluster::default() }
 }
 
-/// Bytes as differences to those of the base. What the map says is up to the caller.
+/// A column of differences to the bytes of the base, with any map.
 fn block(raw: &[u8], base: &[u8], runs: &[u8], map: Cluster, lane_sets: u8) -> Block {
     let column = Predicted {
         raw: raw.to_vec(),

@@ -1,4 +1,4 @@
-//! What one call may decode in all: enough for whatever people have, and an end for what is forged.
+//! The limit of bytes that one call decodes: enough for honest files, and an end for forged ones.
 
 use crate::support::snapshots::{bf16, trained};
 use crate::support::{delta_of, noise, restore, safetensors, weights};
@@ -11,7 +11,7 @@ fn options(threads: usize, max_work: Option<u64>) -> DecompressOptions {
     DecompressOptions::default().with_threads(threads).with_limits(DecodeLimits::default().with_max_work(max_work))
 }
 
-/// Takes what is written, and gives none of it back.
+/// A positional sink that cannot be read back.
 struct Nowhere;
 
 impl WriteAt for Nowhere {
@@ -20,7 +20,7 @@ impl WriteAt for Nowhere {
     }
 }
 
-/// Snapshots of `n` weights, of which each is a delta of the one before, but for the first; and the last one's raw bytes.
+/// A chain of snapshots of `n` weights, each a delta of the one before; and the last one's raw bytes.
 fn run(length: usize, n: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut w = weights(n, 1);
     let file = |w: &[f32]| safetensors(&[("w", "BF16", vec![w.len() as u64], &bf16(w))]);
@@ -82,7 +82,7 @@ fn each_call_has_its_own_limit() {
     reader.read_range(5, &mut out[..10]).unwrap();
 }
 
-/// A file of a few kilobytes whose blocks depend on a byte of each of many others, which are zeros: gigabytes are decoded for it, again and again.
+/// A file of a few kilobytes whose blocks depend on a byte of each of many blocks of zeros: gigabytes are decoded again and again.
 fn forged(copies: usize) -> Vec<u8> {
     const LARGE: usize = 1 << 24;
     const BLOCKS: usize = 6;
@@ -96,7 +96,7 @@ fn forged(copies: usize) -> Vec<u8> {
 
 #[test]
 fn a_forged_file_ends_whatever_it_asks_for() {
-    // A cache that holds fewer blocks than are asked for in turns; each block stays below the limit of a block.
+    // A cache that holds fewer blocks than are requested in rotation; each block stays below the limit of a block.
     let file = forged(40);
     assert!(file.len() < 80_000);
     let limit = 3 << 30;

@@ -1,4 +1,4 @@
-//! Files with blocks as large as the format allows, each column of which asks for as much as it can: small files, with nothing wrong with them.
+//! Small valid files with the largest blocks of the format, whose columns need the most memory.
 
 use crate::{MIB, alone, at_most, kept, peak};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, WriteAt};
@@ -16,7 +16,7 @@ fn options(threads: usize) -> DecompressOptions {
     DecompressOptions::default().with_threads(threads)
 }
 
-/// A block of zeros of which nothing is told, in one column with this head; with the dependencies given (source, offset, length).
+/// A block of zeros without body, in one column with this head; dependencies: (source, offset, length).
 fn zeros(len: usize, column: Vec<u8>, dependencies: &[(u64, u64, u64)]) -> BlockFields {
     let mut fields = Block::of(Column::Stored(vec![0; len]), 0).encode().unwrap();
     fields.bulk.clear();
@@ -36,7 +36,7 @@ fn wide_column() -> Vec<u8> {
     let mut head = vec![3, 1, 2, 1, 0, 2, 1, 1];
     // A map of unchanged runs in which there are none: eight constant bits.
     head.extend([1, 0, 0, 0, 8, 0, 0]);
-    // The first context has all elements, of which all residuals are 0; the second has none.
+    // The first context has all elements, with residuals 0; the second has none.
     varint(&mut head, n);
     head.extend([0, 0, 0]);
     head.push(0);
@@ -48,7 +48,7 @@ fn wide_block(source: u64, at: [u64; 2]) -> BlockFields {
     zeros(RAW, wide_column(), &at.map(|at| (source, at, RAW as u64)))
 }
 
-/// Where the `i`-th of the largest blocks begins.
+/// Offset of the `i`-th of the largest blocks.
 fn start(i: u64) -> u64 {
     i * RAW as u64
 }
@@ -91,7 +91,7 @@ fn restore(file: &[u8], bases: &[Base<'_>], threads: usize, bound: usize) {
     at_most(bound, allocated, "to a file");
 }
 
-/// Opens a file and reads `len` bytes from `at` on; what that gives, and what it allocates besides them.
+/// Opens a file and reads `len` bytes from `at` on; returns the result, and the memory allocated besides the bytes.
 fn read(file: &[u8], bases: &[Base<'_>], threads: usize, at: u64, len: usize) -> (lmc::Result<()>, usize) {
     let mut out = vec![0; len];
     peak(|| Reader::open(file, &options(threads))?.with_bases(bases.to_vec())?.read_range(at, &mut out))
@@ -125,7 +125,7 @@ fn blocks_of_the_file_itself() {
     let file = File::delta(&[], blocks).to_bytes();
     assert!(file.len() < 4096, "{}", file.len());
     restore(&file, &[], 2, bound(2));
-    // One that waits for another is read, and what waits for many such is not.
+    // A block that waits for another is read; one that waits for many such is not.
     let (done, allocated) = read(&file, &[], 1, start(2), 4096);
     done.unwrap();
     at_most(256 * MIB, allocated, "the third block");

@@ -1,4 +1,4 @@
-//! Files of very many small tensors: what is kept for each is small as well.
+//! Files of very many small tensors: little memory is kept for each.
 
 use crate::{MIB, alone, at_most, peak};
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader};

@@ -1,4 +1,4 @@
-//! Encoders and decoders of files that are larger than what they may allocate.
+//! Encoders and decoders of files larger than the memory that they may allocate.
 
 use crate::{MIB, alone, at_most, peak};
 use lmc::{CompressOptions, Decoder, DecompressOptions, Encoder};

@@ -19,7 +19,7 @@ pub struct Block {
     pub columns: Vec<Column>,
     /// Column and length of each extent. Written only when there are several columns.
     pub extents: Vec<(u8, u64)>,
-    /// What every lane ends at: 2^16 in a valid block.
+    /// The state at which decoders end: 2^16 in a valid block.
     pub final_state: u32,
 }
 
@@ -29,7 +29,7 @@ pub enum Column {
     Zstd(Vec<u8>),
     Plain(Plain),
     Predicted(Predicted),
-    /// The list is unpacked. It need not tell the bytes.
+    /// The list, unpacked; it need not describe the bytes.
     TensorList {
         raw: Vec<u8>,
         list: Vec<u8>,
@@ -58,9 +58,9 @@ pub struct BlockFields {
     pub extents: Vec<(u8, u64)>,
     /// The heads of the columns.
     pub columns: Vec<Vec<u8>>,
-    /// That of the block: 16 bytes in a valid one.
+    /// The block's digest: 16 bytes in a valid one.
     pub digest: Vec<u8>,
-    /// Those of the leaves, which go into the content hash.
+    /// The leaves' digests, for the content hash.
     pub leaves: Vec<[u8; 16]>,
     pub states: Vec<[u32; 64]>,
     pub words: Vec<Vec<u16>>,
@@ -86,7 +86,7 @@ impl Block {
         Self { dependencies: Vec::new(), lane_sets, columns, extents: Vec::new(), final_state: 1 << 16 }
     }
 
-    /// Adds zeros, as a column of their own, so that another block may follow: its start must be a multiple of a leaf.
+    /// Adds a column of zeros, so that another block may follow: its start must be a multiple of a leaf.
     pub fn fill(&mut self) {
         let length = self.raw().len();
         let zeros = length.next_multiple_of(LEAF) - length;
@@ -119,7 +119,7 @@ impl Block {
     /// Codes the block as described.
     ///
     /// # Errors
-    /// When a cluster cannot hold its elements, or the dependencies of a column are not as many elements as it has.
+    /// When a cluster cannot hold its elements, or the dependencies of a column do not have its number of elements.
     pub fn encode(&self) -> Result<BlockFields, String> {
         let mut chunks = Vec::new();
         let mut columns = Vec::new();
@@ -163,14 +163,14 @@ impl Block {
     /// The record of the block, coded as described.
     ///
     /// # Errors
-    /// When a cluster cannot hold its elements, or the dependencies of a column are not as many elements as it has.
+    /// When a cluster cannot hold its elements, or the dependencies of a column do not have its number of elements.
     pub fn record(&self) -> Result<Record, String> {
         Ok(self.encode()?.record())
     }
 }
 
 impl BlockFields {
-    /// [`Block::fill`] for a block of which anything may be wrong. Its digests become so.
+    /// [`Block::fill`] for a block that may be invalid; its digests become wrong.
     pub fn fill(&mut self) {
         let length = self.raw_length;
         let zeros = length.next_multiple_of(LEAF as u64) - length;

@@ -23,7 +23,7 @@ pub struct Table {
     pub escape: u16,
 }
 
-/// What fills up a partial run.
+/// Padding of a partial run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pad {
     /// The table's pad symbol.
@@ -37,7 +37,7 @@ pub enum Pad {
     Literal(u8),
 }
 
-/// 128 symbols that one lane set codes at once, or fewer: then padding fills them up.
+/// Up to 128 symbols that one lane set codes at once; padding completes them.
 pub(super) struct Chunk {
     pub(super) lane_set: usize,
     pub(super) coder: Coder,
@@ -45,7 +45,7 @@ pub(super) struct Chunk {
     pub(super) pad: Pad,
 }
 
-/// What the lanes of a block leave in its body.
+/// The encoded lanes of a block.
 pub(super) struct Encoded {
     pub(super) states: Vec<[u32; 64]>,
     pub(super) words: Vec<Vec<u16>>,
@@ -83,7 +83,7 @@ impl Coder {
         Self::rans_of(7, symbols, escape)
     }
 
-    /// The same of 4096 slots: a table of all `symbols`, or of the 255 most frequent and the escape.
+    /// A rANS table of 4096 slots: for all `symbols`, or the 255 most frequent and the escape.
     pub fn fine_rans(symbols: &[u8], escape: bool) -> Self {
         Self::rans_of(12, symbols, escape)
     }
@@ -120,7 +120,7 @@ impl Coder {
         }
     }
 
-    /// How to push each symbol and the escape; `None` for what is not in the table.
+    /// How to push each symbol and the escape; `None` for symbols that are not in the table.
     fn pushes(&self) -> Vec<Option<Push>> {
         let mut pushes = vec![None; 257];
         match self {
@@ -158,7 +158,7 @@ impl Coder {
 }
 
 impl Table {
-    /// A table of these symbols, of which one may be the escape.
+    /// A table of these symbols; one may be the escape.
     fn of(symbols: &[usize], values: &[u16]) -> Self {
         let plain = || symbols.iter().copied().filter(|&symbol| symbol != ESCAPE);
         let first = plain().min().unwrap_or(0);
@@ -198,7 +198,7 @@ impl Table {
     }
 }
 
-/// How often each of the symbols `present` shall occur among so many slots: at least once, and not in all of them.
+/// The frequencies of the symbols `present`, which sum to `slots`: each at least 1, none all slots.
 fn frequencies(present: &[usize], symbols: &[u8], slots: usize) -> Vec<u16> {
     let count = |symbol: usize| symbols.iter().filter(|&&s| usize::from(s) == symbol).count();
     let spare = slots - present.len();

@@ -1,4 +1,4 @@
-//! Codes of numbers (§3.3.3) to write patches with.
+//! Hybrid integer codes (§3.3.3) of patches.
 
 use super::super::numbers::of_bucket;
 use std::cmp::Reverse;
@@ -51,7 +51,7 @@ impl NumberCode {
         let index = index.ok_or("a number has no code")?;
         if self.lengths.len() > 1 {
             let length = self.lengths[index];
-            // How many codes of this length come before, and what shorter ones take, in units of this length.
+            // Codes of this length that come before, and shorter ones, in units of this length.
             let before = |other: &(usize, &u8)| *other.1 > 0 && (*other.1, other.0) < (length, index);
             let units: u32 = self.lengths.iter().enumerate().filter(before).map(|(_, &l)| 1 << (11 - l)).sum();
             let code = units >> (11 - length);

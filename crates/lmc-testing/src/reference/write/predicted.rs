@@ -1,6 +1,6 @@
 //! Predicted columns (§3.7) from a description.
 //!
-//! What is read alike by encoders and decoders (conversions, contexts) is shared with the reference decoder.
+//! Conversions and contexts are shared with the reference decoder.
 
 use super::super::dependencies::{bytes_of, elements};
 use super::super::predicted::{Conversion, Predictor, context, key, ord};
@@ -16,23 +16,23 @@ pub struct Predicted {
     pub predictor: u8,
     pub conversion: u8,
     pub prediction: Named,
-    /// Between contexts; there is one context if there are none.
+    /// Boundaries between contexts; empty for a single context.
     pub boundaries: Vec<u8>,
     pub unchanged: Option<UnchangedRuns>,
     /// One for each context; not used when the context is empty.
     pub streams: Vec<Stream>,
 }
 
-/// Which runs of 128 elements are what they are predicted to be.
+/// The unchanged runs of 128 elements: those equal to their predictions.
 #[derive(Clone, Debug)]
 pub struct UnchangedRuns {
     /// One for each run: 1 if it is unchanged, and 0 if it is coded.
     pub runs: Vec<u8>,
-    /// How that is coded.
+    /// How the map is coded.
     pub map: Cluster,
 }
 
-/// Dependencies of a block that stand one after the other.
+/// Consecutive dependencies of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     pub first: u64,
@@ -50,7 +50,7 @@ impl Predicted {
     /// Number of elements of each context. Of `raw` only the length matters.
     ///
     /// # Errors
-    /// When the dependencies are not as many elements as the column has.
+    /// When the dependencies do not have the column's number of elements.
     pub fn context_counts(&self, dependencies: &[Dependency]) -> Result<Vec<usize>, String> {
         let Classified { contexts, .. } = self.classified(dependencies)?;
         Ok((0..=self.boundaries.len())
@@ -58,11 +58,11 @@ impl Predicted {
             .collect())
     }
 
-    /// Replaces `raw`, of which only the length matters, by the elements that have these residuals, context by context,
-    /// and are otherwise unchanged.
+    /// Replaces `raw`, keeping its length, by the elements that have these residuals, context by context; unchanged runs
+    /// equal their predictions.
     ///
     /// # Errors
-    /// When the dependencies are not as many elements as the column has.
+    /// When the dependencies do not have the column's number of elements.
     ///
     /// # Panics
     /// When a context has fewer residuals than elements.
@@ -148,7 +148,7 @@ impl UnchangedRuns {
     }
 }
 
-/// What remains of an element of `w` bits when its prediction is known.
+/// The residual of an element of `w` bits.
 fn residual(predictor: u8, u: u64, p: u64, w: u32) -> u64 {
     let mask = u64::MAX >> (64 - w);
     // A small distance, up or down, as a small number.
@@ -170,7 +170,7 @@ impl Named {
         varint(head, self.count);
     }
 
-    /// What stands there: `n` elements of `width` bytes.
+    /// Their bytes as `n` elements of `width` bytes.
     fn elements(self, dependencies: &[Dependency], width: usize, n: usize) -> Result<Vec<u64>, String> {
         let bytes: Vec<u8> = dependencies
             .iter()
@@ -179,7 +179,7 @@ impl Named {
             .flat_map(|dependency| dependency.bytes.clone())
             .collect();
         if bytes.len() != n * width {
-            return Err("the dependencies of a column are not as many elements as it has".into());
+            return Err("the dependencies of a column do not have its number of elements".into());
         }
         Ok(elements(&bytes, width))
     }

@@ -10,7 +10,7 @@ pub struct Stream {
     pub map: u8,
     /// The cluster of each run; not used when there is one cluster.
     pub cluster_of: Vec<u8>,
-    /// How the cluster_of are coded.
+    /// How the cluster map is coded.
     pub cluster_map: Cluster,
     pub clusters: Vec<Cluster>,
     pub patches: Vec<Patch>,
@@ -22,15 +22,15 @@ pub struct Stream {
 pub struct PatchCodes {
     /// Low bits that no patch changes.
     pub low: u8,
-    /// Made for them, without raw bits, where they are not given.
+    /// `None`: built for the patches, without raw bits.
     pub gaps: Option<NumberCode>,
     pub changes: Option<NumberCode>,
 }
 
-/// What the clusters have of an element differs by `x` from its mapped value (§3.3.2).
+/// A patch: an element whose value from its cluster differs by `x` from its mapped value (§3.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Counted from 0 in the stream; patches are in the order of their elements.
+    /// Index in the stream; patches are in rising order.
     pub element: u64,
     pub x: u64,
 }
@@ -47,12 +47,12 @@ pub struct Cluster {
     pub pad: Pad,
 }
 
-/// Where a block gathers what its streams become.
+/// The parts of a block that its streams are encoded to.
 pub(super) struct Output<'a> {
     pub(super) lane_sets: usize,
-    /// Of all columns, in order.
+    /// Chunks of all columns, in order.
     pub(super) chunks: &'a mut Vec<Chunk>,
-    /// Of this column.
+    /// The head of this column.
     pub(super) head: Vec<u8>,
     pub(super) bulk: Vec<u8>,
 }
@@ -95,7 +95,7 @@ impl Stream {
 }
 
 impl Stream {
-    /// Writes what the head says of the patches; their bits.
+    /// Writes the description of the patches to the head; returns their bits.
     fn write_patches(&self, head: &mut Vec<u8>) -> Result<Vec<u8>, String> {
         let PatchCodes { low, gaps, changes } = &self.patch_codes;
         let mut next = 0;

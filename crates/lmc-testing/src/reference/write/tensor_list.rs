@@ -9,7 +9,7 @@ use super::{Segment, string, varint};
 /// Name and bits of each dtype, in order of their codes; the first is that of opaque bytes (§4).
 pub const LIST_DTYPES: [(&str, u64); 23] = DTYPES;
 
-/// A list and, with it, the column that it tells.
+/// A list, and the column that it describes.
 #[derive(Clone, Debug)]
 pub struct TensorList {
     pub front: Vec<u8>,
@@ -19,13 +19,13 @@ pub struct TensorList {
 
 #[derive(Clone, Debug)]
 pub struct ListedTensor {
-    /// The whole of it.
+    /// The whole name.
     pub name: Vec<u8>,
     pub dtype: u8,
     pub shape: Vec<u64>,
-    /// Bytes of the name that are not written again.
+    /// Bytes of the shared prefix, which are not written.
     pub shared: u64,
-    /// Whether the shape is not written again.
+    /// Whether the shape is that of the tensor before, and not written.
     pub same_shape: bool,
 }
 
@@ -43,7 +43,7 @@ fn bits(dtype: u8) -> u64 {
 }
 
 impl TensorList {
-    /// Tensors of these names, dtypes and shapes, of which nothing is written again that need not be.
+    /// Tensors of these names, dtypes and shapes, with the longest shared prefixes and all repeated shapes shared.
     pub fn new(front: &str, tensors: &[(&str, u8, &[u64])], back: &str) -> Self {
         let mut list = Self { front: front.into(), tensors: Vec::new(), back: back.into() };
         for &(name, dtype, shape) in tensors {
@@ -52,8 +52,8 @@ impl TensorList {
         list
     }
 
-    /// Adds a tensor that shares as much of its name with the one before as it can, but at most so many bytes; whether
-    /// its shape is written if it need not be, is `refer`'s choice.
+    /// Adds a tensor whose name shares the longest possible prefix, of at most `most_shared` bytes, with the one before; a
+    /// repeated shape is written unless `refer`.
     pub fn push(&mut self, name: &str, dtype: u8, shape: &[u64], most_shared: usize, refer: bool) {
         let before = self.tensors.last();
         let alike =
@@ -88,7 +88,7 @@ impl TensorList {
         out
     }
 
-    /// The bytes of the column. Of a list that breaks a rule, what comes of not looking: numbers wrap around.
+    /// The bytes of the column. For an invalid list, those of a decoder without checks: numbers wrap around.
     pub fn raw(&self) -> Vec<u8> {
         let mut text = self.front.clone();
         let mut begin = 0u64;
@@ -111,8 +111,8 @@ impl TensorList {
     }
 }
 
-/// The column that a list tells which was changed, as far as a list can be read that breaks rules, unless the column has
-/// more than `most` bytes.
+/// The column that a changed list describes, if the list can be read in spite of its faults and the column has at most
+/// `most` bytes.
 pub fn told_by(list: &[u8], most: usize) -> Option<Vec<u8>> {
     let header = tensor_list::header(list, most.checked_sub(8)?, &mut Faults::default()).ok()?;
     Some([&(header.len() as u64).to_le_bytes()[..], &header].concat())

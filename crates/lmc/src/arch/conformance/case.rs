@@ -12,10 +12,10 @@ use crate::map::Map;
 use lmc_testing::input::Random;
 
 pub(super) const MAPS: [Map; 3] = [Map::Identity, Map::Rotate, Map::Zigzag];
-/// Numbers of runs: none, pairs, odd ones, more than any kernel takes at once.
+/// Numbers of runs: none, pairs, odd ones, more than any kernel processes at once.
 const RUNS: [usize; 8] = [0, 1, 2, 3, 4, 7, 16, 33];
 
-/// A cluster, how it is coded, and where its runs stand in the column.
+/// A cluster, its coding, and the places of its runs in the stream.
 pub(super) struct Case {
     pub(super) width: usize,
     pub(super) shape: Shape,
@@ -113,7 +113,7 @@ pub(super) const CODERS: [fn(&Histogram, bool) -> Coder; 3] = [
     |h, complete| Coder::Rans(Box::new(rans::build(h, complete, FINE_BITS).0)),
 ];
 
-/// A table as encoders build them, of one of `CODERS`, for symbols of so many bits.
+/// A table as an encoder builds it, of one of `CODERS`, for symbols of `symbol_bits` bits.
 pub(super) fn built(r: &mut Random, coder: usize, symbol_bits: u32) -> Coder {
     let mut histogram = [0; 256];
     let complete = r.below(4) == 0;
@@ -126,7 +126,7 @@ pub(super) fn built(r: &mut Random, coder: usize, symbol_bits: u32) -> Coder {
     CODERS[coder](&histogram, complete)
 }
 
-/// Any valid table, such as a decoder may meet: up to 128 entries, or 256, the escape perhaps among them.
+/// Any valid table: up to 128 entries, or 256, with or without the escape.
 pub(super) fn any_table(r: &mut Random, symbol_bits: u32) -> Coder {
     let mut symbols: Vec<usize> = (0..1 << symbol_bits).collect();
     for i in (1..symbols.len()).rev() {

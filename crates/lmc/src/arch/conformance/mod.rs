@@ -22,7 +22,7 @@ use case::{CODERS, Case, MAPS, any_table, built, plain};
 use lmc_testing::input::Random;
 use stream::{Stream, decode, encode};
 
-/// The instruction sets to try; portable is the measure of the others.
+/// The instruction sets to compare with portable.
 fn others() -> Vec<Isa> {
     if let Ok(names) = std::env::var("LMC_REQUIRE_ISA") {
         for name in names.split(',').filter(|n| !n.is_empty()) {
@@ -32,7 +32,7 @@ fn others() -> Vec<Isa> {
     Isa::available().into_iter().filter(|&i| i != Isa::PORTABLE).collect()
 }
 
-/// Encodes on all instruction sets, compares, decodes on all, compares with what went in.
+/// Encodes on all instruction sets, compares, decodes on all, compares with the input.
 fn round_trip(r: &mut Random, c: &Case) {
     let what = format!("width {} {:?} {} runs {:?}", c.width, c.shape, c.runs.len(), c.coder);
     let elements = c.elements(r);
@@ -49,7 +49,7 @@ fn round_trip(r: &mut Random, c: &Case) {
             let run = run as usize * RUN * c.width..(run as usize + 1) * RUN * c.width;
             assert!(got.column[run.clone()] == elements[run], "{} restores other elements: {what}", isa.name());
         }
-        assert!(got.finished, "{} does not end where it must: {what}", isa.name());
+        assert!(got.finished, "{} does not end in the final state: {what}", isa.name());
     }
 }
 
@@ -103,7 +103,7 @@ fn rans(log_slots: u32, freqs: Entries) -> Coder {
     Coder::Rans(Box::new(Rans::new(log_slots, freqs).unwrap()))
 }
 
-/// Encodes from states of which `bound` says where it is closest to failing; all kernels must agree.
+/// Encodes from states near `bound`, where errors are most likely; all kernels must agree.
 fn from_any_state(r: &mut Random, coder: Coder, bound: u32, runs: usize) {
     let c = Case::new(r, 2, plain(Map::Rotate, 8), 8, coder, runs);
     let elements = c.elements(r);
@@ -157,7 +157,7 @@ fn every_fine_frequency_from_any_state() {
     }
 }
 
-/// What is hardest on a fine table: nothing but literals, one symbol nearly always, every byte a symbol and no escape.
+/// Edge cases of fine tables: only literals, one dominant symbol, all 256 symbols without escape.
 #[test]
 fn fine_tables_at_their_limits() {
     let mut r = Random::new(10);

@@ -11,14 +11,14 @@ use lmc_testing::input::Random;
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 const PREDICTORS: [Predictor; 2] = [Predictor::Float, Predictor::Integer];
-/// More than any kernel takes at once, with and without a rest.
+/// More than any kernel processes at once, with and without a remainder.
 const LARGE: [usize; 8] = [511, 512, 1000, 1023, 1024, 1025, 2047, 5003];
 
 fn all() -> Vec<Isa> {
     others().into_iter().chain([Isa::PORTABLE]).collect()
 }
 
-/// A column and all that is known of it.
+/// A column with its prediction.
 struct Case {
     width: usize,
     len: usize,
@@ -54,7 +54,7 @@ impl Case {
         }
     }
 
-    /// The context of an element as the format has it.
+    /// The context of an element as the format defines it.
     fn context(&self, i: usize) -> usize {
         self.contexts.as_ref().map_or(0, |c| {
             let key = with_element!(self.width, E => {
@@ -84,7 +84,7 @@ impl Case {
         format!("{}: {len} elements of {width} bytes, {predictor:?}, {contexts:?}", isa.name())
     }
 
-    /// Every instruction set does what is defined, and undoes it.
+    /// Every instruction set computes the defined streams, and inverts them.
     fn check(&self, streams: &mut Streams) {
         let m = self.model();
         let want = self.streams();
@@ -92,11 +92,11 @@ impl Case {
         let most = |s: &[u8]| s.chunks_exact(self.width).filter(|e| e[1..].iter().any(|&b| b != 0)).count();
         for (isa, roomy) in all().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
             assert_eq!(isa.count_contexts(&m), counts, "{}", self.name(isa));
-            // Single bytes where residuals fit, or nearly all of them do: their overflows make them whole.
+            // Byte-wide where nearly all residuals fit; overflows complete the others.
             let single = |s: &Vec<u8>| self.contexts.is_some() && 64 * want.len() * most(s) <= self.len;
-            // Whatever was there before must not matter.
+            // Old contents must not matter.
             streams.raw_parts_mut().0.fill(0xa5);
-            // As much room as there must be, or for all there is.
+            // The least room, or room for all elements.
             let room = |s: &[u8]| if roomy { self.len } else { s.len() / self.width };
             streams.reset(want.iter().map(|s| (room(s), if single(s) { 1 } else { self.width })));
             assert!(isa.partition(&m, &self.elements, streams), "{}: too many overflows", self.name(isa));
@@ -123,7 +123,7 @@ impl Case {
     }
 }
 
-/// Elements in one of several ways: noise, one value, two that take handover, few, or floats of a model.
+/// Elements of one of several kinds: noise, one value, two alternating values, few values, or floats of a model.
 fn values(r: &mut Random, width: usize, n: usize) -> Vec<u8> {
     match r.below(6) {
         0 => r.bytes(n * width),
@@ -144,7 +144,7 @@ fn values(r: &mut Random, width: usize, n: usize) -> Vec<u8> {
     }
 }
 
-/// From one boundary to as many as there may be.
+/// From one boundary to the most.
 fn contexts(r: &mut Random) -> Contexts {
     let boundaries: Vec<u8> = match r.below(5) {
         0 => vec![[1, 255, 128, 100][r.below(4) as usize]],
@@ -164,7 +164,7 @@ fn combinations() -> impl Iterator<Item = (usize, Predictor)> {
     WIDTHS.into_iter().flat_map(|w| PREDICTORS.into_iter().map(move |p| (w, p)))
 }
 
-/// Elements come back from their ranks. What a context does not have is not found, nor does it keep others from being found.
+/// Elements are found by their ranks. Ranks that a context does not have are not found, and do not hide others.
 fn check_selection(m: &Model<'_>, isa: Isa, at: &[u32], ranks: &[Rank], counts: &[usize], name: &str) {
     for beyond in [None, Some(0), Some(77)] {
         let by_context = |context: usize| {
@@ -183,7 +183,7 @@ fn check_selection(m: &Model<'_>, isa: Isa, at: &[u32], ranks: &[Rank], counts: 
     }
 }
 
-/// Where elements are among those of their context, and back: none, a few, those at the ends of what kernels take at once, and all.
+/// Ranks of elements in their contexts, and back: none, a few, those at the edges of kernels' tiles, and all.
 #[test]
 fn ranks_in_contexts() {
     let mut r = Random::new(16);
@@ -242,7 +242,7 @@ fn every_number_of_contexts() {
     }
 }
 
-/// A context that has one element more than there is room for, and residuals that are mostly more than a byte.
+/// A context with one element more than its room, and residuals that mostly exceed a byte.
 #[test]
 fn what_has_no_room_is_refused() {
     let mut r = Random::new(14);
@@ -258,7 +258,7 @@ fn what_has_no_room_is_refused() {
             for isa in all() {
                 streams.reset(counts.iter().enumerate().map(|(i, &n)| (n - usize::from(i == context), width)));
                 assert!(!isa.partition(&m, &c.elements, &mut streams), "{}", c.name(isa));
-                // More room than there is need for is cut.
+                // Unused room is truncated.
                 streams.reset(counts.iter().map(|&n| (n + 100, width)));
                 assert!(isa.partition(&m, &c.elements, &mut streams) && streams.counts() == counts, "{}", c.name(isa));
                 streams.reset(counts.iter().map(|&n| (n, 1)));
@@ -272,7 +272,7 @@ fn what_has_no_room_is_refused() {
     assert!(short > 300 && large > 200 * all().len(), "{short} short, {large} large");
 }
 
-/// Elements that differ in some bits from their predictions, or from 0: as many as there are found, and not one more.
+/// Elements that differ in some bits from their predictions, or from 0: all are found, and nothing else.
 #[test]
 fn changes_are_found() {
     let mut r = Random::new(17);
@@ -318,7 +318,7 @@ fn changes_are_found() {
     }
 }
 
-/// Maps of unchanged runs, and the bits that runs have.
+/// Maps of unchanged runs, and ORs of runs.
 #[test]
 fn runs_agree() {
     let mut r = Random::new(15);
@@ -346,7 +346,7 @@ fn runs_agree() {
     }
 }
 
-/// Streams with other numbers of elements than there are of their contexts, as a damaged file may have them.
+/// Streams whose lengths are not those of their contexts, as in a damaged file.
 #[test]
 fn wrong_counts_are_refused() {
     let mut r = Random::new(13);
@@ -367,7 +367,7 @@ fn wrong_counts_are_refused() {
                     _ => r.below(counts[from] as u64 + 1) as usize,
                 };
                 counts[from] -= moved;
-                // Mostly the sum stays what it must be.
+                // Mostly the sum stays right.
                 if r.below(8) > 0 {
                     counts[to] += moved;
                 }

@@ -1,4 +1,4 @@
-//! What kernels write and read.
+//! Streams that kernels write and read.
 
 use super::case::Case;
 use crate::arch::job::{DecodeJob, EncodeJob};
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::isa::Isa;
 use lmc_testing::input::Random;
 
-/// What an encoder made of a cluster.
+/// The encoding of a cluster.
 #[derive(PartialEq, Eq)]
 pub(super) struct Encoded {
     pub(super) raw: Vec<u8>,
@@ -47,7 +47,7 @@ pub(super) fn encode(isa: Isa, c: &Case, elements: &[u8], start: &[[u32; LANES];
     }
 }
 
-/// A stream as a decoder finds it: what follows the words and the literals is part of the body, too.
+/// A stream in a body: more bytes follow the words and the literals.
 pub(super) struct Stream {
     pub(super) words: Vec<Vec<u8>>,
     pub(super) word_counts: Vec<usize>,
@@ -70,7 +70,7 @@ impl Stream {
         }
     }
 
-    /// Noise, and less of it than needed as often as not.
+    /// Noise, in half of the cases too short.
     pub(super) fn noise(r: &mut Random, c: &Case) -> Self {
         let chunks = c.runs.len().div_ceil(SETS) as u64;
         let states = (0..SETS).map(|_| std::array::from_fn(|_| (r.u64() as u32).max(STATE_MIN))).collect();
@@ -94,7 +94,7 @@ impl Stream {
     }
 }
 
-/// What a decoder leaves behind.
+/// The state after decoding.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
     pub(super) column: Vec<u8>,

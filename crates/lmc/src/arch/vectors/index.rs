@@ -1,11 +1,11 @@
-//! Where a symbol's entry stands in an encoder's columns.
+//! Indices of symbols in an encoder's columns.
 //!
 //! The index is the symbol's distance from the first one, as long as the kept symbols lie close enough together (exponents
 //! do); one beyond the last is the escape's. Otherwise symbols are first renamed to their rank, one by one.
 
 use crate::entropy::rans::COARSE;
 
-/// Marks the entries of what is escaped, in a column that has a bit to spare.
+/// Marks the entries of escaped symbols, in a column with a spare bit.
 pub(in crate::arch) const ESCAPED: u8 = 0x80;
 
 pub(in crate::arch) struct Index {
@@ -17,7 +17,7 @@ pub(in crate::arch) struct Index {
 }
 
 impl Index {
-    /// And the entries by index: a symbol, and whether it stands for the escape.
+    /// Also returns the entries by index: a symbol, and whether it stands for the escape.
     pub(in crate::arch) fn new(kept: &[bool; 256]) -> (Self, Vec<(usize, bool)>) {
         let known: Vec<usize> = (0..256).filter(|&s| kept[s]).collect();
         let (first, last) = (known[0], known[known.len() - 1]);
@@ -35,7 +35,7 @@ impl Index {
         (Self { first: 0, last: COARSE as u8 - 1, ranks: Some(ranks) }, entries)
     }
 
-    /// Stretches of 16 entries that the indexes need.
+    /// Number of 16-entry registers that the indices need.
     pub(in crate::arch) fn stretches(&self) -> usize {
         usize::from(self.last) / 16 + 1
     }

@@ -1,4 +1,4 @@
-//! What kernels for vectors of 16 bytes share: tables, without the instructions that look them up.
+//! Tables that kernels with 16-byte vectors share.
 
 pub(super) mod index;
 pub(super) mod shuffles;

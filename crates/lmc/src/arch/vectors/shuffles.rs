@@ -1,6 +1,6 @@
-//! Byte shuffles that spread words to the lanes that are due for one, and gather them from those.
+//! Byte shuffles that spread words to the lanes that are due for one, and that gather words from lanes.
 
-/// By the mask of eight lanes: where each lane finds its word among the next eight, or a byte that reads as 0.
+/// By the mask of eight lanes: the place of each lane's word among the next eight, or an index that gives 0.
 pub(in crate::arch) static SPREAD: [[u8; 16]; 256] = {
     let mut t = [[0x80; 16]; 256];
     let mut mask = 0;
@@ -19,7 +19,7 @@ pub(in crate::arch) static SPREAD: [[u8; 16]; 256] = {
     t
 };
 
-/// By the mask of eight lanes: the words of those in it, in order, at the end of eight.
+/// By the mask of eight lanes: the words of the masked lanes, in order, at the end of eight.
 pub(in crate::arch) static GATHER: [[u8; 16]; 256] = {
     let mut t = [[0x80; 16]; 256];
     let mut mask = 0;

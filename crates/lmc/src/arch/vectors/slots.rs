@@ -1,4 +1,4 @@
-//! What a slot stands for: the decoder's tables.
+//! The decoder's tables by slot.
 //!
 //! Most clusters have at most 16 symbols. Their slots are first looked up as the rank of a symbol, so that every column
 //! of the table is one shuffle. The rank itself takes three or four shuffles, because most slots need only four of

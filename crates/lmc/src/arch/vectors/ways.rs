@@ -1,4 +1,4 @@
-//! Ways to put symbols and raw bits together.
+//! Specialisations of merging symbols and raw bits.
 
 use crate::cluster::split::Shape;
 use crate::map::Map;
@@ -18,7 +18,7 @@ pub(in crate::arch) fn way(width: usize, s: &Shape) -> u8 {
     }
 }
 
-/// Makes the element at a place in a run, which was merged with one symbol, that of another.
+/// Replaces the symbol of a merged element.
 #[inline(always)]
 pub(in crate::arch) fn exchange<const WAY: u8>(place: usize, old: u8, new: u8, out: &mut [u8]) {
     if WAY == BYTE_16 {

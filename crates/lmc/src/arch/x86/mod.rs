@@ -1,4 +1,4 @@
-//! Kernels for x86-64. Every function here that may be called takes an [`Isa`](crate::isa::Isa) of the right kind: that is what makes it sound.
+//! Kernels for x86-64. Every entry point takes an [`Isa`](crate::isa::Isa) of the right kind, which makes it sound.
 
 mod avx2;
 mod avx512;

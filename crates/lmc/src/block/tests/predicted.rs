@@ -26,7 +26,7 @@ fn delta(dtype: Dtype, raw: &[u8], base: &[u8]) -> Vec<u8> {
     round_trip_from(raw, &[extent], &files, Level::Fast);
     let record = round_trip_from(raw, &[extent], &files, Level::Default);
     let plain = round_trip(raw, &[Extent::plain(Some(dtype), raw.len())], Level::Default);
-    // A thousandth, and what names the dependency.
+    // A thousandth, and the dependency.
     assert!(record.len() <= plain.len() + plain.len() / 1000 + 48, "{} after {}", record.len(), plain.len());
     record
 }
@@ -197,7 +197,7 @@ fn packs_share_contexts_and_keep_what_is_new() {
     }
 }
 
-/// A block of which hardly an element changed, and those by exponent: they are told one by one, in each context.
+/// A block with few changed elements, by exponent: they are coded as a sparse list in each context.
 #[test]
 fn a_step_of_fine_tuning_is_sparse_by_context() {
     for (n, by) in [(300_000, 2e-7), (70_001, 4e-7)] {
@@ -211,14 +211,14 @@ fn a_step_of_fine_tuning_is_sparse_by_context() {
             let record = delta(dtype, &raw, &base);
             let p = &predicted(&record)[0];
             assert!(p.is_sparse_by_context() && p.streams.len() > 2, "{dtype}, {} contexts", p.streams.len());
-            // Contexts that have other numbers of elements than the head says.
+            // Contexts with other numbers of elements than the head gives.
             let (head, body) = (head_of(&record), body_of(&record));
             for isa in Isa::available() {
                 let mut out = vec![0; raw.len()];
                 for wrong in [vec![0; base.len()], vec![0x7f; base.len()], [&base[400..], &[0x3f; 400]].concat()] {
                     let files = Files(vec![vec![], wrong]);
                     let e = BlockDecoder::new(isa).decode(&head, body, &files, &mut out).unwrap_err();
-                    assert!(e.to_string().contains("contexts are not those of what it was predicted from"), "{e}");
+                    assert!(e.to_string().contains("the contexts of a column's prediction"), "{e}");
                 }
             }
         }

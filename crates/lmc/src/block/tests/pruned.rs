@@ -17,7 +17,7 @@ fn pruned(dtype: Dtype, n: usize, one_in: u64, wild: u64, seed: u64) -> Vec<u8> 
         match dtype {
             _ if wild > 0 && r.next().is_multiple_of(wild) => any[..dtype.coding_width()].to_vec(),
             Dtype::Bf16 => bf16(w).to_vec(),
-            // The same weight, of fewer bits, and no subnormal one.
+            // The weight in fewer bits, never subnormal.
             Dtype::F16 => (((w.abs().to_bits() >> 13).max(113 << 10) - (112 << 10)) as u16 | (any[0] as u16) << 15)
                 .to_le_bytes()
                 .to_vec(),
@@ -33,7 +33,7 @@ fn pruned(dtype: Dtype, n: usize, one_in: u64, wild: u64, seed: u64) -> Vec<u8> 
     (0..n).flat_map(|_| if r.next().is_multiple_of(one_in) { element(&mut r) } else { zero.clone() }).collect()
 }
 
-/// Bits of where the elements are that are not zero, and of which value each is: exponents by how often each is there, all else as it is.
+/// Entropy of the places of nonzero elements and of their exponents, plus all other bits, in bits.
 fn entropy(raw: &[u8], dtype: Dtype) -> f64 {
     let (width, mantissa) = match dtype {
         Dtype::Bf16 => (2, 7),
@@ -53,7 +53,7 @@ fn entropy(raw: &[u8], dtype: Dtype) -> f64 {
     place + exponents.values().map(|&c| c * (k / c).log2()).sum::<f64>() + k * (mantissa + 1) as f64
 }
 
-/// A record, with everything that a block of this size has, against the entropy of its elements.
+/// The size of a whole record, against the entropy of its elements.
 #[test]
 fn few_weights_cost_their_entropy() {
     for (dtype, width) in [(Dtype::Bf16, 2), (Dtype::F16, 2), (Dtype::F32, 4), (Dtype::F64, 8)] {
@@ -67,7 +67,7 @@ fn few_weights_cost_their_entropy() {
     }
 }
 
-/// Every dtype and density: what lists take is less than what clusters would, or clusters are what there is.
+/// Every dtype and density: a sparse list is smaller than clusters, or clusters are used.
 #[test]
 fn lists_are_smaller_than_clusters() {
     let mut columns = 0;
@@ -93,7 +93,7 @@ fn lists_are_smaller_than_clusters() {
     assert!(columns > 7 * 5 * 3, "{columns} columns are sparse");
 }
 
-/// Rows that were pruned as a whole are told apart, and the others are not sparse.
+/// Rows that were pruned as a whole get a cluster, and the others are not sparse.
 #[test]
 fn whole_rows_of_zeros_are_clusters() {
     let rows =
@@ -105,7 +105,7 @@ fn whole_rows_of_zeros_are_clusters() {
     assert!(record.len() * 16 < raw.len(), "{} of {}", record.len(), raw.len());
 }
 
-/// A mask that moved: a prediction is wrong wherever either has a weight, and a list of what is there is far smaller.
+/// A mask that moved: a prediction is wrong wherever either has a weight, and a sparse list is far smaller.
 #[test]
 fn lists_are_smaller_than_predictions_of_other_masks() {
     for (dtype, width) in [(Dtype::Bf16, 2), (Dtype::F32, 4)] {
@@ -118,7 +118,7 @@ fn lists_are_smaller_than_predictions_of_other_masks() {
             for &level in Level::ALL {
                 let alone = round_trip(&raw, &[plain], level).len();
                 let delta = round_trip_from(&raw, &[extent], &files, level).len();
-                // What a prediction may miss of its promise, and what names the base.
+                // The tolerance of estimates, and the dependency.
                 assert!(delta <= alone + alone / 32 + 1400, "{dtype:?}, one in {one_in}: {delta} after {alone}");
             }
         }

@@ -2,23 +2,24 @@
 
 use super::super::limits::{MAX_CLUSTERS, MAX_RAW};
 use super::super::varint::{Cursor, put};
+use super::unsupported;
 use crate::entropy::coder::Coder;
 use crate::entropy::hybrid_uint::HybridUint;
 use crate::error::{Error, Result};
 use crate::map::Map;
 
-/// A stream: an array of elements of one width, in clusters.
+/// An array of elements of one width; its runs are coded in clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub width: usize,
     /// What elements become before they are split.
     pub map: Map,
-    /// Single elements that the clusters do not tell, or not wholly.
+    /// Corrections of single elements that do not fit their cluster.
     pub patches: Option<Patches>,
-    /// The cluster map's cluster; there when there are several clusters.
+    /// How the cluster map is coded; `None` unless there are several clusters.
     pub(crate) cluster_map: Option<Cluster>,
-    /// Without any all mapped values are 0, as far as there are no patches.
+    /// Without clusters all mapped values are 0 before the patches.
     pub clusters: Vec<Cluster>,
 }
 
@@ -27,11 +28,11 @@ pub struct Stream {
 pub struct Patches {
     /// How many there are.
     pub count: usize,
-    /// Low bits that no patch changes.
+    /// Number of low bits that patches leave unchanged.
     pub(crate) low: u32,
     pub(crate) gaps: HybridUint,
     pub(crate) changes: HybridUint,
-    /// Bytes that they take.
+    /// Length of the coded patches in bytes.
     pub len: usize,
 }
 
@@ -62,7 +63,9 @@ impl Cluster {
         let [flags, low, high, raw_bits, coder] = c.array()?;
         let (low, high, raw_bits) = (u32::from(low), u32::from(high), u32::from(raw_bits));
         if flags > 3 || low + high + raw_bits > bits || (flags & 2 != 0 && low == 0) {
-            return Err(Error::damaged("a cluster's bits are out of range"));
+            return Err(Error::damaged(format!(
+                "a cluster of {bits}-bit elements has flags {flags}, {low} low, {high} high and {raw_bits} raw bits"
+            )));
         }
         let constant = if flags & 1 != 0 {
             let mut b = [0; 8];
@@ -73,7 +76,7 @@ impl Cluster {
         };
         let symbol_bits = bits - low - high - raw_bits;
         if (coder == 0) != (symbol_bits == 0) || symbol_bits > 8 {
-            return Err(Error::damaged("a cluster's symbols have an impossible width"));
+            return Err(Error::damaged(format!("a cluster with coder {coder} has symbols of {symbol_bits} bits")));
         }
         let coder = Coder::parse(coder, c, symbol_bits)?;
         Ok(Cluster { low, high, raw_bits, sign_plane: flags & 2 != 0, constant, coder })
@@ -91,18 +94,14 @@ impl Cluster {
 
 impl Stream {
     pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
-        let map = Map::from_code(c.u8()?)
-            .ok_or_else(|| Error::unsupported("a column has a map that this lmc does not know; a newer one may"))?;
+        let code = c.u8()?;
+        let map = Map::from_code(code).ok_or_else(|| unsupported("map", code))?;
         let patches = match c.u8()? {
             0 => None,
             1 => Some(Patches::parse(c, width)?),
-            kind => {
-                return Err(Error::unsupported(format!(
-                    "a stream has patches of kind {kind}; a newer lmc may read this file"
-                )));
-            }
+            kind => return Err(unsupported("kind of patches", kind)),
         };
-        let n = c.size(MAX_CLUSTERS, "a column's number of clusters")?;
+        let n = c.size(MAX_CLUSTERS, "a stream's number of clusters")?;
         let cluster_map = if n > 1 { Some(Cluster::parse(c, 1)?) } else { None };
         let clusters = (0..n).map(|_| Cluster::parse(c, width)).collect::<Result<_>>()?;
         Ok(Self { width, map, patches, cluster_map, clusters })
@@ -120,7 +119,7 @@ impl Stream {
         self.clusters.iter().for_each(|g| g.put(out, self.width));
     }
 
-    /// Number of elements of a column of `len` bytes.
+    /// Number of elements in `len` bytes.
     pub fn elements(&self, len: usize) -> usize {
         len / self.width
     }
@@ -144,7 +143,7 @@ impl Patches {
         Ok(Self { count, low, gaps, changes, len: c.size(2 * MAX_RAW, "the length of a stream's patches")? })
     }
 
-    /// The bits of a change to elements of `width` bytes.
+    /// The bits that a patch of an element of `width` bytes can change.
     pub(crate) fn ones(width: usize, low: u32) -> u64 {
         u64::MAX >> (64 - 8 * width) >> low
     }

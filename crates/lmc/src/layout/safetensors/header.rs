@@ -1,6 +1,7 @@
-//! The JSON header, read as the `safetensors` crate reads it: what it takes for a header is one here, and nothing else.
+//! Parses the JSON header; accepts exactly the headers that the `safetensors` crate accepts.
 //!
-//! What that crate writes itself is read by [`compact`], several times as fast; any other JSON by serde. There values are visited as they come and only tensors are kept, so that memory stays near the header's own size.
+//! [`compact`] reads headers that the crate wrote, several times as fast; serde reads any other JSON, and keeps only tensors, so that
+//! memory stays near the header's own size.
 
 pub(super) mod compact;
 mod entry;
@@ -14,7 +15,7 @@ use crate::segment::{MAX_RANK, Name, Names, Segment, Shape};
 use entry::entry;
 pub(super) use entry::{Entry, Header};
 
-/// The header, `None` if it is none, or if its tensors would take more than `max_cost` bytes.
+/// Parses a header; `None` if it is invalid, or if its tensors take more than `max_cost` bytes of memory.
 pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Header> {
     let json = std::str::from_utf8(json).ok()?;
     compact::parse(json, max_cost).or_else(|| {
@@ -23,7 +24,7 @@ pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Header> {
     })
 }
 
-/// The same for any JSON.
+/// Parses any JSON.
 fn with_serde(json: &str, max_cost: usize) -> Option<Vec<Entry>> {
     let mut d = serde_json::Deserializer::from_str(json);
     let entries = Tensors { max_cost }.deserialize(&mut d).ok()?;
@@ -31,7 +32,7 @@ fn with_serde(json: &str, max_cost: usize) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// The tensors of a header, which may take so many bytes.
+/// The tensors of a header, within a limit of memory in bytes.
 struct Tensors {
     max_cost: usize,
 }
@@ -72,7 +73,7 @@ impl<'de> Visitor<'de> for Tensors {
     }
 }
 
-/// A key of the header: where a tensor's name was put, or `None` for the metadata.
+/// A key of the header: the stored name of a tensor, or `None` for the metadata.
 struct Key<'a>(&'a mut Names);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {
@@ -95,7 +96,7 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
-/// A map of strings to strings, of which nothing is kept.
+/// A map of strings to strings, checked and dropped.
 struct Metadata;
 
 impl<'de> Deserialize<'de> for Metadata {
@@ -143,7 +144,7 @@ impl<'de> Deserialize<'de> for Info {
                         }
                     };
                     if again {
-                        return Err(A::Error::custom("a field stands twice"));
+                        return Err(A::Error::custom("duplicate field"));
                     }
                 }
                 let missing = || A::Error::custom("a field is missing");
@@ -166,7 +167,7 @@ impl<'de> Deserialize<'de> for Info {
     }
 }
 
-/// What a value of a tensor's map is. Names are told apart as they come, without memory of their own.
+/// A key of a tensor's map, compared without allocating.
 enum Field {
     Dtype,
     Shape,
@@ -195,7 +196,7 @@ impl<'de> Deserialize<'de> for Field {
     }
 }
 
-/// A list of dimensions. Those after the first that is too many are checked and dropped.
+/// A list of dimensions. Those above the limit are checked and dropped.
 struct Dimensions(Shape);
 
 impl<'de> Deserialize<'de> for Dimensions {
@@ -220,7 +221,7 @@ impl<'de> Deserialize<'de> for Dimensions {
     }
 }
 
-/// The name of a dtype: a string, or, as serde has it for enumerations, `{"name": null}`.
+/// The name of a dtype: a string, or serde's other form of an enumeration, `{"name": null}`.
 struct DtypeName(Option<Dtype>);
 
 impl<'de> Deserialize<'de> for DtypeName {
@@ -247,7 +248,7 @@ impl<'de> Deserialize<'de> for DtypeName {
     }
 }
 
-/// Any JSON value, checked and dropped. serde's `IgnoredAny` would take what a reader that keeps values refuses: deep
+/// Any JSON value, checked and dropped. serde's `IgnoredAny` accepts values that a reader that keeps them refuses: deep
 /// nesting, numbers out of range, broken escapes.
 struct Anything;
 

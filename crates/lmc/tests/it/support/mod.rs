@@ -79,7 +79,7 @@ impl ReadAt for Counted<'_> {
     }
 }
 
-/// A stream that gives at most so many bytes at a time.
+/// A stream that returns at most this many bytes at a time.
 pub(crate) struct Trickle<T>(pub(crate) T, pub(crate) usize);
 
 impl<T: io::Read> io::Read for Trickle<T> {
@@ -89,7 +89,7 @@ impl<T: io::Read> io::Read for Trickle<T> {
     }
 }
 
-/// A disk that is full after so many bytes, and a cable that is pulled.
+/// A stream that fails after this many bytes: a full disk, or a broken connection.
 pub(crate) struct Broken<T>(pub(crate) T, pub(crate) usize);
 
 pub(crate) fn broken() -> io::Error {

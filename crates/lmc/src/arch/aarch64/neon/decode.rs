@@ -64,19 +64,19 @@ kernels! {
         refill(x, lane);
     }
 
-    /// `chunk` decodes a chunk, and takes `WORDS` words at most.
+    /// `chunk` decodes a chunk, and reads at most `WORDS` words.
     fn chunks<const WORDS: usize>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable,
         chunk: impl Fn(&mut States, &mut LaneReader<'_>, &mut Symbols)
     ) -> Result<()> {
         let way = way(job.width, &job.shape);
-        // Where a table has no escape, no byte is one.
+        // In a table without escape, no byte marks one.
         let mark = table.escape_mark.unwrap_or_default();
         let raw_len = job.shape.raw_len(RUN);
         let lanes = &mut *job.lanes;
         let mut x: [States; SETS] = array(|s| load_states(&lanes[s].x));
         let mut i = 0;
-        // Full-width loads stay within the words that a chunk takes at most.
+        // Full-width loads stay within the most words of a chunk.
         while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + WORDS) <= l.bytes.len()) {
             for s in 0..SETS {
                 let mut symbols = [[vdupq_n_u8(0); 4]; 2];
@@ -131,7 +131,7 @@ kernels! {
         Ok(())
     }
 
-    /// One symbol a lane: 16 symbols in order.
+    /// One symbol per lane: 16 symbols in order.
     fn step<const CODER: u8, const N: usize>(x: &mut Quarter, t: &Columns<N>) -> uint8x16_t {
         let slot = vandq_u8(lowest(*x), vdupq_n_u8(0x7f));
         let index = t.index::<CODER>(slot);

@@ -109,7 +109,7 @@ kernels! {
         t: &Columns<N>, index: &[Bytes; 2], length: &[Bytes; 2], x: &mut States, lane: &mut LaneWriter
     ) {
         let both = each!(4: q => dwords(words(vaddq_u8(length[0][q], length[1][q]))));
-        // What would be shifted out at the top says whether a word must go first.
+        // A word must go first if bits would be shifted out at the top.
         let due = each!(4: q => each!(4: z => vcltq_u32(vclzq_u32(x[q][z]), both[q][z])));
         emit(&due, x, lane);
         for (q, x) in x.iter_mut().enumerate() {

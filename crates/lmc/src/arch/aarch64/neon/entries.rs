@@ -1,4 +1,4 @@
-//! Where the NEON kernels of clusters are entered.
+//! Entry points of the NEON kernels of clusters.
 
 use super::super::super::job::{DecodeJob, EncodeJob};
 use super::{decode, encode};

@@ -1,4 +1,4 @@
-//! What fine tables need: they are too large for registers, and are looked up lane by lane.
+//! Fine tables: too large for registers, they are looked up lane by lane.
 
 use super::emit::{emit, put_literals};
 use super::{Quarter, States, at, bits, load, low_64, lowest, mul_high};
@@ -9,12 +9,12 @@ use crate::entropy::table::Row;
 use crate::entropy::{CHUNK, LANES};
 use std::arch::aarch64::*;
 
-/// What an encoder looks up.
+/// The encoder's table.
 pub(super) struct Rows<'a> {
     rows: &'a [Row; 256],
     /// Bit j of byte i: whether the symbol 16·j + i is in the table, and the same for 16·(8 + j) + i.
     kept: uint8x16x2_t,
-    /// Whether there is a symbol that is not.
+    /// Whether some symbol is not in the table.
     may_escape: bool,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Rows<'a> {
 }
 
 kernels! {
-    /// Decodes one symbol a lane: 16 symbols in order.
+    /// Decodes one symbol per lane: 16 symbols in order.
     pub(super) fn step(x: &mut Quarter, slots: &[u32; FINE]) -> uint8x16_t {
         let twelve = vdupq_n_u32(FINE as u32 - 1);
         let slot = |x: u32| slots[x as usize % FINE];

@@ -5,7 +5,7 @@ use crate::arch::inline::array;
 use crate::entropy::rans::COARSE;
 use std::arch::aarch64::*;
 
-/// A column in `N` stretches of 16 entries: 1, 2 or 8.
+/// A column in `N` registers of 16 entries: 1, 2 or 8.
 pub(super) type Column<const N: usize> = [uint8x16_t; N];
 
 kernels! {
@@ -21,7 +21,7 @@ kernels! {
             2 => vqtbl2q_u8(uint8x16x2_t(c[0], c[1]), index),
             _ => {
                 let four = |k: usize| uint8x16x4_t(c[k], c[k + 1], c[k + 2], c[k + 3]);
-                // What lies outside the first half reads as 0 there, and what lies outside the second one changes nothing.
+                // Indices outside the first half give 0 there; those outside the second half change nothing.
                 vqtbx4q_u8(vqtbl4q_u8(four(0), index), four(4), vsubq_u8(index, vdupq_n_u8(64)))
             }
         }

@@ -1,19 +1,19 @@
 //! NEON kernels (every 64-bit Arm processor).
 //!
 //! Register z of a quarter of a lane set holds lanes z, 4+z, 8+z and 12+z of its sixteen, as the instructions that load and
-//! store structures of four deal them. The low bytes of the four are then put side by side by three insertions, in the order
-//! of lanes; lanes that follow one another in the order of refills are in one register; and a shift by a variable count
+//! store structures of four interleave them. Three insertions then put the low bytes of the four side by side, in the order
+//! of lanes; consecutive lanes in the order of refills are in one register; and a shift by a variable count
 //! reads the lowest byte of its count alone, so that counts in bytes need no widening.
 //!
-//! What is found by slot or symbol is a byte in each of up to eight registers of 16 entries (`lookup`); most tables have few
-//! enough symbols to need one.
+//! A look-up by slot or symbol is a byte in each of up to eight registers of 16 entries (`lookup`); most tables have few
+//! enough symbols for one register.
 //!
-//! Only clusters have kernels here. NEON is in every build for aarch64, so that the compiler makes vectors of the portable loops
-//! by itself: those of the predict stage, of statistics, and of shapes other than the plain ones are left to it.
+//! Only clusters have kernels here. NEON is in every build for aarch64, so that the compiler vectorises the portable loops: those
+//! of the predict stage, of statistics, and of shapes other than the plain ones are left to it.
 //!
 //! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Neon` leads here, so the instructions exist. Loads and stores
 //! go through references to arrays of their size, but for the words of lanes, eight at a time from or to a window of 64:
-//! there, the number of lanes that went before or are still to come is the bound.
+//! there, the number of lanes before or after is the bound.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {

@@ -10,7 +10,7 @@ use crate::cluster::element::with_element;
 use crate::cluster::split::{Shape, merge_run, split_run};
 use std::arch::aarch64::*;
 
-/// [`merge`] for any shape: a function by itself, of which kernels call one copy.
+/// [`merge`] for any shape: not inlined, so that kernels share one copy.
 #[inline(never)]
 pub(super) fn merge_any(s: &Shape, width: usize, symbols: &[u8; RUN], raw: &[u8], out: &mut [u8]) {
     with_element!(width, E => merge_run::<E>(s, symbols, raw, out));

@@ -36,7 +36,7 @@ impl<const N: usize> Columns<N> {
             Columns { ranks, symbol: column(&e.symbol), scale: column(&scale), start: column(&e.start) }
         }
 
-        /// Where the columns have the entries of 16 slots.
+        /// The index in the columns of the entries of 16 slots.
         pub(super) fn index<const CODER: u8>(&self, slot: uint8x16_t) -> uint8x16_t {
             let t = &self.ranks;
             if N == BY_SLOT {

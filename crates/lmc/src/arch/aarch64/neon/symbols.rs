@@ -44,7 +44,7 @@ impl Symbols {
         Self::new(kept, |s, i, symbol| {
             let row = rows[symbol];
             if row.freq() == 0 {
-                // A table without an escape: what is not kept does not occur.
+                // Without an escape, all symbols that occur are kept.
                 return;
             }
             assert!(row.freq() < 128 && row.start() < 128, "slots of a coarse table");

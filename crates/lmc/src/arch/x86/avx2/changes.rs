@@ -1,4 +1,4 @@
-//! Elements that differ from their predictions: the portable loops, of which the compiler makes comparisons of 32 bytes.
+//! Elements that differ from their predictions: the portable loops, compiled to 32-byte comparisons.
 
 use crate::predict::changes::{self as portable, Changes, Compared};
 

@@ -66,7 +66,7 @@ kernels! {
             table::Slots::Coarse(_) => &[],
             table::Slots::Fine(slots) => &slots[..],
         };
-        // Where a table has no escape, no byte is one.
+        // In a table without escape, no byte marks one.
         let may_escape = table.escape_mark.is_some();
         let mark = table.escape_mark.unwrap_or_default();
         let escape = _mm256_set1_epi8(mark as i8);
@@ -75,12 +75,12 @@ kernels! {
         let lanes = &mut *job.lanes;
         let mut x: [States; SETS] = array(|s| load_states(&lanes[s].x));
         let mut i = 0;
-        // A chunk takes so many words at most, and full-width loads stay within that.
+        // The most words of a chunk; full-width loads stay within them.
         while i + SETS <= job.runs.len() && lanes.iter().all(|l| 2 * (l.pos + chunk_words) <= l.bytes.len()) {
             for &ahead in job.runs.get(i + AHEAD..i + AHEAD + SETS).unwrap_or_default() {
                 expect::<_MM_HINT_ET0>(&job.out[ahead as usize * RUN * job.width..][..RUN * job.width]);
             }
-            // Lane sets take handover, so that one works while the other waits.
+            // Lane sets alternate, so that one works while the other waits.
             let (first, second): ([_; SETS], [_; SETS]);
             if CODER == FINE {
                 let slots = slots.first_chunk().expect("4096 slots");
@@ -143,7 +143,7 @@ kernels! {
         bytes
     }
 
-    /// One symbol a lane: 64 symbols in order.
+    /// One symbol per lane: 64 symbols in order.
     fn step<const CODER: u8, const N: usize>(x: &mut States, t: &Columns<N>) -> [__m256i; 2] {
         let zero = _mm256_setzero_si256();
         let seven = _mm256_set1_epi16(0x7f);

@@ -32,7 +32,7 @@ kernels! {
     }
 
     /// Writes the lower halves of the lanes that do not stay below their bound to the end of `words`, and shifts them out.
-    /// Returns their number. (The parameters tell callers apart: with one caller each, LLVM puts it in line.)
+    /// Returns their number. (Const parameters make an instance per caller, which LLVM then inlines.)
     pub(super) fn emit<const CODER: u8, const N: usize>(
         stay: [__m256i; 4], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {

@@ -14,7 +14,7 @@ use crate::entropy::table::EncodeKind;
 use crate::entropy::{CHUNK, REFILL_WORDS, SETS};
 use std::arch::x86_64::*;
 
-/// Runs split before they are coded. Even, so that lane sets take turns across batches, too.
+/// Runs split before they are coded. Even, so that lane sets alternate across batches, too.
 const BATCH: usize = 8;
 
 kernels! {
@@ -115,7 +115,7 @@ kernels! {
         }
     }
 
-    /// Returns the number of words that the chunk gave, which stand at the end of `words`.
+    /// Returns the number of words of the chunk, which are at the end of `words`.
     fn push_huffman<const N: usize>(
         size: [[__m256i; 2]; 2], code: [[__m256i; 2]; 2], x: &mut States, words: &mut [u16; REFILL_WORDS]
     ) -> usize {
@@ -124,7 +124,7 @@ kernels! {
         let shifts = together([_mm256_set1_epi8(1); 2], size[0]);
         let sizes = size.each(|s| wide(s));
         let scale: [__m256i; 4] = array(|z| _mm256_mullo_epi16(sizes[0][z], sizes[1][z]));
-        // What would be shifted out at the top says whether a word must go first.
+        // A word must go first if bits would be shifted out at the top.
         let stay = array(|z| _mm256_cmpeq_epi16(mul_high(x.high[z], scale[z]), _mm256_setzero_si256()));
         let taken = emit::<HUFFMAN, N>(stay, x, words);
         for z in 0..4 {
@@ -135,7 +135,7 @@ kernels! {
         taken
     }
 
-    /// As above.
+    /// Encodes with a coarse table; returns the number of words, which are at the end of `words`.
     fn push_rans<const N: usize>(
         t: &Columns<N>, index: &[[[__m256i; N]; 2]; 2], freq: [[__m256i; 2]; 2], start: [[__m256i; 2]; 2],
         x: &mut States, words: &mut [u16; REFILL_WORDS]

@@ -1,4 +1,4 @@
-//! Where the AVX2 kernels of clusters and of statistics are entered.
+//! Entry points of the AVX2 kernels of clusters and statistics.
 
 use super::super::super::job::{DecodeJob, EncodeJob};
 use super::{decode, encode, stats};

@@ -1,4 +1,4 @@
-//! What fine tables need: they are too large for registers and are gathered from.
+//! Fine tables: too large for registers, they are read by gathers.
 
 use super::emit::{by_lane, emit, wide};
 use super::{FINE, States, at, in_order, load, load_16, mul_high};
@@ -9,12 +9,12 @@ use crate::entropy::table::Row;
 use crate::entropy::{CHUNK, LANES};
 use std::arch::x86_64::*;
 
-/// What an encoder looks up.
+/// The encoder's table.
 pub(super) struct Rows<'a> {
     rows: &'a [Row; 256],
     /// Bit j of byte i: whether the symbol 16·j + i is in the table, and the same for 16·(8 + j) + i.
     kept: [__m256i; 2],
-    /// Whether there is a symbol that is not.
+    /// Whether some symbol is not in the table.
     may_escape: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Rows<'a> {
 }
 
 kernels! {
-    /// Decodes one symbol a lane: 64 symbols in order.
+    /// Decodes one symbol per lane: 64 symbols in order.
     pub(super) fn step(x: &mut States, slots: &[u32; rans::FINE]) -> [__m256i; 2] {
         let symbols: [__m256i; 4] = array(|z| {
             let (h, l) = (&mut x.high[z], &mut x.low[z]);

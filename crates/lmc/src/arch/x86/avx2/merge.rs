@@ -131,8 +131,8 @@ kernels! {
     /// 32 elements of four bytes, in order, from their lowest bytes, the next ones, ….
     fn dwords(planes: [__m256i; 4]) -> [__m256i; 4] {
         // Four bytes to the left, four to the right, so that unpacking twice gives eight elements in order.
-        let dealt = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-        let [a, b, c, d] = planes.each(|v| _mm256_permutevar8x32_epi32(v, dealt));
+        let split = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+        let [a, b, c, d] = planes.each(|v| _mm256_permutevar8x32_epi32(v, split));
         let low = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
         let high = [_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d)];
         [

@@ -12,7 +12,7 @@
 //!
 //! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx2` leads here, so the instructions exist. Loads and stores
 //! go through references to arrays of their size, but for the words of lanes, eight at a time from or to a window of 64:
-//! there, the number of lanes that went before or are still to come is the bound.
+//! there, the number of lanes before or after is the bound.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
@@ -44,7 +44,7 @@ use super::super::job::{at, at_mut};
 use crate::entropy::LANES;
 use std::arch::x86_64::*;
 
-/// Runs between asking for cache lines and using them. Even, so that they are asked for in pairs where runs are taken in pairs.
+/// Runs between prefetching cache lines and using them. Even, so that they are prefetched in pairs where runs are processed in pairs.
 const AHEAD: usize = 12;
 
 /// The table of a cluster's symbols; a constant of the kernels.
@@ -60,8 +60,7 @@ struct States {
 }
 
 kernels! {
-    /// Asks for cache lines that will be needed soon: the runs of a cluster lie scattered, which the processor's own
-    /// prefetchers do not follow.
+    /// Prefetches cache lines: the runs of a cluster are scattered, which hardware prefetchers do not follow.
     fn expect<const HINT: i32>(bytes: &[u8]) {
         for line in (0..bytes.len()).step_by(64) {
             _mm_prefetch::<HINT>(bytes.as_ptr().wrapping_add(line).cast());
@@ -86,7 +85,7 @@ kernels! {
 
     /// The upper halves of the products of words: `_mm256_mulhi_epu16`.
     ///
-    /// That intrinsic is a widening multiplication to LLVM, which then tends to go on with 32-bit products, at half the speed.
+    /// LLVM treats that intrinsic as a widening multiplication, and then tends to compute 32-bit products, at half the speed.
     fn mul_high(a: __m256i, b: __m256i) -> __m256i {
         let product: __m256i;
         // SAFETY: an AVX2 instruction on registers, and this function has AVX2.

@@ -1,7 +1,7 @@
 //! The predict stage: residuals by context and back.
 //!
 //! Every context has a mask of 32 elements; a table has, for eight bits of it, the shuffle that moves their elements to the
-//! front, or apart. That is for elements of two and four bytes. All else is the portable loops, of which the compiler makes
+//! front, or apart. That is for elements of two and four bytes. All else is the portable loops, which the compiler turns into
 //! vectors where elements do not depend on one another.
 
 use super::super::super::vectors::shuffles::SPREAD;
@@ -17,9 +17,9 @@ use std::arch::x86_64::*;
 
 /// Elements taken at once.
 const STEP: usize = 32;
-/// Steps of which a context is counted at once.
+/// Steps that one count of a context covers.
 const STEPS: usize = 8;
-/// The context of what is no element.
+/// The context of padding.
 const NO_CONTEXT: u8 = u8::MAX;
 
 entries! {
@@ -65,7 +65,7 @@ kernels! {
         let Some(f) = Finder::new(m) else { return portable::rank(m, at, ranks) };
         let mut counts = vec![0; f.contexts];
         let mut ids = [NO_CONTEXT; TILE];
-        // By context: how many there are before every eight steps of a tile.
+        // By context: the number of elements before every eight steps of a tile.
         let mut before = [[0; TILE / STEP / STEPS]; CONTEXTS];
         let mut left = at;
         for i in (0..m.len).step_by(TILE) {
@@ -112,7 +112,7 @@ kernels! {
         }
     }
 
-    /// How many elements of up to [`STEPS`] steps are of a context.
+    /// The number of elements of a context in up to [`STEPS`] steps.
     fn in_context(ids: &[[u8; STEP]], context: i8) -> u32 {
         let context = _mm256_set1_epi8(context);
         let counts = ids.iter().fold(_mm256_setzero_si256(), |counts, ids| {
@@ -190,13 +190,13 @@ kernels! {
         true
     }
 
-    /// Byte `c` of either half says whether a stream of single bytes, where elements have more, is that of context `c`.
+    /// Byte `c` of either half: whether the stream of context `c` is byte-wide, for wider elements.
     fn singles<const WIDTH: usize>(places: &[Place]) -> __m256i {
         let single = |c: usize| places.get(c).is_some_and(|p| p.width < WIDTH);
         load(&array(|i| if single(i % 16) { 0xff } else { 0 }))
     }
 
-    /// The lowest byte of each of 32 elements, and for each a byte that is not 0 where that is not all.
+    /// The lowest byte of each of 32 elements, and for each a byte that is not 0 if the element exceeds it.
     fn lowest_bytes<const WIDTH: usize>(elements: &[u8]) -> ([u8; STEP], __m256i) {
         let v: [__m256i; WIDTH] = array(|i| load(at(elements, 32 * i)));
         let (lowest, large) = if WIDTH == 2 {
@@ -345,9 +345,9 @@ kernels! {
     }
 }
 
-/// By the mask of eight elements: the number of the one that comes to each place, those in the mask first.
+/// By the mask of eight elements: their permutation, those in the mask first.
 static FRONT: [[u8; 8]; 256] = front();
-/// By the mask of eight elements: where each in the mask comes from, or a byte that reads as 0.
+/// By the mask of eight elements: the source of each in the mask, or an index that gives 0.
 static APART: [[u8; 8]; 256] = apart();
 /// The same for the bytes of words.
 static FRONT_2: [[u8; 16]; 256] = words(&front());

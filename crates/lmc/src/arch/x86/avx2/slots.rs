@@ -6,7 +6,7 @@ use super::{HUFFMAN, load_16};
 use crate::arch::inline::Each;
 use std::arch::x86_64::*;
 
-/// Stretches of a column that is looked up by rank, and by slot.
+/// Registers of a column that is looked up by rank, and by slot.
 pub(super) const BY_RANK: usize = 1;
 pub(super) const BY_SLOT: usize = 8;
 
@@ -16,7 +16,7 @@ pub(super) struct Columns<const N: usize> {
     pub(super) symbol: Column<N>,
     /// Twice the frequency: the 16-bit factor of a state is f·2^9.
     pub(super) scale: Column<N>,
-    /// What to subtract from the slot to get the offset; not used for Huffman.
+    /// Subtracted from the slot to get the offset; not used for Huffman.
     pub(super) start: Column<N>,
 }
 
@@ -72,7 +72,7 @@ impl Columns<BY_RANK> {
             Self::new(&t.entries, ranks)
         }
 
-        /// For a coder that has its table in memory.
+        /// For a coder with its table in memory.
         pub(super) fn none() -> Self {
             let none = [_mm256_setzero_si256()];
             Self { ranks: Ranks::none(), symbol: none, scale: none, start: none }

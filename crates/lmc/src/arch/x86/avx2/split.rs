@@ -150,13 +150,13 @@ kernels! {
     }
 }
 
-/// Where the raw bits of a run go.
+/// The destination of a run's raw bits.
 struct Planes<'a> {
     bytes: &'a mut [u8],
     bits: &'a mut [u8],
     /// The bits above the byte planes, and the sign above those.
     rest: [u8; RUN],
-    /// Where the sign stands in `rest`.
+    /// The position of the sign in `rest`.
     sign: Option<u32>,
 }
 

@@ -31,7 +31,7 @@ kernels! {
             let mut sum = _mm256_setzero_si256();
             for bytes in run.as_chunks::<32>().0 {
                 let v = load(bytes);
-                // OR and AND of the elements as they are: rotating the results is the same.
+                // OR and AND of the unmapped elements: rotating the results is equivalent.
                 or = _mm256_or_si256(or, v);
                 and = _mm256_and_si256(and, v);
                 // The top byte of a rotated element stands one bit lower before the rotation.
@@ -44,7 +44,7 @@ kernels! {
             if WIDTH == 2 {
                 sum = _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
             }
-            // Sums of dwords; what runs over into the upper dword of a pair is cut off below.
+            // Sums of dwords; overflow into the upper dword of a pair is cut off below.
             let sum = fold(sum, |a, b| _mm_add_epi32(a, b));
             stats.sum.push((sum + (sum >> 32)) as u16);
             let or = fold(or, |a, b| _mm_or_si128(a, b));

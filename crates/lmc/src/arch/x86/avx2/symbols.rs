@@ -1,11 +1,11 @@
-//! What a symbol costs and becomes: the encoder's tables.
+//! The encoder's tables by symbol.
 //!
 //! rANS divides states by frequencies. In base 256, and 16-bit arithmetic, the long division of a 32-bit state by f ≤ 127
 //! has three digits: the first from the upper half, less than 512·f, the others from a remainder and eight more bits,
 //! less than 256·f. With c = ⌈log2 f⌉ and R = ⌈2^(15+c) / f⌉ < 2^16, a digit is
 //! `((a · 2^(7−c)) · R >> 16) >> 6`: the first product is below 2^16, and the quotient exact while a·(R·f − 2^(15+c)) <
 //! 2^(15+c). That always holds for f ≤ 64 and for the lower digits; the first digit may be one too high for a few
-//! frequencies above 64, of which a table has one at most ([`Columns::correct`]).
+//! frequencies above 64; a table has at most one ([`Columns::correct`]).
 
 use super::super::super::vectors::index::{ESCAPED, Index};
 use super::lookup::{Column, ENTRIES, column};
@@ -46,7 +46,7 @@ impl Symbols {
         Self::new(kept, |s, i, symbol| {
             let (f, start) = (rows[symbol].freq(), rows[symbol].start());
             if f == 0 {
-                // A table without an escape: what is not kept does not occur.
+                // Without an escape, all symbols that occur are kept.
                 return;
             }
             assert!(f < 128 && start < 128, "slots of a coarse table");
@@ -58,7 +58,7 @@ impl Symbols {
         })
     }
 
-    /// `put` fills in what belongs to a symbol, at its index.
+    /// `put` sets the entries of a symbol, at its index.
     fn new(kept: &[bool; 256], put: impl Fn(&mut Self, usize, usize)) -> Self {
         let (index, entries) = Index::new(kept);
         let none = [0; ENTRIES];
@@ -87,7 +87,7 @@ impl Symbols {
 
 impl<const N: usize> Columns<N> {
     kernels! {
-        /// Indexes of 32 symbols, or of 32 ranks.
+        /// Indices of 32 symbols, or of 32 ranks.
         pub(super) fn index(&self, symbols: __m256i) -> __m256i {
             _mm256_min_epu8(_mm256_sub_epi8(symbols, self.first), self.last)
         }

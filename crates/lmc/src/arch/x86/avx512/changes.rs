@@ -89,7 +89,7 @@ kernels! {
         *room.len += n;
     }
 
-    /// The elements of which some of `bits` are not equal.
+    /// The elements that differ in some of `bits`.
     fn differing<const WIDTH: usize>(bits: __m512i, a: &[__m512i; WIDTH], b: &[__m512i; WIDTH]) -> u64 {
         (0..WIDTH).fold(0, |all, i| {
             let d = _mm512_xor_si512(a[i], b[i]);

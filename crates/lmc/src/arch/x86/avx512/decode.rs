@@ -70,11 +70,11 @@ kernels! {
             None => ranks::Columns::none(),
         };
         let chunk_words = if TABLE == COARSE { REFILL_WORDS } else { CHUNK_WORDS };
-        // Where a table has no escape, no byte is one.
+        // In a table without escape, no byte marks one.
         let may_escape = if table.escape_mark.is_some() { u64::MAX } else { 0 };
         let escape = _mm512_set1_epi8(table.escape_mark.unwrap_or_default() as i8);
         let raw_len = job.shape.raw_len(RUN);
-        // Variables of their own for each set: an array that is indexed in a loop would live in memory.
+        // Separate variables for each set: an array that is indexed in a loop would live in memory.
         let [lane0, lane1] = &mut *job.lanes;
         let (mut x0, mut x1) = (load_states(&lane0.x), load_states(&lane1.x));
         let mut pos = [lane0.pos, lane1.pos];
@@ -83,7 +83,7 @@ kernels! {
         let mut literal = job.literals.pos;
         let mut i = 0;
 
-        // One symbol a lane.
+        // One symbol per lane.
         macro_rules! step {
             ($x:ident) => {
                 match TABLE {
@@ -110,7 +110,7 @@ kernels! {
                 merge::half::<WAY>(&job.shape, 1, e[1], raw, out);
             }};
         }
-        // A chunk takes so many words and CHUNK literals at most; full-width loads stay within that.
+        // The most words and literals of a chunk; full-width loads stay within them.
         while i + SETS <= job.runs.len()
             && 2 * (pos[0] + chunk_words) <= bytes[0].len()
             && 2 * (pos[1] + chunk_words) <= bytes[1].len()
@@ -124,7 +124,7 @@ kernels! {
                 refill!(x1, 1);
                 put!(e, 1);
             } else {
-                // More has to be waited for: lane sets take handover.
+                // Latencies are longer: lane sets alternate.
                 let none = _mm512_setzero_si512();
                 let (mut e0, mut e1) = ([none; 2], [none; 2]);
                 for h in 0..2 {
@@ -150,7 +150,7 @@ kernels! {
         })
     }
 
-    /// Puts literals in the place of escapes. Without a branch: one chunk in three or so has an escape, which no predictor learns.
+    /// Replaces escapes by literals. Branchless: about one chunk in three has an escape, unpredictably.
     fn fill_in(e: __m512i, escape: __m512i, may_escape: u64, literals: &[u8], pos: &mut usize) -> __m512i {
         let mask = _mm512_mask_cmpeq_epi8_mask(may_escape, e, escape);
         let next = load(at(literals, *pos));
@@ -158,7 +158,7 @@ kernels! {
         _mm512_mask_expand_epi8(e, mask, in_register(next))
     }
 
-    /// For widths without a merge of their own: symbols by vectors, the rest as the compiler does it.
+    /// For widths without a specialised merge: symbols by vectors, the rest by the compiler.
     fn portable_merge(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         const BATCH: usize = 16;
         let raw_len = job.shape.raw_len(RUN);
@@ -167,7 +167,7 @@ kernels! {
         let plain = crate::cluster::split::Shape {
             map: crate::map::Map::Identity, low: 0, raw_bits: 0, sign_plane: false, constant: 0,
         };
-        // BATCH is even, so that lane sets take turns across batches, too.
+        // BATCH is even, so that lane sets alternate across batches, too.
         for (b, runs) in job.runs.chunks(BATCH).enumerate() {
             if job.table.is_some() {
                 with_way::<ANY_8>(&mut DecodeJob {
@@ -204,7 +204,7 @@ kernels! {
         Columns { symbol: pair(0), freq: pair(8), offset: pair(20) }
     }
 
-    /// One symbol a lane: 64 symbols in order.
+    /// One symbol per lane: 64 symbols in order.
     fn step(x: &mut States, t: &Columns) -> __m512i {
         let byte = _mm512_set1_epi32(0xff);
         let slot = low_bytes(x);

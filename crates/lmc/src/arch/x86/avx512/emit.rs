@@ -4,7 +4,7 @@ use super::{WINDOW, index};
 use std::arch::x86_64::*;
 
 kernels! {
-    /// Writes the low words of the lanes in `due` in front of the last `taken` of `words`, and shifts them out. Returns how many are taken then.
+    /// Writes the low words of the lanes in `due` in front of the last `taken` of `words`, and shifts them out. Returns the new `taken`.
     pub(super) fn emit(due: __mmask16, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize) -> usize {
         let n = due.count_ones();
         let packed = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(due, *x));

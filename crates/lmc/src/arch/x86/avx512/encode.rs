@@ -1,8 +1,8 @@
 //! Encoding clusters.
 //!
-//! rANS divides by multiplication ([`Row`]). Of a coarse table, f = 1 takes no `more`: its quotient is then one too low, and its start makes up
-//! for that. One frequency above 64 at most is left that may need it. Symbols are first renamed to their rank among the at most 128 of the table,
-//! so that every other column is a 128-entry look-up.
+//! rANS divides by multiplication ([`Row`]). In a coarse table, f = 1 needs no `more`: its quotient is then one too low, which its start
+//! corrects; at most one other frequency, above 64, may need it. Symbols are first renamed to their rank among the at most 128 of the
+//! table, so that every other column is a 128-entry look-up.
 
 use super::super::super::job::EncodeJob;
 use super::emit::emit;
@@ -23,10 +23,10 @@ use std::arch::x86_64::*;
 
 /// Columns by symbol (256 entries) or, for coarse tables and most fine ones, by rank (128 entries).
 struct Columns<'a> {
-    /// Huffman: code length, bit 7 set for what is escaped. By rank: the symbol's rank, bit 7 likewise. Otherwise: only that bit.
+    /// Huffman: code length, with bit 7 set for escaped symbols. By rank: the symbol's rank, with the same bit 7. Otherwise: only that bit.
     first: [__m512i; 4],
     code: [__m512i; 4],
-    /// 128 − f, and what is added to the state: the start.
+    /// 128 − f, and the start, which is added to the state.
     gap: [__m512i; 2],
     start: [__m512i; 2],
     shift: [__m512i; 2],
@@ -47,8 +47,8 @@ struct Looked {
     reciprocal: [__m512i; 4],
 }
 
-/// Pushes a chunk: first its second half, then its first, as a decoder reads them the other way round. These are macros because the states must
-/// stay in registers, and the compiler does not inline functions of this size with several callers.
+/// Pushes a chunk: first its second half, then its first, as a decoder reads them the other way round. These are macros because the states
+/// must stay in registers, and the compiler does not inline functions of this size with several callers.
 macro_rules! push {
     ($coder:expr, $e:expr, $t:expr, $x:ident, $lane:expr, $literals:expr) => {{
         let (e, t, lane): ([__m512i; 2], &Columns<'_>, &mut LaneWriter) = ($e, $t, $lane);
@@ -263,7 +263,7 @@ kernels! {
                 let (mut gap, mut start, mut shift) = ([0u8; 128], [0u8; 128], [0u8; 128]);
                 let mut m = [[0u8; 128]; 4];
                 let (rank, symbols) = ranks(&t.kept);
-                // Without an escape, what is not in the table does not occur.
+                // Without an escape, all symbols that occur are in the table.
                 for (r, row) in symbols.into_iter().map(|s| rows[s]).enumerate().filter(|(_, row)| row.freq() > 0) {
                     let to_all = (1 << COARSE_BITS) - row.freq();
                     (gap[r], start[r], shift[r]) = (to_all as u8, row.start() as u8, row.shift() as u8);
@@ -318,8 +318,8 @@ kernels! {
         Looked { gap: look(&t.gap), start: look(&t.start), shift: look(&t.shift), reciprocal }
     }
 
-    /// Writes the literals among 64 symbols in front of those that are written. Without a branch, as when decoding; what the store leaves in front
-    /// of them is overwritten later or not used.
+    /// Writes the literals among 64 symbols in front of those written before. Branchless, as when decoding; bytes that the store leaves in
+    /// front of them are overwritten later or not used.
     fn put_literals(rank: __m512i, symbols: __m512i, literals: &mut LiteralWriter) {
         let escaped = _mm512_movepi8_mask(rank);
         let n = escaped.count_ones();
@@ -377,7 +377,7 @@ fn ranks(kept: &[bool; 256]) -> ([u8; 256], Vec<usize>) {
     (rank, symbols)
 }
 
-/// Where the next words go.
+/// The place of the next words.
 #[inline(always)]
 fn window(lane: &mut LaneWriter) -> &mut [u16; WINDOW] {
     lane.words[..lane.pos].last_chunk_mut().expect("the job was checked")

@@ -1,4 +1,4 @@
-//! Where the AVX-512 kernels of clusters are entered.
+//! Entry points of the AVX-512 kernels of clusters.
 
 use super::super::super::job::{DecodeJob, EncodeJob};
 use super::{decode, encode};

@@ -1,4 +1,4 @@
-//! What fine tables need. Those of more symbols than registers hold by rank are gathered from.
+//! Fine tables. Those with more symbols than registers hold by rank are in memory, and read by gathers.
 
 use super::emit::emit;
 use super::{States, WINDOW};
@@ -16,7 +16,7 @@ pub(super) struct Rows {
 }
 
 kernels! {
-    /// Decodes one symbol a lane: 64 symbols in order.
+    /// Decodes one symbol per lane: 64 symbols in order.
     pub(super) fn step(x: &mut States, slots: &[u32; FINE]) -> __m512i {
         let twelve = _mm512_set1_epi32(FINE as i32 - 1);
         let e = x.each(|x| {
@@ -43,7 +43,7 @@ kernels! {
         Rows { reciprocals: rows, upper: _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64::<32>(rows[0]), rows[1]) }
     }
 
-    /// Encodes a symbol on every lane of a state register. Returns how many of `words` are taken then.
+    /// Encodes a symbol on every lane of a state register. Returns the number of `words` taken so far.
     pub(super) fn push(rows: Rows, x: &mut __m512i, words: &mut [u16; WINDOW], taken: usize) -> usize {
         let upper = rows.upper;
         let bound = _mm512_and_si512(upper, _mm512_set1_epi32(0xfff0_0000_u32.cast_signed()));

@@ -7,7 +7,7 @@ use crate::cluster::split::Shape;
 use crate::map::Map;
 use std::arch::x86_64::*;
 
-/// Ways to merge; a constant of the kernels, so that each gets its own loop.
+/// Specialisations of the merge; a constant of the kernels, so that each gets its own loop.
 pub(super) const BYTE_16: u8 = 0;
 pub(super) const BYTES_32: u8 = 1;
 pub(super) const ANY_8: u8 = 2;

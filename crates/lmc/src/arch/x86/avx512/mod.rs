@@ -42,7 +42,7 @@ use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::{LANES, REFILL_WORDS};
 use std::arch::x86_64::*;
 
-/// Runs between asking for cache lines and using them.
+/// Runs between prefetching cache lines and using them.
 const AHEAD: usize = 12;
 
 /// The table of a cluster's symbols; a constant of the kernels.
@@ -54,7 +54,7 @@ const FINE: u8 = 2;
 /// A fine table that registers hold.
 const RANKED: u8 = 3;
 
-/// Words that the encoder of 64 symbols may touch: its own, and what a whole store takes in front of them.
+/// Words that the encoder of 64 symbols may touch: its own, and those that a full store touches in front of them.
 const WINDOW: usize = REFILL_WORDS + WRITE_SLACK;
 
 /// The states of a lane set in registers.
@@ -99,15 +99,15 @@ kernels! {
         _mm512_mask_blend_epi16(0xaaaa_aaaa, a, _mm512_slli_epi32::<16>(b))
     }
 
-    /// Asks for cache lines that will be read, or with `_MM_HINT_ET0` written, soon: the runs of a cluster lie scattered, and encoders go
-    /// backwards, which the processor's own prefetchers follow badly or not at all.
+    /// Prefetches cache lines for reading, or with `_MM_HINT_ET0` for writing: the runs of a cluster are scattered, and encoders go
+    /// backwards, which hardware prefetchers hardly follow.
     fn expect<const HINT: i32>(bytes: &[u8]) {
         for line in bytes.chunks(64) {
             _mm_prefetch::<HINT>(line.as_ptr().cast());
         }
     }
 
-    /// The same of whole lines.
+    /// Prefetches whole lines.
     fn expect_lines<const HINT: i32>(lines: &[[u8; 64]]) {
         for line in lines {
             _mm_prefetch::<HINT>(line.as_ptr().cast());
@@ -140,7 +140,7 @@ const fn interleave(first: u8) -> [u8; 64] {
     t
 }
 
-/// Every `step`-th byte of two registers, from byte `first` on, and behind them those from `first + 1` on as far as there is room.
+/// Every `step`-th byte of two registers, from byte `first` on, then those from `first + 1` on as far as there is room.
 const fn every(step: usize, first: usize) -> [u8; 64] {
     let mut t = [0; 64];
     let n = 128 / step;

@@ -13,10 +13,10 @@ use crate::predict::select::Selection;
 use crate::predict::unchanged::differing;
 use std::arch::x86_64::*;
 
-/// Steps that are looked at together for elements that are sought.
+/// Steps that are searched together for elements.
 const STEPS: usize = 4;
 
-/// The context of what is no element.
+/// The context of padding.
 const NO_CONTEXT: u8 = u8::MAX;
 
 entries! {
@@ -30,7 +30,7 @@ entries! {
     pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
 }
 
-/// What finds the contexts of elements.
+/// Finds the contexts of elements.
 struct Finder<'a> {
     prediction: &'a [u8],
     width: usize,
@@ -44,7 +44,7 @@ kernels! {
         let run = RUN * width;
         for (i, e) in elements.chunks(run).enumerate() {
             let p = &prediction[i * run..][..e.len()];
-            // Nearly the first time that a block is looked at.
+            // Almost the first access to the block: prefetch it.
             let ahead = (i + AHEAD) * run..(i + AHEAD + 1) * run;
             expect::<_MM_HINT_T0>(elements.get(ahead.clone()).unwrap_or_default());
             expect::<_MM_HINT_T0>(prediction.get(ahead).unwrap_or_default());
@@ -73,7 +73,7 @@ kernels! {
         let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
         let mut counts = vec![0; f.contexts];
         let mut ids = Bytes([NO_CONTEXT; TILE]);
-        // By context: how many there are before each step of a tile.
+        // By context: the number of elements before each step of a tile.
         let mut before = [[0; TILE / STEP]; CONTEXTS];
         let mut left = at;
         for i in (0..m.len).step_by(TILE) {
@@ -121,7 +121,7 @@ kernels! {
         }
     }
 
-    /// How many elements of a tile are of a context.
+    /// The number of elements of a context in a tile.
     fn in_context(ids: &[[u8; STEP]], context: __m512i) -> u32 {
         let counts = ids.iter().fold(_mm512_setzero_si512(), |counts, ids| {
             let mask = _mm512_cmpeq_epi8_mask(load(ids), context);
@@ -192,7 +192,7 @@ kernels! {
         places.iter().flatten().all(|p| p.next == p.end)
     }
 
-    /// What the tile after the one of element `i` has of some bytes for every element.
+    /// The bytes of the tile after that of element `i`, in an array with some bytes per element.
     fn of_next(bytes: &[u8], i: usize, width: usize) -> &[u8] {
         bytes.get((i + TILE) * width..).map_or(&[], |next| &next[..next.len().min(TILE * width)])
     }
@@ -201,7 +201,7 @@ kernels! {
         portable::restore_in_place(m, out);
     }
 
-    /// `None` if there is but one context.
+    /// `None` if there is a single context.
     fn finder<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
         let contexts = m.contexts?;
         let table = contexts.table();

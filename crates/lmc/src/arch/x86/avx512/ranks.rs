@@ -1,6 +1,6 @@
 //! Fine tables in registers: a slot is first looked up as the rank of its symbol, among at most 128.
 //!
-//! A *cell* is 32 slots. Most have one symbol, or two and a border between them: their entry is the rank of the first.
+//! A *cell* is 32 slots. Most have one symbol, or two with a border between them: their entry is the rank of the first.
 //! Rare symbols share cells; up to sixteen cells may be *mixed*, and have a table of 32 ranks. Everything is a permute of
 //! 128 bytes for 64 lanes at a time, which is twice as fast as gathering from 16 KiB.
 
@@ -16,13 +16,13 @@ const ENTRIES: usize = FINE / CELL;
 const MIXED: usize = 16;
 const RESTS: usize = MIXED * CELL / ENTRIES;
 
-/// Says of a cell's entry that the cell is mixed; bits 5 and 6 are then the lower bits of its number.
+/// Flag of a mixed cell in its entry; bits 5 and 6 are then the lower bits of its number.
 const IS_MIXED: u8 = 0x80;
 
 /// A table by rank.
 pub(super) struct Ranks {
     cells: [u8; ENTRIES],
-    /// Where in a cell the second symbol begins, `CELL` if there is none. Of mixed cells: the upper bits of their number in bits 6 and 7.
+    /// The first slot of a cell's second symbol, `CELL` if there is none. In mixed cells, bits 6 and 7 are the upper bits of their number.
     borders: [u8; ENTRIES],
     /// Ranks of the slots of mixed cells.
     rests: [[u8; ENTRIES]; RESTS],
@@ -44,7 +44,7 @@ pub(super) struct Columns {
 }
 
 impl Ranks {
-    /// The table with these slots, if it has no more symbols and mixed cells than there is room for.
+    /// The table with these slots, if there is room for its symbols and mixed cells.
     pub(super) fn new(slots: &[u32; FINE]) -> Option<Self> {
         let mut r = Self {
             cells: [0; ENTRIES],
@@ -54,7 +54,7 @@ impl Ranks {
             freq: [[0; ENTRIES]; 2],
             start: [[0; ENTRIES]; 2],
         };
-        // First slots of the symbols, and how many begin inside of a cell.
+        // First slots of the symbols, and the number that begin inside of a cell.
         let mut starts = [FINE as u16; ENTRIES + 1];
         let mut inside = [0u8; ENTRIES];
         let (mut rank, mut start) = (0, 0);
@@ -112,7 +112,7 @@ impl Columns {
             }
         }
 
-        /// For a coder that does without.
+        /// For a coder without such a table.
         pub(super) fn none() -> Self {
             let none = [_mm512_setzero_si512(); 2];
             Self { cells: none, borders: none, rests: [none; RESTS], symbol: none, freq: [none; 2], start: [none; 2] }
@@ -121,7 +121,7 @@ impl Columns {
 }
 
 kernels! {
-    /// Decodes one symbol a lane: 64 symbols in order.
+    /// Decodes one symbol per lane: 64 symbols in order.
     pub(super) fn step(x: &mut States, t: &Columns) -> __m512i {
         let look_up = |c: &[__m512i; 2], index: __m512i| _mm512_permutex2var_epi8(c[0], index, c[1]);
         let cell = bytes_from_bit_5(x);

@@ -1,17 +1,16 @@
-//! Dealing a tile of residuals to the streams of their contexts, and collecting them from there.
+//! Scatters a tile of residuals to the streams of their contexts, and gathers them from there.
 //!
-//! 64 elements are taken at once, with their contexts in one register, of which every context makes a mask. To scatter residuals,
-//! the numbers of the lanes in the mask are compressed, as bytes whatever the elements' width, and name the residuals that
-//! go to the end of the context's stream: most often these fit into one register. To collect them, they are expanded from
-//! there. Whole registers are stored and loaded: behind every stream there is room for one. Where a stream has single
-//! bytes of wider elements, those bytes themselves are compressed and expanded, 64 at once.
+//! A step processes 64 elements, with their contexts in one register; comparing it with a context gives a mask. To scatter, the lane
+//! numbers in the mask are compressed, as bytes for any element width, and index the residuals that are appended to the context's
+//! stream, mostly in one register. To gather, residuals are expanded from the stream. Stores and loads are whole registers: every stream
+//! is followed by room for one. In byte-wide streams of wider elements, the bytes themselves are compressed and expanded, 64 at once.
 //!
-//! Contexts go through a tile in clusters of so many that the ends of their streams are in registers, in a loop without branches: where
-//! there is room in all of these streams for the whole tile, nothing has to be checked. Where there is not, they go one by one and are
-//! checked at each step. What is gathered from behind a stream's end, where there are bytes for a tile, shows when the tile is done.
+//! A branchless loop processes a tile for a few contexts at a time, as many as keep the ends of their streams in registers. If all of
+//! these streams have room for the whole tile, nothing is checked; otherwise contexts are processed one by one, and checked at each step.
+//! Gathering past a stream's end, where there are bytes for a tile, is detected after the tile.
 //!
-//! What the next tile will touch is asked for between the steps of this one where contexts have whole elements: to ask for all of it at once
-//! keeps the processor waiting.
+//! For contexts with whole elements the cache lines of the next tile are prefetched between the steps of this one: to prefetch all at once
+//! stalls the processor.
 //!
 //! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep what was in their source,
 //! so that both are one register. Measured and not taken (decision 0009): skipping contexts that have none of the 64 elements; stores
@@ -57,7 +56,7 @@ macro_rules! counted {
     };
 }
 
-/// Whether a stream has room for a tile of so many steps, all of one context.
+/// Whether a stream has room for a tile of this many steps, all of one context.
 fn has_room(place: &Place, steps: usize) -> bool {
     place.end - place.next >= steps * STEP * place.width
 }
@@ -70,7 +69,7 @@ fn check(places: &[Place], width: usize, bytes: &[u8]) {
 }
 
 kernels! {
-    /// Deals the residuals of a tile; `lowest` is for what is worked with. False where a stream has not enough room.
+    /// Scatters the residuals of a tile; `lowest` is working memory. False if a stream lacks room.
     pub(super) fn scatter_tile<const WIDTH: usize>(
         ids: &[[u8; STEP]], residuals: &[[u8; 64]], lowest: &mut Bytes, bytes: &mut [u8], places: &mut [Vec<Place>; 2],
         overflows: &mut Vec<Overflow>, mut ahead: Ahead<'_>
@@ -109,7 +108,7 @@ kernels! {
         })
     }
 
-    /// Asks for what is touched in a step of the next tile; for its elements with this hint.
+    /// Prefetches the cache lines of a step of the next tile; those of its elements with this hint.
     fn ask<const WIDTH: usize, const HINT: i32>(ahead: &Ahead<'_>, step: usize) {
         if let Some(elements) = ahead.elements.as_chunks::<64>().0.as_chunks::<WIDTH>().0.get(step) {
             expect_lines::<HINT>(elements);
@@ -119,7 +118,7 @@ kernels! {
         }
     }
 
-    /// Takes the lowest bytes of residuals, and notes those that these do not tell, of contexts in `single`.
+    /// Stores the lowest bytes of residuals, and records the residuals of contexts in `single` that exceed a byte.
     fn byte_wide<const WIDTH: usize>(
         ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], lowest: &mut [[u8; STEP]], single: &[Place],
         overflows: &mut Vec<Overflow>
@@ -130,7 +129,7 @@ kernels! {
             let of_step = load(&ids[i]);
             let v: [__m512i; WIDTH] = array(|j| load(&residuals[j]));
             store(to, lowest_bytes(&v));
-            // The numbers of contexts end at 64; what is no element has a number above.
+            // Contexts are below 64; padding has a number above.
             let fits = !_mm512_movepi8_mask(_mm512_permutexvar_epi8(of_step, has_single)) | _mm512_movepi8_mask(of_step);
             let over = large(&v) & !fits;
             if over != 0 {
@@ -163,7 +162,7 @@ kernels! {
     ) -> bool {
         check(places, 1, bytes);
         assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
-        let places: &mut [Place; N] = places.try_into().expect("as many contexts as are told");
+        let places: &mut [Place; N] = places.try_into().expect("N contexts");
         let mut next = places.each(|p| p.next);
         let context = places.each(|p| _mm512_set1_epi8(p.context.cast_signed()));
         for (i, ids) in ids[..lowest.len().min(ids.len())].iter().enumerate() {
@@ -184,13 +183,13 @@ kernels! {
         true
     }
 
-    /// The same with whole elements.
+    /// For streams of whole elements.
     fn scatter_wholes<const WIDTH: usize, const N: usize, const CHECKED: bool>(
         ids: &[[u8; STEP]], residuals: &[[[u8; 64]; WIDTH]], bytes: &mut [u8], places: &mut [Place], ahead: Ahead<'_>
     ) -> bool {
         check(places, WIDTH, bytes);
         assert!(CHECKED || places.iter().all(|p| has_room(p, ids.len())), "room for a tile");
-        let places: &mut [Place; N] = places.try_into().expect("as many contexts as are told");
+        let places: &mut [Place; N] = places.try_into().expect("N contexts");
         let mut next = places.each(|p| p.next);
         let context = places.each(|p| _mm512_set1_epi8(p.context.cast_signed()));
         let iota = index(array(|i| i as u8));
@@ -209,7 +208,7 @@ kernels! {
                     return false;
                 }
                 let mut order = _mm512_mask_compress_epi8(iota, mask, iota);
-                // SAFETY: what is next then is at most the stream's end: there was room for the tile, or it was checked. Behind that
+                // SAFETY: the next place is at most the stream's end: there was room for the tile, or it was checked. Behind that
                 // there are 64 bytes.
                 let to = unsafe { bytes.as_mut_ptr().add(at) };
                 // SAFETY: as above.
@@ -217,7 +216,7 @@ kernels! {
                 let mut done = lanes;
                 while n > done {
                     order = next_lanes::<WIDTH>(order);
-                    // SAFETY: `done` of the elements up to what is next then went before.
+                    // SAFETY: `done` of the elements up to the next place went before.
                     unsafe { _mm512_storeu_si512(to.add(WIDTH * done).cast(), pick(&residuals, order)) };
                     done += lanes;
                 }
@@ -318,7 +317,7 @@ kernels! {
         }
     }
 
-    /// Collects the residuals of a tile; `lowest` is for what is worked with. False where a stream ends.
+    /// Gathers the residuals of a tile; `lowest` is working memory. False where a stream ends.
     pub(super) fn gather_tile<const WIDTH: usize>(
         ids: &[[u8; STEP]], lowest: &mut Bytes, bytes: &[u8], places: &mut [Vec<Place>; 2], to: &mut [[u8; 64]],
         mut ahead: Ahead<'_>
@@ -353,7 +352,7 @@ kernels! {
     ) -> bool {
         check(places, 1, bytes);
         assert!(ids.len() <= TILE / STEP, "a tile");
-        let places: &mut [Place; N] = places.try_into().expect("as many contexts as are told");
+        let places: &mut [Place; N] = places.try_into().expect("N contexts");
         let mut next = places.each(|p| p.next);
         let context = places.each(|p| _mm512_set1_epi8(p.context.cast_signed()));
         zip(to, ids, |to, ids| {
@@ -373,13 +372,13 @@ kernels! {
         places.iter().all(|p| p.next <= p.end)
     }
 
-    /// The same with whole elements.
+    /// For streams of whole elements.
     fn gather_wholes<const WIDTH: usize, const N: usize>(
         ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [[[u8; 64]; WIDTH]], ahead: Ahead<'_>
     ) -> bool {
         check(places, WIDTH, bytes);
         assert!(ids.len() <= TILE / STEP, "a tile");
-        let places: &mut [Place; N] = places.try_into().expect("as many contexts as are told");
+        let places: &mut [Place; N] = places.try_into().expect("N contexts");
         let mut next = places.each(|p| p.next);
         let context = places.each(|p| _mm512_set1_epi8(p.context.cast_signed()));
         for (i, to) in to[..ids.len()].iter_mut().enumerate() {

@@ -37,7 +37,7 @@ kernels! {
             let mut sum = _mm512_setzero_si512();
             for bytes in run.as_chunks::<64>().0 {
                 let v = load(bytes);
-                // OR and AND of the elements as they are: rotating the results is the same.
+                // OR and AND of the unmapped elements: rotating the results is equivalent.
                 or = _mm512_or_si512(or, v);
                 and = _mm512_and_si512(and, v);
                 // The top byte of a rotated element stands one bit lower before the rotation.

@@ -1,10 +1,10 @@
-//! Headers as the `safetensors` crate writes them: no white space, the fields in one order, nothing escaped.
+//! Parses headers as the `safetensors` crate writes them: no white space, fields in a fixed order, no escapes.
 //!
 //! ```text
 //! {"__metadata__":{"format":"pt"},"name":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},…}
 //! ```
 //!
-//! Whatever differs, if only in a blank, is not read here: `None` says no more than that.
+//! `None` for any other header, valid or not.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
         sorted &= last < Some(t.name);
         last = Some(t.name);
         if entries.is_empty() {
-            // Others take as many bytes or more, mostly.
+            // Others mostly take as many bytes or more.
             entries.reserve(1 + json.len() / t.place.len());
         }
         entries.push(entry(names.push(t.name)?, t.dtype, t.shape.clone(), t.offsets));
@@ -31,15 +31,15 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
     Some(Header { entries, sorted })
 }
 
-/// A tensor as it stands in a header.
+/// A tensor in a header.
 pub(in super::super) struct Tensor<'a, 's> {
     pub(in super::super) name: &'a str,
-    /// `None` if it is none that is known.
+    /// `None` for an unknown dtype.
     pub(in super::super) dtype: Option<Dtype>,
     pub(in super::super) shape: &'s Shape,
     /// Whether dtype and shape are known to be those of the tensor before.
     pub(in super::super) alike: bool,
-    /// Where it begins and ends, from the end of the header on.
+    /// Its first and last offset, from the end of the header on.
     pub(in super::super) offsets: (u64, u64),
     /// From the quotation mark before its name to its last brace.
     pub(in super::super) place: Range<usize>,
@@ -48,7 +48,7 @@ pub(in super::super) struct Tensor<'a, 's> {
 /// Gives `each` the tensors of a header that the crate may have written, until one is refused.
 pub(in super::super) fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -> Option<()> {
     let mut has_metadata = false;
-    // Neighbours are often alike, and lie side by side: what is read once is compared from then on.
+    // Neighbours often have equal dtypes and shapes, and adjacent offsets: their text is compared, not parsed again.
     let (mut like, mut ends): (Option<Kind<'_>>, _) = (None, ("", 0));
     // The crate pads headers with blanks.
     let mut s = Scanner { json: json.trim_end_matches(' '), at: 0 };
@@ -88,7 +88,7 @@ struct Scanner<'a> {
     at: usize,
 }
 
-/// What stands between a tensor's name and its offsets.
+/// Dtype and shape of a tensor, and their text between its name and its offsets.
 struct Kind<'a> {
     text: &'a str,
     dtype: Option<Dtype>,
@@ -114,7 +114,7 @@ impl<'a> Scanner<'a> {
         self.accept(token).then_some(())
     }
 
-    /// A string in which nothing is escaped, nor had to be.
+    /// A string without escapes and without characters that need one.
     fn string(&mut self) -> Option<&'a str> {
         self.expect(b"\"")?;
         let start = self.at;
@@ -146,7 +146,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What comes before a tensor's offsets, without moving on.
+    /// The text before a tensor's offsets, without advancing.
     fn kind(&self) -> Option<Kind<'a>> {
         let mut s = Scanner { ..*self };
         s.expect(b"\"dtype\":")?;
@@ -157,7 +157,7 @@ impl<'a> Scanner<'a> {
         Some(Kind { text: &s.json[self.at..s.at], dtype, shape })
     }
 
-    /// The rest of a list of dimensions, not more than there may be.
+    /// The rest of a list of at most [`MAX_RANK`](crate::segment::MAX_RANK) dimensions.
     fn shape(&mut self) -> Option<Shape> {
         let mut shape = Shape::default();
         if self.accept(b"]") {
@@ -175,7 +175,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The same as [`Self::number`], for one that may be `like` another, of which the text and the number are known.
+    /// [`Self::number`] for a number that may equal `like`, whose text and value are known.
     fn number_like(&mut self, (text, number): (&str, u64)) -> Option<u64> {
         let next = self.rest().get(text.len());
         if !text.is_empty() && self.starts_with(text) && next.is_some_and(|b| !b.is_ascii_digit()) {
@@ -216,12 +216,12 @@ fn ends_of_text(bytes: u64) -> u64 {
     less(bytes ^ each(b'"'), 1) | less(bytes ^ each(b'\\'), 1) | less(bytes, b' ')
 }
 
-/// The number that the digits in front make, and how many they are.
+/// The number of the leading digits, and their count.
 fn digits_of(bytes: u64) -> (u64, usize) {
     let x = bytes ^ each(b'0');
     let others = (x | x.wrapping_add(each(0x76))) & each(0x80);
     let digits = others.trailing_zeros() / 8;
-    // Pairs, fours and all eight are put together, with zeros in front where there are fewer.
+    // Combines pairs, fours, then all eight, with leading zeros if there are fewer.
     let x = if digits == 0 { 0 } else { x << (64 - 8 * digits) };
     let x = (x * 10 + (x >> 8)) & 0x00ff_00ff_00ff_00ff;
     let x = (x * 100 + (x >> 16)) & 0x0000_ffff_0000_ffff;

@@ -12,7 +12,7 @@ pub(in super::super) type Entry = Segment;
 pub(in super::super) struct Header {
     /// The tensors, in the order of the header.
     pub(in super::super) entries: Vec<Entry>,
-    /// Whether that is known to be the order of their names, all of which differ.
+    /// Whether they are known to be sorted by name, without duplicates.
     pub(in super::super) sorted: bool,
 }
 
