@@ -179,7 +179,7 @@ fn an_archive_is_a_store() {
     assert_eq!((copied.skipped, copied.snapshots.len()), (1, 5));
     check(&store, &[0, 10, 20, 30, 40, 50], &files);
     let e = save_with(&open(&all).unwrap(), 70, &files[0], &SaveOptions::default()).unwrap_err();
-    assert!(e.kind() == ErrorKind::Store && e.to_string().contains("read only"), "{e}");
+    assert!(e.kind() == ErrorKind::Store && e.to_string().contains("read-only"), "{e}");
     let e = run.export(&[], vec![]).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Usage);
 }
