@@ -75,7 +75,7 @@ pub(crate) struct Overflow {
     pub(crate) residual: u64,
 }
 
-/// The streams of a column: elements of one context after the other, each context with [`SLACK`] behind it.
+/// The streams of a column: elements of one context after the other, each context with room behind it.
 #[derive(Default)]
 pub struct Streams {
     bytes: Vec<u8>,
