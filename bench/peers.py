@@ -260,7 +260,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=0, help="bytes to repeat the elements to; 0: as they are")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="for each contender of lmc bench, a round")
-    parser.add_argument("--process-rounds", type=int, default=0, help="rounds in which whole processes are also compared")
+    parser.add_argument("--process-rounds", type=int, default=0, help="rounds that also compare whole processes")
     parser.add_argument("--sizes", action="store_true", help="only sizes, of whole files with all their dtypes")
     parser.add_argument("--folder", type=Path, default=Path("target/bench"), help="for temporary files")
     parser.add_argument("--json", type=Path, help="write the results to this file")

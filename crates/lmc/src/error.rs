@@ -59,6 +59,10 @@ impl Error {
     pub(crate) fn unsupported(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, message)
     }
+    /// A code that a newer version of the format may define.
+    pub(crate) fn unknown_code(what: &str, code: u8) -> Self {
+        Self::unsupported(format!("unsupported {what} {code}; a newer lmc may read this file"))
+    }
     pub(crate) fn limit(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Limit, message)
     }

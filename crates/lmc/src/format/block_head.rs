@@ -158,9 +158,9 @@ impl Predicted {
         let width = parse_width(c, len)?;
         let n = len / width;
         let code = c.u8()?;
-        let predictor = Predictor::from_code(code).ok_or_else(|| unsupported("predictor", code))?;
+        let predictor = Predictor::from_code(code).ok_or_else(|| Error::unknown_code("predictor", code))?;
         let code = c.u8()?;
-        let conversion = Conversion::from_code(code).ok_or_else(|| unsupported("conversion", code))?;
+        let conversion = Conversion::from_code(code).ok_or_else(|| Error::unknown_code("conversion", code))?;
         let source = conversion.source_width(width).ok_or_else(|| {
             Error::damaged(format!("a column's conversion {code} does not give elements of {width} bytes"))
         })?;
@@ -188,7 +188,7 @@ impl Predicted {
                 let elements = c.size(n, "a column's number of elements in unchanged runs")?;
                 Some(Unchanged { elements, map: Cluster::parse(c, 1)? })
             }
-            kind => return Err(unsupported("kind of unchanged runs", kind)),
+            kind => return Err(Error::unknown_code("kind of unchanged runs", kind)),
         };
         let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
         let streams = (0..contexts.as_ref().map_or(1, Contexts::count))
@@ -248,11 +248,6 @@ fn count(c: &mut Cursor<'_>, what: &str) -> Result<usize> {
         n if n <= MAX_RAW => Ok(n),
         n => Err(Error::damaged(format!("{what} is {n}; it can be at most {MAX_RAW}"))),
     }
-}
-
-/// The error of a code that a newer version of the format may define.
-fn unsupported(what: &str, code: u8) -> Error {
-    Error::unsupported(format!("unsupported {what} {code}; a newer lmc may read this file"))
 }
 
 impl BlockHead {
@@ -322,7 +317,7 @@ impl BlockHead {
                     list_len: c.size(len, "the length of a tensor list")?,
                     frame_len: c.size(2 * MAX_RAW, "a frame's length")?,
                 },
-                code => return Err(unsupported("method", code)),
+                code => return Err(Error::unknown_code("method", code)),
             };
             columns.push(Column { len, method });
         }

@@ -62,8 +62,7 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
             continue;
         }
         let code = kind & !SAME_SHAPE;
-        let dtype = Dtype::from_code(code)
-            .ok_or_else(|| Error::unsupported(format!("unsupported dtype {code}; a newer lmc may read this file")))?;
+        let dtype = Dtype::from_code(code).ok_or_else(|| Error::unknown_code("dtype", code))?;
         let shared = c.size(name.len(), "the length of a tensor name's shared prefix")?;
         if !name.is_char_boundary(shared) {
             return Err(Error::damaged(format!(

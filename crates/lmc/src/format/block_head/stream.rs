@@ -2,7 +2,6 @@
 
 use super::super::limits::{MAX_CLUSTERS, MAX_RAW};
 use super::super::varint::{Cursor, put};
-use super::unsupported;
 use crate::entropy::coder::Coder;
 use crate::entropy::hybrid_uint::HybridUint;
 use crate::error::{Error, Result};
@@ -95,11 +94,11 @@ impl Cluster {
 impl Stream {
     pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
         let code = c.u8()?;
-        let map = Map::from_code(code).ok_or_else(|| unsupported("map", code))?;
+        let map = Map::from_code(code).ok_or_else(|| Error::unknown_code("map", code))?;
         let patches = match c.u8()? {
             0 => None,
             1 => Some(Patches::parse(c, width)?),
-            kind => return Err(unsupported("kind of patches", kind)),
+            kind => return Err(Error::unknown_code("kind of patches", kind)),
         };
         let n = c.size(MAX_CLUSTERS, "a stream's number of clusters")?;
         let cluster_map = if n > 1 { Some(Cluster::parse(c, 1)?) } else { None };
