@@ -74,7 +74,7 @@ fn heads_of_predicted_columns() {
     // Elements of two bytes come from F32 by conversions 1 and 3 alone.
     refused_with(3, &[2], "does not give elements of its width");
     assert!(judged_head(&head_with(3, &[3])).is_ok());
-    refused_with(3, &[0], "not as many elements");
+    refused_with(3, &[0], "do not have its number of elements");
     for (width_code, conversion) in [(0, 1), (2, 1), (3, 1), (0, 2), (3, 2), (0, 3), (2, 3), (3, 3)] {
         refused_with(1, &[width_code, 2, conversion], "does not give elements of its width");
     }
@@ -83,8 +83,8 @@ fn heads_of_predicted_columns() {
     refused_with(4, &[0, 3], "does not exist");
     refused_with(4, &[1, 2], "does not exist");
     refused_with(4, &[2, 1], "does not exist");
-    refused_with(4, &[0, 1], "not as many elements");
-    refused_with(4, &[1, 1], "not as many elements");
+    refused_with(4, &[0, 1], "do not have its number of elements");
+    refused_with(4, &[1, 1], "do not have its number of elements");
     let mut head = HEAD[..29].to_vec();
     head.splice(4..5, [[0xff; 9].as_slice(), &[1]].concat());
     refused_head(&head, "does not exist");

@@ -171,7 +171,7 @@ fn fronts_and_backs() {
     let longer = [&list[..], &[0]].concat();
     refused_column(&sound().raw(), &longer, "follows the back");
     refused_column(&sound().raw(), &list[..list.len() - 1], "too early");
-    refused_byte(list.len() - 3, 2, 1, "less than");
+    refused_byte(list.len() - 3, 2, 1, "fewer bytes than");
     refused_column(&sound().raw(), &[], "too early");
     refused(&TensorList { front: vec![b'{', 0xff], ..sound() }, "UTF-8");
     refused(&TensorList { back: vec![0xc3], ..sound() }, "UTF-8");
@@ -271,16 +271,16 @@ fn shapes() {
 #[test]
 fn lengths_of_columns() {
     let (raw, list) = (sound().raw(), sound().list());
-    refused_column(&[&raw[..], b" "].concat(), &list, "less than");
-    refused_column(&raw[..raw.len() - 1], &list, "more than");
+    refused_column(&[&raw[..], b" "].concat(), &list, "fewer bytes than");
+    refused_column(&raw[..raw.len() - 1], &list, "more bytes than");
     // As if the length at the front were of no account.
-    refused_column(&raw[8..], &list, "more than");
+    refused_column(&raw[8..], &list, "more bytes than");
     for length in [list.len(), list.len() + 1] {
-        refused_column(&raw[..length], &list, "more than");
+        refused_column(&raw[..length], &list, "more bytes than");
     }
     refused_column(&raw[..list.len() - 1], &list, "longer than its column");
     for length in 1..8 {
-        refused_column(&raw[..length], &[0], "more than");
+        refused_column(&raw[..length], &[0], "more bytes than");
     }
 }
 
