@@ -318,7 +318,7 @@ def test_windows_on_the_way_to_a_device(monkeypatch):
 
 
 def test_no_memory():
-    with pytest.raises(lmc.LimitError, match="no memory") as raised:
+    with pytest.raises(lmc.LimitError, match="out of memory") as raised:
         _memory.empty((1 << 60,), torch.uint8)
     assert raised.value.kind == "limit"
 
