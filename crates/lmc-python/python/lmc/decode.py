@@ -1,8 +1,7 @@
 """A decoder of the `.lmc` file format, written from its page (docs/format.md) alone.
 
-It is written to be read beside the page, not to be fast. Streams and names are those of the page. What a file must be
-is
-checked where it is read: by the range that is given to `u8`, `uint` or `varint`, by `must` or by `must_be`.
+It is written to be read beside the page, not to be fast; sections and names are those of the page. Each condition is
+checked where its field is read: by the range that is given to `u8`, `uint` or `varint`, by `must` or by `must_be`.
 
     python -m lmc.decode FILE.lmc [-b BASE]... -o OUTPUT
 
