@@ -44,7 +44,7 @@ pub(crate) fn register<T>(create: impl FnOnce() -> std::io::Result<(T, PathBuf)>
     Ok(file)
 }
 
-/// Removes a path: the file is gone or has its final name.
+/// Takes a path off the record: the file is gone or has its final name.
 pub(crate) fn forget(path: &Path) {
     if INSTALLED.load(Ordering::Relaxed) {
         unfinished().retain(|p| p != path);

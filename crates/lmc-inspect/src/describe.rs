@@ -44,15 +44,15 @@ pub struct ColumnDescription {
     /// lanes, the literals and the raw bits of all clusters take is shared by the bits that the clusters tell of their elements, which is an
     /// estimate. What is left, of no column (headers, extents, digests), is shared by raw length.
     pub coded_len: u64,
-    /// "stored", "zstd", "plain", "predicted", or "tensor list": a header of which the tensors are told.
+    /// "stored", "zstd", "plain", "predicted", or "tensor list": a header coded as the list of its tensors.
     pub method: &'static str,
     /// Bytes of an element of a stream or predicted column.
     pub width: Option<usize>,
-    /// How elements of a stream column are mapped: "identity", "rotate" or "zigzag".
+    /// How elements of a plain column are mapped: "identity", "rotate" or "zigzag".
     pub map: Option<&'static str>,
     /// How the elements of a predicted column are predicted.
     pub prediction: Option<PredictionDescription>,
-    /// The clusters of a stream column, or those of all contexts of a predicted one. Contexts of which few elements changed have none.
+    /// The clusters of a plain column, or those of all contexts of a predicted one. Contexts with few changed elements have none.
     pub clusters: Vec<ClusterDescription>,
     /// Elements that are sparse one by one, with what changes them.
     pub patches: u64,
@@ -132,12 +132,12 @@ fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
         take(&mut rest, text.len()) + take(&mut body, own_bulk(p))
     };
     let mut shares: Vec<u64> = h.columns.iter().map(own).collect();
-    let told: Vec<u64> = h.columns.iter().map(told_bits).collect();
-    if told.iter().all(|&bits| bits == 0) {
-        // Nothing is left of most bodies, and nobody has more to do with it than others.
+    let coded: Vec<u64> = h.columns.iter().map(coded_bits).collect();
+    if coded.iter().all(|&bits| bits == 0) {
+        // Such a body is nearly empty: it is shared out by raw length, as the rest is.
         rest += std::mem::take(&mut body);
     }
-    share_out(body, &told, &mut shares);
+    share_out(body, &coded, &mut shares);
     let raw: Vec<u64> = h.columns.iter().map(|p| p.len as u64).collect();
     share_out(rest, &raw, &mut shares);
     shares
@@ -166,7 +166,7 @@ fn own_bulk(p: &Column) -> usize {
 }
 
 /// Bits that clusters tell of their elements, at most: whose cluster an element is, the body alone says.
-fn told_bits(p: &Column) -> u64 {
+fn coded_bits(p: &Column) -> u64 {
     let of = |elements: usize, g: &Stream| {
         let bits = |cluster: &Cluster| {
             cluster.raw_bits + u32::from(cluster.sign_plane) + cluster.symbol_bits(8 * g.width as u32)

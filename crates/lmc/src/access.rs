@@ -42,9 +42,9 @@ struct CheckedBlock<'a> {
     budget: Budget<'a>,
 }
 
-/// Memory that a block takes while it waits for what it depends on, at most: its record, its bytes, and what they are told by.
+/// Memory that a block takes while it waits for what it depends on, at most: its record, its bytes, and their predictions.
 fn held(head: &BlockHead, record_len: u64) -> u64 {
-    let told = |p: &Column| {
+    let predictions = |p: &Column| {
         let Method::Predicted(m) = &p.method else { return 0 };
         let len = p.len as u64;
         let base: u64 = head.dependencies[m.base.first..][..m.base.count].iter().map(|d| d.len).sum();
@@ -55,7 +55,7 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
     };
     let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.extents[..]);
     let gathered = if head.columns.len() > 1 { head.raw_len } else { 0 };
-    record_len + (lists + head.raw_len + gathered) as u64 + head.columns.iter().map(told).sum::<u64>()
+    record_len + (lists + head.raw_len + gathered) as u64 + head.columns.iter().map(predictions).sum::<u64>()
 }
 
 impl Access<'_> {

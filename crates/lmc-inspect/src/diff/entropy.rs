@@ -1,4 +1,4 @@
-//! How much the elements of a file leave to be told, given those that they come from.
+//! The entropy of the elements of a file, given those of its base.
 
 use lmc::Dtype;
 use lmc::internals::{Map, Predictor, coding_of, residuals};
