@@ -188,10 +188,12 @@ impl<'a> Copy<'a> {
         }
         let remote = self.from.remote();
         ordered::run(
+            1,
             SIDE_BY_SIDE,
             new.len(),
+            |i| chain::begin(remote, theirs, &new[i..=i]),
             || Ok(()),
-            |(), i| Ok(chain::fetch(remote, theirs, &new[i..=i])?.remove(0)),
+            |(), i, begun| Ok(chain::finish(remote, theirs, &new[i..=i], begun)?.remove(0)),
             |i, bytes| {
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
                 part.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });

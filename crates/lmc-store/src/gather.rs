@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
@@ -74,19 +73,20 @@ impl<T: Send> Gather<T> {
         let mut jobs = Vec::new();
         for chain in chain::covering(catalog, self.sets)? {
             let takes = chain.iter().enumerate().filter_map(|(i, link)| Some((i, self.takes.remove(link)?))).collect();
-            jobs.push(Mutex::new(Some(Job { chain, takes })));
+            jobs.push(Some(Job { chain, takes }));
         }
-        let threads = ordered::threads(threads);
+        let threads = lmc_pool::threads(threads);
         let mut done = 0;
-        let job = |i: usize| jobs[i].lock().unwrap_or_else(PoisonError::into_inner);
-        ordered::run_ahead(
+        ordered::run(
             threads,
             SIDE_BY_SIDE.max(threads + 1),
             jobs.len(),
-            |i| chain::begin(remote, catalog, &job(i).as_ref().expect("a job begins before it is done").chain),
+            |i| {
+                let job = jobs[i].take().expect("a job begins once");
+                (chain::begin(remote, catalog, &job.chain), job)
+            },
             ChainDecoder::new,
-            |decoder, i, begun| {
-                let Job { chain, takes } = job(i).take().expect("a job is done once");
+            |decoder, _, (begun, Job { chain, takes })| {
                 let stored = chain::finish(remote, catalog, &chain, begun)?;
                 let (wanted, takes): (Vec<usize>, Vec<_>) = takes.into_iter().unzip();
                 let mut takes = takes.into_iter();

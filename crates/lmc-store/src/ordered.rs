@@ -1,20 +1,12 @@
-//! Work done by several threads, whose results are taken in order by the caller.
+//! Work done by several threads, whose results the caller takes in order.
 
-use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, PoisonError};
+use lmc_pool::Workers;
+use lmc_pool::threads;
 
 use crate::error::{Error, Result};
 
-/// How many threads to use where so many are wished for: 0 stands for as many as the machine has.
-pub(crate) fn threads(wanted: usize) -> usize {
-    match wanted {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-        n => n,
-    }
-}
-
-/// How many threads to use for work that now and then waits for the store: where as many as the machine has are wished for, one more, so that none of its cores
-/// waits, too.
+/// How many threads to use for work that sometimes waits for the store: one more than the machine has cores if `wanted` is 0, so that
+/// none of them is idle.
 pub(crate) fn threads_that_wait(wanted: usize) -> usize {
     match wanted {
         0 => threads(0) + 1,
@@ -22,133 +14,50 @@ pub(crate) fn threads_that_wait(wanted: usize) -> usize {
     }
 }
 
-/// What the threads that work are called.
-const NAME: &str = "lmc-worker";
-
-struct State<T> {
-    /// The next job that nobody has begun.
-    next: usize,
-    /// Results that are waited for; all before them have been taken.
-    taken: usize,
-    done: BTreeMap<usize, Result<T>>,
-    stopped: bool,
+enum Slot<B, T> {
+    Free,
+    Begun(usize, B),
+    Done(usize, Result<T>),
 }
 
-struct Queue<T> {
-    state: Mutex<State<T>>,
-    changed: Condvar,
-    jobs: usize,
-    /// Jobs that may be begun beyond the one that is waited for.
-    ahead: usize,
-}
-
-impl<T> Queue<T> {
-    fn wait(&self, ready: impl Fn(&State<T>) -> bool) -> std::sync::MutexGuard<'_, State<T>> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.changed.wait_while(state, |s| !s.stopped && !ready(s)).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next job, once it is not too far ahead.
-    fn begin(&self) -> Option<usize> {
-        let mut state = self.wait(|s| s.next == self.jobs || s.next < s.taken + self.ahead);
-        if state.stopped || state.next == self.jobs {
-            return None;
-        }
-        state.next += 1;
-        Some(state.next - 1)
-    }
-
-    fn finish(&self, job: usize, result: Result<T>) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).done.insert(job, result);
-        self.changed.notify_all();
-    }
-
-    /// The result of the job that is next in order; `None` if it will never come.
-    fn take(&self) -> Option<Result<T>> {
-        let mut state = self.wait(|s| s.done.contains_key(&s.taken));
-        let next = state.taken;
-        let result = state.done.remove(&next)?;
-        state.taken += 1;
-        drop(state);
-        self.changed.notify_all();
-        Some(result)
-    }
-
-    fn stop(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
-        self.changed.notify_all();
-    }
-}
-
-/// Stops the queue however its holder ends: nobody shall wait for one who panicked.
-struct StopOnDrop<'q, T>(&'q Queue<T>, bool);
-
-impl<T> Drop for StopOnDrop<'_, T> {
-    fn drop(&mut self) {
-        if self.1 || std::thread::panicking() {
-            self.0.stop();
-        }
-    }
-}
-
-/// Does `jobs` jobs on `threads` threads, each with what `start` gives it, and hands their results to `take` in order. The first error ends it.
-pub(crate) fn run<W, T: Send>(
-    threads: usize,
-    jobs: usize,
-    start: impl Fn() -> Result<W> + Sync,
-    work: impl Fn(&mut W, usize) -> Result<T> + Sync,
-    mut take: impl FnMut(usize, T) -> Result<()>,
-) -> Result<()> {
-    let threads = threads.clamp(1, jobs.max(1));
-    let state = State { next: 0, taken: 0, done: BTreeMap::new(), stopped: false };
-    let queue = Queue { state: Mutex::new(state), changed: Condvar::new(), jobs, ahead: threads + 1 };
-    std::thread::scope(|scope| {
-        let _stop = StopOnDrop(&queue, true);
-        for _ in 0..threads {
-            let worker = || {
-                let _stop = StopOnDrop(&queue, false);
-                let mut own = None;
-                while let Some(job) = queue.begin() {
-                    let own = match &mut own {
-                        Some(own) => Ok(own),
-                        none => start().map(|new| none.insert(new)),
-                    };
-                    queue.finish(job, own.and_then(|own| work(own, job)));
-                }
-            };
-            let begun = std::thread::Builder::new().name(NAME.into()).spawn_scoped(scope, worker);
-            begun.map_err(|e| Error::io("cannot start a thread", e))?;
-        }
-        for job in 0..jobs {
-            // Without a result a worker has panicked: so will the scope.
-            let Some(result) = queue.take() else { break };
-            take(job, result?)?;
-        }
-        Ok(())
-    })
-}
-
-/// [`run`] where each job needs something that takes a while to come and no thread: `begin` is called for jobs in order, at least `ahead` of them before they are done.
-pub(crate) fn run_ahead<B: Send, W, T: Send>(
+/// Does `n` jobs on `threads` threads beside the caller, at most `ahead` more than the one that is taken next.
+///
+/// `begin` is called for jobs in order, before any work: it requests what takes a while to come and no thread. `work` has what
+/// `start` gives its thread; `take` has the results in order. The first error ends it.
+pub(crate) fn run<B: Send, W: Send, T: Send>(
     threads: usize,
     ahead: usize,
-    jobs: usize,
-    begin: impl Fn(usize) -> B + Sync,
+    n: usize,
+    mut begin: impl FnMut(usize) -> B,
     start: impl Fn() -> Result<W> + Sync,
     work: impl Fn(&mut W, usize, B) -> Result<T> + Sync,
-    take: impl FnMut(usize, T) -> Result<()>,
+    mut take: impl FnMut(usize, T) -> Result<()>,
 ) -> Result<()> {
-    let begun: Mutex<(usize, BTreeMap<usize, B>)> = Mutex::default();
-    let next = |job: usize| {
-        let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, begun) = &mut *begun;
-        while *first < jobs.min(job + ahead.max(1)) {
-            begun.insert(*first, begin(*first));
-            *first += 1;
-        }
-        begun.remove(&job).expect("a job is done once")
-    };
-    run(threads, jobs, start, |own, job| work(own, job, next(job)), take)
+    let workers = Workers::beside_caller(threads.clamp(1, n.max(1)), || None);
+    let workers = workers.map_err(|e| Error::io("cannot start threads", e))?;
+    let mut slots: Vec<Slot<B, T>> = Vec::new();
+    slots.resize_with(ahead + 1, || Slot::Free);
+    let mut jobs = 0..n;
+    workers.ordered(
+        &mut slots,
+        |slot| {
+            let Some(job) = jobs.next() else { return Ok(None) };
+            *slot = Slot::Begun(job, begin(job));
+            Ok(Some(0))
+        },
+        |own: &mut Option<W>, slot| {
+            let Slot::Begun(job, begun) = std::mem::replace(slot, Slot::Free) else { unreachable!("it was fed") };
+            let own = match own {
+                Some(own) => Ok(own),
+                none => start().map(|new| none.insert(new)),
+            };
+            *slot = Slot::Done(job, own.and_then(|own| work(own, job, begun)));
+        },
+        |slot| match std::mem::replace(slot, Slot::Free) {
+            Slot::Done(job, result) => take(job, result?),
+            _ => unreachable!("it was worked on"),
+        },
+    )
 }
 
 #[cfg(test)]
@@ -161,9 +70,11 @@ mod tests {
         let (begun, mut taken) = (AtomicUsize::new(0), vec![]);
         run(
             3,
+            4,
             100,
+            |_| (),
             || Ok(()),
-            |(), job| {
+            |(), job, ()| {
                 begun.fetch_add(1, Ordering::Relaxed);
                 if job % 7 == 0 {
                     std::thread::yield_now();
@@ -179,14 +90,14 @@ mod tests {
         )
         .unwrap();
         assert_eq!(taken, (0..100).map(|i| i * i).collect::<Vec<_>>());
-        run(3, 0, || Ok(()), |(), _| Ok(()), |_, ()| panic!("there are no jobs")).unwrap();
+        run(3, 4, 0, |_| (), || Ok(()), |(), _, ()| Ok(()), |_, ()| panic!("there are no jobs")).unwrap();
     }
 
     #[test]
     fn what_jobs_need_is_begun_before_they_are() {
         let begun = AtomicUsize::new(0);
         let mut taken = vec![];
-        run_ahead(
+        run(
             2,
             5,
             50,
@@ -197,7 +108,7 @@ mod tests {
             || Ok(()),
             |(), job, needed| {
                 let begun = begun.load(Ordering::Relaxed);
-                assert!(needed == job * 10 && begun >= 50.min(job + 5) && begun <= job + 10, "{job} {begun}");
+                assert!(needed == job * 10 && begun > job && begun <= job + 6, "{job} {begun}");
                 Ok(job)
             },
             |_, job| {
@@ -212,17 +123,26 @@ mod tests {
     #[test]
     fn the_first_error_in_order_ends_it() {
         let fail = |job: usize| if job >= 5 { Err(Error::usage(job.to_string())) } else { Ok(job) };
-        let e = run(4, 1000, || Ok(()), |(), job| fail(job), |_, _| Ok(())).unwrap_err();
+        let e = run(4, 5, 1000, |_| (), || Ok(()), |(), job, ()| fail(job), |_, _| Ok(())).unwrap_err();
         assert_eq!(e.to_string(), "5");
-        let e = run(4, 1000, || Ok(()), |(), job| Ok(job), |job, _| fail(job).map(|_| ())).unwrap_err();
+        let e = run(4, 5, 1000, |_| (), || Ok(()), |(), job, ()| Ok(job), |job, _| fail(job).map(|_| ())).unwrap_err();
         assert_eq!(e.to_string(), "5");
-        let e = run(4, 1000, || Err::<(), _>(Error::usage("no")), |(), job| Ok(job), |_, _| Ok(())).unwrap_err();
+        let e = run(4, 5, 1000, |_| (), || Err::<(), _>(Error::usage("no")), |(), job, ()| Ok(job), |_, _| Ok(()))
+            .unwrap_err();
         assert_eq!(e.to_string(), "no");
     }
 
     #[test]
-    #[should_panic(expected = "a scoped thread panicked")]
+    #[should_panic(expected = "three")]
     fn a_panic_is_not_waited_for() {
-        _ = run(2, 10, || Ok(()), |(), job| if job == 3 { panic!("three") } else { Ok(()) }, |_, ()| Ok(()));
+        _ = run(
+            2,
+            3,
+            10,
+            |_| (),
+            || Ok(()),
+            |(), job, ()| if job == 3 { panic!("three") } else { Ok(()) },
+            |_, ()| Ok(()),
+        );
     }
 }

@@ -15,9 +15,9 @@ use crate::format::bases::{MAX_DEPTH, too_deep};
 use crate::format::block_head::{BlockHead, Column, Method};
 use crate::io::ReadAt;
 use crate::origin::{NoSelf, ReferenceResolver, SelfSource};
-use crate::pool::Workers;
 use crate::predict::Conversion;
 use crate::work::Work;
+use lmc_pool::Workers;
 
 /// An open file.
 pub(crate) struct Access<'a> {

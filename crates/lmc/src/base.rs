@@ -8,10 +8,11 @@ use crate::format::bases::BaseInfo;
 use crate::format::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves};
 use crate::io::{ReadAt, scratch};
 use crate::layout::{self, Layout, Start};
-use crate::pool::Workers;
 use crate::reread::Reread;
 use crate::segment::Segment;
 use crate::work::Work;
+use crate::workers::workers;
+use lmc_pool::Workers;
 
 /// Bytes that one thread hashes at a time.
 const HASHED_AT_ONCE: u64 = 4 * LEAF as u64;
@@ -171,7 +172,7 @@ impl<'a> Base<'a> {
     pub fn content_hash(&self, threads: usize) -> Result<[u8; 16]> {
         match self.hash.get() {
             Some(h) => Ok(*h),
-            None => self.hash_by(&Workers::new(threads, || ())?),
+            None => self.hash_by(&workers(threads, || ())?),
         }
     }
 

@@ -20,12 +20,13 @@ use crate::isa::Isa;
 use crate::layout::{self, Layout, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;
-use crate::pool::Workers;
 use crate::segment::Segment;
 use crate::session::EncodeSession;
 use crate::sink::{InOrder, Sink, To};
 use crate::source::{Input, Source};
 use crate::work::Work;
+use crate::workers::workers;
+use lmc_pool::Workers;
 
 pub(crate) use ahead::Ahead;
 use ahead::Stream;
@@ -78,7 +79,7 @@ impl Compressor {
     pub fn new(o: &CompressOptions) -> Result<Self> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
         let level = o.level;
-        let workers = Workers::new(o.threads, move || BlockEncoder::new(isa, level))?;
+        let workers = workers(o.threads, move || BlockEncoder::new(isa, level))?;
         Ok(Self { o: *o, encoders: Encoders::new(workers) })
     }
 

@@ -10,7 +10,7 @@ use crate::decompress::{Buffers, Front, workers};
 use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::options::DecompressOptions;
-use crate::pool::Workers;
+use lmc_pool::Workers;
 
 /// Bytes decoded in one batch, per job, so that all threads have work.
 const BATCH: usize = 1 << 20;

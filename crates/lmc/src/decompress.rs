@@ -16,9 +16,10 @@ use crate::error::{Error, Result};
 use crate::io::{ReadAt, zeroed};
 use crate::isa::Isa;
 use crate::options::{DecodeLimits, DecompressOptions};
-use crate::pool::Workers;
 use crate::sink::{Sink, To};
 use crate::source::{Input, Source};
+use crate::workers;
+use lmc_pool::Workers;
 
 pub(crate) use blocks::{checked_block, decode_checked};
 pub(crate) use buffers::{Buffers, KEEP};
@@ -186,7 +187,7 @@ impl Decompressor {
 /// The threads of a decompressor.
 pub(crate) fn workers(o: &DecompressOptions) -> Result<Workers<BlockDecoder>> {
     let isa = o.isa.map_or_else(Isa::detect, Ok)?;
-    Workers::new(o.threads, move || BlockDecoder::new(isa))
+    workers::workers(o.threads, move || BlockDecoder::new(isa))
 }
 
 /// A positional source as a stream.

@@ -58,7 +58,6 @@ mod map;
 mod options;
 mod origin;
 mod parse_error;
-mod pool;
 mod predict;
 mod reader;
 mod refs;
@@ -69,6 +68,7 @@ mod session;
 mod sink;
 mod source;
 mod work;
+mod workers;
 
 pub use base::Base;
 pub use compress::{Compressor, compress, compress_bound};

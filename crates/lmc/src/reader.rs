@@ -15,9 +15,10 @@ use crate::format::block_head::BlockHead;
 use crate::io::{ReadAt, zeroed};
 use crate::isa::Isa;
 use crate::options::DecompressOptions;
-use crate::pool::Workers;
 use crate::segment::Segment;
 use crate::work::Work;
+use crate::workers::workers;
+use lmc_pool::Workers;
 
 /// An open file with random access, for several threads at once.
 ///
@@ -81,7 +82,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     pub fn open(src: R, o: &DecompressOptions) -> Result<Self> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
         let opened = Opened::open(&src, &o.limits)?;
-        let workers = Workers::new(o.threads, move || BlockDecoder::new(isa))?;
+        let workers = workers(o.threads, move || BlockDecoder::new(isa))?;
         let (segments, bases, cache) = (OnceLock::new(), vec![], Cache::default());
         let max_work = o.limits.max_work;
         Ok(Self { src, opened, segments, bases, cache, workers, max_work, jobs: Mutex::default() })

@@ -158,11 +158,14 @@ impl Store {
     ) -> Result<()> {
         let catalog = &survey.catalog;
         let mut bases = vec![];
+        let threads = ordered::threads_that_wait(o.threads);
         ordered::run(
-            ordered::threads_that_wait(o.threads),
+            threads,
+            threads + 1,
             jobs.len(),
+            |i| jobs[i],
             || Encoder::new(self.remote(), catalog, o.level),
-            |encoder, i| encoder.encode(jobs[i]),
+            |encoder, _, job| encoder.encode(job),
             |i, new| {
                 let old = catalog.set(jobs[i].set)?;
                 let age = new.base.map_or(Ok(0), |b| catalog.set(b).map(|b| b.age + 1))?;

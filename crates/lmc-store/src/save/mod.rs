@@ -128,12 +128,15 @@ fn store(
     let mut made_from: Vec<Option<Place>> = Vec::new();
     let mut here: HashMap<Hash, usize> = HashMap::new();
     let claims = encode::Claims::default();
+    // Threads sometimes wait for a base to be fetched.
+    let threads = ordered::threads_that_wait(shared.o.threads);
     ordered::run(
-        // Threads sometimes wait for a base to be fetched.
-        ordered::threads_that_wait(shared.o.threads),
+        threads,
+        threads + 1,
         plan.groups.len(),
+        |i| plan.groups[i].clone(),
         || Encoder::new(shared, &claims),
-        |encoder, i| encoder.encode(plan.groups[i].start, &plan.jobs[plan.groups[i].clone()]),
+        |encoder, _, group| encoder.encode(group.start, &plan.jobs[group]),
         |i, encoded| {
             let lead = places.len();
             for (encoded, job) in encoded.into_iter().zip(&plan.jobs[plan.groups[i].clone()]) {

@@ -156,13 +156,13 @@ fn decode_all(
 ) -> Result<()> {
     let ends = chain::covering(catalog, chains.keys().copied())?;
     let known = bad.clone();
-    let threads = ordered::threads(threads);
+    let threads = lmc_pool::threads(threads);
     // A set whose chain contains a bad set cannot be decoded.
     let chain = |i: usize| {
         let ids: &[SetId] = &ends[i];
         &ids[..ids.iter().take_while(|id| !known.contains_key(id)).count()]
     };
-    ordered::run_ahead(
+    ordered::run(
         threads,
         SIDE_BY_SIDE.max(threads + 1),
         ends.len(),

@@ -6,7 +6,7 @@ use crate::cut::Cutter;
 use crate::error::Result;
 use crate::io::{ReadAt, scratch};
 use crate::origin::Raw;
-use crate::pool::Workers;
+use lmc_pool::Workers;
 
 /// Threads, and their reused buffers.
 pub(crate) struct Encoders {

@@ -19,8 +19,8 @@ use crate::format::record::HEADER_LEN;
 use crate::io::WriteAt;
 use crate::options::DecodeLimits;
 use crate::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Written};
-use crate::pool::Workers;
 use crate::work::Work;
+use lmc_pool::Workers;
 
 /// A file that is restored front to back.
 pub(crate) struct Front<'b, R> {

@@ -11,8 +11,8 @@ use crate::container::open::{self, Opened};
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, WriteAt, scratch};
 use crate::origin::{Finished, NoSelf, ReferenceResolver, SelfSource, Written};
-use crate::pool::Workers;
 use crate::work::Work;
+use lmc_pool::Workers;
 
 /// The destination of the raw bytes.
 pub(super) enum Place<'a> {

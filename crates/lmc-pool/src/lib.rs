@@ -1,43 +1,59 @@
-//! Threads of one compressor or decompressor, and the working memory that they reuse.
+//! Threads that work for one caller: an ordered, bounded pipeline, and working memory that jobs reuse.
 
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, mpsc};
 
 use rayon::ThreadPool;
 
-use crate::error::{Error, Result};
+/// The name of every thread.
+const NAME: &str = "lmc-worker";
 
-/// A pool of its own (never rayon's global one), or none for a single thread: then work is done by the caller.
-pub(crate) struct Workers<S> {
+/// How many threads to use if `wanted` are asked for: 0 stands for as many as the machine has.
+pub fn threads(wanted: usize) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
+    }
+}
+
+/// A pool of its own (never rayon's global one), or none: then the caller does the work.
+///
+/// `S` is the working memory of a job, which `M` makes.
+pub struct Workers<S, M = Box<dyn Fn() -> S + Send + Sync>> {
     pool: Option<ThreadPool>,
     threads: usize,
     /// Working memory not in use. The last one put back is taken first: it is the warmest.
     scratch: Mutex<Vec<S>>,
-    make: Box<dyn Fn() -> S + Send + Sync>,
+    make: M,
 }
 
-impl<S: Send> Workers<S> {
-    /// `threads` = 0 for as many as the machine has.
-    pub(crate) fn new(threads: usize, make: impl Fn() -> S + Send + Sync + 'static) -> Result<Self> {
-        let threads = match threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-            n => n,
-        };
-        let pool = if threads == 1 {
-            None
-        } else {
-            let b = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("lmc-{i}"));
-            Some(
-                b.build()
-                    .map_err(|e| Error::io(format!("cannot start {threads} threads"), std::io::Error::other(e)))?,
-            )
-        };
-        Ok(Self { pool, threads, scratch: Mutex::new(Vec::new()), make: Box::new(make) })
+impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
+    /// Of one thread, the caller does the work.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub fn new(threads: usize, make: M) -> io::Result<Self> {
+        if self::threads(threads) == 1 {
+            return Ok(Self { pool: None, threads: 1, scratch: Mutex::new(Vec::new()), make });
+        }
+        Self::beside_caller(threads, make)
+    }
+
+    /// The caller does none of the work, so that it can wait for something else meanwhile.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub fn beside_caller(threads: usize, make: M) -> io::Result<Self> {
+        let threads = self::threads(threads);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|_| NAME.into()).build();
+        let pool = pool.map_err(|e| io::Error::other(format!("cannot start {threads} threads: {e}")))?;
+        Ok(Self { pool: Some(pool), threads, scratch: Mutex::new(Vec::new()), make })
     }
 
     /// Jobs that may be under way at once: enough that neither workers nor the caller wait for one slow job.
-    pub(crate) fn in_flight(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         if self.threads == 1 { 1 } else { 2 * self.threads + 1 }
     }
 
@@ -46,17 +62,18 @@ impl<S: Send> Workers<S> {
         (self.threads << 23) + (1 << 24)
     }
 
-    pub(crate) fn is_single(&self) -> bool {
+    /// Whether the caller does the work.
+    pub fn is_single(&self) -> bool {
         self.pool.is_none()
     }
 
     /// Runs `f` with working memory that nobody else uses.
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         self.with_kept(true, f)
     }
 
     /// The same; afterwards the working memory is kept for others, or given back.
-    pub(crate) fn with_kept<R>(&self, kept: bool, f: impl FnOnce(&mut S) -> R) -> R {
+    pub fn with_kept<R>(&self, kept: bool, f: impl FnOnce(&mut S) -> R) -> R {
         let free = self.scratch.lock().expect("no panic while it is held").pop();
         let mut s = free.unwrap_or_else(|| (self.make)());
         let r = f(&mut s);
@@ -67,7 +84,7 @@ impl<S: Send> Workers<S> {
     }
 
     /// Runs `f` once on every thread, with working memory of its own.
-    pub(crate) fn each(&self, f: impl Fn(&mut S) + Sync)
+    pub fn each(&self, f: impl Fn(&mut S) + Sync)
     where
         S: Send,
     {
@@ -85,13 +102,19 @@ impl<S: Send> Workers<S> {
     /// whatever the number of threads: a job fails in `drain`, and an error of `feed` counts after the jobs fed before.
     ///
     /// Jobs are begun in the order in which they are fed: one that waits for what earlier ones do never waits in vain.
-    pub(crate) fn ordered<J: Send>(
+    ///
+    /// # Errors
+    /// Those of `feed` and `drain`. Jobs that no worker has begun by then are not done.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn ordered<J: Send, E>(
         &self,
         jobs: &mut Vec<J>,
-        mut feed: impl FnMut(&mut J) -> Result<Option<usize>>,
+        mut feed: impl FnMut(&mut J) -> Result<Option<usize>, E>,
         work: impl Fn(&mut S, &mut J) + Sync,
-        mut drain: impl FnMut(&mut J) -> Result<()>,
-    ) -> Result<()> {
+        mut drain: impl FnMut(&mut J) -> Result<(), E>,
+    ) -> Result<(), E> {
         let Some(pool) = &self.pool else {
             let job = &mut jobs[0];
             while feed(job)?.is_some() {
@@ -104,11 +127,12 @@ impl<S: Send> Workers<S> {
         // Jobs that no worker has begun, oldest first.
         let waiting = &Mutex::new(VecDeque::new());
         pool.in_place_scope(|scope| {
+            let _clear = Clear(waiting);
             let (tx, rx) = mpsc::channel();
             // Jobs under way, oldest first: `None` until the worker is done.
             let mut under_way: VecDeque<(Option<J>, usize)> = VecDeque::new();
             let (mut first, mut weight) = (0usize, 0usize);
-            let mut fed: Result<bool> = Ok(true);
+            let mut fed = Ok(true);
             loop {
                 while matches!(fed, Ok(true)) && weight < self.budget() {
                     let Some(mut job) = jobs.pop() else { break };
@@ -120,7 +144,7 @@ impl<S: Send> Workers<S> {
                             waiting.lock().expect("no panic while it is held").push_back((id, job));
                             scope.spawn(move |_| {
                                 let job = waiting.lock().expect("no panic while it is held").pop_front();
-                                let (id, mut job) = job.expect("there is one for each");
+                                let Some((id, mut job)) = job else { return };
                                 let done = catch_unwind(AssertUnwindSafe(|| self.with(|s| work(s, &mut job))));
                                 // The receiver is gone only after an error, when nobody needs the job.
                                 let _ = tx.send((id, done.map(|()| job)));
@@ -150,10 +174,23 @@ impl<S: Send> Workers<S> {
     }
 }
 
+/// Takes back the jobs that nobody has begun, when an error or a panic ends the pipeline.
+struct Clear<'a, J>(&'a Mutex<VecDeque<J>>);
+
+impl<J> Drop for Clear<'_, J> {
+    fn drop(&mut self) {
+        if let Ok(mut waiting) = self.0.lock() {
+            waiting.clear();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    type Result<T> = std::result::Result<T, String>;
 
     fn run(threads: usize, n: usize, fail: Option<usize>, feed_fails: Option<usize>) -> (Vec<usize>, Result<()>) {
         let workers = Workers::new(threads, || ()).unwrap();
@@ -165,7 +202,7 @@ mod tests {
             &mut jobs,
             |j| {
                 if Some(next) == feed_fails {
-                    return Err(Error::usage(format!("feed {next}")));
+                    return Err(format!("feed {next}"));
                 }
                 *j = (next, 0);
                 next += 1;
@@ -176,7 +213,7 @@ mod tests {
             |j| {
                 under_way.fetch_sub(1, Ordering::SeqCst);
                 if Some(j.0) == fail {
-                    return Err(Error::usage(format!("drain {}", j.0)));
+                    return Err(format!("drain {}", j.0));
                 }
                 out.push(j.1);
                 Ok(())
@@ -201,9 +238,9 @@ mod tests {
     fn the_earliest_error_wins() {
         for threads in [1, 2, 5] {
             let (out, r) = run(threads, 50, Some(20), Some(23));
-            assert_eq!((out.len(), r.unwrap_err().to_string()), (20, "drain 20".into()));
+            assert_eq!((out.len(), r.unwrap_err()), (20, "drain 20".into()));
             let (out, r) = run(threads, 50, Some(40), Some(23));
-            assert_eq!((out.len(), r.unwrap_err().to_string()), (23, "feed 23".into()));
+            assert_eq!((out.len(), r.unwrap_err()), (23, "feed 23".into()));
         }
     }
 
@@ -219,7 +256,7 @@ mod tests {
                     Ok((left > 0).then_some(0))
                 },
                 |(), ()| panic!("worker"),
-                |()| Ok(()),
+                |()| Ok::<_, ()>(()),
             )
         }));
         assert!(r.is_err());
@@ -241,6 +278,48 @@ mod tests {
                 |(), ()| (),
                 |()| {
                     under_way.fetch_sub(1, Ordering::SeqCst);
+                    Ok::<_, ()>(())
+                },
+            )
+            .unwrap();
+    }
+
+    #[test]
+    fn an_error_ends_what_nobody_has_begun() {
+        let workers = Workers::new(2, || ()).unwrap();
+        let (mut fed, begun) = (0, AtomicUsize::new(0));
+        let r = workers.ordered(
+            &mut vec![0; 50],
+            |j| {
+                *j = fed;
+                fed += 1;
+                Ok(Some(0))
+            },
+            |(), _| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            },
+            |_| Err("the first"),
+        );
+        assert_eq!(r, Err("the first"));
+        assert!(begun.into_inner() < 50);
+    }
+
+    #[test]
+    fn a_single_thread_works_beside_the_caller() {
+        let workers = Workers::beside_caller(1, || ()).unwrap();
+        let here = std::thread::current().id();
+        let mut left = 3;
+        workers
+            .ordered(
+                &mut vec![here; 2],
+                |_| {
+                    left -= 1;
+                    Ok::<_, ()>((left >= 0).then_some(0))
+                },
+                |(), j| *j = std::thread::current().id(),
+                |j| {
+                    assert_ne!(*j, here);
                     Ok(())
                 },
             )
