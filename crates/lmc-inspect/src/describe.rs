@@ -1,7 +1,7 @@
 //! How a block is coded, for people who want to see.
 
 use lmc::internals::{
-    BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Method, Predicted, Predictor, Stream, block_head,
+    BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Mask, Method, Predicted, Predictor, Stream, block_head,
     coder_name, dependencies,
 };
 use lmc::{ReadAt, Reader, Result};
@@ -44,18 +44,22 @@ pub struct ColumnDescription {
     /// lanes, the literals and the raw bits of all clusters take is shared by the bits that the clusters tell of their elements, which is an
     /// estimate. What is left, of no column (headers, extents, digests), is shared by raw length.
     pub coded_len: u64,
-    /// "stored", "zstd", "plain", "predicted", or "tensor list": a header coded as the list of its tensors.
+    /// "stored", "zstd", "zstd of byte planes", "zstd with a prefix", "plain", or "predicted".
     pub method: &'static str,
     /// Bytes of an element of a stream or predicted column.
     pub width: Option<usize>,
-    /// How elements of a plain column are mapped: "identity", "rotate" or "zigzag".
+    /// How elements of a plain column are mapped: "identity", "rotate", "zigzag" or "palette".
     pub map: Option<&'static str>,
     /// How the elements of a predicted column are predicted.
     pub prediction: Option<PredictionDescription>,
-    /// The clusters of a plain column, or those of all contexts of a predicted one. Contexts with few changed elements have none.
+    /// The clusters of a plain column, or those of all contexts of a predicted one. Contexts whose elements are listed have none.
     pub clusters: Vec<ClusterDescription>,
-    /// Elements that are sparse one by one, with what changes them.
+    /// Elements that do not fit their cluster.
     pub patches: u64,
+    /// Elements that are listed one by one.
+    pub listed: u64,
+    /// Whether a mask says which elements are coded, the others being 0 or as predicted.
+    pub masked: bool,
 }
 
 /// What the elements of a column are predicted from.
@@ -128,7 +132,7 @@ fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
     };
     let own = |p: &Column| {
         text.clear();
-        p.put(&mut text);
+        p.put(h.dependencies(), &mut text);
         take(&mut rest, text.len()) + take(&mut body, own_bulk(p))
     };
     let mut shares: Vec<u64> = h.columns.iter().map(own).collect();
@@ -158,10 +162,8 @@ fn share_out(bytes: u64, weights: &[u64], to: &mut [u64]) {
 fn own_bulk(p: &Column) -> usize {
     match &p.method {
         Method::Stored => p.len,
-        Method::Zstd { frame_len } | Method::TensorList { frame_len, .. } => *frame_len,
-        Method::Plain(_) | Method::Predicted(_) => {
-            p.method.streams().filter_map(|g| g.patches.as_ref()).map(|p| p.len).sum()
-        }
+        Method::Zstd { frame_len, .. } => *frame_len,
+        Method::Plain(_) | Method::Predicted(_) => p.method.streams().map(Stream::numbers_len).sum(),
     }
 }
 
@@ -171,12 +173,12 @@ fn coded_bits(p: &Column) -> u64 {
         let bits = |cluster: &Cluster| {
             cluster.raw_bits + u32::from(cluster.sign_plane) + cluster.symbol_bits(8 * g.width as u32)
         };
-        elements as u64 * u64::from(g.clusters.iter().map(bits).max().unwrap_or(0))
+        g.mask.selected(elements) as u64 * u64::from(g.clusters.iter().map(bits).max().unwrap_or(0))
     };
     match &p.method {
         Method::Plain(g) => of(g.elements(p.len), g),
         Method::Predicted(p) => p.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum(),
-        Method::Stored | Method::Zstd { .. } | Method::TensorList { .. } => 0,
+        Method::Stored | Method::Zstd { .. } => 0,
     }
 }
 
@@ -184,12 +186,17 @@ impl ColumnDescription {
     fn new(p: &Column, coded_len: u64, head: &BlockHead) -> Self {
         let raw_len = p.len as u64;
         let (width, map, prediction, clusters) = (None, None, None, vec![]);
-        let plain = |method| Self { raw_len, coded_len, method, width, map, prediction, clusters, patches: 0 };
+        let (patches, listed, masked) = (0, 0, false);
+        let plain =
+            |method| Self { raw_len, coded_len, method, width, map, prediction, clusters, patches, listed, masked };
         let patches = p.method.streams().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
+        let listed = p.method.streams().map(|g| g.listed() as u64).sum();
+        let masked = p.method.streams().any(|g| matches!(g.mask, Mask::Bits { .. }));
         match &p.method {
             Method::Stored => plain("stored"),
-            Method::Zstd { .. } => plain("zstd"),
-            Method::TensorList { .. } => plain("tensor list"),
+            Method::Zstd { width: 1, prefix, .. } if prefix.count() > 0 => plain("zstd with a prefix"),
+            Method::Zstd { width: 1, .. } => plain("zstd"),
+            Method::Zstd { .. } => plain("zstd of byte planes"),
             Method::Predicted(p) => Self {
                 raw_len,
                 coded_len,
@@ -204,6 +211,8 @@ impl ColumnDescription {
                     .flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)))
                     .collect(),
                 patches,
+                listed,
+                masked,
             },
             Method::Plain(g) => Self {
                 raw_len,
@@ -211,6 +220,7 @@ impl ColumnDescription {
                 method: "plain",
                 width: Some(g.width),
                 map: Some(match g.map {
+                    _ if g.palette.is_some() => "palette",
                     Map::Identity => "identity",
                     Map::Rotate => "rotate",
                     Map::Zigzag => "zigzag",
@@ -218,6 +228,8 @@ impl ColumnDescription {
                 prediction: None,
                 clusters: g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)).collect(),
                 patches,
+                listed,
+                masked,
             },
         }
     }

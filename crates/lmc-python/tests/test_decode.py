@@ -23,7 +23,7 @@ EXHAUSTIVE = bool(os.environ.get("LMC_TEST_EXHAUSTIVE"))
 SMALL = sorted(VECTORS, key=lambda path: path.stat().st_size)[: 40 if EXHAUSTIVE else 8]
 FLIPS = 200 if EXHAUSTIVE else 20  # random ones for each vector
 TEST_DATA = Path(__file__).parents[3] / "testdata"
-VERSION = 0x8006
+VERSION = 0x8008
 
 
 def name_of(path: Path) -> str:
@@ -126,8 +126,8 @@ def test_every_flip(path: Path, fix_checks: bool) -> None:
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         same += not refused_or_same(with_checks(changed, records) if fix_checks else bytes(changed), bases, raw)
-    # What may mean nothing: features, a few bits of zstd frames, names of bases and checks that were set right again.
-    assert same <= (400 if fix_checks else 16)
+    # What may mean nothing: features, a few bits of zstd frames, names of writer and bases, checks set right again.
+    assert same <= (900 if fix_checks else 16)
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=name_of)
@@ -148,7 +148,7 @@ def test_mutations_without_checks(path: Path, monkeypatch: pytest.MonkeyPatch) -
     must_be = decode.must_be
 
     def lenient(name: str, value: object, expected: object) -> None:
-        if name not in ("check", "digest", "content hash"):
+        if name not in ("check", "check of the body", "digest", "content hash"):
             must_be(name, value, expected)
 
     monkeypatch.setattr(decode, "must_be", lenient)
@@ -216,10 +216,11 @@ def record(tag: bytes, head: bytes, body: bytes = b"", body_length: int | None =
     return fixed + u64(xxh3_64_intdigest(fixed + head)) + head + body
 
 
-def block(length: int, column: bytes, body: bytes, raw: bytes | None = None, dependencies: bytes = b"\0") -> bytes:
-    """Make a block of one column without lanes."""
+def block(length: int, column: bytes, body: bytes, raw: bytes | None = None, checked: bytes | None = None) -> bytes:
+    """Make a block of one column without lanes; the check of the body is that of the bytes `checked`."""
     digest = decode.content_hash(body if raw is None else raw)
-    return record(b"BLCK", varint(length) + dependencies + b"\0\1" + column + digest, body)
+    check = b"" if checked is None else u64(xxh3_64_intdigest(checked))
+    return record(b"BLCK", varint(length) + b"\0\1" + column + digest + check, body)
 
 
 def opaque(length: int) -> bytes:
@@ -233,19 +234,32 @@ def zstd(raw: bytes, content_size: bool = True) -> bytes:
     return zstandard.ZstdCompressor(compression_params=parameters).compress(raw)
 
 
+def frame_of(frame: bytes, width_code: int = 0, ranges: bytes = b"\0", length: int | None = None) -> bytes:
+    """Make a zstd column."""
+    return bytes([1, width_code]) + ranges + varint(len(frame) if length is None else length)
+
+
+def naming(dictionary: int) -> bytes:
+    """Make a zstd frame of RAW that names a dictionary."""
+    return bytes.fromhex("28b52ffd21") + bytes([dictionary, len(RAW), len(RAW) << 3 | 1, 0, 0]) + RAW
+
+
 def file_of(
     blocks: Sequence[tuple[bytes, int]],
     raw: bytes,
     *,
-    header: bytes = b"\x89LMC\r\n\x1a\n" + VERSION.to_bytes(2, "little") + bytes(6),
+    header: bytes = b"\x89LMC\r\n\x1a\n" + VERSION.to_bytes(2, "little") + b"\1" + bytes(5),
     before: bytes = b"",
     between: bytes = b"",
     segments: bytes | None = None,
+    exact: int = 0,
 ) -> bytes:
     """Make a file of block records and their raw lengths."""
-    table = b"".join(varint(len(data)) + varint(length) for data, length in blocks) + string(b"raw")
+    table = b"".join(varint(len(data)) + varint(length) for data, length in blocks)
+    table += string(b"raw") + string(b"test")
     table += opaque(sum(length for _, length in blocks)) if segments is None else segments
-    head = u64(len(raw)) + decode.content_hash(raw) + varint(len(blocks)) + varint(len(table)) + zstd(table)
+    head = u64(len(raw)) + decode.content_hash(raw) + u32(exact)
+    head += varint(len(blocks)) + varint(len(table)) + zstd(table)
     file = header + before + b"".join(data for data, _ in blocks) + between
     place = u64(len(file)) + u64(24 + len(head))
     return file + record(b"INDX", head) + place + u64(xxh3_64_intdigest(place)) + b"LMCend\r\n"
@@ -258,33 +272,38 @@ def one_block(column: bytes, body: bytes, raw: bytes) -> bytes:
 
 RAW = b"Some raw bytes."
 STORED = (block(len(RAW), b"\0", RAW), len(RAW))
+HEADER = file_of([], b"")[:16]
 
 
 def hostile() -> list[bytes]:
     """Return files that claim more data than they have."""
-    stream = b"\0\0\0"  # map, patches, clusters
+    stream = b"\0\0\1\0\0\x08\0\0\0"  # map, mask, clusters, patches, cluster
     most = varint(2**64 - 1)
     zeros = bytes(2**24)
     bomb = zstd(bytes(2**28), content_size=False)
     huge_window = bytes.fromhex("28b52ffd00a8") + (2**17 << 3 | 3).to_bytes(3, "little") + b"\0"
-    list_of = b"\1{" + most + b"\x8a\0\0\0" + b"\1}"
+    leaf = (block(2**18, frame_of(zstd(bytes(2**18))), zstd(bytes(2**18)), bytes(2**18)), 2**18)
+    whole = b"\0\0" + varint(2**18)  # a range
+    own, ranges = HEADER[:12] + u32(3), varint(2**10) + whole * 2**10  # of 2^28 bytes
     files = [
         file_of([(block(2**24, b"\0", b"x"), 2**24)], b""),
         file_of([(block(2**24, b"\2\0" + stream, b"", zeros), 2**24)] * 5, b""),
-        file_of([(block(2**24, b"\1" + varint(len(bomb)), bomb, zeros), 2**24)], b""),
-        file_of([(block(2**24, b"\1" + varint(len(huge_window)), huge_window, zeros), 2**24)], b""),
+        file_of([(block(2**24, frame_of(bomb), bomb, zeros), 2**24)], b""),
+        file_of([(block(2**24, frame_of(huge_window), huge_window, zeros), 2**24)], b""),
         file_of([(block(2**24, b"\2\0\0\1" + most, b""), 2**24)], b""),
-        file_of([(block(2**24, b"\3\0\1\0\0\1\0\0", b""), 2**24)], b""),
-        file_of([(block(2**24, b"\4" + varint(len(list_of)) + varint(len(zstd(list_of))), zstd(list_of)), 2**24)], b""),
+        file_of([(block(2**24, b"\2\0\0\0\1\1" + most, b""), 2**24)], b""),
+        file_of([(block(2**24, b"\3\0\1\1\0\1\0\0" + most, b""), 2**24)], b"", header=own),
+        file_of([leaf, (block(2**24, frame_of(b"", 0, ranges), b""), 2**24)], b"", header=own),
+        file_of([leaf, (block(2**24, frame_of(b"", 0, varint(2**20) + whole), b""), 2**24)], b"", header=own),
+        file_of([leaf, (block(2**24, b"\3\0\1\1\0" + ranges, b""), 2**24)], b"", header=own),
         file_of([STORED], RAW, segments=most),
         file_of([STORED], RAW, segments=b"\1" + b"\2" + string(b"a") + varint(2**40)),
         file_of([STORED], RAW, segments=b"\1" + b"\2\0" + most),
         file_of([STORED], RAW, segments=b"\1" + b"\2\0\0\x40" + most * 64),
         file_of([STORED], RAW, before=record(b"BLCK", b"", body_length=2**64 - 1)),
-        file_of([STORED], RAW, before=record(b"BLCK", varint(1) + varint(2**20))),
         file_of([STORED], RAW, between=record(b"zzzz", b"", body_length=2**63)),
     ]
-    head = u64(len(RAW)) + decode.content_hash(RAW) + b"\1"
+    head = u64(len(RAW)) + decode.content_hash(RAW) + u32(0) + b"\1"
     for table in (varint(2**26) + bomb, most + bomb, varint(2**26) + huge_window):
         files.append(file_of([STORED], RAW).split(b"INDX")[0] + record(b"INDX", head + table) + bytes(32))
     return files
@@ -295,8 +314,11 @@ def test_made_files_are_valid() -> None:
     assert decode.decode(file_of([STORED], RAW)) == RAW
     assert decode.decode(file_of([], b"")) == b""
     text = 100 * RAW
-    for frame in (zstd(text), zstd(text, content_size=False)):
-        assert decode.decode(one_block(b"\1" + varint(len(frame)), frame, text)) == text
+    frame, unknown = zstd(text), zstd(text, content_size=False)
+    assert decode.decode(one_block(frame_of(frame), frame, text)) == text
+    with pytest.raises(FormatError, match="content size of a zstd frame"):
+        decode.decode(one_block(frame_of(unknown), unknown, text))
+    assert decode.decode(one_block(frame_of(naming(0)), naming(0), RAW)) == RAW
     two = bytes(2**18) + RAW
     assert decode.decode(file_of([(block(2**18, b"\0", bytes(2**18)), 2**18), STORED], two)) == two
 
@@ -304,36 +326,56 @@ def test_made_files_are_valid() -> None:
 @pytest.mark.parametrize(
     ("column", "body", "wrong"),
     [
-        (b"\5", b"", "method is 5"),
-        (b"\1" + varint(len(zstd(RAW)) + 1), zstd(RAW), "frame should have"),
-        (b"\1" + varint(len(zstd(RAW)) + 1), zstd(RAW) + b"\0", "does not decode"),
-        (b"\1" + varint(2 * len(zstd(RAW[:7]))), zstd(RAW[:7]) + zstd(RAW[:7]), "content size"),
-        (b"\1" + varint(16), bytes.fromhex("502a4d1808000000") + bytes(8), "magic"),
-        (b"\1" + varint(len(zstd(RAW))), zstd(RAW) + b"\0", "left over after the bulk"),
+        (b"\4", b"", "method is 4"),
+        (frame_of(zstd(RAW), length=len(zstd(RAW)) + 1), zstd(RAW), "frame should have"),
+        (frame_of(zstd(RAW) + b"\0"), zstd(RAW) + b"\0", "does not decode"),
+        (frame_of(zstd(RAW[:7]) * 2), zstd(RAW[:7]) * 2, "content size"),
+        (frame_of(bytes(16)), bytes.fromhex("502a4d1808000000") + bytes(8), "magic"),
+        (frame_of(zstd(RAW)), zstd(RAW) + b"\0", "left over after the bulk"),
+        (frame_of(naming(7)), naming(7), "dictionary of a zstd frame is 7, not 0"),
+        (b"\1\4", b"", "width code is 4"),
+        (b"\1\1", b"", "not a multiple of the width of 2 bytes"),
         (b"\2\4", b"", "width code is 4"),
         (b"\2\1", b"", "not a multiple"),
-        (b"\2\0\3", b"", "map is 3"),
-        (b"\2\0\0\2", b"", "patches is 2"),
+        (b"\2\0\4", b"", "map is 4"),
+        (b"\2\0\3\2abb", b"", "value 98 is in the palette more than once"),
+        (b"\2\0\3\xffabc", b"", "value of the palette should have 1 bytes"),
+        (b"\2\0\3\1ab\0\1\0\1\0\x08\0\0\2", b"", "a mapped value is 2, the palette has 2 values"),
+        (b"\2\0\0\4", b"", "mask is 4"),
+        (b"\2\0\0\1\0", b"", "number of selected elements is 0"),
+        (b"\2\0\0\1\x10", b"", "number of selected elements is 16"),
+        (b"\2\0\0\1\1\0\0\0\x08\0", b"\2\2", "number of selected elements is 1, not 2"),
+        (b"\2\0\0\1\1\0\0\0\x08\0", b"\2\x82", "unused bits of a mask"),
+        (b"\2\0\0\2\1\0\0\0\x08\0", b"\2\0\0\x82", "unused bits of a mask"),
+        (b"\2\0\0\3\1\4\0\0\1", b"\x0f", "element 15 is selected"),
+        (b"\2\0\0\3\1\4\0\0\1", b"\x10", "unused bits of the last byte"),
+        (b"\2\0\0\3\1\4\0\0\2", b"\0\0", "length of the bits is 2, not 1"),
+        (b"\2\0\0\3\1\4\0\0\1\0\x08\0\0\1", b"\0\xff", "a listed value is 0x100"),
+        (b"\2\0\0\0\0", b"", "number of clusters is 0"),
+        (b"\2\0\0\0\1\2", b"", "patches is 2"),
         (b"\2\0\0\0\x11", b"", "number of clusters is 17"),
-        (b"\2\0\0\0\1\4\0\0\0\0", b"", "flags is 4"),
-        (b"\2\0\0\0\1\2\0\0\0\0", b"", "sign plane"),
-        (b"\2\0\0\0\1\0\4\4\1\0", b"", "more than the width"),
-        (b"\2\0\0\0\1\0\0\0\0\0", b"", "width of symbols is 8"),
-        (b"\2\0\0\0\1\0\0\0\0\2", b"", "coder 2 is unknown"),
-        (b"\2\0\0\0\1\0\0\0\0\7\0\1\x40\x40\0", b"", "no lane set"),
-        (b"\2\0\0\0\1\0\0\0\0\7\0\1\x40\x3f\0", b"", "sum of the frequencies is 127"),
-        (b"\2\0\0\0\1\0\0\0\x08\0", RAW[:-1], "raw bits should have"),
-        (b"\2\0\0\1\0", b"", "number of patches is 0"),
-        (b"\2\0\0\1\x10", b"", "number of patches is 16"),
-        (b"\2\0\0\1\x0f\x08", b"", "t, the low bits"),
-        (b"\2\0\0\1\1\0\x40", b"", "r is 64"),
-        (b"\2\0\0\1\1\0\1\xff\0", b"", "more than 64 bits"),
-        (b"\2\0\0\1\1\0\0\xff\1", b"", "last bucket is 256"),
-        (b"\2\0\0\1\1\0\0\x0f\0\0\0\0\0\0", b"", "element 15"),
+        (b"\2\0\0\0\1\0\4\0\0\0\0", b"", "flags is 4"),
+        (b"\2\0\0\0\1\0\2\0\0\0\0", b"", "sign plane"),
+        (b"\2\0\0\0\1\0\0\4\4\1\0", b"", "more than the width"),
+        (b"\2\0\0\0\1\0\0\0\0\0\0", b"", "width of symbols is 8"),
+        (b"\2\0\0\0\1\0\0\0\0\0\2", b"", "coder 2 is unknown"),
+        (b"\2\0\0\0\1\0\0\0\0\0\7\0\1\x40\x40\0", b"", "no lane set"),
+        (b"\2\0\0\0\1\0\0\0\0\0\7\0\1\x40\x3f\0", b"", "sum of the frequencies is 127"),
+        (b"\2\0\0\0\1\0\0\0\0\x08\0", RAW[:-1], "raw bits should have"),
+        (b"\2\0\0\0\1\1\0", b"", "number of patches is 0"),
+        (b"\2\0\0\0\1\1\x10", b"", "number of patches is 16"),
+        (b"\2\0\0\0\1\1\x0f\x08", b"", "t, the low bits"),
+        (b"\2\0\0\0\1\1\1\0\x40", b"", "r is 64"),
+        (b"\2\0\0\0\1\1\1\0\1\xff\0", b"", "more than 64 bits"),
+        (b"\2\0\0\0\1\1\1\0\0\xff\1", b"", "last bucket is 256"),
+        (b"\2\0\0\0\1\1\1\0\0\x0f\0\0\0\0\0\0\x08\0\0\0", b"", "element 15"),
         (b"\3\0\0", b"", "predictor is 0"),
-        (b"\3\0\1\1", b"", "conversion is 1"),
-        (b"\3\0\1\0\0\1", b"", "do not exist"),
-        (b"\4\x10", b"", "length of the list is 16"),
+        (b"\3\0\1\0", b"", "number of operands is 0"),
+        (b"\3\0\1\2", b"", "number of operands is 2"),
+        (b"\3\0\1\1\1", b"", "conversion is 1"),
+        (b"\3\0\1\1\4", b"", "conversion is 4"),
+        (b"\3\0\1\1\0\0", b"", "number of ranges is 0"),
+        (b"\3\0\1\1\0\1\0\0\1", b"", "range 0: bit 0 of required features is not set"),
     ],
 )
 def test_wrong_columns(column: bytes, body: bytes, wrong: str) -> None:
@@ -344,7 +386,6 @@ def test_wrong_columns(column: bytes, body: bytes, wrong: str) -> None:
 
 
 SKIPPABLE = record(b"zZ\0\xff", b"whatever")
-HEADER = file_of([], b"")[:16]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +394,8 @@ HEADER = file_of([], b"")[:16]
         (b"", "header: magic"),
         (file_of([], b"", header=b"\x89LMD" + HEADER[4:]), "header: magic"),
         (file_of([], b"", header=HEADER[:8] + b"\0\0" + HEADER[10:]), "header: version is 0"),
-        (file_of([], b"", header=HEADER[:10] + b"\1\0" + HEADER[12:]), "header: reserved is 1"),
+        (file_of([], b"", header=HEADER[:10] + b"\2\0" + HEADER[12:]), "header: hash is 2"),
+        (file_of([], b"", header=HEADER[:10] + b"\1\1" + HEADER[12:]), "header: reserved is 1"),
         (file_of([], b"", header=HEADER[:12] + u32(4)), "header: required features is 4"),
         (file_of([], b"", header=HEADER[:12] + u32(2)), "header: required features is 2"),
         (file_of([STORED], RAW, between=SKIPPABLE * 65), "more than 64"),
@@ -367,6 +409,7 @@ HEADER = file_of([], b"")[:16]
         (file_of([STORED, STORED], RAW + RAW), "block 1: it starts at 15"),
         (file_of([STORED], RAW + b"!"), "index: raw size is 16, not 15"),
         (file_of([STORED], RAW[::-1]), "index: content hash"),
+        (file_of([STORED], RAW, exact=1), "index: exact features is 1, not 0"),
         (file_of([(STORED[0], 14)], RAW), "raw length of block 0"),
         (file_of([STORED], RAW, segments=opaque(14)), "sum of the lengths of segments is 14"),
         (file_of([STORED], RAW, segments=opaque(16)), "segment 0: it ends at 16"),
@@ -418,34 +461,121 @@ def test_bases() -> None:
     assert decode.decode(delta((b"one", 3), (b"one", 3)), [b"one"]) == RAW
 
 
+def range_of(offset: int, length: int, source: int = 0) -> bytes:
+    """Make a range of this file, or of a base."""
+    return varint(source) + varint(offset) + varint(length)
+
+
+# Map, mask, clusters, patches, cluster: zeros of one byte.
+ZEROS = b"\0\0\1\0\0\x08\0\0\0"
+
+
 def copy(raw: bytes, offset: int, length: int) -> tuple[bytes, int]:
     """Make a block that is a range of this file, predicted without any residual."""
-    column = b"\3\0\2\0\0\1\0\0" + varint(length) + b"\0\0\0"
-    dependency = b"\1\0" + varint(offset) + varint(length)
-    return block(length, column, b"", raw[offset : offset + length], dependency), length
+    column = b"\3\0\2\1\0\1" + range_of(offset, length) + b"\0" + varint(length) + ZEROS
+    return block(length, column, b"", raw[offset : offset + length], b""), length
 
 
-def test_dependencies_on_this_file() -> None:
+def test_ranges_of_this_file() -> None:
     """Ranges may touch several blocks before this one; the depth is at most 8."""
     header = HEADER[:12] + u32(3)
     leaf = random.Random(1).randbytes(2**18)
     leaves = [(block(2**18, b"\0", leaf), 2**18)]
     for depth in range(1, 9):
         leaves.append(copy(leaf * 9, (depth - 1) * 2**18, 2**18))
-    assert decode.decode(file_of(leaves, leaf * 9, header=header)) == leaf * 9
+    assert decode.decode(file_of(leaves, leaf * 9, header=header, exact=3)) == leaf * 9
+    for exact in (0, 1, 2, 7):
+        with pytest.raises(FormatError, match=f"exact features is {exact}, not 3"):
+            decode.decode(file_of(leaves, leaf * 9, header=header, exact=exact))
     with pytest.raises(FormatError, match="depth of the block is 9"):
         decode.decode(file_of([*leaves, copy(leaf * 9, 9 * 2**18 - 1, 1)], leaf * 9 + leaf[-1:], header=header))
     with pytest.raises(FormatError, match="depth of the block is 9"):
         decode.decode(file_of([*leaves, copy(leaf * 9, 8 * 2**18 - 1, 2)], leaf * 9 + leaf[:2], header=header))
     two = leaf * 9 + leaf[-1:] + leaf[:1]
-    assert decode.decode(file_of([*leaves, copy(two, 7 * 2**18 - 1, 2)], two, header=header)) == two
+    assert decode.decode(file_of([*leaves, copy(two, 7 * 2**18 - 1, 2)], two, header=header, exact=3)) == two
     for features, wrong in ((0, "bit 0"), (1, "bit 1")):
         with pytest.raises(FormatError, match=f"{wrong} of required features is not set"):
             decode.decode(file_of(leaves, leaf * 9, header=HEADER[:12] + u32(features)))
     with pytest.raises(FormatError, match="it ends at 262145, source 0 at 262144"):
         decode.decode(file_of([leaves[0], copy(leaf * 2, 1, 2**18)], leaf * 2, header=header))
-    with pytest.raises(FormatError, match="source is 1, not 0 to 0"):
-        decode.decode(file_of([(block(1, b"\0", b"x", None, b"\1\1\0\1"), 1)], b"x", header=header))
+
+
+def test_wrong_ranges() -> None:
+    """The limits of what one block names, and of operands and prefixes, are checked."""
+    header, leaf = HEADER[:12] + u32(3), (block(2**18, b"\0", bytes(2**18)), 2**18)
+
+    def refused(column: bytes, wrong: str) -> None:
+        two = [leaf, (block(1, column, b"", b"\0", b""), 1)]
+        with pytest.raises(FormatError, match=wrong):
+            decode.decode(file_of(two, bytes(2**18 + 1), header=header, exact=3))
+
+    operand = b"\3\0\2\1\0"
+    whole, one = range_of(0, 2**18), range_of(0, 1)
+    refused(operand + b"\1" + range_of(0, 1, 1), "range 0: source is 1, not 0 to 0")
+    refused(operand + b"\2" + one + range_of(0, 0), "range 1: length is 0")
+    refused(operand + b"\1" + range_of(2**18, 1), "it ends at 262145, source 0 at 262144")
+    refused(operand + b"\2" + one + one, "length of the operand is 2, not 1")
+    refused(operand + varint(2**20 + 1), "number of ranges is 1048577")
+    refused(operand + varint(1025) + whole * 1024 + one, "lengths of the block add up to 268435457, above 2\\^28")
+    refused(operand + b"\1" + one + b"\0\1\3", "map is 3, not 0 to 2")
+    refused(frame_of(b"", 0, varint(33) + whole * 32 + one), "prefix has 8388609 bytes")
+    wide = [leaf, (block(8, frame_of(b"", 1, b"\1" + one), b"", bytes(8), b""), 8)]
+    with pytest.raises(FormatError, match="number of ranges is 1, not 0 to 0"):
+        decode.decode(file_of(wide, bytes(2**18 + 8), header=header, exact=3))
+    columns = operand + b"\1" + one + b"\0\1" + ZEROS + operand + varint(2**20)
+    many = record(b"BLCK", b"\2\0\2" + b"\2\0\1\1\1" + columns)
+    with pytest.raises(FormatError, match="column 1: the block names 1048577 ranges"):
+        decode.decode(file_of([leaf, (many, 2)], bytes(2**18 + 2), header=header, exact=3))
+    long = 2**24 - 2**18 + 1
+    together = [leaf, (block(long, frame_of(b"", 0, b"\1" + whole), b"", bytes(long), b""), long)]
+    with pytest.raises(FormatError, match="prefix and column have 262144 \\+ 16515073 bytes"):
+        decode.decode(file_of(together, bytes(2**18 + long), header=header, exact=3))
+
+
+def test_byte_planes() -> None:
+    """A zstd column may hold the first bytes of all elements, then the second, and so on."""
+    elements = [i.to_bytes(8, "big") for i in range(1000)]
+    for code in range(4):
+        raw = b"".join(element[-(1 << code) :] for element in elements)
+        frame = zstd(b"".join(raw[i :: 1 << code] for i in range(1 << code)))
+        assert decode.decode(one_block(frame_of(frame, code), frame, raw)) == raw
+
+
+@pytest.mark.parametrize("base", [random.Random(1).randbytes(5000), b"x\x37\xa4\x30\xec" + bytes(range(256)), b"xy"])
+def test_prefix(base: bytes) -> None:
+    """The matches of a frame may reach the bytes of ranges, whatever these are; the check is of the body."""
+    raw = base[:-1] + b"!" + base[1:]
+    prefix = zstandard.ZstdCompressionDict(base[1:] + base[:1], dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    frame = zstandard.ZstdCompressor(dict_data=prefix).compress(raw)
+    ranges = b"\2" + range_of(1, len(base) - 1, 1) + range_of(0, 1, 1)
+    data = block(len(raw), frame_of(frame, 0, ranges), frame, raw, checked=frame)
+    bases = record(b"BASE", b"\1" + decode.content_hash(base) + varint(len(base)) + b"\0")
+
+    def delta(data: bytes, exact: int) -> bytes:
+        return file_of([(data, len(raw))], raw, header=HEADER[:12] + u32(1), before=bases, exact=exact)
+
+    assert decode.decode(delta(data, 1), [base]) == raw
+    with pytest.raises(FormatError, match="index: exact features is 0, not 1"):
+        decode.decode(delta(data, 0), [base])
+    damaged = block(len(raw), frame_of(frame, 0, ranges), frame, raw, checked=frame + b"\0")
+    assert decode.decode(delta(damaged, 1), [base]) == raw  # the digest is right
+    without = block(len(raw), frame_of(frame, 0, ranges), frame, raw)
+    with pytest.raises(FormatError, match="check of the body should have 8 bytes"):
+        decode.decode(delta(without, 1), [base])
+
+
+def test_palette() -> None:
+    """Mapped values are numbers of the palette's values, patches included."""
+    values = [2**64 - 1, 0, 2**63]
+    numbers = [i * i % 4 for i in range(301)]
+    bits = bytearray(38)
+    for i, number in enumerate(numbers):
+        bits[i // 8] |= number << i % 8
+    numbers[200] ^= 2
+    patch = b"\1\1\1" + b"\x08\0\0" + b"\0\0\0" + b"\1"  # a gap of eight open bits, a change of none, by 1 << 1
+    column = b"\2\3" + b"\3\2" + b"".join(map(u64, values)) + b"\0\1" + patch + b"\0\0\x3f\1\0"
+    raw = b"".join(u64(values[number]) for number in numbers)
+    assert decode.decode(one_block(column, bytes(bits) + b"\xc8", raw)) == raw
 
 
 def test_content_hash() -> None:

@@ -5,7 +5,7 @@
 
 use lmc_testing::input::{Input, Random};
 use lmc_testing::reference::write::File;
-use lmc_testing::{blocks, deltas, samples};
+use lmc_testing::{blocks, deltas, samples, vectors};
 use std::{env, fs, io, path::Path};
 
 /// Vectors of each kind whose contents are chosen at random.
@@ -23,8 +23,12 @@ fn main() -> io::Result<()> {
         fs::write(folder.join(format!("{name}.raw")), raw)?;
         (1..).zip(bases).try_for_each(|(i, base)| fs::write(folder.join(format!("{name}.base{i}")), base))
     };
+    let file_name = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     for (name, file, raw) in samples::all() {
-        write(format!("sample-{}", name.replace(|c: char| !c.is_ascii_alphanumeric(), "-")), &file, &raw, &[])?;
+        write(format!("sample-{}", file_name(name)), &file, &raw, &[])?;
+    }
+    for vector in vectors::all() {
+        write(file_name(&vector.name), &vector.file.to_bytes(), &vector.raw, &vector.bases())?;
     }
     let mut random = Random::new(1);
     for i in 0..RANDOM {

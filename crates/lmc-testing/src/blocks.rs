@@ -2,14 +2,16 @@
 
 use crate::input::{Input, Random};
 use crate::reference::write::Record;
-use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream, unmapped};
+use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream, Zstd};
 use crate::reference::write::entropy::{Coder, Pad};
-use crate::reference::write::tensor_list::{LIST_DTYPES, ListedTensor, TensorList, told_by};
 
 /// A valid block as the input chooses it: columns, extents, clusters, cluster maps, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {
-    let (lane_sets, columns) = columns(input);
-    block_of(input, lane_sets, columns)
+    let lane_sets = 2 * u8::from(input.below(3) > 0);
+    let column_count = if input.bool() { 1 } else { 1 + input.below(4) };
+    let columns: Vec<Column> = (0..column_count).map(|_| column(input, lane_sets)).collect();
+    let extents = extents(input, &columns);
+    Block { lane_sets, columns, extents, final_state: 1 << 16 }
 }
 
 /// Fills all blocks but the last, so that others may follow them; returns the raw bytes.
@@ -20,39 +22,15 @@ pub fn fill(blocks: &mut [Block]) -> Vec<u8> {
     blocks.iter().flat_map(Block::raw).collect()
 }
 
-/// A block whose tensor lists may be damaged before they are packed; returns whether one is.
-pub fn block_of_damaged_lists(input: &mut Input<'_>) -> (Block, bool) {
-    let (lane_sets, mut columns) = columns(input);
-    let mut damaged = false;
-    for column in &mut columns {
-        if let Column::TensorList { raw, list } = column
-            && input.bool()
-        {
-            damage_list(raw, list, input);
-            damaged = true;
-        }
-    }
-    (block_of(input, lane_sets, columns), damaged)
-}
-
-/// The number of lane sets, and columns that use them.
-fn columns(input: &mut Input<'_>) -> (u8, Vec<Column>) {
-    let lane_sets = 2 * u8::from(input.below(3) > 0);
-    let column_count = if input.bool() { 1 } else { 1 + input.below(4) };
-    (lane_sets, (0..column_count).map(|_| column(input, lane_sets)).collect())
-}
-
-fn block_of(input: &mut Input<'_>, lane_sets: u8, columns: Vec<Column>) -> Block {
-    let extents = extents(input, &columns);
-    Block { dependencies: Vec::new(), lane_sets, columns, extents, final_state: 1 << 16 }
-}
-
 pub(crate) fn column(input: &mut Input<'_>, lane_sets: u8) -> Column {
-    let choice = input.u8();
-    match choice % 8 {
+    match input.below(8) {
         0 => Column::Stored(bytes(input)),
-        1 => Column::Zstd(bytes(input)),
-        _ if choice >= 0xe8 => tensor_list(input).column(),
+        1 => {
+            let width_code = input.below(4) as u8;
+            let mut raw = bytes(input);
+            raw.resize(raw.len().next_multiple_of(1 << width_code), 0);
+            Column::Zstd(Zstd { width_code, ..Zstd::of(raw) })
+        }
         _ => Column::Plain(plain_column(input, lane_sets)),
     }
 }
@@ -84,114 +62,27 @@ pub(crate) fn extents(input: &mut Input<'_>, columns: &[Column]) -> Vec<(u8, u64
     extents
 }
 
-/// Tensors of any names, dtypes and shapes, between any text.
-fn tensor_list(input: &mut Input<'_>) -> TensorList {
-    let count = match input.below(4) {
-        0 => 1,
-        1 | 2 => 1 + input.below(12),
-        _ => 1 + input.below(300),
-    };
-    let (names, shapes) = (input.below(4), input.below(4));
-    let (share_all, refer_always) = (input.bool(), input.bool());
-    let (front, back) = (input.below(4), input.below(4));
-    let mut random = input.random();
-    let mut list = TensorList::new("", &[], "");
-    list.front = match front {
-        0 => b"{".to_vec(),
-        1 => br#"{"__metadata__":{"format":"pt"},"#.to_vec(),
-        2 => Vec::new(),
-        _ => text(&mut random, 60).into(),
-    };
-    list.back = match back {
-        0 => b"}".to_vec(),
-        1 => b"}       ".to_vec(),
-        2 => Vec::new(),
-        _ => text(&mut random, 60).into(),
-    };
-
-    let (mut name, mut shape) = (String::new(), Vec::new());
-    let mut length = 0u64;
-    for i in 0..count {
-        name = match names {
-            0 => format!("model.layers.{}.mlp.{}.weight", i / 3, ["down", "gate", "up"][i % 3]),
-            1 => text(&mut random, 20),
-            2 if random.below(2) == 0 => name,
-            _ => {
-                let kept = name.chars().count().min(40) as u64;
-                let kept = random.below(kept + 1) as usize;
-                name.chars().take(kept).collect::<String>() + &text(&mut random, 5)
-            }
-        };
-        let dtype = 1 + random.below(LIST_DTYPES.len() as u64 - 1) as u8;
-        if i == 0 || random.below(2) == 0 {
-            shape = tensor_shape(&mut random, shapes);
-        }
-        // Only shapes that give lengths, which add up to 64 bits at most.
-        let end = |shape: &[u64]| {
-            let (name, shape) = (Vec::new(), shape.to_vec());
-            let length_of = ListedTensor { name, dtype, shape, shared: 0, same_shape: false }.length();
-            length_of.and_then(|of| length.checked_add(of))
-        };
-        if end(&shape).is_none() {
-            shape = vec![8 * random.below(1000)];
-        }
-        if end(&shape).is_none() {
-            shape = vec![3, 0];
-        }
-        length = end(&shape).expect("a tensor without elements has a length");
-        let most_shared = if share_all { usize::MAX } else { random.below(20) as usize };
-        list.push(&name, dtype, &shape, most_shared, refer_always || random.below(2) == 0);
-    }
-    list
-}
-
-/// Up to this many characters, of one to four bytes.
-fn text(random: &mut Random, most: u64) -> String {
-    const CHARACTERS: [char; 16] =
-        ['a', 'b', '.', '_', '7', '"', '\\', '{', '}', ',', '\n', '\0', 'ä', '漢', '🦀', '\u{7ff}'];
-    (0..random.below(most + 1)).map(|_| CHARACTERS[random.below(16) as usize]).collect()
-}
-
-fn tensor_shape(random: &mut Random, kind: usize) -> Vec<u64> {
-    let rank = if random.below(50) == 0 { 64 } else { random.below(5) };
-    let dimension = |_| match kind {
-        0 => 128 * random.below(100),
-        1 => random.below(4),
-        2 => random.u64() >> random.below(64),
-        _ => [0, 1, 8, 1 << 31, (u64::MAX / 64) & !7, u64::MAX][random.below(6) as usize],
-    };
-    (0..rank).map(dimension).collect()
-}
-
-/// Changes a few bytes of a list. The column's bytes become those of the changed list, if it can be read and this is requested.
-fn damage_list(raw: &mut Vec<u8>, list: &mut Vec<u8>, input: &mut Input<'_>) {
-    let fit = input.below(8) > 0;
-    for _ in 0..1 + input.below(8).saturating_sub(5) {
-        if input.below(4) == 0 || list.is_empty() {
-            mutate_bytes(list, input);
-            continue;
-        }
-        // Meaningful values: dtypes, with the shape before or without, small numbers, parts of a character.
-        let at = if input.bool() { input.below(list.len()) } else { input.below(list.len().min(40)) };
-        list[at] = match input.below(5) {
-            0 => list[at] ^ 0x80,
-            1 => list[at] ^ 1,
-            2 => [18, 19, 20, 0x92, 0x93][input.below(5)],
-            3 => [0, 1, 2, 23, 65, 0xc3, 0xa4][input.below(7)],
-            _ => input.u8(),
-        };
-    }
-    if let (true, Some(told)) = (fit, told_by(list, 1 << 17)) {
-        *raw = told;
-    }
-}
-
 fn plain_column(input: &mut Input<'_>, lane_sets: u8) -> Plain {
     let width_code = input.below(4) as u8;
-    let map = input.below(3) as u8;
+    let palette_size = [1, 2, 3, 16, 17, 255, 256, 1 + input.below(256)][input.below(8)];
+    let palette_size = if input.below(4) == 0 { palette_size } else { 0 };
+    let palette = palette(&mut input.random(), palette_size, width_code);
+    let map = if palette.is_empty() { input.below(3) as u8 } else { 3 };
     let elements = element_count(input);
-    let (stream, elements) = stream(input, width_code, map, elements, lane_sets);
+    let (stream, elements) = stream(input, width_code, map, palette, elements, lane_sets);
     Plain { raw: to_bytes(&elements, width_code), width_code, stream }
+}
+
+/// That many elements, no two the same.
+pub(crate) fn palette(random: &mut Random, size: usize, width_code: u8) -> Vec<u64> {
+    let mut palette = Vec::new();
+    while palette.len() < size {
+        let u = random.u64() & low_bits(8 << width_code);
+        if !palette.contains(&u) {
+            palette.push(u);
+        }
+    }
+    palette
 }
 
 /// A number of elements that fills up its last run, or nearly, or not.
@@ -203,17 +94,20 @@ pub(crate) fn element_count(input: &mut Input<'_>) -> usize {
     }
 }
 
-/// Elements and their coding, without patches.
+/// Elements and their coding, without patches. The palette is for map 3.
 pub(crate) fn stream(
     input: &mut Input<'_>,
     width_code: u8,
     map: u8,
+    palette: Vec<u64>,
     elements: usize,
     lane_sets: u8,
 ) -> (Stream, Vec<u64>) {
     let w = 8 << width_code;
+    // Bits that mapped values may have: of a palette, fewer than all indices may need.
+    let bits = if map == 3 { palette.len().ilog2() as u8 } else { w };
     let cluster_count = [1, 1, 2, 3, 16][input.below(5)];
-    let shapes: Vec<Shape> = (0..cluster_count).map(|_| Shape::choose(input, w, lane_sets)).collect();
+    let shapes: Vec<Shape> = (0..cluster_count).map(|_| Shape::choose(input, w, bits, lane_sets)).collect();
     let sparse = input.bool();
     let mut random = input.random();
 
@@ -222,6 +116,7 @@ pub(crate) fn stream(
     let cluster_of: Vec<u8> = (0..runs).map(|_| random.below(used) as u8).collect();
     let mut symbols = vec![Vec::new(); cluster_count as usize];
     let mut chosen = Vec::new();
+    let mut stream = Stream { map, palette, ..Stream::default() };
     for e in 0..elements {
         let number = usize::from(cluster_of[e / 128]);
         let shape = &shapes[number];
@@ -231,11 +126,12 @@ pub(crate) fn stream(
         let v = u128::from(symbol) << (shape.cluster.k + shape.cluster.z) | u128::from(bits) << shape.cluster.z;
         let v = v | u128::from(random.u64() & low_bits(shape.cluster.sign_plane.into()));
         let v = v as u64 ^ shape.cluster.constant.unwrap_or(0);
-        chosen.push(unmapped(v & low_bits(w), u32::from(w), map));
+        chosen.push(stream.unmapped(v & low_bits(w), w.into()));
     }
-    let clusters = shapes.iter().zip(&symbols).map(|(shape, symbols)| shape.cluster_with_table(symbols)).collect();
-    let cluster_map = cluster_map(input, &cluster_of, lane_sets);
-    (Stream { map, cluster_of, cluster_map, clusters, ..Stream::default() }, chosen)
+    stream.clusters = shapes.iter().zip(&symbols).map(|(shape, symbols)| shape.cluster_with_table(symbols)).collect();
+    stream.cluster_map = cluster_map(input, &cluster_of, lane_sets);
+    stream.cluster_of = cluster_of;
+    (stream, chosen)
 }
 
 pub(crate) fn to_bytes(elements: &[u64], width_code: u8) -> Vec<u8> {
@@ -271,14 +167,15 @@ struct Shape {
 }
 
 impl Shape {
-    fn choose(input: &mut Input<'_>, w: u8, lane_sets: u8) -> Self {
-        let coder = if lane_sets == 0 { 0 } else { input.below(4) };
-        let symbol_bits = if coder == 0 { 0 } else { 1 + input.below(usize::from(w.min(8))) as u8 };
-        let z = input.below(usize::from(w - symbol_bits) + 1) as u8;
+    /// For values of `bits` of the `w` bits of an element.
+    fn choose(input: &mut Input<'_>, w: u8, bits: u8, lane_sets: u8) -> Self {
+        let coder = if lane_sets == 0 || bits == 0 { 0 } else { input.below(4) };
+        let symbol_bits = if coder == 0 { 0 } else { 1 + input.below(usize::from(bits.min(8))) as u8 };
+        let z = input.below(usize::from(bits - symbol_bits) + 1) as u8;
         let z = if input.bool() { 0 } else { z };
-        let k = input.below(usize::from(w - symbol_bits - z) + 1) as u8;
+        let k = input.below(usize::from(bits - symbol_bits - z) + 1) as u8;
         let h = w - symbol_bits - z - k;
-        let constant = input.bool().then(|| input.random().u64() & low_bits(w));
+        let constant = input.bool().then(|| input.random().u64() & low_bits(bits));
         let (distribution, escape) = (input.below(5), input.bool());
         let sign_plane = z > 0 && input.bool();
         let cluster = Cluster { constant, z, h, k, sign_plane, ..Cluster::default() };

@@ -43,14 +43,14 @@ pub enum Way {
     Stream,
     /// From a positional source to a positional sink that can be read back.
     Positional,
-    /// To a positional sink that cannot be read back, so that dependencies are decoded again.
+    /// To a positional sink that cannot be read back, so that blocks of which ranges are named are decoded again.
     WriteOnly,
     /// [`Reader::read_range`] over everything.
     Reader,
 }
 
 impl Way {
-    /// Every way that differs for a file without dependencies. All but the reader check the whole file.
+    /// Every way that differs for a file whose blocks name no ranges. All but the reader check the whole file.
     pub const ALL: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::Reader];
 
     /// Every way to restore a delta.
@@ -64,7 +64,7 @@ impl Way {
         self.decode_delta(file, &[], isa)
     }
 
-    /// Decodes a file that depends on bases this way.
+    /// Decodes a file with these bases this way.
     ///
     /// # Errors
     /// Those of the decoder.
@@ -176,7 +176,7 @@ pub fn agree_by(ways: &[Way], file: &[u8]) -> Result<Vec<u8>, String> {
     agree_by_with_bases(ways, file, &[])
 }
 
-/// [`agree`] for a file that may be a delta of these bases, or depend on itself.
+/// [`agree`] for a file whose blocks may name ranges of these bases or of the file itself.
 ///
 /// # Errors
 /// What the reference says, when all refuse the file.

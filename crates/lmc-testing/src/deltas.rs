@@ -1,14 +1,16 @@
-//! Valid files that depend on bases and on themselves: dependencies, predicted columns and patches of every shape.
+//! Valid files whose blocks name ranges of bases and of the file itself: predicted columns, prefixes and patches of every
+//! shape.
 
 use crate::blocks::{self, element_count, low_bits, stream};
 use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
 use crate::reference::write::File;
 use crate::reference::write::block::{
-    Block, Column, Dependency, Named, NumberCode, Patch, PatchCodes, Predicted, Stream, UnchangedRuns, mapped, unmapped,
+    Block, Cluster, Column, Mask, NumberCode, Operand, Patch, PatchCodes, Predicted, Range, Stream, Zstd,
 };
+use crate::reference::write::entropy::Coder;
 
-/// The blocks of a file and the files that they depend on.
+/// The blocks of a file, and its bases.
 #[derive(Clone, Debug)]
 pub struct Delta {
     /// The raw bytes of each base.
@@ -33,16 +35,10 @@ impl Delta {
     /// # Panics
     /// When a block cannot be coded as it is described.
     pub fn file(&self) -> File {
-        let records = self.blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
-        let depends_on = |own: bool| {
-            let dependencies = || self.blocks.iter().flat_map(|block| &block.dependencies);
-            dependencies().any(|dependency| (dependency.source == 0) == own)
-        };
-        let features = match (depends_on(true), depends_on(false) || !self.bases.is_empty()) {
-            (true, _) => 3,
-            (false, true) => 1,
-            (false, false) => 0,
-        };
+        let records: Vec<_> =
+            self.blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
+        let needs = records.iter().fold(0, |needs, record| needs | record.needs);
+        let features = if self.bases.is_empty() { needs } else { needs | 1 };
         File { features, ..File::delta(&self.bases(), records) }
     }
 }
@@ -81,7 +77,7 @@ pub fn delta(input: &mut Input<'_>) -> Delta {
     Delta { bases, blocks }
 }
 
-/// Bytes to depend on, `least` or more: noise, similar elements, or corner cases of floats.
+/// Bytes of a base, `least` or more: noise, similar elements, or corner cases of floats.
 fn base(input: &mut Input<'_>, least: usize) -> Vec<u8> {
     let length = least + input.below(8000);
     let kind = input.below(4);
@@ -113,31 +109,27 @@ fn base(input: &mut Input<'_>, least: usize) -> Vec<u8> {
     base
 }
 
-/// The sources of a block's dependencies, and the dependencies.
-struct Sources<'a> {
-    /// The file itself, then the bases, without empty ones; of each the bytes that the block may depend on, and their
-    /// offset in the source.
-    available: Vec<(u64, usize, &'a [u8])>,
-    chosen: Vec<Dependency>,
-}
+/// What a block may name ranges of: the file itself, then the bases, without empty ones. Of each its number, an offset, and the
+/// bytes from there on that may be named.
+struct Sources<'a>(Vec<(u64, usize, &'a [u8])>);
 
 impl Sources<'_> {
-    /// More dependencies, of this many bytes in all.
-    fn choose(&mut self, input: &mut Input<'_>, length: usize) -> Named {
-        let first = self.chosen.len();
+    /// Ranges of this many bytes in all.
+    fn choose(&self, input: &mut Input<'_>, length: usize) -> Vec<Range> {
         let longest = [length, length / 3 + 1, 500][input.below(3)];
         let mut random = input.random();
         let mut left = length;
+        let mut ranges = Vec::new();
         while left > 0 {
-            let (source, start, bytes) = self.available[random.below(self.available.len() as u64) as usize];
+            let (source, start, bytes) = self.0[random.below(self.0.len() as u64) as usize];
             let most = left.min(longest).min(bytes.len());
             let length = if random.below(2) == 0 { most } else { 1 + random.below(most as u64) as usize };
             let offset = random.below((bytes.len() - length + 1) as u64) as usize;
             let bytes = bytes[offset..][..length].to_vec();
-            self.chosen.push(Dependency { source, offset: (start + offset) as u64, bytes });
+            ranges.push(Range { source, offset: (start + offset) as u64, bytes });
             left -= length;
         }
-        Named { first: first as u64, count: (self.chosen.len() - first) as u64 }
+        ranges
     }
 }
 
@@ -148,34 +140,43 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
         available.push((source, 0, &base[..]));
     }
     available.retain(|(.., bytes)| !bytes.is_empty());
-    let mut sources = Sources { available, chosen: Vec::new() };
+    let sources = Sources(available);
     let lane_sets = 2 * u8::from(input.below(3) > 0);
     let column_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let mut columns = Vec::new();
     for _ in 0..column_count {
-        columns.push(match input.below(5) {
-            choice if choice == 0 || sources.available.is_empty() => {
+        columns.push(match input.below(6) {
+            choice if choice == 0 || sources.0.is_empty() => {
                 let column = blocks::column(input, lane_sets);
-                patched(input, column)
+                patched(input, column, lane_sets)
             }
-            _ => Column::Predicted(predicted(input, &mut sources, lane_sets)),
+            1 => Column::Zstd(prefixed(input, &sources)),
+            _ => Column::Predicted(predicted(input, &sources, lane_sets)),
         });
     }
-    if input.below(8) == 0 && !sources.available.is_empty() {
-        // Dependencies that no column uses.
-        sources.choose(input, 10);
-    }
     let extents = blocks::extents(input, &columns);
-    Block { dependencies: sources.chosen, lane_sets, columns, extents, final_state: 1 << 16 }
+    Block { lane_sets, columns, extents, final_state: 1 << 16 }
 }
 
-/// The column with patches, if it is plain.
-fn patched(input: &mut Input<'_>, column: Column) -> Column {
+/// A zstd column whose bytes are also in its prefix, in parts; others are not.
+fn prefixed(input: &mut Input<'_>, sources: &Sources<'_>) -> Zstd {
+    let length = 1 + input.below(2000);
+    let prefix = sources.choose(input, length);
+    let mut raw = blocks::bytes(input);
+    for range in prefix.iter().take(1 + input.below(4)) {
+        raw.extend(&range.bytes[range.bytes.len() / 3..]);
+    }
+    Zstd { prefix, ..Zstd::of(raw) }
+}
+
+/// The column with patches or a mask, if it is plain.
+fn patched(input: &mut Input<'_>, column: Column, lane_sets: u8) -> Column {
     let Column::Plain(mut plain_column) = column else { return column };
     let width = 1 << plain_column.width_code;
     let element = |bytes: &[u8]| bytes.iter().rev().fold(0, |u, &byte| u << 8 | u64::from(byte));
     let mut elements: Vec<u64> = plain_column.raw.chunks(width).map(element).collect();
     patch(input, plain_column.width_code, &mut plain_column.stream, &mut elements);
+    mask(input, 8 << plain_column.width_code, &mut plain_column.stream, &mut elements, lane_sets);
     plain_column.raw = blocks::to_bytes(&elements, plain_column.width_code);
     Column::Plain(plain_column)
 }
@@ -188,7 +189,7 @@ fn patch(input: &mut Input<'_>, width_code: u8, stream: &mut Stream, elements: &
     let also_last = input.bool();
     if input.below(6) == 0 {
         (stream.clusters, stream.cluster_of) = (Vec::new(), Vec::new());
-        elements.fill(0);
+        elements.fill(stream.unmapped(0, w.into()));
     }
     let low = if input.bool() { 0 } else { input.below(w.into()) as u8 };
     let (raw_of_gaps, raw_of_changes) = (input.below(64) as u8, input.below(64) as u8);
@@ -198,10 +199,21 @@ fn patch(input: &mut Input<'_>, width_code: u8, stream: &mut Stream, elements: &
         let chosen = one_in > 0 && (random.below(one_in) == 0 || also_last && i == last);
         let x = (random.u64() & low_bits(1 + random.below((w - low).into()) as u8)) << low;
         if chosen && x > 0 {
-            *u = unmapped(mapped(*u, w.into(), stream.map) ^ x, w.into(), stream.map);
+            let v = stream.mapped(*u, w.into()).expect("the element is one of the stream") ^ x;
+            if stream.map == 3 && v >= stream.palette.len() as u64 {
+                continue;
+            }
+            *u = stream.unmapped(v, w.into());
             stream.patches.push(Patch { element: i as u64, x });
         }
     }
+    if stream.clusters.is_empty() {
+        // Listed, not patched.
+        let values = elements.iter().map(|&u| stream.mapped(u, w.into()).expect("the element is one of the stream"));
+        let listed = (0..).zip(values).filter(|(_, v)| *v != 0);
+        stream.patches = listed.map(|(element, x)| Patch { element, x }).collect();
+    }
+    let low = if stream.clusters.is_empty() { 0 } else { low };
     let after = [0].into_iter().chain(stream.patches.iter().map(|patch| patch.element + 1));
     let gaps: Vec<u64> = stream.patches.iter().zip(after).map(|(patch, after)| patch.element - after).collect();
     let changes: Vec<u64> = stream.patches.iter().map(|patch| (patch.x >> low) - 1).collect();
@@ -210,9 +222,12 @@ fn patch(input: &mut Input<'_>, width_code: u8, stream: &mut Stream, elements: &
         gaps: Some(NumberCode::of(&gaps, raw_of_gaps)),
         changes: Some(NumberCode::of(&changes, raw_of_changes)),
     };
+    if stream.clusters.is_empty() {
+        stream.patches.clear();
+    }
 }
 
-fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) -> Predicted {
+fn predicted(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8) -> Predicted {
     let width_code = input.below(4) as u8;
     let width = 1 << width_code;
     let elements = element_count(input);
@@ -223,40 +238,70 @@ fn predicted(input: &mut Input<'_>, sources: &mut Sources<'_>, lane_sets: u8) ->
         _ => &[(0, width)],
     };
     let (conversion, takes) = conversions[input.below(conversions.len())];
-    let prediction = sources.choose(input, takes * elements);
+    let operands = vec![Operand { conversion, ranges: sources.choose(input, takes * elements) }];
     let boundaries = boundaries(input);
     let raw = vec![0; elements * width];
-    let unchanged = unchanged(input, elements, lane_sets);
     let streams = Vec::new();
-    let mut predicted =
-        Predicted { raw, width_code, predictor, conversion, prediction, boundaries, unchanged, streams };
+    let mut predicted = Predicted { raw, width_code, predictor, operands, boundaries, streams };
     let mut residuals = Vec::new();
-    for count in predicted.context_counts(&sources.chosen).expect("the dependencies are as long as the column needs") {
+    for count in predicted.context_counts().expect("the ranges are as long as the column needs") {
         if count == 0 {
             predicted.streams.push(Stream::default());
             residuals.push(Vec::new());
             continue;
         }
         let map = input.below(3) as u8;
-        let (mut stream, mut elements) = stream(input, width_code, map, count, lane_sets);
+        let (mut stream, mut elements) = stream(input, width_code, map, Vec::new(), count, lane_sets);
         patch(input, width_code, &mut stream, &mut elements);
+        mask(input, 8 << width_code, &mut stream, &mut elements, lane_sets);
         predicted.streams.push(stream);
         residuals.push(elements);
     }
-    predicted.set_residuals(&sources.chosen, residuals).expect("the dependencies are as long as the column needs");
+    predicted.set_residuals(residuals).expect("the ranges are as long as the column needs");
     predicted
 }
 
-/// A map of unchanged runs, or none.
-fn unchanged(input: &mut Input<'_>, elements: usize, lane_sets: u8) -> Option<UnchangedRuns> {
-    // One run in this many is coded.
-    let coded_one_in = match input.below(6) {
-        kind @ 0..4 => [1, 2, 20, u64::MAX][kind],
-        _ => return None,
+/// Gives a stream of one cluster and without patches a mask, and makes some elements 0.
+fn mask(input: &mut Input<'_>, w: u8, stream: &mut Stream, elements: &mut [u64], lane_sets: u8) {
+    let kind = input.below(5);
+    if stream.clusters.len() != 1 || !stream.patches.is_empty() || stream.map == 3 || kind > 2 {
+        return;
+    }
+    // Bit 0 is cleared: it must not belong to a symbol.
+    let Cluster { z, k, constant, .. } = &stream.clusters[0];
+    if kind == 1 && (*z > 0 || *k == 0 || constant.is_some()) {
+        return;
+    }
+    // One element in this many is coded, or one in this many hundreds of them.
+    let coded_one_in = 1 + input.below(20) as u64;
+    let (together, mut random) = (input.bool(), input.random());
+    let mut coded = true;
+    for (i, u) in elements.iter_mut().enumerate() {
+        if !together || i % 100 == 0 {
+            coded = random.below(coded_one_in) == 0;
+        }
+        if !coded {
+            // With signs apart, of either sign.
+            let zero = if kind == 1 { random.below(2) } else { 0 };
+            *u = stream.unmapped(zero, w.into());
+        }
+    }
+    let values: Vec<u64> = elements.iter().map(|&u| stream.mapped(u, w.into()).expect("there is no palette")).collect();
+    let selected: Vec<bool> = values.iter().map(|v| v >> u32::from(kind == 1) != 0).collect();
+    stream.patch_codes = PatchCodes::default();
+    if !selected.contains(&true) {
+        // All are listed, if any is not 0.
+        (stream.clusters, stream.cluster_of) = (Vec::new(), Vec::new());
+        return;
+    }
+    let bytes: Vec<u8> =
+        selected.chunks(8).map(|b| b.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit))).collect();
+    let cluster = if lane_sets > 0 && input.bool() {
+        Cluster { coder: Coder::fine_rans(&bytes, input.bool()), ..Cluster::default() }
+    } else {
+        Cluster { k: 8, ..Cluster::default() }
     };
-    let mut random = input.random();
-    let runs: Vec<u8> = (0..elements.div_ceil(128)).map(|_| u8::from(random.below(coded_one_in) != 0)).collect();
-    Some(UnchangedRuns { map: blocks::cluster_map(input, &runs, lane_sets), runs })
+    stream.mask = [Mask::Bits(cluster.clone()), Mask::BitsAndSigns(cluster), Mask::Gaps][kind].clone();
 }
 
 fn boundaries(input: &mut Input<'_>) -> Vec<u8> {

@@ -1,8 +1,8 @@
-//! Files built by hand, block by block, for tests of bases, dependencies and predicted columns.
+//! Files built by hand, block by block, for tests of bases, of ranges, and of columns that name them.
 
 use crate::decoders::{LIMIT, agree_with_bases};
-use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Dependency, Named, Predicted, Stream};
-use crate::reference::write::{File, Record, varint};
+use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Operand, Predicted, Range, Stream, Zstd};
+use crate::reference::write::{File, Record, varint, zstd_frame};
 
 /// Raw bytes of a leaf: each block begins at a multiple of them.
 pub const LEAF: u64 = 1 << 18;
@@ -37,24 +37,27 @@ pub fn encoded(block: &Block) -> BlockFields {
     block.encode().expect("the block can be coded")
 }
 
-/// A column of differences to the bytes of all dependencies of a block.
-pub fn copy(dependencies: &[(u64, u64, &[u8])]) -> BlockFields {
-    let dependencies: Vec<Dependency> = dependencies
-        .iter()
-        .map(|&(source, offset, bytes)| Dependency { source, offset, bytes: bytes.to_vec() })
-        .collect();
-    let raw: Vec<u8> = dependencies.iter().flat_map(|dependency| dependency.bytes.clone()).collect();
+/// Ranges: source, offset and bytes.
+fn ranges(ranges: &[(u64, u64, &[u8])]) -> Vec<Range> {
+    ranges.iter().map(|&(source, offset, bytes)| Range { source, offset, bytes: bytes.to_vec() }).collect()
+}
+
+/// A column of differences to the bytes of these ranges: source, offset and bytes. All of them are 0.
+pub fn copy(of: &[(u64, u64, &[u8])]) -> BlockFields {
     let column = Predicted {
-        raw,
+        raw: of.iter().flat_map(|(.., bytes)| bytes.to_vec()).collect(),
         width_code: 0,
         predictor: 2,
-        conversion: 0,
-        prediction: Named::of(0, dependencies.len() as u64),
+        operands: vec![Operand::of(ranges(of))],
         boundaries: vec![],
-        unchanged: None,
         streams: vec![Stream::of(0, Cluster { z: 8, ..Cluster::default() })],
     };
-    encoded(&Block { dependencies, ..Block::of(Column::Predicted(column), 0) })
+    encoded(&Block::of(Column::Predicted(column), 0))
+}
+
+/// Bytes as a zstd frame after a prefix of these ranges: source, offset and bytes.
+pub fn prefixed(raw: &[u8], prefix: &[(u64, u64, &[u8])]) -> BlockFields {
+    encoded(&Block::of(Column::Zstd(Zstd { prefix: ranges(prefix), ..Zstd::of(raw.to_vec()) }), 0))
 }
 
 /// Bytes as they are.
@@ -81,11 +84,27 @@ pub fn filled(blocks: &[&[u8]]) -> Vec<u8> {
     raw
 }
 
-/// A block with these dependencies, none of them used by a column.
-pub fn unnamed(dependencies: &[[u64; 3]]) -> BlockFields {
-    let mut fields = stored(b"xyz");
-    fields.dependency_count = dependencies.len() as u64;
-    dependencies.iter().flatten().for_each(|&number| varint(&mut fields.dependencies, number));
+/// A block that names these ranges (source, offset and length) as the prefix of a zstd frame that does not reach them.
+pub fn naming(ranges: &[[u64; 3]]) -> BlockFields {
+    naming_in_columns(&[ranges])
+}
+
+/// [`naming`] with ranges for each of several columns.
+pub fn naming_in_columns(of: &[&[[u64; 3]]]) -> BlockFields {
+    let columns = vec![Column::Zstd(Zstd::of(b"xyz".to_vec())); of.len()];
+    let extents = (0..).zip(&columns).map(|(column, of)| (column, of.raw().len() as u64)).collect();
+    let mut fields = encoded(&Block { lane_sets: 0, columns, extents, final_state: 1 << 16 });
+    for (column, ranges) in fields.columns.iter_mut().zip(of) {
+        // Method, width code, no ranges; then the length of the frame.
+        let frame_length = column.split_off(3);
+        column.truncate(2);
+        varint(column, ranges.len() as u64);
+        ranges.iter().flatten().for_each(|&number| varint(column, number));
+        column.extend(frame_length);
+        let needs = ranges.iter().fold(0, |needs, range| needs | if range[0] == 0 { 3 } else { 1 });
+        fields.has_body_check |= needs != 0;
+        fields.needs |= needs;
+    }
     fields
 }
 
@@ -108,4 +127,18 @@ pub fn delta() -> File {
 /// The raw bytes of [`delta`].
 pub fn delta_raw() -> Vec<u8> {
     filled(&[b"first second one", b"first secondthee"])
+}
+
+/// A frame that states its length and has this window, which may be larger.
+///
+/// # Panics
+/// When the window is below 2^10 bytes.
+pub fn frame_with_window(bytes: &[u8], window_log: u32) -> Vec<u8> {
+    let frame = zstd_frame(bytes, &[]);
+    let (size_flag, is_single) = (frame[4] >> 6, frame[4] >> 5 & 1 == 1);
+    let size_length = [usize::from(is_single), 2, 4, 8][usize::from(size_flag)];
+    let blocks = &frame[5 + usize::from(!is_single) + size_length..];
+    // A length of four bytes, no single segment, no checksum.
+    let header = [0x80, ((window_log - 10) << 3) as u8];
+    [&frame[..4], &header, &(bytes.len() as u32).to_le_bytes(), blocks].concat()
 }

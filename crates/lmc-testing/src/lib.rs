@@ -19,3 +19,4 @@ pub mod reference;
 pub mod samples;
 pub mod snapshots;
 pub mod targets;
+pub mod vectors;

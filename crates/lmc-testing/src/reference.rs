@@ -8,7 +8,6 @@
 
 mod block;
 mod bytes;
-mod dependencies;
 mod digests;
 mod entropy;
 mod faults;
@@ -16,21 +15,24 @@ mod frames;
 mod index;
 mod numbers;
 mod predicted;
+mod ranges;
 mod stream;
-mod tensor_list;
 mod tensors;
 #[allow(missing_docs, reason = "fields have the names and meanings of `docs/format.md`")]
 pub mod write;
 
 use bytes::Bytes;
-use dependencies::Sources;
 pub use digests::content_hash;
 use digests::{LEAF, digest};
 use faults::must;
+use ranges::Sources;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the format (§2.1).
-const VERSION: u16 = 0x8006;
+const VERSION: u16 = 0x8008;
+
+/// XXH3-128, the only hash (§2.1).
+pub const HASH: u8 = 1;
 
 const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 const END_MAGIC: [u8; 8] = *b"LMCend\r\n";
@@ -52,7 +54,8 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
 
     must(rest.take(8)? == MAGIC, "the magic of the header is wrong")?;
     must(rest.u16()? == VERSION, "the version is another one")?;
-    must(rest.u16()? == 0, "the reserved field of the header is not 0")?;
+    must(rest.u8()? == HASH, "the file has an unknown hash")?;
+    must(rest.u8()? == 0, "the reserved field of the header is not 0")?;
     let features = rest.u32()?;
     must(features <= 3, "the file needs a feature that does not exist")?;
     must(features != 2, "bit 1 of the features needs bit 0")?;
@@ -60,6 +63,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     let mut bases_named = 0;
     let mut sources = Sources::new(features, Vec::new());
     let mut block_lengths = Vec::new();
+    let mut needs = 0;
     let mut skippable_records = 0;
     let (index, index_offset, index_length) = loop {
         let offset = rest.position();
@@ -71,7 +75,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
                 must(features & 1 != 0, "bases need bit 0 of the features")?;
                 must(record.head.len() <= 1 << 24, "the head of the bases exceeds 2^24 bytes")?;
                 must(record.body.is_empty(), "the bases have a body")?;
-                let named = dependencies::parse_bases(record.head)?;
+                let named = ranges::parse_bases(record.head)?;
                 must(named.len() == bases.len(), "the file names another number of bases")?;
                 for (named, base) in named.iter().zip(bases) {
                     must(named.raw_length == base.len() as u64, "a base does not have its length")?;
@@ -86,13 +90,15 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
                 must(record.body.len() <= 1 << 25, "the body of a block exceeds 2^25 bytes")?;
                 let whole = sources.raw().len().is_multiple_of(LEAF);
                 must(whole, "a block that is not the last one is no multiple of 2^18 bytes")?;
-                let block = block::decode(record.head, record.body, &sources, limit)?;
+                let head = block::Head::parse(record.head, &sources, limit)?;
+                let block = head.decode(record.body)?;
                 if let Some(fault) = block.fault {
                     return Err(fault);
                 }
-                must(digest(&block.leaves.concat()) == block.digest, "a block does not have its digest")?;
+                must(digest(&block.leaves.concat()) == head.digest, "a block does not have its digest")?;
                 block_lengths.push((length, block.raw.len() as u64));
-                sources.add(&block.raw, block.depth);
+                needs |= head.needs;
+                sources.add(&block.raw, head.depth);
             }
             b"INDX" => {
                 must(record.head.len() <= 1 << 30, "the head of the index exceeds 2^30 bytes")?;
@@ -115,6 +121,8 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     let raw = sources.into_raw();
     must(index.raw_size == raw.len() as u64, "the raw size in the index is wrong")?;
     must(index.content_hash == content_hash(&raw), "the content hash is wrong")?;
+    must(index.exact_features & !features == 0, "an exact feature is not among those of the header")?;
+    must(index.exact_features == needs, "the exact features are not those that the blocks need")?;
     must(index.blocks == block_lengths, "the index disagrees with the blocks")?;
 
     let checked = rest.peek(16)?;

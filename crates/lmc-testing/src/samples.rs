@@ -5,6 +5,7 @@ use crate::input::{Input, Random};
 use crate::reference::write::File;
 use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream};
 use crate::reference::write::entropy::Coder;
+use crate::vectors;
 use lmc::{CompressOptions, Dtype, Level, compress};
 
 /// A name, the compressed file and the raw bytes.
@@ -24,7 +25,16 @@ pub fn all() -> Vec<Sample> {
         encoded("pack of dtypes", &pack(), None, Level::Default),
         cluster_map(),
         fine_rans(),
+        vector("planes of 300 elements of 2 bytes"),
+        vector("palette of 17 values of 2 bytes, patched"),
+        vector("palette of 256 values of 1 bytes, in clusters"),
     ]
+}
+
+/// The vector of this name, which has no bases.
+fn vector(name: &'static str) -> Sample {
+    let vector = vectors::all().into_iter().find(|vector| vector.name == name).expect("there is such a vector");
+    (name, vector.file.to_bytes(), vector.raw)
 }
 
 const TEXT: &[u8] =

@@ -25,14 +25,15 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("roundtrip", roundtrip),
 ];
 
-/// Any bytes as a file. The first byte says whether the version, checks and digests are made to fit, so that what is behind
+/// Any bytes as a file. The first byte says whether version, hash, checks and digests are made to fit, so that what is behind
 /// them is reached.
 pub fn container(bytes: &[u8]) {
     let Some((mode, file)) = bytes.split_first() else { return };
     let mut file = file.to_vec();
     if mode % 4 > 0 {
-        if let Some(version) = file.get_mut(8..10) {
+        if let Some([version @ .., hash]) = file.get_mut(8..11) {
             version.copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+            *hash = reference::HASH;
         }
         write::seal(&mut file, mode % 4 > 1, LIMIT);
     }
@@ -54,11 +55,10 @@ pub fn decode_vs_reference(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mutations = input.below(4);
     // A block that another one follows has 256 KiB.
-    let blocks = (0..1 + input.below(8) / 7).map(|_| blocks::block_of_damaged_lists(&mut input));
-    let (mut blocks, damaged): (Vec<_>, Vec<_>) = blocks.unzip();
+    let mut blocks: Vec<_> = (0..1 + input.below(8) / 7).map(|_| blocks::block(&mut input)).collect();
     let raw = blocks::fill(&mut blocks);
     let mut records: Vec<_> = blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
-    let mut mutated = damaged;
+    let mut mutated = vec![false; records.len()];
     for _ in 0..mutations {
         let record = input.below(records.len());
         blocks::mutate(&mut records[record], &mut input);

@@ -45,13 +45,18 @@ struct CheckedBlock<'a> {
 /// Memory that a block takes while it waits for what it depends on, at most: its record, its bytes, and their predictions.
 fn held(head: &BlockHead, record_len: u64) -> u64 {
     let predictions = |p: &Column| {
-        let Method::Predicted(m) = &p.method else { return 0 };
         let len = p.len as u64;
-        let base: u64 = head.dependencies[m.base.first..][..m.base.count].iter().map(|d| d.len).sum();
+        let m = match &p.method {
+            Method::Predicted(m) => m,
+            Method::Zstd { width, prefix, .. } => {
+                return prefix.bytes(&head.dependencies) + if *width > 1 { len } else { 0 };
+            }
+            _ => return 0,
+        };
+        let base = m.base.bytes(&head.dependencies);
         let converted = if m.conversion == Conversion::None { 0 } else { len };
         let contexts = if m.streams.len() > 1 { len } else { 0 };
-        let without_runs = if m.unchanged.is_some() { 2 * len } else { 0 };
-        base + converted + contexts + without_runs
+        base + converted + contexts
     };
     let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.extents[..]);
     let gathered = if head.columns.len() > 1 { head.raw_len } else { 0 };

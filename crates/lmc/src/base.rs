@@ -399,7 +399,7 @@ fn hex(hash: &Digest) -> String {
 /// Adds to the error of a block with dependencies that the base may be wrong, unless it is another block's error.
 pub(crate) fn or_wrong_base(e: Error) -> Error {
     if e.kind() == ErrorKind::Damaged && e.block().is_none() {
-        e.adding(": the block, or what it was predicted from, was altered")
+        e.adding(": what the block was predicted from was altered")
     } else {
         e
     }

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::block::structure::{Finder, LEAST};
 use crate::block::{Extent, Reference};
 use crate::cluster::RUN;
 use crate::dtype::Dtype;
@@ -13,8 +14,8 @@ use crate::error::Result;
 use crate::format::bases::Dependency;
 use crate::format::bases::{Depths, MAX_DEPTH};
 use crate::format::checksum::LEAF;
-use crate::format::limits::MAX_RAW;
-use crate::io::ReadAt;
+use crate::format::limits::{MAX_PREFIX, MAX_RAW};
+use crate::io::{ReadAt, read_at};
 use crate::layout::Layout;
 use crate::predict::Conversion;
 use crate::refs::matching::{Distance, Matcher, Related, SAMPLED};
@@ -30,6 +31,10 @@ const REST: u64 = BLOCK / 4;
 const LITTLE: u64 = 64;
 /// A tensor with at least one byte in this many of a block gets its own column.
 const OWN_COLUMN: u64 = 4;
+/// Bytes of a tensor whose repeats may be further apart than a block.
+const REPEATING_LEAST: u64 = BLOCK;
+/// How far bytes that resemble each other may have moved.
+const MARGIN: u64 = 1 << 20;
 /// Extents of a block before the rest of it is one opaque overlap: millions of tiny tensors must not make one head.
 const MAX_EXTENTS: usize = 1 << 14;
 
@@ -55,6 +60,9 @@ pub(crate) struct Cutter<'m> {
     adaptive: bool,
     /// The depths of the blocks so far.
     depths: Depths,
+    finder: Finder,
+    /// Whether the elements of a segment repeat far apart.
+    repeats: Option<(usize, bool)>,
 }
 
 /// The references of a segment that the next blocks reach.
@@ -89,6 +97,8 @@ impl<'m> Cutter<'m> {
             calm: true,
             adaptive: true,
             depths: Depths::default(),
+            finder: Finder::default(),
+            repeats: None,
         }
     }
 
@@ -105,7 +115,7 @@ impl<'m> Cutter<'m> {
 
     /// Most raw bytes of the next block, without the rest of the file.
     fn most(&self) -> u64 {
-        if self.calm && self.adaptive { LARGE_BLOCK } else { BLOCK }
+        if self.adaptive { LARGE_BLOCK } else { BLOCK }
     }
 
     /// Length and extents of the next block. `ahead` bytes are left in the file (not 0), or at least [`Self::lookahead`]: what lies beyond
@@ -118,7 +128,7 @@ impl<'m> Cutter<'m> {
         let large = if ahead <= LARGE_BLOCK + REST { ahead } else { LARGE_BLOCK };
         let calm = self.adaptive && self.changed_little(raw, ahead, block)?;
         let is_large = calm && self.calm && self.changed_little(raw, ahead, large)?;
-        let len = if is_large { large } else { block };
+        let len = if is_large { large } else { block.max(self.repeating(raw, ahead)?) };
         extents.clear();
         for overlap in self.overlaps(len) {
             self.see(raw, ahead, overlap.segment)?;
@@ -164,7 +174,8 @@ impl<'m> Cutter<'m> {
                 Some(m) => m.relate(&self.layout, i, raw, known)?,
                 None => None,
             };
-            let sibling = self.siblings.get(i).copied().flatten().map(|reference| Related { reference, len });
+            let sibling =
+                self.siblings.get(i).copied().flatten().map(|reference| Related { reference, len, resembles: None });
             // Equal and rounded tensors are exact predictions; one of half the bits is no better than a base.
             let related = match sibling {
                 Some(s) if s.reference.conversion != Conversion::WidenBf16 => [sibling, base],
@@ -207,6 +218,27 @@ impl<'m> Cutter<'m> {
         Ok(true)
     }
 
+    /// The length of a block of elements that repeat further apart than a block of the usual length reaches; 0 if those at its start do not.
+    fn repeating(&mut self, raw: &dyn ReadAt, ahead: u64) -> Result<u64> {
+        let most = self.overlaps(BLOCK.min(ahead)).max_by_key(|e| e.len).filter(|_| self.adaptive);
+        let Some((dtype, segment)) = most.and_then(|e| Some((e.dtype?, e.segment))) else { return Ok(0) };
+        let Some(s) = self.layout.segments.get(segment).filter(|s| s.len >= REPEATING_LEAST) else { return Ok(0) };
+        // What comes before may be gone.
+        let (offset, end) = (s.offset.max(self.at), s.end());
+        if self.repeats.is_none_or(|(of, _)| of != segment) {
+            // What streams can read, too.
+            let known = (self.at + ahead.min(self.lookahead())).min(end).saturating_sub(offset).min(LARGE_BLOCK);
+            let read = |at: usize, to: &mut [u8]| read_at(raw, "the input", to, offset + at as u64);
+            let found = self.finder.find_repeats(dtype.coding_width(), known as usize, read)?;
+            self.repeats = Some((segment, found));
+        }
+        if !self.repeats.is_some_and(|(_, found)| found) {
+            return Ok(0);
+        }
+        let len = (end - self.at).next_multiple_of(LEAF as u64).min(LARGE_BLOCK);
+        Ok(if ahead <= len + REST { ahead } else { len })
+    }
+
     /// Appends an overlap, in parts where not all of it has the same type or reference.
     fn push(&self, overlap: Overlap, block_len: u64, extents: &mut Vec<Extent>) {
         let Overlap { segment, dtype, pos, len, .. } = overlap;
@@ -238,12 +270,22 @@ impl<'m> Cutter<'m> {
         let columns =
             [(None, head, None), (dtype, linked, reference), (dtype, elements - linked, None), (None, tail, None)];
         let own = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
+        let related = self.seen[segment - self.first].related.iter().flatten();
+        let prefix =
+            related.filter_map(|r| r.resembles).next().filter(|_| dtype.is_none()).and_then(|r| around(r, pos, len));
         for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {
             let (dtype, base) = if extents.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
             let own = if dtype.is_some() { own } else { 0 };
             match extents.last_mut() {
-                Some(p) if (p.dtype, p.own) == (dtype, own) && goes_on(p, base) => p.len += len as usize,
-                _ => extents.push(Extent { dtype, len: len as usize, base, own }),
+                Some(p)
+                    if (p.dtype, p.own, p.prefix) == (dtype, own, prefix)
+                        && goes_on(p, base)
+                        // Structure is found in whole tensors.
+                        && (dtype.is_none() || base.is_some() || len < LEAST as u64) =>
+                {
+                    p.len += len as usize;
+                }
+                _ => extents.push(Extent { dtype, len: len as usize, base, own, prefix }),
             }
         }
     }
@@ -280,6 +322,14 @@ impl Reference {
         let source = self.conversion.source_width(width).unwrap_or(width);
         Self { offset: self.offset + pos / width as u64 * source as u64, ..self }
     }
+}
+
+/// The part of a segment, or what is left of it, that opaque bytes at `pos` of their own may resemble most.
+fn around(whole: Dependency, pos: u64, len: u64) -> Option<Dependency> {
+    let start = pos.saturating_sub(MARGIN).min(whole.len);
+    let end = (pos + len + MARGIN).min(whole.len);
+    let range = Dependency { offset: whole.offset + start, len: end - start, ..whole };
+    (range.len > 0 && range.len <= MAX_PREFIX).then_some(range)
 }
 
 /// Whether `base` continues the reference of an extent.

@@ -10,6 +10,7 @@ use crate::compress::Compressor;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
+use crate::format::header::Features;
 use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Start};
 use crate::options::CompressOptions;
@@ -131,7 +132,12 @@ impl Compressor {
         }
         for b in &blocks {
             let record_len = b.record_len.expect("every block is of a kind");
-            writer.block(&BlockSummary { record_len, raw_len: b.len as u64, leaves: vec![] });
+            writer.block(&BlockSummary {
+                record_len,
+                raw_len: b.len as u64,
+                features: Features::default(),
+                leaves: vec![],
+            });
         }
         let (_, summary) = writer.finish(&layout)?;
         Ok(Estimate { raw_size: size, compressed_size: summary.compressed_size, sampled })

@@ -5,7 +5,7 @@
 //! shorter offsets. On the 764,584 bytes of the header of 10,000 tensors, zstd's level 3 takes 0.86 ms and leaves 96,235 bytes, this
 //! one 0.49 ms and 67,285.
 
-use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, find_frame_compressed_size};
+use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, find_frame_compressed_size, get_frame_content_size};
 
 use crate::error::{Error, Result};
 use crate::options::Level;
@@ -15,11 +15,23 @@ const NEAR_HASH_LOG: u32 = 10;
 /// Frames of less than this part of the bytes are not tried a second time with a longer memory.
 const NEAR_IS_ENOUGH: usize = 8;
 
+/// zstd's level for a thorough search.
+const THOROUGH: i32 = 19;
+/// The longest window of the other levels.
+const FAR_WINDOW: usize = 1 << 21;
+
+/// zstd's levels for bytes with a prefix, by level.
+const PREFIX_LEVELS: [i32; 3] = [3, 6, 12];
+/// log2 of the most entries of its tables: headers and pickles have less than a million places to remember.
+const PREFIX_LOG: u32 = 18;
+
 /// Makes frames, keeping its working memory, which it takes when it is needed: data without text goes without.
 pub(crate) struct FrameEncoder {
     level: Level,
     near: Option<CCtx<'static>>,
     far: Option<CCtx<'static>>,
+    /// For a search that takes much longer.
+    thorough: Option<CCtx<'static>>,
     frame: Vec<u8>,
 }
 
@@ -51,7 +63,7 @@ fn no_memory() -> Error {
 
 impl FrameEncoder {
     pub(crate) fn new(level: Level) -> Self {
-        Self { level, near: None, far: None, frame: Vec::new() }
+        Self { level, near: None, far: None, thorough: None, frame: Vec::new() }
     }
 
     /// A frame of bytes that may repeat at any distance.
@@ -61,12 +73,7 @@ impl FrameEncoder {
     pub(crate) fn encode(&mut self, bytes: &[u8]) -> Result<&[u8]> {
         encode(made(&mut self.near, near)?, bytes, &mut self.frame)?;
         if self.frame.len() * NEAR_IS_ENOUGH > bytes.len() {
-            let level = match self.level {
-                Level::Fast => 1,
-                Level::Default => 3,
-                Level::Max => 9,
-            };
-            let near = std::mem::take(&mut self.frame);
+            let (near, level) = (std::mem::take(&mut self.frame), self.far_level());
             encode(made(&mut self.far, || encoder(level))?, bytes, &mut self.frame)?;
             if near.len() < self.frame.len() {
                 self.frame = near;
@@ -74,6 +81,54 @@ impl FrameEncoder {
         }
         Ok(&self.frame)
     }
+
+    /// A frame of bytes whose repeats may be as far apart as they are long.
+    ///
+    /// # Errors
+    /// `Limit` when there is no memory.
+    pub(crate) fn encode_whole(&mut self, bytes: &[u8], thorough: bool) -> Result<&[u8]> {
+        let far_level = self.far_level();
+        let (slot, level) = if thorough { (&mut self.thorough, THOROUGH) } else { (&mut self.far, far_level) };
+        let encoder = made(slot, || encoder(level))?;
+        // 0 leaves it to the level.
+        let log = if bytes.len() > FAR_WINDOW { bytes.len().next_power_of_two().trailing_zeros() } else { 0 };
+        encoder.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 16 MiB");
+        encode(encoder, bytes, &mut self.frame)?;
+        Ok(&self.frame)
+    }
+
+    fn far_level(&self) -> i32 {
+        match self.level {
+            Level::Fast => 1,
+            Level::Default => 3,
+            Level::Max => 9,
+        }
+    }
+}
+
+/// A frame of `bytes` whose matches may reach into `prefix`, both together at most 2^24 bytes.
+///
+/// # Errors
+/// `Limit` when there is no memory.
+pub(crate) fn encode_after(prefix: &[u8], bytes: &[u8], level: Level) -> Result<Vec<u8>> {
+    let mut encoder = encoder(match level {
+        Level::Fast => PREFIX_LEVELS[0],
+        Level::Default => PREFIX_LEVELS[1],
+        Level::Max => PREFIX_LEVELS[2],
+    })?;
+    // The encoder chooses its tables by the length of the bytes alone; they must hold the prefix, too.
+    let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 24);
+    for parameter in [
+        CParameter::WindowLog(log),
+        CParameter::HashLog(log.min(PREFIX_LOG)),
+        CParameter::ChainLog(log.min(PREFIX_LOG)),
+    ] {
+        encoder.set_parameter(parameter).expect("zstd takes logarithms from 10 to 24");
+    }
+    encoder.ref_prefix(prefix).map_err(|_| no_memory())?;
+    let mut frame = Vec::new();
+    encode(&mut encoder, bytes, &mut frame)?;
+    Ok(frame)
 }
 
 /// Replaces what `frame` holds. It keeps memory for the longest frame there may be, so that it is taken once.
@@ -88,6 +143,23 @@ pub(crate) fn encode(encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) 
     Ok(())
 }
 
+/// Whether `bytes` are one frame that states `len` bytes of contents.
+pub(crate) fn is_one(bytes: &[u8], len: usize) -> bool {
+    let whole = find_frame_compressed_size(bytes).is_ok_and(|n| n == bytes.len());
+    whole && matches!(get_frame_content_size(bytes), Ok(Some(n)) if n == len as u64)
+}
+
+/// The Window_Size of a frame that states the length of its contents (RFC 8878, section 3.1.1.1.2).
+fn window_size(frame: &[u8]) -> Option<u64> {
+    let (descriptor, window) = (*frame.get(4)?, *frame.get(5)?);
+    if descriptor & 0x20 != 0 {
+        // Single_Segment_flag.
+        return get_frame_content_size(frame).ok()?;
+    }
+    let base = 1u64 << (10 + (window >> 3));
+    Some(base + base / 8 * u64::from(window & 7))
+}
+
 /// Unpacks frames, keeping its working memory.
 #[derive(Default)]
 pub(crate) struct FrameDecoder(Option<DCtx<'static>>);
@@ -98,8 +170,20 @@ impl FrameDecoder {
     /// # Errors
     /// `Limit` when there is no memory.
     pub(crate) fn decode(&mut self, bytes: &[u8], out: &mut [u8]) -> Result<bool> {
-        let one = find_frame_compressed_size(bytes).is_ok_and(|n| n == bytes.len());
+        let one = is_one(bytes, out.len());
         let decoder = made(&mut self.0, || DCtx::try_create().ok_or_else(no_memory))?;
+        Ok(one && decoder.decompress(out, bytes).is_ok_and(|n| n == out.len()))
+    }
+
+    /// [`Self::decode`] of a frame whose matches may reach into `prefix`.
+    ///
+    /// # Errors
+    /// `Limit` when there is no memory.
+    pub(crate) fn decode_after(&mut self, prefix: &[u8], bytes: &[u8], out: &mut [u8]) -> Result<bool> {
+        let one = is_one(bytes, out.len()) && window_size(bytes).is_some_and(|n| n >= out.len() as u64);
+        // The prefix is borrowed for as long as the decoder lives.
+        let mut decoder = DCtx::try_create().ok_or_else(no_memory)?;
+        decoder.ref_prefix(prefix).map_err(|_| no_memory())?;
         Ok(one && decoder.decompress(out, bytes).is_ok_and(|n| n == out.len()))
     }
 }

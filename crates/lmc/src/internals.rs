@@ -8,7 +8,9 @@ pub use crate::block::plan::{Planner, coding_of};
 pub use crate::block::{Extent, Origin, Reference};
 pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::Dependency;
-pub use crate::format::block_head::{BlockHead, Cluster, Column, LaneCounts, Method, Patches, Predicted, Stream};
+pub use crate::format::block_head::{
+    BlockHead, Cluster, Column, LaneCounts, Mask, Method, NamedRanges, Numbers, Palette, Patches, Predicted, Stream,
+};
 pub use crate::format::record::HEADER_LEN;
 pub use crate::layout::Layout;
 pub use crate::map::Map;
@@ -67,7 +69,7 @@ pub fn coder_name(cluster: &Cluster) -> &'static str {
 
 /// The dependencies that a column is predicted from.
 pub fn dependencies<'h>(head: &'h BlockHead, column: &Predicted) -> &'h [Dependency] {
-    &head.dependencies[column.base.first..][..column.base.count]
+    column.base.of(&head.dependencies)
 }
 
 /// The layout of `size` bytes; that of raw data of type `dtype` if their format is not known.

@@ -58,6 +58,7 @@ mod map;
 mod options;
 mod origin;
 mod parse_error;
+mod planes;
 mod predict;
 mod reader;
 mod refs;

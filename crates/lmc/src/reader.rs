@@ -122,6 +122,11 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         &self.opened.index.layout
     }
 
+    /// The program that made the file, with its version and level.
+    pub fn writer(&self) -> &str {
+        &self.opened.index.writer
+    }
+
     /// The segments of the raw file, in order; they cover it without gaps.
     pub fn segments(&self) -> &[Segment] {
         &self.taken_apart().all

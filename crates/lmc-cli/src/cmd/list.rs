@@ -130,7 +130,7 @@ impl<'a> Listing<'a> {
         let segments = self.reader.segments();
         let tensors = segments.iter().filter(|s| s.name.is_some()).count();
         let mut text = format!(
-            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}\n",
+            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {:#06x}, by {}\n",
             Name::path(path),
             percent(compressed, raw),
             bytes(raw),
@@ -139,6 +139,8 @@ impl<'a> Listing<'a> {
             count(tensors, "tensor"),
             count(self.blocks.len(), "block"),
             hex(&self.reader.content_hash()),
+            lmc::FORMAT_VERSION,
+            Name::text(self.reader.writer()),
         );
         for base in self.reader.bases() {
             let checked = if self.verified { ", which is given" } else { "" };
@@ -224,6 +226,8 @@ impl<'a> Listing<'a> {
         object.field("ratio", &json!(ratio(compressed, raw)))?;
         object.field("raw_size", &json!(raw))?;
         object.list("segments", self.reader.segments().iter().zip(accounts).map(|(s, a)| segment_json(s, a)))?;
+        object.field("version", &json!(lmc::FORMAT_VERSION))?;
+        object.field("writer", &json!(self.reader.writer()))?;
         object.end()
     }
 
@@ -276,11 +280,13 @@ fn column_text(column: &ColumnDescription) -> String {
             None => clusters.push((cluster, 1)),
         }
     }
-    if column.clusters.is_empty() && column.patches == 0 {
-        clusters.push(("constant".to_owned(), 1));
+    for (elements, what) in [(column.listed, "listed element"), (column.patches, "patched element")] {
+        if elements > 0 {
+            clusters.push((count(elements, what), 1));
+        }
     }
-    if column.patches > 0 {
-        clusters.push((count(column.patches, "patched element"), 1));
+    if column.masked {
+        clusters.push(("mask".to_owned(), 1));
     }
     for (i, (cluster, n)) in clusters.iter().enumerate() {
         text.push_str(if i == 0 { " " } else { ", " });
@@ -316,6 +322,8 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
             })),
             "clusters": p.clusters.iter().map(cluster).collect::<Vec<_>>(),
             "patches": p.patches,
+            "listed": p.listed,
+            "masked": p.masked,
         })
     };
     json!({

@@ -6,7 +6,9 @@ use lmc_inspect::describe_block;
 use lmc_testing::data::noise;
 
 fn bf16(n: usize) -> Vec<u8> {
-    (0..n as u32).flat_map(|i| ((i * 7 % 1013) as f32 * 0.02 - 9.0).to_bits().to_le_bytes()[2..].to_vec()).collect()
+    // Noise, of a few exponents.
+    let bytes = noise(2 * n, 7);
+    bytes.chunks(2).flat_map(|b| [b[0], b[1] & 0x81 | 0x3c]).collect()
 }
 
 /// A file with a large tensor of 6 MiB, one of 1.2 MiB, and small ones.

@@ -12,9 +12,10 @@ import argparse
 import bisect
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ Array = npt.NDArray[Any]
 
 # 1. Conventions
 class FormatError(ValueError):
-    """The file is not what the page says: "block 3: column 1: map is 7, not 0 to 2"."""
+    """The file is not what the page says: "block 3: column 1: map is 7, not 0 to 3"."""
 
 
 @contextmanager
@@ -110,15 +111,17 @@ class Reader:
         must(self.left() == 0, f"{self.left()} bytes are left over after {what}")
 
 
-def unpack_zstd(frame: bytes, length: int, max_window: int = 2**64) -> bytes:
+def unpack_zstd(frame: bytes, length: int, max_window: int = 2**64, prefix: bytes | bytearray = b"") -> bytes:
     """Decode exactly one zstd frame, which decodes to exactly `length` bytes (≥ 1), in one step."""
     must_be("magic of a zstd frame", frame[:4], bytes.fromhex("28b52ffd"))
     try:
         parameters = zstandard.get_frame_parameters(frame)
-        if parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN:
-            must_be("content size of a zstd frame", parameters.content_size, length)
+        must_be("content size of a zstd frame", parameters.content_size, length)
         must(parameters.window_size <= max_window, f"window of a zstd frame is {parameters.window_size}")
-        decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+        must(not prefix or parameters.window_size >= length, "window of a zstd frame with a prefix is too short")
+        must_be("dictionary of a zstd frame", parameters.dict_id, 0)
+        past = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
+        decompressor = zstandard.ZstdDecompressor(dict_data=past, max_window_size=2**31)
         raw = decompressor.decompress(frame, max_output_size=length, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise FormatError(f"a zstd frame does not decode: {error}") from None
@@ -137,7 +140,8 @@ class File:
     """State while the records of the file are read from front to back."""
 
     max_size: int
-    features: int
+    features: int  # those that the header allows
+    exact_features: int = 0  # those that the blocks needed
     bases: list[bytes] = field(default_factory=list)
     raw: bytearray = field(default_factory=bytearray)
     lengths: list[tuple[int, int]] = field(default_factory=list)  # record length and raw length of each block
@@ -150,8 +154,9 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
     reader = Reader(data)
     with at("header"):  # §2.1
         must_be("magic", reader.take(8, "magic"), b"\x89LMC\r\n\x1a\n")
-        reader.uint(2, "version", 0x8006, 0x8006)
-        reader.uint(2, "reserved", 0, 0)
+        reader.uint(2, "version", 0x8008, 0x8008)
+        reader.u8("hash", 1, 1)
+        reader.u8("reserved", 0, 0)
         file = File(max_size, reader.uint(4, "required features", 0, 3))
         must(file.features != 2, "required features is 2: bit 1 needs bit 0")
     if data[reader.pos : reader.pos + 4] == b"BASE":
@@ -205,6 +210,7 @@ def read_index(file: File, head: bytes) -> None:
     reader = Reader(head)
     must_be("raw size", reader.uint(8, "raw size"), len(file.raw))
     must_be("content hash", reader.take(16, "content hash"), content_hash(file.raw))
+    must_be("exact features", reader.uint(4, "exact features"), file.exact_features)
     must_be("number of block records", reader.varint("number of block records"), len(file.lengths))
     table_length = reader.varint("length of the table", 1, MAX_TABLE)
     table = Reader(unpack_zstd(reader.take(reader.left(), "table"), table_length, 2**23))
@@ -212,10 +218,11 @@ def read_index(file: File, head: bytes) -> None:
         of_table = table.varint("record length"), table.varint("raw length")
         must_be(f"record length, raw length of block {i}", of_table, lengths)
     table.string("layout")
+    table.string("writer")
     tensors, total = TensorReader(table), 0
     for i in range(table.varint("number of segments")):
         with at(f"segment {i}"):
-            total += tensors.read(opaque_allowed=True)
+            total += tensors.read()
             must(total <= len(file.raw), f"it ends at {total}, the raw file at {len(file.raw)}")
     must_be("sum of the lengths of segments", total, len(file.raw))
     table.end("the last segment")
@@ -223,20 +230,18 @@ def read_index(file: File, head: bytes) -> None:
 
 @dataclass
 class TensorReader:
-    """Reads the segments of a table, or the tensors of a tensor list (§3.8): each may refer to the tensor before."""
+    """Reads the segments of a table: each may refer to the tensor before."""
 
     reader: Reader
-    dtype: int = 0
     name: bytearray = field(default_factory=bytearray)
     shape: list[int] | None = None
 
-    def read(self, opaque_allowed: bool) -> int:
+    def read(self) -> int:
         """Read one segment and return its length in bytes."""
         byte = self.reader.u8("dtype")
-        self.dtype, same_shape = byte & 0x7F, byte >= 0x80
-        must(self.dtype < len(DTYPES), f"dtype {self.dtype} is unknown")
-        if self.dtype == 0:
-            must(opaque_allowed, "dtype is 0, opaque, in a tensor list")
+        dtype, same_shape = byte & 0x7F, byte >= 0x80
+        must(dtype < len(DTYPES), f"dtype {dtype} is unknown")
+        if dtype == 0:
             must(not same_shape, "bit 7 of an opaque segment is set")
             return self.reader.varint("raw length")
         shared = self.reader.varint("shared", 0, len(self.name))
@@ -251,8 +256,8 @@ class TensorReader:
         for dimension in self.shape or ():
             elements *= dimension
             must(elements < 2**64, "a product of dimensions exceeds 2^64 - 1")
-        bits = elements * DTYPES[self.dtype][1]
-        must(bits % 8 == 0, f"the tensor has {bits} bits, which is not a whole number of bytes")
+        name, bits = DTYPES[dtype][0], elements * DTYPES[dtype][1]
+        must(bits % 8 == 0, f"the {name} tensor has {bits} bits, which is not a whole number of bytes")
         return bits // 8
 
 
@@ -280,13 +285,16 @@ def read_bases(file: File, head: bytes, given: Sequence[bytes]) -> None:
 # 3. Block
 @dataclass
 class Block:
-    """The streams that the columns of a block are read from, each from front to back."""
+    """The streams that the columns of a block are read from, each from front to back, and what ranges they name."""
 
+    file: File
     head: Reader
-    dependencies: list[bytes]
     bulk: Reader
     lane_sets: list["LaneSet"]
     literals: Reader
+    ranges: int = 0  # their number, and the sum of their lengths
+    ranges_length: int = 0
+    depth: int = 0
 
 
 def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
@@ -297,7 +305,6 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     raw_length = head.varint("raw length", 1, 2**24)
     total = len(file.raw) + raw_length
     must(total <= file.max_size, f"the raw file has {total} bytes or more, {file.max_size} are allowed")
-    dependencies = read_dependencies(file, head)
     z = head.u8("lane sets", 0, 2)
     must(z != 1, "lane sets is 1, not 0 or 2")
     word_counts = [head.uint(4, "number of words", 0, 2**24) for _ in range(z)]
@@ -317,7 +324,7 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     words = [body.take(2 * count, "words") for count in word_counts]
     literals = Reader(body.take(literal_count, "literals"))
     lane_sets = [LaneSet(body.take(256, "states"), words_of_set) for words_of_set in words]
-    block = Block(head, dependencies, bulk, lane_sets, literals)
+    block = Block(file, head, bulk, lane_sets, literals)
 
     # 3.3 Columns
     contents = []
@@ -327,6 +334,8 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
             must(length >= 1, "its length is 0")
             contents.append(Reader(decode_column(block, length)))
     digest = head.take(16, "digest")
+    if block.ranges > 0:
+        head.take(8, "check of the body")  # which the digest makes unnecessary
     head.end("the head")
     bulk.end("the bulk")
     literals.end("the last literal that was used")
@@ -335,35 +344,78 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
         must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
     raw = b"".join(contents[column].take(length, "extent") for column, length in extents)
     must_be("digest", digest, content_hash(raw))
+    file.depths.append(block.depth)
     return raw
 
 
 def decode_column(block: Block, length: int) -> bytes:
     """§3.3: Decode the next column, which has `length` bytes."""
-    method = block.head.u8("method", 0, 4)
+    head = block.head
+    method = head.u8("method", 0, 3)
     if method == 0:  # stored
         return block.bulk.take(length, "stored column")
-    if method == 1:  # zstd
-        return unpack_zstd(block.bulk.take(block.head.varint("length of the frame"), "frame"), length)
-    if method == 4:
-        return decode_tensor_list(block, length)
-    width = 1 << block.head.u8("width code", 0, 3)
+    width = 1 << head.u8("width code", 0, 3)
     must(length % width == 0, f"the column has {length} bytes, not a multiple of the width of {width} bytes")
-    elements = (decode_stream if method == 2 else decode_predicted)(block, length // width, width)
+    if method == 1:  # zstd
+        prefix = read_ranges(block, 0, 2**20 if width == 1 else 0)
+        must(len(prefix) <= 2**23, f"the prefix has {len(prefix)} bytes, above 2^23")
+        must(len(prefix) + length <= 2**24, f"prefix and column have {len(prefix)} + {length} bytes, above 2^24")
+        frame = block.bulk.take(head.varint("length of the frame"), "frame")
+        planes = np.frombuffer(unpack_zstd(frame, length, prefix=prefix), np.uint8).reshape(width, -1)
+        return planes.T.tobytes()
+    n = length // width
+    elements = decode_stream(block, n, width, PALETTE) if method == 2 else decode_predicted(block, n, width)
     return elements.astype(f"<u{width}").tobytes()
 
 
-def decode_stream(block: Block, n: int, width: int) -> Array:
-    """§3.3.1: Decode a stream of n elements of `width` bytes."""
+def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
+    """§3.3.1: Decode a stream of n elements of `width` bytes, under one of the maps up to the last one."""
+    head, palette = block.head, []
+    map_code = head.u8("map", 0, last_map)
+    if map_code == PALETTE:
+        palette = [head.uint(width, "value of the palette") for _ in range(head.u8("count - 1 of the palette") + 1)]
+        twice = max(palette, key=palette.count)
+        must(palette.count(twice) == 1, f"value {twice} is in the palette more than once")
+    mask, m, chosen = head.u8("mask", 0, 3), n, np.arange(n)
+    if mask:
+        with at("mask"):
+            m = head.varint("number of selected elements", 1, n)
+            if mask == GAPS:
+                ends = list(accumulate(gap + 1 for (gap,) in numbers(head, m, "gaps")(block.bulk)))  # behind elements
+                must(ends[-1] <= n, f"element {ends[-1] - 1} is selected, the stream has {n}")
+                chosen = np.array(ends) - 1
+            else:
+                chosen = np.flatnonzero(one_bit_each(decode_cluster(block, -(-n // 8), 1), n))
+                must_be("number of selected elements", m, len(chosen))
+    signs = one_bit_each(np.frombuffer(block.bulk.take(-(-n // 8), "signs"), np.uint8), n) if mask == SIGNS else None
+    clusters = head.u8("number of clusters", 0 if mask else 1, 16)
+    values = np.zeros(n, f"<u{width}")
+    if clusters > 0:
+        values[chosen] = decode_clusters(block, clusters, m, width)
+    else:
+        listed = [y + 1 for (y,) in numbers(head, m, "values")(block.bulk)]
+        must(max(listed) < 1 << 8 * width, f"a listed value is {max(listed):#x}, above the width")
+        values[chosen] = np.array(listed, values.dtype)
+    if signs is not None:
+        values ^= signs.astype(values.dtype)
+    return inverse_map(map_code, values, palette)
+
+
+def one_bit_each(mask: Array, n: int) -> Array:
+    """§3.3.2: Return the bits of n elements."""
+    bits = np.unpackbits(mask, bitorder="little")
+    must(not bits[n:].any(), "unused bits of a mask or its signs are not 0")
+    return bits[:n]
+
+
+def decode_clusters(block: Block, clusters: int, n: int, width: int) -> Array:
+    """§3.3.1: Return the mapped values of n elements in clusters, with their patches."""
     head = block.head
-    map_code = head.u8("map", 0, 2)
     has_patches = head.u8("patches", 0, 1)
     if has_patches:
         number = head.varint("number of patches", 1, n)
         t = head.u8("t, the low bits that no patch changes", 0, 8 * width - 1)
-        gaps, changes = read_number_code(head, "code of gaps"), read_number_code(head, "code of changes")
-        bits_length = head.varint("length of the bits of patches")
-    clusters = head.u8("number of clusters", 0, 16)
+        patches = numbers(head, number, "gaps", "changes")
     cluster_map = np.zeros(-(-n // RUN), np.uint8)
     if clusters > 1:
         with at("cluster map"):
@@ -376,26 +428,21 @@ def decode_stream(block: Block, n: int, width: int) -> Array:
             values[in_cluster] = decode_cluster(block, int(in_cluster.sum()), width)
     if has_patches:
         with at("patches"):
-            bits, pos, element = block.bulk.take(bits_length, "bits"), 0, -1
-            masks = {}  # by element
-            for _ in range(number):
-                gap, pos = read_number(bits, pos, gaps)
-                change, pos = read_number(bits, pos, changes)
+            element, masks = -1, {}  # by element
+            for gap, change in patches(block.bulk):
                 element, mask = element + gap + 1, (change + 1) << t
                 must(element < n, f"a patch is of element {element}, the stream has {n}")
                 must(mask < 1 << 8 * width, f"the patch of element {element} is {mask:#x}, above the width")
                 masks[element] = mask
-            must_be("length of the bits", bits_length, (pos + 7) // 8)
-            must_be("unused bits of the last byte", peek(bits, pos, 7), 0)
             values[list(masks)] ^= np.array(list(masks.values()), values.dtype)
-    return inverse_map(map_code, values)
+    return values
 
 
 NumberCode = list[tuple[int, int, int]]  # by the next 11 bits: length of the code, lowest number, number of open bits
 
 
 def read_number_code(head: Reader, name: str) -> NumberCode:
-    """§3.3.3: Read a code of numbers."""
+    """§3.3.4: Read a code of numbers."""
     with at(name):
         r, first, count = head.u8("r", 0, 63), head.u8("first"), head.u8("count - 1") + 1
         must(first + count - 1 <= 255, f"the last bucket is {first + count - 1}, above 255")
@@ -414,11 +461,30 @@ def read_number_code(head: Reader, name: str) -> NumberCode:
 
 
 def read_number(bits: bytes, pos: int, code: NumberCode) -> tuple[int, int]:
-    """§3.3.3: Read a number at a bit position; returns it and the position behind it."""
+    """§3.3.4: Read a number at a bit position; returns it and the position behind it."""
     length, lowest, open_bits = code[peek(bits, pos, 11)]
     behind = pos + length + open_bits
     must(behind <= 8 * len(bits), f"the bits do not fit into their {len(bits)} bytes")
     return lowest + peek(bits, pos + length, open_bits), behind
+
+
+def numbers(head: Reader, count: int, *names: str) -> Callable[[Reader], list[list[int]]]:
+    """§3.3.2: Read codes; return a function that reads `count` numbers under each, in turns, from the bulk."""
+    codes = [read_number_code(head, f"code of {name}") for name in names]
+    length = head.varint(f"length of the bits of {names[-1]}")
+
+    def read(bulk: Reader) -> list[list[int]]:
+        bits, pos, rows = bulk.take(length, "bits"), 0, []
+        for _ in range(count):
+            rows.append([])
+            for code in codes:
+                number, pos = read_number(bits, pos, code)
+                rows[-1].append(number)
+        must_be("length of the bits", length, (pos + 7) // 8)
+        must_be("unused bits of the last byte", peek(bits, pos, 7), 0)
+        return rows
+
+    return read
 
 
 def peek(bits: bytes, pos: int, count: int) -> int:
@@ -466,61 +532,55 @@ def read_planes(bulk: Reader, v: Array, z: int, k: int, sign_planes: int) -> Non
         v |= bits[:, j, :t].astype(v.dtype) << (0 if j == k % 8 else z + 8 * byte_planes + j)
 
 
-def read_dependencies(file: File, head: Reader) -> list[bytes]:
-    """§3.6: Read the dependencies of a block and return their bytes."""
-    number = head.varint("number of dependencies", 0, 2**20)
-    must(number == 0 or file.features & 1, "there are dependencies, but bit 0 of required features is not set")
+def read_ranges(block: Block, least: int, most: int) -> bytearray:
+    """§3.6: Read a number of ranges (with its limits) and the ranges; returns their bytes, one after the other."""
+    head, file = block.head, block.file
     sources: list[bytes | bytearray] = [file.raw, *file.bases]
-    dependencies, total, depth = [], 0, 0
+    number, content = head.varint("number of ranges", least, most), bytearray()
+    block.ranges += number
+    must(block.ranges <= 2**20, f"the block names {block.ranges} ranges or more, above 2^20")
     for i in range(number):
-        with at(f"dependency {i}"):
+        with at(f"range {i}"):
             source = head.varint("source", 0, len(file.bases))
             offset, length = head.varint("offset"), head.varint("length", 1)
             end = offset + length
+            must(file.features & 1, "bit 0 of required features is not set")
             must(source > 0 or file.features & 2, "source is 0, but bit 1 of required features is not set")
+            file.exact_features |= 1 if source > 0 else 3
             must(end <= len(sources[source]), f"it ends at {end}, source {source} at {len(sources[source])}")
-            total += length
-            must(total <= 2**26, f"the lengths add up to {total}, above 2^26")
+            block.ranges_length += length
+            must(block.ranges_length <= 2**28, f"the lengths of the block add up to {block.ranges_length}, above 2^28")
             if source == 0:
                 first, last = (bisect.bisect(file.starts, touched) - 1 for touched in (offset, end - 1))
-                depth = max(depth, 1 + max(file.depths[first : last + 1]))
-                must(depth <= 8, f"depth of the block is {depth}, above 8")
-            dependencies.append(bytes(sources[source][offset:end]))
-    file.depths.append(depth)
-    return dependencies
+                block.depth = max(block.depth, 1 + max(file.depths[first : last + 1]))
+                must(block.depth <= 8, f"depth of the block is {block.depth}, above 8")
+            content += sources[source][offset:end]
+    return content
 
 
 def decode_predicted(block: Block, n: int, width: int) -> Array:
     """§3.7: Decode a predicted column of n elements of `width` bytes."""
     head, w = block.head, 8 * width
     predictor = head.u8("predictor", 1, 2)
+    head.u8("number of operands", 1, 1)  # both predictors have exactly one
     conversion = head.u8("conversion", 0, 3)
     source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[conversion]
     must(width == target_width, f"conversion is {conversion}, the width {width} bytes")
-    first, number = head.varint("first dependency"), head.varint("number of dependencies", 1)
-    must(first + number <= len(block.dependencies), f"dependencies {first} to {first + number - 1} do not exist")
+    operand = read_ranges(block, 1, 2**20)
+    must_be("length of the operand", len(operand), n * source_width)
     boundaries = list(head.take(head.u8("number of boundaries", 0, 15), "boundaries"))
     must(boundaries == sorted(set(boundaries) - {0}), f"boundaries are {boundaries}, which do not rise from 1")
 
-    source = b"".join(block.dependencies[first : first + number])
-    must_be("length of the dependencies", len(source), n * source_width)
-    p = convert(conversion, np.frombuffer(source, f"<u{source_width}"))
+    p = convert(conversion, np.frombuffer(operand, f"<u{source_width}"))
     key = ((p << 1) | (p >> (w - 1))) >> (w - 8)
     context_of = np.searchsorted(np.array(boundaries, key.dtype), key, side="right")
-    if head.u8("unchanged runs", 0, 1):
-        with at("unchanged runs"):
-            number = head.varint("number of elements")
-            unchanged = decode_cluster(block, -(-n // RUN), 1)
-            must(unchanged.max() <= 1, f"a byte of the map is {unchanged.max()}, not 0 or 1")
-            context_of[np.repeat(unchanged == 1, RUN)[:n]] = -1
-            must_be("number of elements", number, np.count_nonzero(context_of == -1))
     e = np.zeros(n, p.dtype)
     for c in range(len(boundaries) + 1):
         with at(f"context {c}"):
             number = head.varint("number of elements")
             must_be("number of elements", number, np.count_nonzero(context_of == c))
             if number > 0:
-                e[context_of == c] = decode_stream(block, number, width)
+                e[context_of == c] = decode_stream(block, number, width, ZIGZAG)
     d = inverse_map(ZIGZAG, e)
     return np.asarray(float_order(d + float_order(p)) if predictor == 1 else d + p)
 
@@ -544,44 +604,25 @@ def float_order(y: Array) -> Array:
     return np.where(y <= low_bits, y, y ^ low_bits)
 
 
-def decode_tensor_list(block: Block, length: int) -> bytes:
-    """§3.8: Decode a tensor list."""
-    list_length = block.head.varint("length of the list", 1, length)
-    frame = block.bulk.take(block.head.varint("length of the frame"), "frame")
-    reader = Reader(unpack_zstd(frame, list_length))
-    must(length >= 8, f"the column has {length} bytes, and not even the length of the header")
-    text = bytearray((length - 8).to_bytes(8, "little") + reader.string("front"))
-    tensors, begin = TensorReader(reader), 0
-    for i in range(reader.varint("number of tensors", 1)):
-        with at(f"tensor {i}"):
-            end = begin + tensors.read(opaque_allowed=False)
-            must(end < 2**64, f"end is {end}, above 2^64 - 1")
-            dtype, shape = DTYPES[tensors.dtype][0], ",".join(map(str, tensors.shape or ()))
-            text += b'%s"%s":' % (b"," if i > 0 else b"", tensors.name)
-            text += f'{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[{begin},{end}]}}'.encode()
-            must(len(text) <= length, f"the text has {len(text)} bytes or more, the column {length}")
-            begin = end
-    text += reader.string("back")
-    reader.end("the list")
-    must_be("length of the text", len(text), length)
-    return bytes(text)
-
-
 # 4. Dtypes: name and bits, by code
 DTYPES = [("opaque", 8), ("BOOL", 8), ("U8", 8), ("I8", 8), ("U16", 16), ("I16", 16), ("U32", 32), ("I32", 32)]
 DTYPES += [("F16", 16), ("BF16", 16), ("F32", 32), ("U64", 64), ("I64", 64), ("F8_E4M3", 8), ("F8_E5M2", 8)]
 DTYPES += [("F8_E4M3FNUZ", 8), ("F8_E5M2FNUZ", 8), ("F8_E8M0", 8), ("F4", 4), ("F6_E2M3", 6), ("F6_E3M2", 6)]
 DTYPES += [("F64", 64), ("C64", 64)]
 
-IDENTITY, ROTATE, ZIGZAG = range(3)
+IDENTITY, ROTATE, ZIGZAG, PALETTE = range(4)
+NO_MASK, BITS, SIGNS, GAPS = range(4)
 
 
-def inverse_map(map_code: int, v: Array) -> Array:
+def inverse_map(map_code: int, v: Array, palette: Sequence[int] = ()) -> Array:
     """§4.1: Return the elements u of mapped values v."""
     if map_code == ROTATE:
         return (v >> 1) | (v << (8 * v.itemsize - 1))
     if map_code == ZIGZAG:
         return (v >> 1) ^ -(v & 1)
+    if map_code == PALETTE:
+        must(v.max() < len(palette), f"a mapped value is {v.max()}, the palette has {len(palette)} values")
+        return np.array(palette, v.dtype)[v]
     return v
 
 

@@ -1,96 +1,118 @@
 //! A block (§3).
 
 use super::bytes::Bytes;
-use super::dependencies::{Dependencies, Sources, bytes_of};
 use super::digests::{LEAF, digest};
 use super::entropy::Lanes;
 use super::faults::{Faults, must};
 use super::frames::zstd_frame;
 use super::predicted::Predicted;
+use super::ranges::{Ranges, Sources, bytes_of};
 use super::stream::{Stream, Streams};
-use super::tensor_list;
+
+/// The head of a block, without the violations that did not stop the decoder: those are found when the body is decoded.
+pub(super) struct Head {
+    word_counts: Vec<u32>,
+    literal_count: u32,
+    /// Column and length of each extent.
+    extents: Vec<(u8, usize)>,
+    /// Length and method of each column.
+    columns: Vec<(usize, Method)>,
+    /// Whether it fits is for the caller to see; so is that of the body.
+    pub(super) digest: [u8; 16],
+    pub(super) body_check: Option<u64>,
+    /// How many blocks may have to be decoded, one for the other, before this one (§3.6).
+    pub(super) depth: u32,
+    /// The bits of the features that the block needs.
+    pub(super) needs: u32,
+    faults: Faults,
+}
 
 /// What a block holds, with the first violation that did not stop the decoder.
 pub(super) struct Block {
     pub(super) raw: Vec<u8>,
-    /// As the head has it; whether it fits is for the caller to see.
-    pub(super) digest: [u8; 16],
     /// The digests of the leaves.
     pub(super) leaves: Vec<[u8; 16]>,
-    /// How many blocks may have to be decoded, one for the other, before this one (§3.6).
-    pub(super) depth: u32,
     pub(super) fault: Option<String>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 enum Method {
     Stored,
-    Zstd { frame_length: u64 },
+    Zstd { width: usize, prefix: Vec<u8>, frame_length: u64 },
     Plain { width: usize, stream: Stream },
     Predicted(Predicted),
-    TensorList { list_length: usize, frame_length: u64 },
 }
 
-/// Decodes the block after those in `sources`, with which it has at most `limit` raw bytes.
-pub(super) fn decode(head: &[u8], body: &[u8], sources: &Sources<'_>, limit: usize) -> Result<Block, String> {
-    let mut faults = Faults::default();
-    let mut head = Bytes::new(head);
-    let raw_length = head.varint()?;
-    must((1..=1 << 24).contains(&raw_length), "a block has an impossible length")?;
-    must(raw_length <= (limit - sources.raw().len()) as u64, "the raw size exceeds the limit")?;
-    let raw_length = raw_length as usize;
-    let dependencies = sources.dependencies(&mut head, &mut faults)?;
+impl Head {
+    /// Reads the head of the block after those in `sources`, with which it has at most `limit` raw bytes.
+    pub(super) fn parse(head: &[u8], sources: &Sources<'_>, limit: usize) -> Result<Self, String> {
+        let mut faults = Faults::default();
+        let mut head = Bytes::new(head);
+        let raw_length = head.varint()?;
+        must((1..=1 << 24).contains(&raw_length), "a block has an impossible length")?;
+        must(raw_length <= (limit - sources.raw().len()) as u64, "the raw size exceeds the limit")?;
+        let raw_length = raw_length as usize;
 
-    let lane_sets = head.u8()?;
-    must(lane_sets == 0 || lane_sets == 2, "a block has neither two lane sets nor none")?;
-    let word_counts = (0..lane_sets).map(|_| head.u32()).collect::<Result<Vec<u32>, String>>()?;
-    let literal_count = if lane_sets > 0 { head.u32()? } else { 0 };
-    let few = word_counts.iter().chain([&literal_count]).all(|&count| count <= 1 << 24);
-    must(few, "a block has more than 2^24 words or literals")?;
+        let lane_sets = head.u8()?;
+        must(lane_sets == 0 || lane_sets == 2, "a block has neither two lane sets nor none")?;
+        let word_counts = (0..lane_sets).map(|_| head.u32()).collect::<Result<Vec<u32>, String>>()?;
+        let literal_count = if lane_sets > 0 { head.u32()? } else { 0 };
+        let few = word_counts.iter().chain([&literal_count]).all(|&count| count <= 1 << 24);
+        must(few, "a block has more than 2^24 words or literals")?;
 
-    let column_count = head.u8()?;
-    must((1..=16).contains(&column_count), "a block has an impossible number of columns")?;
-    let extents = if column_count > 1 { extents(&mut head, column_count, raw_length)? } else { vec![(0, raw_length)] };
-    let mut methods = Vec::new();
-    for column in 0..column_count {
-        let length = extents.iter().filter(|&&(p, _)| p == column).map(|&(_, length)| length).sum::<usize>();
-        must(length >= 1, "a column is empty")?;
-        methods.push((length, method(&mut head, length, lane_sets, &dependencies, &mut faults)?));
+        let column_count = head.u8()?;
+        must((1..=16).contains(&column_count), "a block has an impossible number of columns")?;
+        let extents =
+            if column_count > 1 { extents(&mut head, column_count, raw_length)? } else { vec![(0, raw_length)] };
+        let mut ranges = sources.ranges();
+        let mut columns = Vec::new();
+        for column in 0..column_count {
+            let length = extents.iter().filter(|&&(p, _)| p == column).map(|&(_, length)| length).sum::<usize>();
+            must(length >= 1, "a column is empty")?;
+            columns.push((length, method(&mut head, length, lane_sets, &mut ranges, &mut faults)?));
+        }
+        let digest = head.array()?;
+        let names_ranges = ranges.needs != 0;
+        let body_check = if names_ranges { Some(head.u64()?) } else { None };
+        head.end("something follows the digest of a block")?;
+        let Ranges { depth, needs, .. } = ranges;
+        Ok(Self { word_counts, literal_count, extents, columns, digest, body_check, depth, needs, faults })
     }
-    let block_digest = head.array()?;
-    head.end("something follows the digest of a block")?;
 
-    // How many bulk bytes there are depends on the cluster maps; everything after them has a known length.
-    let lanes_length = Lanes::length(&word_counts, literal_count);
-    must(lanes_length <= body.len(), "the body of a block is too short")?;
-    let (bulk, lanes) = body.split_at(body.len() - lanes_length);
-    let lanes = Lanes::parse(lanes, &word_counts, literal_count, &mut faults)?;
-    let mut streams = Streams { bulk: Bytes::new(bulk), lanes };
-    let mut columns = Vec::new();
-    for (length, method) in methods {
-        let column = match method {
-            Method::Stored => streams.bulk.take(length as u64)?.to_vec(),
-            Method::Zstd { frame_length } => zstd_frame(streams.bulk.take(frame_length)?, length)?,
-            Method::Plain { width, stream } => {
-                bytes_of(&stream.decode(length / width, &mut streams, &mut faults)?, width)
-            }
-            Method::Predicted(predicted) => predicted.decode(&mut streams, &mut faults)?,
-            Method::TensorList { list_length, frame_length } => {
-                let list = zstd_frame(streams.bulk.take(frame_length)?, list_length)?;
-                tensor_list::column(&list, length, &mut faults)?
-            }
-        };
-        columns.push(column);
-    }
-    streams.lanes.finish(&mut faults);
-    faults.must(streams.bulk.rest().is_empty(), "the body of a block is too long");
+    /// Decodes the body.
+    pub(super) fn decode(&self, body: &[u8]) -> Result<Block, String> {
+        let mut faults = self.faults.clone();
+        // How many bulk bytes there are depends on the cluster maps; everything after them has a known length.
+        let lanes_length = Lanes::length(&self.word_counts, self.literal_count);
+        must(lanes_length <= body.len(), "the body of a block is too short")?;
+        let (bulk, lanes) = body.split_at(body.len() - lanes_length);
+        let lanes = Lanes::parse(lanes, &self.word_counts, self.literal_count, &mut faults)?;
+        let mut streams = Streams { bulk: Bytes::new(bulk), lanes };
+        let mut columns = Vec::new();
+        for &(length, ref method) in &self.columns {
+            let column = match method {
+                Method::Stored => streams.bulk.take(length as u64)?.to_vec(),
+                Method::Zstd { width, prefix, frame_length } => {
+                    of_planes(&zstd_frame(streams.bulk.take(*frame_length)?, prefix, length)?, *width)
+                }
+                Method::Plain { width, stream } => {
+                    bytes_of(&stream.decode(length / width, &mut streams, &mut faults)?, *width)
+                }
+                Method::Predicted(predicted) => predicted.decode(&mut streams, &mut faults)?,
+            };
+            columns.push(column);
+        }
+        streams.lanes.finish(&mut faults);
+        faults.must(streams.bulk.rest().is_empty(), "the body of a block is too long");
 
-    let mut raw = Vec::new();
-    let mut rests: Vec<Bytes<'_>> = columns.iter().map(|column| Bytes::new(column)).collect();
-    for (column, length) in extents {
-        raw.extend(rests[usize::from(column)].take(length as u64)?);
+        let mut raw = Vec::new();
+        let mut rests: Vec<Bytes<'_>> = columns.iter().map(|column| Bytes::new(column)).collect();
+        for &(column, length) in &self.extents {
+            raw.extend(rests[usize::from(column)].take(length as u64)?);
+        }
+        let leaves = raw.chunks(LEAF).map(digest).collect();
+        Ok(Block { raw, leaves, fault: faults.0 })
     }
-    let leaves = raw.chunks(LEAF).map(digest).collect();
-    Ok(Block { raw, digest: block_digest, leaves, depth: dependencies.depth, fault: faults.0 })
 }
 
 /// Column and length of each extent.
@@ -116,26 +138,24 @@ fn method(
     head: &mut Bytes<'_>,
     length: usize,
     lane_sets: u8,
-    dependencies: &Dependencies<'_>,
+    ranges: &mut Ranges<'_>,
     faults: &mut Faults,
 ) -> Result<Method, String> {
     let method = head.u8()?;
     match method {
         0 => return Ok(Method::Stored),
-        1 => return Ok(Method::Zstd { frame_length: head.varint()? }),
-        2 | 3 => (),
-        4 => {
-            let list_length = head.varint()?;
-            must(list_length <= length as u64, "a tensor list is longer than its column")?;
-            return Ok(Method::TensorList { list_length: list_length as usize, frame_length: head.varint()? });
-        }
+        1..=3 => (),
         _ => return Err("a column has an unknown method".into()),
     }
     let width = width(head)?;
     must(length.is_multiple_of(width), "a column is no multiple of its width")?;
     Ok(match method {
-        2 => Method::Plain { width, stream: Stream::parse(head, width, lane_sets, faults)? },
-        _ => Method::Predicted(Predicted::parse(head, width, length, lane_sets, dependencies, faults)?),
+        1 => {
+            let prefix = prefix(head, width, length, ranges, faults)?;
+            Method::Zstd { width, prefix, frame_length: head.varint()? }
+        }
+        2 => Method::Plain { width, stream: Stream::parse(head, width, true, lane_sets, faults)? },
+        _ => Method::Predicted(Predicted::parse(head, width, length, lane_sets, ranges, faults)?),
     })
 }
 
@@ -144,4 +164,26 @@ pub(super) fn width(head: &mut Bytes<'_>) -> Result<usize, String> {
     let code = head.u8()?;
     must(code <= 3, "a width code exceeds 3")?;
     Ok(1 << code)
+}
+
+/// The prefix of a zstd column of `length` bytes.
+fn prefix(
+    head: &mut Bytes<'_>,
+    width: usize,
+    length: usize,
+    ranges: &mut Ranges<'_>,
+    faults: &mut Faults,
+) -> Result<Vec<u8>, String> {
+    let count = head.varint()?;
+    faults.must(count == 0 || width == 1, "a zstd column has both a prefix and a width code that is not 0");
+    let prefix = ranges.read(head, count, faults)?.concat();
+    faults.must(prefix.len() <= 1 << 23, "the prefix of a zstd column exceeds 2^23 bytes");
+    faults.must(prefix.len() + length <= 1 << 24, "a zstd column and its prefix exceed 2^24 bytes");
+    Ok(prefix)
+}
+
+/// The bytes whose byte planes these are: the first byte of each element of `width` bytes, then the second of each, ….
+fn of_planes(planes: &[u8], width: usize) -> Vec<u8> {
+    let n = planes.len() / width;
+    (0..n).flat_map(|element| (0..width).map(move |i| planes[i * n + element])).collect()
 }

@@ -1,7 +1,7 @@
 //! What a file breaks of the format.
 
 /// Violations that did not stop the decoder; the first one is kept.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Faults(pub(super) Option<String>);
 
 impl Faults {
@@ -9,11 +9,6 @@ impl Faults {
         if !holds && self.0.is_none() {
             self.0 = Some(otherwise.to_owned());
         }
-    }
-
-    /// Fails if there was one, for a caller that would rather stop.
-    pub(super) fn none(&mut self) -> Result<(), String> {
-        self.0.take().map_or(Ok(()), Err)
     }
 }
 

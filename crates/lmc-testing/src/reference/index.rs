@@ -1,7 +1,7 @@
 //! The index (§2.3).
 
 use super::bytes::Bytes;
-use super::faults::{Faults, must};
+use super::faults::must;
 use super::frames::zstd_frame;
 use super::tensors::Tensors;
 
@@ -11,6 +11,7 @@ const LARGEST_TABLE: u64 = 1 << 28;
 pub(super) struct Index {
     pub(super) raw_size: u64,
     pub(super) content_hash: [u8; 16],
+    pub(super) exact_features: u32,
     /// Record length and raw length of each block.
     pub(super) blocks: Vec<(u64, u64)>,
 }
@@ -19,10 +20,11 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     let mut head = Bytes::new(head);
     let raw_size = head.u64()?;
     let content_hash = head.array()?;
+    let exact_features = head.u32()?;
     let block_count = head.varint()?;
     let table_length = head.varint()?;
     must(table_length <= LARGEST_TABLE, "the table of the index exceeds the limit")?;
-    let table = zstd_frame(head.rest(), table_length as usize)?;
+    let table = zstd_frame(head.rest(), &[], table_length as usize)?;
     must(window(head.rest(), table_length) <= 1 << 23, "the window of the index's zstd frame exceeds 2^23 bytes")?;
     let mut table = Bytes::new(&table);
 
@@ -30,11 +32,11 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     for _ in 0..block_count {
         blocks.push((table.varint()?, table.varint()?));
     }
-    table.string()?;
+    let _layout = table.string()?;
+    let _writer = table.string()?;
 
     let mut covered = 0u128;
     let mut tensors = Tensors::default();
-    let mut faults = Faults::default();
     for _ in 0..table.varint()? {
         let kind = table.u8()?;
         if kind & 0x7f == 0 {
@@ -42,12 +44,11 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
             covered += u128::from(table.varint()?);
             continue;
         }
-        covered += u128::from(tensors.next(kind, &mut table, &mut faults)?.length);
-        faults.none()?;
+        covered += u128::from(tensors.next(kind, &mut table)?);
     }
     must(covered == u128::from(raw_size), "the segments do not add up to the raw size")?;
     table.end("something follows the last segment of the index")?;
-    Ok(Index { raw_size, content_hash, blocks })
+    Ok(Index { raw_size, content_hash, exact_features, blocks })
 }
 
 /// The window of a valid zstd frame in bytes (RFC 8878, 3.1.1.1).

@@ -1,4 +1,4 @@
-//! Hybrid integer codes (§3.3.3), and sequences of bits.
+//! Hybrid integer codes (§3.3.4), and sequences of bits.
 
 use super::bytes::Bytes;
 use super::faults::must;
@@ -26,7 +26,7 @@ impl<'a> Bits<'a> {
     fn take(&mut self, n: u32) -> Result<u64, String> {
         let mut value = 0;
         for i in 0..n {
-            let byte = self.bytes.get(self.at / 8).ok_or("the bits of patches end too early")?;
+            let byte = self.bytes.get(self.at / 8).ok_or("the bits of numbers end too early")?;
             value |= u64::from(byte >> (self.at % 8) & 1) << i;
             self.at += 1;
         }

@@ -1,9 +1,9 @@
 //! Predicted columns (§3.7): elements coded as residuals.
 
 use super::bytes::Bytes;
-use super::dependencies::{Dependencies, bytes_of};
 use super::faults::{Faults, must};
-use super::stream::{Cluster, Stream, Streams, ones, run_lengths};
+use super::ranges::{Ranges, bytes_of, elements};
+use super::stream::{Stream, Streams, ones};
 use std::iter::zip;
 
 pub(super) struct Predicted {
@@ -12,17 +12,10 @@ pub(super) struct Predicted {
     predictor: Predictor,
     /// One for each element.
     predictions: Vec<u64>,
-    unchanged: Option<UnchangedRuns>,
-    /// The context of each element; not used in unchanged runs.
+    /// The context of each element.
     contexts: Vec<usize>,
     /// Number of elements of each context, with its stream unless the context is empty.
     streams: Vec<(usize, Option<Stream>)>,
-}
-
-struct UnchangedRuns {
-    /// Number of their elements.
-    count: u64,
-    map: Cluster,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +39,14 @@ impl Predicted {
         width: usize,
         length: usize,
         lane_sets: u8,
-        dependencies: &Dependencies<'_>,
+        ranges: &mut Ranges<'_>,
         faults: &mut Faults,
     ) -> Result<Self, String> {
         let n = length / width;
         let predictor = Predictor::of(head.u8()?).ok_or("a column has an unknown predictor")?;
-        let conversion = Conversion::of(head.u8()?).ok_or("a column has an unknown conversion")?;
-        must(conversion.gives(width), "the conversion of a column does not give elements of its width")?;
-        let mut predictions = dependencies.elements(head, conversion.takes(width), n)?;
-        predictions.iter_mut().for_each(|p| *p = conversion.convert(*p));
+        let operands = head.u8()?;
+        must(operands == 1, "a column has another number of operands than its predictor needs")?;
+        let predictions = operand(head, width, n, ranges, faults)?;
 
         let count = head.u8()?;
         faults.must(count <= 15, "a column has too many boundaries");
@@ -63,32 +55,22 @@ impl Predicted {
         faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");
         let contexts = predictions.iter().map(|&p| context(key(p, 8 * width as u32), boundaries)).collect();
 
-        let unchanged = match head.u8()? {
-            0 => None,
-            1 => Some(UnchangedRuns { count: head.varint()?, map: Cluster::parse(head, 1, lane_sets)? }),
-            _ => return Err("a column has an unknown kind of unchanged runs".into()),
-        };
-
         let mut streams = Vec::new();
-        let mut sum = unchanged.as_ref().map_or(0, |unchanged| u128::from(unchanged.count));
+        let mut sum = 0;
         for _ in 0..=count {
             let elements = head.varint()?;
             sum += u128::from(elements);
-            let stream = if elements == 0 { None } else { Some(Stream::parse(head, width, lane_sets, faults)?) };
+            let stream = if elements == 0 { None } else { Some(Stream::parse(head, width, false, lane_sets, faults)?) };
             streams.push((elements, stream));
         }
         must(sum == n as u128, "the contexts of a column do not add up to its elements")?;
         let streams = streams.into_iter().map(|(elements, stream)| (elements as usize, stream)).collect();
-        Ok(Self { width, predictor, predictions, unchanged, contexts, streams })
+        Ok(Self { width, predictor, predictions, contexts, streams })
     }
 
     pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u8>, String> {
-        let coded = match &self.unchanged {
-            None => vec![true; self.contexts.len()],
-            Some(unchanged) => unchanged.decode(self.contexts.len(), streams, faults)?,
-        };
         for (context, (count, _)) in self.streams.iter().enumerate() {
-            let actual = zip(&self.contexts, &coded).filter(|&(&c, &coded)| coded && c == context).count();
+            let actual = self.contexts.iter().filter(|&&c| c == context).count();
             must(*count == actual, "a context of a column has another number of elements")?;
         }
 
@@ -100,29 +82,34 @@ impl Predicted {
             });
         }
         let w = 8 * self.width as u32;
-        let element = |((&p, &context), &coded): ((&u64, &usize), &bool)| {
-            if !coded {
-                return p;
-            }
+        let element = |(&p, &context): (&u64, &usize)| {
             let e = residuals[context].next().expect("a context has the elements that were counted");
             self.predictor.element(e, p, w)
         };
-        let elements: Vec<u64> = zip(zip(&self.predictions, &self.contexts), &coded).map(element).collect();
+        let elements: Vec<u64> = zip(&self.predictions, &self.contexts).map(element).collect();
         Ok(bytes_of(&elements, self.width))
     }
 }
 
-impl UnchangedRuns {
-    /// Whether each of `n` elements is coded.
-    fn decode(&self, n: usize, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<bool>, String> {
-        let runs = run_lengths(n);
-        let map = self.map.decode(&run_lengths(runs.len()), 8, streams, faults)?;
-        must(map.iter().all(|&run| run <= 1), "a run is neither unchanged nor coded")?;
-        let coded: Vec<bool> = zip(map, runs).flat_map(|(run, length)| vec![run == 0; length]).collect();
-        let unchanged = coded.iter().filter(|&&coded| !coded).count();
-        must(self.count == unchanged as u64, "another number of elements is in unchanged runs")?;
-        Ok(coded)
-    }
+/// Reads an operand of a column of `n` elements of `width` bytes: one converted element for each of them.
+fn operand(
+    head: &mut Bytes<'_>,
+    width: usize,
+    n: usize,
+    ranges: &mut Ranges<'_>,
+    faults: &mut Faults,
+) -> Result<Vec<u64>, String> {
+    let conversion = Conversion::of(head.u8()?).ok_or("an operand has an unknown conversion")?;
+    must(conversion.gives(width), "the conversion of an operand does not give elements of its column's width")?;
+    let count = head.varint()?;
+    must(count >= 1, "an operand has no ranges")?;
+    let bytes = ranges.read(head, count, faults)?;
+    let length: usize = bytes.iter().map(|range| range.len()).sum();
+    must(
+        length == n * conversion.takes(width),
+        "the ranges of an operand do not have its column's number of elements",
+    )?;
+    Ok(elements(&bytes.concat(), conversion.takes(width)).into_iter().map(|x| conversion.convert(x)).collect())
 }
 
 /// The key of a prediction of `w` bits.

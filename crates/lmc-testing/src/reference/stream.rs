@@ -4,11 +4,16 @@ use super::bytes::Bytes;
 use super::entropy::{Coder, Lanes, Table};
 use super::faults::{Faults, must};
 use super::numbers::{Bits, NumberCode};
+use super::ranges::elements;
+use std::collections::HashSet;
 
 pub(super) struct Stream {
     /// Bits of an element.
     w: u32,
     map: Map,
+    mask: Mask,
+    /// The values of selected elements, if they are listed.
+    listed: Option<Numbers>,
     patches: Option<Patches>,
     cluster_map: Option<Cluster>,
     clusters: Vec<Cluster>,
@@ -24,6 +29,20 @@ struct Patches {
     length: u64,
 }
 
+/// The elements that are coded (§3.3.2).
+enum Mask {
+    None,
+    Bits { selected: u64, signs: bool, cluster: Cluster },
+    Gaps { selected: u64, gaps: Numbers },
+}
+
+/// Numbers in the bulk, under one code.
+struct Numbers {
+    code: NumberCode,
+    /// Bytes in the bulk.
+    length: u64,
+}
+
 pub(super) struct Cluster {
     z: u32,
     k: u32,
@@ -32,11 +51,12 @@ pub(super) struct Cluster {
     table: Option<Table>,
 }
 
-#[derive(Clone, Copy)]
 enum Map {
     Identity,
     Rotate,
     Zigzag,
+    /// The elements that values stand for.
+    Palette(Vec<u64>),
 }
 
 /// The parts of a block's body that its streams are decoded from.
@@ -46,10 +66,11 @@ pub(super) struct Streams<'a> {
 }
 
 impl Stream {
-    /// Reads the stream's head; its elements have `width` bytes.
+    /// Reads the head of the stream, which is a `whole_column` or a context; its elements have `width` bytes.
     pub(super) fn parse(
         head: &mut Bytes<'_>,
         width: usize,
+        whole_column: bool,
         lane_sets: u8,
         faults: &mut Faults,
     ) -> Result<Self, String> {
@@ -57,8 +78,21 @@ impl Stream {
             0 => Map::Identity,
             1 => Map::Rotate,
             2 => Map::Zigzag,
+            3 => {
+                faults.must(whole_column, "a palette is in a predicted column");
+                Map::palette(head, width, faults)?
+            }
             _ => return Err("a stream has an unknown map".into()),
         };
+        let mask = Mask::parse(head, lane_sets, faults)?;
+        let cluster_count = head.varint()?;
+        must(cluster_count <= 16, "a stream has an impossible number of clusters")?;
+        if cluster_count == 0 {
+            must(!matches!(mask, Mask::None), "a stream has neither a mask nor clusters")?;
+            let listed = Some(Numbers::parse(head)?);
+            let (patches, cluster_map, clusters) = (None, None, Vec::new());
+            return Ok(Self { w: 8 * width as u32, map, mask, listed, patches, cluster_map, clusters });
+        }
         let patches = match head.u8()? {
             0 => None,
             1 => {
@@ -71,25 +105,43 @@ impl Stream {
             }
             _ => return Err("a stream has patches of an unknown kind".into()),
         };
-        let cluster_count = head.varint()?;
-        must(cluster_count <= 16, "a stream has an impossible number of clusters")?;
         let cluster_map = if cluster_count > 1 { Some(Cluster::parse(head, 1, lane_sets)?) } else { None };
         let clusters =
             (0..cluster_count).map(|_| Cluster::parse(head, width, lane_sets)).collect::<Result<_, String>>()?;
-        Ok(Self { w: 8 * width as u32, map, patches, cluster_map, clusters })
+        Ok(Self { w: 8 * width as u32, map, mask, listed: None, patches, cluster_map, clusters })
     }
 
     /// Decodes its `n` elements.
     pub(super) fn decode(&self, n: usize, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
-        let runs = run_lengths(n);
-        let mut values = match self.clusters.is_empty() {
-            true => vec![0; n],
-            false => self.decode_clusters(&runs, streams, faults)?,
-        };
+        let (selected, signs) = self.mask.decode(n, streams, faults)?;
+        let coded = self.decode_selected(selected.len(), streams, faults)?;
+        let mut values = vec![0; n];
+        for (element, value) in selected.into_iter().zip(coded) {
+            values[element] = value;
+        }
+        for (value, sign) in values.iter_mut().zip(signs) {
+            *value ^= u64::from(sign);
+        }
+        Ok(values.into_iter().map(|v| self.map.back(v, self.w, faults)).collect())
+    }
+
+    /// The mapped values of the selected elements.
+    fn decode_selected(
+        &self,
+        count: usize,
+        streams: &mut Streams<'_>,
+        faults: &mut Faults,
+    ) -> Result<Vec<u64>, String> {
+        if let Some(listed) = &self.listed {
+            let numbers = listed.decode(count as u64, &mut streams.bulk, faults)?;
+            faults.must(numbers.iter().all(|&y| y < ones(self.w)), "a listed value is wider than its element");
+            return Ok(numbers.into_iter().map(|y| y.wrapping_add(1) & ones(self.w)).collect());
+        }
+        let mut values = self.decode_clusters(&run_lengths(count), streams, faults)?;
         if let Some(patches) = &self.patches {
             patches.apply(&mut values, self.w, &mut streams.bulk, faults)?;
         }
-        Ok(values.into_iter().map(|v| self.map.back(v, self.w)).collect())
+        Ok(values)
     }
 
     /// The mapped values before patches.
@@ -119,8 +171,80 @@ impl Stream {
     }
 }
 
+impl Mask {
+    fn parse(head: &mut Bytes<'_>, lane_sets: u8, faults: &mut Faults) -> Result<Self, String> {
+        let kind = head.u8()?;
+        must(kind <= 3, "a stream has an unknown mask")?;
+        if kind == 0 {
+            return Ok(Mask::None);
+        }
+        let selected = head.varint()?;
+        faults.must(selected >= 1, "a mask selects nothing");
+        Ok(match kind {
+            3 => Mask::Gaps { selected, gaps: Numbers::parse(head)? },
+            _ => Mask::Bits { selected, signs: kind == 2, cluster: Cluster::parse(head, 1, lane_sets)? },
+        })
+    }
+
+    /// The selected elements of `n`, and a sign of each element; no signs if there are none apart.
+    fn decode(
+        &self,
+        n: usize,
+        streams: &mut Streams<'_>,
+        faults: &mut Faults,
+    ) -> Result<(Vec<usize>, Vec<bool>), String> {
+        match self {
+            Mask::None => Ok(((0..n).collect(), Vec::new())),
+            Mask::Bits { selected, signs, cluster } => {
+                must(*selected <= n as u64, "a mask selects more elements than its stream has")?;
+                let bytes = cluster.decode(&run_lengths(n.div_ceil(8)), 8, streams, faults)?;
+                let mask = one_each(&bytes.into_iter().map(|byte| byte as u8).collect::<Vec<_>>(), n, faults);
+                let elements: Vec<usize> = (0..n).filter(|&e| mask[e]).collect();
+                must(elements.len() as u64 == *selected, "a mask selects another number of elements")?;
+                let signs = match signs {
+                    true => one_each(streams.bulk.take(n.div_ceil(8) as u64)?, n, faults),
+                    false => Vec::new(),
+                };
+                Ok((elements, signs))
+            }
+            Mask::Gaps { selected, gaps } => {
+                must(*selected <= n as u64, "a mask selects more elements than its stream has")?;
+                let mut next = 0u128;
+                let mut elements = Vec::new();
+                for gap in gaps.decode(*selected, &mut streams.bulk, faults)? {
+                    let element = next + u128::from(gap);
+                    must(element < n as u128, "a selected element is not in its stream")?;
+                    elements.push(element as usize);
+                    next = element + 1;
+                }
+                Ok((elements, Vec::new()))
+            }
+        }
+    }
+}
+
+/// One bit for each of `n` elements.
+fn one_each(bytes: &[u8], n: usize, faults: &mut Faults) -> Vec<bool> {
+    let bits: Vec<bool> = bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).collect();
+    faults.must(!bits[n..].contains(&true), "unused bits of a mask or its signs are not 0");
+    bits[..n].to_vec()
+}
+
+impl Numbers {
+    fn parse(head: &mut Bytes<'_>) -> Result<Self, String> {
+        Ok(Self { code: NumberCode::parse(head)?, length: head.varint()? })
+    }
+
+    fn decode(&self, count: u64, bulk: &mut Bytes<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
+        let mut bits = Bits::new(bulk.take(self.length)?);
+        let numbers = (0..count).map(|_| self.code.number(&mut bits)).collect::<Result<Vec<u64>, String>>()?;
+        faults.must(bits.end(), "the bits of numbers do not end where their length says");
+        Ok(numbers)
+    }
+}
+
 impl Patches {
-    /// Applies the patches to mapped values of `w` bits (§3.3.2).
+    /// Applies the patches to mapped values of `w` bits (§3.3.3).
     fn apply(&self, values: &mut [u64], w: u32, bulk: &mut Bytes<'_>, faults: &mut Faults) -> Result<(), String> {
         let mut bits = Bits::new(bulk.take(self.length)?);
         // The element after the one of the last patch.
@@ -232,12 +356,26 @@ pub(super) fn ones(w: u32) -> u64 {
 }
 
 impl Map {
+    /// Reads the palette of elements of `width` bytes.
+    fn palette(head: &mut Bytes<'_>, width: usize, faults: &mut Faults) -> Result<Self, String> {
+        let count = u64::from(head.u8()?) + 1;
+        let palette = elements(head.take(count * width as u64)?, width);
+        let distinct: HashSet<&u64> = palette.iter().collect();
+        faults.must(distinct.len() == palette.len(), "a palette has a value twice");
+        Ok(Map::Palette(palette))
+    }
+
     /// From the mapped value of `w` bits to the element (§4.1).
-    fn back(self, v: u64, w: u32) -> u64 {
+    fn back(&self, v: u64, w: u32, faults: &mut Faults) -> u64 {
         match self {
             Map::Identity => v,
             Map::Rotate => (v >> 1) | (v & 1) << (w - 1),
             Map::Zigzag => (v >> 1) ^ if v & 1 == 1 { ones(w) } else { 0 },
+            Map::Palette(palette) => {
+                let value = usize::try_from(v).ok().and_then(|v| palette.get(v));
+                faults.must(value.is_some(), "an index is not in its palette");
+                value.copied().unwrap_or(0)
+            }
         }
     }
 }

@@ -5,26 +5,28 @@
 //! file as its fields: change one and write it out.
 
 pub mod block;
-mod dependency;
 pub mod entropy;
 pub mod numbers;
 pub mod predicted;
+mod range;
 pub mod stream;
-pub mod tensor_list;
 
+use super::block::Head;
 use super::bytes::Bytes;
-use super::dependencies::Sources;
 use super::digests::{content_hash, digest};
-use super::{END_MAGIC, MAGIC, VERSION};
+use super::ranges::Sources;
+use super::{END_MAGIC, HASH, MAGIC, VERSION};
 use std::cell::RefCell;
 use xxhash_rust::xxh3::xxh3_64;
+use zstd::zstd_safe::{CCtx, CParameter, compress_bound};
 
 /// A file, field by field.
 #[derive(Clone, Debug)]
 pub struct File {
     pub magic: [u8; 8],
     pub version: u16,
-    pub reserved: u16,
+    pub hash: u8,
+    pub reserved: u8,
     pub features: u32,
     /// Bases, blocks and skippable records, without the index.
     pub records: Vec<Record>,
@@ -46,6 +48,8 @@ pub struct Record {
     pub body: Vec<u8>,
     /// Digests of the leaves of a block (§2.5), as far as they are known, for the content hash.
     pub leaves: Vec<[u8; 16]>,
+    /// The bits of the features that a block needs, as far as they are known, for the exact features.
+    pub needs: u32,
 }
 
 /// The head of a bases record, field by field (§2.6).
@@ -69,10 +73,12 @@ pub struct NamedBase {
 pub struct Index {
     pub raw_size: u64,
     pub content_hash: [u8; 16],
+    pub exact_features: u32,
     pub block_count: u64,
     /// Record length and raw length of each block.
     pub blocks: Vec<(u64, u64)>,
     pub layout: Vec<u8>,
+    pub writer: Vec<u8>,
     pub segment_count: u64,
     pub segments: Vec<Segment>,
     /// Bytes after the last segment.
@@ -128,10 +134,19 @@ fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// One zstd frame of these bytes.
-pub fn zstd_frame(bytes: &[u8]) -> Vec<u8> {
-    thread_local!(static ZSTD: RefCell<zstd::bulk::Compressor<'static>> = RefCell::default());
-    ZSTD.with_borrow_mut(|zstd| zstd.compress(bytes)).expect("zstd compresses anything")
+/// One zstd frame of these bytes, after a prefix.
+pub fn zstd_frame(bytes: &[u8], prefix: &[u8]) -> Vec<u8> {
+    if prefix.is_empty() {
+        thread_local!(static ZSTD: RefCell<zstd::bulk::Compressor<'static>> = RefCell::default());
+        return ZSTD.with_borrow_mut(|zstd| zstd.compress(bytes)).expect("zstd compresses anything");
+    }
+    let mut frame = Vec::with_capacity(compress_bound(bytes.len()));
+    let mut zstd = CCtx::create();
+    let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 25);
+    zstd.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 32 MiB");
+    zstd.ref_prefix(prefix).expect("zstd takes any prefix");
+    zstd.compress2(&mut frame, bytes).expect("zstd compresses anything");
+    frame
 }
 
 impl File {
@@ -141,6 +156,7 @@ impl File {
         Self {
             magic: MAGIC,
             version: VERSION,
+            hash: HASH,
             reserved: 0,
             features: 0,
             records,
@@ -153,7 +169,7 @@ impl File {
         }
     }
 
-    /// A file whose blocks depend on bases and on the file itself: bits 0 and 1 of the features are set.
+    /// A file whose blocks may name ranges of bases and of the file itself: bits 0 and 1 of the features are set.
     /// The bases are named only if there are any.
     pub fn delta(bases: &[&[u8]], mut blocks: Vec<Record>) -> Self {
         if !bases.is_empty() {
@@ -162,7 +178,8 @@ impl File {
         Self { features: 3, ..Self::new(blocks) }
     }
 
-    /// Parses a valid file. Its index becomes the one that [`File::new`] makes, with the file's content hash.
+    /// Parses a valid file. Its index becomes the one that [`File::new`] makes, with the content hash and the exact features
+    /// of the file's.
     pub fn parse(file: &[u8]) -> Result<Self, String> {
         let mut rest = Bytes::new(file);
         rest.take(12)?;
@@ -172,15 +189,16 @@ impl File {
             let record = super::record(&mut rest)?;
             if record.tag == *b"INDX" {
                 let mut file = Self { features, ..Self::new(records) };
-                file.index.content_hash = Bytes::new(record.head.get(8..).unwrap_or_default()).array()?;
+                let mut index = Bytes::new(record.head);
+                index.take(8)?;
+                (file.index.content_hash, file.index.exact_features) = (index.array()?, index.u32()?);
                 return Ok(file);
             }
             records.push(Record::new(record.tag, record.head.to_vec(), record.body.to_vec()));
         }
     }
 
-    /// Sets the digests of all blocks to those of their decoded bytes, as [`Record::redigest`] does, up to the first
-    /// that cannot be decoded; then makes the index as [`File::new`] does.
+    /// Sets digests and checks of all blocks, as [`Record::redigest`] does, up to the first that cannot be decoded; then makes the index as [`File::new`] does.
     pub fn redigest(&mut self, bases: &[&[u8]], limit: usize) {
         let mut sources = Sources::new(self.features, bases.to_vec());
         for record in self.records.iter_mut().filter(|record| record.tag == *b"BLCK") {
@@ -194,7 +212,7 @@ impl File {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.magic.to_vec();
         out.extend(self.version.to_le_bytes());
-        out.extend(self.reserved.to_le_bytes());
+        out.extend([self.hash, self.reserved]);
         out.extend(self.features.to_le_bytes());
         for record in &self.records {
             record.write(&mut out);
@@ -218,7 +236,7 @@ impl File {
 
 impl Record {
     pub fn new(tag: [u8; 4], head: Vec<u8>, body: Vec<u8>) -> Self {
-        Self { tag, head, body, leaves: Vec::new() }
+        Self { tag, head, body, leaves: Vec::new(), needs: 0 }
     }
 
     pub fn block(head: Vec<u8>, body: Vec<u8>) -> Self {
@@ -246,18 +264,25 @@ impl Record {
         Bytes::new(&self.head).varint().ok()
     }
 
-    /// Sets the digest of a changed block without dependencies to that of its decoded bytes, if it can be decoded,
-    /// perhaps with faults.
+    /// Sets the digest of a changed block without ranges to that of its decoded bytes, if it can be decoded, perhaps with
+    /// faults.
     pub fn redigest(&mut self, limit: usize) {
         self.redigest_after(&mut Sources::new(0, Vec::new()), limit);
     }
 
-    /// [`Self::redigest`] for the block after those in `sources`, to which it is added; whether it could be decoded.
+    /// [`Self::redigest`] for the block after those in `sources`, to which it is added; whether it could be decoded. The
+    /// check of the body is set even if only the head can be read.
     fn redigest_after(&mut self, sources: &mut Sources<'_>, limit: usize) -> bool {
-        let Ok(block) = super::block::decode(&self.head, &self.body, sources, limit) else { return false };
-        self.head.truncate(self.head.len() - block.digest.len());
-        self.head.extend(digest(&block.leaves.concat()));
-        sources.add(&block.raw, block.depth);
+        let Ok(head) = Head::parse(&self.head, sources, limit) else { return false };
+        self.needs = head.needs;
+        let mut digest_end = self.head.len();
+        if head.body_check.is_some() {
+            digest_end -= 8;
+            self.head[digest_end..].copy_from_slice(&check64(&self.body).to_le_bytes());
+        }
+        let Ok(block) = head.decode(&self.body) else { return false };
+        self.head[digest_end - 16..digest_end].copy_from_slice(&digest(&block.leaves.concat()));
+        sources.add(&block.raw, head.depth);
         self.leaves = block.leaves;
         true
     }
@@ -294,9 +319,11 @@ impl Index {
         Self {
             raw_size,
             content_hash: digest(&leaves.concat()),
+            exact_features: blocks.iter().fold(0, |features, block| features | block.needs),
             block_count: lengths.len() as u64,
             blocks: lengths,
             layout: b"raw".to_vec(),
+            writer: b"the reference writer".to_vec(),
             segment_count: 1,
             segments: vec![Segment { length: raw_size, ..Segment::default() }],
             after: Vec::new(),
@@ -311,6 +338,7 @@ impl Index {
             varint(&mut out, raw);
         }
         string(&mut out, &self.layout);
+        string(&mut out, &self.writer);
         varint(&mut out, self.segment_count);
         for segment in &self.segments {
             segment.write(&mut out);
@@ -321,7 +349,7 @@ impl Index {
 
     pub fn record(&self) -> Record {
         let table = self.table();
-        let frame = zstd_frame(&table);
+        let frame = zstd_frame(&table, &[]);
         self.record_of_frame(table.len() as u64, &frame)
     }
 
@@ -329,6 +357,7 @@ impl Index {
     pub fn record_of_frame(&self, length: u64, frame: &[u8]) -> Record {
         let mut head = self.raw_size.to_le_bytes().to_vec();
         head.extend(self.content_hash);
+        head.extend(self.exact_features.to_le_bytes());
         varint(&mut head, self.block_count);
         varint(&mut head, length.wrapping_add(self.table_length_error));
         head.extend(frame);
@@ -337,11 +366,12 @@ impl Index {
 }
 
 /// Recomputes the checks of a file, as far as its records can be parsed: those of records and of the trailer, and if
-/// `digests` also the content hash and the digests of the blocks, as far as they can be decoded without bases.
+/// `digests` also the content hash, the exact features, and digests and checks of the blocks, as far as these can be decoded
+/// without bases.
 pub fn seal(file: &mut [u8], digests: bool, limit: usize) {
     let features = file.get(12..16).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")));
     let mut sources = Sources::new(features, Vec::new());
-    let mut all_digests = Vec::new();
+    let (mut all_digests, mut needs) = (Vec::new(), 0);
     let mut start = 16;
     while let Some(prefix) = file.get(start..start + 24) {
         let head_length = u32::from_le_bytes(prefix[4..8].try_into().expect("four bytes")) as usize;
@@ -358,9 +388,11 @@ pub fn seal(file: &mut [u8], digests: bool, limit: usize) {
             record.redigest_after(&mut sources, limit);
             file[head..body].copy_from_slice(&record.head);
             all_digests.extend(record.leaves.concat());
+            needs |= record.needs;
         }
-        if digests && tag == *b"INDX" && head_length >= 24 {
+        if digests && tag == *b"INDX" && head_length >= 28 {
             file[head + 8..head + 24].copy_from_slice(&digest(&all_digests));
+            file[head + 24..head + 28].copy_from_slice(&u32::to_le_bytes(needs));
         }
         let check = check64(&[&file[start..start + 16], &file[head..body]].concat());
         file[start + 16..head].copy_from_slice(&check.to_le_bytes());

@@ -18,7 +18,7 @@ impl Stream {
             }
             Some(g)
         };
-        if self.patches.is_some() || self.map != Map::Identity {
+        if self.patches.is_some() || self.listed.is_some() || self.map != Map::Identity {
             return None;
         }
         let clusters = self.clusters.iter().map(byte_wide).collect::<Option<_>>()?;
@@ -47,7 +47,7 @@ mod tests {
     use crate::entropy::rans::{COARSE_BITS, Rans};
 
     fn stream(width: usize, clusters: Vec<Cluster>) -> Stream {
-        Stream { width, map: Map::Identity, patches: None, cluster_map: None, clusters }
+        Stream { clusters, ..Stream::empty(width, Map::Identity) }
     }
 
     fn cluster(low: u32, high: u32, raw_bits: u32, constant: u64) -> Cluster {

@@ -4,6 +4,7 @@ use super::plan::{Planner, coding_of};
 use super::planned::{ColumnPlan, StreamPlan};
 use super::predictor_choice::PredictionInput;
 use super::sparse::is_mostly_zero;
+use super::structure::{Finder, LEAST, Structure, palette};
 use crate::arch::inline::array;
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
@@ -12,12 +13,13 @@ use crate::dtype::Dtype;
 use crate::entropy::histogram::{Histogram, histogram, sum_of};
 use crate::entropy::{LANES, SETS, cost};
 use crate::error::Result;
-use crate::format::block_head::Method;
-use crate::frames::FrameEncoder;
+use crate::format::block_head::{Method, NamedRanges, Palette};
+use crate::format::limits::{MAX_PREFIX, MAX_RAW};
+use crate::frames::{self, FrameEncoder};
 use crate::isa::Isa;
-use crate::layout::safetensors::list;
 use crate::map::Map;
 use crate::options::Level;
+use crate::planes;
 use crate::predict::Conversion;
 use crate::predict::job::Streams;
 
@@ -28,8 +30,10 @@ pub(crate) struct Chooser {
     /// Working memory of predicted columns.
     spare: Vec<Streams>,
     frames: FrameEncoder,
-    /// A tensor list.
-    list: Vec<u8>,
+    /// Of columns with predictions, which need it seldom.
+    finder: Finder,
+    /// Byte planes.
+    planes: Vec<u8>,
 }
 
 /// Bytes of a block's lane states, which a column with clusters must save.
@@ -41,6 +45,8 @@ const SAMPLE_BYTES: usize = 8 << 10;
 /// clusters are smaller.
 const TEXT: u64 = 4;
 const TEXT_MOST: u64 = 64;
+/// Opaque bytes that are tried with a prefix although they may be no text.
+const SHORT: usize = 64 << 10;
 
 impl Chooser {
     pub(crate) fn new(isa: Isa, level: Level) -> Self {
@@ -49,30 +55,32 @@ impl Chooser {
             planner: Planner::new(isa, level),
             spare: Vec::new(),
             frames: FrameEncoder::new(level),
-            list: vec![],
+            finder: Finder::default(),
+            planes: vec![],
         }
     }
 
-    /// Plans a column of whole elements of the dtype; `base` has a prediction for each.
+    /// Plans a column of whole elements of the dtype, with this structure if it has no `base`: a prediction for each.
     ///
     /// # Errors
     /// `Limit` when there is no memory for zstd.
     pub(crate) fn choose(
         &mut self,
         dtype: Option<Dtype>,
+        structure: Structure,
         bytes: &[u8],
         base: Option<(&[u8], Conversion)>,
     ) -> Result<ColumnPlan> {
-        let Some((prediction, conversion)) = base else { return self.choose_plain(dtype, bytes) };
+        let Some((prediction, conversion)) = base else { return self.choose_plain(dtype, structure, bytes) };
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let input = PredictionInput { prediction, conversion, map };
         let residuals = self.spare.pop().unwrap_or_default();
         Ok(match self.planner.plan_predicted(width, bytes, &input, residuals) {
-            // Unless zstd or a list might still win.
+            // Unless zstd might still win.
             Ok((predicted, sure)) if sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) => {
                 predicted
             }
-            Ok((predicted, _)) => match self.choose_plain(dtype, bytes)? {
+            Ok((predicted, _)) => match self.choose_structured(dtype, bytes)? {
                 plain if plain.estimate <= predicted.estimate => {
                     self.recycle(predicted);
                     plain
@@ -81,7 +89,7 @@ impl Chooser {
             },
             Err(residuals) => {
                 self.spare.push(residuals);
-                self.choose_plain(dtype, bytes)?
+                self.choose_structured(dtype, bytes)?
             }
         })
     }
@@ -93,49 +101,109 @@ impl Chooser {
         }
     }
 
-    /// Plans a column without predictions.
-    fn choose_plain(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> Result<ColumnPlan> {
+    /// The plan of opaque bytes, or a frame whose matches reach into `prefix`, if that is shorter.
+    pub(crate) fn or_with_prefix(&mut self, bytes: &[u8], prefix: &[u8], plan: ColumnPlan) -> Result<ColumnPlan> {
         let len = bytes.len() as u64;
-        if dtype.is_none()
-            && let Some(list) = self.try_tensor_list(bytes)?
-        {
-            return Ok(list);
+        // A frame and its range take some 30 bytes.
+        let room = prefix.len() as u64 <= MAX_PREFIX && prefix.len() + bytes.len() <= MAX_RAW && plan.estimate > 64;
+        if !room || bytes.len() > SHORT && self.sampled(1, bytes)?.is_none_or(|n| n * TEXT >= len) {
+            return Ok(plan);
         }
-        let sampled = if dtype.is_none() { self.sampled(bytes)? } else { None };
+        let frame = frames::encode_after(prefix, bytes, self.level)?;
+        if frame.len() as u64 + 16 >= plan.estimate {
+            return Ok(plan);
+        }
+        self.recycle(plan);
+        // The block names the ranges.
+        let method = Method::Zstd { width: 1, prefix: NamedRanges { first: 0, count: 1 }, frame_len: frame.len() };
+        Ok(ColumnPlan::framed(method, &frame))
+    }
+
+    /// Plans a column without its predictions.
+    fn choose_structured(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> Result<ColumnPlan> {
+        let structure = dtype.map_or_else(Structure::default, |d| self.finder.find(d.coding_width(), bytes));
+        self.choose_plain(dtype, structure, bytes)
+    }
+
+    /// Plans a column without predictions.
+    fn choose_plain(&mut self, dtype: Option<Dtype>, structure: Structure, bytes: &[u8]) -> Result<ColumnPlan> {
+        let len = bytes.len() as u64;
+        let sampled = if dtype.is_none() { self.sampled(1, bytes)? } else { None };
         // Text, not a tensor.
         if sampled.is_some_and(|n| n * TEXT < len && n * TEXT_MOST > len) {
-            return Ok(ColumnPlan::zstd(self.frames.encode(bytes)?));
+            return Ok(ColumnPlan::zstd(1, self.frames.encode(bytes)?));
         }
         let coding = match dtype {
             Some(d) => Some(coding_of(d)),
             None => detect_width(bytes),
         };
-        let stream = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
         let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
+        let mut stream = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
+        let mut coded = None;
+        if let Some((width, _)) = coding
+            && structure.few
+            && let Some((values, of_elements)) = palette(width, bytes)
+        {
+            let mut plan = self.planner.plan(width, Map::Identity, &of_elements);
+            plan.estimate += (values.len() * width) as u64;
+            if stream.as_ref().is_none_or(|g| plan.estimate < g.estimate) {
+                plan.stream.palette = Some(Palette { values });
+                (stream, coded) = (Some(plan), Some(of_elements));
+            }
+        }
+        if let Some((width, map)) = coding
+            && structure.few
+            && let Some((plan, of_mask)) = self.planner.plan_masked(width, map, bytes)
+            && stream.as_ref().is_none_or(|g| plan.estimate < g.estimate)
+        {
+            (stream, coded) = (Some(plan), Some(of_mask));
+        }
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
-        // Trained floats have no repeats for zstd to find; a few words show whether these have.
-        if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
+        if !structure.is_noise() || dtype.is_some() && !float && bytes.len() >= LEAST {
+            let width = coding.map_or(1, |c| c.0);
+            if let Some(frame) = self.try_structured(width, structure, bytes, estimate)? {
+                return Ok(frame);
+            }
+        } else if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
+            // Trained floats have no repeats for zstd to find; a few words show whether these have.
             && let Some(frame) = self.try_zstd(bytes, sampled, estimate)?
         {
             return Ok(frame);
         }
         Ok(match stream {
-            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => ColumnPlan::plain(g),
+            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => {
+                ColumnPlan { coded, ..ColumnPlan::plain(g) }
+            }
             _ => ColumnPlan::stored(bytes.len()),
         })
     }
 
-    /// A safetensors header as a tensor list, if it is one and the list is shorter.
-    fn try_tensor_list(&mut self, bytes: &[u8]) -> Result<Option<ColumnPlan>> {
-        self.list.clear();
-        if list::list(bytes, &mut self.list).is_none() {
-            return Ok(None);
+    /// A frame of elements with structure, or of their byte planes, if it is shorter than `other` bytes.
+    fn try_structured(
+        &mut self,
+        width: usize,
+        structure: Structure,
+        bytes: &[u8],
+        other: u64,
+    ) -> Result<Option<ColumnPlan>> {
+        let mut best = (other - self.margin(other), None);
+        for planes_of in [1, width].into_iter().take(if width > 1 { 2 } else { 1 }) {
+            // A sample has few of the repeats that are far apart, and of the places that have values in common.
+            if !structure.repeats && self.sampled(planes_of, bytes)?.is_some_and(|n| n > other + other / 4) {
+                continue;
+            }
+            let frame = self.frames.encode_whole(split(planes_of, bytes, &mut self.planes), false)?;
+            if (frame.len() as u64) < best.0 {
+                best = (frame.len() as u64, Some(ColumnPlan::zstd(planes_of, frame)));
+            }
         }
-        let frame = self.frames.encode(&self.list)?;
-        // Lengths take a few bytes more than those of other methods.
-        let method = Method::TensorList { list_len: self.list.len(), frame_len: frame.len() };
-        Ok((frame.len() + 8 < bytes.len()).then(|| ColumnPlan::framed(method, frame)))
+        let Some(ColumnPlan { method: Method::Zstd { width, .. }, .. }) = best.1 else { return Ok(None) };
+        if self.level == Level::Max {
+            let frame = self.frames.encode_whole(split(width, bytes, &mut self.planes), true)?;
+            return Ok(Some(ColumnPlan::zstd(width, frame)));
+        }
+        Ok(best.1)
     }
 
     /// A frame of `bytes` if it is shorter than `other` bytes.
@@ -144,27 +212,41 @@ impl Chooser {
         if bytes.len() < SAMPLE_BYTES && shortest_without_repeats(bytes) > other - other / 8 && !repeats(bytes) {
             return Ok(None);
         }
-        let sampled = if sampled.is_none() { self.sampled(bytes)? } else { sampled };
+        let sampled = if sampled.is_none() { self.sampled(1, bytes)? } else { sampled };
         // The whole has more repeats than the sample: allow a tenth for them.
         if sampled.is_some_and(|n| n > other + other / 10) {
             return Ok(None);
         }
+        let margin = self.margin(other);
         let frame = self.frames.encode(bytes)?;
-        // At equal size lanes are several times as fast.
-        let margin = if self.level == Level::Fast { other / 20 } else { other / 100 };
-        Ok((frame.len() as u64 + margin < other).then(|| ColumnPlan::zstd(frame)))
+        Ok((frame.len() as u64 + margin < other).then(|| ColumnPlan::zstd(1, frame)))
     }
 
-    /// Length of a frame of `bytes`, estimated from a sample; `None` if they are too few for one.
-    fn sampled(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
+    /// Bytes that a frame must save: at equal size lanes are several times as fast.
+    fn margin(&self, other: u64) -> u64 {
+        if self.level == Level::Fast { other / 20 } else { other / 100 }
+    }
+
+    /// Length of a frame of `bytes`, or of their byte planes, estimated from a sample; `None` if they are too few for one.
+    fn sampled(&mut self, planes_of: usize, bytes: &[u8]) -> Result<Option<u64>> {
         if bytes.len() <= 2 * SAMPLES * SAMPLE_BYTES {
             return Ok(None);
         }
-        let step = bytes.len() / SAMPLES;
+        let step = bytes.len() / SAMPLES / 8 * 8;
         let sample: Vec<u8> = (0..SAMPLES).flat_map(|i| &bytes[i * step..i * step + SAMPLE_BYTES]).copied().collect();
-        let frame = self.frames.encode(&sample)?;
+        let frame = self.frames.encode(split(planes_of, &sample, &mut self.planes))?;
         Ok(Some(frame.len() as u64 * bytes.len() as u64 / sample.len() as u64))
     }
+}
+
+/// The byte planes of elements of `width` bytes, in `buf`; with width 1, the bytes themselves.
+fn split<'b>(width: usize, bytes: &'b [u8], buf: &'b mut Vec<u8>) -> &'b [u8] {
+    if width == 1 {
+        return bytes;
+    }
+    buf.clear();
+    planes::split(width, bytes, buf);
+    buf
 }
 
 /// Approximate length of a frame without repeats: Huffman codes, and about four bits per symbol for their lengths.

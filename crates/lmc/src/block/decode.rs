@@ -1,7 +1,9 @@
 //! Decoding a block.
 
 use super::body::Body;
-use super::restore_sparse::{SparseChanges, other_contexts, restore_patches};
+use super::mask::{check_bits, expand};
+use super::patches::{places, values};
+use super::restore_sparse::{SparseChanges, other_contexts, restore_listed};
 use super::{Origin, read_all};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
@@ -12,33 +14,33 @@ use crate::entropy::SETS;
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
 use crate::format::bases::Dependency;
-use crate::format::block_head::{BlockHead, Cluster, Method, Named, Patches, Predicted, Stream};
+use crate::format::block_head::{BlockHead, Cluster, Mask, Method, NamedRanges, Palette, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::frames::FrameDecoder;
 use crate::io::scratch;
 use crate::isa::Isa;
-use crate::layout::safetensors::list;
 use crate::map::Map;
+use crate::planes;
 use crate::predict::job::{Model, Streams};
-use crate::predict::unchanged::{elements, leave_out, put_back};
 use crate::predict::{Conversion, convert};
 
 /// Decodes blocks one after the other, keeping its working memory.
 pub struct BlockDecoder {
     isa: Isa,
     frames: FrameDecoder,
-    /// A tensor list.
-    list: Vec<u8>,
+    /// Byte planes.
+    planes: Vec<u8>,
     cluster_map: Vec<u8>,
     /// Runs of every cluster, one cluster after the other.
     runs: Vec<u32>,
     /// A column of several extents before it is scattered.
     gathered: Vec<u8>,
     streams: Streams,
-    /// The map of unchanged runs of a column.
-    unchanged: Vec<u8>,
-    /// Bytes of a prediction's dependencies, the same converted, the same without unchanged runs; elements of changed runs.
-    bytes: [Vec<u8>; 4],
+    /// Bytes of an operand, and the same converted.
+    bytes: [Vec<u8>; 2],
+    mask: Vec<u8>,
+    /// Elements that a mask selects.
+    selected: Vec<u8>,
     sparse: SparseChanges,
 }
 
@@ -50,9 +52,8 @@ struct Dependencies<'a> {
 
 impl Dependencies<'_> {
     /// The bytes of some dependencies, concatenated: in `buf` unless they are in memory already.
-    fn get<'b>(&'b self, named: &Named, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
-        let list = &self.list[named.first..named.first + named.count];
-        read_all(list, self.origin, buf)
+    fn get<'b>(&'b self, named: &NamedRanges, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+        read_all(named.of(self.list), self.origin, buf)
     }
 }
 
@@ -62,13 +63,14 @@ impl BlockDecoder {
         Self {
             isa,
             frames: FrameDecoder::default(),
-            list: Vec::new(),
+            planes: Vec::new(),
             cluster_map: Vec::new(),
             runs: Vec::new(),
             gathered: Vec::new(),
             streams: Streams::default(),
-            unchanged: Vec::new(),
             bytes: Default::default(),
+            mask: Vec::new(),
+            selected: Vec::new(),
             sparse: SparseChanges::default(),
         }
     }
@@ -139,17 +141,27 @@ impl BlockDecoder {
     ) -> Result<()> {
         match method {
             Method::Stored => out.copy_from_slice(body.take_bulk(out.len())?),
-            Method::Zstd { frame_len } => self.decode_frame(*frame_len, body, out)?,
-            Method::Plain(g) => self.decode_stream(g, body, out)?,
-            Method::Predicted(p) => self.decode_predicted(p, body, origin, out)?,
-            Method::TensorList { list_len, frame_len } => {
-                let mut list = std::mem::take(&mut self.list);
-                list.resize(*list_len, 0);
-                let unpacked = self.decode_frame(*frame_len, body, &mut list).map_err(|e| e.after(list::CANNOT_WRITE));
-                let written = unpacked.and_then(|()| list::write(&list, out));
-                self.list = list;
-                written?;
+            &Method::Zstd { width: 1, prefix, frame_len } if prefix.count > 0 => {
+                let frame = body.take_bulk(frame_len)?;
+                let prefix = origin.get(&prefix, &mut self.bytes[0])?;
+                if !self.frames.decode_after(prefix, frame, out)? {
+                    return Err(bad_frame(frame_len, out.len()));
+                }
             }
+            &Method::Zstd { width: 1, frame_len, .. } => self.decode_frame(frame_len, body, out)?,
+            &Method::Zstd { width, frame_len, .. } => {
+                let mut planes = std::mem::take(&mut self.planes);
+                let done = self.decode_frame(frame_len, body, scratch(&mut planes, out.len()));
+                done.map(|()| planes::merge(width, &planes[..out.len()], out))?;
+                self.planes = planes;
+            }
+            Method::Plain(g) => {
+                self.decode_stream(g, body, out)?;
+                if let Some(palette) = &g.palette {
+                    with_element!(g.width, E => look_up::<E>(palette, out))?;
+                }
+            }
+            Method::Predicted(p) => self.decode_predicted(p, body, origin, out)?,
         }
         Ok(())
     }
@@ -159,10 +171,7 @@ impl BlockDecoder {
         if self.frames.decode(frame, out)? {
             return Ok(());
         }
-        Err(Error::damaged(format!(
-            "a zstd frame of {len} bytes does not decode to the {} bytes that the head gives it",
-            out.len()
-        )))
+        Err(bad_frame(len, out.len()))
     }
 
     fn decode_predicted(
@@ -173,21 +182,8 @@ impl BlockDecoder {
         out: &mut [u8],
     ) -> Result<()> {
         let (mut streams, mut bytes) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.bytes));
-        let mut unchanged = std::mem::take(&mut self.unchanged);
         let result = (|| {
-            let n = out.len() / p.width;
-            if let Some(u) = &p.unchanged {
-                unchanged.resize(n.div_ceil(RUN), 0);
-                self.decode_map(&u.map, body, &mut unchanged)?;
-                let found = elements(&unchanged, n);
-                if unchanged.iter().any(|&b| b > 1) || found != u.elements {
-                    return Err(Error::damaged(format!(
-                        "the map of unchanged runs has {found} elements, the head {}; or one of its bytes is above 1",
-                        u.elements
-                    )));
-                }
-            }
-            let [base, converted, kept, changed] = &mut bytes;
+            let [base, converted] = &mut bytes;
             let mut prediction = origin.get(&p.base, base)?;
             if p.conversion != Conversion::None {
                 convert(p.conversion, prediction, converted);
@@ -195,28 +191,17 @@ impl BlockDecoder {
             }
             if let Some(g) = p.sparse() {
                 out.copy_from_slice(prediction);
-                return match &g.patches {
-                    None => Ok(()),
-                    Some(patches) => {
-                        let bytes = body.take_bulk(patches.len)?;
-                        with_element!(p.width, E => restore_patches::<E>(patches, g.map, p.predictor, bytes, out))
-                    }
-                };
+                if g.is_zero() {
+                    return Ok(());
+                }
+                return with_element!(p.width, E => restore_listed::<E>(g, p.predictor, body, out));
             }
             let sparse = p.is_sparse_by_context();
-            // Changed runs are decoded alone, and merged with the unchanged ones at the end.
-            let to = match &p.unchanged {
-                None => &mut *out,
-                Some(u) => {
-                    changed.resize((n - u.elements) * p.width, 0);
-                    &mut changed[..]
-                }
-            };
             if sparse {
                 self.sparse.read(p, body)?;
             } else if let [(_, only)] = &p.streams[..] {
                 // Residuals become elements in place.
-                only.iter().try_for_each(|g| self.decode_stream(g, body, to))?;
+                only.iter().try_for_each(|g| self.decode_stream(g, body, out))?;
             } else {
                 let byte_wide: Vec<_> = p.streams.iter().map(|(_, g)| g.as_ref().and_then(Stream::byte_wide)).collect();
                 let widths = byte_wide.iter().map(|g| g.as_ref().map_or(p.width, |g| g.width));
@@ -227,35 +212,87 @@ impl BlockDecoder {
                     }
                 }
             }
-            let mut model = Model {
+            let model = Model {
                 width: p.width,
-                len: to.len() / p.width,
+                len: out.len() / p.width,
                 predictor: p.predictor,
                 prediction,
                 contexts: p.contexts.as_ref(),
             };
             if sparse {
-                return self.sparse.restore(self.isa, p, &model, to);
-            }
-            if p.unchanged.is_some() {
-                leave_out(p.width, &unchanged, prediction, kept);
-                model.prediction = kept;
+                return self.sparse.restore(self.isa, p, &model, out);
             }
             if model.contexts.is_none() {
-                self.isa.restore_in_place(&model, to);
-            } else if !self.isa.restore(&model, &streams, to) {
+                self.isa.restore_in_place(&model, out);
+            } else if !self.isa.restore(&model, &streams, out) {
                 return Err(other_contexts());
-            }
-            if p.unchanged.is_some() {
-                put_back(p.width, &unchanged, prediction, changed, out);
             }
             Ok(())
         })();
-        (self.streams, self.bytes, self.unchanged) = (streams, bytes, unchanged);
+        (self.streams, self.bytes) = (streams, bytes);
         result
     }
 
     fn decode_stream(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
+        if g.is_zero() {
+            // Every map takes 0 to 0.
+            out.fill(0);
+            return Ok(());
+        }
+        let n = g.elements(out.len());
+        let selected = g.mask.selected(n);
+        if selected > n {
+            return Err(Error::damaged(format!("a mask selects {selected} of {n} elements")));
+        }
+        let (mut bits, mut coded) = (std::mem::take(&mut self.mask), std::mem::take(&mut self.selected));
+        let done = match &g.mask {
+            Mask::None => self.decode_clusters(g, body, out),
+            Mask::Bits { signs, bytes, .. } => (|| {
+                bits.clear();
+                bits.resize(n.div_ceil(8), 0);
+                self.decode_map(bytes, body, &mut bits)?;
+                check_bits(&bits, n, "mask")?;
+                let ones: usize = bits.iter().map(|b| b.count_ones() as usize).sum();
+                if ones != selected {
+                    return Err(Error::damaged(format!(
+                        "a mask selects {ones} elements, the head gives it {selected}"
+                    )));
+                }
+                let signs = if *signs { Some(body.take_bulk(n.div_ceil(8))?) } else { None };
+                signs.map_or(Ok(()), |signs| check_bits(signs, n, "signs"))?;
+                coded.resize((selected + 1) * g.width, 0);
+                self.decode_selected(g, body, &mut coded[..selected * g.width])?;
+                with_element!(g.width, E => expand::<E>(&bits, signs, g.map, &coded, out));
+                Ok(())
+            })(),
+            Mask::Gaps { gaps, .. } => (|| {
+                let places = places(gaps, body.take_bulk(gaps.len)?, selected, n)?;
+                coded.resize(selected * g.width, 0);
+                self.decode_selected(g, body, &mut coded)?;
+                out.fill(0);
+                for (e, &i) in coded.chunks_exact(g.width).zip(&places) {
+                    out[i as usize * g.width..][..g.width].copy_from_slice(e);
+                }
+                Ok(())
+            })(),
+        };
+        (self.mask, self.selected) = (bits, coded);
+        done
+    }
+
+    /// Decodes the elements that a mask selects.
+    fn decode_selected(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
+        let Some(listed) = &g.listed else { return self.decode_clusters(g, body, out) };
+        let values = values(listed, body.take_bulk(listed.len)?, g.elements(out.len()), g.width)?;
+        with_element!(g.width, E => {
+            for (&v, to) in values.iter().zip(E::all_mut(out)) {
+                *to = E::cut(v).unmap(g.map).to_bytes();
+            }
+        });
+        Ok(())
+    }
+
+    fn decode_clusters(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
         let n = g.elements(out.len());
         let (whole, t) = (n / RUN, n % RUN);
         let mut runs = std::mem::take(&mut self.runs);
@@ -268,11 +305,7 @@ impl BlockDecoder {
                     runs.extend(0..whole as u32);
                     return self.decode_cluster(cluster, g.width, g.map, &runs, t, body, out);
                 }
-                (None, None) => {
-                    // Every map takes 0 to 0.
-                    out.fill(0);
-                    return Ok(());
-                }
+                (None, None) => unreachable!("without clusters there is a list"),
             };
             cluster_map.resize(n.div_ceil(RUN), 0);
             self.decode_map_with(map_cluster, body, &mut runs, &mut cluster_map)?;
@@ -371,6 +404,27 @@ impl BlockDecoder {
         }
         Ok(())
     }
+}
+
+fn bad_frame(len: usize, out_len: usize) -> Error {
+    Error::damaged(format!("a zstd frame of {len} bytes does not decode to the {out_len} bytes that the head gives it"))
+}
+
+/// Replaces indices by the values of a palette.
+fn look_up<E: Element>(palette: &Palette, out: &mut [u8]) -> Result<()> {
+    let count = palette.values.len();
+    let mut values = [E::default(); 256];
+    palette.values.iter().zip(&mut values).for_each(|(&v, to)| *to = E::cut(v));
+    let mut largest = 0;
+    for e in E::all_mut(out) {
+        let index = E::from_bytes(*e).wide();
+        largest = largest.max(index);
+        *e = values[(index & 255) as usize].to_bytes();
+    }
+    if largest < count as u64 {
+        return Ok(());
+    }
+    Err(Error::damaged(format!("an element has index {largest} in a palette of {count} values")))
 }
 
 /// Corrects the elements that do not fit their cluster.

@@ -4,6 +4,7 @@ use super::choose::Chooser;
 use super::gather::{Source, gather};
 use super::output::Output;
 use super::planned::{ColumnPlan, Elements, Item, PlannedCluster};
+use super::structure::Finder;
 use super::{Extent, Origin};
 use crate::arch::encode_chunk;
 use crate::arch::inline::zip;
@@ -15,8 +16,9 @@ use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::{LANES, SETS};
 use crate::error::Result;
 use crate::format::bases::Dependency;
-use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, Named};
-use crate::format::checksum::{Digest, block_digest, leaf_lens, leaves, read_leaves};
+use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, NamedRanges};
+use crate::format::checksum::{Digest, block_digest, check64, leaf_lens, leaves, read_leaves};
+use crate::format::header::Features;
 use crate::format::record::{self, RecordHeader};
 use crate::io::{ReadAt, read_at};
 use crate::isa::Isa;
@@ -27,6 +29,7 @@ use crate::predict::{Conversion, convert};
 pub struct BlockEncoder {
     isa: Isa,
     chooser: Chooser,
+    finder: Finder,
     head: Vec<u8>,
     lanes: [LaneWriter; 2],
     literals: LiteralWriter,
@@ -74,6 +77,7 @@ impl<'a> RawBlock<'a> {
 pub(crate) struct BlockSummary {
     pub(crate) record_len: u64,
     pub(crate) raw_len: u64,
+    pub(crate) features: Features,
     pub(crate) leaves: Vec<Digest>,
 }
 
@@ -83,6 +87,7 @@ impl BlockEncoder {
         Self {
             isa,
             chooser: Chooser::new(isa, level),
+            finder: Finder::default(),
             head: Vec::new(),
             lanes: [LaneWriter::new(), LaneWriter::new()],
             literals: LiteralWriter::new(),
@@ -137,17 +142,20 @@ impl BlockEncoder {
         out: &mut Output<'_>,
     ) -> Result<(BlockSummary, Option<u64>)> {
         let (start, RawBlock { raw, extents, leaves }) = (out.len(), block);
-        let (sources, placed) = gather(raw, extents, predict);
+        let (sources, placed) = gather(raw, extents, predict, &mut self.finder);
         let mut plans: Vec<ColumnPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
         let dependencies = name_dependencies(&sources, &mut plans);
         let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
-        let predicted = plans.iter().any(ColumnPlan::is_predicted);
+        let predicted = !dependencies.is_empty();
         let promised: u64 = plans.iter().map(|p| p.estimate).sum();
         let columns =
             plans.iter().zip(&sources).map(|(p, s)| Column { len: s.bytes.len(), method: p.method.clone() }).collect();
         let chunks: usize = plans.iter().map(ColumnPlan::chunks).sum();
+        // Like the counts, it has a fixed length.
+        let body_check = predicted.then_some(0);
         let mut head = BlockHead {
             raw_len: raw.len(),
+            body_check,
             dependencies,
             lanes: (chunks > 0).then_some(LaneCounts { words: [0; SETS], literals: 0 }),
             extents: placed,
@@ -170,12 +178,16 @@ impl BlockEncoder {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
             head.lanes = None;
+            head.body_check = None;
             head.dependencies.clear();
             head.extents = vec![(0, raw.len())];
             head.columns = vec![Column { len: raw.len(), method: Method::Stored }];
             self.put_head(&head, raw.len(), out);
             out.extend(raw);
         } else {
+            if let Some(check) = &mut head.body_check {
+                *check = check64(out.since(start + header_len + head_len));
+            }
             self.head.clear();
             head.put(&mut self.head);
             assert_eq!(self.head.len(), head_len, "counts have a fixed width");
@@ -183,7 +195,8 @@ impl BlockEncoder {
             out.replace(start + header_len, &self.head);
         }
         let record_len = (out.len() - start) as u64;
-        let summary = BlockSummary { record_len, raw_len: raw.len() as u64, leaves: leaves.clone() };
+        let (raw_len, features) = (raw.len() as u64, head.features());
+        let summary = BlockSummary { record_len, raw_len, features, leaves: leaves.clone() };
         Ok((summary, predicted.then_some(promised)))
     }
 
@@ -201,7 +214,13 @@ impl BlockEncoder {
                 Some((bytes, conversion))
             }
         };
-        self.chooser.choose(s.dtype(), &s.bytes, base)
+        let mut plan = self.chooser.choose(s.dtype(), s.structure(), &s.bytes, base)?;
+        // Bytes with counterparts nearby that are in other places: a header of which one name has changed.
+        if !s.prefix.is_empty() {
+            let prefix = super::read_all(&s.prefix, origin, &mut self.bytes[0])?;
+            plan = self.chooser.or_with_prefix(&s.bytes, prefix, plan)?;
+        }
+        Ok(plan)
     }
 
     /// Encodes all columns, from the last to the first, into `bulk`, `lanes` and `literals`.
@@ -228,11 +247,11 @@ impl BlockEncoder {
                     Item::Bytes(bytes) => space.copy_from_slice(bytes),
                     Item::Cluster(g) => {
                         let elements = match &g.elements {
-                            Elements::Column => &source.bytes,
+                            Elements::Column => plan.coded.as_deref().unwrap_or(&source.bytes),
                             Elements::Context(context) => plan.residuals.get(*context),
                             Elements::Map(map) => map,
                         };
-                        self.encode_cluster(g, elements, space);
+                        self.encode_cluster(g, &elements[..g.n * g.width], space);
                     }
                 }
                 item_end = item_begin;
@@ -302,10 +321,13 @@ impl BlockEncoder {
 fn name_dependencies(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<Dependency> {
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
-        if let Method::Predicted(p) = &mut plan.method {
-            p.base = Named { first: list.len(), count: source.base.len() };
-            list.extend_from_slice(&source.base);
-        }
+        let (named, ranges) = match &mut plan.method {
+            Method::Predicted(p) => (&mut p.base, &source.base),
+            Method::Zstd { prefix, .. } if prefix.count > 0 => (prefix, &source.prefix),
+            _ => continue,
+        };
+        *named = NamedRanges { first: list.len(), count: ranges.len() };
+        list.extend_from_slice(ranges);
     }
     list
 }

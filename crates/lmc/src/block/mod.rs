@@ -7,6 +7,7 @@ mod context_histograms;
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
+mod mask;
 pub(crate) mod output;
 mod patches;
 pub(crate) mod plan;
@@ -16,6 +17,7 @@ mod predictor_choice;
 mod residual;
 mod restore_sparse;
 pub(crate) mod sparse;
+pub(crate) mod structure;
 
 use crate::dtype::Dtype;
 #[cfg(test)]
@@ -36,13 +38,15 @@ pub struct Extent {
     pub base: Option<Reference>,
     /// Extents with different values are never in one column.
     pub own: usize,
+    /// Bytes that opaque ones resemble.
+    pub prefix: Option<Dependency>,
 }
 
 #[cfg(test)]
 impl Extent {
     /// An extent without a reference.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, own: 0 }
+        Self { dtype, len, base: None, own: 0, prefix: None }
     }
 }
 

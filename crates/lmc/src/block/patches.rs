@@ -4,8 +4,7 @@ use crate::bits::{BitReader, BitWriter};
 use crate::cluster::element::{Element, with_element};
 use crate::entropy::hybrid_uint::{HybridUint, HybridUintReader, HybridUintWriter};
 use crate::error::{Error, Result};
-use crate::format::block_head::Patches;
-use crate::format::varint;
+use crate::format::block_head::{Mask, Numbers, Patches};
 use crate::map::Map;
 use crate::predict::changes::Changes;
 
@@ -23,7 +22,7 @@ impl PatchList {
         Self { gaps: Vec::with_capacity(n), changes: Vec::with_capacity(n), next: 0 }
     }
 
-    /// Patches that set elements of `width` bytes that are not 0, in a stream without clusters.
+    /// The elements of `width` bytes that are not 0, to be listed.
     pub(super) fn of(width: usize, map: Map, nonzero: &Changes) -> Self {
         let mut list = Self::with_capacity(nonzero.at().len());
         with_element!(width, E => {
@@ -49,6 +48,16 @@ impl PatchList {
         self.next = 0;
     }
 
+    /// A mask of gaps and listed values, each with its bytes; `None` if there is nothing.
+    pub(super) fn list(&mut self) -> Option<(Mask, Numbers, [Vec<u8>; 2])> {
+        if self.gaps.is_empty() {
+            return None;
+        }
+        self.changes.iter_mut().for_each(|y| *y -= 1);
+        let [(gaps, of_gaps), (values, of_values)] = [numbers(&self.gaps), numbers(&self.changes)];
+        Some((Mask::Gaps { selected: self.gaps.len(), gaps }, values, [of_gaps, of_values]))
+    }
+
     /// Their description in the head, and their coded bytes. No change has any of the `low` lowest bits. Overwrites the changes.
     pub(super) fn encode(&mut self, low: u32) -> (Option<Patches>, Vec<u8>) {
         if self.gaps.is_empty() {
@@ -67,17 +76,86 @@ impl PatchList {
     }
 }
 
-impl Patches {
-    /// Length of their description in the head, in bytes.
-    pub(super) fn head_len(&self) -> usize {
-        let mut out = Vec::new();
-        varint::put(&mut out, self.count as u64);
-        varint::put(&mut out, self.len as u64);
-        self.gaps.put(&mut out);
-        self.changes.put(&mut out);
-        out.len() + 1
-    }
+/// Numbers, and their bytes.
+fn numbers(numbers: &[u64]) -> (Numbers, Vec<u8>) {
+    let code = HybridUint::build(numbers).0;
+    let writer = HybridUintWriter::new(&code);
+    let mut bits = BitWriter::default();
+    numbers.iter().for_each(|&n| writer.put(n, &mut bits));
+    let bytes = bits.finish();
+    (Numbers { code, len: bytes.len() }, bytes)
+}
 
+/// Calls `each` with the place and the mapped value of each listed element, in order, of `n` elements of `width` bytes.
+pub(super) fn each_listed(
+    [(gaps, of_gaps), (values, of_values)]: [(&Numbers, &[u8]); 2],
+    selected: usize,
+    n: usize,
+    width: usize,
+    mut each: impl FnMut(usize, u64),
+) -> Result<()> {
+    let readers = (HybridUintReader::new(&gaps.code)?, HybridUintReader::new(&values.code)?);
+    let (mut gap_bits, mut value_bits) = (BitReader::new(of_gaps), BitReader::new(of_values));
+    let most = Patches::ones(width, 0);
+    let mut left = n as u64;
+    for _ in 0..selected {
+        let (gap, value) = (readers.0.take(&mut gap_bits), readers.1.take(&mut value_bits));
+        if gap >= left || value >= most {
+            return Err(Error::damaged(format!(
+                "a listed element has gap {gap} and value {value}, where {left} elements follow and values are below {most}"
+            )));
+        }
+        let element = n - left as usize + gap as usize;
+        left -= gap + 1;
+        each(element, value + 1);
+    }
+    used_up(&gap_bits, "gaps", selected, gaps.len)?;
+    used_up(&value_bits, "values", selected, values.len)
+}
+
+/// The places of the elements that gaps select, of `n`.
+pub(super) fn places(gaps: &Numbers, bytes: &[u8], selected: usize, n: usize) -> Result<Vec<u32>> {
+    let reader = HybridUintReader::new(&gaps.code)?;
+    let mut bits = BitReader::new(bytes);
+    let mut left = n as u64;
+    let mut places = Vec::with_capacity(selected.min(n));
+    for _ in 0..selected {
+        let gap = reader.take(&mut bits);
+        if gap >= left {
+            return Err(Error::damaged(format!("a mask has a gap of {gap}, where {left} elements follow")));
+        }
+        places.push((n - left as usize + gap as usize) as u32);
+        left -= gap + 1;
+    }
+    used_up(&bits, "gaps", selected, gaps.len)?;
+    Ok(places)
+}
+
+/// The mapped values of `selected` listed elements of `width` bytes.
+pub(super) fn values(listed: &Numbers, bytes: &[u8], selected: usize, width: usize) -> Result<Vec<u64>> {
+    let reader = HybridUintReader::new(&listed.code)?;
+    let (mut bits, most) = (BitReader::new(bytes), Patches::ones(width, 0));
+    let mut values = Vec::with_capacity(selected);
+    for _ in 0..selected {
+        match reader.take(&mut bits) {
+            value if value < most => values.push(value + 1),
+            value => {
+                return Err(Error::damaged(format!("a listed element has value {value}; values are below {most}")));
+            }
+        }
+    }
+    used_up(&bits, "values", selected, listed.len)?;
+    Ok(values)
+}
+
+fn used_up(bits: &BitReader<'_>, what: &str, count: usize, len: usize) -> Result<()> {
+    if bits.is_used_up() {
+        return Ok(());
+    }
+    Err(Error::damaged(format!("{count} {what} do not take the {len} bytes that the head gives them")))
+}
+
+impl Patches {
     /// Calls `apply` with each patch of a stream of `n` elements of `width` bytes, in order: the element, and the value that its mapped
     /// value is XORed with.
     pub(super) fn each(&self, bytes: &[u8], n: usize, width: usize, mut apply: impl FnMut(usize, u64)) -> Result<()> {
@@ -96,13 +174,7 @@ impl Patches {
             left -= gap + 1;
             apply(element, (change + 1) << self.low);
         }
-        if bits.is_used_up() {
-            return Ok(());
-        }
-        Err(Error::damaged(format!(
-            "{} patches do not take the {} bytes that the head gives them",
-            self.count, self.len
-        )))
+        used_up(&bits, "patches", self.count, self.len)
     }
 }
 

@@ -24,10 +24,8 @@ const SPARSE_MARGIN: u64 = 32;
 /// Plans streams, keeping its working memory.
 pub struct Planner {
     pub(super) isa: Isa,
-    level: Level,
+    pub(super) level: Level,
     pub(super) stats: RunStats,
-    /// Elements and their predictions, without unchanged runs.
-    pub(super) changed: Box<[Vec<u8>; 2]>,
     /// Elements that differ from their predictions.
     pub(super) changes: Box<Changes>,
     /// Their residuals, by context.
@@ -37,14 +35,7 @@ pub struct Planner {
 impl Planner {
     /// Nothing planned yet.
     pub fn new(isa: Isa, level: Level) -> Self {
-        Self {
-            isa,
-            level,
-            stats: RunStats::default(),
-            changed: Box::default(),
-            changes: Box::default(),
-            lists: Vec::new(),
-        }
+        Self { isa, level, stats: RunStats::default(), changes: Box::default(), lists: Vec::new() }
     }
 
     pub(super) fn effort(&self) -> Effort {

@@ -4,7 +4,7 @@ use super::patches::PatchList;
 use crate::cluster::RUN;
 use crate::cluster::split::Shape;
 use crate::entropy::table::EncodeTable;
-use crate::format::block_head::{Cluster, Method, Patches, Stream};
+use crate::format::block_head::{Cluster, Mask, Method, NamedRanges, Stream};
 use crate::map::Map;
 use crate::predict::job::Streams;
 
@@ -16,28 +16,35 @@ pub(crate) struct ColumnPlan {
     pub(crate) body: Vec<Item>,
     /// The residuals of a predicted column, by context.
     pub(crate) residuals: Streams,
+    /// The elements that the clusters of a plain column code, if they are not its bytes: indices of a palette, or those of a mask.
+    pub(crate) coded: Option<Vec<u8>>,
     /// Estimated bytes without lane states.
     pub(crate) estimate: u64,
 }
 
 impl ColumnPlan {
     pub(super) fn stored(len: usize) -> Self {
-        Self { method: Method::Stored, body: vec![], residuals: Streams::default(), estimate: len as u64 }
+        Self { method: Method::Stored, body: vec![], estimate: len as u64, ..Self::empty() }
     }
 
     /// A column whose bytes in the body are a frame.
     pub(super) fn framed(method: Method, frame: &[u8]) -> Self {
         let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
-        Self { method, body, residuals: Streams::default(), estimate }
+        Self { method, body, estimate, ..Self::empty() }
     }
 
-    pub(super) fn zstd(frame: &[u8]) -> Self {
-        Self::framed(Method::Zstd { frame_len: frame.len() }, frame)
+    /// A frame of the byte planes of elements of `width` bytes; 1 for the bytes as they are.
+    pub(super) fn zstd(width: usize, frame: &[u8]) -> Self {
+        Self::framed(Method::Zstd { width, prefix: NamedRanges::default(), frame_len: frame.len() }, frame)
     }
 
     pub(super) fn plain(plan: StreamPlan) -> Self {
         let StreamPlan { stream, body, estimate } = plan;
-        Self { method: Method::Plain(stream), body, residuals: Streams::default(), estimate }
+        Self { method: Method::Plain(Box::new(stream)), body, estimate, ..Self::empty() }
+    }
+
+    fn empty() -> Self {
+        Self { method: Method::Stored, body: vec![], residuals: Streams::default(), coded: None, estimate: 0 }
     }
 
     pub(crate) fn is_predicted(&self) -> bool {
@@ -69,7 +76,7 @@ pub(crate) struct StreamPlan {
 
 /// Bytes of a column in the body. The items of a column are in the order in which the head describes them.
 pub(crate) enum Item {
-    /// A zstd frame, or coded patches.
+    /// A zstd frame, or coded numbers.
     Bytes(Vec<u8>),
     Cluster(Box<PlannedCluster>),
 }
@@ -85,6 +92,8 @@ pub(crate) struct PlannedCluster {
     pub(crate) runs: Vec<u32>,
     /// Elements of the partial run that follows them; 0 if the cluster has none.
     pub(crate) tail: usize,
+    /// Coded elements of the stream.
+    pub(crate) n: usize,
 }
 
 /// The elements whose runs a cluster codes.
@@ -93,7 +102,7 @@ pub(crate) enum Elements {
     Column,
     /// Those of a context of residuals.
     Context(usize),
-    /// Those of a cluster map, or of a map of unchanged runs.
+    /// Those of a cluster map, or of a mask.
     Map(Vec<u8>),
 }
 
@@ -111,7 +120,7 @@ impl PlannedCluster {
             tail = n % RUN;
             runs.pop();
         }
-        Self { elements, width, shape: Shape::of(cluster, map), table: EncodeTable::new(&cluster.coder), runs, tail }
+        Self { elements, width, shape: Shape::of(cluster, map), table: EncodeTable::new(&cluster.coder), runs, tail, n }
     }
 }
 
@@ -135,17 +144,27 @@ impl Item {
 
 impl StreamPlan {
     pub(super) fn empty(width: usize, map: Map) -> Self {
-        let stream = Stream { width, map, patches: None, cluster_map: None, clusters: Vec::new() };
-        StreamPlan { stream, body: Vec::new(), estimate: 0 }
+        StreamPlan { stream: Stream::empty(width, map), body: Vec::new(), estimate: 0 }
     }
 
-    /// A stream without clusters: patches code all elements that are not zero.
-    pub(super) fn sparse(width: usize, map: Map, patches: &mut PatchList) -> Self {
+    /// A stream whose elements other than 0 are listed.
+    pub(super) fn sparse(width: usize, map: Map, list: &mut PatchList) -> Self {
         let mut plan = Self::empty(width, map);
-        let bits = plan.set_patches(patches, 0);
-        let head = plan.stream.patches.as_ref().map_or(0, Patches::head_len);
-        plan.estimate = (8 + head) as u64 + bits;
+        match list.list() {
+            None => plan.stream.clusters.push(Cluster::zero(8 * width as u32)),
+            Some((mask, values, bytes)) => {
+                (plan.stream.mask, plan.stream.listed) = (mask, Some(values));
+                plan.body.extend(bytes.map(Item::Bytes));
+            }
+        }
+        plan.estimate = plan.stream.head_len() + plan.body.iter().map(|item| item.len() as u64).sum::<u64>();
         plan
+    }
+
+    /// Puts a mask before everything else, with what it has in the body.
+    pub(super) fn set_mask(&mut self, mask: Mask, items: impl IntoIterator<Item = Item>) {
+        self.stream.mask = mask;
+        self.body.splice(..0, items);
     }
 
     /// Appends a cluster of these runs, in a stream of `n` elements.

@@ -6,21 +6,20 @@ use super::predictor_choice::{PredictionInput, PredictorChoice, choose_predictor
 use super::sparse::{self, few_of};
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
-use crate::entropy::cost;
-use crate::format::block_head::{Method, Named, Predicted, Unchanged};
+use crate::format::block_head::{Method, NamedRanges, Predicted};
 use crate::map::Map;
 use crate::predict::changes::Compared;
 use crate::predict::job::{Model, Streams};
-use crate::predict::unchanged::{elements as unchanged_elements, leave_out};
 
-/// The elements of a column that its streams code.
-#[derive(PartialEq, Eq)]
-enum Coverage {
-    All,
-    /// Those of changed runs; the map has a byte per run, 1 for an unchanged one.
-    ChangedRuns(Vec<u8>),
-    /// Those that changed; the planner holds them.
-    Changes,
+/// What is known of the elements that equal their predictions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unchanged {
+    /// Single ones, or none.
+    Some,
+    /// Many, next to each other.
+    Together,
+    /// Nearly all; the planner holds the others.
+    Most,
 }
 
 /// Sampling: windows of 4 runs; at most 64 windows, but at least one window in 16.
@@ -56,9 +55,9 @@ impl Planner {
         let some_unchanged = unchanged > 0 && unchanged >= map.len() / 128;
         let most = few_of(elements.len() / width);
         if some_unchanged && self.isa.changes(&Compared::with(x.prediction, width, elements), most, &mut self.changes) {
-            let c = sparse::choose_predictor(width, x.prediction, x.map, &self.changes);
+            let c = sparse::choose_predictor(self.level, width, x.prediction, x.map, &self.changes);
             let sure = few && c.sure;
-            return Ok((self.plan_choice(width, elements, x, c, Coverage::Changes, streams), sure));
+            return Ok((self.plan_choice(width, elements, x, c, Unchanged::Most, streams), sure));
         }
         let map = some_unchanged.then(|| {
             map.clear();
@@ -70,8 +69,8 @@ impl Planner {
         match with_element!(width, E => choose_predictor::<E>(elements, x, map.as_deref(), effort)) {
             Some(c) => {
                 let sure = few && c.sure;
-                let coverage = map.map_or(Coverage::All, Coverage::ChangedRuns);
-                Ok((self.plan_choice(width, elements, x, c, coverage, streams), sure))
+                let unchanged = if map.is_some() { Unchanged::Together } else { Unchanged::Some };
+                Ok((self.plan_choice(width, elements, x, c, unchanged, streams), sure))
             }
             None => Err(streams),
         }
@@ -83,35 +82,20 @@ impl Planner {
         elements: &[u8],
         x: &PredictionInput<'_>,
         c: PredictorChoice,
-        coverage: Coverage,
+        unchanged: Unchanged,
         mut streams: Streams,
     ) -> ColumnPlan {
-        let sparse = coverage == Coverage::Changes;
-        let map = if let Coverage::ChangedRuns(map) = coverage { Some(map) } else { None };
-        let [changed, kept] = &mut *self.changed;
-        let mut elements = elements;
-        let mut model = Model {
-            width,
-            len: elements.len() / width,
-            predictor: c.predictor,
-            prediction: x.prediction,
-            contexts: c.contexts.as_ref(),
-        };
-        let n = model.len;
-        if let Some(map) = &map {
-            leave_out(width, map, elements, changed);
-            elements = changed;
-            leave_out(width, map, x.prediction, kept);
-            (model.len, model.prediction) = (elements.len() / width, kept);
-        }
-        let changed_len = model.len;
+        let sparse = unchanged == Unchanged::Most;
+        let n = elements.len() / width;
+        let model =
+            Model { width, len: n, predictor: c.predictor, prediction: x.prediction, contexts: c.contexts.as_ref() };
         let counts = if sparse {
             let counts = sparse::list(self.isa, &model, &self.changes, &mut self.lists);
             streams.reset(counts.iter().map(|_| (0, width)));
             counts
         } else {
             // The sample gives the sizes of the contexts; where it is wrong, they are counted.
-            streams.reset(c.rooms(changed_len, width));
+            streams.reset(c.rooms(n, width));
             if self.isa.partition(&model, elements, &mut streams) {
                 streams.widen(width);
             } else {
@@ -125,21 +109,14 @@ impl Planner {
             predictor: c.predictor,
             conversion: x.conversion,
             // Set when the block is assembled.
-            base: Named { first: 0, count: 0 },
+            base: NamedRanges { first: 0, count: 0 },
             contexts: c.contexts,
-            unchanged: None,
             streams: Vec::with_capacity(counts.len()),
         };
         let (mut body, mut estimate) = (Vec::new(), 16);
-        if let Some(map) = map {
-            let elements = unchanged_elements(&map, n);
-            let ((cluster, item), bits) = self.plan_cluster_map(map);
-            estimate += bits / (8 * cost::BIT) + 8;
-            predicted.unchanged = Some(Unchanged { elements, map: cluster });
-            body.push(item);
-        }
-        for (context, &n) in counts.iter().enumerate() {
-            if n == 0 {
+        let together = unchanged == Unchanged::Together;
+        for (context, &count) in counts.iter().enumerate() {
+            if count == 0 {
                 estimate += 1;
                 predicted.streams.push((0, None));
                 continue;
@@ -147,13 +124,13 @@ impl Planner {
             let plan = if sparse {
                 StreamPlan::sparse(width, Map::Identity, &mut self.lists[context])
             } else {
-                self.plan_residuals(streams.width(context), streams.get_mut(context), changed_len)
+                self.plan_residuals(streams.width(context), streams.get_mut(context), n, together)
             };
             estimate += plan.estimate;
-            predicted.streams.push((n, Some(plan.stream.widened(width))));
+            predicted.streams.push((count, Some(plan.stream.widened(width))));
             body.extend(plan.body_of_context(context));
         }
-        ColumnPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: streams, estimate }
+        ColumnPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: streams, coded: None, estimate }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Plans a stream of residuals: mostly small numbers, and a few large ones.
 
+use super::mask::Selected;
 use super::patches::PatchList;
 use super::plan::{Planner, Sample as Basis};
 use super::planned::StreamPlan;
@@ -7,10 +8,9 @@ use super::sparse::few_of;
 use crate::cluster::RUN;
 use crate::cluster::element::{Element, extend, with_element};
 use crate::cluster::runs::Effort;
-use crate::entropy::coder::Coder;
 use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, histogram};
-use crate::format::block_head::Cluster;
+use crate::format::block_head::{Cluster, Mask};
 use crate::map::Map;
 use crate::predict::changes::Compared;
 
@@ -50,9 +50,24 @@ struct Cut {
 
 impl Planner {
     /// Plans a stream of residuals, under [`Map::Identity`]. The high bits of the few large elements are moved from `elements` to
-    /// patches. `column` is the number of elements of all streams of the column.
-    pub(super) fn plan_residuals(&mut self, width: usize, elements: &mut [u8], column: usize) -> StreamPlan {
+    /// patches; if a mask selects some, these are moved to the front. `column` is the number of elements of all streams of the column;
+    /// `together` says that many zeros are next to each other.
+    pub(super) fn plan_residuals(
+        &mut self,
+        width: usize,
+        elements: &mut [u8],
+        column: usize,
+        together: bool,
+    ) -> StreamPlan {
         let n = elements.len() / width;
+        if together && let Some(selected) = Selected::of_residuals(width, elements) {
+            selected.compact(width, elements);
+            let mut plan = self.plan_residuals(width, &mut elements[..selected.count * width], column, false);
+            let ((bytes, item), bits) = self.plan_cluster_map(selected.bits);
+            plan.estimate += bits / (8 * cost::BIT) + 8;
+            plan.set_mask(Mask::Bits { selected: selected.count, signs: false, bytes: Box::new(bytes) }, [item]);
+            return plan;
+        }
         let mut or = std::mem::take(&mut self.stats.or);
         or.clear();
         self.isa.run_ors(width, elements, &mut or);
@@ -107,7 +122,7 @@ impl Planner {
         if apart {
             let (mut empty, mut filled) = (Vec::with_capacity(zeros), Vec::with_capacity(zero.len() - zeros));
             zero.iter().zip(0u32..).for_each(|(&z, r)| if z { empty.push(r) } else { filled.push(r) });
-            plan.push(zero_cluster(bits), empty, n);
+            plan.push(Cluster::zero(bits), empty, n);
             plan.push(cluster, filled, n);
             let map = zero.iter().map(|&z| u8::from(!z)).collect();
             let (map, bits) = self.plan_cluster_map(map);
@@ -211,10 +226,6 @@ struct Split {
     left: u32,
     /// Cost of all elements in 1/256 bit.
     bits: u64,
-}
-
-fn zero_cluster(bits: u32) -> Cluster {
-    Cluster { low: bits, high: 0, raw_bits: 0, sign_plane: false, constant: 0, coder: Coder::None }
 }
 
 /// About `size` elements of runs that are not all zero, evenly spread.

@@ -1,12 +1,12 @@
 //! Predicted columns with sparse streams: a copy of the prediction, with the changed elements replaced.
 
 use super::body::Body;
+use super::patches::each_listed;
 use super::sparse::few_of;
 use crate::cluster::element::{Element, with_element};
 use crate::error::{Error, Result};
-use crate::format::block_head::{Patches, Predicted, Stream};
+use crate::format::block_head::{Mask, Predicted, Stream};
 use crate::isa::Isa;
-use crate::map::Map;
 use crate::predict::Predictor;
 use crate::predict::job::Model;
 use crate::predict::select::Selection;
@@ -18,7 +18,7 @@ impl Predicted {
     /// The only stream, if it is sparse.
     pub(super) fn sparse(&self) -> Option<&Stream> {
         match &self.streams[..] {
-            [(_, Some(only))] if only.is_listed() && self.unchanged.is_none() => Some(only),
+            [(_, Some(only))] if only.is_listed() => Some(only),
             _ => None,
         }
     }
@@ -27,15 +27,23 @@ impl Predicted {
     pub(super) fn is_sparse_by_context(&self) -> bool {
         let mut streams = self.streams.iter().filter_map(|s| s.1.as_ref());
         let n = self.streams.iter().map(|s| s.0).sum();
-        let changes: usize = streams.clone().filter_map(|g| g.patches.as_ref()).map(|patches| patches.count).sum();
-        let coded = self.contexts.is_some() && self.unchanged.is_none();
-        coded && streams.all(Stream::is_listed) && changes <= few_of(n)
+        let listed = streams.clone().filter(|g| g.listed.is_some());
+        let changes: usize = listed.map(|g| g.mask.selected(0)).sum();
+        self.contexts.is_some() && streams.all(Stream::is_listed) && changes <= few_of(n)
     }
 }
 
 impl Stream {
+    /// Whether its elements other than 0 are listed, or there are none.
     fn is_listed(&self) -> bool {
-        self.clusters.is_empty() && self.cluster_map.is_none()
+        self.is_zero() || self.listed.is_some() && matches!(self.mask, Mask::Gaps { .. })
+    }
+
+    /// Calls `each` with the place and the mapped value of each listed element, of `n`.
+    fn each_listed(&self, body: &mut Body<'_>, n: usize, each: impl FnMut(usize, u64)) -> Result<()> {
+        let (Mask::Gaps { selected, gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
+        let lists = [(gaps, body.take_bulk(gaps.len)?), (values, body.take_bulk(values.len)?)];
+        each_listed(lists, *selected, n, self.width, each)
     }
 }
 
@@ -55,11 +63,10 @@ impl SparseChanges {
         self.residuals.clear();
         self.ends.clear();
         for (n, stream) in &p.streams {
-            if let Some(Stream { patches: Some(patches), map, .. }) = stream {
-                let bytes = body.take_bulk(patches.len)?;
-                with_element!(p.width, E => patches.each(bytes, *n, E::BYTES, |i, x| {
+            if let Some(g) = stream {
+                with_element!(p.width, E => g.each_listed(body, *n, |i, x| {
                     self.ranks.push(i as u32);
-                    self.residuals.push(E::cut(x).unmap(*map).wide());
+                    self.residuals.push(E::cut(x).unmap(g.map).wide());
                 }))?;
             }
             self.ends.push(self.ranks.len());
@@ -111,16 +118,15 @@ pub(super) fn other_contexts() -> Error {
     )
 }
 
-/// Replaces the predictions that have a patch; all other residuals are 0.
-pub(super) fn restore_patches<E: Element>(
-    patches: &Patches,
-    map: Map,
+/// Replaces the predictions whose residuals are listed; all others are 0.
+pub(super) fn restore_listed<E: Element>(
+    g: &Stream,
     predictor: Predictor,
-    bytes: &[u8],
+    body: &mut Body<'_>,
     out: &mut [u8],
 ) -> Result<()> {
-    patches.each(bytes, out.len() / E::BYTES, E::BYTES, |i, x| {
+    g.each_listed(body, out.len() / E::BYTES, |i, x| {
         let e = &mut out[i * E::BYTES..][..E::BYTES];
-        predictor.restore(E::cut(x).unmap(map), E::load(e)).store(e);
+        predictor.restore(E::cut(x).unmap(g.map), E::load(e)).store(e);
     })
 }

@@ -55,12 +55,19 @@ pub(super) fn few_of(n: usize) -> usize {
     n / SPARSE
 }
 
-/// The predictor and contexts of a column with these changes.
-pub(super) fn choose_predictor(width: usize, base: &[u8], map: Map, changes: &Changes) -> PredictorChoice {
-    with_element!(width, E => choose_for::<E>(base, map == Map::Rotate, changes))
+/// The predictor and contexts of a column with these changes. `Fast` has one context: what is listed in the order of elements is
+/// restored by a copy of the predictions, without looking at their keys.
+pub(super) fn choose_predictor(
+    level: Level,
+    width: usize,
+    base: &[u8],
+    map: Map,
+    changes: &Changes,
+) -> PredictorChoice {
+    with_element!(width, E => choose_for::<E>(base, map == Map::Rotate, level != Level::Fast, changes))
 }
 
-fn choose_for<E: Element>(base: &[u8], float: bool, changes: &Changes) -> PredictorChoice {
+fn choose_for<E: Element>(base: &[u8], float: bool, by_context: bool, changes: &Changes) -> PredictorChoice {
     let n = base.len() / E::BYTES;
     let changed = changes.at().len();
     let step = changed.div_ceil(SAMPLE).max(1);
@@ -77,7 +84,7 @@ fn choose_for<E: Element>(base: &[u8], float: bool, changes: &Changes) -> Predic
     let bits = buckets_cost(&h, rest_bits);
     let mut best = PredictorChoice { sure: true, ..PredictorChoice::whole(predictor, bits) };
     // Integers have no exponent to go by.
-    if float && changed > 0 {
+    if float && by_context && changed > 0 {
         let mut histograms = ContextHistograms::new(sparse_cost);
         // Frequencies of keys from a sample of runs, and of residuals from a sample of changes.
         let stride = (n / KEYS).max(1);

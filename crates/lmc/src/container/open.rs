@@ -86,7 +86,9 @@ impl Opened {
         read(src, &mut end, size - trailer::LEN as u64)?;
         let Trailer { index_offset, index_len } = Trailer::parse(&end, size)?;
         let index = read_index(src, index_offset, index_len, limits).map_err(|e| e.at_offset(index_offset))?;
-        let (sources, begin) = read_bases(src, features, index_offset, limits)?;
+        let (mut sources, begin) = read_bases(src, features, index_offset, limits)?;
+        index.check_features(features).map_err(|e| e.at_offset(index_offset))?;
+        sources.features = index.features;
         let (places, end) = add_up(&index, begin);
         match index_offset.checked_sub(end) {
             Some(0 | MIN_SKIPPABLE..=MAX_SKIPPABLE) => {}

@@ -34,6 +34,8 @@ pub(crate) struct Records<R> {
     raw: u64,
     /// Number of skippable records read so far.
     skipped: u64,
+    /// What the blocks so far need.
+    needed: Features,
 }
 
 impl<R: Read> Records<R> {
@@ -52,6 +54,7 @@ impl<R: Read> Records<R> {
             blocks: vec![],
             raw: 0,
             skipped: 0,
+            needed: Features::default(),
         };
         if features.dependencies {
             records.read_bases(features).map_err(|e| e.at_offset(n as u64))?;
@@ -130,6 +133,7 @@ impl<R: Read> Records<R> {
         let (head, _) = block_record(buf)?;
         whole_leaves_before(self.raw)?;
         self.sources.check(&head.dependencies, self.raw)?;
+        self.needed = self.needed | head.features();
         self.raw += head.raw_len as u64;
         if self.raw > self.limits.max_raw_size {
             let max = self.limits.max_raw_size;
@@ -154,6 +158,10 @@ impl<R: Read> Records<R> {
             let e = Error::damaged("the records of the file are not those of its index; fetch it again");
             return Err(e.at_offset(at));
         }
+        index
+            .check_features(self.sources.features)
+            .and_then(|()| index.check_exact(self.needed))
+            .map_err(|e| e.at_offset(at))?;
         let index_len = self.offset - at;
         let mut end = Vec::new();
         self.take(&mut end, trailer::LEN)?;

@@ -5,7 +5,7 @@ use crate::block::encode::BlockSummary;
 use crate::error::Result;
 use crate::format::bases::Sources;
 use crate::format::checksum::ContentHash;
-use crate::format::header;
+use crate::format::header::{self, Features};
 use crate::format::index::Index;
 use crate::format::trailer::{self, Trailer};
 use crate::format::varint::put;
@@ -19,15 +19,20 @@ pub(crate) struct Writer {
     /// Lengths of the blocks as the index has them.
     lengths: Vec<u8>,
     hash: ContentHash,
+    /// Those that the blocks so far need.
+    features: Features,
+    /// The name of this program and its options.
+    name: String,
 }
 
 impl Writer {
     /// A writer, and the bytes before the first block.
-    pub(crate) fn start(sources: &Sources) -> Result<(Self, Vec<u8>)> {
+    pub(crate) fn start(sources: &Sources, name: String) -> Result<(Self, Vec<u8>)> {
         let mut bytes = header::encode(sources.features).to_vec();
         bytes.extend(sources.encode()?);
         let offset = bytes.len() as u64;
-        Ok((Self { offset, raw: 0, blocks: 0, lengths: vec![], hash: ContentHash::default() }, bytes))
+        let (lengths, hash) = (vec![], ContentHash::default());
+        Ok((Self { offset, raw: 0, blocks: 0, lengths, hash, features: Features::default(), name }, bytes))
     }
 
     /// Raw bytes in the blocks so far.
@@ -40,6 +45,7 @@ impl Writer {
         self.offset += b.record_len;
         self.raw += b.raw_len;
         self.blocks += 1;
+        self.features = self.features | b.features;
         put(&mut self.lengths, b.record_len);
         put(&mut self.lengths, b.raw_len);
         b.leaves.iter().for_each(|l| self.hash.push(l));
@@ -49,7 +55,8 @@ impl Writer {
     pub(crate) fn finish(self, layout: &Layout) -> Result<(Vec<u8>, Summary)> {
         let content_hash = self.hash.finish();
         let segments = layout.covering(self.raw);
-        let mut end = Index::encode(self.raw, &content_hash, (self.blocks, self.lengths), layout.name, &segments)?;
+        let (blocks, names) = ((self.blocks, self.lengths), [layout.name, &self.name]);
+        let mut end = Index::encode(self.raw, &content_hash, self.features, blocks, names, &segments)?;
         let index_len = end.len() as u64;
         end.extend_from_slice(&Trailer { index_offset: self.offset, index_len }.encode());
         let compressed_size = self.offset + index_len + trailer::LEN as u64;

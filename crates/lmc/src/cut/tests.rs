@@ -137,7 +137,10 @@ fn a_block_of_single_bytes_has_few_extents() {
 #[test]
 fn what_is_mostly_zero_is_cut_into_large_blocks() {
     for (one_in, want) in [(80, vec![8 * B, 8 * B, 4 * B]), (20, vec![B; 20])] {
-        let raw: Vec<u8> = (0..10 * BLOCK).flat_map(|i| if i % one_in == 7 { [0, 1] } else { [0, 0] }).collect();
+        // Without a period.
+        let is_one =
+            |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(i) >> 40) % one_in == 7;
+        let raw: Vec<u8> = (0..10 * BLOCK).flat_map(|i| if is_one(i) { [0, 1] } else { [0, 0] }).collect();
         for dtype in [Some(Dtype::Bf16), None] {
             let l = layout(&[(dtype, 20 * BLOCK)], None);
             let want = if dtype.is_some() { want.clone() } else { vec![B; 20] };

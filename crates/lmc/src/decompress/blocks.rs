@@ -9,12 +9,14 @@ use crate::error::{Error, Result};
 use crate::format::bases::Dependency;
 use crate::format::bases::{Depths, Sources};
 use crate::format::block_head::BlockHead;
-use crate::format::checksum::{ContentHash, Digest};
+use crate::format::checksum::{ContentHash, Digest, check64};
+use crate::format::header::Features;
 
 /// Data of a decoded block for the checks of the whole: digests for the content hash, dependencies for the depths.
 pub(crate) struct Decoded {
     pub(super) leaves: Vec<Digest>,
     dependencies: Vec<Dependency>,
+    features: Features,
 }
 
 /// Checks of the whole file, after its first blocks.
@@ -22,15 +24,19 @@ pub(crate) struct Progress {
     pub(crate) hash: ContentHash,
     /// The depths of the blocks, if blocks can depend on others.
     depths: Option<Depths>,
+    /// What the blocks so far need.
+    needed: Features,
 }
 
 impl Progress {
     pub(crate) fn new(sources: &Sources) -> Self {
-        Self { hash: ContentHash::default(), depths: sources.features.own.then(Depths::default) }
+        let depths = sources.features.own.then(Depths::default);
+        Self { hash: ContentHash::default(), depths, needed: Features::default() }
     }
 
     /// Adds the next block.
     pub(crate) fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
+        self.needed = self.needed | block.features;
         block.leaves.iter().for_each(|l| self.hash.push(l));
         self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.dependencies))
     }
@@ -74,13 +80,18 @@ pub(crate) fn decode_checked(
     out: &mut [u8],
 ) -> Result<Decoded> {
     let done = decoder.decode(&head, body, origin, out);
-    let leaves = done.map_err(|e| if head.dependencies.is_empty() { e } else { or_wrong_base(e) })?;
-    Ok(Decoded { leaves, dependencies: head.dependencies })
+    // If the body is as it was written, what it was predicted from is not.
+    let leaves = done.map_err(|e| match head.body_check {
+        Some(check) if check == check64(body) => or_wrong_base(e),
+        _ => e,
+    })?;
+    Ok(Decoded { leaves, features: head.features(), dependencies: head.dependencies })
 }
 
-/// Checks the content hash against the index.
-pub(crate) fn finish(opened: &Opened, hash: &ContentHash) -> Result<Summary> {
-    check_hash(hash, &opened.index.content_hash)?;
+/// Checks the content hash and the features against the index.
+pub(crate) fn finish(opened: &Opened, done: &Progress) -> Result<Summary> {
+    check_hash(&done.hash, &opened.index.content_hash)?;
+    opened.index.check_exact(done.needed)?;
     Ok(Summary {
         raw_size: opened.index.raw_size,
         compressed_size: opened.size,

@@ -50,7 +50,7 @@ fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
 /// A file of `raw` in blocks of these extents, each block a tensor.
 fn file_of_extents(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Extent>)]) -> Vec<u8> {
     let sources = Sources { features: Features { dependencies: own, own }, bases: vec![] };
-    let (mut writer, start) = Writer::start(&sources).unwrap();
+    let (mut writer, start) = Writer::start(&sources, "test".into()).unwrap();
     let mut bytes = vec![];
     let mut out = Output::new(&mut bytes);
     out.extend(&start);
@@ -111,7 +111,13 @@ fn all_ways(file: &[u8], threads: usize) -> Vec<Result<Vec<u8>>> {
         let to = Memory { bytes: Mutex::default(), gives };
         all.push(d.decompress(file, &[], &to).map(|_| to.bytes.into_inner().unwrap()));
     }
-    let reader = Reader::open(file, &o).unwrap();
+    let reader = match Reader::open(file, &o) {
+        Ok(reader) => reader,
+        Err(e) => {
+            all.push(Err(e));
+            return all;
+        }
+    };
     let mut raw = vec![0; reader.raw_size() as usize];
     all.push(reader.read_range(0, &mut raw).map(|()| raw.clone()));
     let step = 1000 + raw.len() / 1000;
@@ -212,8 +218,7 @@ fn the_error_of_a_block_comes_before_those_that_depend_on_it() {
             for (way, got) in all_ways(&bad, threads).into_iter().enumerate() {
                 let e = got.unwrap_err();
                 assert_eq!((e.kind(), e.block()), (ErrorKind::Damaged, Some(block as u64)), "way {way}: {e}");
-                let blamed = e.to_string().contains("what it was predicted from");
-                assert_eq!(blamed, block > 0, "way {way}: {e}");
+                assert!(!e.to_string().contains("predicted from"), "its own body was altered: way {way}: {e}");
             }
         }
     }
@@ -225,10 +230,11 @@ fn the_header_must_announce_dependencies() {
     let blocks = [(Dtype::F32, LEAF, None), (Dtype::F32, LEAF, Some((0, Conversion::None)))];
     let good = file(&raw, true, &blocks);
     restores(&good, &raw);
-    for (features, why) in [(0, "bit 0 of the header's features"), (1, "bit 1 of the header's features")] {
+    for features in [0, 1] {
         let mut bad = good.clone();
         bad[12] = features;
-        refuses(&bad, why);
+        // Whichever comes first: a block of a stream, or the index.
+        refuses(&bad, "features");
     }
     // A block that is expected to be itself.
     let late = [(Dtype::F32, LEAF, None), (Dtype::F32, LEAF, Some((LEAF as u64, Conversion::None)))];

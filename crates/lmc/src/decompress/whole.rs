@@ -123,6 +123,6 @@ impl Whole<'_> {
             },
         );
         buffers.extend(jobs.into_iter().map(|job| job.buffers));
-        done.and_then(|()| finish(opened, &so_far.hash))
+        done.and_then(|()| finish(opened, &so_far))
     }
 }

@@ -120,13 +120,13 @@ impl Sources {
     /// Checks the dependencies of a block that starts at raw byte `start`.
     pub(crate) fn check(&self, dependencies: &[Dependency], start: u64) -> Result<()> {
         if !dependencies.is_empty() && !self.features.dependencies {
-            return Err(Error::damaged("a block has dependencies, but bit 0 of the header's features is not set"));
+            return Err(Error::damaged("a block has dependencies, but bit 0 of the file's features is not set"));
         }
         for d in dependencies {
             let (end, what) = match d.source {
                 0 if !self.features.own => {
                     return Err(Error::damaged(
-                        "a block depends on the file itself, but bit 1 of the header's features is not set",
+                        "a block depends on the file itself, but bit 1 of the file's features is not set",
                     ));
                 }
                 0 => (start, "the block starts"),

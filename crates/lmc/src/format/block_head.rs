@@ -2,14 +2,14 @@
 
 mod stream;
 
-pub use stream::{Cluster, Patches, Stream};
+pub use stream::{Cluster, Mask, Numbers, Palette, Patches, Stream};
 
 use super::bases::Dependency;
 use super::checksum::Digest;
-use super::limits::{MAX_COLUMNS, MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_EXTENTS, MAX_RAW};
+use super::header::Features;
+use super::limits::{MAX_COLUMNS, MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_EXTENTS, MAX_PREFIX, MAX_RAW};
 use super::varint::{Cursor, put};
 use crate::entropy::SETS;
-use crate::entropy::coder::Coder;
 use crate::error::{Error, Result};
 use crate::predict::{Contexts, Conversion, MAX_BOUNDARIES, Predictor};
 
@@ -27,6 +27,7 @@ pub struct LaneCounts {
 pub struct BlockHead {
     /// Length of the contents in bytes.
     pub raw_len: usize,
+    /// The ranges of all columns, in order.
     pub(crate) dependencies: Vec<Dependency>,
     /// `None` if no cluster of the block has symbols.
     pub lanes: Option<LaneCounts>,
@@ -35,6 +36,8 @@ pub struct BlockHead {
     /// What the extents belong to.
     pub columns: Vec<Column>,
     pub(crate) digest: Digest,
+    /// The check of the body, of a block that depends on other data.
+    pub(crate) body_check: Option<u64>,
 }
 
 /// Elements that one method codes.
@@ -53,29 +56,28 @@ pub enum Method {
     Stored,
     /// A frame of zstd.
     Zstd {
+        /// Bytes of an element, if the frame holds byte planes of elements; otherwise 1.
+        width: usize,
+        /// The ranges that matches may reach, before the column.
+        prefix: NamedRanges,
         /// Its length in bytes.
         frame_len: usize,
     },
     /// Elements in clusters.
-    Plain(Stream),
+    Plain(Box<Stream>),
     /// Residuals.
     Predicted(Box<Predicted>),
-    /// The header of a safetensors file as a list of tensors in a zstd frame; `list_len` is the length of the unpacked list.
-    TensorList {
-        /// Length of the list before it was packed.
-        list_len: usize,
-        /// Length of the frame that it was packed into.
-        frame_len: usize,
-    },
 }
 
 impl Column {
     /// Appends its description.
-    pub fn put(&self, out: &mut Vec<u8>) {
+    /// `dependencies` are those of its block.
+    pub fn put(&self, dependencies: &[Dependency], out: &mut Vec<u8>) {
         match &self.method {
             Method::Stored => out.push(0),
-            Method::Zstd { frame_len } => {
-                out.push(1);
+            Method::Zstd { width, prefix, frame_len } => {
+                out.extend([1, width.trailing_zeros() as u8]);
+                prefix.put(dependencies, out);
                 put(out, *frame_len as u64);
             }
             Method::Plain(g) => {
@@ -84,12 +86,7 @@ impl Column {
             }
             Method::Predicted(p) => {
                 out.push(3);
-                p.put(out);
-            }
-            Method::TensorList { list_len, frame_len } => {
-                out.push(4);
-                put(out, *list_len as u64);
-                put(out, *frame_len as u64);
+                p.put(dependencies, out);
             }
         }
     }
@@ -98,13 +95,12 @@ impl Column {
 impl Method {
     /// Whether any cluster of the column has symbols.
     fn has_symbols(&self) -> bool {
-        let map = if let Method::Predicted(p) = self { p.unchanged.as_ref() } else { None };
-        self.streams().any(Stream::has_symbols) || map.is_some_and(|u| u.map.coder != Coder::None)
+        self.streams().any(Stream::has_symbols)
     }
 
     /// The streams that the lanes code.
     pub fn streams(&self) -> impl Iterator<Item = &Stream> {
-        let stream = if let Method::Plain(g) = self { Some(g) } else { None };
+        let stream = if let Method::Plain(g) = self { Some(&**g) } else { None };
         let predicted = if let Method::Predicted(p) = self { Some(p) } else { None };
         stream.into_iter().chain(predicted.into_iter().flat_map(|p| p.streams.iter().filter_map(|s| s.1.as_ref())))
     }
@@ -117,31 +113,62 @@ pub struct Predicted {
     pub width: usize,
     /// What makes a residual of an element and its prediction.
     pub predictor: Predictor,
-    /// What the bytes of the dependencies become before they are predictions.
+    /// What the bytes of the operand become before they are predictions.
     pub conversion: Conversion,
-    /// Dependencies that the prediction is made from.
-    pub(crate) base: Named,
+    /// The ranges of the operand.
+    pub(crate) base: NamedRanges,
     /// `None` for a single context.
     pub(crate) contexts: Option<Contexts>,
-    /// Runs equal to their prediction, if there is a map of them.
-    pub(crate) unchanged: Option<Unchanged>,
     /// For each context its number of elements, and their stream if there are any.
     pub streams: Vec<(usize, Option<Stream>)>,
 }
 
-/// The map of unchanged runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unchanged {
-    /// Elements in those runs.
-    pub(crate) elements: usize,
-    pub(crate) map: Cluster,
-}
-
-/// Consecutive dependencies of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+/// Ranges that a column names: consecutive dependencies of its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamedRanges {
     pub(crate) first: usize,
     pub(crate) count: usize,
+}
+
+impl NamedRanges {
+    pub(crate) fn of<'d>(&self, dependencies: &'d [Dependency]) -> &'d [Dependency] {
+        &dependencies[self.first..][..self.count]
+    }
+
+    /// Bytes of the ranges.
+    pub(crate) fn bytes(&self, dependencies: &[Dependency]) -> u64 {
+        self.of(dependencies).iter().map(|d| d.len).sum()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    fn put(&self, dependencies: &[Dependency], out: &mut Vec<u8>) {
+        put(out, self.count as u64);
+        self.of(dependencies).iter().for_each(|d| d.put(out));
+    }
+}
+
+/// The ranges of a block, while its columns are parsed.
+struct Ranges {
+    all: Vec<Dependency>,
+    /// Bytes that the block may still name.
+    left: u64,
+}
+
+impl Ranges {
+    fn parse(&mut self, c: &mut Cursor<'_>) -> Result<NamedRanges> {
+        let first = self.all.len();
+        // A range takes three bytes at least: the head's own length bounds the allocation.
+        let count = c.size((MAX_DEPENDENCIES - first).min(c.remaining() / 3), "a column's number of ranges")?;
+        self.all.reserve(count);
+        for _ in 0..count {
+            self.all.push(Dependency::parse(c, &mut self.left)?);
+        }
+        Ok(NamedRanges { first, count })
+    }
 }
 
 /// The width of a column's elements, in bytes. It divides the column's length.
@@ -154,17 +181,29 @@ fn parse_width(c: &mut Cursor<'_>, len: usize) -> Result<usize> {
 }
 
 impl Predicted {
-    fn parse(c: &mut Cursor<'_>, len: usize, dependencies: &[Dependency]) -> Result<Self> {
+    fn parse(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Self> {
         let width = parse_width(c, len)?;
         let n = len / width;
         let code = c.u8()?;
         let predictor = Predictor::from_code(code).ok_or_else(|| Error::unknown_code("predictor", code))?;
+        let operands = c.u8()?;
+        if operands != 1 {
+            return Err(Error::damaged(format!("a column has {operands} operands, its predictor takes 1")));
+        }
         let code = c.u8()?;
         let conversion = Conversion::from_code(code).ok_or_else(|| Error::unknown_code("conversion", code))?;
         let source = conversion.source_width(width).ok_or_else(|| {
             Error::damaged(format!("a column's conversion {code} does not give elements of {width} bytes"))
         })?;
-        let base = parse_named(c, n, source, dependencies)?;
+        let base = ranges.parse(c)?;
+        let bytes = base.bytes(&ranges.all);
+        if base.count == 0 || bytes != (n * source) as u64 {
+            return Err(Error::damaged(format!(
+                "a column of {n} elements has an operand of {} ranges with {bytes} bytes, not of {}",
+                base.count,
+                n * source
+            )));
+        }
         let contexts = match usize::from(c.u8()?) {
             0 => None,
             count if count > MAX_BOUNDARIES => {
@@ -182,15 +221,7 @@ impl Predicted {
                 Some(Contexts { boundaries })
             }
         };
-        let unchanged = match c.u8()? {
-            0 => None,
-            1 => {
-                let elements = c.size(n, "a column's number of elements in unchanged runs")?;
-                Some(Unchanged { elements, map: Cluster::parse(c, 1)? })
-            }
-            kind => return Err(Error::unknown_code("kind of unchanged runs", kind)),
-        };
-        let mut left = n - unchanged.as_ref().map_or(0, |u| u.elements);
+        let mut left = n;
         let streams = (0..contexts.as_ref().map_or(1, Contexts::count))
             .map(|_| {
                 let count = c.size(left, "a context's number of elements")?;
@@ -202,24 +233,16 @@ impl Predicted {
         if left != 0 {
             return Err(Error::damaged(format!("the contexts of a column leave {left} of its {n} elements uncovered")));
         }
-        Ok(Self { width, predictor, conversion, base, contexts, unchanged, streams })
+        Ok(Self { width, predictor, conversion, base, contexts, streams })
     }
 
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, self.conversion as u8]);
-        put(out, self.base.first as u64);
-        put(out, self.base.count as u64);
+    fn put(&self, dependencies: &[Dependency], out: &mut Vec<u8>) {
+        const OPERANDS: u8 = 1;
+        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, OPERANDS, self.conversion as u8]);
+        self.base.put(dependencies, out);
         let boundaries = self.contexts.as_ref().map_or(&[][..], |c| &c.boundaries);
         out.push(boundaries.len() as u8);
         out.extend_from_slice(boundaries);
-        match &self.unchanged {
-            None => out.push(0),
-            Some(u) => {
-                out.push(1);
-                put(out, u.elements as u64);
-                u.map.put(out, 1);
-            }
-        }
         for (count, stream) in &self.streams {
             put(out, *count as u64);
             if let Some(s) = stream {
@@ -229,18 +252,22 @@ impl Predicted {
     }
 }
 
-/// Dependencies that hold `n` elements of `width` bytes together.
-fn parse_named(c: &mut Cursor<'_>, n: usize, width: usize, dependencies: &[Dependency]) -> Result<Named> {
-    let first = c.size(dependencies.len(), "a column's first dependency")?;
-    let count = c.size(dependencies.len() - first, "a column's number of dependencies")?;
-    let bytes: u64 = dependencies[first..first + count].iter().map(|d| d.len).sum();
-    if count == 0 || bytes != (n * width) as u64 {
+/// A column of `len` bytes in a zstd frame.
+fn parse_zstd(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Method> {
+    let width = parse_width(c, len)?;
+    let prefix = ranges.parse(c)?;
+    let bytes = prefix.bytes(&ranges.all);
+    if prefix.count > 0 && width > 1 {
         return Err(Error::damaged(format!(
-            "a column of {n} elements has {count} dependencies of {bytes} bytes in all, not of {}",
-            n * width
+            "a zstd column has a prefix, and byte planes of elements of {width} bytes"
         )));
     }
-    Ok(Named { first, count })
+    if bytes > MAX_PREFIX || bytes + len as u64 > MAX_RAW as u64 {
+        return Err(Error::damaged(format!(
+            "a zstd column of {len} bytes has a prefix of {bytes}; it can have {MAX_PREFIX}, both together {MAX_RAW}"
+        )));
+    }
+    Ok(Method::Zstd { width, prefix, frame_len: c.size(2 * MAX_RAW, "a frame's length")? })
 }
 
 fn count(c: &mut Cursor<'_>, what: &str) -> Result<usize> {
@@ -257,10 +284,6 @@ impl BlockHead {
         if raw_len == 0 {
             return Err(Error::damaged("a block's raw length is 0"));
         }
-        // A dependency takes three bytes at least: the head's own length bounds the allocation.
-        let n = c.size(MAX_DEPENDENCIES.min(c.remaining() / 3), "a block's number of dependencies")?;
-        let mut left = MAX_DEPENDENCY_BYTES;
-        let dependencies = (0..n).map(|_| Dependency::parse(&mut c, &mut left)).collect::<Result<Vec<_>>>()?;
         let lanes = match usize::from(c.u8()?) {
             0 => None,
             SETS => {
@@ -304,19 +327,16 @@ impl BlockHead {
             }
         }
         let mut columns = Vec::with_capacity(n_columns);
+        let mut ranges = Ranges { all: Vec::new(), left: MAX_DEPENDENCY_BYTES };
         for &len in &len_of[..n_columns] {
             let method = match c.u8()? {
                 0 => Method::Stored,
-                1 => Method::Zstd { frame_len: c.size(2 * MAX_RAW, "a frame's length")? },
+                1 => parse_zstd(&mut c, len, &mut ranges)?,
                 2 => {
                     let width = parse_width(&mut c, len)?;
-                    Method::Plain(Stream::parse(&mut c, width)?)
+                    Method::Plain(Box::new(Stream::parse_plain(&mut c, width)?))
                 }
-                3 => Method::Predicted(Box::new(Predicted::parse(&mut c, len, &dependencies)?)),
-                4 => Method::TensorList {
-                    list_len: c.size(len, "the length of a tensor list")?,
-                    frame_len: c.size(2 * MAX_RAW, "a frame's length")?,
-                },
+                3 => Method::Predicted(Box::new(Predicted::parse(&mut c, len, &mut ranges)?)),
                 code => return Err(Error::unknown_code("method", code)),
             };
             columns.push(Column { len, method });
@@ -325,15 +345,26 @@ impl BlockHead {
             return Err(Error::damaged("a block has clusters with symbols but no lane sets"));
         }
         let digest = c.array()?;
+        let dependencies = ranges.all;
+        let body_check = if dependencies.is_empty() { None } else { Some(u64::from_le_bytes(c.array()?)) };
         c.finish()?;
-        Ok(Self { raw_len, dependencies, lanes, extents, columns, digest })
+        Ok(Self { raw_len, dependencies, lanes, extents, columns, digest, body_check })
+    }
+
+    /// The ranges that its columns name.
+    pub fn dependencies(&self) -> &[Dependency] {
+        &self.dependencies
+    }
+
+    /// The features that a file with this block needs.
+    pub(crate) fn features(&self) -> Features {
+        let dependencies = !self.dependencies.is_empty();
+        Features { dependencies, own: self.dependencies.iter().any(|d| d.source == 0) }
     }
 
     /// Its bytes.
     pub fn put(&self, out: &mut Vec<u8>) {
         put(out, self.raw_len as u64);
-        put(out, self.dependencies.len() as u64);
-        self.dependencies.iter().for_each(|d| d.put(out));
         out.push(if self.lanes.is_some() { SETS as u8 } else { 0 });
         // Fixed width: an encoder knows the length of a head before it knows these.
         if let Some(LaneCounts { words: [first, second], literals }) = self.lanes {
@@ -347,7 +378,10 @@ impl BlockHead {
                 put(out, len as u64);
             }
         }
-        self.columns.iter().for_each(|p| p.put(out));
+        self.columns.iter().for_each(|p| p.put(&self.dependencies, out));
         out.extend_from_slice(&self.digest);
+        if let Some(check) = self.body_check {
+            out.extend_from_slice(&check.to_le_bytes());
+        }
     }
 }

@@ -6,7 +6,10 @@ pub(crate) const LEN: usize = 16;
 /// The first eight bytes of a `.lmc` file.
 pub const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 /// The version of the file format that is read and written. From 0x8001 on: drafts of version 1, each readable by one release only.
-pub const VERSION: u16 = 0x8006;
+pub const VERSION: u16 = 0x8008;
+
+/// The hash of all digests: XXH3-128.
+const HASH: u8 = 1;
 
 /// Magic numbers of other formats, so that an error can name what was given.
 const OTHERS: &[(&[u8], &str)] = &[
@@ -36,22 +39,29 @@ impl Features {
     const DEPENDENCIES: u32 = 1;
     const OWN: u32 = 2;
 
-    fn bits(self) -> u32 {
+    /// As they are stored.
+    pub(crate) fn bits(self) -> u32 {
         u32::from(self.dependencies) * Self::DEPENDENCIES + u32::from(self.own) * Self::OWN
     }
 
-    fn of_bits(bits: u32) -> Result<Self> {
+    pub(super) fn of_bits(bits: u32) -> Result<Self> {
         let unknown = bits & !(Self::DEPENDENCIES | Self::OWN);
         if unknown != 0 {
             return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
         let features = Self { dependencies: bits & Self::DEPENDENCIES != 0, own: bits & Self::OWN != 0 };
         if features.own && !features.dependencies {
-            return Err(Error::damaged(format!(
-                "the header's features are {bits:#x}: bit 1 needs bit 0; fetch the file again"
-            )));
+            return Err(Error::damaged(format!("the features are {bits:#x}: bit 1 needs bit 0; fetch the file again")));
         }
         Ok(features)
+    }
+}
+
+impl std::ops::BitOr for Features {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self { dependencies: self.dependencies || other.dependencies, own: self.own || other.own }
     }
 }
 
@@ -59,6 +69,7 @@ pub(crate) fn encode(features: Features) -> [u8; LEN] {
     let mut h = [0; LEN];
     h[..8].copy_from_slice(&MAGIC);
     h[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    h[10] = HASH;
     h[12..].copy_from_slice(&features.bits().to_le_bytes());
     h
 }
@@ -82,10 +93,13 @@ pub(crate) fn check(start: &[u8]) -> Result<Features> {
     if version != VERSION {
         return Err(wrong_version(version).at_offset(8));
     }
-    if rest[2..4] != [0; 2] {
-        let reserved = u16::from_le_bytes([rest[2], rest[3]]);
-        let message = format!("the header's reserved field is {reserved:#06x}, not 0; fetch the file again");
-        return Err(Error::damaged(message).at_offset(10));
+    if rest[2] != HASH {
+        let message = format!("the file's hash has id {}, and this lmc knows only {HASH}: use a newer lmc", rest[2]);
+        return Err(Error::unsupported(message).at_offset(10));
+    }
+    if rest[3] != 0 {
+        let message = format!("the header's reserved byte is {:#04x}, not 0; fetch the file again", rest[3]);
+        return Err(Error::damaged(message).at_offset(11));
     }
     Features::of_bits(u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes"))).map_err(|e| e.at_offset(12))
 }
@@ -159,7 +173,10 @@ mod tests {
             assert!(error(&h).1.contains(said));
         }
         let mut h = encode(Features::default());
-        h[10] = 1;
+        h[10] = 2;
+        assert_eq!(error(&h).0, ErrorKind::Unsupported);
+        h = encode(Features::default());
+        h[11] = 1;
         assert_eq!(error(&h).0, ErrorKind::Damaged);
         h = encode(Features::default());
         h[15] = 1;

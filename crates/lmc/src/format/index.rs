@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use super::checksum::{Digest, LEAF};
+use super::header::Features;
 use super::limits::MAX_RAW;
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::segments::{self, Budget, Packed};
@@ -15,8 +16,8 @@ use crate::segment::Segment;
 
 /// log2 of the largest zstd window of a table.
 const WINDOW_LOG_MAX: u32 = 23;
-/// Bytes before the table: raw size, content hash, two varints of one byte at least.
-const MIN_HEAD: usize = 8 + 16 + 2;
+/// Bytes before the table: raw size, content hash, features, two varints of one byte at least.
+const MIN_HEAD: usize = 8 + 16 + 4 + 2;
 
 /// The lengths of one block in bytes: its record in the file, and raw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +30,12 @@ pub(crate) struct BlockLen {
 pub(crate) struct Index {
     pub(crate) raw_size: u64,
     pub(crate) content_hash: Digest,
+    /// Those that blocks need.
+    pub(crate) features: Features,
     pub(crate) blocks: Vec<BlockLen>,
     pub(crate) layout: String,
+    /// The program that made the file.
+    pub(crate) writer: String,
     pub(crate) segments: Packed,
 }
 
@@ -39,16 +44,19 @@ impl Index {
     pub(crate) fn encode(
         raw_size: u64,
         content_hash: &Digest,
+        features: Features,
         (n, lengths): (u64, Vec<u8>),
-        layout: &str,
+        [layout, writer]: [&str; 2],
         segments: &[Segment],
     ) -> Result<Vec<u8>> {
         let mut table = lengths;
         put_string(&mut table, layout);
+        put_string(&mut table, writer);
         segments::encode(segments, &mut table);
         let mut out = vec![0; HEADER_LEN];
         out.extend_from_slice(&raw_size.to_le_bytes());
         out.extend_from_slice(content_hash);
+        out.extend_from_slice(&features.bits().to_le_bytes());
         put(&mut out, n);
         put(&mut out, table.len() as u64);
         let mut frame = Vec::new();
@@ -78,6 +86,31 @@ impl Index {
         Err(Error::limit(format!("the index has {len} bytes, more than the memory limit of {max}")))
     }
 
+    /// Checks that the header has the features of the index.
+    pub(crate) fn check_features(&self, header: Features) -> Result<()> {
+        let (exact, header) = (self.features, header);
+        if exact | header == header {
+            return Ok(());
+        }
+        Err(Error::damaged(format!(
+            "the exact features of the index are {:#x}, those of the header {:#x}; fetch the file again",
+            exact.bits(),
+            header.bits()
+        )))
+    }
+
+    /// Checks that blocks need the features of the index, and no more.
+    pub(crate) fn check_exact(&self, needed: Features) -> Result<()> {
+        if self.features == needed {
+            return Ok(());
+        }
+        Err(Error::damaged(format!(
+            "the exact features of the index are {:#x}, but the blocks need {:#x}; fetch the file again",
+            self.features.bits(),
+            needed.bits()
+        )))
+    }
+
     /// Parses an index record's head, and checks it as far as the rest of the file is not needed.
     pub(crate) fn parse(head: &[u8], limits: &DecodeLimits) -> Result<Self> {
         if head.len() < MIN_HEAD {
@@ -86,6 +119,7 @@ impl Index {
         let mut c = Cursor::new(head);
         let raw_size = u64::from_le_bytes(c.array()?);
         let content_hash = c.array()?;
+        let features = Features::of_bits(u32::from_le_bytes(c.array()?))?;
         let n_blocks = c.varint()?;
         let table_len = c.varint()?;
         if raw_size > limits.max_raw_size {
@@ -120,10 +154,10 @@ impl Index {
         if sum != raw_size {
             return Err(Error::damaged(format!("the blocks of the index have {sum} raw bytes, the file {raw_size}")));
         }
-        let layout = string(&mut c)?.to_owned();
+        let (layout, writer) = (string(&mut c)?.to_owned(), string(&mut c)?.to_owned());
         let start = table.len() - c.remaining();
         let segments = Packed::check(table, start, raw_size, &mut budget)?;
-        Ok(Self { raw_size, content_hash, blocks, layout, segments })
+        Ok(Self { raw_size, content_hash, features, blocks, layout, writer, segments })
     }
 }
 
@@ -138,6 +172,9 @@ pub(crate) fn whole_leaves_before(start: u64) -> Result<()> {
 /// Unpacks the table, one zstd frame of exactly `len` raw bytes. Memory grows with the bytes that come out, not with `len`.
 fn unpack(frame: &[u8], len: usize) -> Result<Vec<u8>> {
     let bad = |e: std::io::Error| Error::damaged(format!("zstd cannot unpack the table of the index: {e}"));
+    if !frames::is_one(frame, len) {
+        return Err(Error::damaged(format!("the table of the index is not one zstd frame of {len} bytes")));
+    }
     let mut d = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad)?.single_frame();
     d.window_log_max(WINDOW_LOG_MAX).map_err(bad)?;
     let mut table = Vec::new();

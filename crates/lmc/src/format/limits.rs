@@ -6,6 +6,8 @@ pub(crate) const MAX_EXTENTS: usize = 1 << 20;
 pub(crate) const MAX_CLUSTERS: usize = 16;
 pub(crate) const MAX_DEPENDENCIES: usize = 1 << 20;
 /// Bytes of a block's dependencies.
-pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 26;
+pub(crate) const MAX_DEPENDENCY_BYTES: u64 = 1 << 28;
+/// Bytes of the prefix of a zstd column.
+pub(crate) const MAX_PREFIX: u64 = 1 << 23;
 /// Bases of a file.
 pub(crate) const MAX_BASES: usize = 1 << 16;

@@ -1,4 +1,4 @@
-//! Lists of tensors, in the index and in safetensors headers: a name omits the prefix that it shares with the one before, a shape is
+//! The tensors of the index: a name omits the prefix that it shares with the one before, a shape is
 //! stored where it changes.
 
 use super::varint::{Cursor, put, put_string, string};
@@ -16,11 +16,7 @@ pub(crate) struct Entry<'a> {
     /// Length of opaque bytes.
     pub(crate) len: u64,
     pub(crate) name: &'a str,
-    /// Bytes of the prefix that the name shares with the name before.
-    pub(crate) shared: usize,
     pub(crate) shape: &'a Shape,
-    /// Whether the shape is stored as that of the tensor before.
-    pub(crate) same_shape: bool,
 }
 
 /// Appends opaque bytes.
@@ -58,7 +54,7 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
         let kind = c.u8()?;
         if kind == 0 {
             let (len, shape) = (c.varint()?, &none);
-            each(Entry { dtype: None, len, name: "", shared: 0, shape, same_shape: false })?;
+            each(Entry { dtype: None, len, name: "", shape })?;
             continue;
         }
         let code = kind & !SAME_SHAPE;
@@ -71,8 +67,7 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
         }
         name.truncate(shared);
         name.push_str(string(c)?);
-        let same_shape = kind & SAME_SHAPE != 0;
-        if !same_shape {
+        if kind & SAME_SHAPE == 0 {
             let rank = c.size(MAX_RANK, "a tensor's rank")?;
             shape.clear();
             for _ in 0..rank {
@@ -82,7 +77,7 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
             return Err(Error::damaged("the first tensor of a list has no shape of its own").in_tensor(&name));
         }
         is_first = false;
-        each(Entry { dtype: Some(dtype), len: 0, name: &name, shared, shape: &shape, same_shape })?;
+        each(Entry { dtype: Some(dtype), len: 0, name: &name, shape: &shape })?;
     }
     Ok(())
 }

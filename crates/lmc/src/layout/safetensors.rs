@@ -6,7 +6,6 @@
 //! raw.
 
 mod header;
-pub(crate) mod list;
 
 use header::{Entry, Header};
 

@@ -8,6 +8,7 @@ use crate::block::Reference;
 use crate::cluster::element::zeros_in;
 use crate::dtype::Dtype;
 use crate::error::Result;
+use crate::format::bases::Dependency;
 use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Layout};
 use crate::predict::{self, Conversion};
@@ -21,6 +22,8 @@ pub struct Related {
     pub reference: Reference,
     /// Bytes of the segment, from its beginning on, that have predictions.
     pub len: u64,
+    /// The segment of the base that opaque bytes resemble, at any place.
+    pub resembles: Option<Dependency>,
 }
 
 /// Least bytes of a segment that is worth a reference.
@@ -232,6 +235,7 @@ impl<'m> Matcher<'m> {
                 *found = Found::Related(Related {
                     reference: Reference { source: base as u32 + 1, offset, conversion },
                     len,
+                    resembles: None,
                 });
             }
         }
@@ -240,14 +244,16 @@ impl<'m> Matcher<'m> {
 
     /// Matches segments without names by offset: headers, or all of a file of unknown format.
     fn by_position(&mut self, layout: &Layout, votes: &[usize]) {
-        let related = |base: usize, offset, len| {
+        let related = |base: usize, offset, len, whole| {
             let reference = Reference { source: base as u32 + 1, offset, conversion: Conversion::None };
-            Found::Related(Related { reference, len })
+            let resembles = Some(Dependency { source: reference.source, offset, len: whole });
+            Found::Related(Related { reference, len, resembles })
         };
         if layout.name == layout::RAW {
             let raw = |b: &&Base<'_>| b.is_raw() && b.raw_size() >= LINK_MIN;
             if let Some(base) = self.bases.iter().position(raw) {
-                *self.found.last_mut().expect("there is the tail") = related(base, 0, self.bases[base].raw_size());
+                *self.found.last_mut().expect("there is the tail") =
+                    related(base, 0, self.bases[base].raw_size(), self.bases[base].raw_size());
             }
             return;
         }
@@ -259,11 +265,11 @@ impl<'m> Matcher<'m> {
         if let Some(((segment, found), header)) = ours.next().zip(theirs.next())
             && segment.len.min(header.len) >= LINK_MIN
         {
-            *found = related(base, header.offset, segment.len.min(header.len));
+            *found = related(base, header.offset, segment.len.min(header.len), header.len);
         }
         for (segment, found) in ours.filter(|(s, _)| s.len >= LINK_MIN) {
             match theirs.find(|t| t.len == segment.len) {
-                Some(t) => *found = related(base, t.offset, segment.len),
+                Some(t) => *found = related(base, t.offset, segment.len, t.len),
                 None => break,
             }
         }
@@ -326,6 +332,9 @@ impl<'m> Matcher<'m> {
         for f in &mut self.found {
             if let Found::Related(r) = f {
                 r.reference.source = number[r.reference.source as usize];
+                if let Some(whole) = &mut r.resembles {
+                    whole.source = r.reference.source;
+                }
             }
         }
         let candidates = self.pools.iter_mut().flat_map(|p| &mut p.candidates);
@@ -407,7 +416,7 @@ impl<'m> Matcher<'m> {
         }
         let Some((_, i, reference)) = best else { return Ok(None) };
         pool.candidates[i].taken = true;
-        Ok(Some(Related { reference, len: segment.len }))
+        Ok(Some(Related { reference, len: segment.len, resembles: None }))
     }
 }
 

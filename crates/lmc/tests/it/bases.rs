@@ -1,22 +1,11 @@
 //! Bases (§2.6): every decoder finds each rule that a file breaks in naming them, with all checks and digests made to fit.
 
-use crate::support::restore;
+use crate::support::{judged_without_limits, restore};
 use lmc::DecompressOptions;
 use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases};
 use lmc_testing::handmade::{BASES, FIRST, SECOND, copy, delta, judged, records, refused, stored};
 use lmc_testing::reference::decode_with_bases;
 use lmc_testing::reference::write::{Bases, File, Record};
-
-/// For a file whose bases exceed the limits of these tests.
-#[track_caller]
-fn judged_without_limits(file: &File, bases: &[&[u8]]) -> Result<Vec<u8>, String> {
-    let expected = decode_with_bases(&file.to_bytes(), bases, LIMIT);
-    let base = |raw: &&'_ [u8]| lmc::Base::new(raw.to_vec()).expect("memory can be read");
-    let bases: Vec<lmc::Base<'_>> = bases.iter().map(base).collect();
-    let decompressed = restore(&file.to_bytes(), &bases, &DecompressOptions::default());
-    assert_eq!(decompressed.ok(), expected.clone().ok());
-    expected
-}
 
 #[test]
 fn bases() {

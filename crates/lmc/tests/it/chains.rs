@@ -3,7 +3,7 @@
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
 use lmc_testing::exhaustive;
 use lmc_testing::handmade::{LEAF, copy, filled, records};
-use lmc_testing::reference::write::block::{Block, Column, Dependency, Named, Plain, Predicted, Stream};
+use lmc_testing::reference::write::block::{Block, Column, Operand, Plain, Predicted, Range, Stream};
 use lmc_testing::reference::write::{File, block};
 use std::io;
 
@@ -50,21 +50,17 @@ fn chains_are_as_long_as_a_stack_has_room_for() {
     restored(&file, raw, 1000, 2).expect_err("the chain is too long");
 }
 
-/// A file of one block of zeros, BF16 predicted from F32: it depends on all of its base twice.
+/// A file of one block of zeros, BF16 predicted from F32: it names all of its base twice.
 fn twofold(raw: &[u8]) -> Vec<u8> {
-    let dependencies = vec![Dependency { source: 1, offset: 0, bytes: raw.to_vec() }; 2];
     let column = Predicted {
         raw: raw.to_vec(),
         width_code: 1,
         predictor: 2,
-        conversion: 1,
-        prediction: Named::of(0, 2),
+        operands: vec![Operand { conversion: 1, ranges: vec![Range::of_base(1, raw); 2] }],
         boundaries: vec![],
-        unchanged: None,
         streams: vec![Stream::of(0, block::Cluster { z: 16, ..Default::default() })],
     };
-    let block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
-    let record = block.record().expect("the block can be coded");
+    let record = Block::of(Column::Predicted(column), 0).record().expect("the block can be coded");
     File { features: 1, ..File::delta(&[raw], vec![record]) }.to_bytes()
 }
 

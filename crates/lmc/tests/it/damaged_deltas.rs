@@ -1,10 +1,10 @@
-//! Small deltas that are damaged, cut short, or depend on what cannot be there yet: every decoder refuses them, or does what the
+//! Small deltas that are damaged, cut short, or name ranges of what cannot be there yet: every decoder refuses them, or does what the
 //! reference does.
 
 use crate::support::delta_of;
 use lmc::{Base, CompressOptions, Dtype, ErrorKind, Reader};
 use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases, agree_with_bases, isas, options};
-use lmc_testing::handmade::{BASES, LEAF, copy, delta, delta_raw, records, refused, stored};
+use lmc_testing::handmade::{BASES, LEAF, copy, delta, delta_raw, prefixed, records, refused, stored};
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::BlockFields;
 use lmc_testing::samples::weights;
@@ -15,8 +15,9 @@ const WHOLE: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::WriteOnl
 /// A file, its bases, and its raw bytes.
 type Delta = (Vec<u8>, Vec<Vec<u8>>, Vec<u8>);
 
-/// As the encoder writes it: some weights have moved, a few of them far. And one put together by hand, which depends on itself.
-fn deltas() -> [Delta; 2] {
+/// As the encoder writes it: some weights have moved, a few of them far. And some put together by hand: with ranges of the file
+/// itself, and with a prefix.
+fn deltas() -> [Delta; 3] {
     let old = weights(Dtype::Bf16, 300);
     let mut new = old.clone();
     for (i, w) in new.chunks_exact_mut(2).enumerate() {
@@ -27,7 +28,16 @@ fn deltas() -> [Delta; 2] {
     let base = Base::new(&old[..]).expect("memory can be read").with_name("old");
     let file = delta_of(&new, &[base], &o).expect("anything can be compressed");
     let by_hand = delta();
-    [(file, vec![old], new), (by_hand.to_bytes(), BASES.map(<[u8]>::to_vec).to_vec(), delta_raw())]
+    // As a dictionary with tables begins.
+    let like_a_dictionary = b"\x37\xa4\x30\xec\x01\x00\x00\x00 or a second dictionary";
+    let raw = b"a dictionary or a second dictionary or a second dictionary, \x37\xa4\x30\xec\x01\x00\x00\x00";
+    let block = prefixed(raw, &[(1, 0, like_a_dictionary)]);
+    let prefixed = File { features: 1, ..File::delta(&[like_a_dictionary], vec![block.record()]) };
+    [
+        (file, vec![old], new),
+        (by_hand.to_bytes(), BASES.map(<[u8]>::to_vec).to_vec(), delta_raw()),
+        (prefixed.to_bytes(), vec![like_a_dictionary.to_vec()], raw.to_vec()),
+    ]
 }
 
 fn slices(bases: &[Vec<u8>]) -> Vec<&[u8]> {
@@ -130,7 +140,7 @@ fn what_blocks_depend_on_must_be_there_before_them() {
     for blocks in impossible() {
         let old = vec![b'a'; 5 * blocks.len()];
         let file = File::delta(&[&old], records(&blocks));
-        refused(file.clone(), &[&old], "a dependency");
+        refused(file.clone(), &[&old], "a range");
         let bytes = file.to_bytes();
         for threads in [1, 3] {
             let o = options(isas()[0]).with_threads(threads);

@@ -1,12 +1,12 @@
 //! Files that no honest writer makes: each breaks one rule of the format, with all checks in order, and is refused by
 //! every decoder for that reason; and files that the encoder never writes but that are valid.
 
-use lmc::{DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION, Isa};
+use lmc::{Base, DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION, Isa};
 use lmc_testing::damage::{HUGE, cluster_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};
+use lmc_testing::handmade::{FIRST, copy, frame_with_window};
 use lmc_testing::reference::{self, write::block::BlockFields, write::block::Column, write::*};
 use lmc_testing::samples::cluster_map_block;
-use std::io::Write;
 
 /// The file of the cluster map block with a change that must be refused.
 #[track_caller]
@@ -22,7 +22,12 @@ fn headers_and_trailers() {
     for version in [0, 1, FORMAT_VERSION - 1, FORMAT_VERSION + 1, u16::MAX] {
         refused_file("version", |file| file.version = version);
     }
-    refused_file("reserved", |file| file.reserved = 1);
+    for hash in [0, 2, 255] {
+        refused_file("unknown hash", |file| file.hash = hash);
+    }
+    for reserved in [1, 0x80] {
+        refused_file("reserved", |file| file.reserved = reserved);
+    }
     for bit in [2, 7, 31] {
         refused_file("feature", |file| file.features = 1 << bit);
     }
@@ -80,6 +85,8 @@ fn indexes() {
     refused_file("disagrees", |file| file.index.blocks[0].0 += 1);
     refused_file("disagrees", |file| file.index.blocks[0].1 += 1);
     refused_file("UTF-8", |file| file.index.layout = vec![0xff]);
+    refused_file("UTF-8", |file| file.index.writer = vec![0xc3]);
+    refused_file("not among those of the header", |file| file.index.exact_features = 1);
     refused_file("follows the last segment", |file| file.index.after = vec![0]);
     refused_file("add up", |file| file.index.segments[0].length -= 1);
     refused_file("add up", |file| {
@@ -102,7 +109,7 @@ fn indexes() {
         refused_file("", |file| file.index.segments[0].length = count);
         refused_file("", |file| file.index.table_length_error = count);
     }
-    refused_file("shorter", |file| file.index.table_length_error = 1);
+    refused_file("state the length", |file| file.index.table_length_error = 1);
     refused_file("", |file| file.index.table_length_error = u64::MAX);
     refused_file("no zstd frame", |file| file.index_record = Some(file.index.record_of_frame(9, b"")));
     let frame = |file: &File| zstd::bulk::compress(&file.index.table(), 1).expect("zstd compresses anything");
@@ -119,16 +126,11 @@ fn indexes() {
 
 #[test]
 fn windows_of_indexes() {
-    let frame = |table: &[u8], window_log: u32| {
-        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).expect("zstd has this level");
-        encoder.window_log(window_log).expect("zstd has this window");
-        encoder.write_all(table).expect("memory can be written");
-        encoder.finish().expect("zstd compresses anything")
-    };
     for window_log in 10..=27 {
         let mut file = file_of(&cluster_map());
         let table = file.index.table();
-        file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame(&table, window_log)));
+        file.index_record =
+            Some(file.index.record_of_frame(table.len() as u64, &frame_with_window(&table, window_log)));
         match window_log {
             ..=23 => assert!(agree(&file.to_bytes()).is_ok(), "a window of 2^{window_log} bytes"),
             _ => refused(&file.to_bytes(), "window"),
@@ -231,23 +233,24 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     file.version = FORMAT_VERSION;
     file.features = 4;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
-    // A column's method, its map and its kind of patches.
+    file.features = 0;
+    file.hash = 2;
+    assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
+    // A column's method, its map and its mask.
     for at in [0, 2, 3] {
         assert_eq!(kind_of(&changed(&|block| block.columns[0][at] = 5)), ErrorKind::Unsupported, "byte {at}");
     }
-    // What a predicted column says, byte by byte: method, width, predictor, conversion, dependencies, boundaries, unchanged runs.
-    let predicted = |head: [u8; 8]| {
-        changed(&|block| {
-            block.dependency_count = 1;
-            block.dependencies = vec![0, 0];
-            varint(&mut block.dependencies, block.raw_length);
-            block.columns[0] = head.to_vec();
-        })
+    // What a predicted column says, byte by byte: method, width, predictor, operands (conversion and ranges), boundaries.
+    let predicted = |at: usize| {
+        let mut fields = copy(&[(1, 0, FIRST)]);
+        assert_eq!(fields.columns[0][..10], [3, 0, 2, 1, 0, 1, 1, 0, FIRST.len() as u8, 0]);
+        fields.columns[0][at] = 4;
+        let file = File::delta(&[FIRST], vec![fields.record()]).to_bytes();
+        let base = [Base::new(FIRST).expect("memory can be read")];
+        Way::Slice.decode_delta(&file, &base, Isa::PORTABLE).expect_err("the file is from the future").kind()
     };
-    for at in [2, 3, 7] {
-        let mut head = [3, 2, 1, 0, 0, 1, 0, 0];
-        head[at] = 4;
-        assert_eq!(kind_of(&predicted(head)), ErrorKind::Unsupported, "byte {at}");
+    for at in [2, 4] {
+        assert_eq!(predicted(at), ErrorKind::Unsupported, "byte {at}");
     }
 }
 

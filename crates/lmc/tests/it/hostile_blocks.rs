@@ -5,7 +5,7 @@ use lmc_testing::damage::{HUGE, cluster_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::reference::write::block::{self, BlockFields, Cluster, Column, Plain, Stream};
 use lmc_testing::reference::write::entropy::Coder;
-use lmc_testing::reference::write::{File, entropy, varint};
+use lmc_testing::reference::write::{File, entropy};
 use lmc_testing::samples::cluster_map_block;
 
 /// The cluster map block with a change that must be refused.
@@ -36,8 +36,8 @@ fn cluster_at(g: usize) -> usize {
     let stream = &plain_column.stream;
     let sizes =
         [&stream.cluster_map].into_iter().chain(&stream.clusters).map(|cluster| 5 + cluster.coder.table().len());
-    // Method, width, map, patches, number of clusters.
-    5 + sizes.take(g).sum::<usize>()
+    // Method, width, map, mask, number of clusters, patches.
+    6 + sizes.take(g).sum::<usize>()
 }
 
 #[test]
@@ -49,20 +49,11 @@ fn the_block_that_is_damaged_is_valid() {
 #[test]
 fn heads_of_blocks() {
     refused_block("impossible length", |block| block.raw_length = 0);
-    refused_block("not named", |block| {
-        block.dependency_count = 1;
-        block.dependencies = vec![1, 0, 1];
-    });
-    refused_block("not within its source", |block| {
-        block.dependency_count = 1;
-        block.dependencies = vec![0, 0, 1];
-    });
     for lane_sets in [1, 3, 255] {
         refused_block("lane sets", |block| block.lane_sets = lane_sets);
     }
     for count in HUGE {
         refused_block("", |block| block.raw_length = count);
-        refused_block("", |block| block.dependency_count = count);
         refused_block("", |block| block.word_counts[1] = count as u32);
         refused_block("", |block| block.literal_count = count as u32);
     }
@@ -78,10 +69,10 @@ fn heads_of_blocks() {
     refused_block("unknown method", |block| block.columns[0][0] = 5);
     refused_block("width code", |block| block.columns[0][1] = 4);
     refused_block("width code", |block| block.columns[0][1] = 255);
-    refused_block("unknown map", |block| block.columns[0][2] = 3);
-    refused_block("patches of an unknown kind", |block| block.columns[0][3] = 3);
-    // No patches are valid, but their description is then left over.
-    refused_block("follows the digest", |block| block.columns[0][4] = 0);
+    refused_block("unknown map", |block| block.columns[0][2] = 4);
+    refused_block("unknown mask", |block| block.columns[0][3] = 4);
+    refused_block("patches of an unknown kind", |block| block.columns[0][5] = 3);
+    refused_block("neither a mask nor clusters", |block| block.columns[0][4] = 0);
     refused_block("number of clusters", |block| block.columns[0][4] = 17);
     refused_block("padded", |block| {
         block.columns[0].splice(4..5, [0x83, 0]);
@@ -121,39 +112,6 @@ fn columns_and_extents() {
         refused_columns("", &|block| block.extents[1].1 = count.max(11));
     }
     refused_columns("too many extents", &|block| block.extent_count = (1 << 20) + 1);
-}
-
-#[test]
-fn zstd_columns() {
-    let zstd = || {
-        let block = block::Block::of(Column::Zstd(vec![7; 1000]), 0);
-        block.encode().expect("the block can be coded")
-    };
-    let refused_zstd = |reason: &str, frame: &[u8], length: u64| {
-        let mut fields = zstd();
-        fields.columns[0] = vec![1];
-        varint(&mut fields.columns[0], length);
-        fields.bulk[0] = frame.to_vec();
-        refused(&file_of(&fields).to_bytes(), reason);
-    };
-    let compress = |length: usize| zstd::bulk::compress(&vec![7; length], 3).expect("zstd compresses anything");
-    let frame = compress(1000);
-    let length = frame.len() as u64;
-    refused_zstd("shorter", &compress(999), compress(999).len() as u64);
-    refused_zstd("zstd", &compress(1001), compress(1001).len() as u64);
-    refused_zstd("follows the zstd frame", &[&frame[..], &compress(0)].concat(), length + compress(0).len() as u64);
-    refused_zstd("follows the zstd frame", &[&frame[..], &[0]].concat(), length + 1);
-    refused_zstd("too long", &[&frame[..], &[0]].concat(), length);
-    refused_zstd("damaged zstd", &frame[..frame.len() - 1], length - 1);
-    refused_zstd("no zstd frame", &[], 0);
-    for length in HUGE {
-        refused_zstd("too early", &frame, length);
-    }
-    let halves = [compress(500), compress(500)].concat();
-    refused_zstd("follows the zstd frame", &halves, halves.len() as u64);
-    // A bomb: 64 MiB of zeros in a few kilobytes.
-    let bomb = zstd::bulk::compress(&vec![0; 1 << 26], 3).expect("zstd compresses anything");
-    refused_zstd("zstd", &bomb, bomb.len() as u64);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::support::{noise, refused, try_all};
 use lmc::{CompressOptions, DecodeLimits, DecompressOptions, ErrorKind, Reader};
+use lmc_testing::handmade::frame_with_window;
 use lmc_testing::reference::write::{File, Index, Segment};
 
 const BIG: [u64; 6] = [1 << 24, 1 << 31, 1 << 32, 1 << 40, 1 << 62, 1 << 63];
@@ -218,16 +219,10 @@ fn an_index_that_expands_is_stopped() {
     let table = good.index.table();
     let frame = zstd::bulk::compress(&table, 1).unwrap();
     let length = table.len() as u64;
-    let with_window = |log| {
-        let mut e = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
-        e.window_log(log).unwrap();
-        std::io::Write::write_all(&mut e, &table).unwrap();
-        e.finish().unwrap()
-    };
     let mut f = good.clone();
-    f.index_record = Some(good.index.record_of_frame(length, &with_window(23)));
+    f.index_record = Some(good.index.record_of_frame(length, &frame_with_window(&table, 23)));
     assert!(try_all(&f.to_bytes(), &options()).iter().all(Result::is_ok));
-    f.index_record = Some(good.index.record_of_frame(length, &with_window(24)));
+    f.index_record = Some(good.index.record_of_frame(length, &frame_with_window(&table, 24)));
     check_refused(&f, "window");
     let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0][..], &frame].concat();
     let two = [zstd::bulk::compress(&table[..10], 1).unwrap(), zstd::bulk::compress(&table[10..], 1).unwrap()].concat();

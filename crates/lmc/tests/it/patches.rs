@@ -41,7 +41,7 @@ fn patches_as_they_are_written() {
     // Gaps 0 and 2: a bit each. Changes 0xfe and 0x7f: buckets 31 (5 bits open) and 27 (4).
     let lengths = [1, 0, 0, 0, 1];
     let packed: Vec<u8> = lengths.chunks(2).map(|two| two[0] | two.get(1).unwrap_or(&0) << 4).collect();
-    let head = [&[2, 0, 0, 1, 2, 0, 0, 0, 2, 0x01, 0x01, 0, 27, 4][..], &packed, &[2, 1, 0, 0, 0, 8, 0]].concat();
+    let head = [&[2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 2, 0x01, 0x01, 0, 27, 4][..], &packed, &[2, 0, 0, 0, 8, 0]].concat();
     assert_eq!(fields.columns[0], head);
     // From the lowest bit up: 0, 1 and 11110; 1, 0 and 1111.
     let bits = 0b1_1110_1111_1010u16;
@@ -69,7 +69,7 @@ fn patches_leave_low_bits_alone() {
         let Column::Plain(plain_column) = &mut block.columns[0] else { unreachable!("the column is plain") };
         plain_column.stream.patch_codes = PatchCodes { low, gaps: alike(1, 0), ..PatchCodes::default() };
         let fields = encoded(&block);
-        assert_eq!((fields.columns[0][5], judged(&fields)), (low, Ok(vec![0x55; 3])));
+        assert_eq!((fields.columns[0][7], judged(&fields)), (low, Ok(vec![0x55; 3])));
     }
 }
 
@@ -91,7 +91,7 @@ fn streams_without_clusters() {
     // None at all: 0 times 4.
     let nothing = Column::Plain(Plain { raw: vec![0; 8], width_code: 1, stream: Stream::default() });
     let fields = encoded(&Block::of(nothing, 0));
-    assert_eq!((&fields.columns[0][..], &fields.bulk[0][..]), (&[2, 1, 0, 0, 0][..], &[][..]));
+    assert_eq!((&fields.columns[0][..], &fields.bulk[0][..]), (&[2, 1, 0, 0, 1, 0, 0, 16, 0, 0, 0][..], &[][..]));
     assert_eq!(judged(&fields), Ok(vec![0; 8]));
 }
 
@@ -148,12 +148,13 @@ const BYTES: [u8; 6] = [8, 0, 0, 8, 0, 0];
 fn with_patches(count: u64, codes: &[u8], patches: &[u8]) -> BlockFields {
     let mut fields = encoded(&block((0..10).collect(), 0, 0, plain(0), &[(0, 1)]));
     fields.columns[0].truncate(3);
-    fields.columns[0].push(1);
+    // No mask, one cluster, patches.
+    fields.columns[0].extend([0, 1, 1]);
     varint(&mut fields.columns[0], count);
     fields.columns[0].push(0);
     fields.columns[0].extend(codes);
     varint(&mut fields.columns[0], patches.len() as u64);
-    fields.columns[0].extend([1, 0, 0, 0, 8, 0]);
+    fields.columns[0].extend([0, 0, 0, 8, 0]);
     fields.bulk[0] = (0..10).collect();
     fields.bulk[0].extend(patches);
     fields
@@ -202,22 +203,22 @@ fn broken_patches() {
         fields.columns[0][at] = byte;
         fields
     };
-    refused(&changed(3, 2), "unknown kind");
-    refused(&changed(3, 255), "unknown kind");
-    refused(&changed(5, 8), "change no bit");
-    refused(&changed(5, 255), "change no bit");
-    refused(&changed(5, 7), "wider than its element");
+    refused(&changed(5, 2), "unknown kind");
+    refused(&changed(5, 255), "unknown kind");
+    refused(&changed(7, 8), "change no bit");
+    refused(&changed(7, 255), "change no bit");
+    refused(&changed(7, 7), "wider than its element");
     // The bytes of the patches are one more or fewer.
-    refused(&changed(12, 1), "too early");
-    refused(&changed(12, 3), "too early");
+    refused(&changed(14, 1), "too early");
+    refused(&changed(14, 3), "too early");
     let mut huge = with_patches(1, &BYTES, &[3, 1]);
-    huge.columns[0].splice(12..13, [[0xff; 9].as_slice(), &[1]].concat());
+    huge.columns[0].splice(14..15, [[0xff; 9].as_slice(), &[1]].concat());
     refused(&huge, "too early");
     let mut more = with_patches(1, &BYTES, &[3, 1]);
     more.bulk[0].push(0);
     refused(&more, "too long");
     // More clusters than there may be.
-    refused(&changed(13, 17), "number of clusters");
+    refused(&changed(4, 17), "number of clusters");
 }
 
 #[test]
@@ -256,7 +257,7 @@ fn patches_as_wide_as_their_elements() {
         let refused_x = |y: u64| {
             let mut fields = encoded(&block(vec![7; 1 << width_code], width_code, 0, plain(width_code), &[(0, 1)]));
             // A gap of no bits, a change of w.
-            fields.columns[0].splice(6..13, [0, 0, 0, w, 0, 0, 1 << width_code]);
+            fields.columns[0].splice(8..15, [0, 0, 0, w, 0, 0, 1 << width_code]);
             fields.bulk[0] = [&vec![7; 1 << width_code][..], &y.to_le_bytes()[..1 << width_code]].concat();
             judged(&fields)
         };

@@ -5,7 +5,7 @@ use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{
-    Block, BlockFields, Cluster, Column, Dependency, Named, Patch, Predicted, Stream,
+    Block, BlockFields, Cluster, Column, Operand, Patch, Predicted, Range, Stream,
 };
 use lmc_testing::reference::write::entropy::Coder;
 
@@ -18,17 +18,21 @@ fn to_bytes(elements: &[u64], width: usize) -> Vec<u8> {
     elements.iter().flat_map(|u| u.to_le_bytes()[..width].to_vec()).collect()
 }
 
-/// What all decoders make of a block that depends on one base.
+/// What all decoders make of a block that names ranges of one base.
 fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
     let file = File { features: 1, ..File::delta(&[base], vec![fields.record()]) };
     agree_with_bases(&file.to_bytes(), &[base])
 }
 
+/// All of the base, converted.
+fn operands(conversion: u8, base: &[u8]) -> Vec<Operand> {
+    vec![Operand { conversion, ranges: vec![Range::of_base(1, base)] }]
+}
+
 /// A block of one column with these residuals, context by context; of `raw` only the length matters.
-fn block_of(base: &[u8], mut column: Predicted, residuals: Vec<Vec<u64>>) -> Block {
-    let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.to_vec() }];
-    column.set_residuals(&dependencies, residuals).expect("the base has the elements");
-    Block { dependencies, ..Block::of(Column::Predicted(column), 0) }
+fn block_of(mut column: Predicted, residuals: Vec<Vec<u64>>) -> Block {
+    column.set_residuals(residuals).expect("the base has the elements");
+    Block::of(Column::Predicted(column), 0)
 }
 
 /// Elements of `width` bytes as a base that predicts `elements`: decoders and writer must find these residuals.
@@ -39,25 +43,22 @@ fn known(width_code: u8, predictor: u8, conversion: u8, predictions: &[u8], resi
         raw: to_bytes(elements, width),
         width_code,
         predictor,
-        conversion,
-        prediction: Named::of(0, 1),
+        operands: operands(conversion, predictions),
         boundaries: vec![],
-        unchanged: None,
         streams: vec![plain(width)],
     };
-    let dependencies = vec![Dependency { source: 1, offset: 0, bytes: predictions.to_vec() }];
-    let block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
-    let fields = block.encode().expect("the block can be coded");
+    let fields = Block::of(Column::Predicted(column), 0).encode().expect("the block can be coded");
 
     // Raw bits of all bits are byte planes.
     let planes: Vec<u8> = (0..width).flat_map(|i| residuals.iter().map(move |e| (e >> (8 * i)) as u8)).collect();
     assert_eq!(fields.bulk[0], planes, "the residuals are others");
     let n = elements.len() as u8;
     assert!(n < 128, "the number of elements is to take a byte");
-    let stream = [0, 0, 1, 0, 0, 0, 8 * width as u8, 0];
-    let head = [&[3, width_code, predictor, conversion, 0, 1, 0, 0, n][..], &stream].concat();
+    let stream = [0, 0, 1, 0, 0, 0, 0, 8 * width as u8, 0];
+    // One operand of one range, from the start of the base.
+    let operand = [&[1, conversion, 1, 1, 0][..], &varint(predictions.len())].concat();
+    let head = [&[3, width_code, predictor][..], &operand, &[0, n], &stream].concat();
     assert_eq!(fields.columns[0], head);
-    assert_eq!(fields.dependencies, [&[1, 0][..], &varint(predictions.len())].concat());
     assert_eq!(decoded(&fields, predictions), Ok(to_bytes(elements, width)));
 }
 
@@ -215,19 +216,15 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
         }
     }
     let base = to_bytes(&floats, 4);
-    let raw = vec![0; 2 * floats.len()];
-    let (prediction, streams) = (Named::of(0, 1), vec![plain(2)]);
     let column = Predicted {
-        raw,
+        raw: vec![0; 2 * floats.len()],
         width_code: 1,
         predictor: 1,
-        conversion: 3,
-        prediction,
+        operands: operands(3, &base),
         boundaries: vec![],
-        unchanged: None,
-        streams,
+        streams: vec![plain(2)],
     };
-    let fields = block_of(&base, column, vec![vec![0; floats.len()]]).encode().expect("the block can be coded");
+    let fields = block_of(column, vec![vec![0; floats.len()]]).encode().expect("the block can be coded");
     assert!(decoded(&fields, &base) == Ok(to_bytes(&converted, 2)));
 }
 
@@ -240,16 +237,14 @@ fn known_contexts(width_code: u8, boundaries: &[u8], predictions: &[u64], contex
         raw: vec![0; predictions.len() * width],
         width_code,
         predictor: 2,
-        conversion: 0,
-        prediction: Named::of(0, 1),
+        operands: operands(0, &base),
         boundaries: boundaries.to_vec(),
-        unchanged: None,
         streams: vec![plain(width); boundaries.len() + 1],
     };
     // Each context has its own residuals, so that it shows in the elements.
     let residuals =
         (0..boundaries.len() + 1).map(|context| vec![2 * (100 + context as u64); predictions.len()]).collect();
-    let fields = block_of(&base, column, residuals).encode().expect("the block can be coded");
+    let fields = block_of(column, residuals).encode().expect("the block can be coded");
     let elements: Vec<u64> =
         predictions.iter().zip(contexts).map(|(&p, &context)| p.wrapping_add(100 + context as u64)).collect();
     assert_eq!(decoded(&fields, &base), Ok(to_bytes(&elements, width)));
@@ -330,15 +325,12 @@ fn every_predictor_conversion_and_width() {
                             raw: floats(width, count, &mut random),
                             width_code,
                             predictor,
-                            conversion,
-                            prediction: Named::of(0, 1),
+                            operands: operands(conversion, &base),
                             boundaries: boundaries.clone(),
-                            unchanged: None,
                             streams: (0..7).map(stream).collect(),
                         };
                         let raw = column.raw.clone();
-                        let dependencies = vec![Dependency { source: 1, offset: 0, bytes: base.clone() }];
-                        let block = Block { dependencies, ..Block::of(Column::Predicted(column), 2) };
+                        let block = Block::of(Column::Predicted(column), 2);
                         let fields = block.encode().expect("the block can be coded");
                         assert!(decoded(&fields, &base) == Ok(raw));
                         cases += 1;

@@ -1,126 +1,133 @@
 //! The heads of predicted columns (§3.7): every decoder finds each rule that one breaks, with all checks and digests made
 //! to fit.
 
-use lmc_testing::handmade::{encoded, judged, records, unnamed};
+use lmc_testing::handmade::{encoded, judged, naming, records};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Dependency, Named, Predicted, Stream};
+use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Operand, Predicted, Range, Stream};
 
-/// A column of 2-byte elements predicted from F32, in three contexts; the second one is empty.
-fn column() -> (Vec<u8>, Vec<Dependency>, Predicted) {
+/// A base, and a column of 2-byte elements predicted from its F32, in three contexts; the second one is empty.
+fn column() -> (Vec<u8>, Predicted) {
     let base: Vec<u8> = [0x3f80_0000u32, 0, 0x3f80_0000, 0x7f00_0000].iter().flat_map(|x| x.to_le_bytes()).collect();
-    let dependencies = vec![
-        Dependency { source: 1, offset: 0, bytes: base[..6].to_vec() },
-        Dependency { source: 1, offset: 6, bytes: base[6..].to_vec() },
-    ];
+    let range = |offset: usize, length: usize| {
+        let bytes = base[offset..][..length].to_vec();
+        Range { source: 1, offset: offset as u64, bytes }
+    };
     let column = Predicted {
         raw: (1..9).collect(),
         width_code: 1,
         predictor: 1,
-        conversion: 1,
-        prediction: Named::of(0, 2),
+        operands: vec![Operand { conversion: 1, ranges: vec![range(0, 6), range(6, 10)] }],
         boundaries: vec![100, 120],
-        unchanged: None,
         streams: vec![Stream::of(0, Cluster { k: 16, ..Cluster::default() }); 3],
     };
-    (base, dependencies, column)
+    (base, column)
 }
 
-/// The head of [`column`], byte by byte.
-const HEAD: [u8; 30] = [
-    3, 1, 1, // method, width code, predictor
-    1, 0, 2, // conversion, dependencies
+/// Method, width code, predictor.
+const START: [u8; 3] = [3, 1, 1];
+/// One operand: conversion, two ranges.
+const OPERANDS: [u8; 9] = [1, 1, 2, 1, 0, 6, 1, 6, 10];
+/// The rest of the head of [`column`], byte by byte.
+const REST: [u8; 24] = [
     2, 100, 120, // boundaries
-    0,   // no unchanged runs
-    1, 0, 0, 1, 0, 0, 0, 16, 0, // one element in context 0
+    1, 0, 0, 1, 0, 0, 0, 0, 16, 0, // one element in context 0: map, mask, clusters, patches, cluster
     0, // none in context 1
-    3, 0, 0, 1, 0, 0, 0, 16, 0, // three in context 2
-    0, // not part of it
+    3, 0, 0, 1, 0, 0, 0, 0, 16, 0, // three in context 2
 ];
 
 /// What the decoder makes of [`column`] with another head.
 fn judged_head(head: &[u8]) -> Result<Vec<u8>, String> {
-    let (base, dependencies, column) = column();
-    let mut fields = encoded(&Block { dependencies, ..Block::of(Column::Predicted(column), 0) });
+    let (base, column) = column();
+    let mut fields = encoded(&Block::of(Column::Predicted(column), 0));
     fields.columns[0] = head.to_vec();
     judged(File::delta(&[&base], records(&[fields])), &[&base])
 }
 
-/// Its head with the bytes from `at` on replaced.
-fn head_with(at: usize, bytes: &[u8]) -> Vec<u8> {
-    let mut head = HEAD[..29].to_vec();
-    head[at..at + bytes.len()].copy_from_slice(bytes);
-    head
+#[track_caller]
+fn refused_head(head: &[&[u8]], reason: &str) {
+    match judged_head(&head.concat()) {
+        Ok(_) => panic!("a head is accepted that breaks a rule: {reason}"),
+        Err(why) => assert!(why.contains(reason), "the reason is: {why}, but not: {reason}"),
+    }
 }
 
 #[test]
-fn heads_of_predicted_columns() {
-    assert_eq!(judged_head(&HEAD[..29]), Ok((1..9).collect()));
-    #[track_caller]
-    fn refused_with(at: usize, bytes: &[u8], reason: &str) {
-        refused_head(&head_with(at, bytes), reason);
+fn starts_of_predicted_columns() {
+    let refused_start = |start: [u8; 3], reason: &str| refused_head(&[&start, &OPERANDS, &REST], reason);
+    assert_eq!(judged_head(&[&START[..], &OPERANDS, &REST].concat()), Ok((1..9).collect()));
+    refused_start([4, 1, 1], "unknown method");
+    refused_start([3, 4, 1], "width code exceeds 3");
+    for predictor in [0, 3, 255] {
+        refused_start([3, 1, predictor], "unknown predictor");
     }
-    #[track_caller]
-    fn refused_head(head: &[u8], reason: &str) {
-        match judged_head(head) {
-            Ok(_) => panic!("a head is accepted that breaks a rule: {reason}"),
-            Err(why) => assert!(why.contains(reason), "the reason is: {why}, but not: {reason}"),
-        }
-    }
+}
 
-    refused_with(0, &[5], "unknown method");
-    refused_with(1, &[4], "width code exceeds 3");
-    refused_with(2, &[4], "unknown predictor");
-    refused_with(3, &[4], "unknown conversion");
-    // Elements of two bytes come from F32 by conversions 1 and 3 alone.
-    refused_with(3, &[2], "does not give elements of its width");
-    assert!(judged_head(&head_with(3, &[3])).is_ok());
-    refused_with(3, &[0], "do not have its number of elements");
-    for (width_code, conversion) in [(0, 1), (2, 1), (3, 1), (0, 2), (3, 2), (0, 3), (2, 3), (3, 3)] {
-        refused_with(1, &[width_code, 2, conversion], "does not give elements of its width");
+#[test]
+fn operands() {
+    let refused_operands = |operands: &[u8], reason: &str| refused_head(&[&START, operands, &REST], reason);
+    // The predictors have exactly one operand, even where others, which are valid as well, follow.
+    let operand = &OPERANDS[1..];
+    for count in [0, 2, 4, 5, 255] {
+        let operands = [&[count][..], &operand.repeat(usize::from(count.min(5)))].concat();
+        refused_operands(&operands, "number of operands");
     }
-    // Dependencies.
-    refused_with(4, &[0, 0], "names no dependency");
-    refused_with(4, &[0, 3], "does not exist");
-    refused_with(4, &[1, 2], "does not exist");
-    refused_with(4, &[2, 1], "does not exist");
-    refused_with(4, &[0, 1], "do not have its number of elements");
-    refused_with(4, &[1, 1], "do not have its number of elements");
-    let mut head = HEAD[..29].to_vec();
-    head.splice(4..5, [[0xff; 9].as_slice(), &[1]].concat());
-    refused_head(&head, "does not exist");
-    let mut head = HEAD[..29].to_vec();
-    head.splice(5..6, [[0xff; 9].as_slice(), &[1]].concat());
-    refused_head(&head, "does not exist");
-    // Boundaries and contexts. With 0 as the first boundary the first context is empty.
-    refused_head(&[&HEAD[..7], &[0, 100, 0, 0], &HEAD[10..19], &HEAD[20..29]].concat(), "first boundary is 0");
-    refused_with(7, &[120, 100], "not larger");
-    refused_with(7, &[100, 100], "not larger");
-    refused_with(7, &[127, 128], "another number of elements");
-    refused_with(7, &[1, 255], "another number of elements");
+    let with_conversion = |conversion: u8| [&[1, conversion], &OPERANDS[2..]].concat();
+    for conversion in [4, 255] {
+        refused_operands(&with_conversion(conversion), "unknown conversion");
+    }
+    // Elements of two bytes come from F32 by conversions 1 and 3 alone.
+    refused_operands(&with_conversion(2), "does not give elements of its column's width");
+    assert!(judged_head(&[&START[..], &with_conversion(3), &REST].concat()).is_ok());
+    refused_operands(&with_conversion(0), "do not have its column's number of elements");
+    for (width_code, conversion) in [(0, 1), (2, 1), (3, 1), (0, 2), (3, 2), (0, 3), (2, 3), (3, 3)] {
+        let head: [&[u8]; 3] = [&[3, width_code, 2], &with_conversion(conversion), &REST];
+        refused_head(&head, "does not give elements of its column's width");
+    }
+    refused_operands(&[1, 1, 0], "no ranges");
+    for ranges in [&[1, 1, 0, 6][..], &[1, 1, 0, 15], &[2, 1, 0, 6, 1, 0, 11], &[3, 1, 0, 6, 1, 6, 10, 1, 0, 1]] {
+        refused_operands(&[&[1, 1][..], ranges].concat(), "do not have its column's number of elements");
+    }
+    refused_operands(&[1, 1, 2, 1, 0, 6, 1, 6, 11], "not within its source");
+    refused_operands(&[1, 1, 2, 1, 0, 16, 1, 6, 0], "a range is empty");
+    refused_operands(&[1, 1, 2, 2, 0, 6, 1, 6, 10], "not named");
+    // A range more than there are, or many more.
+    for count in [&[3][..], &[0xff, 0xff, 0xff, 0xff, 15], &[&[0xff; 9][..], &[1]].concat()] {
+        refused_operands(&[&[1, 1], count, &OPERANDS[3..]].concat(), "");
+    }
+}
+
+#[test]
+fn boundaries_and_contexts() {
+    let refused_rest = |rest: &[&[u8]], reason: &str| refused_head(&[&START, &OPERANDS, &rest.concat()], reason);
+    let with = |at: usize, bytes: &[u8]| [&REST[..at], bytes, &REST[at + bytes.len()..]].concat();
+    // With 0 as the first boundary the first context is empty.
+    refused_rest(&[&[3, 0, 100, 120], &[0], &REST[3..]], "first boundary is 0");
+    refused_rest(&[&with(1, &[120, 100])], "not larger");
+    refused_rest(&[&with(1, &[100, 100])], "not larger");
+    refused_rest(&[&with(1, &[127, 128])], "another number of elements");
+    refused_rest(&[&with(1, &[1, 255])], "another number of elements");
     // One context more with an element, one less: they still add up.
-    refused_head(&[&HEAD[..10], &[2], &HEAD[11..20], &[2], &HEAD[21..29]].concat(), "another number of elements");
-    refused_head(&[&HEAD[..10], &[0, 1], &HEAD[11..19], &HEAD[20..29]].concat(), "another number of elements");
-    refused_head(&[&HEAD[..20], &[2], &HEAD[21..29]].concat(), "do not add up");
-    refused_head(&[&HEAD[..20], &[4], &HEAD[21..29]].concat(), "do not add up");
-    refused_head(&[&HEAD[..20], &[0xff; 9], &[1], &HEAD[21..29]].concat(), "do not add up");
+    refused_rest(&[&REST[..3], &[2], &REST[4..14], &[2], &REST[15..]], "another number of elements");
+    refused_rest(&[&REST[..3], &[0, 1], &REST[4..13], &REST[14..]], "another number of elements");
+    refused_rest(&[&with(14, &[2])], "do not add up");
+    refused_rest(&[&with(14, &[4])], "do not add up");
+    refused_rest(&[&REST[..14], &[0xff; 9], &[1], &REST[15..]], "do not add up");
     // They add up modulo 2^64.
-    let wrapped = [&HEAD[..10], &[0xff; 9], &[1], &HEAD[11..19], &[0], &[5], &HEAD[21..29]].concat();
-    refused_head(&wrapped, "do not add up");
+    refused_rest(&[&REST[..3], &[0xff; 9], &[1], &REST[4..13], &[0, 5], &REST[15..]], "do not add up");
     // What their streams say.
-    refused_with(11, &[3], "unknown map");
-    refused_with(12, &[3], "patches of an unknown kind");
-    refused_with(13, &[65], "number of clusters");
-    refused_with(17, &[17], "more bits");
-    refused_with(17, &[8], "no coder");
+    refused_rest(&[&with(4, &[4])], "unknown map");
+    refused_rest(&[&with(5, &[4])], "unknown mask");
+    refused_rest(&[&with(6, &[65])], "number of clusters");
+    refused_rest(&[&with(7, &[3])], "patches of an unknown kind");
+    refused_rest(&[&with(11, &[17])], "more bits");
+    refused_rest(&[&with(11, &[8])], "no coder");
     // A boundary less: one context less, whose stream is left over. A boundary more: the data end.
-    let mut head = HEAD[..29].to_vec();
-    head[6] = 1;
-    head.remove(7);
-    refused_head(&head, "");
-    refused_head(&HEAD, "follows the digest");
-    for end in 0..29 {
+    refused_rest(&[&[1, 120], &REST[3..]], "");
+    refused_rest(&[&REST, &[0]], "follows the digest");
+    let head = [&START[..], &OPERANDS, &REST].concat();
+    for end in 0..head.len() {
         // What is missing is taken from the digest, and so the head ends too early, or nothing fits.
-        assert!(judged_head(&HEAD[..end]).is_err());
+        assert!(judged_head(&head[..end]).is_err());
     }
 }
 
@@ -129,11 +136,16 @@ fn numbers_of_boundaries() {
     // Differences to 0, so that all are in context 0.
     let judged_boundaries = |boundaries: &[u8]| {
         let base = vec![0; 3];
-        let mut fields = unnamed(&[[1, 0, 3]]);
+        let mut fields = naming(&[[1, 0, 3]]);
         let contexts = vec![0; boundaries.len()];
-        let head =
-            [&[3, 0, 2, 0, 0, 1, boundaries.len() as u8], boundaries, &[0, 3, 0, 0, 1, 0, 0, 0, 8, 0], &contexts];
+        let head = [
+            &[3, 0, 2, 1, 0, 1, 1, 0, 3, boundaries.len() as u8],
+            boundaries,
+            &[3, 0, 0, 1, 0, 0, 0, 0, 8, 0],
+            &contexts,
+        ];
         fields.columns[0] = head.concat();
+        fields.bulk[0] = b"xyz".to_vec();
         judged(File::delta(&[&base], records(&[fields])), &[&base])
     };
     let up_to = |count: u8| (1..=count).collect::<Vec<u8>>();
@@ -149,9 +161,9 @@ fn numbers_of_boundaries() {
 #[test]
 fn lengths_of_predicted_columns() {
     // Elements of two bytes in a column of an odd length.
-    let (base, dependencies, mut column) = column();
+    let (base, mut column) = column();
     column.boundaries.clear();
-    let mut block = Block { dependencies, ..Block::of(Column::Predicted(column), 0) };
+    let mut block = Block::of(Column::Predicted(column), 0);
     block.columns.push(Column::Stored(b"more".to_vec()));
     block.extents = vec![(0, 3), (1, 4), (0, 5)];
     let valid = encoded(&block);
@@ -163,5 +175,5 @@ fn lengths_of_predicted_columns() {
     let why = judged_extents(vec![(0, 3), (1, 5), (0, 4)]).expect_err("seven bytes");
     assert!(why.contains("no multiple of its width"), "{why}");
     let why = judged_extents(vec![(0, 3), (1, 6), (0, 3)]).expect_err("three elements");
-    assert!(why.contains("do not have its number of elements"), "{why}");
+    assert!(why.contains("do not have its column's number of elements"), "{why}");
 }

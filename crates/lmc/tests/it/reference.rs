@@ -3,15 +3,15 @@
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::{Input, Random};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::Column;
+use lmc_testing::reference::write::block::{Column, Mask};
 use lmc_testing::reference::{decode, decode_with_bases};
-use lmc_testing::{blocks, deltas};
-use std::collections::BTreeMap;
+use lmc_testing::{blocks, deltas, vectors};
 
 #[test]
 fn every_shape_of_block_is_read_back() {
     let mut random = Random::new(1);
-    let mut lists = 0;
+    // Counts of the relevant cases.
+    let (mut palettes, mut planes) = (0, 0);
     for case in 0..3000 {
         let choices = random.bytes(400);
         let mut input = Input::new(&choices);
@@ -20,37 +20,28 @@ fn every_shape_of_block_is_read_back() {
         let records = blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
         let decoded = decode(&File::new(records).to_bytes(), raw.len());
         assert!(decoded.as_ref() == Ok(&raw), "case {case}: {:?}", decoded.map(|_| "other bytes"));
-        let is_list = |column: &&Column| matches!(column, Column::TensorList { .. });
-        lists += blocks.iter().flat_map(|block| &block.columns).filter(is_list).count();
+        for column in blocks.iter().flat_map(|block| &block.columns) {
+            palettes += usize::from(matches!(column, Column::Plain(column) if column.stream.map == 3));
+            planes += usize::from(matches!(column, Column::Zstd(column) if column.width_code > 0));
+        }
     }
-    assert!(lists > 300, "{lists}");
+    assert!(palettes > 300 && planes > 300, "{palettes} {planes}");
 }
 
 #[test]
-fn damage_to_tensor_lists_reaches_what_reads_them() {
-    let mut random = Random::new(3);
-    let (mut read, mut refused) = (0, BTreeMap::new());
-    for _ in 0..6000 {
-        let choices = random.bytes(400);
-        let (block, damaged) = blocks::block_of_damaged_lists(&mut Input::new(&choices));
-        if damaged {
-            let mut record = block.record().expect("valid blocks can be coded");
-            record.redigest(LIMIT);
-            match decode(&File::new(vec![record]).to_bytes(), LIMIT) {
-                Ok(_) => read += 1,
-                Err(reason) => *refused.entry(reason).or_insert(0) += 1,
-            }
-        }
+fn every_vector_is_read_back() {
+    for vector in vectors::all() {
+        let decoded = decode_with_bases(&vector.file.to_bytes(), &vector.bases(), LIMIT);
+        assert!(decoded == Ok(vector.raw), "{}", vector.name);
     }
-    // Some rules are broken by the tests of tensor lists alone.
-    assert!(read > 50 && refused.len() > 10, "{read} are read, {refused:?}");
 }
 
 #[test]
 fn every_shape_of_delta_is_read_back() {
     let mut random = Random::new(2);
     // Counts of the relevant cases.
-    let (mut own, mut of_bases, mut packs, mut patched, mut empty, mut unchanged) = (0, 0, 0, 0, 0, 0);
+    let (mut own, mut of_bases, mut packs, mut patched, mut empty, mut masked) = (0, 0, 0, 0, 0, 0);
+    let mut prefixes = 0;
     for case in 0..3000 {
         let choices = random.bytes(600);
         let delta = deltas::delta(&mut Input::new(&choices));
@@ -59,8 +50,10 @@ fn every_shape_of_delta_is_read_back() {
         assert!(decoded.as_ref() == Ok(&raw), "case {case}: {:?}", decoded.map(|_| "other bytes"));
 
         for block in &delta.blocks {
-            own += usize::from(block.dependencies.iter().any(|dependency| dependency.source == 0));
-            of_bases += usize::from(block.dependencies.iter().any(|dependency| dependency.source > 1));
+            let names =
+                |of: fn(u64) -> bool| block.columns.iter().flat_map(Column::ranges).any(|range| of(range.source));
+            own += usize::from(names(|source| source == 0));
+            of_bases += usize::from(names(|source| source > 1));
             let is_predicted = |column: &Column| matches!(column, Column::Predicted(_));
             packs += usize::from(block.columns.iter().any(is_predicted) && !block.columns.iter().all(is_predicted));
             for column in &block.columns {
@@ -70,14 +63,14 @@ fn every_shape_of_delta_is_read_back() {
                         patched += predicted.streams.iter().filter(|stream| !stream.patches.is_empty()).count();
                         let contexts = !predicted.boundaries.is_empty();
                         empty += usize::from(contexts && predicted.streams.iter().any(|s| s.clusters.is_empty()));
-                        let runs = predicted.unchanged.as_ref().map_or(&[][..], |unchanged| &unchanged.runs);
-                        unchanged += usize::from(runs.contains(&0) && runs.contains(&1));
+                        masked += predicted.streams.iter().filter(|stream| stream.mask != Mask::None).count();
                     }
-                    _ => (),
+                    Column::Zstd(column) => prefixes += usize::from(!column.prefix.is_empty()),
+                    Column::Stored(_) => (),
                 }
             }
         }
     }
-    let counts = [own, of_bases, packs, patched, empty, unchanged];
+    let counts = [own, of_bases, packs, patched, empty, masked, prefixes];
     assert!(counts.iter().all(|&count| count > 300), "{counts:?}");
 }

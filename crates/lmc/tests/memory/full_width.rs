@@ -3,49 +3,50 @@
 use crate::{MIB, alone, at_most, kept, peak};
 use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, WriteAt};
 use lmc_inspect::describe_block;
-use lmc_testing::reference::write::block::{Block, BlockFields, Column};
+use lmc_testing::reference::write::block::{Block, BlockFields, Column, Range, Zstd};
 use lmc_testing::reference::write::{File, Segment, varint};
 use std::io;
 
 /// The raw length of the largest block.
 const RAW: usize = 16 * MIB;
-/// What a block may depend on.
-const DEPENDENCIES: usize = 64 * MIB;
+/// The raw length of a base that the ranges of some blocks are of.
+const BASE: usize = 64 * MIB;
 
 fn options(threads: usize) -> DecompressOptions {
     DecompressOptions::default().with_threads(threads)
 }
 
-/// A block of zeros without body, in one column with this head; dependencies: (source, offset, length).
-fn zeros(len: usize, column: Vec<u8>, dependencies: &[(u64, u64, u64)]) -> BlockFields {
-    let mut fields = Block::of(Column::Stored(vec![0; len]), 0).encode().unwrap();
+/// A block of zeros without body, in one column with this head, which needs these features.
+fn zeros(column: Vec<u8>, needs: u32) -> BlockFields {
+    let mut fields = Block::of(Column::Stored(vec![0; RAW]), 0).encode().unwrap();
     fields.bulk.clear();
     fields.columns = vec![column];
-    fields.dependency_count = dependencies.len() as u64;
-    for &(source, offset, length) in dependencies {
-        [source, offset, length].into_iter().for_each(|n| varint(&mut fields.dependencies, n));
-    }
+    (fields.needs, fields.has_body_check) = (needs, needs != 0);
     fields
 }
 
-/// The head of a column of two-byte elements that asks for all there is: predictions that are converted from elements of four bytes, in two
-/// dependencies, several contexts, and a map of unchanged runs.
-fn wide_column() -> Vec<u8> {
-    let n = (RAW / 2) as u64;
-    // Predicted, two bytes, difference of integers, F32 to BF16, two dependencies, two contexts: keys below 1, and all others.
-    let mut head = vec![3, 1, 2, 1, 0, 2, 1, 1];
-    // A map of unchanged runs in which there are none: eight constant bits.
-    head.extend([1, 0, 0, 0, 8, 0, 0]);
-    // The first context has all elements, with residuals 0; the second has none.
-    varint(&mut head, n);
-    head.extend([0, 0, 0]);
-    head.push(0);
-    head
-}
+/// The head of a column of zeros.
+const ZEROS: [u8; 11] = [2, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0];
 
-/// A block that asks for as much as any can, of ranges of a source.
+/// A block that asks for as much as any can: a column of two-byte elements, predictions that are converted from elements of four bytes, in
+/// two ranges of a source, and several contexts, one with a mask.
 fn wide_block(source: u64, at: [u64; 2]) -> BlockFields {
-    zeros(RAW, wide_column(), &at.map(|at| (source, at, RAW as u64)))
+    let n = (RAW / 2) as u64;
+    // Predicted, two bytes, difference of integers, one operand, F32 to BF16, two ranges.
+    let mut head = vec![3, 1, 2, 1, 1, 2];
+    for at in at {
+        [source, at, RAW as u64].into_iter().for_each(|number| varint(&mut head, number));
+    }
+    // Two contexts: keys below 1, and all others.
+    head.extend([1, 1]);
+    // The first context has all elements, with residuals 0; the second has none. A mask of constant bits selects all.
+    varint(&mut head, n);
+    head.extend([0, 1]);
+    varint(&mut head, n);
+    head.extend([1, 8, 0, 0, 0, 0xff]);
+    head.extend([1, 0, 0, 16, 0, 0, 0]);
+    head.push(0);
+    zeros(head, if source == 0 { 3 } else { 1 })
 }
 
 /// Offset of the `i`-th of the largest blocks.
@@ -100,7 +101,7 @@ fn read(file: &[u8], bases: &[Base<'_>], threads: usize, at: u64, len: usize) ->
 #[test]
 fn blocks_of_bases() {
     let _alone = alone();
-    let old = vec![0; DEPENDENCIES];
+    let old = vec![0; BASE];
     let blocks: Vec<_> = (0..4).map(|i| wide_block(1, [start(i); 2]).record()).collect();
     let file = File::delta(&[&old], blocks).to_bytes();
     assert!(file.len() < 4096, "{}", file.len());
@@ -120,7 +121,7 @@ fn blocks_of_bases() {
 fn blocks_of_the_file_itself() {
     let _alone = alone();
     // Each but the first depends on the one before, which is decoded when the largest buffers are in use already.
-    let mut blocks = vec![zeros(RAW, vec![2, 0, 0, 0, 0], &[]).record()];
+    let mut blocks = vec![zeros(ZEROS.to_vec(), 0).record()];
     blocks.extend((1..=8).map(|i| wide_block(0, [0, start(i - 1)]).record()));
     let file = File::delta(&[], blocks).to_bytes();
     assert!(file.len() < 4096, "{}", file.len());
@@ -143,22 +144,22 @@ fn the_longest_lists() {
     let _alone = alone();
     // Two columns that alternate every eight bytes; the first is predicted from a million ranges.
     let (each, count) = (8, 1 << 20);
-    let old = vec![0; DEPENDENCIES];
+    let old = vec![0; BASE];
     let block = Block::of(Column::Stored(vec![0; RAW]), 0);
     let mut fields = block.encode().unwrap();
     fields.bulk.clear();
     (fields.column_count, fields.extent_count) = (2, count);
     fields.extents = (0..count).map(|i| (i as u8 % 2, 2 * each)).collect();
-    fields.dependency_count = count;
-    for i in 0..count {
-        [1, i * 64, each].into_iter().for_each(|n| varint(&mut fields.dependencies, n));
-    }
-    let mut predicted = vec![3, 0, 1, 0, 0];
+    let mut predicted = vec![3, 0, 1, 1, 0];
     varint(&mut predicted, count);
-    predicted.extend([0, 0]);
+    for i in 0..count {
+        [1, i * 64, each].into_iter().for_each(|number| varint(&mut predicted, number));
+    }
+    predicted.push(0);
     varint(&mut predicted, count * each);
-    predicted.extend([0, 0, 0]);
-    fields.columns = vec![predicted, vec![2, 0, 0, 0, 0]];
+    predicted.extend(&ZEROS[2..]);
+    fields.columns = vec![predicted, ZEROS.to_vec()];
+    (fields.needs, fields.has_body_check) = (1, true);
     let file = File::delta(&[&old], vec![fields.record()]).to_bytes();
     let bases = [Base::new(&old[..]).unwrap()];
     restore(&file, &bases, 2, 160 * MIB);
@@ -171,14 +172,25 @@ fn the_longest_lists() {
 }
 
 #[test]
-fn lists_of_tensors() {
+fn byte_planes_and_prefixes() {
     let _alone = alone();
-    for byte in [0, 1, 2, 7, 0x7f, 0xff] {
-        let column = Column::TensorList { raw: vec![0; RAW], list: vec![byte; RAW] };
-        let file = File::new(vec![Block::of(column, 0).record().unwrap()]).to_bytes();
-        let (done, allocated) = read(&file, &[], 1, 0, 10);
-        assert!(matches!(done.unwrap_err().kind(), ErrorKind::Damaged | ErrorKind::Unsupported), "{byte}");
-        at_most(64 * MIB, allocated, "a list of tensors");
+    let old = vec![0; RAW / 2];
+    let prefix = [[0, 1], [1, RAW / 2 - 1]].map(|[offset, length]| {
+        let bytes = old[offset..][..length].to_vec();
+        Range { source: 1, offset: offset as u64, bytes }
+    });
+    let planes = Zstd { width_code: 3, ..Zstd::of(vec![0; RAW]) };
+    let prefixed = Zstd { prefix: prefix.to_vec(), ..Zstd::of(old.clone()) };
+    let blocks = [planes, prefixed].map(|column| Block::of(Column::Zstd(column), 0).record().unwrap());
+    let file = File::delta(&[&old], blocks.to_vec()).to_bytes();
+    let bases = [Base::new(&old[..]).unwrap()];
+    for threads in [1, 4] {
+        restore(&file, &bases, threads, bound(threads));
+        for block in 0..2 {
+            let (done, allocated) = read(&file, &bases, threads, start(block) + 5, 10);
+            done.unwrap();
+            at_most(bound(threads), allocated, "by random access");
+        }
     }
 }
 
@@ -188,7 +200,7 @@ fn the_largest_index() {
     let limit = options(1).limits.max_index_size;
     // One tensor of all bytes, and as many without any as there is room for.
     let empty = Segment { dtype: 2, shape: vec![0], same_shape: false, ..Segment::default() };
-    let mut fields = zeros(RAW, vec![2, 0, 0, 0, 0], &[]);
+    let mut fields = zeros(ZEROS.to_vec(), 0);
     fields.digest[0] ^= 1;
     let mut file = File::new(vec![fields.record()]);
     file.index.segments = vec![empty; limit / 112];

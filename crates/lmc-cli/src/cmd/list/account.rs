@@ -127,9 +127,7 @@ pub(super) fn coders(column: &ColumnDescription) -> Vec<&'static str> {
         coder => coder,
     };
     match &column.clusters[..] {
-        [] if column.patches > 0 => vec!["sparse"],
-        // Everything is as predicted.
-        [] if column.width.is_some() => vec!["constant"],
+        _ if column.listed > 0 => vec!["sparse"],
         [] => vec![column.method],
         clusters => clusters.iter().map(cluster_coder).collect(),
     }

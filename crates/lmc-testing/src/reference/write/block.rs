@@ -1,20 +1,19 @@
 //! Blocks from a description (§3), and their fields one by one.
 
-pub use super::dependency::Dependency;
 pub use super::numbers::NumberCode;
-pub use super::predicted::{Named, Predicted, UnchangedRuns};
-pub use super::stream::{Cluster, Patch, PatchCodes, Stream, mapped, unmapped};
+pub use super::predicted::{Operand, Predicted};
+pub use super::range::Range;
+pub use super::stream::{Cluster, Mask, Patch, PatchCodes, Stream, mapped, unmapped};
 
-use super::super::dependencies::elements;
 use super::super::digests::{LEAF, digest};
+use super::super::ranges::elements;
 use super::entropy::{Encoded, encode};
 use super::stream::Output;
-use super::{Record, varint, zstd_frame};
+use super::{Record, check64, range, varint, zstd_frame};
 
 /// The bytes of a block and how to code them.
 #[derive(Clone, Debug)]
 pub struct Block {
-    pub dependencies: Vec<Dependency>,
     pub lane_sets: u8,
     pub columns: Vec<Column>,
     /// Column and length of each extent. Written only when there are several columns.
@@ -24,16 +23,21 @@ pub struct Block {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 pub enum Column {
     Stored(Vec<u8>),
-    Zstd(Vec<u8>),
+    Zstd(Zstd),
     Plain(Plain),
     Predicted(Predicted),
-    /// The list, unpacked; it need not describe the bytes.
-    TensorList {
-        raw: Vec<u8>,
-        list: Vec<u8>,
-    },
+}
+
+/// A column of method 1.
+#[derive(Clone, Debug, Default)]
+pub struct Zstd {
+    pub raw: Vec<u8>,
+    pub width_code: u8,
+    /// The ranges of the prefix.
+    pub prefix: Vec<Range>,
 }
 
 /// A column of method 2.
@@ -48,8 +52,6 @@ pub struct Plain {
 #[derive(Clone, Debug)]
 pub struct BlockFields {
     pub raw_length: u64,
-    pub dependency_count: u64,
-    pub dependencies: Vec<u8>,
     pub lane_sets: u8,
     pub word_counts: Vec<u32>,
     pub literal_count: u32,
@@ -60,8 +62,14 @@ pub struct BlockFields {
     pub columns: Vec<Vec<u8>>,
     /// The block's digest: 16 bytes in a valid one.
     pub digest: Vec<u8>,
+    /// Whether the check of the body follows.
+    pub has_body_check: bool,
+    /// Added to it.
+    pub body_check_error: u64,
     /// The leaves' digests, for the content hash.
     pub leaves: Vec<[u8; 16]>,
+    /// The bits of the features that the block needs, for the exact features.
+    pub needs: u32,
     pub states: Vec<[u32; 64]>,
     pub words: Vec<Vec<u16>>,
     pub literals: Vec<u8>,
@@ -72,18 +80,42 @@ pub struct BlockFields {
 impl Column {
     pub fn raw(&self) -> &[u8] {
         match self {
-            Column::Stored(raw) | Column::Zstd(raw) | Column::TensorList { raw, .. } => raw,
+            Column::Stored(raw) => raw,
+            Column::Zstd(zstd) => &zstd.raw,
             Column::Plain(plain_column) => &plain_column.raw,
             Column::Predicted(predicted) => &predicted.raw,
         }
     }
+
+    /// The ranges that it names.
+    pub fn ranges(&self) -> Vec<&Range> {
+        match self {
+            Column::Stored(_) | Column::Plain(_) => Vec::new(),
+            Column::Zstd(zstd) => zstd.prefix.iter().collect(),
+            Column::Predicted(predicted) => predicted.operands.iter().flat_map(|operand| &operand.ranges).collect(),
+        }
+    }
+}
+
+impl Zstd {
+    /// Bytes as they are, without a prefix.
+    pub fn of(raw: Vec<u8>) -> Self {
+        Self { raw, ..Self::default() }
+    }
+
+    /// The frame: of the bytes or of their byte planes.
+    pub fn frame(&self) -> Vec<u8> {
+        let width = 1 << self.width_code;
+        let planes: Vec<u8> = (0..width).flat_map(|i| self.raw[i..].iter().copied().step_by(width)).collect();
+        zstd_frame(&planes, &range::bytes(&self.prefix))
+    }
 }
 
 impl Block {
-    /// A block of one column without dependencies.
+    /// A block of one column.
     pub fn of(column: Column, lane_sets: u8) -> Self {
         let columns = vec![column];
-        Self { dependencies: Vec::new(), lane_sets, columns, extents: Vec::new(), final_state: 1 << 16 }
+        Self { lane_sets, columns, extents: Vec::new(), final_state: 1 << 16 }
     }
 
     /// Adds a column of zeros, so that another block may follow: its start must be a multiple of a leaf.
@@ -119,7 +151,7 @@ impl Block {
     /// Codes the block as described.
     ///
     /// # Errors
-    /// When a cluster cannot hold its elements, or the dependencies of a column do not have its number of elements.
+    /// When a cluster cannot hold its elements, or the ranges of an operand do not have its column's number of elements.
     pub fn encode(&self) -> Result<BlockFields, String> {
         let mut chunks = Vec::new();
         let mut columns = Vec::new();
@@ -127,23 +159,16 @@ impl Block {
         for column in &self.columns {
             let lane_sets = usize::from(self.lane_sets);
             let mut output = Output { lane_sets, chunks: &mut chunks, head: Vec::new(), bulk: Vec::new() };
-            column.encode(&self.dependencies, &mut output)?;
+            column.encode(&mut output)?;
             columns.push(output.head);
             bulk.push(output.bulk);
         }
-        let mut dependencies = Vec::new();
-        for dependency in &self.dependencies {
-            varint(&mut dependencies, dependency.source);
-            varint(&mut dependencies, dependency.offset);
-            varint(&mut dependencies, dependency.bytes.len() as u64);
-        }
+        let needs = range::needs(self.columns.iter().flat_map(Column::ranges));
         let raw = self.raw();
         let leaves: Vec<[u8; 16]> = raw.chunks(LEAF).map(digest).collect();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;
         Ok(BlockFields {
             raw_length: raw.len() as u64,
-            dependency_count: self.dependencies.len() as u64,
-            dependencies,
             lane_sets: self.lane_sets,
             word_counts: words.iter().map(|words| words.len() as u32).collect(),
             literal_count: literals.len() as u32,
@@ -152,7 +177,10 @@ impl Block {
             extents: self.extents.clone(),
             columns,
             digest: digest(&leaves.concat()).to_vec(),
+            has_body_check: needs != 0,
+            body_check_error: 0,
             leaves,
+            needs,
             states,
             words,
             literals,
@@ -163,7 +191,7 @@ impl Block {
     /// The record of the block, coded as described.
     ///
     /// # Errors
-    /// When a cluster cannot hold its elements, or the dependencies of a column do not have its number of elements.
+    /// When a cluster cannot hold its elements, or the ranges of an operand do not have its column's number of elements.
     pub fn record(&self) -> Result<Record, String> {
         Ok(self.encode()?.record())
     }
@@ -185,16 +213,14 @@ impl BlockFields {
         self.extent_count += 1;
         self.column_count += 1;
         self.raw_length += zeros;
-        // Bytes under map 0, without patches or clusters.
-        self.columns.push(vec![2, 0, 0, 0, 0]);
+        // Bytes under map 0, without mask or patches, in one cluster of zeros.
+        self.columns.push(vec![2, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0]);
         self.bulk.push(Vec::new());
     }
 
     pub fn head(&self) -> Vec<u8> {
         let mut out = Vec::new();
         varint(&mut out, self.raw_length);
-        varint(&mut out, self.dependency_count);
-        out.extend(&self.dependencies);
         out.push(self.lane_sets);
         self.word_counts.iter().for_each(|&count| out.extend(count.to_le_bytes()));
         if self.lane_sets > 0 {
@@ -210,6 +236,9 @@ impl BlockFields {
         }
         out.extend(self.columns.concat());
         out.extend(&self.digest);
+        if self.has_body_check {
+            out.extend(check64(&self.body()).wrapping_add(self.body_check_error).to_le_bytes());
+        }
         out
     }
 
@@ -222,20 +251,21 @@ impl BlockFields {
     }
 
     pub fn record(&self) -> Record {
-        Record { leaves: self.leaves.clone(), ..Record::block(self.head(), self.body()) }
+        Record { leaves: self.leaves.clone(), needs: self.needs, ..Record::block(self.head(), self.body()) }
     }
 }
 
 impl Column {
-    fn encode(&self, dependencies: &[Dependency], output: &mut Output<'_>) -> Result<(), String> {
+    fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
         match self {
             Column::Stored(raw) => {
                 output.head.push(0);
                 output.bulk.extend(raw);
             }
-            Column::Zstd(raw) => {
-                let frame = zstd_frame(raw);
-                output.head.push(1);
+            Column::Zstd(zstd) => {
+                let frame = zstd.frame();
+                output.head.extend([1, zstd.width_code]);
+                range::write(&zstd.prefix, &mut output.head);
                 varint(&mut output.head, frame.len() as u64);
                 output.bulk.extend(frame);
             }
@@ -243,14 +273,7 @@ impl Column {
                 output.head.extend([2, *width_code]);
                 stream.encode(&elements(raw, 1 << width_code), 1 << width_code, output)?;
             }
-            Column::Predicted(predicted) => predicted.encode(dependencies, output)?,
-            Column::TensorList { list, .. } => {
-                let frame = zstd_frame(list);
-                output.head.push(4);
-                varint(&mut output.head, list.len() as u64);
-                varint(&mut output.head, frame.len() as u64);
-                output.bulk.extend(frame);
-            }
+            Column::Predicted(predicted) => predicted.encode(output)?,
         }
         Ok(())
     }

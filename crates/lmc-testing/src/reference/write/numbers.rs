@@ -1,4 +1,4 @@
-//! Hybrid integer codes (§3.3.3) of patches.
+//! Hybrid integer codes (§3.3.4).
 
 use super::super::numbers::of_bucket;
 use std::cmp::Reverse;

@@ -1,5 +1,6 @@
 //! Streams (§3.3.1) and their clusters from a description.
 
+use super::super::ranges::bytes_of;
 use super::entropy::{Chunk, Coder, Pad};
 use super::numbers::NumberCode;
 use super::varint;
@@ -8,16 +9,34 @@ use super::varint;
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     pub map: u8,
+    /// The elements that indices stand for, with map 3.
+    pub palette: Vec<u64>,
     /// The cluster of each run; not used when there is one cluster.
     pub cluster_of: Vec<u8>,
     /// How the cluster map is coded.
     pub cluster_map: Cluster,
+    /// Without clusters the elements that are not 0 are listed, under the codes of patches.
     pub clusters: Vec<Cluster>,
+    pub mask: Mask,
     pub patches: Vec<Patch>,
     pub patch_codes: PatchCodes,
 }
 
-/// How patches are coded.
+/// Which elements are coded: those other than 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mask {
+    /// All, if there are clusters.
+    #[default]
+    None,
+    /// Bits in a cluster.
+    Bits(Cluster),
+    /// Bits, and the signs of all elements: those other than 0 of either sign are coded.
+    BitsAndSigns(Cluster),
+    /// Under the code of gaps of patches.
+    Gaps,
+}
+
+/// How patches, gaps and listed values are coded.
 #[derive(Clone, Debug, Default)]
 pub struct PatchCodes {
     /// Low bits that no patch changes.
@@ -27,7 +46,7 @@ pub struct PatchCodes {
     pub changes: Option<NumberCode>,
 }
 
-/// A patch: an element whose value from its cluster differs by `x` from its mapped value (§3.3.2).
+/// A patch: an element whose value from its cluster differs by `x` from its mapped value (§3.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// Index in the stream; patches are in rising order.
@@ -35,7 +54,7 @@ pub struct Patch {
     pub x: u64,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
     pub constant: Option<u64>,
     pub z: u8,
@@ -63,20 +82,105 @@ impl Stream {
         Self { map, clusters: vec![cluster], ..Self::default() }
     }
 
+    /// One cluster of indices of these elements.
+    pub fn of_palette(palette: &[u64], cluster: Cluster) -> Self {
+        Self { palette: palette.to_vec(), ..Self::of(3, cluster) }
+    }
+
+    /// The mapped value of an element of `w` bits (§4.1).
+    ///
+    /// # Errors
+    /// When the element is not in the palette.
+    pub fn mapped(&self, u: u64, w: u32) -> Result<u64, String> {
+        match self.map {
+            3 => self.palette.iter().position(|&of| of == u).map(|v| v as u64).ok_or("no palette has it".into()),
+            map => Ok(mapped(u, w, map)),
+        }
+    }
+
+    /// The element of a mapped value of `w` bits (§4.1).
+    ///
+    /// # Panics
+    /// When there is no such value in the palette.
+    pub fn unmapped(&self, v: u64, w: u32) -> u64 {
+        match self.map {
+            3 => self.palette[v as usize],
+            map => unmapped(v, w, map),
+        }
+    }
+
     /// Codes elements of `width` bytes.
     pub(super) fn encode(&self, elements: &[u64], width: usize, output: &mut Output<'_>) -> Result<(), String> {
         let w = 8 * width as u32;
-        let mut values: Vec<u64> = elements.iter().map(|&u| mapped(u, w, self.map)).collect();
+        let values = elements.iter().map(|&u| self.mapped(u, w)).collect::<Result<Vec<u64>, String>>()?;
+
+        output.head.push(self.map);
+        if self.map == 3 {
+            output.head.push(self.palette.len().wrapping_sub(1) as u8);
+            output.head.extend(bytes_of(&self.palette, width));
+        }
+        let listed = self.clusters.is_empty();
+        let signed = matches!(self.mask, Mask::BitsAndSigns(_));
+        let is_selected = |&v: &u64| v >> u32::from(signed) != 0;
+        let mask = match &self.mask {
+            Mask::None if listed && values.iter().any(|v| *v != 0) => &Mask::Gaps,
+            mask => mask,
+        };
+        if *mask == Mask::None {
+            output.head.push(0);
+            if !listed {
+                return self.encode_selected(values, width, output);
+            }
+            // One cluster of zeros, without patches.
+            varint(&mut output.head, 1);
+            output.head.push(0);
+            Cluster { z: w as u8, ..Cluster::default() }.write_head(&mut output.head, width);
+            return Ok(());
+        }
+        let selected: Vec<u64> = values.iter().filter(|v| is_selected(v)).copied().collect();
+        let mut count = Vec::new();
+        varint(&mut count, selected.len() as u64);
+        let bits = |of: &dyn Fn(&u64) -> bool| -> Vec<u8> {
+            values.chunks(8).map(|eight| eight.iter().rev().fold(0, |byte, v| byte << 1 | u8::from(of(v)))).collect()
+        };
+        match mask {
+            Mask::Bits(cluster) | Mask::BitsAndSigns(cluster) => {
+                output.head.push(if signed { 2 } else { 1 });
+                output.head.extend(count);
+                cluster.write_head(&mut output.head, 1);
+                let bytes: Vec<u64> = bits(&is_selected).into_iter().map(u64::from).collect();
+                cluster.encode(&bytes.chunks(128).collect::<Vec<_>>(), 8, output)?;
+                if signed {
+                    output.bulk.extend(bits(&|v| v & 1 == 1));
+                }
+            }
+            _ => {
+                output.head.push(3);
+                output.head.extend(count);
+                let places = values.iter().enumerate().filter(|(_, v)| is_selected(v)).map(|(i, _)| i as u64);
+                let mut next = 0;
+                let gaps: Vec<u64> = places.map(|at| at - std::mem::replace(&mut next, at + 1)).collect();
+                write_numbers(&gaps, self.patch_codes.gaps.as_ref(), output)?;
+            }
+        }
+        let selected: Vec<u64> = selected.into_iter().map(|v| if signed { v & !1 } else { v }).collect();
+        if !listed {
+            return self.encode_selected(selected, width, output);
+        }
+        varint(&mut output.head, 0);
+        let numbers = selected.iter().map(|v| v.checked_sub(1).ok_or("a listed element is 0"));
+        write_numbers(&numbers.collect::<Result<Vec<u64>, _>>()?, self.patch_codes.changes.as_ref(), output)
+    }
+
+    /// Codes the mapped values of the selected elements in clusters.
+    fn encode_selected(&self, mut values: Vec<u64>, width: usize, output: &mut Output<'_>) -> Result<(), String> {
+        let w = 8 * width as u32;
         for patch in &self.patches {
             *values.get_mut(patch.element as usize).ok_or("a patch is not in its stream")? ^= patch.x;
         }
-        if self.clusters.is_empty() && values.iter().any(|&v| v != 0) {
-            return Err("an element is in no cluster".into());
-        }
-
-        output.head.extend([self.map, u8::from(!self.patches.is_empty())]);
-        let patches = if self.patches.is_empty() { Vec::new() } else { self.write_patches(&mut output.head)? };
         varint(&mut output.head, self.clusters.len() as u64);
+        output.head.push(u8::from(!self.patches.is_empty()));
+        let patches = if self.patches.is_empty() { Vec::new() } else { self.write_patches(&mut output.head)? };
         if self.clusters.len() > 1 {
             self.cluster_map.write_head(&mut output.head, 1);
             let cluster_of: Vec<u64> = self.cluster_of.iter().map(|&number| u64::from(number)).collect();
@@ -92,6 +196,23 @@ impl Stream {
         output.bulk.extend(patches);
         Ok(())
     }
+}
+
+/// Writes the code of numbers and their length to the head, and the numbers to the bulk.
+fn write_numbers(numbers: &[u64], code: Option<&NumberCode>, output: &mut Output<'_>) -> Result<(), String> {
+    let code = code.cloned().unwrap_or_else(|| NumberCode::of(numbers, 0));
+    let mut bits = Vec::new();
+    numbers.iter().try_for_each(|&number| code.write(number, &mut bits))?;
+    let bytes = packed(&bits);
+    code.write_head(&mut output.head);
+    varint(&mut output.head, bytes.len() as u64);
+    output.bulk.extend(bytes);
+    Ok(())
+}
+
+/// Bits in bytes, from bit 0 up.
+fn packed(bits: &[bool]) -> Vec<u8> {
+    bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit))).collect()
 }
 
 impl Stream {
@@ -112,8 +233,7 @@ impl Stream {
             gaps.write(gap, &mut bits)?;
             changes.write(change, &mut bits)?;
         }
-        let bytes: Vec<u8> =
-            bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit))).collect();
+        let bytes = packed(&bits);
         varint(head, self.patches.len() as u64);
         head.push(*low);
         gaps.write_head(head);
@@ -180,7 +300,7 @@ fn write_bit_plane(values: &[u64], bit: u32, bulk: &mut Vec<u8>) {
     }
 }
 
-/// The mapped value of an element of `w` bits (§4.1).
+/// The mapped value of an element of `w` bits under a map that has no palette (§4.1).
 pub fn mapped(u: u64, w: u32, map: u8) -> u64 {
     let mask = u64::MAX >> (64 - w);
     let sign = u >> (w - 1) & 1;
@@ -191,7 +311,7 @@ pub fn mapped(u: u64, w: u32, map: u8) -> u64 {
     }
 }
 
-/// The element of a mapped value of `w` bits (§4.1).
+/// The element of a mapped value of `w` bits under a map that has no palette (§4.1).
 pub fn unmapped(v: u64, w: u32, map: u8) -> u64 {
     let mask = u64::MAX >> (64 - w);
     match map {

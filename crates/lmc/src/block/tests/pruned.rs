@@ -4,8 +4,8 @@ use super::*;
 use crate::block::plan::{Planner, coding_of};
 
 /// Elements that the first column lists.
-fn patches(record: &[u8]) -> usize {
-    head(record).columns[0].method.streams().filter_map(|s| s.patches.as_ref()).map(|p| p.count).sum()
+fn listed(record: &[u8]) -> usize {
+    head(record).columns[0].method.streams().map(|s| s.listed()).sum()
 }
 
 /// `n` elements of which one in `one_in` is a weight, an integer of a few bits, or now and then anything at all.
@@ -78,7 +78,7 @@ fn lists_are_smaller_than_clusters() {
             for &level in Level::ALL {
                 let clusters = Planner::new(Isa::PORTABLE, level).plan_clusters(width, map, &raw).estimate;
                 let record = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], level);
-                let patched = patches(&record);
+                let patched = listed(&record);
                 assert!(
                     record.len() as u64 <= clusters + 700,
                     "{dtype:?}, one in {one_in}: {} of {clusters}",
@@ -101,7 +101,7 @@ fn whole_rows_of_zeros_are_clusters() {
     let raw: Vec<u8> =
         rows.iter().flat_map(|(kept, row)| row.iter().flat_map(|&w| bf16(if *kept { w } else { 0.0 }))).collect();
     let record = one(Some(Dtype::Bf16), &raw);
-    assert_eq!(patches(&record), 0);
+    assert_eq!(listed(&record), 0);
     assert!(record.len() * 16 < raw.len(), "{} of {}", record.len(), raw.len());
 }
 

@@ -32,21 +32,19 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
 }
 
 /// A tensor in a header.
-pub(in super::super) struct Tensor<'a, 's> {
-    pub(in super::super) name: &'a str,
+struct Tensor<'a, 's> {
+    name: &'a str,
     /// `None` for an unknown dtype.
-    pub(in super::super) dtype: Option<Dtype>,
-    pub(in super::super) shape: &'s Shape,
-    /// Whether dtype and shape are known to be those of the tensor before.
-    pub(in super::super) alike: bool,
+    dtype: Option<Dtype>,
+    shape: &'s Shape,
     /// Its first and last offset, from the end of the header on.
-    pub(in super::super) offsets: (u64, u64),
+    offsets: (u64, u64),
     /// From the quotation mark before its name to its last brace.
-    pub(in super::super) place: Range<usize>,
+    place: Range<usize>,
 }
 
 /// Gives `each` the tensors of a header that the crate may have written, until one is refused.
-pub(in super::super) fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -> Option<()> {
+fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -> Option<()> {
     let mut has_metadata = false;
     // Neighbours often have equal dtypes and shapes, and adjacent offsets: their text is compared, not parsed again.
     let (mut like, mut ends): (Option<Kind<'_>>, _) = (None, ("", 0));
@@ -73,7 +71,7 @@ pub(in super::super) fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, 
             ends = (&s.json[number..s.at], end);
             s.expect(b"]}")?;
             let (dtype, shape, offsets) = (kind.dtype, &kind.shape, (begin, end));
-            each(Tensor { name, dtype, shape, alike, offsets, place: start..s.at })?;
+            each(Tensor { name, dtype, shape, offsets, place: start..s.at })?;
         }
         if !s.accept(b",") {
             break;

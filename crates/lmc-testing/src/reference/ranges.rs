@@ -1,0 +1,134 @@
+//! The bases that a file names (§2.6), and the ranges of bases and of the file itself that its blocks name (§3.6).
+
+use super::bytes::Bytes;
+use super::faults::{Faults, must};
+
+/// A base in the bases record.
+pub(super) struct NamedBase {
+    pub(super) content_hash: [u8; 16],
+    pub(super) raw_length: u64,
+}
+
+/// Parses the head of a bases record.
+pub(super) fn parse_bases(head: &[u8]) -> Result<Vec<NamedBase>, String> {
+    let mut head = Bytes::new(head);
+    let count = head.varint()?;
+    must((1..=1 << 16).contains(&count), "a file has an impossible number of bases")?;
+    let mut bases = Vec::new();
+    for _ in 0..count {
+        bases.push(NamedBase { content_hash: head.array()?, raw_length: head.varint()? });
+        head.string()?;
+    }
+    head.end("something follows the last base")?;
+    Ok(bases)
+}
+
+/// What the ranges of the next block may be of.
+pub(super) struct Sources<'a> {
+    /// The required features of the file.
+    features: u32,
+    bases: Vec<&'a [u8]>,
+    /// The raw bytes decoded so far.
+    raw: Vec<u8>,
+    /// The end of each block in `raw`, and its depth.
+    blocks: Vec<(usize, u32)>,
+}
+
+/// What is known of the ranges that one block names, as they are read.
+pub(super) struct Ranges<'s> {
+    sources: &'s Sources<'s>,
+    count: u64,
+    /// In bytes.
+    sum: u128,
+    /// How many blocks may have to be decoded, one for the other, before this one.
+    pub(super) depth: u32,
+    /// The bits of the features that they need.
+    pub(super) needs: u32,
+}
+
+impl<'a> Sources<'a> {
+    /// Those of the first block of a file.
+    pub(super) fn new(features: u32, bases: Vec<&'a [u8]>) -> Self {
+        Self { features, bases, raw: Vec::new(), blocks: Vec::new() }
+    }
+
+    pub(super) fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
+    pub(super) fn into_raw(self) -> Vec<u8> {
+        self.raw
+    }
+
+    /// Adds a block, of which those after it may name ranges.
+    pub(super) fn add(&mut self, raw: &[u8], depth: u32) {
+        self.raw.extend(raw);
+        self.blocks.push((self.raw.len(), depth));
+    }
+
+    /// For the next block, which has named none so far.
+    pub(super) fn ranges(&self) -> Ranges<'_> {
+        Ranges { sources: self, count: 0, sum: 0, depth: 0, needs: 0 }
+    }
+}
+
+impl<'s> Ranges<'s> {
+    /// Reads that many ranges; the bytes of each.
+    pub(super) fn read(
+        &mut self,
+        head: &mut Bytes<'_>,
+        count: u64,
+        faults: &mut Faults,
+    ) -> Result<Vec<&'s [u8]>, String> {
+        (0..count).map(|_| self.next(head, faults)).collect()
+    }
+
+    fn next(&mut self, head: &mut Bytes<'_>, faults: &mut Faults) -> Result<&'s [u8], String> {
+        let Sources { features, bases, raw, blocks } = self.sources;
+        let source = head.varint()?;
+        let offset = head.varint()?;
+        let length = head.varint()?;
+        let bytes = match source {
+            0 => &raw[..],
+            _ => usize::try_from(source - 1)
+                .ok()
+                .and_then(|base| bases.get(base))
+                .ok_or("a range has a source that is not named")?,
+        };
+        must(length >= 1, "a range is empty")?;
+        let fits = u128::from(offset) + u128::from(length) <= bytes.len() as u128;
+        must(fits, "a range is not within its source")?;
+        let range = offset as usize..(offset + length) as usize;
+
+        self.count += 1;
+        faults.must(self.count <= 1 << 20, "a block names more than 2^20 ranges");
+        // Not a fault: nobody should have to put so many bytes together.
+        self.sum += u128::from(length);
+        must(self.sum <= 1 << 28, "the ranges of a block exceed 2^28 bytes")?;
+        self.needs |= 1;
+        faults.must(features & 1 != 0, "ranges need bit 0 of the features");
+        if source == 0 {
+            self.needs |= 2;
+            faults.must(features & 2 != 0, "ranges of the file itself need bit 1 of the features");
+            let mut start = 0;
+            for &(end, depth) in blocks {
+                if start < range.end && end > range.start {
+                    self.depth = self.depth.max(1 + depth);
+                }
+                start = end;
+            }
+            faults.must(self.depth <= 8, "the depth of a block exceeds 8");
+        }
+        Ok(&bytes[range])
+    }
+}
+
+/// Bytes as elements of `width` bytes each.
+pub(super) fn elements(bytes: &[u8], width: usize) -> Vec<u64> {
+    bytes.chunks(width).map(|bytes| bytes.iter().rev().fold(0, |u, &byte| u << 8 | u64::from(byte))).collect()
+}
+
+/// Elements of `width` bytes each as bytes.
+pub(super) fn bytes_of(elements: &[u64], width: usize) -> Vec<u8> {
+    elements.iter().flat_map(|u| u.to_le_bytes()[..width].to_vec()).collect()
+}

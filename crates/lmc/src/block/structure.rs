@@ -1,0 +1,315 @@
+//! Tensors that are not noise: few values, or repeats far apart. Most are, so that finding it out must cost next to nothing.
+
+use std::convert::Infallible;
+
+use crate::arch::inline::array;
+use crate::cluster::element::{Element, with_element};
+
+/// What was found in elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Structure {
+    /// Elements near each other are often equal.
+    pub(crate) few: bool,
+    /// The top bytes of elements repeat, row by row or further apart.
+    pub(crate) repeats: bool,
+}
+
+impl Structure {
+    pub(crate) fn is_noise(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Least bytes in which structure is looked for.
+pub(crate) const LEAST: usize = 32 << 10;
+
+/// Windows of elements whose values are counted: their number and their length, and the part in sixteenths that differs at most if elements
+/// are few. Of 128 weights in bf16 some 120 differ, of 512 in fp32 nearly all.
+const NARROW: Windows = Windows { most: 8, len: 128, sixteenths: 12 };
+const WIDE: Windows = Windows { most: 2, len: 512, sixteenths: 14 };
+/// Bytes for each window.
+const WINDOW_EVERY: usize = 64 << 10;
+
+#[derive(Clone, Copy)]
+struct Windows {
+    most: usize,
+    len: usize,
+    sixteenths: usize,
+}
+
+/// Top bytes that a key has, and that must be equal where keys are.
+const KEY: usize = 16;
+const EQUAL: usize = 64;
+/// Parts of the elements, each of which may have structure when others do not.
+pub(crate) const PARTS: usize = 16;
+/// How thoroughly repeats are looked for.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// One element in this many belongs to the windows whose keys are known.
+    known: usize,
+    /// Bytes for one probe.
+    step: usize,
+}
+
+/// In a block: next to nothing of the time that it takes. In one that is long because repeats were found. In a file, where each probe may be
+/// a request.
+const USUAL: Effort = Effort { known: 128, step: 16 << 10 };
+const LONG: Effort = Effort { known: 128, step: 8 << 10 };
+const FILE: Effort = Effort { known: 128, step: 32 << 10 };
+/// Bytes of a long block.
+const LONG_LEAST: usize = 2 << 20;
+/// Windows whose keys are known, and most elements of each.
+const KNOWN_WINDOWS: usize = 4;
+const KNOWN_MOST: usize = 1 << 12;
+/// Least and most probes.
+const PROBES: [usize; 2] = [8, 256];
+/// Equal places that show a repeat.
+const HITS: usize = 1;
+
+/// Finds structure, keeping its working memory.
+#[derive(Default)]
+pub(crate) struct Finder {
+    /// Places in the window by their keys, from 1 on.
+    places: Vec<u16>,
+    tops: Vec<u8>,
+    bytes: Vec<u8>,
+    /// Probes of each part that were found elsewhere.
+    hits: [usize; PARTS],
+}
+
+impl Finder {
+    /// The structure of elements of `width` bytes.
+    pub(crate) fn find(&mut self, width: usize, bytes: &[u8]) -> Structure {
+        if bytes.len() < LEAST {
+            return Structure::default();
+        }
+        let few = width > 1 && with_element!(width, E => is_few::<E>(bytes));
+        let tops = |at: usize, tops: &mut [u8]| {
+            let elements = bytes[at * width..].chunks_exact(width);
+            tops.iter_mut().zip(elements).for_each(|(to, e)| *to = e[width - 1]);
+            Ok::<_, Infallible>(())
+        };
+        let effort = if bytes.len() > LONG_LEAST { LONG } else { USUAL };
+        let Ok(repeats) = self.repeats(bytes.len() / width, effort.probes(bytes.len()), effort, tops);
+        Structure { few, repeats }
+    }
+
+    /// Which parts repeat, of elements that were found to: all, unless some do so in most places and others hardly.
+    pub(crate) fn parts(&self, bytes: &[u8]) -> [bool; PARTS] {
+        let probes = (USUAL.probes(bytes.len()) / PARTS).max(1);
+        if self.hits.iter().all(|&hits| 4 * hits < 3 * probes) {
+            return [true; PARTS];
+        }
+        array(|i| 4 * self.hits[i] >= probes)
+    }
+
+    /// [`Self::find`] for repeats alone, in `len` bytes of a file that `read` gives.
+    pub(crate) fn find_repeats<R>(
+        &mut self,
+        width: usize,
+        len: usize,
+        mut read: impl FnMut(usize, &mut [u8]) -> Result<(), R>,
+    ) -> Result<bool, R> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let found = self.repeats(len / width, FILE.probes(len), FILE, |at, tops| {
+            bytes.resize(tops.len() * width, 0);
+            read(at * width, &mut bytes)?;
+            tops.iter_mut().zip(bytes.chunks_exact(width)).for_each(|(to, e)| *to = e[width - 1]);
+            Ok(())
+        });
+        self.bytes = bytes;
+        found
+    }
+
+    /// Whether the top bytes of elements repeat, which `read` gives from an element on: keys of windows are compared with those of probes.
+    fn repeats<R>(
+        &mut self,
+        elements: usize,
+        probes: usize,
+        effort: Effort,
+        mut read: impl FnMut(usize, &mut [u8]) -> Result<(), R>,
+    ) -> Result<bool, R> {
+        let known = (elements / effort.known / KNOWN_WINDOWS).clamp(2 * EQUAL, KNOWN_MOST);
+        let first: [usize; KNOWN_WINDOWS] = array(|i| place(i as u64 + 1, elements - known));
+        self.hits = [0; PARTS];
+        self.tops.resize(KNOWN_WINDOWS * known, 0);
+        for (first, window) in first.iter().zip(self.tops.chunks_exact_mut(known)) {
+            read(*first, window)?;
+        }
+        let log = (2 * self.tops.len()).next_power_of_two().trailing_zeros();
+        self.places.clear();
+        self.places.resize(1 << log, 0);
+        for start in (0..KNOWN_WINDOWS).map(|w| w * known) {
+            for (i, tops) in (start..).zip(self.tops[start..][..known].windows(KEY).take(known - EQUAL + 1)) {
+                if let Some(key) = key(tops) {
+                    self.places[(key >> (64 - log)) as usize] = i as u16 + 1;
+                }
+            }
+        }
+        let mut hits = 0;
+        for i in 0..probes as u64 {
+            let (at, mut tops) = (place(i, elements - EQUAL), [0; EQUAL]);
+            read(at, &mut tops[..KEY])?;
+            let Some(key) = key(&tops[..KEY]) else { continue };
+            let Some(place) = usize::from(self.places[(key >> (64 - log)) as usize]).checked_sub(1) else { continue };
+            if first[place / known] + place % known == at || self.tops[place..][..KEY] != tops[..KEY] {
+                continue;
+            }
+            read(at, &mut tops)?;
+            if self.tops[place..][..EQUAL] == tops {
+                hits += 1;
+                self.hits[at * PARTS / elements] += 1;
+            }
+        }
+        Ok(hits >= HITS)
+    }
+}
+
+impl Effort {
+    fn probes(self, len: usize) -> usize {
+        (len / self.step).clamp(PROBES[0], PROBES[1])
+    }
+}
+
+/// The place of a probe or a window below `n`: steps of the golden ratio, which no row length divides.
+fn place(i: u64, n: usize) -> usize {
+    ((u128::from(i.wrapping_mul(GOLDEN)) * n as u128) >> 64) as usize
+}
+
+/// 2^64 over the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A hash of top bytes; `None` if all are the same.
+fn key(tops: &[u8]) -> Option<u64> {
+    let [a, b] = *tops.as_chunks::<8>().0 else { return None };
+    let (a, b) = (u64::from_le_bytes(a), u64::from_le_bytes(b));
+    let constant = a == b && a == (a & 0xff) * 0x0101_0101_0101_0101;
+    (!constant).then(|| (a ^ b.rotate_left(29)).wrapping_mul(GOLDEN))
+}
+
+/// Whether elements near each other are often equal.
+fn is_few<E: Element>(bytes: &[u8]) -> bool {
+    let elements = E::all(bytes);
+    // Half of the bits of a wide float are 0 if it was cast from 16: many of those are equal by chance.
+    let some = elements.iter().step_by(elements.len() / NARROW.len);
+    let low = some.fold(E::default(), |or, e| or.or(E::from_bytes(*e).and(E::cut(0xffff))));
+    let w = if E::BYTES > 2 && low != E::default() { WIDE } else { NARROW };
+    let windows = (bytes.len() / WINDOW_EVERY).clamp(1, w.most);
+    let (mut different, mut seen) = (0, [0u64; WIDE.len / 2]);
+    // One bit for each of 32 hashes an element.
+    let seen = &mut seen[..w.len / 2];
+    for i in 0..windows {
+        seen.fill(0);
+        for e in elements[elements.len() / windows * i..].iter().take(w.len) {
+            let h = E::from_bytes(*e).wide().wrapping_mul(GOLDEN) >> 32;
+            let h = (h * (64 * seen.len() as u64)) >> 32;
+            seen[(h >> 6) as usize] |= 1 << (h & 63);
+        }
+        different += seen.iter().map(|s| s.count_ones() as usize).sum::<usize>();
+    }
+    different * 16 <= windows * w.len * w.sixteenths
+}
+
+/// Most values of a palette, and elements of a sample.
+const VALUES: usize = 256;
+const SAMPLE: usize = 1024;
+
+/// The values of elements, rising, and for each element its index, if there are few; elements have at least 2 bytes.
+pub(crate) fn palette(width: usize, bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
+    with_element!(width, E => palette_of::<E>(bytes))
+}
+
+fn palette_of<E: Element>(bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
+    let elements = E::all(bytes);
+    let mut found = Values::new();
+    let sample = elements.iter().step_by((elements.len() / SAMPLE).max(1));
+    if !sample.chain(elements).all(|e| found.add(E::from_bytes(*e).wide())) {
+        return None;
+    }
+    let mut values: Vec<u64> = found.slots.iter().flatten().copied().collect();
+    values.sort_unstable();
+    let index: Vec<u64> =
+        found.slots.iter().map(|v| v.map_or(0, |v| values.binary_search(&v).expect("it is one") as u64)).collect();
+    let mut indices = vec![0; bytes.len()];
+    for (e, to) in elements.iter().zip(E::all_mut(&mut indices)) {
+        *to = E::cut(index[found.slot(E::from_bytes(*e).wide())]).to_bytes();
+    }
+    Some((values, indices))
+}
+
+/// A set of at most [`VALUES`] values.
+struct Values {
+    slots: Vec<Option<u64>>,
+    count: usize,
+}
+
+impl Values {
+    fn new() -> Self {
+        Self { slots: vec![None; 4 * VALUES], count: 0 }
+    }
+
+    /// The slot that has a value, or is free for it.
+    fn slot(&self, value: u64) -> usize {
+        let mut at = (value.wrapping_mul(GOLDEN) >> 54) as usize;
+        while self.slots[at].is_some_and(|v| v != value) {
+            at = (at + 1) % self.slots.len();
+        }
+        at
+    }
+
+    /// False if there is no room for another value.
+    fn add(&mut self, value: u64) -> bool {
+        let at = self.slot(value);
+        if self.slots[at].is_none() {
+            self.slots[at] = Some(value);
+            self.count += 1;
+        }
+        self.count <= VALUES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lmc_testing::input::Random;
+
+    fn noise(n: usize, seed: u64) -> Vec<u8> {
+        let mut r = Random::new(seed);
+        (0..n)
+            .flat_map(|_| ((r.u64() as u32 as f32 / 4e9 - 0.5) * (r.u64() as u32 as f32 / 4e9)).to_le_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn noise_has_no_structure() {
+        let bytes = noise(1 << 18, 1);
+        assert!(Finder::default().find(4, &bytes).is_noise());
+        let narrow: Vec<u8> = bytes.as_chunks::<4>().0.iter().flat_map(|e| [e[2], e[3]]).collect();
+        assert!(Finder::default().find(2, &narrow).is_noise());
+    }
+
+    #[test]
+    fn repeats_are_found_at_any_distance() {
+        for (row, len) in [(100, 1 << 20), (2048, 1 << 20), (50_000, 4 << 20)] {
+            let bytes = noise(row, 2).repeat(len / row / 4 + 3);
+            let found = Finder::default().find(4, &bytes);
+            assert!(found.repeats, "{row}");
+        }
+    }
+
+    #[test]
+    fn palettes_hold_all_values() {
+        for n in [1u32, 2, 255, 256] {
+            let values: Vec<u32> = (0..n).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
+            let bytes: Vec<u8> = (0..5000u32).flat_map(|i| values[(i * i % n) as usize].to_le_bytes()).collect();
+            let (values, indices) = palette(4, &bytes).unwrap();
+            let back: Vec<u8> = u32::all(&indices)
+                .iter()
+                .flat_map(|i| (values[u32::from_le_bytes(*i) as usize] as u32).to_le_bytes())
+                .collect();
+            assert_eq!(back, bytes);
+        }
+        let many: Vec<u8> = (0..257u32).cycle().take(5000).flat_map(u32::to_le_bytes).collect();
+        assert!(palette(4, &many).is_none());
+    }
+}

@@ -1,0 +1,91 @@
+//! Tensors that are not noise are no larger than zstd makes them.
+
+use lmc::{CompressOptions, Level, compress, decompress};
+use lmc_testing::input::Random;
+
+/// About as large as the smallest tensors for which all of it is tried.
+const ROWS: usize = 640;
+const COLS: usize = 512;
+
+fn normal(r: &mut Random) -> f32 {
+    (0..12).map(|_| (r.u64() >> 40) as f32 / (1 << 24) as f32).sum::<f32>() - 6.0
+}
+
+fn weights(seed: u64) -> Vec<f32> {
+    let mut r = Random::new(seed);
+    (0..ROWS * COLS).map(|_| 0.02 * normal(&mut r)).collect()
+}
+
+fn bf16(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(|v| (((v.to_bits() + 0x8000) >> 16) as u16).to_le_bytes()).collect()
+}
+
+fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+fn planes(width: usize, bytes: &[u8]) -> Vec<u8> {
+    (0..width).flat_map(|p| bytes.iter().skip(p).step_by(width)).copied().collect()
+}
+
+/// Compresses the tensor as a file of its own; returns the part of raw that it takes, and that of the smaller of two zstd files.
+fn parts_of_raw(dtype: &str, width: usize, data: &[u8], level: Level) -> (f64, f64) {
+    let (n, len) = (data.len() / width, data.len());
+    let header = format!(r#"{{"w":{{"dtype":"{dtype}","shape":[{n}],"data_offsets":[0,{len}]}}}}"#);
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
+    let o = CompressOptions::default().with_level(level);
+    let packed = compress(&file, &o).unwrap();
+    assert!(decompress(&packed, &Default::default()).unwrap() == file);
+    let zstd = [data.to_vec(), planes(width, data)].map(|d| zstd::bulk::compress(&d, 3).unwrap().len());
+    let part = |n: usize| n as f64 / file.len() as f64;
+    (part(packed.len()), part(zstd[0].min(zstd[1])))
+}
+
+#[test]
+fn no_tensor_is_larger_than_zstd_makes_it() {
+    let (w, mut r) = (weights(1), Random::new(2));
+    let largest = w.iter().fold(0f32, |m, v| m.max(v.abs()));
+    let by_group = |bits: f32, n: usize| -> Vec<f32> {
+        let group = |g: &[f32]| {
+            let scale = g.iter().fold(0f32, |m, v| m.max(v.abs())) / bits;
+            g.iter().map(|v| (v / scale).round() * scale).collect::<Vec<_>>()
+        };
+        w.chunks(n).flat_map(group).collect()
+    };
+    let ternary = |v: f32| if v.abs() > 0.015 { 0.031f32.copysign(v) } else { 0.0 };
+    let angle = |i: usize| (i / COLS) as f32 / 10000f32.powf((i % COLS / 2) as f32 * 2.0 / COLS as f32);
+    let pruned = w.iter().map(|&v| if r.below(2) == 0 { v } else { 0.0 }).collect::<Vec<_>>();
+    let signed = w.iter().zip(&pruned).map(|(&v, &p)| if p == 0.0 { 0f32.copysign(v) } else { p });
+    let padded = w.iter().enumerate().map(|(i, &v)| if i < w.len() / 4 * 3 { v } else { w[i % COLS] });
+    let cases: Vec<(&str, &str, usize, Vec<u8>, f64)> = vec![
+        ("int8 by row in fp32", "F32", 4, f32s(by_group(127.0, COLS)), 1.0),
+        ("int8 in fp32", "F32", 4, f32s(w.iter().map(|v| (v / largest * 127.0).round() * largest / 127.0)), 0.23),
+        ("int4 by group in bf16", "BF16", 2, bf16(by_group(7.0, 64)), 1.0),
+        ("int4 by group in fp32", "F32", 4, f32s(by_group(7.0, 64)), 1.0),
+        ("pruned", "BF16", 2, bf16(pruned.iter().copied()), 0.41),
+        ("pruned, zeros of both signs", "BF16", 2, bf16(signed), 0.44),
+        ("ternary", "BF16", 2, bf16(w.iter().map(|&v| ternary(v))), 0.10),
+        ("sinusoids", "F32", 4, f32s((0..w.len()).map(|i| angle(i).sin())), 1.0),
+        ("repeated rows", "BF16", 2, bf16(w[..w.len() / 8].repeat(8)), 0.12),
+        ("padded", "BF16", 2, bf16(padded), 0.55),
+        ("range", "I64", 8, (0..100_000u64).flat_map(u64::to_le_bytes).collect(), 0.01),
+        ("indices", "I64", 8, (0..100_000).flat_map(|_| r.below(32_000).to_le_bytes()).collect(), 0.25),
+        ("one value", "F32", 4, f32s(vec![0.5; 100_000]), 0.01),
+    ];
+    for (name, dtype, width, data, bar) in cases {
+        for level in [Level::Default, Level::Max] {
+            let (ours, zstd) = parts_of_raw(dtype, width, &data, level);
+            // One in a hundred, and the file's index.
+            let most = (1.01 * zstd + 0.001 + 600.0 / data.len() as f64).min(bar);
+            assert!(ours <= most, "{name}, {level:?}: {ours:.4} of raw, zstd {zstd:.4}, at most {most:.4}");
+        }
+    }
+}
+
+/// Weights are not taken for structure: the sizes of both levels are those of clusters.
+#[test]
+fn weights_are_noise() {
+    let data = bf16(weights(3));
+    let (ours, zstd) = parts_of_raw("BF16", 2, &data, Level::Default);
+    assert!(ours < 0.67 && ours < 0.96 * zstd, "{ours} of raw, zstd {zstd}");
+}
