@@ -12,7 +12,7 @@ use crate::container::open::{self, Opened};
 use crate::decompress::{KEEP, checked_block, decode_checked};
 use crate::error::Result;
 use crate::format::bases::{MAX_DEPTH, too_deep};
-use crate::format::block_head::{BlockHead, Column, Method};
+use crate::format::block_head::{BlockHead, Column, Mask, Method};
 use crate::io::ReadAt;
 use crate::origin::{NoSelf, ReferenceResolver, SelfSource};
 use crate::predict::Conversion;
@@ -46,17 +46,20 @@ struct CheckedBlock<'a> {
 fn held(head: &BlockHead, record_len: u64) -> u64 {
     let predictions = |p: &Column| {
         let len = p.len as u64;
+        // The elements that masks select, and their bits.
+        let masked = p.method.streams().any(|s| s.mask != Mask::None);
+        let selected = if masked { len + len / 8 } else { 0 };
         let m = match &p.method {
             Method::Predicted(m) => m,
             Method::Zstd { width, prefix, .. } => {
                 return prefix.bytes(&head.dependencies) + if *width > 1 { len } else { 0 };
             }
-            _ => return 0,
+            _ => return selected,
         };
         let base = m.base.bytes(&head.dependencies);
         let converted = if m.conversion == Conversion::None { 0 } else { len };
         let contexts = if m.streams.len() > 1 { len } else { 0 };
-        base + converted + contexts
+        base + converted + contexts + selected
     };
     let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.extents[..]);
     let gathered = if head.columns.len() > 1 { head.raw_len } else { 0 };

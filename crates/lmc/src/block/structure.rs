@@ -110,6 +110,9 @@ impl Finder {
         len: usize,
         mut read: impl FnMut(usize, &mut [u8]) -> Result<(), R>,
     ) -> Result<bool, R> {
+        if len < LEAST {
+            return Ok(false);
+        }
         let mut bytes = std::mem::take(&mut self.bytes);
         let found = self.repeats(len / width, FILE.probes(len), FILE, |at, tops| {
             bytes.resize(tops.len() * width, 0);

@@ -89,3 +89,18 @@ fn weights_are_noise() {
     let (ours, zstd) = parts_of_raw("BF16", 2, &data, Level::Default);
     assert!(ours < 0.67 && ours < 0.96 * zstd, "{ours} of raw, zstd {zstd}");
 }
+
+/// A header that promises more than there is: structure is looked for in what is left.
+#[test]
+fn tensors_that_end_early() {
+    let header = r#"{"w":{"dtype":"BF16","shape":[4194304],"data_offsets":[0,8388608]}}"#;
+    let start = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    let data = bf16(weights(4)).repeat(4);
+    for len in [0, 1, 2, 100, 127, 128, 129, 255, 300, 5000, 32 << 10, 70_001, data.len()] {
+        let file = [&start, &data[..len]].concat();
+        for level in [Level::Fast, Level::Default] {
+            let packed = compress(&file, &CompressOptions::default().with_level(level)).unwrap();
+            assert!(decompress(&packed, &Default::default()).unwrap() == file, "{len}");
+        }
+    }
+}
