@@ -474,7 +474,8 @@ def numbers(head: Reader, count: int, *names: str) -> Callable[[Reader], list[li
     length = head.varint(f"length of the bits of {names[-1]}")
 
     def read(bulk: Reader) -> list[list[int]]:
-        bits, pos, rows = bulk.take(length, "bits"), 0, []
+        bits, pos = bulk.take(length, "bits"), 0
+        rows: list[list[int]] = []
         for _ in range(count):
             rows.append([])
             for code in codes:
