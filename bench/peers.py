@@ -186,7 +186,8 @@ def measure(path: Path, name: str, size: int, rounds: int, lmc: str, seconds: fl
     if not floats:
         sys.exit(f"{path} has no tensors of {', '.join(FLOAT_NODES)}")
     dtype, stream = max(floats.items(), key=lambda item: item[1].nbytes)
-    raw = np.resize(stream, (size or stream.nbytes) // 8 * 8)
+    width = np.dtype(tensors.NUMPY[dtype]).itemsize
+    raw = tensors.repeated(stream.view(f"u{width}"), (size or stream.nbytes) // 8 * 8 // width).view(np.uint8)
     file = folder / "peers.raw"
     raw.tofile(file)
     command = [lmc, "bench", "--json", "--peers", "none", "--threads", "1", "--seconds", str(seconds)]

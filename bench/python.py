@@ -150,7 +150,7 @@ def main() -> int:
         streams = tensors.streams(source)
         dtype = max(streams, key=lambda d: streams[d].nbytes if d in tensors.NUMPY else 0)
         elements = streams[dtype].view(tensors.NUMPY[dtype])
-        data = np.resize(elements, args.size // elements.itemsize)
+        data = tensors.repeated(elements, args.size // elements.itemsize)
         file = folder / "elements.safetensors"
         tensors.write(file, [tensors.Tensor("w", dtype, [len(data)], data)])
         machine = origin.machine(args.lmc)

@@ -1,6 +1,7 @@
 """safetensors files as names, dtypes, shapes and bytes, without a tensor library."""
 
 import json
+import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,17 @@ def streams(path: Path) -> dict[str, np.ndarray]:
     joined = {dtype: np.concatenate(p) for dtype, p in parts.items()}
     head = path.stat().st_size - sum(s.nbytes for s in joined.values())
     return joined | {"opaque": np.fromfile(path, dtype=np.uint8, count=head)}
+
+
+def repeated(elements: np.ndarray, count: int) -> np.ndarray:
+    """So many elements, in the order that `lmc bench --size` has: all, then every third, every fifth and so on."""
+    found, step, n = [], 1, len(elements)
+    for start in range(0, count, n):
+        while math.gcd(step, n) > 1:
+            step += 2
+        found.append(elements[np.arange(min(n, count - start)) * step % n])
+        step += 2
+    return np.concatenate(found)
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:

@@ -38,7 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The elements of a width in a safetensors file, the most common type of that width alone, again and again.
+/// The elements of a width in a safetensors file, again and again in other orders: all of them, every third, every fifth and so on, so
+/// that nothing repeats.
 fn elements_of(file: &[u8], width: usize) -> Result<Vec<u8>, Box<dyn Error>> {
     let compressed = lmc::compress(file, &CompressOptions::default())?;
     let reader = lmc::Reader::open(&compressed[..], &DecompressOptions::default())?;
@@ -53,7 +54,11 @@ fn elements_of(file: &[u8], width: usize) -> Result<Vec<u8>, Box<dyn Error>> {
     if all.is_empty() {
         return Err(format!("FILE has no elements of {width} bytes").into());
     }
-    Ok(all.iter().copied().cycle().take(SIZE.max(all.len()) / width * width).collect())
+    let count = all.len() / width;
+    // Steps that have no divisor in common with the count reach all elements.
+    let steps = (1..).step_by(2).filter(|&step| (2..=step).all(|d| step % d > 0 || count % d > 0));
+    let order = steps.flat_map(|step| (0..count).map(move |i| i * step % count));
+    Ok(order.take(count.max(SIZE / width)).flat_map(|i| &all[i * width..][..width]).copied().collect())
 }
 
 /// Time that this thread has had on a processor, which is all there is with one thread: others' work counts less.

@@ -9,13 +9,11 @@ Nothing of the package is used: a copy of this file works alone, with numpy, zst
 """
 
 import argparse
-import bisect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import zstandard
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 Array = npt.NDArray[Any]
+NumberCode = list[tuple[int, int, int]]  # by the next 11 bits: length of the code, lowest number, number of open bits
 
 
 # 1. Conventions
@@ -111,28 +110,28 @@ class Reader:
         must(self.left() == 0, f"{self.left()} bytes are left over after {what}")
 
 
-def unpack_zstd(frame: bytes, length: int, max_window: int = 2**64, prefix: bytes | bytearray = b"") -> bytes:
-    """Decode exactly one zstd frame, which decodes to exactly `length` bytes (≥ 1), in one step."""
+def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
+    """§3.3: Decode a zstd frame of n bytes (n ≥ 1), in one step."""
     must_be("magic of a zstd frame", frame[:4], bytes.fromhex("28b52ffd"))
     try:
         parameters = zstandard.get_frame_parameters(frame)
-        must_be("content size of a zstd frame", parameters.content_size, length)
-        must(parameters.window_size <= max_window, f"window of a zstd frame is {parameters.window_size}")
-        must(not prefix or parameters.window_size >= length, "window of a zstd frame with a prefix is too short")
+        must(parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN, "a zstd frame states no content size")
+        must_be("content size of a zstd frame", parameters.content_size, n)
+        window = parameters.window_size
+        must(n <= window <= 2**30, f"window of a zstd frame is {window}, not {n} to 2^30")
         must_be("dictionary of a zstd frame", parameters.dict_id, 0)
         past = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
         decompressor = zstandard.ZstdDecompressor(dict_data=past, max_window_size=2**31)
-        raw = decompressor.decompress(frame, max_output_size=length, allow_extra_data=False)
+        return decompressor.decompress(frame, allow_extra_data=False)  # fails unless it gives the stated size
     except zstandard.ZstdError as error:
         raise FormatError(f"a zstd frame does not decode: {error}") from None
-    must_be("content size of a zstd frame", len(raw), length)
-    return raw
 
 
 # 2. The file
 TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**30, 0)}  # largest head and body
-MAX_TABLE = 2**26  # our own limit: the page does not limit the table of the index
 LEAF, RUN = 2**18, 128  # bytes, elements
+IDENTITY, ROTATE, ZIGZAG, PALETTE = range(4)  # maps
+NO_MASK, BITS, BITS_AND_SIGNS, GAPS = range(4)  # masks
 
 
 @dataclass
@@ -145,8 +144,7 @@ class File:
     bases: list[bytes] = field(default_factory=list)
     raw: bytearray = field(default_factory=bytearray)
     lengths: list[tuple[int, int]] = field(default_factory=list)  # record length and raw length of each block
-    starts: list[int] = field(default_factory=list)  # offset of each block in the raw file
-    depths: list[int] = field(default_factory=list)  # depth of each block
+    depths: list[int] = field(default_factory=list)  # depth of each leaf's block: blocks start with a leaf
 
 
 def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> bytes:
@@ -154,7 +152,9 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
     reader = Reader(data)
     with at("header"):  # §2.1
         must_be("magic", reader.take(8, "magic"), b"\x89LMC\r\n\x1a\n")
-        reader.uint(2, "version", 0x8008, 0x8008)
+        version = reader.uint(2, "version")
+        must(version > 0, "written by lmc 0.1; restore it with that version, and see docs/upgrade.md")
+        must_be("version", version, 1)
         reader.u8("hash", 1, 1)
         reader.u8("reserved", 0, 0)
         file = File(max_size, reader.uint(4, "required features", 0, 3))
@@ -163,12 +163,10 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
         with at("bases"):
             read_bases(file, read_record(reader)[1], bases)
     while data[reader.pos : reader.pos + 4] == b"BLCK":
-        with at(f"block {len(file.starts)}"):
-            _, head, body = read_record(reader)
-            raw = decode_block(file, head, body)
-        file.lengths.append((24 + len(head) + len(body), len(raw)))
-        file.starts.append(len(file.raw))
-        file.raw += raw
+        with at(f"block {len(file.lengths)}"):
+            start, (_, head, body) = reader.pos, read_record(reader)
+            file.raw += (raw := decode_block(file, head, body))
+            file.lengths.append((reader.pos - start, len(raw)))
     skippable = 0
     while b"a" <= data[reader.pos : reader.pos + 1] <= b"z":
         with at(f"skippable record {skippable}"):
@@ -193,14 +191,12 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
 def read_record(reader: Reader) -> tuple[bytes, bytes, bytes]:
     """§2.2: Read a record: tag, head and body."""
     fixed = reader.take(16, "record")
-    tag = fixed[:4]
-    skippable = b"a" <= tag[:1] <= b"z"
+    tag, skippable = fixed[:4], b"a" <= fixed[:1] <= b"z"
     must(skippable or tag in TAGS, f"tag {tag!r} is unknown")
     max_head, max_body = (2**24 - 24, 0) if skippable else TAGS[tag]
     fields = Reader(fixed, 4)
     head_length, body_length = fields.uint(4, "head length", 0, max_head), fields.uint(8, "body length", 0, max_body)
-    check = reader.uint(8, "check")
-    head = reader.take(head_length, "head")
+    check, head = reader.uint(8, "check"), reader.take(head_length, "head")
     must_be("check", check, xxh3_64_intdigest(fixed + head))
     return tag, head, reader.take(body_length, "body")
 
@@ -212,53 +208,45 @@ def read_index(file: File, head: bytes) -> None:
     must_be("content hash", reader.take(16, "content hash"), content_hash(file.raw))
     must_be("exact features", reader.uint(4, "exact features"), file.exact_features)
     must_be("number of block records", reader.varint("number of block records"), len(file.lengths))
-    table_length = reader.varint("length of the table", 1, MAX_TABLE)
-    table = Reader(unpack_zstd(reader.take(reader.left(), "table"), table_length, 2**23))
+    table_length = reader.varint("length of the table", 1, 2**26)  # our own limit, for the sake of memory
+    table = Reader(unpack_zstd(reader.take(reader.left(), "table"), table_length))
     for i, lengths in enumerate(file.lengths):
         of_table = table.varint("record length"), table.varint("raw length")
         must_be(f"record length, raw length of block {i}", of_table, lengths)
     table.string("layout")
     table.string("writer")
-    tensors, total = TensorReader(table), 0
-    for i in range(table.varint("number of segments")):
-        with at(f"segment {i}"):
-            total += tensors.read()
-            must(total <= len(file.raw), f"it ends at {total}, the raw file at {len(file.raw)}")
-    must_be("sum of the lengths of segments", total, len(file.raw))
+    read_segments(table, len(file.raw))
     table.end("the last segment")
 
 
-@dataclass
-class TensorReader:
-    """Reads the segments of a table: each may refer to the tensor before."""
-
-    reader: Reader
-    name: bytearray = field(default_factory=bytearray)
-    shape: list[int] | None = None
-
-    def read(self) -> int:
-        """Read one segment and return its length in bytes."""
-        byte = self.reader.u8("dtype")
-        dtype, same_shape = byte & 0x7F, byte >= 0x80
-        must(dtype < len(DTYPES), f"dtype {dtype} is unknown")
-        if dtype == 0:
-            must(not same_shape, "bit 7 of an opaque segment is set")
-            return self.reader.varint("raw length")
-        shared = self.reader.varint("shared", 0, len(self.name))
-        at_character = shared == len(self.name) or self.name[shared] & 0xC0 != 0x80
-        must(at_character, f"shared is {shared}, which is inside a character")
-        del self.name[shared:]
-        self.name += self.reader.string("rest of the name")
-        if not same_shape:
-            self.shape = [self.reader.varint("dimension") for _ in range(self.reader.varint("rank", 0, 64))]
-        must(self.shape is not None, "bit 7 of the first tensor is set")
-        elements = 1
-        for dimension in self.shape or ():
-            elements *= dimension
-            must(elements < 2**64, "a product of dimensions exceeds 2^64 - 1")
-        name, bits = DTYPES[dtype][0], elements * DTYPES[dtype][1]
-        must(bits % 8 == 0, f"the {name} tensor has {bits} bits, which is not a whole number of bytes")
-        return bits // 8
+def read_segments(table: Reader, raw_size: int) -> None:
+    """§2.3: Read the segments, each of which may refer to the tensor before."""
+    name, shape, total = bytearray(), None, 0
+    for i in range(table.varint("number of segments")):
+        with at(f"segment {i}"):
+            same_shape, dtype = divmod(table.u8("dtype"), 0x80)
+            kind = table.string("name of the dtype") if dtype == 127 else b"coded"
+            must(1 <= len(kind) <= 31 and all(0x21 <= c <= 0x7E for c in kind), f"name of the dtype is {kind!r}")
+            must(dtype < len(DTYPE_BITS) or dtype == 127, f"dtype {dtype} is unknown")
+            if dtype == 0:
+                must(not same_shape, "bit 7 of an opaque segment is set")
+                bits = 8 * table.varint("raw length")
+            else:
+                of_element = table.varint("bits of the dtype", 1, 2**16) if dtype == 127 else DTYPE_BITS[dtype]
+                shared = table.varint("shared", 0, len(name))
+                must(not b"\x80" <= name[shared : shared + 1] <= b"\xbf", f"shared is {shared}, inside a character")
+                name[shared:] = table.string("rest of the name")
+                if not same_shape:
+                    shape = [table.varint("dimension") for _ in range(table.varint("rank", 0, 64))]
+                must(shape is not None, "bit 7 of the first tensor is set")
+                bits = 1
+                for factor in (*(shape or ()), of_element):
+                    bits *= factor
+                    must(bits < 2**64, f"a product of dimensions and bits is {bits}, above 2^64 - 1")
+                must(bits % 8 == 0, f"a tensor of dtype {dtype} has {bits} bits, not a whole number of bytes")
+            total += bits // 8
+            must(total <= raw_size, f"it ends at {total}, the raw file at {raw_size}")
+    must_be("sum of the lengths of segments", total, raw_size)
 
 
 def content_hash(data: bytes | bytearray) -> bytes:
@@ -274,9 +262,8 @@ def read_bases(file: File, head: bytes, given: Sequence[bytes]) -> None:
     by_hash = {content_hash(base): base for base in given}
     for i in range(1, reader.varint("number of bases", 1, 2**16) + 1):
         with at(f"base {i}"):
-            digest, length = reader.take(16, "content hash"), reader.varint("raw length")
-            name = reader.string("file name").decode()
-            must(digest in by_hash, f"it was not given: file name {name!r}, content hash {digest.hex()}")
+            digest, length, name = reader.take(16, "hash"), reader.varint("raw length"), reader.string("file name")
+            must(digest in by_hash, f"it was not given: file name {name.decode()!r}, content hash {digest.hex()}")
             must_be("raw length", length, len(by_hash[digest]))
             file.bases.append(by_hash[digest])
     reader.end("the bases")
@@ -292,8 +279,7 @@ class Block:
     bulk: Reader
     lane_sets: list["LaneSet"]
     literals: Reader
-    ranges: int = 0  # their number, and the sum of their lengths
-    ranges_length: int = 0
+    ranges: int = 0  # their number
     depth: int = 0
 
 
@@ -315,7 +301,6 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
         number = head.varint("number of extents", 0, 2**20)
         extents = [(head.u8("column", 0, columns - 1), head.varint("length of an extent", 1)) for _ in range(number)]
     must_be("sum of the lengths of extents", sum(length for _, length in extents), raw_length)
-
     # 3.2 Body
     behind = 2 * sum(word_counts) + literal_count + 256 * z
     must(behind <= len(body_bytes), f"the body has {len(body_bytes)} bytes, but bulk is followed by {behind}")
@@ -325,7 +310,6 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     literals = Reader(body.take(literal_count, "literals"))
     lane_sets = [LaneSet(body.take(256, "states"), words_of_set) for words_of_set in words]
     block = Block(file, head, bulk, lane_sets, literals)
-
     # 3.3 Columns
     contents = []
     for i in range(columns):
@@ -335,7 +319,7 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
             contents.append(Reader(decode_column(block, length)))
     digest = head.take(16, "digest")
     if block.ranges > 0:
-        head.take(8, "check of the body")  # which the digest makes unnecessary
+        head.take(8, "xxh3-64 of the body")  # not needed beside the digest
     head.end("the head")
     bulk.end("the bulk")
     literals.end("the last literal that was used")
@@ -344,7 +328,7 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
         must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
     raw = b"".join(contents[column].take(length, "extent") for column, length in extents)
     must_be("digest", digest, content_hash(raw))
-    file.depths.append(block.depth)
+    file.depths += [block.depth] * -(-raw_length // LEAF)
     return raw
 
 
@@ -357,12 +341,10 @@ def decode_column(block: Block, length: int) -> bytes:
     width = 1 << head.u8("width code", 0, 3)
     must(length % width == 0, f"the column has {length} bytes, not a multiple of the width of {width} bytes")
     if method == 1:  # zstd
-        prefix = read_ranges(block, 0, 2**20 if width == 1 else 0)
-        must(len(prefix) <= 2**23, f"the prefix has {len(prefix)} bytes, above 2^23")
+        prefix = read_ranges(block, 0, 2**20 if width == 1 else 0, "prefix", 2**23)
         must(len(prefix) + length <= 2**24, f"prefix and column have {len(prefix)} + {length} bytes, above 2^24")
         frame = block.bulk.take(head.varint("length of the frame"), "frame")
-        planes = np.frombuffer(unpack_zstd(frame, length, prefix=prefix), np.uint8).reshape(width, -1)
-        return planes.T.tobytes()
+        return np.frombuffer(unpack_zstd(frame, length, prefix=prefix), np.uint8).reshape(width, -1).T.tobytes()
     n = length // width
     elements = decode_stream(block, n, width, PALETTE) if method == 2 else decode_predicted(block, n, width)
     return elements.astype(f"<u{width}").tobytes()
@@ -376,116 +358,104 @@ def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
         palette = [head.uint(width, "value of the palette") for _ in range(head.u8("count - 1 of the palette") + 1)]
         twice = max(palette, key=palette.count)
         must(palette.count(twice) == 1, f"value {twice} is in the palette more than once")
-    mask, m, chosen = head.u8("mask", 0, 3), n, np.arange(n)
-    if mask:
-        with at("mask"):
-            m = head.varint("number of selected elements", 1, n)
-            if mask == GAPS:
-                ends = list(accumulate(gap + 1 for (gap,) in numbers(head, m, "gaps")(block.bulk)))  # behind elements
-                must(ends[-1] <= n, f"element {ends[-1] - 1} is selected, the stream has {n}")
-                chosen = np.array(ends) - 1
-            else:
-                chosen = np.flatnonzero(one_bit_each(decode_cluster(block, -(-n // 8), 1), n))
-                must_be("number of selected elements", m, len(chosen))
-    signs = one_bit_each(np.frombuffer(block.bulk.take(-(-n // 8), "signs"), np.uint8), n) if mask == SIGNS else None
-    clusters = head.u8("number of clusters", 0 if mask else 1, 16)
-    values = np.zeros(n, f"<u{width}")
-    if clusters > 0:
-        values[chosen] = decode_clusters(block, clusters, m, width)
+    mask = head.u8("mask", NO_MASK, GAPS)
+    m = n if mask == NO_MASK else head.varint("number of selected elements", 1, n)
+    values, selected, signs = np.zeros(n, f"<u{width}"), np.arange(n), np.zeros(n, np.uint8)
+    with at("mask"):  # §3.3.2
+        if mask in (BITS, BITS_AND_SIGNS):
+            selected = np.flatnonzero(unpack_bits(decode_cluster(block, (n + 7) // 8, 1), n))
+            must_be("number of selected elements", m, len(selected))
+        if mask == BITS_AND_SIGNS:
+            signs = unpack_bits(np.frombuffer(block.bulk.take((n + 7) // 8, "signs"), np.uint8), n)
+        if mask == GAPS:
+            selected = places(read_numbers(block, m, *read_number_codes(head, "gaps"))[0], n)
+    clusters = head.varint("number of clusters", 1 if mask == NO_MASK else 0, 16)
+    if clusters == 0:
+        with at("listed values"):
+            values[selected] = changes(read_numbers(block, m, *read_number_codes(head, "values"))[0], 0, width)
     else:
-        listed = [y + 1 for (y,) in numbers(head, m, "values")(block.bulk)]
-        must(max(listed) < 1 << 8 * width, f"a listed value is {max(listed):#x}, above the width")
-        values[chosen] = np.array(listed, values.dtype)
-    if signs is not None:
-        values ^= signs.astype(values.dtype)
-    return inverse_map(map_code, values, palette)
+        values[selected] = decode_clusters(block, m, width, clusters)
+    return inverse_map(map_code, values ^ signs, palette)
 
 
-def one_bit_each(mask: Array, n: int) -> Array:
-    """§3.3.2: Return the bits of n elements."""
-    bits = np.unpackbits(mask, bitorder="little")
-    must(not bits[n:].any(), "unused bits of a mask or its signs are not 0")
-    return bits[:n]
+def unpack_bits(packed: Array, n: int) -> Array:
+    """Return n bits, the first in bit 0 of the first byte; those that are left over must be 0."""
+    bits: Array = np.unpackbits(packed, axis=-1, bitorder="little")
+    must(not bits[..., n:].any(), "unused bits of the last byte are not 0")
+    return bits[..., :n]
 
 
-def decode_clusters(block: Block, clusters: int, n: int, width: int) -> Array:
-    """§3.3.1: Return the mapped values of n elements in clusters, with their patches."""
-    head = block.head
-    has_patches = head.u8("patches", 0, 1)
-    if has_patches:
-        number = head.varint("number of patches", 1, n)
+def decode_clusters(block: Block, m: int, width: int, clusters: int) -> Array:
+    """§3.3.1, §3.4: Decode the m selected elements of a stream from its clusters and patches."""
+    head, patches = block.head, 0
+    if head.u8("patches", 0, 1):
+        patches = head.varint("number of patches", 1, m)
         t = head.u8("t, the low bits that no patch changes", 0, 8 * width - 1)
-        patches = numbers(head, number, "gaps", "changes")
-    cluster_map = np.zeros(-(-n // RUN), np.uint8)
+        codes, bits_length = read_number_codes(head, "gaps", "changes")
+    cluster_map = np.zeros(-(-m // RUN), np.uint8)
     if clusters > 1:
         with at("cluster map"):
             cluster_map = decode_cluster(block, len(cluster_map), 1)
             must(cluster_map.max() < clusters, f"a run is of cluster {cluster_map.max()} of {clusters}")
-    values = np.zeros(n, f"<u{width}")
+    values = np.zeros(m, f"<u{width}")
     for g in range(clusters):
         with at(f"cluster {g}"):
-            in_cluster = np.repeat(cluster_map == g, RUN)[:n]
+            in_cluster = np.repeat(cluster_map == g, RUN)[:m]
             values[in_cluster] = decode_cluster(block, int(in_cluster.sum()), width)
-    if has_patches:
-        with at("patches"):
-            element, masks = -1, {}  # by element
-            for gap, change in patches(block.bulk):
-                element, mask = element + gap + 1, (change + 1) << t
-                must(element < n, f"a patch is of element {element}, the stream has {n}")
-                must(mask < 1 << 8 * width, f"the patch of element {element} is {mask:#x}, above the width")
-                masks[element] = mask
-            values[list(masks)] ^= np.array(list(masks.values()), values.dtype)
+    if patches > 0:
+        with at("patches"):  # §3.3.3
+            gaps, numbers = read_numbers(block, patches, codes, bits_length)
+            values[places(gaps, m)] ^= changes(numbers, t, width)
     return values
 
 
-NumberCode = list[tuple[int, int, int]]  # by the next 11 bits: length of the code, lowest number, number of open bits
+def places(gaps: Array, n: int) -> Array:
+    """Return the elements behind gaps, which must lie in a stream of n elements."""
+    must(gaps.max() < n, f"a gap is {gaps.max()}, the stream has {n} elements")  # so their sum fits into 64 bits
+    elements: Array = np.cumsum(gaps + 1) - 1
+    must(elements[-1] < n, f"the last gap leads to element {elements[-1]}, the stream has {n}")
+    return elements
 
 
-def read_number_code(head: Reader, name: str) -> NumberCode:
-    """§3.3.4: Read a code of numbers."""
-    with at(name):
-        r, first, count = head.u8("r", 0, 63), head.u8("first"), head.u8("count - 1") + 1
-        must(first + count - 1 <= 255, f"the last bucket is {first + count - 1}, above 255")
-        slots = [(first, 0)] * 2**11
-        if count > 1:
-            slots = prefix_code(dict(enumerate(head.half_bytes(count, "code lengths"), first)), 11)
-        code = []
-        for bucket, length in slots:
-            lowest, open_bits = bucket << r, r
-            if bucket >= 16:
-                open_bits = r + 5 + (bucket - 16) // 4 - 3  # r + L - 3
-                lowest = (4 + (bucket - 16) % 4) << open_bits
-            must(lowest + (1 << open_bits) <= 2**64, f"bucket {bucket} holds numbers of more than 64 bits")
-            code.append((length, lowest, open_bits))
-        return code
+def changes(numbers: Array, t: int, width: int) -> Array:
+    """Return (y + 1) · 2^t for each number y."""
+    largest = (int(numbers.max()) + 1) << t
+    must(largest < 1 << 8 * width, f"(y + 1) << {t} is {largest:#x}, above the width of {8 * width} bits")
+    return ((numbers + 1) << t).astype(f"<u{width}")
 
 
-def read_number(bits: bytes, pos: int, code: NumberCode) -> tuple[int, int]:
-    """§3.3.4: Read a number at a bit position; returns it and the position behind it."""
-    length, lowest, open_bits = code[peek(bits, pos, 11)]
-    behind = pos + length + open_bits
-    must(behind <= 8 * len(bits), f"the bits do not fit into their {len(bits)} bytes")
-    return lowest + peek(bits, pos + length, open_bits), behind
+def read_number_codes(head: Reader, *names: str) -> tuple[list[NumberCode], int]:
+    """§3.3.4: Read codes of numbers and the length of the bits under them."""
+    codes: list[NumberCode] = []
+    for name in names:
+        with at(f"code of {name}"):
+            r, first, count = head.u8("r", 0, 63), head.u8("first"), head.u8("count - 1") + 1
+            must(first + count - 1 <= 255, f"the last bucket is {first + count - 1}, above 255")
+            slots = [(first, 0)] * 2**11
+            if count > 1:
+                slots = prefix_code(dict(enumerate(head.half_bytes(count, "code lengths"), first)), 11)
+            codes.append([])
+            for b, length in slots:
+                open_bits = r if b < 16 else r + 2 + (b - 16) // 4
+                lowest = (b if b < 16 else 4 + (b - 16) % 4) << open_bits
+                must(lowest + (1 << open_bits) <= 2**64, f"bucket {b} holds numbers of more than 64 bits")
+                codes[-1].append((length, lowest, open_bits))
+    return codes, head.varint(f"length of the bits of {' and '.join(names)}")
 
 
-def numbers(head: Reader, count: int, *names: str) -> Callable[[Reader], list[list[int]]]:
-    """§3.3.2: Read codes; return a function that reads `count` numbers under each, in turns, from the bulk."""
-    codes = [read_number_code(head, f"code of {name}") for name in names]
-    length = head.varint(f"length of the bits of {names[-1]}")
-
-    def read(bulk: Reader) -> list[list[int]]:
-        bits, pos = bulk.take(length, "bits"), 0
-        rows: list[list[int]] = []
-        for _ in range(count):
-            rows.append([])
-            for code in codes:
-                number, pos = read_number(bits, pos, code)
-                rows[-1].append(number)
-        must_be("length of the bits", length, (pos + 7) // 8)
-        must_be("unused bits of the last byte", peek(bits, pos, 7), 0)
-        return rows
-
-    return read
+def read_numbers(block: Block, count: int, codes: list[NumberCode], bits_length: int) -> Array:
+    """§3.3.4: Read a number under each code, `count` times, from so many bytes of the bulk; a row for each code."""
+    bits, pos = block.bulk.take(bits_length, "bits"), 0
+    numbers = np.empty((len(codes), count), np.uint64)
+    for i in range(count):
+        for row, code in zip(numbers, codes, strict=True):
+            length, lowest, open_bits = code[peek(bits, pos, 11)]
+            row[i] = lowest + peek(bits, pos + length, open_bits)
+            pos += length + open_bits
+            must(pos <= 8 * bits_length, f"the bits do not fit into their {bits_length} bytes")
+    must_be("length of the bits", bits_length, (pos + 7) // 8)
+    must_be("unused bits of the last byte", peek(bits, pos, 7), 0)
+    return numbers
 
 
 def peek(bits: bytes, pos: int, count: int) -> int:
@@ -526,14 +496,12 @@ def read_planes(bulk: Reader, v: Array, z: int, k: int, sign_planes: int) -> Non
     planes = np.frombuffer(bulk.take(runs * length_of_run, "raw bits"), np.uint8).reshape(runs, length_of_run)
     for i in range(byte_planes):
         v |= planes[:, i * t : (i + 1) * t].astype(v.dtype) << (z + 8 * i)
-    packed = planes[:, byte_planes * t :].reshape(runs, bit_planes, bit_plane_length)
-    bits = np.unpackbits(packed, axis=2, bitorder="little")
-    must(not bits[:, :, t:].any(), "unused bits of a bit plane are not 0")
+    bits = unpack_bits(planes[:, byte_planes * t :].reshape(runs, bit_planes, bit_plane_length), t)
     for j in range(bit_planes):
-        v |= bits[:, j, :t].astype(v.dtype) << (0 if j == k % 8 else z + 8 * byte_planes + j)
+        v |= bits[:, j].astype(v.dtype) << (0 if j == k % 8 else z + 8 * byte_planes + j)
 
 
-def read_ranges(block: Block, least: int, most: int) -> bytearray:
+def read_ranges(block: Block, least: int, most: int, name: str, max_length: int) -> bytearray:
     """§3.6: Read a number of ranges (with its limits) and the ranges; returns their bytes, one after the other."""
     head, file = block.head, block.file
     sources: list[bytes | bytearray] = [file.raw, *file.bases]
@@ -549,11 +517,9 @@ def read_ranges(block: Block, least: int, most: int) -> bytearray:
             must(source > 0 or file.features & 2, "source is 0, but bit 1 of required features is not set")
             file.exact_features |= 1 if source > 0 else 3
             must(end <= len(sources[source]), f"it ends at {end}, source {source} at {len(sources[source])}")
-            block.ranges_length += length
-            must(block.ranges_length <= 2**28, f"the lengths of the block add up to {block.ranges_length}, above 2^28")
+            must(len(content) + length <= max_length, f"{name} has {len(content) + length} bytes, above {max_length}")
             if source == 0:
-                first, last = (bisect.bisect(file.starts, touched) - 1 for touched in (offset, end - 1))
-                block.depth = max(block.depth, 1 + max(file.depths[first : last + 1]))
+                block.depth = max(block.depth, 1 + max(file.depths[offset // LEAF : (end - 1) // LEAF + 1]))
                 must(block.depth <= 8, f"depth of the block is {block.depth}, above 8")
             content += sources[source][offset:end]
     return content
@@ -567,11 +533,10 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
     conversion = head.u8("conversion", 0, 3)
     source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[conversion]
     must(width == target_width, f"conversion is {conversion}, the width {width} bytes")
-    operand = read_ranges(block, 1, 2**20)
+    operand = read_ranges(block, 1, 2**20, "operand", n * source_width)
     must_be("length of the operand", len(operand), n * source_width)
     boundaries = list(head.take(head.u8("number of boundaries", 0, 15), "boundaries"))
     must(boundaries == sorted(set(boundaries) - {0}), f"boundaries are {boundaries}, which do not rise from 1")
-
     p = convert(conversion, np.frombuffer(operand, f"<u{source_width}"))
     key = ((p << 1) | (p >> (w - 1))) >> (w - 8)
     context_of = np.searchsorted(np.array(boundaries, key.dtype), key, side="right")
@@ -605,14 +570,8 @@ def float_order(y: Array) -> Array:
     return np.where(y <= low_bits, y, y ^ low_bits)
 
 
-# 4. Dtypes: name and bits, by code
-DTYPES = [("opaque", 8), ("BOOL", 8), ("U8", 8), ("I8", 8), ("U16", 16), ("I16", 16), ("U32", 32), ("I32", 32)]
-DTYPES += [("F16", 16), ("BF16", 16), ("F32", 32), ("U64", 64), ("I64", 64), ("F8_E4M3", 8), ("F8_E5M2", 8)]
-DTYPES += [("F8_E4M3FNUZ", 8), ("F8_E5M2FNUZ", 8), ("F8_E8M0", 8), ("F4", 4), ("F6_E2M3", 6), ("F6_E3M2", 6)]
-DTYPES += [("F64", 64), ("C64", 64)]
-
-IDENTITY, ROTATE, ZIGZAG, PALETTE = range(4)
-NO_MASK, BITS, SIGNS, GAPS = range(4)
+# 4. Dtypes: bits by code, opaque, BOOL, U8, … C64
+DTYPE_BITS = [8, 8, 8, 8, 16, 16, 32, 32, 16, 16, 32, 64, 64, 8, 8, 8, 8, 8, 4, 6, 6, 64, 64]
 
 
 def inverse_map(map_code: int, v: Array, palette: Sequence[int] = ()) -> Array:
@@ -728,8 +687,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         must(not options.output.exists(), f"the output {options.output} exists")
         raw = decode(options.file.read_bytes(), [base.read_bytes() for base in options.base], options.max_size)
-        with temporary.open("xb") as stream:
-            stream.write(raw)
+        temporary.write_bytes(raw)
         temporary.rename(options.output)
     except (FormatError, OSError) as error:
         print(f"{parser.prog}: {options.file}: {error}", file=sys.stderr)

@@ -94,7 +94,7 @@ impl Old {
             return Err(Error::new(ErrorKind::Usage, message));
         };
         let resized = input.repeated(dtype, &new.concat(), size)?;
-        let raw = Arc::new(repeat(&old.concat(), resized.raw.len()));
+        let raw = Arc::new(repeat(dtype.coding_width(), &old.concat(), resized.raw.len()));
         let base = Base::new(raw.clone())?.with_name(self.names().join(", "));
         let hash = base.content_hash(0)?;
         Ok((resized, Self { bases: Rc::new([base.with_hash(hash).optional()]), raw: vec![raw] }))

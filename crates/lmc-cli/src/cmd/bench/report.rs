@@ -63,7 +63,7 @@ pub(super) fn json(m: &Measured) -> Value {
         "file": m.input.name,
         "raw_size": m.input.raw.len(),
         "layout": m.input.layout,
-        "dtype": m.input.dtype.map(|d| d.name()),
+        "dtype": m.input.dtype.as_ref().map(lmc::Dtype::name),
         "tensors": m.input.tensors,
         "bytes_by_dtype": m.input.bytes_by_dtype,
         "bases": m.delta.as_ref().map(|d| &d.bases),
