@@ -2,7 +2,7 @@
 
 use lmc::internals::{
     BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Mask, Method, Predicted, Predictor, Stream, block_head,
-    coder_name, dependencies,
+    coder_name, ranges,
 };
 use lmc::{ReadAt, Reader, Result};
 
@@ -132,7 +132,7 @@ fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
     };
     let own = |p: &Column| {
         text.clear();
-        p.put(h.dependencies(), &mut text);
+        p.put(h.ranges(), &mut text);
         take(&mut rest, text.len()) + take(&mut body, own_bulk(p))
     };
     let mut shares: Vec<u64> = h.columns.iter().map(own).collect();
@@ -237,7 +237,7 @@ impl ColumnDescription {
 
 impl PredictionDescription {
     fn new(p: &Predicted, head: &BlockHead) -> Self {
-        let mut sources: Vec<u32> = dependencies(head, p).iter().map(|d| d.source).collect();
+        let mut sources: Vec<u32> = ranges(head, p).iter().map(|d| d.source).collect();
         sources.sort_unstable();
         sources.dedup();
         let predictor = match p.predictor {

@@ -69,7 +69,7 @@ impl Header {
     }
 
     /// The distinct dtypes.
-    fn dtypes(&self) -> Vec<&'static str> {
+    fn dtypes(&self) -> Vec<&str> {
         let mut all: Vec<_> = self.tensors.iter().map(|t| t.dtype.name()).collect();
         all.sort_unstable();
         all.dedup();

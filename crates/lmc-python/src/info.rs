@@ -32,7 +32,7 @@ impl Tensor {
 #[pymethods]
 impl Tensor {
     #[getter]
-    fn dtype(&self) -> &'static str {
+    fn dtype(&self) -> &str {
         self.dtype.name()
     }
 

@@ -29,7 +29,7 @@ use ranges::Sources;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The version of the format (§2.1).
-const VERSION: u16 = 0x8008;
+const VERSION: u16 = 1;
 
 /// XXH3-128, the only hash (§2.1).
 pub const HASH: u8 = 1;

@@ -52,16 +52,16 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         let m = match &p.method {
             Method::Predicted(m) => m,
             Method::Zstd { width, prefix, .. } => {
-                return prefix.bytes(&head.dependencies) + if *width > 1 { len } else { 0 };
+                return prefix.bytes(&head.ranges) + if *width > 1 { len } else { 0 };
             }
             _ => return selected,
         };
-        let base = m.base.bytes(&head.dependencies);
+        let base = m.base.bytes(&head.ranges);
         let converted = if m.conversion == Conversion::None { 0 } else { len };
         let contexts = if m.streams.len() > 1 { len } else { 0 };
         base + converted + contexts + selected
     };
-    let lists = size_of_val(&head.dependencies[..]) + size_of_val(&head.extents[..]);
+    let lists = size_of_val(&head.ranges[..]) + size_of_val(&head.extents[..]);
     let gathered = if head.columns.len() > 1 { head.raw_len } else { 0 };
     record_len + (lists + head.raw_len + gathered) as u64 + head.columns.iter().map(predictions).sum::<u64>()
 }

@@ -396,7 +396,7 @@ fn hex(hash: &Digest) -> String {
     hash.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Adds to the error of a block with dependencies that the base may be wrong, unless it is another block's error.
+/// Adds to the error of a block with ranges that the base may be wrong, unless it is another block's error.
 pub(crate) fn or_wrong_base(e: Error) -> Error {
     if e.kind() == ErrorKind::Damaged && e.block().is_none() {
         e.adding(": what the block was predicted from was altered")

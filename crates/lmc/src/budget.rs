@@ -1,4 +1,4 @@
-//! Limits of the work for one block: decoding its dependencies, in its file and in bases.
+//! Limits of the work for one block: decoding the ranges that it names, in its file and in bases.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ const MAX_EXCESS: u64 = 1 << 27;
 /// The remaining work for one block. It includes bases and their bases: otherwise every delta of a chain could multiply the work.
 #[derive(Clone, Copy)]
 pub(crate) struct Budget<'a> {
-    /// Depth of dependencies left in this file.
+    /// Depth of blocks left in this file.
     levels: usize,
     /// Nested decodings left, and memory left above [`ORDINARY`].
     nested: usize,
@@ -71,7 +71,7 @@ impl<'a> Budget<'a> {
         })?;
         Ok(Self { excess, ..self })
     }
-    /// The budget of a dependency in the same file.
+    /// The budget of a range in the same file.
     pub(crate) fn level_down(self) -> Result<Self> {
         Ok(Self { levels: self.levels.checked_sub(1).ok_or_else(too_deep)?, ..self })
     }

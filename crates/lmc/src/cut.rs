@@ -11,7 +11,7 @@ use crate::block::{Extent, Reference};
 use crate::cluster::RUN;
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::format::bases::Dependency;
+use crate::format::bases::SourceRange;
 use crate::format::bases::{Depths, MAX_DEPTH};
 use crate::format::checksum::LEAF;
 use crate::format::limits::{MAX_PREFIX, MAX_RAW};
@@ -297,7 +297,7 @@ impl<'m> Cutter<'m> {
             let width = p.dtype.map_or(1, Dtype::coding_width);
             let Some(Reference { source, offset, conversion }) = p.base else { continue };
             let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
-            match self.depths.of_dependent(&Dependency { source, offset, len }) {
+            match self.depths.of_range(&SourceRange { source, offset, len }) {
                 above if above > MAX_DEPTH => p.base = None,
                 own => depth = depth.max(own),
             }
@@ -317,7 +317,7 @@ impl<'m> Cutter<'m> {
 
 impl Reference {
     /// The reference `pos` bytes further on in data of this dtype.
-    fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
+    pub(crate) fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
         let width = dtype.map_or(1, Dtype::coding_width);
         let source = self.conversion.source_width(width).unwrap_or(width);
         Self { offset: self.offset + pos / width as u64 * source as u64, ..self }
@@ -325,10 +325,10 @@ impl Reference {
 }
 
 /// The part of a segment, or what is left of it, that opaque bytes at `pos` of their own may resemble most.
-fn around(whole: Dependency, pos: u64, len: u64) -> Option<Dependency> {
+fn around(whole: SourceRange, pos: u64, len: u64) -> Option<SourceRange> {
     let start = pos.saturating_sub(MARGIN).min(whole.len);
     let end = (pos + len + MARGIN).min(whole.len);
-    let range = Dependency { offset: whole.offset + start, len: end - start, ..whole };
+    let range = SourceRange { offset: whole.offset + start, len: end - start, ..whole };
     (range.len > 0 && range.len <= MAX_PREFIX).then_some(range)
 }
 

@@ -3,33 +3,48 @@
 use crate::map::Map;
 use crate::parse_error::ParseNameError;
 
+/// The code of a dtype that the format has no code for.
+pub(crate) const NAMED: u8 = 127;
+/// Bytes of the longest name of such a dtype.
+const MAX_NAME: usize = 31;
+/// Most bits of one element of such a dtype.
+const MAX_BITS: u32 = 1 << 16;
+
 macro_rules! dtypes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal, $bits:literal, $width:literal, $map:ident;)*) => {
         /// The type of a tensor's elements, as safetensors names them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
-        pub enum Dtype { $($(#[$doc])* $variant = $code),* }
+        pub enum Dtype {
+            $($(#[$doc])* $variant,)*
+            /// Another one: its name and the bits of an element are known, nothing else.
+            Named(NamedDtype),
+        }
 
         impl Dtype {
-            /// Every dtype, in the order of their codes.
+            /// Every dtype with a code, in the order of the codes.
             pub const ALL: &[Dtype] = &[$(Dtype::$variant),*];
             /// The code that stands for this dtype in a file (`docs/format.md` §4).
-            pub const fn code(self) -> u8 { self as u8 }
-            /// The dtype of a code of the format.
+            pub const fn code(self) -> u8 { match self { $(Dtype::$variant => $code,)* Dtype::Named(_) => NAMED } }
+            /// The dtype of a code of the format; `None` for 127, too, which says that a name follows.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code { $($code => Some(Dtype::$variant),)* _ => None }
             }
             /// The name that safetensors uses.
-            pub const fn name(self) -> &'static str { match self { $(Dtype::$variant => $name),* } }
+            pub fn name(&self) -> &str { match self { $(Dtype::$variant => $name,)* Dtype::Named(d) => d.name() } }
             /// Bits of one element, as a shape counts them.
-            pub const fn bits(self) -> u32 { match self { $(Dtype::$variant => $bits),* } }
+            pub const fn bits(self) -> u32 { match self { $(Dtype::$variant => $bits,)* Dtype::Named(d) => d.bits } }
             /// Bytes of the unit that the codec works on (1, 2, 4 or 8); half of an element for `C64`.
-            pub const fn coding_width(self) -> usize { match self { $(Dtype::$variant => $width),* } }
+            pub const fn coding_width(self) -> usize {
+                match self { $(Dtype::$variant => $width,)* Dtype::Named(d) => d.coding_width() }
+            }
             /// The dtype that safetensors calls by this name.
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 match name { $($name => Some(Dtype::$variant),)* _ => None }
             }
-            pub(crate) const fn map(self) -> Map { match self { $(Dtype::$variant => Map::$map),* } }
+            pub(crate) const fn map(self) -> Map {
+                match self { $(Dtype::$variant => Map::$map,)* Dtype::Named(d) => d.map() }
+            }
         }
     };
 }
@@ -81,6 +96,56 @@ dtypes! {
     C64 = 22, "C64", 64, 4, Rotate;
 }
 
+/// A dtype that the format has no code for: one of a later version of safetensors, or of another file format.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NamedDtype {
+    /// Zeros after the name.
+    name: [u8; MAX_NAME],
+    len: u8,
+    bits: u32,
+}
+
+impl NamedDtype {
+    /// A name of 1 to 31 printable ASCII characters without blanks, and the bits of an element, 1 to 65536. `None` for others.
+    pub fn new(name: &str, bits: u32) -> Option<Self> {
+        let fits = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
+        if !fits || !(1..=MAX_BITS).contains(&bits) {
+            return None;
+        }
+        let mut bytes = [0; MAX_NAME];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        Some(Self { name: bytes, len: name.len() as u8, bits })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        str::from_utf8(&self.name[..usize::from(self.len)]).expect("a name is ASCII")
+    }
+
+    const fn coding_width(self) -> usize {
+        match self.bits {
+            16 => 2,
+            32 => 4,
+            64 => 8,
+            _ => 1,
+        }
+    }
+
+    /// Names of floats begin with F or BF in all file formats.
+    const fn map(self) -> Map {
+        match self.name {
+            [b'F' | b'f', ..] | [b'B' | b'b', b'F' | b'f', ..] if self.bits >= 8 => Map::Rotate,
+            _ => Map::Identity,
+        }
+    }
+}
+
+impl std::fmt::Debug for NamedDtype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} bits", self.name(), self.bits)
+    }
+}
+
 impl std::str::FromStr for Dtype {
     type Err = ParseNameError;
 
@@ -105,8 +170,29 @@ mod tests {
             assert_eq!(Dtype::from_code(d.code()), Some(d));
             assert_eq!(d.name().parse(), Ok(d));
         }
-        assert_eq!(Dtype::from_code(0), None);
+        assert_eq!((Dtype::from_code(0), Dtype::from_code(NAMED)), (None, None));
         let e = "bf16".parse::<Dtype>().unwrap_err();
         assert!(e.to_string().starts_with(r#"unknown dtype "bf16": must be one of BOOL, U8, "#), "{e}");
+    }
+    #[test]
+    fn named_dtypes_have_names_and_bits() {
+        let named = |name, bits| NamedDtype::new(name, bits).map(Dtype::Named);
+        for (name, bits, width, map) in [
+            ("F8_E3M4", 8, 1, Map::Rotate),
+            ("F4_X", 4, 1, Map::Identity),
+            ("BF32", 32, 4, Map::Rotate),
+            ("Q4_K", 16, 2, Map::Identity),
+            ("I128", 128, 1, Map::Identity),
+            ("complex128", 64, 8, Map::Identity),
+        ] {
+            let d = named(name, bits).unwrap();
+            assert_eq!((d.name(), d.bits(), d.coding_width(), d.map(), d.code()), (name, bits, width, map, NAMED));
+        }
+        let longest = "x".repeat(MAX_NAME);
+        assert_eq!(named(&longest, MAX_BITS).unwrap().to_string(), longest);
+        for (name, bits) in [("", 8), ("a b", 8), ("a\u{1b}", 8), ("ä", 8), ("x", 0), ("x", MAX_BITS + 1)] {
+            assert_eq!(named(name, bits), None, "{name:?}, {bits}");
+        }
+        assert_eq!(named(&format!("{longest}x"), 8), None);
     }
 }

@@ -17,8 +17,6 @@ const NEAR_IS_ENOUGH: usize = 8;
 
 /// zstd's level for a thorough search.
 const THOROUGH: i32 = 19;
-/// The longest window of the other levels.
-const FAR_WINDOW: usize = 1 << 21;
 
 /// zstd's levels for bytes with a prefix, by level.
 const PREFIX_LEVELS: [i32; 3] = [3, 6, 12];
@@ -89,11 +87,7 @@ impl FrameEncoder {
     pub(crate) fn encode_whole(&mut self, bytes: &[u8], thorough: bool) -> Result<&[u8]> {
         let far_level = self.far_level();
         let (slot, level) = if thorough { (&mut self.thorough, THOROUGH) } else { (&mut self.far, far_level) };
-        let encoder = made(slot, || encoder(level))?;
-        // 0 leaves it to the level.
-        let log = if bytes.len() > FAR_WINDOW { bytes.len().next_power_of_two().trailing_zeros() } else { 0 };
-        encoder.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 16 MiB");
-        encode(encoder, bytes, &mut self.frame)?;
+        encode(made(slot, || encoder(level))?, bytes, &mut self.frame)?;
         Ok(&self.frame)
     }
 
@@ -118,16 +112,12 @@ pub(crate) fn encode_after(prefix: &[u8], bytes: &[u8], level: Level) -> Result<
     })?;
     // The encoder chooses its tables by the length of the bytes alone; they must hold the prefix, too.
     let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 24);
-    for parameter in [
-        CParameter::WindowLog(log),
-        CParameter::HashLog(log.min(PREFIX_LOG)),
-        CParameter::ChainLog(log.min(PREFIX_LOG)),
-    ] {
+    for parameter in [CParameter::HashLog(log.min(PREFIX_LOG)), CParameter::ChainLog(log.min(PREFIX_LOG))] {
         encoder.set_parameter(parameter).expect("zstd takes logarithms from 10 to 24");
     }
     encoder.ref_prefix(prefix).map_err(|_| no_memory())?;
     let mut frame = Vec::new();
-    encode(&mut encoder, bytes, &mut frame)?;
+    encode_within(log, &mut encoder, bytes, &mut frame)?;
     Ok(frame)
 }
 
@@ -136,6 +126,12 @@ pub(crate) fn encode_after(prefix: &[u8], bytes: &[u8], level: Level) -> Result<
 /// # Errors
 /// `Limit` when there is no memory.
 pub(crate) fn encode(encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) -> Result<()> {
+    encode_within(bytes.len().next_power_of_two().trailing_zeros().max(10), encoder, bytes, frame)
+}
+
+/// [`encode`] with a window of 2^`log` bytes, at least those of a frame.
+fn encode_within(log: u32, encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) -> Result<()> {
+    encoder.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 2^10 to 2^30 bytes");
     frame.clear();
     frame.try_reserve(compress_bound(bytes.len())).map_err(|_| no_memory())?;
     // There is room for the longest frame: nothing else can go wrong.
@@ -143,10 +139,15 @@ pub(crate) fn encode(encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) 
     Ok(())
 }
 
-/// Whether `bytes` are one frame that states `len` bytes of contents.
-pub(crate) fn is_one(bytes: &[u8], len: usize) -> bool {
+/// log2 of the largest Window_Size, which zstd takes on all machines.
+const MOST_WINDOW_LOG: u32 = 30;
+
+/// Whether `bytes` are one frame that states `len` bytes of contents, with a window of no fewer: decoders differ on matches that reach
+/// beyond it.
+fn is_one(bytes: &[u8], len: usize) -> bool {
     let whole = find_frame_compressed_size(bytes).is_ok_and(|n| n == bytes.len());
-    whole && matches!(get_frame_content_size(bytes), Ok(Some(n)) if n == len as u64)
+    let states_length = matches!(get_frame_content_size(bytes), Ok(Some(n)) if n == len as u64);
+    whole && states_length && window_size(bytes).is_some_and(|n| (len as u64..=1 << MOST_WINDOW_LOG).contains(&n))
 }
 
 /// The Window_Size of a frame that states the length of its contents (RFC 8878, section 3.1.1.1.2).
@@ -180,7 +181,7 @@ impl FrameDecoder {
     /// # Errors
     /// `Limit` when there is no memory.
     pub(crate) fn decode_after(&mut self, prefix: &[u8], bytes: &[u8], out: &mut [u8]) -> Result<bool> {
-        let one = is_one(bytes, out.len()) && window_size(bytes).is_some_and(|n| n >= out.len() as u64);
+        let one = is_one(bytes, out.len());
         // The prefix is borrowed for as long as the decoder lives.
         let mut decoder = DCtx::try_create().ok_or_else(no_memory)?;
         decoder.ref_prefix(prefix).map_err(|_| no_memory())?;

@@ -7,7 +7,7 @@ pub use crate::block::output::Output;
 pub use crate::block::plan::{Planner, coding_of};
 pub use crate::block::{Extent, Origin, Reference};
 pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
-pub use crate::format::bases::Dependency;
+pub use crate::format::bases::SourceRange;
 pub use crate::format::block_head::{
     BlockHead, Cluster, Column, LaneCounts, Mask, Method, NamedRanges, Numbers, Palette, Patches, Predicted, Stream,
 };
@@ -67,9 +67,9 @@ pub fn coder_name(cluster: &Cluster) -> &'static str {
     }
 }
 
-/// The dependencies that a column is predicted from.
-pub fn dependencies<'h>(head: &'h BlockHead, column: &Predicted) -> &'h [Dependency] {
-    column.base.of(&head.dependencies)
+/// The ranges that a column is predicted from.
+pub fn ranges<'h>(head: &'h BlockHead, column: &Predicted) -> &'h [SourceRange] {
+    column.base.of(&head.ranges)
 }
 
 /// The layout of `size` bytes; that of raw data of type `dtype` if their format is not known.

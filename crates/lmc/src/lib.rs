@@ -76,7 +76,7 @@ pub use compress::{Compressor, compress, compress_bound};
 pub use container::open::BlockInfo;
 pub use decoder::Decoder;
 pub use decompress::{Decompressor, decompress};
-pub use dtype::Dtype;
+pub use dtype::{Dtype, NamedDtype};
 pub use encoder::Encoder;
 pub use error::{Error, ErrorKind, Result};
 pub use estimate::{Estimate, estimate};

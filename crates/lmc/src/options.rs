@@ -147,7 +147,7 @@ impl DecompressOptions {
 ///
 /// Memory does not depend on the size of a file: besides the output and the index it is a few MiB per thread for files that this library
 /// wrote. A block of the largest size that the format allows takes 256 MiB of working memory per thread; reading such a block alone, with
-/// its dependencies, takes up to 1 GiB.
+/// its ranges, takes up to 1 GiB.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DecodeLimits {

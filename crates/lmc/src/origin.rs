@@ -72,7 +72,7 @@ pub(crate) trait SelfSource: Sync {
     }
 }
 
-/// For files whose header excludes dependencies on the file itself.
+/// For files whose header excludes ranges of the file itself.
 pub(crate) struct NoSelf;
 
 impl SelfSource for NoSelf {

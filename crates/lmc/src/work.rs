@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 const FACTOR: u64 = 96;
 const ALLOWANCE: u64 = 1 << 32;
 
-/// The bytes that a call may still decode, requested ones and dependencies, in the file and its bases.
+/// The bytes that a call may still decode, requested ones and those that they are predicted from, in the file and its bases.
 pub(crate) struct Work {
     left: AtomicU64,
     /// The caller's limit; `None` for one that grows with the requests.

@@ -155,7 +155,7 @@ fn chunk_end(boundaries: &[u64], at: u64, end: u64) -> u64 {
 }
 
 fn describe(args: &CatArgs, tensor: &Segment, range: &Range<u64>, shape: &[u64], ui: &Ui) {
-    let dtype = tensor.dtype.map(lmc::Dtype::name);
+    let dtype = tensor.dtype.as_ref().map(lmc::Dtype::name);
     let len = range.end - range.start;
     if args.json {
         let object = json!({ "name": args.tensor, "dtype": dtype, "shape": shape, "size": len });

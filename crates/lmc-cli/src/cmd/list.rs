@@ -130,7 +130,7 @@ impl<'a> Listing<'a> {
         let segments = self.reader.segments();
         let tensors = segments.iter().filter(|s| s.name.is_some()).count();
         let mut text = format!(
-            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {:#06x}, by {}\n",
+            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {}, by {}\n",
             Name::path(path),
             percent(compressed, raw),
             bytes(raw),
@@ -156,7 +156,7 @@ impl<'a> Listing<'a> {
         for (segment, Account { compressed, coded }) in segments.iter().zip(accounts) {
             let mut row = vec![
                 display_name(segment),
-                segment.dtype.map_or("-", lmc::Dtype::name).to_owned(),
+                segment.dtype.as_ref().map_or("-", lmc::Dtype::name).to_owned(),
                 if segment.name.is_some() { format!("{:?}", segment.shape) } else { "-".to_owned() },
                 bytes(segment.len),
                 bytes(compressed),
@@ -243,7 +243,7 @@ impl<'a> Listing<'a> {
 fn segment_json(segment: &Segment, Account { compressed, coded }: &Account) -> Value {
     json!({
         "name": segment.name.as_deref(),
-        "dtype": segment.dtype.map(lmc::Dtype::name),
+        "dtype": segment.dtype.as_ref().map(lmc::Dtype::name),
         "shape": segment.name.as_ref().map(|_| &segment.shape[..]),
         "offset": segment.offset,
         "raw_size": segment.len,

@@ -7,7 +7,7 @@ use crate::ui::Ui;
 
 /// Prints the versions, and with `-v` the instruction sets of this machine.
 pub(crate) fn run(ui: &Ui) -> Result {
-    let mut text = format!("lmc {} (file format {:#06x})\n", env!("CARGO_PKG_VERSION"), lmc::FORMAT_VERSION);
+    let mut text = format!("lmc {} (file format {})\n", env!("CARGO_PKG_VERSION"), lmc::FORMAT_VERSION);
     if ui.verbose() {
         let available: Vec<_> = Isa::available().into_iter().map(Isa::name).collect();
         let used = Isa::detect().map_err(|e| Failure::Usage(e.to_string()))?;

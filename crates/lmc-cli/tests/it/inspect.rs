@@ -221,7 +221,7 @@ fn json_of_the_work() {
 #[test]
 fn versions() {
     let dir = Dir::new();
-    let version = format!("lmc {} (file format {:#06x})\n", env!("CARGO_PKG_VERSION"), lmc::FORMAT_VERSION);
+    let version = format!("lmc {} (file format {})\n", env!("CARGO_PKG_VERSION"), lmc::FORMAT_VERSION);
     for flag in ["--version", "-V"] {
         assert_eq!(dir.run([flag]).ok().stdout(), version);
     }

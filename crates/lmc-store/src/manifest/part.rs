@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use lmc::{Dtype, NamedDtype};
 use serde::{Deserialize, Serialize};
 
 use super::names::{check_name, check_together};
@@ -49,6 +50,9 @@ pub(crate) struct Segment {
     pub(crate) name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dtype: Option<String>,
+    /// Bits of an element, if the `.lmc` format has no code for the dtype.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bits: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shape: Vec<u64>,
 }
@@ -147,24 +151,27 @@ impl Segment {
             len: s.len,
             name: s.name.as_ref().map(|n| n.to_string()),
             dtype: s.dtype.map(|d| d.name().to_owned()),
+            bits: s.dtype.filter(|d| matches!(d, Dtype::Named(_))).map(Dtype::bits),
             shape: s.shape.to_vec(),
         }
     }
 
     /// The codec's view of this segment, which starts at `offset`.
     pub(crate) fn to_lmc(&self, offset: u64) -> Result<lmc::Segment> {
-        let dtype = self.dtype.as_deref().map(|d| {
-            d.parse()
-                .map_err(|_| Error::unsupported(format!("has a tensor of the unknown dtype {d:?}: use a newer lmc")))
-        });
-        lmc::Segment::new(
-            self.name.as_deref().map(Into::into),
-            dtype.transpose()?,
-            self.shape[..].into(),
-            offset,
-            self.len,
-        )
-        .map_err(|e| Error::damaged(e.to_string()))
+        let dtype = match (self.dtype.as_deref(), self.bits) {
+            (None, None) => None,
+            (Some(name), None) => Some(name.parse().map_err(|_| {
+                Error::unsupported(format!("has a tensor of the unknown dtype {name:?}: use a newer lmc"))
+            })?),
+            (name, Some(bits)) => {
+                let named = name.and_then(|name| NamedDtype::new(name, bits)).map(Dtype::Named);
+                Some(named.ok_or_else(|| {
+                    Error::damaged(format!("has a tensor of the dtype {:?} with {bits} bits", name.unwrap_or_default()))
+                })?)
+            }
+        };
+        lmc::Segment::new(self.name.as_deref().map(Into::into), dtype, self.shape[..].into(), offset, self.len)
+            .map_err(|e| Error::damaged(e.to_string()))
     }
 }
 
@@ -219,8 +226,9 @@ mod tests {
             set(At(0, 60, 40), 24, Some(Ref(0, 0))),
             set(At(0, 60, 0), 8, Some(Ref(1, 9))),
         ];
-        let tensor = Segment { len: 1000, name: Some("t".into()), dtype: Some("BF16".into()), shape: vec![5, 100] };
-        let header = Segment { len: 24, name: None, dtype: None, shape: vec![] };
+        let tensor =
+            Segment { len: 1000, name: Some("t".into()), dtype: Some("BF16".into()), bits: None, shape: vec![5, 100] };
+        let header = Segment { len: 24, name: None, dtype: None, bits: None, shape: vec![] };
         p.files = vec![File {
             name: "m.safetensors".into(),
             len: 1024,
@@ -235,6 +243,15 @@ mod tests {
     fn parts_are_parsed_again() {
         let p = part();
         assert_eq!(Part::parse(&p.to_bytes().unwrap()).unwrap(), p);
+    }
+
+    #[test]
+    fn named_dtypes_have_bits() {
+        let dtype = NamedDtype::new("F12_X", 12).map(Dtype::Named);
+        let segment = lmc::Segment::new(Some("t".into()), dtype, [2, 5].into(), 8, 15).unwrap();
+        let stored = Segment::of(&segment);
+        assert_eq!((stored.dtype.as_deref(), stored.bits), (Some("F12_X"), Some(12)));
+        assert_eq!(stored.to_lmc(8).unwrap(), segment);
     }
 
     #[test]
@@ -263,6 +280,8 @@ mod tests {
             ("an empty extent", |p| p.files[0].extents.push(Extent(0, 0, 0, 0))),
             ("shape", |p| p.files[0].segments[1].shape[0] = 6),
             ("dtype", |p| p.files[0].segments[1].dtype = Some("F99".into())),
+            ("bits of another length", |p| p.files[0].segments[1].bits = Some(8)),
+            ("bits without dtype", |p| p.files[0].segments[0].bits = Some(8)),
             ("dtype without name", |p| p.files[0].segments[1].name = None),
             ("name twice", |p| p.files.push(p.files[0].clone())),
             ("in a file", |p| p.files.push(File { name: "m.safetensors/x".into(), ..p.files[0].clone() })),

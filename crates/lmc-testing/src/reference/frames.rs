@@ -14,7 +14,9 @@ pub(super) fn zstd_frame(frame: &[u8], prefix: &[u8], length: usize) -> Result<V
     must(get_dict_id_from_frame(frame).is_none(), "a zstd frame names a dictionary")?;
     let states = get_frame_content_size(frame).map_err(|_| "damaged zstd frame")? == Some(length as u64);
     must(states, "a zstd frame does not state the length that it needs")?;
-    must(prefix.is_empty() || window_size(frame) >= length as u64, "the window of a zstd frame is too small")?;
+    let window = window_size(frame, length as u64);
+    must(window >= length as u64, "the window of a zstd frame is too small")?;
+    must(window <= 1 << 30, "the window of a zstd frame is larger than 2^30")?;
     let raw = if prefix.is_empty() {
         // Kept, because making one costs more than all the rest of a small file.
         thread_local!(static ZSTD: RefCell<zstd::bulk::Decompressor<'static>> = RefCell::default());
@@ -33,11 +35,11 @@ pub(super) fn zstd_frame(frame: &[u8], prefix: &[u8], length: usize) -> Result<V
 }
 
 /// The Window_Size of a frame whose contents have a stated length (RFC 8878, section 3.1.1.1).
-fn window_size(frame: &[u8]) -> u64 {
+fn window_size(frame: &[u8], length: u64) -> u64 {
     if frame[4] >> 5 & 1 == 1 {
-        return u64::MAX;
+        return length;
     }
     let (exponent, mantissa) = (frame[5] >> 3, u64::from(frame[5] & 7));
-    let base = 1 << (10 + exponent);
+    let base = 1u64 << (10 + exponent);
     base + base / 8 * mantissa
 }

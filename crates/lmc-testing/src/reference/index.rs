@@ -25,7 +25,6 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     let table_length = head.varint()?;
     must(table_length <= LARGEST_TABLE, "the table of the index exceeds the limit")?;
     let table = zstd_frame(head.rest(), &[], table_length as usize)?;
-    must(window(head.rest(), table_length) <= 1 << 23, "the window of the index's zstd frame exceeds 2^23 bytes")?;
     let mut table = Bytes::new(&table);
 
     let mut blocks = Vec::new();
@@ -49,15 +48,4 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     must(covered == u128::from(raw_size), "the segments do not add up to the raw size")?;
     table.end("something follows the last segment of the index")?;
     Ok(Index { raw_size, content_hash, exact_features, blocks })
-}
-
-/// The window of a valid zstd frame in bytes (RFC 8878, 3.1.1.1).
-fn window(frame: &[u8], raw_length: u64) -> u64 {
-    let single_segment = frame[4] & 0x20 != 0;
-    if single_segment {
-        return raw_length;
-    }
-    let (exponent, mantissa) = (u64::from(frame[5] >> 3), u64::from(frame[5] & 7));
-    let base = 1 << (10 + exponent);
-    base + base / 8 * mantissa
 }

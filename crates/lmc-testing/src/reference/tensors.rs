@@ -6,6 +6,18 @@ use super::faults::must;
 /// Bits of each dtype, in order of their codes; the first is that of opaque bytes (§4).
 const BITS: [u64; 23] = [8, 8, 8, 8, 16, 16, 32, 32, 16, 16, 32, 64, 64, 8, 8, 8, 8, 8, 4, 6, 6, 64, 64];
 
+/// The code of a dtype whose name and bits follow.
+const NAMED: usize = 127;
+
+fn named(bytes: &mut Bytes<'_>) -> Result<u64, String> {
+    let name = bytes.string()?;
+    must(matches!(name.len(), 1..=31), "the name of a dtype has no byte, or more than 31")?;
+    must(name.bytes().all(|b| (0x21..0x7f).contains(&b)), "the name of a dtype has other characters than it may")?;
+    let bits = bytes.varint()?;
+    must(matches!(bits, 1..=0x1_0000), "an element of a dtype has no bits, or more than 2^16")?;
+    Ok(bits)
+}
+
 /// The name and the shape of the tensor before, which the next one may refer to.
 #[derive(Default)]
 pub(super) struct Tensors {
@@ -16,7 +28,9 @@ pub(super) struct Tensors {
 impl Tensors {
     /// Reads the next tensor, which begins with `kind`; its length in bytes.
     pub(super) fn next(&mut self, kind: u8, bytes: &mut Bytes<'_>) -> Result<u64, String> {
-        let bits = BITS.get(usize::from(kind & 0x7f)).ok_or("a tensor has an unknown dtype")?;
+        let code = usize::from(kind & 0x7f);
+        let bits =
+            if code == NAMED { named(bytes)? } else { *BITS.get(code).ok_or("a tensor has an unknown dtype")? };
 
         let shared = usize::try_from(bytes.varint()?).ok();
         let shared = shared.and_then(|shared| self.name.get(..shared));
@@ -29,7 +43,7 @@ impl Tensors {
             self.shape = Some((0..rank).map(|_| bytes.varint()).collect::<Result<_, String>>()?);
         }
         let shape = self.shape.as_ref().ok_or("the first tensor refers to the shape of one before")?;
-        let bits = shape.iter().chain([bits]).try_fold(1u64, |product, &factor| product.checked_mul(factor));
+        let bits = shape.iter().copied().chain([bits]).try_fold(1u64, |product, factor| product.checked_mul(factor));
         let bits = bits.ok_or("the shape of a tensor gives no length: a product exceeds 64 bits")?;
         must(bits % 8 == 0, "the shape of a tensor gives no length: it ends within a byte")?;
         Ok(bits / 8)

@@ -90,6 +90,8 @@ pub struct Index {
 #[derive(Clone, Debug, Default)]
 pub struct Segment {
     pub dtype: u8,
+    /// Name and bits of a dtype without a code, which is 127.
+    pub named: Option<(Vec<u8>, u64)>,
     /// Of an opaque segment; a tensor's follows from its shape.
     pub length: u64,
     /// Bytes of the prefix shared with the name of the tensor before.
@@ -106,6 +108,10 @@ impl Segment {
         if self.dtype == 0 {
             varint(out, self.length);
             return;
+        }
+        if let Some((name, bits)) = &self.named {
+            string(out, name);
+            varint(out, *bits);
         }
         varint(out, self.shared);
         string(out, &self.name);
@@ -136,17 +142,21 @@ fn string(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// One zstd frame of these bytes, after a prefix.
 pub fn zstd_frame(bytes: &[u8], prefix: &[u8]) -> Vec<u8> {
+    // Kept, because making one costs more than all the rest of a small file.
+    thread_local!(static ZSTD: RefCell<CCtx<'static>> = RefCell::new(CCtx::create()));
+    let compress = |zstd: &mut CCtx<'_>| {
+        let mut frame = Vec::with_capacity(compress_bound(bytes.len()));
+        let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 25);
+        zstd.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 32 MiB");
+        zstd.compress2(&mut frame, bytes).expect("zstd compresses anything");
+        frame
+    };
     if prefix.is_empty() {
-        thread_local!(static ZSTD: RefCell<zstd::bulk::Compressor<'static>> = RefCell::default());
-        return ZSTD.with_borrow_mut(|zstd| zstd.compress(bytes)).expect("zstd compresses anything");
+        return ZSTD.with_borrow_mut(compress);
     }
-    let mut frame = Vec::with_capacity(compress_bound(bytes.len()));
     let mut zstd = CCtx::create();
-    let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 25);
-    zstd.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 32 MiB");
     zstd.ref_prefix(prefix).expect("zstd takes any prefix");
-    zstd.compress2(&mut frame, bytes).expect("zstd compresses anything");
-    frame
+    compress(&mut zstd)
 }
 
 impl File {

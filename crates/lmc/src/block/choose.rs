@@ -1,16 +1,13 @@
 //! Chooses the method of a column.
 
+use super::opaque::detect_width;
 use super::plan::{Planner, coding_of};
 use super::planned::{ColumnPlan, StreamPlan};
 use super::predictor_choice::PredictionInput;
 use super::sparse::is_mostly_zero;
 use super::structure::{Finder, LEAST, Structure, palette};
-use crate::arch::inline::array;
-use crate::cluster::RUN;
-use crate::cluster::element::with_element;
-use crate::cluster::runs::count_run;
 use crate::dtype::Dtype;
-use crate::entropy::histogram::{Histogram, histogram, sum_of};
+use crate::entropy::histogram::{Histogram, histogram};
 use crate::entropy::{LANES, SETS, cost};
 use crate::error::Result;
 use crate::format::block_head::{Method, NamedRanges, Palette};
@@ -273,45 +270,4 @@ fn repeats(bytes: &[u8]) -> bool {
     seen.sort_unstable();
     seen.dedup();
     n - seen.len() > n / 16
-}
-
-/// The width and map under which opaque bytes look like floats or integers, if any.
-fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
-    const SAMPLE_RUNS: usize = 24;
-    if bytes.len() < 4096 {
-        return None;
-    }
-    let mut best: Option<(u64, (usize, Map))> = None;
-    for (width, map) in [(1, Map::Identity), (2, Map::Rotate), (4, Map::Rotate), (8, Map::Rotate)] {
-        if !bytes.len().is_multiple_of(width) {
-            continue;
-        }
-        let run = RUN * width;
-        let runs = bytes.len() / run;
-        let step = (runs / SAMPLE_RUNS).max(1);
-        // A histogram for every byte of the mapped element; a noisy byte costs eight bits.
-        let mut bits = 0;
-        let mut sampled = 0u64;
-        for plane in 0..width {
-            let mut h: [Histogram; 4] = [[0; 256]; 4];
-            for r in (0..runs).step_by(step) {
-                with_element!(width, E => count_run::<E>(map, 8 * plane as u32, &bytes[r * run..][..run], &mut h));
-            }
-            let h: Histogram = array(|s| sum_of(&h, s));
-            let n: u64 = h.iter().map(|&c| u64::from(c)).sum();
-            // Only the top byte is coded by a table; constant bytes below it are dropped.
-            let constant = h.iter().any(|&c| u64::from(c) == n);
-            bits += if plane == width - 1 || constant {
-                cost::estimate(&h, 7).min(8 * cost::BIT * n)
-            } else {
-                8 * cost::BIT * n
-            };
-            sampled += n;
-        }
-        let score = bits * 1000 / sampled.max(1);
-        if best.is_none_or(|b| score * 100 < b.0 * 99) {
-            best = Some((score, (width, map)));
-        }
-    }
-    best.filter(|b| b.0 < 7900 * cost::BIT).map(|b| b.1)
 }

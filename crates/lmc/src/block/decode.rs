@@ -13,7 +13,7 @@ use crate::cluster::split::{Shape, lengthen_raw, merge_run};
 use crate::entropy::SETS;
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
-use crate::format::bases::Dependency;
+use crate::format::bases::SourceRange;
 use crate::format::block_head::{BlockHead, Cluster, Mask, Method, NamedRanges, Palette, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::frames::FrameDecoder;
@@ -44,14 +44,14 @@ pub struct BlockDecoder {
     sparse: SparseChanges,
 }
 
-/// The dependencies of a block, and the origin of their bytes.
-struct Dependencies<'a> {
-    list: &'a [Dependency],
+/// The ranges of a block, and the origin of their bytes.
+struct BlockRanges<'a> {
+    list: &'a [SourceRange],
     origin: &'a dyn Origin,
 }
 
-impl Dependencies<'_> {
-    /// The bytes of some dependencies, concatenated: in `buf` unless they are in memory already.
+impl BlockRanges<'_> {
+    /// The bytes of some ranges, concatenated: in `buf` unless they are in memory already.
     fn get<'b>(&'b self, named: &NamedRanges, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         read_all(named.of(self.list), self.origin, buf)
     }
@@ -87,7 +87,7 @@ impl BlockDecoder {
     ) -> Result<Vec<Digest>> {
         assert_eq!(out.len(), head.raw_len, "room for the block");
         let mut body = Body::new(head, body)?;
-        let origin = Dependencies { list: &head.dependencies, origin };
+        let origin = BlockRanges { list: &head.ranges, origin };
         let mut gathered = std::mem::take(&mut self.gathered);
         let done = self.decode_columns(head, &mut body, &origin, &mut gathered, out);
         self.gathered = gathered;
@@ -105,7 +105,7 @@ impl BlockDecoder {
         &mut self,
         head: &BlockHead,
         body: &mut Body<'_>,
-        origin: &Dependencies<'_>,
+        origin: &BlockRanges<'_>,
         gathered: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<()> {
@@ -136,7 +136,7 @@ impl BlockDecoder {
         &mut self,
         method: &Method,
         body: &mut Body<'_>,
-        origin: &Dependencies<'_>,
+        origin: &BlockRanges<'_>,
         out: &mut [u8],
     ) -> Result<()> {
         match method {
@@ -178,7 +178,7 @@ impl BlockDecoder {
         &mut self,
         p: &Predicted,
         body: &mut Body<'_>,
-        origin: &Dependencies<'_>,
+        origin: &BlockRanges<'_>,
         out: &mut [u8],
     ) -> Result<()> {
         let (mut streams, mut bytes) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.bytes));

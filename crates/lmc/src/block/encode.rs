@@ -15,7 +15,7 @@ use crate::cluster::split::{shorten_raw, split_run};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::{LANES, SETS};
 use crate::error::Result;
-use crate::format::bases::Dependency;
+use crate::format::bases::SourceRange;
 use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, NamedRanges};
 use crate::format::checksum::{Digest, block_digest, check64, leaf_lens, leaves, read_leaves};
 use crate::format::header::Features;
@@ -33,7 +33,7 @@ pub struct BlockEncoder {
     head: Vec<u8>,
     lanes: [LaneWriter; 2],
     literals: LiteralWriter,
-    /// Bytes of a prediction's dependencies, raw and converted.
+    /// Bytes of a prediction's ranges, raw and converted.
     bytes: [Vec<u8>; 2],
 }
 
@@ -144,9 +144,9 @@ impl BlockEncoder {
         let (start, RawBlock { raw, extents, leaves }) = (out.len(), block);
         let (sources, placed) = gather(raw, extents, predict, &mut self.finder);
         let mut plans: Vec<ColumnPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
-        let dependencies = name_dependencies(&sources, &mut plans);
+        let ranges = name_ranges(&sources, &mut plans);
         let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
-        let predicted = !dependencies.is_empty();
+        let predicted = !ranges.is_empty();
         let promised: u64 = plans.iter().map(|p| p.estimate).sum();
         let columns =
             plans.iter().zip(&sources).map(|(p, s)| Column { len: s.bytes.len(), method: p.method.clone() }).collect();
@@ -156,7 +156,7 @@ impl BlockEncoder {
         let mut head = BlockHead {
             raw_len: raw.len(),
             body_check,
-            dependencies,
+            ranges,
             lanes: (chunks > 0).then_some(LaneCounts { words: [0; SETS], literals: 0 }),
             extents: placed,
             columns,
@@ -179,7 +179,7 @@ impl BlockEncoder {
             out.truncate(start);
             head.lanes = None;
             head.body_check = None;
-            head.dependencies.clear();
+            head.ranges.clear();
             head.extents = vec![(0, raw.len())];
             head.columns = vec![Column { len: raw.len(), method: Method::Stored }];
             self.put_head(&head, raw.len(), out);
@@ -200,7 +200,7 @@ impl BlockEncoder {
         Ok((summary, predicted.then_some(promised)))
     }
 
-    /// Plans one column; reads its dependencies.
+    /// Plans one column; reads its ranges.
     fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin) -> Result<ColumnPlan> {
         let [base, converted] = &mut self.bytes;
         let base = match s.conversion() {
@@ -317,8 +317,8 @@ impl BlockEncoder {
     }
 }
 
-/// Concatenates the dependencies of all columns, and sets their range in each column.
-fn name_dependencies(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<Dependency> {
+/// Concatenates the ranges of all columns, and sets which of them each column names.
+fn name_ranges(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<SourceRange> {
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
         let (named, ranges) = match &mut plan.method {

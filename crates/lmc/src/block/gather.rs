@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use super::Extent;
+use super::opaque::edges;
 use super::structure::{Finder, LEAST, PARTS, Structure};
 use crate::cluster::RUN;
 use crate::dtype::Dtype;
-use crate::format::bases::Dependency;
+use crate::format::bases::SourceRange;
 use crate::format::limits::MAX_COLUMNS;
 use crate::predict::Conversion;
 
@@ -24,10 +25,10 @@ struct Kind {
 pub(super) struct Source<'a> {
     kind: Kind,
     pub(super) bytes: Cow<'a, [u8]>,
-    /// Dependencies that predict all its elements; empty if there are none.
-    pub(super) base: Vec<Dependency>,
+    /// Ranges that predict all its elements; empty if there are none.
+    pub(super) base: Vec<SourceRange>,
     /// Bytes that those of an opaque column resemble; empty if there are none.
-    pub(super) prefix: Vec<Dependency>,
+    pub(super) prefix: Vec<SourceRange>,
 }
 
 impl Source<'_> {
@@ -61,7 +62,7 @@ pub(super) fn gather<'a>(
     predict: bool,
     finder: &mut Finder,
 ) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
-    let mut kinds: Vec<(Kind, [Vec<Dependency>; 2])> = Vec::new();
+    let mut kinds: Vec<(Kind, [Vec<SourceRange>; 2])> = Vec::new();
     let mut placed: Vec<(u8, usize)> = Vec::new();
     for (i, (p, structure)) in find_structure(raw, extents, predict, finder).iter().enumerate() {
         let structure = *structure;
@@ -91,7 +92,7 @@ pub(super) fn gather<'a>(
         if let Some(l) = base {
             let source_width = l.conversion.source_width(width).expect("checked above");
             let len = (p.len / width * source_width) as u64;
-            push(operand, Dependency { source: l.source, offset: l.offset, len });
+            push(operand, SourceRange { source: l.source, offset: l.offset, len });
         }
         if let Some(prefix) = prefix.filter(|_| kind.prefix) {
             push(prefixes, prefix);
@@ -113,12 +114,24 @@ pub(super) fn gather<'a>(
 /// Least bytes of an extent that is split.
 const SPLIT_LEAST: usize = 256 << 10;
 
-/// The extents with their structure; one of which only a part repeats is split.
+/// The extents with their structure; one of which only a part repeats is split, and so is one of opaque bytes in which elements begin
+/// later.
 fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Finder) -> Vec<(Extent, Structure)> {
     let (mut found, mut end) = (Vec::with_capacity(extents.len()), 0);
-    for p in extents {
+    for (i, p) in extents.iter().enumerate() {
         end += p.len;
         let width = p.dtype.map_or(1, Dtype::coding_width);
+        if p.dtype.is_none()
+            && let Some((head, tail)) = edges(&raw[end - p.len..end])
+        {
+            let mut at = 0;
+            for (len, own) in [(head, 0), (p.len - head - tail, usize::MAX - i), (tail, 0)] {
+                let base = p.base.map(|l| l.at(None, at as u64));
+                found.extend((len > 0).then_some((Extent { len, base, own, ..*p }, NOISE)));
+                at += len;
+            }
+            continue;
+        }
         if p.dtype.is_none() || p.base.is_some() && predict || p.len < LEAST || !p.len.is_multiple_of(width) {
             found.push((*p, NOISE));
             continue;
@@ -156,7 +169,7 @@ fn bytes_of<'a>(column: usize, raw: &'a [u8], placed: &[(u8, usize)]) -> Cow<'a,
 }
 
 /// Appends a range; joins it with the last one if they are contiguous.
-fn push(list: &mut Vec<Dependency>, range: Dependency) {
+fn push(list: &mut Vec<SourceRange>, range: SourceRange) {
     match list.last_mut() {
         Some(d) if d.source == range.source && d.end() == range.offset => d.len += range.len,
         _ => list.push(range),

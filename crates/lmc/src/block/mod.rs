@@ -8,6 +8,7 @@ pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
 mod mask;
+mod opaque;
 pub(crate) mod output;
 mod patches;
 pub(crate) mod plan;
@@ -23,7 +24,7 @@ use crate::dtype::Dtype;
 #[cfg(test)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::format::bases::Dependency;
+use crate::format::bases::SourceRange;
 use crate::io::scratch;
 use crate::predict::Conversion;
 
@@ -39,7 +40,7 @@ pub struct Extent {
     /// Extents with different values are never in one column.
     pub own: usize,
     /// Bytes that opaque ones resemble.
-    pub prefix: Option<Dependency>,
+    pub prefix: Option<SourceRange>,
 }
 
 #[cfg(test)]
@@ -73,8 +74,8 @@ pub trait Origin: Sync {
     }
 }
 
-/// The concatenated bytes of dependencies: in `buf` unless they are in memory already.
-pub(crate) fn read_all<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+/// The concatenated bytes of ranges: in `buf` unless they are in memory already.
+pub(crate) fn read_all<'b>(list: &[SourceRange], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
     if let [d] = list
         && let Some(bytes) = origin.slice(d.source, d.offset, d.len as usize)
     {
@@ -91,7 +92,7 @@ pub(crate) fn read_all<'b>(list: &[Dependency], origin: &'b dyn Origin, buf: &'b
     Ok(bytes)
 }
 
-/// The origin of blocks without dependencies.
+/// The origin of blocks without ranges.
 #[cfg(test)]
 pub(crate) struct Nothing;
 

@@ -133,11 +133,11 @@ impl Opened {
     }
 }
 
-/// The sources of dependencies, and the offset of the records after them. `end`: offset of the index.
+/// The sources of ranges, and the offset of the records after them. `end`: offset of the index.
 fn read_bases(src: &dyn ReadAt, features: Features, end: u64, limits: &DecodeLimits) -> Result<(Sources, u64)> {
     let at = header::LEN as u64;
     let none = Sources { features, bases: vec![] };
-    if !features.dependencies || at == end {
+    if !features.ranges || at == end {
         return Ok((none, at));
     }
     let mut bytes = [0; HEADER_LEN];
@@ -240,7 +240,7 @@ pub(crate) fn read_block_head(src: &dyn ReadAt, sources: &Sources, b: &BlockInfo
     if head.raw_len as u64 != b.raw_len {
         return Err(wrong_raw_len());
     }
-    sources.check(&head.dependencies, b.raw_offset)?;
+    sources.check(&head.ranges, b.raw_offset)?;
     Ok(head)
 }
 

@@ -56,7 +56,7 @@ impl<R: Read> Records<R> {
             skipped: 0,
             needed: Features::default(),
         };
-        if features.dependencies {
+        if features.ranges {
             records.read_bases(features).map_err(|e| e.at_offset(n as u64))?;
         }
         Ok(records)
@@ -78,7 +78,7 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// The sources of dependencies.
+    /// The sources of ranges.
     pub(crate) fn sources(&self) -> &Sources {
         &self.sources
     }
@@ -132,7 +132,7 @@ impl<R: Read> Records<R> {
     fn block(&mut self, buf: &[u8]) -> Result<Next> {
         let (head, _) = block_record(buf)?;
         whole_leaves_before(self.raw)?;
-        self.sources.check(&head.dependencies, self.raw)?;
+        self.sources.check(&head.ranges, self.raw)?;
         self.needed = self.needed | head.features();
         self.raw += head.raw_len as u64;
         if self.raw > self.limits.max_raw_size {
@@ -146,7 +146,7 @@ impl<R: Read> Records<R> {
             return Err(Error::limit(format!("the index takes more memory than the limit of {max} bytes")));
         }
         if own {
-            self.depths.push(head.raw_len as u64, &head.dependencies)?;
+            self.depths.push(head.raw_len as u64, &head.ranges)?;
         }
         self.blocks.push(BlockLen { record: buf.len() as u32, raw: head.raw_len as u32 });
         Ok(Next::Block(head))

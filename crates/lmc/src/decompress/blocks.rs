@@ -6,16 +6,16 @@ use crate::block::Origin;
 use crate::block::decode::BlockDecoder;
 use crate::container::open::{Opened, block_record, wrong_raw_len};
 use crate::error::{Error, Result};
-use crate::format::bases::Dependency;
+use crate::format::bases::SourceRange;
 use crate::format::bases::{Depths, Sources};
 use crate::format::block_head::BlockHead;
 use crate::format::checksum::{ContentHash, Digest, check64};
 use crate::format::header::Features;
 
-/// Data of a decoded block for the checks of the whole: digests for the content hash, dependencies for the depths.
+/// Data of a decoded block for the checks of the whole: digests for the content hash, ranges for the depths.
 pub(crate) struct Decoded {
     pub(super) leaves: Vec<Digest>,
-    dependencies: Vec<Dependency>,
+    ranges: Vec<SourceRange>,
     features: Features,
 }
 
@@ -38,7 +38,7 @@ impl Progress {
     pub(crate) fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
         self.needed = self.needed | block.features;
         block.leaves.iter().for_each(|l| self.hash.push(l));
-        self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.dependencies))
+        self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.ranges))
     }
 }
 
@@ -67,11 +67,11 @@ pub(crate) fn checked_block<'r>(
     if head.raw_len != raw_len {
         return Err(wrong_raw_len());
     }
-    sources.check(&head.dependencies, start)?;
+    sources.check(&head.ranges, start)?;
     Ok((head, body))
 }
 
-/// Decodes a block whose dependencies were checked.
+/// Decodes a block whose ranges were checked.
 pub(crate) fn decode_checked(
     decoder: &mut BlockDecoder,
     head: BlockHead,
@@ -85,7 +85,7 @@ pub(crate) fn decode_checked(
         Some(check) if check == check64(body) => or_wrong_base(e),
         _ => e,
     })?;
-    Ok(Decoded { leaves, features: head.features(), dependencies: head.dependencies })
+    Ok(Decoded { leaves, features: head.features(), ranges: head.ranges })
 }
 
 /// Checks the content hash and the features against the index.

@@ -49,7 +49,7 @@ fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
 
 /// A file of `raw` in blocks of these extents, each block a tensor.
 fn file_of_extents(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Extent>)]) -> Vec<u8> {
-    let sources = Sources { features: Features { dependencies: own, own }, bases: vec![] };
+    let sources = Sources { features: Features { ranges: own, own }, bases: vec![] };
     let (mut writer, start) = Writer::start(&sources, "test".into()).unwrap();
     let mut bytes = vec![];
     let mut out = Output::new(&mut bytes);
@@ -201,9 +201,9 @@ fn a_chain_of_blocks_ends() {
     let (bytes, raw) = chain(9);
     restores(&bytes, &raw);
     let (bytes, _) = chain(10);
-    refuses(&bytes, "dependencies exceeds 8");
+    refuses(&bytes, "depth of a block exceeds 8");
     let (bytes, _) = chain(40);
-    refuses(&bytes, "dependencies exceeds 8");
+    refuses(&bytes, "depth of a block exceeds 8");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn the_error_of_a_block_comes_before_those_that_depend_on_it() {
 }
 
 #[test]
-fn the_header_must_announce_dependencies() {
+fn the_header_must_announce_ranges() {
     let raw = noise(LEAF / 4, 1).repeat(2);
     let blocks = [(Dtype::F32, LEAF, None), (Dtype::F32, LEAF, Some((0, Conversion::None)))];
     let good = file(&raw, true, &blocks);

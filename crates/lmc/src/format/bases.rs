@@ -1,4 +1,4 @@
-//! The bases of a delta: the record that names them (`docs/format.md` §2.6), and the dependencies of blocks (§3.6).
+//! The bases of a delta: the record that names them (`docs/format.md` §2.6), and the ranges of blocks (§3.6).
 
 use super::checksum::Digest;
 use super::header::Features;
@@ -25,20 +25,20 @@ pub struct BaseInfo {
 
 /// A range of raw bytes that a block needs to be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dependency {
+pub struct SourceRange {
     /// 0: this file; i: its i-th base.
     pub source: u32,
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
-impl Dependency {
+impl SourceRange {
     pub(super) fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
-        let source = c.size(MAX_BASES, "the source of a dependency")? as u32;
+        let source = c.size(MAX_BASES, "the source of a range")? as u32;
         let (offset, len) = (c.varint()?, c.varint()?);
         if len == 0 || len > *left || offset.checked_add(len).is_none() {
             return Err(Error::damaged(format!(
-                "a dependency has {len} bytes at offset {offset}; {left} bytes are left of the block's limit"
+                "a range has {len} bytes at offset {offset}; {left} bytes are left of the block's limit"
             )));
         }
         *left -= len;
@@ -117,12 +117,12 @@ impl Sources {
         Ok(Self { features, bases })
     }
 
-    /// Checks the dependencies of a block that starts at raw byte `start`.
-    pub(crate) fn check(&self, dependencies: &[Dependency], start: u64) -> Result<()> {
-        if !dependencies.is_empty() && !self.features.dependencies {
-            return Err(Error::damaged("a block has dependencies, but bit 0 of the file's features is not set"));
+    /// Checks the ranges of a block that starts at raw byte `start`.
+    pub(crate) fn check(&self, ranges: &[SourceRange], start: u64) -> Result<()> {
+        if !ranges.is_empty() && !self.features.ranges {
+            return Err(Error::damaged("a block names ranges, but bit 0 of the file's features is not set"));
         }
-        for d in dependencies {
+        for d in ranges {
             let (end, what) = match d.source {
                 0 if !self.features.own => {
                     return Err(Error::damaged(
@@ -142,7 +142,7 @@ impl Sources {
             };
             if d.end() > end {
                 return Err(Error::damaged(format!(
-                    "a dependency on source {} ends at byte {}, but {what} at byte {end}",
+                    "a range of source {} ends at byte {}, but {what} at byte {end}",
                     d.source,
                     d.end()
                 )));
@@ -165,9 +165,9 @@ impl Depths {
     /// Memory that a block takes here, in bytes.
     pub(crate) const BLOCK_COST: usize = size_of::<u64>() + size_of::<u32>();
 
-    /// Adds the next block; its dependencies were checked.
-    pub(crate) fn push(&mut self, raw_len: u64, dependencies: &[Dependency]) -> Result<()> {
-        let depth = dependencies.iter().map(|d| self.of_dependent(d)).max().unwrap_or(0);
+    /// Adds the next block; its ranges were checked.
+    pub(crate) fn push(&mut self, raw_len: u64, ranges: &[SourceRange]) -> Result<()> {
+        let depth = ranges.iter().map(|d| self.of_range(d)).max().unwrap_or(0);
         if depth > MAX_DEPTH {
             return Err(too_deep());
         }
@@ -184,13 +184,13 @@ impl Depths {
         self.ends.push(start + raw_len);
     }
 
-    /// The depth of a block with this dependency alone.
-    pub(crate) fn of_dependent(&self, d: &Dependency) -> usize {
+    /// The depth of a block with this range alone.
+    pub(crate) fn of_range(&self, d: &SourceRange) -> usize {
         if d.source == 0 { 1 + self.deepest(d) } else { 0 }
     }
 
     /// The largest depth of the blocks that a range touches.
-    fn deepest(&self, d: &Dependency) -> usize {
+    fn deepest(&self, d: &SourceRange) -> usize {
         let first = self.ends.partition_point(|&end| end <= d.offset) as u32;
         let last = self.ends.partition_point(|&end| end < d.end()) as u32;
         let touched =
@@ -200,15 +200,15 @@ impl Depths {
 }
 
 pub(crate) fn too_deep() -> Error {
-    Error::damaged(format!("the depth of a block's dependencies exceeds {MAX_DEPTH}"))
+    Error::damaged(format!("the depth of a block exceeds {MAX_DEPTH}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn on(source: u32, offset: u64, len: u64) -> Dependency {
-        Dependency { source, offset, len }
+    fn on(source: u32, offset: u64, len: u64) -> SourceRange {
+        SourceRange { source, offset, len }
     }
 
     fn sources(names: &[&str]) -> Sources {
@@ -217,7 +217,7 @@ mod tests {
             .zip(1u64..)
             .map(|(n, i)| BaseInfo { content_hash: [i as u8; 16], raw_size: i << 40, name: (*n).to_owned() })
             .collect();
-        Sources { features: Features { dependencies: true, own: true }, bases }
+        Sources { features: Features { ranges: true, own: true }, bases }
     }
 
     #[test]
@@ -254,15 +254,15 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_keep_to_their_sources() {
+    fn ranges_keep_to_their_sources() {
         let s = sources(&["a", "b"]);
-        let ok = |d: &[Dependency]| s.check(d, 100).is_ok();
+        let ok = |d: &[SourceRange]| s.check(d, 100).is_ok();
         assert!(ok(&[]) && ok(&[on(0, 0, 100), on(1, 0, 1 << 20), on(2, (2 << 40) - 1, 1)]));
         assert!(!ok(&[on(0, 1, 100)]) && !ok(&[on(1, (1 << 40) - 1, 2)]) && !ok(&[on(3, 0, 1)]));
         let mut s = s;
         s.features.own = false;
         assert!(s.check(&[on(0, 0, 1)], 100).is_err() && s.check(&[on(1, 0, 1)], 100).is_ok());
-        s.features.dependencies = false;
+        s.features.ranges = false;
         assert!(s.check(&[on(1, 0, 1)], 100).is_err() && s.check(&[], 100).is_ok());
     }
 

@@ -4,10 +4,10 @@ mod stream;
 
 pub use stream::{Cluster, Mask, Numbers, Palette, Patches, Stream};
 
-use super::bases::Dependency;
+use super::bases::SourceRange;
 use super::checksum::Digest;
 use super::header::Features;
-use super::limits::{MAX_COLUMNS, MAX_DEPENDENCIES, MAX_DEPENDENCY_BYTES, MAX_EXTENTS, MAX_PREFIX, MAX_RAW};
+use super::limits::{MAX_COLUMNS, MAX_EXTENTS, MAX_PREFIX, MAX_RANGE_BYTES, MAX_RANGES, MAX_RAW};
 use super::varint::{Cursor, put};
 use crate::entropy::SETS;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ pub struct BlockHead {
     /// Length of the contents in bytes.
     pub raw_len: usize,
     /// The ranges of all columns, in order.
-    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) ranges: Vec<SourceRange>,
     /// `None` if no cluster of the block has symbols.
     pub lanes: Option<LaneCounts>,
     /// `(column, bytes)` in raw order. One entry if there is one column.
@@ -71,13 +71,13 @@ pub enum Method {
 
 impl Column {
     /// Appends its description.
-    /// `dependencies` are those of its block.
-    pub fn put(&self, dependencies: &[Dependency], out: &mut Vec<u8>) {
+    /// `ranges` are those of its block.
+    pub fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
         match &self.method {
             Method::Stored => out.push(0),
             Method::Zstd { width, prefix, frame_len } => {
                 out.extend([1, width.trailing_zeros() as u8]);
-                prefix.put(dependencies, out);
+                prefix.put(ranges, out);
                 put(out, *frame_len as u64);
             }
             Method::Plain(g) => {
@@ -86,7 +86,7 @@ impl Column {
             }
             Method::Predicted(p) => {
                 out.push(3);
-                p.put(dependencies, out);
+                p.put(ranges, out);
             }
         }
     }
@@ -123,7 +123,7 @@ pub struct Predicted {
     pub streams: Vec<(usize, Option<Stream>)>,
 }
 
-/// Ranges that a column names: consecutive dependencies of its block.
+/// Ranges that a column names: consecutive ranges of its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamedRanges {
     pub(crate) first: usize,
@@ -131,13 +131,13 @@ pub struct NamedRanges {
 }
 
 impl NamedRanges {
-    pub(crate) fn of<'d>(&self, dependencies: &'d [Dependency]) -> &'d [Dependency] {
-        &dependencies[self.first..][..self.count]
+    pub(crate) fn of<'d>(&self, ranges: &'d [SourceRange]) -> &'d [SourceRange] {
+        &ranges[self.first..][..self.count]
     }
 
     /// Bytes of the ranges.
-    pub(crate) fn bytes(&self, dependencies: &[Dependency]) -> u64 {
-        self.of(dependencies).iter().map(|d| d.len).sum()
+    pub(crate) fn bytes(&self, ranges: &[SourceRange]) -> u64 {
+        self.of(ranges).iter().map(|d| d.len).sum()
     }
 
     /// How many there are.
@@ -145,15 +145,15 @@ impl NamedRanges {
         self.count
     }
 
-    fn put(&self, dependencies: &[Dependency], out: &mut Vec<u8>) {
+    fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
         put(out, self.count as u64);
-        self.of(dependencies).iter().for_each(|d| d.put(out));
+        self.of(ranges).iter().for_each(|d| d.put(out));
     }
 }
 
 /// The ranges of a block, while its columns are parsed.
 struct Ranges {
-    all: Vec<Dependency>,
+    all: Vec<SourceRange>,
     /// Bytes that the block may still name.
     left: u64,
 }
@@ -162,10 +162,10 @@ impl Ranges {
     fn parse(&mut self, c: &mut Cursor<'_>) -> Result<NamedRanges> {
         let first = self.all.len();
         // A range takes three bytes at least: the head's own length bounds the allocation.
-        let count = c.size((MAX_DEPENDENCIES - first).min(c.remaining() / 3), "a column's number of ranges")?;
+        let count = c.size((MAX_RANGES - first).min(c.remaining() / 3), "a column's number of ranges")?;
         self.all.reserve(count);
         for _ in 0..count {
-            self.all.push(Dependency::parse(c, &mut self.left)?);
+            self.all.push(SourceRange::parse(c, &mut self.left)?);
         }
         Ok(NamedRanges { first, count })
     }
@@ -236,10 +236,10 @@ impl Predicted {
         Ok(Self { width, predictor, conversion, base, contexts, streams })
     }
 
-    fn put(&self, dependencies: &[Dependency], out: &mut Vec<u8>) {
+    fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
         const OPERANDS: u8 = 1;
         out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, OPERANDS, self.conversion as u8]);
-        self.base.put(dependencies, out);
+        self.base.put(ranges, out);
         let boundaries = self.contexts.as_ref().map_or(&[][..], |c| &c.boundaries);
         out.push(boundaries.len() as u8);
         out.extend_from_slice(boundaries);
@@ -327,7 +327,7 @@ impl BlockHead {
             }
         }
         let mut columns = Vec::with_capacity(n_columns);
-        let mut ranges = Ranges { all: Vec::new(), left: MAX_DEPENDENCY_BYTES };
+        let mut ranges = Ranges { all: Vec::new(), left: MAX_RANGE_BYTES };
         for &len in &len_of[..n_columns] {
             let method = match c.u8()? {
                 0 => Method::Stored,
@@ -345,21 +345,21 @@ impl BlockHead {
             return Err(Error::damaged("a block has clusters with symbols but no lane sets"));
         }
         let digest = c.array()?;
-        let dependencies = ranges.all;
-        let body_check = if dependencies.is_empty() { None } else { Some(u64::from_le_bytes(c.array()?)) };
+        let ranges = ranges.all;
+        let body_check = if ranges.is_empty() { None } else { Some(u64::from_le_bytes(c.array()?)) };
         c.finish()?;
-        Ok(Self { raw_len, dependencies, lanes, extents, columns, digest, body_check })
+        Ok(Self { raw_len, ranges, lanes, extents, columns, digest, body_check })
     }
 
     /// The ranges that its columns name.
-    pub fn dependencies(&self) -> &[Dependency] {
-        &self.dependencies
+    pub fn ranges(&self) -> &[SourceRange] {
+        &self.ranges
     }
 
     /// The features that a file with this block needs.
     pub(crate) fn features(&self) -> Features {
-        let dependencies = !self.dependencies.is_empty();
-        Features { dependencies, own: self.dependencies.iter().any(|d| d.source == 0) }
+        let ranges = !self.ranges.is_empty();
+        Features { ranges, own: self.ranges.iter().any(|d| d.source == 0) }
     }
 
     /// Its bytes.
@@ -378,7 +378,7 @@ impl BlockHead {
                 put(out, len as u64);
             }
         }
-        self.columns.iter().for_each(|p| p.put(&self.dependencies, out));
+        self.columns.iter().for_each(|p| p.put(&self.ranges, out));
         out.extend_from_slice(&self.digest);
         if let Some(check) = self.body_check {
             out.extend_from_slice(&check.to_le_bytes());

@@ -5,8 +5,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) const LEN: usize = 16;
 /// The first eight bytes of a `.lmc` file.
 pub const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
-/// The version of the file format that is read and written. From 0x8001 on: drafts of version 1, each readable by one release only.
-pub const VERSION: u16 = 0x8008;
+/// The version of the file format that is read and written.
+pub const VERSION: u16 = 1;
+/// The first and the last version of drafts of version 1.
+const DRAFTS: [u16; 2] = [0x8001, 0x80ff];
 
 /// The hash of all digests: XXH3-128.
 const HASH: u8 = 1;
@@ -29,28 +31,28 @@ const OTHERS: &[(&[u8], &str)] = &[
 /// Features of the format that a decoder must support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
-    /// Blocks may have dependencies.
-    pub(crate) dependencies: bool,
-    /// Blocks may depend on the file itself.
+    /// Blocks may name ranges of other data.
+    pub(crate) ranges: bool,
+    /// Ranges may be of the file itself.
     pub(crate) own: bool,
 }
 
 impl Features {
-    const DEPENDENCIES: u32 = 1;
+    const RANGES: u32 = 1;
     const OWN: u32 = 2;
 
     /// As they are stored.
     pub(crate) fn bits(self) -> u32 {
-        u32::from(self.dependencies) * Self::DEPENDENCIES + u32::from(self.own) * Self::OWN
+        u32::from(self.ranges) * Self::RANGES + u32::from(self.own) * Self::OWN
     }
 
     pub(super) fn of_bits(bits: u32) -> Result<Self> {
-        let unknown = bits & !(Self::DEPENDENCIES | Self::OWN);
+        let unknown = bits & !(Self::RANGES | Self::OWN);
         if unknown != 0 {
             return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
-        let features = Self { dependencies: bits & Self::DEPENDENCIES != 0, own: bits & Self::OWN != 0 };
-        if features.own && !features.dependencies {
+        let features = Self { ranges: bits & Self::RANGES != 0, own: bits & Self::OWN != 0 };
+        if features.own && !features.ranges {
             return Err(Error::damaged(format!("the features are {bits:#x}: bit 1 needs bit 0; fetch the file again")));
         }
         Ok(features)
@@ -61,7 +63,7 @@ impl std::ops::BitOr for Features {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self { dependencies: self.dependencies || other.dependencies, own: self.own || other.own }
+        Self { ranges: self.ranges || other.ranges, own: self.own || other.own }
     }
 }
 
@@ -106,14 +108,14 @@ pub(crate) fn check(start: &[u8]) -> Result<Features> {
 
 fn wrong_version(version: u16) -> Error {
     Error::unsupported(match version {
-        0 => "the file has version 0 of the lmc format: it was written by lmc 0.1; restore it with that version"
+        0 => "the file has version 0 of the lmc format: it was written by lmc 0.1; restore it with that version, and see \
+              docs/upgrade.md"
             .to_owned(),
-        0x8000.. => format!(
-            "the file has draft version {version:#06x} of the lmc format, and this lmc reads only {VERSION:#06x}: restore it with the lmc that wrote it"
+        _ if (DRAFTS[0]..=DRAFTS[1]).contains(&version) => format!(
+            "the file has the draft version {version:#06x} of the lmc format: it was written by a development version of \
+             lmc; restore it with that version"
         ),
-        _ => format!(
-            "the file has version {version} of the lmc format, and this lmc reads version {VERSION:#06x}: use a newer lmc"
-        ),
+        _ => format!("the file has version {version} of the lmc format, and this lmc reads version {VERSION}: use a newer lmc"),
     })
 }
 
@@ -152,12 +154,12 @@ mod tests {
 
     #[test]
     fn features_are_kept() {
-        for (dependencies, own, bits) in [(false, false, 0), (true, false, 1), (true, true, 3)] {
-            let h = encode(Features { dependencies, own });
+        for (ranges, own, bits) in [(false, false, 0), (true, false, 1), (true, true, 3)] {
+            let h = encode(Features { ranges, own });
             assert_eq!(h[12..], [bits, 0, 0, 0]);
-            assert_eq!(check(&h).unwrap(), Features { dependencies, own });
+            assert_eq!(check(&h).unwrap(), Features { ranges, own });
         }
-        assert_eq!(error(&encode(Features { dependencies: false, own: true })).0, ErrorKind::Damaged);
+        assert_eq!(error(&encode(Features { ranges: false, own: true })).0, ErrorKind::Damaged);
         let mut h = encode(Features::default());
         h[12] = 5;
         assert_eq!(error(&h).0, ErrorKind::Unsupported);
@@ -166,7 +168,12 @@ mod tests {
 
     #[test]
     fn errors_say_what_was_given() {
-        for (version, said) in [(0, "written by lmc 0.1;"), (7, "version 7 "), (VERSION + 1, "draft version 0x800")] {
+        for (version, said) in [
+            (0u16, "written by lmc 0.1;"),
+            (7, "version 7 "),
+            (0x8003, "draft version 0x8003"),
+            (0xffff, "version 65535 "),
+        ] {
             let mut h = encode(Features::default());
             h[8..10].copy_from_slice(&version.to_le_bytes());
             assert_eq!(error(&h).0, ErrorKind::Unsupported);

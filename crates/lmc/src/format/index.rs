@@ -1,21 +1,17 @@
 //! The index: the lengths of the blocks, and the segments (`docs/format.md` §2.3).
 
-use std::io::Read;
-
 use super::checksum::{Digest, LEAF};
 use super::header::Features;
-use super::limits::MAX_RAW;
+use super::limits::{MAX_RAW, MAX_TABLE};
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::segments::{self, Budget, Packed};
 use super::varint::{Cursor, put, put_string, string};
 
 use crate::error::{Error, Result};
-use crate::frames;
+use crate::frames::{self, FrameDecoder};
 use crate::options::DecodeLimits;
 use crate::segment::Segment;
 
-/// log2 of the largest zstd window of a table.
-const WINDOW_LOG_MAX: u32 = 23;
 /// Bytes before the table: raw size, content hash, features, two varints of one byte at least.
 const MIN_HEAD: usize = 8 + 16 + 4 + 2;
 
@@ -54,6 +50,12 @@ impl Index {
         put_string(&mut table, writer);
         segments::encode(segments, &mut table);
         let mut out = vec![0; HEADER_LEN];
+        if table.len() as u64 > MAX_TABLE {
+            let len = table.len();
+            return Err(Error::limit(format!(
+                "the index of {n} blocks takes {len} bytes; it can have at most {MAX_TABLE}"
+            )));
+        }
         out.extend_from_slice(&raw_size.to_le_bytes());
         out.extend_from_slice(content_hash);
         out.extend_from_slice(&features.bits().to_le_bytes());
@@ -129,6 +131,11 @@ impl Index {
         let mut budget = Budget { left: limits.max_index_size, max: limits.max_index_size };
         budget.take(head.len() as u64)?;
         budget.take(table_len)?;
+        if table_len > MAX_TABLE {
+            return Err(Error::damaged(format!(
+                "the table of the index has {table_len} bytes; it can have at most {MAX_TABLE}"
+            )));
+        }
         let table = unpack(c.bytes(c.remaining())?, table_len as usize)?;
         budget.take(n_blocks.saturating_mul(Self::BLOCK_COST as u64))?;
         let mut c = Cursor::new(&table);
@@ -169,22 +176,16 @@ pub(crate) fn whole_leaves_before(start: u64) -> Result<()> {
     Err(Error::damaged(format!("a block starts at raw byte {start}, which is no multiple of {LEAF}")))
 }
 
-/// Unpacks the table, one zstd frame of exactly `len` raw bytes. Memory grows with the bytes that come out, not with `len`.
+/// Most bytes that zstd makes of one, as log2: a block of 2^17 equal bytes takes four.
+const MOST_LOG: u32 = 15;
+
+/// Unpacks the table, one zstd frame of exactly `len` raw bytes. It takes no memory for bytes that the frame cannot have.
 fn unpack(frame: &[u8], len: usize) -> Result<Vec<u8>> {
-    let bad = |e: std::io::Error| Error::damaged(format!("zstd cannot unpack the table of the index: {e}"));
-    if !frames::is_one(frame, len) {
-        return Err(Error::damaged(format!("the table of the index is not one zstd frame of {len} bytes")));
+    if len >> MOST_LOG <= frame.len() {
+        let mut table = vec![0; len];
+        if FrameDecoder::default().decode(frame, &mut table)? {
+            return Ok(table);
+        }
     }
-    let mut d = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad)?.single_frame();
-    d.window_log_max(WINDOW_LOG_MAX).map_err(bad)?;
-    let mut table = Vec::new();
-    d.by_ref().take((len as u64).saturating_add(1)).read_to_end(&mut table).map_err(bad)?;
-    if table.len() != len {
-        return Err(Error::damaged(format!("the table of the index unpacks to {} bytes, not {len}", table.len())));
-    }
-    // Only a further read shows the end of the frame: it must give nothing, and consume all input.
-    if d.read(&mut [0]).map_err(bad)? != 0 || !d.finish().is_empty() {
-        return Err(Error::damaged("bytes follow the zstd frame of the index"));
-    }
-    Ok(table)
+    Err(Error::damaged(format!("the table of the index is not one zstd frame of {len} bytes; fetch the file again")))
 }

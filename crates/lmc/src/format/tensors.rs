@@ -2,7 +2,7 @@
 //! stored where it changes.
 
 use super::varint::{Cursor, put, put_string, string};
-use crate::dtype::Dtype;
+use crate::dtype::{Dtype, NAMED, NamedDtype};
 use crate::error::{Error, Result};
 use crate::segment::{MAX_RANK, Shape};
 
@@ -28,6 +28,10 @@ pub(crate) fn put_opaque(table: &mut Vec<u8>, len: u64) {
 /// Appends a tensor after one named `last`. `None`: the shape is that of the one before.
 pub(crate) fn put_tensor(table: &mut Vec<u8>, last: &str, name: &str, dtype: Dtype, shape: Option<&[u64]>) {
     table.push(dtype.code() | if shape.is_none() { SAME_SHAPE } else { 0 });
+    if let Dtype::Named(named) = dtype {
+        put_string(table, named.name());
+        put(table, dtype.bits().into());
+    }
     let shared = shared(last, name);
     put(table, shared as u64);
     put_string(table, &name[shared..]);
@@ -58,7 +62,10 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
             continue;
         }
         let code = kind & !SAME_SHAPE;
-        let dtype = Dtype::from_code(code).ok_or_else(|| Error::unknown_code("dtype", code))?;
+        let dtype = match code {
+            NAMED => named(c)?,
+            _ => Dtype::from_code(code).ok_or_else(|| Error::unknown_code("dtype", code))?,
+        };
         let shared = c.size(name.len(), "the length of a tensor name's shared prefix")?;
         if !name.is_char_boundary(shared) {
             return Err(Error::damaged(format!(
@@ -80,6 +87,18 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
         each(Entry { dtype: Some(dtype), len: 0, name: &name, shape: &shape })?;
     }
     Ok(())
+}
+
+/// A dtype without a code.
+fn named(c: &mut Cursor<'_>) -> Result<Dtype> {
+    let (name, bits) = (string(c)?, c.varint()?);
+    let named = u32::try_from(bits).ok().and_then(|bits| NamedDtype::new(name, bits));
+    named.map(Dtype::Named).ok_or_else(|| {
+        Error::damaged(format!(
+            "dtype {name:?} of {bits} bits: a dtype's name must have 1 to 31 printable ASCII characters without blanks, and an \
+             element 1 to 65536 bits"
+        ))
+    })
 }
 
 #[cfg(test)]

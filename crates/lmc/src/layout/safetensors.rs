@@ -1,15 +1,16 @@
 //! The safetensors format: a length, a JSON header, and the tensors' bytes
 //! (<https://github.com/huggingface/safetensors>).
 //!
-//! A file that the `safetensors` crate accepts gives the same tensors here. Where it refuses a single tensor (an unknown
-//! dtype, a shape that does not fit) or the file's size, those bytes are opaque; where it refuses the header, the file is
-//! raw.
+//! A file that the `safetensors` crate accepts gives the same tensors here. A dtype that it does not know has the bits that
+//! shape and length give. Where it refuses a single tensor (its shape does not fit) or the file's size, those bytes are
+//! opaque; where it refuses the header, the file is raw.
 
 mod header;
 
 use header::{Entry, Header};
 
 use super::suggestion::{Format, Layout, MAX_COST, Prefix};
+use crate::dtype::{Dtype, NamedDtype};
 use crate::error::Result;
 use crate::segment::{MAX_RANK, Segment, tensor_len};
 
@@ -58,10 +59,20 @@ fn segments(data: u64, Header { mut entries, sorted }: Header) -> Option<Vec<Seg
             segments.push(Segment::opaque(at, e.offset - at));
         }
         at = e.end();
+        if let Some(Dtype::Named(named)) = e.dtype {
+            e.dtype = with_bits(named.name(), &e);
+        }
         let fits = e.shape.len() <= MAX_RANK && e.dtype.is_some_and(|d| tensor_len(d, &e.shape) == Some(e.len));
         segments.push(if fits { e } else { Segment::opaque(e.offset, e.len) });
     }
     Some(segments)
+}
+
+/// The dtype of this name whose elements fill the tensor.
+fn with_bits(name: &str, tensor: &Entry) -> Option<Dtype> {
+    let elements = tensor.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).filter(|&n| n > 0)?;
+    let bits = u32::try_from(tensor.len.checked_mul(8)? / elements).ok()?;
+    NamedDtype::new(name, bits).map(Dtype::Named)
 }
 
 /// Keeps the last of several tensors of one name.

@@ -8,7 +8,7 @@ use crate::block::Reference;
 use crate::cluster::element::zeros_in;
 use crate::dtype::Dtype;
 use crate::error::Result;
-use crate::format::bases::Dependency;
+use crate::format::bases::SourceRange;
 use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Layout};
 use crate::predict::{self, Conversion};
@@ -23,7 +23,7 @@ pub struct Related {
     /// Bytes of the segment, from its beginning on, that have predictions.
     pub len: u64,
     /// The segment of the base that opaque bytes resemble, at any place.
-    pub resembles: Option<Dependency>,
+    pub resembles: Option<SourceRange>,
 }
 
 /// Least bytes of a segment that is worth a reference.
@@ -246,7 +246,7 @@ impl<'m> Matcher<'m> {
     fn by_position(&mut self, layout: &Layout, votes: &[usize]) {
         let related = |base: usize, offset, len, whole| {
             let reference = Reference { source: base as u32 + 1, offset, conversion: Conversion::None };
-            let resembles = Some(Dependency { source: reference.source, offset, len: whole });
+            let resembles = Some(SourceRange { source: reference.source, offset, len: whole });
             Found::Related(Related { reference, len, resembles })
         };
         if layout.name == layout::RAW {

@@ -17,7 +17,7 @@ fn every_flipped_bit_is_noticed() {
             file[bit / 8] ^= 1 << (bit % 8);
             if let Ok(decoded) = agree(&file) {
                 // Some bits of a zstd frame mean nothing, such as one of its header and the rest of its last byte; and a
-                // file may say that it may have dependencies when it has none.
+                // file may say that it may have ranges when it has none.
                 let means_nothing = bit == FEATURE_BIT_0 || frames.iter().any(|frame| frame.contains(&(bit / 8)));
                 assert!(means_nothing, "{name}: bit {bit}");
                 assert!(decoded == raw, "{name}: bit {bit}");

@@ -364,7 +364,7 @@ fn damage_to_the_names_of_bases_is_found() {
     refused(&resealed(&|h| h[head_len - 4] = 4), &bases, ErrorKind::Damaged, "");
     refused(&resealed(&|h| h[head_len - 4] = 2), &bases, ErrorKind::Damaged, "");
     refused(&resealed(&|h| h[head_len - 1] = 0xff), &bases, ErrorKind::Damaged, "UTF-8");
-    // The base is recorded as shorter than the dependencies of blocks.
+    // The base is recorded as shorter than the ranges of blocks.
     let short = resealed(&|h| h[19] -= 1);
     let len = old.len() - (1 << 14);
     refused(&short, &bases, ErrorKind::Base, "another file");

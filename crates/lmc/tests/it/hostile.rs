@@ -3,6 +3,7 @@
 
 use lmc::{Base, DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION, Isa};
 use lmc_testing::damage::{HUGE, cluster_map, file_of, refused};
+use lmc_testing::data::noise;
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};
 use lmc_testing::handmade::{FIRST, copy, frame_with_window};
 use lmc_testing::reference::{self, write::block::BlockFields, write::block::Column, write::*};
@@ -19,7 +20,7 @@ fn refused_file(reason: &str, change: impl FnOnce(&mut File)) {
 #[test]
 fn headers_and_trailers() {
     refused_file("magic of the header", |file| file.magic[1] = b'l');
-    for version in [0, 1, FORMAT_VERSION - 1, FORMAT_VERSION + 1, u16::MAX] {
+    for version in [0, FORMAT_VERSION + 1, 0x8001, 0x80ff, u16::MAX] {
         refused_file("version", |file| file.version = version);
     }
     for hash in [0, 2, 255] {
@@ -126,14 +127,17 @@ fn indexes() {
 
 #[test]
 fn windows_of_indexes() {
-    for window_log in 10..=27 {
+    for window_log in 10..=41 {
         let mut file = file_of(&cluster_map());
+        file.index.writer = noise(3000, 1).iter().map(|byte| byte & 0x7f).collect();
         let table = file.index.table();
         file.index_record =
             Some(file.index.record_of_frame(table.len() as u64, &frame_with_window(&table, window_log)));
         match window_log {
-            ..=23 => assert!(agree(&file.to_bytes()).is_ok(), "a window of 2^{window_log} bytes"),
-            _ => refused(&file.to_bytes(), "window"),
+            12..=30 => assert!(agree(&file.to_bytes()).is_ok(), "a window of 2^{window_log} bytes"),
+            // From 2^32 on, zstd's own limit.
+            10..=31 => refused(&file.to_bytes(), "window"),
+            _ => refused(&file.to_bytes(), ""),
         }
     }
 }
@@ -149,7 +153,29 @@ fn segments() {
     let bytes = file_of(&cluster_map()).index.raw_size;
     let shape = "shape of a tensor";
     refused_file("unknown dtype", typed(23, &[bytes], b"w"));
-    refused_file("unknown dtype", typed(127, &[bytes], b"w"));
+    for code in [24, 126] {
+        refused_file("unknown dtype", typed(code, &[bytes], b"w"));
+    }
+    let named = |name: &[u8], bits, elements| {
+        let named = Some((name.to_vec(), bits));
+        move |file: &mut File| {
+            file.index.segments = vec![Segment { dtype: 127, named, shape: vec![elements], ..Segment::default() }];
+        }
+    };
+    for (name, bits) in [(&b"X"[..], 4), (b"~!", 1), (&[b'x'; 31], 2), (b"BF16", 8)] {
+        let mut file = file_of(&cluster_map());
+        named(name, bits, bytes * 8 / bits)(&mut file);
+        assert!(agree(&file.to_bytes()).is_ok());
+    }
+    for name in [&b""[..], b"a b", b"a\x7f", b"\x1b", "ä".as_bytes(), &[b'x'; 32]] {
+        refused_file("name of a dtype", named(name, 8, bytes));
+    }
+    refused_file("UTF-8", named(&[0xff], 8, bytes));
+    for bits in [0, (1 << 16) + 1, u64::MAX] {
+        refused_file("element of a dtype", named(b"X", bits, bytes));
+    }
+    refused_file("add up", named(b"X", 1 << 16, 1));
+    refused_file(shape, named(b"X", 1, 8 * bytes + 1));
     refused_file("UTF-8", typed(2, &[bytes], &[0xc0, 0x80]));
     refused_file("add up", typed(2, &[bytes + 1], b"w"));
     refused_file("add up", typed(2, &[], b"w"));

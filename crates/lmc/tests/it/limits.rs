@@ -220,9 +220,9 @@ fn an_index_that_expands_is_stopped() {
     let frame = zstd::bulk::compress(&table, 1).unwrap();
     let length = table.len() as u64;
     let mut f = good.clone();
-    f.index_record = Some(good.index.record_of_frame(length, &frame_with_window(&table, 23)));
+    f.index_record = Some(good.index.record_of_frame(length, &frame_with_window(&table, 30)));
     assert!(try_all(&f.to_bytes(), &options()).iter().all(Result::is_ok));
-    f.index_record = Some(good.index.record_of_frame(length, &frame_with_window(&table, 24)));
+    f.index_record = Some(good.index.record_of_frame(length, &frame_with_window(&table, 31)));
     check_refused(&f, "window");
     let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0][..], &frame].concat();
     let two = [zstd::bulk::compress(&table[..10], 1).unwrap(), zstd::bulk::compress(&table[10..], 1).unwrap()].concat();

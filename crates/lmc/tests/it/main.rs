@@ -17,6 +17,7 @@ mod input_output;
 mod large;
 mod limits;
 mod masks;
+mod page;
 mod pairs;
 mod palettes;
 mod patches;

@@ -50,7 +50,7 @@ fn restored(raw: &[u8]) -> usize {
         assert!(back == raw);
     }
     assert!(lmc_testing::reference::decode(&lmc, raw.len()).unwrap() == raw);
-    // The last block needs all its dependencies.
+    // The last block needs all its ranges.
     let reader = Reader::open(&lmc, &decompress_options(1)).unwrap();
     let mut last = [0; 1000];
     reader.read_range((raw.len() - last.len()) as u64, &mut last).unwrap();

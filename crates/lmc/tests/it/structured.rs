@@ -42,6 +42,20 @@ fn parts_of_raw(dtype: &str, width: usize, data: &[u8], level: Level) -> (f64, f
 }
 
 #[test]
+fn elements_are_found_in_opaque_bytes() {
+    let data = bf16(weights(3));
+    let o = CompressOptions::default();
+    let aligned = compress(&data, &o).unwrap().len();
+    assert!(aligned * 10 < data.len() * 8);
+    for (before, after) in [(1, 0), (0, 3), (3, 1), (6, 5)] {
+        let file = [&vec![0x80; before], &data[..], &vec![0x81; after]].concat();
+        let packed = compress(&file, &o).unwrap();
+        assert!(decompress(&packed, &Default::default()).unwrap() == file);
+        assert!(packed.len() < aligned + aligned / 200, "{before}, {after}: {} and {aligned} bytes", packed.len());
+    }
+}
+
+#[test]
 fn no_tensor_is_larger_than_zstd_makes_it() {
     let (w, mut r) = (weights(1), Random::new(2));
     let largest = w.iter().fold(0f32, |m, v| m.max(v.abs()));

@@ -80,7 +80,7 @@ fn described(file: &Base<'_>, s: &Segment) -> Value {
     json!({
         "file": file.name(),
         "name": s.name.as_deref(),
-        "dtype": s.dtype.map(lmc::Dtype::name),
+        "dtype": s.dtype.as_ref().map(lmc::Dtype::name),
         "shape": s.name.as_ref().map(|_| &s.shape[..]),
     })
 }

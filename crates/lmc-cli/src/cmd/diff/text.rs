@@ -106,7 +106,7 @@ impl Report {
 }
 
 fn dtype(s: &lmc::Segment) -> String {
-    s.dtype.map_or("-", lmc::Dtype::name).to_owned()
+    s.dtype.as_ref().map_or("-", lmc::Dtype::name).to_owned()
 }
 
 fn spelled(state: &str) -> &str {

@@ -36,7 +36,7 @@ pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
         let segment = |t: &lmc::Segment| {
             json!({
                 "name": t.name.as_deref(),
-                "dtype": t.dtype.map(lmc::Dtype::name),
+                "dtype": t.dtype.as_ref().map(lmc::Dtype::name),
                 "shape": &t.shape[..],
                 "offset": t.offset,
                 "size": t.len,
@@ -69,7 +69,7 @@ pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
         let (name, layout) = (Name::text(&f.name).to_string(), Name::text(&f.layout).to_string());
         files.add_row([name.clone(), layout, bytes(f.len), named.clone().count().to_string()]);
         for t in named {
-            let dtype = t.dtype.map_or("", lmc::Dtype::name).to_owned();
+            let dtype = t.dtype.as_ref().map_or("", lmc::Dtype::name).to_owned();
             tensors.add_row([name.clone(), display_name(t), dtype, format!("{:?}", t.shape), bytes(t.len)]);
         }
     }

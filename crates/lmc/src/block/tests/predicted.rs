@@ -26,7 +26,7 @@ fn delta(dtype: Dtype, raw: &[u8], base: &[u8]) -> Vec<u8> {
     round_trip_from(raw, &[extent], &files, Level::Fast);
     let record = round_trip_from(raw, &[extent], &files, Level::Default);
     let plain = round_trip(raw, &[Extent::plain(Some(dtype), raw.len())], Level::Default);
-    // A thousandth, and the dependency.
+    // A thousandth, and the range.
     assert!(record.len() <= plain.len() + plain.len() / 1000 + 48, "{} after {}", record.len(), plain.len());
     record
 }
@@ -99,7 +99,7 @@ fn unrelated_bases_are_left_alone() {
     let noise: Vec<u8> = (0..400_000).map(|_| r.next() as u8).collect();
     let more: Vec<u8> = (0..400_000).map(|_| r.next() as u8).collect();
     for &dtype in Dtype::ALL {
-        assert!(head_of(&delta(dtype, &noise, &more)).dependencies.is_empty());
+        assert!(head_of(&delta(dtype, &noise, &more)).ranges.is_empty());
     }
 }
 

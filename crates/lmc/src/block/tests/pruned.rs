@@ -118,7 +118,7 @@ fn lists_are_smaller_than_predictions_of_other_masks() {
             for &level in Level::ALL {
                 let alone = round_trip(&raw, &[plain], level).len();
                 let delta = round_trip_from(&raw, &[extent], &files, level).len();
-                // The tolerance of estimates, and the dependency.
+                // The tolerance of estimates, and the range.
                 assert!(delta <= alone + alone / 32 + 1400, "{dtype:?}, one in {one_in}: {delta} after {alone}");
             }
         }

@@ -12,8 +12,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAcces
 
 use crate::dtype::Dtype;
 use crate::segment::{MAX_RANK, Name, Names, Segment, Shape};
-use entry::entry;
 pub(super) use entry::{Entry, Header};
+use entry::{dtype_of, entry};
 
 /// Parses a header; `None` if it is invalid, or if its tensors take more than `max_cost` bytes of memory.
 pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Header> {
@@ -233,13 +233,13 @@ impl<'de> Deserialize<'de> for DtypeName {
                 f.write_str("the name of a dtype")
             }
             fn visit_str<E: serde::de::Error>(self, s: &str) -> Result<DtypeName, E> {
-                Ok(DtypeName(Dtype::from_name(s)))
+                Ok(DtypeName(dtype_of(s)))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DtypeName, A::Error> {
                 let name = map.next_key::<String>()?.ok_or_else(|| A::Error::invalid_length(0, &"one name"))?;
                 map.next_value::<()>()?;
                 match map.next_key::<String>()? {
-                    None => Ok(DtypeName(Dtype::from_name(&name))),
+                    None => Ok(DtypeName(dtype_of(&name))),
                     Some(_) => Err(A::Error::invalid_length(2, &"one name")),
                 }
             }

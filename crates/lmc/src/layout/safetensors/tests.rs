@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use safetensors::SafeTensors;
 
 use super::*;
-use crate::dtype::Dtype;
+use crate::dtype::{Dtype, NamedDtype};
 
 /// A file with this header and as many bytes of data.
 fn file(json: &str, data: usize) -> Vec<u8> {
@@ -31,9 +31,9 @@ fn compare(file: &[u8]) -> bool {
     let ours = suggest(file);
     let theirs = SafeTensors::deserialize(file);
     let Ok(theirs) = theirs else {
-        // Something must be opaque besides the header, or missing, or too much, or the file is raw.
+        // Something must be opaque besides the header, or of a dtype that the crate has not, or missing, or too much, or the file is raw.
         if let Some(s) = ours {
-            let all_typed = s[1..].iter().all(|s| s.dtype.is_some());
+            let all_typed = s[1..].iter().all(|s| s.dtype.is_some_and(|d| !matches!(d, Dtype::Named(_))));
             assert!(!all_typed || s.last().unwrap().end() != file.len() as u64, "{:?}", theirs.err());
         }
         return false;
@@ -166,8 +166,35 @@ fn refused() {
 }
 
 #[test]
+fn other_dtypes_have_the_bits_that_fit() {
+    for (dtype, shape, len, bits) in [
+        ("F31", "[2]", 4, Some(16)),
+        ("F6_E4M1", "[4,2]", 6, Some(6)),
+        ("Q", "[]", 16, Some(128)),
+        ("f32", "[3]", 12, Some(32)),
+        // No whole bits, none at all, too many; names that cannot be stored.
+        ("F31", "[5]", 4, None),
+        ("F31", "[0]", 0, None),
+        ("F31", "[40]", 4, None),
+        ("F31", "[1]", 1 << 14, None),
+        ("F 31", "[2]", 4, None),
+        ("", "[2]", 4, None),
+        ("F31F31F31F31F31F31F31F31F31F31F31", "[2]", 4, None),
+    ] {
+        let compact = format!(r#"{{"t":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,{len}]}}}}"#);
+        for json in [compact.clone(), format!("{compact} "), compact.replace(',', ", ")] {
+            let f = file(&json, len);
+            assert!(!compare(&f), "{json}");
+            let found = suggest(&f).unwrap()[1].dtype;
+            let expected = bits.map(|bits| Dtype::Named(NamedDtype::new(dtype, bits).unwrap()));
+            assert_eq!(found, expected, "{json}");
+        }
+    }
+}
+
+#[test]
 fn what_is_odd_is_opaque() {
-    let json = r#"{"a":["U8",[2],[0,2]],"b":["F31",[2],[2,6]],"c":["F32",[2],[9,17]],"d":["U8",[9],[17,18]]}"#;
+    let json = r#"{"a":["U8",[2],[0,2]],"b":["F31",[3],[2,6]],"c":["F32",[2],[9,17]],"d":["U8",[9],[17,18]]}"#;
     let s = suggest(&file(json, 30)).unwrap();
     let kinds: Vec<_> = s.iter().map(|s| (s.name.as_deref(), s.len)).collect();
     let header = 8 + json.len() as u64;

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::entry::{Header, entry};
+use super::entry::{Header, dtype_of, entry};
 use crate::dtype::Dtype;
 use crate::segment::{MAX_RANK, Names, Segment, Shape};
 
@@ -34,7 +34,7 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
 /// A tensor in a header.
 struct Tensor<'a, 's> {
     name: &'a str,
-    /// `None` for an unknown dtype.
+    /// `None` for one that cannot be stored.
     dtype: Option<Dtype>,
     shape: &'s Shape,
     /// Its first and last offset, from the end of the header on.
@@ -148,7 +148,7 @@ impl<'a> Scanner<'a> {
     fn kind(&self) -> Option<Kind<'a>> {
         let mut s = Scanner { ..*self };
         s.expect(b"\"dtype\":")?;
-        let dtype = s.string()?.parse().ok();
+        let dtype = dtype_of(s.string()?);
         s.expect(b",\"shape\":[")?;
         let shape = s.shape()?;
         s.expect(b",\"data_offsets\":[")?;

@@ -1,6 +1,6 @@
 //! What a header says, however it is read.
 
-use crate::dtype::Dtype;
+use crate::dtype::{Dtype, NamedDtype};
 use crate::segment::{Name, Segment, Shape};
 
 /// What the header says of one tensor: its offset counts from the end of the header, and nothing says yet that dtype, shape and length
@@ -19,4 +19,9 @@ pub(in super::super) struct Header {
 /// An entry. One that ends before it begins reaches beyond all files.
 pub(super) fn entry(name: Name, dtype: Option<Dtype>, shape: Shape, (begin, end): (u64, u64)) -> Entry {
     Segment { name: Some(name), dtype, shape, offset: begin, len: end.checked_sub(begin).unwrap_or(u64::MAX) }
+}
+
+/// The dtype that a header calls by this name; of one that the format has no code for, the bits are not known yet, and one is said.
+pub(super) fn dtype_of(name: &str) -> Option<Dtype> {
+    Dtype::from_name(name).or_else(|| NamedDtype::new(name, 1).map(Dtype::Named))
 }
