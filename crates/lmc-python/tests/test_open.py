@@ -53,6 +53,30 @@ def test_what_is_inside(path, file, tensors):
         assert other.name is None
 
 
+def test_dtypes_of_other_versions(tmp_path):
+    data = weights(1000, 3).tobytes()
+    header = (
+        '{"n":{"dtype":"F12_X","shape":[4,2],"data_offsets":[0,12]},'
+        '"w":{"dtype":"F32B","shape":[1000],"data_offsets":[12,4012]}}'
+    )
+    raw = len(header).to_bytes(8, "little") + header.encode() + b"twelve bytes" + data
+    file = lmc.compress(raw)
+    assert lmc.decompress(file) == raw
+    with lmc.open(file) as f:
+        assert [(t.name, t.dtype, t.shape, t.nbytes) for t in f.tensors()] == [
+            ("n", "F12_X", (4, 2), 12),
+            ("w", "F32B", (1000,), 4000),
+        ]
+        assert (f.read("n"), f.read("w")) == (b"twelve bytes", data)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(raw)
+    store = lmc.Store.create(tmp_path / "store")
+    store.save([path], step=1)
+    reader = store.open_snapshot(1)
+    assert (reader.tensor("n").dtype, reader.read("n"), reader.tensor("w").shape) == ("F12_X", b"twelve bytes", (1000,))
+    assert reader.read_file("model.safetensors") == raw
+
+
 def sources(path, file):
     yield path
     yield str(path)
