@@ -1,8 +1,13 @@
 //! Deltas of deltas, and files whose blocks depend on each other: the cost of reading any file is bounded.
 
-use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
+use crate::support::{safetensors, weights};
+use lmc::{
+    Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, Reader, Segment, Shape,
+    Source, WriteAt, compress,
+};
 use lmc_testing::exhaustive;
 use lmc_testing::handmade::{LEAF, copy, filled, records};
+use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{Block, Column, Operand, Plain, Predicted, Range, Stream};
 use lmc_testing::reference::write::{File, block};
 use std::io;
@@ -113,4 +118,93 @@ fn blocks_that_are_decoded_anew_for_one_are_limited() {
     decoded(BLOCKS).expect("a gigabyte is little");
     let e = decoded(5 * BLOCKS).expect_err("more than four gigabytes");
     assert!(e.kind() == ErrorKind::Limit && e.to_string().contains("too many other blocks"), "{e}");
+}
+
+/// A training run: weights in 32 bits and their roundings to 16, of which few change in a step; the header grows now and then, so that
+/// everything moves.
+fn run(steps: usize) -> Vec<Vec<u8>> {
+    let mut w = weights(200_000, 7);
+    let mut random = Random::new(8);
+    let mut raws = Vec::new();
+    for step in 0..=steps {
+        let bytes: Vec<u8> = w.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let half: Vec<u8> = bytes.as_chunks::<4>().0.iter().flat_map(|e| [e[2], e[3]]).collect();
+        let name = "x".repeat(1 + step / 5 * 3);
+        raws.push(safetensors(&[
+            (&name, "U8", vec![2], &[step as u8, 7]),
+            ("w", "F32", vec![400, 500], &bytes),
+            ("h", "BF16", vec![400, 500], &half),
+        ]));
+        for v in &mut w {
+            if random.below(3) == 0 {
+                *v += *v * 1e-4 * (random.below(5) as f32 - 2.0);
+            }
+        }
+    }
+    raws
+}
+
+#[test]
+fn twenty_deltas_in_a_chain() {
+    const STEPS: usize = 20;
+    let raws = run(STEPS);
+    let o = CompressOptions::default().with_threads(2);
+    // Each base in other ways: compressed by its layout, as one tensor of integers, as bytes.
+    let compressed = |raw: &[u8], dtype: Option<Dtype>| {
+        let len = raw.len() as u64;
+        let shape = dtype.map_or(Shape::default(), |d| [8 * len / u64::from(d.bits())].into());
+        let whole = Segment::new(dtype.map(|_| "all".into()), dtype, shape, 0, len).expect("it has whole elements");
+        let mut file = Vec::new();
+        let mut c = Compressor::new(&o).expect("there is memory");
+        c.compress(Source::segments(raw, &[whole]), &[], &mut file).expect("anything can be compressed");
+        file
+    };
+    let plain: Vec<[Vec<u8>; 3]> = raws
+        .iter()
+        .map(|raw| {
+            [compress(raw, &o).expect("anything can be"), compressed(raw, Some(Dtype::I8)), compressed(raw, None)]
+        })
+        .collect();
+    let open = |file| Reader::open(file, &options(1)).expect("it is valid");
+    let base_of = |step: usize, kind: usize| match kind {
+        0 => Base::new(&raws[step][..]).expect("memory can be read"),
+        kind => Base::lmc(open(&plain[step][kind - 1][..])),
+    };
+    let deltas: Vec<Vec<u8>> = (1..=STEPS)
+        .map(|step| {
+            let mut file = Vec::new();
+            let base = [base_of(step - 1, step % 2)];
+            Compressor::new(&o)
+                .and_then(|mut c| c.compress(&raws[step], &base, &mut file))
+                .expect("it can be compressed");
+            assert!(file.len() < plain[step][0].len() * 3 / 4, "{step}: {}", file.len());
+            file
+        })
+        .collect();
+    let restored = |step: usize, base: Base<'_>, threads| {
+        let mut out = vec![0; raws[step].len()];
+        let mut d = Decompressor::new(&options(threads)).expect("there is memory");
+        d.decompress(&deltas[step - 1], &[base], &mut out[..]).expect("it has its base");
+        out
+    };
+    // Any form of a base will do, whatever the delta was made against.
+    for step in 1..=STEPS {
+        for kind in 0..4 {
+            assert!(restored(step, base_of(step - 1, kind), 1) == raws[step], "{step}, {kind}");
+        }
+    }
+    // The whole chain, from every form of the first step.
+    for kind in 0..4 {
+        let chain = (1..STEPS).fold(base_of(0, kind), |base, step| {
+            Base::lmc(open(&deltas[step - 1]).with_bases(vec![base]).expect("it is its base"))
+        });
+        if kind < 2 {
+            assert!(restored(STEPS, chain, 1 + kind) == raws[STEPS], "{kind}");
+            continue;
+        }
+        let last = open(&deltas[STEPS - 1]).with_bases(vec![chain]).expect("it is its base");
+        let rows = last.read_rows("h", 123..150).expect("rows of a chain");
+        let h = last.tensor("h").expect("it is there").offset as usize;
+        assert!(rows == raws[STEPS][h + 123 * 1000..][..27 * 1000], "{kind}");
+    }
 }
