@@ -156,7 +156,7 @@ class TestNumbers:
             lambda n: lmc.numpy.load_file(path, threads=n),
             lambda n: lmc.numpy.save({"w": np.zeros(1)}, threads=n),
             lambda n: store.save({"y": b"y"}, threads=n),
-            lambda n: store.save_part({"y": b"y"}, step=2, threads=n),
+            lambda n: store.save_shard({"y": b"y"}, step=2, threads=n),
             lambda n: store.open_snapshot(threads=n),
             lambda n: store.restore(tmp_path / "out", threads=n),
             lambda n: store.verify(threads=n),
@@ -208,12 +208,12 @@ class TestNumbers:
 
     def test_stores(self, store, tmp_path):
         self.refused("step", lambda n: store.save({"y": b"y"}, step=n))
-        self.refused("step", lambda n: store.save_part({"y": b"y"}, step=n))
+        self.refused("step", lambda n: store.save_shard({"y": b"y"}, step=n))
         self.refused("step", lambda n: store.publish(n, []))
         self.refused("from_step", lambda n: store.save({"y": b"y"}, from_step=n))
-        self.refused("from_step", lambda n: store.save_part({"y": b"y"}, step=2, from_step=n))
+        self.refused("from_step", lambda n: store.save_shard({"y": b"y"}, step=2, from_step=n))
         self.refused("anchor_every", lambda n: store.save({"y": b"y"}, anchor_every=n))
-        self.refused("anchor_every", lambda n: store.save_part({"y": b"y"}, step=2, anchor_every=n))
+        self.refused("anchor_every", lambda n: store.save_shard({"y": b"y"}, step=2, anchor_every=n))
         self.refused("at", store.find)
         self.refused("at", store.open_snapshot)
         self.refused("keep_last", lambda n: store.plan_prune(keep_last=n))

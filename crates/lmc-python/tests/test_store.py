@@ -128,11 +128,11 @@ def test_what_is_saved(tmp_path):
 
 def test_parts(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
-    parts = [store.save_part({f"rank{n}": bytes([n]) * 1000}, step=7) for n in range(2)]
+    shards = [store.save_shard({f"rank{n}": bytes([n]) * 1000}, step=7) for n in range(2)]
     assert store.snapshots() == []
     assert [p.raw_size for p in parts] == [1000, 1000]
-    snapshot = store.publish(7, [p.part for p in parts], metadata={"ranks": "2"})
-    assert snapshot.parts == [p.part for p in parts]
+    snapshot = store.publish(7, [p.shard for p in shards], metadata={"ranks": "2"})
+    assert snapshot.shards == [p.shard for p in shards]
     assert store.open_snapshot(7).read_file("rank1") == b"\1" * 1000
     with pytest.raises(lmc.UsageError):
         store.publish(8, ["not an id"])

@@ -1,4 +1,4 @@
-//! Raw bytes of the newest snapshot's pieces, kept so that the next save need not decode the chains of its bases.
+//! Raw bytes of the newest snapshot's chunks, kept so that the next save need not decode the chains of its bases.
 //!
 //! A cache is queried by hash, and every result is verified against that hash: a lost or corrupted entry costs time and nothing else.
 
@@ -34,7 +34,7 @@ pub enum Cache {
     },
 }
 
-pub(crate) struct PieceCache {
+pub(crate) struct ChunkCache {
     /// `None` if in memory.
     directory: Option<CacheDirectory>,
     budget: u64,
@@ -57,7 +57,7 @@ struct Held {
     bytes: Bytes,
 }
 
-impl PieceCache {
+impl ChunkCache {
     /// # Errors
     /// `Io` when the directory cannot be created or listed, `Usage` when it exists and is not a cache's.
     pub(crate) fn new(cache: &Cache) -> Result<Option<Self>> {
@@ -157,18 +157,18 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn piece(n: u8) -> (Hash, Vec<u8>) {
+    fn chunk(n: u8) -> (Hash, Vec<u8>) {
         let raw = vec![n; 100];
         (Hash::of(&raw), raw)
     }
 
-    /// Which of the ten pieces are cached.
-    fn held(cache: &PieceCache) -> Vec<u8> {
-        (0..10).filter(|&n| cache.get(piece(n).0, 100).is_some_and(|b| b == piece(n).1)).collect()
+    /// Which of the ten chunks are cached.
+    fn held(cache: &ChunkCache) -> Vec<u8> {
+        (0..10).filter(|&n| cache.get(chunk(n).0, 100).is_some_and(|b| b == chunk(n).1)).collect()
     }
 
-    fn each(test: impl Fn(&dyn Fn() -> PieceCache)) {
-        let open = |cache: &Cache| PieceCache::new(cache).unwrap().unwrap();
+    fn each(test: impl Fn(&dyn Fn() -> ChunkCache)) {
+        let open = |cache: &Cache| ChunkCache::new(cache).unwrap().unwrap();
         test(&|| open(&Cache::Memory { budget: 350 }));
         let dir = tempfile::tempdir().unwrap();
         test(&|| open(&Cache::Directory { path: dir.path().join("a/b"), budget: 350 }));
@@ -178,7 +178,7 @@ mod tests {
     fn the_newest_are_held_within_the_budget() {
         each(|open| {
             let cache = open();
-            let put = |n, before: Option<u8>| cache.put(piece(n).0, &piece(n).1, before.map(|b| piece(b).0));
+            let put = |n, before: Option<u8>| cache.put(chunk(n).0, &chunk(n).1, before.map(|b| chunk(b).0));
             cache.begin();
             (0..5).for_each(|n| put(n, None));
             // First come, first kept: the next save requests it first.
@@ -196,21 +196,21 @@ mod tests {
             put(8, None);
             assert_eq!(held(&cache).len(), 3);
             assert!(held(&cache).contains(&8));
-            assert_eq!(cache.get(piece(8).0, 99).is_some(), cache.directory.is_none());
+            assert_eq!(cache.get(chunk(8).0, 99).is_some(), cache.directory.is_none());
         });
     }
 
     #[test]
     fn files_outlive_the_process_and_are_not_believed() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |budget| PieceCache::new(&Cache::Directory { path: dir.path().into(), budget }).unwrap().unwrap();
+        let open = |budget| ChunkCache::new(&Cache::Directory { path: dir.path().into(), budget }).unwrap().unwrap();
         let cache = open(350);
         cache.begin();
-        (0..3).for_each(|n| cache.put(piece(n).0, &piece(n).1, None));
+        (0..3).for_each(|n| cache.put(chunk(n).0, &chunk(n).1, None));
         drop(cache);
-        let file = |n| dir.path().join("lmc-cache").join(piece(n).0.to_string());
+        let file = |n| dir.path().join("lmc-cache").join(chunk(n).0.to_string());
         let unfinished = |n| file(n).with_extension("lmc-unfinished");
-        let mut bad = piece(1).1;
+        let mut bad = chunk(1).1;
         bad[50] ^= 1;
         fs::write(file(1), bad).unwrap();
         fs::write(file(2), [2; 99]).unwrap();
@@ -221,12 +221,12 @@ mod tests {
         assert_eq!(held(&cache), [0]);
         assert!(!file(1).exists() && !unfinished(9).exists() && dir.path().join("README").exists());
         // The corrupt entry is replaced.
-        cache.put(piece(1).0, &piece(1).1, None);
+        cache.put(chunk(1).0, &chunk(1).1, None);
         assert_eq!(held(&cache), [0, 1]);
         // A smaller budget applies from the start.
         drop(cache);
         assert!(open(150).state().total <= 150);
         let below_a_file = Cache::Directory { path: dir.path().join("README/x"), budget: 1 };
-        assert_eq!(PieceCache::new(&below_a_file).err().unwrap().kind(), crate::error::ErrorKind::Io);
+        assert_eq!(ChunkCache::new(&below_a_file).err().unwrap().kind(), crate::error::ErrorKind::Io);
     }
 }

@@ -1,4 +1,4 @@
-//! The parts read so far, and their block sets.
+//! The shards read so far, and their block sets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,95 +6,95 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
-use crate::ids::PartId;
+use crate::ids::ShardId;
 use crate::layout;
 use crate::manifest::Document;
-use crate::manifest::part::{BlockSet, Part, Ref};
+use crate::manifest::shard::{BlockSet, Ref, Shard};
 use crate::remote::{CONCURRENT, Remote};
 
 /// The longest allowed chain: block sets decoded one after the other to restore the last one.
 pub(crate) const MAX_CHAIN: usize = 64;
 
-/// A block set: its part, and its index there.
+/// A block set: its shard, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SetId {
-    pub(crate) part: PartId,
+    pub(crate) shard: ShardId,
     pub(crate) index: usize,
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct Catalog {
-    parts: HashMap<PartId, Arc<Part>>,
+    shards: HashMap<ShardId, Arc<Shard>>,
 }
 
 impl Catalog {
-    /// Reads parts, and the parts that they refer to.
-    pub(crate) async fn load(remote: &Remote, ids: &[PartId]) -> Result<Self> {
+    /// Reads shards, and the shards that they refer to.
+    pub(crate) async fn load(remote: &Remote, ids: &[ShardId]) -> Result<Self> {
         Self::load_beside(remote, ids, &Self::default()).await
     }
 
-    /// [`Self::load`], reusing parts that `other` already has.
-    pub(crate) async fn load_beside(remote: &Remote, ids: &[PartId], other: &Self) -> Result<Self> {
+    /// [`Self::load`], reusing shards that `other` already has.
+    pub(crate) async fn load_beside(remote: &Remote, ids: &[ShardId], other: &Self) -> Result<Self> {
         let mut catalog = Self::default();
         catalog.add(remote, ids.to_vec(), other).await?;
-        let mut more: Vec<PartId> = catalog.parts.values().flat_map(|p| p.parts.iter().copied()).collect();
+        let mut more: Vec<ShardId> = catalog.shards.values().flat_map(|p| p.shards.iter().copied()).collect();
         more.sort_unstable();
         more.dedup();
-        more.retain(|id| !catalog.parts.contains_key(id));
+        more.retain(|id| !catalog.shards.contains_key(id));
         catalog.add(remote, more, other).await?;
         Ok(catalog)
     }
 
-    async fn add(&mut self, remote: &Remote, mut ids: Vec<PartId>, other: &Self) -> Result<()> {
-        ids.retain(|id| match other.parts.get(id) {
-            Some(part) => self.parts.insert(*id, part.clone()).is_some(),
+    async fn add(&mut self, remote: &Remote, mut ids: Vec<ShardId>, other: &Self) -> Result<()> {
+        ids.retain(|id| match other.shards.get(id) {
+            Some(shard) => self.shards.insert(*id, shard.clone()).is_some(),
             None => true,
         });
-        let mut parts = stream::iter(ids).map(|id| read(remote, id)).buffer_unordered(CONCURRENT);
-        while let Some((id, part)) = parts.try_next().await.map_err(Error::or_damaged)? {
-            self.parts.insert(id, Arc::new(part));
+        let mut shards = stream::iter(ids).map(|id| read(remote, id)).buffer_unordered(CONCURRENT);
+        while let Some((id, shard)) = shards.try_next().await.map_err(Error::or_damaged)? {
+            self.shards.insert(id, Arc::new(shard));
         }
         Ok(())
     }
 
-    /// Adds the parts of another catalog.
+    /// Adds the shards of another catalog.
     pub(crate) fn extend(&mut self, other: &Self) {
-        self.parts.extend(other.parts.iter().map(|(&id, part)| (id, part.clone())));
+        self.shards.extend(other.shards.iter().map(|(&id, shard)| (id, shard.clone())));
     }
 
-    /// Adds a part that was just written.
-    pub(crate) fn insert(&mut self, id: PartId, part: Part) {
-        self.parts.insert(id, Arc::new(part));
+    /// Adds a shard that was just written.
+    pub(crate) fn insert(&mut self, id: ShardId, shard: Shard) {
+        self.shards.insert(id, Arc::new(shard));
     }
 
-    pub(crate) fn part(&self, id: PartId) -> Result<&Arc<Part>> {
-        self.parts.get(&id).ok_or_else(|| {
-            Error::damaged(format!("{}: is needed, but no part that needs it lists it", layout::part(id)))
+    pub(crate) fn shard(&self, id: ShardId) -> Result<&Arc<Shard>> {
+        self.shards.get(&id).ok_or_else(|| {
+            Error::damaged(format!("{}: is needed, but no shard that needs it lists it", layout::shard(id)))
         })
     }
 
     pub(crate) fn set(&self, id: SetId) -> Result<&BlockSet> {
-        self.part(id.part)?.sets.get(id.index).ok_or_else(|| {
+        self.shard(id.shard)?.sets.get(id.index).ok_or_else(|| {
             Error::damaged(format!(
-                "{}: has no block set {}, which another part refers to",
-                layout::part(id.part),
+                "{}: has no block set {}, which another shard refers to",
+                layout::shard(id.shard),
                 id.index
             ))
         })
     }
 
-    /// Resolves a reference made by a part.
-    pub(crate) fn resolve(&self, from: PartId, Ref(part, index): Ref) -> Result<SetId> {
-        let part = match part {
+    /// Resolves a reference made by a shard.
+    pub(crate) fn resolve(&self, from: ShardId, Ref(shard, index): Ref) -> Result<SetId> {
+        let shard = match shard {
             0 => from,
-            i => self.part(from)?.parts[i - 1],
+            i => self.shard(from)?.shards[i - 1],
         };
-        Ok(SetId { part, index })
+        Ok(SetId { shard, index })
     }
 
     /// The base of a block set, if it has one.
     pub(crate) fn base(&self, id: SetId) -> Result<Option<SetId>> {
-        self.set(id)?.base.map(|base| self.resolve(id.part, base)).transpose()
+        self.set(id)?.base.map(|base| self.resolve(id.shard, base)).transpose()
     }
 
     /// The chain of a block set: it and its bases, in the order of decoding, itself last.
@@ -103,9 +103,9 @@ impl Catalog {
         while let Some(base) = self.base(*chain.last().expect("a chain is never empty"))? {
             chain.push(base);
             if chain.len() > MAX_CHAIN {
-                let part = layout::part(id.part);
+                let shard = layout::shard(id.shard);
                 return Err(Error::limit(format!(
-                    "{part}: block set {} has a chain of more than {MAX_CHAIN}",
+                    "{shard}: block set {} has a chain of more than {MAX_CHAIN}",
                     id.index
                 )));
             }
@@ -115,12 +115,12 @@ impl Catalog {
     }
 }
 
-/// Reads a part and checks its hash.
-pub(crate) async fn read(remote: &Remote, id: PartId) -> Result<(PartId, Part)> {
-    let key = layout::part(id);
-    let bytes = remote.get(&key, Part::MAX).await?;
-    if PartId::of(&bytes) != id {
+/// Reads a shard and checks its hash.
+pub(crate) async fn read(remote: &Remote, id: ShardId) -> Result<(ShardId, Shard)> {
+    let key = layout::shard(id);
+    let bytes = remote.get(&key, Shard::MAX).await?;
+    if ShardId::of(&bytes) != id {
         return Err(Error::damaged(format!("{key}: is damaged: its contents do not have the hash that its name says")));
     }
-    Ok((id, Part::parse(&bytes).map_err(|e| e.at(&key))?))
+    Ok((id, Shard::parse(&bytes).map_err(|e| e.at(&key))?))
 }

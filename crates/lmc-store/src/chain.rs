@@ -12,14 +12,14 @@ use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
 use crate::ids::Hash;
 use crate::layout;
-use crate::manifest::part::{At, BlockSet};
+use crate::manifest::shard::{At, BlockSet};
 use crate::remote::{Begun, Remote};
 
 /// Location of block sets: what to fetch.
 fn places(catalog: &Catalog, sets: &[SetId]) -> Result<Vec<(Path, Range<u64>)>> {
     let place = |&id: &SetId| {
         let At(object, offset, len) = catalog.set(id)?.at;
-        Ok((layout::data(catalog.part(id.part)?.save, object), offset..offset + len))
+        Ok((layout::data(catalog.shard(id.shard)?.save, object), offset..offset + len))
     };
     sets.iter().map(place).collect()
 }
@@ -68,13 +68,13 @@ pub(crate) fn covering(catalog: &Catalog, sets: impl IntoIterator<Item = SetId>)
 
 /// The error of a block set, with its location.
 pub(crate) fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display) -> Error {
-    let place = match (catalog.part(id.part), catalog.set(id)) {
-        (Ok(part), Ok(&BlockSet { at: At(object, offset, len), .. })) => {
-            format!("{}: bytes {offset}..{}", layout::data(part.save, object), offset + len)
+    let place = match (catalog.shard(id.shard), catalog.set(id)) {
+        (Ok(shard), Ok(&BlockSet { at: At(object, offset, len), .. })) => {
+            format!("{}: bytes {offset}..{}", layout::data(shard.save, object), offset + len)
         }
-        _ => layout::part(id.part).to_string(),
+        _ => layout::shard(id.shard).to_string(),
     };
-    Error::damaged(format!("{place} (block set {} of {}): {what}", id.index, layout::part(id.part)))
+    Error::damaged(format!("{place} (block set {} of {}): {what}", id.index, layout::shard(id.shard)))
 }
 
 /// Decodes chains, one after the other, reusing buffers.

@@ -7,12 +7,12 @@ use crate::archive::{Hashes, Writer};
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
 use crate::gather::SIDE_BY_SIDE;
-use crate::ids::{Hash, PartId, SaveId};
+use crate::ids::{Hash, SaveId, ShardId};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
-use crate::manifest::part::{At, BlockSet, Extent, File, Part, Ref};
 use crate::manifest::record::{Record, RecordId, Seen};
+use crate::manifest::shard::{At, BlockSet, Extent, File, Ref, Shard};
 use crate::publish::{Original, exists};
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
@@ -31,7 +31,7 @@ pub struct Copied {
     pub skipped: usize,
 }
 
-/// Identity of a block set, independent of its part: hashes of its stored and raw bytes, and its chain's length. With the length in it,
+/// Identity of a block set, independent of its shard: hashes of its stored and raw bytes, and its chain's length. With the length in it,
 /// copying never makes a chain longer.
 type Contents = (Hash, Hash, usize);
 
@@ -57,10 +57,10 @@ impl Store {
                 Some(_) => return Err(exists(s.step)),
                 None => {}
             }
-            theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.parts, &theirs))?;
-            let parts = Copy::new(self, from, &theirs, s)?.parts(s)?;
+            theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs))?;
+            let shards = Copy::new(self, from, &theirs, s)?.shards(s)?;
             let original = Original { id: s.id, time: s.time };
-            copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &parts, Some(original))?);
+            copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &shards, Some(original))?);
         }
         Ok(copied)
     }
@@ -75,22 +75,22 @@ impl Store {
             return Err(Error::usage("there are no snapshots to export: an archive needs at least one"));
         };
         let remote = self.remote();
-        let mut parts = BTreeSet::new();
+        let mut shards = BTreeSet::new();
         // Length and expected hashes of each object.
         let mut objects: BTreeMap<ObjectId, (u64, Hashes)> = BTreeMap::new();
         let mut catalog = Catalog::default();
         for s in snapshots {
-            catalog = remote.wait(Catalog::load_beside(remote, &s.parts, &catalog))?;
-            for set in needed(&catalog, &s.parts)? {
+            catalog = remote.wait(Catalog::load_beside(remote, &s.shards, &catalog))?;
+            for set in needed(&catalog, &s.shards)? {
                 let &BlockSet { at: At(object, offset, len), hash, .. } = catalog.set(set)?;
-                let part = catalog.part(set.part)?;
+                let shard = catalog.shard(set.shard)?;
                 let (_, sets) =
-                    objects.entry((part.save, object)).or_insert_with(|| (part.objects[object], Hashes::new()));
+                    objects.entry((shard.save, object)).or_insert_with(|| (shard.objects[object], Hashes::new()));
                 sets.insert((offset, len), hash);
             }
-            for &id in &s.parts {
-                parts.insert(id);
-                parts.extend(&catalog.part(id)?.parts);
+            for &id in &s.shards {
+                shards.insert(id);
+                shards.extend(&catalog.shard(id)?.shards);
             }
         }
         let mut archive = Writer::new(to, time);
@@ -98,10 +98,10 @@ impl Store {
         for ((save, object), (len, sets)) in objects {
             archive.add_from(remote, &layout::data(save, object), len, &sets)?;
         }
-        for id in parts {
-            let key = layout::part(id);
-            let bytes = remote.wait(remote.get(&key, Part::MAX)).map_err(Error::or_damaged)?;
-            if PartId::of(&bytes) != id {
+        for id in shards {
+            let key = layout::shard(id);
+            let bytes = remote.wait(remote.get(&key, Shard::MAX)).map_err(Error::or_damaged)?;
+            if ShardId::of(&bytes) != id {
                 return Err(Error::damaged(format!("{key}: is damaged: its contents changed while it was read")));
             }
             archive.add(&key, &bytes)?;
@@ -109,7 +109,7 @@ impl Store {
         let mut before = None;
         for s in snapshots {
             let mut record = Record::kept(s.step, s.id, s.time, s.metadata.clone());
-            record.parts.clone_from(&s.parts);
+            record.shards.clone_from(&s.shards);
             (record.raw_size, record.new_size) = (s.raw_size, s.new_size);
             // Each names the one before it.
             record.seen = before.into_iter().collect();
@@ -121,10 +121,10 @@ impl Store {
     }
 }
 
-/// The block sets that the files of parts consist of, bases first.
-fn needed(catalog: &Catalog, parts: &[PartId]) -> Result<Vec<SetId>> {
+/// The block sets that the files of shards consist of, bases first.
+fn needed(catalog: &Catalog, shards: &[ShardId]) -> Result<Vec<SetId>> {
     let (mut seen, mut sets) = (BTreeSet::new(), vec![]);
-    for &id in parts {
+    for &id in shards {
         for set in files_of(catalog, id)? {
             if !seen.contains(&set) {
                 sets.extend(catalog.chain(set)?.into_iter().filter(|&link| seen.insert(link)));
@@ -149,7 +149,7 @@ impl<'a> Copy<'a> {
     fn new(to: &'a Store, from: &'a Store, theirs: &'a Catalog, s: &Snapshot) -> Result<Self> {
         let remote = to.remote();
         let began = to.now()?;
-        let before = to.last_before(s.step)?.map_or(vec![], |s| s.parts);
+        let before = to.last_before(s.step)?.map_or(vec![], |s| s.shards);
         let ours = remote.wait(Catalog::load(remote, &before))?;
         let mut copy = Self { to, from, theirs, ours, began, here: HashMap::new() };
         for set in needed(&copy.ours, &before)? {
@@ -158,25 +158,25 @@ impl<'a> Copy<'a> {
         Ok(copy)
     }
 
-    /// Copies the parts of the snapshot; returns their ids in the destination.
-    fn parts(&mut self, s: &Snapshot) -> Result<Vec<PartId>> {
-        s.parts.iter().map(|&id| self.part(id)).collect()
+    /// Copies the shards of the snapshot; returns their ids in the destination.
+    fn shards(&mut self, s: &Snapshot) -> Result<Vec<ShardId>> {
+        s.shards.iter().map(|&id| self.shard(id)).collect()
     }
 
-    fn part(&mut self, id: PartId) -> Result<PartId> {
+    fn shard(&mut self, id: ShardId) -> Result<ShardId> {
         let save = self.to.fresh_id()?;
         let mut uploader = Uploader::new(self.to.remote(), save);
-        let done = self.part_with(id, save, &mut uploader);
+        let done = self.shard_with(id, save, &mut uploader);
         if done.is_err() {
             uploader.discard();
         }
         done
     }
 
-    fn part_with(&mut self, id: PartId, save: SaveId, uploader: &mut Uploader<'_>) -> Result<PartId> {
+    fn shard_with(&mut self, id: ShardId, save: SaveId, uploader: &mut Uploader<'_>) -> Result<ShardId> {
         let theirs = self.theirs;
-        let mut part = Part::new(save, self.began);
-        // New block sets, each with its number in this part.
+        let mut shard = Shard::new(save, self.began);
+        // New block sets, each with its number in this shard.
         let mut new = Vec::new();
         let mut numbers: HashMap<Contents, usize> = HashMap::new();
         for set in needed(theirs, &[id])? {
@@ -196,12 +196,12 @@ impl<'a> Copy<'a> {
             |(), i, begun| Ok(chain::finish(remote, theirs, &new[i..=i], begun)?.remove(0)),
             |i, bytes| {
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
-                part.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });
+                shard.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });
                 Ok(())
             },
         )?;
-        part.objects = uploader.finish()?;
-        let mut places = Numbers::new(&mut part.parts, &self.ours);
+        shard.objects = uploader.finish()?;
+        let mut places = Numbers::new(&mut shard.shards, &self.ours);
         let mut refer = |set: SetId| {
             let contents = contents(theirs, set)?;
             match self.here.get(&contents) {
@@ -209,23 +209,23 @@ impl<'a> Copy<'a> {
                 None => Ok(Ref(0, numbers[&contents])),
             }
         };
-        for (set, &original) in part.sets.iter_mut().zip(&new) {
+        for (set, &original) in shard.sets.iter_mut().zip(&new) {
             set.base = theirs.base(original)?.map(&mut refer).transpose()?;
         }
-        for file in &theirs.part(id)?.files {
+        for file in &theirs.shard(id)?.files {
             let refer = |&Extent(of, set, from, len): &Extent| {
                 let Ref(of, set) = refer(theirs.resolve(id, Ref(of, set))?)?;
                 Ok(Extent(of, set, from, len))
             };
             let extents = file.extents.iter().map(refer).collect::<Result<_>>()?;
-            part.files.push(File { extents, ..file.clone() });
+            shard.files.push(File { extents, ..file.clone() });
         }
-        let bytes = part.to_bytes()?;
-        let copy = PartId::of(&bytes);
+        let bytes = shard.to_bytes()?;
+        let copy = ShardId::of(&bytes);
         let remote = self.to.remote();
-        remote.wait(remote.put(&layout::part(copy), bytes.into()))?;
-        self.here.extend(numbers.into_iter().map(|(contents, index)| (contents, SetId { part: copy, index })));
-        self.ours.insert(copy, part);
+        remote.wait(remote.put(&layout::shard(copy), bytes.into()))?;
+        self.here.extend(numbers.into_iter().map(|(contents, index)| (contents, SetId { shard: copy, index })));
+        self.ours.insert(copy, shard);
         Ok(copy)
     }
 }

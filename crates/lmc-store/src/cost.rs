@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::catalog::{Catalog, SetId};
 use crate::chain;
 use crate::error::Result;
-use crate::manifest::part::{At, Extent, Ref};
+use crate::manifest::shard::{At, Extent, Ref};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
@@ -24,9 +24,9 @@ pub struct Cost {
 impl Cost {
     fn of(catalog: &Catalog, snapshot: &Snapshot) -> Result<Self> {
         let mut sets: BTreeSet<SetId> = BTreeSet::new();
-        for &id in &snapshot.parts {
-            for &Extent(part, set, ..) in catalog.part(id)?.files.iter().flat_map(|f| &f.extents) {
-                sets.insert(catalog.resolve(id, Ref(part, set))?);
+        for &id in &snapshot.shards {
+            for &Extent(shard, set, ..) in catalog.shard(id)?.files.iter().flat_map(|f| &f.extents) {
+                sets.insert(catalog.resolve(id, Ref(shard, set))?);
             }
         }
         let mut cost = Self::default();
@@ -43,14 +43,14 @@ impl Cost {
 }
 
 impl Store {
-    /// The cost of restoring each of these snapshots. Reads only parts; a part shared by several snapshots is read once.
+    /// The cost of restoring each of these snapshots. Reads only shards; a shard shared by several snapshots is read once.
     ///
     /// # Errors
     /// Those of [`Self::open_snapshot`].
     pub fn costs(&self, snapshots: &[Snapshot]) -> Result<Vec<Cost>> {
         let mut catalog = Catalog::default();
         let cost = |s: &Snapshot| {
-            catalog = self.remote().wait(Catalog::load_beside(self.remote(), &s.parts, &catalog))?;
+            catalog = self.remote().wait(Catalog::load_beside(self.remote(), &s.shards, &catalog))?;
             Cost::of(&catalog, s)
         };
         snapshots.iter().map(cost).collect()

@@ -287,22 +287,22 @@ mod tests {
     fn leftovers_are_uploads_and_empty_directories() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        for d in ["data/a", "data/b", "data/c", "parts", "other/x"] {
+        for d in ["data/a", "data/b", "data/c", "shards", "other/x"] {
             fs::create_dir_all(root.join(d)).unwrap();
         }
         for f in [
             "data/a/000000",
             "data/a/000001#1",
             "data/c/000000#23",
-            "parts/p.json",
-            "parts/p.json#1x",
-            "parts/#",
+            "shards/p.json",
+            "shards/p.json#1x",
+            "shards/#",
             "m#1",
             "other/x#1",
         ] {
             fs::write(root.join(f), b"12").unwrap();
         }
-        let found = leftovers(root, &["data", "parts", "none"]).unwrap();
+        let found = leftovers(root, &["data", "shards", "none"]).unwrap();
         let mut keys: Vec<(&str, u64)> = found.iter().map(|l| (&l.key[..], l.size)).collect();
         keys.sort_unstable();
         assert_eq!(keys, [("data/a/000001#1", 2), ("data/b", 0), ("data/c/000000#23", 2), ("m#1", 2)]);

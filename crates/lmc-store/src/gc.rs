@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{Current, DamagedRecord, Listed};
-use crate::ids::PartId;
+use crate::ids::ShardId;
 use crate::layout;
 use crate::leftovers::{Leftover, Orphan};
 use crate::manifest::record::RecordId;
@@ -33,7 +33,7 @@ pub struct Garbage {
 #[derive(Default)]
 struct Found {
     records: Vec<Object>,
-    parts: Vec<Object>,
+    shards: Vec<Object>,
     data: Vec<Object>,
     probes: Vec<Object>,
     leftovers: Vec<Leftover>,
@@ -65,12 +65,12 @@ impl Store {
     /// collect.
     ///
     /// # Errors
-    /// `Damaged` or `Unsupported` when a record or part cannot be read: then nothing is deleted. `Store` or `Io` when requests fail; the
+    /// `Damaged` or `Unsupported` when a record or shard cannot be read: then nothing is deleted. `Store` or `Io` when requests fail; the
     /// next collection finds what is left.
     pub fn gc(&self) -> Result<Garbage> {
         let (found, garbage) = self.find_garbage()?;
         // Referrers before what they refer to, although no reader uses what is deleted here.
-        for objects in [found.records, found.parts, found.data, found.probes] {
+        for objects in [found.records, found.shards, found.data, found.probes] {
             let keys = objects.into_iter().map(|o| o.key).collect();
             self.remote().wait(self.remote().delete_all(keys))?;
         }
@@ -85,7 +85,7 @@ impl Store {
         let list = |prefix| self.remote().wait(self.remote().list(&prefix));
         let time = self.now()?;
         let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
-        let (parts, data, probes) = (list(layout::parts())?, list(layout::all_data())?, list(layout::probes())?);
+        let (shards, data, probes) = (list(layout::shards())?, list(layout::all_data())?, list(layout::probes())?);
         let needed = self.needed(time)?;
         let (mut found, mut young) = (Found { records: needed.old, ..Found::default() }, needed.young);
         let mut judge = |object: Object, now: bool, still: bool, old: &mut Vec<Object>| match object {
@@ -94,9 +94,9 @@ impl Store {
             _ => old.push(object),
         };
         // Unknown keys are not ours, and are left alone.
-        for object in parts {
-            if let Some(id) = layout::parse_part(&object.key) {
-                judge(object, needed.now.parts.contains(&id), needed.still.parts.contains(&id), &mut found.parts);
+        for object in shards {
+            if let Some(id) = layout::parse_shard(&object.key) {
+                judge(object, needed.now.shards.contains(&id), needed.still.shards.contains(&id), &mut found.shards);
             }
         }
         for object in data {
@@ -152,15 +152,15 @@ impl Store {
         if let Some(lost) = self.lost(&keys, records.iter().map(|(_, current)| current))?.first() {
             return Err(refused(lost, true));
         }
-        let records: Vec<(bool, Vec<PartId>)> =
-            records.into_iter().map(|(counts, c)| (counts, c.record.parts)).collect();
-        let parts: BTreeSet<PartId> = records.iter().flat_map(|(_, parts)| parts).copied().collect();
-        let parts: Vec<PartId> = parts.into_iter().collect();
-        let catalog = self.remote().wait(Catalog::load(self.remote(), &parts)).map_err(nothing_deleted)?;
-        for (counts, parts) in &records {
-            needed.still.add(&catalog, parts).map_err(nothing_deleted)?;
+        let records: Vec<(bool, Vec<ShardId>)> =
+            records.into_iter().map(|(counts, c)| (counts, c.record.shards)).collect();
+        let shards: BTreeSet<ShardId> = records.iter().flat_map(|(_, shards)| shards).copied().collect();
+        let shards: Vec<ShardId> = shards.into_iter().collect();
+        let catalog = self.remote().wait(Catalog::load(self.remote(), &shards)).map_err(nothing_deleted)?;
+        for (counts, shards) in &records {
+            needed.still.add(&catalog, shards).map_err(nothing_deleted)?;
             if *counts {
-                needed.now.add(&catalog, parts).map_err(nothing_deleted)?;
+                needed.now.add(&catalog, shards).map_err(nothing_deleted)?;
             }
         }
         Ok(needed)
@@ -189,7 +189,7 @@ fn nothing_deleted(e: Error) -> Error {
 
 impl Found {
     fn orphans(&self) -> Vec<Orphan> {
-        let objects = [&self.records, &self.parts, &self.data, &self.probes].into_iter().flatten().map(orphan);
+        let objects = [&self.records, &self.shards, &self.data, &self.probes].into_iter().flatten().map(orphan);
         orphans(objects.chain(self.leftovers.iter().map(Leftover::orphan)))
     }
 }

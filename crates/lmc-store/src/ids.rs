@@ -1,4 +1,4 @@
-//! Typed ids of snapshots, parts and data, and how they are written.
+//! Typed ids of snapshots, shards and data, and how they are written.
 
 use std::fmt;
 use std::str::FromStr;
@@ -83,8 +83,8 @@ hex_id!(
     Hash, 32, "a BLAKE3 hash"
 );
 hex_id!(
-    /// A part of a snapshot: the hash of its manifest.
-    PartId, 32, "the id of a part"
+    /// A shard of a snapshot: the hash of its manifest.
+    ShardId, 32, "the id of a shard"
 );
 hex_id!(
     /// One save by one process, drawn at random; a snapshot's id is that of the process that committed it.
@@ -103,8 +103,8 @@ impl Hash {
     }
 }
 
-impl PartId {
-    /// The id of the part with this manifest.
+impl ShardId {
+    /// The id of the shard with this manifest.
     pub(crate) fn of(manifest: &[u8]) -> Self {
         Self(Hash::of(manifest).0)
     }

@@ -2,7 +2,7 @@
 
 use object_store::path::Path;
 
-use crate::ids::{PartId, SaveId, Step};
+use crate::ids::{SaveId, ShardId, Step};
 
 pub(crate) fn marker() -> Path {
     Path::from("lmc-store.json")
@@ -22,12 +22,12 @@ pub(crate) fn record(step: Step, generation: u32) -> Path {
     Path::from(format!("snapshots/{:020}/{generation:010}.json", step.get()))
 }
 
-pub(crate) fn parts() -> Path {
-    Path::from("parts")
+pub(crate) fn shards() -> Path {
+    Path::from("shards")
 }
 
-pub(crate) fn part(id: PartId) -> Path {
-    Path::from(format!("parts/{id}.json"))
+pub(crate) fn shard(id: ShardId) -> Path {
+    Path::from(format!("shards/{id}.json"))
 }
 
 pub(crate) fn all_data() -> Path {
@@ -60,9 +60,9 @@ pub(crate) fn parse_records_of(key: &str) -> Option<Step> {
     (records_of(step).as_ref() == key).then_some(step)
 }
 
-/// The part of a part's key; `None` for any other key.
-pub(crate) fn parse_part(key: &Path) -> Option<PartId> {
-    key.as_ref().strip_prefix("parts/")?.strip_suffix(".json")?.parse().ok()
+/// The part of a shard's key; `None` for any other key.
+pub(crate) fn parse_shard(key: &Path) -> Option<ShardId> {
+    key.as_ref().strip_prefix("shards/")?.strip_suffix(".json")?.parse().ok()
 }
 
 /// Save and number of a data object's key; `None` for any other key.
@@ -85,30 +85,31 @@ mod tests {
         assert_eq!(keys[3].as_ref(), "snapshots/00000000000000000010/0000000010.json");
         assert_eq!(parse_record(&keys[3]), Some((step(10), 10)));
         assert_eq!(parse_record(&keys[4]), Some((Step::MAX, u32::MAX)));
-        for other in ["snapshots/10/0.json", "snapshots/00000000000000000010/0000000010", "parts/0.json", "snapshots/x"]
+        for other in
+            ["snapshots/10/0.json", "snapshots/00000000000000000010/0000000010", "shards/0.json", "snapshots/x"]
         {
             assert_eq!(parse_record(&Path::from(other)), None, "{other}");
         }
         assert_eq!(parse_records_of(records_of(step(10)).as_ref()), Some(step(10)));
-        for other in ["snapshots/10", "snapshots", "parts/00000000000000000010", "snapshots/+0000000000000000010"] {
+        for other in ["snapshots/10", "snapshots", "shards/00000000000000000010", "snapshots/+0000000000000000010"] {
             assert_eq!(parse_records_of(other), None, "{other}");
         }
         assert_eq!(parse_record(&Path::from("snapshots/+0000000000000000010/0000000010.json")), None);
     }
 
     #[test]
-    fn parts_and_data_are_found_again() {
-        let (id, save) = (PartId::of(b"p"), SaveId::new([7; 16]));
-        assert_eq!(parse_part(&part(id)), Some(id));
+    fn shards_and_data_are_found_again() {
+        let (id, save) = (ShardId::of(b"p"), SaveId::new([7; 16]));
+        assert_eq!(parse_shard(&shard(id)), Some(id));
         for (number, text) in [(0, "000000"), (1_234_567, "1234567")] {
             assert!(data(save, number).as_ref().ends_with(text));
             assert_eq!(parse_data(&data(save, number)), Some((save, number)));
         }
         for other in
-            [format!("data/{save}/0"), format!("data/{save}"), "data/x/000000".into(), format!("parts/{save}.json")]
+            [format!("data/{save}/0"), format!("data/{save}"), "data/x/000000".into(), format!("shards/{save}.json")]
         {
             assert_eq!(parse_data(&Path::from(&other[..])), None, "{other}");
-            assert_eq!(parse_part(&Path::from(&other[..])), None, "{other}");
+            assert_eq!(parse_shard(&Path::from(&other[..])), None, "{other}");
         }
     }
 }

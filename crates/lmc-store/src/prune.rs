@@ -4,7 +4,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{Current, DamagedRecord, next_generation, to_name};
-use crate::ids::{PartId, SaveId, Step};
+use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::record::{Record, RecordId, Seen};
 use crate::rebase::RebaseOptions;
 use crate::remote::CONCURRENT;
@@ -150,16 +150,16 @@ impl Store {
     }
 
     fn plan_sizes(&self, plan: &mut PrunePlan) -> Result<()> {
-        let parts = |of: &[Snapshot]| -> Vec<Vec<PartId>> { of.iter().map(|s| s.parts.clone()).collect() };
-        let (keep, prune) = (parts(&plan.keep), parts(&plan.prune));
-        let stay: Vec<&[PartId]> = keep.iter().map(|p| &p[..]).collect();
+        let shards = |of: &[Snapshot]| -> Vec<Vec<ShardId>> { of.iter().map(|s| s.shards.clone()).collect() };
+        let (keep, prune) = (shards(&plan.keep), shards(&plan.prune));
+        let stay: Vec<&[ShardId]> = keep.iter().map(|p| &p[..]).collect();
         let (estimate, moves) = self.estimate_rebase(&stay)?;
         plan.after = estimate.before;
         if estimate.pays() {
             plan.after = estimate.after;
             plan.rebase = plan.keep.iter().zip(moves).filter(|(_, moves)| *moves).map(|(s, _)| s.step).collect();
         }
-        let all: Vec<&[PartId]> = keep.iter().chain(&prune).map(|p| &p[..]).collect();
+        let all: Vec<&[ShardId]> = keep.iter().chain(&prune).map(|p| &p[..]).collect();
         plan.before = self.estimate_rebase(&all)?.0.before;
         Ok(())
     }

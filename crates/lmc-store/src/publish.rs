@@ -1,11 +1,11 @@
-//! Creating a snapshot: parts are saved, then published.
+//! Creating a snapshot: shards are saved, then published.
 
 use std::collections::BTreeMap;
 
 use crate::catalog;
 use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
-use crate::ids::{PartId, SaveId, Step};
+use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::names::check_together;
 use crate::manifest::record::Record;
 use crate::save::{self, Input, SaveOptions, Saved};
@@ -23,7 +23,7 @@ impl Store {
     /// Saves files as the snapshot of a step; by default the one after the last.
     ///
     /// # Errors
-    /// Those of [`Self::save_part`] and [`Self::publish`].
+    /// Those of [`Self::save_shard`] and [`Self::publish`].
     pub fn save(
         &self,
         inputs: &[Input<'_>],
@@ -32,8 +32,8 @@ impl Store {
         o: &SaveOptions,
     ) -> Result<Snapshot> {
         let step = self.step(step)?;
-        let saved = self.save_part(inputs, step, o)?;
-        self.publish(step, metadata, &[saved.part])
+        let saved = self.save_shard(inputs, step, o)?;
+        self.publish(step, metadata, &[saved.shard])
     }
 
     /// The step to save: by default the one after the last. Fails if it has a snapshot.
@@ -48,31 +48,31 @@ impl Store {
         }
     }
 
-    /// Saves files as one part of a step's snapshot, which exists once all of its parts are published.
+    /// Saves files as one shard of a step's snapshot, which exists once all of its shards are published.
     ///
     /// # Errors
     /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, and those of [`Self::open_snapshot`] for the
     /// snapshot before.
-    pub fn save_part(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
+    pub fn save_shard(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
         // The time is taken first: whatever is found afterwards stays for a grace period from then.
         let began = self.now()?;
         let before = match o.from {
             Some(from) => Some(self.find(At::Step(from))?),
             None => self.last_before(step)?,
         };
-        let parts = before.map_or(vec![], |s| s.parts);
-        save::save(self.remote(), inputs, &parts, o, self.cache(), began, self.fresh_id()?)
+        let shards = before.map_or(vec![], |s| s.shards);
+        save::save(self.remote(), inputs, &shards, o, self.cache(), began, self.fresh_id()?)
     }
 
-    /// Publishes saved parts as the snapshot of a step, atomically.
+    /// Publishes saved shards as the snapshot of a step, atomically.
     ///
     /// After a `Store` error the snapshot may have been published all the same: check with [`Self::find`].
     ///
     /// # Errors
-    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a part was begun too long ago; `Usage` when two
-    /// parts have files of the same name; `Store` when requests fail.
-    pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, parts: &[PartId]) -> Result<Snapshot> {
-        self.publish_as(step, metadata, parts, None)
+    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a shard was begun too long ago; `Usage` when two
+    /// shards have files of the same name; `Store` when requests fail.
+    pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
+        self.publish_as(step, metadata, shards, None)
     }
 
     /// [`Self::publish`], also for copies.
@@ -80,21 +80,21 @@ impl Store {
         &self,
         step: Step,
         metadata: BTreeMap<String, String>,
-        parts: &[PartId],
+        shards: &[ShardId],
         original: Option<Original>,
     ) -> Result<Snapshot> {
         let remote = self.remote();
         let id = original.map_or_else(|| self.fresh_id(), |o| Ok(o.id))?;
         let mut record = Record::kept(step, id, 0, metadata);
-        record.parts = parts.to_vec();
+        record.shards = shards.to_vec();
         let mut names = Vec::new();
         let mut began = u64::MAX;
-        for &id in parts {
-            let (_, part) = remote.wait(catalog::read(remote, id))?;
-            record.raw_size = record.raw_size.saturating_add(part.raw_size());
-            record.new_size = record.new_size.saturating_add(part.new_size());
-            began = began.min(part.began);
-            names.extend(part.files.into_iter().map(|f| f.name));
+        for &id in shards {
+            let (_, shard) = remote.wait(catalog::read(remote, id))?;
+            record.raw_size = record.raw_size.saturating_add(shard.raw_size());
+            record.new_size = record.new_size.saturating_add(shard.new_size());
+            began = began.min(shard.began);
+            names.extend(shard.files.into_iter().map(|f| f.name));
         }
         check_together(names.iter().map(|n| &n[..])).map_err(Error::usage)?;
         let recent = self.recent(&self.keys()?)?;

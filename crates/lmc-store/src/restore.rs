@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::gather::{Gather, Located};
 use crate::layout;
 use crate::manifest::names::check_together;
-use crate::manifest::part::{Extent, Ref};
+use crate::manifest::shard::{Extent, Ref};
 use crate::remote::Remote;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -60,9 +60,9 @@ impl Store {
     /// Opens a snapshot for reading.
     ///
     /// # Errors
-    /// `Store` when requests fail, `Damaged`, `Unsupported` or `Limit` when a part is invalid.
+    /// `Store` when requests fail, `Damaged`, `Unsupported` or `Limit` when a shard is invalid.
     pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<SnapshotReader> {
-        let catalog = self.remote().wait(Catalog::load(self.remote(), &snapshot.parts))?;
+        let catalog = self.remote().wait(Catalog::load(self.remote(), &snapshot.shards))?;
         SnapshotReader::new(self.remote().clone(), catalog, snapshot.clone())
     }
 }
@@ -71,10 +71,10 @@ impl SnapshotReader {
     fn new(remote: Arc<Remote>, catalog: Catalog, snapshot: Snapshot) -> Result<Self> {
         let (files, tensors, extents) = (vec![], HashMap::new(), vec![]);
         let mut reader = Self { remote, catalog, snapshot, files, tensors, extents, threads: 0 };
-        for id in reader.snapshot.parts.clone() {
-            let part = reader.catalog.part(id)?.clone();
-            for file in &part.files {
-                let at = |e: Error| e.at(format_args!("{}: file {:?}", layout::part(id), file.name));
+        for id in reader.snapshot.shards.clone() {
+            let shard = reader.catalog.shard(id)?.clone();
+            for file in &shard.files {
+                let at = |e: Error| e.at(format_args!("{}: file {:?}", layout::shard(id), file.name));
                 let mut offset = 0;
                 let mut segments = Vec::with_capacity(file.segments.len());
                 for s in &file.segments {
@@ -95,10 +95,10 @@ impl SnapshotReader {
         Ok(reader)
     }
 
-    fn locate(&self, part: crate::ids::PartId, extents: &[Extent]) -> Result<Vec<Located>> {
+    fn locate(&self, shard: crate::ids::ShardId, extents: &[Extent]) -> Result<Vec<Located>> {
         let mut offset = 0;
         let located = extents.iter().map(|&Extent(of, set, from, len)| {
-            let set = self.catalog.resolve(part, Ref(of, set))?;
+            let set = self.catalog.resolve(shard, Ref(of, set))?;
             let raw_len = self.catalog.set(set)?.raw_len;
             if from.checked_add(len).is_none_or(|end| end > raw_len) {
                 return Err(Error::damaged("has an extent that no block set holds"));
@@ -246,7 +246,7 @@ impl SnapshotReader {
     /// # Errors
     /// Those of [`Self::read_rows`], and `Usage` when a buffer does not have the length of its tensor or rows.
     pub fn read_tensors<'a>(&self, wanted: impl IntoIterator<Item = TensorBuffer<'a>>) -> Result<()> {
-        let mut parts = Vec::new();
+        let mut shards = Vec::new();
         for TensorBuffer { name, rows, out } in wanted {
             let (file, s) = self.tensor_number(name)?;
             let s = &self.files[file].segments[s];
@@ -261,9 +261,9 @@ impl SnapshotReader {
                     out.len()
                 )));
             }
-            parts.push((file, s.offset + bytes.start..s.offset + bytes.end, out));
+            shards.push((file, s.offset + bytes.start..s.offset + bytes.end, out));
         }
-        self.fill(parts).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
+        self.fill(shards).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {
@@ -288,9 +288,9 @@ impl SnapshotReader {
     }
 
     /// Fills buffers with ranges of files, which are given by index and have the buffers' lengths.
-    fn fill<'a>(&self, parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
+    fn fill<'a>(&self, shards: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
         let mut gather = Gather::new();
-        for (file, range, mut rest) in parts {
+        for (file, range, mut rest) in shards {
             gather
                 .add(&self.extents[file], range, |_, len| rest.split_off_mut(..len).expect("extents cover the range"));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::ids::{PartId, SaveId, Step};
+use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::record::Record;
 
 /// Selects a snapshot.
@@ -48,8 +48,8 @@ pub struct Snapshot {
     pub time: u64,
     /// The user's metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Its parts: one for each process that saved.
-    pub parts: Vec<PartId>,
+    /// Its shards: one for each process that saved.
+    pub shards: Vec<ShardId>,
     /// Bytes of its files.
     pub raw_size: u64,
     /// Bytes stored for it.
@@ -58,7 +58,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of(r: Record) -> Self {
-        let Record { step, id, time, metadata, parts, raw_size, new_size, .. } = r;
-        Self { step, id, time, metadata, parts, raw_size, new_size }
+        let Record { step, id, time, metadata, shards, raw_size, new_size, .. } = r;
+        Self { step, id, time, metadata, shards, raw_size, new_size }
     }
 }

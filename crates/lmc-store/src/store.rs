@@ -5,7 +5,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 
 use crate::backend::Location;
-use crate::cache::{Cache, PieceCache};
+use crate::cache::{Cache, ChunkCache};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::SaveId;
@@ -53,7 +53,7 @@ impl std::fmt::Debug for StoreOptions {
 pub struct Store {
     remote: Arc<Remote>,
     grace_seconds: u64,
-    cache: Option<PieceCache>,
+    cache: Option<ChunkCache>,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
     leftovers: Option<Leftovers>,
 }
@@ -133,7 +133,7 @@ impl Store {
     }
 
     fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
-        let cache = PieceCache::new(&o.cache)?;
+        let cache = ChunkCache::new(&o.cache)?;
         let (remote, grace_seconds) = (Arc::new(remote), marker.grace_seconds);
         Ok(Self { remote, grace_seconds, cache, entropy: o.entropy, leftovers: None })
     }
@@ -142,7 +142,7 @@ impl Store {
         &self.remote
     }
 
-    pub(crate) fn cache(&self) -> Option<&PieceCache> {
+    pub(crate) fn cache(&self) -> Option<&ChunkCache> {
         self.cache.as_ref()
     }
 

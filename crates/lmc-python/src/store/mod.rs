@@ -8,7 +8,7 @@ mod snapshot;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use lmc_store::{At, Cache, Keep, Location, PartId, RebaseOptions, SaveId, Step, StoreOptions, VerifyOptions};
+use lmc_store::{At, Cache, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions, VerifyOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -212,10 +212,10 @@ impl Store {
         Ok(Snapshot(snapshot))
     }
 
-    /// Saves files as one of several parts of a snapshot, which exists once all of them are published: each process of a run saves its own.
+    /// Saves files as one of several shards of a snapshot, which exists once all of them are published: each process of a run saves its own.
     #[pyo3(signature = (inputs, *, step, level="default", threads=None, base="auto", anchor_every=16, from_step=None))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    fn save_part(
+    fn save_shard(
         &self,
         py: Python<'_>,
         inputs: &Bound<'_, PyAny>,
@@ -229,23 +229,23 @@ impl Store {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs)?, Step::new(step.0)?);
         let open = self.shared.get(py)?;
-        let saved = inputs.save(py, |inputs| open.store.save_part(inputs, step, &options))?;
-        Ok(Saved { part: saved.part.to_string(), raw_size: saved.raw_size, new_size: saved.new_size })
+        let saved = inputs.save(py, |inputs| open.store.save_shard(inputs, step, &options))?;
+        Ok(Saved { shard: saved.shard.to_string(), raw_size: saved.raw_size, new_size: saved.new_size })
     }
 
-    /// Publishes saved parts as a snapshot, atomically.
-    #[pyo3(signature = (step, parts, *, metadata=None))]
+    /// Publishes saved shards as a snapshot, atomically.
+    #[pyo3(signature = (step, shards, *, metadata=None))]
     fn publish(
         &self,
         py: Python<'_>,
         step: StepNumber,
-        #[pyo3(from_py_with = texts)] parts: Vec<String>,
+        #[pyo3(from_py_with = texts)] shards: Vec<String>,
         #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
     ) -> Result<Snapshot> {
         let step = Step::new(step.0)?;
-        let parse = |p: &String| p.parse::<PartId>().map_err(|e| Failure::usage(e.to_string()));
-        let parts = parts.iter().map(parse).collect::<Result<Vec<_>>>()?;
-        let snapshot = self.ask(py, |s| s.publish(step, metadata.unwrap_or_default(), &parts))?;
+        let parse = |p: &String| p.parse::<ShardId>().map_err(|e| Failure::usage(e.to_string()));
+        let shards = shards.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let snapshot = self.ask(py, |s| s.publish(step, metadata.unwrap_or_default(), &shards))?;
         Ok(Snapshot(snapshot))
     }
 

@@ -35,8 +35,8 @@ impl Snapshot {
     }
 
     #[getter]
-    fn parts(&self) -> Vec<String> {
-        self.0.parts.iter().map(ToString::to_string).collect()
+    fn shards(&self) -> Vec<String> {
+        self.0.shards.iter().map(ToString::to_string).collect()
     }
 
     #[getter]
@@ -61,10 +61,10 @@ impl Snapshot {
     }
 }
 
-/// A saved part, not published yet.
+/// A saved shard, not published yet.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Saved {
-    pub(crate) part: String,
+    pub(crate) shard: String,
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
 }

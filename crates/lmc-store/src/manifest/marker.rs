@@ -45,18 +45,53 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
+    fn optional_fields_are_skipped_and_others_refused() {
+        let marker = Marker::new(86_400);
+        let text = String::from_utf8(marker.to_bytes().unwrap()).unwrap();
+        let with = |fields: &str| Marker::parse(text.replace('}', &format!(",{fields}}}")).as_bytes());
+        for good in [
+            r#""optional":[]"#,
+            r#""optional":["a"],"a":{"b":[1,null,"\u00e9"]}"#,
+            r#""b":1,"optional":["a","b"],"a":"}""#,
+            r#""optional":["\u0061"],"a":2"#,
+        ] {
+            assert_eq!(with(good).unwrap(), marker, "{good}");
+        }
+        for bad in [
+            r#""a":1"#,
+            r#""optional":["b"],"a":1,"b":2"#,
+            r#""optional":["a"]"#,
+            r#""optional":["a"],"a":1,"a":2"#,
+            r#""optional":["a","a"],"a":1"#,
+            r#""optional":["grace_seconds"]"#,
+            r#""optional":["optional"]"#,
+            r#""optional":["format"]"#,
+            r#""optional":"a","a":1"#,
+            r#""optional":["a"],"a":1,"optional":["a"]"#,
+        ] {
+            assert_eq!(with(bad).unwrap_err().kind(), ErrorKind::Damaged, "{bad}");
+        }
+        let names: Vec<String> = (0..65).map(|i| format!("f{i}")).collect();
+        let fields = |n: usize| names[..n].iter().map(|f| format!(r#""{f}":0"#)).collect::<Vec<_>>().join(",");
+        let listed = |n: usize| format!(r#""optional":{:?},{}"#, &names[..n], fields(n));
+        assert_eq!(with(&listed(64)).unwrap(), marker);
+        assert_eq!(with(&listed(65)).unwrap_err().kind(), ErrorKind::Limit);
+    }
+
+    #[test]
     fn only_a_marker_of_this_version_is_one() {
         let bytes = Marker::new(86_400).to_bytes().unwrap();
         assert_eq!(Marker::parse(&bytes).unwrap(), Marker::new(86_400));
         assert_eq!(Marker::new(0).to_bytes().unwrap_err().kind(), ErrorKind::Limit);
         let text = String::from_utf8(bytes).unwrap();
         for (bad, kind) in [
-            (text.replace(":0,", ":1,"), ErrorKind::Unsupported),
-            (text.replace("lmc-store", "lmc-part"), ErrorKind::Damaged),
+            (text.replace(":1,", ":0,"), ErrorKind::Unsupported),
+            (text.replace(":1,", ":2,"), ErrorKind::Unsupported),
+            (text.replace("lmc-store", "lmc-shard"), ErrorKind::Damaged),
             (text.replace("86400", "1"), ErrorKind::Limit),
             (text.replace("86400", "-1"), ErrorKind::Damaged),
             (text.replace('}', ",\"more\":1}"), ErrorKind::Damaged),
-            (text.replace('}', ",\"version\":0}"), ErrorKind::Damaged),
+            (text.replace('}', ",\"version\":1}"), ErrorKind::Damaged),
             (text[1..].to_owned(), ErrorKind::Damaged),
             (text + &" ".repeat(Marker::MAX), ErrorKind::Limit),
         ] {

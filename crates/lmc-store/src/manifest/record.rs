@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
-use crate::ids::{Hash, PartId, SaveId, Step};
+use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
 
 /// The most records that one names.
@@ -68,11 +68,10 @@ pub(crate) struct Record {
     pub(crate) time: u64,
     pub(crate) state: State,
     pub(crate) metadata: BTreeMap<String, String>,
-    pub(crate) parts: Vec<PartId>,
+    pub(crate) shards: Vec<ShardId>,
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
-    /// The records its writer saw that no other names, and the one that it supersedes. Empty in records of older versions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The records its writer saw that no other names, and the one that it supersedes.
     pub(crate) seen: Vec<Seen>,
     /// The hash of the document without this field, which comes last. Set only while parsing: [`Document::seal`] writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +92,7 @@ impl Record {
             time,
             state: State::Kept,
             metadata,
-            parts: vec![],
+            shards: vec![],
             raw_size: 0,
             new_size: 0,
             seen: vec![],
@@ -112,8 +111,7 @@ impl Document for Record {
     const MAX: usize = 1 << 20;
 
     fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
-        // Older versions wrote none.
-        let Some(check) = self.check.take() else { return Ok(()) };
+        let Some(check) = self.check.take() else { return Err(Error::damaged("is damaged: it has no checksum")) };
         let digits = check.to_string();
         let without = bytes
             .strip_suffix(CHECK.1)
@@ -134,18 +132,18 @@ impl Document for Record {
     }
 
     fn check(&self) -> Result<()> {
-        let mut parts = self.parts.clone();
-        parts.sort_unstable();
-        parts.dedup();
-        if parts.len() != self.parts.len() {
-            return Err(Error::damaged("names a part twice"));
+        let mut shards = self.shards.clone();
+        shards.sort_unstable();
+        shards.dedup();
+        if shards.len() != self.shards.len() {
+            return Err(Error::damaged("names a shard twice"));
         }
         if self.seen.len() > MAX_SEEN {
             return Err(Error::limit(format!("names {} records: the limit is {MAX_SEEN}", self.seen.len())));
         }
         match self.state {
-            State::Kept if parts.is_empty() => Err(Error::damaged("is of a snapshot without parts")),
-            State::Pruned if !parts.is_empty() => Err(Error::damaged("is of a pruned snapshot, but has parts")),
+            State::Kept if shards.is_empty() => Err(Error::damaged("is of a snapshot without shards")),
+            State::Pruned if !shards.is_empty() => Err(Error::damaged("is of a pruned snapshot, but has shards")),
             _ => Ok(()),
         }
     }
@@ -160,30 +158,44 @@ mod tests {
         let id = SaveId::new([1; 16]);
         let mut r = Record::kept(Step::new(300).unwrap(), id, 7, BTreeMap::from([("loss".into(), "2.7".into())]));
         r.to_bytes().unwrap_err();
-        r.parts = vec![PartId::of(b"a"), PartId::of(b"b")];
+        r.shards = vec![ShardId::of(b"a"), ShardId::of(b"b")];
         let bytes = r.to_bytes().unwrap();
         assert_eq!(Record::parse(&bytes).unwrap(), r);
         let text = String::from_utf8(bytes).unwrap();
         for (from, to) in [
             ("kept", "pruned"),
             ("kept", "lost"),
-            (&PartId::of(b"a").to_string(), &PartId::of(b"b").to_string()[..]),
+            (&ShardId::of(b"a").to_string(), &ShardId::of(b"b").to_string()[..]),
             ("\"step\":300", "\"step\":9999999999999999"),
             ("\"time\":7", "\"time\":-7"),
         ] {
             assert!(text.contains(from));
-            // With the checksum, and as an older version would have written it.
+            // With the old checksum, and with another one.
             Record::parse(text.replace(from, to).as_bytes()).unwrap_err();
-            Record::parse(without_check(&text.replace(from, to)).as_bytes()).unwrap_err();
+            Record::parse(&resealed(&text.replace(from, to))).unwrap_err();
         }
-        assert_eq!(Record::parse(without_check(&text).as_bytes()).unwrap(), r);
+        assert_eq!(Record::parse(&resealed(&text)).unwrap(), r);
+        for field in ["check", "seen"] {
+            let mut fields: serde_json::Map<_, _> = serde_json::from_str(&text).unwrap();
+            fields.remove(field).unwrap();
+            fields.remove("check");
+            let mut bytes = serde_json::to_vec(&fields).unwrap();
+            if field != "check" {
+                bytes = Record::seal(bytes);
+            }
+            Record::parse(&bytes).expect_err(field);
+        }
+        let more = text.replacen('{', "{\"optional\":[\"more\"],\"more\":[1,{}],", 1);
+        assert_eq!(Record::parse(&resealed(&more)).unwrap(), r);
+        Record::parse(more.as_bytes()).expect_err("the checksum is that of all fields");
         r.metadata.insert("note".into(), "x".repeat(Record::MAX));
         r.to_bytes().unwrap_err();
     }
 
-    fn without_check(text: &str) -> String {
+    /// With the checksum of what it is now.
+    fn resealed(text: &str) -> Vec<u8> {
         let (before, _) = text.rsplit_once(",\"check\"").unwrap();
-        format!("{before}}}")
+        Record::seal(format!("{before}}}").into_bytes())
     }
 
     #[test]
@@ -194,7 +206,7 @@ mod tests {
             7,
             BTreeMap::from([("note".into(), "a \u{1f} control \" and é".into())]),
         );
-        r.parts = vec![PartId::of(b"a")];
+        r.shards = vec![ShardId::of(b"a")];
         r.seen = vec![Seen { key: RecordId { step: Step::new(9).unwrap(), generation: 3 }, hash: Hash::of(b"9") }];
         let bytes = r.to_bytes().unwrap();
         assert_eq!(Record::parse(&bytes).unwrap(), r);
@@ -211,9 +223,8 @@ mod tests {
         for spaced in [format!("{text} "), format!(" {text}"), text.replace("\"}", "\" }")] {
             Record::parse(spaced.as_bytes()).unwrap_err();
         }
-        for key in ["snapshots/9/3.json", "parts/x.json", "/snapshots/00000000000000000009/0000000003.json", ""] {
-            let text = without_check(&text).replace(&r.seen[0].key.to_string(), key);
-            Record::parse(text.as_bytes()).expect_err(key);
+        for key in ["snapshots/9/3.json", "shards/x.json", "/snapshots/00000000000000000009/0000000003.json", ""] {
+            Record::parse(&resealed(&text.replace(&r.seen[0].key.to_string(), key))).expect_err(key);
         }
         r.seen = vec![r.seen[0]; MAX_SEEN + 1];
         r.to_bytes().unwrap_err();

@@ -10,10 +10,10 @@ use lmc::Level;
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
-use crate::ids::{Hash, PartId, Step};
+use crate::ids::{Hash, ShardId, Step};
 use crate::layout;
 use crate::manifest::Document;
-use crate::manifest::part::{BlockSet, Extent, Part, Ref};
+use crate::manifest::shard::{BlockSet, Extent, Ref, Shard};
 use crate::ordered;
 use crate::reach::files_of;
 use crate::save::Numbers;
@@ -62,20 +62,20 @@ impl Store {
         if let Some(step) = steps.iter().find(|&&s| kept.iter().all(|c| c.record.step != s)) {
             return Err(Error::not_found(format!("the store has no snapshot of step {step}")));
         }
-        let all: Vec<&[PartId]> = kept.iter().map(|c| &c.record.parts[..]).collect();
+        let all: Vec<&[ShardId]> = kept.iter().map(|c| &c.record.shards[..]).collect();
         let mut survey = Survey::new(self.remote(), &all)?;
         let mut done = Rebased::default();
         for current in kept.iter().filter(|c| steps.contains(&c.record.step)) {
             let record = &current.record;
-            let parts = record.parts.iter().map(|&id| self.rebase_part(&mut survey, id, began, o));
+            let shards = record.shards.iter().map(|&id| self.rebase_shard(&mut survey, id, began, o));
             let mut new = record.clone();
-            new.parts = parts.collect::<Result<_>>()?;
-            if new.parts == record.parts {
+            new.shards = shards.collect::<Result<_>>()?;
+            if new.shards == record.shards {
                 continue;
             }
             new.new_size = 0;
-            for &id in &new.parts {
-                new.new_size = new.new_size.saturating_add(survey.catalog.part(id)?.new_size());
+            for &id in &new.shards {
+                new.new_size = new.new_size.saturating_add(survey.catalog.shard(id)?.new_size());
             }
             self.check_restores(&Snapshot::of(new.clone()), o)?;
             self.time_to_commit(began)?;
@@ -92,8 +92,8 @@ impl Store {
         Ok(done)
     }
 
-    /// The gain of re-basing if a store had only these snapshots, given by their parts, and which of them to re-base.
-    pub(crate) fn estimate_rebase(&self, snapshots: &[&[PartId]]) -> Result<(Estimate, Vec<bool>)> {
+    /// The gain of re-basing if a store had only these snapshots, given by their shards, and which of them to re-base.
+    pub(crate) fn estimate_rebase(&self, snapshots: &[&[ShardId]]) -> Result<(Estimate, Vec<bool>)> {
         Survey::new(self.remote(), snapshots)?.estimate(snapshots)
     }
 
@@ -106,8 +106,8 @@ impl Store {
         }
     }
 
-    /// Rewrites the part; returns the same one if there is nothing to gain.
-    fn rebase_part(&self, survey: &mut Survey, id: PartId, began: u64, o: &RebaseOptions) -> Result<PartId> {
+    /// Rewrites the shard; returns the same one if there is nothing to gain.
+    fn rebase_shard(&self, survey: &mut Survey, id: ShardId, began: u64, o: &RebaseOptions) -> Result<ShardId> {
         let (mut to, mut jobs, mut here) = (HashMap::new(), vec![], HashMap::new());
         for set in files_of(&survey.catalog, id)? {
             let decided = survey.decide(set)?;
@@ -122,18 +122,18 @@ impl Store {
         if to.values().all(|m| *m == Move::Stay) {
             return Ok(id);
         }
-        let mut part = Part::new(self.fresh_id()?, began);
-        let mut uploader = Uploader::new(self.remote(), part.save);
-        let written = self.write_sets(survey, &jobs, &mut part, &mut uploader, o).and_then(|()| {
-            part.objects = uploader.finish()?;
-            refer(&mut part, survey, id, &to, &here)?;
-            let bytes = part.to_bytes()?;
-            let new = PartId::of(&bytes);
-            self.remote().wait(self.remote().put(&layout::part(new), bytes.into()))?;
+        let mut shard = Shard::new(self.fresh_id()?, began);
+        let mut uploader = Uploader::new(self.remote(), shard.save);
+        let written = self.write_sets(survey, &jobs, &mut shard, &mut uploader, o).and_then(|()| {
+            shard.objects = uploader.finish()?;
+            refer(&mut shard, survey, id, &to, &here)?;
+            let bytes = shard.to_bytes()?;
+            let new = ShardId::of(&bytes);
+            self.remote().wait(self.remote().put(&layout::shard(new), bytes.into()))?;
             Ok(new)
         });
         match written {
-            Ok(new) => survey.add(new, part),
+            Ok(new) => survey.add(new, shard),
             Err(_) => uploader.discard(),
         }
         written
@@ -152,7 +152,7 @@ impl Store {
         &self,
         survey: &Survey,
         jobs: &[Job],
-        part: &mut Part,
+        shard: &mut Shard,
         uploader: &mut Uploader<'_>,
         o: &RebaseOptions,
     ) -> Result<()> {
@@ -172,31 +172,31 @@ impl Store {
                 let hash = Hash::of(&new.bytes);
                 let at = uploader.append(new.bytes)?;
                 let (raw_len, raw_hash) = (old.raw_len, old.raw_hash);
-                part.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
+                shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
                 bases.push(new.base);
                 Ok(())
             },
         )?;
-        let mut numbers = Numbers::new(&mut part.parts, catalog);
-        for (set, base) in part.sets.iter_mut().zip(bases) {
+        let mut numbers = Numbers::new(&mut shard.shards, catalog);
+        for (set, base) in shard.sets.iter_mut().zip(bases) {
             set.base = base.map(|b| numbers.refer(b)).transpose()?;
         }
         Ok(())
     }
 }
 
-/// Gives a new part the files of an old one, with its block sets replaced.
+/// Gives a new shard the files of an old one, with its block sets replaced.
 fn refer(
-    part: &mut Part,
+    shard: &mut Shard,
     survey: &Survey,
-    old: PartId,
+    old: ShardId,
     to: &HashMap<SetId, Move>,
     here: &HashMap<Hash, usize>,
 ) -> Result<()> {
     let catalog = &survey.catalog;
-    let mut numbers = Numbers::new(&mut part.parts, catalog);
-    part.files = catalog.part(old)?.files.clone();
-    for extent in part.files.iter_mut().flat_map(|f| &mut f.extents) {
+    let mut numbers = Numbers::new(&mut shard.shards, catalog);
+    shard.files = catalog.shard(old)?.files.clone();
+    for extent in shard.files.iter_mut().flat_map(|f| &mut f.extents) {
         let &mut Extent(of, set, from, len) = extent;
         let set = catalog.resolve(old, Ref(of, set))?;
         let Ref(of, number) = match to[&set] {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::catalog::{Catalog, SetId};
 use crate::error::Result;
-use crate::ids::{Hash, PartId};
-use crate::manifest::part::{At, BlockSet};
+use crate::ids::{Hash, ShardId};
+use crate::manifest::shard::{At, BlockSet};
 use crate::reach::{ObjectId, Reach, files_of, object_of};
 use crate::remote::Remote;
 
@@ -54,12 +54,12 @@ impl Estimate {
 }
 
 impl Survey {
-    /// Surveys all snapshots of a store, given by their parts.
-    pub(super) fn new(remote: &Remote, snapshots: &[&[PartId]]) -> Result<Self> {
-        let parts = snapshots.concat();
-        let catalog = remote.wait(Catalog::load(remote, &parts))?;
+    /// Surveys all snapshots of a store, given by their shards.
+    pub(super) fn new(remote: &Remote, snapshots: &[&[ShardId]]) -> Result<Self> {
+        let shards = snapshots.concat();
+        let catalog = remote.wait(Catalog::load(remote, &shards))?;
         let mut reach = Reach::default();
-        reach.add(&catalog, &parts)?;
+        reach.add(&catalog, &shards)?;
         let mut used: HashMap<ObjectId, u64> = HashMap::new();
         for &set in &reach.direct {
             *used.entry(object_of(&catalog, set)?).or_default() += stored(catalog.set(set)?);
@@ -107,18 +107,18 @@ impl Survey {
         self.known[&raw_hash]
     }
 
-    /// Registers the sets of a part just written.
-    pub(super) fn add(&mut self, id: PartId, part: crate::manifest::part::Part) {
-        for (index, set) in part.sets.iter().enumerate() {
-            let new = SetId { part: id, index };
+    /// Registers the sets of a shard just written.
+    pub(super) fn add(&mut self, id: ShardId, shard: crate::manifest::shard::Shard) {
+        for (index, set) in shard.sets.iter().enumerate() {
+            let new = SetId { shard: id, index };
             self.settled.insert(new);
             self.known.entry(set.raw_hash).or_insert(new);
         }
-        self.catalog.insert(id, part);
+        self.catalog.insert(id, shard);
     }
 
     /// The gain of re-basing, and which of the snapshots it affects.
-    pub(super) fn estimate(&self, snapshots: &[&[PartId]]) -> Result<(Estimate, Vec<bool>)> {
+    pub(super) fn estimate(&self, snapshots: &[&[ShardId]]) -> Result<(Estimate, Vec<bool>)> {
         let before = total(&self.objects);
         let (mut written, mut longest, mut moves) = (0u64, 0, vec![]);
         let mut planned: HashSet<Hash> = HashSet::new();
@@ -131,11 +131,11 @@ impl Survey {
             }
             Ok(())
         };
-        for parts in snapshots {
+        for shards in snapshots {
             let mut any = false;
-            for &part in *parts {
+            for &shard in *shards {
                 let mut new = vec![];
-                for set in files_of(&self.catalog, part)? {
+                for set in files_of(&self.catalog, shard)? {
                     let to = self.decide_with(set, |h| self.known.contains_key(&h) || planned.contains(&h))?;
                     let base = match to {
                         Move::Stay => {
@@ -188,7 +188,7 @@ fn stored(set: &BlockSet) -> u64 {
     len
 }
 
-/// Sum of object lengths. It may overflow: parts are untrusted.
+/// Sum of object lengths. It may overflow: shards are untrusted.
 fn total(objects: &BTreeMap<ObjectId, u64>) -> u64 {
     objects.values().fold(0, |total, len| total.saturating_add(*len))
 }

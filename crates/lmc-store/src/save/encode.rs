@@ -1,4 +1,4 @@
-//! Encoding a piece: read, hashed, and compressed if it is new.
+//! Encoding a chunk: read, hashed, and compressed if it is new.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,19 +10,19 @@ use super::bases::Bases;
 use super::input::Input;
 use super::options::{BasePolicy, SaveOptions};
 use super::plan::Job;
-use crate::cache::PieceCache;
+use crate::cache::ChunkCache;
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::chain::{self, ChainDecoder};
+use crate::chunks::Chunk;
 use crate::error::{Error, Result};
 use crate::ids::Hash;
-use crate::pieces::Piece;
 use crate::remote::Remote;
 
-/// The result of encoding a piece.
+/// The result of encoding a chunk.
 pub(super) enum Encoded {
     /// The store has it.
     Earlier(SetId),
-    /// An earlier piece of this save has the same raw bytes.
+    /// An earlier chunk of this save has the same raw bytes.
     Repeated(Hash),
     New(New),
 }
@@ -46,22 +46,22 @@ pub(super) enum MadeFrom {
     Nothing,
     /// A set of an earlier save; the age of a delta against it.
     Earlier(SetId, u32),
-    /// The first piece of its group.
+    /// The first chunk of its group.
     Lead,
 }
 
-/// For a hash of raw bytes, the first piece known to have it.
+/// For a hash of raw bytes, the first chunk known to have it.
 #[derive(Default)]
 pub(super) struct Claims(Mutex<HashMap<Hash, usize>>);
 
 impl Claims {
-    /// Whether an earlier piece has these bytes. If that becomes known only later, both are compressed, so that the output does not depend
+    /// Whether an earlier chunk has these bytes. If that becomes known only later, both are compressed, so that the output does not depend
     /// on timing.
-    fn taken(&self, raw_hash: Hash, piece: usize) -> bool {
+    fn taken(&self, raw_hash: Hash, chunk: usize) -> bool {
         let mut claims = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = claims.entry(raw_hash).or_insert(piece);
-        let taken = *first < piece;
-        *first = piece.min(*first);
+        let first = claims.entry(raw_hash).or_insert(chunk);
+        let taken = *first < chunk;
+        *first = chunk.min(*first);
         taken
     }
 }
@@ -71,7 +71,7 @@ impl Claims {
 pub(super) struct Shared<'a> {
     pub(super) remote: &'a Remote,
     pub(super) bases: &'a Bases,
-    pub(super) cache: Option<&'a PieceCache>,
+    pub(super) cache: Option<&'a ChunkCache>,
     pub(super) o: &'a SaveOptions,
 }
 
@@ -81,27 +81,27 @@ pub(super) struct Encoder<'a> {
     claims: &'a Claims,
     compressor: Compressor,
     chain: ChainDecoder,
-    /// For pieces that are not in memory: the first of a group, and the next one.
+    /// For chunks that are not in memory: the first of a group, and the next one.
     lead: Vec<u8>,
     buf: Vec<u8>,
 }
 
-/// A piece's role in its group.
+/// A chunk's role in its group.
 #[derive(Clone, Copy)]
 enum Role<'a> {
     /// The first; whether others are predicted from it.
     Lead { followed: bool },
-    /// Predicted from this piece, with these bytes.
-    Follower(&'a Piece, &'a [u8]),
+    /// Predicted from this chunk, with these bytes.
+    Follower(&'a Chunk, &'a [u8]),
 }
 
-/// Under the policy `auto`, a chain ends when its stored bytes exceed this many times the raw bytes of its last piece.
+/// Under the policy `auto`, a chain ends when its stored bytes exceed this many times the raw bytes of its last chunk.
 const MAX_READ: u64 = 3;
 
 impl Shared<'_> {
-    /// The base of a piece, and the age of a delta against it.
-    fn choose(&self, piece: &Piece) -> Result<Option<(SetId, u32)>> {
-        let Some(previous) = self.bases.alike(piece) else { return Ok(None) };
+    /// The base of a chunk, and the age of a delta against it.
+    fn choose(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
+        let Some(previous) = self.bases.alike(chunk) else { return Ok(None) };
         let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
         if age >= self.o.anchor_every || self.o.base == BasePolicy::Nothing || self.is_heavy(previous)? {
             return Ok(None);
@@ -109,7 +109,7 @@ impl Shared<'_> {
         Ok(Some((self.lasting(previous)?, age)))
     }
 
-    /// Whether a chain has grown so expensive to read that the next piece should start a new one.
+    /// Whether a chain has grown so expensive to read that the next chunk should start a new one.
     fn is_heavy(&self, set: SetId) -> Result<bool> {
         if self.o.base != BasePolicy::Auto {
             return Ok(false);
@@ -122,10 +122,10 @@ impl Shared<'_> {
         Ok(stored > MAX_READ * catalog.set(set)?.raw_len)
     }
 
-    /// Whether a piece of this save may be the base of another.
+    /// Whether a chunk of this save may be the base of another.
     fn can_lead(&self, lead: &Encoded) -> Result<bool> {
         // The length of a chain is bounded by the age of its last set, which is one more than this set's. A new set's age depends on which
-        // of several pieces with these bytes comes first.
+        // of several chunks with these bytes comes first.
         let age = match lead {
             Encoded::Earlier(set) => self.bases.catalog.set(*set)?.age,
             Encoded::Repeated(_) | Encoded::New(_) => self.o.anchor_every,
@@ -133,7 +133,7 @@ impl Shared<'_> {
         Ok(age as usize + 1 < MAX_CHAIN)
     }
 
-    /// The base that the policy selects for a piece whose predecessor in the snapshot before is `set`.
+    /// The base that the policy selects for a chunk whose predecessor in the snapshot before is `set`.
     fn lasting(&self, set: SetId) -> Result<SetId> {
         match self.o.base {
             // The 32-bit set that it was rounded from does not count as its anchor.
@@ -148,9 +148,9 @@ impl Shared<'_> {
     }
 
     /// Caches the raw bytes as base for the next save, in place of this save's base.
-    fn keep(&self, raw_hash: Hash, raw: &[u8], piece: &Piece) -> Result<()> {
+    fn keep(&self, raw_hash: Hash, raw: &[u8], chunk: &Chunk) -> Result<()> {
         let Some(cache) = self.cache else { return Ok(()) };
-        let before = self.bases.alike(piece).map(|set| self.bases.catalog.set(self.lasting(set)?)).transpose()?;
+        let before = self.bases.alike(chunk).map(|set| self.bases.catalog.set(self.lasting(set)?)).transpose()?;
         cache.put(raw_hash, raw, before.map(|b| b.raw_hash));
         Ok(())
     }
@@ -158,13 +158,13 @@ impl Shared<'_> {
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
-        // Pieces are compressed in parallel; each by one thread.
+        // Chunks are compressed in parallel; each by one thread.
         let options = CompressOptions::default().with_level(shared.o.level).with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self { shared: *shared, claims, compressor, chain: ChainDecoder::new()?, lead: vec![], buf: vec![] })
     }
 
-    /// Encodes a group: its first piece, given by number, and those predicted from it.
+    /// Encodes a group: its first chunk, given by number, and those predicted from it.
     pub(super) fn encode(&mut self, number: usize, group: &[Job<'_>]) -> Result<Vec<Encoded>> {
         let (mut lead_buf, mut buf) = (std::mem::take(&mut self.lead), std::mem::take(&mut self.buf));
         let done = self.encode_with(number, group, &mut lead_buf, &mut buf);
@@ -180,67 +180,67 @@ impl<'a> Encoder<'a> {
         buf: &mut Vec<u8>,
     ) -> Result<Vec<Encoded>> {
         let at = |job: &Job<'_>, e: Error| e.at(&job.input.name);
-        let (lead, others) = group.split_first().expect("a group has a first piece");
-        let lead_raw = read(lead.input, &lead.piece, lead_buf).map_err(|e| at(lead, e))?;
+        let (lead, others) = group.split_first().expect("a group has a first chunk");
+        let lead_raw = read(lead.input, &lead.chunk, lead_buf).map_err(|e| at(lead, e))?;
         let role = Role::Lead { followed: !others.is_empty() };
-        let mut encoded = vec![self.encode_raw(number, lead_raw, &lead.piece, role).map_err(|e| at(lead, e))?];
+        let mut encoded = vec![self.encode_raw(number, lead_raw, &lead.chunk, role).map_err(|e| at(lead, e))?];
         let role = match self.shared.can_lead(&encoded[0])? {
-            true => Role::Follower(&lead.piece, lead_raw),
+            true => Role::Follower(&lead.chunk, lead_raw),
             false => Role::Lead { followed: false },
         };
         for (job, number) in others.iter().zip(number + 1..) {
-            let raw = read(job.input, &job.piece, buf).map_err(|e| at(job, e))?;
-            encoded.push(self.encode_raw(number, raw, &job.piece, role).map_err(|e| at(job, e))?);
+            let raw = read(job.input, &job.chunk, buf).map_err(|e| at(job, e))?;
+            encoded.push(self.encode_raw(number, raw, &job.chunk, role).map_err(|e| at(job, e))?);
         }
         Ok(encoded)
     }
 
-    fn encode_raw(&mut self, number: usize, raw: &[u8], piece: &Piece, role: Role<'_>) -> Result<Encoded> {
+    fn encode_raw(&mut self, number: usize, raw: &[u8], chunk: &Chunk, role: Role<'_>) -> Result<Encoded> {
         let raw_hash = Hash::of(raw);
         let shared = self.shared;
         if let Some(set) = shared.bases.equal(raw_hash) {
             if matches!(role, Role::Lead { .. }) && shared.lasting(set)? == set {
-                shared.keep(raw_hash, raw, piece)?;
+                shared.keep(raw_hash, raw, chunk)?;
             }
             return Ok(Encoded::Earlier(set));
         }
-        // A piece that others are predicted from is always encoded: the output must not depend on timing.
+        // A chunk that others are predicted from is always encoded: the output must not depend on timing.
         if self.claims.taken(raw_hash, number) && !matches!(role, Role::Lead { followed: true }) {
             return Ok(Encoded::Repeated(raw_hash));
         }
         if let Role::Follower(of, lead_raw) = role {
             let mut out = Vec::new();
-            let bases = [base_like(lead_raw, of, piece)?];
-            compress(&mut self.compressor, raw, &piece.segments, &bases, &mut out)?;
+            let bases = [base_like(lead_raw, of, chunk)?];
+            compress(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
             // The samples of a tensor may not be typical of the rest.
             if out.len() < raw.len() / 4 {
                 return Ok(Encoded::new(out, raw_hash, MadeFrom::Lead));
             }
         }
         let mut alone = Vec::new();
-        if let Some((base, age)) = shared.choose(piece)? {
+        if let Some((base, age)) = shared.choose(chunk)? {
             let mut out = Vec::new();
-            self.compress_from(base, raw, piece, &mut out)?;
-            if self.pays(&out, raw, piece, &mut alone)? {
+            self.compress_from(base, raw, chunk, &mut out)?;
+            if self.pays(&out, raw, chunk, &mut alone)? {
                 if shared.o.base != BasePolicy::Anchor {
-                    shared.keep(raw_hash, raw, piece)?;
+                    shared.keep(raw_hash, raw, chunk)?;
                 }
                 return Ok(Encoded::new(out, raw_hash, MadeFrom::Earlier(base, age)));
             }
         }
         if alone.is_empty() {
-            compress(&mut self.compressor, raw, &piece.segments, &[], &mut alone)?;
+            compress(&mut self.compressor, raw, &chunk.segments, &[], &mut alone)?;
         }
-        shared.keep(raw_hash, raw, piece)?;
+        shared.keep(raw_hash, raw, chunk)?;
         Ok(Encoded::new(alone, raw_hash, MadeFrom::Nothing))
     }
 
-    /// Compresses a piece against a base.
-    fn compress_from(&mut self, base: SetId, raw: &[u8], piece: &Piece, out: &mut Vec<u8>) -> Result<()> {
+    /// Compresses a chunk against a base.
+    fn compress_from(&mut self, base: SetId, raw: &[u8], chunk: &Chunk, out: &mut Vec<u8>) -> Result<()> {
         let shared = self.shared;
         let catalog = &shared.bases.catalog;
         let set = catalog.set(base)?;
-        let base_of = |old| match &piece.segments[..] {
+        let base_of = |old| match &chunk.segments[..] {
             [] => Base::new(old),
             segments => Base::of_segments(old, segments),
         };
@@ -257,46 +257,46 @@ impl<'a> Encoder<'a> {
             bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];
         }
         if shared.o.base == BasePolicy::Anchor {
-            shared.keep(set.raw_hash, old, piece)?;
+            shared.keep(set.raw_hash, old, chunk)?;
         }
-        compress(&mut self.compressor, raw, &piece.segments, &bases, out)
+        compress(&mut self.compressor, raw, &chunk.segments, &bases, out)
     }
 
-    /// Whether a delta is worth its chain. If finding out takes compressing the piece alone, the result goes to `alone`.
-    fn pays(&mut self, delta: &[u8], raw: &[u8], piece: &Piece, alone: &mut Vec<u8>) -> Result<bool> {
+    /// Whether a delta is worth its chain. If finding out takes compressing the chunk alone, the result goes to `alone`.
+    fn pays(&mut self, delta: &[u8], raw: &[u8], chunk: &Chunk, alone: &mut Vec<u8>) -> Result<bool> {
         if self.shared.o.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
             return Ok(true);
         }
-        compress(&mut self.compressor, raw, &piece.segments, &[], alone)?;
+        compress(&mut self.compressor, raw, &chunk.segments, &[], alone)?;
         Ok(is_worth_its_chain(delta, alone))
     }
 }
 
-/// A base whose segments have the names of the segments of `piece` that are predicted from them.
-fn base_like<'b>(raw: &'b [u8], of: &Piece, piece: &Piece) -> Result<Base<'b>> {
+/// A base whose segments have the names of the segments of `chunk` that are predicted from them.
+fn base_like<'b>(raw: &'b [u8], of: &Chunk, chunk: &Chunk) -> Result<Base<'b>> {
     let mut segments = of.segments.clone();
-    for (wide, s) in segments.iter_mut().zip(&piece.segments) {
+    for (wide, s) in segments.iter_mut().zip(&chunk.segments) {
         wide.name.clone_from(&s.name);
     }
     Base::of_segments(raw, &segments).map_err(Error::codec)
 }
 
-/// The bytes of a piece: borrowed if they are contiguous in memory, otherwise read into `buf`.
-fn read<'b>(input: &Input<'b>, piece: &Piece, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
-    if let [r] = piece.ranges[..]
+/// The bytes of a chunk: borrowed if they are contiguous in memory, otherwise read into `buf`.
+fn read<'b>(input: &Input<'b>, chunk: &Chunk, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+    if let [r] = chunk.ranges[..]
         && let Some(raw) = input.source.slice_at(r.offset, r.len as usize)
     {
         return Ok(raw);
     }
-    buf.resize(usize::try_from(piece.len()).expect("pieces are small"), 0);
+    buf.resize(usize::try_from(chunk.len()).expect("chunks are small"), 0);
     let mut rest = &mut buf[..];
-    for r in &piece.ranges {
-        input.read_exact_at(rest.split_off_mut(..r.len as usize).expect("ranges add up to the piece"), r.offset)?;
+    for r in &chunk.ranges {
+        input.read_exact_at(rest.split_off_mut(..r.len as usize).expect("ranges add up to the chunk"), r.offset)?;
     }
     Ok(buf)
 }
 
-/// Whether a delta is enough smaller than the piece alone.
+/// Whether a delta is enough smaller than the chunk alone.
 pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
     // Saving less than three percent is not worth a longer restore.
     (delta.len() as u64) * 100 < alone.len() as u64 * 97
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_earlier_pieces_take_bytes_away() {
+    fn only_earlier_chunks_take_bytes_away() {
         let (claims, a, b) = (Claims::default(), Hash::of(b"a"), Hash::of(b"b"));
         assert!(!claims.taken(a, 5));
         assert!(!claims.taken(a, 3));

@@ -1,4 +1,4 @@
-//! Saving: encodes files as a part (`docs/store.md` §5).
+//! Saving: encodes files as a shard (`docs/store.md` §5).
 
 mod bases;
 pub(crate) mod encode;
@@ -11,16 +11,16 @@ use std::collections::HashMap;
 
 use lmc::Base;
 
-use crate::cache::PieceCache;
+use crate::cache::ChunkCache;
 use crate::catalog::{Catalog, SetId};
+use crate::chunks::{Chunk, cut};
 use crate::error::{Error, Result};
-use crate::ids::{Hash, PartId, SaveId};
+use crate::ids::{Hash, SaveId, ShardId};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::names::{check_name, check_together};
-use crate::manifest::part::{BlockSet, Extent, File, Part, Ref, Segment};
+use crate::manifest::shard::{BlockSet, Extent, File, Ref, Segment, Shard};
 use crate::ordered;
-use crate::pieces::{Piece, cut};
 use crate::remote::Remote;
 use bases::Bases;
 use encode::{Encoded, Encoder, MadeFrom};
@@ -29,34 +29,34 @@ pub use options::{BasePolicy, SaveOptions};
 use plan::{Job, Plan};
 use upload::Uploader;
 
-/// A saved part, to be published alone as a snapshot, or with other parts.
+/// A saved shard, to be published alone as a snapshot, or with other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// The part's id.
-    pub part: PartId,
+    /// The shard's id.
+    pub shard: ShardId,
     /// Bytes of the files.
     pub raw_size: u64,
     /// Bytes stored for them.
     pub new_size: u64,
 }
 
-/// Where a piece is stored.
+/// Where a chunk is stored.
 #[derive(Clone, Copy)]
 enum Place {
     Earlier(SetId),
-    /// Index of the set in this part.
+    /// Index of the set in this shard.
     Here(usize),
 }
 
-/// Saves files as a part. `before`: the parts of the snapshot whose sets may be bases, and whose raw bytes `cache` may hold; it counted at
+/// Saves files as a shard. `before`: the shards of the snapshot whose sets may be bases, and whose raw bytes `cache` may hold; it counted at
 /// the store's time `began`, or later. `id` must be unused.
 pub(crate) fn save(
     remote: &Remote,
     inputs: &[Input<'_>],
-    before: &[PartId],
+    before: &[ShardId],
     o: &SaveOptions,
-    cache: Option<&PieceCache>,
+    cache: Option<&ChunkCache>,
     began: u64,
     id: SaveId,
 ) -> Result<Saved> {
@@ -65,23 +65,23 @@ pub(crate) fn save(
         cache.begin();
     }
     let bases = Bases::new(remote.wait(Catalog::load(remote, before))?, before)?;
-    let mut part = Part::new(id, began);
+    let mut shard = Shard::new(id, began);
     let mut files = Vec::new();
     for input in inputs {
-        let (file, segments, pieces) = begin(input)?;
-        part.files.push(file);
-        files.push((input, segments, pieces));
+        let (file, segments, chunks) = begin(input)?;
+        shard.files.push(file);
+        files.push((input, segments, chunks));
     }
     let plan = Plan::new(files)?;
-    let mut uploader = Uploader::new(remote, part.save);
+    let mut uploader = Uploader::new(remote, shard.save);
     let shared = encode::Shared { remote, bases: &bases, cache, o };
-    let done = store(&shared, &plan, &mut part, &mut uploader).and_then(|places| {
-        part.objects = uploader.finish()?;
-        refer(&mut part, &bases.catalog, &plan.jobs, &places)?;
-        let bytes = part.to_bytes()?;
-        let id = PartId::of(&bytes);
-        remote.wait(remote.put(&layout::part(id), bytes.into()))?;
-        Ok(Saved { part: id, raw_size: part.raw_size(), new_size: part.new_size() })
+    let done = store(&shared, &plan, &mut shard, &mut uploader).and_then(|places| {
+        shard.objects = uploader.finish()?;
+        refer(&mut shard, &bases.catalog, &plan.jobs, &places)?;
+        let bytes = shard.to_bytes()?;
+        let id = ShardId::of(&bytes);
+        remote.wait(remote.put(&layout::shard(id), bytes.into()))?;
+        Ok(Saved { shard: id, raw_size: shard.raw_size(), new_size: shard.new_size() })
     });
     if done.is_err() {
         uploader.discard();
@@ -100,8 +100,8 @@ fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
     check_together(inputs.iter().map(|i| &i.name[..])).map_err(Error::usage)
 }
 
-/// A file as the part describes it, without its extents; its segments, and its pieces.
-fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>, Vec<Piece>)> {
+/// A file as the shard describes it, without its extents; its segments, and its chunks.
+fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>, Vec<Chunk>)> {
     let at = |e: Error| e.at(&input.name);
     let base = Base::new(input.source).map_err(|e| at(Error::codec(e)))?;
     let file = File {
@@ -112,15 +112,15 @@ fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>, Vec<Piece>)> {
         extents: vec![],
     };
     let segments = base.segments().to_vec();
-    let pieces = cut(&input.name, &segments).map_err(at)?;
-    Ok((file, segments, pieces))
+    let chunks = cut(&input.name, &segments).map_err(at)?;
+    Ok((file, segments, chunks))
 }
 
-/// Encodes and stores all pieces that are new; returns where each is stored.
+/// Encodes and stores all chunks that are new; returns where each is stored.
 fn store(
     shared: &encode::Shared<'_>,
     plan: &Plan<'_>,
-    part: &mut Part,
+    shard: &mut Shard,
     uploader: &mut Uploader<'_>,
 ) -> Result<Vec<Place>> {
     let mut places: Vec<Place> = Vec::with_capacity(plan.jobs.len());
@@ -146,16 +146,16 @@ fn store(
                     Encoded::New(new) => match here.get(&new.raw_hash) {
                         Some(&same) => Place::Here(same),
                         None => {
-                            let number = part.sets.len();
+                            let number = shard.sets.len();
                             here.insert(new.raw_hash, number);
-                            let (hash, raw_hash, raw_len) = (new.hash, new.raw_hash, job.piece.len());
+                            let (hash, raw_hash, raw_len) = (new.hash, new.raw_hash, job.chunk.len());
                             let at = uploader.append(new.bytes)?;
                             let (base, age) = match new.base {
                                 MadeFrom::Nothing => (None, 0),
                                 MadeFrom::Earlier(set, age) => (Some(Place::Earlier(set)), age),
-                                MadeFrom::Lead => (Some(places[lead]), 1 + age_of(places[lead], part, shared.bases)?),
+                                MadeFrom::Lead => (Some(places[lead]), 1 + age_of(places[lead], shard, shared.bases)?),
                             };
-                            part.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
+                            shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
                             made_from.push(base);
                             Place::Here(number)
                         }
@@ -166,42 +166,42 @@ fn store(
             Ok(())
         },
     )?;
-    let mut numbers = Numbers::new(&mut part.parts, &shared.bases.catalog);
-    for (set, base) in part.sets.iter_mut().zip(made_from) {
+    let mut numbers = Numbers::new(&mut shard.shards, &shared.bases.catalog);
+    for (set, base) in shard.sets.iter_mut().zip(made_from) {
         set.base = base.map(|b| numbers.place(b)).transpose()?;
     }
     Ok(places)
 }
 
-fn age_of(place: Place, part: &Part, bases: &Bases) -> Result<u32> {
+fn age_of(place: Place, shard: &Shard, bases: &Bases) -> Result<u32> {
     match place {
-        Place::Here(number) => Ok(part.sets[number].age),
+        Place::Here(number) => Ok(shard.sets[number].age),
         Place::Earlier(set) => Ok(bases.catalog.set(set)?.age),
     }
 }
 
-/// The parts that a part refers to, in its numbering.
+/// The shards that a shard refers to, in its numbering.
 pub(crate) struct Numbers<'a> {
-    parts: &'a mut Vec<PartId>,
-    known: HashMap<PartId, usize>,
+    shards: &'a mut Vec<ShardId>,
+    known: HashMap<ShardId, usize>,
     catalog: &'a Catalog,
 }
 
 impl<'a> Numbers<'a> {
-    pub(crate) fn new(parts: &'a mut Vec<PartId>, catalog: &'a Catalog) -> Self {
-        let known = parts.iter().zip(1..).map(|(&id, number)| (id, number)).collect();
-        Self { parts, known, catalog }
+    pub(crate) fn new(shards: &'a mut Vec<ShardId>, catalog: &'a Catalog) -> Self {
+        let known = shards.iter().zip(1..).map(|(&id, number)| (id, number)).collect();
+        Self { shards, known, catalog }
     }
 
-    /// A reference to a set. The parts that hold its chain are listed, too.
+    /// A reference to a set. The shards that hold its chain are listed, too.
     pub(crate) fn refer(&mut self, set: SetId) -> Result<Ref> {
         for link in self.catalog.chain(set)? {
-            if !self.known.contains_key(&link.part) {
-                self.parts.push(link.part);
-                self.known.insert(link.part, self.parts.len());
+            if !self.known.contains_key(&link.shard) {
+                self.shards.push(link.shard);
+                self.known.insert(link.shard, self.shards.len());
             }
         }
-        Ok(Ref(self.known[&set.part], set.index))
+        Ok(Ref(self.known[&set.shard], set.index))
     }
 
     fn place(&mut self, place: Place) -> Result<Ref> {
@@ -213,19 +213,19 @@ impl<'a> Numbers<'a> {
 }
 
 /// Sets the extents of each file.
-fn refer(part: &mut Part, catalog: &Catalog, jobs: &[Job<'_>], places: &[Place]) -> Result<()> {
+fn refer(shard: &mut Shard, catalog: &Catalog, jobs: &[Job<'_>], places: &[Place]) -> Result<()> {
     let mut files: HashMap<&str, Vec<(u64, Extent)>> = HashMap::new();
-    let mut numbers = Numbers::new(&mut part.parts, catalog);
-    for (Job { input, piece }, &place) in jobs.iter().zip(places) {
+    let mut numbers = Numbers::new(&mut shard.shards, catalog);
+    for (Job { input, chunk }, &place) in jobs.iter().zip(places) {
         let Ref(of, set) = numbers.place(place)?;
         let mut from = 0;
         let extents = files.entry(&input.name).or_default();
-        for r in &piece.ranges {
+        for r in &chunk.ranges {
             extents.push((r.offset, Extent(of, set, from, r.len)));
             from += r.len;
         }
     }
-    for f in &mut part.files {
+    for f in &mut shard.files {
         let mut extents = files.remove(&f.name[..]).unwrap_or_default();
         extents.sort_unstable_by_key(|e| e.0);
         f.extents = extents.into_iter().map(|e| e.1).collect();

@@ -4,19 +4,19 @@ use lmc::Level;
 
 use crate::ids::Step;
 
-/// The policy that selects bases for a snapshot's pieces.
+/// The policy that selects bases for a snapshot's chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BasePolicy {
-    /// The same piece of the previous snapshot, unless that saves next to nothing, or restoring it would read more than three times its
+    /// The same chunk of the previous snapshot, unless that saves next to nothing, or restoring it would read more than three times its
     /// bytes.
     #[default]
     Auto,
-    /// The same piece of the previous snapshot.
+    /// The same chunk of the previous snapshot.
     Previous,
-    /// The first piece of the chain of the previous snapshot's piece. Deltas are larger than with `Previous`, but a piece is restored from
+    /// The first chunk of the chain of the previous snapshot's chunk. Deltas are larger than with `Previous`, but a chunk is restored from
     /// at most two.
     Anchor,
-    /// No base: each snapshot stands alone. Unchanged pieces are still shared.
+    /// No base: each snapshot stands alone. Unchanged chunks are still shared.
     Nothing,
 }
 
@@ -30,7 +30,7 @@ pub struct SaveOptions {
     pub threads: usize,
     /// How bases are selected.
     pub base: BasePolicy,
-    /// Interval, in saves, at which a piece is stored without a base, so that its chain is never longer than this: 1 to 64.
+    /// Interval, in saves, at which a chunk is stored without a base, so that its chain is never longer than this: 1 to 64.
     pub anchor_every: u32,
     /// The previous snapshot; by default the last one of an earlier step.
     pub from: Option<Step>,

@@ -1,4 +1,4 @@
-//! The order of compression: pieces of 16-bit weights right after the pieces of the 32-bit weights that they are rounded from.
+//! The order of compression: chunks of 16-bit weights right after the chunks of the 32-bit weights that they are rounded from.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,50 +6,50 @@ use std::ops::Range;
 use lmc::Segment;
 
 use super::input::Input;
+use crate::chunks::Chunk;
 use crate::error::{Error, Result};
-use crate::pieces::Piece;
 
-/// A piece of one of the files.
+/// A chunk of one of the files.
 pub(super) struct Job<'a> {
     pub(super) input: &'a Input<'a>,
-    pub(super) piece: Piece,
+    pub(super) chunk: Chunk,
 }
 
-/// Pieces in the order of compression.
+/// Chunks in the order of compression.
 pub(super) struct Plan<'a> {
     pub(super) jobs: Vec<Job<'a>>,
-    /// They cover the jobs. One thread encodes a group: all pieces but the first are predicted from the first.
+    /// They cover the jobs. One thread encodes a group: all chunks but the first are predicted from the first.
     pub(super) groups: Vec<Range<usize>>,
 }
 
 impl<'a> Plan<'a> {
-    /// Plans the pieces of files with known segments.
-    pub(super) fn new(files: Vec<(&'a Input<'a>, Vec<Segment>, Vec<Piece>)>) -> Result<Self> {
+    /// Plans the chunks of files with known segments.
+    pub(super) fn new(files: Vec<(&'a Input<'a>, Vec<Segment>, Vec<Chunk>)>) -> Result<Self> {
         let wide = wide_of(&files)?;
-        // Index of the pieces of tensors that others are rounded from.
+        // Index of the chunks of tensors that others are rounded from.
         let mut leads: HashMap<(usize, usize, u64), usize> = HashMap::new();
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         for (file, (input, _, cut)) in files.into_iter().enumerate() {
-            for piece in cut {
-                if let Some((segment, element)) = piece.of {
-                    leads.insert((file, segment, element), pieces.len());
+            for chunk in cut {
+                if let Some((segment, element)) = chunk.of {
+                    leads.insert((file, segment, element), chunks.len());
                 }
-                let wide = piece.of.and_then(|(s, element)| wide[file][s].map(|(file, s)| (file, s, element)));
-                pieces.push((wide, Some(Job { input, piece })));
+                let wide = chunk.of.and_then(|(s, element)| wide[file][s].map(|(file, s)| (file, s, element)));
+                chunks.push((wide, Some(Job { input, chunk })));
             }
         }
         let mut following: HashMap<usize, Vec<usize>> = HashMap::new();
-        for (i, (wide, _)) in pieces.iter().enumerate() {
+        for (i, (wide, _)) in chunks.iter().enumerate() {
             if let Some(&lead) = wide.as_ref().and_then(|w| leads.get(w)) {
                 following.entry(lead).or_default().push(i);
             }
         }
-        let follows: Vec<bool> = pieces.iter().map(|(wide, _)| wide.is_some_and(|w| leads.contains_key(&w))).collect();
-        let mut plan = Self { jobs: Vec::with_capacity(pieces.len()), groups: vec![] };
-        for lead in (0..pieces.len()).filter(|&i| !follows[i]) {
+        let follows: Vec<bool> = chunks.iter().map(|(wide, _)| wide.is_some_and(|w| leads.contains_key(&w))).collect();
+        let mut plan = Self { jobs: Vec::with_capacity(chunks.len()), groups: vec![] };
+        for lead in (0..chunks.len()).filter(|&i| !follows[i]) {
             let start = plan.jobs.len();
             for i in std::iter::once(lead).chain(following.remove(&lead).unwrap_or_default()) {
-                plan.jobs.extend(pieces[i].1.take());
+                plan.jobs.extend(chunks[i].1.take());
             }
             plan.groups.push(start..plan.jobs.len());
         }
@@ -61,7 +61,7 @@ impl<'a> Plan<'a> {
 type Wide = Vec<Vec<Option<(usize, usize)>>>;
 
 /// Compares samples of all 32- and 16-bit tensors, as if the files were one.
-fn wide_of(files: &[(&Input<'_>, Vec<Segment>, Vec<Piece>)]) -> Result<Wide> {
+fn wide_of(files: &[(&Input<'_>, Vec<Segment>, Vec<Chunk>)]) -> Result<Wide> {
     let (mut tensors, mut numbers, mut starts, mut end) = (vec![], vec![], vec![], 0);
     for (file, (_, segments, _)) in files.iter().enumerate() {
         starts.push(end);

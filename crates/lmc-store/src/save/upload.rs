@@ -7,7 +7,7 @@ use object_store::{ObjectStoreExt, WriteMultipart};
 use crate::error::{Error, Result};
 use crate::ids::SaveId;
 use crate::layout;
-use crate::manifest::part::At;
+use crate::manifest::shard::At;
 use crate::remote::Remote;
 
 /// An object is closed once it has this many bytes.

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gather::SIDE_BY_SIDE;
 use crate::ids::Step;
 use crate::layout;
-use crate::manifest::part::At;
+use crate::manifest::shard::At;
 use crate::ordered;
 use crate::remote::{CONCURRENT, Remote};
 use crate::restore::SnapshotReader;
@@ -95,19 +95,19 @@ impl Store {
     }
 }
 
-/// Checks that a record's sizes are the sums of its parts' sizes.
+/// Checks that a record's sizes are the sums of its shards' sizes.
 fn wrong_sizes(reader: &SnapshotReader) -> Result<Option<Problem>> {
     let s = reader.snapshot();
     let (mut raw, mut new) = (0u64, 0u64);
-    for &id in &s.parts {
-        let part = reader.catalog().part(id)?;
-        (raw, new) = (raw.saturating_add(part.raw_size()), new.saturating_add(part.new_size()));
+    for &id in &s.shards {
+        let shard = reader.catalog().shard(id)?;
+        (raw, new) = (raw.saturating_add(shard.raw_size()), new.saturating_add(shard.new_size()));
     }
     if (raw, new) == (s.raw_size, s.new_size) {
         return Ok(None);
     }
     let message = format!(
-        "the record gives {} bytes of files and {} stored bytes, but its parts have {raw} and {new}",
+        "the record gives {} bytes of files and {} stored bytes, but its shards have {raw} and {new}",
         s.raw_size, s.new_size
     );
     Ok(Some(Problem { step: s.step, lost: vec![], intact: true, message }))
@@ -122,8 +122,8 @@ async fn look_at_objects(
 ) -> Result<u64> {
     let mut sets: BTreeMap<_, Vec<SetId>> = BTreeMap::new();
     for &id in chains.keys() {
-        let (part, At(object, ..)) = (catalog.part(id.part)?, catalog.set(id)?.at);
-        sets.entry((part.save, object, part.objects[object])).or_default().push(id);
+        let (shard, At(object, ..)) = (catalog.shard(id.shard)?, catalog.set(id)?.at);
+        sets.entry((shard.save, object, shard.objects[object])).or_default().push(id);
     }
     let objects = sets.len() as u64;
     let mut looked = stream::iter(sets)
@@ -178,8 +178,8 @@ fn decode_all(
             if let Err(e) = decode(chain, begun) {
                 only_damage(e)?;
                 for n in 1..=chain.len() {
-                    let part = &chain[..n];
-                    if let Err(e) = decode(part, chain::begin(remote, catalog, part)) {
+                    let shard = &chain[..n];
+                    if let Err(e) = decode(shard, chain::begin(remote, catalog, shard)) {
                         return Ok(Some((chain[n - 1], only_damage(e)?)));
                     }
                 }
@@ -201,7 +201,7 @@ fn only_damage(e: Error) -> Result<String> {
     }
 }
 
-/// Reports for each bad set the parts of a snapshot that depend on it.
+/// Reports for each bad set the shards of a snapshot that depend on it.
 fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, bad: &Bad, problems: &mut Vec<Problem>) {
     let mut lost: BTreeMap<&str, BTreeSet<(String, Option<String>)>> = BTreeMap::new();
     for (file, extents) in reader.extents() {

@@ -91,19 +91,19 @@ fn some_are_copied_with_what_they_need_alone() {
 }
 
 #[test]
-fn several_parts_are_copied_as_several() {
+fn several_shards_are_copied_as_several() {
     let (from, o) = (new_store(&memory()), SaveOptions::default());
     let files: Vec<Vec<u8>> =
         (0..3).map(|i| safetensors(&[Tensor::new("w", 300, 300, i), model()[3].clone()])).collect();
-    let parts: Vec<_> = (0..)
+    let shards: Vec<_> = (0..)
         .zip(&files)
-        .map(|(rank, f)| from.save_part(&[Input::new(format!("rank{rank}"), f)], step(1), &o).unwrap().part)
+        .map(|(rank, f)| from.save_shard(&[Input::new(format!("rank{rank}"), f)], step(1), &o).unwrap().shard)
         .collect();
     let metadata = BTreeMap::from([("loss".to_owned(), "2.5".to_owned())]);
-    let s = from.publish(step(1), metadata.clone(), &parts).unwrap();
+    let s = from.publish(step(1), metadata.clone(), &shards).unwrap();
     let store = new_store(&memory());
     let copy = store.copy_from(&from, &[s]).unwrap().snapshots.remove(0);
-    assert_eq!((copy.parts.len(), copy.metadata), (3, metadata));
+    assert_eq!((copy.shards.len(), copy.metadata), (3, metadata));
     for (rank, f) in files.iter().enumerate() {
         let mut out = vec![];
         reader(&store, 1).read_file(&format!("rank{rank}"), &mut out).unwrap();
@@ -256,7 +256,7 @@ fn archives_are_not_believed() {
     let e = open_bytes(&[7; 20_000]).unwrap_err();
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("is a file, not a store: use lmc list"), "{e}");
     let marker = block_on(async { objects.get(&"lmc-store.json".into()).await.unwrap().bytes().await.unwrap() });
-    for (files, part) in [
+    for (files, shard) in [
         (&[("lmc-store.json", &marker[..]), ("../x", b"")][..], "is not a key"),
         (&[("lmc-store.json", &marker), ("a//b", b"")], "is not a key"),
         (&[("lmc-store.json", &marker), ("./lmc-store.json", &marker)], "two files"),
@@ -264,7 +264,7 @@ fn archives_are_not_believed() {
         (&[("lmc-store.json", b"{}")], "lmc-store.json"),
     ] {
         let e = open_bytes(&archive(files)).unwrap_err();
-        assert!(e.to_string().contains(part), "{e}");
+        assert!(e.to_string().contains(shard), "{e}");
     }
     drop(open_bytes(&archive(&[("./lmc-store.json", &marker)])).unwrap());
     // Every flipped byte is noticed or harmless: the copies equal the saved files.

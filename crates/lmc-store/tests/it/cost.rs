@@ -21,7 +21,7 @@ fn chains_and_what_they_read_are_told() {
         .collect();
     let before = objects.requests();
     let costs = store.costs(&saved).unwrap();
-    // Every part is read once, even if several snapshots need it.
+    // Every shard is read once, even if several snapshots need it.
     assert_eq!(objects.requests() - before, 7);
     assert_eq!(costs.iter().map(|c| c.longest_chain).collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3, 1]);
     // The shared header, and the tensor's chain.

@@ -109,19 +109,19 @@ fn what_is_missing_or_cut_short_is_found_without_reading_it() {
 }
 
 #[test]
-fn parts_and_records_are_what_they_were() {
+fn shards_and_records_are_what_they_were() {
     let (objects, store) = stored();
-    let parts = keys(&*objects, "parts");
-    assert_eq!(parts.len(), 3);
+    let shards = keys(&*objects, "shards");
+    assert_eq!(shards.len(), 3);
     let problems = || {
         let found = store.verify(&store.snapshots().unwrap(), true, 0).unwrap();
         found.problems.iter().map(|p| (p.step.get(), p.message.clone())).collect::<Vec<_>>()
     };
-    for (i, key) in parts.iter().enumerate() {
+    for (i, key) in shards.iter().enumerate() {
         let whole = get(&*objects, key);
         let mut flipped = whole.clone();
         *flipped.iter_mut().find(|b| **b == b'1').unwrap() = b'2';
-        for bad in [flipped, whole[1..].to_vec(), get(&*objects, &parts[(i + 1) % 3]), vec![]] {
+        for bad in [flipped, whole[1..].to_vec(), get(&*objects, &shards[(i + 1) % 3]), vec![]] {
             put(&*objects, key, bad);
             let found = problems();
             assert!(!found.is_empty() && found.iter().all(|(_, m)| m.contains(key.as_ref())), "{found:?}");

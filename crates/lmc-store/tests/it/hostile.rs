@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{model, options, safetensors, save, save_with};
+use crate::support::{model, options, safetensors, save, save_with, sealed};
 use lmc_store::testing::{Memory, Random};
 use lmc_store::{Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
 use object_store::path::Path;
@@ -22,10 +22,10 @@ fn get(objects: &Memory, key: &str) -> Vec<u8> {
     wait(async { objects.get(&Path::from(key)).await.unwrap().bytes().await.unwrap().to_vec() })
 }
 
-/// A store of three snapshots, each made from the one before, and its documents: parts, then records, in the order of writing.
+/// A store of three snapshots, each made from the one before, and its documents: shards, then records, in the order of writing.
 struct Good {
     objects: Arc<Memory>,
-    parts: Vec<(String, Value)>,
+    shards: Vec<(String, Value)>,
     records: Vec<(String, Value)>,
     /// The next files to save.
     next: Vec<u8>,
@@ -36,52 +36,52 @@ impl Good {
         let objects = Arc::new(Memory::default());
         let store = Store::create_on(objects.clone(), options(1)).unwrap();
         let mut tensors = model();
-        let (mut parts, mut records) = (vec![], vec![]);
+        let (mut shards, mut records) = (vec![], vec![]);
         for n in 1..=3 {
             tensors[0].train(n);
             let snapshot = save(&store, n, &safetensors(&tensors));
-            let part = snapshot.parts[0].to_string();
-            let document = serde_json::from_slice(&get(&objects, &format!("parts/{part}.json"))).unwrap();
-            parts.push((part, document));
+            let shard = snapshot.shards[0].to_string();
+            let document = serde_json::from_slice(&get(&objects, &format!("shards/{shard}.json"))).unwrap();
+            shards.push((shard, document));
             let key = format!("snapshots/{n:020}/{:010}.json", 0);
             let mut document: Value = serde_json::from_slice(&get(&objects, &key)).unwrap();
-            // With a checksum every change would be rejected; records of older versions have none.
+            // Changed records get another one.
             document.as_object_mut().unwrap().remove("check").unwrap();
             records.push((key, document));
         }
         tensors[0].train(9);
-        Self { objects, parts, records, next: safetensors(&tensors) }
+        Self { objects, shards, records, next: safetensors(&tensors) }
     }
 
     /// A copy with some values of its documents changed.
     fn spoiled(&self, random: &mut Random) -> Arc<Memory> {
         let objects = self.objects.fork();
-        let mut parts: Vec<Value> = self.parts.iter().map(|p| p.1.clone()).collect();
+        let mut shards: Vec<Value> = self.shards.iter().map(|p| p.1.clone()).collect();
         let mut records: Vec<Value> = self.records.iter().map(|r| r.1.clone()).collect();
         for _ in 0..1 + random.below(3) {
-            // Mostly parts, which hold more values.
+            // Mostly shards, which hold more values.
             let document = match random.below(6) {
                 0 => &mut records[random.below(3) as usize],
-                _ => &mut parts[random.below(3) as usize],
+                _ => &mut shards[random.below(3) as usize],
             };
             let count = nodes(document);
             let values = [random.below(count), random.below(count)];
             let other = node(document, &mut { values[1] }).clone();
             spoil(node(document, &mut { values[0] }), other, random);
         }
-        // Parts are identified by their hashes: references follow the change.
+        // Shards are identified by their hashes: references follow the change.
         let mut names: Vec<(String, String)> = vec![];
         let renamed = |document: &Value, names: &[(String, String)]| {
             names.iter().fold(document.to_string(), |text, (old, new)| text.replace(old, new))
         };
-        for ((old, _), document) in self.parts.iter().zip(&parts) {
+        for ((old, _), document) in self.shards.iter().zip(&shards) {
             let text = renamed(document, &names);
             let new = Hash::of(text.as_bytes()).to_string();
-            put(&objects, &format!("parts/{new}.json"), text.into_bytes());
+            put(&objects, &format!("shards/{new}.json"), text.into_bytes());
             names.push((old.clone(), new));
         }
         for ((key, _), document) in self.records.iter().zip(&records) {
-            put(&objects, key, renamed(document, &names).into_bytes());
+            put(&objects, key, sealed(renamed(document, &names)));
         }
         Arc::new(objects)
     }

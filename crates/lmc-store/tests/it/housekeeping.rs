@@ -108,7 +108,7 @@ fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
     objects.advance(GRACE);
     let before = needs::keys(&*objects);
     let young = store.gc().unwrap();
-    // Its first record, its part and its data; readers continue.
+    // Its first record, its shard and its data; readers continue.
     assert_eq!((young.orphans.len(), young.young.len()), (0, 3), "{young:?}");
     assert_eq!(needs::keys(&*objects), before);
     let mut out = vec![];
@@ -148,7 +148,7 @@ fn a_chain_of_pruned_snapshots_is_cut_off() {
     assert_eq!((new.id, new.time, &new.metadata, new.raw_size), (last.id, last.time, &last.metadata, last.raw_size));
     assert_eq!(new, &store.find(Default::default()).unwrap());
     let mut out = vec![];
-    // Readers that found it before use the old parts, until they are collected.
+    // Readers that found it before use the old shards, until they are collected.
     store.open_snapshot(&last).unwrap().read_file("m.safetensors", &mut out).unwrap();
     assert!(out == file && restored(&store, 11).unwrap() == file);
     collect_all(&objects, &store);
@@ -229,7 +229,7 @@ fn what_would_free_little_is_left_alone() {
 }
 
 #[test]
-fn snapshots_of_several_parts_are_re_based() {
+fn snapshots_of_several_shards_are_re_based() {
     let (objects, store) = new();
     let mut ranks = [Tensor::new("w", 100, 700, 1), Tensor::new("w", 100, 700, 2), Tensor::new("w", 100, 700, 1)];
     let mut files = vec![];
@@ -239,15 +239,15 @@ fn snapshots_of_several_parts_are_re_based() {
         ranks[2] = ranks[0].clone();
         files = ranks.iter().map(|t| safetensors(std::slice::from_ref(t))).collect::<Vec<_>>();
         let save = |(i, f): (usize, &Vec<u8>)| {
-            store.save_part(&[Input::new(format!("rank{i}"), f)], step(n), &SaveOptions::default()).unwrap().part
+            store.save_shard(&[Input::new(format!("rank{i}"), f)], step(n), &SaveOptions::default()).unwrap().shard
         };
-        let parts: Vec<_> = files.iter().enumerate().map(save).collect();
-        store.publish(step(n), BTreeMap::new(), &parts).unwrap();
+        let shards: Vec<_> = files.iter().enumerate().map(save).collect();
+        store.publish(step(n), BTreeMap::new(), &shards).unwrap();
     }
     let plan = store.plan_prune(&keep(1, None, &[])).unwrap();
     assert_eq!(plan.rebase, [step(7)]);
     let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
-    assert_eq!(done.rebased[0].parts.len(), 3);
+    assert_eq!(done.rebased[0].shards.len(), 3);
     collect_all(&objects, &store);
     let reader = reader(&store, 7);
     for (rank, f) in files.iter().enumerate() {
@@ -285,13 +285,13 @@ fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
     let files = train(&store, 0..3, &mut small(), BasePolicy::Nothing);
     store.prune(&store.plan_prune(&keep(0, None, &[0, 1])).unwrap(), &RebaseOptions::default()).unwrap();
     objects.advance(GRACE + 1);
-    let part = format!("parts/{}.json", store.find(lmc_store::At::Step(step(1))).unwrap().parts[0]);
+    let shard = format!("shards/{}.json", store.find(lmc_store::At::Step(step(1))).unwrap().shards[0]);
     let before = needs::keys(&*objects);
-    futures::executor::block_on(objects.put(&(&part[..]).into(), b"{}".to_vec().into())).unwrap();
+    futures::executor::block_on(objects.put(&(&shard[..]).into(), b"{}".to_vec().into())).unwrap();
     for e in [store.gc().unwrap_err(), store.garbage().unwrap_err()] {
         assert!(
             e.kind() == ErrorKind::Damaged
-                && e.to_string().contains(&part)
+                && e.to_string().contains(&shard)
                 && e.to_string().contains("nothing was deleted"),
             "{e}"
         );
@@ -299,7 +299,7 @@ fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
     assert_eq!(needs::keys(&*objects), before);
     // The snapshot is lost; without it the store is sound again.
     let plan = store.plan_prune(&keep(0, None, &[0])).unwrap();
-    assert!(plan.obstacle.as_ref().unwrap().contains(&part), "{plan:?}");
+    assert!(plan.obstacle.as_ref().unwrap().contains(&shard), "{plan:?}");
     store.prune(&plan, &RebaseOptions::default()).unwrap();
     collect_all(&objects, &store);
     assert!(restored(&store, 0).unwrap() == files[0]);
@@ -309,7 +309,7 @@ fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
 fn what_is_not_the_stores_is_left_alone() {
     let (objects, store) = new();
     train(&store, 0..1, &mut small(), BasePolicy::Auto);
-    let foreign = ["data/readme", "data/x/000000", "parts/notes.json", "elsewhere/000000"];
+    let foreign = ["data/readme", "data/x/000000", "shards/notes.json", "elsewhere/000000"];
     for key in foreign {
         futures::executor::block_on(objects.put(&key.into(), vec![].into())).unwrap();
     }

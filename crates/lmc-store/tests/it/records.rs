@@ -309,7 +309,7 @@ fn every_flipped_bit_of_every_record_is_seen() {
 }
 
 #[test]
-fn sizes_are_those_of_the_parts() {
+fn sizes_are_those_of_the_shards() {
     let (objects, store) = trained(1..=2);
     let text = String::from_utf8(get(&objects, &record(2, 0))).unwrap();
     let text = format!("{}}}", text.rsplit_once(",\"check\"").unwrap().0);
@@ -317,18 +317,16 @@ fn sizes_are_those_of_the_parts() {
     for (field, value) in [("raw_size", s.raw_size), ("new_size", s.new_size)] {
         let field = format!("\"{field}\":{value}");
         assert!(text.contains(&field));
-        put(&objects, &record(2, 0), text.replace(&field, &format!("{field}0")).into_bytes());
+        put(&objects, &record(2, 0), sealed(text.replace(&field, &format!("{field}0"))));
         let found = verify(&store, &[]).problems;
         assert!(found.len() == 1 && found[0].intact && found[0].message.contains("the record gives"), "{found:?}");
         assert_eq!(restored(&store, 2).unwrap(), file(2));
     }
-    // Records of an older version lack the checksum only.
-    put(&objects, &record(2, 0), text.into_bytes());
-    assert!(wrong(&store).is_empty());
-    save(&store, 3, &file(3));
-    assert!(wrong(&store).is_empty());
-    delete(&objects, &record(2, 0));
+    // A record needs its checksum.
+    put(&objects, &record(2, 0), text.clone().into_bytes());
     assert_eq!(wrong(&store), [2]);
+    put(&objects, &record(2, 0), sealed(text));
+    assert!(wrong(&store).is_empty());
 }
 
 #[test]
@@ -403,7 +401,7 @@ pub(crate) fn fifo(path: &std::path::Path) {
 #[test]
 fn fifos_are_refused_without_being_opened() {
     let dir = tempfile::tempdir().unwrap();
-    for under in ["lmc-store.json", "parts", "data", "probes"] {
+    for under in ["lmc-store.json", "shards", "data", "probes"] {
         let root = dir.path().join(under);
         let (store, _) = in_directory(&root, 1);
         let mut files: Vec<PathBuf> = vec![root.join(under)];
@@ -426,14 +424,14 @@ fn fifos_are_refused_without_being_opened() {
         let mut o = VerifyOptions::default();
         o.deep = true;
         let problems = store.verify_all(&o).unwrap().problems;
-        let of_data = matches!(under, "parts" | "data");
+        let of_data = matches!(under, "shards" | "data");
         assert_eq!(problems.len(), if of_data { 3 } else { 0 }, "{under}: {problems:?}");
         assert!(problems.iter().all(|p| p.message.contains("FIFO")), "{problems:?}");
         assert_eq!(restored(&store, 1).is_err(), of_data);
         assert_eq!(
             save_with(&store, 4, &file(4), &SaveOptions::default()).is_err(),
-            under == "parts" || under == "data"
+            under == "shards" || under == "data"
         );
-        assert_eq!(store.gc().is_err(), under == "parts");
+        assert_eq!(store.gc().is_err(), under == "shards");
     }
 }

@@ -139,13 +139,13 @@ fn short_answers_are_noticed() {
         assert!(matches!(e.kind(), ErrorKind::Store | ErrorKind::Damaged), "{spoil:?}: {e}");
         assert!(e.to_string().contains("data/"), "{spoil:?}: {e}");
     }
-    let e = restores(|r| if r.key.starts_with("parts/") { Spoil::Short } else { Spoil::Not }).unwrap_err();
-    assert!(e.to_string().contains("parts/"), "{e}");
+    let e = restores(|r| if r.key.starts_with("shards/") { Spoil::Short } else { Spoil::Not }).unwrap_err();
+    assert!(e.to_string().contains("shards/"), "{e}");
 }
 
 #[test]
 fn altered_answers_are_noticed() {
-    for place in ["data/", "parts/"] {
+    for place in ["data/", "shards/"] {
         let e = restores(move |r| if r.key.starts_with(place) { Spoil::Flip } else { Spoil::Not }).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
         assert!(e.to_string().contains(place), "{e}");

@@ -171,7 +171,7 @@ fn the_longest_chain_is_restored() {
 #[test]
 fn a_delta_that_saves_nothing_is_not_made() {
     let first = safetensors(&[Tensor::new("t", 300, 400, 1)]);
-    // The header changes, too: no piece is equal.
+    // The header changes, too: no chunk is equal.
     let other = safetensors(&[Tensor::new("t", 300, 400, 2), Tensor::new("u", 1, 1, 3)]);
     for (base, objects) in [(BasePolicy::Auto, 1), (BasePolicy::Previous, 2)] {
         let store = store();
@@ -222,29 +222,29 @@ fn tensors_and_rows_are_read_alone() {
 }
 
 #[test]
-fn parts_of_several_processes_make_one_snapshot_at_once() {
+fn shards_of_several_processes_make_one_snapshot_at_once() {
     let store = store();
     let o = SaveOptions::default();
     let files: Vec<Vec<u8>> = (0..3).map(|i| safetensors(&[Tensor::new("w", 300, 300, i)])).collect();
     for n in [10, 20] {
-        let parts: Vec<_> = files
+        let shards: Vec<_> = files
             .iter()
             .enumerate()
             .map(|(rank, f)| {
-                let saved = store.save_part(&[Input::new(format!("rank{rank}"), f)], step(n), &o).unwrap();
+                let saved = store.save_shard(&[Input::new(format!("rank{rank}"), f)], step(n), &o).unwrap();
                 assert_eq!(saved.new_size == 0, n == 20, "rank {rank}");
-                saved.part
+                saved.shard
             })
             .collect();
         // Before publishing, the snapshot does not exist.
         assert_eq!(store.snapshots().unwrap().len(), (n / 10 - 1) as usize);
         let metadata = BTreeMap::from([("loss".to_owned(), "2.5".to_owned())]);
-        let s = store.publish(step(n), metadata, &parts).unwrap();
-        assert_eq!((s.parts.len(), &s.metadata["loss"][..]), (3, "2.5"));
-        let twice = store.publish(step(99), BTreeMap::new(), &[parts[0], parts[0]]).unwrap_err();
+        let s = store.publish(step(n), metadata, &shards).unwrap();
+        assert_eq!((s.shards.len(), &s.metadata["loss"][..]), (3, "2.5"));
+        let twice = store.publish(step(99), BTreeMap::new(), &[shards[0], shards[0]]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::Usage);
-        let inside = store.save_part(&[Input::new("rank0/x", &files[0])], step(n), &o).unwrap();
-        let clash = store.publish(step(99), BTreeMap::new(), &[parts[0], inside.part]).unwrap_err();
+        let inside = store.save_shard(&[Input::new("rank0/x", &files[0])], step(n), &o).unwrap();
+        let clash = store.publish(step(99), BTreeMap::new(), &[shards[0], inside.shard]).unwrap_err();
         assert_eq!(clash.kind(), ErrorKind::Usage);
     }
     let reader = reader(&store, 20);
@@ -266,23 +266,24 @@ fn a_save_that_took_too_long_is_refused() {
     o.grace_seconds = 1000;
     let store = Store::create_on(objects.clone(), o.clone()).unwrap();
     let file = safetensors(&model());
-    let part =
-        |n| store.save_part(&[Input::new("m.safetensors", &file)], step(n), &SaveOptions::default()).unwrap().part;
-    let publish = |n, part| store.publish(step(n), BTreeMap::new(), &[part]);
-    let (early, late) = (part(1), part(2));
+    let shard =
+        |n| store.save_shard(&[Input::new("m.safetensors", &file)], step(n), &SaveOptions::default()).unwrap().shard;
+    let publish = |n, shard| store.publish(step(n), BTreeMap::new(), &[shard]);
+    let (early, late) = (shard(1), shard(2));
     objects.advance(490);
     let time = publish(1, early).unwrap().time;
     objects.advance(20);
     let e = publish(2, late).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Expired);
-    let again = publish(2, part(2)).unwrap();
+    let again = publish(2, shard(2)).unwrap();
     assert!(again.time >= time + 20);
     // A later caller gets the store's grace period, whatever its options.
     o.grace_seconds = 100_000;
     let store = Store::create_on(objects.clone(), o).unwrap();
-    let part = store.save_part(&[Input::new("m.safetensors", &file)], step(3), &SaveOptions::default()).unwrap().part;
+    let shard =
+        store.save_shard(&[Input::new("m.safetensors", &file)], step(3), &SaveOptions::default()).unwrap().shard;
     objects.advance(600);
-    assert_eq!(store.publish(step(3), BTreeMap::new(), &[part]).unwrap_err().kind(), ErrorKind::Expired);
+    assert_eq!(store.publish(step(3), BTreeMap::new(), &[shard]).unwrap_err().kind(), ErrorKind::Expired);
 }
 
 #[test]

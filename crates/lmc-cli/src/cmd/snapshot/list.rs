@@ -93,7 +93,7 @@ pub(super) fn summary(place: &Place, snapshots: &[Snapshot], damaged: &[DamagedR
     text
 }
 
-/// JSON of a snapshot, without reading its parts.
+/// JSON of a snapshot, without reading its shards.
 pub(super) fn to_json(s: &Snapshot) -> serde_json::Value {
     json!({
         "step": s.step.get(),
@@ -102,6 +102,6 @@ pub(super) fn to_json(s: &Snapshot) -> serde_json::Value {
         "metadata": s.metadata,
         "raw_size": s.raw_size,
         "new_size": s.new_size,
-        "parts": s.parts.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "shards": s.shards.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

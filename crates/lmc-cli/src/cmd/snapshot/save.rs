@@ -119,11 +119,11 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     }
     let store = place.create_with(store)?;
     let step = store.step(step(args.step)?).map_err(failure)?;
-    let saved = store.save_part(&inputs, step, &options);
+    let saved = store.save_shard(&inputs, step, &options);
     // A file that changed while it was read must not be published, and explains a read error.
     sources.iter().try_for_each(Source::check_unchanged)?;
     let saved = saved.map_err(failure)?;
-    let snapshot = store.publish(step, metadata, &[saved.part]).map_err(failure)?;
+    let snapshot = store.publish(step, metadata, &[saved.shard]).map_err(failure)?;
     if args.json {
         return ui.json(&json!({
             "store": place.store,

@@ -31,39 +31,39 @@ pub(crate) fn needed(objects: &dyn ObjectStore) -> BTreeSet<String> {
     let mut needed = BTreeSet::from(["lmc-store.json".to_owned()]);
     for record in highest.into_values() {
         needed.insert(record.clone());
-        for id in json(objects, record)["parts"].as_array().unwrap() {
-            add_part(objects, id.as_str().unwrap(), &mut needed);
+        for id in json(objects, record)["shards"].as_array().unwrap() {
+            add_shard(objects, id.as_str().unwrap(), &mut needed);
         }
     }
     needed
 }
 
-fn add_part(objects: &dyn ObjectStore, id: &str, needed: &mut BTreeSet<String>) {
-    let key = |id: &str| format!("parts/{id}.json");
+fn add_shard(objects: &dyn ObjectStore, id: &str, needed: &mut BTreeSet<String>) {
+    let key = |id: &str| format!("shards/{id}.json");
     let own = json(objects, &key(id));
     needed.insert(key(id));
-    let mut parts = vec![(id.to_owned(), own.clone())];
-    for other in own["parts"].as_array().unwrap() {
+    let mut shards = vec![(id.to_owned(), own.clone())];
+    for other in own["shards"].as_array().unwrap() {
         let other = other.as_str().unwrap();
         needed.insert(key(other));
-        parts.push((other.to_owned(), json(objects, &key(other))));
+        shards.push((other.to_owned(), json(objects, &key(other))));
     }
-    let names: Vec<String> = parts.iter().map(|(id, _)| id.clone()).collect();
-    // Sets by part and index, whose chains are still to be followed.
+    let names: Vec<String> = shards.iter().map(|(id, _)| id.clone()).collect();
+    // Sets by shard and index, whose chains are still to be followed.
     let mut sets: Vec<(usize, usize)> = vec![];
     for extent in own["files"].as_array().unwrap().iter().flat_map(|f| f["extents"].as_array().unwrap()) {
         sets.push((number(&extent[0]), number(&extent[1])));
     }
-    while let Some((part, set)) = sets.pop() {
-        let document = &parts[part].1;
+    while let Some((shard, set)) = sets.pop() {
+        let document = &shards[shard].1;
         let found = &document["sets"][set];
         needed.insert(format!("data/{}/{:06}", document["save"].as_str().unwrap(), number(&found["at"][0])));
         if let Some(base) = found.get("base") {
             let of = match number(&base[0]) {
-                0 => names[part].clone(),
-                n => document["parts"][n - 1].as_str().unwrap().to_owned(),
+                0 => names[shard].clone(),
+                n => document["shards"][n - 1].as_str().unwrap().to_owned(),
             };
-            let of = names.iter().position(|n| *n == of).expect("a part names all that it needs");
+            let of = names.iter().position(|n| *n == of).expect("a shard names all that it needs");
             sets.push((of, number(&base[1])));
         }
     }

@@ -1,4 +1,4 @@
-//! Parts: the files that one process saved, and the block sets that they consist of.
+//! Shards: the files that one process saved, and the block sets that they consist of.
 
 use std::collections::HashSet;
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use super::names::{check_name, check_together};
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
-use crate::ids::{Hash, PartId, SaveId};
+use crate::ids::{Hash, SaveId, ShardId};
 
 /// The most raw bytes of a block set.
 pub(crate) const MAX_RAW: u64 = 1 << 26;
 /// The most stored bytes of a block set.
 pub(crate) const MAX_STORED: u64 = 1 << 27;
-/// The most bytes of all data objects, or of all files, of a part: sums over parts do not overflow.
+/// The most bytes of all data objects, or of all files, of a shard: sums over shards do not overflow.
 const MAX_TOTAL: u64 = 1 << 53;
 
-/// A block set: index of the part (0 is the one with the reference), index of the set in it.
+/// A block set: index of the shard (0 is the one with the reference), index of the set in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ref(pub(crate) usize, pub(crate) usize);
 
@@ -25,7 +25,7 @@ pub(crate) struct Ref(pub(crate) usize, pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct At(pub(crate) usize, pub(crate) u64, pub(crate) u64);
 
-/// A range of a file: part, set, offset of its first raw byte in the set, length in bytes.
+/// A range of a file: shard, set, offset of its first raw byte in the set, length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Extent(pub(crate) usize, pub(crate) usize, pub(crate) u64, pub(crate) u64);
 
@@ -69,21 +69,21 @@ pub(crate) struct File {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Part {
+pub(crate) struct Shard {
     format: String,
     version: u32,
     pub(crate) save: SaveId,
     pub(crate) began: u64,
-    pub(crate) parts: Vec<PartId>,
+    pub(crate) shards: Vec<ShardId>,
     pub(crate) objects: Vec<u64>,
     pub(crate) sets: Vec<BlockSet>,
     pub(crate) files: Vec<File>,
 }
 
-impl Part {
+impl Shard {
     pub(crate) fn new(save: SaveId, began: u64) -> Self {
         let format = Self::FORMAT.into();
-        Self { format, version: VERSION, save, began, parts: vec![], objects: vec![], sets: vec![], files: vec![] }
+        Self { format, version: VERSION, save, began, shards: vec![], objects: vec![], sets: vec![], files: vec![] }
     }
 
     /// Bytes of all files.
@@ -111,7 +111,7 @@ impl Part {
         }
         match set.base {
             Some(Ref(0, base)) if base >= i => Err(Error::damaged("has a base that does not come before it")),
-            Some(Ref(part, _)) if part > self.parts.len() => Err(Error::damaged("has its base in an unknown part")),
+            Some(Ref(shard, _)) if shard > self.shards.len() => Err(Error::damaged("has its base in an unknown shard")),
             None if set.age != 0 => Err(Error::damaged("has an age but no base")),
             Some(_) if set.age == 0 => Err(Error::damaged("has a base but no age")),
             _ => Ok(()),
@@ -126,11 +126,11 @@ impl Part {
         if sum(file.extents.iter().map(|e| e.3)) != Some(file.len) {
             return Err(Error::damaged("does not have the length of its extents"));
         }
-        for &Extent(part, set, from, len) in &file.extents {
+        for &Extent(shard, set, from, len) in &file.extents {
             let end = from.checked_add(len);
-            let within = match part {
+            let within = match shard {
                 0 => self.sets.get(set).is_some_and(|s| end.is_some_and(|end| end <= s.raw_len)),
-                _ => part <= self.parts.len() && end.is_some(),
+                _ => shard <= self.shards.len() && end.is_some(),
             };
             if !within || len == 0 {
                 return Err(Error::damaged("has an extent that no block set holds"));
@@ -179,14 +179,14 @@ fn sum(mut lens: impl Iterator<Item = u64>) -> Option<u64> {
     lens.try_fold(0, u64::checked_add)
 }
 
-impl Document for Part {
-    const FORMAT: &'static str = "lmc-part";
+impl Document for Shard {
+    const FORMAT: &'static str = "lmc-shard";
     const MAX: usize = 1 << 28;
 
     fn check(&self) -> Result<()> {
         let mut seen = HashSet::new();
-        if let Some(p) = self.parts.iter().find(|p| !seen.insert(**p)) {
-            return Err(Error::damaged(format!("names the part {p} twice")));
+        if let Some(p) = self.shards.iter().find(|p| !seen.insert(**p)) {
+            return Err(Error::damaged(format!("names the shard {p} twice")));
         }
         if sum(self.objects.iter().copied()).is_none_or(|total| total > MAX_TOTAL) {
             return Err(Error::limit("has data objects of more than 2^53 bytes"));
@@ -208,7 +208,7 @@ impl Document for Part {
 mod tests {
     use super::*;
 
-    fn part() -> Part {
+    fn shard() -> Shard {
         let hash = Hash::of(b"");
         let set = |at, raw_len, base: Option<Ref>| BlockSet {
             at,
@@ -218,8 +218,8 @@ mod tests {
             base,
             age: base.is_some().into(),
         };
-        let mut p = Part::new(SaveId::new([7; 16]), 1000);
-        p.parts = vec![PartId::of(b"earlier")];
+        let mut p = Shard::new(SaveId::new([7; 16]), 1000);
+        p.shards = vec![ShardId::of(b"earlier")];
         p.objects = vec![100];
         p.sets = vec![
             set(At(0, 0, 60), 1000, None),
@@ -240,9 +240,9 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_parsed_again() {
-        let p = part();
-        assert_eq!(Part::parse(&p.to_bytes().unwrap()).unwrap(), p);
+    fn shards_are_parsed_again() {
+        let p = shard();
+        assert_eq!(Shard::parse(&p.to_bytes().unwrap()).unwrap(), p);
     }
 
     #[test]
@@ -255,10 +255,10 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_contradict_themselves_are_refused() {
-        type Spoil = fn(&mut Part);
+    fn shards_that_contradict_themselves_are_refused() {
+        type Spoil = fn(&mut Shard);
         let bad: &[(&str, Spoil)] = &[
-            ("part twice", |p| p.parts.push(p.parts[0])),
+            ("shard twice", |p| p.shards.push(p.shards[0])),
             ("beyond its object", |p| p.objects[0] = 99),
             ("no such object", |p| p.sets[0].at.0 = 1),
             ("offset overflows", |p| p.sets[0].at = At(0, u64::MAX, 2)),
@@ -268,7 +268,7 @@ mod tests {
             ("large files", |p| p.files.push(File { name: "x".into(), len: MAX_TOTAL, ..p.files[0].clone() })),
             ("its own base", |p| p.sets[1].base = Some(Ref(0, 1))),
             ("a later base", |p| p.sets[1].base = Some(Ref(0, 2))),
-            ("unknown part", |p| p.sets[1].base = Some(Ref(2, 0))),
+            ("unknown shard", |p| p.sets[1].base = Some(Ref(2, 0))),
             ("age without base", |p| p.sets[0].age = 1),
             ("base without age", |p| p.sets[1].age = 0),
             ("length of segments", |p| p.files[0].segments[0].len += 1),
@@ -276,7 +276,7 @@ mod tests {
             ("extents overflow", |p| p.files[0].extents[1].3 = u64::MAX),
             ("beyond its set", |p| p.files[0].extents[0].2 = 1),
             ("no such set", |p| p.files[0].extents[0].1 = 3),
-            ("no such part", |p| p.files[0].extents[1].0 = 2),
+            ("no such shard", |p| p.files[0].extents[1].0 = 2),
             ("an empty extent", |p| p.files[0].extents.push(Extent(0, 0, 0, 0))),
             ("shape", |p| p.files[0].segments[1].shape[0] = 6),
             ("dtype", |p| p.files[0].segments[1].dtype = Some("F99".into())),
@@ -287,16 +287,16 @@ mod tests {
             ("in a file", |p| p.files.push(File { name: "m.safetensors/x".into(), ..p.files[0].clone() })),
         ];
         for (what, spoil) in bad {
-            let mut p = part();
+            let mut p = shard();
             spoil(&mut p);
             p.to_bytes().expect_err(what);
-            Part::parse(&serde_json::to_vec(&p).unwrap()).expect_err(what);
+            Shard::parse(&serde_json::to_vec(&p).unwrap()).expect_err(what);
         }
         for name in ["", ".", "..", "../x", "x/../../y", "/etc/passwd", "a\\b", "C:x", "a\nb"] {
-            let mut p = part();
+            let mut p = shard();
             p.files[0].name = name.into();
             // `Damaged`, not `Usage`: the reader did not choose the name.
-            let e = Part::parse(&serde_json::to_vec(&p).unwrap()).expect_err(name);
+            let e = Shard::parse(&serde_json::to_vec(&p).unwrap()).expect_err(name);
             assert_eq!(e.kind(), crate::ErrorKind::Damaged, "{e}");
             p.to_bytes().expect_err(name);
         }

@@ -1,13 +1,13 @@
-//! Cutting files into pieces, each of which becomes a block set (`docs/store.md` §4).
+//! Cutting files into chunks, each of which becomes a block set (`docs/store.md` §4).
 
 use lmc::Segment;
 
 use crate::error::{Error, Result};
 use crate::ids::Hash;
 
-/// The most raw bytes of a piece.
-pub(crate) const MAX_PIECE: u64 = 1 << 24;
-/// The most elements of a piece of a tensor. It counts elements, so that tensors of equal shape are cut alike whatever their dtypes.
+/// The most raw bytes of a chunk.
+pub(crate) const MAX_CHUNK: u64 = 1 << 24;
+/// The most elements of a chunk of a tensor. It counts elements, so that tensors of equal shape are cut alike whatever their dtypes.
 const ELEMENTS: u64 = 1 << 22;
 /// Tensors with fewer elements share a block set. It counts elements, so that tensors of equal shape are treated alike whatever their
 /// dtypes.
@@ -22,30 +22,30 @@ pub(crate) struct Range {
 
 /// Bytes of a file that are compressed together: ranges, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct Chunk {
     pub(crate) ranges: Vec<Range>,
     /// The segments of the bytes; none if they are opaque.
     pub(crate) segments: Vec<Segment>,
-    /// Equal for pieces of the same name and file name with the same segments.
+    /// Equal for chunks of the same name and file name with the same segments.
     pub(crate) key: Hash,
-    /// Equal for pieces of any file with the same tensors; for opaque bytes it equals `key`.
+    /// Equal for chunks of any file with the same tensors; for opaque bytes it equals `key`.
     pub(crate) tensors_key: Hash,
     /// If it is of a single tensor: index of its segment in the file, and of its first element.
     pub(crate) of: Option<(usize, u64)>,
 }
 
-impl Piece {
+impl Chunk {
     pub(crate) fn len(&self) -> u64 {
         self.ranges.iter().map(|r| r.len).sum()
     }
 }
 
-/// A piece under construction.
+/// A chunk under construction.
 #[derive(Default)]
 struct Builder {
     ranges: Vec<Range>,
     segments: Vec<Segment>,
-    /// Unambiguous encoding of what the piece holds, to be hashed into keys.
+    /// Unambiguous encoding of what the chunk holds, to be hashed into keys.
     holds: Vec<u8>,
     len: u64,
 }
@@ -76,51 +76,51 @@ impl Builder {
         }
     }
 
-    fn finish(self, file: &str) -> Piece {
+    fn finish(self, file: &str) -> Chunk {
         let key = Hash::of(&[&self.holds[..], file.as_bytes()].concat());
         let tensors_key = if self.segments.is_empty() { key } else { Hash::of(&self.holds) };
-        Piece { ranges: self.ranges, segments: self.segments, key, tensors_key, of: None }
+        Chunk { ranges: self.ranges, segments: self.segments, key, tensors_key, of: None }
     }
 }
 
-/// Cuts a file: every byte is in exactly one piece.
-pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Piece>> {
-    let mut pieces = Vec::new();
+/// Cuts a file: every byte is in exactly one chunk.
+pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Chunk>> {
+    let mut chunks = Vec::new();
     let mut pack = Builder::default();
     for (number, s) in segments.iter().enumerate().filter(|(_, s)| s.len > 0) {
         let Some(dtype) = s.dtype else {
-            for (start, len) in cuts(s.len, MAX_PIECE, 1) {
-                let mut piece = Builder::default();
-                piece.holds.extend(s.offset.wrapping_add(start).to_le_bytes());
-                piece.holds.extend(len.to_le_bytes());
-                piece.range(s.offset + start, len);
-                pieces.push(piece.finish(file));
+            for (start, len) in cuts(s.len, MAX_CHUNK, 1) {
+                let mut chunk = Builder::default();
+                chunk.holds.extend(s.offset.wrapping_add(start).to_le_bytes());
+                chunk.holds.extend(len.to_le_bytes());
+                chunk.range(s.offset + start, len);
+                chunks.push(chunk.finish(file));
             }
             continue;
         };
         let elements = |bytes: u64| bytes * 8 / u64::from(dtype.bits());
         if elements(s.len) < SMALL {
-            if pack.len + s.len > MAX_PIECE {
-                pieces.push(std::mem::take(&mut pack).finish(file));
+            if pack.len + s.len > MAX_CHUNK {
+                chunks.push(std::mem::take(&mut pack).finish(file));
             }
             pack.tensor(s, 0, s.len)?;
             continue;
         }
-        let most = (ELEMENTS * u64::from(dtype.bits()) / 8).min(MAX_PIECE);
+        let most = (ELEMENTS * u64::from(dtype.bits()) / 8).min(MAX_CHUNK);
         // Whole runs of 128 elements.
         for (start, len) in cuts(s.len, most, 16 * u64::from(dtype.bits())) {
-            let mut piece = Builder::default();
-            piece.tensor(s, start, len)?;
-            pieces.push(Piece { of: Some((number, elements(start))), ..piece.finish(file) });
+            let mut chunk = Builder::default();
+            chunk.tensor(s, start, len)?;
+            chunks.push(Chunk { of: Some((number, elements(start))), ..chunk.finish(file) });
         }
     }
     if pack.len > 0 {
-        pieces.push(pack.finish(file));
+        chunks.push(pack.finish(file));
     }
-    Ok(pieces)
+    Ok(chunks)
 }
 
-/// Offsets and lengths of pieces of at most `most` bytes. The last two share the rest, split at a multiple of `unit`.
+/// Offsets and lengths of chunks of at most `most` bytes. The last two share the rest, split at a multiple of `unit`.
 fn cuts(len: u64, most: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -151,23 +151,23 @@ mod tests {
         tensors.iter().map(segment).collect()
     }
 
-    /// Every byte is in exactly one piece, and the segments of a piece cover it.
-    fn check(segments: &[Segment]) -> Vec<Piece> {
-        let pieces = cut("f", segments).unwrap();
-        let mut ranges: Vec<Range> = pieces.iter().flat_map(|p| p.ranges.clone()).collect();
+    /// Every byte is in exactly one chunk, and the segments of a chunk cover it.
+    fn check(segments: &[Segment]) -> Vec<Chunk> {
+        let chunks = cut("f", segments).unwrap();
+        let mut ranges: Vec<Range> = chunks.iter().flat_map(|p| p.ranges.clone()).collect();
         ranges.sort_by_key(|r| r.offset);
         let end = ranges.iter().fold(0, |at, r| {
             assert_eq!(r.offset, at);
             at + r.len
         });
         assert_eq!(end, segments.iter().map(|s| s.len).sum::<u64>());
-        for p in &pieces {
-            assert!(p.len() > 0 && p.len() <= MAX_PIECE);
+        for p in &chunks {
+            assert!(p.len() > 0 && p.len() <= MAX_CHUNK);
             if !p.segments.is_empty() {
                 lmc::Base::of_segments(vec![0; p.len() as usize], &p.segments).unwrap();
             }
         }
-        pieces
+        chunks
     }
 
     #[test]
@@ -181,24 +181,24 @@ mod tests {
             ("u", Some(Dtype::U8), 77),
             ("c", Some(Dtype::F64), 8 * SMALL),
         ]);
-        let pieces = check(&f);
+        let chunks = check(&f);
         let names: Vec<Vec<&str>> =
-            pieces.iter().map(|p| p.segments.iter().map(|s| s.name.as_deref().unwrap()).collect()).collect();
+            chunks.iter().map(|p| p.segments.iter().map(|s| s.name.as_deref().unwrap()).collect()).collect();
         assert_eq!(names, [&[][..], &["a"], &["a"], &["a"], &["b"], &["b"], &["b"], &["c"], &["s", "u"]]);
         // Equal shapes are cut at equal elements.
-        let elements = |i: usize| pieces[i].segments[0].shape[0];
+        let elements = |i: usize| chunks[i].segments[0].shape[0];
         assert_eq!([elements(1), elements(2), elements(3)], [elements(4), elements(5), elements(6)]);
-        assert_eq!(pieces.last().unwrap().ranges.len(), 2);
+        assert_eq!(chunks.last().unwrap().ranges.len(), 2);
     }
 
     #[test]
     fn many_small_tensors_take_several_packs() {
         let names: Vec<String> = (0..300).map(|i| format!("t{i}")).collect();
         let tensors: Vec<_> = names.iter().map(|n| (n.as_str(), Some(Dtype::F16), 2 * SMALL - 2)).collect();
-        let pieces = check(&file(&tensors));
-        assert_eq!(pieces.len(), 3);
+        let chunks = check(&file(&tensors));
+        assert_eq!(chunks.len(), 3);
         // Adjacent ranges are merged.
-        assert!(pieces.iter().all(|p| p.ranges.len() == 1 && p.of.is_none()));
+        assert!(chunks.iter().all(|p| p.ranges.len() == 1 && p.of.is_none()));
         assert!(check(&[]).is_empty());
     }
 
@@ -207,9 +207,9 @@ mod tests {
         for elements in [SMALL, SMALL + 1, ELEMENTS, ELEMENTS + 1, 2 * ELEMENTS - 77, 3 * ELEMENTS + 12_345] {
             let cuts_of = |dtype: Dtype| -> Vec<(u64, u64)> {
                 let len = elements * u64::from(dtype.bits()) / 8;
-                let pieces = check(&file(&[("", None, 24), ("a", Some(dtype), len)]));
-                let of = |p: &Piece| Some((p.of.filter(|of| of.0 == 1)?.1, p.segments[0].shape[0]));
-                pieces[1..].iter().map(|p| of(p).unwrap()).collect()
+                let chunks = check(&file(&[("", None, 24), ("a", Some(dtype), len)]));
+                let of = |p: &Chunk| Some((p.of.filter(|of| of.0 == 1)?.1, p.segments[0].shape[0]));
+                chunks[1..].iter().map(|p| of(p).unwrap()).collect()
             };
             assert_eq!(cuts_of(Dtype::F32), cuts_of(Dtype::Bf16), "{elements}");
             assert_eq!(cuts_of(Dtype::F32).iter().map(|c| c.1).sum::<u64>(), elements);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_known_by_what_they_hold() {
+    fn chunks_are_known_by_what_they_hold() {
         let f = file(&[("", None, 16), ("a", Some(Dtype::F32), 4 * SMALL)]);
         let moved = file(&[("", None, 24), ("a", Some(Dtype::F32), 4 * SMALL)]);
         let other = file(&[("", None, 16), ("a", Some(Dtype::Bf16), 4 * SMALL)]);
