@@ -27,13 +27,17 @@ fn check_version(document: &[u8], format: &str) -> Result<()> {
     if head.format != format {
         return Err(Error::damaged(format!("is a {:?}, not a {format:?}", head.format)));
     }
-    if head.version != VERSION {
-        return Err(Error::unsupported(format!(
-            "has version {} of the store's format, and this lmc reads version {VERSION}: use the lmc that wrote it, or a newer one",
-            head.version
-        )));
+    if head.version == VERSION {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::unsupported(match head.version {
+        0 => "was written by lmc 0.1; restore it with that version, and see docs/upgrade.md".to_owned(),
+        version => {
+            format!(
+                "has version {version} of the store's format, and this lmc reads version {VERSION}: use a newer lmc"
+            )
+        }
+    }))
 }
 
 fn invalid(format: &str, e: &serde_json::Error) -> Error {
