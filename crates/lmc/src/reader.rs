@@ -12,6 +12,7 @@ use crate::container::open::{self, BlockInfo, Opened};
 use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::block_head::BlockHead;
+use crate::format::version::FormatVersion;
 use crate::io::{ReadAt, zeroed};
 use crate::isa::Isa;
 use crate::options::DecompressOptions;
@@ -125,6 +126,17 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     /// The program that made the file, with its version and level.
     pub fn writer(&self) -> &str {
         &self.opened.index.writer
+    }
+
+    /// The version of the file format.
+    pub fn format(&self) -> FormatVersion {
+        self.opened.header.format
+    }
+
+    /// The names of the features that a decoder of the file must support, as its header has them: "ranges of bases", "ranges of the file
+    /// itself". A file written as a stream may name more than its blocks need.
+    pub fn required_features(&self) -> impl Iterator<Item = &'static str> {
+        self.opened.header.features.names()
     }
 
     /// The segments of the raw file, in order; they cover it without gaps.

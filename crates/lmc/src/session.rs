@@ -44,7 +44,7 @@ impl<'m> EncodeSession<'m> {
         let has_siblings = siblings.iter().any(Option::is_some);
         let features = Features { ranges: has_siblings || !named.is_empty(), own: has_siblings };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
-        let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
+        let (writer, start) = Writer::start(o.format, &Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));
         let layout = Arc::new(layout);
         Ok(Self { cutter: Cutter::new(layout.clone(), matcher, siblings), layout, writer, start, origin })

@@ -4,7 +4,7 @@ use clap::Args;
 use lmc::{CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Level, Reader, Sink};
 use serde_json::json;
 
-use crate::args::{Files, Limits, Threads, dtype, level};
+use crate::args::{Files, Format, Limits, Threads, dtype, level};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -45,6 +45,9 @@ pub(crate) struct CompressArgs {
     dtype: Option<Dtype>,
 
     #[command(flatten)]
+    format: Format,
+
+    #[command(flatten)]
     bases: BaseArgs,
 
     #[command(flatten)]
@@ -59,6 +62,7 @@ pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let jobs = plan(&args.files, &AddSuffix { all: args.all }, true, ui)?;
     let options = CompressOptions::default()
         .with_level(args.level)
+        .with_format(args.format.format)
         .with_threads(args.threads.count())
         .with_max_work(args.limits.max_work())
         .with_dtype(args.dtype);

@@ -129,8 +129,9 @@ impl<'a> Listing<'a> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
         let segments = self.reader.segments();
         let tensors = segments.iter().filter(|s| s.name.is_some()).count();
+        let features: Vec<_> = self.reader.required_features().collect();
         let mut text = format!(
-            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {}, by {}\n",
+            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {}, by {}\nrequired features: {}\n",
             Name::path(path),
             percent(compressed, raw),
             bytes(raw),
@@ -139,8 +140,9 @@ impl<'a> Listing<'a> {
             count(tensors, "tensor"),
             count(self.blocks.len(), "block"),
             hex(&self.reader.content_hash()),
-            lmc::FORMAT_VERSION,
+            self.reader.format(),
             Name::text(self.reader.writer()),
+            if features.is_empty() { "none".to_owned() } else { features.join(", ") },
         );
         for base in self.reader.bases() {
             let checked = if self.verified { ", which is given" } else { "" };
@@ -225,8 +227,9 @@ impl<'a> Listing<'a> {
         object.field("layout", &json!(self.reader.layout()))?;
         object.field("ratio", &json!(ratio(compressed, raw)))?;
         object.field("raw_size", &json!(raw))?;
+        object.field("required_features", &json!(self.reader.required_features().collect::<Vec<_>>()))?;
         object.list("segments", self.reader.segments().iter().zip(accounts).map(|(s, a)| segment_json(s, a)))?;
-        object.field("version", &json!(lmc::FORMAT_VERSION))?;
+        object.field("version", &json!(self.reader.format().number()))?;
         object.field("writer", &json!(self.reader.writer()))?;
         object.end()
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Dir, model, noise, safetensors, weights};
+use crate::support::{Dir, Run, model, noise, safetensors, weights};
 use serde_json::{Value, json};
 
 fn compressed(data: &[u8]) -> Dir {
@@ -22,7 +22,9 @@ fn list_for_people() {
         text.lines().map(|l| l.split("  ").filter(|c| !c.is_empty()).map(str::trim).collect()).collect();
     assert!(lines[0][0].starts_with("m.lmc : ") && text.lines().next().unwrap().contains("safetensors"), "{text}");
     assert!(lines[1][0].starts_with("content hash "), "{text}");
-    assert_eq!(lines[3], ["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"]);
+    assert!(lines[1][0].ends_with(&format!(", format 1, by lmc {} default", env!("CARGO_PKG_VERSION"))), "{text}");
+    assert_eq!(lines[2], ["required features: none"]);
+    assert_eq!(lines[4], ["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"]);
     let row = |name: &str| lines.iter().find(|l| l.first() == Some(&name)).unwrap_or_else(|| panic!("{name}: {text}"));
     assert_eq!(row("embed.weight")[1..4], ["BF16", "[1000, 96]", "187.5 KiB"]);
     assert_eq!(row("layer.0.bias")[1..4], ["F32", "[96]", "384 B"]);
@@ -40,6 +42,8 @@ fn list_for_programs() {
     let run = dir.run(["list", "--json", "m.lmc", "n.lmc"]);
     let [m, n] = &run.json()[..] else { panic!("{run:?}") };
     assert_eq!((&m["file"], &m["layout"], &n["layout"]), (&json!("m.lmc"), &json!("safetensors"), &json!("raw")));
+    assert_eq!((&m["version"], &m["required_features"]), (&json!(1), &json!([])));
+    assert_eq!(m["writer"], format!("lmc {} default", env!("CARGO_PKG_VERSION")));
     assert_eq!(m["raw_size"], model().len());
     assert_eq!(m["compressed_size"], dir.read("m.lmc").len());
     let segments = m["segments"].as_array().unwrap();
@@ -266,4 +270,44 @@ fn a_store_is_listed_by_another_command() {
     dir.run(["list", "a store"]).fails(&["a store: is a store: use lmc snapshot list 'a store'"]);
     std::fs::create_dir(dir.path("other")).unwrap();
     dir.run(["list", "other"]).fails(&["other: is a directory"]);
+}
+
+#[test]
+fn list_names_required_features() {
+    let weights = weights(1 << 20, 7);
+    let dir = compressed(&safetensors(&[("a", "BF16", &[1 << 20], &weights), ("b", "BF16", &[1 << 20], &weights)]));
+    let run = dir.run(["list", "m.lmc"]);
+    assert!(run.ok().stdout().contains("\nrequired features: ranges of bases, ranges of the file itself\n"), "{run:?}");
+    let m = &dir.run(["list", "--json", "m.lmc"]).json()[0];
+    assert_eq!(m["required_features"], json!(["ranges of bases", "ranges of the file itself"]));
+}
+
+#[test]
+fn the_version_to_write_is_a_known_one() {
+    let dir = Dir::new();
+    dir.write("m", &model());
+    dir.run(["compress", "--format", "1", "m", "-o", "given.lmc"]).silent();
+    dir.run(["compress", "m", "-o", "default.lmc"]).silent();
+    assert_eq!(dir.read("given.lmc"), dir.read("default.lmc"));
+    dir.run(["snapshot", "save", "store", "m", "--format", "1"]).ok();
+    let before = dir.names();
+    for version in ["0", "2", "1.0", "01", "latest", ""] {
+        for command in [&["compress", "m", "-o", "x"][..], &["snapshot", "save", "other", "m"]] {
+            let args = [command, &["--format", version]].concat();
+            let run = Run(dir.command(args).output().unwrap());
+            assert_eq!(run.0.status.code(), Some(2), "{run:?}");
+            assert!(run.stderr().contains("'--format <VERSION>'") && run.stderr().contains("[possible values: 1]"));
+        }
+    }
+    assert_eq!(dir.names(), before);
+    for help in [&["compress", "--help"][..], &["snapshot", "save", "--help"]] {
+        let run = Run(dir.command(help).output().unwrap());
+        let text = run.ok().stdout();
+        assert!(text.contains("--format <VERSION>") && text.contains("[possible values: 1]"), "{text}");
+    }
+    assert!(dir.run(["completions", "bash"]).stdout().contains("--format"));
+    dir.run(["man", "pages"]).silent();
+    for page in ["pages/lmc-compress.1", "pages/lmc-snapshot-save.1"] {
+        assert!(String::from_utf8(dir.read(page)).unwrap().contains("\\-\\-format"), "{page}");
+    }
 }

@@ -16,3 +16,4 @@ mod snapshot_threads;
 mod snapshot_unlucky;
 mod support;
 mod tables;
+mod version0;

@@ -39,7 +39,7 @@ fn check_version(document: &[u8], format: &str) -> Result<Vec<String>> {
     match head.version {
         VERSION => Ok(head.optional),
         0 => Err(Error::unsupported(
-            "has version 0 of the store's format: it was written by lmc 0.1; restore it with that version, and see docs/upgrade.md",
+            "was written by lmc 0.1; restore it with that version, and see docs/upgrade.md",
         )),
         version => Err(Error::unsupported(format!(
             "has version {version} of the store's format, and this lmc reads version {VERSION}: use a newer lmc"

@@ -159,7 +159,8 @@ impl Shared<'_> {
 impl<'a> Encoder<'a> {
     pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
         // Chunks are compressed in parallel; each by one thread.
-        let options = CompressOptions::default().with_level(shared.o.level).with_threads(1);
+        let options =
+            CompressOptions::default().with_level(shared.o.level).with_format(shared.o.format).with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self { shared: *shared, claims, compressor, chain: ChainDecoder::new()?, lead: vec![], buf: vec![] })
     }

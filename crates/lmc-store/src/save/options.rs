@@ -1,6 +1,6 @@
 //! Options of saving.
 
-use lmc::Level;
+use lmc::{FormatVersion, Level};
 
 use crate::ids::Step;
 
@@ -26,6 +26,8 @@ pub enum BasePolicy {
 pub struct SaveOptions {
     /// Compression level.
     pub level: Level,
+    /// Version of the `.lmc` format of what is stored.
+    pub format: FormatVersion,
     /// Threads to compress with; 0 for one per core. The output does not depend on it.
     pub threads: usize,
     /// How bases are selected.
@@ -38,6 +40,13 @@ pub struct SaveOptions {
 
 impl Default for SaveOptions {
     fn default() -> Self {
-        Self { level: Level::Default, threads: 0, base: BasePolicy::Auto, anchor_every: 16, from: None }
+        Self {
+            level: Level::Default,
+            format: FormatVersion::default(),
+            threads: 0,
+            base: BasePolicy::Auto,
+            anchor_every: 16,
+            from: None,
+        }
     }
 }

@@ -43,7 +43,7 @@ impl<R: Read> Records<R> {
     pub(crate) fn open(mut src: R, limits: DecodeLimits) -> Result<Self> {
         let mut start = [0; header::LEN];
         let n = read_full(&mut src, &mut start).map_err(cannot_read)?;
-        let features = header::check(&start[..n])?;
+        let features = header::check(&start[..n])?.features;
         let mut records = Self {
             src,
             limits,

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::files::named;
 use super::place::Place;
 use super::time::time;
-use crate::args::{Threads, level};
+use crate::args::{Format, Threads, level};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, parse_size, percent};
 use crate::handles::Handles;
@@ -66,6 +66,9 @@ pub(super) struct SaveArgs {
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
 
+    #[command(flatten)]
+    format: Format,
+
     /// Print a JSON object on standard output.
     #[arg(long, help_heading = "Messages")]
     json: bool,
@@ -94,6 +97,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     let step = |n: Option<u64>| n.map(Step::new).transpose().map_err(failure);
     let mut options = SaveOptions::default();
     options.level = args.level;
+    options.format = args.format.format;
     options.threads = args.threads.count();
     options.anchor_every = args.anchor_every;
     options.from = step(args.from)?;

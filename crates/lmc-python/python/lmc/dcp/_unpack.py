@@ -11,7 +11,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -33,6 +33,8 @@ from lmc.dcp._unpickle import Trust
 
 #: The size limit of files of tensors, in bytes, unless a single tensor is larger; as in Hugging Face's libraries.
 SHARD = 5 * 10**9
+#: The data file of a plain checkpoint.
+_DATA = "__0_0.distcp"
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,26 @@ def unpack(
     _, storage, path = storage_of(checkpoint, options, trust)
     metadata = storage.read_metadata(os.fspath(path))
     folder = Path(target)
+    new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise lmc.ExistsError(f"{folder} holds files: unpack to a new directory")
-    with _Chunks(storage, os.fspath(path), metadata) as chunks:
-        return _to_dcp(chunks, folder) if to == "dcp" else _to_safetensors(chunks, folder, prefix)
+    try:
+        with _Chunks(storage, os.fspath(path), metadata) as chunks:
+            return _to_dcp(chunks, folder) if to == "dcp" else _to_safetensors(chunks, folder, prefix)
+    except BaseException:
+        _remove_unfinished(folder, new)
+        raise
+
+
+def _remove_unfinished(folder: Path, new: bool) -> None:
+    """Removes what an unpacking wrote into a folder that was empty, and the folder if it was `new`."""
+    with suppress(OSError):  # the error that stopped the unpacking is the one to report
+        for pattern in (_DATA, METADATA + "*", "model*.safetensors*"):
+            for path in folder.glob(pattern):
+                path.unlink()
+        if new:
+            folder.rmdir()
 
 
 class _Chunks:
@@ -131,9 +148,8 @@ class _Chunks:
 
 
 def _to_dcp(chunks: _Chunks, folder: Path) -> Unpacked:
-    name = "__0_0.distcp"
     places = {}
-    with open(folder / name, "wb") as out:
+    with open(folder / _DATA, "wb") as out:
         for index in chunks.in_order():
             start = out.tell()
             data = chunks.read(index)
@@ -141,7 +157,7 @@ def _to_dcp(chunks: _Chunks, folder: Path) -> Unpacked:
                 out.write(data.getbuffer())
             else:
                 torch.save(data, out)
-            places[index] = _StorageInfo(name, start, out.tell() - start)
+            places[index] = _StorageInfo(_DATA, start, out.tell() - start)
         out.flush()
         os.fsync(out.fileno())
     plain = dataclasses.replace(chunks.metadata, storage_data=places)
@@ -151,7 +167,7 @@ def _to_dcp(chunks: _Chunks, folder: Path) -> Unpacked:
         out.flush()
         os.fsync(out.fileno())
     os.replace(folder / (METADATA + ".tmp"), folder / METADATA)
-    return Unpacked([str(folder / name), str(folder / METADATA)], [])
+    return Unpacked([str(folder / _DATA), str(folder / METADATA)], [])
 
 
 def _to_safetensors(chunks: _Chunks, folder: Path, prefix: str) -> Unpacked:

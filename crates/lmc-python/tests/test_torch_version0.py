@@ -1,0 +1,109 @@
+"""What lmc 0.1 wrote with PyTorch: `lmc.torch`, `lmc.dcp` and `lmc.hf` refuse it, and write nothing."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lmc
+import lmc.dcp
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from lmc.dcp import _bases
+from lmc.hf import Callback, restore
+from lmc.torch import load_file, load_state, safe_open, save_file
+from torch.distributed.checkpoint.api import CheckpointException
+
+SENTENCE = "written by lmc 0.1; restore it with that version, and see docs/upgrade.md"
+TESTDATA = Path(__file__).resolve().parents[3] / "testdata" / "version0"
+PLAIN, DELTA, BASE = "step1.safetensors.lmc", "step2.safetensors.lmc", "step1.safetensors"
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_memory() -> None:
+    _bases.forget()
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A copy of what lmc 0.1 wrote."""
+    return Path(shutil.copytree(TESTDATA, tmp_path / "version0"))
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {p.relative_to(folder): p.read_bytes() if p.is_file() else b"" for p in folder.rglob("*")}
+
+
+@pytest.fixture
+def unchanged(old: Path) -> Iterator[Path]:
+    """The same copy; the test fails if anything in it changes."""
+    before = contents(old)
+    yield old
+    assert contents(old) == before
+
+
+def refused(function: Callable[..., object], *arguments: object, **options: Any) -> None:
+    with pytest.raises(lmc.UnsupportedError, match=SENTENCE):
+        function(*arguments, **options)
+
+
+def test_files(unchanged: Path) -> None:
+    for path in (unchanged / PLAIN, unchanged / DELTA):
+        refused(load_file, path)
+        refused(load_file, path, base=unchanged / BASE)
+        refused(load_state, path)
+        refused(safe_open, path, framework="pt")
+        refused(save_file, {"w": torch.zeros(1500)}, unchanged / "out", base=path)
+
+
+def test_a_checkpoint_is_not_loaded(unchanged: Path) -> None:
+    for step in ("1", "2"):
+        checkpoint = unchanged / "dcp" / step
+        tensor = torch.full((1500,), 7.0, dtype=torch.bfloat16)
+        with pytest.raises((lmc.UnsupportedError, CheckpointException), match=SENTENCE):
+            dcp.load({"w": tensor}, storage_reader=lmc.dcp.Reader(checkpoint), no_dist=True)
+        assert bool((tensor == 7).all())
+        for to in ("dcp", "safetensors"):
+            refused(lmc.dcp.unpack, checkpoint, unchanged / "out", to=to)
+        run = subprocess.run(
+            [sys.executable, "-m", "lmc", "unpack", checkpoint, "-o", unchanged / "out"], capture_output=True, text=True
+        )
+        assert (run.returncode, run.stdout, len(run.stderr.splitlines())) == (1, "", 1)
+        assert SENTENCE in run.stderr
+
+
+def test_a_checkpoint_is_no_base(old: Path) -> None:
+    before = contents(old / "dcp")
+    tensor = torch.arange(1500, dtype=torch.bfloat16)
+    with pytest.warns(UserWarning, match=SENTENCE) as warned:
+        dcp.save({"w": tensor}, storage_writer=lmc.dcp.Writer(old / "dcp" / "3"), no_dist=True)
+    assert len([w for w in warned if SENTENCE in str(w.message)]) == 1
+    loaded = torch.zeros_like(tensor)
+    shutil.rmtree(old / "dcp" / "1")
+    shutil.rmtree(old / "dcp" / "2")
+    dcp.load({"w": loaded}, storage_reader=lmc.dcp.Reader(old / "dcp" / "3"), no_dist=True)
+    assert torch.equal(loaded, tensor)
+    assert not any((old / "dcp" / "3" / path.name).exists() for path in before if path.suffix == ".lmc")
+
+
+def test_a_store_of_a_trainer_is_not_used(unchanged: Path, caplog: pytest.LogCaptureFixture) -> None:
+    refused(restore, unchanged / "hf", 1)
+    (unchanged / "hf" / "checkpoint-4").mkdir()
+    shutil.copy(unchanged / BASE, unchanged / "hf" / "checkpoint-4")
+    callback = Callback()
+    state = SimpleNamespace(is_world_process_zero=True, best_model_checkpoint=None)
+    with caplog.at_level(logging.WARNING):
+        callback.on_save(SimpleNamespace(output_dir=str(unchanged / "hf")), state, None)  # type: ignore[arg-type]
+        callback.wait()
+    [record] = caplog.records
+    assert SENTENCE in record.getMessage() and not record.exc_info
+    shutil.rmtree(unchanged / "hf" / "checkpoint-4")
