@@ -1,0 +1,2 @@
+use super::Broken;
+pub(super) fn all() -> Vec<Broken> { Vec::new() }
