@@ -134,6 +134,10 @@ fn indexes() -> Vec<Broken> {
     };
     vec![
         of("raw-size", "the lengths of segments must add up to the raw size", |file| file.index.raw_size += 1),
+        of("raw-size-of-segments", "the raw lengths of blocks must add up to the raw size", |file| {
+            file.index.raw_size += 1;
+            file.index.segments[0].length += 1;
+        }),
         broken_file("content-hash", "2.5", "the content hash must be that of the raw bytes", &{
             let mut file = valid();
             file.index.content_hash[0] ^= 1;
@@ -288,8 +292,14 @@ fn bases() -> Vec<Broken> {
     let record = || Bases::of(&[FIRST]).record();
     let block = || records(&[stored(RAW)]);
     vec![
-        of("bases-none", "the number of bases must be 1 to 2^16", &|bases| (bases.count, bases.bases) = (0, Vec::new())),
-        of("bases-above", "the number of bases must be 1 to 2^16", &|bases| bases.count = (1 << 16) + 1),
+        Broken {
+            bases: Vec::new(),
+            ..lone(
+                "bases-none",
+                "the number of bases must be 1 to 2^16",
+                [vec![Bases::of(&[]).record()], block()].concat(),
+            )
+        },
         of("bases-after", "the head must end after the last base", &|bases| bases.after = vec![0]),
         of("base-cut", "the head must have the bases that it counts", &|bases| bases.count = 2),
         of("base-name-utf-8", "a string must be UTF-8", &|bases| bases.bases[0].name = vec![0xff]),
