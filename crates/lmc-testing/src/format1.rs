@@ -9,7 +9,7 @@ mod folder;
 mod predictions;
 mod streams;
 
-pub use folder::{Described, contents, restore};
+pub use folder::{broken, contents, features, restore};
 
 use crate::reference::write::File;
 use crate::vectors::Vector;
@@ -43,19 +43,6 @@ pub struct Broken {
     pub file: Vec<u8>,
     /// The raw bytes of each base.
     pub bases: Vec<Vec<u8>>,
-}
-
-/// All features.
-pub fn features() -> Vec<Feature> {
-    [containers::all(), streams::all(), predictions::all()].into_iter().flatten().collect()
-}
-
-/// All broken files.
-pub fn broken() -> Vec<Broken> {
-    [broken_files::all(), broken_blocks::all(), broken_streams::all(), broken_predictions::all()]
-        .into_iter()
-        .flatten()
-        .collect()
 }
 
 /// A broken file without bases.

@@ -81,10 +81,7 @@ fn heads() -> Vec<Broken> {
             "a block that names ranges must have the xxh3-64 of its body",
             File {
                 features: 1,
-                ..File::delta(
-                    &[FIRST],
-                    records(&[BlockFields { has_body_check: false, ..copy(&[(1, 0, FIRST)]) }]),
-                )
+                ..File::delta(&[FIRST], records(&[BlockFields { has_body_check: false, ..copy(&[(1, 0, FIRST)]) }]))
             },
             &[FIRST],
         ),
@@ -114,12 +111,8 @@ fn columns() -> Vec<Broken> {
         block(name, "3.1", rule, &fields)
     };
     let columns = (0..17).map(|i| Column::Stored(vec![i])).collect();
-    let many = encoded(&Block {
-        lane_sets: 0,
-        columns,
-        extents: (0..17).map(|i| (i, 1)).collect(),
-        final_state: 1 << 16,
-    });
+    let many =
+        encoded(&Block { lane_sets: 0, columns, extents: (0..17).map(|i| (i, 1)).collect(), final_state: 1 << 16 });
     let sum = "the lengths of extents must add up to the raw length";
     vec![
         block("columns-17", "3.1", "a block must have 1 to 16 columns", &many),
@@ -171,9 +164,21 @@ fn frames() -> Vec<Broken> {
         of("zstd-length-not-stated", states, &unstated),
         of("zstd-cut", "a zstd frame must decode", &frame[..frame.len() - 1]),
         of("zstd-followed", "a zstd column has exactly one frame", &[&frame[..], &[0]].concat()),
-        of("zstd-two-frames", "a zstd column has exactly one frame", &[zstd_frame(&raw, &[]), zstd_frame(&[], &[])].concat()),
-        of("zstd-skippable", "the frame must not be a skippable one", &[&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0], &frame[..]].concat()),
-        of("zstd-dictionary-1", "a frame must name no dictionary", &[&frame[..4], &[frame[4] | 1, 1], &frame[5..]].concat()),
+        of(
+            "zstd-two-frames",
+            "a zstd column has exactly one frame",
+            &[zstd_frame(&raw, &[]), zstd_frame(&[], &[])].concat(),
+        ),
+        of(
+            "zstd-skippable",
+            "the frame must not be a skippable one",
+            &[&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0], &frame[..]].concat(),
+        ),
+        of(
+            "zstd-dictionary-1",
+            "a frame must name no dictionary",
+            &[&frame[..4], &[frame[4] | 1, 1], &frame[5..]].concat(),
+        ),
         of("zstd-checksum-wrong", "the checksum of a frame must be right", &checked),
         of("zstd-magic", "a zstd frame begins with its magic number", &[&[0x27], &frame[1..]].concat()),
         of("zstd-window-2-31", "the window of a frame must be at most 2^30 bytes", &frame_with_window(&raw, 31)),
@@ -212,7 +217,12 @@ fn prefixes() -> Vec<Broken> {
     let mut planes = zstd_column(&[7; 100], &[1, 1, 1, 0, 4], &zstd_frame(&[7; 100], &[]));
     (planes.has_body_check, planes.needs) = (true, 1);
     vec![
-        own("prefix-above-2-23", "a prefix must have at most 2^23 bytes", &[&[whole; 32][..], &[[0, 0, 1]]].concat(), 3),
+        own(
+            "prefix-above-2-23",
+            "a prefix must have at most 2^23 bytes",
+            &[&[whole; 32][..], &[[0, 0, 1]]].concat(),
+            3,
+        ),
         own(
             "prefix-and-column-above-2-24",
             "prefix and column together must have at most 2^24 bytes",

@@ -169,11 +169,16 @@ fn indexes() -> Vec<Broken> {
             file.index.blocks[0].0 += 1;
         }),
         of("raw-length", "the raw length of each block must be that of its record", |file| file.index.blocks[0].1 += 1),
-        broken_file("raw-lengths-swapped", "2.3", "the raw length of each block must be that of its record", &block(&|file| {
-            let first = file.index.blocks[0].1;
-            file.index.blocks[0].1 = file.index.blocks[1].1;
-            file.index.blocks[1].1 = first;
-        })),
+        broken_file(
+            "raw-lengths-swapped",
+            "2.3",
+            "the raw length of each block must be that of its record",
+            &block(&|file| {
+                let first = file.index.blocks[0].1;
+                file.index.blocks[0].1 = file.index.blocks[1].1;
+                file.index.blocks[1].1 = first;
+            }),
+        ),
         of("table-after", "the table must end after the last segment", |file| file.index.after = vec![0]),
         of("table-short", "the table must have the segments that it counts", |file| file.index.segment_count = 2),
         of("table-length", "the frame must be of P bytes", |file| file.index.table_length_error = 1),
@@ -214,10 +219,8 @@ fn segments() -> Vec<Broken> {
         ..Segment::default()
     };
     let opaque = |length| Segment { length, ..Segment::default() };
-    let named = |name: &[u8], bits, elements| Segment {
-        named: Some((name.to_vec(), bits)),
-        ..tensor(127, b"w", &[elements])
-    };
+    let named =
+        |name: &[u8], bits, elements| Segment { named: Some((name.to_vec(), bits)), ..tensor(127, b"w", &[elements]) };
     let sum = "the lengths of segments must add up to the raw size";
     let dtype = "a dtype must be of the table, or named";
     let name = "the name of a dtype must have 1 to 31 bytes";
@@ -248,7 +251,11 @@ fn segments() -> Vec<Broken> {
         of("tensor-bits-above", product, vec![tensor(2, b"w", &[1 << 61]), opaque(8)]),
         of("tensor-shared-long", shared, vec![tensor(2, b"ab", &[4]), Segment { shared: 3, ..tensor(2, b"c", &[4]) }]),
         of("tensor-shared-first", shared, vec![Segment { shared: 1, ..tensor(2, b"c", &[8]) }]),
-        of("tensor-shared-character", shared, vec![tensor(2, "ä".as_bytes(), &[4]), Segment { shared: 1, ..tensor(2, b"c", &[4]) }]),
+        of(
+            "tensor-shared-character",
+            shared,
+            vec![tensor(2, "ä".as_bytes(), &[4]), Segment { shared: 1, ..tensor(2, b"c", &[4]) }],
+        ),
         of("tensor-name-utf-8", "a string must be UTF-8", vec![tensor(2, &[0xff], &[8])]),
         of("tensor-shape-of-none", shape, vec![Segment { same_shape: true, ..tensor(2, b"w", &[]) }]),
         of("tensor-shape-of-opaque", shape, vec![opaque(4), Segment { same_shape: true, ..tensor(2, b"w", &[]) }]),

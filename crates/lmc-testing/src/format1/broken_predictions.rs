@@ -20,8 +20,10 @@ const REST: [u8; 24] = [2, 100, 120, 1, 0, 0, 1, 0, 0, 0, 0, 16, 0, 0, 3, 0, 0, 
 /// A column of four elements of two bytes with this head.
 fn column(name: &str, section: &'static str, rule: &'static str, head: &[&[u8]]) -> Broken {
     let base = base();
-    let range = |offset: usize, length: usize| {
-        Range { source: 1, offset: offset as u64, bytes: base[offset..][..length].to_vec() }
+    let range = |offset: usize, length: usize| Range {
+        source: 1,
+        offset: offset as u64,
+        bytes: base[offset..][..length].to_vec(),
     };
     let column = Predicted {
         raw: (1..9).collect(),
@@ -76,6 +78,11 @@ pub(super) fn all() -> Vec<Broken> {
         rest("contexts-short", sum, &[&with(14, &[2])]),
         rest("contexts-long", sum, &[&with(14, &[4])]),
         rest("contexts-sum-modulo-2-64", sum, &[&REST[..3], &[0xff; 9], &[1], &REST[4..13], &[0, 5], &REST[15..]]),
-        column("palette-predicted", "3.3.1", "map 3 stands only in plain columns", &[&START, &OPERANDS, &REST[..4], &[3, 0, 0, 0], &REST[5..]]),
+        column(
+            "palette-predicted",
+            "3.3.1",
+            "map 3 stands only in plain columns",
+            &[&START, &OPERANDS, &REST[..4], &[3, 0, 0, 0], &REST[5..]],
+        ),
     ]
 }

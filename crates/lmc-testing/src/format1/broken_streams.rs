@@ -49,7 +49,13 @@ fn streams() -> Vec<Broken> {
         of("map-4", "the map must be 0 to 3", 2, &[&[4, 0, 1, 0], &BYTES], &[1, 2]),
         of("mask-4", "the mask must be 0 to 3", 2, &[&[0, 4, 1, 0], &BYTES], &[1, 2]),
         of("clusters-0", "a stream without a mask must have a cluster", 2, &[&[0, 0, 0], &NUMBERS, &[1]], &[0]),
-        of("clusters-17", "a stream must have at most 16 clusters", 2, &[&[0, 0, 17, 0], &BYTES, &clusters], &[0, 1, 2]),
+        of(
+            "clusters-17",
+            "a stream must have at most 16 clusters",
+            2,
+            &[&[0, 0, 17, 0], &BYTES, &clusters],
+            &[0, 1, 2],
+        ),
         of("patches-2", "patches must be 0 or 1", 2, &[&[0, 0, 1, 2], &BYTES], &[1, 2]),
     ]
 }
@@ -147,15 +153,15 @@ fn patches() -> Vec<Broken> {
         of("patches-long", length, (1, 0), &[3, 0, 0]),
         of("patches-short", length, (2, 0), &[3, 0, 1]),
         patched("patches-unused-bits", "3.3.3", "unused bits must be 0", (1, 0), &[8, 0, 0, 7, 0, 0], &[3, 0xff]),
+        patched("patches-above-m", "3.3.3", "the number of patches must be 1 to m", (11, 0), &[0; 6], &[]),
         patched(
-            "patches-above-m",
+            "patch-gap-2-64",
             "3.3.3",
-            "the number of patches must be 1 to m",
-            (11, 0),
-            &[0; 6],
-            &[],
+            among,
+            (1, 0),
+            &[63, 1, 0, 0, 0, 0],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
         ),
-        patched("patch-gap-2-64", "3.3.3", among, (1, 0), &[63, 1, 0, 0, 0, 0], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]),
     ]
 }
 
@@ -230,15 +236,18 @@ fn coded_block(pad: Pad) -> Block {
 
 fn lanes() -> Vec<Broken> {
     let of = |name: &str, rule, change: fn(&mut BlockFields)| coded(name, "5.1", rule, change);
-    let pad = |name: &str, pad| {
-        block(name, "5.1", "padding must be the pad symbol", &encoded(&coded_block(pad)))
-    };
+    let pad = |name: &str, pad| block(name, "5.1", "padding must be the pad symbol", &encoded(&coded_block(pad)));
     let words = "all words must be used up, and no more be needed";
     let literals = "all literals must be used up, and no more be needed";
     let last = "every lane must end at 2^16";
     vec![
         of("state-below-2-16", "an initial state must be at least 2^16", |fields| fields.states[1][63] = 65535),
-        block("final-state", "5.1", last, &encoded(&Block { final_state: (1 << 16) + 1, ..coded_block(Pad::PadSymbol) })),
+        block(
+            "final-state",
+            "5.1",
+            last,
+            &encoded(&Block { final_state: (1 << 16) + 1, ..coded_block(Pad::PadSymbol) }),
+        ),
         of("final-state-of-unused-lanes", last, |fields| fields.states[1][5] += 1),
         of("words-left", words, |fields| {
             fields.words[0].push(0);

@@ -14,12 +14,7 @@ pub(super) fn all() -> Vec<Feature> {
 const BYTES: &[u8] = b"some bytes";
 
 /// Bytes as they are, in a file with a change.
-fn changed(
-    name: &'static str,
-    section: &'static str,
-    shows: &'static str,
-    change: impl FnOnce(&mut File),
-) -> Feature {
+fn changed(name: &'static str, section: &'static str, shows: &'static str, change: impl FnOnce(&mut File)) -> Feature {
     let mut file = File::new(records(&[stored(BYTES)]));
     change(&mut file);
     feature(name, section, shows, file, &[], BYTES)
@@ -171,7 +166,14 @@ fn bases() -> Vec<Feature> {
     let mixed = [stored(b"0123456789"), copy(&[(0, 5, b"56789"), (1, 0, b"the"), (0, LEAF - 2, b"\0\0")])];
     vec![
         feature("bases", "2.6", "two bases with names, and ranges of both", with_names, &BASES, b"first second one"),
-        feature("base-unused", "2.6", "a base that no block depends on", delta(&[FIRST], &[stored(BYTES)]), &[FIRST], BYTES),
+        feature(
+            "base-unused",
+            "2.6",
+            "a base that no block depends on",
+            delta(&[FIRST], &[stored(BYTES)]),
+            &[FIRST],
+            BYTES,
+        ),
         feature(
             "base-empty",
             "2.6",
@@ -257,10 +259,38 @@ fn frames() -> Vec<Feature> {
         of("zstd-planes-4", "a zstd column of the planes of elements of 4 bytes", 2),
         of("zstd-planes-8", "a zstd column of the planes of elements of 8 bytes", 3),
         feature("zstd-checksum", "3.3", "a frame with a checksum", framed(text, checked), &[], text),
-        feature("zstd-dictionary-0", "3.3", "a frame that names dictionary 0, which is none", framed(text, no_dictionary), &[], text),
-        feature("zstd-window", "3.3", "a frame with a window of 1 KiB", framed(text, frame_with_window(text, 10)), &[], text),
-        feature("zstd-window-2-30", "3.3", "a frame with a window of 2^30 bytes", framed(text, frame_with_window(text, 30)), &[], text),
-        feature("zstd-prefix", "3.3", "a prefix of a base, which begins like a dictionary", prefix(&changed, &[(1, 0, &base)]), &[&base], &changed),
+        feature(
+            "zstd-dictionary-0",
+            "3.3",
+            "a frame that names dictionary 0, which is none",
+            framed(text, no_dictionary),
+            &[],
+            text,
+        ),
+        feature(
+            "zstd-window",
+            "3.3",
+            "a frame with a window of 1 KiB",
+            framed(text, frame_with_window(text, 10)),
+            &[],
+            text,
+        ),
+        feature(
+            "zstd-window-2-30",
+            "3.3",
+            "a frame with a window of 2^30 bytes",
+            framed(text, frame_with_window(text, 30)),
+            &[],
+            text,
+        ),
+        feature(
+            "zstd-prefix",
+            "3.3",
+            "a prefix of a base, which begins like a dictionary",
+            prefix(&changed, &[(1, 0, &base)]),
+            &[&base],
+            &changed,
+        ),
         feature(
             "zstd-prefix-ranges",
             "3.3",
@@ -269,6 +299,13 @@ fn frames() -> Vec<Feature> {
             &[&base],
             &changed,
         ),
-        feature("zstd-prefix-magic", "3.3", "a prefix that is the magic number of a dictionary alone", prefix(text, &[(1, 0, &base[..4])]), &[&base], text),
+        feature(
+            "zstd-prefix-magic",
+            "3.3",
+            "a prefix that is the magic number of a dictionary alone",
+            prefix(text, &[(1, 0, &base[..4])]),
+            &[&base],
+            text,
+        ),
     ]
 }

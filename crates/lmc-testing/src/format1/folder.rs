@@ -1,6 +1,7 @@
 //! The contents of `testdata/format1`, and what the codec says of its broken files.
 
-use super::{Broken, Feature, LIMIT, broken, features};
+use super::{Broken, Feature, LIMIT};
+use super::{broken_blocks, broken_files, broken_predictions, broken_streams, containers, predictions, streams};
 use crate::json::Json;
 use crate::reference;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Isa, Result};
@@ -8,15 +9,25 @@ use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Isa, Result};
 /// The page of the folder, with a line `TABLE` in place of its tables.
 const README: &str = include_str!("README.md");
 
-/// A file of the folder: its name, with `/` between parts, and its bytes.
-pub type Described = (String, Vec<u8>);
+/// All features.
+pub fn features() -> Vec<Feature> {
+    [containers::all(), streams::all(), predictions::all()].into_iter().flatten().collect()
+}
 
-/// All files but the manifest, in the order of their names.
+/// All broken files.
+pub fn broken() -> Vec<Broken> {
+    [broken_files::all(), broken_blocks::all(), broken_streams::all(), broken_predictions::all()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// All files but the manifest, in the order of their names: the name, with `/` between parts, and the bytes.
 ///
 /// # Errors
 /// When a file is not what it should be: a valid one is not restored by the reference decoder and the codec, or a
 /// broken one is.
-pub fn contents() -> Result<Vec<Described>, String> {
+pub fn contents() -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut files = Vec::new();
     let (features, broken) = (features(), broken());
     for feature in &features {

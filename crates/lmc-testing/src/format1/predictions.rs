@@ -5,9 +5,7 @@ use super::{Feature, redigested};
 use crate::blocks::to_bytes;
 use crate::handmade::{encoded, records};
 use crate::reference::write::File;
-use crate::reference::write::block::{
-    Block, Cluster, Column, Mask, Operand, Plain, Predicted, Range, Stream,
-};
+use crate::reference::write::block::{Block, Cluster, Column, Mask, Operand, Plain, Predicted, Range, Stream};
 use crate::reference::write::entropy::Coder;
 
 /// A delta of one column, predicted from ranges of its base: offset and length.
@@ -19,8 +17,10 @@ fn predicted(
     conversion: u8,
     column: Predicted,
 ) -> Feature {
-    let range = |&(offset, length): &(usize, usize)| {
-        Range { source: 1, offset: offset as u64, bytes: base[offset..offset + length].to_vec() }
+    let range = |&(offset, length): &(usize, usize)| Range {
+        source: 1,
+        offset: offset as u64,
+        bytes: base[offset..offset + length].to_vec(),
     };
     let operands = vec![Operand { conversion, ranges: ranges.iter().map(range).collect() }];
     let column = Predicted { operands, ..column };
@@ -71,14 +71,32 @@ fn predictors() -> Vec<Feature> {
 
 fn conversions() -> Vec<Feature> {
     let f32: [u32; 20] = [
-        0, 0x8000_0000, 1, 0x3f80_0000, 0xbf80_0000, 0x3f80_8000, 0x3f81_8000, 0x7f7f_ffff, 0x7f80_0000, 0xff80_0000,
-        0x7f80_0001, 0xffff_ffff, 0x3f80_1000, 0x3f80_3000, 0x477f_efff, 0x477f_f000, 0x3300_0000, 0x3300_0001,
-        0x3880_0000, 0x387f_ffff,
+        0,
+        0x8000_0000,
+        1,
+        0x3f80_0000,
+        0xbf80_0000,
+        0x3f80_8000,
+        0x3f81_8000,
+        0x7f7f_ffff,
+        0x7f80_0000,
+        0xff80_0000,
+        0x7f80_0001,
+        0xffff_ffff,
+        0x3f80_1000,
+        0x3f80_3000,
+        0x477f_efff,
+        0x477f_f000,
+        0x3300_0000,
+        0x3300_0001,
+        0x3880_0000,
+        0x387f_ffff,
     ];
     let base: Vec<u8> = f32.iter().flat_map(|x| x.to_le_bytes()).collect();
     let zeros = Stream::of(0, Cluster { z: 16, ..Cluster::default() });
     let of = |name, shows, conversion, width_code: u8, base: &[u8], n: usize| {
-        let stream = if width_code == 1 { zeros.clone() } else { Stream::of(0, Cluster { z: 32, ..Cluster::default() }) };
+        let stream =
+            if width_code == 1 { zeros.clone() } else { Stream::of(0, Cluster { z: 32, ..Cluster::default() }) };
         let mut column = column(vec![0; n << width_code], width_code, 1, &[], &stream);
         let range = Range { source: 1, offset: 0, bytes: base.to_vec() };
         column.operands = vec![Operand { conversion, ranges: vec![range] }];
@@ -135,6 +153,13 @@ fn operands() -> Vec<Feature> {
             0,
             column(pairs, 1, 2, &[], &raw_bits(1)),
         ),
-        feature("predicted-and-plain", "3.7", "a predicted column and a plain one; an extent cuts an element", file, &[&base], &block.raw()),
+        feature(
+            "predicted-and-plain",
+            "3.7",
+            "a predicted column and a plain one; an extent cuts an element",
+            file,
+            &[&base],
+            &block.raw(),
+        ),
     ]
 }

@@ -5,9 +5,7 @@ use super::containers::feature;
 use crate::blocks::to_bytes;
 use crate::handmade::{encoded, records};
 use crate::reference::write::File;
-use crate::reference::write::block::{
-    Block, Cluster, Column, Mask, NumberCode, Patch, PatchCodes, Plain, Stream,
-};
+use crate::reference::write::block::{Block, Cluster, Column, Mask, NumberCode, Patch, PatchCodes, Plain, Stream};
 use crate::reference::write::entropy::{Coder, Pad, Table};
 
 pub(super) fn all() -> Vec<Feature> {
@@ -82,7 +80,14 @@ fn clusters() -> Vec<Feature> {
     let sixteen: Vec<u64> = (0..129).map(|i| if i < 128 { 15 } else { 3 }).collect();
     let coded_map = Cluster { coder: Coder::fine_rans(&[0, 1, 0], false), ..Cluster::default() };
     vec![
-        plain("cluster-constant", "3.5", "a cluster with a constant and no bits", 1, &[0x1234; 3], Stream::of(0, constant(0x1234, 16))),
+        plain(
+            "cluster-constant",
+            "3.5",
+            "a cluster with a constant and no bits",
+            1,
+            &[0x1234; 3],
+            Stream::of(0, constant(0x1234, 16)),
+        ),
         plain(
             "cluster-dropped-bits",
             "3.5",
@@ -116,7 +121,14 @@ fn clusters() -> Vec<Feature> {
             Stream::of(0, Cluster { z: 1, h: 7, sign_plane: true, ..Cluster::default() }),
         ),
         plain("runs", "3.5", "bit planes of two runs, the last of two elements", 0, &bytes, Stream::of(0, low(3, 8))),
-        plain("byte-and-bit-planes", "3.5", "12 raw bits: a byte plane and four bit planes", 1, &[0xabc, 0x123, 0xfff], Stream::of(0, low(12, 16))),
+        plain(
+            "byte-and-bit-planes",
+            "3.5",
+            "12 raw bits: a byte plane and four bit planes",
+            1,
+            &[0xabc, 0x123, 0xfff],
+            Stream::of(0, low(12, 16)),
+        ),
         plain(
             "clusters",
             "3.4",
@@ -158,7 +170,8 @@ fn coders() -> Vec<Feature> {
     let runs: Vec<u64> = (0..300u64).map(|i| 5 + (i * i % 16).trailing_zeros().min(4) as u64).collect();
     let of_runs: Vec<u8> = runs.iter().map(|&u| u as u8).collect();
     let coded = |coder| Cluster { coder, ..Cluster::default() };
-    let one = |name, shows, elements: &[u64], cluster: Cluster| plain(name, "5", shows, 0, elements, Stream::of(0, cluster));
+    let one =
+        |name, shows, elements: &[u64], cluster: Cluster| plain(name, "5", shows, 0, elements, Stream::of(0, cluster));
     let weights: Vec<u64> = (0..300u64).map(|i| (118 + (i * i % 7)) << 7 | i * 37 % 128 | (i % 2) << 15).collect();
     let exponents: Vec<u8> = weights.iter().map(|u| (u >> 7) as u8).collect();
     let all: Vec<u64> = (0..256).collect();
@@ -180,8 +193,18 @@ fn coders() -> Vec<Feature> {
         one("rans-7", "rANS with 7 bits a slot, one padded chunk", &few, coded(Coder::rans(&symbols, false))),
         one("rans-12", "rANS with 12 bits a slot, one padded chunk", &few, coded(Coder::fine_rans(&symbols, false))),
         one("huffman-chunks", "Huffman, three chunks, the last padded", &runs, coded(Coder::huffman(&of_runs, false))),
-        one("rans-7-chunks", "rANS with 7 bits, three chunks, the last padded", &runs, coded(Coder::rans(&of_runs, false))),
-        one("rans-12-chunks", "rANS with 12 bits, three chunks, the last padded", &runs, coded(Coder::fine_rans(&of_runs, false))),
+        one(
+            "rans-7-chunks",
+            "rANS with 7 bits, three chunks, the last padded",
+            &runs,
+            coded(Coder::rans(&of_runs, false)),
+        ),
+        one(
+            "rans-12-chunks",
+            "rANS with 12 bits, three chunks, the last padded",
+            &runs,
+            coded(Coder::fine_rans(&of_runs, false)),
+        ),
         one("huffman-escape", "Huffman, three literals", &escapes, coded(Coder::huffman(&symbols, true))),
         one("rans-7-escape", "rANS with 7 bits, three literals", &escapes, coded(Coder::rans(&symbols, true))),
         one("rans-12-escape", "rANS with 12 bits, three literals", &escapes, coded(Coder::fine_rans(&symbols, true))),
@@ -192,7 +215,12 @@ fn coders() -> Vec<Feature> {
             &[4; 5],
             coded(Coder::Rans { log_slots: 12, table: rare }),
         ),
-        one("rans-12-256-symbols", "a table of all 256 symbols, without an escape", &all, coded(Coder::fine_rans(&of_all, false))),
+        one(
+            "rans-12-256-symbols",
+            "a table of all 256 symbols, without an escape",
+            &all,
+            coded(Coder::fine_rans(&of_all, false)),
+        ),
         one(
             "pad-symbol-as-literal",
             "padding is the pad symbol, but as literals",
@@ -211,7 +239,10 @@ fn coders() -> Vec<Feature> {
             "BF16: the exponent as symbols, the mantissa raw, the sign in a plane",
             1,
             &weights,
-            Stream::of(1, Cluster { z: 1, k: 7, sign_plane: true, coder: Coder::rans(&exponents, false), ..Cluster::default() }),
+            Stream::of(
+                1,
+                Cluster { z: 1, k: 7, sign_plane: true, coder: Coder::rans(&exponents, false), ..Cluster::default() },
+            ),
         ),
         plain("table-of-an-empty-cluster", "5.1", "the table of a cluster without runs", 0, &few, unused),
     ]
@@ -227,11 +258,39 @@ fn palettes() -> Vec<Feature> {
     let masked = Stream { mask: Mask::Gaps, ..stream.clone() };
     vec![
         plain("palette", "4.1", "a palette of three values, indices raw", 1, &[0x1234, 0xabcd, 1, 0xabcd], stream),
-        plain("palette-1", "4.1", "a palette of one value", 3, &[u64::MAX; 3], Stream::of_palette(&[u64::MAX], low(0, 64))),
-        plain("palette-256", "4.1", "a palette of 256 values, of which three occur", 0, &[0, 1, 255], Stream::of_palette(&all, raw_bits(0))),
-        plain("palette-patched", "4.1", "an index is in the palette only after a patch", 1, &[0x1234, 0xabcd, 1, 0xabcd], patched),
+        plain(
+            "palette-1",
+            "4.1",
+            "a palette of one value",
+            3,
+            &[u64::MAX; 3],
+            Stream::of_palette(&[u64::MAX], low(0, 64)),
+        ),
+        plain(
+            "palette-256",
+            "4.1",
+            "a palette of 256 values, of which three occur",
+            0,
+            &[0, 1, 255],
+            Stream::of_palette(&all, raw_bits(0)),
+        ),
+        plain(
+            "palette-patched",
+            "4.1",
+            "an index is in the palette only after a patch",
+            1,
+            &[0x1234, 0xabcd, 1, 0xabcd],
+            patched,
+        ),
         plain("palette-coded", "4.1", "indices as symbols", 1, &[0x1234, 0xabcd, 1, 0xabcd], coded),
-        plain("palette-masked", "3.3.2", "elements that are not selected have the first value of the palette", 1, &[0xabcd, 1, 0xabcd, 0x1234], masked),
+        plain(
+            "palette-masked",
+            "3.3.2",
+            "elements that are not selected have the first value of the palette",
+            1,
+            &[0xabcd, 1, 0xabcd, 0x1234],
+            masked,
+        ),
     ]
 }
 
@@ -243,8 +302,10 @@ fn alone(raw: u8, bucket: u8) -> Option<NumberCode> {
 fn patches() -> Vec<Feature> {
     let patched = |name, shows, width_code: u8, elements: &[u64], k: u8, codes: PatchCodes| {
         let mask = (1 << k) - 1;
-        let patches = (0..).zip(elements).filter(|(_, u)| **u > mask).map(|(element, u)| Patch { element, x: u & !mask });
-        let stream = Stream { patches: patches.collect(), patch_codes: codes, ..Stream::of(0, low(k, 8 << width_code)) };
+        let patches =
+            (0..).zip(elements).filter(|(_, u)| **u > mask).map(|(element, u)| Patch { element, x: u & !mask });
+        let stream =
+            Stream { patches: patches.collect(), patch_codes: codes, ..Stream::of(0, low(k, 8 << width_code)) };
         plain(name, "3.3.3", shows, width_code, elements, stream)
     };
     let mut many: Vec<u64> = (0..200).map(|i| i % 4).collect();
@@ -314,7 +375,8 @@ fn masks() -> Vec<Feature> {
     let elements: [u64; 13] = [0, 5, 0, 0, 0x1234, 0, 0, 0, 0, 1, 0xffff, 0, 0];
     // Zeros of both signs; 16 bits, whose sign is the top one.
     let signed: [u64; 10] = [0x8000, 0, 0x3f80, 0xbf80, 0, 0x8000, 0, 0, 0x0001, 0x8000];
-    let selected: Vec<bool> = [false, true, true, false, true, false, false, false, false, true, true, false, false].into();
+    let selected: Vec<bool> =
+        [false, true, true, false, true, false, false, false, false, true, true, false, false].into();
     let bits = || Mask::Bits(raw_bits(0));
     let signs = || Mask::BitsAndSigns(raw_bits(0));
     let of = |name, shows, stream: Stream| plain(name, "3.3.2", shows, 1, &elements, stream);
@@ -332,7 +394,11 @@ fn masks() -> Vec<Feature> {
         clusters: vec![low(2, 8), raw_bits(0)],
         ..Stream::default()
     };
-    let patched = |mask| Stream { mask, patches: vec![Patch { element: 1, x: 0x1200 }, Patch { element: 3, x: 0xff00 }], ..Stream::of(0, low(8, 16)) };
+    let patched = |mask| Stream {
+        mask,
+        patches: vec![Patch { element: 1, x: 0x1200 }, Patch { element: 3, x: 0xff00 }],
+        ..Stream::of(0, low(8, 16))
+    };
     let even = Cluster { z: 1, k: 15, ..Cluster::default() };
     vec![
         of("mask-bits", "a mask of bits, one cluster", clusters(bits())),
@@ -355,18 +421,50 @@ fn masks() -> Vec<Feature> {
                 ..listed(Mask::Gaps)
             },
         ),
-        plain("mask-bits-and-signs", "3.3.2", "signs apart, of all elements, under map 1", 1, &signed, Stream { map: 1, mask: signs(), ..Stream::of(1, even.clone()) }),
-        plain("mask-bits-and-signs-listed", "3.3.2", "signs apart, listed values", 1, &signed, Stream { map: 1, ..listed(signs()) }),
+        plain(
+            "mask-bits-and-signs",
+            "3.3.2",
+            "signs apart, of all elements, under map 1",
+            1,
+            &signed,
+            Stream { map: 1, mask: signs(), ..Stream::of(1, even.clone()) },
+        ),
+        plain(
+            "mask-bits-and-signs-listed",
+            "3.3.2",
+            "signs apart, listed values",
+            1,
+            &signed,
+            Stream { map: 1, ..listed(signs()) },
+        ),
         plain(
             "mask-bits-and-signs-patched",
             "3.3.2",
             "signs come after patches",
             1,
             &[0x8000, 0x3f80, 0xbf80],
-            Stream { mask: signs(), patches: vec![Patch { element: 1, x: 0x7f00 }], ..Stream::of(1, Cluster { z: 1, h: 0, k: 15, ..Cluster::default() }) },
+            Stream {
+                mask: signs(),
+                patches: vec![Patch { element: 1, x: 0x7f00 }],
+                ..Stream::of(1, Cluster { z: 1, h: 0, k: 15, ..Cluster::default() })
+            },
         ),
-        plain("mask-all", "3.3.2", "a mask that selects all elements", 0, &[1, 2, 3], Stream { mask: bits(), ..Stream::of(0, raw_bits(0)) }),
+        plain(
+            "mask-all",
+            "3.3.2",
+            "a mask that selects all elements",
+            0,
+            &[1, 2, 3],
+            Stream { mask: bits(), ..Stream::of(0, raw_bits(0)) },
+        ),
         plain("mask-clusters", "3.3.2", "a mask, and clusters of runs of selected elements", 0, &long, in_clusters),
-        plain("mask-one-of-many", "3.3.2", "one listed element in the last place, a gap of bucket 24", 3, &[&[0; 70][..], &[u64::MAX]].concat(), listed(Mask::Gaps)),
+        plain(
+            "mask-one-of-many",
+            "3.3.2",
+            "one listed element in the last place, a gap of bucket 24",
+            3,
+            &[&[0; 70][..], &[u64::MAX]].concat(),
+            listed(Mask::Gaps),
+        ),
     ]
 }

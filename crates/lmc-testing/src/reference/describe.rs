@@ -57,7 +57,8 @@ pub fn describe(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<Json, Stri
         ("length of the index", rest.u64()?.into()),
         ("check", Json::hex(rest.take(8)?)),
     ];
-    let parts = [("header", Json::Object(header)), ("records", Json::List(records)), ("trailer", Json::Object(trailer))];
+    let parts =
+        [("header", Json::Object(header)), ("records", Json::List(records)), ("trailer", Json::Object(trailer))];
     Ok(Json::Object(parts.into()))
 }
 
@@ -113,7 +114,8 @@ fn index(mut head: At<'_>) -> Result<Fields, String> {
     let segments = table.bytes.varint()?;
     let segment = |_| -> Result<Json, String> {
         let kind = table.bytes.u8()?;
-        let mut fields: Fields = vec![("dtype", u64::from(kind & 0x7f).into()), ("same shape", Json::Bool(kind > 0x7f))];
+        let mut fields: Fields =
+            vec![("dtype", u64::from(kind & 0x7f).into()), ("same shape", Json::Bool(kind > 0x7f))];
         if kind & 0x7f == 0 {
             fields.push(("raw length", table.varint()?));
             return Ok(Json::Object(fields));
@@ -198,7 +200,8 @@ fn parts_of_body(body: &[u8], words: &[u32], literals: u32) -> Result<Json, Stri
     if !words.is_empty() {
         fields.push(("words", Json::List(words_of_sets)));
         fields.push(("literals", Json::numbers(bytes.take(literals.into())?)));
-        let set = |_| (0..64).map(|_| bytes.u32()).collect::<Result<Vec<u32>, _>>().map(|states| Json::numbers(&states));
+        let set =
+            |_| (0..64).map(|_| bytes.u32()).collect::<Result<Vec<u32>, _>>().map(|states| Json::numbers(&states));
         fields.push(("states", Json::List((0..words.len()).map(set).collect::<Result<_, _>>()?)));
     }
     Ok(Json::Object(fields))
@@ -302,10 +305,9 @@ fn stream(head: &mut At<'_>, width: u64, steps: &mut impl Iterator<Item = Steps>
 fn few(numbers: &[u64]) -> Json {
     match numbers.get(LONGEST..) {
         None | Some([]) => Json::numbers(numbers),
-        Some(_) => Json::Object(vec![
-            ("count", (numbers.len() as u64).into()),
-            ("first", Json::numbers(&numbers[..16])),
-        ]),
+        Some(_) => {
+            Json::Object(vec![("count", (numbers.len() as u64).into()), ("first", Json::numbers(&numbers[..16]))])
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod deltas;
 mod estimates;
 mod fine_rans;
 mod format1;
+mod format_limits;
 mod hostile;
 mod hostile_blocks;
 mod input_output;
