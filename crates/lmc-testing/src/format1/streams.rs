@@ -172,7 +172,7 @@ fn coders() -> Vec<Feature> {
     let coded = |coder| Cluster { coder, ..Cluster::default() };
     let one =
         |name, shows, elements: &[u64], cluster: Cluster| plain(name, "5", shows, 0, elements, Stream::of(0, cluster));
-    let weights: Vec<u64> = (0..300u64).map(|i| (118 + (i * i % 7)) << 7 | i * 37 % 128 | (i % 2) << 15).collect();
+    let weights: Vec<u64> = (0..300u64).map(|i| ((118 + i * i % 7) << 7) | (i * 37 % 128) | ((i % 2) << 15)).collect();
     let exponents: Vec<u8> = weights.iter().map(|u| (u >> 7) as u8).collect();
     let all: Vec<u64> = (0..256).collect();
     let of_all: Vec<u8> = (0..=255).collect();

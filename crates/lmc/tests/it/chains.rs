@@ -1,8 +1,10 @@
 //! Deltas of deltas, and files whose blocks depend on each other: the cost of reading any file is bounded.
 
-use lmc::{Base, DecompressOptions, Decompressor, ErrorKind, Reader, WriteAt};
+use crate::support::safetensors;
+use lmc::{Base, CompressOptions, DecompressOptions, Decompressor, Dtype, ErrorKind, Reader, Sink, WriteAt};
 use lmc_testing::exhaustive;
 use lmc_testing::handmade::{LEAF, copy, filled, records};
+use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{Block, Column, Operand, Plain, Predicted, Range, Stream};
 use lmc_testing::reference::write::{File, block};
 use std::io;
@@ -113,4 +115,81 @@ fn blocks_that_are_decoded_anew_for_one_are_limited() {
     decoded(BLOCKS).expect("a gigabyte is little");
     let e = decoded(5 * BLOCKS).expect_err("more than four gigabytes");
     assert!(e.kind() == ErrorKind::Limit && e.to_string().contains("too many other blocks"), "{e}");
+}
+
+/// BF16 as a safetensors file: each snapshot differs from the one before it in one element of 16.
+fn snapshots(count: usize) -> Vec<Vec<u8>> {
+    const ELEMENTS: usize = 20_000;
+    let mut random = Random::new(7);
+    let mut elements: Vec<u16> = (0..ELEMENTS).map(|_| 0x3c00 | random.below(1 << 9) as u16).collect();
+    let snapshot = |elements: &[u16]| {
+        let data: Vec<u8> = elements.iter().flat_map(|u| u.to_le_bytes()).collect();
+        safetensors(&[("w", "BF16", vec![ELEMENTS as u64], &data)])
+    };
+    let mut snapshots = vec![snapshot(&elements)];
+    while snapshots.len() < count {
+        elements.iter_mut().for_each(|u| *u += u16::from(random.below(16) == 0));
+        snapshots.push(snapshot(&elements));
+    }
+    snapshots
+}
+
+/// How a snapshot is compressed: with its layout, as elements of a dtype, or as bytes.
+const LAYOUTS: [Option<Dtype>; 4] = [None, Some(Dtype::Bf16), Some(Dtype::U8), Some(Dtype::F32)];
+
+/// A chain of deltas, each made from the one before it, whose bases are raw, compressed alone, or the delta before.
+#[test]
+fn twenty_deltas_with_bases_of_every_kind() {
+    const STEPS: usize = 20;
+    let raws = snapshots(STEPS + 1);
+    let compressed = |raw: &[u8], base: Option<Base<'_>>, dtype| {
+        let options = CompressOptions::default().with_threads(1).with_dtype(dtype);
+        let mut compressor = lmc::Compressor::new(&options).expect("no threads are needed");
+        let mut file = Vec::new();
+        let bases: Vec<Base<'_>> = base.into_iter().collect();
+        compressor.compress(raw, &bases, Sink::writer(&mut file)).expect("anything can be compressed");
+        file
+    };
+    let open = |file: &'_ [u8]| Reader::open(file, &options(1)).expect("a valid file opens").raw_size();
+    let alone: Vec<Vec<u8>> =
+        (0..).zip(&raws).map(|(i, raw)| compressed(raw, None, LAYOUTS[i % LAYOUTS.len()])).collect();
+
+    // Deltas of raw bases and of compressed ones are the same: a base is its raw bytes.
+    let mut deltas: Vec<Vec<u8>> = Vec::new();
+    for step in 1..=STEPS {
+        let dtype = LAYOUTS[step / 2 % LAYOUTS.len()];
+        let raw = &raws[step];
+        let of_raw = compressed(raw, Some(Base::new(&raws[step - 1][..]).expect("memory can be read")), dtype);
+        assert_eq!(open(&of_raw), raw.len() as u64);
+        assert!(of_raw.len() < alone[0].len() / 2, "step {step} takes {} bytes", of_raw.len());
+        deltas.push(of_raw);
+    }
+
+    let restored = |step: usize, base: Base<'_>, threads| {
+        let mut out = vec![0; raws[step].len()];
+        let mut decompressor = Decompressor::new(&options(threads)).expect("threads start");
+        decompressor.decompress(&deltas[step - 1], &[base], &mut out[..]).map(|_| out)
+    };
+    for step in 1..=STEPS {
+        let raw_base = Base::new(&raws[step - 1][..]).expect("memory can be read");
+        assert!(restored(step, raw_base, 1).is_ok_and(|out| out == raws[step]), "step {step} of raw bytes");
+        let reader = Reader::open(&alone[step - 1][..], &options(1)).expect("a valid file opens");
+        assert!(restored(step, Base::lmc(reader), 1).is_ok_and(|out| out == raws[step]), "step {step} of a file");
+    }
+
+    // The whole chain: the first base is raw, or compressed in any layout.
+    for first in 0..=LAYOUTS.len() {
+        let first_file = LAYOUTS.get(first).map(|&dtype| compressed(&raws[0], None, dtype));
+        let first_base = || match &first_file {
+            Some(file) => Base::lmc(Reader::open(&file[..], &options(1)).expect("a valid file opens")),
+            None => Base::new(&raws[0][..]).expect("memory can be read"),
+        };
+        for threads in [1, 2] {
+            let chain = deltas[..STEPS - 1].iter().fold(first_base(), |base, file| {
+                let reader = Reader::open(&file[..], &options(1)).expect("a valid file opens");
+                Base::lmc(reader.with_bases(vec![base]).expect("it has its base"))
+            });
+            assert!(restored(STEPS, chain, threads).is_ok_and(|out| out == raws[STEPS]), "{first}, {threads} threads");
+        }
+    }
 }
