@@ -1,9 +1,12 @@
 """Tests of `lmc.decode`: valid files decode, and whatever else the bytes are ends in FormatError.
 
 Vectors are made by `cargo run -p lmc-testing --example vectors -- FOLDER`; LMC_VECTORS says where that is. There,
-NAME.lmc restores to NAME.raw, with NAME.base1, NAME.base2, … as its bases.
+NAME.lmc restores to NAME.raw, with NAME.base1, NAME.base2, … as its bases. So it does in testdata/format1, which is
+committed; the files in testdata/format1/bad break one rule each.
 """
 
+import hashlib
+import json
 import os
 import random
 import subprocess
@@ -23,6 +26,10 @@ EXHAUSTIVE = bool(os.environ.get("LMC_TEST_EXHAUSTIVE"))
 SMALL = sorted(VECTORS, key=lambda path: path.stat().st_size)[: 40 if EXHAUSTIVE else 8]
 FLIPS = 200 if EXHAUSTIVE else 20  # random ones for each vector
 TEST_DATA = Path(__file__).parents[3] / "testdata"
+FORMAT1 = TEST_DATA / "format1"
+LISTED = dict(line.split("  ")[::-1] for line in (FORMAT1 / "SHA256SUMS").read_text("ascii").splitlines())
+GOOD = [FORMAT1 / name for name in LISTED if name.endswith(".lmc") and not name.startswith("bad/")]
+BAD = [FORMAT1 / name for name in LISTED if name.endswith(".lmc") and name.startswith("bad/")]
 VERSION = 1
 
 
@@ -88,6 +95,29 @@ def test_vector(path: Path) -> None:
     if raw:
         with pytest.raises(FormatError):
             decode.decode(path.read_bytes(), bases_of(path), max_size=len(raw) - 1)
+
+
+def test_format1_is_complete() -> None:
+    """The committed vectors are those that the manifest lists, with their digests."""
+    there = {str(path.relative_to(FORMAT1)): path for path in FORMAT1.rglob("*") if path.is_file()}
+    del there["SHA256SUMS"]
+    assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()} == LISTED
+    assert len(GOOD) >= 100
+    assert len(BAD) >= 200
+    assert {entry["file"] for entry in json.loads((FORMAT1 / "bad" / "bad.json").read_bytes())} == {p.name for p in BAD}
+
+
+@pytest.mark.parametrize("path", GOOD, ids=name_of)
+def test_format1(path: Path) -> None:
+    """Each committed vector decodes to its raw bytes."""
+    assert decode.decode(path.read_bytes(), bases_of(path)) == path.with_suffix(".raw").read_bytes()
+
+
+@pytest.mark.parametrize("path", BAD, ids=name_of)
+def test_format1_bad(path: Path) -> None:
+    """Each file that breaks a rule is refused."""
+    with pytest.raises(FormatError):
+        decode.decode(path.read_bytes(), bases_of(path), max_size=2**25)
 
 
 @pytest.mark.parametrize("level", ["fast", "default", "max"])

@@ -8,6 +8,7 @@
 
 mod block;
 mod bytes;
+pub mod describe;
 mod digests;
 mod entropy;
 mod faults;

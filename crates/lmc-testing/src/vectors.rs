@@ -1,4 +1,9 @@
-//! Valid files with what the format allows but random ones hardly have: byte planes, prefixes, palettes, writers, features.
+//! Valid files with what the format allows but random ones hardly have: byte planes, prefixes, palettes, masks,
+//! writers, features.
+
+mod masks;
+
+pub use masks::masks;
 
 use crate::blocks::{low_bits, palette, to_bytes};
 use crate::data::noise;
@@ -38,7 +43,7 @@ impl Vector {
 
 /// All of them.
 pub fn all() -> Vec<Vector> {
-    [byte_planes(), prefixes(), palettes(), writers(), features()].into_iter().flatten().collect()
+    [byte_planes(), prefixes(), palettes(), masks(), writers(), features()].into_iter().flatten().collect()
 }
 
 /// zstd columns of every width.

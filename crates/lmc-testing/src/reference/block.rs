@@ -7,7 +7,7 @@ use super::faults::{Faults, must};
 use super::frames::zstd_frame;
 use super::predicted::Predicted;
 use super::ranges::{Ranges, Sources, bytes_of};
-use super::stream::{Stream, Streams};
+use super::stream::{Steps, Stream, Streams};
 
 /// The head of a block, without the violations that did not stop the decoder: those are found when the body is decoded.
 pub(super) struct Head {
@@ -33,6 +33,8 @@ pub(super) struct Block {
     /// The digests of the leaves.
     pub(super) leaves: Vec<[u8; 16]>,
     pub(super) fault: Option<String>,
+    /// The steps of each stream, if they were wanted.
+    pub(super) steps: Vec<Steps>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
@@ -81,13 +83,18 @@ impl Head {
 
     /// Decodes the body.
     pub(super) fn decode(&self, body: &[u8]) -> Result<Block, String> {
+        self.decode_in_steps(body, None)
+    }
+
+    /// Decodes the body, and appends the steps of each stream to `steps`.
+    pub(super) fn decode_in_steps(&self, body: &[u8], steps: Option<Vec<Steps>>) -> Result<Block, String> {
         let mut faults = self.faults.clone();
         // How many bulk bytes there are depends on the cluster maps; everything after them has a known length.
         let lanes_length = Lanes::length(&self.word_counts, self.literal_count);
         must(lanes_length <= body.len(), "the body of a block is too short")?;
         let (bulk, lanes) = body.split_at(body.len() - lanes_length);
         let lanes = Lanes::parse(lanes, &self.word_counts, self.literal_count, &mut faults)?;
-        let mut streams = Streams { bulk: Bytes::new(bulk), lanes };
+        let mut streams = Streams { bulk: Bytes::new(bulk), lanes, steps };
         let mut columns = Vec::new();
         for &(length, ref method) in &self.columns {
             let column = match method {
@@ -111,7 +118,7 @@ impl Head {
             raw.extend(rests[usize::from(column)].take(length as u64)?);
         }
         let leaves = raw.chunks(LEAF).map(digest).collect();
-        Ok(Block { raw, leaves, fault: faults.0 })
+        Ok(Block { raw, leaves, fault: faults.0, steps: streams.steps.unwrap_or_default() })
     }
 }
 

@@ -63,6 +63,23 @@ enum Map {
 pub(super) struct Streams<'a> {
     pub(super) bulk: Bytes<'a>,
     pub(super) lanes: Lanes<'a>,
+    /// What each stream decodes to, step by step, if that is wanted.
+    pub(super) steps: Option<Vec<Steps>>,
+}
+
+/// The results of the steps of decoding a stream, by their names.
+pub(super) type Steps = Vec<(&'static str, Vec<u64>)>;
+
+impl Streams<'_> {
+    fn begin_stream(&mut self) {
+        self.steps.iter_mut().for_each(|steps| steps.push(Vec::new()));
+    }
+
+    fn step(&mut self, name: &'static str, result: impl FnOnce() -> Vec<u64>) {
+        if let Some(steps) = self.steps.as_mut().and_then(|steps| steps.last_mut()) {
+            steps.push((name, result()));
+        }
+    }
 }
 
 impl Stream {
@@ -113,7 +130,14 @@ impl Stream {
 
     /// Decodes its `n` elements.
     pub(super) fn decode(&self, n: usize, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
+        streams.begin_stream();
         let (selected, signs) = self.mask.decode(n, streams, faults)?;
+        if !matches!(self.mask, Mask::None) {
+            streams.step("selected elements", || selected.iter().map(|&element| element as u64).collect());
+        }
+        if !signs.is_empty() {
+            streams.step("signs", || signs.iter().map(|&sign| u64::from(sign)).collect());
+        }
         let coded = self.decode_selected(selected.len(), streams, faults)?;
         let mut values = vec![0; n];
         for (element, value) in selected.into_iter().zip(coded) {
@@ -122,7 +146,10 @@ impl Stream {
         for (value, sign) in values.iter_mut().zip(signs) {
             *value ^= u64::from(sign);
         }
-        Ok(values.into_iter().map(|v| self.map.back(v, self.w, faults)).collect())
+        streams.step("mapped values", || values.clone());
+        let elements: Vec<u64> = values.into_iter().map(|v| self.map.back(v, self.w, faults)).collect();
+        streams.step("elements", || elements.clone());
+        Ok(elements)
     }
 
     /// The mapped values of the selected elements.
@@ -134,12 +161,17 @@ impl Stream {
     ) -> Result<Vec<u64>, String> {
         if let Some(listed) = &self.listed {
             let numbers = listed.decode(count as u64, &mut streams.bulk, faults)?;
+            streams.step("listed numbers", || numbers.clone());
             faults.must(numbers.iter().all(|&y| y < ones(self.w)), "a listed value is wider than its element");
             return Ok(numbers.into_iter().map(|y| y.wrapping_add(1) & ones(self.w)).collect());
         }
         let mut values = self.decode_clusters(&run_lengths(count), streams, faults)?;
+        streams.step("values of clusters", || values.clone());
         if let Some(patches) = &self.patches {
+            let unpatched = values.clone();
             patches.apply(&mut values, self.w, &mut streams.bulk, faults)?;
+            let patched = |&i: &usize| values[i] != unpatched[i];
+            streams.step("patched elements", || (0..values.len()).filter(patched).map(|i| i as u64).collect());
         }
         Ok(values)
     }
@@ -157,6 +189,9 @@ impl Stream {
         };
         let known = cluster_of.iter().all(|&number| number < self.clusters.len() as u64);
         must(known, "a run is of no cluster")?;
+        if self.cluster_map.is_some() {
+            streams.step("cluster map", || cluster_of.clone());
+        }
 
         let mut values = vec![Vec::new(); runs.len()];
         for (number, cluster) in (0..).zip(&self.clusters) {

@@ -11,6 +11,8 @@ mod delta_shapes;
 mod deltas;
 mod estimates;
 mod fine_rans;
+mod format1;
+mod format_limits;
 mod hostile;
 mod hostile_blocks;
 mod input_output;

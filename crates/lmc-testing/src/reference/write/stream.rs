@@ -18,11 +18,13 @@ pub struct Stream {
     /// Without clusters the elements that are not 0 are listed, under the codes of patches.
     pub clusters: Vec<Cluster>,
     pub mask: Mask,
+    /// Whether the mask selects each element, 0 or not; `None`: those other than 0, or with signs, other than 0 and 1.
+    pub selected: Option<Vec<bool>>,
     pub patches: Vec<Patch>,
     pub patch_codes: PatchCodes,
 }
 
-/// Which elements are coded: those other than 0.
+/// How it is written which elements are coded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mask {
     /// All, if there are clusters.
@@ -30,7 +32,7 @@ pub enum Mask {
     None,
     /// Bits in a cluster.
     Bits(Cluster),
-    /// Bits, and the signs of all elements: those other than 0 of either sign are coded.
+    /// Bits, and the signs of all elements.
     BitsAndSigns(Cluster),
     /// Under the code of gaps of patches.
     Gaps,
@@ -121,7 +123,9 @@ impl Stream {
         }
         let listed = self.clusters.is_empty();
         let signed = matches!(self.mask, Mask::BitsAndSigns(_));
-        let is_selected = |&v: &u64| v >> u32::from(signed) != 0;
+        let is_other_than_0 = |v: &u64| v >> u32::from(signed) != 0;
+        let is_selected: Vec<bool> =
+            self.selected.clone().unwrap_or_else(|| values.iter().map(is_other_than_0).collect());
         let mask = match &self.mask {
             Mask::None if listed && values.iter().any(|v| *v != 0) => &Mask::Gaps,
             mask => mask,
@@ -137,33 +141,36 @@ impl Stream {
             Cluster { z: w as u8, ..Cluster::default() }.write_head(&mut output.head, width);
             return Ok(());
         }
-        let selected: Vec<u64> = values.iter().filter(|v| is_selected(v)).copied().collect();
+        let (mut places, mut selected) = (Vec::new(), Vec::new());
+        for (place, v) in values.iter().enumerate() {
+            if is_selected[place] {
+                places.push(place as u64);
+                selected.push(if signed { v & !1 } else { *v });
+            } else if is_other_than_0(v) {
+                return Err("an element that is not 0 is not selected".into());
+            }
+        }
         let mut count = Vec::new();
         varint(&mut count, selected.len() as u64);
-        let bits = |of: &dyn Fn(&u64) -> bool| -> Vec<u8> {
-            values.chunks(8).map(|eight| eight.iter().rev().fold(0, |byte, v| byte << 1 | u8::from(of(v)))).collect()
-        };
         match mask {
             Mask::Bits(cluster) | Mask::BitsAndSigns(cluster) => {
                 output.head.push(if signed { 2 } else { 1 });
                 output.head.extend(count);
                 cluster.write_head(&mut output.head, 1);
-                let bytes: Vec<u64> = bits(&is_selected).into_iter().map(u64::from).collect();
+                let bytes: Vec<u64> = packed(&is_selected).into_iter().map(u64::from).collect();
                 cluster.encode(&bytes.chunks(128).collect::<Vec<_>>(), 8, output)?;
                 if signed {
-                    output.bulk.extend(bits(&|v| v & 1 == 1));
+                    output.bulk.extend(packed(&values.iter().map(|v| v & 1 == 1).collect::<Vec<_>>()));
                 }
             }
             _ => {
                 output.head.push(3);
                 output.head.extend(count);
-                let places = values.iter().enumerate().filter(|(_, v)| is_selected(v)).map(|(i, _)| i as u64);
                 let mut next = 0;
-                let gaps: Vec<u64> = places.map(|at| at - std::mem::replace(&mut next, at + 1)).collect();
+                let gaps: Vec<u64> = places.iter().map(|at| at - std::mem::replace(&mut next, at + 1)).collect();
                 write_numbers(&gaps, self.patch_codes.gaps.as_ref(), output)?;
             }
         }
-        let selected: Vec<u64> = selected.into_iter().map(|v| if signed { v & !1 } else { v }).collect();
         if !listed {
             return self.encode_selected(selected, width, output);
         }

@@ -1,0 +1,88 @@
+//! Predicted columns (§3.7) that break a rule.
+
+use super::{Broken, broken_delta};
+use crate::handmade::{encoded, records};
+use crate::reference::write::File;
+use crate::reference::write::block::{Block, Cluster, Column, Operand, Predicted, Range, Stream};
+
+/// Four F32: the base.
+fn base() -> Vec<u8> {
+    [0x3f80_0000u32, 0, 0x3f80_0000, 0x7f00_0000].iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// Method, width code, predictor.
+const START: [u8; 3] = [3, 1, 1];
+/// One operand: conversion 1, two ranges.
+const OPERANDS: [u8; 9] = [1, 1, 2, 1, 0, 6, 1, 6, 10];
+/// Boundaries; one element in context 0, none in context 1, three in context 2.
+const REST: [u8; 24] = [2, 100, 120, 1, 0, 0, 1, 0, 0, 0, 0, 16, 0, 0, 3, 0, 0, 1, 0, 0, 0, 0, 16, 0];
+
+/// A column of four elements of two bytes with this head.
+fn column(name: &str, section: &'static str, rule: &'static str, head: &[&[u8]]) -> Broken {
+    let base = base();
+    let range = |offset: usize, length: usize| Range {
+        source: 1,
+        offset: offset as u64,
+        bytes: base[offset..][..length].to_vec(),
+    };
+    let column = Predicted {
+        raw: (1..9).collect(),
+        width_code: 1,
+        predictor: 1,
+        operands: vec![Operand { conversion: 1, ranges: vec![range(0, 6), range(6, 10)] }],
+        boundaries: vec![100, 120],
+        streams: vec![Stream::of(0, Cluster { k: 16, ..Cluster::default() }); 3],
+    };
+    let mut fields = encoded(&Block::of(Column::Predicted(column), 0));
+    fields.columns[0] = head.concat();
+    let file = File { features: 1, ..File::delta(&[&base], records(&[fields])) };
+    broken_delta(name, section, rule, file, &[&base])
+}
+
+pub(super) fn all() -> Vec<Broken> {
+    let start = |name: &str, rule, start: [u8; 3]| column(name, "3.7", rule, &[&start, &OPERANDS, &REST]);
+    let operands = |name: &str, rule, operands: &[u8]| column(name, "3.7", rule, &[&START, operands, &REST]);
+    let rest = |name: &str, rule, rest: &[&[u8]]| column(name, "3.7", rule, &[&START, &OPERANDS, &rest.concat()]);
+    let with = |at: usize, bytes: &[u8]| [&REST[..at], bytes, &REST[at + bytes.len()..]].concat();
+    let conversion = |conversion: u8| [&[1, conversion], &OPERANDS[2..]].concat();
+    let predictor = "the predictor must be 1 or 2";
+    let one = "predictors 1 and 2 must have one operand";
+    let width = "a conversion must give elements of the width of the column";
+    let exactly = "the ranges of an operand must be exactly n elements";
+    let larger = "each boundary must be larger than the one before it";
+    let number = "the number of elements of each context must be the stated one";
+    let sum = "the numbers of elements of contexts must add up to n";
+    let two = [&[2][..], &OPERANDS[1..], &OPERANDS[1..]].concat();
+    let many: Vec<u8> = [16].into_iter().chain(1..=16).collect();
+    // 16 boundaries, all at most the keys of context 2, whose elements come last.
+    let seventeen = [&many[..], &REST[3..13], &[0; 15], &REST[14..]].concat();
+    vec![
+        start("predicted-width-code-4", "the width code must be 0 to 3", [3, 4, 1]),
+        start("predictor-0", predictor, [3, 1, 0]),
+        start("predictor-3", predictor, [3, 1, 3]),
+        operands("operands-0", one, &[0]),
+        operands("operands-2", one, &two),
+        operands("conversion-4", "the conversion must be 0 to 3", &conversion(4)),
+        operands("conversion-2-to-2-bytes", width, &conversion(2)),
+        start("conversion-1-to-4-bytes", width, [3, 2, 1]),
+        operands("conversion-0-of-f32", exactly, &conversion(0)),
+        operands("operand-ranges-0", "an operand must have at least one range", &[1, 1, 0]),
+        operands("operand-short", exactly, &[1, 1, 2, 1, 0, 6, 1, 6, 9]),
+        operands("operand-long", exactly, &[1, 1, 3, 1, 0, 6, 1, 6, 10, 1, 0, 1]),
+        rest("boundaries-16", "a column must have at most 15 boundaries", &[&seventeen]),
+        rest("boundary-0", "the first boundary must be at least 1", &[&[3, 0, 100, 120], &[0], &REST[3..]]),
+        rest("boundaries-falling", larger, &[&with(1, &[120, 100])]),
+        rest("boundaries-alike", larger, &[&with(1, &[100, 100])]),
+        rest("context-of-others", number, &[&with(1, &[127, 128])]),
+        rest("context-counts", number, &[&REST[..3], &[2], &REST[4..14], &[2], &REST[15..]]),
+        rest("contexts-short", sum, &[&with(14, &[2])]),
+        rest("contexts-long", sum, &[&with(14, &[4])]),
+        rest("contexts-sum-modulo-2-64", sum, &[&REST[..3], &[0xff; 9], &[1], &REST[4..13], &[0, 5], &REST[15..]]),
+        column(
+            "palette-predicted",
+            "3.3.1",
+            "map 3 stands only in plain columns",
+            &[&START, &OPERANDS, &REST[..4], &[3, 0, 0, 0], &REST[5..]],
+        ),
+    ]
+}

@@ -1,0 +1,311 @@
+//! Headers, records, indexes, bases and the columns of blocks, and columns without streams.
+
+use super::{Feature, redigested};
+use crate::data::noise;
+use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, frame_with_window, prefixed, records, stored};
+use crate::reference::write::block::{Block, BlockFields, Column, Zstd};
+use crate::reference::write::{Bases, File, Record, Segment, zstd_frame};
+use crate::vectors::Vector;
+
+pub(super) fn all() -> Vec<Feature> {
+    [files(), skippable_records(), segments(), bases(), columns(), frames()].into_iter().flatten().collect()
+}
+
+const BYTES: &[u8] = b"some bytes";
+
+/// Bytes as they are, in a file with a change.
+fn changed(name: &'static str, section: &'static str, shows: &'static str, change: impl FnOnce(&mut File)) -> Feature {
+    let mut file = File::new(records(&[stored(BYTES)]));
+    change(&mut file);
+    feature(name, section, shows, file, &[], BYTES)
+}
+
+pub(super) fn feature(
+    name: &'static str,
+    section: &'static str,
+    shows: &'static str,
+    file: File,
+    bases: &[&[u8]],
+    raw: &[u8],
+) -> Feature {
+    let bases = bases.iter().map(|base| base.to_vec()).collect();
+    Feature { name, section, shows, vector: Vector { name: name.into(), file, bases, raw: raw.to_vec() } }
+}
+
+fn files() -> Vec<Feature> {
+    let mut empty = File::new(Vec::new());
+    (empty.index.segments, empty.index.segment_count) = (Vec::new(), 0);
+    vec![
+        feature("empty", "2", "no bytes: no block, no segment", empty, &[], &[]),
+        changed("stored", "3.3", "a stored column, one opaque segment", |_| ()),
+        changed("required-features-3", "2.1", "the header requires features that no block needs", |file| {
+            file.features = 3;
+        }),
+        changed("required-features-1", "2.1", "the header requires bit 0, which no block needs", |file| {
+            file.features = 1;
+        }),
+        changed("writer-empty", "2.3", "no name of the writer, no name of the layout", |file| {
+            (file.index.writer, file.index.layout) = (Vec::new(), Vec::new());
+        }),
+        changed("writer-utf-8", "2.3", "a writer and a layout of other than ASCII characters", |file| {
+            (file.index.writer, file.index.layout) = ("schön 🦀\n\0".into(), "表".into());
+        }),
+        changed("index-window", "2.3", "the frame of the index has a window of 2^30 bytes", |file| {
+            let table = file.index.table();
+            let frame = frame_with_window(&table, 30);
+            file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame));
+        }),
+    ]
+}
+
+fn skippable_records() -> Vec<Feature> {
+    let record = |tag: &[u8; 4], head: &[u8]| Record::new(*tag, head.to_vec(), Vec::new());
+    vec![
+        changed("skippable", "2.2", "two skippable records, one of them without a head", |file| {
+            file.records.extend([record(b"note", b"skipped"), record(b"z\0\xff{", b"")]);
+        }),
+        changed("skippable-64", "2.2", "as many skippable records as there may be", |file| {
+            file.records.extend(vec![record(b"a   ", b""); 64]);
+        }),
+    ]
+}
+
+fn tensor(dtype: u8, name: &str, shape: &[u64]) -> Segment {
+    Segment { dtype, name: name.into(), shape: shape.to_vec(), ..Segment::default() }
+}
+
+fn segmented(name: &'static str, shows: &'static str, length: usize, segments: Vec<Segment>) -> Feature {
+    let raw = noise(length, 1);
+    let mut file = File::new(records(&[stored(&raw)]));
+    file.index.segment_count = segments.len() as u64;
+    file.index.segments = segments;
+    feature(name, "2.3", shows, file, &[], &raw)
+}
+
+fn segments() -> Vec<Feature> {
+    const BITS: [u64; 23] = [8, 8, 8, 8, 16, 16, 32, 32, 16, 16, 32, 64, 64, 8, 8, 8, 8, 8, 4, 6, 6, 64, 64];
+    // Four elements of each dtype, 4 bits at least.
+    let all: Vec<Segment> = (1..23).map(|dtype| tensor(dtype, &format!("t{dtype}"), &[4])).collect();
+    let bytes: u64 = BITS[1..].iter().map(|bits| bits / 2).sum();
+    let opaque = |length| Segment { length, ..Segment::default() };
+    let named = |name: &[u8], bits, elements: u64| Segment {
+        named: Some((name.to_vec(), bits)),
+        ..tensor(127, "t", &[elements])
+    };
+    vec![
+        segmented("segments-dtypes", "a tensor of each dtype that has a code", bytes as usize, all),
+        segmented(
+            "segments-names",
+            "names with shared bytes, ended at a character; one twice; one empty; opaque bytes between them",
+            7,
+            vec![
+                tensor(2, "layer.ä", &[1]),
+                opaque(1),
+                Segment { shared: 8, ..tensor(2, "", &[1]) },
+                Segment { shared: 6, ..tensor(2, "ö.weight", &[1]) },
+                Segment { shared: 0, ..tensor(2, "", &[1]) },
+                opaque(0),
+                opaque(2),
+            ],
+        ),
+        segmented(
+            "segments-shapes",
+            "rank 0, rank 64, dimensions of 0, and shapes that are those of the tensor before",
+            4 + 4 + 8 + 2 + 16 + 1 + 1,
+            vec![
+                tensor(10, "scalar", &[]),
+                Segment { same_shape: true, ..tensor(6, "another", &[]) },
+                tensor(9, "matrix", &[2, 2]),
+                opaque(2),
+                Segment { same_shape: true, ..tensor(10, "as wide", &[]) },
+                tensor(10, "nothing", &[0, u64::MAX, u64::MAX]),
+                tensor(2, "many", &[1; 64]),
+                Segment { same_shape: true, ..tensor(2, "so many", &[]) },
+                tensor(12, "none", &[1 << 57, 0]),
+            ],
+        ),
+        segmented(
+            "segments-named-dtypes",
+            "dtypes that are named: of 4 bits, of 1, of 2^16; the longest name, and one of the table of dtypes",
+            1 + 1 + 1 + 2,
+            vec![
+                named(b"F4_E2M1", 4, 2),
+                named(b"~", 1, 8),
+                named(b"huge", 1 << 16, 0),
+                named(&[b'x'; 31], 8, 1),
+                named(b"BF16", 16, 1),
+            ],
+        ),
+    ]
+}
+
+fn delta(bases: &[&[u8]], blocks: &[BlockFields]) -> File {
+    let file = redigested(File::delta(bases, records(blocks)), bases);
+    let features = file.index.exact_features | u32::from(!bases.is_empty());
+    File { features, ..file }
+}
+
+fn bases() -> Vec<Feature> {
+    let mut named = Bases::of(&BASES);
+    named.bases[0].name = b"step-1.safetensors".to_vec();
+    named.bases[1].name = "ä".into();
+    let one = copy(&[(1, 4, b"first")]);
+    let both = copy(&[(1, 4, b"first"), (2, 3, b" second one")]);
+    let mut with_names = delta(&BASES, std::slice::from_ref(&both));
+    with_names.records[0] = named.record();
+    let mut wrong = delta(&[FIRST], &[BlockFields { body_check_error: 1, ..one.clone() }]);
+    let fields = BlockFields { body_check_error: 1, ..one.clone() };
+    wrong.records[1] = fields.record();
+    let own = [stored(b"0123456789"), {
+        let columns = vec![
+            Column::Zstd(Zstd { prefix: own_range(2, b"23456"), ..Zstd::of(b"23456 and more".to_vec()) }),
+            Column::Stored(b"!".to_vec()),
+        ];
+        encoded(&Block { lane_sets: 0, columns, extents: vec![(0, 14), (1, 1)], final_state: 1 << 16 })
+    }];
+    let mixed = [stored(b"0123456789"), copy(&[(0, 5, b"56789"), (1, 0, b"the"), (0, LEAF - 2, b"\0\0")])];
+    vec![
+        feature("bases", "2.6", "two bases with names, and ranges of both", with_names, &BASES, b"first second one"),
+        feature(
+            "base-unused",
+            "2.6",
+            "a base that no block depends on",
+            delta(&[FIRST], &[stored(BYTES)]),
+            &[FIRST],
+            BYTES,
+        ),
+        feature(
+            "base-empty",
+            "2.6",
+            "a base of no bytes, and one beside it",
+            delta(&[b"", FIRST], &[copy(&[(2, 4, b"first")])]),
+            &[b"", FIRST],
+            b"first",
+        ),
+        feature(
+            "body-check-wrong",
+            "3.1",
+            "valid: the xxh3-64 of the body is wrong, the digest of the block right",
+            wrong,
+            &[FIRST],
+            b"first",
+        ),
+        feature(
+            "own-range",
+            "3.6",
+            "two blocks; the prefix of the second is a range of the first, so that its depth is 1",
+            delta(&[], &own),
+            &[],
+            &filled(&[b"0123456789", b"23456 and more!"]),
+        ),
+        feature(
+            "own-and-base-ranges",
+            "3.6",
+            "two blocks; a predicted column of ranges of the first block and of a base",
+            delta(&[FIRST], &mixed),
+            &[FIRST],
+            &filled(&[b"0123456789", b"56789the\0\0"]),
+        ),
+    ]
+}
+
+fn own_range(offset: u64, bytes: &[u8]) -> Vec<crate::reference::write::block::Range> {
+    vec![crate::reference::write::block::Range { source: 0, offset, bytes: bytes.to_vec() }]
+}
+
+fn columns() -> Vec<Feature> {
+    let of = |name, shows, block: &Block| {
+        let raw = block.raw();
+        feature(name, "3.1", shows, File::new(records(&[encoded(block)])), &[], &raw)
+    };
+    let block = |columns, extents, lane_sets| Block { lane_sets, columns, extents, final_state: 1 << 16 };
+    let columns: Vec<Column> = (0..16).map(|i| Column::Stored(vec![b'a' + i; 2])).collect();
+    let extents = (0..32).map(|i| (i % 16, 1)).collect();
+    let two = vec![Column::Stored(b"aaaaa".to_vec()), Column::Zstd(Zstd::of(b"bbb".to_vec()))];
+    vec![
+        of("columns", "two columns; three extents, which alternate", &block(two, vec![(0, 2), (1, 3), (0, 3)], 0)),
+        of("columns-16", "as many columns as there may be; 32 extents", &block(columns, extents, 0)),
+        of("lanes-unused", "two lane sets that nothing uses", &Block::of(Column::Stored(BYTES.to_vec()), 2)),
+    ]
+}
+
+/// A block of these bytes as a zstd column with this frame.
+fn framed(raw: &[u8], frame: Vec<u8>) -> File {
+    let mut fields = encoded(&Block::of(Column::Zstd(Zstd::of(raw.to_vec())), 0));
+    fields.columns[0] = vec![1, 0, 0, frame.len() as u8];
+    fields.bulk[0] = frame;
+    File::new(vec![fields.record()])
+}
+
+fn frames() -> Vec<Feature> {
+    let text = b"one after the other, one after the other";
+    let of = |name, shows, width_code| {
+        let raw: Vec<u8> = (0..24).map(|i| if i % 8 == 7 { 0x3f } else { i }).collect();
+        let block = Block::of(Column::Zstd(Zstd { width_code, ..Zstd::of(raw.clone()) }), 0);
+        feature(name, "3.3", shows, File::new(records(&[encoded(&block)])), &[], &raw)
+    };
+    let frame = zstd_frame(text, &[]);
+    // A dictionary of number 0, in one byte, is none.
+    let no_dictionary = [&frame[..4], &[frame[4] | 1, 0], &frame[5..]].concat();
+    let mut zstd = zstd::bulk::Compressor::new(3).expect("zstd has this level");
+    zstd.include_checksum(true).expect("zstd has checksums");
+    let checked = zstd.compress(text).expect("zstd compresses anything");
+    let base = [&[0x37, 0xa4, 0x30, 0xec][..], &noise(60, 1)].concat();
+    let changed = [&base[20..], b"!", &base[..30]].concat();
+    let prefix = |raw: &[u8], prefix: &[(u64, u64, &[u8])]| delta(&[&base], &[prefixed(raw, prefix)]);
+    vec![
+        feature("zstd", "3.3", "a zstd column of bytes", framed(text, frame.clone()), &[], text),
+        of("zstd-planes-2", "a zstd column of the planes of elements of 2 bytes", 1),
+        of("zstd-planes-4", "a zstd column of the planes of elements of 4 bytes", 2),
+        of("zstd-planes-8", "a zstd column of the planes of elements of 8 bytes", 3),
+        feature("zstd-checksum", "3.3", "a frame with a checksum", framed(text, checked), &[], text),
+        feature(
+            "zstd-dictionary-0",
+            "3.3",
+            "a frame that names dictionary 0, which is none",
+            framed(text, no_dictionary),
+            &[],
+            text,
+        ),
+        feature(
+            "zstd-window",
+            "3.3",
+            "a frame with a window of 1 KiB",
+            framed(text, frame_with_window(text, 10)),
+            &[],
+            text,
+        ),
+        feature(
+            "zstd-window-2-30",
+            "3.3",
+            "a frame with a window of 2^30 bytes",
+            framed(text, frame_with_window(text, 30)),
+            &[],
+            text,
+        ),
+        feature(
+            "zstd-prefix",
+            "3.3",
+            "a prefix of a base, which begins like a dictionary",
+            prefix(&changed, &[(1, 0, &base)]),
+            &[&base],
+            &changed,
+        ),
+        feature(
+            "zstd-prefix-ranges",
+            "3.3",
+            "a prefix of two ranges of a base, in another order",
+            prefix(&changed, &[(1, 34, &base[34..]), (1, 0, &base[..34])]),
+            &[&base],
+            &changed,
+        ),
+        feature(
+            "zstd-prefix-magic",
+            "3.3",
+            "a prefix that is the magic number of a dictionary alone",
+            prefix(text, &[(1, 0, &base[..4])]),
+            &[&base],
+            text,
+        ),
+    ]
+}

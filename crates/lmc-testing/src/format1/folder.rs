@@ -1,0 +1,98 @@
+//! The contents of `testdata/format1`, and what the codec says of its broken files.
+
+use super::{Broken, Feature, LIMIT};
+use super::{broken_blocks, broken_files, broken_predictions, broken_streams, containers, predictions, streams};
+use crate::json::Json;
+use crate::reference;
+use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Isa, Result};
+
+/// The page of the folder, with a line `TABLE` in place of its tables.
+const README: &str = include_str!("README.md");
+
+/// All features.
+pub fn features() -> Vec<Feature> {
+    [containers::all(), streams::all(), predictions::all()].into_iter().flatten().collect()
+}
+
+/// All broken files.
+pub fn broken() -> Vec<Broken> {
+    [broken_files::all(), broken_blocks::all(), broken_streams::all(), broken_predictions::all()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// All files but the manifest, in the order of their names: the name, with `/` between parts, and the bytes.
+///
+/// # Errors
+/// When a file is not what it should be: a valid one is not restored by the reference decoder and the codec, or a
+/// broken one is.
+pub fn contents() -> Result<Vec<(String, Vec<u8>)>, String> {
+    let mut files = Vec::new();
+    let (features, broken) = (features(), broken());
+    for feature in &features {
+        let Feature { name, vector, .. } = feature;
+        let file = vector.file.to_bytes();
+        let slices = vector.bases();
+        let decoded = reference::decode_with_bases(&file, &slices, LIMIT).map_err(|e| format!("{name}: {e}"))?;
+        if decoded != vector.raw || restore(&file, &slices, Isa::PORTABLE).is_ok_and(|raw| raw != vector.raw) {
+            return Err(format!("{name} is restored to other bytes"));
+        }
+        restore(&file, &slices, Isa::PORTABLE).map_err(|e| format!("{name}: {e}"))?;
+        let fields = reference::describe::describe(&file, &slices, LIMIT).map_err(|e| format!("{name}: {e}"))?;
+        let described = [("section", feature.section.into()), ("shows", feature.shows.into()), ("file", fields)];
+        files.push((format!("{name}.json"), Json::Object(described.into()).pretty().into_bytes()));
+        files.push((format!("{name}.lmc"), file));
+        files.push((format!("{name}.raw"), vector.raw.clone()));
+        files.extend((1..).zip(&vector.bases).map(|(i, base)| (format!("{name}.base{i}"), base.clone())));
+    }
+    let mut list = Vec::new();
+    for Broken { name, section, rule, file, bases } in &broken {
+        let slices: Vec<&[u8]> = bases.iter().map(|base| &base[..]).collect();
+        let reason = reference::decode_with_bases(file, &slices, LIMIT).err();
+        let reason = reason.ok_or_else(|| format!("the reference decoder restores {name}"))?;
+        let error = restore(file, &slices, Isa::PORTABLE).err();
+        let error = error.ok_or_else(|| format!("the codec restores {name}, but {reason}"))?;
+        list.push(Json::Object(vec![
+            ("file", Json::Text(format!("{name}.lmc"))),
+            ("section", (*section).into()),
+            ("rule", (*rule).into()),
+            ("error", Json::Text(error.to_string())),
+            ("reason", Json::Text(reason)),
+        ]));
+        files.push((format!("bad/{name}.lmc"), file.clone()));
+        files.extend((1..).zip(bases).map(|(i, base)| (format!("bad/{name}.base{i}"), base.clone())));
+    }
+    files.push(("bad/bad.json".into(), Json::List(list).pretty().into_bytes()));
+    files.push(("README.md".into(), README.replace("TABLE\n", &tables(&features, &broken)).into_bytes()));
+    files.sort();
+    match files.windows(2).find(|two| two[0].0 == two[1].0) {
+        Some(two) => Err(format!("two files have the name {}", two[0].0)),
+        None => Ok(files),
+    }
+}
+
+/// Restores a file from its bytes with an instruction set.
+///
+/// # Errors
+/// Those of the codec, which `bad.json` has.
+pub fn restore(file: &[u8], bases: &[&[u8]], isa: Isa) -> Result<Vec<u8>> {
+    let limits = DecodeLimits::default().with_max_raw_size(LIMIT as u64);
+    let options = DecompressOptions::default().with_threads(1).with_limits(limits).with_isa(isa);
+    let bases = bases.iter().map(|&raw| Base::new(raw)).collect::<Result<Vec<_>>>()?;
+    let mut raw = vec![0; Decompressor::raw_size(file)?.min(LIMIT as u64) as usize];
+    Decompressor::new(&options)?.decompress(file, &bases, &mut raw[..])?;
+    Ok(raw)
+}
+
+fn tables(features: &[Feature], broken: &[Broken]) -> String {
+    let mut out = format!("{} files.\n\n| file | § | what it shows |\n|---|---|---|\n", features.len());
+    for Feature { name, section, shows, .. } in features {
+        out += &format!("| `{name}` | {section} | {shows} |\n");
+    }
+    out += &format!("\n## Broken files: `bad/`\n\n{} files.\n\n| file | § | rule |\n|---|---|---|\n", broken.len());
+    for Broken { name, section, rule, .. } in broken {
+        out += &format!("| `{name}` | {section} | {rule} |\n");
+    }
+    out
+}
