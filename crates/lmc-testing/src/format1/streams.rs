@@ -354,7 +354,7 @@ fn patches() -> Vec<Feature> {
         ),
         patched(
             "patches-64-bits",
-            "a patch of 2^64 − 1, in the last bucket, with 57 open bits, and one of 1",
+            "a patch of 2^64 − 1, in the last bucket, with 61 open bits, and one of 1",
             3,
             &[0, u64::MAX, 1],
             0,

@@ -1,10 +1,12 @@
 //! Masks (§3.3.2): known bytes, every kind in every decoder, and each rule that a mask breaks.
 
+use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::handmade::{encoded, judged, records, refused};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Mask, NumberCode, Plain, Stream};
 use lmc_testing::reference::write::entropy::Coder;
+use lmc_testing::vectors;
 
 /// A block of one column of elements of two bytes with this head, from the map on, and this bulk.
 fn fields(n: usize, stream: &[u8], bulk: &[u8]) -> BlockFields {
@@ -30,6 +32,14 @@ const BYTES: [u8; 5] = [0, 0, 0, 8, 0];
 const ELEMENTS: [u8; 5] = [0, 0, 0, 16, 0];
 /// A code of numbers below 16 with four open bits each and no code bits.
 const NUMBERS: [u8; 3] = [4, 0, 0];
+
+#[test]
+fn every_vector_is_restored() {
+    for vector in vectors::masks() {
+        let decoded = agree_with_bases(&vector.file.to_bytes(), &vector.bases());
+        assert!(decoded == Ok(vector.raw), "{}", vector.name);
+    }
+}
 
 #[test]
 fn masks_as_they_are_written() {
