@@ -126,11 +126,11 @@ def test_what_is_saved(tmp_path):
     assert [s.step for s in store.snapshots()] == [0, 1]
 
 
-def test_parts(tmp_path):
+def test_shards(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     shards = [store.save_shard({f"rank{n}": bytes([n]) * 1000}, step=7) for n in range(2)]
     assert store.snapshots() == []
-    assert [p.raw_size for p in parts] == [1000, 1000]
+    assert [p.raw_size for p in shards] == [1000, 1000]
     snapshot = store.publish(7, [p.shard for p in shards], metadata={"ranks": "2"})
     assert snapshot.shards == [p.shard for p in shards]
     assert store.open_snapshot(7).read_file("rank1") == b"\1" * 1000

@@ -124,3 +124,27 @@ pub(crate) async fn read(remote: &Remote, id: ShardId) -> Result<(ShardId, Shard
     }
     Ok((id, Shard::parse(&bytes).map_err(|e| e.at(&key))?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::ids::{Hash, SaveId};
+    use crate::manifest::shard::At;
+
+    #[test]
+    fn a_chain_has_at_most_64_sets() {
+        let mut shard = Shard::new(SaveId::new([1; 16]), 0);
+        let hash = Hash::of(b"");
+        for i in 0..65 {
+            let base = (i > 0).then(|| Ref(0, i - 1));
+            shard.sets.push(BlockSet { at: At(0, 0, 0), hash, raw_len: 0, raw_hash: hash, base, age: i as u32 });
+        }
+        let (mut catalog, id) = (Catalog::default(), ShardId::of(b"a"));
+        catalog.insert(id, shard);
+        let chain = |index| catalog.chain(SetId { shard: id, index });
+        assert_eq!(chain(63).unwrap().len(), MAX_CHAIN);
+        let e = chain(64).unwrap_err();
+        assert!(e.kind() == ErrorKind::Limit && e.to_string().contains("more than 64"), "{e}");
+    }
+}

@@ -60,7 +60,7 @@ pub(crate) fn parse_records_of(key: &str) -> Option<Step> {
     (records_of(step).as_ref() == key).then_some(step)
 }
 
-/// The part of a shard's key; `None` for any other key.
+/// The shard of a shard's key; `None` for any other key.
 pub(crate) fn parse_shard(key: &Path) -> Option<ShardId> {
     key.as_ref().strip_prefix("shards/")?.strip_suffix(".json")?.parse().ok()
 }

@@ -246,7 +246,7 @@ impl SnapshotReader {
     /// # Errors
     /// Those of [`Self::read_rows`], and `Usage` when a buffer does not have the length of its tensor or rows.
     pub fn read_tensors<'a>(&self, wanted: impl IntoIterator<Item = TensorBuffer<'a>>) -> Result<()> {
-        let mut shards = Vec::new();
+        let mut parts = Vec::new();
         for TensorBuffer { name, rows, out } in wanted {
             let (file, s) = self.tensor_number(name)?;
             let s = &self.files[file].segments[s];
@@ -261,9 +261,9 @@ impl SnapshotReader {
                     out.len()
                 )));
             }
-            shards.push((file, s.offset + bytes.start..s.offset + bytes.end, out));
+            parts.push((file, s.offset + bytes.start..s.offset + bytes.end, out));
         }
-        self.fill(shards).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
+        self.fill(parts).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {
@@ -288,9 +288,9 @@ impl SnapshotReader {
     }
 
     /// Fills buffers with ranges of files, which are given by index and have the buffers' lengths.
-    fn fill<'a>(&self, shards: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
+    fn fill<'a>(&self, parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
         let mut gather = Gather::new();
-        for (file, range, mut rest) in shards {
+        for (file, range, mut rest) in parts {
             gather
                 .add(&self.extents[file], range, |_, len| rest.split_off_mut(..len).expect("extents cover the range"));
         }

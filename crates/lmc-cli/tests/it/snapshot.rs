@@ -115,6 +115,9 @@ fn snapshots_are_listed_and_shown() {
         (&listed[0]["step"], &listed[0]["metadata"], &listed[1]["step"]),
         (&json!(100), &json!({"loss": "2.5"}), &json!(101))
     );
+    let shards = listed[0]["shards"].as_array().unwrap();
+    assert_eq!(shards.len(), 1);
+    assert!(dir.path(format!("runs/7/shards/{}.json", shards[0].as_str().unwrap())).is_file());
     // The model did not change.
     assert!(listed[1]["new_size"].as_u64().unwrap() < 1000 && listed[0]["new_size"].as_u64().unwrap() > 100_000);
     let id = listed[1]["id"].as_str().unwrap();
@@ -402,7 +405,7 @@ fn what_was_pruned_is_collected_after_the_grace_period() {
     let young = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];
     assert_eq!((&young["orphans"], &young["dry_run"]), (&json!([]), &json!(false)));
     let young = young["young"].as_array().unwrap();
-    // The first record of each snapshot, and all old parts and data.
+    // The first record of each snapshot, and all old shards and data.
     assert_eq!(young.len(), 3 * 6);
     assert_eq!(dir.names(), names);
     age(&dir, "s/");

@@ -2,104 +2,47 @@
 
 pub(crate) mod marker;
 pub(crate) mod names;
+pub(crate) mod optional;
 pub(crate) mod record;
 pub(crate) mod shard;
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
 use serde::Serialize;
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use serde::de::DeserializeOwned;
 
+use self::optional::{Place, Unknown};
 use crate::error::{Error, Result};
 
 /// The version of the store's format that this crate reads and writes.
 pub const VERSION: u32 = 1;
 
-/// The most optional fields of a document.
-const MAX_OPTIONAL: usize = 64;
+/// The formats of version 0, which lmc 0.1 wrote.
+const FORMATS_0: [&str; 3] = ["lmc-store", "lmc-snapshot", "lmc-part"];
 
-/// Checks the format and version of a document, before anything else in it is interpreted; returns the names of its optional fields.
+/// Checks the format and version of a document, before anything else in it is interpreted. Returns whether it declares optional fields.
 ///
 /// # Errors
 /// `Damaged` when it is of another format, `Unsupported` when it was written by another version.
-fn check_version(document: &[u8], format: &str) -> Result<Vec<String>> {
+fn check_version(document: &[u8], format: &str) -> Result<bool> {
     #[derive(serde::Deserialize)]
     struct Head {
         format: String,
         version: u32,
-        #[serde(default)]
-        optional: Vec<String>,
+        optional: Option<serde::de::IgnoredAny>,
     }
     let head: Head = serde_json::from_slice(document).map_err(|e| invalid(format, &e))?;
+    if head.version == 0 && FORMATS_0.contains(&&head.format[..]) {
+        return Err(Error::unsupported("written by lmc 0.1; restore it with that version, and see docs/upgrade.md"));
+    }
     if head.format != format {
         return Err(Error::damaged(format!("is a {:?}, not a {format:?}", head.format)));
     }
-    match head.version {
-        VERSION => Ok(head.optional),
-        0 => Err(Error::unsupported(
-            "was written by lmc 0.1; restore it with that version, and see docs/upgrade.md",
-        )),
-        version => Err(Error::unsupported(format!(
-            "has version {version} of the store's format, and this lmc reads version {VERSION}: use a newer lmc"
-        ))),
+    if head.version != VERSION {
+        return Err(Error::unsupported(format!(
+            "has version {} of the store's format, and this lmc reads version {VERSION}: use the lmc that wrote it, or a newer one",
+            head.version
+        )));
     }
-}
-
-/// The fields of a document as they are written, in order.
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Fields<'de>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a document")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = vec![];
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
-        }
-        d.deserialize_map(V)
-    }
-}
-
-/// A document without its optional fields, whose names are these, and without the list of them.
-///
-/// # Errors
-/// `Damaged` when one of them is listed twice or is not there exactly once, `Limit` when they are too many.
-fn without_optional(document: &[u8], format: &str, optional: &[String]) -> Result<Vec<u8>> {
-    if optional.len() > MAX_OPTIONAL {
-        return Err(Error::limit(format!("has {} optional fields: the limit is {MAX_OPTIONAL}", optional.len())));
-    }
-    let Fields(fields) = serde_json::from_slice(document).map_err(|e| invalid(format, &e))?;
-    let mut seen: BTreeMap<&str, usize> = optional.iter().map(|name| (&name[..], 0)).collect();
-    if seen.len() < optional.len() {
-        return Err(Error::damaged("lists an optional field twice"));
-    }
-    let mut rest = vec![b'{'];
-    for (name, value) in &fields {
-        if let Some(count) = seen.get_mut(&name[..]) {
-            *count += 1;
-        } else if name != "optional" {
-            let comma = if rest.len() > 1 { "," } else { "" };
-            let name = serde_json::to_string(name).expect("a string is valid JSON");
-            rest.extend([comma, &name, ":", value.get()].concat().bytes());
-        }
-    }
-    rest.push(b'}');
-    match seen.iter().find(|(_, count)| **count != 1) {
-        Some((name, count)) => {
-            Err(Error::damaged(format!("lists the optional field {name:?}, and has it {count} times")))
-        }
-        None => Ok(rest),
-    }
+    Ok(head.optional.is_some())
 }
 
 fn invalid(format: &str, e: &serde_json::Error) -> Error {
@@ -112,6 +55,8 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     const FORMAT: &'static str;
     /// The most bytes that are read of one.
     const MAX: usize;
+    /// Its kinds of objects that may have optional fields, and the fields that this version defines for them.
+    const PLACES: &'static [Place];
 
     /// Checks what serde cannot.
     ///
@@ -119,7 +64,7 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// `Damaged` when the document contradicts itself, `Limit` when it exceeds the format's limits.
     fn check(&self) -> Result<()>;
 
-    /// Verifies and removes the document's checksum of its own bytes, if its kind has one.
+    /// Verifies and removes the document's checksum of its own bytes, if it has one.
     ///
     /// # Errors
     /// `Damaged` when the checksum is wrong or missing.
@@ -138,12 +83,15 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// `Damaged`, `Limit`, and `Unsupported` when it was written by another version.
     fn parse(bytes: &[u8]) -> Result<Self> {
         Self::check_size(bytes.len())?;
-        let optional = check_version(bytes, Self::FORMAT)?;
-        let known = match &optional[..] {
-            [] => Cow::Borrowed(bytes),
-            _ => Cow::Owned(without_optional(bytes, Self::FORMAT, &optional)?),
-        };
-        let mut document: Self = serde_json::from_slice(&known).map_err(|e| invalid(Self::FORMAT, &e))?;
+        // The parser does not look into strings that it skips.
+        std::str::from_utf8(bytes).map_err(|e| Error::damaged(format!("not a valid {}: {e}", Self::FORMAT)))?;
+        let listed = check_version(bytes, Self::FORMAT)?;
+        let mut unknown = Unknown::new(bytes, listed, Self::PLACES)?;
+        let mut json = serde_json::Deserializer::from_slice(bytes);
+        let document = serde_ignored::deserialize(&mut json, |path| unknown.note(&path));
+        let mut document: Self = document.map_err(|e| invalid(Self::FORMAT, &e))?;
+        json.end().map_err(|e| invalid(Self::FORMAT, &e))?;
+        unknown.finish()?;
         document.unseal(bytes)?;
         document.check()?;
         Ok(document)
@@ -166,5 +114,65 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
             return Err(Error::limit(format!("a {} of {len} bytes exceeds the limit of {}", Self::FORMAT, Self::MAX)));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::marker::Marker;
+    use super::record::Record;
+    use super::shard::Shard;
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn documents_of_version_0_are_refused_in_one_sentence() {
+        fn refused<D: Document + std::fmt::Debug>(document: &str) {
+            let e = D::parse(document.as_bytes()).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+            let says = "written by lmc 0.1; restore it with that version, and see docs/upgrade.md";
+            assert_eq!(e.to_string(), says);
+        }
+        refused::<Marker>(r#"{"format":"lmc-store","version":0,"grace_seconds":86400}"#);
+        refused::<Record>(r#"{"format":"lmc-snapshot","version":0,"step":1,"parts":["x"],"anything":1}"#);
+        refused::<Shard>(r#"{"format":"lmc-part","version":0,"save":"x","optional":1}"#);
+    }
+
+    #[test]
+    fn other_versions_are_refused_before_anything_else_is_interpreted() {
+        for (document, kind) in [
+            (r#"{"format":"lmc-store","version":2,"optional":1,"grace_seconds":"x"}"#, ErrorKind::Unsupported),
+            (r#"{"format":"lmc-store","version":4294967295}"#, ErrorKind::Unsupported),
+            (r#"{"format":"lmc-shard","version":2}"#, ErrorKind::Damaged),
+            (r#"{"format":"x","version":0}"#, ErrorKind::Damaged),
+            (r#"{"format":"lmc-store","version":-1}"#, ErrorKind::Damaged),
+            (r#"{"format":"lmc-store","version":2,"version":2}"#, ErrorKind::Damaged),
+            (r#"{"format":"lmc-store"}"#, ErrorKind::Damaged),
+            (r#"["lmc-store",1,null,86400]"#, ErrorKind::Damaged),
+        ] {
+            let e = Marker::parse(document.as_bytes()).unwrap_err();
+            assert_eq!(e.kind(), kind, "{document}: {e}");
+        }
+        let e = Marker::parse(br#"{"format":"lmc-store","version":2}"#).unwrap_err().to_string();
+        assert!(e.contains("version 2") && e.contains("reads version 1"), "{e}");
+    }
+
+    #[test]
+    fn ignored_values_are_utf_8() {
+        let with = |byte: u8| {
+            let mut bytes =
+                br#"{"format":"lmc-store","version":1,"grace_seconds":60,"optional":["x"],"x":"?"}"#.to_vec();
+            let at = bytes.iter().position(|&b| b == b'?').unwrap();
+            bytes[at] = byte;
+            Marker::parse(&bytes)
+        };
+        assert_eq!(with(b'y').unwrap(), Marker::new(60));
+        assert_eq!(with(0xff).unwrap_err().kind(), ErrorKind::Damaged);
+    }
+
+    #[test]
+    fn shards_above_the_limit_are_refused_unread() {
+        assert_eq!(Shard::parse(&vec![0; Shard::MAX + 1]).unwrap_err().kind(), ErrorKind::Limit);
+        assert_eq!(Shard::parse(&vec![0; Shard::MAX]).unwrap_err().kind(), ErrorKind::Damaged);
     }
 }

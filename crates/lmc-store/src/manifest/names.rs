@@ -35,8 +35,10 @@ mod tests {
 
     #[test]
     fn names_are_paths_below_a_directory() {
-        let long = "x".repeat(255);
-        for name in ["a", "a/b", "model.safetensors", "optimizer_0/__0_0.distcp", "..a/b..", ".hidden/é", &long] {
+        let (long, deepest) = ("x".repeat(255), "x/".repeat(511) + "xx");
+        for name in
+            ["a", "a/b", "model.safetensors", "optimizer_0/__0_0.distcp", "..a/b..", ".hidden/é", &long, &deepest]
+        {
             check_name(name).unwrap();
         }
         let (longer, deep) = ("x".repeat(256), "x/".repeat(512) + "x");

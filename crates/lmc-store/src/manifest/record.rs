@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::optional::Place;
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
@@ -43,7 +45,6 @@ impl<'de> Deserialize<'de> for RecordId {
 
 /// A record that the writer of another one saw: its key, and the hash of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Seen {
     pub(crate) key: RecordId,
     pub(crate) hash: Hash,
@@ -58,7 +59,6 @@ pub(crate) enum State {
 
 /// One generation of the snapshot of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     format: String,
     version: u32,
@@ -67,6 +67,7 @@ pub(crate) struct Record {
     /// Seconds since 1970 by the store's clock.
     pub(crate) time: u64,
     pub(crate) state: State,
+    #[serde(deserialize_with = "distinct")]
     pub(crate) metadata: BTreeMap<String, String>,
     pub(crate) shards: Vec<ShardId>,
     pub(crate) raw_size: u64,
@@ -74,8 +75,32 @@ pub(crate) struct Record {
     /// The records its writer saw that no other names, and the one that it supersedes.
     pub(crate) seen: Vec<Seen>,
     /// The hash of the document without this field, which comes last. Set only while parsing: [`Document::seal`] writes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing)]
     check: Option<Hash>,
+}
+
+/// A map without duplicate keys: serde's own takes the last value of each.
+fn distinct<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Distinct;
+    impl<'de> Visitor<'de> for Distinct {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object of strings")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some((key, value)) = entries.next_entry::<String, String>()? {
+                if map.contains_key(&key) {
+                    return Err(serde::de::Error::custom(format!("the metadata has the key {key:?} twice")));
+                }
+                map.insert(key, value);
+            }
+            Ok(map)
+        }
+    }
+    d.deserialize_map(Distinct)
 }
 
 /// What precedes and follows the hash at the end of a document.
@@ -109,9 +134,16 @@ impl Record {
 impl Document for Record {
     const FORMAT: &'static str = "lmc-snapshot";
     const MAX: usize = 1 << 20;
+    const PLACES: &'static [Place] = &[Place {
+        array: "",
+        fields: &[
+            "format", "version", "step", "id", "time", "state", "metadata", "shards", "raw_size", "new_size", "seen",
+            "check", "optional",
+        ],
+    }];
 
     fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(check) = self.check.take() else { return Err(Error::damaged("is damaged: it has no checksum")) };
+        let check = self.check.take().ok_or_else(|| Error::damaged("is damaged: it has no checksum"))?;
         let digits = check.to_string();
         let without = bytes
             .strip_suffix(CHECK.1)
@@ -151,7 +183,9 @@ impl Document for Record {
 
 #[cfg(test)]
 mod tests {
+    use super::super::optional::{fields_of, sorted};
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn records_agree_with_themselves() {
@@ -168,34 +202,34 @@ mod tests {
             (&ShardId::of(b"a").to_string(), &ShardId::of(b"b").to_string()[..]),
             ("\"step\":300", "\"step\":9999999999999999"),
             ("\"time\":7", "\"time\":-7"),
+            ("\"loss\":\"2.7\"", "\"loss\":\"2.7\",\"loss\":\"2.8\""),
+            ("\"loss\":\"2.7\"", "\"loss\":2.7"),
         ] {
             assert!(text.contains(from));
-            // With the old checksum, and with another one.
+            // With the checksum of the original, and with its own.
             Record::parse(text.replace(from, to).as_bytes()).unwrap_err();
             Record::parse(&resealed(&text.replace(from, to))).unwrap_err();
         }
         assert_eq!(Record::parse(&resealed(&text)).unwrap(), r);
-        for field in ["check", "seen"] {
-            let mut fields: serde_json::Map<_, _> = serde_json::from_str(&text).unwrap();
-            fields.remove(field).unwrap();
-            fields.remove("check");
-            let mut bytes = serde_json::to_vec(&fields).unwrap();
-            if field != "check" {
-                bytes = Record::seal(bytes);
-            }
-            Record::parse(&bytes).expect_err(field);
+        for (field, lacks) in
+            [("check", without_check(&text).into_bytes()), ("seen", resealed(&text.replace(",\"seen\":[]", "")))]
+        {
+            let e = Record::parse(&lacks).expect_err(field);
+            assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
+            assert!(e.to_string().contains(field), "{e}");
         }
-        let more = text.replacen('{', "{\"optional\":[\"more\"],\"more\":[1,{}],", 1);
-        assert_eq!(Record::parse(&resealed(&more)).unwrap(), r);
-        Record::parse(more.as_bytes()).expect_err("the checksum is that of all fields");
         r.metadata.insert("note".into(), "x".repeat(Record::MAX));
         r.to_bytes().unwrap_err();
     }
 
-    /// With the checksum of what it is now.
+    /// The text with the checksum that belongs to it.
     fn resealed(text: &str) -> Vec<u8> {
+        Record::seal(without_check(text).into_bytes())
+    }
+
+    fn without_check(text: &str) -> String {
         let (before, _) = text.rsplit_once(",\"check\"").unwrap();
-        Record::seal(format!("{before}}}").into_bytes())
+        format!("{before}}}")
     }
 
     #[test]
@@ -226,7 +260,66 @@ mod tests {
         for key in ["snapshots/9/3.json", "shards/x.json", "/snapshots/00000000000000000009/0000000003.json", ""] {
             Record::parse(&resealed(&text.replace(&r.seen[0].key.to_string(), key))).expect_err(key);
         }
-        r.seen = vec![r.seen[0]; MAX_SEEN + 1];
-        r.to_bytes().unwrap_err();
+    }
+
+    #[test]
+    fn limits() {
+        let mut r = Record::kept(Step::new(1 << 53).unwrap(), SaveId::new([1; 16]), 7, BTreeMap::new());
+        assert!(Step::new((1 << 53) + 1).is_err());
+        r.shards = vec![ShardId::of(b"a")];
+        let seen = Seen { key: RecordId { step: Step::new(9).unwrap(), generation: 3 }, hash: Hash::of(b"9") };
+        r.seen = vec![seen; MAX_SEEN];
+        assert_eq!(Record::parse(&r.to_bytes().unwrap()).unwrap(), r);
+        r.seen.push(seen);
+        assert_eq!(r.to_bytes().unwrap_err().kind(), ErrorKind::Limit);
+        assert_eq!(Record::parse(&Record::seal(serde_json::to_vec(&r).unwrap())).unwrap_err().kind(), ErrorKind::Limit);
+
+        r.seen.clear();
+        r.metadata.insert("note".into(), String::new());
+        let room = Record::MAX - r.to_bytes().unwrap().len();
+        r.metadata.insert("note".into(), "x".repeat(room));
+        let bytes = r.to_bytes().unwrap();
+        assert_eq!((bytes.len(), Record::parse(&bytes).unwrap()), (Record::MAX, r.clone()));
+        r.metadata.insert("note".into(), "x".repeat(room + 1));
+        assert_eq!(r.to_bytes().unwrap_err().kind(), ErrorKind::Limit);
+        let bytes = Record::seal(serde_json::to_vec(&r).unwrap());
+        assert_eq!((bytes.len(), Record::parse(&bytes).unwrap_err().kind()), (Record::MAX + 1, ErrorKind::Limit));
+    }
+
+    #[test]
+    fn the_checksum_covers_optional_fields() {
+        let mut r = Record::kept(Step::new(300).unwrap(), SaveId::new([1; 16]), 7, BTreeMap::new());
+        r.shards = vec![ShardId::of(b"a")];
+        let text = String::from_utf8(r.to_bytes().unwrap()).unwrap();
+        let (before, check) = text.rsplit_once(",\"check\"").unwrap();
+        let more = format!("{before},\"optional\":[\"host\"],\"host\":\"node7\",\"check\"{check}");
+        assert_eq!(Record::parse(&resealed(&more)).unwrap(), r);
+        let e = Record::parse(more.as_bytes()).unwrap_err();
+        assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("checksum"), "{e}");
+        let bytes = resealed(&more);
+        for bit in 0..8 * bytes.len() {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            Record::parse(&bad).expect_err(&String::from_utf8_lossy(&bad));
+        }
+        // The checksum stays last.
+        let end = String::from_utf8(bytes).unwrap();
+        let (rest, check) = end.rsplit_once(",\"check\"").unwrap();
+        let moved = format!(
+            "{},\"check\"{},\"host\":\"node7\"}}",
+            rest.replace(",\"host\":\"node7\"", ""),
+            &check[..check.len() - 1]
+        );
+        Record::parse(moved.as_bytes()).unwrap_err();
+    }
+
+    #[test]
+    fn the_list_of_fields_is_complete() {
+        let mut r = Record::kept(Step::new(300).unwrap(), SaveId::new([1; 16]), 7, BTreeMap::new());
+        r.shards = vec![ShardId::of(b"a")];
+        let document: serde_json::Value = serde_json::from_slice(&r.to_bytes().unwrap()).unwrap();
+        let mut fields = fields_of(&document);
+        fields.push("optional");
+        assert_eq!(sorted(&fields), sorted(Record::PLACES[0].fields));
     }
 }

@@ -6,6 +6,7 @@ use lmc::{Dtype, NamedDtype};
 use serde::{Deserialize, Serialize};
 
 use super::names::{check_name, check_together};
+use super::optional::Place;
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId};
@@ -30,7 +31,6 @@ pub(crate) struct At(pub(crate) usize, pub(crate) u64, pub(crate) u64);
 pub(crate) struct Extent(pub(crate) usize, pub(crate) usize, pub(crate) u64, pub(crate) u64);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct BlockSet {
     pub(crate) at: At,
     pub(crate) hash: Hash,
@@ -43,7 +43,6 @@ pub(crate) struct BlockSet {
 
 /// A range of a file; a tensor if it has a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Segment {
     pub(crate) len: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +57,6 @@ pub(crate) struct Segment {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct File {
     pub(crate) name: String,
     pub(crate) len: u64,
@@ -68,7 +66,6 @@ pub(crate) struct File {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Shard {
     format: String,
     version: u32,
@@ -182,6 +179,15 @@ fn sum(mut lens: impl Iterator<Item = u64>) -> Option<u64> {
 impl Document for Shard {
     const FORMAT: &'static str = "lmc-shard";
     const MAX: usize = 1 << 28;
+    const PLACES: &'static [Place] = &[
+        Place {
+            array: "",
+            fields: &["format", "version", "save", "began", "shards", "objects", "sets", "files", "optional"],
+        },
+        Place { array: "sets", fields: &["at", "hash", "raw_len", "raw_hash", "base", "age"] },
+        Place { array: "files", fields: &["name", "len", "layout", "segments", "extents"] },
+        Place { array: "segments", fields: &["len", "name", "dtype", "bits", "shape"] },
+    ];
 
     fn check(&self) -> Result<()> {
         let mut seen = HashSet::new();
@@ -206,7 +212,9 @@ impl Document for Shard {
 
 #[cfg(test)]
 mod tests {
+    use super::super::optional::{fields_of, sorted};
     use super::*;
+    use crate::error::ErrorKind;
 
     fn shard() -> Shard {
         let hash = Hash::of(b"");
@@ -263,6 +271,7 @@ mod tests {
             ("no such object", |p| p.sets[0].at.0 = 1),
             ("offset overflows", |p| p.sets[0].at = At(0, u64::MAX, 2)),
             ("too large", |p| p.sets[0].raw_len = MAX_RAW + 1),
+            ("too large stored", |p| (p.objects[0], p.sets[0].at.2) = (MAX_STORED + 1, MAX_STORED + 1)),
             ("objects overflow", |p| p.objects.push(u64::MAX)),
             ("large objects", |p| p.objects.push(MAX_TOTAL)),
             ("large files", |p| p.files.push(File { name: "x".into(), len: MAX_TOTAL, ..p.files[0].clone() })),
@@ -297,8 +306,154 @@ mod tests {
             p.files[0].name = name.into();
             // `Damaged`, not `Usage`: the reader did not choose the name.
             let e = Shard::parse(&serde_json::to_vec(&p).unwrap()).expect_err(name);
-            assert_eq!(e.kind(), crate::ErrorKind::Damaged, "{e}");
+            assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
             p.to_bytes().expect_err(name);
         }
+    }
+
+    #[test]
+    fn limits() {
+        let mut p = shard();
+        p.objects = vec![MAX_STORED, MAX_TOTAL - MAX_STORED];
+        p.sets[0].at = At(0, 0, MAX_STORED);
+        p.sets[0].raw_len = MAX_RAW;
+        let len = MAX_TOTAL - 1024;
+        p.files.push(File {
+            name: "large".into(),
+            len,
+            layout: "bytes".into(),
+            segments: vec![Segment { len, name: None, dtype: None, bits: None, shape: vec![] }],
+            extents: vec![Extent(1, 0, 0, len)],
+        });
+        assert_eq!(Shard::parse(&p.to_bytes().unwrap()).unwrap(), p);
+        let above: [fn(&mut Shard); 4] = [
+            |p| p.objects[1] += 1,
+            |p| (p.objects[0], p.objects[1], p.sets[0].at.2) = (MAX_STORED + 1, 0, MAX_STORED + 1),
+            |p| p.sets[0].raw_len += 1,
+            |p| {
+                p.files[1].len += 1;
+                p.files[1].segments[0].len += 1;
+                p.files[1].extents[0].3 += 1;
+            },
+        ];
+        for spoil in above {
+            let mut p = p.clone();
+            spoil(&mut p);
+            assert_eq!(p.to_bytes().unwrap_err().kind(), ErrorKind::Limit);
+            assert_eq!(Shard::parse(&serde_json::to_vec(&p).unwrap()).unwrap_err().kind(), ErrorKind::Limit);
+        }
+    }
+
+    #[test]
+    fn the_list_of_fields_is_complete() {
+        let mut p = shard();
+        p.files[0].segments[1].bits = Some(16);
+        let document = serde_json::to_value(&p).unwrap();
+        let mut fields = fields_of(&document);
+        fields.push("optional");
+        let of = |at: &str| fields_of(document.pointer(at).unwrap());
+        for (place, fields) in
+            Shard::PLACES.iter().zip([fields, of("/sets/1"), of("/files/0"), of("/files/0/segments/1")])
+        {
+            assert_eq!(sorted(&fields), sorted(place.fields), "{}", place.array);
+        }
+    }
+
+    /// The text of [`shard`], with a list of optional fields, and fields in several places.
+    fn with(list: &str, edits: &[(&str, &str)]) -> Vec<u8> {
+        let mut text = String::from_utf8(shard().to_bytes().unwrap()).unwrap();
+        for (place, fields) in edits {
+            let begin = match *place {
+                "" => text.len() - 1,
+                "sets" | "segments" => text.find(&format!("\"{place}\":[{{")).unwrap() + place.len() + 5,
+                "second set" => text.rfind("{\"at\"").unwrap() + 1,
+                "second segment" => text.rfind("{\"len\"").unwrap() + 1,
+                "files" => text.find(",\"segments\"").unwrap() + 1,
+                _ => unreachable!("no such place"),
+            };
+            let fields = if place.is_empty() { format!(",{fields}") } else { format!("{fields},") };
+            text.insert_str(begin, &fields);
+        }
+        text.replacen("\"save\"", &format!("{list}\"save\""), 1).into_bytes()
+    }
+
+    #[test]
+    fn optional_fields_are_ignored_where_they_are_declared() {
+        let list = r#""optional":["x","sets.x","files.x","segments.x","segments.y","never_used"],"#;
+        let everywhere = [
+            ("", r#""x":[{"x":{"x":null,"x":1}},"deep",-1.5e300]"#),
+            ("sets", r#""x":1"#),
+            ("second set", r#""x":{}"#),
+            ("segments", r#""x":"a","y":[]"#),
+            ("second segment", r#""y":"b","x":false"#),
+            ("files", r#""x":{"segments":[{"z":1}]}"#),
+        ];
+        assert_eq!(Shard::parse(&with(list, &everywhere)).unwrap(), shard());
+        assert_eq!(Shard::parse(&with(r#""optional":[],"#, &[])).unwrap(), shard());
+        // The list may come last.
+        assert_eq!(Shard::parse(&with("", &[("", r#""x":1,"optional":["x"]"#)])).unwrap(), shard());
+
+        for (list, place, field, why) in [
+            // Undeclared, or declared for another place.
+            ("", "", r#""x":1"#, r#"unknown field "x", and does not"#),
+            (r#""optional":["y"],"#, "", r#""x":1"#, r#"unknown field "x""#),
+            (r#""optional":["sets.x"],"#, "", r#""x":1"#, r#"unknown field "x""#),
+            (r#""optional":["x"],"#, "sets", r#""x":1"#, r#"unknown field "sets.0.x""#),
+            (r#""optional":["x","sets.x"],"#, "files", r#""x":1"#, r#"unknown field "files.0.x""#),
+            (r#""optional":["files.x"],"#, "second segment", r#""x":1"#, r#"unknown field "files.0.segments.1.x""#),
+            // Twice in one object.
+            (r#""optional":["x"],"#, "", r#""x":1,"x":1"#, r#"field "x" twice"#),
+            (r#""optional":["sets.x","sets.y"],"#, "second set", r#""x":1,"y":1,"x":2"#, r#"field "sets.2.x" twice"#),
+            (r#""optional":["segments.x"],"#, "segments", r#""x":1,"x":1"#, r#"field "files.0.segments.0.x" twice"#),
+            // `optional` elsewhere, twice, or no list.
+            ("", "sets", r#""optional":["x"],"x":1"#, r#"unknown field "sets.0.optional""#),
+            (r#""optional":["x"],"#, "files", r#""optional":["x"]"#, r#"unknown field "files.0.optional""#),
+            (r#""optional":["x"],"#, "", r#""optional":["y"]"#, "duplicate field `optional`"),
+            (r#""optional":null,"#, "", r#""x":1"#, r#"unknown field "optional""#),
+            (r#""optional":"x","#, "", r#""x":1"#, "a list of names of fields"),
+            (r#""optional":{"x":1},"#, "", r#""x":1"#, "a list of names of fields"),
+            (r#""optional":[1],"#, "", r#""x":1"#, "expected a string"),
+            // What this version defines, and what names nothing.
+            (r#""optional":["x","save"],"#, "", r#""x":1"#, r#""save" optional, which this version defines"#),
+            (r#""optional":["x","optional"],"#, "", r#""x":1"#, r#""optional" optional, which this version defines"#),
+            (r#""optional":["x","sets.base"],"#, "", r#""x":1"#, r#""sets.base" optional, which this version"#),
+            (r#""optional":["x","files.len"],"#, "", r#""x":1"#, r#""files.len" optional, which this version"#),
+            (r#""optional":["x","segments.bits"],"#, "", r#""x":1"#, r#""segments.bits" optional, which this"#),
+            (r#""optional":["x","sets.optional"],"#, "", r#""x":1"#, r#""sets.optional" optional, which this"#),
+            (r#""optional":["x","y","x"],"#, "", r#""x":1"#, r#"declares the field "x" optional twice"#),
+            (r#""optional":["x","extents.x"],"#, "", r#""x":1"#, r#""extents.x" optional, which is not the name"#),
+            (r#""optional":["x",".y"],"#, "", r#""x":1"#, r#"".y" optional, which is not the name"#),
+            (r#""optional":["x","sets."],"#, "", r#""x":1"#, r#""sets." optional, which is not the name"#),
+            (r#""optional":["x","sets.a.b"],"#, "", r#""x":1"#, r#""sets.a.b" optional, which is not the name"#),
+            (r#""optional":["x",""],"#, "", r#""x":1"#, r#""" optional, which is not the name"#),
+            (r#""optional":["x","X"],"#, "", r#""x":1"#, r#""X" optional, which is not the name"#),
+        ] {
+            let bytes = with(list, &[(place, field)]);
+            let e = Shard::parse(&bytes).expect_err(&String::from_utf8_lossy(&bytes));
+            assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
+            assert!(e.to_string().contains(why), "{why:?} is not in {e}");
+        }
+    }
+
+    #[test]
+    fn optional_fields_have_limits() {
+        let list = |n: usize, len: usize| {
+            let names: Vec<String> = (0..n).map(|i| format!("\"{i:0len$}\"")).collect();
+            format!("\"optional\":[{}],", names.join(","))
+        };
+        // As many as there may be, of the greatest length, and all of them used.
+        let fields: Vec<String> = (0..64).map(|i| format!("\"{i:064}\":{i}")).collect();
+        assert_eq!(Shard::parse(&with(&list(64, 64), &[("", &fields.join(","))])).unwrap(), shard());
+        for above in
+            [list(65, 64), list(1_000_000, 1), list(1, 65), format!("\"optional\":[\"sets.{}\"],", "x".repeat(65))]
+        {
+            assert_eq!(Shard::parse(&with(&above, &[])).unwrap_err().kind(), ErrorKind::Limit);
+        }
+        // Ignored values are not limited by their depth: they are skipped without recursion.
+        let deep = format!("\"x\":{}{}", "[".repeat(1_000_000), "]".repeat(1_000_000));
+        assert_eq!(Shard::parse(&with("\"optional\":[\"x\"],", &[("", &deep)])).unwrap(), shard());
+        // An unknown field with a long name makes no long error.
+        let long = format!("\"{}\":1", "x".repeat(1_000_000));
+        assert!(Shard::parse(&with("", &[("", &long)])).unwrap_err().to_string().len() < 1000);
     }
 }

@@ -178,8 +178,8 @@ fn decode_all(
             if let Err(e) = decode(chain, begun) {
                 only_damage(e)?;
                 for n in 1..=chain.len() {
-                    let shard = &chain[..n];
-                    if let Err(e) = decode(shard, chain::begin(remote, catalog, shard)) {
+                    let part = &chain[..n];
+                    if let Err(e) = decode(part, chain::begin(remote, catalog, part)) {
                         return Ok(Some((chain[n - 1], only_damage(e)?)));
                     }
                 }
@@ -201,7 +201,7 @@ fn only_damage(e: Error) -> Result<String> {
     }
 }
 
-/// Reports for each bad set the shards of a snapshot that depend on it.
+/// Reports for each bad set the parts of a snapshot that depend on it.
 fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, bad: &Bad, problems: &mut Vec<Problem>) {
     let mut lost: BTreeMap<&str, BTreeSet<(String, Option<String>)>> = BTreeMap::new();
     for (file, extents) in reader.extents() {

@@ -64,14 +64,14 @@ fn of_many_who_create_one_wins() {
 }
 
 #[test]
-fn ranges_lists_and_uploads_in_shards() {
+fn ranges_lists_and_uploads_in_parts() {
     on_each_backend(|objects| {
         wait(async {
             let data = noise(11 << 20, 1);
             let key = Path::from("data/a/000000");
             let mut upload = WriteMultipart::new_with_chunk_size(objects.put_multipart(&key).await.unwrap(), 5 << 20);
-            for chunk in data.chunks(1_000_003) {
-                upload.put(Bytes::copy_from_slice(chunk));
+            for piece in data.chunks(1_000_003) {
+                upload.put(Bytes::copy_from_slice(piece));
             }
             upload.finish().await.unwrap();
             let abandoned = objects.put_multipart(&Path::from("data/a/000001")).await.unwrap();

@@ -256,7 +256,7 @@ fn archives_are_not_believed() {
     let e = open_bytes(&[7; 20_000]).unwrap_err();
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("is a file, not a store: use lmc list"), "{e}");
     let marker = block_on(async { objects.get(&"lmc-store.json".into()).await.unwrap().bytes().await.unwrap() });
-    for (files, shard) in [
+    for (files, part) in [
         (&[("lmc-store.json", &marker[..]), ("../x", b"")][..], "is not a key"),
         (&[("lmc-store.json", &marker), ("a//b", b"")], "is not a key"),
         (&[("lmc-store.json", &marker), ("./lmc-store.json", &marker)], "two files"),
@@ -264,7 +264,7 @@ fn archives_are_not_believed() {
         (&[("lmc-store.json", b"{}")], "lmc-store.json"),
     ] {
         let e = open_bytes(&archive(files)).unwrap_err();
-        assert!(e.to_string().contains(shard), "{e}");
+        assert!(e.to_string().contains(part), "{e}");
     }
     drop(open_bytes(&archive(&[("./lmc-store.json", &marker)])).unwrap());
     // Every flipped byte is noticed or harmless: the copies equal the saved files.

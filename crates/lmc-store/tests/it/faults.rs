@@ -121,7 +121,7 @@ fn the_process_dies_at_every_request() {
 }
 
 #[test]
-fn uploads_in_shards_fail() {
+fn uploads_in_parts_fail() {
     let mut failed = 0;
     for seed in 0..6 {
         let mut world = World::of(seed, vec![Tensor::new("large", 3000, 1024, 1)]);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{model, options, safetensors, save, save_with, sealed};
+use crate::support::{model, options, safetensors, save, save_with};
 use lmc_store::testing::{Memory, Random};
 use lmc_store::{Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
 use object_store::path::Path;
@@ -26,7 +26,8 @@ fn get(objects: &Memory, key: &str) -> Vec<u8> {
 struct Good {
     objects: Arc<Memory>,
     shards: Vec<(String, Value)>,
-    records: Vec<(String, Value)>,
+    /// Key, hash, and document without its checksum.
+    records: Vec<(String, String, Value)>,
     /// The next files to save.
     next: Vec<u8>,
 }
@@ -44,20 +45,24 @@ impl Good {
             let document = serde_json::from_slice(&get(&objects, &format!("shards/{shard}.json"))).unwrap();
             shards.push((shard, document));
             let key = format!("snapshots/{n:020}/{:010}.json", 0);
-            let mut document: Value = serde_json::from_slice(&get(&objects, &key)).unwrap();
-            // Changed records get another one.
+            let bytes = get(&objects, &key);
+            let mut document: Value = serde_json::from_slice(&bytes).unwrap();
+            // With this checksum every change would be rejected: spoiled records get their own.
             document.as_object_mut().unwrap().remove("check").unwrap();
-            records.push((key, document));
+            records.push((key, Hash::of(&bytes).to_string(), document));
         }
         tensors[0].train(9);
         Self { objects, shards, records, next: safetensors(&tensors) }
     }
 
+    /// Its documents: shards, then records.
+    fn documents(&self) -> (Vec<Value>, Vec<Value>) {
+        (self.shards.iter().map(|s| s.1.clone()).collect(), self.records.iter().map(|r| r.2.clone()).collect())
+    }
+
     /// A copy with some values of its documents changed.
     fn spoiled(&self, random: &mut Random) -> Arc<Memory> {
-        let objects = self.objects.fork();
-        let mut shards: Vec<Value> = self.shards.iter().map(|p| p.1.clone()).collect();
-        let mut records: Vec<Value> = self.records.iter().map(|r| r.1.clone()).collect();
+        let (mut shards, mut records) = self.documents();
         for _ in 0..1 + random.below(3) {
             // Mostly shards, which hold more values.
             let document = match random.below(6) {
@@ -69,22 +74,39 @@ impl Good {
             let other = node(document, &mut { values[1] }).clone();
             spoil(node(document, &mut { values[0] }), other, random);
         }
-        // Shards are identified by their hashes: references follow the change.
+        self.with(&shards, &records)
+    }
+
+    /// A copy with other documents. References to them by hash follow the change.
+    fn with(&self, shards: &[Value], records: &[Value]) -> Arc<Memory> {
+        let objects = self.objects.fork();
         let mut names: Vec<(String, String)> = vec![];
         let renamed = |document: &Value, names: &[(String, String)]| {
             names.iter().fold(document.to_string(), |text, (old, new)| text.replace(old, new))
         };
-        for ((old, _), document) in self.shards.iter().zip(&shards) {
+        for ((old, _), document) in self.shards.iter().zip(shards) {
             let text = renamed(document, &names);
             let new = Hash::of(text.as_bytes()).to_string();
             put(&objects, &format!("shards/{new}.json"), text.into_bytes());
             names.push((old.clone(), new));
         }
-        for ((key, _), document) in self.records.iter().zip(&records) {
-            put(&objects, key, sealed(renamed(document, &names)));
+        for ((key, old, _), document) in self.records.iter().zip(records) {
+            let bytes = sealed(renamed(document, &names));
+            names.push((old.clone(), Hash::of(&bytes).to_string()));
+            put(&objects, key, bytes);
         }
         Arc::new(objects)
     }
+}
+
+/// A record's text with its checksum. What is no object, or is empty, has no place for one.
+fn sealed(mut text: String) -> Vec<u8> {
+    let check = Hash::of(text.as_bytes());
+    if text.ends_with('}') && text != "{}" {
+        text.pop();
+        text += &format!(",\"check\":\"{check}\"}}");
+    }
+    text.into_bytes()
 }
 
 fn children(value: &mut Value) -> Vec<&mut Value> {
@@ -148,7 +170,15 @@ fn spoil(value: &mut Value, other: Value, random: &mut Random) {
             let (i, j) = (random.below(a.len() as u64) as usize, random.below(a.len() as u64) as usize);
             a.swap(i, j);
         }
-        (Value::Object(o), 0 | 1) if !o.is_empty() => {
+        // Fields that no version has, declared or not, and those that it has, declared.
+        (Value::Object(o), 0) => {
+            let names = ["x", "sets.x", "files.x", "segments.x", "len", "sets.hash", "optional", ""];
+            let mut name = || names[random.below(names.len() as u64) as usize];
+            let list: Vec<&str> = vec![name(), name()];
+            o.insert("optional".into(), json!(list));
+            o.insert("x".into(), other);
+        }
+        (Value::Object(o), 1) if !o.is_empty() => {
             let key = o.keys().nth(random.below(o.len() as u64) as usize).unwrap().clone();
             o.remove(&key);
         }
@@ -238,4 +268,43 @@ fn documents_that_say_anything() {
     }
     // Some changes are undetectable, such as those to metadata.
     assert!(noticed * 2 > seeds, "of {seeds} spoiled stores {noticed} were found to be");
+}
+
+#[test]
+fn documents_with_optional_fields_are_used_as_if_they_had_none() {
+    let good = Good::new();
+    let (mut shards, mut records) = good.documents();
+    let value = json!({"a": [1, null, {"x": "y"}]});
+    for record in &mut records {
+        record["optional"] = json!(["host"]);
+        record["host"] = value.clone();
+    }
+    for shard in &mut shards {
+        shard["optional"] = json!(["host", "sets.host", "files.host", "segments.host"]);
+        shard["host"] = value.clone();
+        shard["sets"].as_array_mut().unwrap().iter_mut().for_each(|s| s["host"] = value.clone());
+        for file in shard["files"].as_array_mut().unwrap() {
+            file["host"] = value.clone();
+            file["segments"].as_array_mut().unwrap().iter_mut().for_each(|s| s["host"] = value.clone());
+        }
+    }
+    let marker = json!({"format": "lmc-store", "version": 1, "grace_seconds": 86400, "optional": ["host"], "host": 1});
+    let write = |shards: &[Value], records: &[Value]| {
+        let objects = good.with(shards, records);
+        put(&objects, "lmc-store.json", marker.to_string().into_bytes());
+        objects
+    };
+    assert!(!use_all(&write(&shards, &records), &good.next));
+
+    // Undeclared in one document, at one place, they are noticed.
+    for list in
+        [json!(["host", "sets.host", "files.host"]), json!(["sets.host", "files.host", "segments.host"]), json!([])]
+    {
+        let mut bad = shards.clone();
+        bad[1]["optional"] = list;
+        assert!(use_all(&write(&bad, &records), &good.next));
+    }
+    let mut bad = records.clone();
+    bad[1].as_object_mut().unwrap().remove("optional").unwrap();
+    assert!(use_all(&write(&shards, &bad), &good.next));
 }

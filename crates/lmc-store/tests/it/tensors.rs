@@ -79,10 +79,10 @@ fn the_file_is_the_one_that_safetensors_writes() {
             assert!(whole == theirs);
             // Also across borders of tensors.
             for (at, len) in (0..theirs.len().min(3000)).step_by(37).map(|at| (at, 301.min(theirs.len() - at))) {
-                let mut shard = vec![0; len];
-                ours.read_exact_at(&mut shard, at as u64).unwrap();
-                assert!(shard == theirs[at..at + len]);
-                assert!(ours.slice_at(at as u64, len).is_none_or(|s| s == shard));
+                let mut part = vec![0; len];
+                ours.read_exact_at(&mut part, at as u64).unwrap();
+                assert!(part == theirs[at..at + len]);
+                assert!(ours.slice_at(at as u64, len).is_none_or(|s| s == part));
             }
             for (at, len) in [(0, theirs.len() + 1), (theirs.len(), 1), (usize::MAX, 1)] {
                 let e = ours.read_exact_at(&mut vec![0; len], at as u64).unwrap_err();
@@ -141,14 +141,14 @@ fn tensors_of_memory_come_back_into_memory() {
 fn tensors_that_fit_no_file_are_refused() {
     let data = [0; 8];
     let t = |name, shape| Tensor { name, dtype: Dtype::F32, shape, data: &data };
-    for (tensors, shard) in [
+    for (tensors, part) in [
         (&[t("a", &[2]), t("a", &[2])][..], "named \"a\""),
         (&[t("__metadata__", &[2])], "__metadata__"),
         (&[t("a", &[3])], "8 bytes"),
         (&[t("a", &[u64::MAX, 3])], "8 bytes"),
     ] {
         let e = Tensors::new(tensors, None).unwrap_err();
-        assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(shard), "{e}");
+        assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(part), "{e}");
     }
 }
 

@@ -188,9 +188,9 @@ fn twenty_deltas_in_a_chain() {
         out
     };
     // Any form of a base will do, whatever the delta was made against.
-    for step in 1..=STEPS {
+    for (step, raw) in raws.iter().enumerate().skip(1) {
         for kind in 0..4 {
-            assert!(restored(step, base_of(step - 1, kind), 1) == raws[step], "{step}, {kind}");
+            assert!(restored(step, base_of(step - 1, kind), 1) == *raw, "{step}, {kind}");
         }
     }
     // The whole chain, from every form of the first step.

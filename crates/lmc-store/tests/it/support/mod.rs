@@ -40,15 +40,6 @@ impl Tensor {
     }
 }
 
-/// A record without its checksum, with it; any other JSON as it is.
-pub(crate) fn sealed(record: String) -> Vec<u8> {
-    let check = lmc_store::Hash::of(record.as_bytes());
-    match record.strip_suffix('}') {
-        Some(before) => format!("{before},\"check\":\"{check}\"}}").into_bytes(),
-        None => record.into_bytes(),
-    }
-}
-
 pub(crate) fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
     let mut at = 0;
     let mut entries = Vec::new();
