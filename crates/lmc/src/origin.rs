@@ -77,7 +77,9 @@ pub(crate) struct NoSelf;
 
 impl SelfSource for NoSelf {
     fn read(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Err(Error::damaged("a block depends on the file itself, but bit 1 of the file's features is not set"))
+        Err(Error::damaged(
+            "a range is of the file itself, but bit 1 of the features (of the header, or of the index) is not set",
+        ))
     }
 }
 

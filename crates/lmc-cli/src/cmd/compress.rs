@@ -147,8 +147,8 @@ fn is_compressed(source: &Source) -> Result<bool> {
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     match Reader::open(source, &options) {
         Ok(_) => Ok(true),
-        // Its index exists and is larger than the prefix read here.
-        Err(e) if e.kind() == ErrorKind::Limit => Ok(true),
+        // Its index exists and is larger than the prefix read here; or another version of lmc wrote it.
+        Err(e) if matches!(e.kind(), ErrorKind::Limit | ErrorKind::Unsupported) => Ok(true),
         Err(e) if e.kind() == ErrorKind::Io => Err(Failure::codec(source.path(), &e)),
         Err(_) => Ok(false),
     }

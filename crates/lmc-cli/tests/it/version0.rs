@@ -71,6 +71,15 @@ fn files_are_refused() {
 }
 
 #[test]
+fn files_are_not_compressed_again() {
+    let dir = version_0();
+    let before = contents(&dir);
+    let run = dir.run(["compress", "step1.safetensors.lmc", "-o", "again.lmc"]);
+    assert!(run.ok().stderr().contains("skipped, it is already compressed"), "{run:?}");
+    assert!(contents(&dir) == before);
+}
+
+#[test]
 fn deltas_are_refused() {
     let dir = version_0();
     for command in [

@@ -36,9 +36,13 @@ impl SourceRange {
     pub(super) fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
         let source = c.size(MAX_BASES, "the source of a range")? as u32;
         let (offset, len) = (c.varint()?, c.varint()?);
-        if len == 0 || len > *left || offset.checked_add(len).is_none() {
+        if len == 0 {
+            return Err(Error::damaged(format!("a range of source {source} at offset {offset} has no bytes")));
+        }
+        if len > *left || offset.checked_add(len).is_none() {
             return Err(Error::damaged(format!(
-                "a range has {len} bytes at offset {offset}; {left} bytes are left of the block's limit"
+                "a range of source {source} has {len} bytes at offset {offset}: it ends above 2^64, or the block names more bytes \
+                 than it can use"
             )));
         }
         *left -= len;
@@ -120,13 +124,15 @@ impl Sources {
     /// Checks the ranges of a block that starts at raw byte `start`.
     pub(crate) fn check(&self, ranges: &[SourceRange], start: u64) -> Result<()> {
         if !ranges.is_empty() && !self.features.ranges {
-            return Err(Error::damaged("a block names ranges, but bit 0 of the file's features is not set"));
+            return Err(Error::damaged(
+                "a block names ranges, but bit 0 of the features (of the header, or of the index) is not set",
+            ));
         }
         for d in ranges {
             let (end, what) = match d.source {
                 0 if !self.features.own => {
                     return Err(Error::damaged(
-                        "a block depends on the file itself, but bit 1 of the file's features is not set",
+                        "a range is of the file itself, but bit 1 of the features (of the header, or of the index) is not set",
                     ));
                 }
                 0 => (start, "the block starts"),

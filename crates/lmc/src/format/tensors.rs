@@ -62,6 +62,9 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
             continue;
         }
         let code = kind & !SAME_SHAPE;
+        if code == 0 {
+            return Err(Error::damaged("an opaque segment has bit 7 set: it has no shape"));
+        }
         let dtype = match code {
             NAMED => named(c)?,
             _ => Dtype::from_code(code).ok_or_else(|| Error::unknown_code("dtype", code))?,

@@ -230,8 +230,10 @@ impl Stream {
     }
 
     pub(super) fn parse(c: &mut Cursor<'_>, width: usize) -> Result<Self> {
-        let code = c.u8()?;
-        Self::parse_mapped(c, width, code)
+        match c.u8()? {
+            Palette::CODE => Err(Error::damaged("a stream's map is 3, a palette, which only a plain column can have")),
+            code => Self::parse_mapped(c, width, code),
+        }
     }
 
     fn parse_mapped(c: &mut Cursor<'_>, width: usize, code: u8) -> Result<Self> {
