@@ -141,14 +141,18 @@ fn compress(
 
 /// Whether a file is an .lmc file, not just one that begins like one.
 fn is_compressed(source: &Source) -> Result<bool> {
-    if source.start(&mut [0; 8])? != lmc::MAGIC {
+    let mut start = [0; 10];
+    let start = source.start(&mut start)?;
+    if !start.starts_with(&lmc::MAGIC) {
         return Ok(false);
     }
+    // Of no text: versions below 256, and drafts.
+    let has_version = matches!(start.get(8..), Some([_, 0 | 0x80]));
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     match Reader::open(source, &options) {
         Ok(_) => Ok(true),
         // Its index exists and is larger than the prefix read here; or another version of lmc wrote it.
-        Err(e) if matches!(e.kind(), ErrorKind::Limit | ErrorKind::Unsupported) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::Limit || e.kind() == ErrorKind::Unsupported && has_version => Ok(true),
         Err(e) if e.kind() == ErrorKind::Io => Err(Failure::codec(source.path(), &e)),
         Err(_) => Ok(false),
     }
