@@ -21,4 +21,5 @@ pub mod reference;
 pub mod samples;
 pub mod snapshots;
 pub mod targets;
+pub mod three_contexts;
 pub mod vectors;

@@ -1,40 +1,13 @@
 //! Predicted columns (§3.7) that break a rule.
 
 use super::{Broken, broken_delta};
-use crate::handmade::{encoded, records};
+use crate::handmade::records;
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Cluster, Column, Operand, Predicted, Range, Stream};
-
-/// Four F32: the base.
-fn base() -> Vec<u8> {
-    [0x3f80_0000u32, 0, 0x3f80_0000, 0x7f00_0000].iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
-/// Method, width code, predictor.
-const START: [u8; 3] = [3, 1, 1];
-/// One operand: conversion 1, two ranges.
-const OPERANDS: [u8; 9] = [1, 1, 2, 1, 0, 6, 1, 6, 10];
-/// Boundaries; one element in context 0, none in context 1, three in context 2.
-const REST: [u8; 24] = [2, 100, 120, 1, 0, 0, 1, 0, 0, 0, 0, 16, 0, 0, 3, 0, 0, 1, 0, 0, 0, 0, 16, 0];
+use crate::three_contexts::{OPERANDS, REST, START, with_head};
 
 /// A column of four elements of two bytes with this head.
 fn column(name: &str, section: &'static str, rule: &'static str, head: &[&[u8]]) -> Broken {
-    let base = base();
-    let range = |offset: usize, length: usize| Range {
-        source: 1,
-        offset: offset as u64,
-        bytes: base[offset..][..length].to_vec(),
-    };
-    let column = Predicted {
-        raw: (1..9).collect(),
-        width_code: 1,
-        predictor: 1,
-        operands: vec![Operand { conversion: 1, ranges: vec![range(0, 6), range(6, 10)] }],
-        boundaries: vec![100, 120],
-        streams: vec![Stream::of(0, Cluster { k: 16, ..Cluster::default() }); 3],
-    };
-    let mut fields = encoded(&Block::of(Column::Predicted(column), 0));
-    fields.columns[0] = head.concat();
+    let (base, fields) = with_head(&head.concat());
     let file = File { features: 1, ..File::delta(&[&base], records(&[fields])) };
     broken_delta(name, section, rule, file, &[&base])
 }

@@ -16,7 +16,7 @@ const WIDEST: usize = 8;
 const SAMPLE: usize = 2048;
 /// Bits by which the entropy of the byte after an element's last one is higher: of noise and text all are alike.
 const RISE: u64 = cost::BIT;
-/// Rises that differ less than this say nothing about the width.
+/// Rises that differ less than this do not show where elements begin: narrow ones begin at several of the eight positions.
 const ALIKE: u64 = cost::BIT / 2;
 
 /// The bytes before the first whole element, and after the last one, if elements do not begin at the first byte, or do not fill the
@@ -48,7 +48,7 @@ pub(super) fn edges(bytes: &[u8]) -> Option<(usize, usize)> {
 /// The width and map under which opaque bytes look like floats or integers, if any.
 pub(super) fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
     const SAMPLE_RUNS: usize = 24;
-    if bytes.len() < 4096 {
+    if bytes.len() < LEAST {
         return None;
     }
     let mut best: Option<(u64, (usize, Map))> = None;

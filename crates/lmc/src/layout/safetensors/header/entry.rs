@@ -21,7 +21,8 @@ pub(super) fn entry(name: Name, dtype: Option<Dtype>, shape: Shape, (begin, end)
     Segment { name: Some(name), dtype, shape, offset: begin, len: end.checked_sub(begin).unwrap_or(u64::MAX) }
 }
 
-/// The dtype that a header calls by this name; of one that the format has no code for, the bits are not known yet, and one is said.
+/// The dtype that a header calls by this name. One that the format has no code for gets its bits later, from the tensor's length; until
+/// then it has one.
 pub(super) fn dtype_of(name: &str) -> Option<Dtype> {
     Dtype::from_name(name).or_else(|| NamedDtype::new(name, 1).map(Dtype::Named))
 }
