@@ -106,7 +106,8 @@ start() {
     monmaptool --create --fsid "$fsid" --addv a "v1:127.0.0.1:$((port + 1))" "$run/monmap"
     ceph-mon -i a --mkfs --monmap "$run/monmap"
     ceph-mon -i a
-    timeout 60 ceph osd new "$osd"
+    # Refused until the monitor has set up its authentication.
+    wait_for "the monitor" timeout 10 ceph osd new "$osd"
     ceph-osd -i 0 --mkfs --osd-uuid "$osd"
     start_osd
     wait_for "the OSD" osd_is_up
@@ -126,17 +127,24 @@ case $verb in
         # Holds a lock, so that no other run chooses the same ports before the server listens on them.
         exec 8>"${TMPDIR:-/tmp}/lmc-ceph-$UID.lock"
         flock -w 300 8
-        [[ -n $port ]] || choose_port
-        # Not after `||` or in `if`: `set -e` has no effect there.
-        set +e
-        (set -e; start) >"$run/start.log" 2>&1 8>&-
-        status=$?
-        set -e
-        if ((status != 0)); then
-            cat "$run/start.log" >&2
+        # A port that is free may be taken before the server listens on it: other ports are tried.
+        attempts=3
+        [[ -z $port ]] || attempts=1
+        for ((attempt = 1; ; attempt++)); do
+            ((attempts == 1)) || choose_port
+            # Not after `||` or in `if`: `set -e` has no effect there.
+            set +e
+            (set -e; start) >"$run/start.log" 2>&1 8>&-
+            status=$?
+            set -e
+            ((status != 0)) || break
+            tail -n 20 "$run"/*.log >&2
+            df -h "$run" >&2
             stop
-            exit 1
-        fi
+            ((attempt < attempts)) || exit 1
+            sleep 2
+            rm -rf "${run:?}"/*
+        done
         echo "http://127.0.0.1:$port"
         ;;
     stop) stop ;;

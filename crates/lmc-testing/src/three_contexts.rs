@@ -25,7 +25,7 @@ pub fn column() -> (Vec<u8>, Predicted) {
 pub const START: [u8; 3] = [3, 1, 1];
 /// One operand: conversion, two ranges.
 pub const OPERANDS: [u8; 9] = [1, 1, 2, 1, 0, 6, 1, 6, 10];
-/// The rest of the head of [`column`], byte by byte.
+/// The rest of the head of [`column()`], byte by byte.
 pub const REST: [u8; 24] = [
     2, 100, 120, // boundaries
     1, 0, 0, 1, 0, 0, 0, 0, 16, 0, // one element in context 0: map, mask, clusters, patches, cluster
@@ -33,7 +33,7 @@ pub const REST: [u8; 24] = [
     3, 0, 0, 1, 0, 0, 0, 0, 16, 0, // three in context 2
 ];
 
-/// The base, and a block of [`column`] with another head.
+/// The base, and a block of [`column()`] with another head.
 pub fn with_head(head: &[u8]) -> (Vec<u8>, BlockFields) {
     let (base, column) = column();
     let mut fields = encoded(&Block::of(Column::Predicted(column), 0));
