@@ -19,7 +19,7 @@ pub fn fill(blocks: &mut [Block]) -> Vec<u8> {
     if let Some((_, others)) = blocks.split_last_mut() {
         others.iter_mut().for_each(Block::fill);
     }
-    blocks.iter().flat_map(Block::raw).collect()
+    blocks.iter().map(Block::raw).collect::<Vec<_>>().concat()
 }
 
 pub(crate) fn column(input: &mut Input<'_>, lane_sets: u8) -> Column {

@@ -27,7 +27,7 @@ impl Delta {
 
     /// The raw bytes of the file.
     pub fn raw(&self) -> Vec<u8> {
-        self.blocks.iter().flat_map(|block| block.raw()).collect()
+        self.blocks.iter().map(Block::raw).collect::<Vec<_>>().concat()
     }
 
     /// The file, which requires no more features than it needs.

@@ -191,6 +191,11 @@ fn prefix(
 
 /// The bytes whose byte planes these are: the first byte of each element of `width` bytes, then the second of each, ….
 fn of_planes(planes: &[u8], width: usize) -> Vec<u8> {
+    if width == 1 {
+        return planes.to_vec();
+    }
     let n = planes.len() / width;
-    (0..n).flat_map(|element| (0..width).map(move |i| planes[i * n + element])).collect()
+    let mut bytes = Vec::with_capacity(planes.len());
+    (0..n).for_each(|element| bytes.extend((0..width).map(|i| planes[i * n + element])));
+    bytes
 }

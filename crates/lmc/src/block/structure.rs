@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::arch::inline::array;
+use crate::arch::inline::{array, zip};
 use crate::cluster::element::{Element, with_element};
 
 /// What was found in elements.
@@ -25,8 +25,8 @@ pub(crate) const LEAST: usize = 32 << 10;
 
 /// Windows of elements whose values are counted: their number and their length, and the part in sixteenths that differs at most if elements
 /// are few. Of 128 weights in bf16 some 120 differ, of 512 in fp32 nearly all.
-const NARROW: Windows = Windows { most: 8, len: 128, sixteenths: 12 };
-const WIDE: Windows = Windows { most: 2, len: 512, sixteenths: 14 };
+const NARROW: Windows = Windows { most: 4, len: 128, sixteenths: 12 };
+const WIDE: Windows = Windows { most: 1, len: 512, sixteenths: 14 };
 /// Bytes for each window.
 const WINDOW_EVERY: usize = 64 << 10;
 
@@ -53,7 +53,7 @@ struct Effort {
 
 /// In a block: next to nothing of the time that it takes. In one that is long because repeats were found. In a file, where each probe may be
 /// a request.
-const USUAL: Effort = Effort { known: 128, step: 16 << 10 };
+const USUAL: Effort = Effort { known: 256, step: 8 << 10 };
 const LONG: Effort = Effort { known: 128, step: 8 << 10 };
 const FILE: Effort = Effort { known: 128, step: 32 << 10 };
 /// Bytes of a long block.
@@ -85,8 +85,7 @@ impl Finder {
         }
         let few = width > 1 && with_element!(width, E => is_few::<E>(bytes));
         let tops = |at: usize, tops: &mut [u8]| {
-            let elements = bytes[at * width..].chunks_exact(width);
-            tops.iter_mut().zip(elements).for_each(|(to, e)| *to = e[width - 1]);
+            with_element!(width, E => top_bytes::<E>(&bytes[at * width..], tops));
             Ok::<_, Infallible>(())
         };
         let effort = if bytes.len() > LONG_LEAST { LONG } else { USUAL };
@@ -117,7 +116,7 @@ impl Finder {
         let found = self.repeats(len / width, FILE.probes(len), FILE, |at, tops| {
             bytes.resize(tops.len() * width, 0);
             read(at * width, &mut bytes)?;
-            tops.iter_mut().zip(bytes.chunks_exact(width)).for_each(|(to, e)| *to = e[width - 1]);
+            with_element!(width, E => top_bytes::<E>(&bytes, tops));
             Ok(())
         });
         self.bytes = bytes;
@@ -172,6 +171,13 @@ impl Effort {
     fn probes(self, len: usize) -> usize {
         (len / self.step).clamp(PROBES[0], PROBES[1])
     }
+}
+
+/// The top bytes of the first elements.
+#[inline(always)]
+fn top_bytes<E: Element>(bytes: &[u8], tops: &mut [u8]) {
+    let elements = &E::all(bytes)[..tops.len()];
+    zip(tops, elements, |to, e| *to = E::from_bytes(*e).shr(E::BITS - 8).wide() as u8);
 }
 
 /// The place of a probe or a window below `n`: steps of the golden ratio, which no row length divides.

@@ -4,7 +4,8 @@
 //! neighbours are merged while a table costs more than it saves. Constant runs, and runs with more trailing zero bits than the rest
 //! (float32 rows unchanged since they were cast from a narrower type), get clusters of their own first: whole bits are dropped there.
 
-use std::ops::Range;
+use std::iter::repeat_n;
+use std::ops::RangeInclusive;
 
 use super::RUN;
 use super::element::Element;
@@ -228,39 +229,49 @@ fn by_mean(
     }
     let bin_of: Vec<u16> = runs.iter().map(|&r| stats.sum[r as usize] / BIN).collect();
     let bins: [u32; BINS] = histogram(&bin_of, usize::from);
-    let cluster_of = k_means(&bins, k, runs.len());
+    let lo = bins.iter().position(|&n| n > 0).expect("there are runs");
+    let hi = bins.iter().rposition(|&n| n > 0).expect("there are runs");
+    let cluster_of = k_means(&bins, lo..=hi, k, runs.len());
     let clusters = usize::from(cluster_of[BINS - 1]) + 1;
     if clusters < 2 {
         return vec![Sampled::without(runs)];
     }
     let mut candidates: Vec<Candidate> = (0..clusters).map(|_| Candidate::default()).collect();
-    bins.iter().zip(&cluster_of).for_each(|(&n, &c)| candidates[usize::from(c)].runs += n as usize);
+    bins[lo..=hi].iter().zip(&cluster_of[lo..=hi]).for_each(|(&n, &c)| candidates[usize::from(c)].runs += n as usize);
     let cluster_of_run: Vec<u8> = bin_of.iter().map(|&b| cluster_of[usize::from(b)]).collect();
     sample(&mut candidates, &runs, &cluster_of_run, effort, top_bytes);
     let mut candidates = merge_neighbours(candidates, effort);
     if let [only] = &mut candidates[..] {
         return vec![Sampled { runs, top: Some(std::mem::take(only).top) }];
     }
-    let mut first = 0;
-    let sampled = |Candidate { members, runs: count, top, .. }| {
-        let own = runs_of_clusters(first..first + members, count, &runs, &cluster_of_run);
-        first += members;
-        Sampled { runs: own, top: Some(top) }
-    };
-    candidates.into_iter().map(sampled).collect()
+    let mut merged = [0; 64];
+    let members = candidates.iter().zip(0..).flat_map(|(c, i)| repeat_n(i, c.members));
+    merged[..clusters].iter_mut().zip(members).for_each(|(to, i)| *to = i);
+    let counts = candidates.iter().map(|c| c.runs);
+    let by_cluster = distribute(&runs, cluster_of_run.iter().map(|&c| merged[usize::from(c)]), counts);
+    candidates.into_iter().zip(by_cluster).map(|(c, runs)| Sampled { runs, top: Some(c.top) }).collect()
 }
 
-/// The runs of neighbouring clusters, which have `count` of them.
-fn runs_of_clusters(clusters: Range<usize>, count: usize, runs: &[u32], cluster_of_run: &[u8]) -> Vec<u32> {
-    // Without unpredictable branches: the next run overwrites one of another cluster.
-    let mut own = vec![0; count + 1];
-    let mut at = 0;
-    for (&r, &c) in runs.iter().zip(cluster_of_run) {
-        own[at] = r;
-        at += usize::from(clusters.contains(&usize::from(c)));
+/// The runs of each cluster, which has `counts` of them.
+fn distribute(
+    runs: &[u32],
+    cluster_of_run: impl Iterator<Item = u8>,
+    counts: impl Iterator<Item = usize>,
+) -> Vec<Vec<u32>> {
+    let mut ends = [0; 64];
+    let mut first = 0;
+    let counts: Vec<usize> = counts.collect();
+    for (end, count) in ends.iter_mut().zip(&counts) {
+        *end = first;
+        first += count;
     }
-    own.truncate(count);
-    own
+    let mut sorted = vec![0; runs.len()];
+    for (&r, c) in runs.iter().zip(cluster_of_run) {
+        let at = &mut ends[usize::from(c)];
+        sorted[*at] = r;
+        *at += 1;
+    }
+    counts.iter().zip(ends).map(|(count, end)| sorted[end - count..end].to_vec()).collect()
 }
 
 /// A cluster before neighbours are merged.
@@ -294,12 +305,16 @@ fn sample(
     for (&r, &c) in runs.iter().zip(cluster_of_run).step_by(effort.stride) {
         picked[usize::from(c)].push(r);
     }
-    for (c, (cluster, picked)) in clusters.iter_mut().zip(&mut picked).enumerate() {
-        if picked.len() < SAMPLE_RUNS {
-            let all = runs_of_clusters(c..c + 1, cluster.runs, runs, cluster_of_run);
-            let stride = (cluster.runs / SAMPLE_RUNS).max(1);
-            *picked = all.into_iter().step_by(stride).collect();
+    if picked.iter().any(|picked| picked.len() < SAMPLE_RUNS) {
+        let counts = clusters.iter().map(|cluster| cluster.runs);
+        for (picked, all) in picked.iter_mut().zip(distribute(runs, cluster_of_run.iter().copied(), counts)) {
+            if picked.len() < SAMPLE_RUNS {
+                let stride = (all.len() / SAMPLE_RUNS).max(1);
+                *picked = all.into_iter().step_by(stride).collect();
+            }
         }
+    }
+    for (cluster, picked) in clusters.iter_mut().zip(&picked) {
         let mut hist = [[0u32; 256]; 4];
         picked.iter().for_each(|&r| top_bytes(r, &mut hist));
         // In 1/16, so that clusters with a denser sample do not appear larger.
@@ -310,9 +325,9 @@ fn sample(
 }
 
 /// One-dimensional k-means over binned means. Clusters are intervals, so the answer is a rising map from bin to cluster.
-fn k_means(bins: &[u32; BINS], k: usize, total: usize) -> [u8; BINS] {
-    let lo = bins.iter().position(|&c| c > 0).expect("there are runs");
-    let hi = bins.iter().rposition(|&c| c > 0).expect("there are runs");
+/// The runs are in the bins `used`.
+fn k_means(bins: &[u32; BINS], used: RangeInclusive<usize>, k: usize, total: usize) -> [u8; BINS] {
+    let (lo, hi) = used.into_inner();
     let mut cluster_of = [0u8; BINS];
     // Begin with quantiles.
     let mut seen = 0usize;

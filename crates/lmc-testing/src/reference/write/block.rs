@@ -106,7 +106,11 @@ impl Zstd {
     /// The frame: of the bytes or of their byte planes.
     pub fn frame(&self) -> Vec<u8> {
         let width = 1 << self.width_code;
-        let planes: Vec<u8> = (0..width).flat_map(|i| self.raw[i..].iter().copied().step_by(width)).collect();
+        if width == 1 {
+            return zstd_frame(&self.raw, &range::bytes(&self.prefix));
+        }
+        let mut planes = Vec::with_capacity(self.raw.len());
+        (0..width).for_each(|i| planes.extend(self.raw.chunks_exact(width).map(|element| element[i])));
         zstd_frame(&planes, &range::bytes(&self.prefix))
     }
 }
@@ -129,8 +133,8 @@ impl Block {
             self.extents = vec![(0, length as u64)];
         }
         self.extents.push((self.columns.len() as u8, zeros as u64));
-        let stream = Stream::default();
-        self.columns.push(Column::Plain(Plain { raw: vec![0; zeros], width_code: 0, stream }));
+        // A frame: it costs every decoder less than a stream of so many elements.
+        self.columns.push(Column::Zstd(Zstd { raw: vec![0; zeros], ..Zstd::default() }));
     }
 
     /// The raw bytes: the columns' as the extents interleave them.

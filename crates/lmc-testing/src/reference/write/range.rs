@@ -31,7 +31,7 @@ pub(super) fn write(ranges: &[Range], head: &mut Vec<u8>) {
 
 /// Their bytes, one after the other.
 pub(super) fn bytes(ranges: &[Range]) -> Vec<u8> {
-    ranges.iter().flat_map(|range| range.bytes.clone()).collect()
+    ranges.iter().map(|range| &range.bytes[..]).collect::<Vec<_>>().concat()
 }
 
 /// The bits of the features that a block with these ranges needs.
