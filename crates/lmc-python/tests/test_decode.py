@@ -31,6 +31,7 @@ LISTED = dict(line.split("  ")[::-1] for line in (FORMAT1 / "SHA256SUMS").read_t
 GOOD = [FORMAT1 / name for name in LISTED if name.endswith(".lmc") and not name.startswith("bad/")]
 BAD = [FORMAT1 / name for name in LISTED if name.endswith(".lmc") and name.startswith("bad/")]
 VERSION = 1
+FUZZED_MOST = 5 << 20  # raw bytes, of the reference decoder
 
 
 def name_of(path: Path) -> str:
@@ -95,6 +96,21 @@ def test_vector(path: Path) -> None:
     if raw:
         with pytest.raises(FormatError):
             decode.decode(path.read_bytes(), bases_of(path), max_size=len(raw) - 1)
+
+
+@pytest.mark.parametrize("kind", ["container", "plain", "delta"])
+def test_fuzzed(kind: str) -> None:
+    """The files that fuzzing has made end as in the reference decoder: in their raw bytes, or in an error."""
+    paths = sorted((VECTORS[0].parent / "fuzzed").glob(f"{kind}-*.lmc"))
+    assert len(paths) >= 200
+    for path in paths:
+        raw = path.with_suffix(".raw")
+        if raw.exists():
+            assert decode.decode(path.read_bytes(), bases_of(path), max_size=FUZZED_MOST) == raw.read_bytes(), path
+        else:
+            with pytest.raises(FormatError):
+                decode.decode(path.read_bytes(), bases_of(path), max_size=FUZZED_MOST)
+                pytest.fail(f"{path} is accepted")
 
 
 def test_format1_is_complete() -> None:

@@ -1,11 +1,13 @@
 //! Writes valid files of every shape of the format, as test vectors for other decoders:
 //! `cargo run -p lmc-testing --example vectors -- FOLDER`.
 //!
-//! A vector is `NAME.lmc`, its raw bytes in `NAME.raw`, and those of its bases in `NAME.base1`, `NAME.base2`, …
+//! A vector is `NAME.lmc`, its raw bytes in `NAME.raw`, and those of its bases in `NAME.base1`, `NAME.base2`, … In `fuzzed/` are the
+//! files that fuzz targets make of their corpora, most of them damaged: those without raw bytes are refused by the reference decoder.
 
+use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::{Input, Random};
-use lmc_testing::reference::write::File;
-use lmc_testing::{blocks, deltas, samples, vectors};
+use lmc_testing::reference::{self, write::File};
+use lmc_testing::{blocks, deltas, samples, targets, vectors};
 use std::{env, fs, io, path::Path};
 
 /// Vectors of each kind whose contents are chosen at random.
@@ -18,10 +20,13 @@ fn main() -> io::Result<()> {
     };
     let folder = Path::new(&folder);
     fs::create_dir_all(folder)?;
-    let write = |name: String, file: &[u8], raw: &[u8], bases: &[&[u8]]| {
+    let write_file = |name: &str, file: &[u8], bases: &[&[u8]]| {
         fs::write(folder.join(format!("{name}.lmc")), file)?;
-        fs::write(folder.join(format!("{name}.raw")), raw)?;
         (1..).zip(bases).try_for_each(|(i, base)| fs::write(folder.join(format!("{name}.base{i}")), base))
+    };
+    let write = |name: String, file: &[u8], raw: &[u8], bases: &[&[u8]]| {
+        write_file(&name, file, bases)?;
+        fs::write(folder.join(format!("{name}.raw")), raw)
     };
     let file_name = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     for (name, file, raw) in samples::all() {
@@ -42,5 +47,33 @@ fn main() -> io::Result<()> {
         let delta = deltas::delta(&mut Input::new(&choices));
         write(format!("delta-{i:03}"), &delta.file().to_bytes(), &delta.raw(), &delta.bases())?;
     }
+    fs::create_dir_all(folder.join("fuzzed"))?;
+    let fuzzed = |name: String, file: &[u8], bases: &[&[u8]]| {
+        write_file(&name, file, bases)?;
+        reference::decode_with_bases(file, bases, LIMIT)
+            .map_or(Ok(()), |raw| fs::write(folder.join(format!("{name}.raw")), raw))
+    };
+    for (i, bytes) in corpus("container")? {
+        if let Some((_, file)) = targets::container_file(&bytes) {
+            fuzzed(format!("fuzzed/container-{i:04}"), &file, &[])?;
+        }
+    }
+    for (i, bytes) in corpus("decode_vs_reference")? {
+        let (_, file, _) = blocks::damaged(&mut Input::new(&bytes));
+        fuzzed(format!("fuzzed/plain-{i:04}"), &file, &[])?;
+    }
+    for (i, bytes) in corpus("delta_vs_reference")? {
+        let (delta, file, _) = deltas::damaged(&mut Input::new(&bytes));
+        fuzzed(format!("fuzzed/delta-{i:04}"), &file, &delta.bases())?;
+    }
     Ok(())
+}
+
+/// The inputs of a fuzz target that are kept, numbered in the order of their names.
+fn corpus(target: &str) -> io::Result<impl Iterator<Item = (usize, Vec<u8>)>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut paths: Vec<_> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    paths.sort();
+    let inputs: Vec<_> = paths.iter().map(fs::read).collect::<io::Result<_>>()?;
+    Ok(inputs.into_iter().enumerate())
 }

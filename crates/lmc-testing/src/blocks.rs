@@ -1,9 +1,10 @@
 //! Valid blocks of every shape that the format allows, and small changes to their bytes.
 
+use crate::decoders::LIMIT;
 use crate::input::{Input, Random};
-use crate::reference::write::Record;
 use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream, Zstd};
 use crate::reference::write::entropy::{Coder, Pad};
+use crate::reference::write::{File, Record};
 
 /// A valid block as the input chooses it: columns, extents, clusters, cluster maps, tables, lane sets.
 pub fn block(input: &mut Input<'_>) -> Block {
@@ -20,6 +21,29 @@ pub fn fill(blocks: &mut [Block]) -> Vec<u8> {
         others.iter_mut().for_each(Block::fill);
     }
     blocks.iter().map(Block::raw).collect::<Vec<_>>().concat()
+}
+
+/// A valid file as the input chooses it, which may be damaged, with valid checks: the raw bytes of the valid one, the file, and
+/// whether it is damaged.
+///
+/// # Panics
+/// When a block cannot be coded as it is described.
+pub fn damaged(input: &mut Input<'_>) -> (Vec<u8>, Vec<u8>, bool) {
+    let mutations = input.below(4);
+    // A block that another one follows has 256 KiB.
+    let mut blocks: Vec<_> = (0..1 + input.below(8) / 7).map(|_| block(input)).collect();
+    let raw = fill(&mut blocks);
+    let mut records: Vec<_> = blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
+    let mut mutated = vec![false; records.len()];
+    for _ in 0..mutations {
+        let record = input.below(records.len());
+        mutate(&mut records[record], input);
+        mutated[record] = true;
+    }
+    for (record, _) in records.iter_mut().zip(&mutated).filter(|(_, mutated)| **mutated) {
+        record.redigest(LIMIT);
+    }
+    (raw, File::new(records).to_bytes(), mutations > 0)
 }
 
 pub(crate) fn column(input: &mut Input<'_>, lane_sets: u8) -> Column {

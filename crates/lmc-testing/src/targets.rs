@@ -28,15 +28,7 @@ pub const TARGETS: [(&str, Target); 7] = [
 /// Any bytes as a file. The first byte says whether version, hash, checks and digests are made to fit, so that what is behind
 /// them is reached.
 pub fn container(bytes: &[u8]) {
-    let Some((mode, file)) = bytes.split_first() else { return };
-    let mut file = file.to_vec();
-    if mode % 4 > 0 {
-        if let Some([version @ .., hash]) = file.get_mut(8..11) {
-            version.copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-            *hash = reference::HASH;
-        }
-        write::seal(&mut file, mode % 4 > 1, LIMIT);
-    }
+    let Some((mode, file)) = container_file(bytes) else { return };
     if mode / 4 % 4 > 0 {
         let _ = agree_by(&one_more_than_slice(mode / 4 % 2), &file);
         return;
@@ -50,25 +42,26 @@ pub fn container(bytes: &[u8]) {
     }
 }
 
+/// The file that [`container`] decodes, and the first byte.
+pub fn container_file(bytes: &[u8]) -> Option<(u8, Vec<u8>)> {
+    let (&mode, file) = bytes.split_first()?;
+    let mut file = file.to_vec();
+    if mode % 4 > 0 {
+        if let Some([version @ .., hash]) = file.get_mut(8..11) {
+            version.copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+            *hash = reference::HASH;
+        }
+        write::seal(&mut file, mode % 4 > 1, LIMIT);
+    }
+    Some((mode, file))
+}
+
 /// A valid file made from the bytes, then damaged, with every check made to fit: all decoders agree with the reference.
 pub fn decode_vs_reference(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mutations = input.below(4);
-    // A block that another one follows has 256 KiB.
-    let mut blocks: Vec<_> = (0..1 + input.below(8) / 7).map(|_| blocks::block(&mut input)).collect();
-    let raw = blocks::fill(&mut blocks);
-    let mut records: Vec<_> = blocks.iter().map(|block| block.record().expect("valid blocks can be coded")).collect();
-    let mut mutated = vec![false; records.len()];
-    for _ in 0..mutations {
-        let record = input.below(records.len());
-        blocks::mutate(&mut records[record], &mut input);
-        mutated[record] = true;
-    }
-    for (record, _) in records.iter_mut().zip(&mutated).filter(|(_, mutated)| **mutated) {
-        record.redigest(LIMIT);
-    }
-    let decoded = agree_by(&one_more_than_slice(input.u8()), &write::File::new(records).to_bytes());
-    if !mutated.contains(&true) {
+    let (raw, file, damaged) = blocks::damaged(&mut input);
+    let decoded = agree_by(&one_more_than_slice(input.u8()), &file);
+    if !damaged {
         assert!(decoded.is_ok_and(|decoded| decoded == raw));
     }
 }
