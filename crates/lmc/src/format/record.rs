@@ -49,7 +49,11 @@ impl RecordHeader {
             }
             _ => {
                 let tag = h.tag.escape_ascii();
-                return Err(Error::damaged(format!("unknown record {tag}: the file is damaged, or needs a newer lmc")));
+                return Err(Error::damaged(if h.tag.iter().all(u8::is_ascii_graphic) {
+                    format!("unknown record {tag}: the file is damaged, or needs a newer lmc")
+                } else {
+                    format!("no record begins here, but the bytes {tag}; fetch the file again")
+                }));
             }
         };
         if fits {

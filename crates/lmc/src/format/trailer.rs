@@ -31,7 +31,7 @@ impl Trailer {
         let u64_at = |i: usize| u64::from_le_bytes(t[i..i + 8].try_into().expect("8 bytes"));
         if t[24..] != MAGIC {
             return Err(Error::damaged(
-                "the file ends early: its last 8 bytes are not those of a trailer; fetch it again",
+                "the last 8 bytes are not those of a trailer: the file ends early, or has more after its end; fetch it again",
             )
             .at_offset(size));
         }
