@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemBase
-from torch.distributed.checkpoint.fsspec_filesystem import _FileSystem
 from torch.distributed.checkpoint.metadata import Metadata
 
 import lmc
 from lmc.dcp import _unpickle
 from lmc.dcp._unpickle import Trust
+
+try:
+    from torch.distributed.checkpoint.fsspec_filesystem import _FileSystem
+except ModuleNotFoundError:  # Before torch 2.15 the module was private.
+    from torch.distributed.checkpoint._fsspec_filesystem import FileSystem as _FileSystem
 
 #: The folder with the data files, beside the checkpoints, where there are no hard links.
 POOL = "lmc-data"

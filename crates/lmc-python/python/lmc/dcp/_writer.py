@@ -54,6 +54,9 @@ class Writer(FileSystemWriter):
         TypeError: a tensor is sparse, nested, quantized or without data.
     """
 
+    #: PyTorch's writer sets it; before `dcp.save` had the argument, ranks always used collectives.
+    use_collectives: bool = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],
