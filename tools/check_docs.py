@@ -2,6 +2,7 @@
 """Checks the documentation against the repository.
 
     check_docs.py links            links between documents resolve, and paths named in backquotes exist
+    check_docs.py versions         documents require the versions that the packages require
 
 check_examples.py runs its examples.
 """
@@ -85,10 +86,50 @@ def check_links():
     return wrong, count
 
 
+# What requires a version, and what each document says of it: each pattern has the version as its group.
+VERSIONS = (
+    (
+        "Cargo.toml",
+        r'^rust-version = "(.+)"',
+        {"README.md": r"Rust \(([\d.]+) or later\)", "tools/setup.sh": r"Rust ([\d.]+)"},
+    ),
+    ("pyproject.toml", r'^requires-python = ">=(.+)"', {"docs/python.md": r"Python ([\d.]+) and later"}),
+    (
+        "pyproject.toml",
+        r'^torch = .*"torch>=([\d.]+)"',
+        {"docs/python.md": r"`lmc.torch` needs\s+torch ([\d.]+) or later"},
+    ),
+    ("pyproject.toml", r'^dcp = .*"torch>=([\d.]+)"', {"docs/python.md": r"`lmc.dcp`\s+torch ([\d.]+) or later"}),
+)
+
+
+def check_versions():
+    wrong, count = [], 0
+    for package, pattern, documents in VERSIONS:
+        (required,) = re.findall(pattern, (ROOT / package).read_text(), re.M)
+        for document, said in documents.items():
+            count += 1
+            found = set(re.findall(said, (ROOT / document).read_text()))
+            if found != {required}:
+                names = ", ".join(sorted(found)) or "none"
+                wrong.append(f"{document}: has {names} for {said!r}, and {package} requires {required}")
+    # The versions that are tested.
+    (tested,) = re.findall(r"^    torch==([\d.]+)", (ROOT / "test").read_text(), re.M)
+    for required in re.findall(r'"torch>=([\d.]+)"', (ROOT / "pyproject.toml").read_text()):
+        count += 1
+        if [int(n) for n in tested.split(".")] < [int(n) for n in required.split(".")]:
+            wrong.append(f"test: installs torch {tested}, and pyproject.toml requires {required}")
+    return wrong, count
+
+
 def main():
-    if sys.argv[1:] != ["links"]:
-        sys.exit(__doc__)
-    wrong, count = check_links()
+    match sys.argv[1:]:
+        case ["links"]:
+            wrong, count = check_links()
+        case ["versions"]:
+            wrong, count = check_versions()
+        case _:
+            sys.exit(__doc__)
     if wrong or not count:
         sys.exit("\n".join(wrong) or "nothing to check: that cannot be right")
     print(f"{count} checked")
