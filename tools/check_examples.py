@@ -102,7 +102,7 @@ def run_rust(page, text, folder, libraries):
     command = ["rustdoc", "--test", "--edition", "2024", "--test-run-directory", folder, *found, copy]
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     ran = sum(int(n) for n in re.findall(r"^test result: .* (\d+) passed", done.stdout, re.M))
-    return None if done.returncode == 0 and ran else done.stdout.strip()
+    return None if done.returncode == 0 and ran == len(re.findall(r"^```rust$", text, re.M)) else done.stdout.strip()
 
 
 def compare_restored(folder):
