@@ -2,20 +2,17 @@
 """Checks the documentation against the repository.
 
     check_docs.py links            links between documents resolve, and paths named in backquotes exist
-    check_docs.py commands LMC     the README's commands run, with LMC as `lmc`, and restore what they compressed
-    check_docs.py python           the Python blocks of the README and of docs/python.md run, in this Python
+    check_docs.py versions         documents require the versions that the packages require
+
+check_examples.py runs its examples.
 """
 
-import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MODEL = ROOT / "testdata" / "gpt-step310-weights.safetensors"
 # Backquoted text that begins with one of these is a path of the repository.
 FOLDERS = ("crates/", "docs/", "fuzz/", "bench/", "testdata/", "tools/", ".ci/")
 
@@ -89,53 +86,39 @@ def check_links():
     return wrong, count
 
 
-def check_commands(lmc):
-    """Runs the README's `$ lmc …` lines in order, in an empty folder that holds model.safetensors and two snapshots."""
-    readme = (ROOT / "README.md").read_text()
+# What requires a version, and what each document says of it: each pattern has the version as its group.
+VERSIONS = (
+    (
+        "Cargo.toml",
+        r'^rust-version = "(.+)"',
+        {"README.md": r"Rust \(([\d.]+) or later\)", "tools/setup.sh": r"Rust ([\d.]+)"},
+    ),
+    ("pyproject.toml", r'^requires-python = ">=(.+)"', {"docs/python.md": r"Python ([\d.]+) and later"}),
+    (
+        "pyproject.toml",
+        r'^torch = .*"torch>=([\d.]+)"',
+        {"docs/python.md": r"`lmc.torch` needs\s+torch ([\d.]+) or later"},
+    ),
+    ("pyproject.toml", r'^dcp = .*"torch>=([\d.]+)"', {"docs/python.md": r"`lmc.dcp`\s+torch ([\d.]+) or later"}),
+)
+
+
+def check_versions():
     wrong, count = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        bin_folder, work = Path(folder, "bin"), Path(folder, "work")
-        bin_folder.mkdir()
-        work.mkdir()
-        (bin_folder / "lmc").symlink_to(lmc.resolve())
-        for name in ("model", "step1000", "step2000"):
-            shutil.copy(MODEL, work / f"{name}.safetensors")
-        env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
-        for block in re.findall(r"^```console\n(.*?)^```", readme, re.M | re.S):
-            for command in re.findall(r"^\$ (.*)$", block, re.M):
-                count += 1
-                program = command.split()[0]
-                if program == "lmc":
-                    done = subprocess.run(["bash", "-c", command], cwd=work, env=env, capture_output=True, text=True)
-                    if done.returncode:
-                        wrong.append(f"README.md: `{command}` exits {done.returncode}: {done.stderr.strip()}")
-                elif program.startswith("./"):
-                    if not os.access(ROOT / program, os.X_OK):
-                        wrong.append(f"README.md: {program} is no program")
-        for restored in work.glob("restored*"):
+    for package, pattern, documents in VERSIONS:
+        (required,) = re.findall(pattern, (ROOT / package).read_text(), re.M)
+        for document, said in documents.items():
             count += 1
-            if restored.read_bytes() != MODEL.read_bytes():
-                wrong.append(f"README.md: {restored.name} is not the file that was compressed")
-        if not any(work.glob("restored*")):
-            wrong.append("README.md: no command writes a file named restored…, so nothing was compared")
-    return wrong, count
-
-
-def check_python():
-    """Runs the Python blocks of each document as one program, in a folder with model.safetensors and two snapshots."""
-    wrong, count = [], 0
-    for document in ("README.md", "docs/python.md"):
-        blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
-        if not blocks:
-            wrong.append(f"{document}: has no block of Python")
-        count += len(blocks)
-        with tempfile.TemporaryDirectory() as work:
-            for name in ("model", "step1000", "step2000"):
-                shutil.copy(MODEL, Path(work, f"{name}.safetensors"))
-            command = [sys.executable, "-c", "\n".join(blocks)]
-            done = subprocess.run(command, cwd=work, capture_output=True, text=True)
-            if done.returncode:
-                wrong.append(f"{document}: {done.stderr.strip()}")
+            found = set(re.findall(said, (ROOT / document).read_text()))
+            if found != {required}:
+                names = ", ".join(sorted(found)) or "none"
+                wrong.append(f"{document}: has {names} for {said!r}, and {package} requires {required}")
+    # The versions that are tested.
+    (tested,) = re.findall(r"^    torch==([\d.]+)", (ROOT / "test").read_text(), re.M)
+    for required in re.findall(r'"torch>=([\d.]+)"', (ROOT / "pyproject.toml").read_text()):
+        count += 1
+        if [int(n) for n in tested.split(".")] < [int(n) for n in required.split(".")]:
+            wrong.append(f"test: installs torch {tested}, and pyproject.toml requires {required}")
     return wrong, count
 
 
@@ -143,10 +126,8 @@ def main():
     match sys.argv[1:]:
         case ["links"]:
             wrong, count = check_links()
-        case ["commands", lmc]:
-            wrong, count = check_commands(Path(lmc))
-        case ["python"]:
-            wrong, count = check_python()
+        case ["versions"]:
+            wrong, count = check_versions()
         case _:
             sys.exit(__doc__)
     if wrong or not count:
