@@ -97,9 +97,8 @@ VERSIONS = (
     (
         "pyproject.toml",
         r'^torch = .*"torch>=([\d.]+)"',
-        {"docs/python.md": r"`lmc.torch` needs\s+torch ([\d.]+) or later"},
+        {"docs/python.md": r"`lmc.torch` and `lmc.dcp` need\s+torch ([\d.]+) or later"},
     ),
-    ("pyproject.toml", r'^dcp = .*"torch>=([\d.]+)"', {"docs/python.md": r"`lmc.dcp`\s+torch ([\d.]+) or later"}),
 )
 
 
