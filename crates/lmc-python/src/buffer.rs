@@ -25,29 +25,9 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView};
 
+use crate::dlpack::{DlpackMemory, Imported};
 use crate::errors::{Failure, Result};
-use crate::numbers::{Address, Nbytes};
-
-/// Memory given by its address, as with `from_address` of `ctypes`; this package's own Python code vouches for it: the `nbytes` bytes from
-/// `address` on stay valid and unchanged in extent as long as `owner` lives. It substitutes for a buffer, and is faster to create.
-#[pyclass(frozen, module = "lmc._lmc")]
-pub(crate) struct RawMemory {
-    address: usize,
-    nbytes: usize,
-    _owner: Py<PyAny>,
-}
-
-#[pymethods]
-impl RawMemory {
-    #[new]
-    fn new(owner: Py<PyAny>, address: Address, nbytes: Nbytes) -> Self {
-        Self { address: address.0, nbytes: nbytes.0, _owner: owner }
-    }
-
-    fn __len__(&self) -> usize {
-        self.nbytes
-    }
-}
+use crate::memory::expect_writes;
 
 /// A view of an object's memory, which keeps its address and size as long as the view lives.
 struct View {
@@ -59,11 +39,12 @@ struct View {
 /// Keeps the memory in place.
 enum Kept {
     Buffer(Box<ffi::Py_buffer>),
-    Owner(#[expect(dead_code, reason = "it is kept, and not used")] Py<PyAny>),
+    Memory(#[expect(dead_code, reason = "it is kept, and not used")] Py<DlpackMemory>),
+    Tensor(#[expect(dead_code, reason = "it is kept, and not used")] Imported),
 }
 
 // SAFETY: it is a pointer to memory that is kept in place until the view is dropped, and fields that never change. A `Py_buffer` is
-// released in `drop`, while attached to the interpreter, by whatever thread; `Py` may be sent.
+// released in `drop`, while attached to the interpreter, by whatever thread; `Py` and `Imported` may be sent.
 unsafe impl Send for View {}
 // SAFETY: as above; what the memory holds is not accessed by way of `&View` other than by the atomic loads of `Buffer`.
 unsafe impl Sync for View {}
@@ -79,9 +60,9 @@ enum Refusal {
 impl View {
     /// The memory of an object, unless its elements are not plain data.
     fn get(object: &Bound<'_, PyAny>, flags: std::ffi::c_int) -> Result<Self, Refusal> {
-        if let Ok(raw) = object.cast_exact::<RawMemory>() {
-            let RawMemory { address, nbytes, .. } = *raw.get();
-            return Ok(Self::raw(object.clone().unbind(), address, nbytes));
+        if let Ok(memory) = object.cast_exact::<DlpackMemory>() {
+            let DlpackMemory(tensor) = memory.get();
+            return Ok(Self::new(tensor.start(), tensor.len(), Kept::Memory(memory.clone().unbind())));
         }
         if object.is_exact_instance_of::<PyBytes>() {
             return Self::of_exporter(object, flags).map_err(Refusal::Exporter);
@@ -117,11 +98,6 @@ impl View {
         // SAFETY: zeros are a valid `Py_buffer`, and the call filled it in. A `Box` keeps the address, which exporters may have noted.
         let view: Box<ffi::Py_buffer> = unsafe { Box::from_raw(Box::into_raw(view).cast()) };
         Ok(Self::new(view.buf.cast(), usize::try_from(view.len).unwrap_or(0), Kept::Buffer(view)))
-    }
-
-    /// Views memory given by its address.
-    fn raw(owner: Py<PyAny>, address: usize, len: usize) -> Self {
-        Self::new(std::ptr::with_exposed_provenance_mut(address), len, Kept::Owner(owner))
     }
 
     fn new(start: *mut u8, len: usize, kept: Kept) -> Self {
@@ -187,7 +163,7 @@ fn has_objects(object: &Bound<'_, PyAny>) -> Option<&'static str> {
 /// Whether an object exports memory of any kind.
 pub(crate) fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and the interpreter is held.
-    object.is_exact_instance_of::<RawMemory>() || unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+    object.is_exact_instance_of::<DlpackMemory>() || unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
 fn refused(object: &Bound<'_, PyAny>, expected: &str, why: Refusal) -> Failure {
@@ -213,9 +189,10 @@ impl Buffer {
         Self::get_or(object, || expected.to_owned())
     }
 
-    /// Reads memory given by its address.
-    pub(crate) fn raw(owner: Py<PyAny>, address: usize, len: usize) -> Self {
-        Self { view: View::raw(owner, address, len), immutable: false }
+    /// Reads the memory of a tensor of another library.
+    pub(crate) fn of_tensor(tensor: Imported) -> Self {
+        let (start, len) = (tensor.start(), tensor.len());
+        Self { view: View::new(start, len, Kept::Tensor(tensor)), immutable: false }
     }
 
     /// [`Self::get`] with a message that is built only on error.
@@ -353,24 +330,6 @@ unsafe fn load_bytes(from: *const u8, to: &mut [u8]) {
     for (i, byte) in to.iter_mut().enumerate() {
         // SAFETY: the caller's promise. A relaxed atomic load of at most a word may read read-only memory.
         *byte = unsafe { (*from.add(i).cast::<AtomicU8>()).load(Ordering::Relaxed) };
-    }
-}
-
-/// Memory of at least this size uses huge pages: faulting in small pages takes longer than decoding into them.
-const LARGE: usize = 4 << 20;
-
-/// Advises the kernel to use huge pages for large memory that is about to be overwritten. Contents do not change, and errors are ignored.
-pub(crate) fn expect_writes(memory: &mut [u8]) {
-    #[cfg(target_os = "linux")]
-    if memory.len() >= LARGE {
-        // Whole pages only: partial ones are shared with other memory.
-        const HUGE: usize = 2 << 20;
-        let head = memory.as_ptr().align_offset(HUGE);
-        let whole = memory.len().saturating_sub(head) / HUGE * HUGE;
-        if let Some(inner) = memory.get_mut(head..).and_then(|rest| rest.get_mut(..whole)) {
-            // SAFETY: the pages are within `inner`, which is borrowed; the advice changes neither what they hold nor who may access them.
-            unsafe { libc::madvise(inner.as_mut_ptr().cast(), inner.len(), libc::MADV_HUGEPAGE) };
-        }
     }
 }
 

@@ -8,8 +8,9 @@ use pyo3::types::PyBytes;
 
 use crate::base::bases_of;
 use crate::bases::Bases;
-use crate::buffer::{Buffer, FreshBytes, Writable, expect_writes};
+use crate::buffer::{Buffer, FreshBytes, Writable};
 use crate::errors::{Failure, Result};
+use crate::memory::expect_writes;
 use crate::numbers::{MaxSize, MaxWork, Size};
 use crate::options::{Threads, compress_options, decompress_options, threads_for};
 use crate::source::{Source, as_path};

@@ -38,14 +38,14 @@ mod _lmc {
     #[pymodule_export]
     use crate::base::Base;
     #[pymodule_export]
-    use crate::buffer::RawMemory;
-    #[pymodule_export]
     use crate::codec::{
         Compressor, Decompressor, Estimate, compress, compress_bound, compress_into, decompress, decompress_into,
         estimate,
     };
     #[pymodule_export]
     use crate::command::run_command;
+    #[pymodule_export]
+    use crate::dlpack::DlpackMemory;
     #[pymodule_export]
     use crate::header::Header;
     #[pymodule_export]

@@ -1,4 +1,5 @@
-//! Memory for many tensors. It is returned to the system in [`BLOCK`]s, each once its last tensor is gone.
+//! Memory for many tensors. It is returned to the system in [`BLOCK`]s, each once its last tensor is gone. And advice to the system about
+//! memory.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +9,6 @@ use std::ptr::NonNull;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::buffer::expect_writes;
 use crate::errors::{Failure, Result};
 
 /// Size of the blocks returned to the system: a huge page.
@@ -93,6 +93,24 @@ impl Drop for Block {
         // SAFETY: these pages were mapped by `Memory::new`, belong to this block alone, and users of the memory keep its owner alive. The
         // block begins at a page: a mapping does, and `split_off_front` takes whole pages.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Memory of at least this size uses huge pages: faulting in small pages takes longer than decoding into them.
+const LARGE: usize = 4 << 20;
+
+/// Advises the kernel to use huge pages for large memory that is about to be overwritten. Contents do not change, and errors are ignored.
+pub(crate) fn expect_writes(memory: &mut [u8]) {
+    #[cfg(target_os = "linux")]
+    if memory.len() >= LARGE {
+        // Whole pages only: partial ones are shared with other memory.
+        const HUGE: usize = 2 << 20;
+        let head = memory.as_ptr().align_offset(HUGE);
+        let whole = memory.len().saturating_sub(head) / HUGE * HUGE;
+        if let Some(inner) = memory.get_mut(head..).and_then(|rest| rest.get_mut(..whole)) {
+            // SAFETY: the pages are within `inner`, which is borrowed; the advice changes neither what they hold nor who may access them.
+            unsafe { libc::madvise(inner.as_mut_ptr().cast(), inner.len(), libc::MADV_HUGEPAGE) };
+        }
     }
 }
 

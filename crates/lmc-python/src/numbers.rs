@@ -71,13 +71,11 @@ macro_rules! arguments {
 
 arguments! {
     Above(u64) = "above";
-    Address(usize) = "address";
     FromStep(u64) = "from_step";
     KeepEvery(u64) = "keep_every";
     Limit(u64) = "limit";
     MaxSize(u64) = "max_size";
     MaxWork(u64) = "max_work";
-    Nbytes(usize) = "nbytes";
     Offset(u64) = "offset";
     Size(u64) = "size";
     Start(u64) = "start";

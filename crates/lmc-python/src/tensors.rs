@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lmc::{Dtype, ReadAt, Sink, tensor_len};
+use lmc::{Dtype, ReadAt, Sink};
 use lmc_cli::Role;
 use lmc_store::{TensorSource, Tensors};
 use pyo3::prelude::*;
@@ -12,8 +12,9 @@ use pyo3::types::PyBytes;
 use crate::base::bases_of;
 use crate::buffer::{Buffer, is_buffer, overlap};
 use crate::codec::compress_source;
+use crate::dlpack::Imported;
 use crate::errors::{Failure, Result};
-use crate::numbers::{self, Address};
+use crate::numbers;
 use crate::options::{Threads, compress_options, dtype, threads_for};
 use crate::source::{FileObject, Source, path};
 use crate::summary::Summary;
@@ -74,26 +75,17 @@ impl TensorList {
         Ok(())
     }
 
-    /// Adds tensors, each a `(name, dtype, shape, owner, address)`: memory by its address, as in `RawMemory`. Stops and returns `False` if
-    /// one has bytes but no address, or an address but no bytes.
+    /// Adds tensors, each a `(name, dtype, capsule)`: the shape and the memory are those of the DLPack tensor in the capsule, as in
+    /// `DlpackMemory`. Stops and returns `False` if one has bytes but no address, or an address but no bytes.
     fn add_all(&self, tensors: &Bound<'_, PyAny>) -> Result<bool> {
         for tensor in tensors.try_iter()? {
-            let (name, of, shape, owner, address): (
-                Bound<'_, PyAny>,
-                Bound<'_, PyAny>,
-                Bound<'_, PyAny>,
-                Bound<'_, PyAny>,
-                Address,
-            ) = tensor?.extract()?;
-            let (name, of, Address(address)) = (text(&name)?, text(&of)?, address);
-            let (dtype, shape) = (dtype(of)?, numbers::shape(&shape, name)?);
-            let nbytes = tensor_len(dtype, &shape).and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
-                Failure::usage(format!("tensor {name:?} is too large, or not a whole number of bytes"))
-            })?;
-            if (nbytes == 0) != (address == 0) {
+            let (name, of, capsule): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>) = tensor?.extract()?;
+            let (name, dtype) = (text(&name)?, dtype(text(&of)?)?);
+            let tensor = Imported::take(&capsule)?;
+            if (tensor.len() == 0) != tensor.start().is_null() {
                 return Ok(false);
             }
-            let data = Source::Buffer(Buffer::raw(owner.unbind(), address, nbytes));
+            let (shape, data) = (tensor.shape(), Source::Buffer(Buffer::of_tensor(tensor)));
             self.given().push(Given { name: name.to_owned(), dtype, shape, data });
         }
         Ok(true)

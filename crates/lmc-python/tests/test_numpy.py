@@ -94,14 +94,15 @@ def test_deltas(array, later, tmp_path):
         assert equal(f.get_slice("w")[5:7], later[5:7])
 
 
-def test_safe_open(arrays, tmp_path):
+@pytest.mark.parametrize("safe_open", [lmc.safe_open, lmc.numpy.safe_open])
+def test_safe_open(safe_open, arrays, tmp_path):
     lmc.numpy.save_file(arrays, tmp_path / "model.lmc", metadata={"step": "3"})
     theirs(arrays, tmp_path / "model.safetensors", {"step": "3"})
     with safetensors.safe_open(tmp_path / "model.safetensors", "np") as want:
         for file in ("model.lmc", "model.safetensors"):
-            with lmc.numpy.safe_open(tmp_path / file, framework="np", device="cpu") as f:
+            with safe_open(tmp_path / file, framework="np", device="cpu") as f:
                 assert f.keys() == want.keys()
-                assert sorted(f.offset_keys()) == f.keys()
+                assert f.offset_keys() == want.offset_keys() == list(f.get_tensors())
                 assert f.metadata() == want.metadata() == {"step": "3"}
                 for name, array in arrays.items():
                     assert equal(f.get_tensor(name), array)
@@ -338,8 +339,18 @@ def test_safe_open_of_any_framework(tmp_path, framework):
 
 
 def test_safe_open_of_no_framework(tmp_path):
-    for framework in ("jax", "tf", "", "PT", None):
-        with pytest.raises(lmc.UsageError, match=r"framework=.*: must be 'pt' \(also 'torch', 'pytorch'\) or 'np'"):
-            lmc.safe_open(tmp_path / "w.lmc", framework)
+    known = r"framework=.*: must be 'pt' \(also 'torch', 'pytorch'\) or 'np' \(also 'numpy'\)"
+    for framework in ("", "PT", "numpy ", None, 3):
+        for call in (lmc.safe_open, lmc.numpy.safe_open):
+            with pytest.raises(lmc.UsageError, match=known + "$"):
+                call(tmp_path / "w.lmc", framework)
+    # Those that safetensors has, too.
+    for framework in ("tf", "tensorflow", "jax", "flax", "mlx", "paddle"):
+        advice = f"; open it with 'np' and convert the arrays to {framework}$"
+        for call in (lmc.safe_open, lmc.numpy.safe_open):
+            with pytest.raises(lmc.UsageError, match=known + advice):
+                call(tmp_path / "w.lmc", framework)
+    with pytest.raises(lmc.UsageError, match=r"='pt': lmc.numpy has 'np' \(also 'numpy'\); use lmc.safe_open$"):
+        lmc.numpy.safe_open(tmp_path / "w.lmc", "pt")
     with pytest.raises(TypeError):
         lmc.safe_open(tmp_path / "w.lmc")

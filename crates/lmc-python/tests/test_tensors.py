@@ -1,14 +1,14 @@
 """Tensors in memory as files."""
 
-import ctypes
 import io
 import json
 import weakref
 
 import lmc
+import numpy as np
 import pytest
 from conftest import weights
-from lmc._lmc import RawMemory, TensorList
+from lmc._lmc import DlpackMemory, TensorList
 
 
 def header(raw):
@@ -96,10 +96,15 @@ def test_tensors_that_fit_no_file():
         lmc.compress_tensors([good], metadata={"a": 1})
 
 
+def exported(array):
+    """A DLPack capsule of an array's memory."""
+    return array.__dlpack__()
+
+
 def test_tensors_gathered_one_by_one():
     w = weights(1000)
-    memory = (ctypes.c_ubyte * len(w.tobytes())).from_buffer_copy(w)
-    address, size = ctypes.addressof(memory), ctypes.sizeof(memory)
+    array = np.frombuffer(bytearray(w.tobytes()), np.float32).reshape(10, 100)
+    none = np.empty((0, 3), np.int64)
     expected = lmc.compress_tensors([("w", "F32", (10, 100), w), ("none", "I64", [0, 3], b"")])
 
     def added():
@@ -108,58 +113,124 @@ def test_tensors_gathered_one_by_one():
         gathered.add("none", "I64", (0, 3), b"")
         return gathered
 
-    def by_address():
+    def by_capsule():
         gathered = TensorList()
-        assert gathered.add_all([("w", "F32", (10, 100), memory, address), ("none", "I64", (0, 3), None, 0)])
+        assert gathered.add_all([("w", "F32", exported(array))])
+        gathered.add("none", "I64", (0, 3), b"")
         return gathered
 
-    def raw_memory():
-        none = RawMemory(None, 0, 0)
-        return [("w", "F32", (10, 100), RawMemory(memory, address, size)), ("none", "I64", (0, 3), none)]
+    def memory():
+        return [("w", "F32", (10, 100), DlpackMemory(exported(array))), ("none", "I64", (0, 3), none)]
 
-    for gather in (added, by_address, raw_memory):
+    for gather in (added, by_capsule, memory):
         gathered = gather()
         assert len(gathered) == 2
-        assert gather is raw_memory or gathered.header() + w.tobytes() == lmc.decompress(expected)
+        assert gather is memory or gathered.header() + w.tobytes() == lmc.decompress(expected)
         assert lmc.compress_tensors(gathered) == expected
-    gathered = by_address()
+    gathered = by_capsule()
     assert lmc.compress_tensors(gathered) == expected
     assert len(gathered) == 0 and lmc.compress_tensors(gathered) == lmc.compress_tensors([])
 
 
-def test_owners_of_memory_are_kept():
-    memory = (ctypes.c_ubyte * 8)(*range(8))
-    address, gone = ctypes.addressof(memory), []
-    weakref.finalize(memory, gone.append, True)
+def test_memory_of_capsules_is_kept():
+    array, gone = np.arange(8, dtype=np.uint8), []
+    weakref.finalize(array, gone.append, True)
     gathered = TensorList()
-    assert gathered.add_all([("a", "U8", (8,), memory, address)])
-    raw = RawMemory(memory, address, 8)
-    del memory
+    assert gathered.add_all([("a", "U8", exported(array))])
+    memory = DlpackMemory(exported(array))
+    unused = exported(array)
+    del array
     assert lmc.decompress(lmc.compress_tensors(gathered)).endswith(bytes(range(8)))
     assert not gone
-    del raw
+    del memory
+    assert not gone
+    del unused
     assert gone
 
 
 def test_memory_that_overlaps():
-    def overlap(*addresses):
+    whole = np.zeros(9, np.float32)
+
+    def overlap(*starts):
         gathered = TensorList()
-        assert gathered.add_all([(f"{a}", "F32", (2,), None, a) for a in addresses])
+        assert gathered.add_all([(f"{i}", "F32", exported(whole[i : i + 2])) for i in starts])
         gathered.add("none", "F32", (0,), bytearray())
         return gathered.overlap()
 
-    assert not overlap() and not overlap(64) and not overlap(72, 64, 80)
-    assert overlap(64, 68) and overlap(64, 64) and overlap(640, 71, 64)
-    # An unexpected request.
-    assert not TensorList().add_all([("a", "F32", (0,), None, 64)])
-    assert not TensorList().add_all([("a", "F32", (1,), None, 0)])
-    with pytest.raises(lmc.UsageError, match="large"):
-        TensorList().add_all([("a", "F32", (1 << 40, 1 << 40), None, 64)])
+    assert not overlap() and not overlap(0) and not overlap(2, 0, 4)
+    assert overlap(0, 1) and overlap(5, 5) and overlap(7, 2, 1)
+    # An unexpected request: no bytes, but an address.
+    assert not TensorList().add_all([("a", "F32", exported(whole[:0]))])
 
 
-def test_raw_memory_is_written_to():
+def test_memory_of_capsules_is_written_to():
     raw = b"0123456789"
-    memory = (ctypes.c_ubyte * 6)()
+    array = np.zeros(6, np.uint8)
+    memory = DlpackMemory(exported(array[:5]))
+    assert len(memory) == 5
     with lmc.open(lmc.compress(raw)) as f:
-        f.read_range_into(1, RawMemory(memory, ctypes.addressof(memory), 5))
-    assert bytes(memory) == b"12345\0"
+        f.read_range_into(1, memory)
+    assert array.tobytes() == b"12345\0"
+
+
+def test_memory_comes_from_capsules_alone():
+    """No number, and no object of Python code, becomes an address."""
+    array = np.arange(8, dtype=np.uint8)
+    address = array.ctypes.data
+    used = exported(array)
+    memory = DlpackMemory(used)
+    new_version = array.__dlpack__(max_version=(1, 0))
+
+    class Pretender:
+        __array_interface__ = array.__array_interface__
+        address, nbytes = array.ctypes.data, 8
+
+        def __len__(self):
+            return 8
+
+        def __dlpack__(self, **_):
+            return address
+
+    for wrong in (address, 0, None, b"dltensor", "dltensor", array, used, new_version, memory, Pretender(), [address]):
+        with pytest.raises(TypeError, match="DLPack capsule"):
+            DlpackMemory(wrong)
+        with pytest.raises(TypeError, match="DLPack capsule"):
+            TensorList().add_all([("a", "U8", wrong)])
+    for args in ((), (array, address, 8), (None, address, 8)):
+        with pytest.raises(TypeError):
+            DlpackMemory(*args)
+        with pytest.raises((TypeError, ValueError)):
+            TensorList().add_all([("a", "U8", *args)])
+    for kind in (type(memory), TensorList):
+        with pytest.raises(TypeError, match="not an acceptable base type"):
+            type("Derived", (kind,), {})
+    for name in ("address", "start", "nbytes"):
+        with pytest.raises(AttributeError):
+            setattr(memory, name, address)
+    with pytest.raises(TypeError):
+        lmc.compress(Pretender())
+    assert len(memory) == 8
+
+
+def test_capsules_of_other_tensors():
+    grid = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for array in (grid.T, grid[:, :2], grid[::2], grid[::-1]):
+        capsule = exported(array)
+        for _ in range(2):
+            # A capsule that is refused is not used up.
+            with pytest.raises(lmc.UsageError, match="must be contiguous: shape .* has strides"):
+                DlpackMemory(capsule)
+        with pytest.raises(lmc.UsageError, match="contiguous"):
+            TensorList().add_all([("a", "F32", capsule)])
+    # Strides of one element mean nothing, and of a scalar there are none.
+    for array in (grid[1:2], grid[:1, :1], grid[:, 1:2][:1], grid[2, 3, ...], np.zeros((0, 4))[:, ::2]):
+        assert len(DlpackMemory(exported(array))) == array.nbytes
+    assert DlpackMemory(exported(np.zeros(3, np.complex64))).__len__() == 24
+    with pytest.raises(BufferError):
+        exported(np.frombuffer(b"read only", np.uint8))
+    with pytest.raises(lmc.UsageError, match="12 bytes"):
+        gathered = TensorList()
+        assert gathered.add_all([("a", "F64", exported(np.zeros(3, np.float32)))])
+        lmc.compress_tensors(gathered)
+    with pytest.raises(lmc.UsageError, match="F33"):
+        TensorList().add_all([("a", "F33", exported(grid))])

@@ -122,7 +122,9 @@ def test_no_such_device(device, path):
 
 @pytest.mark.parametrize("options", [{"framework": "np"}, {"framework": "jax"}, {"backend": "disk"}])
 def test_no_such_option(options, path):
-    assert isinstance(raised_by(lmc.torch.safe_open, path, **options), lmc.UsageError)
+    raised = raised_by(lmc.torch.safe_open, path, **options)
+    assert isinstance(raised, lmc.UsageError)
+    assert "'pt'" in str(raised) or "'mmap'" in str(raised)
 
 
 @pytest.mark.parametrize("framework", ["pt", "torch", "pytorch"])
@@ -130,6 +132,9 @@ def test_safe_open_of_any_framework(framework, path):
     with lmc.safe_open(path, framework, device=torch.device("cpu"), threads=1) as f, lmc.torch.safe_open(path) as own:
         assert isinstance(f, lmc.torch.safe_open)
         assert_same({name: f.get_tensor(name) for name in f.keys()}, own.get_tensors())
+        f.close()
+        with pytest.raises(lmc.UsageError, match="closed"):
+            f.get_tensor("z")
     with pytest.raises(lmc.UsageError, match="meta"):
         lmc.safe_open(path, framework, device="meta")
 

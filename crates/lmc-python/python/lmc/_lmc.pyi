@@ -12,8 +12,8 @@ class _Array(Protocol):
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
-_Readable: TypeAlias = _Buffer | _Array | RawMemory
-_Writable: TypeAlias = _Buffer | _Array | RawMemory
+_Readable: TypeAlias = _Buffer | _Array | DlpackMemory
+_Writable: TypeAlias = _Buffer | _Array | DlpackMemory
 _Path: TypeAlias = str | os.PathLike[str]
 _OneBase: TypeAlias = _Readable | _Path | File | Base
 _Base: TypeAlias = _OneBase | Sequence[_OneBase] | None
@@ -43,6 +43,7 @@ __all__ = [
     "Cost",
     "DTYPES",
     "Decompressor",
+    "DlpackMemory",
     "Estimate",
     "FORMAT_VERSION",
     "File",
@@ -54,7 +55,6 @@ __all__ = [
     "Problem",
     "PrunePlan",
     "Pruned",
-    "RawMemory",
     "Saved",
     "Snapshot",
     "SnapshotReader",
@@ -234,15 +234,15 @@ class Tensor:
     def nbytes(self) -> int: ...
 
 @final
-class RawMemory:
-    def __new__(cls, owner: object, address: int, nbytes: int) -> Self: ...
+class DlpackMemory:
+    def __new__(cls, capsule: object, /) -> Self: ...
     def __len__(self) -> int: ...
 
 @final
 class TensorList:
     def __new__(cls) -> Self: ...
     def add(self, name: str, dtype: str, shape: Sequence[int], data: _Readable | _Seekable, /) -> None: ...
-    def add_all(self, tensors: Iterable[tuple[str, str | None, Sequence[int], object, int]]) -> bool: ...
+    def add_all(self, tensors: Iterable[tuple[str, str | None, object]]) -> bool: ...
     def header(self) -> bytes: ...
     def overlap(self) -> bool: ...
     def __len__(self) -> int: ...

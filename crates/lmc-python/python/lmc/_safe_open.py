@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from lmc._errors import UsageError
+from lmc._safetensors import TORCH, check_framework
 
 if TYPE_CHECKING:
     from lmc import numpy as _numpy
@@ -58,12 +58,11 @@ def safe_open(
     Raises what those do, `lmc.UsageError` for other frameworks, and `ModuleNotFoundError` for one that is not
     installed.
     """
-    if framework in ("pt", "torch", "pytorch"):
+    check_framework(framework, "lmc.safe_open")
+    if framework in TORCH:
         import lmc.torch
 
         return lmc.torch.safe_open(filename, framework, device, backend=backend, base=base, threads=threads)
-    if framework in ("np", "numpy"):
-        import lmc.numpy
+    import lmc.numpy
 
-        return lmc.numpy.safe_open(filename, framework, device, backend=backend, base=base, threads=threads)
-    raise UsageError(f"framework={framework!r}: must be 'pt' (also 'torch', 'pytorch') or 'np' (also 'numpy')")
+    return lmc.numpy.safe_open(filename, framework, device, backend=backend, base=base, threads=threads)

@@ -44,10 +44,37 @@ ML_DTYPES: Final = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }
 
+# Names of frameworks, as safetensors has them.
+TORCH: Final = ("pt", "torch", "pytorch")
+NUMPY: Final = ("np", "numpy")
+_OTHERS: Final = ("tf", "tensorflow", "jax", "flax", "mlx", "paddle")
+_BACKENDS: Final = ("mmap", "pread")
+
 # Allocating a tensor takes as long as decoding 4 KiB or more, and the first touch of its memory longer. So when all
 # tensors are loaded, those up to this size share memory. The price: it is freed in blocks of 2 MiB, and cannot be
 # resized.
 SMALL: Final = 64 << 10
+
+
+def check_framework(framework: str, module: str, has: tuple[str, ...] = TORCH + NUMPY) -> None:
+    """Checks `framework`, one of those that `module` has.
+
+    Raises `UsageError` that names all.
+    """
+    if framework in has:
+        return
+    known = "must be 'pt' (also 'torch', 'pytorch') or 'np' (also 'numpy')"
+    if framework in TORCH + NUMPY:
+        known = f"{module} has {has[0]!r} (also {', '.join(map(repr, has[1:]))}); use lmc.safe_open"
+    elif framework in _OTHERS:
+        known += f"; open it with 'np' and convert the arrays to {framework}"
+    raise UsageError(f"framework={framework!r}: {known}")
+
+
+def check_backend(backend: str) -> None:
+    """Checks `backend`, which exists for compatibility with safetensors and has no effect."""
+    if backend not in _BACKENDS:
+        raise UsageError(f"backend={backend!r}: must be 'mmap' or 'pread' (without effect)")
 
 
 class SafetensorsFile:

@@ -14,7 +14,18 @@ import numpy as np
 
 from lmc._errors import UnsupportedError, UsageError
 from lmc._lmc import File, Tensor, TensorList, compress_tensors, compress_tensors_file
-from lmc._safetensors import ML_DTYPES, NUMPY_DTYPES, SMALL, Index, Path, SafetensorsFile, split
+from lmc._safetensors import (
+    ML_DTYPES,
+    NUMPY,
+    NUMPY_DTYPES,
+    SMALL,
+    Index,
+    Path,
+    SafetensorsFile,
+    check_backend,
+    check_framework,
+    split,
+)
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -131,12 +142,10 @@ class safe_open(SafetensorsFile):
         base: Base = None,
         threads: int | None = None,
     ) -> None:
-        if framework not in ("np", "numpy"):
-            raise UsageError(f"framework={framework!r}: lmc.numpy has only numpy arrays")
+        check_framework(framework, "lmc.numpy", NUMPY)
         if device != "cpu":
             raise UsageError(f"device={device!r}: arrays of numpy are on the cpu")
-        if backend not in ("mmap", "pread"):
-            raise UsageError(f"backend={backend!r}: must be 'mmap' or 'pread' (without effect)")
+        check_backend(backend)
         super().__init__(File(filename, base=base, threads=threads, plain=True))
 
     @classmethod

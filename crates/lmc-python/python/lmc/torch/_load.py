@@ -2,19 +2,17 @@
 
 import os
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from lmc._errors import UsageError
+from lmc._safetensors import TORCH, check_backend, check_framework
 from lmc.torch._file import TensorFile
 from lmc.torch._slices import TensorSlice
 
 Device = str | int | torch.device
-
-_FRAMEWORKS: Final = ("pt", "torch", "pytorch")
-_BACKENDS: Final = ("mmap", "pread")
 
 
 def as_device(device: Device) -> torch.device:
@@ -29,12 +27,6 @@ def as_device(device: Device) -> torch.device:
     if found.type == "meta":
         raise UsageError("device 'meta' is invalid: tensors there have no values")
     return found
-
-
-def check_backend(backend: str) -> None:
-    """Checks `backend`, which exists for compatibility with safetensors and has no effect."""
-    if backend not in _BACKENDS:
-        raise UsageError(f"backend {backend!r} is invalid (expected one of: {', '.join(_BACKENDS)})")
 
 
 class safe_open:  # noqa: N801 (the name of what it stands in for)
@@ -57,8 +49,7 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
         base: Any = None,
         threads: int | None = None,
     ) -> None:
-        if framework not in _FRAMEWORKS:
-            raise UsageError(f"framework {framework!r} is invalid: lmc.torch has 'pt'; for NumPy there is lmc.numpy")
+        check_framework(framework, "lmc.torch", TORCH)
         check_backend(backend)
         self._device = as_device(device)
         self._file = TensorFile(filename, base=base, threads=threads)
@@ -70,6 +61,10 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
     def __exit__(
         self, exception: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
         self._file.close()
 
     def keys(self) -> list[str]:

@@ -13,13 +13,13 @@ from lmc._errors import UsageError
 from lmc._lmc import TensorList
 from lmc.torch._dtypes import NAMES, shape_in_file
 from lmc.torch._errors import TensorError
-from lmc.torch._memory import check_byte_order, memory
+from lmc.torch._memory import check_byte_order, memory, to_dlpack
 from lmc.torch._sharing import shared_tensors
 
 Given: TypeAlias = tuple[str, str, tuple[int, ...], Any]
 """Name, dtype, shape as in files, and memory."""
 
-_DTYPE, _LAYOUT, _IS_CPU, _SHAPE = map(attrgetter, ("dtype", "layout", "is_cpu", "shape"))
+_DTYPE, _LAYOUT, _IS_CPU = map(attrgetter, ("dtype", "layout", "is_cpu"))
 _SHARING = "https://huggingface.co/docs/safetensors/torch_shared_tensors"
 
 
@@ -86,12 +86,11 @@ def _ordinary(tensors: dict[str, Tensor]) -> TensorList | None:
         if any(map(Tensor.is_neg, given)):
             return None
         made = TensorList()
-        addresses = map(Tensor.data_ptr, given)
         # Empty tensors may lie within others, and tensors without address have no memory.
-        if not made.add_all(zip(names, dtypes, map(_SHAPE, given), given, addresses, strict=True)):
+        if not made.add_all(zip(names, dtypes, map(to_dlpack, given), strict=True)):
             return None
-    except RuntimeError:
-        # A tensor subclass that wraps others.
+    except (RuntimeError, BufferError):
+        # A tensor subclass that wraps others, or a dtype that this version of torch does not export.
         return None
     # Overlapping memory of several storages is accepted, as in safetensors.
     return None if made.overlap() else made
