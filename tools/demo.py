@@ -253,8 +253,8 @@ Seconds of one run each, with the start of the programs:
 """
 
 WEIGHTS = """
-  lmc waits until its files are on the disk, and uses all cores; the others write
-  to memory. XOR is done by Python, from all the snapshots before.
+  lmc waits until its files are on the disk, and uses all cores. The others write
+  to memory; XOR is done by Python, and restores all the snapshots before.
 
 3. The bf16 weights alone, as others would fetch them"""
 
