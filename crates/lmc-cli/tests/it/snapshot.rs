@@ -54,16 +54,17 @@ fn save_says_what_it_saved() {
         let sizes = rest.strip_suffix(&format!(", {from}")).unwrap_or_else(|| panic!("{line}: not {from}"));
         sizes.to_owned()
     };
-    let save = |args: &[&str]| dir.run([&["snapshot", "save", "runs/7", "w"], args].concat());
+    let save =
+        |args: &[&str]| Run(dir.command([&["snapshot", "save", "runs/7", "w"], args].concat()).output().unwrap());
     change(0);
     let first = line(&save(&["--step", "100"]), "without a base");
-    assert!(first.starts_with("runs/7 : step 100, 391 KiB => 391 KiB ("), "{first}");
+    assert!(first.starts_with("runs/7 : step 100, 390.7 KiB => 391.") && first.contains(" KiB (100."), "{first}");
     change(1);
     let second = line(&save(&[]), "from step 100");
-    assert!(second.starts_with("runs/7 : step 101, 391 KiB => ") && !second.contains("=> 391 KiB"), "{second}");
+    assert!(second.starts_with("runs/7 : step 101, 390.7 KiB => ") && !second.contains("(100."), "{second}");
     // Of a file that did not change nothing is stored.
     let same = line(&save(&[]), "from step 101");
-    assert_eq!(same, "runs/7 : step 102, 391 KiB => 0 B (0.00 %)");
+    assert_eq!(same, "runs/7 : step 102, 390.7 KiB => 0 B (0.00 %)");
     change(2);
     line(&save(&["--base", "none"]), "without a base");
     change(3);

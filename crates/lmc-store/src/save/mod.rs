@@ -40,7 +40,7 @@ pub struct Saved {
     pub raw_size: u64,
     /// Bytes stored for them.
     pub new_size: u64,
-    /// The step of the snapshot before, if the shard refers to block sets of it or to their bases.
+    /// The step of the snapshot before, if anything was predicted from it or from its bases, or all of it was there.
     pub base: Option<Step>,
 }
 
@@ -85,7 +85,9 @@ pub(crate) fn save(
         let bytes = shard.to_bytes()?;
         let id = ShardId::of(&bytes);
         remote.wait(remote.put(&layout::shard(id), bytes.into()))?;
-        let base = before.filter(|_| !shard.shards.is_empty()).map(|s| s.step);
+        // Sets of this shard are numbered as those of shard 0.
+        let predicted = |set: &BlockSet| set.base.is_some_and(|Ref(of, _)| of != 0);
+        let base = before.filter(|_| shard.sets.is_empty() || shard.sets.iter().any(predicted)).map(|s| s.step);
         Ok(Saved { shard: id, raw_size: shard.raw_size(), new_size: shard.new_size(), base })
     });
     if done.is_err() {
