@@ -11,7 +11,7 @@ test *parts:
 update:
     ./test --update
 
-# compress and restore the real files that ship with the repository
+# save and restore the snapshots of a training run that ship with the repository
 demo:
     ./demo
 

@@ -2,7 +2,8 @@
 """Makes the files of this folder. Nothing but the standard library is needed.
 
     make.py tiny [--check]                            small/: one file per corner of the safetensors format
-    make.py cut STATE_A STATE_B WEIGHTS MINILM        the cuts of real models (README.md says where those came from)
+    make.py cut STATE_300 STATE_301 STATE_310 WEIGHTS MINILM
+                                                      the cuts of real models (README.md says where those came from)
 
 `tiny --check` writes nothing and fails if a committed file differs from what this script makes.
 """
@@ -206,7 +207,7 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("tiny").add_argument("--check", action="store_true")
     cut = commands.add_parser("cut")
-    for name in ("state_a", "state_b", "weights", "minilm"):
+    for name in ("state_300", "state_301", "state_310", "weights", "minilm"):
         cut.add_argument(name, type=Path)
     args = parser.parse_args()
 
@@ -214,8 +215,9 @@ def main():
         files = tiny()
     else:
         files = {
-            "gpt-step300-state.safetensors": cut_state(Source(args.state_a), "300"),
-            "gpt-step310-state.safetensors": cut_state(Source(args.state_b), "310"),
+            "gpt-step300-state.safetensors": cut_state(Source(args.state_300), "300"),
+            "gpt-step301-state.safetensors": cut_state(Source(args.state_301), "301"),
+            "gpt-step310-state.safetensors": cut_state(Source(args.state_310), "310"),
             "gpt-step310-weights.safetensors": cut_weights(Source(args.weights), "310"),
             "minilm-f32.safetensors": cut_minilm(Source(args.minilm)),
         }

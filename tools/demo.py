@@ -1,28 +1,45 @@
 #!/usr/bin/env python3
-"""The demonstration behind ./demo: demo.py LMC [--quick]"""
+"""The demonstration behind ./demo: demo.py LMC [--quick]
+
+Saves three states of a training run into a store, beside zstd and beside XOR with the state before, restores them, and
+damages a copy of the store.
+"""
 
 import argparse
-import filecmp
 import json
-import os
 import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
 TESTDATA = Path(__file__).resolve().parent.parent / "testdata"
-ISAS = ["avx512", "avx2", "neon", "portable"]  # fastest first
+STEPS = (300, 301, 310)
+MIDDLE = 301
+TENSOR = "model.blocks.1.qkv.weight"
+BAR = 48  # characters of a bar that stands for the raw size
 
 
-def run(*command, cwd=None):
-    """Runs a command and returns its output; shows its message and stops if it fails."""
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}\nexits {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+def stop(message):
+    sys.exit(f"demo: {message}")
+
+
+def run(*command, cwd=None, exits=0, data=None):
+    """Runs a command and returns what it wrote; shows its message and stops when its exit code is not `exits`."""
+    done = subprocess.run([str(c) for c in command], capture_output=True, cwd=cwd, input=data)
+    if done.returncode != exits:
+        stop(f"{' '.join(map(str, command))} exits {done.returncode}: {done.stderr.decode(errors='replace').strip()}")
+    return done
+
+
+def timed(work, *arguments):
+    """What a function returns, and its seconds."""
+    start = time.perf_counter()
+    result = work(*arguments)
+    return result, time.perf_counter() - start
 
 
 def table(heading, rows):
@@ -33,120 +50,259 @@ def table(heading, rows):
         print("  " + "  ".join(cells).rstrip())
 
 
-def restore(lmc, files, work):
-    """Compresses each file, restores it and compares every byte."""
-    print("\nCompressing the model files of testdata/ and restoring them:\n")
-    for file in files:
-        packed, back = work / f"{file.name}.lmc", work / file.name
-        run(lmc, "compress", "-q", file, "-o", packed)
-        run(lmc, "test", "-q", packed)
-        run(lmc, "decompress", "-q", packed, "-o", back)
-        if not filecmp.cmp(file, back, shallow=False):
-            sys.exit(f"{file.name}: the restored file differs")
-        print(f"  {file.name}: {file.stat().st_size} -> {packed.stat().st_size} bytes, restored bit for bit")
+class Safetensors:
+    """Where the tensors of a safetensors file are."""
 
-
-def show_list(lmc, packed):
-    print(f"\n$ lmc list {packed.name}     (the first lines)\n")
-    lines = run(lmc.resolve(), "list", packed.name, cwd=packed.parent).splitlines()
-    for line in lines[:12]:
-        print(f"  {line}".rstrip())
-    if len(lines) > 12:
-        print(f"  ... {len(lines) - 12} more lines")
-
-
-def sizes_and_speeds(lmc, files, work, seconds):
-    """One table from `lmc bench`, which verifies every round trip that it measures."""
-    print("\nMeasuring in memory, one thread (lmc bench) ...\n")
-    report = json.loads(
-        run(lmc, "bench", "--json", "--seconds", seconds, "--threads", 1, "--levels", "default",
-            "--peers", "zstd-3,zstd-19", "--sample", 0, *files)
-    )  # fmt: skip
-    rows = []
-    for file, measured in zip(files, report["files"], strict=True):
-        plain = [r for r in measured["results"] if not r["grouped"]]
-        zstd = {r["level"]: r for r in plain if r["codec"] == "zstd"}
-        best = min((r for r in plain if r["codec"] == "lmc"), key=lambda r: ISAS.index(r["isa"]))
-        size = (work / f"{file.name}.lmc").stat().st_size
-        speeds = [best["compress"], best["decompress"], zstd["3"]["compress"], zstd["3"]["decompress"]]
-        rows.append(
-            [file.stem, f"{file.stat().st_size:,}", f"{size:,}", f"{100 * size / file.stat().st_size:.1f} %"]
-            + [f"{100 * zstd['19']['ratio']:.1f} %"]
-            + [f"{s['gb_per_s']:.2f}" for s in speeds]
-            + [f"{measured['memcpy'][0]['gb_per_s']:.1f}"]
-        )
-    table(
-        ["file", "raw bytes", "lmc bytes", "lmc", "zstd -19", "lmc in", "out", "zstd -3 in", "out", "memcpy"],
-        rows,
-    )
-    print(f"\n  in, out: compressing and decompressing, GB of raw data a second; lmc uses {best['isa']}")
-    print("  these files fit into the processor's cache, which helps memcpy most; docs/benchmarks.md has larger ones")
-
-
-def enlarge(files, large, copies):
-    """One safetensors file with all tensors of the others, many times over.
-
-    Elements are rotated in every copy, so that no tensor equals another one, which lmc would store as a reference.
-    """
-    header, bodies, at = {}, [], 0
-    for n, file in enumerate(files * copies):
-        data = file.read_bytes()
+    def __init__(self, data):
         (length,) = struct.unpack("<Q", data[:8])
-        body = bytearray(data[8 + length :])
-        for name, tensor in json.loads(data[8 : 8 + length]).items():
-            if name != "__metadata__":
-                begin, end = tensor["data_offsets"]
-                shift = n * 64 * (2 if tensor["dtype"] == "BF16" else 4) % max(end - begin, 1)
-                body[begin:end] = body[begin + shift : end] + body[begin : begin + shift]
-                tensor["data_offsets"] = [at + begin, at + end]
-                header[f"{n}.{name}"] = tensor
-        bodies.append(body)
-        at += len(body)
+        self.body = 8 + length
+        header = json.loads(data[8 : self.body])
+        self.tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+
+    def span(self, name):
+        """First byte of a tensor, and the byte after its last."""
+        begin, end = self.tensors[name]["data_offsets"]
+        return self.body + begin, self.body + end
+
+    def groups(self):
+        """First byte, byte after the last, and bytes of an element of each tensor."""
+        width = {"BF16": 2, "F32": 4}
+        return [(*self.span(name), width[entry["dtype"]]) for name, entry in self.tensors.items()]
+
+
+def grouped(data, groups):
+    """The bytes of each tensor, all first bytes of its elements first, then all second bytes and so on."""
+    out = bytearray(data)
+    for begin, end, width in groups:
+        out[begin:end] = b"".join(data[begin + i : end : width] for i in range(width))
+    return bytes(out)
+
+
+def ungrouped(data, groups):
+    """The inverse of `grouped`."""
+    out = bytearray(data)
+    for begin, end, width in groups:
+        plane = (end - begin) // width
+        for i in range(width):
+            out[begin + i : end : width] = data[begin + i * plane : begin + (i + 1) * plane]
+    return bytes(out)
+
+
+def xor(a, b):
+    """Two strings of bytes of one length, XORed as one long integer each."""
+    return (int.from_bytes(a, "little") ^ int.from_bytes(b, "little")).to_bytes(len(a), "little")
+
+
+def zstd(data, *options):
+    return run("zstd", "-q", "-c", *options, data=data).stdout
+
+
+def xored(states, i):
+    """State i as `zstd -3` of its grouped XOR with the state before; the first one has none before it."""
+    data = states[i] if i == 0 else xor(states[i], states[i - 1])
+    return zstd(grouped(data, Safetensors(states[i]).groups()), "-3")
+
+
+def restored_from_xor(packed, states, i):
+    """State i from the first i + 1 results of `xored`: each needs the one before it."""
+    data = b""
+    for n, part in enumerate(packed[: i + 1]):
+        # Shapes are the same in every state, and so is the header's length.
+        change = ungrouped(zstd(part, "-d"), Safetensors(states[0]).groups())
+        data = change if n == 0 else xor(change, data)
+    return data
+
+
+def size_of(folder):
+    """Bytes of all files below a folder."""
+    return sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+
+
+def weights(state):
+    """A safetensors file of a state's bf16 weights alone."""
+    source = Safetensors(state)
+    header, body = {}, b""
+    for name, entry in source.tensors.items():
+        if name.startswith("model."):
+            begin, end = source.span(name)
+            header[name] = entry | {"data_offsets": [len(body), len(body) + end - begin]}
+            body += state[begin:end]
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    large.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(bodies))
+    return struct.pack("<Q", len(text)) + text + body
 
 
-def against_cp(lmc, files, work, copies):
-    """Whole commands on one large file, written durably, beside cp."""
-    large, copy, packed, back = (work / n for n in ("large", "copy", "packed", "back"))
-    enlarge(files, large, copies)
-    size = large.stat().st_size
-    print(f"\nWhole commands on {size / 1e6:.0f} MB ({copies} x the tensors above), output synced to disk:\n")
-    commands = [
-        ("cp F G && sync G", ["sh", "-c", 'cp "$0" "$1" && sync "$1"', large, copy]),
-        ("lmc compress F", [lmc, "compress", "-q", "-f", large, "-o", packed]),
-        ("lmc decompress F.lmc", [lmc, "decompress", "-q", "-f", packed, "-o", back]),
-    ]
-    rows = []
-    for name, command in commands:
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            run(*command)
-            times.append(time.perf_counter() - start)
-        rows.append([name, f"{min(times):.2f} s", f"{size / min(times) / 1e9:.2f} GB/s"])
-    if not filecmp.cmp(large, back, shallow=False):
-        sys.exit("the restored large file differs")
-    table(["command", "best of 3", "raw data"], rows)
-    print(f"\n  {size:,} -> {packed.stat().st_size:,} bytes, restored bit for bit; {os.cpu_count()} cores")
+class Run:
+    """Snapshots of a training run, each a file of the same name in a folder of its step; `store` names their store."""
+
+    def __init__(self, lmc, work, store, name, states):
+        self.lmc, self.work, self.store, self.name, self.states = lmc.resolve(), work, work / store, name, states
+        for step, state in zip(STEPS, states, strict=True):
+            file = work / f"step{step}" / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(state)
+
+    def shown(self, *arguments, exits=0):
+        """Runs lmc, and prints the command and its output."""
+        print(f"\n$ lmc {' '.join(arguments)}")
+        done = run(self.lmc, *arguments, cwd=self.work, exits=exits)
+        text = (done.stdout + done.stderr).decode().splitlines()
+        for line in text:
+            print(textwrap.fill(line, 78, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
+        return done
+
+    def objects(self):
+        """The data objects of the store."""
+        return {f.relative_to(self.store) for f in (self.store / "data").rglob("*") if f.is_file()}
+
+    def save(self):
+        """Saves every snapshot; returns their sizes, their seconds and their bytes in each way."""
+        sizes, seconds, packed = [], [], []
+        objects = set()
+        for i, step in enumerate(STEPS):
+            before = size_of(self.store)
+            file = f"step{step}/{self.name}"
+            _, lmc = timed(self.shown, "snapshot", "save", self.store.name, file, "--step", str(step))
+            whole, whole_time = timed(zstd, self.states[i], "-3")
+            part, part_time = timed(xored, self.states, i)
+            packed.append((whole, part))
+            objects, self.newest = self.objects(), self.objects() - objects
+            sizes.append([len(self.states[i]), len(whole), len(part), size_of(self.store) - before])
+            seconds.append([whole_time, part_time, lmc])
+        return sizes, seconds, packed
+
+    def restore(self, packed):
+        """Restores every snapshot in every way, and compares every byte; returns the seconds."""
+        seconds = []
+        for i, (step, state) in enumerate(zip(STEPS, self.states, strict=True)):
+            whole, whole_time = timed(zstd, packed[i][0], "-d")
+            part, part_time = timed(restored_from_xor, [p for _, p in packed], self.states, i)
+            back = self.work / f"{self.store.name}-{step}"
+            _, lmc = timed(run, self.lmc, "-q", "snapshot", "restore", self.store, "--at", step, "-o", back)
+            for way, data in (("zstd", whole), ("XOR", part), ("lmc", (back / self.name).read_bytes())):
+                if data != state:
+                    stop(f"step {step}: what {way} restores differs from the state")
+            seconds.append([whole_time, part_time, lmc])
+        return seconds
+
+    def show_sizes(self, sizes):
+        total = [sum(column) for column in zip(*sizes, strict=True)]
+        print()
+        rows = [[f"step {step}"] + [f"{n:,}" for n in row] for step, row in zip(STEPS, sizes, strict=True)]
+        table(["", "raw", "zstd -3", "XOR + zstd -3", "lmc"], [*rows, ["all"] + [f"{n:,}" for n in total]])
+        print()
+        names = ["raw", "zstd -3", "XOR + zstd", "lmc"]
+        for step, row in zip(STEPS, sizes, strict=True):
+            for label, name, n in zip([f"step {step}", "", "", ""], names, row, strict=True):
+                bar = "#" * max(1, round(BAR * n / row[0]))
+                print(f"  {label:8} {name:10} {bar:{BAR}} {100 * n / row[0]:5.1f} %")
+            print()
+
+    def show_seconds(self, saving, restoring):
+        rows = [
+            [f"step {step}"] + [f"{s:.3f}" for s in saved + restored]
+            for step, saved, restored in zip(STEPS, saving, restoring, strict=True)
+        ]
+        table(["", "save: zstd", "XOR", "lmc", "restore: zstd", "XOR", "lmc"], rows)
+
+    def read_back(self):
+        """Restores the middle snapshot, and one tensor of it."""
+        middle = STEPS.index(MIDDLE)
+        self.shown("snapshot", "restore", self.store.name, "--at", str(MIDDLE), "-o", "back", "-v")
+        if (self.work / "back" / self.name).read_bytes() != self.states[middle]:
+            stop(f"step {MIDDLE}: the restored file differs")
+        print(f"  {len(self.states[middle]):,} bytes, every one as it was")
+        self.shown("snapshot", "restore", self.store.name, "--at", str(MIDDLE), "--tensor", TENSOR, "-o", "w.bin")
+        begin, end = Safetensors(self.states[middle]).span(TENSOR)
+        if (self.work / "w.bin").read_bytes() != self.states[middle][begin:end]:
+            stop(f"{TENSOR}: differs from the original's")
+        print(f"  {end - begin:,} bytes, those at {begin:,} of the original file")
+        self.shown("snapshot", "verify", self.store.name, "--deep")
+
+    def damage(self):
+        """Flips a bit of the newest snapshot in a copy of the store, which verification must find."""
+        shutil.copytree(self.store, self.work / "damaged")
+        file = max((self.work / "damaged" / f for f in self.newest), key=lambda f: f.stat().st_size)
+        data = bytearray(file.read_bytes())
+        at = len(data) // 2
+        data[at] ^= 1
+        file.chmod(0o644)
+        file.write_bytes(data)
+        print(f"\nIn a copy of the store, one bit of byte {at:,} of this file is flipped:")
+        print(f"  {file.relative_to(self.work)}")
+        done = self.shown("snapshot", "verify", "damaged", "--deep", exits=1)
+        if not done.stderr.strip():
+            stop("verify says nothing about the flipped bit")
+        print(f"  exit code {done.returncode}")
+        print("\nThe snapshots before it are whole:")
+        self.shown("snapshot", "verify", "damaged", "--deep", "--at", str(MIDDLE))
+
+
+STATES = f"""
+1. The snapshots of a training run, saved one after the other
+
+A small GPT in training, after {STEPS[0]}, {STEPS[1]} and {STEPS[2]} steps (see testdata/README.md):
+bf16 weights, fp32 master weights and both moments of AdamW."""
+
+RESTORED = """  XOR: with the snapshot before, bytes of elements grouped by significance.
+  lmc: all that the save adds to the store's directory.
+
+2. Every snapshot restored in each way, and every byte compared
+
+Seconds of one run each, with the start of the programs:
+"""
+
+WEIGHTS = """
+  lmc waits until its files are on the disk, and uses all cores. The others write
+  to memory; XOR is done by Python, and restores all the snapshots before.
+
+3. The bf16 weights alone, as others would fetch them"""
+
+TENSORS = "4. The snapshot in the middle, and one tensor of it"
+
+DAMAGE = """
+5. One flipped bit"""
+
+NEXT = """
+6. What to type next
+
+  cargo install --path crates/lmc-cli      # lmc with all that it has
+  lmc snapshot save runs/7 CHECKPOINT --step 1000
+  lmc snapshot list runs/7
+  lmc snapshot restore runs/7 --at 1000 -o back
+  lmc compress model.safetensors           # one file, without a store
+  lmc help snapshot
+"""
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("lmc", type=Path)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="the same: nothing is measured more than once")
     args = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)
-    files = sorted(TESTDATA.glob("*.safetensors"))
-    work = Path(tempfile.mkdtemp(prefix="lmc-demo-"))
-    try:
-        restore(args.lmc, files, work)
-        show_list(args.lmc, work / "gpt-step310-weights.safetensors.lmc")
-        sizes_and_speeds(args.lmc, files, work, 0.1 if args.quick else 0.5)
-        against_cp(args.lmc, files, work, 8 if args.quick else 40)
-    finally:
-        shutil.rmtree(work)
+    if not shutil.which("zstd"):
+        stop("needs zstd, the program, to compare with: install it and run this again")
+    start = time.perf_counter()
+    states = [(TESTDATA / f"gpt-step{step}-state.safetensors").read_bytes() for step in STEPS]
+    with tempfile.TemporaryDirectory(prefix="lmc-demo-") as work:
+        print(STATES)
+        whole = Run(args.lmc, Path(work), "run", "state.safetensors", states)
+        sizes, saving, packed = whole.save()
+        whole.show_sizes(sizes)
+        print(RESTORED)
+        whole.show_seconds(saving, whole.restore(packed))
+        print(WEIGHTS)
+        alone = Run(args.lmc, Path(work), "weights", "model.safetensors", [weights(state) for state in states])
+        sizes, _, packed = alone.save()
+        alone.restore(packed)
+        alone.show_sizes(sizes)
+        print(TENSORS)
+        whole.read_back()
+        print(DAMAGE)
+        whole.damage()
+    print(NEXT)
+    print(f"The demonstration took {time.perf_counter() - start:.1f} s.")
 
 
 if __name__ == "__main__":

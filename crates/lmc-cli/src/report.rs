@@ -18,6 +18,8 @@ pub(crate) enum Outcome {
     Done { line: String, fields: Vec<(&'static str, Value)>, summary: Summary },
     /// Nothing to do, and why.
     Skipped(&'static str),
+    /// As `Skipped`, of a file that may not be what it was taken for: said even with -q.
+    Doubtful(String),
 }
 
 /// Where the lines about finished files go.
@@ -59,6 +61,10 @@ pub(crate) fn each<'a, T>(
             }
             Ok(Outcome::Skipped(why)) => {
                 ui.warn(format_args!("{}: skipped, {why}", Name::path(path)));
+                json!({ "file": path.to_string_lossy(), "skipped": why })
+            }
+            Ok(Outcome::Doubtful(why)) => {
+                ui.always(format_args!("lmc: {}: skipped, {why}", Name::path(path)));
                 json!({ "file": path.to_string_lossy(), "skipped": why })
             }
             Err(failure) => {

@@ -61,7 +61,7 @@ impl Ui {
         }
     }
 
-    /// Output requested by an option of its own.
+    /// Output requested by an option of its own, and what even -q must not hide.
     pub(crate) fn always(&self, text: impl std::fmt::Display) {
         self.line(format_args!("{text}"));
     }
@@ -69,6 +69,13 @@ impl Ui {
     /// The result for a file: shown on a terminal, or with -v.
     pub(crate) fn result(&self, text: impl std::fmt::Display) {
         if self.verbose || (self.stderr_is_terminal && !self.quiet) {
+            self.line(format_args!("{text}"));
+        }
+    }
+
+    /// What a command has done whose output is not a file that one can look at.
+    pub(crate) fn done(&self, text: impl std::fmt::Display) {
+        if !self.quiet {
             self.line(format_args!("{text}"));
         }
     }

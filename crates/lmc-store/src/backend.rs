@@ -66,6 +66,10 @@ impl FromStr for Location {
                 }
                 Ok(Self::S3 { bucket: bucket.into(), prefix: prefix.trim_matches('/').into() })
             }
+            #[cfg(not(feature = "s3"))]
+            "s3" => Err(Error::usage(format!(
+                "{s}: this program was built without buckets: build it with the feature `s3`, which is on by default"
+            ))),
             "file" => Ok(Self::Directory(rest.into())),
             _ => {
                 Err(Error::usage(format!("{s}: not the location of a store: name a directory, or s3://BUCKET/PREFIX")))
@@ -186,6 +190,8 @@ mod tests {
             assert_eq!(parse("s3://b/runs/7/").unwrap(), s3("b", "runs/7"));
             parse("s3:///p").unwrap_err();
         }
+        #[cfg(not(feature = "s3"))]
+        assert!(parse("s3://b").unwrap_err().to_string().contains("built without buckets"));
     }
 
     #[cfg(feature = "s3")]

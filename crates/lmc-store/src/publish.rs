@@ -60,8 +60,7 @@ impl Store {
             Some(from) => Some(self.find(At::Step(from))?),
             None => self.last_before(step)?,
         };
-        let shards = before.map_or(vec![], |s| s.shards);
-        save::save(self.remote(), inputs, &shards, o, self.cache(), began, self.fresh_id()?)
+        save::save(self.remote(), inputs, before.as_ref(), o, self.cache(), began, self.fresh_id()?)
     }
 
     /// Publishes saved shards as the snapshot of a step, atomically.

@@ -102,8 +102,8 @@ fn compress(
         }
         Input::File(path) => {
             let source = Source::open(path, force)?;
-            if !force && is_compressed(&source)? {
-                return Ok(Outcome::Skipped("it is already compressed; -f compresses it again"));
+            if !force && let Some(skipped) = skipped(&source)? {
+                return Ok(skipped);
             }
             let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
             output.check_stays(args.files.rm)?;
@@ -139,21 +139,26 @@ fn compress(
     })
 }
 
-/// Whether a file is an .lmc file, not just one that begins like one.
-fn is_compressed(source: &Source) -> Result<bool> {
+/// Why a file is left alone: it is an .lmc file, not just one that begins like one.
+fn skipped(source: &Source) -> Result<Option<Outcome>> {
     let mut start = [0; 10];
     let start = source.start(&mut start)?;
     if !start.starts_with(&lmc::MAGIC) {
-        return Ok(false);
+        return Ok(None);
     }
+    let compressed = Outcome::Skipped("it is already compressed; -f compresses it again");
     // Of no text: versions below 256, and drafts.
     let has_version = matches!(start.get(8..), Some([_, 0 | 0x80]));
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     match Reader::open(source, &options) {
-        Ok(_) => Ok(true),
-        // Its index exists and is larger than the prefix read here; or another version of lmc wrote it.
-        Err(e) if e.kind() == ErrorKind::Limit || e.kind() == ErrorKind::Unsupported && has_version => Ok(true),
+        Ok(_) => Ok(Some(compressed)),
+        // Its index exists and is larger than the prefix read here.
+        Err(e) if e.kind() == ErrorKind::Limit => Ok(Some(compressed)),
+        // Another version of lmc wrote it, or it only looks like that: nobody has read the rest.
+        Err(e) if e.kind() == ErrorKind::Unsupported && has_version => Ok(Some(Outcome::Doubtful(format!(
+            "it begins like a compressed file, but cannot be read: {e}; -f compresses it all the same"
+        )))),
         Err(e) if e.kind() == ErrorKind::Io => Err(Failure::codec(source.path(), &e)),
-        Err(_) => Ok(false),
+        Err(_) => Ok(None),
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
-use crate::support::{Dir, model, noise, safetensors, weights};
+use crate::support::{Dir, Run, model, noise, safetensors, weights};
 use serde_json::json;
 
 /// A directory with two snapshots of a model and their store.
@@ -11,10 +11,10 @@ pub(crate) fn saved() -> Dir {
     let dir = Dir::new();
     dir.write("m.safetensors", &model());
     dir.write("notes.txt", b"first");
-    dir.run(["snapshot", "save", "runs/7", "m.safetensors", "notes.txt", "--step", "100", "--meta", "loss=2.5"])
+    dir.run(["-q", "snapshot", "save", "runs/7", "m.safetensors", "notes.txt", "--step", "100", "--meta", "loss=2.5"])
         .silent();
     dir.write("notes.txt", b"second");
-    dir.run(["snapshot", "save", "runs/7", "m.safetensors", "notes.txt"]).silent();
+    dir.run(["-q", "snapshot", "save", "runs/7", "m.safetensors", "notes.txt"]).silent();
     dir
 }
 
@@ -37,6 +37,54 @@ fn what_was_saved_is_restored() {
 }
 
 #[test]
+fn save_says_what_it_saved() {
+    let dir = Dir::new();
+    let mut data = noise(400_000, 1);
+    let mut change = |n: usize| {
+        data[n] ^= 1;
+        dir.write("w", &safetensors(&[("w", "BF16", &[200_000], &data)]));
+    };
+    // Everything but the bytes stored and the seconds is known.
+    let line = |run: &Run, from: &str| {
+        run.ok();
+        assert_eq!(run.stdout(), "");
+        let line = run.stderr().strip_suffix(" s\n").unwrap();
+        let (rest, seconds) = line.rsplit_once(", ").unwrap();
+        assert!(seconds.parse::<f64>().unwrap() >= 0.0, "{line}");
+        let sizes = rest.strip_suffix(&format!(", {from}")).unwrap_or_else(|| panic!("{line}: not {from}"));
+        sizes.to_owned()
+    };
+    let save =
+        |args: &[&str]| Run(dir.command([&["snapshot", "save", "runs/7", "w"], args].concat()).output().unwrap());
+    change(0);
+    let first = line(&save(&["--step", "100"]), "without a base");
+    assert!(first.starts_with("runs/7 : step 100, 390.7 KiB => 391.") && first.contains(" KiB (100."), "{first}");
+    change(1);
+    let second = line(&save(&[]), "from step 100");
+    assert!(second.starts_with("runs/7 : step 101, 390.7 KiB => ") && !second.contains("(100."), "{second}");
+    // Of a file that did not change nothing is stored.
+    let same = line(&save(&[]), "from step 101");
+    assert_eq!(same, "runs/7 : step 102, 390.7 KiB => 0 B (0.00 %)");
+    change(2);
+    line(&save(&["--base", "none"]), "without a base");
+    change(3);
+    line(&save(&["--from", "101"]), "from step 101");
+    change(4);
+    save(&["-q"]).silent();
+    change(5);
+    let run = save(&["--json"]);
+    assert_eq!(run.stderr(), "");
+    let json = &run.json()[0];
+    assert_eq!(
+        (&json["step"], &json["base"], &json["raw_size"]),
+        (&json!(106), &json!(105), &json!(dir.read("w").len()))
+    );
+    assert!(json["seconds"].as_f64().unwrap() >= 0.0 && json["new_size"].as_u64().unwrap() < 200_000);
+    change(6);
+    assert_eq!(save(&["--json", "--base", "none"]).json()[0]["base"], json!(null));
+}
+
+#[test]
 fn directories_are_saved_and_restored() {
     let dir = Dir::new();
     let files: [(&str, Vec<u8>); 4] = [
@@ -52,7 +100,7 @@ fn directories_are_saved_and_restored() {
     }
     fs::create_dir(dir.path("checkpoint-5/nothing")).unwrap();
     dir.write("notes.txt", b"notes");
-    dir.run(["snapshot", "save", "store", "checkpoint-5", "notes.txt", "--step", "5"]).silent();
+    dir.run(["-q", "snapshot", "save", "store", "checkpoint-5", "notes.txt", "--step", "5"]).silent();
     let show = dir.run(["snapshot", "show", "store"]);
     assert!(show.ok().stdout().contains("model_0/deep/.hidden"), "{}", show.stdout());
     // The whole snapshot, a directory of it, or files by name: directories are created as needed.
@@ -72,7 +120,7 @@ fn directories_are_saved_and_restored() {
         .fails(&["store", "no file \"model\""]);
     assert!(!dir.has("none"));
     // Contents are identified by name: saved again they cost nothing.
-    dir.run(["snapshot", "save", "store", "back"]).silent();
+    dir.run(["-q", "snapshot", "save", "store", "back"]).silent();
     let costs = dir.run(["snapshot", "list", "store", "--json"]).json();
     assert_eq!((&costs[1]["new_size"], &costs[1]["raw_size"]), (&json!(0), &costs[0]["raw_size"]));
 
@@ -230,7 +278,7 @@ fn a_full_disk_leaves_the_store_as_it_was() {
     dir.shell("ulimit -f 1; exec $LMC snapshot restore runs/7 m.safetensors -o out").fails(&["cannot write"]);
     assert_eq!(files(), before);
     dir.write("large", &noise(4 << 20, 1));
-    dir.shell(&format!("exec $LMC {save}")).silent();
+    dir.shell(&format!("exec $LMC -q {save}")).silent();
 }
 
 #[test]
@@ -316,7 +364,7 @@ fn snapshots_are_copied_exported_and_imported() {
         assert!(dir.run(["snapshot", "verify", store, "--deep"]).ok().stdout().contains(store));
     }
     // The other run's snapshot of the step is not overwritten.
-    dir.run(["snapshot", "save", "other", "notes.txt", "--step", "101"]).silent();
+    dir.run(["-q", "snapshot", "save", "other", "notes.txt", "--step", "101"]).silent();
     dir.run(["snapshot", "copy", "new", "other", "--at", "101"]).fails(&["other: step 101 has a snapshot"]);
     let mut cut = dir.read("run.tar");
     cut.truncate(cut.len() - 600);
@@ -330,7 +378,7 @@ fn a_cache_holds_what_the_next_save_takes() {
     let dir = Dir::new();
     let save = |data: &[u8]| {
         dir.write("w", data);
-        dir.run(["snapshot", "save", "s", "w", "--cache", "cache", "--cache-size", "300k"]).silent();
+        dir.run(["-q", "snapshot", "save", "s", "w", "--cache", "cache", "--cache-size", "300k"]).silent();
         let files = fs::read_dir(dir.path("cache/lmc-cache")).unwrap().map(|e| e.unwrap().path());
         let held = files.filter(|path| !path.ends_with("CACHEDIR.TAG"));
         held.map(|path| fs::read(path).unwrap()).collect::<Vec<_>>()
@@ -366,7 +414,7 @@ fn trained() -> Dir {
         data.iter_mut().step_by(2).zip(noise(100_000, n)).for_each(|(w, m)| *w ^= m & 3);
         dir.write("w", &safetensors(&[("w", "BF16", &[100_000], &data)]));
         let step = (n * 10).to_string();
-        dir.run(["snapshot", "save", "s", "w", "--step", &step, "--base", "previous"]).silent();
+        dir.run(["-q", "snapshot", "save", "s", "w", "--step", &step, "--base", "previous"]).silent();
     }
     dir
 }
@@ -426,6 +474,6 @@ fn what_was_pruned_is_collected_after_the_grace_period() {
     let json = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];
     assert_eq!(json["orphans"].as_array().unwrap().len(), 6);
     assert_eq!(dir.names().iter().filter(|n| n.starts_with("s/data/")).count(), 2);
-    dir.run(["snapshot", "save", "s", "w"]).silent();
+    dir.run(["-q", "snapshot", "save", "s", "w"]).silent();
     assert_eq!(steps(&dir), [50, 51]);
 }

@@ -19,7 +19,7 @@ fn a_file_is_told_from_a_store() {
 #[test]
 fn a_damaged_record_is_shown_and_passed_over() {
     let dir = saved();
-    dir.run(["snapshot", "save", "runs/7", "notes.txt"]).silent();
+    dir.run(["-q", "snapshot", "save", "runs/7", "notes.txt"]).silent();
     let record = "runs/7/snapshots/00000000000000000101/0000000000.json";
     let whole = dir.read(record);
     dir.write(record, b"");
@@ -51,7 +51,7 @@ fn a_damaged_record_is_shown_and_passed_over() {
     dir.write(&newest, b"");
     dir.run(["snapshot", "restore", "runs/7", "-o", "none"]).fails(&["step 102", "restore another one (--at STEP)"]);
     assert!(!dir.has("none"));
-    dir.run(["snapshot", "save", "runs/7", "notes.txt"]).silent();
+    dir.run(["-q", "snapshot", "save", "runs/7", "notes.txt"]).silent();
     assert_eq!(dir.run(["snapshot", "show", "runs/7", "--json"]).json()[0]["step"], json!(103));
     // One record is put back, the other one is given up.
     dir.write(record, &whole);
@@ -74,7 +74,7 @@ fn restoring_follows_no_link_and_opens_no_fifo() {
     fs::create_dir_all(dir.path("from/sub")).unwrap();
     dir.write("from/const.bin", b"saved");
     dir.write("from/sub/config.json", b"saved");
-    dir.run(["snapshot", "save", "st", "from"]).silent();
+    dir.run(["-q", "snapshot", "save", "st", "from"]).silent();
     fs::create_dir(dir.path("victim")).unwrap();
     dir.write("victim/config.json", b"mine");
     fs::create_dir(dir.path("tgt")).unwrap();

@@ -75,7 +75,14 @@ fn files_are_not_compressed_again() {
     let dir = version_0();
     let before = contents(&dir);
     let run = dir.run(["compress", "step1.safetensors.lmc", "-o", "again.lmc"]);
-    assert!(run.ok().stderr().contains("skipped, it is already compressed"), "{run:?}");
+    let skipped = "step1.safetensors.lmc: skipped, it begins like a compressed file, but cannot be read: ";
+    assert!(run.ok().stderr().contains(skipped), "{run:?}");
+    assert!(contents(&dir) == before);
+    // It may be something else: -q does not hide that nothing was done.
+    let quiet = dir.run(["compress", "-q", "step1.safetensors.lmc", "-o", "again.lmc"]);
+    assert_eq!(quiet.ok().stderr(), run.stderr());
+    let json = dir.run(["compress", "-q", "--json", "step1.safetensors.lmc", "-o", "again.lmc"]).json();
+    assert!(json[0]["skipped"].as_str().unwrap().contains("cannot be read"));
     assert!(contents(&dir) == before);
 }
 

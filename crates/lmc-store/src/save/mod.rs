@@ -15,13 +15,14 @@ use crate::cache::ChunkCache;
 use crate::catalog::{Catalog, SetId};
 use crate::chunks::{Chunk, cut};
 use crate::error::{Error, Result};
-use crate::ids::{Hash, SaveId, ShardId};
+use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::names::{check_name, check_together};
 use crate::manifest::shard::{BlockSet, Extent, File, Ref, Segment, Shard};
 use crate::ordered;
 use crate::remote::Remote;
+use crate::snapshot::Snapshot;
 use bases::Bases;
 use encode::{Encoded, Encoder, MadeFrom};
 pub use input::Input;
@@ -39,6 +40,8 @@ pub struct Saved {
     pub raw_size: u64,
     /// Bytes stored for them.
     pub new_size: u64,
+    /// The step of the snapshot before, if anything was predicted from it or from its bases, or all of it was there.
+    pub base: Option<Step>,
 }
 
 /// Where a chunk is stored.
@@ -49,12 +52,12 @@ enum Place {
     Here(usize),
 }
 
-/// Saves files as a shard. `before`: the shards of the snapshot whose sets may be bases, and whose raw bytes `cache` may hold; it counted at
-/// the store's time `began`, or later. `id` must be unused.
+/// Saves files as a shard. `before`: the snapshot whose sets may be bases, and whose raw bytes `cache` may hold; it counted at the store's
+/// time `began`, or later. `id` must be unused.
 pub(crate) fn save(
     remote: &Remote,
     inputs: &[Input<'_>],
-    before: &[ShardId],
+    before: Option<&Snapshot>,
     o: &SaveOptions,
     cache: Option<&ChunkCache>,
     began: u64,
@@ -64,7 +67,8 @@ pub(crate) fn save(
     if let Some(cache) = cache {
         cache.begin();
     }
-    let bases = Bases::new(remote.wait(Catalog::load(remote, before))?, before)?;
+    let shards = before.map_or(&[][..], |s| &s.shards);
+    let bases = Bases::new(remote.wait(Catalog::load(remote, shards))?, shards)?;
     let mut shard = Shard::new(id, began);
     let mut files = Vec::new();
     for input in inputs {
@@ -81,7 +85,10 @@ pub(crate) fn save(
         let bytes = shard.to_bytes()?;
         let id = ShardId::of(&bytes);
         remote.wait(remote.put(&layout::shard(id), bytes.into()))?;
-        Ok(Saved { shard: id, raw_size: shard.raw_size(), new_size: shard.new_size() })
+        // Sets of this shard are numbered as those of shard 0.
+        let predicted = |set: &BlockSet| set.base.is_some_and(|Ref(of, _)| of != 0);
+        let base = before.filter(|_| shard.sets.is_empty() || shard.sets.iter().any(predicted)).map(|s| s.step);
+        Ok(Saved { shard: id, raw_size: shard.raw_size(), new_size: shard.new_size(), base })
     });
     if done.is_err() {
         uploader.discard();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use lmc::Level;
@@ -11,7 +12,6 @@ use serde_json::json;
 
 use super::files::named;
 use super::place::Place;
-use super::time::time;
 use crate::args::{Format, Threads, level};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, parse_size, percent};
@@ -23,7 +23,8 @@ use crate::ui::Ui;
 ///
 /// Files are identified by their names, those of a directory by their paths in it: it is saved with everything in it, except empty
 /// directories. Tensors that did not change since the previous snapshot cost next to nothing, others only their changes. The snapshot
-/// appears only when it is complete.
+/// appears only when it is complete. A line on standard error says what was saved: its size, the bytes stored for it, and which snapshot it
+/// builds on.
 #[derive(Args)]
 pub(super) struct SaveArgs {
     #[command(flatten)]
@@ -92,6 +93,7 @@ fn parse_meta(text: &str) -> Result<(String, String), String> {
 
 /// Saves a snapshot.
 pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
+    let start = Instant::now();
     let place = &args.place;
     let failure = |e: lmc_store::Error| place.failure(&e);
     let step = |n: Option<u64>| n.map(Step::new).transpose().map_err(failure);
@@ -128,6 +130,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     sources.iter().try_for_each(Source::check_unchanged)?;
     let saved = saved.map_err(failure)?;
     let snapshot = store.publish(step, metadata, &[saved.shard]).map_err(failure)?;
+    let seconds = start.elapsed().as_secs_f64();
     if args.json {
         return ui.json(&json!({
             "store": place.store,
@@ -136,16 +139,18 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
             "time": snapshot.time,
             "raw_size": snapshot.raw_size,
             "new_size": snapshot.new_size,
+            "base": saved.base.map(Step::get),
+            "seconds": seconds,
         }));
     }
-    ui.result(format_args!(
-        "{} : step {}, {} => {} ({}), {} UTC",
+    let base = saved.base.map_or_else(|| "without a base".to_owned(), |step| format!("from step {step}"));
+    ui.done(format_args!(
+        "{} : step {}, {} => {} ({}), {base}, {seconds:.2} s",
         Name::text(&place.store),
         snapshot.step,
         bytes(snapshot.raw_size),
         bytes(snapshot.new_size),
-        percent(snapshot.new_size, snapshot.raw_size),
-        time(snapshot.time)
+        percent(snapshot.new_size, snapshot.raw_size)
     ));
     Ok(())
 }
