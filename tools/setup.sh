@@ -49,9 +49,9 @@ target_dir() {
     cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 }
 
-# build_release [OPTION...]: the program as users build it.
+# build_release: the program as users build it.
 build_release() {
-    cargo build --release --quiet -p lmc-cli "$@"
+    cargo build --release --quiet -p lmc-cli
 }
 
 # python_venv NAME PACKAGE...: installs Python packages into an environment beside the build, of that name and for just these versions, and
