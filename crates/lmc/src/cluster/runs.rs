@@ -252,15 +252,16 @@ fn by_mean(
     candidates.into_iter().zip(by_cluster).map(|(c, runs)| Sampled { runs, top: Some(c.top) }).collect()
 }
 
-/// The runs of each cluster, which has `counts` of them.
+/// The runs of each cluster, in order; each has as many as `counts` says. A counting sort.
 fn distribute(
     runs: &[u32],
     cluster_of_run: impl Iterator<Item = u8>,
     counts: impl Iterator<Item = usize>,
 ) -> Vec<Vec<u32>> {
+    let counts: Vec<usize> = counts.collect();
+    // Where each cluster begins; where it ends, once its runs are placed.
     let mut ends = [0; 64];
     let mut first = 0;
-    let counts: Vec<usize> = counts.collect();
     for (end, count) in ends.iter_mut().zip(&counts) {
         *end = first;
         first += count;
