@@ -146,8 +146,7 @@ class Run:
         """Runs lmc, and prints the command and its output."""
         print(f"\n$ lmc {' '.join(arguments)}")
         done = run(self.lmc, *arguments, cwd=self.work, exits=exits)
-        text = (done.stdout + done.stderr).decode().splitlines()
-        for line in text:
+        for line in (done.stdout + done.stderr).decode().splitlines():
             print(textwrap.fill(line, 78, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
         return done
 
@@ -158,7 +157,7 @@ class Run:
     def save(self):
         """Saves every snapshot; returns their sizes, their seconds and their bytes in each way."""
         sizes, seconds, packed = [], [], []
-        objects = set()
+        earlier = set()
         for i, step in enumerate(STEPS):
             before = size_of(self.store)
             file = f"step{step}/{self.name}"
@@ -166,7 +165,8 @@ class Run:
             whole, whole_time = timed(zstd, self.states[i], "-3")
             part, part_time = timed(xored, self.states, i)
             packed.append((whole, part))
-            objects, self.newest = self.objects(), self.objects() - objects
+            objects = self.objects()
+            self.newest, earlier = objects - earlier, objects
             sizes.append([len(self.states[i]), len(whole), len(part), size_of(self.store) - before])
             seconds.append([whole_time, part_time, lmc])
         return sizes, seconds, packed
