@@ -1,6 +1,6 @@
 //! Host formats: the places of the tensors of a file.
 //!
-//! A format only *suggests* segments, from the beginning of the file. Nothing is rebuilt from them, so a wrong guess
+//! A format only *suggests* segments. Nothing is rebuilt from them, so a wrong guess
 //! costs ratio, never correctness: all unusual bytes are opaque. A new format is a file beside this one and a line in
 //! [`FORMATS`].
 

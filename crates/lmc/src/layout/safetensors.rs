@@ -9,7 +9,7 @@ mod header;
 
 use header::{Entry, Header};
 
-use super::suggestion::{Format, Layout, MAX_COST, Prefix};
+use super::suggestion::{Format, Layout, MAX_COST, Prefix, cover};
 use crate::dtype::{Dtype, NamedDtype};
 use crate::error::Result;
 use crate::segment::{MAX_RANK, Segment, tensor_len};
@@ -46,26 +46,16 @@ fn segments(data: u64, Header { mut entries, sorted }: Header) -> Option<Vec<Seg
     if !sorted {
         drop_repeated(&mut entries);
     }
-    entries.sort_by_key(|e| (e.offset, e.len));
-    let mut segments = Vec::with_capacity(1 + entries.len());
-    segments.push(Segment::opaque(0, data));
-    let mut at = data;
-    for mut e in entries {
+    for e in &mut entries {
         e.offset = e.offset.checked_add(data)?;
-        if e.offset < at || e.offset.checked_add(e.len)? > u64::MAX / 2 {
-            return None;
-        }
-        if e.offset > at {
-            segments.push(Segment::opaque(at, e.offset - at));
-        }
-        at = e.end();
         if let Some(Dtype::Named(named)) = e.dtype {
-            e.dtype = with_bits(named.name(), &e);
+            e.dtype = with_bits(named.name(), e);
         }
-        let fits = e.shape.len() <= MAX_RANK && e.dtype.is_some_and(|d| tensor_len(d, &e.shape) == Some(e.len));
-        segments.push(if fits { e } else { Segment::opaque(e.offset, e.len) });
+        if e.shape.len() > MAX_RANK || e.dtype.is_none_or(|d| tensor_len(d, &e.shape) != Some(e.len)) {
+            *e = Segment::opaque(e.offset, e.len);
+        }
     }
-    Some(segments)
+    cover(data, entries)
 }
 
 /// The dtype of this name whose elements fill the tensor.

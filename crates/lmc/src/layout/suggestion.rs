@@ -73,43 +73,108 @@ const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The beginning of a file.
+/// A file whose layout is looked for.
 pub(crate) trait Prefix {
     /// The first `n` bytes; fewer only if the file has no more.
     fn get(&mut self, n: usize) -> Result<&[u8]>;
+
+    /// All of the file. `None` for a stream: only its beginning is there.
+    fn whole(&self) -> Option<Whole<'_>> {
+        None
+    }
 }
 
 impl Prefix for &[u8] {
     fn get(&mut self, n: usize) -> Result<&[u8]> {
         Ok(&self[..n.min(self.len())])
     }
+    fn whole(&self) -> Option<Whole<'_>> {
+        Some(Whole { src: self, size: self.len() as u64, what: "the input" })
+    }
 }
 
-/// The beginning of a file that is read at any offset.
-pub(crate) struct Start<'a> {
+/// A file that is read at any offset.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole<'a> {
     src: &'a dyn ReadAt,
     size: u64,
     /// The file's name in messages.
     what: &'static str,
+}
+
+impl Whole<'_> {
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Fills `buf` with the bytes at `offset`; false if the file ends before.
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.size) {
+            return Ok(false);
+        }
+        read_at(self.src, self.what, buf, offset)?;
+        Ok(true)
+    }
+
+    /// The `len` bytes at `offset`; `None` if the file ends before.
+    pub(super) fn bytes(&self, offset: u64, len: usize) -> Result<Option<Vec<u8>>> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.size) {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; len];
+        Ok(self.read(&mut bytes, offset)?.then_some(bytes))
+    }
+}
+
+/// A file that is read at any offset, and its beginning.
+pub(crate) struct Start<'a> {
+    file: Whole<'a>,
     bytes: Vec<u8>,
 }
 
 impl<'a> Start<'a> {
     pub(crate) fn new(src: &'a dyn ReadAt, size: u64, what: &'static str) -> Self {
-        Self { src, size, what, bytes: Vec::new() }
+        Self { file: Whole { src, size, what }, bytes: Vec::new() }
     }
 }
 
 impl Prefix for Start<'_> {
     fn get(&mut self, n: usize) -> Result<&[u8]> {
-        let n = n.min(usize::try_from(self.size).unwrap_or(usize::MAX));
+        let n = n.min(usize::try_from(self.file.size).unwrap_or(usize::MAX));
         let have = self.bytes.len();
         if n > have {
             self.bytes.resize(n, 0);
-            read_at(self.src, self.what, &mut self.bytes[have..], have as u64)?;
+            let Whole { src, what, .. } = self.file;
+            read_at(src, what, &mut self.bytes[have..], have as u64)?;
         }
         Ok(&self.bytes[..n])
     }
+
+    fn whole(&self) -> Option<Whole<'_>> {
+        Some(self.file)
+    }
+}
+
+/// Segments of a file whose first `start` bytes are opaque: the tensors in order, and opaque bytes between them. `None` if
+/// two overlap or one ends above 2^63.
+pub(super) fn cover(start: u64, mut tensors: Vec<Segment>) -> Option<Vec<Segment>> {
+    tensors.sort_by_key(|t| (t.offset, t.len));
+    let mut segments = Vec::with_capacity(1 + tensors.len());
+    if start > 0 {
+        segments.push(Segment::opaque(0, start));
+    }
+    let mut at = start;
+    for tensor in tensors {
+        if tensor.offset < at || tensor.offset.checked_add(tensor.len)? > u64::MAX / 2 {
+            return None;
+        }
+        if tensor.offset > at {
+            segments.push(Segment::opaque(at, tensor.offset - at));
+        }
+        at = tensor.end();
+        segments.push(tensor);
+    }
+    Some(segments)
 }
 
 /// A host format.
