@@ -4,9 +4,12 @@
 //! costs ratio, never correctness: all unusual bytes are opaque. A new format is a file beside this one and a line in
 //! [`FORMATS`].
 
+mod pickle;
 mod raw;
 pub(crate) mod safetensors;
 mod suggestion;
+mod torch;
+mod zip;
 
 use crate::dtype::Dtype;
 use crate::error::Result;
@@ -15,7 +18,7 @@ pub use suggestion::Layout;
 pub(crate) use suggestion::{Prefix, RAW, Start};
 
 /// Every known format. The first that recognises a file wins.
-const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors];
+const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors, &torch::Torch, &torch::Legacy];
 
 /// The layout of a file; that of raw data of type `dtype` if its format is unknown.
 pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {

@@ -1,0 +1,126 @@
+//! Files of `torch.save`, TorchScript archives, and `.distcp` files of `torch.distributed.checkpoint`: zip archives, one behind the other,
+//! with storages as entries and a pickle that says which tensors view them
+//! (<https://docs.pytorch.org/docs/stable/notes/serialization.html>); and what `torch.save` wrote before version 1.6.
+
+mod legacy;
+mod names;
+mod storage;
+mod tensors;
+
+use std::collections::HashMap;
+
+use super::pickle::Pickle;
+use super::suggestion::{Format, Layout, Prefix, Whole, cover};
+use super::zip::{Archive, Entry};
+use crate::error::Result;
+use crate::segment::Segment;
+pub(super) use legacy::Legacy;
+use names::Unique;
+use storage::Storage;
+use tensors::View;
+
+/// Most bytes of a pickle: enough for a hundred thousand tensors.
+const MAX_PICKLE: u64 = 1 << 25;
+/// Most archives in a file, and entries in all of them.
+const MAX_ARCHIVES: usize = 1 << 18;
+const MAX_ENTRIES: usize = 1 << 20;
+
+pub(super) struct Torch;
+
+impl Format for Torch {
+    fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>> {
+        if !file.get(4)?.starts_with(b"PK\x03\x04") {
+            return Ok(None);
+        }
+        let Some(file) = file.whole() else { return Ok(None) };
+        let Some(archives) = archives(file)? else { return Ok(None) };
+        let name = if archives.len() > 1 { "distcp" } else { "torch" };
+        let mut found = Found::default();
+        for (number, archive) in archives.iter().enumerate() {
+            let item = if archives.len() > 1 { format!("{number}.") } else { String::new() };
+            if add(file, archive, &item, &mut found)?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(found.segments(0).map(|segments| Layout { name, segments, tail: None }))
+    }
+}
+
+/// The archives that a file consists of, in order.
+fn archives(file: Whole<'_>) -> Result<Option<Vec<Archive>>> {
+    let (mut archives, mut entries) = (Vec::new(), 0);
+    let mut end = file.size();
+    while end > 0 {
+        let Some(archive) = Archive::ending_at(file, end)? else { return Ok(None) };
+        entries += archive.entries.len();
+        if archive.start >= end || archives.len() == MAX_ARCHIVES || entries > MAX_ENTRIES {
+            return Ok(None);
+        }
+        end = archive.start;
+        archives.push(archive);
+    }
+    archives.reverse();
+    Ok(Some(archives))
+}
+
+/// What was found in a file.
+#[derive(Default)]
+struct Found {
+    tensors: Vec<Segment>,
+    names: Unique,
+}
+
+impl Found {
+    /// The segments of the file; `None` if there are no tensors. The first `start` bytes are none.
+    fn segments(self, start: u64) -> Option<Vec<Segment>> {
+        self.names.finish();
+        if self.tensors.is_empty() {
+            return None;
+        }
+        cover(start, self.tensors)
+    }
+
+    /// Adds the tensors of a storage; `None` if there are too many.
+    fn add(&mut self, storage: &Storage<'_>, views: &[View<'_>], item: &str) -> Option<()> {
+        storage.segments(views, item, &mut self.names, &mut self.tensors)
+    }
+}
+
+/// Adds the tensors of an archive, whose names begin with `item`. `None` if the file is none of torch.
+fn add(file: Whole<'_>, archive: &Archive, item: &str, found: &mut Found) -> Result<Option<()>> {
+    let by_name: HashMap<&str, &Entry> = archive.entries.iter().map(|e| (&e.name[..], e)).collect();
+    for entry in &archive.entries {
+        // `data.pkl` of all, `constants.pkl` of TorchScript; their storages are in folders of these names.
+        let Some(stem) = entry.name.strip_suffix(".pkl") else { continue };
+        let Some((top, "data" | "constants")) = stem.rsplit_once('/') else { continue };
+        let Some(bytes) = read(file, entry, MAX_PICKLE)? else { continue };
+        let Some(pickle) = Pickle::parse(&bytes) else { return Ok(None) };
+        let order = match by_name.get(&format!("{top}/byteorder")[..]) {
+            Some(order) => read(file, order, 16)?,
+            None => None,
+        };
+        if order.is_some_and(|order| order != b"little") {
+            continue;
+        }
+        for (key, views) in tensors::by_storage(&pickle) {
+            let Some(data) = by_name.get(&format!("{stem}/{key}")[..]).filter(|e| e.stored) else { continue };
+            let label = &data.name[top.len() + 1..];
+            let storage = Storage { label, offset: data.offset, len: data.len };
+            if found.add(&storage, &views, item).is_none() {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(()))
+}
+
+/// The bytes of an entry that has at most `most` of them and is stored as it is.
+fn read(file: Whole<'_>, entry: &Entry, most: u64) -> Result<Option<Vec<u8>>> {
+    if !entry.stored || entry.len > most {
+        return Ok(None);
+    }
+    file.bytes(entry.offset, entry.len as usize)
+}
+
+#[cfg(test)]
+mod tests;

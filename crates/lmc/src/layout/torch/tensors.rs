@@ -1,0 +1,259 @@
+//! Tensors in a pickle: calls of the functions that torch rebuilds them with, and the way to them through dictionaries, lists and objects.
+
+use std::collections::HashMap;
+
+use super::super::pickle::{Id, Pickle, Value};
+use crate::dtype::Dtype;
+use crate::segment::{MAX_RANK, Shape};
+
+/// A tensor: a view of a storage.
+pub(super) struct View<'a> {
+    /// The type of the storage's elements; `None` if it has none and torch has no name for that of the tensor's.
+    pub(super) elements: Option<Elements>,
+    /// First element in the storage.
+    pub(super) first: u64,
+    pub(super) shape: Shape,
+    /// Whether its elements are those of the storage from the first one on, in order.
+    pub(super) contiguous: bool,
+    /// The keys that lead to it, `.` between them; empty for a tensor that is all of the pickle, `None` if the way is too long.
+    pub(super) path: Option<String>,
+    /// The key of its storage.
+    key: &'a str,
+}
+
+/// How the elements of a storage are coded: each is `count` of a dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Elements {
+    pub(super) dtype: Dtype,
+    pub(super) count: u64,
+}
+
+/// Most steps and bytes of a way that becomes a name.
+const MAX_STEPS: usize = 64;
+const MAX_NAME: usize = 1024;
+/// Attributes that hold tensors of the object itself: modules, and tensors of `torch.distributed`.
+const HIDDEN: [&str; 4] = ["_parameters", "_buffers", "_modules", "_local_tensor"];
+
+/// The keys of the storages of a pickle, each with the tensors that view it, in the order of the first ones.
+pub(super) fn by_storage<'a>(pickle: &Pickle<'a>) -> Vec<(&'a str, Vec<View<'a>>)> {
+    let (mut storages, mut places) = (Vec::<(_, Vec<_>)>::new(), HashMap::new());
+    Walk::new(pickle).run(|view| {
+        let place = *places.entry(view.key).or_insert(storages.len());
+        if place == storages.len() {
+            storages.push((view.key, vec![]));
+        }
+        storages[place].1.push(view);
+    });
+    storages
+}
+
+/// A step on the way to a value.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Number(i64),
+    /// One that names do not show.
+    None,
+}
+
+/// Goes through all values of a pickle, each of them once.
+struct Walk<'p, 'a> {
+    pickle: &'p Pickle<'a>,
+    seen: Vec<bool>,
+    /// Steps: the one before, or the number of all for the first one.
+    steps: Vec<(u32, Step<'a>)>,
+    /// Values to go to, the next one last, by the last step to them.
+    next: Vec<(Id, u32)>,
+}
+
+impl<'p, 'a> Walk<'p, 'a> {
+    fn new(pickle: &'p Pickle<'a>) -> Self {
+        let seen = vec![false; pickle.len()];
+        Self { pickle, seen, steps: vec![(u32::MAX, Step::None)], next: vec![(pickle.root, 0)] }
+    }
+
+    fn run(mut self, mut found: impl FnMut(View<'a>)) {
+        let pickle = self.pickle;
+        while let Some((id, way)) = self.next.pop() {
+            if std::mem::replace(&mut self.seen[id as usize], true) {
+                continue;
+            }
+            if let Some(mut view) = view(pickle, id) {
+                view.path = self.path(way);
+                found(view);
+                continue;
+            }
+            let from = self.next.len();
+            match pickle.get(id) {
+                Value::Sequence(values) => self.numbered(values, way),
+                Value::Dict(items) => self.keyed(items, way),
+                Value::Object(object) => {
+                    self.keyed(&object.items, way);
+                    self.numbered(&object.elements, way);
+                    let args = pickle.sequence(object.args).unwrap_or_default();
+                    self.next.extend(object.state.iter().chain(args).map(|&value| (value, way)));
+                }
+                _ => {}
+            }
+            // The first one is the next.
+            self.next[from..].reverse();
+        }
+    }
+
+    fn step(&mut self, value: Id, way: u32, step: Step<'a>) {
+        if self.seen[value as usize] || matches!(self.pickle.get(value), Value::Other | Value::Int(_) | Value::Str(_)) {
+            return;
+        }
+        let way = match step {
+            Step::None => way,
+            step => {
+                self.steps.push((way, step));
+                self.steps.len() as u32 - 1
+            }
+        };
+        self.next.push((value, way));
+    }
+
+    fn numbered(&mut self, values: &[Id], way: u32) {
+        values.iter().zip(0..).for_each(|(&value, number)| self.step(value, way, Step::Number(number)));
+    }
+
+    fn keyed(&mut self, items: &[(Id, Id)], way: u32) {
+        for &(key, value) in items {
+            let step = match *self.pickle.get(key) {
+                Value::Str(key) if HIDDEN.contains(&key) => Step::None,
+                Value::Str(key) => Step::Key(key),
+                Value::Int(number) => Step::Number(number),
+                _ => Step::None,
+            };
+            self.step(value, way, step);
+        }
+    }
+
+    /// The name of what a way leads to.
+    fn path(&self, mut way: u32) -> Option<String> {
+        let mut steps = Vec::new();
+        while way != 0 {
+            let (before, step) = self.steps[way as usize];
+            match step {
+                Step::Key(key) => steps.push(key.to_owned()),
+                Step::Number(number) => steps.push(number.to_string()),
+                Step::None => {}
+            }
+            way = before;
+            if steps.len() > MAX_STEPS || steps.iter().map(String::len).sum::<usize>() > MAX_NAME {
+                return None;
+            }
+        }
+        steps.reverse();
+        Some(steps.join("."))
+    }
+}
+
+/// The tensor that a value is.
+fn view<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
+    let Value::Object(object) = pickle.get(id) else { return None };
+    let (mut callable, mut args) = (object.callable, object.args);
+    // A parameter of a subclass of a subclass is the deepest one.
+    for _ in 0..4 {
+        let given = pickle.sequence(args)?;
+        match pickle.global(callable)? {
+            ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
+                let Value::Object(data) = pickle.get(*given.first()?) else { return None };
+                (callable, args) = (data.callable, data.args);
+            }
+            ("torch._tensor", "_rebuild_from_type_v2") => (callable, args) = (*given.first()?, *given.get(2)?),
+            ("torch._utils", function) => return tensor(pickle, function, given),
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// The tensor that a function rebuilds from its arguments.
+fn tensor<'a>(pickle: &Pickle<'a>, function: &str, args: &[Id]) -> Option<View<'a>> {
+    let named = match function {
+        "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_qtensor" => None,
+        "_rebuild_tensor_v3" => Some(pickle.global(*args.get(6)?)?),
+        _ => return None,
+    };
+    let &[storage, first, shape, strides, ..] = args else { return None };
+    let Value::Persistent(storage) = *pickle.get(storage) else { return None };
+    let &[tag, class, key, ..] = pickle.sequence(storage)? else { return None };
+    if pickle.str(tag)? != "storage" {
+        return None;
+    }
+    let elements = match named {
+        Some(("torch", dtype)) => elements_of_dtype(dtype),
+        Some(_) => None,
+        None => elements_of_storage(pickle.global(class)?.1),
+    };
+    let sizes = |id| pickle.sequence(id)?.iter().map(|&n| pickle.size(n)).collect::<Option<Vec<u64>>>();
+    let (shape, strides) = (sizes(shape)?, sizes(strides)?);
+    if shape.len() != strides.len() || shape.len() >= MAX_RANK {
+        return None;
+    }
+    let contiguous = is_contiguous(&shape, &strides);
+    let (first, key) = (pickle.size(first)?, pickle.str(key)?);
+    Some(View { elements, first, shape: shape[..].into(), contiguous, path: None, key })
+}
+
+/// Whether the last dimension's stride is 1, and that of each other one the elements of the next; those of length 1 have any.
+fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
+    let mut step = 1u64;
+    shape.iter().zip(strides).rev().filter(|&(&n, _)| n != 1).all(|(&n, &stride)| {
+        let right = stride == step;
+        step = step.saturating_mul(n);
+        right
+    }) || shape.contains(&0)
+}
+
+/// The elements of a typed storage, by the name of its class.
+fn elements_of_storage(class: &str) -> Option<Elements> {
+    elements_of_dtype(match class.strip_suffix("Storage")? {
+        "Double" => "float64",
+        "Float" => "float32",
+        "Half" => "float16",
+        "BFloat16" => "bfloat16",
+        "Long" => "int64",
+        "Int" | "QInt32" => "int32",
+        "Short" => "int16",
+        "Char" | "QInt8" => "int8",
+        "Byte" | "QUInt8" | "QUInt4x2" | "QUInt2x4" => "uint8",
+        "Bool" => "bool",
+        "ComplexFloat" => "complex64",
+        "ComplexDouble" => "complex128",
+        _ => return None,
+    })
+}
+
+/// The elements that torch calls by this name.
+fn elements_of_dtype(name: &str) -> Option<Elements> {
+    let (dtype, count) = match name {
+        "float64" => (Dtype::F64, 1),
+        "float32" => (Dtype::F32, 1),
+        "float16" => (Dtype::F16, 1),
+        "bfloat16" => (Dtype::Bf16, 1),
+        "int64" => (Dtype::I64, 1),
+        "int32" => (Dtype::I32, 1),
+        "int16" => (Dtype::I16, 1),
+        "int8" => (Dtype::I8, 1),
+        "uint64" => (Dtype::U64, 1),
+        "uint32" => (Dtype::U32, 1),
+        "uint16" => (Dtype::U16, 1),
+        "uint8" => (Dtype::U8, 1),
+        "bool" => (Dtype::Bool, 1),
+        "complex64" => (Dtype::C64, 1),
+        // As `torch.view_as_real` shows them.
+        "complex128" => (Dtype::F64, 2),
+        "complex32" => (Dtype::F16, 2),
+        "float8_e4m3fn" => (Dtype::F8E4M3, 1),
+        "float8_e5m2" => (Dtype::F8E5M2, 1),
+        "float8_e4m3fnuz" => (Dtype::F8E4M3Fnuz, 1),
+        "float8_e5m2fnuz" => (Dtype::F8E5M2Fnuz, 1),
+        "float8_e8m0fnu" => (Dtype::F8E8M0, 1),
+        "float4_e2m1fn_x2" => (Dtype::F4, 2),
+        _ => return None,
+    };
+    Some(Elements { dtype, count })
+}

@@ -1,0 +1,170 @@
+//! Zip archives: the places of their entries (PKWARE's APPNOTE.TXT). Only the central directory counts: torch writes local headers without
+//! sizes.
+
+use super::suggestion::Whole;
+use crate::error::Result;
+
+/// Most bytes of a central directory: enough for some hundred thousand entries.
+const MAX_DIRECTORY: u64 = 1 << 25;
+/// The end record, without its comment; a comment's greatest length.
+const END: usize = 22;
+const MAX_COMMENT: usize = u16::MAX as usize;
+/// The end record of zip64 and its locator, which come before the other one.
+const END64: u64 = 56;
+const LOCATOR: u64 = 20;
+/// A file header in the central directory, and a local one, without names and extra fields.
+const HEADER: usize = 46;
+const LOCAL: u64 = 30;
+
+/// An archive that is part of a file.
+pub(super) struct Archive {
+    /// Its first byte in the file.
+    pub(super) start: u64,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// A file of an archive.
+pub(super) struct Entry {
+    pub(super) name: String,
+    /// Its data in the file.
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// Whether the data is stored as it is: neither compressed nor encrypted.
+    pub(super) stored: bool,
+}
+
+impl Archive {
+    /// The archive that ends where the first `end` bytes of the file do; `None` if there is none, or it is not sound. It may begin anywhere:
+    /// its own offsets count from its first byte.
+    pub(super) fn ending_at(file: Whole<'_>, end: u64) -> Result<Option<Self>> {
+        let Some(directory) = Directory::ending_at(file, end)? else { return Ok(None) };
+        directory.archive(file)
+    }
+}
+
+/// The place of a central directory.
+struct Directory {
+    /// First byte of the archive in the file.
+    start: u64,
+    /// Offset in the archive, length in bytes, number of headers.
+    offset: u64,
+    len: u64,
+    headers: u64,
+}
+
+impl Directory {
+    fn ending_at(file: Whole<'_>, end: u64) -> Result<Option<Self>> {
+        // Nearly all archives have no comment.
+        for tail in [END, END + MAX_COMMENT] {
+            let tail = tail.min(usize::try_from(end).unwrap_or(usize::MAX));
+            let Some(bytes) = file.bytes(end - tail as u64, tail)? else { return Ok(None) };
+            let Some(at) = end_record(&bytes) else { continue };
+            let record = &bytes[at..];
+            let mut directory = Self {
+                start: 0,
+                offset: u32_at(record, 16).into(),
+                len: u32_at(record, 12).into(),
+                headers: u16_at(record, 10).into(),
+            };
+            let mut ends = end - (tail - at) as u64;
+            let saturated =
+                directory.offset.max(directory.len) == u64::from(u32::MAX) || directory.headers == u64::from(u16::MAX);
+            if let Some(before) = ends.checked_sub(LOCATOR + END64)
+                && let Some(bytes) = file.bytes(before, (LOCATOR + END64) as usize)?
+                && bytes.starts_with(b"PK\x06\x06")
+                && bytes[END64 as usize..].starts_with(b"PK\x06\x07")
+            {
+                ends = before;
+                directory.headers = u64_at(&bytes, 32);
+                directory.len = u64_at(&bytes, 40);
+                directory.offset = u64_at(&bytes, 48);
+            } else if saturated {
+                return Ok(None);
+            }
+            let length = directory.offset.checked_add(directory.len);
+            let Some(start) = length.and_then(|length| ends.checked_sub(length)) else { return Ok(None) };
+            directory.start = start;
+            return Ok(Some(directory));
+        }
+        Ok(None)
+    }
+
+    fn archive(&self, file: Whole<'_>) -> Result<Option<Archive>> {
+        if self.len > MAX_DIRECTORY || self.headers > self.len / HEADER as u64 {
+            return Ok(None);
+        }
+        let Some(bytes) = file.bytes(self.start + self.offset, self.len as usize)? else { return Ok(None) };
+        let mut rest = &bytes[..];
+        let mut entries = Vec::with_capacity(self.headers as usize);
+        // The ranges of entries, with their local headers.
+        let mut ranges = Vec::with_capacity(self.headers as usize);
+        for _ in 0..self.headers {
+            let Some((mut entry, after)) = entry(rest) else { return Ok(None) };
+            rest = after;
+            let mut local = [0; LOCAL as usize];
+            let Some(at) = self.start.checked_add(entry.offset) else { return Ok(None) };
+            if !file.read(&mut local, at)? || !local.starts_with(b"PK\x03\x04") {
+                return Ok(None);
+            }
+            entry.offset = at + LOCAL + u64::from(u16_at(&local, 26)) + u64::from(u16_at(&local, 28));
+            let Some(end) = entry.offset.checked_add(entry.len) else { return Ok(None) };
+            ranges.push((at, end));
+            entries.push(entry);
+        }
+        ranges.push((self.start + self.offset, u64::MAX));
+        ranges.sort_unstable();
+        let sound = rest.is_empty() && ranges.is_sorted_by(|a, b| a.1 <= b.0);
+        Ok(sound.then_some(Archive { start: self.start, entries }))
+    }
+}
+
+/// The offset of the end record whose comment ends with the bytes.
+fn end_record(bytes: &[u8]) -> Option<usize> {
+    (0..=bytes.len().checked_sub(END)?).rev().find(|&at| {
+        let record = &bytes[at..];
+        record.starts_with(b"PK\x05\x06") && usize::from(u16_at(record, 20)) == record.len() - END
+    })
+}
+
+/// The entry of the first header of a central directory, with its offset in the archive and the length of its data; and what comes after.
+fn entry(bytes: &[u8]) -> Option<(Entry, &[u8])> {
+    let (header, rest) = bytes.split_at_checked(HEADER)?;
+    if !header.starts_with(b"PK\x01\x02") {
+        return None;
+    }
+    let (name, rest) = rest.split_at_checked(u16_at(header, 28).into())?;
+    let (mut extra, rest) = rest.split_at_checked(u16_at(header, 30).into())?;
+    let (_comment, rest) = rest.split_at_checked(u16_at(header, 32).into())?;
+    let (mut packed, mut len, mut offset) =
+        (u32_at(header, 20).into(), u32_at(header, 24).into(), u32_at(header, 42).into());
+    while let Some((field, after)) = extra.split_at_checked(4) {
+        let (mut numbers, after) = after.split_at_checked(u16_at(field, 2).into())?;
+        if u16_at(field, 0) == 1 {
+            // Zip64: those of the numbers that have no room in the header.
+            for number in [&mut len, &mut packed, &mut offset] {
+                if *number == u64::from(u32::MAX) {
+                    let first;
+                    (first, numbers) = numbers.split_at_checked(8)?;
+                    *number = u64_at(first, 0);
+                }
+            }
+        }
+        extra = after;
+    }
+    let encrypted = u16_at(header, 8) & 1 != 0;
+    let stored = u16_at(header, 10) == 0 && packed == len && !encrypted;
+    let entry = Entry { name: String::from_utf8(name.to_vec()).ok()?, offset, len: packed, stored };
+    Some((entry, rest))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"))
+}

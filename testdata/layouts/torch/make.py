@@ -1,0 +1,94 @@
+"""Writes the files of this folder; the names of tensors, their types and values are what the tests expect.
+
+python3 testdata/layouts/torch/make.py    # PyTorch 2.7 or later
+"""
+
+import io
+import os
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
+
+HERE = Path(__file__).parent
+
+
+class Evil:
+    """An object whose pickle runs a command where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch /tmp/lmc-unpickled",)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = torch.nn.Linear(3, 2)
+        self.register_buffer("b", torch.arange(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x)
+
+
+def state() -> dict[str, object]:
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2)).to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(net.parameters())
+    for number, parameter in enumerate(net.parameters()):
+        with torch.no_grad():
+            parameter.copy_(torch.arange(parameter.numel()).reshape(parameter.shape) + 10 * number)
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    return {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "step": 3}
+
+
+def kinds() -> dict[str, object]:
+    names = "float64 float16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool complex64 complex128".split()
+    names += ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"]
+    tensors = {name: torch.arange(4).to(getattr(torch, name)) for name in names}
+    return {**tensors, "parameter": torch.nn.Parameter(torch.arange(9.0).reshape(3, 3)), "scalar": torch.tensor(7.0)}
+
+
+def views() -> dict[str, object]:
+    flat = torch.arange(24.0)
+    return {
+        # Ranges of one storage, whose last eight elements none of them has.
+        "first": flat[:4],
+        "second": flat[4:16].reshape(3, 4),
+        "overlaps": flat[2:6],
+        # One storage under two names.
+        "tied": (tied := torch.arange(6.0)),
+        "again": tied,
+        # No range of its storage; none at all; keys that give equal names.
+        "transposed": torch.arange(6.0).reshape(2, 3).t(),
+        "empty": torch.empty(0, 5),
+        "a": {"b": torch.zeros(2)},
+        "a.b": torch.ones(2),
+        "list": [torch.full((2,), 5.0), (torch.full((2,), 6.0),)],
+        7: torch.full((2,), 7.0),
+    }
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    torch.manual_seed(1)
+    torch.save(state(), HERE / "state.pt")
+    torch.save(kinds(), HERE / "kinds.pt")
+    torch.save(views(), HERE / "views.pt")
+    torch.save(views(), HERE / "protocol5.pt", pickle_protocol=5)
+    torch.save(views(), HERE / "legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save(Net(), HERE / "module.pt")
+    torch.save({"weights": torch.arange(5.0), "evil": Evil()}, HERE / "evil.pt")
+    torch.save(torch.arange(5.0), HERE / "one.pt")
+    with io.BytesIO() as file:
+        torch.jit.save(torch.jit.script(Net()), file)
+        (HERE / "script.pt").write_bytes(file.getvalue())
+    for name, form in (("dcp", SerializationFormat.TORCH_SAVE), ("dcp-safetensors", SerializationFormat.SAFETENSORS)):
+        writer = FileSystemWriter(HERE / name, serialization_format=form)
+        tensors = {"model": {"weight": torch.arange(12.0).reshape(3, 4), "bias": torch.arange(3)}}
+        dcp.save({**tensors, "step": 5} if name == "dcp" else tensors, storage_writer=writer)
+
+
+if __name__ == "__main__":
+    main()
