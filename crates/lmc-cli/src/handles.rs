@@ -159,6 +159,10 @@ impl lmc::ReadAt for InputFile {
     fn size(&self) -> io::Result<u64> {
         Ok(self.seen.len())
     }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
 }
 
 /// A sequential reader of a file.

@@ -86,6 +86,10 @@ impl lmc::ReadAt for Source {
     fn size(&self) -> io::Result<u64> {
         self.0.size()
     }
+
+    fn path(&self) -> Option<&Path> {
+        Some(self.0.path())
+    }
 }
 
 /// Fails with the reason unless a path leads to a regular file.

@@ -114,6 +114,10 @@ impl ReadAt for Source {
         })
     }
 
+    fn path(&self) -> Option<&Path> {
+        self.path()
+    }
+
     fn as_slice(&self) -> Option<&[u8]> {
         self.buffer().and_then(Buffer::as_slice)
     }

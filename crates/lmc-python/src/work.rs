@@ -1,6 +1,7 @@
 //! Interruptible work without the GIL.
 
 use std::io;
+use std::path::Path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -95,6 +96,10 @@ impl ReadAt for Interruptible<'_> {
 
     fn size(&self) -> io::Result<u64> {
         self.source.size()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.source.path()
     }
 
     fn as_slice(&self) -> Option<&[u8]> {

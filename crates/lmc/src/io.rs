@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -19,6 +20,12 @@ pub trait ReadAt: Sync {
     /// # Errors
     /// Whatever the source reports.
     fn size(&self) -> io::Result<u64>;
+
+    /// Where it is in the file system, if it is a file: the names of tensors may be in another file of its directory. Nothing else depends
+    /// on it.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 
     /// All of the source, where it is in memory.
     fn as_slice(&self) -> Option<&[u8]> {
@@ -83,6 +90,9 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     fn size(&self) -> io::Result<u64> {
         (**self).size()
     }
+    fn path(&self) -> Option<&Path> {
+        (**self).path()
+    }
     fn as_slice(&self) -> Option<&[u8]> {
         (**self).as_slice()
     }
@@ -97,6 +107,9 @@ impl<T: ReadAt + Send + ?Sized> ReadAt for Arc<T> {
     }
     fn size(&self) -> io::Result<u64> {
         (**self).size()
+    }
+    fn path(&self) -> Option<&Path> {
+        (**self).path()
     }
     fn as_slice(&self) -> Option<&[u8]> {
         (**self).as_slice()

@@ -1,5 +1,7 @@
 //! Layouts: the segments that a format suggests for a file, from its beginning.
 
+use std::path::Path;
+
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, read_at};
@@ -105,6 +107,11 @@ pub(crate) struct Whole<'a> {
 impl Whole<'_> {
     pub(super) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Where it is in the file system.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.src.path()
     }
 
     /// Fills `buf` with the bytes at `offset`; false if the file ends before.

@@ -2,6 +2,7 @@
 //! with storages as entries and a pickle that says which tensors view them
 //! (<https://docs.pytorch.org/docs/stable/notes/serialization.html>); and what `torch.save` wrote before version 1.6.
 
+mod distcp;
 mod legacy;
 mod names;
 mod storage;
@@ -34,10 +35,15 @@ impl Format for Torch {
         }
         let Some(file) = file.whole() else { return Ok(None) };
         let Some(archives) = archives(file)? else { return Ok(None) };
-        let name = if archives.len() > 1 { "distcp" } else { "torch" };
+        let names = file.path().and_then(distcp::names);
+        let name = if archives.len() > 1 || names.is_some() { "distcp" } else { "torch" };
         let mut found = Found::default();
         for (number, archive) in archives.iter().enumerate() {
-            let item = if archives.len() > 1 { format!("{number}.") } else { String::new() };
+            let root = names.as_ref().and_then(|names| names.get(&archive.start).cloned());
+            let item = match archives.len() {
+                1 => Item { root: root.unwrap_or_else(|| "0".to_owned()), prefix: String::new() },
+                _ => Item { root: root.unwrap_or_else(|| number.to_string()), prefix: format!("{number}.") },
+            };
             if add(file, archive, &item, &mut found)?.is_none() {
                 return Ok(None);
             }
@@ -63,6 +69,14 @@ fn archives(file: Whole<'_>) -> Result<Option<Vec<Archive>>> {
     Ok(Some(archives))
 }
 
+/// How the tensors of an archive are named.
+struct Item {
+    /// One that is all that the archive holds.
+    root: String,
+    /// Before the names of others.
+    prefix: String,
+}
+
 /// What was found in a file.
 #[derive(Default)]
 struct Found {
@@ -81,13 +95,13 @@ impl Found {
     }
 
     /// Adds the tensors of a storage; `None` if there are too many.
-    fn add(&mut self, storage: &Storage<'_>, views: &[View<'_>], item: &str) -> Option<()> {
+    fn add(&mut self, storage: &Storage<'_>, views: &[View<'_>], item: &Item) -> Option<()> {
         storage.segments(views, item, &mut self.names, &mut self.tensors)
     }
 }
 
-/// Adds the tensors of an archive, whose names begin with `item`. `None` if the file is none of torch.
-fn add(file: Whole<'_>, archive: &Archive, item: &str, found: &mut Found) -> Result<Option<()>> {
+/// Adds the tensors of an archive. `None` if the file is none of torch.
+fn add(file: Whole<'_>, archive: &Archive, item: &Item, found: &mut Found) -> Result<Option<()>> {
     let by_name: HashMap<&str, &Entry> = archive.entries.iter().map(|e| (&e.name[..], e)).collect();
     for entry in &archive.entries {
         // `data.pkl` of all, `constants.pkl` of TorchScript; their storages are in folders of these names.

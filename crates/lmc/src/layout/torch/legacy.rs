@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::super::pickle::{Id, Pickle, Value};
 use super::super::suggestion::{Format, Layout, Prefix};
 use super::storage::Storage;
-use super::{Found, MAX_PICKLE, tensors};
+use super::{Found, Item, MAX_PICKLE, tensors};
 use crate::error::Result;
 
 /// The magic number as protocol 2 pickles it.
@@ -35,6 +35,7 @@ impl Format for Legacy {
         let mut storages: HashMap<_, _> = tensors::by_storage(&object).into_iter().collect();
         let start = at;
         let mut found = Found::default();
+        let item = Item { root: "0".to_owned(), prefix: String::new() };
         // Keys are addresses of the writer's memory: names show the number.
         for (number, &key) in keys.sequence(keys.root).unwrap_or_default().iter().enumerate() {
             let Some(key) = keys.str(key) else { return Ok(None) };
@@ -49,7 +50,7 @@ impl Format for Legacy {
             let len = u64::from_le_bytes(count).checked_mul(width);
             let Some(len) = len.filter(|&len| len <= whole.size() - at) else { return Ok(None) };
             let storage = Storage { label: &format!("data/{number}"), offset: at, len };
-            if found.add(&storage, &views, "").is_none() {
+            if found.add(&storage, &views, &item).is_none() {
                 return Ok(None);
             }
             at += len;

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::Item;
 use super::names::Unique;
 use super::tensors::{Elements, View};
 use crate::segment::{Segment, Shape};
@@ -21,7 +22,7 @@ impl Storage<'_> {
     pub(super) fn segments(
         &self,
         views: &[View<'_>],
-        item: &str,
+        item: &Item,
         names: &mut Unique,
         segments: &mut Vec<Segment>,
     ) -> Option<()> {
@@ -47,8 +48,8 @@ impl Storage<'_> {
             Some(())
         };
         let label = |first| match first {
-            0 => format!("{item}{}", self.label),
-            first => format!("{item}{}@{first}", self.label),
+            0 => format!("{}{}", item.prefix, self.label),
+            first => format!("{}{}@{first}", item.prefix, self.label),
         };
         let mut ranges: Vec<(u64, u64, &View<'_>)> = views.iter().filter_map(|v| range(v, elements)).collect();
         ranges.sort_by_key(|&(first, n, _)| (first, Reverse(n)));
@@ -60,10 +61,9 @@ impl Storage<'_> {
             if n > 0 && first > at {
                 add([Some(label(at)), None], at, &[first - at], first - at)?;
             }
-            let path = view.path.as_ref().map(|path| match (&path[..], item.trim_end_matches('.')) {
-                ("", "") => "0".to_owned(),
-                ("", item) => item.to_owned(),
-                _ => format!("{item}{path}"),
+            let path = view.path.as_ref().map(|path| match &path[..] {
+                "" => item.root.clone(),
+                path => format!("{}{path}", item.prefix),
             });
             match add([path, Some(label(first))], first, &view.shape, n) {
                 // An empty tensor needs no other name.

@@ -6,8 +6,10 @@ use super::super::suggestion::Start;
 use super::*;
 use crate::dtype::Dtype;
 
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/layouts/torch");
+
 fn sample(name: &str) -> Vec<u8> {
-    fs::read(format!("{}/../../testdata/layouts/torch/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    fs::read(format!("{FOLDER}/{name}")).unwrap()
 }
 
 /// The layout of a file, whose segments have no gaps.
@@ -132,6 +134,41 @@ fn distributed_checkpoints() {
     assert_eq!(values(&file, "1"), (0..12).map(|n| n as f32).collect::<Vec<_>>());
     let file = sample("dcp-safetensors/__0_0.distcp");
     assert!(layout(&file).is_none(), "it is a file of safetensors");
+}
+
+/// The file whose names are in `.metadata` beside it.
+#[test]
+fn names_of_distributed_checkpoints() {
+    let path = std::path::PathBuf::from(format!("{FOLDER}/dcp/__0_0.distcp"));
+    struct At(Vec<u8>, std::path::PathBuf);
+    impl crate::io::ReadAt for At {
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+            self.0.read_exact_at(buf, offset)
+        }
+        fn size(&self) -> std::io::Result<u64> {
+            self.0.size()
+        }
+        fn path(&self) -> Option<&std::path::Path> {
+            Some(&self.1)
+        }
+    }
+    let names = |path| {
+        let file = At(sample("dcp/__0_0.distcp"), path);
+        let layout = Torch.suggest(&mut Start::new(&file, file.0.len() as u64, "the input")).unwrap().unwrap();
+        layout.segments.iter().filter_map(|s| s.name.as_deref().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(names(path.clone()), ["model.weight", "model.bias"]);
+    assert_eq!(names(path.with_file_name("other.distcp")), ["1", "2"], "the metadata does not know that file");
+    assert_eq!(names(path.with_file_name("absent/__0_0.distcp")), ["1", "2"]);
+    let metadata = sample("dcp/.metadata");
+    let all = distcp::names_in(&metadata, "__0_0.distcp").unwrap();
+    assert_eq!(all.len(), 3, "two tensors and a number: {all:?}");
+    (0..metadata.len()).for_each(|len| assert_eq!(distcp::names_in(&metadata[..len], "__0_0.distcp"), None));
+    for bit in 0..8 * metadata.len() {
+        let mut broken = metadata.clone();
+        broken[bit / 8] ^= 1 << (bit % 8);
+        distcp::names_in(&broken, "__0_0.distcp");
+    }
 }
 
 /// The pickle names a function that would run a command; it is a name.

@@ -1,0 +1,59 @@
+//! The names of the tensors of a `.distcp` file, which are in `.metadata` beside it: a pickle that says where in which file each tensor is,
+//! or the part of it that one process had (`torch.distributed.checkpoint.metadata`).
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::super::pickle::{Id, Pickle, Value};
+use super::MAX_PICKLE;
+
+/// The names of a file's tensors, by the offsets of their archives. `None` if nothing says them.
+pub(super) fn names(file: &Path) -> Option<HashMap<u64, String>> {
+    let name = file.file_name()?.to_str().filter(|name| name.ends_with(".distcp"))?;
+    let metadata = File::open(file.with_file_name(".metadata")).ok()?;
+    let mut bytes = Vec::new();
+    metadata.take(MAX_PICKLE + 1).read_to_end(&mut bytes).ok()?;
+    names_in(&bytes, name)
+}
+
+/// The names of the tensors of the file called `file`, as the bytes of `.metadata` have them.
+pub(super) fn names_in(metadata: &[u8], file: &str) -> Option<HashMap<u64, String>> {
+    if metadata.len() as u64 > MAX_PICKLE {
+        return None;
+    }
+    let pickle = Pickle::parse(metadata)?;
+    let Value::Dict(stored) = pickle.get(attribute(&pickle, pickle.root, "storage_data")?) else { return None };
+    let (mut places, mut parts) = (Vec::new(), HashMap::new());
+    for &(index, place) in stored {
+        let attribute = |of, name| attribute(&pickle, of, name);
+        let name = pickle.str(attribute(index, "fqn")?)?;
+        if pickle.str(attribute(place, "relative_path")?)? != file {
+            continue;
+        }
+        *parts.entry(name).or_insert(0u32) += 1;
+        places.push((pickle.size(attribute(place, "offset")?)?, name, first(&pickle, index)));
+    }
+    // A tensor of which the file has several parts is named by their first indices, too.
+    let name = |(offset, name, first): (u64, &str, Option<String>)| match first {
+        Some(first) if parts[name] > 1 => (offset, format!("{name}@{first}")),
+        _ => (offset, name.to_owned()),
+    };
+    Some(places.into_iter().map(name).collect())
+}
+
+/// An attribute of an object, as its state gives it.
+fn attribute(pickle: &Pickle<'_>, object: Id, name: &str) -> Option<Id> {
+    let Value::Object(object) = pickle.get(object) else { return None };
+    let Value::Dict(attributes) = pickle.get(object.state?) else { return None };
+    attributes.iter().rev().find(|&&(key, _)| pickle.str(key) == Some(name)).map(|&(_, value)| value)
+}
+
+/// The first indices of a part of a tensor, with commas.
+fn first(pickle: &Pickle<'_>, index: Id) -> Option<String> {
+    let Value::Object(size) = pickle.get(attribute(pickle, index, "offset")?) else { return None };
+    let &[indices] = pickle.sequence(size.args)? else { return None };
+    let indices = pickle.sequence(indices)?.iter().map(|&i| pickle.size(i).map(|i| i.to_string()));
+    Some(indices.collect::<Option<Vec<_>>>()?.join(","))
+}
