@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Cat(cmd::cat::CatArgs),
     Diff(cmd::diff::DiffArgs),
     Snapshot(cmd::snapshot::SnapshotArgs),
+    Unpack(cmd::unpack::UnpackArgs),
     #[cfg(feature = "bench")]
     Bench(cmd::bench::BenchArgs),
     Completions(cmd::completions::CompletionsArgs),

@@ -10,6 +10,7 @@ pub(crate) mod diff;
 pub(crate) mod list;
 pub(crate) mod snapshot;
 pub(crate) mod test;
+pub(crate) mod unpack;
 mod version;
 
 use clap::CommandFactory;
@@ -31,6 +32,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Test(args)) => test::run(&args, ui),
         Some(Command::List(args)) => list::run(&args, ui),
         Some(Command::Cat(args)) => cat::run(&args, ui),
+        Some(Command::Unpack(args)) => unpack::run(&args, ui),
         #[cfg(feature = "bench")]
         Some(Command::Bench(args)) => bench::run(&args, ui),
         Some(Command::Completions(args)) => completions::run(&args, Cli::command(), ui),

@@ -16,4 +16,5 @@ mod snapshot_threads;
 mod snapshot_unlucky;
 mod support;
 mod tables;
+mod unpack;
 mod version0;

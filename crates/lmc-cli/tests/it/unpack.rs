@@ -1,0 +1,107 @@
+//! `unpack`: the tensors of files as safetensors.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{Dir, model, safetensors, weights};
+
+/// A file that torch wrote.
+fn sample(name: &str) -> Vec<u8> {
+    fs::read(format!("{}/../../testdata/layouts/torch/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+/// Name, dtype, shape and bytes of each tensor, in the order of the file.
+fn tensors(file: &[u8]) -> Vec<(String, String, Value, Vec<u8>)> {
+    let (len, rest) = file.split_at(8);
+    let len = u64::from_le_bytes(len.try_into().unwrap()) as usize;
+    assert_eq!(len % 8, 0, "tensors are aligned");
+    let (json, data) = rest.split_at(len);
+    let header: Value = serde_json::from_slice(json).unwrap();
+    assert_eq!(header["__metadata__"]["format"], "pt");
+    let infos = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
+    let mut found: Vec<_> = infos
+        .map(|(name, info)| {
+            let place = |i: usize| info["data_offsets"][i].as_u64().unwrap() as usize;
+            let dtype = info["dtype"].as_str().unwrap().to_owned();
+            (place(0), (name.clone(), dtype, info["shape"].clone(), data[place(0)..place(1)].to_vec()))
+        })
+        .collect();
+    found.sort_by_key(|(at, t)| (*at, t.3.len()));
+    assert_eq!(found.iter().map(|(_, t)| t.3.len()).sum::<usize>(), data.len());
+    found.into_iter().map(|(_, t)| t).collect()
+}
+
+fn f32s(values: impl IntoIterator<Item = u16>) -> Vec<u8> {
+    values.into_iter().flat_map(|n| f32::from(n).to_le_bytes()).collect()
+}
+
+#[test]
+fn what_torch_saved() {
+    let dir = Dir::new();
+    dir.write("views.pt", &sample("views.pt"));
+    let run = dir.run(["unpack", "-v", "views.pt", "-o", "out"]);
+    run.ok();
+    assert_eq!(run.stdout(), "");
+    assert!(run.stderr().contains("views.pt : 11 tensors, 184 B  (out/views.safetensors)"), "{run:?}");
+    let found = tensors(&dir.read("out/views.safetensors"));
+    let of = |name: &str| found.iter().find(|t| t.0 == name).unwrap_or_else(|| panic!("{name}: {found:?}"));
+    assert_eq!((&of("second").2, &of("second").3), (&serde_json::json!([3, 4]), &f32s(4..16)));
+    assert_eq!((&of("list.1.0").3, &of("7").3), (&f32s([6, 6]), &f32s([7, 7])));
+    assert_eq!((&of("empty").2, of("empty").3.len()), (&serde_json::json!([0, 5]), 0));
+    // Wide elements first.
+    dir.write("kinds.pt", &sample("kinds.pt"));
+    dir.run(["unpack", "kinds.pt", "-o", "out"]).ok();
+    let types: Vec<_> = tensors(&dir.read("out/kinds.safetensors")).into_iter().map(|t| t.1).collect();
+    assert_eq!(types.len(), 18);
+    assert!(types.iter().rposition(|t| t == "F64").unwrap() < types.iter().position(|t| t == "F32").unwrap());
+}
+
+#[test]
+fn compressed_files_and_deltas() {
+    let dir = Dir::new();
+    dir.write("old.pt", &sample("state.pt"));
+    dir.write("new.pt", &sample("state.pt"));
+    dir.run(["compress", "new.pt", "--base", "old.pt"]).ok();
+    dir.run(["unpack", "new.pt", "-o", "plain", "--prefix", "model."]).ok();
+    dir.run(["unpack", "new.pt.lmc", "-o", "out"]).fails(&["is a delta", "lmc unpack --base old.pt new.pt.lmc -o out"]);
+    assert!(!dir.has("out/new.safetensors"));
+    dir.run(["unpack", "new.pt.lmc", "-o", "out", "--base", "old.pt", "--prefix", "model."]).ok();
+    assert_eq!(dir.read("plain/new.safetensors"), dir.read("out/new.safetensors"));
+    let names: Vec<_> = tensors(&dir.read("out/new.safetensors")).into_iter().map(|t| t.0).collect();
+    assert_eq!(names, ["0.weight", "0.bias", "1.weight", "1.bias"]);
+}
+
+#[test]
+fn several_files() {
+    let dir = Dir::new();
+    dir.write("a.pt", &sample("state.pt"));
+    dir.write("b.safetensors", &model());
+    dir.run(["unpack", "a.pt", "b.safetensors", "-o", "out/deep"]).ok();
+    assert_eq!(dir.try_names("out/deep"), ["out/deep/a.safetensors", "out/deep/b.safetensors"]);
+    let again = dir.run(["unpack", "b.safetensors", "-o", "out/deep"]);
+    again.fails(&["out/deep/b.safetensors", "-f"]);
+    dir.run(["unpack", "-f", "b.safetensors", "-o", "out/deep"]).ok();
+    dir.write("a.bin", &sample("state.pt"));
+    dir.run(["unpack", "a.pt", "a.bin", "-o", "x"]).is_misused(&["a.bin", "x/a.safetensors"]);
+    assert!(!dir.has("x"));
+    // Onto itself.
+    dir.run(["unpack", "-f", "b.safetensors", "-o", "."]).fails(&["b.safetensors", "is the input file"]);
+    assert_eq!(dir.read("b.safetensors"), model());
+}
+
+#[test]
+fn what_cannot_be_unpacked() {
+    let dir = Dir::new();
+    dir.write("raw", b"no tensors");
+    dir.run(["unpack", "raw", "-o", "out"]).fails(&["raw", "has no tensors", "as raw"]);
+    dir.write("m.safetensors", &safetensors(&[("t", "F9_E5M3", &[2, 8], &weights(9, 1))]));
+    dir.run(["unpack", "m.safetensors", "-o", "out"]).fails(&["\"t\"", "F9_E5M3", "--prefix"]);
+    dir.write("n.safetensors", &model());
+    dir.run(["unpack", "n.safetensors", "-o", "out", "--prefix", "no."]).fails(&["\"no.\"", "lmc list"]);
+    dir.run(["unpack", ".", "-o", "out"]).fails(&["is a directory", ".distcp", "pip install"]);
+    dir.run(["unpack", "-", "-o", "out"]).is_misused(&["standard input"]);
+    dir.write("bad.lmc", &[&lmc::MAGIC[..], &[1; 100]].concat());
+    dir.run(["unpack", "bad.lmc", "-o", "out"]).fails(&["bad.lmc"]);
+    assert!(dir.try_names("out").is_empty(), "nothing is left");
+}
