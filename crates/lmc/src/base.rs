@@ -44,9 +44,8 @@ pub struct Base<'a> {
     /// The same source, if it must be decoded.
     compressed: Option<Arc<dyn ReadWithin + 'a>>,
     raw_size: u64,
-    layout: String,
-    /// The segments, which cover the base.
-    segments: Arc<[Segment]>,
+    /// Set on first use, for a file that was plain bytes to the version that compressed it.
+    contents: Arc<OnceLock<Contents>>,
     hash: OnceLock<Digest>,
     /// Digests of hashed bytes that may change; not for immutable memory, nor for compressed bases.
     hashed: Arc<Reread>,
@@ -54,6 +53,19 @@ pub struct Base<'a> {
     work: Option<Arc<Work>>,
     name: String,
     optional: bool,
+}
+
+/// What a base is made of.
+struct Contents {
+    layout: String,
+    /// They cover the base.
+    segments: Vec<Segment>,
+}
+
+impl From<(&Layout, u64)> for Contents {
+    fn from((layout, size): (&Layout, u64)) -> Self {
+        Self { layout: layout.name.to_owned(), segments: layout.covering(size) }
+    }
 }
 
 impl<'a> Base<'a> {
@@ -81,8 +93,7 @@ impl<'a> Base<'a> {
             source: Arc::new(raw),
             compressed: None,
             raw_size,
-            segments: layout.covering(raw_size).into(),
-            layout: layout.name.to_owned(),
+            contents: Arc::new(OnceLock::from(Contents::from((&layout, raw_size)))),
             hash: OnceLock::new(),
             hashed: Arc::default(),
             work: None,
@@ -99,10 +110,13 @@ impl<'a> Base<'a> {
         segments: &[Segment],
         hash: Digest,
     ) -> Self {
+        let contents = match layout {
+            layout::RAW if segments.iter().all(|s| s.dtype.is_none()) => OnceLock::new(),
+            layout => OnceLock::from(Contents { layout: layout.to_owned(), segments: segments.to_vec() }),
+        };
         Self {
             raw_size,
-            layout: layout.to_owned(),
-            segments: segments.into(),
+            contents: Arc::new(contents),
             hash: OnceLock::from(hash),
             source: reader.clone(),
             compressed: Some(reader),
@@ -157,12 +171,21 @@ impl<'a> Base<'a> {
 
     /// The format of the raw bytes, as in [`Reader::layout`](crate::Reader::layout).
     pub fn layout(&self) -> &str {
-        &self.layout
+        &self.contents().layout
     }
 
     /// The segments of the raw bytes, in order; they cover them without gaps.
     pub fn segments(&self) -> &[Segment] {
-        &self.segments
+        &self.contents().segments
+    }
+
+    /// Its format may have become known since it was compressed. What cannot be read is plain bytes; the error comes when it is needed.
+    fn contents(&self) -> &Contents {
+        self.contents.get_or_init(|| {
+            let found = layout::detect(&mut Start::new(&*self.source, self.raw_size, "the base"), None);
+            let layout = found.unwrap_or_else(|_| layout::raw());
+            Contents::from((&layout, self.raw_size))
+        })
     }
 
     /// Hash of the raw bytes. It is computed by `threads` threads (0 for as many as the machine has) unless it is known.
@@ -241,7 +264,7 @@ impl<'a> Base<'a> {
 
     /// Whether the format is unknown: the base is a single range of bytes.
     pub(crate) fn is_raw(&self) -> bool {
-        self.layout == layout::RAW
+        self.layout() == layout::RAW
     }
 
     /// The source of the raw bytes.
@@ -305,7 +328,7 @@ impl<'a> Base<'a> {
 impl std::fmt::Debug for Base<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut d = f.debug_struct("Base");
-        d.field("name", &self.name).field("raw_size", &self.raw_size).field("layout", &self.layout);
+        d.field("name", &self.name).field("raw_size", &self.raw_size).field("layout", &self.contents.get().map(|c| &c.layout));
         d.finish_non_exhaustive()
     }
 }

@@ -32,15 +32,16 @@ class Net(torch.nn.Module):
         return self.a(x)
 
 
-def state() -> dict[str, object]:
+def state(steps: int) -> dict[str, object]:
     net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2)).to(torch.bfloat16)
     optimizer = torch.optim.AdamW(net.parameters())
     for number, parameter in enumerate(net.parameters()):
         with torch.no_grad():
             parameter.copy_(torch.arange(parameter.numel()).reshape(parameter.shape) + 10 * number)
         parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    return {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "step": 3}
+    for _ in range(steps):
+        optimizer.step()
+    return {"model": net.state_dict(), "optimizer": optimizer.state_dict(), "step": steps}
 
 
 def kinds() -> dict[str, object]:
@@ -73,7 +74,8 @@ def views() -> dict[str, object]:
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
-    torch.save(state(), HERE / "state.pt")
+    torch.save(state(1), HERE / "state.pt")
+    torch.save(state(2), HERE / "state-next.pt")
     torch.save(kinds(), HERE / "kinds.pt")
     torch.save(views(), HERE / "views.pt")
     torch.save(views(), HERE / "protocol5.pt", pickle_protocol=5)

@@ -29,3 +29,8 @@ pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layo
     }
     Ok(raw::layout(dtype))
 }
+
+/// The layout of a file of unknown format.
+pub(crate) fn raw() -> Layout {
+    raw::layout(None)
+}

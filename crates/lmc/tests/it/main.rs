@@ -36,6 +36,7 @@ mod sources_and_sinks;
 mod streams;
 mod structured;
 mod support;
+mod torch_files;
 mod truncation;
 mod unusual;
 mod work;

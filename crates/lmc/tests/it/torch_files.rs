@@ -1,0 +1,67 @@
+//! Files of PyTorch, and what earlier versions made of them when they were plain bytes to them.
+
+use std::fs;
+
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Reader};
+
+fn sample(name: &str) -> Vec<u8> {
+    fs::read(format!("{}/../../testdata/layouts/torch/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+fn decompressed(file: &[u8], bases: &[Base<'_>]) -> Vec<u8> {
+    let mut raw = Vec::new();
+    Decompressor::new(&DecompressOptions::default()).unwrap().decompress(file, bases, &mut raw).unwrap();
+    raw
+}
+
+fn compressed(raw: &[u8], bases: &[Base<'_>]) -> Vec<u8> {
+    let mut file = Vec::new();
+    Compressor::new(&CompressOptions::default()).unwrap().compress(raw, bases, &mut file).unwrap();
+    file
+}
+
+fn as_base(file: &[u8]) -> Base<'_> {
+    Base::lmc(Reader::open(file, &DecompressOptions::default()).unwrap())
+}
+
+#[test]
+fn files_that_were_plain_bytes_are_restored() {
+    let (old, new) = (sample("state.pt"), sample("state-next.pt"));
+    assert_eq!(decompressed(&sample("before/state.pt.lmc"), &[]), old);
+    let delta = sample("before/state-next.pt.lmc");
+    let reader = Reader::open(&delta[..], &DecompressOptions::default()).unwrap();
+    assert_eq!((reader.layout(), reader.bases().len()), ("raw", 1));
+    // The base has tensors now; its bytes are the same.
+    let base = Base::new(&old[..]).unwrap();
+    assert_eq!((base.layout(), base.segments().iter().filter(|s| s.dtype.is_some()).count()), ("torch", 16));
+    assert_eq!(decompressed(&delta, &[base]), new);
+    // So is a base that is compressed: as it was then, as it is now.
+    for base in [sample("before/state.pt.lmc"), compressed(&old, &[])] {
+        let base = as_base(&base);
+        assert_eq!(decompressed(&delta, &[base]), new);
+    }
+}
+
+#[test]
+fn files_that_were_plain_bytes_are_bases() {
+    let (old, new) = (sample("before/state.pt.lmc"), sample("state-next.pt"));
+    let bases = [as_base(&old)];
+    assert_eq!(bases[0].layout(), "torch", "its format is known by now");
+    let delta = compressed(&new, &bases);
+    assert_eq!(decompressed(&delta, &bases), new);
+    // As small as with the raw file, but for the base's name.
+    assert_eq!(delta, compressed(&new, &[Base::new(&sample("state.pt")[..]).unwrap()]));
+}
+
+#[test]
+fn tensors_of_a_file_are_read_by_name() {
+    let (old, new) = (sample("state.pt"), sample("state-next.pt"));
+    let delta = compressed(&new, &[Base::new(&old[..]).unwrap()]);
+    let reader = Reader::open(&delta[..], &DecompressOptions::default()).unwrap();
+    let reader = reader.with_bases(vec![Base::new(&old[..]).unwrap()]).unwrap();
+    assert_eq!(reader.layout(), "torch");
+    let weight = reader.tensor("model.0.weight").unwrap().clone();
+    assert_eq!((&weight.shape[..], weight.len), (&[2, 3][..], 12));
+    assert_eq!(reader.read_tensor("model.0.weight").unwrap(), new[weight.offset as usize..weight.end() as usize]);
+    assert_eq!(reader.read_rows("model.0.weight", 1..2).unwrap(), new[weight.offset as usize + 6..weight.end() as usize]);
+}
