@@ -328,7 +328,9 @@ impl<'a> Base<'a> {
 impl std::fmt::Debug for Base<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut d = f.debug_struct("Base");
-        d.field("name", &self.name).field("raw_size", &self.raw_size).field("layout", &self.contents.get().map(|c| &c.layout));
+        d.field("name", &self.name)
+            .field("raw_size", &self.raw_size)
+            .field("layout", &self.contents.get().map(|c| &c.layout));
         d.finish_non_exhaustive()
     }
 }

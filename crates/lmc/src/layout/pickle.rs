@@ -24,20 +24,23 @@ pub(super) enum Value<'a> {
     Str(&'a str),
     /// A class or a function: the strings of its module and name.
     Global(Id, Id),
-    /// A list, a tuple or a set.
-    Sequence(Vec<Id>),
+    /// A tuple: a range of [`Pickle::tuples`].
+    Tuple(u32, u32),
+    /// A list or a set.
+    List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     /// What the writer keeps outside of the pickle, under this key.
     Persistent(Id),
-    Object(Box<Object>),
+    /// What a call returned: the class or function, and its arguments, a tuple if the pickle is a sound one.
+    Object {
+        callable: Id,
+        args: Id,
+    },
 }
 
-/// What a call returned, and what was done to it then.
-#[derive(Debug)]
-pub(super) struct Object {
-    pub(super) callable: Id,
-    /// A tuple, if the pickle is a sound one.
-    pub(super) args: Id,
+/// What was done to an object when it was there.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
     /// What its attributes were set from.
     pub(super) state: Option<Id>,
     /// Items, of a subclass of `dict`.
@@ -50,6 +53,8 @@ pub(super) struct Object {
 #[derive(Debug)]
 pub(super) struct Pickle<'a> {
     values: Vec<Value<'a>>,
+    tuples: Vec<Id>,
+    changes: HashMap<Id, Changes>,
     pub(super) root: Id,
     /// Bytes of the pickle; others may follow.
     pub(super) len: usize,
@@ -58,13 +63,14 @@ pub(super) struct Pickle<'a> {
 impl<'a> Pickle<'a> {
     /// The values of the pickle that `bytes` begin with; `None` if it is damaged, too large, or refers to anything but its own bytes.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut machine = Machine { bytes, at: 0, values: vec![], stack: vec![], memo: HashMap::new() };
+        let mut machine = Machine { bytes, ..Machine::default() };
         let root = loop {
             if let Some(root) = machine.step()? {
                 break root;
             }
         };
-        Some(Self { values: machine.values, root, len: machine.at })
+        let Machine { values, tuples, changes, at, .. } = machine;
+        Some(Self { values, tuples, changes, root, len: at })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,9 +98,21 @@ impl<'a> Pickle<'a> {
 
     pub(super) fn sequence(&self, id: Id) -> Option<&[Id]> {
         match self.get(id) {
-            Value::Sequence(values) => Some(values),
+            Value::List(values) => Some(values),
+            &Value::Tuple(first, len) => Some(&self.tuples[first as usize..][..len as usize]),
             _ => None,
         }
+    }
+
+    /// What was done to an object; `None` if nothing was.
+    pub(super) fn changes(&self, object: Id) -> Option<&Changes> {
+        self.changes.get(&object)
+    }
+
+    /// The value of an attribute, as the object's state gives it.
+    pub(super) fn attribute(&self, object: Id, name: &str) -> Option<Id> {
+        let Value::Dict(attributes) = self.get(self.changes(object)?.state?) else { return None };
+        attributes.iter().rev().find(|&&(key, _)| self.str(key) == Some(name)).map(|&(_, value)| value)
     }
 
     /// Module and name of a class or a function.
@@ -107,12 +125,17 @@ impl<'a> Pickle<'a> {
 }
 
 /// What runs the opcodes.
+#[derive(Default)]
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     values: Vec<Value<'a>>,
+    tuples: Vec<Id>,
+    changes: HashMap<Id, Changes>,
     stack: Vec<Id>,
-    memo: HashMap<u64, Id>,
+    /// Those with the keys 0, 1, 2 and so on, as Python numbers them; and all others.
+    memo: Vec<Id>,
+    more: HashMap<u64, Id>,
 }
 
 impl<'a> Machine<'a> {
@@ -190,16 +213,25 @@ impl<'a> Machine<'a> {
                 self.push(Value::Str(text))?;
             }
             // Tuples, lists, sets, dictionaries.
-            b')' | b']' | 0x8f => self.push(Value::Sequence(vec![]))?,
-            b't' | b'l' | 0x91 => {
+            b')' => self.push(Value::Tuple(0, 0))?,
+            b']' | 0x8f => self.push(Value::List(vec![]))?,
+            b't' => {
+                let mark = self.mark()?;
+                let tuple = self.tuple(mark + 1);
+                self.stack.pop();
+                self.push(tuple)?;
+            }
+            b'l' | 0x91 => {
                 let values = self.since_mark()?;
-                self.push(Value::Sequence(values))?;
+                self.push(Value::List(values))?;
             }
             n @ 0x85..=0x87 => {
                 let from = self.stack.len().checked_sub(usize::from(n - 0x84))?;
-                let values = self.stack.split_off(from);
-                let marked = values.contains(&MARK);
-                self.push(Value::Sequence(values)).filter(|()| !marked)?;
+                if self.stack[from..].contains(&MARK) {
+                    return None;
+                }
+                let tuple = self.tuple(from);
+                self.push(tuple)?;
             }
             b'}' => self.push(Value::Dict(vec![]))?,
             b'd' => {
@@ -239,7 +271,7 @@ impl<'a> Machine<'a> {
                 let key = self.number(4)?;
                 self.remember(key)?;
             }
-            0x94 => self.remember(self.memo.len() as u64)?,
+            0x94 => self.remember((self.memo.len() + self.more.len()) as u64)?,
             b'g' => {
                 let key = self.line()?.parse().ok()?;
                 self.recall(key)?;
@@ -267,25 +299,25 @@ impl<'a> Machine<'a> {
                 self.call(callable, args)?;
             }
             b'o' => {
-                let mut values = self.since_mark()?;
-                let callable = (!values.is_empty()).then(|| values.remove(0))?;
-                self.push(Value::Sequence(values))?;
-                let args = self.pop()?;
-                self.call(callable, args)?;
+                let mark = self.mark()?;
+                let callable = *self.stack.get(mark + 1)?;
+                let args = self.tuple(mark + 2);
+                self.stack.truncate(mark);
+                self.call_with(callable, args)?;
             }
             b'i' => {
                 self.global()?;
                 let callable = self.pop()?;
-                let values = self.since_mark()?;
-                self.push(Value::Sequence(values))?;
-                let args = self.pop()?;
-                self.call(callable, args)?;
+                let mark = self.mark()?;
+                let args = self.tuple(mark + 1);
+                self.stack.truncate(mark);
+                self.call_with(callable, args)?;
             }
             b'b' => {
                 let state = self.pop()?;
                 let top = self.top()?;
-                if let Value::Object(object) = &mut self.values[top as usize] {
-                    object.state = Some(state);
+                if let Value::Object { .. } = self.values[top as usize] {
+                    self.changes.entry(top).or_default().state = Some(state);
                 }
             }
             b'Q' => {
@@ -376,19 +408,31 @@ impl<'a> Machine<'a> {
         self.stack.pop().filter(|&id| id != MARK)
     }
 
+    /// The place of the last mark.
+    fn mark(&self) -> Option<usize> {
+        self.stack.iter().rposition(|&id| id == MARK)
+    }
+
     /// The values above the last mark, which is taken away, too.
     fn since_mark(&mut self) -> Option<Vec<Id>> {
-        let mark = self.stack.iter().rposition(|&id| id == MARK)?;
+        let mark = self.mark()?;
         let values = self.stack.split_off(mark + 1);
         self.stack.pop();
         Some(values)
     }
 
+    /// A tuple of the values from a place of the stack on, which are taken away.
+    fn tuple(&mut self, from: usize) -> Value<'a> {
+        let first = self.tuples.len();
+        self.tuples.extend(self.stack.drain(from..));
+        Value::Tuple(first as u32, (self.tuples.len() - first) as u32)
+    }
+
     fn extend(&mut self, values: &[Id]) -> Option<()> {
         let top = self.top()?;
         match &mut self.values[top as usize] {
-            Value::Sequence(elements) => elements.extend(values),
-            Value::Object(object) => object.elements.extend(values),
+            Value::List(elements) => elements.extend(values),
+            Value::Object { .. } => self.changes.entry(top).or_default().elements.extend(values),
             _ => return None,
         }
         Some(())
@@ -398,7 +442,7 @@ impl<'a> Machine<'a> {
         let top = self.top()?;
         match &mut self.values[top as usize] {
             Value::Dict(dict) => dict.extend(items),
-            Value::Object(object) => object.items.extend(items),
+            Value::Object { .. } => self.changes.entry(top).or_default().items.extend(items),
             _ => return None,
         }
         Some(())
@@ -406,12 +450,17 @@ impl<'a> Machine<'a> {
 
     fn remember(&mut self, key: u64) -> Option<()> {
         let top = self.top()?;
-        self.memo.insert(key, top);
+        match usize::try_from(key) {
+            Ok(key) if key < self.memo.len() => self.memo[key] = top,
+            Ok(key) if key == self.memo.len() && self.more.is_empty() => self.memo.push(top),
+            _ => _ = self.more.insert(key, top),
+        }
         Some(())
     }
 
     fn recall(&mut self, key: u64) -> Option<()> {
-        let id = *self.memo.get(&key)?;
+        let known = usize::try_from(key).ok().and_then(|key| self.memo.get(key));
+        let id = *known.or_else(|| self.more.get(&key))?;
         self.push_id(id)
     }
 
@@ -424,8 +473,14 @@ impl<'a> Machine<'a> {
     }
 
     fn call(&mut self, callable: Id, args: Id) -> Option<()> {
-        let object = Object { callable, args, state: None, items: vec![], elements: vec![] };
-        self.push(Value::Object(Box::new(object)))
+        self.push(Value::Object { callable, args })
+    }
+
+    /// A call with arguments that are no value yet.
+    fn call_with(&mut self, callable: Id, args: Value<'a>) -> Option<()> {
+        self.push(args)?;
+        let args = self.pop()?;
+        self.call(callable, args)
     }
 }
 

@@ -63,5 +63,8 @@ fn tensors_of_a_file_are_read_by_name() {
     let weight = reader.tensor("model.0.weight").unwrap().clone();
     assert_eq!((&weight.shape[..], weight.len), (&[2, 3][..], 12));
     assert_eq!(reader.read_tensor("model.0.weight").unwrap(), new[weight.offset as usize..weight.end() as usize]);
-    assert_eq!(reader.read_rows("model.0.weight", 1..2).unwrap(), new[weight.offset as usize + 6..weight.end() as usize]);
+    assert_eq!(
+        reader.read_rows("model.0.weight", 1..2).unwrap(),
+        new[weight.offset as usize + 6..weight.end() as usize]
+    );
 }

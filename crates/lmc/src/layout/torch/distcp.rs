@@ -24,16 +24,15 @@ pub(super) fn names_in(metadata: &[u8], file: &str) -> Option<HashMap<u64, Strin
         return None;
     }
     let pickle = Pickle::parse(metadata)?;
-    let Value::Dict(stored) = pickle.get(attribute(&pickle, pickle.root, "storage_data")?) else { return None };
+    let Value::Dict(stored) = pickle.get(pickle.attribute(pickle.root, "storage_data")?) else { return None };
     let (mut places, mut parts) = (Vec::new(), HashMap::new());
     for &(index, place) in stored {
-        let attribute = |of, name| attribute(&pickle, of, name);
-        let name = pickle.str(attribute(index, "fqn")?)?;
-        if pickle.str(attribute(place, "relative_path")?)? != file {
+        let name = pickle.str(pickle.attribute(index, "fqn")?)?;
+        if pickle.str(pickle.attribute(place, "relative_path")?)? != file {
             continue;
         }
         *parts.entry(name).or_insert(0u32) += 1;
-        places.push((pickle.size(attribute(place, "offset")?)?, name, first(&pickle, index)));
+        places.push((pickle.size(pickle.attribute(place, "offset")?)?, name, first(&pickle, index)));
     }
     // A tensor of which the file has several parts is named by their first indices, too.
     let name = |(offset, name, first): (u64, &str, Option<String>)| match first {
@@ -43,17 +42,10 @@ pub(super) fn names_in(metadata: &[u8], file: &str) -> Option<HashMap<u64, Strin
     Some(places.into_iter().map(name).collect())
 }
 
-/// An attribute of an object, as its state gives it.
-fn attribute(pickle: &Pickle<'_>, object: Id, name: &str) -> Option<Id> {
-    let Value::Object(object) = pickle.get(object) else { return None };
-    let Value::Dict(attributes) = pickle.get(object.state?) else { return None };
-    attributes.iter().rev().find(|&&(key, _)| pickle.str(key) == Some(name)).map(|&(_, value)| value)
-}
-
 /// The first indices of a part of a tensor, with commas.
 fn first(pickle: &Pickle<'_>, index: Id) -> Option<String> {
-    let Value::Object(size) = pickle.get(attribute(pickle, index, "offset")?) else { return None };
-    let &[indices] = pickle.sequence(size.args)? else { return None };
+    let Value::Object { args, .. } = pickle.get(pickle.attribute(index, "offset")?) else { return None };
+    let &[indices] = pickle.sequence(*args)? else { return None };
     let indices = pickle.sequence(indices)?.iter().map(|&i| pickle.size(i).map(|i| i.to_string()));
     Some(indices.collect::<Option<Vec<_>>>()?.join(","))
 }

@@ -85,13 +85,16 @@ impl<'p, 'a> Walk<'p, 'a> {
             }
             let from = self.next.len();
             match pickle.get(id) {
-                Value::Sequence(values) => self.numbered(values, way),
+                Value::List(_) | Value::Tuple(..) => self.numbered(pickle.sequence(id).unwrap_or_default(), way),
                 Value::Dict(items) => self.keyed(items, way),
-                Value::Object(object) => {
-                    self.keyed(&object.items, way);
-                    self.numbered(&object.elements, way);
-                    let args = pickle.sequence(object.args).unwrap_or_default();
-                    self.next.extend(object.state.iter().chain(args).map(|&value| (value, way)));
+                Value::Object { args, .. } => {
+                    if let Some(changes) = pickle.changes(id) {
+                        self.keyed(&changes.items, way);
+                        self.numbered(&changes.elements, way);
+                        self.next.extend(changes.state.map(|state| (state, way)));
+                    }
+                    let args = pickle.sequence(*args).unwrap_or_default();
+                    args.iter().for_each(|&value| self.step(value, way, Step::None));
                 }
                 _ => {}
             }
@@ -152,15 +155,14 @@ impl<'p, 'a> Walk<'p, 'a> {
 
 /// The tensor that a value is.
 fn view<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
-    let Value::Object(object) = pickle.get(id) else { return None };
-    let (mut callable, mut args) = (object.callable, object.args);
+    let &Value::Object { mut callable, mut args } = pickle.get(id) else { return None };
     // A parameter of a subclass of a subclass is the deepest one.
     for _ in 0..4 {
         let given = pickle.sequence(args)?;
         match pickle.global(callable)? {
             ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
-                let Value::Object(data) = pickle.get(*given.first()?) else { return None };
-                (callable, args) = (data.callable, data.args);
+                let Value::Object { callable: of, args: with } = *pickle.get(*given.first()?) else { return None };
+                (callable, args) = (of, with);
             }
             ("torch._tensor", "_rebuild_from_type_v2") => (callable, args) = (*given.first()?, *given.get(2)?),
             ("torch._utils", function) => return tensor(pickle, function, given),
