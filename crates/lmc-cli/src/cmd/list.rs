@@ -24,7 +24,7 @@ use crate::ui::Ui;
 
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
 ///
-/// Reads the index and the heads of blocks, and decodes nothing. The coder is that of a tensor's first block, and -v shows every block.
+/// Reads the index and the heads of blocks, and decodes nothing. Bytes between tensors are one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
 /// Small tensors of one dtype are one column of a block: each has its share of the column by length. Bytes that belong to several columns
 /// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it tells
 /// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
@@ -155,19 +155,32 @@ impl<'a> Listing<'a> {
             header.extend(["predictor", "from"]);
         }
         let mut table = Table::new(&header, &[3, 4, 5]);
-        for (segment, Account { compressed, coded }) in segments.iter().zip(accounts) {
+        // An archive has some bytes between any two tensors: one row for all of them.
+        let between = if with_blocks { Between::default() } else { Between::of(segments) };
+        let sum = |size: &dyn Fn(&Segment, &Account) -> u64| {
+            let others = segments.iter().zip(&accounts).filter(|(s, _)| s.name.is_none());
+            others.map(|(s, account)| size(s, account)).sum::<u64>()
+        };
+        let all = (sum(&|s, _| s.len), sum(&|_, account| account.compressed));
+        for (segment, Account { compressed, coded }) in segments.iter().zip(&accounts) {
+            if between.hides(segment) {
+                continue;
+            }
+            let folded = between.is_first(segment);
+            let (len, compressed) = if folded { all } else { (segment.len, *compressed) };
             let mut row = vec![
-                display_name(segment),
+                if folded { between.to_string() } else { display_name(segment) },
                 segment.dtype.as_ref().map_or("-", lmc::Dtype::name).to_owned(),
                 if segment.name.is_some() { format!("{:?}", segment.shape) } else { "-".to_owned() },
-                bytes(segment.len),
+                bytes(len),
                 bytes(compressed),
-                percent(compressed, segment.len),
+                percent(compressed, len),
                 coded.as_ref().map_or("-".to_owned(), |c| c.coder.clone()),
             ];
             if predicted {
+                let coded = coded.as_ref();
                 let from = coded.iter().flat_map(|c| &c.sources).map(|&s| self.source_name(s)).collect::<Vec<_>>();
-                row.push(coded.and_then(|c| c.predictor).unwrap_or("-".to_owned()));
+                row.push(coded.and_then(|c| c.predictor.clone()).unwrap_or("-".to_owned()));
                 row.push(if from.is_empty() { "-".to_owned() } else { from.join("+") });
             }
             table.add_row(row);
@@ -339,6 +352,38 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
         "extents": description.extents.len(),
         "columns": description.columns.iter().map(column).collect::<Vec<_>>(),
     })
+}
+
+/// The ranges of no tensor in a file that has several.
+#[derive(Default)]
+pub(super) struct Between {
+    /// Offset of the first one, and their number, if there are several.
+    first: Option<(u64, usize)>,
+}
+
+impl Between {
+    pub(super) fn of<'s>(segments: impl IntoIterator<Item = &'s Segment>) -> Self {
+        let mut ranges = segments.into_iter().filter(|s| s.name.is_none() && s.len > 0);
+        let first = ranges.next().map(|s| s.offset);
+        let more = ranges.count();
+        Self { first: first.filter(|_| more > 0).map(|offset| (offset, 1 + more)) }
+    }
+
+    /// Whether a segment is the first one, whose row stands for all.
+    pub(super) fn is_first(&self, s: &Segment) -> bool {
+        s.name.is_none() && s.len > 0 && self.first.is_some_and(|(offset, _)| offset == s.offset)
+    }
+
+    /// Whether a segment is another one.
+    pub(super) fn hides(&self, s: &Segment) -> bool {
+        s.name.is_none() && self.first.is_some() && !self.is_first(s)
+    }
+}
+
+impl std::fmt::Display for Between {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "(no tensor, {} ranges)", self.first.map_or(0, |(_, number)| number))
+    }
 }
 
 pub(super) fn display_name(segment: &Segment) -> String {

@@ -105,3 +105,23 @@ fn what_cannot_be_unpacked() {
     dir.run(["unpack", "bad.lmc", "-o", "out"]).fails(&["bad.lmc"]);
     assert!(dir.try_names("out").is_empty(), "nothing is left");
 }
+
+/// An archive has bytes between any two tensors: one row for all.
+#[test]
+fn bytes_between_tensors_are_one_row() {
+    let dir = Dir::new();
+    dir.write("old.pt", &sample("state.pt"));
+    dir.write("new.pt", &sample("state-next.pt"));
+    dir.run(["compress", "new.pt"]).silent();
+    let rows = |text: &str| text.lines().filter(|l| l.starts_with("(no tensor")).map(str::to_owned).collect::<Vec<_>>();
+    let list = dir.run(["list", "new.pt.lmc"]);
+    assert!(list.stdout().lines().next().unwrap().contains(", torch, 16 tensors, "), "{list:?}");
+    let [row] = &rows(list.stdout())[..] else { panic!("{list:?}") };
+    assert!(row.starts_with("(no tensor, 17 ranges)"), "{row}");
+    assert_eq!(rows(dir.run(["list", "-v", "new.pt.lmc"]).stdout()).len(), 17);
+    let diff = dir.run(["diff", "old.pt", "new.pt"]);
+    let [row] = &rows(diff.stdout())[..] else { panic!("{diff:?}") };
+    assert!(row.starts_with("(no tensor, 17 ranges)"), "{row}");
+    assert!(diff.stdout().contains("tensors: 16 same"), "{diff:?}");
+    assert_eq!(rows(dir.run(["diff", "-v", "old.pt", "new.pt"]).stdout()).len(), 17);
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 use lmc_inspect::{Changes, Relation, SegmentDiff};
 
 use super::report::{Report, bits, state};
-use crate::cmd::list::display_name;
+use crate::cmd::list::{Between, display_name};
 use crate::format::{Name, bytes, percent};
 use crate::table::Table;
 
@@ -18,10 +18,18 @@ impl Report {
         let t = &self.total;
         writeln!(out, "{} since {}", Name::path(new), Name::path(old))?;
         let mut rows = Table::new(&HEADINGS, &[4, 5, 6, 7, 8, 9, 10]);
-        for s in
-            self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| s.segment.len > 0 || s.segment.name.is_some())
-        {
-            rows.add_row(self.row(s));
+        for (_, diff) in &self.new {
+            let between = match verbose {
+                true => Between::default(),
+                false => Between::of(diff.segments.iter().map(|s| &s.segment)),
+            };
+            let shown = diff.segments.iter().filter(|s| s.segment.len > 0 || s.segment.name.is_some());
+            for s in shown.filter(|s| !between.hides(&s.segment)) {
+                rows.add_row(match between.is_first(&s.segment) {
+                    true => self.row_of_all(&between, diff.segments.iter().filter(|s| s.segment.name.is_none())),
+                    false => self.row(s),
+                });
+            }
         }
         for &(base, i) in &self.missing {
             let s = &self.old[base].segments()[i];
@@ -75,6 +83,24 @@ impl Report {
             bits(s.alone_size),
             predictor(s),
         ]
+    }
+
+    /// The row of all ranges of no tensor in a file.
+    fn row_of_all<'s>(&self, between: &Between, ranges: impl Iterator<Item = &'s SegmentDiff>) -> Vec<String> {
+        let (mut changed, mut compared, mut len, mut delta, mut alone) = (0, 0, 0, 0, 0);
+        for s in ranges {
+            changed += s.changes.changed;
+            compared += s.changes.compared;
+            len += s.segment.len;
+            delta += s.delta_size;
+            alone += s.alone_size;
+        }
+        let bits = |n: u64| format!("{:.3}", 8.0 * n as f64 / len as f64);
+        let mut row = vec![between.to_string(), "-".to_owned(), "-".to_owned(), "-".to_owned()];
+        row.push(percent(changed, compared));
+        row.resize(9, "-".to_owned());
+        row.extend([bits(delta), bits(alone), "-".to_owned()]);
+        row
     }
 
     /// The state of a tensor, and what it was before if that is another.
