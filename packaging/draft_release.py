@@ -22,7 +22,7 @@ TARGETS = (
     "x86_64-apple-darwin",
     "x86_64-unknown-linux-gnu",
 )
-WHEELS = ("macosx_*_arm64", "macosx_*_x86_64", "manylinux_2_17_aarch64*", "manylinux_2_17_x86_64*")
+WHEELS = ("macosx_*_arm64", "macosx_*_x86_64", "manylinux2014_aarch64*", "manylinux2014_x86_64*")
 
 
 def patterns(version: str) -> list[str]:

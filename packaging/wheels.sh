@@ -61,7 +61,7 @@ done
 
 for wheel in "$dist"/*.whl; do
     case $wheel in
-        *-manylinux_*) auditwheel show "$wheel" | tr '\n' ' ' | grep -E "consistent +with +the +following +platform +tag: +\"manylinux_${glibc}_" ;;
+        *-manylinux*) auditwheel show "$wheel" | tr '\n' ' ' | grep -E "consistent +with +the +following +platform +tag: +\"manylinux_${glibc}_" ;;
     esac
     echo "$wheel"
 done
