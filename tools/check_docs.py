@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Backquoted text that begins with one of these is a path of the repository.
-FOLDERS = ("crates/", "docs/", "fuzz/", "bench/", "testdata/", "tools/", ".ci/")
+FOLDERS = ("crates/", "docs/", "fuzz/", "bench/", "testdata/", "tools/", "packaging/", ".github/", ".ci/")
 
 
 def tracked_paths():

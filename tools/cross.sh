@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A toolchain for aarch64 and an emulator, for `./test cross`.
+# A toolchain for aarch64, an emulator and a Python under it, for `./test cross` and `./test wheel`.
 #
 # Where rustup already has the target, that is used. Otherwise compiler and standard library come from Debian, whose
 # packages for other architectures match its native compiler. They are unpacked below the build folder, because the
@@ -34,14 +34,51 @@ cross_setup() {
 # cross_cargo COMMAND ARGUMENT...
 cross_cargo() { env "${cross_env[@]}" cargo "$1" --target "$cross_triple" "${@:2}"; }
 
+# cross_lists DIR: lists the packages of this machine and of aarch64, with folders of its own, in DIR; sets `apt` to options for these.
+cross_lists() {
+    apt=(-o APT::Architectures::=amd64 -o APT::Architectures::=arm64 -o Dir::State::Lists="$1/lists"
+        -o Dir::Cache="$1/cache" -o Acquire::Languages=none -o APT::Sandbox::User="")
+    rm -rf "$1/lists" "$1/cache" "$1/debs"
+    mkdir -p "$1/lists/partial" "$1/cache/archives/partial" "$1/debs"
+    apt-get "${apt[@]}" update
+}
+
+# cross_extract DIR ROOT: unpacks the packages in DIR/debs below ROOT, and removes what cross_lists made.
+cross_extract() {
+    local deb
+    mkdir -p "$2"
+    for deb in "$1"/debs/*.deb; do dpkg -x "$deb" "$2" || return 1; done
+    rm -rf "$1/lists" "$1/cache" "$1/debs"
+}
+
+# cross_python: Debian's Python for aarch64, under the emulator; prints its path.
+cross_python() {
+    local dir apt packages qemu
+    dir=$(target_dir)/cross/python
+    if [[ ! -x $dir/python ]]; then
+        need qemu-aarch64 qemu-user >&2 || return 1
+        qemu=$(command -v qemu-aarch64)
+        mkdir -p "$dir"
+        cross_lists "$dir" >"$dir/apt.log" 2>&1
+        mapfile -t packages < <(apt-cache "${apt[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
+            --no-replaces --no-enhances python3:arm64 | grep '^[a-z].*:arm64$' | sort -u)
+        echo "  unpacking Python for aarch64" >&2
+        if ! (cd "$dir/debs" && apt-get "${apt[@]}" download "${packages[@]}") >>"$dir/apt.log" 2>&1; then
+            tail -n 3 "$dir/apt.log" >&2
+            return 1
+        fi
+        cross_extract "$dir" "$dir/root" || return 1
+        printf '#!/bin/sh\nexec %q -L %q %q "$@"\n' "$qemu" "$dir/root" "$dir/root/usr/bin/python3" >"$dir/python"
+        chmod +x "$dir/python"
+    fi
+    echo "$dir/python"
+}
+
 # cross_unpack DIR: Debian's newest compiler and the standard libraries of this machine and of aarch64, as DIR/rustc.
 cross_unpack() {
-    local dir=$1 root=$1/root log=$1/apt.log suffix version driver llvm
-    local apt=(-o APT::Architectures::=amd64 -o APT::Architectures::=arm64 -o Dir::State::Lists="$dir/lists"
-        -o Dir::Cache="$dir/cache" -o Acquire::Languages=none -o APT::Sandbox::User="")
-    rm -rf "$dir/lists" "$dir/cache" "$dir/debs" "$root"
-    mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial" "$dir/debs" "$root"
-    apt-get "${apt[@]}" update >"$log" 2>&1
+    local dir=$1 root=$1/root log=$1/apt.log suffix version driver llvm apt
+    rm -rf "$root"
+    cross_lists "$dir" >"$log" 2>&1
     for suffix in "" -web; do
         version=$(apt-cache "${apt[@]}" policy "rustc$suffix" | sed -n 's/^ *Candidate: //p')
         dpkg --compare-versions "${version:-0}" ge 1.89 && break
@@ -59,9 +96,7 @@ cross_unpack() {
             apt-get "${apt[@]}" download "rustc$suffix=$version" "$driver=$version" \
                 "libstd-rust$suffix-dev=$version" "libstd-rust$suffix-dev:arm64=$version"
     ) >>"$log" 2>&1 || { tail -n 3 "$log"; return 1; }
-    local deb
-    for deb in "$dir"/debs/*.deb; do dpkg -x "$deb" "$root" || return 1; done
-    rm -rf "$dir/lists" "$dir/cache" "$dir/debs"
+    cross_extract "$dir" "$root" || return 1
     install "$llvm" 2>>"$log" || return 1
     cat >"$dir/rustc" <<EOF
 #!/bin/sh

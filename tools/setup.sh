@@ -51,7 +51,7 @@ target_dir() {
 
 # build_release: the program as users build it.
 build_release() {
-    cargo build --release --quiet -p lmc-cli
+    cargo build --release --quiet -p lmc-codec-cli
 }
 
 # python_venv NAME PACKAGE...: installs Python packages into an environment beside the build, of that name and for just these versions, and

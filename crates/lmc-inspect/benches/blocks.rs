@@ -1,4 +1,4 @@
-//! Blocks on every instruction set, beside memcpy: `cargo bench -p lmc-inspect --bench blocks -- FILE[@BASE] DTYPE [BLOCK_KIB [ONLY]]`.
+//! Blocks on every instruction set, beside memcpy: `cargo bench -p lmc-codec-inspect --bench blocks -- FILE[@BASE] DTYPE [BLOCK_KIB [ONLY]]`.
 //!
 //! FILE holds raw elements and nothing else, BASE as many for a delta; only contenders whose name holds ONLY run, besides memcpy. Contenders take turns, and medians are printed.
 

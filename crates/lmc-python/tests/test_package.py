@@ -9,7 +9,7 @@ from packaging.version import Version
 
 
 def test_metadata():
-    found = importlib.metadata.metadata("lmc")
+    found = importlib.metadata.metadata("lmc-codec")
     # Cargo and Python spell pre-release versions differently.
     assert Version(found["Version"]) == Version(lmc.__version__)
     assert found["License-Expression"] == "MIT OR Apache-2.0"

@@ -2,7 +2,8 @@
 
 mod faulty;
 mod memory;
+mod random;
 
 pub use faulty::{Faults, Faulty};
-pub use lmc_testing::input::Random;
 pub use memory::Memory;
+pub use random::Random;
