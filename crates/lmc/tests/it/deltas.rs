@@ -184,9 +184,11 @@ fn exact_names_come_before_those_without_wrappers() {
         &mut |_| (),
     )
     .unwrap();
-    let found: Vec<_> = diff.segments.iter().filter(|s| s.segment.name.is_some()).map(|s| s.counterpart).collect();
+    let tensors = diff.segments.iter().filter(|s| s.segment.name.is_some());
+    let (found, relations): (Vec<_>, Vec<_>) = tensors.map(|s| (s.counterpart, s.relation)).unzip();
     let place = |name| bases[0].segments().iter().position(|s| s.name.as_deref() == Some(name)).map(|i| (0, i));
     assert_eq!(found, [place("x"), place("model.x")]);
+    assert_eq!(relations, [lmc_inspect::Relation::Renamed, lmc_inspect::Relation::Same]);
 }
 
 #[test]
