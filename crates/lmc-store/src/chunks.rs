@@ -1,5 +1,7 @@
 //! Cutting files into chunks, each of which becomes a block set (`docs/store.md` §4).
 
+use std::sync::Arc;
+
 use lmc::Segment;
 
 use crate::error::{Error, Result};
@@ -23,99 +25,134 @@ pub(crate) struct Range {
 /// Bytes of a file that are compressed together: ranges, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
+    pub(crate) file: Arc<str>,
     pub(crate) ranges: Vec<Range>,
     /// The segments of the bytes; none if they are opaque.
     pub(crate) segments: Vec<Segment>,
-    /// Equal for chunks of the same name and file name with the same segments.
-    pub(crate) key: Hash,
-    /// Equal for chunks of any file with the same tensors; for opaque bytes it equals `key`.
-    pub(crate) tensors_key: Hash,
-    /// If it is of a single tensor: index of its segment in the file, and of its first element.
+    /// For each of them, the index of the file's segment.
+    pub(crate) numbers: Vec<usize>,
+    /// If it is of a single tensor that is not small: index of its segment in the file, and of its first element.
     pub(crate) of: Option<(usize, u64)>,
 }
 
 impl Chunk {
+    fn new(file: &Arc<str>) -> Self {
+        Self { file: file.clone(), ranges: vec![], segments: vec![], numbers: vec![], of: None }
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.ranges.iter().map(|r| r.len).sum()
     }
-}
 
-/// A chunk under construction.
-#[derive(Default)]
-struct Builder {
-    ranges: Vec<Range>,
-    segments: Vec<Segment>,
-    /// Unambiguous encoding of what the chunk holds, to be hashed into keys.
-    holds: Vec<u8>,
-    len: u64,
-}
+    /// What identifies it: a key for opaque bytes, and one for each tensor otherwise.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Keys> {
+        let opaque = self.segments.is_empty().then(|| Keys::opaque(&self.file, self.ranges[0].offset, self.len()));
+        let start = |s: &Segment| match self.of {
+            Some((_, element)) => element * u64::from(s.dtype.map_or(8, |d| d.bits())) / 8,
+            None => 0,
+        };
+        opaque.into_iter().chain(self.segments.iter().map(move |s| Keys::tensor(&self.file, s, start(s), s.len)))
+    }
 
-impl Builder {
     /// Adds elements of a tensor, starting at its byte `start`.
-    fn tensor(&mut self, s: &Segment, start: u64, len: u64) -> Result<()> {
+    fn tensor(&mut self, number: usize, s: &Segment, start: u64, len: u64) -> Result<()> {
         let (name, dtype) = (s.name.clone().unwrap_or_default(), s.dtype.expect("a tensor has a dtype"));
-        self.holds(&name);
-        self.holds(dtype.name());
-        self.holds.extend([start.to_le_bytes(), len.to_le_bytes()].as_flattened());
         let shape = [len * 8 / u64::from(dtype.bits())].into();
-        self.segments.push(Segment::new(Some(name), Some(dtype), shape, self.len, len).map_err(Error::codec)?);
+        let at = self.segments.last().map_or(0, Segment::end);
+        self.segments.push(Segment::new(Some(name), Some(dtype), shape, at, len).map_err(Error::codec)?);
+        self.numbers.push(number);
         self.range(s.offset + start, len);
         Ok(())
     }
 
-    fn holds(&mut self, text: &str) {
-        self.holds.extend((text.len() as u64).to_le_bytes());
-        self.holds.extend(text.bytes());
-    }
-
     fn range(&mut self, offset: u64, len: u64) {
-        self.len += len;
         match self.ranges.last_mut() {
             Some(last) if last.offset + last.len == offset => last.len += len,
             _ => self.ranges.push(Range { offset, len }),
         }
     }
+}
 
-    fn finish(self, file: &str) -> Chunk {
-        let key = Hash::of(&[&self.holds[..], file.as_bytes()].concat());
-        let tensors_key = if self.segments.is_empty() { key } else { Hash::of(&self.holds) };
-        Chunk { ranges: self.ranges, segments: self.segments, key, tensors_key, of: None }
+/// What identifies bytes of a file in the next snapshot, best first: file and name, name, and both with the name without wrappers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) exact: [Hash; 2],
+    /// Absent for opaque bytes.
+    pub(crate) unwrapped: Option<[Hash; 2]>,
+}
+
+impl Keys {
+    /// Those of `len` bytes of a tensor from its byte `start` on.
+    pub(crate) fn tensor(file: &str, s: &Segment, start: u64, len: u64) -> Self {
+        let name = s.name.as_deref().unwrap_or_default();
+        let dtype = s.dtype.as_ref().map_or("", |d| d.name());
+        let key = |kind: u8, file: &str, name: &str| {
+            let mut holds = vec![kind];
+            for text in [name, dtype] {
+                holds.extend((text.len() as u64).to_le_bytes());
+                holds.extend(text.bytes());
+            }
+            holds.extend([start.to_le_bytes(), len.to_le_bytes()].as_flattened());
+            holds.extend(file.bytes());
+            Hash::of(&holds)
+        };
+        let unwrapped = lmc::without_wrappers(name);
+        Self {
+            exact: [key(0, file, name), key(1, "", name)],
+            unwrapped: Some([key(2, file, &unwrapped), key(3, "", &unwrapped)]),
+        }
+    }
+
+    /// That of opaque bytes.
+    pub(crate) fn opaque(file: &str, offset: u64, len: u64) -> Self {
+        let holds = [&[4][..], &offset.to_le_bytes(), &len.to_le_bytes(), file.as_bytes()].concat();
+        Self { exact: [Hash::of(&holds); 2], unwrapped: None }
     }
 }
 
-/// Cuts a file: every byte is in exactly one chunk.
-pub(crate) fn cut(file: &str, segments: &[Segment]) -> Result<Vec<Chunk>> {
+/// Whether a segment is a tensor that shares a block set with others.
+pub(crate) fn is_small(s: &Segment) -> bool {
+    s.dtype.is_some_and(|dtype| s.len > 0 && s.len * 8 / u64::from(dtype.bits()) < SMALL)
+}
+
+/// Cuts a file: every byte is in exactly one chunk, but those of the small tensors that `elsewhere` tells, by number, are in none.
+pub(crate) fn cut(file: &str, segments: &[Segment], elsewhere: impl Fn(usize) -> bool) -> Result<Vec<Chunk>> {
+    let file: Arc<str> = file.into();
     let mut chunks = Vec::new();
-    let mut pack = Builder::default();
+    let mut pack = Chunk::new(&file);
+    let mut pack_len = 0;
     for (number, s) in segments.iter().enumerate().filter(|(_, s)| s.len > 0) {
         let Some(dtype) = s.dtype else {
             for (start, len) in cuts(s.len, MAX_CHUNK, 1) {
-                let mut chunk = Builder::default();
-                chunk.holds.extend(s.offset.wrapping_add(start).to_le_bytes());
-                chunk.holds.extend(len.to_le_bytes());
+                let mut chunk = Chunk::new(&file);
                 chunk.range(s.offset + start, len);
-                chunks.push(chunk.finish(file));
+                chunks.push(chunk);
             }
             continue;
         };
-        let elements = |bytes: u64| bytes * 8 / u64::from(dtype.bits());
-        if elements(s.len) < SMALL {
-            if pack.len + s.len > MAX_CHUNK {
-                chunks.push(std::mem::take(&mut pack).finish(file));
+        if is_small(s) {
+            if elsewhere(number) {
+                continue;
             }
-            pack.tensor(s, 0, s.len)?;
+            if pack_len + s.len > MAX_CHUNK {
+                chunks.push(std::mem::replace(&mut pack, Chunk::new(&file)));
+                pack_len = 0;
+            }
+            pack.tensor(number, s, 0, s.len)?;
+            pack_len += s.len;
             continue;
         }
         let most = (ELEMENTS * u64::from(dtype.bits()) / 8).min(MAX_CHUNK);
         // Whole runs of 128 elements.
         for (start, len) in cuts(s.len, most, 16 * u64::from(dtype.bits())) {
-            let mut chunk = Builder::default();
-            chunk.tensor(s, start, len)?;
-            chunks.push(Chunk { of: Some((number, elements(start))), ..chunk.finish(file) });
+            let mut chunk = Chunk::new(&file);
+            chunk.tensor(number, s, start, len)?;
+            chunk.of = Some((number, start * 8 / u64::from(dtype.bits())));
+            chunks.push(chunk);
         }
     }
-    if pack.len > 0 {
-        chunks.push(pack.finish(file));
+    if pack_len > 0 {
+        chunks.push(pack);
     }
     Ok(chunks)
 }
@@ -153,7 +190,7 @@ mod tests {
 
     /// Every byte is in exactly one chunk, and the segments of a chunk cover it.
     fn check(segments: &[Segment]) -> Vec<Chunk> {
-        let chunks = cut("f", segments).unwrap();
+        let chunks = cut("f", segments, |_| false).unwrap();
         let mut ranges: Vec<Range> = chunks.iter().flat_map(|p| p.ranges.clone()).collect();
         ranges.sort_by_key(|r| r.offset);
         let end = ranges.iter().fold(0, |at, r| {
@@ -217,16 +254,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_elsewhere_is_in_no_chunk() {
+        let f = file(&[("a", Some(Dtype::F32), 100), ("b", Some(Dtype::F32), 200), ("c", Some(Dtype::F32), 4 * SMALL)]);
+        let chunks = cut("f", &f, |i| i == 0).unwrap();
+        let numbers: Vec<&[usize]> = chunks.iter().map(|c| &c.numbers[..]).collect();
+        assert_eq!(numbers, [[2], [1]]);
+        // Large tensors are cut as ever.
+        assert_eq!(cut("f", &f, |_| true).unwrap().len(), 1);
+    }
+
+    #[test]
     fn chunks_are_known_by_what_they_hold() {
-        let f = file(&[("", None, 16), ("a", Some(Dtype::F32), 4 * SMALL)]);
-        let moved = file(&[("", None, 24), ("a", Some(Dtype::F32), 4 * SMALL)]);
-        let other = file(&[("", None, 16), ("a", Some(Dtype::Bf16), 4 * SMALL)]);
-        let keys = |name: &str, f: &[Segment]| -> Vec<(Hash, Hash)> {
-            cut(name, f).unwrap().iter().map(|p| (p.key, p.tensors_key)).collect()
+        let f = file(&[("", None, 16), ("model.a", Some(Dtype::F32), 4 * SMALL)]);
+        let moved = file(&[("", None, 24), ("model.a", Some(Dtype::F32), 4 * SMALL)]);
+        let other = file(&[("", None, 16), ("model.a", Some(Dtype::Bf16), 4 * SMALL)]);
+        let wrapped = file(&[("", None, 16), ("module.a", Some(Dtype::F32), 4 * SMALL)]);
+        let keys = |name: &str, f: &[Segment]| -> Vec<Keys> {
+            cut(name, f, |_| false).unwrap().iter().flat_map(Chunk::keys).collect()
         };
-        let (a, moved, other, renamed) = (keys("f", &f), keys("f", &moved), keys("f", &other), keys("g", &f));
-        assert!(a[1] == moved[1] && a[0] != moved[0]);
-        assert!(a[1].0 != other[1].0 && a[1].1 != other[1].1);
-        assert!(a[1].0 != renamed[1].0 && a[1].1 == renamed[1].1 && a[0].1 != renamed[0].1);
+        let (a, moved, other) = (keys("f", &f), keys("f", &moved), keys("f", &other));
+        let (renamed, wrapped) = (keys("g", &f), keys("f", &wrapped));
+        assert!(a[1] == moved[1] && a[0] != moved[0] && a[0] == other[0]);
+        let equal = |x: &Keys, y: &Keys| -> Vec<bool> {
+            let all = |k: &Keys| [k.exact, k.unwrapped.unwrap()].concat();
+            all(x).iter().zip(all(y)).map(|(x, y)| *x == y).collect()
+        };
+        assert_eq!(equal(&a[1], &other[1]), [false; 4]);
+        assert_eq!(equal(&a[1], &renamed[1]), [false, true, false, true]);
+        assert_eq!(equal(&a[1], &wrapped[1]), [false, false, true, true]);
+        assert!(a[0].exact != renamed[0].exact && a[0].unwrapped.is_none());
+        // Parts of a tensor are told apart.
+        let large = keys("f", &file(&[("a", Some(Dtype::F32), 40 << 20)]));
+        assert!(large.len() == 3 && equal(&large[0], &large[1]) == [false; 4]);
     }
 }

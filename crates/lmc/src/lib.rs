@@ -89,6 +89,7 @@ pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
 pub use parse_error::ParseNameError;
 pub use reader::Reader;
 pub use refs::intra_file::rounded_from;
+pub use refs::names::without_wrappers;
 pub use resolve::{ResolveError, resolve_bases};
 pub use segment::{Name, Segment, Shape, tensor_len};
 pub use sink::Sink;

@@ -13,13 +13,13 @@ pub enum Relation {
     New,
     /// The one of the same name, shape and dtype; of opaque bytes, those at the same place.
     Same,
-    /// The one of the same name and dtype, with as many elements in another shape.
+    /// The one of the same name, but for wrappers, and dtype, with as many elements in another shape.
     Reshaped,
     /// The one of the same name with more or fewer elements. Whole rows that both have are compared.
     Resized,
-    /// The one of the same name in another dtype. Elements are compared after conversion, if there is one.
+    /// The one of the same name, but for wrappers, in another dtype. Elements are compared after conversion, if there is one.
     Retyped,
-    /// One of another name whose elements are alike.
+    /// One of another name: of the same shape and dtype, and the same name but for wrappers like `model.`, or with elements that are alike.
     Renamed,
 }
 
@@ -60,6 +60,7 @@ pub(crate) fn find(
             (Some(n), _) => Some(Counterpart {
                 place: (n.base, n.segment),
                 relation: match n.fit {
+                    Fit::Same if segment.name != bases[n.base].segments()[n.segment].name => Relation::Renamed,
                     Fit::Same => Relation::Same,
                     Fit::Reshaped => Relation::Reshaped,
                     Fit::Retyped => Relation::Retyped,

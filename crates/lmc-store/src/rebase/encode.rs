@@ -55,7 +55,7 @@ impl<'a> Encoder<'a> {
             let chain = self.catalog.chain(base)?;
             let stored = chain::fetch(self.remote, self.catalog, &chain)?;
             let (old, content_hash) = self.chain.decode(self.catalog, &chain, &stored)?;
-            let base_segments = if old.len() == raw.len() {
+            let base_segments = if old.len() == raw.len() && segments.len() == 1 {
                 segments.to_vec()
             } else {
                 like(&stored[stored.len() - 1], segments).map_err(|e| chain::damaged(self.catalog, base, e))?
@@ -90,12 +90,15 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The segments of a stored set of another length, as segments of the set predicted from it: rounded tensors are matched by name.
+/// The segments of a stored set, as segments of the set predicted from it: a rounded tensor is matched by name. Several small tensors have
+/// their own names.
 fn like(stored: &[u8], segments: &[Segment]) -> lmc::Result<Vec<Segment>> {
     let o = DecompressOptions::default().with_threads(1);
     let mut theirs = Reader::open(stored, &o)?.segments().to_vec();
-    for (theirs, s) in theirs.iter_mut().zip(segments).filter(|(theirs, _)| theirs.name.is_some()) {
-        theirs.name.clone_from(&s.name);
+    if let ([theirs], [own]) = (&mut theirs[..], segments)
+        && theirs.name.is_some()
+    {
+        theirs.name.clone_from(&own.name);
     }
     Ok(theirs)
 }

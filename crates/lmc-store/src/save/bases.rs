@@ -1,10 +1,12 @@
 //! What an earlier snapshot offers a new one: block sets to refer to, and bases.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+use lmc::Segment;
 
 use crate::catalog::{Catalog, SetId};
-use crate::chunks::{Chunk, cut};
-use crate::error::Result;
+use crate::chunks::{Chunk, Keys};
+use crate::error::{Error, Result};
 use crate::ids::{Hash, ShardId};
 use crate::manifest::shard::{Extent, File, Ref};
 
@@ -12,14 +14,40 @@ pub(super) struct Bases {
     pub(super) catalog: Catalog,
     /// By hash of the raw bytes.
     equal: HashMap<Hash, SetId>,
-    /// By key of the chunk.
-    alike: HashMap<Hash, SetId>,
+    /// Where bytes are, by their exact keys.
+    exact: HashMap<Hash, Held>,
+    /// The same by keys without wrappers; `None` if they are those of several bytes.
+    unwrapped: HashMap<Hash, Option<Held>>,
+    /// The segments of each set that bytes of a file are all of.
+    contents: HashMap<SetId, Vec<Segment>>,
+}
+
+/// Bytes of a file: the set that has them, and their offset in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    set: SetId,
+    first: u64,
+}
+
+/// Bytes of one segment of a file that stand in one set.
+struct Piece {
+    first: u64,
+    /// Index of the segment, and the place in it.
+    segment: usize,
+    start: u64,
+    len: u64,
 }
 
 impl Bases {
     /// Takes the sets that the files of `shards` refer to, and no others of the catalog: only those are sure to stay while we save.
     pub(super) fn new(catalog: Catalog, shards: &[ShardId]) -> Result<Self> {
-        let mut bases = Self { catalog, equal: HashMap::new(), alike: HashMap::new() };
+        let mut bases = Self {
+            catalog,
+            equal: HashMap::new(),
+            exact: HashMap::new(),
+            unwrapped: HashMap::new(),
+            contents: HashMap::new(),
+        };
         for &id in shards {
             let shard = bases.catalog.shard(id)?.clone();
             for file in &shard.files {
@@ -31,35 +59,44 @@ impl Bases {
                         bases.equal.entry(raw_hash).or_insert(link);
                     }
                 }
-                bases.add_chunks(id, file)?;
+                bases.add_file(id, file)?;
             }
         }
         Ok(bases)
     }
 
-    /// Adds the sets that hold what chunks of a file would hold if it were cut now.
-    fn add_chunks(&mut self, shard: ShardId, file: &File) -> Result<()> {
+    /// Notes where the bytes of a file are, however it was cut.
+    fn add_file(&mut self, shard: ShardId, file: &File) -> Result<()> {
         let mut offset = 0;
         let mut segments = Vec::with_capacity(file.segments.len());
         for s in &file.segments {
             segments.push(s.to_lmc(offset)?);
             offset += s.len;
         }
-        let mut at = 0;
-        let extents: Vec<(u64, Extent)> = file
-            .extents
-            .iter()
-            .map(|&e| {
-                at += e.3;
-                (at - e.3, e)
-            })
-            .collect();
-        for chunk in cut(&file.name, &segments)? {
-            let Some(set) = held_by(&chunk, &extents) else { continue };
-            let set = self.catalog.resolve(shard, set)?;
-            if self.catalog.set(set)?.raw_len == chunk.len() {
-                self.alike.entry(chunk.key).or_insert(set);
-                self.alike.entry(chunk.tensors_key).or_insert(set);
+        let mut held: HashMap<SetId, Vec<Piece>> = HashMap::new();
+        for (of, piece) in pieces(&segments, &file.extents) {
+            let Piece { first, segment, start, len } = piece;
+            let s = &segments[segment];
+            let keys = match s.dtype {
+                Some(_) => Keys::tensor(&file.name, s, start, len),
+                None => Keys::opaque(&file.name, s.offset + start, len),
+            };
+            let set = self.catalog.resolve(shard, of)?;
+            let place = Held { set, first };
+            for key in keys.exact {
+                self.exact.entry(key).or_insert(place);
+            }
+            for key in keys.unwrapped.iter().flatten() {
+                let one = self.unwrapped.entry(*key).or_insert(Some(place));
+                *one = one.filter(|&p| p == place);
+            }
+            held.entry(set).or_default().push(piece);
+        }
+        for (set, pieces) in held {
+            if !self.contents.contains_key(&set)
+                && let Some(segments) = contents(&segments, pieces, self.catalog.set(set)?.raw_len)?
+            {
+                self.contents.insert(set, segments);
             }
         }
         Ok(())
@@ -69,53 +106,159 @@ impl Bases {
         self.equal.get(&raw_hash).copied()
     }
 
-    /// The set with the same tensors as a chunk; preferably from a file of the same name.
+    /// The set with the same tensors as a chunk, or at least half of its bytes; preferably from a file of the same name. Bytes are known by
+    /// names, or by names without wrappers if there is only one such.
     pub(super) fn alike(&self, chunk: &Chunk) -> Option<SetId> {
-        self.alike.get(&chunk.key).or_else(|| self.alike.get(&chunk.tensors_key)).copied()
+        let places = self.places(chunk);
+        let lens = chunk.segments.iter().map(|s| s.len).chain(chunk.segments.is_empty().then(|| chunk.len()));
+        // Sets in the order of the tensors, so that the choice is definite.
+        let (mut votes, mut sets): (HashMap<SetId, u64>, Vec<SetId>) = (HashMap::new(), vec![]);
+        for (place, len) in places.iter().zip(lens) {
+            if let Some(Held { set, .. }) = place.filter(|p| self.contents.contains_key(&p.set)) {
+                *votes.entry(set).or_insert_with(|| {
+                    sets.push(set);
+                    0
+                }) += len;
+            }
+        }
+        let most = sets.iter().map(|set| votes[set]).max().filter(|&most| most >= chunk.len().div_ceil(2))?;
+        sets.into_iter().find(|set| votes[set] == most)
+    }
+
+    /// The segments of a set that [`Self::alike`] gave for a chunk, with the names of the chunk's.
+    pub(super) fn described(&self, set: SetId, chunk: &Chunk) -> Result<Vec<Segment>> {
+        if chunk.segments.is_empty() {
+            return Ok(vec![]);
+        }
+        let places = self.places(chunk);
+        let named = places.iter().zip(&chunk.segments).filter_map(|(p, s)| Some(((*p)?, s)));
+        let names: HashMap<u64, &Segment> = named.filter(|(p, _)| p.set == set).map(|(p, s)| (p.first, s)).collect();
+        rename(&self.contents[&set], &chunk.segments, |s| names.get(&s.offset).copied())
+    }
+
+    /// Where each tensor of a chunk was, or its opaque bytes.
+    fn places(&self, chunk: &Chunk) -> Vec<Option<Held>> {
+        let place = |keys: Keys| {
+            let exact = keys.exact.iter().find_map(|k| self.exact.get(k)).copied();
+            let unwrapped = || keys.unwrapped?.iter().find_map(|k| *self.unwrapped.get(k)?);
+            exact.or_else(unwrapped)
+        };
+        chunk.keys().map(place).collect()
     }
 }
 
-/// The set whose first bytes are those of a chunk, if there is one.
-fn held_by(chunk: &Chunk, extents: &[(u64, Extent)]) -> Option<Ref> {
-    let mut from = 0;
-    let mut held = None;
-    for r in &chunk.ranges {
-        let mut at = r.offset;
-        while at < r.offset + r.len {
-            let &(start, Extent(shard, set, first, len)) =
-                &extents[extents.partition_point(|e| e.0 <= at).checked_sub(1)?];
-            if first + (at - start) != from || *held.get_or_insert(Ref(shard, set)) != Ref(shard, set) {
-                return None;
-            }
-            let n = (start + len).min(r.offset + r.len) - at;
-            (at, from) = (at + n, from + n);
+/// The segments of a base, where the counterpart of each one of `own` has its name, and no other has one of those names.
+pub(super) fn rename<'s>(
+    base: &[Segment],
+    own: &[Segment],
+    counterpart: impl Fn(&Segment) -> Option<&'s Segment>,
+) -> Result<Vec<Segment>> {
+    let taken: HashSet<&str> = own.iter().filter_map(|s| s.name.as_deref()).collect();
+    let renamed = |s: &Segment| {
+        let name = match (counterpart(s), s.name.as_deref()) {
+            (Some(own), _) => own.name.clone(),
+            (None, Some(name)) if taken.contains(name) => Some("".into()),
+            _ => s.name.clone(),
+        };
+        let name = name.filter(|_| s.dtype.is_some());
+        Segment::new(name, s.dtype, s.shape.clone(), s.offset, s.len).map_err(Error::codec)
+    };
+    base.iter().map(renamed).collect()
+}
+
+/// The pieces of a file: each lies in one segment and in one extent. In order.
+fn pieces(segments: &[Segment], extents: &[Extent]) -> impl Iterator<Item = (Ref, Piece)> {
+    let (mut at, mut end) = (0, 0);
+    let ends = extents.iter().map(move |&e| {
+        end += e.3;
+        (end, e)
+    });
+    let mut ends = ends.peekable();
+    let mut segment = 0;
+    std::iter::from_fn(move || {
+        while segments.get(segment)?.end() <= at {
+            segment += 1;
         }
+        while ends.peek()?.0 <= at {
+            ends.next();
+        }
+        let &(end, Extent(shard, set, first, len)) = ends.peek()?;
+        let s = &segments[segment];
+        let until = end.min(s.end());
+        let piece = Piece { first: first + (at - (end - len)), segment, start: at - s.offset, len: until - at };
+        at = until;
+        Some((Ref(shard, set), piece))
+    })
+}
+
+/// The segments of a set of `len` bytes, if it is all of these pieces.
+fn contents(segments: &[Segment], mut pieces: Vec<Piece>, len: u64) -> Result<Option<Vec<Segment>>> {
+    pieces.sort_by_key(|p| p.first);
+    // A tensor that the file has twice.
+    pieces.dedup_by_key(|p| p.first);
+    let mut at = 0;
+    let mut found = Vec::with_capacity(pieces.len());
+    for p in pieces {
+        let s = &segments[p.segment];
+        let bits = p.len * 8;
+        let shape = match s.dtype {
+            _ if p.first != at => return Ok(None),
+            Some(dtype) if bits.is_multiple_of(u64::from(dtype.bits())) => [bits / u64::from(dtype.bits())].into(),
+            Some(_) => return Ok(None),
+            None => lmc::Shape::default(),
+        };
+        found.push(Segment::new(s.name.clone(), s.dtype, shape, at, p.len).map_err(Error::codec)?);
+        at += p.len;
     }
-    held
+    Ok((at == len).then_some(found))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunks::Range;
+    use lmc::Dtype;
+
+    fn tensors(tensors: &[(&str, u64)]) -> Vec<Segment> {
+        let mut at = 0;
+        let tensor = |&(name, len): &(&str, u64)| {
+            at += len;
+            Segment::new(Some(name.into()), Some(Dtype::U8), [len].into(), at - len, len).unwrap()
+        };
+        tensors.iter().map(tensor).collect()
+    }
 
     #[test]
-    fn a_chunk_is_held_by_one_set_or_by_none() {
-        let range = |offset, len| Range { offset, len };
-        let chunk = |ranges: &[Range]| {
-            let key = Hash::of(b"");
-            Chunk { ranges: ranges.to_vec(), segments: vec![], key, tensors_key: key, of: None }
+    fn pieces_are_cut_by_segments_and_extents() {
+        let extents = [Extent(0, 0, 0, 10), Extent(0, 1, 0, 5), Extent(0, 0, 10, 5), Extent(0, 1, 5, 5)];
+        let segments = tensors(&[("a", 4), ("", 0), ("b", 11), ("c", 10)]);
+        let all: Vec<_> =
+            pieces(&segments, &extents).map(|(of, p)| (of.1, p.first, p.segment, p.start, p.len)).collect();
+        assert_eq!(all, [(0, 0, 0, 0, 4), (0, 4, 2, 0, 6), (1, 0, 2, 6, 5), (0, 10, 3, 0, 5), (1, 5, 3, 5, 5)]);
+        assert_eq!(pieces(&segments, &[]).count() + pieces(&[], &extents).count(), 0);
+    }
+
+    #[test]
+    fn a_set_is_known_if_it_is_all_of_a_file() {
+        let segments = tensors(&[("a", 4), ("b", 6), ("c", 4)]);
+        let piece = |first, segment, start, len| Piece { first, segment, start, len };
+        let names = |pieces: Vec<Piece>, len| -> Option<Vec<(String, u64, u64)>> {
+            let found = contents(&segments, pieces, len).unwrap()?;
+            Some(found.iter().map(|s| (s.name.as_deref().unwrap().to_owned(), s.offset, s.len)).collect())
         };
-        let extents =
-            [(0, Extent(0, 0, 0, 10)), (10, Extent(0, 1, 0, 5)), (15, Extent(0, 0, 10, 5)), (20, Extent(0, 1, 5, 5))];
-        let held = |ranges: &[Range]| held_by(&chunk(ranges), &extents);
-        assert_eq!(held(&[range(0, 10), range(15, 5)]), Some(Ref(0, 0)));
-        assert_eq!(held(&[range(10, 5), range(20, 5)]), Some(Ref(0, 1)));
-        assert_eq!(held(&[range(10, 4)]), Some(Ref(0, 1)));
-        // Two sets, neither from its first byte on, and in another order.
-        for ranges in [&[range(0, 15)][..], &[range(1, 9)], &[range(15, 5)], &[range(20, 5), range(10, 5)]] {
-            assert_eq!(held(ranges), None);
-        }
-        assert_eq!(held_by(&chunk(&[range(0, 1)]), &[]), None);
+        let expected = vec![("b".to_owned(), 0, 6), ("a".to_owned(), 6, 4)];
+        assert_eq!(names(vec![piece(6, 0, 0, 4), piece(0, 1, 0, 6)], 10), Some(expected.clone()));
+        // What a file has twice counts once.
+        assert_eq!(names(vec![piece(6, 0, 0, 4), piece(0, 1, 0, 6), piece(6, 2, 0, 4)], 10), Some(expected));
+        assert_eq!(names(vec![piece(6, 0, 0, 4), piece(0, 1, 0, 6)], 11), None);
+        assert_eq!(names(vec![piece(7, 0, 0, 4), piece(0, 1, 0, 6)], 11), None);
+        assert_eq!(names(vec![piece(5, 0, 0, 4), piece(0, 1, 0, 6)], 9), None);
+    }
+
+    #[test]
+    fn counterparts_get_the_names_and_no_others_have_them() {
+        let (base, own) = (tensors(&[("a", 4), ("b", 4), ("c", 4)]), tensors(&[("x", 4), ("c", 4)]));
+        let renamed = rename(&base, &own, |s| (s.offset == 4).then_some(&own[0])).unwrap();
+        let names: Vec<_> = renamed.iter().map(|s| s.name.as_deref().unwrap()).collect();
+        assert_eq!(names, ["a", "x", ""]);
     }
 }

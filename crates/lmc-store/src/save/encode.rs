@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use lmc::{Base, CompressOptions, Compressor, Segment, Source};
 
-use super::bases::Bases;
+use super::bases::{Bases, rename};
 use super::input::Input;
 use super::options::{BasePolicy, SaveOptions};
 use super::plan::Job;
 use crate::cache::ChunkCache;
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::chain::{self, ChainDecoder};
-use crate::chunks::Chunk;
+use crate::chunks::{Chunk, Range};
 use crate::error::{Error, Result};
 use crate::ids::Hash;
 use crate::remote::Remote;
@@ -91,8 +91,8 @@ pub(super) struct Encoder<'a> {
 enum Role<'a> {
     /// The first; whether others are predicted from it.
     Lead { followed: bool },
-    /// Predicted from this chunk, with these bytes.
-    Follower(&'a Chunk, &'a [u8]),
+    /// Predicted from these bytes, which are the first; and their segments, with the names of those that are predicted from them.
+    Follower(&'a [Segment], &'a [u8]),
 }
 
 /// Under the policy `auto`, a chain ends when its stored bytes exceed this many times the raw bytes of its last chunk.
@@ -182,15 +182,20 @@ impl<'a> Encoder<'a> {
     ) -> Result<Vec<Encoded>> {
         let at = |job: &Job<'_>, e: Error| e.at(&job.input.name);
         let (lead, others) = group.split_first().expect("a group has a first chunk");
-        let lead_raw = read(lead.input, &lead.chunk, lead_buf).map_err(|e| at(lead, e))?;
+        let lead_raw = read(lead, lead_buf).map_err(|e| at(lead, e))?;
         let role = Role::Lead { followed: !others.is_empty() };
         let mut encoded = vec![self.encode_raw(number, lead_raw, &lead.chunk, role).map_err(|e| at(lead, e))?];
-        let role = match self.shared.can_lead(&encoded[0])? {
-            true => Role::Follower(&lead.chunk, lead_raw),
-            false => Role::Lead { followed: false },
-        };
+        let leads = self.shared.can_lead(&encoded[0])?;
         for (job, number) in others.iter().zip(number + 1..) {
-            let raw = read(job.input, &job.chunk, buf).map_err(|e| at(job, e))?;
+            let raw = read(job, buf).map_err(|e| at(job, e))?;
+            let segments;
+            let role = match leads {
+                true => {
+                    segments = like(&lead.chunk, job)?;
+                    Role::Follower(&segments, lead_raw)
+                }
+                false => Role::Lead { followed: false },
+            };
             encoded.push(self.encode_raw(number, raw, &job.chunk, role).map_err(|e| at(job, e))?);
         }
         Ok(encoded)
@@ -211,7 +216,7 @@ impl<'a> Encoder<'a> {
         }
         if let Role::Follower(of, lead_raw) = role {
             let mut out = Vec::new();
-            let bases = [base_like(lead_raw, of, chunk)?];
+            let bases = [Base::of_segments(lead_raw, of).map_err(Error::codec)?];
             compress(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
             // The samples of a tensor may not be typical of the rest.
             if out.len() < raw.len() / 4 {
@@ -241,7 +246,10 @@ impl<'a> Encoder<'a> {
         let shared = self.shared;
         let catalog = &shared.bases.catalog;
         let set = catalog.set(base)?;
-        let base_of = |old| match &chunk.segments[..] {
+        // An anchor is described like the set that it is the anchor of.
+        let like = shared.bases.alike(chunk).unwrap_or(base);
+        let segments = shared.bases.described(like, chunk)?;
+        let base_of = |old| match &segments[..] {
             [] => Base::new(old),
             segments => Base::of_segments(old, segments),
         };
@@ -273,17 +281,27 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// A base whose segments have the names of the segments of `chunk` that are predicted from them.
-fn base_like<'b>(raw: &'b [u8], of: &Chunk, chunk: &Chunk) -> Result<Base<'b>> {
-    let mut segments = of.segments.clone();
-    for (wide, s) in segments.iter_mut().zip(&chunk.segments) {
-        wide.name.clone_from(&s.name);
-    }
-    Base::of_segments(raw, &segments).map_err(Error::codec)
+/// The segments of the first chunk of a group, where those that segments of another one are rounded from have the names of these.
+fn like(lead: &Chunk, job: &Job<'_>) -> Result<Vec<Segment>> {
+    rename(&lead.segments, &job.chunk.segments, |s| Some(&job.chunk.segments[*job.rounded.get(&s.offset)?]))
 }
 
 /// The bytes of a chunk: borrowed if they are contiguous in memory, otherwise read into `buf`.
-fn read<'b>(input: &Input<'b>, chunk: &Chunk, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+fn read<'b>(job: &Job<'b>, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+    let raw = read_ranges(job.input, &job.chunk, buf)?;
+    for (Range { offset, len }, hash) in &job.repeated {
+        // Another file would be restored with bytes that it never had.
+        if Hash::of(&raw[*offset as usize..][..*len as usize]) != *hash {
+            return Err(Error::io(
+                "changed while it was read",
+                std::io::Error::other("save it again when nothing writes to it"),
+            ));
+        }
+    }
+    Ok(raw)
+}
+
+fn read_ranges<'b>(input: &Input<'b>, chunk: &Chunk, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
     if let [r] = chunk.ranges[..]
         && let Some(raw) = input.source.slice_at(r.offset, r.len as usize)
     {

@@ -5,6 +5,7 @@ pub(crate) mod encode;
 mod input;
 mod options;
 mod plan;
+mod repeats;
 pub(crate) mod upload;
 
 use std::collections::HashMap;
@@ -13,7 +14,6 @@ use lmc::Base;
 
 use crate::cache::ChunkCache;
 use crate::catalog::{Catalog, SetId};
-use crate::chunks::{Chunk, cut};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
@@ -27,7 +27,7 @@ use bases::Bases;
 use encode::{Encoded, Encoder, MadeFrom};
 pub use input::Input;
 pub use options::{BasePolicy, SaveOptions};
-use plan::{Job, Plan};
+use plan::Plan;
 use upload::Uploader;
 
 /// A saved shard, to be published alone as a snapshot, or with other shards.
@@ -72,16 +72,16 @@ pub(crate) fn save(
     let mut shard = Shard::new(id, began);
     let mut files = Vec::new();
     for input in inputs {
-        let (file, segments, chunks) = begin(input)?;
+        let (file, segments) = begin(input)?;
         shard.files.push(file);
-        files.push((input, segments, chunks));
+        files.push((input, segments));
     }
-    let plan = Plan::new(files)?;
+    let plan = Plan::new(&files)?;
     let mut uploader = Uploader::new(remote, shard.save);
     let shared = encode::Shared { remote, bases: &bases, cache, o };
     let done = store(&shared, &plan, &mut shard, &mut uploader).and_then(|places| {
         shard.objects = uploader.finish()?;
-        refer(&mut shard, &bases.catalog, &plan.jobs, &places)?;
+        refer(&mut shard, &bases.catalog, &plan, &places)?;
         let bytes = shard.to_bytes()?;
         let id = ShardId::of(&bytes);
         remote.wait(remote.put(&layout::shard(id), bytes.into()))?;
@@ -107,10 +107,9 @@ fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
     check_together(inputs.iter().map(|i| &i.name[..])).map_err(Error::usage)
 }
 
-/// A file as the shard describes it, without its extents; its segments, and its chunks.
-fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>, Vec<Chunk>)> {
-    let at = |e: Error| e.at(&input.name);
-    let base = Base::new(input.source).map_err(|e| at(Error::codec(e)))?;
+/// A file as the shard describes it, without its extents; and its segments.
+fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>)> {
+    let base = Base::new(input.source).map_err(|e| Error::codec(e).at(&input.name))?;
     let file = File {
         name: input.name.clone(),
         len: base.raw_size(),
@@ -118,9 +117,7 @@ fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>, Vec<Chunk>)> {
         segments: base.segments().iter().map(Segment::of).collect(),
         extents: vec![],
     };
-    let segments = base.segments().to_vec();
-    let chunks = cut(&input.name, &segments).map_err(at)?;
-    Ok((file, segments, chunks))
+    Ok((file, base.segments().to_vec()))
 }
 
 /// Encodes and stores all chunks that are new; returns where each is stored.
@@ -220,22 +217,32 @@ impl<'a> Numbers<'a> {
 }
 
 /// Sets the extents of each file.
-fn refer(shard: &mut Shard, catalog: &Catalog, jobs: &[Job<'_>], places: &[Place]) -> Result<()> {
+fn refer(shard: &mut Shard, catalog: &Catalog, plan: &Plan<'_>, places: &[Place]) -> Result<()> {
     let mut files: HashMap<&str, Vec<(u64, Extent)>> = HashMap::new();
     let mut numbers = Numbers::new(&mut shard.shards, catalog);
-    for (Job { input, chunk }, &place) in jobs.iter().zip(places) {
+    for (job, &place) in plan.jobs.iter().zip(places) {
         let Ref(of, set) = numbers.place(place)?;
         let mut from = 0;
-        let extents = files.entry(&input.name).or_default();
-        for r in &chunk.ranges {
+        let extents = files.entry(&job.input.name).or_default();
+        for r in &job.chunk.ranges {
             extents.push((r.offset, Extent(of, set, from, r.len)));
             from += r.len;
         }
+    }
+    for r in &plan.repeats {
+        let Ref(of, set) = numbers.place(places[r.job])?;
+        files.entry(&r.input.name).or_default().push((r.range.offset, Extent(of, set, r.first, r.range.len)));
     }
     for f in &mut shard.files {
         let mut extents = files.remove(&f.name[..]).unwrap_or_default();
         extents.sort_unstable_by_key(|e| e.0);
         f.extents = extents.into_iter().map(|e| e.1).collect();
+        // Small tensors that stand in the same order in another file.
+        f.extents.dedup_by(|next, e| {
+            let follows = (e.0, e.1, e.2 + e.3) == (next.0, next.1, next.2);
+            e.3 += if follows { next.3 } else { 0 };
+            follows
+        });
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod contract;
 mod copy;
 mod cost;
 mod damage;
+mod directories;
 mod faults;
 mod hostile;
 mod housekeeping;

@@ -3,7 +3,7 @@
 //! They are found by sampled values alone, with one look-up per tensor: thousands of tensors cost no more than their samples. A wrong pair
 //! costs ratio, never correctness: residuals are lossless with any prediction.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::block::Reference;
 use crate::dtype::Dtype;
@@ -13,6 +13,8 @@ use crate::segment::Segment;
 
 /// Smaller tensors would save less than finding them costs.
 const MIN_ELEMENTS: u64 = 4096;
+/// The same for whole tensors of other files, which cost nothing where they are found; no fewer than samples reach.
+const MIN_ROUNDED: u64 = 256;
 /// Sampled elements of a tensor: in windows, so that a file is read at few places.
 const STRETCHES: u64 = 8;
 const STRETCH: usize = 8;
@@ -27,11 +29,15 @@ struct Look {
 
 impl Look {
     /// That of a tensor; `None` if it is small, constant (constants look like each other, and need no prediction) or no tensor at all.
-    fn of<E>(segment: &Segment, read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>) -> Result<Option<Self>, E> {
+    fn of<E>(
+        segment: &Segment,
+        least: u64,
+        read: &mut impl FnMut(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Option<Self>, E> {
         let Some(dtype) = segment.dtype else { return Ok(None) };
         let width = dtype.coding_width();
         let elements = segment.len / width as u64;
-        if elements < MIN_ELEMENTS || !segment.len.is_multiple_of(width as u64) {
+        if elements < least || !segment.len.is_multiple_of(width as u64) {
             return Ok(None);
         }
         let sample = sample(segment.offset, elements, width, read)?;
@@ -57,7 +63,7 @@ pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) ->
     let mut seen: HashMap<Look, Reference> = HashMap::new();
     for (segment, reference) in segments.iter().zip(&mut references) {
         // A header may promise more than the file has; what it has is compressed as it is.
-        let Ok(Some(look)) = Look::of(segment, &mut read) else { continue };
+        let Ok(Some(look)) = Look::of(segment, MIN_ELEMENTS, &mut read) else { continue };
         let here = |conversion| Reference { source: 0, offset: segment.offset, conversion };
         // Equal tensors first: their residual is nothing.
         *reference = seen.get(&look).copied();
@@ -89,13 +95,28 @@ pub fn rounded_from<E>(
     tensors: &[Segment],
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
 ) -> Result<Vec<Option<usize>>, E> {
+    // Only lengths that both kinds have are looked at.
+    let lengths = |wide: bool| -> HashSet<u64> {
+        let elements = |s: &Segment| match s.dtype? {
+            Dtype::F32 if wide => Some(s.len / 4),
+            Dtype::Bf16 | Dtype::F16 if !wide => Some(s.len / 2),
+            _ => None,
+        };
+        tensors.iter().filter_map(elements).collect()
+    };
+    let (of_wide, of_narrow) = (lengths(true), lengths(false));
     let mut wide: HashMap<Look, usize> = HashMap::new();
     let mut narrow = Vec::new();
     for (i, tensor) in tensors.iter().enumerate() {
-        if !matches!(tensor.dtype, Some(Dtype::F32 | Dtype::Bf16 | Dtype::F16)) {
+        let both = match tensor.dtype {
+            Some(Dtype::F32) => of_narrow.contains(&(tensor.len / 4)),
+            Some(Dtype::Bf16 | Dtype::F16) => of_wide.contains(&(tensor.len / 2)),
+            _ => false,
+        };
+        if !both {
             continue;
         }
-        match Look::of(tensor, &mut read)? {
+        match Look::of(tensor, MIN_ROUNDED, &mut read)? {
             Some(look) if look.dtype == Dtype::F32 => ROUNDED.iter().for_each(|&(conversion, dtype)| {
                 wide.entry(look.rounded(conversion, dtype)).or_insert(i);
             }),

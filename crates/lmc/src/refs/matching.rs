@@ -1,7 +1,7 @@
-//! Matches the tensors of a file with those of its bases: by name, shape and dtype, then by content.
+//! Matches the tensors of a file with those of its bases: by name, shape and dtype, then by name without wrappers, then by content.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::base::Base;
 use crate::block::Reference;
@@ -13,6 +13,7 @@ use crate::io::{ReadAt, read_at};
 use crate::layout::{self, Layout};
 use crate::predict::{self, Conversion};
 use crate::refs::fingerprint::Fingerprint;
+use crate::refs::names::Unwrapped;
 use crate::segment::Segment;
 
 /// A possible prediction of a segment.
@@ -87,14 +88,15 @@ pub struct Matcher<'m> {
     /// For each segment, and for the tail after them.
     found: Vec<Found>,
     pools: Vec<Pool>,
-    comparisons: usize,
+    /// Comparisons with tensors of the same shape, and of others.
+    comparisons: [usize; 2],
     /// For each segment, the best-fitting tensor of its name.
     named: Vec<Option<Named>>,
     /// Index of each of `bases` among the given ones.
     numbers: Vec<usize>,
 }
 
-/// A tensor of a base with the name of one of the file.
+/// A tensor of a base with the name of one of the file, or with that name but for wrappers.
 #[derive(Clone, Copy)]
 pub struct Named {
     /// Index of the base among the given ones, and of its segment.
@@ -113,18 +115,17 @@ pub struct Named {
 enum Found {
     Nothing,
     Related(Related),
-    /// To be searched in a pool by content; with its rank among the tensors that search there.
+    /// To be searched in a pool by content; with its rank among the tensors of its shape that search there.
     Search {
         pool: usize,
         rank: usize,
     },
 }
 
-/// Tensors of the bases of one dtype and shape.
+/// Tensors of the bases of one dtype and length, those of equal shape together.
 #[derive(Default)]
 struct Pool {
     candidates: Vec<Candidate>,
-    searching: usize,
 }
 
 struct Candidate {
@@ -187,11 +188,12 @@ impl<'m> Matcher<'m> {
             bases: bases.iter().collect(),
             found: vec![Found::Nothing; tensors + 1],
             pools: vec![],
-            comparisons: 0,
+            comparisons: [0; 2],
             named: vec![None; tensors],
             numbers: vec![],
         };
-        let taken = m.by_name(layout);
+        let mut taken = m.by_name(layout);
+        taken.extend(m.by_unwrapped_name(layout));
         let mut votes = vec![0usize; bases.len()];
         taken.iter().for_each(|&(base, _)| votes[base] += 1);
         m.by_position(layout, &votes);
@@ -219,8 +221,8 @@ impl<'m> Matcher<'m> {
     fn by_name(&mut self, layout: &Layout) -> Vec<(usize, usize)> {
         let named: Vec<Vec<(&str, usize)>> = self.bases.iter().map(|b| by_name(b.segments())).collect();
         let mut taken = Vec::new();
-        for ((segment, found), like) in layout.segments.iter().zip(&mut self.found).zip(&mut self.named) {
-            let Some(name) = segment.name.as_deref().filter(|n| !n.is_empty() && segment.len > 0) else { continue };
+        for (number, segment) in layout.segments.iter().enumerate() {
+            let Some(name) = name_of(segment).filter(|_| segment.len > 0) else { continue };
             let best = named.iter().enumerate().filter_map(|(base, names)| {
                 let at = names.partition_point(|&(n, _)| n < name);
                 let &(_, i) = names.get(at).filter(|&&(n, _)| n == name)?;
@@ -229,15 +231,50 @@ impl<'m> Matcher<'m> {
             });
             let Some((fit, base, i, conversion, len)) = best.min_by_key(|b| (b.0, b.1)) else { continue };
             taken.push((base, i));
-            *like = Some(Named { base, segment: i, fit, conversion, len });
-            if len >= LINK_MIN {
-                let offset = self.bases[base].segments()[i].offset;
-                *found = Found::Related(Related {
-                    reference: Reference { source: base as u32 + 1, offset, conversion },
-                    len,
-                    resembles: None,
-                });
-            }
+            link(
+                &self.bases,
+                &mut self.found[number],
+                &mut self.named[number],
+                Named { base, segment: i, fit, conversion, len },
+            );
+        }
+        taken
+    }
+
+    /// Matches the tensors whose names the bases do not have, by their names without wrappers; returns the matches. A name counts only if
+    /// one such tensor of the file has it, and one of the base whose name the file does not have.
+    fn by_unwrapped_name(&mut self, layout: &Layout) -> Vec<(usize, usize)> {
+        let tensors = || layout.segments.iter().enumerate().filter_map(|(i, s)| Some((name_of(s)?, i)));
+        let named = &self.named;
+        if tensors().all(|(_, i)| named[i].is_some() || layout.segments[i].len == 0) {
+            return vec![];
+        }
+        let ours: HashSet<&str> = tensors().map(|(name, _)| name).collect();
+        let searching = Unwrapped::new(tensors().filter(|&(_, i)| named[i].is_none()));
+        let theirs: Vec<Unwrapped<'_>> = self
+            .bases
+            .iter()
+            .map(|b| {
+                let names = b.segments().iter().enumerate().filter_map(|(i, s)| Some((name_of(s)?, i)));
+                Unwrapped::new(names.filter(|(name, _)| !ours.contains(name)))
+            })
+            .collect();
+        let mut taken = Vec::new();
+        for (name, number) in searching.iter() {
+            let segment = &layout.segments[number];
+            let best = theirs.iter().enumerate().filter_map(|(base, names)| {
+                let i = names.get(name)?;
+                let (fit, conversion, len) = fit(segment, &self.bases[base].segments()[i])?;
+                (segment.len > 0 && fit < Fit::Resized).then_some((fit, base, i, conversion, len))
+            });
+            let Some((fit, base, i, conversion, len)) = best.min_by_key(|b| (b.0, b.1)) else { continue };
+            taken.push((base, i));
+            link(
+                &self.bases,
+                &mut self.found[number],
+                &mut self.named[number],
+                Named { base, segment: i, fit, conversion, len },
+            );
         }
         taken
     }
@@ -277,19 +314,21 @@ impl<'m> Matcher<'m> {
 
     /// Prepares a search for the tensors without match, in the bases with most matches.
     fn by_content(&mut self, layout: &Layout, votes: &[usize], taken: &[(usize, usize)]) {
-        let mut pool_of: BTreeMap<(Dtype, &[u64]), usize> = BTreeMap::new();
+        let mut pool_of: BTreeMap<(Dtype, u64), usize> = BTreeMap::new();
+        let mut ranks: BTreeMap<(Dtype, &[u64]), usize> = BTreeMap::new();
         for (segment, found) in layout.segments.iter().zip(&mut self.found) {
             let (Found::Nothing, Some(dtype)) = (*found, segment.dtype) else { continue };
             if segment.len < SEARCH_MIN {
                 continue;
             }
             let new = pool_of.len();
-            let pool = *pool_of.entry((dtype, &segment.shape)).or_insert(new);
+            let pool = *pool_of.entry((dtype, segment.len)).or_insert(new);
             if pool == new {
                 self.pools.push(Pool::default());
             }
-            *found = Found::Search { pool, rank: self.pools[pool].searching };
-            self.pools[pool].searching += 1;
+            let searching = ranks.entry((dtype, &segment.shape)).or_default();
+            *found = Found::Search { pool, rank: *searching };
+            *searching += 1;
         }
         if pool_of.is_empty() {
             return;
@@ -300,12 +339,16 @@ impl<'m> Matcher<'m> {
         for (i, base) in self.bases.iter().enumerate().filter(|&(i, _)| strangers || votes[i] > 0) {
             for (segment, s) in base.segments().iter().enumerate() {
                 let Some(dtype) = s.dtype else { continue };
-                if let Some(&pool) = pool_of.get(&(dtype, &s.shape[..])) {
+                if let Some(&pool) = pool_of.get(&(dtype, s.len)) {
                     let taken = taken.binary_search(&(i, segment)).is_ok();
                     let source = i as u32 + 1;
                     self.pools[pool].candidates.push(Candidate { source, segment, taken, fingerprint: None });
                 }
             }
+        }
+        let bases = &self.bases;
+        for pool in &mut self.pools {
+            pool.candidates.sort_by(|a, b| a.shape(bases).cmp(b.shape(bases)));
         }
     }
 
@@ -392,26 +435,41 @@ impl<'m> Matcher<'m> {
         if fingerprint.is_constant() {
             return Ok(None);
         }
-        let n = pool.candidates.len();
-        let trials = if self.comparisons + n <= COMPARISONS {
-            self.comparisons += n;
-            0..n
-        } else {
-            let from = rank.min(n - 1).saturating_sub(NEIGHBOURS);
-            from..n.min(from + 2 * NEIGHBOURS)
-        };
+        let bases = &self.bases;
+        let ours = &segment.shape[..];
+        let first = pool.candidates.partition_point(|c| c.shape(bases) < ours);
+        let end = first + pool.candidates[first..].partition_point(|c| c.shape(bases) == ours);
         let mut best: Option<(Order, usize, Reference)> = None;
-        for (i, c) in pool.candidates.iter_mut().enumerate().take(trials.end).skip(trials.start) {
-            let base = self.bases[c.source as usize - 1];
-            let offset = base.segments()[c.segment].offset;
-            let theirs = match &mut c.fingerprint {
-                Some(s) => s,
-                none => none.insert(Fingerprint::take(dtype, segment.len, |buf, at| base.read(offset + at, buf))?),
+        // Other shapes cost nothing where one of the same shape is found.
+        for (others, [tried, more]) in
+            [[first..end, 0..0], [0..first, end..pool.candidates.len()]].into_iter().enumerate()
+        {
+            let n = tried.len() + more.len();
+            let from = |i: usize| if i < tried.len() { tried.start + i } else { more.start + i - tried.len() };
+            let trials = if self.comparisons[others] + n <= COMPARISONS {
+                self.comparisons[others] += n;
+                0..n
+            } else {
+                let from = rank.min(n - 1).saturating_sub(NEIGHBOURS);
+                from..n.min(from + 2 * NEIGHBOURS)
             };
-            // Of equal ones: a free one, then the one of the nearest rank.
-            let order = (fingerprint.agreement(theirs), !c.taken, Reverse(i.abs_diff(rank)));
-            if fingerprint.is_related(theirs) && best.is_none_or(|b| order > b.0) {
-                best = Some((order, i, Reference { source: c.source, offset, conversion: Conversion::None }));
+            for i in trials {
+                let at = from(i);
+                let c = &mut pool.candidates[at];
+                let base = bases[c.source as usize - 1];
+                let offset = base.segments()[c.segment].offset;
+                let theirs = match &mut c.fingerprint {
+                    Some(s) => s,
+                    none => none.insert(Fingerprint::take(dtype, segment.len, |buf, at| base.read(offset + at, buf))?),
+                };
+                // Of equal ones: a free one, then the one of the nearest rank.
+                let order = (fingerprint.agreement(theirs), !c.taken, Reverse(i.abs_diff(rank)));
+                if fingerprint.is_related(theirs) && best.is_none_or(|b| order > b.0) {
+                    best = Some((order, at, Reference { source: c.source, offset, conversion: Conversion::None }));
+                }
+            }
+            if best.is_some() {
+                break;
             }
         }
         let Some((_, i, reference)) = best else { return Ok(None) };
@@ -420,10 +478,31 @@ impl<'m> Matcher<'m> {
     }
 }
 
+impl Candidate {
+    fn shape<'b>(&self, bases: &[&'b Base<'_>]) -> &'b [u64] {
+        &bases[self.source as usize - 1].segments()[self.segment].shape
+    }
+}
+
+/// The name of a tensor; raw data has none.
+fn name_of(segment: &Segment) -> Option<&str> {
+    segment.name.as_deref().filter(|n| !n.is_empty())
+}
+
+/// Notes the tensor of a base that one of the file corresponds to.
+fn link(bases: &[&Base<'_>], found: &mut Found, like: &mut Option<Named>, named: Named) {
+    *like = Some(named);
+    if named.len >= LINK_MIN {
+        let offset = bases[named.base].segments()[named.segment].offset;
+        let reference = Reference { source: named.base as u32 + 1, offset, conversion: named.conversion };
+        *found = Found::Related(Related { reference, len: named.len, resembles: None });
+    }
+}
+
 /// The named tensors, sorted by name; the first one of each name.
 fn by_name(segments: &[Segment]) -> Vec<(&str, usize)> {
-    let named = segments.iter().enumerate().filter_map(|(i, s)| Some((s.name.as_deref()?, i)));
-    let mut named: Vec<_> = named.filter(|(name, _)| !name.is_empty()).collect();
+    let named = segments.iter().enumerate().filter_map(|(i, s)| Some((name_of(s)?, i)));
+    let mut named: Vec<_> = named.collect();
     named.sort_unstable();
     named.dedup_by_key(|n| n.0);
     named

@@ -3,3 +3,4 @@
 pub(crate) mod fingerprint;
 pub(crate) mod intra_file;
 pub(crate) mod matching;
+pub(crate) mod names;

@@ -135,6 +135,85 @@ fn tensors_are_found_by_name_and_by_content() {
 }
 
 #[test]
+fn names_are_matched_without_wrappers() {
+    let w = weights(40_000, 1);
+    let next = trained(&w, 2, 0.0005);
+    // Too small for a search by content, or of another dtype: only the name tells.
+    let file = |prefix: &str, w: &[f32], narrow: bool| {
+        let (wide, half) = (f32s(w), bf16(w));
+        let small: Vec<(String, &[u8])> =
+            wide[..80_000].chunks(800).enumerate().map(|(i, b)| (format!("{prefix}layers.{i}.bias"), b)).collect();
+        let name = format!("{prefix}head.weight");
+        let mut tensors: Vec<Tensor<'_>> = small.iter().map(|(n, b)| (&n[..], "F32", vec![200], *b)).collect();
+        tensors.push(match narrow {
+            true => (&name, "BF16", vec![200, 200], &half),
+            false => (&name, "F32", vec![200, 200], &wide),
+        });
+        safetensors(&tensors)
+    };
+    for narrow in [false, true] {
+        let new = file("", &next, narrow);
+        let exact = delta_of(&new, &[Base::new(&file("", &w, false)[..]).unwrap()], &CompressOptions::default());
+        for prefix in ["model.", "module._orig_mod.", "base_model.model.model."] {
+            let old = file(prefix, &w, false);
+            let delta = check(&new, &[&old], &CompressOptions::default());
+            // The lists of tensors in the headers differ.
+            let more = delta.len() as i64 - exact.as_ref().unwrap().len() as i64;
+            assert!((-100..1000).contains(&more), "{prefix}: {more} bytes more");
+        }
+        // Nothing tells which of two is meant.
+        let two = [&f32s(&w)[..800], &f32s(&weights(200, 9))[..]];
+        let old = safetensors(&[("model.x", "F32", vec![200], two[0]), ("module.x", "F32", vec![200], two[1])]);
+        let new = safetensors(&[("x", "F32", vec![200], two[0])]);
+        assert_eq!(named_bases(&check(&new, &[&old], &CompressOptions::default())), 0);
+        let new = safetensors(&[("model.x", "F32", vec![200], two[0])]);
+        assert_eq!(named_bases(&check(&new, &[&old], &CompressOptions::default())), 1);
+    }
+}
+
+#[test]
+fn exact_names_come_before_those_without_wrappers() {
+    let (a, b) = (f32s(&weights(200, 1)), f32s(&weights(200, 2)));
+    let old = safetensors(&[("x", "F32", vec![200], &a), ("model.x", "F32", vec![200], &b)]);
+    let new = safetensors(&[("module.x", "F32", vec![200], &a), ("model.x", "F32", vec![200], &b)]);
+    let bases = [Base::new(&old[..]).unwrap()];
+    let diff = lmc_inspect::diff(
+        &mut Compressor::new(&CompressOptions::default()).unwrap(),
+        &Base::new(&new[..]).unwrap(),
+        &bases,
+        &mut |_| (),
+    )
+    .unwrap();
+    let tensors = diff.segments.iter().filter(|s| s.segment.name.is_some());
+    let (found, relations): (Vec<_>, Vec<_>) = tensors.map(|s| (s.counterpart, s.relation)).unzip();
+    let place = |name| bases[0].segments().iter().position(|s| s.name.as_deref() == Some(name)).map(|i| (0, i));
+    assert_eq!(found, [place("x"), place("model.x")]);
+    assert_eq!(relations, [lmc_inspect::Relation::Renamed, lmc_inspect::Relation::Same]);
+}
+
+#[test]
+fn content_is_found_in_any_shape() {
+    let (a, b) = (weights(60_000, 1), weights(60_000, 2));
+    let shaped = |shape: &[u64], names: [&str; 2], w: [&[f32]; 2]| {
+        let bytes = w.map(f32s);
+        let tensors: Vec<Tensor<'_>> =
+            names.iter().zip(&bytes).map(|(n, b)| (*n, "F32", shape.to_vec(), &b[..])).collect();
+        safetensors(&tensors)
+    };
+    let new = shaped(&[200, 300], ["x", "y"], [&trained(&b, 5, 0.0005), &trained(&a, 6, 0.0005)]);
+    let same_shape = share(&new, &[&shaped(&[200, 300], ["0", "1"], [&a, &b])]);
+    for shape in [&[60_000][..], &[300, 200], &[2, 100, 300]] {
+        let flat = share(&new, &[&shaped(shape, ["0", "1"], [&a, &b])]);
+        assert!(same_shape < 0.75 && (flat - same_shape).abs() < 0.002, "{shape:?}: {flat}, and {same_shape}");
+    }
+    // A later state in the same shape is preferred to equal elements in another one.
+    let (w, v) = (f32s(&a), f32s(&trained(&a, 7, 0.0005)));
+    let old = safetensors(&[("0", "F32", vec![60_000], &w), ("1", "F32", vec![200, 300], &v)]);
+    let new = safetensors(&[("x", "F32", vec![200, 300], &w)]);
+    assert!(share(&new, &[&old]) > 0.3);
+}
+
+#[test]
 fn tensors_of_other_types_and_sizes_are_related() {
     let w = weights(64 * 1000, 1);
     let new = trained(&w, 2, 0.0005);

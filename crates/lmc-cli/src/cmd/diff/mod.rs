@@ -27,7 +27,8 @@ use crate::ui::Ui;
 /// share of the block's. -v draws the distribution of the distances. Names of more than 200 characters are cut; --json has all of
 /// them. Nothing is written.
 ///
-/// States: same (matched by name, shape and dtype), reshaped, resized, re-typed, renamed (matched by content), new, missing.
+/// States: same (matched by name, shape and dtype), reshaped, resized, re-typed, renamed (matched by name without wrappers like
+/// model. or module., or by content), new, missing.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct DiffArgs {
