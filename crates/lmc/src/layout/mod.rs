@@ -4,6 +4,7 @@
 //! costs ratio, never correctness: all unusual bytes are opaque. A new format is a file beside this one and a line in
 //! [`FORMATS`].
 
+mod gguf;
 mod npy;
 mod raw;
 pub(crate) mod safetensors;
@@ -16,7 +17,7 @@ pub use suggestion::Layout;
 pub(crate) use suggestion::{Prefix, RAW, Start};
 
 /// Every known format. The first that recognises a file wins.
-const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors, &npy::Npy];
+const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors, &npy::Npy, &gguf::Gguf];
 
 /// The layout of a file; that of raw data of type `dtype` if its format is unknown.
 pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {
