@@ -6,6 +6,7 @@
 
 mod gguf;
 mod npy;
+mod onnx;
 mod raw;
 pub(crate) mod safetensors;
 mod suggestion;
@@ -17,7 +18,7 @@ pub use suggestion::Layout;
 pub(crate) use suggestion::{Prefix, RAW, Start};
 
 /// Every known format. The first that recognises a file wins.
-const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors, &npy::Npy, &gguf::Gguf];
+const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors, &npy::Npy, &gguf::Gguf, &onnx::Onnx];
 
 /// The layout of a file; that of raw data of type `dtype` if its format is unknown.
 pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {
