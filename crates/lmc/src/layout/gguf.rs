@@ -10,12 +10,9 @@ mod types;
 use super::suggestion::{Format, Layout, MAX_COST, Prefix, cover};
 use crate::error::Result;
 use crate::segment::{Name, Names, Segment, Shape, tensor_len};
-use fields::{Fields, Stop};
+use fields::{Fields, MAX_HEADER, Stop};
 
 const MAGIC: &[u8] = b"GGUF";
-
-/// The longest header that is read, in bytes: key-values and infos of tensors. Those of the largest vocabularies take 20 MB.
-const MAX_HEADER: usize = 1 << 26;
 
 /// Bytes that are read first, and the factor by which they grow while the header goes on.
 const FIRST: usize = 1 << 16;

@@ -1,5 +1,8 @@
 //! Reads the header of a GGUF file field by field.
 
+/// The longest header that is read, in bytes: key-values and infos of tensors. Those of the largest vocabularies take 20 MB.
+pub(super) const MAX_HEADER: usize = 1 << 26;
+
 /// Why reading stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -34,7 +37,7 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, n: u64) -> Result<&'a [u8], Stop> {
-        let n = usize::try_from(n).ok().filter(|&n| n <= super::MAX_HEADER).ok_or(Stop::Invalid)?;
+        let n = usize::try_from(n).ok().filter(|&n| n <= MAX_HEADER).ok_or(Stop::Invalid)?;
         let bytes = self.start[self.at..].get(..n).ok_or(Stop::Short)?;
         self.at += n;
         Ok(bytes)

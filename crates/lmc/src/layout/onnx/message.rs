@@ -2,9 +2,15 @@
 
 use std::ops::Range;
 
+use super::data_type::dtype_of;
 use super::wire::{Stop, Value, Wire};
-use super::{MAX_DEPTH, MAX_NAME, dtype_of};
 use crate::segment::{MAX_RANK, Name, Names, Segment, Shape, tensor_len};
+
+/// The most graphs inside each other that are looked into.
+pub(super) const MAX_DEPTH: u32 = 16;
+
+/// Bytes of the longest name that a tensor keeps.
+pub(super) const MAX_NAME: u64 = 1 << 12;
 
 /// Collects the tensors of a model.
 pub(super) struct Walk<'a> {

@@ -1,7 +1,9 @@
+use super::message::{MAX_DEPTH, MAX_NAME};
+use super::wire::MAX_READ;
 use super::*;
 use crate::io::ReadAt;
 use crate::layout::suggestion::Start;
-use crate::segment::MAX_RANK;
+use crate::segment::{MAX_RANK, Segment};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,6 +5,9 @@ use std::ops::Range;
 use crate::error::Error;
 use crate::layout::suggestion::Whole;
 
+/// Most bytes that are read of a file: what lies between its tensors.
+pub(super) const MAX_READ: u64 = 1 << 26;
+
 /// Bytes that are read at a time.
 const WINDOW: u64 = 1 << 12;
 
@@ -39,7 +42,7 @@ pub(super) struct Wire<'a> {
 
 impl<'a> Wire<'a> {
     pub(super) fn new(file: Whole<'a>) -> Self {
-        Self { file, at: 0, window: Vec::new(), start: 0, left: super::MAX_READ }
+        Self { file, at: 0, window: Vec::new(), start: 0, left: MAX_READ }
     }
 
     /// The place of the walk, as an offset in the file.
