@@ -16,8 +16,8 @@ use crate::shards::{shards, with_suffix};
 use crate::ui::Ui;
 
 /// Suffixes of the files that hold the bulk of a checkpoint.
-pub(crate) const CHECKPOINT_SUFFIXES: [&str; 9] =
-    ["safetensors", "pt", "pth", "bin", "ckpt", "distcp", "gguf", "npy", "npz"];
+pub(crate) const CHECKPOINT_SUFFIXES: [&str; 10] =
+    ["safetensors", "pt", "pth", "bin", "ckpt", "distcp", "gguf", "npy", "npz", "onnx"];
 
 /// An input.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,6 +18,16 @@ fn main() -> io::Result<()> {
         std::process::exit(2);
     };
     let mut random = Random::new(1);
+    let layouts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/layouts");
+    for entry in fs::read_dir(layouts)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension != "py") {
+            let folder = Path::new(&corpus).join("layout");
+            fs::create_dir_all(&folder)?;
+            let name = file.file_name().expect("it is a file").display().to_string();
+            fs::write(folder.join(name), [&[0][..], &fs::read(&file)?].concat())?;
+        }
+    }
     for (target, _) in targets::TARGETS {
         let folder = Path::new(&corpus).join(target);
         fs::create_dir_all(&folder)?;

@@ -167,8 +167,9 @@ pub fn isas_agree(bytes: &[u8]) {
     assert!(agree_by(&[Way::Slice], &file).is_ok_and(|decoded| decoded == raw), "the data are not restored");
 }
 
-/// Any bytes as the header of a safetensors file, or as a whole one: what the `safetensors` crate accepts is laid out as
-/// the crate says. For a quarter of the inputs, everything is compressed, restored, and read in parts, too.
+/// Any bytes as a file of any format, or as the header of a safetensors file: segments cover the file, and tensors have the bytes of
+/// their shapes. What the `safetensors` crate accepts is laid out as the crate says. For a quarter of the inputs, everything is
+/// compressed, restored, and read in parts, too.
 pub fn layout(bytes: &[u8]) {
     let Some((mode, bytes)) = bytes.split_first() else { return };
     let raw = match mode % 3 {
@@ -191,13 +192,25 @@ pub fn layout(bytes: &[u8]) {
     is_laid_out(reader.layout(), reader.segments(), &raw);
 }
 
-/// Fails if the `safetensors` crate accepts the bytes but sees other tensors than the segments, or if these do not cover the bytes.
+/// The first bytes of files in these formats.
+const MAGICS: [(&str, &[u8]); 3] = [("npy", b"\x93NUMPY"), ("gguf", b"GGUF"), ("onnx", b"\x08")];
+
+/// Fails if the segments do not cover the bytes, if a tensor has other bytes than those of its shape, or if the `safetensors` crate
+/// accepts the bytes but sees other tensors.
 fn is_laid_out(layout: &str, segments: &[Segment], raw: &[u8]) {
     let end = segments.iter().fold(0, |end, segment| {
         assert_eq!(segment.offset, end, "segments leave no gap");
         segment.end()
     });
     assert_eq!(end, raw.len() as u64, "segments cover everything");
+    for segment in segments {
+        let len = segment.dtype.map_or(Some(segment.len), |dtype| lmc::tensor_len(dtype, &segment.shape));
+        assert_eq!(len, Some(segment.len), "a tensor has the bytes of its shape");
+        assert_eq!(segment.dtype.is_some(), segment.name.is_some(), "tensors have names, and opaque bytes none");
+    }
+    if let Some((_, magic)) = MAGICS.iter().find(|(name, _)| *name == layout) {
+        assert!(raw.starts_with(magic), "{layout} is not the format of the file");
+    }
     let Ok(expected) = SafeTensors::deserialize(raw) else { return };
     assert_eq!(layout, "safetensors");
     let named: HashMap<&str, &Segment> = segments.iter().filter_map(|s| Some((&**s.name.as_ref()?, s))).collect();

@@ -18,15 +18,15 @@ use crate::ui::Ui;
 
 /// Compress files: FILE becomes FILE.lmc, and FILE is kept.
 ///
-/// Tensors are recognised in safetensors files; in other files the element width is detected from the data, unless --dtype gives it. Any
-/// file is restored bit for bit, and none grows by more than 0.1 % and a few bytes. Output appears under its name only when it is complete
+/// Tensors are recognised in files of safetensors, torch.save, torch.distributed (.distcp), NumPy, GGUF and ONNX; in other files the element
+/// width is detected from the data, unless --dtype gives it. Pickles are never unpickled. Any file is restored bit for bit, and none grows by more than 0.1 % and a few bytes. Output appears under its name only when it is complete
 /// and on disk, with the mode and the time of the input.
 ///
 /// With --base, only the differences from an earlier version are stored: tensors are matched by name, else by shape and content. Restoring
 /// the file takes the same base. A file that shares nothing with the base is compressed as usual.
 ///
 /// With -r, files in directories are compressed if their suffix is that of a checkpoint: safetensors, pt, pth, bin, ckpt, distcp, gguf,
-/// npy, npz. Configurations and tokenizers are left alone.
+/// npy, npz, onnx. Configurations and tokenizers are left alone.
 #[derive(Args)]
 pub(crate) struct CompressArgs {
     #[command(flatten)]

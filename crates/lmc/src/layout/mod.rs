@@ -4,6 +4,10 @@
 //! costs ratio, never correctness: all unusual bytes are opaque. A new format is a file beside this one and a line in
 //! [`FORMATS`].
 
+mod gguf;
+mod npy;
+mod npz;
+mod onnx;
 mod pickle;
 mod raw;
 pub(crate) mod safetensors;
@@ -18,7 +22,8 @@ pub use suggestion::Layout;
 pub(crate) use suggestion::{Prefix, RAW, Start};
 
 /// Every known format. The first that recognises a file wins.
-const FORMATS: &[&dyn Format] = &[&safetensors::Safetensors, &torch::Torch, &torch::Legacy];
+const FORMATS: &[&dyn Format] =
+    &[&safetensors::Safetensors, &torch::Torch, &torch::Legacy, &npz::Npz, &npy::Npy, &gguf::Gguf, &onnx::Onnx];
 
 /// The layout of a file; that of raw data of type `dtype` if its format is unknown.
 pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {

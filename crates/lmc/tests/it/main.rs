@@ -17,6 +17,7 @@ mod hostile;
 mod hostile_blocks;
 mod input_output;
 mod large;
+mod layouts;
 mod limits;
 mod masks;
 mod page;

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Makes the files of this folder with the libraries that write these formats.
+
+    pip install numpy==2.4.6 ml_dtypes==0.6.0 gguf==0.19.0 onnx==1.23.2
+    python3 testdata/layouts/make.py
+
+Each file is at most a few kilobytes: tests change every bit of it.
+"""
+
+from pathlib import Path
+
+import gguf
+import ml_dtypes
+import numpy as np
+import onnx
+from numpy.lib import format as npy
+from onnx import TensorProto, helper, numpy_helper
+
+HERE = Path(__file__).resolve().parent
+
+
+def values(*shape: int) -> np.ndarray:
+    """Numbers that look like weights."""
+    n = int(np.prod(shape))
+    return (np.sin(np.arange(n, dtype=np.float64) * 12.9898) * 0.05).astype(np.float32).reshape(shape)
+
+
+def make_npy() -> None:
+    """Arrays of several dtypes and orders; the last three have none that is recognised."""
+    bf16 = values(4, 8).astype(ml_dtypes.bfloat16)
+    arrays = {
+        "f32": values(3, 4),
+        "fortran-f64": np.asfortranarray(values(3, 4).astype(np.float64)),
+        "scalar-i64": np.array(7, dtype=np.int64),
+        "empty-f16": np.zeros((0, 3), dtype=np.float16),
+        "bool": values(17) > 0,
+        "bf16": bf16,
+        "complex64": (values(5) + 1j * values(5)).astype(np.complex64),
+        "big-endian": values(6).astype(">f4"),
+        "structured": np.zeros(3, dtype=[("a", "<f4"), ("b", "<i2")]),
+        "complex128": (values(4) + 1j * values(4)).astype(np.complex128),
+    }
+    for name, array in arrays.items():
+        np.save(HERE / f"{name}.npy", array)
+    for version in ((2, 0), (3, 0)):
+        with (HERE / f"version{version[0]}.npy").open("wb") as file:
+            npy.write_array(file, values(2, 5), version=version)
+
+
+def make_gguf() -> None:
+    """Values of every type, tensors of plain and quantised types."""
+    path = HERE / "types.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_custom_alignment(64)
+    writer.add_uint8("u8", 1)
+    writer.add_int8("i8", -1)
+    writer.add_uint16("u16", 2)
+    writer.add_int16("i16", -2)
+    writer.add_uint32("u32", 3)
+    writer.add_int32("i32", -3)
+    writer.add_uint64("u64", 4)
+    writer.add_int64("i64", -4)
+    writer.add_float32("f32", 0.5)
+    writer.add_float64("f64", 0.25)
+    writer.add_bool("bool", True)
+    writer.add_array("tokenizer.ggml.tokens", ["<s>", "", "a"])
+    writer.add_array("tokenizer.ggml.scores", [0.0, 0.5, 1.5])
+    writer.add_tensor("plain.f32", values(2, 3))
+    writer.add_tensor("plain.f16", values(5).astype(np.float16))
+    kind = gguf.GGMLQuantizationType
+    for name in ("BF16", "Q8_0", "Q4_0", "Q5_1"):
+        data = gguf.quants.quantize(values(2, 64), kind[name])
+        writer.add_tensor(f"quantised.{name.lower()}", data, raw_dtype=kind[name])
+    # The package has no quantiser for this type, and any bytes are blocks of it.
+    blocks = np.arange(144, dtype=np.uint8).reshape(1, 144)
+    writer.add_tensor("quantised.q4_k", blocks, raw_dtype=kind.Q4_K)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    path = HERE / "version2.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("w", values(3, 4))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    # Version 3 added big-endian files; little-endian ones differ in the number alone.
+    data = bytearray(path.read_bytes())
+    data[4] = 2
+    path.write_bytes(data)
+
+
+def make_onnx() -> None:
+    """A graph with initialisers of every kind, a constant, and branches with graphs inside."""
+    typed = helper.make_tensor("float_data", TensorProto.FLOAT, [4], values(4))
+    data = values(2, 4).astype(ml_dtypes.bfloat16).tobytes()
+    bf16 = helper.make_tensor("bf16", TensorProto.BFLOAT16, [2, 4], data, raw=True)
+    int4 = helper.make_tensor("int4", TensorProto.INT4, [6], bytes([1, 2, 3]), raw=True)
+    external = TensorProto(name="external", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    external.external_data.add(key="location", value="weights.bin")
+    sparse = helper.make_sparse_tensor(
+        numpy_helper.from_array(values(2), "sparse.values"),
+        numpy_helper.from_array(np.array([1, 5], dtype=np.int64), "sparse.indices"),
+        [8],
+    )
+
+    def branch(name: str) -> onnx.GraphProto:
+        constant = helper.make_node("Constant", [], [f"{name}_out"], value=numpy_helper.from_array(values(3)))
+        output = helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, [3])
+        return helper.make_graph([constant], name, [], [output], [numpy_helper.from_array(values(2), f"{name}_unused")])
+
+    nodes = [
+        helper.make_node("MatMul", ["x", "weight"], ["y"]),
+        helper.make_node("Constant", [], ["condition"], value=numpy_helper.from_array(np.array(True))),
+        helper.make_node("If", ["condition"], ["z"], then_branch=branch("then"), else_branch=branch("else")),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])],
+        [
+            numpy_helper.from_array(values(4, 3), "weight"),
+            numpy_helper.from_array(values(4).astype(np.float16), "half"),
+            numpy_helper.from_array(np.arange(5, dtype=np.int64), "shape"),
+            bf16,
+            int4,
+            typed,
+            external,
+        ],
+        sparse_initializer=[sparse],
+    )
+    model = helper.make_model(graph, producer_name="lmc-testdata", ir_version=10)
+    (HERE / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+
+
+if __name__ == "__main__":
+    make_npy()
+    make_gguf()
+    make_onnx()
