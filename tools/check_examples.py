@@ -49,7 +49,7 @@ def with_bucket(text, page, bucket):
 
 
 def prepare(folder):
-    """A file, two training states ten steps apart, a directory for each, and one in place of a bucket."""
+    """Files, two training states ten steps apart, a directory for each, and one in place of a bucket."""
     states = {step: DATA / f"gpt-step{original}-state.safetensors" for step, original in ((1000, 300), (2000, 310))}
     shutil.copy(DATA / "gpt-step310-weights.safetensors", folder / "model.safetensors")
     for step, state in states.items():
@@ -58,6 +58,7 @@ def prepare(folder):
         checkpoint.mkdir()
         shutil.copy(state, checkpoint / "model.safetensors")
         (checkpoint / "config.json").write_text('{"n_layer": 2}\n')
+    shutil.copy(DATA / "layouts" / "torch" / "state.pt", folder / "optimizer.pt")
     for name in ("bucket", "home"):
         (folder / name).mkdir()
     for name in ("examples", "packaging"):
