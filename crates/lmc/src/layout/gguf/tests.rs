@@ -1,6 +1,9 @@
 use super::*;
 use crate::dtype::Dtype;
 
+/// Name, dtype, shape, offset and length of a tensor.
+type Tensor = (String, String, Vec<u64>, u64, u64);
+
 /// A file made field by field.
 #[derive(Clone)]
 struct File(Vec<u8>);
@@ -31,8 +34,8 @@ impl File {
         let start = self.text(name).u32(dimensions.len() as u32);
         dimensions.iter().fold(start, |file, &d| file.u64(d)).u32(kind).u64(offset)
     }
-    /// Name, dtype, shape, offset and length of its tensors.
-    fn tensors(&self) -> Option<Vec<(String, String, Vec<u64>, u64, u64)>> {
+    /// Its tensors.
+    fn tensors(&self) -> Option<Vec<Tensor>> {
         let layout = Gguf.suggest(&mut &self.0[..]).expect("memory can be read")?;
         let tensor =
             |s: &Segment| Some((s.name.as_deref()?.into(), s.dtype?.to_string(), s.shape.to_vec(), s.offset, s.len));

@@ -38,8 +38,10 @@ fn model(graph: &[Vec<u8>]) -> Vec<u8> {
     [int(1, 8), bytes(2, "producer"), bytes(7, graph.concat()), bytes(8, int(2, 17))].concat()
 }
 
-/// Name, dtype, shape and bytes of each tensor.
-fn tensors(file: &[u8]) -> Option<Vec<(String, String, Vec<u64>, Vec<u8>)>> {
+/// Name, dtype, shape and bytes of a tensor.
+type Tensor = (String, String, Vec<u64>, Vec<u8>);
+
+fn tensors(file: &[u8]) -> Option<Vec<Tensor>> {
     let layout = Onnx.suggest(&mut &file[..]).expect("memory can be read")?;
     let tensor = |s: &Segment| {
         let bytes = file[s.offset as usize..s.end() as usize].to_vec();
@@ -195,7 +197,7 @@ fn data_are_skipped_and_reading_is_bounded() {
     let large = tensor("large", &[1 << 20], 1, &vec![0; 4 << 20]);
     let (found, bytes_read) = read(&model(&vec![bytes(5, large); 3]));
     assert!(found && bytes_read < 20_000, "{bytes_read}");
-    let empty_nodes = vec![10, 0].repeat(MAX_READ as usize / 2 + 1000);
+    let empty_nodes = [10, 0].repeat(MAX_READ as usize / 2 + 1000);
     let (found, bytes_read) = read(&model(&[bytes(5, tensor("a", &[1], 2, &[0])), empty_nodes]));
     assert!(!found && bytes_read <= MAX_READ + 2, "{bytes_read}");
 }
