@@ -267,8 +267,10 @@ impl<'m> Cutter<'m> {
         let elements = len - head - tail.min(len - head);
         let tail = len - head - elements;
         let (reference, linked) = found.map_or((None, 0), |(l, n)| (Some(l), n));
+        // Without a reference, blocks of quantised elements are no better than opaque bytes, for which zstd is tried.
+        let alone = dtype.filter(|d| !d.is_block());
         let columns =
-            [(None, head, None), (dtype, linked, reference), (dtype, elements - linked, None), (None, tail, None)];
+            [(None, head, None), (dtype, linked, reference), (alone, elements - linked, None), (None, tail, None)];
         let own = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
         let related = self.seen[segment - self.first].related.iter().flatten();
         let prefix =

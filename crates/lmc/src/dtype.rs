@@ -38,6 +38,8 @@ macro_rules! dtypes {
             pub const fn coding_width(self) -> usize {
                 match self { $(Dtype::$variant => $width,)* Dtype::Named(d) => d.coding_width() }
             }
+            /// Whether an element is a block of others, such as quantised ones with their scale: wider than any number.
+            pub(crate) const fn is_block(self) -> bool { matches!(self, Dtype::Named(d) if d.bits > 64) }
             /// The dtype that safetensors calls by this name.
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 match name { $($name => Some(Dtype::$variant),)* _ => None }

@@ -23,7 +23,10 @@ fn tensors(file: &[u8]) -> Option<Vec<String>> {
 #[test]
 fn arrays_of_an_archive() {
     let file = sample("arrays.npz");
-    assert_eq!(tensors(&file).unwrap(), ["weight F32 [3, 4]", "deep/bias F16 [5]", "columns F64 [3, 2]", "scalar I64 []"]);
+    assert_eq!(
+        tensors(&file).unwrap(),
+        ["weight F32 [3, 4]", "deep/bias F16 [5]", "columns F64 [3, 2]", "scalar I64 []"]
+    );
     assert_eq!(tensors(&sample("compressed.npz")), None, "its arrays are compressed");
 }
 
