@@ -6,8 +6,8 @@ Usage: bench/layouts.py LMC OLD.safetensors NEW.safetensors [FILE...]
 Writes the tensors of both files as `.pt`, as `.distcp` in both of its forms, and those that NumPy has as `.npz`;
 compresses them with the program LMC, restores and compares them, and prints parts of raw: alone, against the same
 format of OLD, against NEW in safetensors. Then processor time of compressing with one thread beside that of the
-safetensors file, and of finding the tensors alone, in parts of the former: the least of nine runs each. FILEs are compared
-with zstd: 3 at `default`, 19 at `max`. It needs PyTorch, safetensors, NumPy and zstandard.
+safetensors file, and of finding the tensors alone, in parts of the former: the least of nine runs each. FILEs are
+compared with zstd: 3 at `default`, 19 at `max`. It needs PyTorch, safetensors, NumPy and zstandard.
 """
 
 import argparse

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+/// Most bytes of a pickle: enough for a hundred thousand tensors.
+pub(super) const MAX_LEN: u64 = 1 << 25;
 /// Most values of a pickle: enough for a hundred thousand tensors.
 const MAX_VALUES: usize = 1 << 22;
 /// Most values on the stack.

@@ -3,6 +3,7 @@
 //! (<https://docs.pytorch.org/docs/stable/notes/serialization.html>); and what `torch.save` wrote before version 1.6.
 
 mod distcp;
+mod found;
 mod legacy;
 mod names;
 mod storage;
@@ -10,18 +11,15 @@ mod tensors;
 
 use std::collections::HashMap;
 
-use super::pickle::Pickle;
-use super::suggestion::{Format, Layout, Prefix, Whole, cover};
+use super::pickle::{MAX_LEN, Pickle};
+use super::suggestion::{Format, Layout, Prefix, Whole};
 use super::zip::{Archive, Entry};
 use crate::error::Result;
-use crate::segment::Segment;
+use found::Found;
 pub(super) use legacy::Legacy;
-use names::Unique;
+use names::Item;
 use storage::Storage;
-use tensors::View;
 
-/// Most bytes of a pickle: enough for a hundred thousand tensors.
-const MAX_PICKLE: u64 = 1 << 25;
 /// Most archives in a file, and entries in all of them.
 const MAX_ARCHIVES: usize = 1 << 18;
 const MAX_ENTRIES: usize = 1 << 20;
@@ -69,37 +67,6 @@ fn archives(file: Whole<'_>) -> Result<Option<Vec<Archive>>> {
     Ok(Some(archives))
 }
 
-/// How the tensors of an archive are named.
-struct Item {
-    /// One that is all that the archive holds.
-    root: String,
-    /// Before the names of others.
-    prefix: String,
-}
-
-/// What was found in a file.
-#[derive(Default)]
-struct Found {
-    tensors: Vec<Segment>,
-    names: Unique,
-}
-
-impl Found {
-    /// The segments of the file; `None` if there are no tensors. The first `start` bytes are none.
-    fn segments(self, start: u64) -> Option<Vec<Segment>> {
-        self.names.finish();
-        if self.tensors.is_empty() {
-            return None;
-        }
-        cover(start, self.tensors)
-    }
-
-    /// Adds the tensors of a storage; `None` if there are too many.
-    fn add(&mut self, storage: &Storage<'_>, views: &[View<'_>], item: &Item) -> Option<()> {
-        storage.segments(views, item, &mut self.names, &mut self.tensors)
-    }
-}
-
 /// Adds the tensors of an archive. `None` if the file is none of torch.
 fn add(file: Whole<'_>, archive: &Archive, item: &Item, found: &mut Found) -> Result<Option<()>> {
     let by_name: HashMap<&str, &Entry> = archive.entries.iter().map(|e| (&e.name[..], e)).collect();
@@ -107,7 +74,7 @@ fn add(file: Whole<'_>, archive: &Archive, item: &Item, found: &mut Found) -> Re
         // `data.pkl` of all, `constants.pkl` of TorchScript; their storages are in folders of these names.
         let Some(stem) = entry.name.strip_suffix(".pkl") else { continue };
         let Some((top, "data" | "constants")) = stem.rsplit_once('/') else { continue };
-        let Some(bytes) = read(file, entry, MAX_PICKLE)? else { continue };
+        let Some(bytes) = read(file, entry, MAX_LEN)? else { continue };
         let Some(pickle) = Pickle::parse(&bytes) else { return Ok(None) };
         let order = match by_name.get(&format!("{top}/byteorder")[..]) {
             Some(order) => read(file, order, 16)?,

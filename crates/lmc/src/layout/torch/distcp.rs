@@ -6,21 +6,20 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::super::pickle::{Id, Pickle, Value};
-use super::MAX_PICKLE;
+use super::super::pickle::{Id, MAX_LEN, Pickle, Value};
 
 /// The names of a file's tensors, by the offsets of their archives. `None` if nothing says them.
 pub(super) fn names(file: &Path) -> Option<HashMap<u64, String>> {
     let name = file.file_name()?.to_str().filter(|name| name.ends_with(".distcp"))?;
     let metadata = File::open(file.with_file_name(".metadata")).ok()?;
     let mut bytes = Vec::new();
-    metadata.take(MAX_PICKLE + 1).read_to_end(&mut bytes).ok()?;
+    metadata.take(MAX_LEN + 1).read_to_end(&mut bytes).ok()?;
     names_in(&bytes, name)
 }
 
 /// The names of the tensors of the file called `file`, as the bytes of `.metadata` have them.
 pub(super) fn names_in(metadata: &[u8], file: &str) -> Option<HashMap<u64, String>> {
-    if metadata.len() as u64 > MAX_PICKLE {
+    if metadata.len() as u64 > MAX_LEN {
         return None;
     }
     let pickle = Pickle::parse(metadata)?;

@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 
-use super::super::pickle::{Id, Pickle, Value};
+use super::super::pickle::{Id, MAX_LEN, Pickle, Value};
 use super::super::suggestion::{Format, Layout, Prefix};
+use super::found::Found;
+use super::names::Item;
 use super::storage::Storage;
-use super::{Found, Item, MAX_PICKLE, tensors};
+use super::tensors;
 use crate::error::Result;
 
 /// The magic number as protocol 2 pickles it.
@@ -25,7 +27,7 @@ impl Format for Legacy {
         let mut tried = FIRST;
         let bytes = loop {
             let bytes = file.get(tried)?;
-            if bytes.len() < tried || pickles(bytes).is_some() || tried as u64 >= MAX_PICKLE {
+            if bytes.len() < tried || pickles(bytes).is_some() || tried as u64 >= MAX_LEN {
                 break bytes.to_vec();
             }
             tried *= 4;

@@ -2,8 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::Item;
-use super::names::Unique;
+use super::names::{Item, Unique};
 use super::tensors::{Elements, View};
 use crate::segment::{Segment, Shape};
 
