@@ -10,6 +10,9 @@ const MAX_VALUES: usize = 1 << 22;
 /// Most values on the stack.
 const MAX_STACK: usize = 1 << 22;
 
+/// Most attributes of an object that is asked for one: a state may be that of many objects.
+const MAX_ATTRIBUTES: usize = 64;
+
 /// The index of a value.
 pub(super) type Id = u32;
 
@@ -114,6 +117,9 @@ impl<'a> Pickle<'a> {
     /// The value of an attribute, as the object's state gives it.
     pub(super) fn attribute(&self, object: Id, name: &str) -> Option<Id> {
         let Value::Dict(attributes) = self.get(self.changes(object)?.state?) else { return None };
+        if attributes.len() > MAX_ATTRIBUTES {
+            return None;
+        }
         attributes.iter().rev().find(|&&(key, _)| self.str(key) == Some(name)).map(|&(_, value)| value)
     }
 

@@ -6,9 +6,8 @@ use crate::error::Result;
 
 /// Most bytes of a central directory: enough for some hundred thousand entries.
 const MAX_DIRECTORY: u64 = 1 << 25;
-/// The end record, without its comment; a comment's greatest length.
-const END: usize = 22;
-const MAX_COMMENT: usize = u16::MAX as usize;
+/// The end record of an archive without a comment, which no writer of tensors adds.
+const END: u64 = 22;
 /// The end record of zip64 and its locator, which come before the other one.
 const END64: u64 = 56;
 const LOCATOR: u64 = 20;
@@ -54,39 +53,35 @@ struct Directory {
 
 impl Directory {
     fn ending_at(file: Whole<'_>, end: u64) -> Result<Option<Self>> {
-        // Nearly all archives have no comment.
-        for tail in [END, END + MAX_COMMENT] {
-            let tail = tail.min(usize::try_from(end).unwrap_or(usize::MAX));
-            let Some(bytes) = file.bytes(end - tail as u64, tail)? else { return Ok(None) };
-            let Some(at) = end_record(&bytes) else { continue };
-            let record = &bytes[at..];
-            let mut directory = Self {
-                start: 0,
-                offset: u32_at(record, 16).into(),
-                len: u32_at(record, 12).into(),
-                headers: u16_at(record, 10).into(),
-            };
-            let mut ends = end - (tail - at) as u64;
-            let saturated =
-                directory.offset.max(directory.len) == u64::from(u32::MAX) || directory.headers == u64::from(u16::MAX);
-            if let Some(before) = ends.checked_sub(LOCATOR + END64)
-                && let Some(bytes) = file.bytes(before, (LOCATOR + END64) as usize)?
-                && bytes.starts_with(b"PK\x06\x06")
-                && bytes[END64 as usize..].starts_with(b"PK\x06\x07")
-            {
-                ends = before;
-                directory.headers = u64_at(&bytes, 32);
-                directory.len = u64_at(&bytes, 40);
-                directory.offset = u64_at(&bytes, 48);
-            } else if saturated {
-                return Ok(None);
-            }
-            let length = directory.offset.checked_add(directory.len);
-            let Some(start) = length.and_then(|length| ends.checked_sub(length)) else { return Ok(None) };
-            directory.start = start;
-            return Ok(Some(directory));
+        // The records in front of the last one are there in an archive of zip64.
+        let tail = end.min(END64 + LOCATOR + END);
+        let Some(bytes) = file.bytes(end - tail, tail as usize)? else { return Ok(None) };
+        let Some((before, record)) = bytes.split_last_chunk::<{ END as usize }>() else { return Ok(None) };
+        // A comment would come behind it.
+        if !record.starts_with(b"PK\x05\x06") || u16_at(record, 20) != 0 {
+            return Ok(None);
         }
-        Ok(None)
+        let mut directory = Self {
+            start: 0,
+            offset: u32_at(record, 16).into(),
+            len: u32_at(record, 12).into(),
+            headers: u16_at(record, 10).into(),
+        };
+        let mut ends = end - END;
+        let saturated =
+            directory.offset.max(directory.len) == u64::from(u32::MAX) || directory.headers == u64::from(u16::MAX);
+        if before.starts_with(b"PK\x06\x06") && before[END64 as usize..].starts_with(b"PK\x06\x07") {
+            ends -= END64 + LOCATOR;
+            directory.headers = u64_at(before, 32);
+            directory.len = u64_at(before, 40);
+            directory.offset = u64_at(before, 48);
+        } else if saturated {
+            return Ok(None);
+        }
+        let length = directory.offset.checked_add(directory.len);
+        let Some(start) = length.and_then(|length| ends.checked_sub(length)) else { return Ok(None) };
+        directory.start = start;
+        Ok(Some(directory))
     }
 
     fn archive(&self, file: Whole<'_>) -> Result<Option<Archive>> {
@@ -116,14 +111,6 @@ impl Directory {
         let sound = rest.is_empty() && ranges.is_sorted_by(|a, b| a.1 <= b.0);
         Ok(sound.then_some(Archive { start: self.start, entries }))
     }
-}
-
-/// The offset of the end record whose comment ends with the bytes.
-fn end_record(bytes: &[u8]) -> Option<usize> {
-    (0..=bytes.len().checked_sub(END)?).rev().find(|&at| {
-        let record = &bytes[at..];
-        record.starts_with(b"PK\x05\x06") && usize::from(u16_at(record, 20)) == record.len() - END
-    })
 }
 
 /// The entry of the first header of a central directory, with its offset in the archive and the length of its data; and what comes after.

@@ -28,6 +28,8 @@ pub(super) struct Elements {
     pub(super) count: u64,
 }
 
+/// Most bytes of a storage's key.
+const MAX_KEY: usize = 64;
 /// Most steps and bytes of a way that becomes a name.
 const MAX_STEPS: usize = 64;
 const MAX_NAME: usize = 1024;
@@ -60,7 +62,7 @@ enum Step<'a> {
 struct Walk<'p, 'a> {
     pickle: &'p Pickle<'a>,
     seen: Vec<bool>,
-    /// Steps: the one before, or the number of all for the first one.
+    /// Steps, and the one before each.
     steps: Vec<(u32, Step<'a>)>,
     /// Values to go to, the next one last, by the last step to them.
     next: Vec<(Id, u32)>,
@@ -93,8 +95,11 @@ impl<'p, 'a> Walk<'p, 'a> {
                         self.numbered(&changes.elements, way);
                         self.next.extend(changes.state.map(|state| (state, way)));
                     }
-                    let args = pickle.sequence(*args).unwrap_or_default();
-                    args.iter().for_each(|&value| self.step(value, way, Step::None));
+                    // Many objects may have the same ones.
+                    if !std::mem::replace(&mut self.seen[*args as usize], true) {
+                        let args = pickle.sequence(*args).unwrap_or_default();
+                        args.iter().for_each(|&value| self.step(value, way, Step::None));
+                    }
                 }
                 _ => {}
             }
@@ -135,18 +140,21 @@ impl<'p, 'a> Walk<'p, 'a> {
 
     /// The name of what a way leads to.
     fn path(&self, mut way: u32) -> Option<String> {
-        let mut steps = Vec::new();
+        let (mut steps, mut len) = (Vec::new(), 0);
         while way != 0 {
             let (before, step) = self.steps[way as usize];
-            match step {
-                Step::Key(key) => steps.push(key.to_owned()),
-                Step::Number(number) => steps.push(number.to_string()),
-                Step::None => {}
-            }
-            way = before;
-            if steps.len() > MAX_STEPS || steps.iter().map(String::len).sum::<usize>() > MAX_NAME {
+            let step = match step {
+                Step::Key(key) if key.len() <= MAX_NAME => key.to_owned(),
+                Step::Key(_) => return None,
+                Step::Number(number) => number.to_string(),
+                Step::None => String::new(),
+            };
+            len += step.len();
+            steps.push(step);
+            if steps.len() > MAX_STEPS || len > MAX_NAME {
                 return None;
             }
+            way = before;
         }
         steps.reverse();
         Some(steps.join("."))
@@ -190,13 +198,21 @@ fn tensor<'a>(pickle: &Pickle<'a>, function: &str, args: &[Id]) -> Option<View<'
         Some(_) => None,
         None => elements_of_storage(pickle.global(class)?.1),
     };
-    let sizes = |id| pickle.sequence(id)?.iter().map(|&n| pickle.size(n)).collect::<Option<Vec<u64>>>();
+    // Many tensors may have the same ones.
+    let sizes = |id| {
+        pickle
+            .sequence(id)
+            .filter(|sizes| sizes.len() < MAX_RANK)?
+            .iter()
+            .map(|&n| pickle.size(n))
+            .collect::<Option<Vec<u64>>>()
+    };
     let (shape, strides) = (sizes(shape)?, sizes(strides)?);
-    if shape.len() != strides.len() || shape.len() >= MAX_RANK {
+    if shape.len() != strides.len() {
         return None;
     }
     let contiguous = is_contiguous(&shape, &strides);
-    let (first, key) = (pickle.size(first)?, pickle.str(key)?);
+    let (first, key) = (pickle.size(first)?, pickle.str(key).filter(|key| key.len() <= MAX_KEY)?);
     Some(View { elements, first, shape: shape[..].into(), contiguous, path: None, key })
 }
 

@@ -306,6 +306,17 @@ fn hostile_pickles() {
     ] {
         assert_eq!(some(broken.to_vec()), None, "{broken:?}");
     }
+    // Many objects with the same million arguments, a thousand tensors below a key of a million bytes, and with one shape of as many
+    // dimensions: none takes longer than its bytes.
+    let arguments = [b"(", &b"N".repeat(1_000_000)[..], b"tq\0", tensor, b"]("].concat();
+    let objects = b"ca\nb\nh\0R".repeat(100_000);
+    assert_eq!(some([&arguments[..], &objects, b"e\x86."].concat()), Some(1));
+    let key = [&b"}X\x40\x42\x0f\0"[..], &b"k".repeat(1_000_000)].concat();
+    let below = [&key[..], b"](", &tensor.repeat(1000), b"es."].concat();
+    assert_eq!(with_pickle(&below).map(|t| t[0].clone()), Some("data/0 F32 [10]".to_owned()));
+    let shape = [&b"(("[..], &b"K\x01".repeat(1_000_000), b"tq\0"].concat();
+    let of_shape = &b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x0atQK\0h\0h\0\x89NtR"[..];
+    assert_eq!(some([&shape[..], &of_shape.repeat(10_000), tensor, b"t."].concat()), Some(1));
     // More values than there may be.
     assert_eq!(some([&b"N".repeat((1 << 22) + 1)[..], tensor, b"."].concat()), None);
 }
