@@ -183,7 +183,8 @@ fn select<'s>(path: &Path, segments: &'s [Segment], layout: &str, prefix: &str) 
         .collect();
     if tensors.is_empty() {
         let what = match prefix {
-            "" => format!("has no tensors that lmc finds (it takes it as {layout}): safetensors holds nothing else"),
+            "" if layout == "raw" => "is of no format whose tensors lmc finds, or is damaged".to_owned(),
+            "" => format!("is a file of {layout} without tensors"),
             _ => format!("has no tensor whose name begins with {prefix:?}: lmc list shows the names"),
         };
         return Err(Failure::at(path, what));

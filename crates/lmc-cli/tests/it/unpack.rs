@@ -94,7 +94,9 @@ fn several_files() {
 fn what_cannot_be_unpacked() {
     let dir = Dir::new();
     dir.write("raw", b"no tensors");
-    dir.run(["unpack", "raw", "-o", "out"]).fails(&["raw", "has no tensors", "as raw"]);
+    dir.run(["unpack", "raw", "-o", "out"]).fails(&["raw", "no format", "or is damaged"]);
+    dir.write("none.safetensors", b"\x02\0\0\0\0\0\0\0{}");
+    dir.run(["unpack", "none.safetensors", "-o", "out"]).fails(&["a file of safetensors without tensors"]);
     dir.write("m.safetensors", &safetensors(&[("t", "F9_E5M3", &[2, 8], &weights(9, 1))]));
     dir.run(["unpack", "m.safetensors", "-o", "out"]).fails(&["\"t\"", "F9_E5M3", "--prefix"]);
     dir.write("n.safetensors", &model());
