@@ -78,6 +78,7 @@ cross_python() {
 cross_unpack() {
     local dir=$1 root=$1/root log=$1/apt.log suffix version driver llvm apt
     rm -rf "$root"
+    mkdir -p "$dir"
     cross_lists "$dir" >"$log" 2>&1
     for suffix in "" -web; do
         version=$(apt-cache "${apt[@]}" policy "rustc$suffix" | sed -n 's/^ *Candidate: //p')
