@@ -5,6 +5,7 @@
 //! [`FORMATS`].
 
 mod gguf;
+mod names;
 mod npy;
 mod npz;
 mod onnx;

@@ -1,12 +1,11 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files. Those of `np.savez_compressed` are compressed already, and stay as they are.
 
-use std::collections::HashSet;
-
+use super::names::Unique;
 use super::npy;
-use super::suggestion::{Format, Layout, MAX_COST, Prefix, Whole, cover};
+use super::suggestion::{Format, Layout, Prefix, Whole, cover};
 use super::zip::{Archive, Entry};
 use crate::error::Result;
-use crate::segment::{Names, Segment};
+use crate::segment::Segment;
 
 pub(super) struct Npz;
 
@@ -17,15 +16,13 @@ impl Format for Npz {
         }
         let Some(file) = file.whole() else { return Ok(None) };
         let Some(archive) = Archive::ending_at(file, file.size())? else { return Ok(None) };
-        let (mut names, mut taken, mut left) = (Names::default(), HashSet::new(), MAX_COST);
+        let mut names = Unique::default();
         let mut tensors = Vec::new();
         for entry in &archive.entries {
             let Some(array) = array(file, entry)? else { continue };
             // Entries may have equal names: the first one has it.
-            let Some(name) = entry.name.strip_suffix(".npy").filter(|name| taken.insert(*name)) else { continue };
-            let rest = left.checked_sub(Segment::cost(name.len(), array.shape.len()));
-            let Some((rest, name)) = rest.zip(names.push(name)) else { return Ok(None) };
-            left = rest;
+            let name = entry.name.strip_suffix(".npy").map(str::to_owned);
+            let Some(name) = names.first([name], array.shape.len()) else { continue };
             tensors.push(Segment::tensor(name, array.dtype, array.shape, entry.offset + array.offset, array.len));
         }
         names.finish();

@@ -5,7 +5,6 @@
 mod distcp;
 mod found;
 mod legacy;
-mod names;
 mod storage;
 mod tensors;
 
@@ -17,8 +16,7 @@ use super::zip::{Archive, Entry};
 use crate::error::Result;
 use found::Found;
 pub(super) use legacy::Legacy;
-use names::Item;
-use storage::Storage;
+use storage::{Item, Storage};
 
 /// Most archives in a file, and entries in all of them.
 const MAX_ARCHIVES: usize = 1 << 18;

@@ -111,6 +111,14 @@ pub struct Named {
     pub len: u64,
 }
 
+impl Named {
+    /// Tensor `i` of a base, if it fits one of the file.
+    fn of(new: &Segment, bases: &[&Base<'_>], base: usize, i: usize) -> Option<Self> {
+        let (fit, conversion, len) = fit(new, &bases[base].segments()[i])?;
+        Some(Self { base, segment: i, fit, conversion, len })
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Found {
     Nothing,
@@ -217,6 +225,17 @@ impl<'m> Matcher<'m> {
         self.numbers[source as usize - 1]
     }
 
+    /// Notes the tensor of a base that one of the file corresponds to; returns its base and segment.
+    fn link(&mut self, number: usize, named: Named) -> (usize, usize) {
+        self.named[number] = Some(named);
+        if named.len >= LINK_MIN {
+            let offset = self.bases[named.base].segments()[named.segment].offset;
+            let reference = Reference { source: named.base as u32 + 1, offset, conversion: named.conversion };
+            self.found[number] = Found::Related(Related { reference, len: named.len, resembles: None });
+        }
+        (named.base, named.segment)
+    }
+
     /// Matches tensors by name; returns the matches: base and segment.
     fn by_name(&mut self, layout: &Layout) -> Vec<(usize, usize)> {
         let named: Vec<Vec<(&str, usize)>> = self.bases.iter().map(|b| by_name(b.segments())).collect();
@@ -226,17 +245,10 @@ impl<'m> Matcher<'m> {
             let best = named.iter().enumerate().filter_map(|(base, names)| {
                 let at = names.partition_point(|&(n, _)| n < name);
                 let &(_, i) = names.get(at).filter(|&&(n, _)| n == name)?;
-                let (fit, conversion, len) = fit(segment, &self.bases[base].segments()[i])?;
-                Some((fit, base, i, conversion, len))
+                Named::of(segment, &self.bases, base, i)
             });
-            let Some((fit, base, i, conversion, len)) = best.min_by_key(|b| (b.0, b.1)) else { continue };
-            taken.push((base, i));
-            link(
-                &self.bases,
-                &mut self.found[number],
-                &mut self.named[number],
-                Named { base, segment: i, fit, conversion, len },
-            );
+            let best = best.min_by_key(|named| (named.fit, named.base));
+            taken.extend(best.map(|named| self.link(number, named)));
         }
         taken
     }
@@ -264,17 +276,10 @@ impl<'m> Matcher<'m> {
             let segment = &layout.segments[number];
             let best = theirs.iter().enumerate().filter_map(|(base, names)| {
                 let i = names.get(name)?;
-                let (fit, conversion, len) = fit(segment, &self.bases[base].segments()[i])?;
-                (segment.len > 0 && fit < Fit::Resized).then_some((fit, base, i, conversion, len))
+                Named::of(segment, &self.bases, base, i).filter(|n| segment.len > 0 && n.fit < Fit::Resized)
             });
-            let Some((fit, base, i, conversion, len)) = best.min_by_key(|b| (b.0, b.1)) else { continue };
-            taken.push((base, i));
-            link(
-                &self.bases,
-                &mut self.found[number],
-                &mut self.named[number],
-                Named { base, segment: i, fit, conversion, len },
-            );
+            let best = best.min_by_key(|named| (named.fit, named.base));
+            taken.extend(best.map(|named| self.link(number, named)));
         }
         taken
     }
@@ -487,16 +492,6 @@ impl Candidate {
 /// The name of a tensor; raw data has none.
 fn name_of(segment: &Segment) -> Option<&str> {
     segment.name.as_deref().filter(|n| !n.is_empty())
-}
-
-/// Notes the tensor of a base that one of the file corresponds to.
-fn link(bases: &[&Base<'_>], found: &mut Found, like: &mut Option<Named>, named: Named) {
-    *like = Some(named);
-    if named.len >= LINK_MIN {
-        let offset = bases[named.base].segments()[named.segment].offset;
-        let reference = Reference { source: named.base as u32 + 1, offset, conversion: named.conversion };
-        *found = Found::Related(Related { reference, len: named.len, resembles: None });
-    }
 }
 
 /// The named tensors, sorted by name; the first one of each name.

@@ -11,7 +11,9 @@ use super::super::pickle::{Id, MAX_LEN, Pickle, Value};
 /// The names of a file's tensors, by the offsets of their archives. `None` if nothing says them.
 pub(super) fn names(file: &Path) -> Option<HashMap<u64, String>> {
     let name = file.file_name()?.to_str().filter(|name| name.ends_with(".distcp"))?;
-    let metadata = File::open(file.with_file_name(".metadata")).ok()?;
+    let path = file.with_file_name(".metadata");
+    // Opening a FIFO would wait for a writer.
+    let metadata = path.metadata().ok()?.is_file().then(|| File::open(path).ok())??;
     let mut bytes = Vec::new();
     metadata.take(MAX_LEN + 1).read_to_end(&mut bytes).ok()?;
     names_in(&bytes, name)

@@ -1,8 +1,8 @@
 //! The tensors of a file.
 
+use super::super::names::Unique;
 use super::super::suggestion::cover;
-use super::names::{Item, Unique};
-use super::storage::Storage;
+use super::storage::{Item, Storage};
 use super::tensors::View;
 use crate::segment::Segment;
 

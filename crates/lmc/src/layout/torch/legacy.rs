@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use super::super::pickle::{Id, MAX_LEN, Pickle, Value};
 use super::super::suggestion::{Format, Layout, Prefix};
 use super::found::Found;
-use super::names::Item;
-use super::storage::Storage;
+use super::storage::{Item, Storage};
 use super::tensors;
 use crate::error::Result;
 

@@ -2,9 +2,17 @@
 
 use std::cmp::Reverse;
 
-use super::names::{Item, Unique};
+use super::super::names::Unique;
 use super::tensors::{Elements, View};
 use crate::segment::{Segment, Shape};
+
+/// How the tensors of an archive are named.
+pub(super) struct Item {
+    /// One that is all that the archive holds.
+    pub(super) root: String,
+    /// Before the names of others.
+    pub(super) prefix: String,
+}
 
 /// The bytes of a storage.
 pub(super) struct Storage<'a> {

@@ -160,6 +160,13 @@ fn names_of_distributed_checkpoints() {
     assert_eq!(names(path.clone()), ["model.weight", "model.bias"]);
     assert_eq!(names(path.with_file_name("other.distcp")), ["1", "2"], "the metadata does not know that file");
     assert_eq!(names(path.with_file_name("absent/__0_0.distcp")), ["1", "2"]);
+    // A FIFO in its place would be waited for.
+    let folder = std::env::temp_dir().join(format!("lmc-distcp-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(folder.join(".metadata")).status().unwrap().success());
+    let numbered = names(folder.join("__0_0.distcp"));
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(numbered, ["1", "2"]);
     let metadata = sample("dcp/.metadata");
     let all = distcp::names_in(&metadata, "__0_0.distcp").unwrap();
     assert_eq!(all.len(), 3, "two tensors and a number: {all:?}");

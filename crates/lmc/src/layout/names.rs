@@ -1,17 +1,9 @@
-//! Names of tensors, each of them once.
+//! Names of tensors, each of them once, within a limit of memory.
 
 use std::collections::HashSet;
 
-use super::super::suggestion::MAX_COST;
+use super::suggestion::MAX_COST;
 use crate::segment::{Name, Names, Segment};
-
-/// How the tensors of an archive are named.
-pub(super) struct Item {
-    /// One that is all that the archive holds.
-    pub(super) root: String,
-    /// Before the names of others.
-    pub(super) prefix: String,
-}
 
 /// The names of a file so far.
 pub(super) struct Unique {
