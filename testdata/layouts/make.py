@@ -136,7 +136,25 @@ def make_onnx() -> None:
     (HERE / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
 
 
+def make_external() -> None:
+    """A model with its tensors in a file of their own, as PyTorch's exporter names it."""
+    weight = numpy_helper.from_array(values(6, 5), "weight")
+    half = numpy_helper.from_array(values(7).astype(np.float16), "half")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weight"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        [weight, half],
+    )
+    model = helper.make_model(graph, producer_name="lmc-testdata", ir_version=10)
+    name = "external.onnx"
+    (HERE / f"{name}.data").unlink(missing_ok=True)
+    onnx.save_model(model, HERE / name, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
+
+
 if __name__ == "__main__":
     make_npy()
     make_gguf()
     make_onnx()
+    make_external()

@@ -23,8 +23,16 @@ pub use suggestion::Layout;
 pub(crate) use suggestion::{Prefix, RAW, Start};
 
 /// Every known format. The first that recognises a file wins.
-const FORMATS: &[&dyn Format] =
-    &[&safetensors::Safetensors, &torch::Torch, &torch::Legacy, &npz::Npz, &npy::Npy, &gguf::Gguf, &onnx::Onnx];
+const FORMATS: &[&dyn Format] = &[
+    &safetensors::Safetensors,
+    &torch::Torch,
+    &torch::Legacy,
+    &npz::Npz,
+    &npy::Npy,
+    &gguf::Gguf,
+    &onnx::Onnx,
+    &onnx::External,
+];
 
 /// The layout of a file; that of raw data of type `dtype` if its format is unknown.
 pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {

@@ -1,5 +1,6 @@
 //! Layouts: the segments that a format suggests for a file, from its beginning.
 
+use std::fs::File;
 use std::path::Path;
 
 use crate::dtype::Dtype;
@@ -102,6 +103,20 @@ pub(crate) struct Whole<'a> {
     size: u64,
     /// The file's name in messages.
     what: &'static str,
+}
+
+impl<'a> Whole<'a> {
+    /// A file that tells about another one; `None` if it cannot be read.
+    pub(super) fn of(file: &'a File) -> Option<Self> {
+        Some(Self { src: file, size: file.metadata().ok()?.len(), what: "a file beside the input" })
+    }
+
+    /// Opens another file of the same directory. `None` if there is none.
+    pub(super) fn beside(&self, name: &str) -> Option<File> {
+        let path = self.path()?.with_file_name(name);
+        // Opening a FIFO would wait for a writer.
+        path.metadata().ok()?.is_file().then(|| File::open(path).ok())?
+    }
 }
 
 impl Whole<'_> {

@@ -31,7 +31,7 @@ impl Format for Torch {
         }
         let Some(file) = file.whole() else { return Ok(None) };
         let Some(archives) = archives(file)? else { return Ok(None) };
-        let names = file.path().and_then(distcp::names);
+        let names = distcp::names(file);
         let name = if archives.len() > 1 || names.is_some() { "distcp" } else { "torch" };
         let mut found = Found::default();
         for (number, archive) in archives.iter().enumerate() {

@@ -56,10 +56,14 @@ const FILES: &[(&str, &str, &[&str])] = &[
             "shape I64 [5]",
             "bf16 BF16 [2, 4]",
             "int4 INT4 [6]",
+            "float_data F32 [4]",
             "sparse.values F32 [2]",
             "sparse.indices I64 [2]",
         ],
     ),
+    ("external.onnx", "raw", &[]),
+    // Its model beside it is not looked for where only the bytes are known.
+    ("external.onnx.data", "raw", &[]),
 ];
 
 fn read(name: &str) -> Vec<u8> {

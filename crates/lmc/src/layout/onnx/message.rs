@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::data_type::dtype_of;
 use super::wire::{Stop, Value, Wire};
+use crate::dtype::Dtype;
 use crate::segment::{MAX_RANK, Name, Names, Segment, Shape, tensor_len};
 
 /// The most graphs inside each other that are looked into.
@@ -12,6 +13,14 @@ pub(super) const MAX_DEPTH: u32 = 16;
 /// Bytes of the longest name that a tensor keeps.
 pub(super) const MAX_NAME: u64 = 1 << 12;
 
+/// Where external data are.
+#[derive(Default)]
+struct External {
+    /// Whether they are in the file that is looked at.
+    here: bool,
+    place: Place,
+}
+
 /// Collects the tensors of a model.
 pub(super) struct Walk<'a> {
     pub(super) wire: Wire<'a>,
@@ -19,6 +28,16 @@ pub(super) struct Walk<'a> {
     pub(super) tensors: Vec<Segment>,
     /// Memory that further tensors may take, in bytes.
     pub(super) left: usize,
+    /// The file of external data whose tensors are collected, as models call it; `None` for those of the model itself.
+    pub(super) location: Option<&'a str>,
+}
+
+/// Where the bytes of a tensor are, if they are in the file that is looked at.
+#[derive(Default)]
+struct Place {
+    start: u64,
+    /// Unknown for external data that do not say it.
+    len: Option<u64>,
 }
 
 /// Each function walks one message, from the place of the walk to `end`, which is within the file.
@@ -144,7 +163,7 @@ impl Walk<'_> {
     /// `TensorProto`. Its bytes stay opaque if they are not those of its dtype and shape.
     fn tensor(&mut self, end: u64, output: Option<Range<u64>>) -> Result<(), Stop> {
         let (mut shape, mut data_type) = (Shape::default(), 0);
-        let (mut name, mut raw_data) = (None, None);
+        let (mut name, mut data, mut external) = (None, None, None);
         while let Some((number, value)) = self.wire.field(end)? {
             match (number, value) {
                 // dims
@@ -162,24 +181,61 @@ impl Walk<'_> {
                     name = Some(self.wire.at()..end);
                     self.wire.skip_to(end);
                 }
-                // raw_data
-                (9, Value::Bytes(end)) => {
-                    if raw_data.replace(self.wire.at()..end).is_some() {
+                // float_data, raw_data, double_data
+                (4 | 9 | 10, Value::Bytes(end)) => {
+                    let start = self.wire.at();
+                    if data.replace((number, Place { start, len: Some(end - start) })).is_some() {
                         return Err(Stop::Invalid);
                     }
                     self.wire.skip_to(end);
                 }
-                (1 | 2 | 8 | 9, _) => return Err(Stop::Invalid),
+                // external_data
+                (13, Value::Bytes(end)) => self.external_data(end, external.get_or_insert_default())?,
+                (1 | 2 | 8 | 9 | 13, _) => return Err(Stop::Invalid),
                 other => self.skip(other),
             }
         }
-        let Some((dtype, Range { start, end })) = dtype_of(data_type).zip(raw_data) else { return Ok(()) };
-        if shape.len() > MAX_RANK || tensor_len(dtype, &shape) != Some(end - start) {
-            return Ok(());
-        }
+        let Some(dtype) = dtype_of(data_type) else { return Ok(()) };
+        let place = match (self.location, data, external) {
+            (None, Some((9, place)), None) => place,
+            (None, Some((4, place)), None) if matches!(dtype, Dtype::F32 | Dtype::C64) => place,
+            (None, Some((10, place)), None) if dtype == Dtype::F64 => place,
+            (Some(_), None, Some(External { here: true, place })) => place,
+            _ => return Ok(()),
+        };
+        let len = tensor_len(dtype, &shape).filter(|&len| place.len.is_none_or(|l| l == len));
+        let Some(len) = len.filter(|_| shape.len() <= MAX_RANK) else { return Ok(()) };
         let name = self.name([name, output])?;
         self.left = self.left.checked_sub(Segment::cost(name.size(), shape.len())).ok_or(Stop::Invalid)?;
-        self.tensors.push(Segment::tensor(name, dtype, shape, start, end - start));
+        self.tensors.push(Segment::tensor(name, dtype, shape, place.start, len));
+        Ok(())
+    }
+
+    /// `StringStringEntryProto`: one fact about where the bytes of a tensor are.
+    fn external_data(&mut self, end: u64, external: &mut External) -> Result<(), Stop> {
+        let (mut key, mut value) = (0..0, 0..0);
+        while let Some((number, field)) = self.wire.field(end)? {
+            match (number, field) {
+                (1 | 2, Value::Bytes(end)) => {
+                    *(if number == 1 { &mut key } else { &mut value }) = self.wire.at()..end;
+                    self.wire.skip_to(end);
+                }
+                other => self.skip(other),
+            }
+        }
+        // Facts of other files are skipped, and so is what is too long for one.
+        let Some(location) = self.location else { return Ok(()) };
+        if key.end - key.start > 16 || value.end - value.start > MAX_NAME {
+            return Ok(());
+        }
+        let (key, value) = (self.wire.bytes(key)?, self.wire.bytes(value)?);
+        let number = || str::from_utf8(&value).ok()?.parse().ok();
+        match &key[..] {
+            b"location" => external.here = value == location.as_bytes(),
+            b"offset" => external.place.start = number().ok_or(Stop::Invalid)?,
+            b"length" => external.place.len = Some(number().ok_or(Stop::Invalid)?),
+            _ => {}
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use crate::io::ReadAt;
 use crate::layout::suggestion::Start;
 use crate::segment::{MAX_RANK, Segment};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn varint(mut v: u64) -> Vec<u8> {
@@ -96,7 +97,8 @@ fn attributes_functions_and_graphs_inside() {
 fn tensors_that_do_not_fit_are_opaque() {
     let long = "n".repeat(MAX_NAME as usize);
     let fits = bytes(5, tensor(&long, &[1], 2, &[0]));
-    let floats = [int(1, 1), int(2, 1), bytes(4, [0; 4]), bytes(8, "float_data")].concat();
+    let floats = |data_type, len| [int(1, 1), int(2, data_type), bytes(4, vec![0; len]), bytes(8, "typed")].concat();
+    let values = [int(1, 2), int(2, 1), [4 << 3 | 5, 0, 0, 0, 0].repeat(2), bytes(8, "not packed")].concat();
     let external = [int(1, 1), int(2, 1), bytes(8, "external"), bytes(13, bytes(1, "location")), int(14, 1)].concat();
     for odd in [
         tensor("short", &[2], 1, &[0; 7]),
@@ -108,7 +110,9 @@ fn tensors_that_do_not_fit_are_opaque() {
         tensor("hostile", &[1 << 63, 1 << 63], 1, &[0; 8]),
         tensor("negative", &[u64::MAX], 2, &[0; 8]),
         tensor("rank", &[1; MAX_RANK + 1], 2, &[0]),
-        floats,
+        floats(1, 5),
+        floats(6, 4),
+        values,
         external,
     ] {
         let file = model(&[bytes(5, odd), fits.clone()]);
@@ -119,6 +123,105 @@ fn tensors_that_do_not_fit_are_opaque() {
         let file = model(&[bytes(5, [int(1, 1), int(2, 2), bytes(8, unnamed), bytes(9, [0])].concat())]);
         assert_eq!(names(&file), Some(vec![String::new()]));
     }
+}
+
+#[test]
+fn packed_fields_of_floats() {
+    let typed = |field, data_type, len| {
+        bytes(5, [int(1, 2), int(2, data_type), bytes(field, vec![7; len]), bytes(8, "t")].concat())
+    };
+    for (field, data_type, len, dtype) in [(4, 1, 8, "F32"), (4, 14, 16, "C64"), (10, 11, 16, "F64")] {
+        let found = tensors(&model(&[typed(field, data_type, len)])).unwrap();
+        assert_eq!(found, [("t".into(), dtype.into(), vec![2], vec![7; len])]);
+    }
+}
+
+/// A tensor in another file.
+fn external_tensor(name: &str, dims: &[u64], facts: &[(&str, &str)]) -> Vec<u8> {
+    let dims: Vec<u8> = dims.iter().flat_map(|&d| int(1, d)).collect();
+    let fact = |(key, value): &(&str, &str)| bytes(13, [bytes(1, key), bytes(2, value)].concat());
+    let facts: Vec<u8> = facts.iter().flat_map(fact).collect();
+    bytes(5, [dims, int(2, 1), bytes(8, name), facts, int(14, 1)].concat())
+}
+
+#[test]
+fn external_data() {
+    let found = |file: &[u8], size| {
+        let whole = (&mut &file[..]).whole().map(|file| external(file, "w.data", size).expect("memory can be read"));
+        let segments = whole.unwrap()?;
+        let tensor = |s: &Segment| Some((s.name.as_deref()?.to_owned(), s.offset, s.len));
+        Some(segments.iter().filter_map(tensor).collect::<Vec<_>>())
+    };
+    let here = ("location", "w.data");
+    let graph = |extra: Vec<u8>| {
+        model(&[
+            bytes(5, tensor("inside", &[1], 1, &[0; 4])),
+            external_tensor("second", &[4], &[("offset", "64"), here, ("length", "16"), ("checksum", "x")]),
+            external_tensor("first", &[2, 2], &[here]),
+            external_tensor("elsewhere", &[2], &[("location", "other.data")]),
+            extra,
+        ])
+    };
+    let both = vec![("first".to_owned(), 0, 16), ("second".to_owned(), 64, 16)];
+    assert_eq!(found(&graph(vec![]), 80), Some(both.clone()));
+    let odd = [
+        external_tensor("tied", &[2], &[here, ("offset", "64")]),
+        external_tensor("overlaps", &[4], &[here, ("offset", "72")]),
+        external_tensor("beyond", &[4], &[here, ("offset", "80")]),
+        external_tensor("hostile", &[4], &[here, ("offset", "18446744073709551615")]),
+        external_tensor("short", &[4], &[here, ("offset", "20"), ("length", "15")]),
+        external_tensor("long", &[4], &[here, ("offset", "20"), ("length", "17")]),
+        external_tensor("nowhere", &[4], &[("offset", "20")]),
+    ];
+    assert_eq!(found(&graph(odd.concat()), 80), Some(both.clone()));
+    assert_eq!(found(&graph(vec![]), 79), Some(both[..1].to_vec()));
+    assert_eq!(found(&graph(vec![]), 15), None);
+    for bad in ["-1", "x", "18446744073709551616", ""] {
+        assert_eq!(found(&graph(external_tensor("t", &[4], &[here, ("offset", bad)])), 80), None, "{bad}");
+    }
+    assert_eq!(found(&model(&[bytes(5, tensor("inside", &[1], 1, &[0; 4]))]), 80), None);
+}
+
+#[test]
+fn names_of_models() {
+    for (location, expected) in
+        [("m.onnx.data", Some("m.onnx")), ("m.onnx_data", Some("m.onnx")), ("m.data", Some("m.onnx")), ("m.onnx", None)]
+    {
+        assert_eq!(model_of(location).as_deref(), expected, "{location}");
+    }
+}
+
+/// Memory with the path of a file.
+struct At(Vec<u8>, PathBuf);
+
+impl ReadAt for At {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+    fn path(&self) -> Option<&Path> {
+        Some(&self.1)
+    }
+}
+
+#[test]
+fn the_model_beside_a_file_names_its_tensors() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/layouts");
+    let data = std::fs::read(folder.join("external.onnx.data")).expect("the file can be read");
+    let found = |name: &str| {
+        let file = At(data.clone(), folder.join(name));
+        let layout = External.suggest(&mut Start::new(&file, data.len() as u64, "the input")).unwrap()?;
+        let tensor = |s: &Segment| Some(format!("{} {:?} {:?}", s.name.as_deref()?, s.dtype?, &s.shape[..]));
+        Some((layout.name, layout.segments.iter().filter_map(tensor).collect::<Vec<_>>()))
+    };
+    let expected = ["weight F32 [6, 5]", "half F16 [7]"].map(str::to_owned).to_vec();
+    assert_eq!(found("external.onnx.data"), Some(("onnx", expected)));
+    for name in ["external.onnx_data", "external.data", "external.onnx", "none.onnx.data", "torch.onnx.data"] {
+        assert_eq!(found(name), None, "{name}");
+    }
+    assert_eq!(External.suggest(&mut &data[..]).unwrap(), None);
 }
 
 #[test]

@@ -2,18 +2,15 @@
 //! or the part of it that one process had (`torch.distributed.checkpoint.metadata`).
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
 use super::super::pickle::{Id, MAX_LEN, Pickle, Value};
+use super::super::suggestion::Whole;
 
 /// The names of a file's tensors, by the offsets of their archives. `None` if nothing says them.
-pub(super) fn names(file: &Path) -> Option<HashMap<u64, String>> {
-    let name = file.file_name()?.to_str().filter(|name| name.ends_with(".distcp"))?;
-    let path = file.with_file_name(".metadata");
-    // Opening a FIFO would wait for a writer.
-    let metadata = path.metadata().ok()?.is_file().then(|| File::open(path).ok())??;
+pub(super) fn names(file: Whole<'_>) -> Option<HashMap<u64, String>> {
+    let name = file.path()?.file_name()?.to_str().filter(|name| name.ends_with(".distcp"))?;
+    let metadata = file.beside(".metadata")?;
     let mut bytes = Vec::new();
     metadata.take(MAX_LEN + 1).read_to_end(&mut bytes).ok()?;
     names_in(&bytes, name)
