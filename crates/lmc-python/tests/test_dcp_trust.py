@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import enum
 import functools
 import importlib
 import io
@@ -96,7 +97,7 @@ NAMES = {
     "subprocess.Popen": "subprocess.Popen",
     "eval": "builtins.eval",
     "exec": "builtins.exec",
-    "getattr": "builtins.getattr",
+    "getattr": "importlib.import_module",
     "partial": "functools.partial",
     "methodcaller": "operator.methodcaller",
     "import": "importlib.import_module",
@@ -206,6 +207,22 @@ class TestWhatMayBeNamed:
             self.refused(rebuilt(ENCODING, (0,), b"R", given, b"b"), "changes an object that is not part of it")
         assert dict(vars(member)) == before and member.value == 0
 
+    @pytest.mark.parametrize(
+        "given",
+        [
+            METADATA + b"X\x08\0\0\0__init__\x86R",
+            ENCODING + b"X\x08\0\0\0__init__\x86R",
+            ENCODING + b"X\x04\0\0\0_new\x86R",
+            ENCODING + b"X\x07\0\0\0__doc__\x86R",
+            ENCODING + b"K\0\x86R",
+            b"X\x01\0\0\0xX\x04\0\0\0join\x86R",
+            b"NX\x09\0\0\0__class__\x86R",
+            b"]X\x06\0\0\0append\x86R",
+        ],
+    )
+    def test_only_members_of_enumerations_are_taken_by_name(self, given):
+        self.refused(rebuilt(named("builtins", "getattr"), given), "takes an attribute of what is no enumeration")
+
     def test_names_are_not_paths(self):
         for module, name in [("torch", "os.system"), ("torch", "serialization.os.system"), ("torch", "os")]:
             data = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(t)]) + t.encode() for t in (module, name)) + b"\x93."
@@ -257,9 +274,23 @@ def whole(**given):
     return Metadata(**fields | given)
 
 
+class ByName(pickle.Pickler):
+    """Pickles members of enumerations as Python 3.11.0 to 3.11.3 do."""
+
+    def reducer_override(self, value):
+        return (getattr, (type(value), value.name)) if isinstance(value, enum.Enum) else NotImplemented
+
+
+def pickled(value, protocol, pickler):
+    out = io.BytesIO()
+    pickler(out, protocol).dump(value)
+    return out.getvalue()
+
+
 class TestWhatPyTorchWrites:
+    @pytest.mark.parametrize("pickler", [pickle.Pickler, ByName])
     @pytest.mark.parametrize("protocol", [3, 4, 5])
-    def test_every_part(self, protocol):
+    def test_every_part(self, protocol, pickler):
         tensors = {}
         for name, dtype in vars(torch).items():
             if isinstance(dtype, torch.dtype):
@@ -275,7 +306,9 @@ class TestWhatPyTorchWrites:
             storage_meta=StorageMeta(Path("/some/where"), "saved", "loaded", ["a", "b"]),
             version="1",
         )
-        found = _unpickle.load(io.BytesIO(pickle.dumps(metadata, protocol)), "x", frozenset())
+        data = pickled(metadata, protocol, pickler)
+        assert (b"getattr" in data) == (pickler is ByName or sys.version_info < (3, 11, 4))
+        found = _unpickle.load(io.BytesIO(data), "x", frozenset())
         assert found == metadata
         assert type(found.state_dict_metadata["w"].properties) is TensorProperties
         assert pickle.dumps(found, 4) == pickle.dumps(pickle.loads(pickle.dumps(metadata, 4)), 4)

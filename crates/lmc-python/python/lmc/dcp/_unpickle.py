@@ -143,6 +143,18 @@ def _encoding(enumeration: Any) -> Callable[[object], object]:
     return lambda value: _Encoding(by_value[value])
 
 
+def _member(enumerations: dict[type, Any]) -> Callable[[object, object], object]:
+    """`getattr` of enumerations alone: Python 3.11.0 to 3.11.3 pickle members by their names."""
+
+    def member(of: object, name: object) -> object:
+        enumeration = enumerations.get(of) if isinstance(of, type) else None
+        if enumeration is None or not isinstance(name, str) or name not in enumeration.__members__:
+            raise lmc.FormatError("takes an attribute of what is no enumeration of metadata: it may be hostile")
+        return _Encoding(enumeration[name])
+
+    return member
+
+
 def _properties(real: Any) -> Callable[[], object]:
     """Creates properties of a tensor, replacing an `_Encoding` by the member that was pickled."""
 
@@ -215,8 +227,13 @@ def _known() -> dict[tuple[str, str], object]:
         makers[module, "PosixPath"] = _path(PosixPath)
         makers[module, "PurePosixPath"] = _path(PurePosixPath)
         makers[module, "WindowsPath"] = makers[module, "PureWindowsPath"] = _path(PureWindowsPath)
-    made: dict[tuple[str, str], object] = {key: _stand_in(make) for key, make in makers.items()}
-    return made | {("torch", name): dtype for name, dtype in dtypes.items()}
+    made: dict[tuple[str, str], type] = {key: _stand_in(make) for key, make in makers.items()}
+    enumerations = {
+        made[new.__name__, "_MEM_FORMAT_ENCODING"]: new._MEM_FORMAT_ENCODING,
+        made[old.__name__, "MEM_FORMAT_ENCODING"]: old.MEM_FORMAT_ENCODING,
+    }
+    made["builtins", "getattr"] = _stand_in(_member(enumerations))
+    return {**made, **{("torch", name): dtype for name, dtype in dtypes.items()}}
 
 
 _KNOWN = _known()
