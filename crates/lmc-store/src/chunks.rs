@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lmc::Segment;
+use lmc::{Dtype, Segment};
 
 use crate::error::{Error, Result};
 use crate::ids::Hash;
@@ -29,15 +29,26 @@ pub(crate) struct Chunk {
     pub(crate) ranges: Vec<Range>,
     /// The segments of the bytes; none if they are opaque.
     pub(crate) segments: Vec<Segment>,
-    /// For each of them, the index of the file's segment.
+    /// For each of them, the index of the file's segment, and the bytes of that one before it.
     pub(crate) numbers: Vec<usize>,
+    starts: Vec<u64>,
     /// If it is of a single tensor that is not small: index of its segment in the file, and of its first element.
     pub(crate) of: Option<(usize, u64)>,
 }
 
 impl Chunk {
     fn new(file: &Arc<str>) -> Self {
-        Self { file: file.clone(), ranges: vec![], segments: vec![], numbers: vec![], of: None }
+        let (ranges, segments, numbers, starts) = (vec![], vec![], vec![], vec![]);
+        Self { file: file.clone(), ranges, segments, numbers, starts, of: None }
+    }
+
+    /// Parts of tensors of a file in the given order: the index of each one's segment, and its bytes there.
+    pub(crate) fn of_parts(file: &str, segments: &[Segment], parts: &[(usize, Range)]) -> Result<Self> {
+        let mut chunk = Self::new(&file.into());
+        for (number, r) in parts {
+            chunk.tensor(*number, &segments[*number], r.offset, r.len)?;
+        }
+        Ok(chunk)
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -47,11 +58,8 @@ impl Chunk {
     /// What identifies it: a key for opaque bytes, and one for each tensor otherwise.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Keys> {
         let opaque = self.segments.is_empty().then(|| Keys::opaque(&self.file, self.ranges[0].offset, self.len()));
-        let start = |s: &Segment| match self.of {
-            Some((_, element)) => element * u64::from(s.dtype.map_or(8, |d| d.bits())) / 8,
-            None => 0,
-        };
-        opaque.into_iter().chain(self.segments.iter().map(move |s| Keys::tensor(&self.file, s, start(s), s.len)))
+        let tensors = self.segments.iter().zip(&self.starts);
+        opaque.into_iter().chain(tensors.map(|(s, &start)| Keys::tensor(&self.file, s, start, s.len)))
     }
 
     /// Adds elements of a tensor, starting at its byte `start`.
@@ -61,6 +69,7 @@ impl Chunk {
         let at = self.segments.last().map_or(0, Segment::end);
         self.segments.push(Segment::new(Some(name), Some(dtype), shape, at, len).map_err(Error::codec)?);
         self.numbers.push(number);
+        self.starts.push(start);
         self.range(s.offset + start, len);
         Ok(())
     }
@@ -115,8 +124,20 @@ pub(crate) fn is_small(s: &Segment) -> bool {
     s.dtype.is_some_and(|dtype| s.len > 0 && s.len * 8 / u64::from(dtype.bits()) < SMALL)
 }
 
-/// Cuts a file: every byte is in exactly one chunk, but those of the small tensors that `elsewhere` tells, by number, are in none.
-pub(crate) fn cut(file: &str, segments: &[Segment], elsewhere: impl Fn(usize) -> bool) -> Result<Vec<Chunk>> {
+/// The chunks of a tensor that is not small: the first bytes and the lengths.
+pub(crate) fn cuts_of(len: u64, dtype: Dtype) -> impl Iterator<Item = (u64, u64)> {
+    let most = (ELEMENTS * u64::from(dtype.bits()) / 8).min(MAX_CHUNK);
+    // Whole runs of 128 elements.
+    cuts(len, most, 16 * u64::from(dtype.bits()))
+}
+
+/// Cuts a file: every byte is in exactly one chunk, but what is elsewhere is in none. `elsewhere` tells which bytes of a tensor are that, by
+/// its number: ranges in order.
+pub(crate) fn cut<'r>(
+    file: &str,
+    segments: &[Segment],
+    elsewhere: impl Fn(usize) -> &'r [Range],
+) -> Result<Vec<Chunk>> {
     let file: Arc<str> = file.into();
     let mut chunks = Vec::new();
     let mut pack = Chunk::new(&file);
@@ -130,31 +151,36 @@ pub(crate) fn cut(file: &str, segments: &[Segment], elsewhere: impl Fn(usize) ->
             }
             continue;
         };
-        if is_small(s) {
-            if elsewhere(number) {
+        for Range { offset: first, len } in others(s.len, elsewhere(number)) {
+            // So is what is left of a large one.
+            if len * 8 / u64::from(dtype.bits()) < SMALL {
+                if pack_len + len > MAX_CHUNK {
+                    chunks.push(std::mem::replace(&mut pack, Chunk::new(&file)));
+                    pack_len = 0;
+                }
+                pack.tensor(number, s, first, len)?;
+                pack_len += len;
                 continue;
             }
-            if pack_len + s.len > MAX_CHUNK {
-                chunks.push(std::mem::replace(&mut pack, Chunk::new(&file)));
-                pack_len = 0;
+            for (start, len) in cuts_of(len, dtype) {
+                let mut chunk = Chunk::new(&file);
+                chunk.tensor(number, s, first + start, len)?;
+                chunk.of = Some((number, (first + start) * 8 / u64::from(dtype.bits())));
+                chunks.push(chunk);
             }
-            pack.tensor(number, s, 0, s.len)?;
-            pack_len += s.len;
-            continue;
-        }
-        let most = (ELEMENTS * u64::from(dtype.bits()) / 8).min(MAX_CHUNK);
-        // Whole runs of 128 elements.
-        for (start, len) in cuts(s.len, most, 16 * u64::from(dtype.bits())) {
-            let mut chunk = Chunk::new(&file);
-            chunk.tensor(number, s, start, len)?;
-            chunk.of = Some((number, start * 8 / u64::from(dtype.bits())));
-            chunks.push(chunk);
         }
     }
     if pack_len > 0 {
         chunks.push(pack);
     }
     Ok(chunks)
+}
+
+/// What is in none of these ranges of `len` bytes.
+fn others(len: u64, ranges: &[Range]) -> impl Iterator<Item = Range> {
+    let starts = std::iter::once(0).chain(ranges.iter().map(|r| r.offset + r.len));
+    let ends = ranges.iter().map(|r| r.offset).chain([len]);
+    starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| Range { offset: start, len: end - start })
 }
 
 /// Offsets and lengths of chunks of at most `most` bytes. The last two share the rest, split at a multiple of `unit`.
@@ -176,7 +202,6 @@ fn cuts(len: u64, most: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc::Dtype;
 
     fn file(tensors: &[(&str, Option<Dtype>, u64)]) -> Vec<Segment> {
         let mut at = 0;
@@ -190,7 +215,7 @@ mod tests {
 
     /// Every byte is in exactly one chunk, and the segments of a chunk cover it.
     fn check(segments: &[Segment]) -> Vec<Chunk> {
-        let chunks = cut("f", segments, |_| false).unwrap();
+        let chunks = cut("f", segments, |_| &[]).unwrap();
         let mut ranges: Vec<Range> = chunks.iter().flat_map(|p| p.ranges.clone()).collect();
         ranges.sort_by_key(|r| r.offset);
         let end = ranges.iter().fold(0, |at, r| {
@@ -256,11 +281,18 @@ mod tests {
     #[test]
     fn what_is_elsewhere_is_in_no_chunk() {
         let f = file(&[("a", Some(Dtype::F32), 100), ("b", Some(Dtype::F32), 200), ("c", Some(Dtype::F32), 4 * SMALL)]);
-        let chunks = cut("f", &f, |i| i == 0).unwrap();
+        let all = [Range { offset: 0, len: 100 }];
+        let chunks = cut("f", &f, |i| if i == 0 { &all } else { &[] }).unwrap();
         let numbers: Vec<&[usize]> = chunks.iter().map(|c| &c.numbers[..]).collect();
         assert_eq!(numbers, [[2], [1]]);
-        // Large tensors are cut as ever.
-        assert_eq!(cut("f", &f, |_| true).unwrap().len(), 1);
+        // Parts of a large tensor: what is left of it is as small or large as it is.
+        let parts = [Range { offset: 4, len: 4 * (SMALL - 7) }, Range { offset: 4 * (SMALL - 4), len: 12 }];
+        let f = file(&[("a", Some(Dtype::F32), 8 * SMALL - 4), ("b", Some(Dtype::F32), 200)]);
+        let chunks = cut("f", &f, |i| if i == 0 { &parts } else { &[] }).unwrap();
+        let cut: Vec<_> = chunks.iter().map(|c| (&c.numbers[..], &c.starts[..], c.len())).collect();
+        let left = (&[0][..], &[4 * (SMALL - 1)][..], 4 * SMALL);
+        assert_eq!(cut, [left, (&[0, 0, 1], &[0, 4 * (SMALL - 6), 0], 4 + 8 + 200)]);
+        assert_eq!(chunks[0].of, Some((0, SMALL - 1)));
     }
 
     #[test]
@@ -270,7 +302,7 @@ mod tests {
         let other = file(&[("", None, 16), ("model.a", Some(Dtype::Bf16), 4 * SMALL)]);
         let wrapped = file(&[("", None, 16), ("module.a", Some(Dtype::F32), 4 * SMALL)]);
         let keys = |name: &str, f: &[Segment]| -> Vec<Keys> {
-            cut(name, f, |_| false).unwrap().iter().flat_map(Chunk::keys).collect()
+            cut(name, f, |_| &[]).unwrap().iter().flat_map(Chunk::keys).collect()
         };
         let (a, moved, other) = (keys("f", &f), keys("f", &moved), keys("f", &other));
         let (renamed, wrapped) = (keys("g", &f), keys("f", &wrapped));

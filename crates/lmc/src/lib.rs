@@ -88,6 +88,7 @@ pub use isa::Isa;
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
 pub use parse_error::ParseNameError;
 pub use reader::Reader;
+pub use refs::flat::{RoundedPart, rounded_parts};
 pub use refs::intra_file::rounded_from;
 pub use refs::names::without_wrappers;
 pub use resolve::{ResolveError, resolve_bases};

@@ -281,9 +281,33 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The segments of the first chunk of a group, where those that segments of another one are rounded from have the names of these.
+/// The segments of the first chunk of a group, where what segments of another one are rounded from has the names of these. It may be parts of
+/// one tensor.
 fn like(lead: &Chunk, job: &Job<'_>) -> Result<Vec<Segment>> {
-    rename(&lead.segments, &job.chunk.segments, |s| Some(&job.chunk.segments[*job.rounded.get(&s.offset)?]))
+    let mut rounded: Vec<(u64, u64)> =
+        job.rounded.iter().map(|(&offset, &own)| (offset, offset + 2 * job.chunk.segments[own].len)).collect();
+    rounded.sort_unstable();
+    let mut rounded = rounded.into_iter().peekable();
+    let mut segments = Vec::with_capacity(lead.segments.len());
+    for s in &lead.segments {
+        let mut cuts = vec![s.offset];
+        while let Some((start, end)) = rounded.next_if(|r| r.1 <= s.end()) {
+            cuts.extend([start, end]);
+        }
+        cuts.push(s.end());
+        cuts.dedup();
+        match cuts.len() {
+            2 => segments.push(s.clone()),
+            _ => {
+                for cut in cuts.windows(2) {
+                    let len = cut[1] - cut[0];
+                    let shape = [len * 8 / s.dtype.map_or(8, |d| u64::from(d.bits()))].into();
+                    segments.push(Segment::new(s.name.clone(), s.dtype, shape, cut[0], len).map_err(Error::codec)?);
+                }
+            }
+        }
+    }
+    rename(&segments, &job.chunk.segments, |s| Some(&job.chunk.segments[*job.rounded.get(&s.offset)?]))
 }
 
 /// The bytes of a chunk: borrowed if they are contiguous in memory, otherwise read into `buf`.

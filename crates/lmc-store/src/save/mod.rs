@@ -2,10 +2,12 @@
 
 mod bases;
 pub(crate) mod encode;
+mod flat;
 mod input;
 mod options;
 mod plan;
 mod repeats;
+mod together;
 pub(crate) mod upload;
 
 use std::collections::HashMap;

@@ -3,19 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use lmc::Segment;
-
+use super::flat;
 use super::input::Input;
-use super::repeats;
+use super::repeats::{self, Place};
+use super::together::{Planned, Together};
 use crate::chunks::{Chunk, Range, cut};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::Hash;
 
 /// A chunk of one of the files.
 pub(super) struct Job<'a> {
     pub(super) input: &'a Input<'a>,
     pub(super) chunk: Chunk,
-    /// Which of its segments are rounded from the first chunk of the group: by offset of the 32-bit one in that chunk.
+    /// Which of its segments are rounded from the first chunk of the group: by offset of the 32-bit elements in that chunk.
     pub(super) rounded: HashMap<u64, usize>,
     /// Small tensors of the chunk that stand for those of other files, which are not read again: place and hash.
     pub(super) repeated: Vec<(Range, Hash)>,
@@ -38,20 +38,19 @@ pub(super) struct Plan<'a> {
     pub(super) repeats: Vec<Repeat<'a>>,
 }
 
-/// A file with its segments.
-pub(super) type Planned<'a> = (&'a Input<'a>, Vec<Segment>);
-
 impl<'a> Plan<'a> {
     /// Plans the chunks of files with known segments.
     pub(super) fn new(files: &[Planned<'a>]) -> Result<Self> {
         let repeats = repeats::find(files)?;
+        let together = Together::new(files)?;
+        let wide = wide_of(&together)?;
+        let (elsewhere, followers) = flat::find(&together, &repeats, &wide)?;
         let (mut jobs, mut file_of) = (Vec::new(), Vec::new());
         // Index of the chunks of large tensors, by file, segment and first element; and of those of small ones, with the number there.
         let (mut large, mut small) = (HashMap::new(), HashMap::new());
         for (file, (input, segments)) in files.iter().enumerate() {
-            let chunks =
-                cut(&input.name, segments, |i| repeats[file].contains_key(&i)).map_err(|e| e.at(&input.name))?;
-            for chunk in chunks {
+            let elsewhere = |i| elsewhere[file].get(&i).map_or(&[][..], |ranges| ranges);
+            for chunk in cut(&input.name, segments, elsewhere).map_err(|e| e.at(&input.name))? {
                 match chunk.of {
                     Some((segment, element)) => {
                         large.insert((file, segment, element), jobs.len());
@@ -62,10 +61,26 @@ impl<'a> Plan<'a> {
                 jobs.push(Job { input, chunk, rounded: HashMap::new(), repeated: vec![] });
             }
         }
-        let wide = wide_of(files)?;
-        let mut leads: Vec<Option<usize>> = vec![None; jobs.len()];
-        let mut followed = vec![false; jobs.len()];
-        for i in 0..jobs.len() {
+        let n = jobs.len() + followers.len();
+        let (mut leads, mut followed): (Vec<Option<usize>>, _) = (vec![None; n], vec![false; n]);
+        for f in followers {
+            let (input, segments) = &files[f.file];
+            let chunk = Chunk::of_parts(&input.name, segments, &f.parts).map_err(|e| e.at(&input.name))?;
+            small.extend(chunk.numbers.iter().enumerate().map(|(k, &i)| ((f.file, i), (jobs.len(), k))));
+            let lead = match f.of {
+                (place, Some(element)) => large.get(&(place.0, place.1, element)).map(|&lead| (lead, 0)),
+                (place, None) => small.get(&place).map(|&(lead, k)| (lead, jobs[lead].chunk.segments[k].offset)),
+            };
+            let mut rounded = HashMap::new();
+            if let Some((lead, offset)) = lead {
+                leads[jobs.len()] = Some(lead);
+                followed[lead] = true;
+                rounded = f.offsets.iter().enumerate().map(|(own, o)| (offset + o, own)).collect();
+            }
+            file_of.push(f.file);
+            jobs.push(Job { input, chunk, rounded, repeated: vec![] });
+        }
+        for i in 0..n {
             let chunk = &jobs[i].chunk;
             let file = file_of[i];
             let mut found: Vec<(usize, u64, usize)> = Vec::new();
@@ -132,29 +147,14 @@ impl<'a> Plan<'a> {
 }
 
 /// For each file and segment, the file and segment of the tensor that it is rounded from.
-type Wide = Vec<Vec<Option<(usize, usize)>>>;
+pub(super) type Wide = Vec<Vec<Option<Place>>>;
 
-/// Compares samples of all 32- and 16-bit tensors, as if the files were one.
-fn wide_of(files: &[Planned<'_>]) -> Result<Wide> {
-    let (mut tensors, mut numbers, mut starts, mut end) = (vec![], vec![], vec![], 0);
-    for (file, (_, segments)) in files.iter().enumerate() {
-        starts.push(end);
-        for (i, s) in segments.iter().enumerate().filter(|(_, s)| s.dtype.is_some()) {
-            tensors.push(
-                Segment::new(s.name.clone(), s.dtype, s.shape.clone(), end + s.offset, s.len).map_err(Error::codec)?,
-            );
-            numbers.push((file, i));
-        }
-        end += segments.last().map_or(0, Segment::end);
-    }
-    let found = lmc::rounded_from(&tensors, |offset, buf| {
-        let file = starts.partition_point(|&start| start <= offset) - 1;
-        let input = files[file].0;
-        input.read_exact_at(buf, offset - starts[file]).map_err(|e| e.at(&input.name))
-    })?;
-    let mut wide: Wide = files.iter().map(|(_, segments)| vec![None; segments.len()]).collect();
-    for (&(file, segment), found) in numbers.iter().zip(found) {
-        wide[file][segment] = found.map(|i| numbers[i]);
+/// Compares samples of all 32- and 16-bit tensors.
+fn wide_of(together: &Together<'_>) -> Result<Wide> {
+    let found = lmc::rounded_from(&together.tensors, |offset, buf| together.read(offset, buf))?;
+    let mut wide: Wide = together.files.iter().map(|(_, segments)| vec![None; segments.len()]).collect();
+    for (&(file, segment), found) in together.places.iter().zip(found) {
+        wide[file][segment] = found.map(|i| together.places[i]);
     }
     Ok(wide)
 }

@@ -8,6 +8,7 @@ mod cost;
 mod damage;
 mod directories;
 mod faults;
+mod flat;
 mod hostile;
 mod housekeeping;
 mod races;

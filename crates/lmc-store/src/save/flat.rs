@@ -1,0 +1,99 @@
+//! 16-bit weights that are rounded from parts of flat 32-bit tensors, as optimisers keep those of many parameters: which of them are
+//! compressed after which chunk of those.
+//!
+//! Flat tensors are cut as ever, so that their deltas are those of any other tensor. What is cut by their chunks is the 16-bit weights.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::plan::Wide;
+use super::repeats::{Place, Repeats};
+use super::together::Together;
+use crate::chunks::{Range, cuts_of, is_small};
+use crate::error::Result;
+
+/// Fewer bytes of 16-bit weights are no chunk of their own.
+const LEAST: u64 = 1 << 13;
+
+/// Parts of 16-bit tensors of one file that are predicted from one chunk.
+pub(super) struct Follower {
+    pub(super) file: usize,
+    /// The flat tensor; and, if it is not small, the element with which its chunk begins.
+    pub(super) of: (Place, Option<u64>),
+    /// Index of each one's segment, and its bytes there.
+    pub(super) parts: Vec<(usize, Range)>,
+    /// Where the 32-bit elements of each part are, in bytes from the beginning of that chunk or small tensor on. They do not overlap.
+    pub(super) offsets: Vec<u64>,
+}
+
+/// For each file, by number of the segment, the bytes that its own chunks do not hold: ranges in order.
+pub(super) type Elsewhere = Vec<HashMap<usize, Vec<Range>>>;
+
+/// Finds the followers of chunks of flat tensors; and what is in these, or in other files.
+pub(super) fn find(together: &Together<'_>, repeats: &Repeats, wide: &Wide) -> Result<(Elsewhere, Vec<Follower>)> {
+    let files = together.files;
+    let whole = |(file, of): (usize, &HashMap<usize, (Place, _)>)| {
+        of.keys().map(|&i| (i, vec![Range { offset: 0, len: together.segment((file, i)).len }])).collect()
+    };
+    let mut elsewhere: Elsewhere = repeats.iter().enumerate().map(whole).collect();
+    let mut groups = vec![vec![]; files.len()];
+    for (i, &(file, segment)) in together.places.iter().enumerate() {
+        if wide[file][segment].is_none() {
+            groups[file].push(i);
+        }
+    }
+    let referred: HashSet<Place> = repeats.iter().flat_map(HashMap::values).map(|of| of.0).collect();
+    let found = lmc::rounded_parts(&together.tensors, &groups, |offset, buf| together.read(offset, buf))?;
+    // By flat tensor, the beginning of its chunk, file and layer: by offset of the 32-bit elements.
+    let mut chunks: BTreeMap<_, BTreeMap<u64, (usize, Range)>> = BTreeMap::new();
+    for part in found {
+        let (place, flat) = (together.places[part.tensor], together.places[part.flat]);
+        let (file, segment) = place;
+        if repeats[file].contains_key(&segment) {
+            continue;
+        }
+        let (at, end) = (4 * part.at, 4 * (part.at + part.elements));
+        let of = together.segment(flat);
+        let cuts: Vec<(u64, u64)> = match of.dtype {
+            Some(dtype) if !is_small(of) => cuts_of(of.len, dtype).collect(),
+            _ => vec![(0, of.len)],
+        };
+        let flat = repeats[flat.0].get(&flat.1).map_or(flat, |of| of.0);
+        for &(start, len) in &cuts[cuts.partition_point(|c| c.0 + c.1 <= at)..] {
+            if start >= end {
+                break;
+            }
+            let (from, to) = (at.max(start), end.min(start + len));
+            let range = Range { offset: 2 * part.first + (from - at) / 2, len: (to - from) / 2 };
+            // What other files refer to is not cut.
+            if !referred.contains(&place) || range.len == together.segment(place).len {
+                let first = (!is_small(of)).then_some(start / 4);
+                chunks
+                    .entry((flat, first, file, part.layer))
+                    .or_default()
+                    .entry(from - start)
+                    .or_insert((segment, range));
+            }
+        }
+    }
+    let mut followers = vec![];
+    for ((flat, first, file, _), parts) in chunks {
+        let mut follower = Follower { file, of: (flat, first), parts: vec![], offsets: vec![] };
+        // Each name stands for one place; so does each place, though equal flat tensors may be stored once.
+        let (mut names, mut end) = (HashSet::new(), 0);
+        for (offset, (segment, range)) in parts {
+            if offset >= end && names.insert(segment) {
+                end = offset + 2 * range.len;
+                follower.offsets.push(offset);
+                follower.parts.push((segment, range));
+            }
+        }
+        if follower.parts.iter().map(|p| p.1.len).sum::<u64>() >= LEAST {
+            for &(segment, range) in &follower.parts {
+                elsewhere[file].entry(segment).or_default().push(range);
+            }
+            followers.push(follower);
+        }
+    }
+    elsewhere.iter_mut().flat_map(HashMap::values_mut).for_each(|ranges| ranges.sort_by_key(|r| r.offset));
+    Ok((elsewhere, followers))
+}

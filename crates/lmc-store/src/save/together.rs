@@ -1,0 +1,47 @@
+//! The tensors of all files of a save, as if the files were one.
+
+use lmc::Segment;
+
+use super::input::Input;
+use super::repeats::Place;
+use crate::error::{Error, Result};
+
+/// A file with its segments.
+pub(super) type Planned<'a> = (&'a Input<'a>, Vec<Segment>);
+
+pub(super) struct Together<'f> {
+    pub(super) files: &'f [Planned<'f>],
+    /// Their offsets count from the beginning of the first file on.
+    pub(super) tensors: Vec<Segment>,
+    /// Where each of them is.
+    pub(super) places: Vec<Place>,
+    /// Where each file begins.
+    starts: Vec<u64>,
+}
+
+impl<'f> Together<'f> {
+    pub(super) fn new(files: &'f [Planned<'f>]) -> Result<Self> {
+        let mut together = Self { files, tensors: vec![], places: vec![], starts: vec![] };
+        let mut end = 0;
+        for (file, (_, segments)) in files.iter().enumerate() {
+            together.starts.push(end);
+            for (i, s) in segments.iter().enumerate().filter(|(_, s)| s.dtype.is_some()) {
+                let (name, shape) = (s.name.clone(), s.shape.clone());
+                together.tensors.push(Segment::new(name, s.dtype, shape, end + s.offset, s.len).map_err(Error::codec)?);
+                together.places.push((file, i));
+            }
+            end += segments.last().map_or(0, Segment::end);
+        }
+        Ok(together)
+    }
+
+    pub(super) fn segment(&self, (file, segment): Place) -> &'f Segment {
+        &self.files[file].1[segment]
+    }
+
+    pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let file = self.starts.partition_point(|&start| start <= offset) - 1;
+        let input = self.files[file].0;
+        input.read_exact_at(buf, offset - self.starts[file]).map_err(|e| e.at(&input.name))
+    }
+}
