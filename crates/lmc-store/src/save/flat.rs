@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::plan::Wide;
 use super::repeats::{Place, Repeats};
-use super::together::Together;
+use super::together::{Together, Wide};
 use crate::chunks::{Range, cuts_of, is_small};
 use crate::error::Result;
 
@@ -43,20 +42,21 @@ pub(super) fn find(together: &Together<'_>, repeats: &Repeats, wide: &Wide) -> R
     }
     let referred: HashSet<Place> = repeats.iter().flat_map(HashMap::values).map(|of| of.0).collect();
     let found = lmc::rounded_parts(&together.tensors, &groups, |offset, buf| together.read(offset, buf))?;
-    // By flat tensor, the beginning of its chunk, file and layer: by offset of the 32-bit elements.
+    // By flat tensor, the beginning of its chunk, file, dtype and layer: by offset of the 32-bit elements.
     let mut chunks: BTreeMap<_, BTreeMap<u64, (usize, Range)>> = BTreeMap::new();
+    let mut cuts: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
     for part in found {
         let (place, flat) = (together.places[part.tensor], together.places[part.flat]);
-        let (file, segment) = place;
+        let ((file, segment), dtype) = (place, together.segment(place).dtype);
         if repeats[file].contains_key(&segment) {
             continue;
         }
         let (at, end) = (4 * part.at, 4 * (part.at + part.elements));
         let of = together.segment(flat);
-        let cuts: Vec<(u64, u64)> = match of.dtype {
+        let cuts = cuts.entry(part.flat).or_insert_with(|| match of.dtype {
             Some(dtype) if !is_small(of) => cuts_of(of.len, dtype).collect(),
             _ => vec![(0, of.len)],
-        };
+        });
         let flat = repeats[flat.0].get(&flat.1).map_or(flat, |of| of.0);
         for &(start, len) in &cuts[cuts.partition_point(|c| c.0 + c.1 <= at)..] {
             if start >= end {
@@ -67,16 +67,13 @@ pub(super) fn find(together: &Together<'_>, repeats: &Repeats, wide: &Wide) -> R
             // What other files refer to is not cut.
             if !referred.contains(&place) || range.len == together.segment(place).len {
                 let first = (!is_small(of)).then_some(start / 4);
-                chunks
-                    .entry((flat, first, file, part.layer))
-                    .or_default()
-                    .entry(from - start)
-                    .or_insert((segment, range));
+                let chunk = chunks.entry((flat, first, file, dtype, part.layer)).or_default();
+                chunk.entry(from - start).or_insert((segment, range));
             }
         }
     }
     let mut followers = vec![];
-    for ((flat, first, file, _), parts) in chunks {
+    for ((flat, first, file, ..), parts) in chunks {
         let mut follower = Follower { file, of: (flat, first), parts: vec![], offsets: vec![] };
         // Each name stands for one place; so does each place, though equal flat tensors may be stored once.
         let (mut names, mut end) = (HashSet::new(), 0);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::flat;
 use super::input::Input;
-use super::repeats::{self, Place};
+use super::repeats;
 use super::together::{Planned, Together};
 use crate::chunks::{Chunk, Range, cut};
 use crate::error::Result;
@@ -43,7 +43,7 @@ impl<'a> Plan<'a> {
     pub(super) fn new(files: &[Planned<'a>]) -> Result<Self> {
         let repeats = repeats::find(files)?;
         let together = Together::new(files)?;
-        let wide = wide_of(&together)?;
+        let wide = together.rounded_from()?;
         let (elsewhere, followers) = flat::find(&together, &repeats, &wide)?;
         let (mut jobs, mut file_of) = (Vec::new(), Vec::new());
         // Index of the chunks of large tensors, by file, segment and first element; and of those of small ones, with the number there.
@@ -144,17 +144,4 @@ impl<'a> Plan<'a> {
         plan.repeats.iter_mut().for_each(|r| r.job = number[r.job]);
         plan
     }
-}
-
-/// For each file and segment, the file and segment of the tensor that it is rounded from.
-pub(super) type Wide = Vec<Vec<Option<Place>>>;
-
-/// Compares samples of all 32- and 16-bit tensors.
-fn wide_of(together: &Together<'_>) -> Result<Wide> {
-    let found = lmc::rounded_from(&together.tensors, |offset, buf| together.read(offset, buf))?;
-    let mut wide: Wide = together.files.iter().map(|(_, segments)| vec![None; segments.len()]).collect();
-    for (&(file, segment), found) in together.places.iter().zip(found) {
-        wide[file][segment] = found.map(|i| together.places[i]);
-    }
-    Ok(wide)
 }

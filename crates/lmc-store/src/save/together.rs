@@ -1,4 +1,4 @@
-//! The tensors of all files of a save, as if the files were one.
+//! The tensors of all files of a save, as if the files were one, and which of them are rounded from which.
 
 use lmc::Segment;
 
@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 
 /// A file with its segments.
 pub(super) type Planned<'a> = (&'a Input<'a>, Vec<Segment>);
+
+/// For each file and segment, the file and segment of the tensor that it is rounded from.
+pub(super) type Wide = Vec<Vec<Option<Place>>>;
 
 pub(super) struct Together<'f> {
     pub(super) files: &'f [Planned<'f>],
@@ -43,5 +46,15 @@ impl<'f> Together<'f> {
         let file = self.starts.partition_point(|&start| start <= offset) - 1;
         let input = self.files[file].0;
         input.read_exact_at(buf, offset - self.starts[file]).map_err(|e| e.at(&input.name))
+    }
+
+    /// Compares samples of all 32- and 16-bit tensors.
+    pub(super) fn rounded_from(&self) -> Result<Wide> {
+        let found = lmc::rounded_from(&self.tensors, |offset, buf| self.read(offset, buf))?;
+        let mut wide: Wide = self.files.iter().map(|(_, segments)| vec![None; segments.len()]).collect();
+        for (&(file, segment), found) in self.places.iter().zip(found) {
+            wide[file][segment] = found.map(|i| self.places[i]);
+        }
+        Ok(wide)
     }
 }

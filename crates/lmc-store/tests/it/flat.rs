@@ -130,7 +130,7 @@ fn check(store: &Store, n: u64, files: &Files) {
 fn alone(files: &Files) -> u64 {
     let store = new_store(&memory());
     let s = save(&store, 0, files, &SaveOptions::default());
-    assert!(store.verify(&[s.clone()], true, 1).unwrap().problems.is_empty());
+    assert!(store.verify(std::slice::from_ref(&s), true, 1).unwrap().problems.is_empty());
     s.new_size
 }
 
@@ -185,6 +185,16 @@ fn neither_the_order_of_files_nor_that_of_parameters_matters() {
     let mut second = m.narrow();
     second.0 = "model".into();
     files.push(second);
+    let cost = costs(&files);
+    assert!(cost <= 10, "{cost} ‰");
+}
+
+#[test]
+fn copies_in_one_file_are_found() {
+    let m = Model::new();
+    let mut files = m.optimizer(2, 0);
+    let copies = m.0.iter().map(|(name, bytes)| (format!("ema.{name}"), bytes.clone()));
+    files.push(Model(m.0.iter().cloned().chain(copies).collect()).narrow());
     let cost = costs(&files);
     assert!(cost <= 10, "{cost} ‰");
 }

@@ -7,36 +7,19 @@
 
 mod compare;
 mod grid;
+mod part;
 mod search;
 
 use crate::dtype::Dtype;
 use crate::predict::Conversion;
 use crate::segment::Segment;
 use compare::Elements;
+use part::LEAST;
+pub use part::RoundedPart;
 use search::Search;
-
-/// Elements of a 16-bit tensor that are those of a part of a flat 32-bit one, rounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RoundedPart {
-    /// Index of the 16-bit tensor.
-    pub tensor: usize,
-    /// The first of its elements.
-    pub first: u64,
-    /// How many they are.
-    pub elements: u64,
-    /// Index of the flat tensor.
-    pub flat: usize,
-    /// The element there that the first one is rounded from.
-    pub at: u64,
-    /// Parts of tensors of one group overlap in no flat tensor unless their layers differ: those of copies.
-    pub layer: usize,
-}
 
 /// Fewer elements are no flat tensor.
 const FLAT: u64 = 1 << 12;
-/// Fewer elements of a 16-bit tensor are not looked for.
-const LEAST: u64 = 64;
 /// Most flat tensors; more than the ranks, groups of parameters and moments of one optimiser.
 const MOST: usize = 1 << 13;
 /// How often a model is looked for again, for copies of tensors that were found.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::compare::{Agreement, Elements, Key, WINDOW, is_constant, key};
 use super::grid::{EVERY, Grid};
-use super::{LEAST, RoundedPart};
+use super::part::{LEAST, RoundedPart};
 use crate::segment::Segment;
 
 /// Elements that may stand between two tensors: padding, and tensors that are too small.

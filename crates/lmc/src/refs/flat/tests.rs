@@ -96,7 +96,7 @@ fn parameters_one_behind_the_other_are_found_by_a_few_reads_each() {
         files.flat(&[&noise(93_313, 8)]);
         files.flat(&[&[0.0; 93_313]]);
         // Constant ones of equal values may take each other's place.
-        assert_eq!(files.parts(&[group.clone()]), all_of(&group, &parameters, flat));
+        assert_eq!(files.parts(std::slice::from_ref(&group)), all_of(&group, &parameters, flat));
         assert!(files.reads < 120, "{}", files.reads);
     }
 }
@@ -176,7 +176,7 @@ fn the_grid_finds_what_stands_behind_something_unknown() {
     let mut files = Files::default();
     let group = files.model(&[&b], Dtype::F16);
     let flat = files.flat(&[&noise(3000, 4), &b[1234..68_000], &noise(3000, 5)]);
-    assert_eq!(files.parts(&[group.clone()]), [(group[0], 1234, 66_766, flat, 3000, 0)]);
+    assert_eq!(files.parts(std::slice::from_ref(&group)), [(group[0], 1234, 66_766, flat, 3000, 0)]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn work_is_bounded() {
     let mut files = Files::default();
     let zeros = vec![0.0; 1 << 17];
     let group = files.model(&vec![&zeros[..]; 20], Dtype::Bf16);
-    files.flat(&vec![&zeros[..]; 10]);
+    files.flat(&[&zeros[..]; 10]);
     assert!(files.parts(&[group]).is_empty());
     assert!(files.reads < 200, "{}", files.reads);
     // Large ones that are nowhere.
@@ -233,9 +233,9 @@ fn nothing_is_read_without_flat_tensors() {
     let group = files.model(&[&a], Dtype::Bf16);
     let wide = files.flat(&[&a]);
     files.tensors[wide].shape = [70, 1000].into();
-    assert!(files.parts(&[group.clone()]).is_empty() && files.reads == 0);
+    assert!(files.parts(std::slice::from_ref(&group)).is_empty() && files.reads == 0);
     files.tensors[wide].shape = [70_000].into();
-    assert_eq!(files.parts(&[group.clone()]).len(), 1);
+    assert_eq!(files.parts(std::slice::from_ref(&group)).len(), 1);
     let failing = rounded_parts(&files.tensors, &[group], |_, _| Err("no"));
     assert_eq!(failing, Err("no"));
 }

@@ -1,0 +1,22 @@
+//! A part of a tensor.
+
+/// Elements of a 16-bit tensor that are those of a part of a flat 32-bit one, rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RoundedPart {
+    /// Index of the 16-bit tensor.
+    pub tensor: usize,
+    /// The first of its elements.
+    pub first: u64,
+    /// How many they are.
+    pub elements: u64,
+    /// Index of the flat tensor.
+    pub flat: usize,
+    /// The element there that the first one is rounded from.
+    pub at: u64,
+    /// Parts of tensors of one group and dtype overlap in no flat tensor unless their layers differ: those of copies.
+    pub layer: usize,
+}
+
+/// Fewer elements of a 16-bit tensor are not looked for.
+pub(super) const LEAST: u64 = 64;
