@@ -33,6 +33,14 @@ fn remove_all(files: &mut Vec<PathBuf>) {
 /// Whether handlers are installed: only in the command. In other processes nothing is recorded, and the lock is never held across a fork.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
+/// Held while several finished files get their names.
+static HELD: Mutex<()> = Mutex::new(());
+
+/// Signals that end the process wait until the result is dropped: for moments in which a run is neither to be undone nor complete.
+pub(crate) fn hold() -> MutexGuard<'static, ()> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs `create`, which creates a temporary file, and records its path until [`forget`].
 pub(crate) fn register<T>(create: impl FnOnce() -> std::io::Result<(T, PathBuf)>) -> std::io::Result<T> {
     if !INSTALLED.load(Ordering::Relaxed) {
@@ -81,6 +89,7 @@ pub(crate) fn install() -> std::io::Result<()> {
     let handler = std::thread::Builder::new().name("signals".to_owned());
     handler.spawn(move || {
         if let Some(signal) = signals.forever().next() {
+            let _held = hold();
             let mut files = unfinished();
             remove_all(&mut files);
             // Dies of the signal, as the shell expects, still holding the lock: no new file can be created.

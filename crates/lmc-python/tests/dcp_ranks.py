@@ -32,6 +32,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 
 MODES = ("sync", "thread", "process")
 
@@ -275,6 +276,27 @@ def load_plain(rank: int, ranks: int, folder: str, checkpoint: str, step: int) -
     assert state["step"] == step
     if rank == 0:
         assert equal(found, torch.load(f"{folder}/expected-{step}.pt"))
+
+
+def save_plain(rank: int, ranks: int, folder: str) -> None:
+    """PyTorch's own writer saves to `plain`, and rank 0 the expected state."""
+    model, optimizer = build(ranks)
+    train(model, optimizer, 0)
+    columns = torch.arange(33.0).reshape(3, 11)
+    shared = distribute_tensor(columns, init_device_mesh("cpu", (ranks,)), [Shard(1)])
+    dcp.save(state_of(model, optimizer, 0) | {"columns": shared}, checkpoint_id=f"{folder}/plain")
+    expected = full(model, optimizer) | {"columns": columns}
+    if rank == 0:
+        torch.save(expected, f"{folder}/expected-plain.pt")
+
+
+def tensors(state: Any, way: str = "") -> dict[str, torch.Tensor]:
+    """The tensors of a state, by the names that `torch.distributed.checkpoint` gives them."""
+    if isinstance(state, torch.Tensor):
+        return {way: state}
+    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
+    parts = [tensors(value, f"{way}.{key}" if way else str(key)) for key, value in items]
+    return {name: tensor for part in parts for name, tensor in part.items()}
 
 
 def apart(rank: int, ranks: int, folder: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from conftest import thinned
+from safetensors.torch import load_file
 
 CHAIN = 5
 
@@ -40,6 +41,17 @@ def own_file(folder: Path, step: int) -> Path:
 
 def test_ranks_that_do_without_collectives(tmp_path):
     ranks.run(2, ranks.apart, str(tmp_path), folder=tmp_path)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_what_ranks_saved_without_lmc_is_unpacked(tmp_path, count):
+    ranks.run(count, ranks.save_plain, str(tmp_path), folder=tmp_path)
+    assert len(list((tmp_path / "plain").glob("*.distcp"))) == count
+    done = ranks.process(ranks.command, "unpack", "plain", "-o", "out", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = ranks.tensors(torch.load(tmp_path / "expected-plain.pt"))
+    assert "columns" in expected and "optimizer.state.layers.0.weight.exp_avg" in expected
+    assert ranks.equal(load_file(tmp_path / "out" / "model.safetensors"), expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
@@ -76,6 +88,15 @@ class TestRanks:
         base = own_file(folder, 0).name
         (folder / f"step-{CHAIN - 1}" / base).unlink()
         ranks.run(loaded, ranks.load_fails, str(folder / f"step-{CHAIN - 1}"), [base], folder=tmp_path)
+
+    def test_unpacked_by_the_program(self, runs, tmp_path, mode, counts):
+        folder = runs(mode, counts[0])
+        for step in (0, CHAIN - 1):
+            checkpoint, out = str(folder / f"step-{step}"), f"out-{step}"
+            done = ranks.process(ranks.command, "unpack", "-q", checkpoint, "-o", out, folder=tmp_path)
+            assert (done.returncode, done.stderr) == (0, "")
+            expected = ranks.tensors(torch.load(folder / f"expected-{step}.pt"))
+            assert ranks.equal(load_file(tmp_path / out / "model.safetensors"), expected)
 
     def test_damaged_base(self, runs, tmp_path, mode, counts):
         saved, loaded = counts

@@ -463,17 +463,34 @@ class TestUnpack:
 
     def test_the_command(self, tmp_path):
         save(tmp_path / "a", 1)
-        run = [sys.executable, "-m", "lmc", "unpack", str(tmp_path / "a"), "-o", str(tmp_path / "st")]
-        done = subprocess.run([*run, "--to", "safetensors"], capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (0, f"{tmp_path}/st/model.safetensors\n")
-        assert done.stderr == "lmc: left out 1 entries that are not tensors: step\n"
+        run = [sys.executable, "-m", "lmc", "unpack", str(tmp_path / "a"), "-o", str(tmp_path / "plain")]
+        done = subprocess.run([*run, "--to", "dcp"], capture_output=True, text=True)
+        written = "".join(f"{tmp_path}/plain/{name}\n" for name in ("__0_0.distcp", ".metadata"))
+        assert (done.returncode, done.stdout, done.stderr) == (0, written, "")
         # A new interpreter takes long to import PyTorch.
         run = functools.partial(process, command, "unpack", folder=tmp_path)
-        again = run(str(tmp_path / "a"), "-o", str(tmp_path / "st"))
+        again = run(str(tmp_path / "a"), "--to=dcp", "-o", str(tmp_path / "plain"))
         assert again.returncode == 1 and "holds files" in again.stderr
-        nothing = run(str(tmp_path / "none"), "-o", str(tmp_path / "x"))
+        # The program reads it, and what PyTorch's own writer saved; both have the same tensors.
+        for name in ("a", "plain"):
+            done = run(name, "-o", f"{name}-st", "--prefix", "weights.")
+            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+            assert equal(load_file(tmp_path / f"{name}-st" / "model.safetensors"), model(1))
+        done = run("a", "-o", "all")
+        assert done.stderr == "lmc: a: left out an entry that is not a tensor: step\n"
+        nothing = run(str(tmp_path / "none"), "--to", "dcp", "-o", str(tmp_path / "x"))
         assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1
-        assert run(str(tmp_path / "a")).returncode == 2
+        assert run(str(tmp_path / "a"), "--to", "dcp").returncode == 2
+
+    def test_the_command_without_pytorch(self, tmp_path):
+        save(tmp_path / "a", 1)
+        script = "import sys; sys.modules['torch'] = None; from lmc.__main__ import main; sys.exit(main())"
+        run = [sys.executable, "-c", script, "unpack", "a", "-o", "st"]
+        subprocess.run([*run, "--to", "safetensors"], cwd=tmp_path, check=True)
+        wanted = {f"{g}.{n}": t for g in ("half", "weights") for n, t in state(1)[g].items()}
+        assert equal(load_file(tmp_path / "st" / "model.safetensors"), wanted)
+        done = subprocess.run([*run, "--to", "dcp"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 1 and "lmc-codec[torch]" in done.stderr
 
     def test_what_is_plain_already(self, tmp_path):
         dcp.save(state(4), storage_writer=dcp.FileSystemWriter(tmp_path / "a"), no_dist=True)

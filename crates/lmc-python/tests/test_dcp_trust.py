@@ -417,7 +417,7 @@ class TestTrust:
 
     def test_of_the_command(self, run, checkpoint):
         # The class is in this module, which the process finds like this one.
-        unpack = functools.partial(process, command, "unpack", "a", "-o", "out", folder=run)
+        unpack = functools.partial(process, command, "unpack", "a", "--to", "dcp", "-o", "out", folder=run)
         done = unpack()
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert f"names {__name__}.Ours, which is not part of a checkpoint's metadata" in done.stderr

@@ -17,6 +17,7 @@
 //!   offset), as deltas if there are [bases](Base), and keep their threads and buffers from call to call.
 //! * [`Encoder`] is a [`Write`](std::io::Write) that compresses, and [`Decoder`] a [`Read`](std::io::Read) that restores.
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
+//! * [`distcp`] finds the tensors of checkpoints of `torch.distributed.checkpoint`.
 //!
 //! The output does not depend on the number of threads, the instruction set, the source or the sink; except that tensors of a stream are
 //! not predicted from each other. The format is described in `docs/format.md`.
@@ -40,6 +41,7 @@ mod container;
 mod cut;
 mod decoder;
 mod decompress;
+pub mod distcp;
 mod dtype;
 mod encoder;
 mod entropy;

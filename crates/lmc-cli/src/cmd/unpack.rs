@@ -1,16 +1,23 @@
 //! `lmc unpack`.
 
+mod args;
+mod boxes;
+mod checkpoint;
+mod data;
+mod join;
+mod safetensors;
+
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
-use lmc::{Base, DecodeLimits, DecompressOptions, Dtype, ReadAt, Reader, Segment};
-use serde_json::json;
+use lmc::{Base, Dtype, ReadAt, Reader, Segment};
 
-use crate::args::{Limits, Threads};
-use crate::bases::{BaseArgs, Bases};
+use self::args::To;
+pub(crate) use self::args::UnpackArgs;
+use self::data::METADATA;
+use self::safetensors::{Entry, header};
+use crate::bases::Bases;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
 use crate::input::Source;
@@ -19,54 +26,16 @@ use crate::output::{Origin, Output, Target};
 use crate::report;
 use crate::ui::Ui;
 
-/// Write the tensors of checkpoints as safetensors files.
-///
-/// A file may be compressed or not, and of any format whose tensors lmc finds: torch.save, .distcp, npy, npz, GGUF, ONNX, safetensors. Nothing in
-/// it is unpickled or run. DIR/NAME.safetensors holds the tensors of NAME.pt or NAME.pt.lmc.
-#[derive(Args)]
-pub(crate) struct UnpackArgs {
-    /// Files of tensors, compressed or not.
-    #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
-
-    /// The directory to write to, created if it is missing.
-    #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
-
-    /// The format to write.
-    #[arg(long, value_enum, default_value_t = To::Safetensors, hide_possible_values = true)]
-    to: To,
-
-    /// Only tensors whose names begin with PREFIX, without it: model. for the weights of a training state.
-    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
-    prefix: String,
-
-    /// Overwrite existing files, read through symbolic links.
-    #[arg(short, long)]
-    force: bool,
-
-    #[command(flatten)]
-    bases: BaseArgs,
-
-    #[command(flatten)]
-    limits: Limits,
-
-    #[command(flatten)]
-    threads: Threads,
-}
-
-/// Formats that are written.
-#[derive(Clone, Copy, ValueEnum)]
-enum To {
-    Safetensors,
-}
-
 /// The most bytes copied at a time.
 const CHUNK: u64 = 16 << 20;
+/// What is said where only the Python package helps.
+const PYTHON: &str = "use the command of the Python package (pip install 'lmc-codec[torch]')";
 
-/// Unpacks files.
+/// Unpacks files and checkpoints.
 pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
-    let To::Safetensors = args.to;
+    if args.to == To::Dcp {
+        return Err(Failure::Usage(format!("--to dcp takes PyTorch: {PYTHON}")));
+    }
     let mut targets = BTreeSet::new();
     for path in &args.files {
         if is_dash(path) {
@@ -74,12 +43,12 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
                 "unpack needs random access, which standard input lacks: name a file".to_owned(),
             ));
         }
-        if path.is_dir() {
-            return Err(Failure::at(
-                path,
-                "is a directory: name its .distcp files, or, to join the parts of tensors that they hold, use the command of \
-                 the Python package (pip install 'lmc-codec[torch]')",
-            ));
+        if path.to_str().is_some_and(|path| path.contains("://")) && !path.exists() {
+            return Err(Failure::at(path, format_args!("is a URL: {PYTHON}")));
+        }
+        if path.is_dir() && path.join(METADATA).symlink_metadata().is_err() {
+            let what = "is a directory without .metadata, which a checkpoint of torch.distributed.checkpoint has once it is complete";
+            return Err(Failure::at(path, what));
         }
         let target = target(args, path);
         if !targets.insert(target.clone()) {
@@ -87,13 +56,26 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
             return Err(Failure::Usage(format!("{}: another file is unpacked to {target}, too", Name::path(path))));
         }
     }
+    let is_new = !args.output.exists();
     std::fs::create_dir_all(&args.output).map_err(|e| Failure::io(&args.output, "cannot create", &e))?;
-    let bases = args.bases.open(args.files.len() > 1, args.threads.count())?;
-    args.files.iter().try_for_each(|path| unpack(path, args, &bases, ui))
+    // A checkpoint has several files, of which each may need only some bases.
+    let several = args.files.len() > 1 || args.files.iter().any(|path| path.is_dir());
+    let bases = args.bases.open(several, args.threads())?;
+    let done = args.files.iter().try_for_each(|path| {
+        if path.is_dir() { checkpoint::unpack(path, args, &bases, ui) } else { unpack(path, args, &bases, ui) }
+    });
+    if done.is_err() && is_new {
+        // Unless it holds outputs of earlier files.
+        let _ = std::fs::remove_dir(&args.output);
+    }
+    done
 }
 
-/// The file that a file is unpacked to.
+/// The file that a file is unpacked to, or the first one for a checkpoint.
 fn target(args: &UnpackArgs, path: &Path) -> PathBuf {
+    if path.is_dir() {
+        return args.output.join(safetensors::name(0, 1));
+    }
     let name = match path.extension() {
         Some(suffix) if suffix == SUFFIX => path.with_extension(""),
         _ => path.to_owned(),
@@ -102,13 +84,11 @@ fn target(args: &UnpackArgs, path: &Path) -> PathBuf {
 }
 
 fn unpack(path: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
-    let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
-    let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let source = Source::open(path, args.force)?;
     let at_fault = |e| Failure::codec(path, &e);
     let mut start = [0; lmc::MAGIC.len()];
     if source.start(&mut start)? == lmc::MAGIC {
-        let reader = Reader::open(&source, &options).map_err(at_fault)?;
+        let reader = Reader::open(&source, &args.options()).map_err(at_fault)?;
         let output = &args.output.to_string_lossy();
         let needed = bases.for_file(path, reader.bases(), &["unpack", "-o", output])?;
         let reader = reader.with_bases(needed.to_vec()).map_err(at_fault)?;
@@ -131,7 +111,7 @@ fn write(
 ) -> Result {
     let path = source.path();
     let tensors = select(path, segments, layout, &args.prefix)?;
-    let header = header(&tensors);
+    let header = header(tensors.iter().map(Tensor::entry));
     let total = tensors.iter().map(|t| t.segment.len).sum::<u64>();
     let target = target(args, path);
     let guard = bases.guard();
@@ -175,6 +155,12 @@ struct Tensor<'s> {
     segment: &'s Segment,
 }
 
+impl Tensor<'_> {
+    fn entry(&self) -> Entry<'_> {
+        Entry { name: self.name, dtype: self.dtype, shape: &self.segment.shape, len: self.segment.len }
+    }
+}
+
 /// The tensors whose names begin with a prefix, in the order in which they are written: wide elements first, so that all of them are aligned.
 fn select<'s>(path: &Path, segments: &'s [Segment], layout: &str, prefix: &str) -> Result<Vec<Tensor<'s>>> {
     let tensors = segments.iter().filter_map(|s| Some((s.name.as_deref()?, s.dtype?, s)));
@@ -195,25 +181,4 @@ fn select<'s>(path: &Path, segments: &'s [Segment], layout: &str, prefix: &str) 
     }
     tensors.sort_by_key(|t| std::cmp::Reverse(t.dtype.bits()));
     Ok(tensors)
-}
-
-/// The header of a safetensors file, whose length is a multiple of 8 bytes.
-fn header(tensors: &[Tensor<'_>]) -> Vec<u8> {
-    // Libraries of Hugging Face refuse a file that does not say which framework wrote it.
-    let mut json = String::from(r#"{"__metadata__":{"format":"pt"}"#);
-    let mut at = 0;
-    for t in tensors {
-        let end = at + t.segment.len;
-        let (name, info) = (
-            serde_json::Value::from(t.name),
-            json!({ "dtype": t.dtype.name(), "shape": &t.segment.shape[..], "data_offsets": [at, end] }),
-        );
-        write!(json, ",{name}:{info}").expect("a string takes everything");
-        at = end;
-    }
-    json.push('}');
-    while !json.len().is_multiple_of(8) {
-        json.push(' ');
-    }
-    [&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat()
 }

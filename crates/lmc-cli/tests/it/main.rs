@@ -17,4 +17,5 @@ mod snapshot_unlucky;
 mod support;
 mod tables;
 mod unpack;
+mod unpack_dcp;
 mod version0;

@@ -2,15 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from lmc._lmc import run_command
 
 
 def main() -> int:
     """Runs the command with the arguments of the process; returns its exit code."""
-    if sys.argv[1:2] == ["unpack"] and _is_checkpoint(sys.argv[2:]):
-        # Checkpoints of PyTorch are read with PyTorch.
+    if sys.argv[1:2] == ["unpack"] and _takes_pytorch(sys.argv[2:]):
         try:
             from lmc.dcp._unpack import main as unpack
         except ModuleNotFoundError as e:
@@ -20,12 +18,16 @@ def main() -> int:
     return run_command(["lmc", *sys.argv[1:]])
 
 
-def _is_checkpoint(arguments: Sequence[str]) -> bool:
-    """Whether the arguments of `unpack` name a directory or a URL; the program unpacks files."""
-    options = ("-o", "--output", "--to", "--prefix", "--trust")
+def _takes_pytorch(arguments: Sequence[str]) -> bool:
+    """Whether the arguments of `unpack` ask for what the program does not do: to read a URL, to write a checkpoint of
+    PyTorch, or to unpickle names."""
+    if any(a == "--trust" or a.startswith(("--trust=", "--to=dcp")) for a in arguments):
+        return True
     before = ("", *arguments)
-    named = [a for a, option in zip(arguments, before, strict=False) if option not in options and a[:1] != "-"]
-    return any("://" in name or Path(name).is_dir() for name in named)
+    pairs = list(zip(before, arguments, strict=False))
+    values = ("-o", "--output", "--prefix")
+    named = [a for option, a in pairs if option not in values and a[:1] != "-"]
+    return ("--to", "dcp") in pairs or any("://" in name for name in named)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ mod pickle;
 mod raw;
 pub(crate) mod safetensors;
 mod suggestion;
-mod torch;
+pub(crate) mod torch;
 mod zip;
 
 use crate::dtype::Dtype;

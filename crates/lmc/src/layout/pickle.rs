@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// Most bytes of a pickle: enough for a hundred thousand tensors.
 pub(super) const MAX_LEN: u64 = 1 << 25;
 /// Most values of a pickle: enough for a hundred thousand tensors.
-const MAX_VALUES: usize = 1 << 22;
+pub(super) const MAX_VALUES: usize = 1 << 22;
 /// Most values on the stack.
 const MAX_STACK: usize = 1 << 22;
 
@@ -68,7 +68,12 @@ pub(super) struct Pickle<'a> {
 impl<'a> Pickle<'a> {
     /// The values of the pickle that `bytes` begin with; `None` if it is damaged, too large, or refers to anything but its own bytes.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let mut machine = Machine { bytes, ..Machine::default() };
+        Self::with_at_most(MAX_VALUES, bytes)
+    }
+
+    /// The same, of a pickle that may have so many values.
+    pub(super) fn with_at_most(max_values: usize, bytes: &'a [u8]) -> Option<Self> {
+        let mut machine = Machine { bytes, max_values, ..Machine::default() };
         let root = loop {
             if let Some(root) = machine.step()? {
                 break root;
@@ -136,6 +141,7 @@ impl<'a> Pickle<'a> {
 #[derive(Default)]
 struct Machine<'a> {
     bytes: &'a [u8],
+    max_values: usize,
     at: usize,
     values: Vec<Value<'a>>,
     tuples: Vec<Id>,
@@ -271,12 +277,8 @@ impl<'a> Machine<'a> {
                 let key = self.line()?.parse().ok()?;
                 self.remember(key)?;
             }
-            b'q' => {
-                let key = self.number(1)?;
-                self.remember(key)?;
-            }
-            b'r' => {
-                let key = self.number(4)?;
+            code @ (b'q' | b'r') => {
+                let key = self.number(if code == b'q' { 1 } else { 4 })?;
                 self.remember(key)?;
             }
             0x94 => self.remember((self.memo.len() + self.more.len()) as u64)?,
@@ -284,12 +286,8 @@ impl<'a> Machine<'a> {
                 let key = self.line()?.parse().ok()?;
                 self.recall(key)?;
             }
-            b'h' => {
-                let key = self.number(1)?;
-                self.recall(key)?;
-            }
-            b'j' => {
-                let key = self.number(4)?;
+            code @ (b'h' | b'j') => {
+                let key = self.number(if code == b'h' { 1 } else { 4 })?;
                 self.recall(key)?;
             }
             // Classes, functions, objects.
@@ -374,7 +372,7 @@ impl<'a> Machine<'a> {
     }
 
     fn push(&mut self, value: Value<'a>) -> Option<()> {
-        if self.values.len() >= MAX_VALUES {
+        if self.values.len() >= self.max_values {
             return None;
         }
         self.values.push(value);

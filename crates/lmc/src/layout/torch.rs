@@ -2,6 +2,7 @@
 //! with storages as entries and a pickle that says which tensors view them
 //! (<https://docs.pytorch.org/docs/stable/notes/serialization.html>); and what `torch.save` wrote before version 1.6.
 
+pub(crate) mod checkpoint;
 mod distcp;
 mod found;
 mod legacy;
@@ -72,10 +73,10 @@ fn add(file: Whole<'_>, archive: &Archive, item: &Item, found: &mut Found) -> Re
         // `data.pkl` of all, `constants.pkl` of TorchScript; their storages are in folders of these names.
         let Some(stem) = entry.name.strip_suffix(".pkl") else { continue };
         let Some((top, "data" | "constants")) = stem.rsplit_once('/') else { continue };
-        let Some(bytes) = read(file, entry, MAX_LEN)? else { continue };
+        let Some(bytes) = entry.read(file, MAX_LEN)? else { continue };
         let Some(pickle) = Pickle::parse(&bytes) else { return Ok(None) };
         let order = match by_name.get(&format!("{top}/byteorder")[..]) {
-            Some(order) => read(file, order, 16)?,
+            Some(order) => order.read(file, 16)?,
             None => None,
         };
         if order.is_some_and(|order| order != b"little") {
@@ -91,14 +92,6 @@ fn add(file: Whole<'_>, archive: &Archive, item: &Item, found: &mut Found) -> Re
         }
     }
     Ok(Some(()))
-}
-
-/// The bytes of an entry that has at most `most` of them and is stored as it is.
-fn read(file: Whole<'_>, entry: &Entry, most: u64) -> Result<Option<Vec<u8>>> {
-    if !entry.stored || entry.len > most {
-        return Ok(None);
-    }
-    file.bytes(entry.offset, entry.len as usize)
 }
 
 #[cfg(test)]

@@ -32,6 +32,16 @@ pub(super) struct Entry {
     pub(super) stored: bool,
 }
 
+impl Entry {
+    /// Its bytes, if it has at most `most` of them and is stored as it is.
+    pub(super) fn read(&self, file: Whole<'_>, most: u64) -> Result<Option<Vec<u8>>> {
+        if !self.stored || self.len > most {
+            return Ok(None);
+        }
+        file.bytes(self.offset, self.len as usize)
+    }
+}
+
 impl Archive {
     /// The archive that ends where the first `end` bytes of the file do; `None` if there is none, or it is not sound. It may begin anywhere:
     /// its own offsets count from its first byte.

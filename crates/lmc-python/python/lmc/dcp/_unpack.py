@@ -253,8 +253,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--to",
         choices=["dcp", "safetensors"],
-        default="dcp",
-        help="dcp: what PyTorch's own writer saves (default); safetensors: whole tensors",
+        default="safetensors",
+        help="safetensors: whole tensors (default); dcp: what PyTorch's own writer saves",
     )
     parser.add_argument(
         "--prefix", default="", help="for safetensors: only names that begin so, without it (such as 'model.')"

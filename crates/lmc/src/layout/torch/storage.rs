@@ -33,13 +33,13 @@ impl Storage<'_> {
         names: &mut Unique,
         segments: &mut Vec<Segment>,
     ) -> Option<()> {
-        let Some(Elements { dtype, count }) = views.first().and_then(|v| v.elements) else { return Some(()) };
-        let bits = u64::from(dtype.bits()) * count;
-        if bits % 8 != 0 || !self.len.is_multiple_of(bits / 8) || views.iter().any(|v| v.elements != views[0].elements)
-        {
+        let Some(elements @ Elements { dtype, count }) = views.first().and_then(|v| v.elements) else {
+            return Some(());
+        };
+        let Some(width) = elements.len().filter(|&width| self.len.is_multiple_of(width)) else { return Some(()) };
+        if views.iter().any(|v| v.elements != Some(elements)) {
             return Some(());
         }
-        let width = bits / 8;
         let elements = self.len / width;
         let shape = |dims: &[u64]| {
             let mut shape: Shape = dims.into();
@@ -89,6 +89,6 @@ impl Storage<'_> {
 /// First element and number of elements of a tensor that is a range of a storage of `elements`.
 fn range<'v, 'a>(view: &'v View<'a>, elements: u64) -> Option<(u64, u64, &'v View<'a>)> {
     let n = view.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))?;
-    let fits = view.contiguous && view.first.checked_add(n)? <= elements;
+    let fits = view.is_contiguous() && view.first.checked_add(n)? <= elements;
     fits.then_some((view.first, n, view))
 }

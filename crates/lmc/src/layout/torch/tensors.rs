@@ -13,12 +13,19 @@ pub(super) struct View<'a> {
     /// First element in the storage.
     pub(super) first: u64,
     pub(super) shape: Shape,
-    /// Whether its elements are those of the storage from the first one on, in order.
-    pub(super) contiguous: bool,
+    /// How many elements of the storage it is from one index to the next, in each dimension.
+    pub(super) strides: Shape,
     /// The keys that lead to it, `.` between them; empty for a tensor that is all of the pickle, `None` if the way is too long.
     pub(super) path: Option<String>,
     /// The key of its storage.
     key: &'a str,
+}
+
+impl View<'_> {
+    /// Whether its elements are those of the storage from the first one on, in order.
+    pub(super) fn is_contiguous(&self) -> bool {
+        is_contiguous(&self.shape, &self.strides)
+    }
 }
 
 /// How the elements of a storage are coded: each is `count` of a dtype.
@@ -26,6 +33,14 @@ pub(super) struct View<'a> {
 pub(super) struct Elements {
     pub(super) dtype: Dtype,
     pub(super) count: u64,
+}
+
+impl Elements {
+    /// Bytes of one element; `None` if it has no whole number of them.
+    pub(super) fn len(self) -> Option<u64> {
+        let bits = u64::from(self.dtype.bits()) * self.count;
+        (bits % 8 == 0).then_some(bits / 8)
+    }
 }
 
 /// Most bytes of a storage's key.
@@ -211,9 +226,8 @@ fn tensor<'a>(pickle: &Pickle<'a>, function: &str, args: &[Id]) -> Option<View<'
     if shape.len() != strides.len() {
         return None;
     }
-    let contiguous = is_contiguous(&shape, &strides);
     let (first, key) = (pickle.size(first)?, pickle.str(key).filter(|key| key.len() <= MAX_KEY)?);
-    Some(View { elements, first, shape: shape[..].into(), contiguous, path: None, key })
+    Some(View { elements, first, shape: shape[..].into(), strides: strides[..].into(), path: None, key })
 }
 
 /// Whether the last dimension's stride is 1, and that of each other one the elements of the next; those of length 1 have any.
@@ -246,7 +260,7 @@ fn elements_of_storage(class: &str) -> Option<Elements> {
 }
 
 /// The elements that torch calls by this name.
-fn elements_of_dtype(name: &str) -> Option<Elements> {
+pub(super) fn elements_of_dtype(name: &str) -> Option<Elements> {
     let (dtype, count) = match name {
         "float64" => (Dtype::F64, 1),
         "float32" => (Dtype::F32, 1),

@@ -1,0 +1,73 @@
+//! The arguments of `lmc unpack`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use lmc::{DecodeLimits, DecompressOptions};
+
+use crate::args::{Limits, Threads};
+use crate::bases::BaseArgs;
+use crate::format::parse_size;
+
+/// Write the tensors of checkpoints as safetensors files.
+///
+/// A file may be compressed or not, and of any format whose tensors lmc finds: torch.save, .distcp, npy, npz, GGUF, ONNX, safetensors. Nothing in
+/// it is unpickled or run. DIR/NAME.safetensors holds the tensors of NAME.pt or NAME.pt.lmc.
+///
+/// A directory is a checkpoint of torch.distributed.checkpoint, with its .metadata; lmc.dcp or PyTorch's own writer wrote it, and its data
+/// files may be compressed. The chunks of each tensor are joined: DIR/model.safetensors holds whole tensors, or several files and their
+/// index do.
+#[derive(Args)]
+pub(crate) struct UnpackArgs {
+    /// Files of tensors, compressed or not; directories of torch.distributed.checkpoint.
+    #[arg(value_name = "FILE", required = true)]
+    pub(super) files: Vec<PathBuf>,
+
+    /// The directory to write to, created if it is missing.
+    #[arg(short, long, value_name = "DIR")]
+    pub(super) output: PathBuf,
+
+    /// The format to write: safetensors. The command of the Python package writes dcp, too, from checkpoints of lmc.dcp.
+    #[arg(long, value_enum, default_value_t = To::Safetensors, hide_possible_values = true, hide_default_value = true)]
+    pub(super) to: To,
+
+    /// Only tensors whose names begin with PREFIX, without it: model. for the weights of a training state.
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub(super) prefix: String,
+
+    /// The tensors of a directory are written to several files if they have more bytes than SIZE: by default 5G. With k, M, G, Ki, Mi or Gi.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "5G", hide_default_value = true)]
+    pub(super) max_shard_size: usize,
+
+    /// Overwrite existing files, read through symbolic links.
+    #[arg(short, long)]
+    pub(super) force: bool,
+
+    #[command(flatten)]
+    pub(super) bases: BaseArgs,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// Formats that are written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum To {
+    Safetensors,
+    Dcp,
+}
+
+impl UnpackArgs {
+    /// How files are decoded.
+    pub(super) fn options(&self) -> DecompressOptions {
+        let limits = DecodeLimits::default().with_max_work(self.limits.max_work());
+        DecompressOptions::default().with_threads(self.threads.count()).with_limits(limits)
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads.count()
+    }
+}

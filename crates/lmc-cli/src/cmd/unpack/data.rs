@@ -1,0 +1,247 @@
+//! The data files of a checkpoint, compressed or not, of which a few are open at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lmc::{Base, DecompressOptions, Reader, Segment, resolve_bases};
+
+use crate::bases::{Bases, describe};
+use crate::directory::parent;
+use crate::failure::{Failure, Result};
+use crate::format::Name;
+use crate::guard::{Guard, Role};
+use crate::handles::Handles;
+use crate::input::Source;
+use crate::names::SUFFIX;
+
+/// Compressed files whose indexes and decoded blocks are kept.
+const OPEN: usize = 8;
+/// What a checkpoint is made of.
+pub(super) const METADATA: &str = ".metadata";
+/// The folder beside the checkpoints of a bucket that has their data files, as `lmc.dcp` calls it.
+const POOL: &str = "lmc-data";
+/// Ranges from this length on are decoded by several threads, others by one, which keeps the blocks.
+const LARGE: usize = 2 << 20;
+
+/// The data files of a checkpoint.
+pub(super) struct DataFiles<'a> {
+    directory: &'a Path,
+    bases: &'a Bases,
+    options: DecompressOptions,
+    handles: Arc<Handles>,
+    /// By the files' numbers in the metadata.
+    sources: HashMap<usize, Arc<Source>>,
+    /// Most recently used last.
+    open: Vec<(usize, Rc<DataFile<'a>>)>,
+}
+
+/// An open data file.
+pub(super) struct DataFile<'a> {
+    source: Arc<Source>,
+    bases: &'a Bases,
+    contents: Contents,
+    /// Whether it begins like a zip archive, as what `torch.save` writes does.
+    pub(super) is_archive: bool,
+}
+
+enum Contents {
+    Plain(HashMap<String, Segment>),
+    Compressed(Box<Reader<'static, Arc<Source>>>),
+}
+
+impl<'a> DataFiles<'a> {
+    /// None yet.
+    pub(super) fn new(directory: &'a Path, bases: &'a Bases, options: DecompressOptions) -> Self {
+        let (handles, sources) = (Arc::default(), HashMap::new());
+        Self { directory, bases, options, handles, sources, open: Vec::new() }
+    }
+
+    /// Adds the file with a number and a name, which is untrusted. Of its contents little is read.
+    pub(super) fn add(&mut self, number: usize, name: &str, guard: &Guard) -> Result {
+        if !self.sources.contains_key(&number) {
+            let source = self.source(name)?;
+            guard.keep(Role::Input, source.path(), source.metadata());
+            self.sources.insert(number, Arc::new(source));
+        }
+        Ok(())
+    }
+
+    /// The file of this name, or its compressed form.
+    fn source(&self, name: &str) -> Result<Source> {
+        let metadata = || self.directory.join(METADATA);
+        let inside = |c| matches!(c, Component::Normal(_));
+        if name.is_empty() || name.ends_with('/') || !Path::new(name).components().all(inside) {
+            return Err(Failure::at(
+                &metadata(),
+                format_args!("names the data file {name:?}, which is not inside of the checkpoint: it may be hostile"),
+            ));
+        }
+        let plain = self.directory.join(name);
+        let mut places = vec![plain.clone(), self.directory.join(format!("{name}.{SUFFIX}"))];
+        if is_ours(name) {
+            places[1] = self.in_pool(name);
+            // In a bucket's checkpoint a note stands for the file.
+            if places.iter().all(|p| p.is_file()) && !is_compressed(&Source::open(&plain, true)?)? {
+                places.swap(0, 1);
+            }
+        }
+        let Some(path) = places.iter().find(|p| p.symlink_metadata().is_ok()) else {
+            let why = format!("is missing, and so is {}: parts of tensors are in it", Name::path(&places[1]));
+            return Err(Failure::at(&plain, why));
+        };
+        // A FIFO is not even opened.
+        if path.metadata().is_ok_and(|m| !m.is_file()) {
+            return Err(Failure::at(path, "is not a regular file, as the data files of a checkpoint are"));
+        }
+        Source::open_one_of(path, true, &self.handles)
+    }
+
+    /// The place of a data file of a bucket's checkpoint.
+    fn in_pool(&self, name: &str) -> PathBuf {
+        let directory = std::path::absolute(self.directory).unwrap_or_else(|_| self.directory.to_owned());
+        parent(&directory).join(POOL).join(name)
+    }
+
+    /// Opens a file that was added.
+    pub(super) fn get(&mut self, number: usize) -> Result<Rc<DataFile<'a>>> {
+        if let Some(at) = self.open.iter().position(|(n, _)| *n == number) {
+            let found = self.open.remove(at);
+            self.open.push(found);
+        } else {
+            if self.open.len() == OPEN {
+                self.open.remove(0);
+            }
+            let opened = self.opened(&self.sources[&number])?;
+            self.open.push((number, Rc::new(opened)));
+        }
+        Ok(self.open[self.open.len() - 1].1.clone())
+    }
+
+    fn opened(&self, source: &Arc<Source>) -> Result<DataFile<'a>> {
+        let path = source.path();
+        let at_fault = |e| Failure::codec(path, &e);
+        let contents = if is_compressed(source)? {
+            let reader = Reader::open(source.clone(), &self.options).map_err(at_fault)?;
+            let bases = self.bases_of(path, &reader)?;
+            Contents::Compressed(Box::new(reader.with_bases(bases).map_err(at_fault)?))
+        } else {
+            Contents::Plain(HashMap::new())
+        };
+        let mut file = DataFile { source: source.clone(), bases: self.bases, contents, is_archive: false };
+        let mut start = [0; 4];
+        file.is_archive = file.raw().size().is_ok_and(|size| size >= 4) && {
+            file.read(&mut start, 0)?;
+            start == *b"PK\x03\x04"
+        };
+        if let (Contents::Plain(_), false) = (&file.contents, file.is_archive) {
+            let plain = Base::new(source.clone()).map_err(at_fault)?;
+            let named = |s: &Segment| Some((s.name.as_deref()?.to_owned(), s.clone()));
+            file.contents = Contents::Plain(plain.segments().iter().filter_map(named).collect());
+        }
+        Ok(file)
+    }
+
+    /// The bases that a file needs: those that were given, and for a file of `lmc.dcp` those beside it, which it names.
+    fn bases_of(&self, path: &Path, reader: &Reader<'_, Arc<Source>>) -> Result<Vec<Base<'static>>> {
+        let (mut left, mut known, mut found) = (reader.bases().to_vec(), HashSet::new(), Vec::new());
+        while let Some(base) = left.pop() {
+            let name = &base.name;
+            let inside = is_ours(name) && Path::new(name).components().count() == 1 && !name.contains('/');
+            if !inside || !known.insert(name.clone()) {
+                continue;
+            }
+            // One that is not there may be among those that were given.
+            let places = [self.directory.join(name), self.in_pool(name)];
+            if places.iter().any(|p| p.is_file()) {
+                let source = Arc::new(self.source(name)?);
+                let one = DecompressOptions::default().with_threads(1);
+                let opened = Reader::open(source.clone(), &one).map_err(|e| Failure::codec(source.path(), &e))?;
+                left.extend_from_slice(opened.bases());
+                found.push((name.clone(), source));
+            }
+        }
+        let files: Vec<_> = found.iter().map(|(_, source)| source.clone()).collect();
+        let mut bases = self.bases.all().to_vec();
+        match resolve_bases(found, self.options.threads) {
+            Ok(own) => bases.extend(own.into_iter().map(Base::optional)),
+            Err(e) => {
+                let path = files[e.file].path();
+                return Err(match &e.missing {
+                    Some(missing) => delta(path, &describe(missing)),
+                    None => Failure::codec(path, &e.error),
+                });
+            }
+        }
+        match reader.bases() {
+            [first, ..] if bases.is_empty() => Err(delta(path, &describe(first))),
+            [] => Ok(Vec::new()),
+            _ => Ok(bases),
+        }
+    }
+
+    /// Fails if a file was modified since it was added.
+    pub(super) fn check_unchanged(&self) -> Result {
+        self.sources.values().try_for_each(|source| source.check_unchanged())
+    }
+}
+
+fn delta(path: &Path, of: &str) -> Failure {
+    Failure::at(path, format_args!("is a delta of {of}, which is not beside it: give it with --base"))
+}
+
+/// Whether a data file's name is one that `lmc.dcp` gives.
+fn is_ours(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|suffix| suffix == SUFFIX)
+}
+
+fn is_compressed(source: &Source) -> Result<bool> {
+    let mut start = [0; lmc::MAGIC.len()];
+    Ok(source.start(&mut start)? == lmc::MAGIC)
+}
+
+impl DataFile<'_> {
+    /// Its raw bytes.
+    pub(super) fn raw(&self) -> &dyn lmc::ReadAt {
+        match &self.contents {
+            Contents::Plain(_) => &*self.source,
+            Contents::Compressed(reader) => &**reader,
+        }
+    }
+
+    /// The tensor of this name, of a file that is no archive.
+    pub(super) fn tensor(&self, name: &str) -> Option<&Segment> {
+        match &self.contents {
+            Contents::Plain(named) => named.get(name),
+            Contents::Compressed(reader) => reader.tensor(name),
+        }
+    }
+
+    /// Fills `buf` with the raw bytes from `offset` on.
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> Result {
+        match &self.contents {
+            Contents::Compressed(reader) if buf.len() >= LARGE => {
+                reader.read_range(offset, buf).map_err(|e| self.failure(&e))
+            }
+            _ => self.raw().read_exact_at(buf, offset).map_err(|e| self.cannot_read(e)),
+        }
+    }
+
+    fn cannot_read(&self, e: io::Error) -> Failure {
+        match e.downcast::<lmc::Error>() {
+            Ok(e) => self.failure(&e),
+            Err(e) => {
+                let changed = self.source.check_unchanged().err();
+                changed.unwrap_or_else(|| Failure::io(self.source.path(), "cannot read", &e))
+            }
+        }
+    }
+
+    /// Attributes a failure to its cause: a file was modified while it was read, or the data is bad.
+    pub(super) fn failure(&self, e: &lmc::Error) -> Failure {
+        let changed = self.source.check_unchanged().err().or_else(|| self.bases.check_unchanged().err());
+        changed.unwrap_or_else(|| Failure::codec(self.source.path(), e))
+    }
+}

@@ -1,0 +1,57 @@
+//! Files of safetensors: their headers, and the names and the index of several.
+
+use std::fmt::Write as _;
+
+use lmc::Dtype;
+use serde_json::{Value, json};
+
+/// A tensor of a file.
+pub(super) struct Entry<'a> {
+    pub(super) name: &'a str,
+    pub(super) dtype: Dtype,
+    pub(super) shape: &'a [u64],
+    /// Its bytes.
+    pub(super) len: u64,
+}
+
+/// The header of a file of these tensors, in this order, whose length is a multiple of 8 bytes.
+pub(super) fn header<'a>(tensors: impl IntoIterator<Item = Entry<'a>>) -> Vec<u8> {
+    // Libraries of Hugging Face refuse a file that does not say which framework wrote it.
+    let mut json = String::from(r#"{"__metadata__":{"format":"pt"}"#);
+    let mut at = 0;
+    for t in tensors {
+        let end = at + t.len;
+        let (name, info) =
+            (Value::from(t.name), json!({ "dtype": t.dtype.name(), "shape": t.shape, "data_offsets": [at, end] }));
+        write!(json, ",{name}:{info}").expect("a string takes everything");
+        at = end;
+    }
+    json.push('}');
+    while !json.len().is_multiple_of(8) {
+        json.push(' ');
+    }
+    [&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat()
+}
+
+/// The index of a model in several files.
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+
+/// The name of a model's file, as libraries of Hugging Face expect it.
+pub(super) fn name(number: usize, files: usize) -> String {
+    match files {
+        1 => "model.safetensors".to_owned(),
+        _ => format!("model-{:05}-of-{files:05}.safetensors", number + 1),
+    }
+}
+
+/// Whether a file is part of a model of any number of files.
+pub(super) fn is_of_a_model(name: &str) -> bool {
+    name == INDEX || name.strip_prefix("model").is_some_and(|rest| rest.ends_with(".safetensors"))
+}
+
+/// The text of the index: names of tensors and of their files, and the bytes of all tensors.
+pub(super) fn index<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a str)>, total: u64) -> String {
+    let map: serde_json::Map<_, _> = tensors.into_iter().map(|(name, file)| (name.to_owned(), file.into())).collect();
+    let index = json!({ "metadata": { "total_size": total }, "weight_map": map });
+    format!("{index:#}\n")
+}
