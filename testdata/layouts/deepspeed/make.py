@@ -1,4 +1,4 @@
-"""Writes the files of this folder: a checkpoint of ZeRO stage 2, of two ranks that train a tiny model in bf16 on the CPU.
+"""Writes the files of this folder: a checkpoint of ZeRO stage 2, of two ranks that train a tiny model in bf16 on CPUs.
 
 DS_ACCELERATOR=cpu python3 -m torch.distributed.run --nproc_per_node 2 testdata/layouts/deepspeed/make.py
 
