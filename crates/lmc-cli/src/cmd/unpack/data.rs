@@ -80,7 +80,7 @@ impl<'a> DataFiles<'a> {
             ));
         }
         let plain = self.directory.join(name);
-        let mut places = vec![plain.clone(), self.directory.join(format!("{name}.{SUFFIX}"))];
+        let mut places = [plain.clone(), self.directory.join(format!("{name}.{SUFFIX}"))];
         if is_ours(name) {
             places[1] = self.in_pool(name);
             // In a bucket's checkpoint a note stands for the file.

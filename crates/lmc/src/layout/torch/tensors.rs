@@ -39,7 +39,7 @@ impl Elements {
     /// Bytes of one element; `None` if it has no whole number of them.
     pub(super) fn len(self) -> Option<u64> {
         let bits = u64::from(self.dtype.bits()) * self.count;
-        (bits % 8 == 0).then_some(bits / 8)
+        bits.is_multiple_of(8).then_some(bits / 8)
     }
 }
 
