@@ -23,6 +23,27 @@ pub(super) fn is_constant(key: Key) -> bool {
     key == key.rotate_left(16)
 }
 
+/// An element of a 16-bit tensor, and the one of a flat tensor that it may be rounded from. Both tensors are indices.
+#[derive(Clone, Copy)]
+pub(super) struct Pair {
+    pub(super) tensor: usize,
+    pub(super) first: u64,
+    pub(super) flat: usize,
+    pub(super) at: u64,
+}
+
+impl Pair {
+    /// `n` elements further on.
+    fn ahead(self, n: u64) -> Self {
+        Self { first: self.first + n, at: self.at + n, ..self }
+    }
+
+    /// `n` elements before.
+    pub(super) fn back(self, n: u64) -> Self {
+        Self { first: self.first - n, at: self.at - n, ..self }
+    }
+}
+
 /// How far a tensor and a flat one agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Agreement {
@@ -70,9 +91,9 @@ impl<'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Elements<'a, R> {
     }
 
     /// How many of a few elements agree, from the first on.
-    fn exactly(&mut self, tensor: usize, first: u64, flat: usize, at: u64, n: u64) -> Result<Agreement, E> {
-        self.of_tensor(tensor, first, n)?;
-        self.of_flat(flat, at, n)?;
+    fn exactly(&mut self, from: Pair, n: u64) -> Result<Agreement, E> {
+        self.of_tensor(from.tensor, from.first, n)?;
+        self.of_flat(from.flat, from.at, n)?;
         let (own, rounded) = (self.own.as_chunks::<2>().0, self.rounded.as_chunks::<2>().0);
         let agree = own.iter().zip(rounded).take_while(|(a, b)| a == b).count();
         let varied = own[..agree].windows(2).any(|w| w[0] != w[1]);
@@ -80,25 +101,18 @@ impl<'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Elements<'a, R> {
     }
 
     /// Whether a window agrees, and whether it is no single value.
-    fn window(&mut self, tensor: usize, first: u64, flat: usize, at: u64) -> Result<(bool, bool), E> {
-        let agreement = self.exactly(tensor, first, flat, at, WINDOW)?;
+    fn window(&mut self, from: Pair) -> Result<(bool, bool), E> {
+        let agreement = self.exactly(from, WINDOW)?;
         Ok((agreement.elements == WINDOW, agreement.varied))
     }
 
     /// How many of `most` elements agree, from the first on, by samples: nothing if no more may be read.
-    pub(super) fn agreement(
-        &mut self,
-        tensor: usize,
-        first: u64,
-        flat: usize,
-        at: u64,
-        most: u64,
-    ) -> Result<Agreement, E> {
+    pub(super) fn agreement(&mut self, from: Pair, most: u64) -> Result<Agreement, E> {
         if self.are_used_up() {
             return Ok(Agreement::default());
         }
         if most <= WHOLE {
-            let some = self.exactly(tensor, first, flat, at, most)?;
+            let some = self.exactly(from, most)?;
             let (own, rounded) = (self.own.as_chunks::<2>().0, self.rounded.as_chunks::<2>().0);
             let differ = own.iter().zip(rounded).filter(|(a, b)| a != b).count() as u64;
             // A few others hurt little, and what follows is found.
@@ -108,9 +122,9 @@ impl<'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Elements<'a, R> {
         for i in 0..WINDOWS {
             // The last one is at the end.
             let place = (most - WINDOW) / (WINDOWS - 1) * i + (most - WINDOW) % (WINDOWS - 1) * (i / (WINDOWS - 1));
-            let (agrees, varied) = self.window(tensor, first + place, flat, at + place)?;
+            let (agrees, varied) = self.window(from.ahead(place))?;
             if !agrees {
-                return self.end(tensor, first, flat, at, all, place + WINDOW);
+                return self.end(from, all, place + WINDOW);
             }
             (all.elements, all.varied) = (place, all.varied | varied);
         }
@@ -118,43 +132,28 @@ impl<'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Elements<'a, R> {
     }
 
     /// Where elements that agree so far begin to differ, before `end`.
-    fn end(
-        &mut self,
-        tensor: usize,
-        first: u64,
-        flat: usize,
-        at: u64,
-        so_far: Agreement,
-        mut end: u64,
-    ) -> Result<Agreement, E> {
+    fn end(&mut self, from: Pair, so_far: Agreement, mut end: u64) -> Result<Agreement, E> {
         let mut start = so_far.elements;
         while end - start > WHOLE {
             let middle = start + (end - start) / 2;
-            match self.window(tensor, first + middle, flat, at + middle)?.0 {
+            match self.window(from.ahead(middle))?.0 {
                 true => start = middle,
                 false => end = middle + WINDOW,
             }
         }
-        let last = self.exactly(tensor, first + start, flat, at + start, end - start)?;
+        let last = self.exactly(from.ahead(start), end - start)?;
         Ok(Agreement { elements: start + last.elements, varied: so_far.varied | last.varied })
     }
 
     /// How many of the `most` elements before agree, up to the given ones, which do.
-    pub(super) fn agreement_before(
-        &mut self,
-        tensor: usize,
-        first: u64,
-        flat: usize,
-        at: u64,
-        most: u64,
-    ) -> Result<u64, E> {
-        if self.window(tensor, first - most, flat, at - most)?.0 {
+    pub(super) fn agreement_before(&mut self, from: Pair, most: u64) -> Result<u64, E> {
+        if self.window(from.back(most))?.0 {
             return Ok(most);
         }
         let (mut agree, mut differ) = (0, most);
         while differ - agree > 1 {
             let middle = agree + (differ - agree) / 2;
-            match self.window(tensor, first - middle, flat, at - middle)?.0 {
+            match self.window(from.back(middle))?.0 {
                 true => agree = middle,
                 false => differ = middle,
             }

@@ -45,6 +45,7 @@ pub fn rounded_parts<E>(
     if flats.is_empty() {
         return Ok(parts);
     }
+    let flat_elements: u64 = flats.iter().map(|&i| tensors[i].len / 4).sum();
     for (dtype, conversion) in [(Dtype::Bf16, Conversion::NarrowBf16), (Dtype::F16, Conversion::NarrowF16)] {
         let mut grid = None;
         for group in groups {
@@ -53,7 +54,6 @@ pub fn rounded_parts<E>(
             if narrow.iter().map(|&i| tensors[i].len / 2).sum::<u64>() < FLAT {
                 continue;
             }
-            let flat_elements: u64 = flats.iter().map(|&i| tensors[i].len / 4).sum();
             let reads = 64 * (narrow.len() + flats.len()) as u64 + flat_elements / grid::EVERY + (1 << 20);
             let mut elements = Elements::new(tensors, conversion, reads, &mut read);
             let mut rests = search::whole(&narrow, tensors);

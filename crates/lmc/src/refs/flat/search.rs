@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::compare::{Agreement, Elements, Key, WINDOW, is_constant, key};
+use super::compare::{Agreement, Elements, Key, Pair, WINDOW, is_constant, key};
 use super::grid::{EVERY, Grid};
 use super::part::{LEAST, RoundedPart};
 use crate::segment::Segment;
@@ -93,10 +93,11 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
             if failures == FAILURES || self.elements.are_used_up() {
                 break;
             }
-            if grid.is_none() {
-                *grid = Some(Grid::new(self.elements, self.flats)?);
-            }
-            match grid.as_ref().map_or(Ok(false), |grid| self.by_grid(i, grid))? {
+            let grid = match grid {
+                Some(grid) => grid,
+                None => grid.insert(Grid::new(self.elements, self.flats)?),
+            };
+            match self.by_grid(i, grid)? {
                 true => self.follow()?,
                 false => failures += 1,
             }
@@ -159,8 +160,8 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
                 }
                 tries += 1;
                 let most = rest.len().min(room - skipped);
-                let Agreement { elements, varied } =
-                    self.elements.agreement(rest.tensor, rest.first, flat, at + skipped, most)?;
+                let from = Pair { tensor: rest.tensor, first: rest.first, flat, at: at + skipped };
+                let Agreement { elements, varied } = self.elements.agreement(from, most)?;
                 let least = if elements == most { LEAST } else { PARTIAL };
                 if elements >= least
                     && (varied || behind && skipped == 0)
@@ -191,11 +192,11 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
             if self.room(number, at) == 0 {
                 continue;
             }
-            let (tensor, flat, first) = (rest.tensor, self.flats[number], rest.first + own);
-            let before = self.elements.agreement_before(tensor, first, flat, at, own.min(free))?;
-            let (first, at) = (first - before, at - before);
+            let hit = Pair { tensor: rest.tensor, first: rest.first + own, flat: self.flats[number], at };
+            let before = self.elements.agreement_before(hit, own.min(free))?;
+            let from @ Pair { first, at, .. } = hit.back(before);
             let most = (rest.end - first).min(self.room(number, at));
-            let found = self.elements.agreement(tensor, first, flat, at, most)?;
+            let found = self.elements.agreement(from, most)?;
             if found.varied && found.elements >= (before + WINDOW).max(PARTIAL) {
                 self.place(i, first, number, at, found.elements)?;
                 self.queue.push_back(number);
