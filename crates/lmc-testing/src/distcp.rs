@@ -35,7 +35,7 @@ pub fn whole<'a>(name: &'a str, shape: &[i128]) -> Entry<'a> {
     Entry { name, dtype: Some("float32"), shape: shape.to_vec(), chunks: vec![(vec![0; shape.len()], shape.to_vec())] }
 }
 
-/// The place of the only chunk of a tensor of so many dimensions.
+/// The place of the only chunk of a tensor with this number of dimensions.
 pub fn place<'a>(name: &'a str, rank: usize, file: &'a str, offset: i128, len: i128) -> Place<'a> {
     Place { name, offsets: vec![0; rank], file, offset, len, transform: None }
 }

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
     }
     let is_new = !args.output.exists();
     std::fs::create_dir_all(&args.output).map_err(|e| Failure::io(&args.output, "cannot create", &e))?;
-    // A checkpoint has several files, of which each may need only some bases.
+    // A checkpoint has several files, and each may need only some bases.
     let several = args.files.len() > 1 || args.files.iter().any(|path| path.is_dir());
     let bases = args.bases.open(several, args.threads())?;
     let done = args.files.iter().try_for_each(|path| {

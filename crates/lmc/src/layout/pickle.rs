@@ -71,7 +71,7 @@ impl<'a> Pickle<'a> {
         Self::with_at_most(MAX_VALUES, bytes)
     }
 
-    /// The same, of a pickle that may have so many values.
+    /// The same, of a pickle with at most this number of values.
     pub(super) fn with_at_most(max_values: usize, bytes: &'a [u8]) -> Option<Self> {
         let mut machine = Machine { bytes, max_values, ..Machine::default() };
         let root = loop {

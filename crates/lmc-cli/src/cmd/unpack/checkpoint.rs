@@ -85,7 +85,7 @@ pub(super) fn unpack(directory: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui
     Ok(())
 }
 
-/// Names what was not written, of which a user may not know that it was there.
+/// Names the entries that were not written: a user may not know that they were there.
 fn say_left_out(directory: &Path, others: &[String], prefix: &str, ui: &Ui) {
     let others: Vec<_> = others.iter().filter(|name| name.starts_with(prefix)).collect();
     let names: Vec<_> = others.iter().take(SHOWN).map(|name| Name::text(name).to_string()).collect();

@@ -1,4 +1,4 @@
-//! The data files of a checkpoint, compressed or not, of which a few are open at a time.
+//! The data files of a checkpoint, compressed or not. A few are open at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

@@ -5,7 +5,7 @@ use crate::segment::Segment;
 
 /// Elements that are looked up together.
 pub(super) const WINDOW: u64 = 8;
-/// So many elements are compared one by one; of more, windows.
+/// Up to this number of elements each is compared; of more, windows.
 const WHOLE: u64 = 1 << 12;
 /// Windows of a part that agrees.
 const WINDOWS: u64 = 8;

@@ -10,7 +10,7 @@ pub(super) const EVERY: u64 = 1 << 16;
 /// Windows, and where they are.
 pub(super) struct Grid {
     places: HashMap<Key, (usize, u64)>,
-    /// Bits that are set for the windows: most others are told apart by these.
+    /// Bits that are set for the windows: they exclude most others without a look-up.
     filter: Vec<u64>,
 }
 

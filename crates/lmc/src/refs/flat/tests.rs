@@ -194,7 +194,7 @@ fn a_few_other_elements_are_passed_over() {
 
 #[test]
 fn work_is_bounded() {
-    // Equal tensors, of which the flat one has some.
+    // Equal tensors; the flat one has some of them.
     let same = noise(64, 1);
     let mut files = Files::default();
     let group = files.model(&vec![&same[..]; 20_000], Dtype::Bf16);

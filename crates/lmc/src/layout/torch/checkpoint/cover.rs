@@ -4,7 +4,7 @@ use super::{Chunk, Tensor};
 use crate::error::{Error, Result};
 use crate::segment::MAX_RANK;
 
-/// Cells of the grid of a tensor's chunks: a million, and so many more for each chunk. Chunks of a device mesh are a cell each.
+/// Most cells of the grid of a tensor's chunks: a million, and these for each chunk. Chunks of a device mesh are a cell each.
 const MAX_CELLS: u64 = 1 << 20;
 const MAX_CELLS_EACH: u64 = 64;
 
@@ -12,7 +12,7 @@ impl Tensor {
     /// Bytes of all elements.
     ///
     /// # Errors
-    /// `Unsupported` when nobody knows how many an element has, `Damaged` when they are more than 2^63.
+    /// `Unsupported` when the bytes of an element are unknown, `Damaged` when they are more than 2^63.
     pub fn byte_len(&self) -> Result<u64> {
         let unknown = || Error::unsupported(format!("its elements are of type torch.{}", self.torch_dtype));
         let width = self.element_len.ok_or_else(unknown)?;

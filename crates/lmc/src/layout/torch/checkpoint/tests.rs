@@ -113,7 +113,7 @@ fn damage() {
     }
 }
 
-/// Checks a tensor of these chunks, all of which are stored somewhere.
+/// Checks a tensor of these chunks; each is stored somewhere.
 fn check(shape: &[i128], chunks: &[(&[i128], &[i128])]) -> Result<(), String> {
     let chunks: Vec<_> = chunks.iter().map(|(offsets, sizes)| (offsets.to_vec(), sizes.to_vec())).collect();
     let places: Vec<_> = chunks
