@@ -8,6 +8,7 @@ use futures::future::try_join_all;
 use lmc::{Base, DecompressOptions, Decompressor};
 use object_store::path::Path;
 
+use crate::buffer::Buffer;
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
 use crate::ids::Hash;
@@ -80,8 +81,8 @@ pub(crate) fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display
 /// Decodes chains, one after the other, reusing buffers.
 pub(crate) struct ChainDecoder {
     decompressor: Decompressor,
-    raw: Vec<u8>,
-    before: Vec<u8>,
+    raw: Buffer,
+    before: Buffer,
     /// `lmc`'s own hash of `raw`, with which a delta identifies its base.
     content_hash: [u8; 16],
 }
@@ -91,7 +92,7 @@ impl ChainDecoder {
         // Block sets are decoded in parallel; each by one thread.
         let o = DecompressOptions::default().with_threads(1);
         let decompressor = Decompressor::new(&o).map_err(Error::codec)?;
-        Ok(Self { decompressor, raw: vec![], before: vec![], content_hash: [0; 16] })
+        Ok(Self { decompressor, raw: Buffer::default(), before: Buffer::default(), content_hash: [0; 16] })
     }
 
     /// The raw bytes of the last block set of a chain, and the hash that a delta against them records.
@@ -118,8 +119,8 @@ impl ChainDecoder {
                 // A delta may turn out not to need its base.
                 _ => vec![Base::new(&self.before[..]).map_err(Error::codec)?.with_hash(self.content_hash).optional()],
             };
-            self.raw.resize(usize::try_from(set.raw_len).expect("raw_len is at most MAX_RAW"), 0);
-            let done = self.decompressor.decompress(&bytes[..], &bases, &mut self.raw[..]);
+            let raw = self.raw.reset(usize::try_from(set.raw_len).expect("raw_len is at most MAX_RAW"));
+            let done = self.decompressor.decompress(&bytes[..], &bases, raw);
             self.content_hash = done.map_err(|e| damaged(catalog, id, e))?.content_hash;
             if let Some(rest) = wanted.strip_prefix(&[i]) {
                 wanted = rest;

@@ -22,6 +22,7 @@
 
 mod archive;
 mod backend;
+mod buffer;
 mod cache;
 mod catalog;
 mod chain;

@@ -10,6 +10,7 @@ use super::bases::{Bases, rename};
 use super::input::Input;
 use super::options::{BasePolicy, SaveOptions};
 use super::plan::Job;
+use crate::buffer::Buffer;
 use crate::cache::ChunkCache;
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::chain::{self, ChainDecoder};
@@ -82,8 +83,8 @@ pub(super) struct Encoder<'a> {
     compressor: Compressor,
     chain: ChainDecoder,
     /// For chunks that are not in memory: the first of a group, and the next one.
-    lead: Vec<u8>,
-    buf: Vec<u8>,
+    lead: Buffer,
+    buf: Buffer,
 }
 
 /// A chunk's role in its group.
@@ -162,7 +163,14 @@ impl<'a> Encoder<'a> {
         let options =
             CompressOptions::default().with_level(shared.o.level).with_format(shared.o.format).with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
-        Ok(Self { shared: *shared, claims, compressor, chain: ChainDecoder::new()?, lead: vec![], buf: vec![] })
+        Ok(Self {
+            shared: *shared,
+            claims,
+            compressor,
+            chain: ChainDecoder::new()?,
+            lead: Buffer::default(),
+            buf: Buffer::default(),
+        })
     }
 
     /// Encodes a group: its first chunk, given by number, and those predicted from it.
@@ -177,8 +185,8 @@ impl<'a> Encoder<'a> {
         &mut self,
         number: usize,
         group: &[Job<'_>],
-        lead_buf: &mut Vec<u8>,
-        buf: &mut Vec<u8>,
+        lead_buf: &mut Buffer,
+        buf: &mut Buffer,
     ) -> Result<Vec<Encoded>> {
         let at = |job: &Job<'_>, e: Error| e.at(&job.input.name);
         let (lead, others) = group.split_first().expect("a group has a first chunk");
@@ -311,7 +319,7 @@ fn like(lead: &Chunk, job: &Job<'_>) -> Result<Vec<Segment>> {
 }
 
 /// The bytes of a chunk: borrowed if they are contiguous in memory, otherwise read into `buf`.
-fn read<'b>(job: &Job<'b>, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+fn read<'b>(job: &Job<'b>, buf: &'b mut Buffer) -> Result<&'b [u8]> {
     let raw = read_ranges(job.input, &job.chunk, buf)?;
     for (Range { offset, len }, hash) in &job.repeated {
         // Another file would be restored with bytes that it never had.
@@ -325,14 +333,13 @@ fn read<'b>(job: &Job<'b>, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
     Ok(raw)
 }
 
-fn read_ranges<'b>(input: &Input<'b>, chunk: &Chunk, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
+fn read_ranges<'b>(input: &Input<'b>, chunk: &Chunk, buf: &'b mut Buffer) -> Result<&'b [u8]> {
     if let [r] = chunk.ranges[..]
         && let Some(raw) = input.source.slice_at(r.offset, r.len as usize)
     {
         return Ok(raw);
     }
-    buf.resize(usize::try_from(chunk.len()).expect("chunks are small"), 0);
-    let mut rest = &mut buf[..];
+    let mut rest = buf.reset(usize::try_from(chunk.len()).expect("chunks are small"));
     for r in &chunk.ranges {
         input.read_exact_at(rest.split_off_mut(..r.len as usize).expect("ranges add up to the chunk"), r.offset)?;
     }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use lmc::Segment;
 
 use super::input::Input;
+use crate::buffer::Buffer;
 use crate::chunks::is_small;
 use crate::error::Result;
 use crate::ids::Hash;
@@ -36,14 +37,13 @@ pub(super) fn find(files: &[(&Input<'_>, Vec<Segment>)]) -> Result<Repeats> {
     }
     let mut first: HashMap<Hash, Place> = HashMap::new();
     let mut repeats = vec![HashMap::new(); files.len()];
-    let mut buf = Vec::new();
+    let mut buf = Buffer::default();
     for (file, (input, segments)) in files.iter().enumerate() {
         for (i, s) in segments.iter().enumerate().filter(small).filter(|(_, s)| lengths[&s.len].is_none()) {
             let raw = match input.source.slice_at(s.offset, s.len as usize) {
                 Some(raw) => raw,
                 None => {
-                    buf.resize(s.len as usize, 0);
-                    input.read_exact_at(&mut buf, s.offset).map_err(|e| e.at(&input.name))?;
+                    input.read_exact_at(buf.reset(s.len as usize), s.offset).map_err(|e| e.at(&input.name))?;
                     &buf
                 }
             };
