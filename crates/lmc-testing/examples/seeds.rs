@@ -19,13 +19,20 @@ fn main() -> io::Result<()> {
     };
     let mut random = Random::new(1);
     let layouts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/layouts");
-    for entry in fs::read_dir(layouts)? {
+    let folder = Path::new(&corpus).join("layout");
+    fs::create_dir_all(&folder)?;
+    for entry in fs::read_dir(&layouts)?.chain(fs::read_dir(layouts.join("torch"))?) {
         let file = entry?.path();
-        if file.extension().is_some_and(|extension| extension != "py") {
-            let folder = Path::new(&corpus).join("layout");
-            fs::create_dir_all(&folder)?;
+        if file.extension().is_some_and(|extension| extension != "py") && file.is_file() {
             let name = file.file_name().expect("it is a file").display().to_string();
             fs::write(folder.join(name), [&[0][..], &fs::read(&file)?].concat())?;
+        }
+    }
+    for entry in fs::read_dir(layouts.join("dcp"))? {
+        let entry = entry?;
+        if let Ok(metadata) = fs::read(entry.path().join(".metadata")) {
+            let name = format!("{}.metadata", entry.file_name().display());
+            fs::write(folder.join(name), [&[0][..], &metadata].concat())?;
         }
     }
     for (target, _) in targets::TARGETS {

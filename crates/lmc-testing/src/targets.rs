@@ -6,6 +6,7 @@ use crate::input::Input;
 use crate::reference::{self, write};
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas};
+use lmc::distcp::Metadata;
 use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment, Sink, Source};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
@@ -169,7 +170,7 @@ pub fn isas_agree(bytes: &[u8]) {
 
 /// Any bytes as a file of any format, or as the header of a safetensors file: segments cover the file, and tensors have the bytes of
 /// their shapes. What the `safetensors` crate accepts is laid out as the crate says. For a quarter of the inputs, everything is
-/// compressed, restored, and read in parts, too.
+/// compressed, restored, and read in parts, too. As `.metadata` of a checkpoint, tensors have the elements of their chunks.
 pub fn layout(bytes: &[u8]) {
     let Some((mode, bytes)) = bytes.split_first() else { return };
     let raw = match mode % 3 {
@@ -177,6 +178,9 @@ pub fn layout(bytes: &[u8]) {
         1 => [&(bytes.len() as u64).to_le_bytes()[..], bytes, &vec![7; usize::from(mode / 3)]].concat(),
         _ => data::safetensors(&mut Input::new(bytes)),
     };
+    if let Ok(metadata) = Metadata::parse(&raw) {
+        is_made_of_chunks(&metadata);
+    }
     if !(mode / 3).is_multiple_of(4) {
         let base = Base::new(&raw[..]).expect("memory can be read");
         return is_laid_out(base.layout(), base.segments(), &raw);
@@ -190,6 +194,19 @@ pub fn layout(bytes: &[u8]) {
     });
     let reader = read_everything(&file, &raw, isa);
     is_laid_out(reader.layout(), reader.segments(), &raw);
+}
+
+/// Fails if a tensor whose chunks are accepted has another number of elements than they have, or if one is in no file.
+fn is_made_of_chunks(metadata: &Metadata) {
+    let elements = |sizes: &[u64]| if sizes.contains(&0) { 0 } else { sizes.iter().map(|&n| u128::from(n)).product() };
+    for tensor in &metadata.tensors {
+        let files = tensor.chunks.iter().filter_map(|c| Some(c.place.as_ref()?.file));
+        assert!(files.clone().all(|file| file < metadata.files.len()), "{:?} is in no file", tensor.name);
+        if tensor.check().is_ok() {
+            let stored = tensor.chunks.iter().map(|c| elements(&c.sizes)).sum::<u128>();
+            assert_eq!(stored, elements(&tensor.shape), "the chunks of {:?} are not all of it", tensor.name);
+        }
+    }
 }
 
 /// The first bytes of files in these formats.
