@@ -101,7 +101,7 @@ pub fn diff(
     let unnamed = |s: &&Segment| s.name.as_deref() == Some("");
     let dtype = new.segments().first().filter(unnamed).filter(|_| new.layout() == "raw").and_then(|s| s.dtype);
     let layout = layout_of(&source, size, dtype)?;
-    let segments = layout.covering(size);
+    let segments = layout.covering(size).into_owned();
     let counterparts = counterparts::find(&layout, &segments, &source, &bases)?;
     let c = Comparison { bases: &bases, segments, counterparts };
     let mut segments = c.begin();

@@ -64,7 +64,7 @@ struct Contents {
 
 impl From<(&Layout, u64)> for Contents {
     fn from((layout, size): (&Layout, u64)) -> Self {
-        Self { layout: layout.name.to_owned(), segments: layout.covering(size) }
+        Self { layout: layout.name.to_owned(), segments: layout.covering(size).into_owned() }
     }
 }
 

@@ -46,13 +46,13 @@ pub(crate) struct Cutter<'m> {
     layout: Arc<Layout>,
     /// Finds references to bases.
     matcher: Option<Matcher<'m>>,
-    /// For each segment the earlier tensor of the file that predicts it, if any; empty if there was no search.
+    /// For each segment the earlier tensor of the file that predicts it, if any; empty if no tensor has one.
     siblings: Vec<Option<Reference>>,
     /// Start of the next block.
     at: u64,
     /// The first segment with bytes at or after `at`.
     first: usize,
-    /// References of the segments from `first` on.
+    /// References of the segments from `first` on; none if there is nothing to refer to.
     seen: VecDeque<Seen>,
     /// Whether the block before had few changes: the next one may be large.
     calm: bool,
@@ -72,6 +72,11 @@ struct Seen {
     related: [Option<Related>; 2],
     /// Its distance from the first of those; `None` for tensors of this file and converted ones.
     distance: Option<Distance>,
+}
+
+impl Seen {
+    /// Without any.
+    const NOTHING: Self = Self { related: [None; 2], distance: None };
 }
 
 /// The bytes of a segment that are in a range.
@@ -163,6 +168,9 @@ impl<'m> Cutter<'m> {
 
     /// Finds the references of a segment.
     fn see(&mut self, raw: &dyn ReadAt, ahead: u64, segment: usize) -> Result<()> {
+        if self.matcher.is_none() && self.siblings.is_empty() {
+            return Ok(());
+        }
         for i in self.first + self.seen.len()..=segment {
             let (dtype, offset, len) = match self.layout.segments.get(i) {
                 Some(s) => (s.dtype, s.offset, s.len),
@@ -190,6 +198,11 @@ impl<'m> Cutter<'m> {
         Ok(())
     }
 
+    /// What [`Self::see`] found.
+    fn seen(&self, segment: usize) -> &Seen {
+        self.seen.get(segment - self.first).unwrap_or(&Seen::NOTHING)
+    }
+
     /// Whether the next `span` bytes (or those up to the end) differ little from their predictions; tensors without predictions are
     /// compared with zeros.
     fn changed_little(&mut self, raw: &dyn ReadAt, ahead: u64, span: u64) -> Result<bool> {
@@ -197,7 +210,7 @@ impl<'m> Cutter<'m> {
         let mut changed = 0;
         for e in self.overlaps(span) {
             self.see(raw, ahead, e.segment)?;
-            let Seen { related, distance } = self.seen[e.segment - self.first];
+            let &Seen { related, distance } = self.seen(e.segment);
             let bits = 8 * e.len;
             changed += match (e.dtype, distance) {
                 (_, Some(Distance { differ, seen })) if seen > 0 => {
@@ -220,7 +233,11 @@ impl<'m> Cutter<'m> {
 
     /// The length of a block of elements that repeat further apart than a block of the usual length reaches; 0 if those at its start do not.
     fn repeating(&mut self, raw: &dyn ReadAt, ahead: u64) -> Result<u64> {
-        let most = self.overlaps(BLOCK.min(ahead)).max_by_key(|e| e.len).filter(|_| self.adaptive);
+        let len = BLOCK.min(ahead);
+        if !self.adaptive || !self.has_long(len) {
+            return Ok(0);
+        }
+        let most = self.overlaps(len).max_by_key(|e| e.len);
         let Some((dtype, segment)) = most.and_then(|e| Some((e.dtype?, e.segment))) else { return Ok(0) };
         let Some(s) = self.layout.segments.get(segment).filter(|s| s.len >= REPEATING_LEAST) else { return Ok(0) };
         // What comes before may be gone.
@@ -239,6 +256,14 @@ impl<'m> Cutter<'m> {
         Ok(if ahead <= len + REST { ahead } else { len })
     }
 
+    /// Whether the next `len` bytes, at most [`REPEATING_LEAST`], have some of a segment of that length: the first or the last one in them, as
+    /// there is no room between those.
+    fn has_long(&self, len: u64) -> bool {
+        let segments = &self.layout.segments[self.first.min(self.layout.segments.len())..];
+        let last = segments.partition_point(|s| s.offset < self.at + len).saturating_sub(1);
+        [segments.first(), segments.get(last)].into_iter().flatten().any(|s| s.len >= REPEATING_LEAST)
+    }
+
     /// Appends an overlap, in parts where not all of it has the same type or reference.
     fn push(&self, overlap: Overlap, block_len: u64, extents: &mut Vec<Extent>) {
         let Overlap { segment, dtype, pos, len, .. } = overlap;
@@ -255,7 +280,7 @@ impl<'m> Cutter<'m> {
             };
             // A block cannot refer to itself.
             let earlier = |(l, n): &(Reference, u64)| l.source != 0 || l.at(dtype, *n).offset <= self.at;
-            self.seen[segment - self.first].related.iter().flatten().map(at_most).find(|l| l.1 > 0 && earlier(l))
+            self.seen(segment).related.iter().flatten().map(at_most).find(|l| l.1 > 0 && earlier(l))
         };
         let found = reference_at(pos + head);
         let row = self.layout.segments.get(segment).and_then(|s| s.shape.last());
@@ -272,7 +297,7 @@ impl<'m> Cutter<'m> {
         let columns =
             [(None, head, None), (dtype, linked, reference), (alone, elements - linked, None), (None, tail, None)];
         let own = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
-        let related = self.seen[segment - self.first].related.iter().flatten();
+        let related = self.seen(segment).related.iter().flatten();
         let prefix =
             related.filter_map(|r| r.resembles).next().filter(|_| dtype.is_none()).and_then(|r| around(r, pos, len));
         for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {

@@ -37,11 +37,14 @@ impl<'m> EncodeSession<'m> {
         let needed = matcher.as_ref().map_or(&[][..], Matcher::bases);
         let named = needed.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
         let bases: Vec<Base<'m>> = needed.iter().copied().cloned().collect();
-        let siblings = match own {
+        let mut siblings = match own {
             Some(raw) if !o.independent => intra_file::find(&layout.segments, |at, buf| raw.read_now(at, buf)),
             _ => vec![],
         };
         let has_siblings = siblings.iter().any(Option::is_some);
+        if !has_siblings {
+            siblings.clear();
+        }
         let features = Features { ranges: has_siblings || !named.is_empty(), own: has_siblings };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(o.format, &Sources { features, bases: named }, name)?;

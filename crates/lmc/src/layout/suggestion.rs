@@ -1,5 +1,6 @@
 //! Layouts: the segments that a format suggests for a file, from its beginning.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
 
@@ -49,7 +50,10 @@ impl Layout {
     /// The segments of a file that has `total` bytes: they cover it exactly.
     ///
     /// A tensor that the file does not hold whole becomes opaque.
-    pub fn covering(&self, total: u64) -> Vec<Segment> {
+    pub fn covering(&self, total: u64) -> Cow<'_, [Segment]> {
+        if self.segments.last().is_some_and(|s| s.end() == total) {
+            return Cow::Borrowed(&self.segments);
+        }
         let whole = self.segments.partition_point(|s| s.end() <= total);
         let mut segments = self.segments[..whole].to_vec();
         let start = segments.last().map_or(0, Segment::end);
@@ -68,7 +72,7 @@ impl Layout {
         if rest > typed {
             segments.push(Segment::opaque(start + typed, rest - typed));
         }
-        segments
+        segments.into()
     }
 }
 
