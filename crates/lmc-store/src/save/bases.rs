@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use lmc::Segment;
 
 use crate::catalog::{Catalog, SetId};
-use crate::chunks::{Chunk, Keys};
+use crate::chunks::{Chunk, Keys, Range, cuts_of, is_small};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, ShardId};
 use crate::manifest::shard::{Extent, File, Ref};
@@ -14,12 +14,46 @@ pub(super) struct Bases {
     pub(super) catalog: Catalog,
     /// By hash of the raw bytes.
     equal: HashMap<Hash, SetId>,
-    /// Where bytes are, by their exact keys.
-    exact: HashMap<Hash, Held>,
-    /// The same by keys without wrappers; `None` if they are those of several bytes.
-    unwrapped: HashMap<Hash, Option<Held>>,
+    /// Where bytes are.
+    places: Known<Held>,
+    /// Indices into `cuts`.
+    cut: Known<usize>,
+    /// Parts of tensors that other tensors cut (`flat.rs`), in order.
+    cuts: Vec<Vec<Part>>,
     /// The segments of each set that bytes of a file are all of.
     contents: HashMap<SetId, Vec<Segment>>,
+}
+
+/// What an earlier snapshot had, by what identifies it.
+#[derive(Debug)]
+struct Known<T> {
+    exact: HashMap<Hash, T>,
+    /// By keys without wrappers; `None` if they are those of several.
+    unwrapped: HashMap<Hash, Option<T>>,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self { exact: HashMap::new(), unwrapped: HashMap::new() }
+    }
+}
+
+impl<T: Copy + PartialEq> Known<T> {
+    /// The first of several with an exact key counts.
+    fn add(&mut self, keys: Keys, value: T) {
+        for key in keys.exact {
+            self.exact.entry(key).or_insert(value);
+        }
+        for key in keys.unwrapped.into_iter().flatten() {
+            let one = self.unwrapped.entry(key).or_insert(Some(value));
+            *one = one.filter(|&v| v == value);
+        }
+    }
+
+    fn get(&self, keys: Keys) -> Option<T> {
+        let exact = keys.exact.iter().find_map(|k| self.exact.get(k)).copied();
+        exact.or_else(|| keys.unwrapped?.iter().find_map(|k| *self.unwrapped.get(k)?))
+    }
 }
 
 /// Bytes of a file: the set that has them, and their offset in it.
@@ -27,6 +61,16 @@ pub(super) struct Bases {
 struct Held {
     set: SetId,
     first: u64,
+}
+
+/// A part of a tensor that stands in one set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) set: SetId,
+    /// Its offset in the set.
+    pub(super) first: u64,
+    /// Its bytes in the tensor.
+    pub(super) range: Range,
 }
 
 /// Bytes of one segment of a file that stand in one set.
@@ -44,8 +88,9 @@ impl Bases {
         let mut bases = Self {
             catalog,
             equal: HashMap::new(),
-            exact: HashMap::new(),
-            unwrapped: HashMap::new(),
+            places: Known::default(),
+            cut: Known::default(),
+            cuts: vec![],
             contents: HashMap::new(),
         };
         for &id in shards {
@@ -74,6 +119,7 @@ impl Bases {
             offset += s.len;
         }
         let mut held: HashMap<SetId, Vec<Piece>> = HashMap::new();
+        let mut parts: Vec<Vec<Part>> = vec![vec![]; segments.len()];
         for (of, piece) in pieces(&segments, &file.extents) {
             let Piece { first, segment, start, len } = piece;
             let s = &segments[segment];
@@ -83,13 +129,8 @@ impl Bases {
             };
             let set = self.catalog.resolve(shard, of)?;
             let place = Held { set, first };
-            for key in keys.exact {
-                self.exact.entry(key).or_insert(place);
-            }
-            for key in keys.unwrapped.iter().flatten() {
-                let one = self.unwrapped.entry(*key).or_insert(Some(place));
-                *one = one.filter(|&p| p == place);
-            }
+            self.places.add(keys, place);
+            parts[segment].push(Part { set, first, range: Range { offset: start, len } });
             held.entry(set).or_default().push(piece);
         }
         for (set, pieces) in held {
@@ -99,7 +140,28 @@ impl Bases {
                 self.contents.insert(set, segments);
             }
         }
+        self.add_cuts(&file.name, &segments, parts);
         Ok(())
+    }
+
+    /// Notes the tensors of a file that are cut otherwise than by [`cut`](crate::chunks::cut), and those that share their sets.
+    fn add_cuts(&mut self, file: &str, segments: &[Segment], parts: Vec<Vec<Part>>) {
+        let irregular = |(s, parts): &(&Segment, &Vec<Part>)| {
+            let ranges = parts.iter().map(|p| (p.range.offset, p.range.len));
+            match s.dtype {
+                Some(dtype) if !is_small(s) => !ranges.eq(cuts_of(s.len, dtype)),
+                Some(_) => parts.len() > 1,
+                None => false,
+            }
+        };
+        let cut = segments.iter().zip(&parts).filter(irregular);
+        let sets: HashSet<SetId> = cut.flat_map(|(_, parts)| parts.iter().map(|p| p.set)).collect();
+        for (s, parts) in segments.iter().zip(parts) {
+            if s.dtype.is_some() && parts.iter().any(|p| sets.contains(&p.set)) {
+                self.cut.add(Keys::tensor(file, s, 0, s.len), self.cuts.len());
+                self.cuts.push(parts);
+            }
+        }
     }
 
     pub(super) fn equal(&self, raw_hash: Hash) -> Option<SetId> {
@@ -136,14 +198,14 @@ impl Bases {
         rename(&self.contents[&set], &chunk.segments, |s| names.get(&s.offset).copied())
     }
 
+    /// The parts of a tensor, if it was cut otherwise than by [`cut`](crate::chunks::cut), or shares a set with one that was.
+    pub(super) fn cuts(&self, file: &str, s: &Segment) -> &[Part] {
+        self.cut.get(Keys::tensor(file, s, 0, s.len)).map_or(&[], |i| &self.cuts[i])
+    }
+
     /// Where each tensor of a chunk was, or its opaque bytes.
     fn places(&self, chunk: &Chunk) -> Vec<Option<Held>> {
-        let place = |keys: Keys| {
-            let exact = keys.exact.iter().find_map(|k| self.exact.get(k)).copied();
-            let unwrapped = || keys.unwrapped?.iter().find_map(|k| *self.unwrapped.get(k)?);
-            exact.or_else(unwrapped)
-        };
-        chunk.keys().map(place).collect()
+        chunk.keys().map(|keys| self.places.get(keys)).collect()
     }
 }
 

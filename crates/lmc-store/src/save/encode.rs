@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use lmc::{Base, CompressOptions, Compressor, Segment, Source};
 
-use super::bases::{Bases, rename};
+use super::bases::rename;
+use super::choice::Choice;
 use super::input::Input;
-use super::options::{BasePolicy, SaveOptions};
+use super::options::BasePolicy;
 use super::plan::Job;
 use crate::buffer::Buffer;
 use crate::cache::ChunkCache;
@@ -71,9 +72,8 @@ impl Claims {
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub(super) remote: &'a Remote,
-    pub(super) bases: &'a Bases,
+    pub(super) choice: Choice<'a>,
     pub(super) cache: Option<&'a ChunkCache>,
-    pub(super) o: &'a SaveOptions,
 }
 
 /// Buffers of one thread.
@@ -96,62 +96,27 @@ enum Role<'a> {
     Follower(&'a [Segment], &'a [u8]),
 }
 
-/// Under the policy `auto`, a chain ends when its stored bytes exceed this many times the raw bytes of its last chunk.
-const MAX_READ: u64 = 3;
-
 impl Shared<'_> {
-    /// The base of a chunk, and the age of a delta against it.
-    fn choose(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
-        let Some(previous) = self.bases.alike(chunk) else { return Ok(None) };
-        let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
-        if age >= self.o.anchor_every || self.o.base == BasePolicy::Nothing || self.is_heavy(previous)? {
-            return Ok(None);
-        }
-        Ok(Some((self.lasting(previous)?, age)))
-    }
-
-    /// Whether a chain has grown so expensive to read that the next chunk should start a new one.
-    fn is_heavy(&self, set: SetId) -> Result<bool> {
-        if self.o.base != BasePolicy::Auto {
-            return Ok(false);
-        }
-        let catalog = &self.bases.catalog;
-        let mut stored = 0;
-        for link in catalog.chain(set)? {
-            stored += catalog.set(link)?.at.2;
-        }
-        Ok(stored > MAX_READ * catalog.set(set)?.raw_len)
-    }
-
     /// Whether a chunk of this save may be the base of another.
     fn can_lead(&self, lead: &Encoded) -> Result<bool> {
         // The length of a chain is bounded by the age of its last set, which is one more than this set's. A new set's age depends on which
         // of several chunks with these bytes comes first.
         let age = match lead {
-            Encoded::Earlier(set) => self.bases.catalog.set(*set)?.age,
-            Encoded::Repeated(_) | Encoded::New(_) => self.o.anchor_every,
+            Encoded::Earlier(set) => self.choice.bases.catalog.set(*set)?.age,
+            Encoded::Repeated(_) | Encoded::New(_) => self.choice.o.anchor_every,
         };
         Ok(age as usize + 1 < MAX_CHAIN)
-    }
-
-    /// The base that the policy selects for a chunk whose predecessor in the snapshot before is `set`.
-    fn lasting(&self, set: SetId) -> Result<SetId> {
-        match self.o.base {
-            // The 32-bit set that it was rounded from does not count as its anchor.
-            BasePolicy::Anchor => {
-                let catalog = &self.bases.catalog;
-                let raw_len = catalog.set(set)?.raw_len;
-                let mut chain = catalog.chain(set)?.into_iter();
-                Ok(chain.find(|&link| catalog.set(link).is_ok_and(|s| s.raw_len == raw_len)).unwrap_or(set))
-            }
-            _ => Ok(set),
-        }
     }
 
     /// Caches the raw bytes as base for the next save, in place of this save's base.
     fn keep(&self, raw_hash: Hash, raw: &[u8], chunk: &Chunk) -> Result<()> {
         let Some(cache) = self.cache else { return Ok(()) };
-        let before = self.bases.alike(chunk).map(|set| self.bases.catalog.set(self.lasting(set)?)).transpose()?;
+        let before = self
+            .choice
+            .bases
+            .alike(chunk)
+            .map(|set| self.choice.bases.catalog.set(self.choice.lasting(set)?))
+            .transpose()?;
         cache.put(raw_hash, raw, before.map(|b| b.raw_hash));
         Ok(())
     }
@@ -160,8 +125,10 @@ impl Shared<'_> {
 impl<'a> Encoder<'a> {
     pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
         // Chunks are compressed in parallel; each by one thread.
-        let options =
-            CompressOptions::default().with_level(shared.o.level).with_format(shared.o.format).with_threads(1);
+        let options = CompressOptions::default()
+            .with_level(shared.choice.o.level)
+            .with_format(shared.choice.o.format)
+            .with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self {
             shared: *shared,
@@ -212,8 +179,8 @@ impl<'a> Encoder<'a> {
     fn encode_raw(&mut self, number: usize, raw: &[u8], chunk: &Chunk, role: Role<'_>) -> Result<Encoded> {
         let raw_hash = Hash::of(raw);
         let shared = self.shared;
-        if let Some(set) = shared.bases.equal(raw_hash) {
-            if matches!(role, Role::Lead { .. }) && shared.lasting(set)? == set {
+        if let Some(set) = shared.choice.bases.equal(raw_hash) {
+            if matches!(role, Role::Lead { .. }) && shared.choice.lasting(set)? == set {
                 shared.keep(raw_hash, raw, chunk)?;
             }
             return Ok(Encoded::Earlier(set));
@@ -232,11 +199,11 @@ impl<'a> Encoder<'a> {
             }
         }
         let mut alone = Vec::new();
-        if let Some((base, age)) = shared.choose(chunk)? {
+        if let Some((base, age)) = shared.choice.choose(chunk)? {
             let mut out = Vec::new();
             self.compress_from(base, raw, chunk, &mut out)?;
             if self.pays(&out, raw, chunk, &mut alone)? {
-                if shared.o.base != BasePolicy::Anchor {
+                if shared.choice.o.base != BasePolicy::Anchor {
                     shared.keep(raw_hash, raw, chunk)?;
                 }
                 return Ok(Encoded::new(out, raw_hash, MadeFrom::Earlier(base, age)));
@@ -252,11 +219,11 @@ impl<'a> Encoder<'a> {
     /// Compresses a chunk against a base.
     fn compress_from(&mut self, base: SetId, raw: &[u8], chunk: &Chunk, out: &mut Vec<u8>) -> Result<()> {
         let shared = self.shared;
-        let catalog = &shared.bases.catalog;
+        let catalog = &shared.choice.bases.catalog;
         let set = catalog.set(base)?;
         // An anchor is described like the set that it is the anchor of.
-        let like = shared.bases.alike(chunk).unwrap_or(base);
-        let segments = shared.bases.described(like, chunk)?;
+        let like = shared.choice.bases.alike(chunk).unwrap_or(base);
+        let segments = shared.choice.bases.described(like, chunk)?;
         let base_of = |old| match &segments[..] {
             [] => Base::new(old),
             segments => Base::of_segments(old, segments),
@@ -273,7 +240,7 @@ impl<'a> Encoder<'a> {
             old = decoded;
             bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];
         }
-        if shared.o.base == BasePolicy::Anchor {
+        if shared.choice.o.base == BasePolicy::Anchor {
             shared.keep(set.raw_hash, old, chunk)?;
         }
         compress(&mut self.compressor, raw, &chunk.segments, &bases, out)
@@ -281,7 +248,7 @@ impl<'a> Encoder<'a> {
 
     /// Whether a delta is worth its chain. If finding out takes compressing the chunk alone, the result goes to `alone`.
     fn pays(&mut self, delta: &[u8], raw: &[u8], chunk: &Chunk, alone: &mut Vec<u8>) -> Result<bool> {
-        if self.shared.o.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
+        if self.shared.choice.o.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
             return Ok(true);
         }
         compress(&mut self.compressor, raw, &chunk.segments, &[], alone)?;

@@ -1,11 +1,13 @@
 //! Saving: encodes files as a shard (`docs/store.md` §5).
 
 mod bases;
+mod choice;
 pub(crate) mod encode;
 mod flat;
 mod input;
 mod options;
 mod plan;
+mod recut;
 mod repeats;
 mod together;
 pub(crate) mod upload;
@@ -26,6 +28,7 @@ use crate::ordered;
 use crate::remote::Remote;
 use crate::snapshot::Snapshot;
 use bases::Bases;
+use choice::Choice;
 use encode::{Encoded, Encoder, MadeFrom};
 pub use input::Input;
 pub use options::{BasePolicy, SaveOptions};
@@ -78,9 +81,10 @@ pub(crate) fn save(
         shard.files.push(file);
         files.push((input, segments));
     }
-    let plan = Plan::new(&files)?;
+    let choice = Choice { bases: &bases, o };
+    let plan = Plan::new(&files, choice)?;
     let mut uploader = Uploader::new(remote, shard.save);
-    let shared = encode::Shared { remote, bases: &bases, cache, o };
+    let shared = encode::Shared { remote, choice, cache };
     let done = store(&shared, &plan, &mut shard, &mut uploader).and_then(|places| {
         shard.objects = uploader.finish()?;
         refer(&mut shard, &bases.catalog, &plan, &places)?;
@@ -135,7 +139,7 @@ fn store(
     let mut here: HashMap<Hash, usize> = HashMap::new();
     let claims = encode::Claims::default();
     // Threads sometimes wait for a base to be fetched.
-    let threads = ordered::threads_that_wait(shared.o.threads);
+    let threads = ordered::threads_that_wait(shared.choice.o.threads);
     ordered::run(
         threads,
         threads + 1,
@@ -159,7 +163,9 @@ fn store(
                             let (base, age) = match new.base {
                                 MadeFrom::Nothing => (None, 0),
                                 MadeFrom::Earlier(set, age) => (Some(Place::Earlier(set)), age),
-                                MadeFrom::Lead => (Some(places[lead]), 1 + age_of(places[lead], shard, shared.bases)?),
+                                MadeFrom::Lead => {
+                                    (Some(places[lead]), 1 + age_of(places[lead], shard, shared.choice.bases)?)
+                                }
                             };
                             shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
                             made_from.push(base);
@@ -172,7 +178,7 @@ fn store(
             Ok(())
         },
     )?;
-    let mut numbers = Numbers::new(&mut shard.shards, &shared.bases.catalog);
+    let mut numbers = Numbers::new(&mut shard.shards, &shared.choice.bases.catalog);
     for (set, base) in shard.sets.iter_mut().zip(made_from) {
         set.base = base.map(|b| numbers.place(b)).transpose()?;
     }

@@ -1,11 +1,13 @@
 //! What is compressed, in which order: chunks of 16-bit weights right after the chunks of the 32-bit weights that they are rounded from.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use super::choice::Choice;
 use super::flat;
 use super::input::Input;
-use super::repeats;
+use super::recut;
+use super::repeats::{self, Place};
 use super::together::{Planned, Together};
 use crate::chunks::{Chunk, Range, cut};
 use crate::error::Result;
@@ -40,11 +42,14 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Plans the chunks of files with known segments.
-    pub(super) fn new(files: &[Planned<'a>]) -> Result<Self> {
+    pub(super) fn new(files: &[Planned<'a>], choice: Choice<'_>) -> Result<Self> {
         let repeats = repeats::find(files)?;
         let together = Together::new(files)?;
         let wide = together.rounded_from()?;
-        let (elsewhere, followers) = flat::find(&together, &repeats, &wide)?;
+        let (mut elsewhere, followers) = flat::find(&together, &repeats, &wide)?;
+        let referred: HashSet<Place> = repeats.iter().flat_map(HashMap::values).map(|of| of.0).collect();
+        let fixed = |place: Place| wide[place.0][place.1].is_some() || referred.contains(&place);
+        let recut = recut::find(files, choice, fixed, &mut elsewhere)?;
         let (mut jobs, mut file_of) = (Vec::new(), Vec::new());
         // Index of the chunks of large tensors, by file, segment and first element; and of those of small ones, with the number there.
         let (mut large, mut small) = (HashMap::new(), HashMap::new());
@@ -60,6 +65,10 @@ impl<'a> Plan<'a> {
                 file_of.push(file);
                 jobs.push(Job { input, chunk, rounded: HashMap::new(), repeated: vec![] });
             }
+        }
+        for (file, chunk) in recut {
+            file_of.push(file);
+            jobs.push(Job { input: files[file].0, chunk, rounded: HashMap::new(), repeated: vec![] });
         }
         let n = jobs.len() + followers.len();
         let (mut leads, mut followed): (Vec<Option<usize>>, _) = (vec![None; n], vec![false; n]);

@@ -270,6 +270,43 @@ fn either_may_change_alone_or_go_away() {
 }
 
 #[test]
+fn weights_alone_are_deltas_against_a_whole_snapshot() {
+    for (base, wrapped) in [(BasePolicy::Auto, false), (BasePolicy::Previous, true), (BasePolicy::Anchor, false)] {
+        let mut o = SaveOptions::default();
+        o.base = base;
+        let (after, plain) = (new_store(&memory()), new_store(&memory()));
+        let mut m = Model::new();
+        let mut whole = m.optimizer(2, 0);
+        whole.push(m.narrow());
+        save(&after, 0, &whole, &o);
+        save(&plain, 0, &vec![m.narrow()], &o);
+        assert_eq!(save(&after, 1, &vec![m.narrow()], &o).new_size, 0);
+        for n in 2..5 {
+            m.train(n);
+            let mut own = m.clone();
+            if wrapped {
+                own.0.iter_mut().for_each(|(name, _)| *name = format!("module.{name}"));
+            }
+            let files = vec![own.narrow()];
+            let (after, plain) = (save(&after, n, &files, &o).new_size, save(&plain, n, &files, &o).new_size);
+            assert!(after < plain * 105 / 100, "step {n}, {base:?}: {after} and {plain}");
+        }
+        // With the flat tensors again, and without a base.
+        let mut files = m.optimizer(2, 0);
+        files.push(m.narrow());
+        let cost = save(&after, 5, &files, &o).new_size - alone(&files[..2].to_vec());
+        assert!(cost < files[2].1.len() as u64 / 50, "{base:?}: {cost}");
+        o.anchor_every = 1;
+        m.train(6);
+        let files = vec![m.narrow()];
+        // The header is there.
+        let (after_all, first) = (save(&after, 6, &files, &o), save(&new_store(&memory()), 0, &files, &o));
+        assert!(first.new_size - after_all.new_size < 1000, "{after_all:?} and {first:?}");
+        assert!(after.verify(&after.snapshots().unwrap(), true, 1).unwrap().problems.is_empty());
+    }
+}
+
+#[test]
 fn what_is_written_does_not_depend_on_threads() {
     let m = Model::of((0..20).map(|i| (format!("p{i}"), 4000 + 500 * i)).collect());
     let mut files = m.optimizer(3, 0);

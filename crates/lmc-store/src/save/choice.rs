@@ -1,0 +1,55 @@
+//! Which set of an earlier save a chunk is compressed against.
+
+use super::bases::Bases;
+use super::options::{BasePolicy, SaveOptions};
+use crate::catalog::SetId;
+use crate::chunks::Chunk;
+use crate::error::Result;
+
+/// Under the policy `auto`, a chain ends when its stored bytes exceed this many times the raw bytes of its last chunk.
+const MAX_READ: u64 = 3;
+
+#[derive(Clone, Copy)]
+pub(super) struct Choice<'a> {
+    pub(super) bases: &'a Bases,
+    pub(super) o: &'a SaveOptions,
+}
+
+impl Choice<'_> {
+    /// The base of a chunk, and the age of a delta against it.
+    pub(super) fn choose(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
+        let Some(previous) = self.bases.alike(chunk) else { return Ok(None) };
+        let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
+        if age >= self.o.anchor_every || self.o.base == BasePolicy::Nothing || self.is_heavy(previous)? {
+            return Ok(None);
+        }
+        Ok(Some((self.lasting(previous)?, age)))
+    }
+
+    /// Whether a chain has grown so expensive to read that the next chunk should start a new one.
+    fn is_heavy(&self, set: SetId) -> Result<bool> {
+        if self.o.base != BasePolicy::Auto {
+            return Ok(false);
+        }
+        let catalog = &self.bases.catalog;
+        let mut stored = 0;
+        for link in catalog.chain(set)? {
+            stored += catalog.set(link)?.at.2;
+        }
+        Ok(stored > MAX_READ * catalog.set(set)?.raw_len)
+    }
+
+    /// The base that the policy selects for a chunk whose predecessor in the snapshot before is `set`.
+    pub(super) fn lasting(&self, set: SetId) -> Result<SetId> {
+        match self.o.base {
+            // The 32-bit set that it was rounded from does not count as its anchor.
+            BasePolicy::Anchor => {
+                let catalog = &self.bases.catalog;
+                let raw_len = catalog.set(set)?.raw_len;
+                let mut chain = catalog.chain(set)?.into_iter();
+                Ok(chain.find(|&link| catalog.set(link).is_ok_and(|s| s.raw_len == raw_len)).unwrap_or(set))
+            }
+            _ => Ok(set),
+        }
+    }
+}
