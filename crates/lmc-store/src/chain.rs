@@ -78,13 +78,17 @@ pub(crate) fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display
     Error::damaged(format!("{place} (block set {} of {}): {what}", id.index, layout::shard(id.shard)))
 }
 
+fn len_of(set: &BlockSet) -> usize {
+    usize::try_from(set.raw_len).expect("raw_len is at most MAX_RAW")
+}
+
 /// Decodes chains, one after the other, reusing buffers.
 pub(crate) struct ChainDecoder {
     decompressor: Decompressor,
     raw: Buffer,
     before: Buffer,
-    /// `lmc`'s own hash of `raw`, with which a delta identifies its base.
-    content_hash: [u8; 16],
+    /// `lmc`'s own hash of `raw`, with which a delta identifies its base, if it is known.
+    content_hash: Option<[u8; 16]>,
 }
 
 impl ChainDecoder {
@@ -92,13 +96,28 @@ impl ChainDecoder {
         // Block sets are decoded in parallel; each by one thread.
         let o = DecompressOptions::default().with_threads(1);
         let decompressor = Decompressor::new(&o).map_err(Error::codec)?;
-        Ok(Self { decompressor, raw: Buffer::default(), before: Buffer::default(), content_hash: [0; 16] })
+        Ok(Self { decompressor, raw: Buffer::default(), before: Buffer::default(), content_hash: None })
     }
 
     /// The raw bytes of the last block set of a chain, and the hash that a delta against them records.
     pub(crate) fn decode(&mut self, catalog: &Catalog, chain: &[SetId], stored: &[Bytes]) -> Result<(&[u8], [u8; 16])> {
         self.decode_each(catalog, chain, stored, &[chain.len() - 1], |_| Ok(()))?;
-        Ok((&self.raw, self.content_hash))
+        Ok((&self.raw, self.content_hash.expect("a decoded block set has one")))
+    }
+
+    /// [`Self::decode_each`] of a chain whose first block set is not stored but read: `read` fills a buffer with its raw bytes.
+    pub(crate) fn decode_after(
+        &mut self,
+        catalog: &Catalog,
+        chain: &[SetId],
+        read: impl FnOnce(&mut [u8]) -> Result<()>,
+        stored: &[Bytes],
+        wanted: &[usize],
+        take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        read(self.raw.reset(len_of(catalog.set(chain[0])?)))?;
+        self.content_hash = None;
+        self.decode_links(catalog, chain, 1, stored, wanted, take)
     }
 
     /// Decodes a chain. For each block set in `wanted` (ascending positions in the chain), verifies the raw hash and passes the raw bytes
@@ -108,20 +127,41 @@ impl ChainDecoder {
         catalog: &Catalog,
         chain: &[SetId],
         stored: &[Bytes],
+        wanted: &[usize],
+        take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.decode_links(catalog, chain, 0, stored, wanted, take)
+    }
+
+    /// `at_hand`: how many block sets at the beginning are decoded: none, or the first, in `raw`.
+    fn decode_links(
+        &mut self,
+        catalog: &Catalog,
+        chain: &[SetId],
+        at_hand: usize,
+        stored: &[Bytes],
         mut wanted: &[usize],
         mut take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        for (i, (&id, bytes)) in chain.iter().zip(stored).enumerate() {
+        for (i, &id) in chain.iter().enumerate() {
             let set = catalog.set(id)?;
-            std::mem::swap(&mut self.raw, &mut self.before);
-            let bases = match i {
-                0 => vec![],
-                // A delta may turn out not to need its base.
-                _ => vec![Base::new(&self.before[..]).map_err(Error::codec)?.with_hash(self.content_hash).optional()],
-            };
-            let raw = self.raw.reset(usize::try_from(set.raw_len).expect("raw_len is at most MAX_RAW"));
-            let done = self.decompressor.decompress(&bytes[..], &bases, raw);
-            self.content_hash = done.map_err(|e| damaged(catalog, id, e))?.content_hash;
+            if i >= at_hand {
+                std::mem::swap(&mut self.raw, &mut self.before);
+                let base = || -> lmc::Result<Base<'_>> {
+                    let base = Base::new(&self.before[..])?;
+                    Ok(match self.content_hash {
+                        Some(hash) => base.with_hash(hash),
+                        None => base,
+                    })
+                };
+                let bases = match i {
+                    0 => vec![],
+                    // A delta may turn out not to need its base.
+                    _ => vec![base().map_err(Error::codec)?.optional()],
+                };
+                let done = self.decompressor.decompress(&stored[i - at_hand][..], &bases, self.raw.reset(len_of(set)));
+                self.content_hash = Some(done.map_err(|e| damaged(catalog, id, e))?.content_hash);
+            }
             if let Some(rest) = wanted.strip_prefix(&[i]) {
                 wanted = rest;
                 if Hash::of(&self.raw) != set.raw_hash {

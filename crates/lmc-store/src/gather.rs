@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::Result;
+use crate::held::Held;
 use crate::ordered;
 use crate::remote::Remote;
 
@@ -38,6 +39,15 @@ struct Job<T> {
     chain: Vec<SetId>,
     /// By position in the chain, ascending.
     takes: Vec<(usize, Vec<Take<T>>)>,
+    /// Position of a block set before all of these that is held.
+    held: Option<usize>,
+}
+
+impl<T> Job<T> {
+    /// The block sets that are fetched.
+    fn fetched(&self) -> &[SetId] {
+        &self.chain[self.held.map_or(0, |i| i + 1)..]
+    }
 }
 
 impl<T: Send> Gather<T> {
@@ -61,50 +71,68 @@ impl<T: Send> Gather<T> {
         }
     }
 
-    /// Gathers everything. `put` copies bytes to their destination, in any order; `progress` receives the number of bytes copied so far.
+    /// Gathers everything, decoding from block sets that are `held`. `put` copies bytes to their destination, in any order; `progress`
+    /// receives the number of bytes copied so far. Returns how many bytes were fetched.
     pub(crate) fn run(
         mut self,
         remote: &Remote,
         catalog: &Catalog,
+        held: &Held,
         threads: usize,
         put: impl Fn(T, &[u8]) -> Result<()> + Sync,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut jobs = Vec::new();
         for chain in chain::covering(catalog, self.sets)? {
-            let takes = chain.iter().enumerate().filter_map(|(i, link)| Some((i, self.takes.remove(link)?))).collect();
-            jobs.push(Some(Job { chain, takes }));
+            let takes: Vec<_> =
+                chain.iter().enumerate().filter_map(|(i, link)| Some((i, self.takes.remove(link)?))).collect();
+            let first = takes.first().map_or(0, |t| t.0);
+            let is_held = |&i: &usize| catalog.set(chain[i]).is_ok_and(|set| held.has(set.raw_hash, set.raw_len));
+            let held = (0..=first).rev().find(is_held);
+            jobs.push(Some(Job { chain, takes, held }));
         }
         let threads = lmc_pool::threads(threads);
-        let mut done = 0;
+        let (mut done, mut fetched) = (0, 0);
         ordered::run(
             threads,
             SIDE_BY_SIDE.max(threads + 1),
             jobs.len(),
             |i| {
                 let job = jobs[i].take().expect("a job begins once");
-                (chain::begin(remote, catalog, &job.chain), job)
+                (chain::begin(remote, catalog, job.fetched()), job)
             },
             ChainDecoder::new,
-            |decoder, _, (begun, Job { chain, takes })| {
-                let stored = chain::finish(remote, catalog, &chain, begun)?;
-                let (wanted, takes): (Vec<usize>, Vec<_>) = takes.into_iter().unzip();
+            |decoder, _, (begun, job)| {
+                let stored = chain::finish(remote, catalog, job.fetched(), begun)?;
+                let Job { chain, takes, held: first } = job;
+                let chain = &chain[first.unwrap_or(0)..];
+                let (wanted, takes): (Vec<usize>, Vec<_>) =
+                    takes.into_iter().map(|(i, takes)| (i - first.unwrap_or(0), takes)).unzip();
                 let mut takes = takes.into_iter();
                 let mut n = 0;
-                decoder.decode_each(catalog, &chain, &stored, &wanted, |raw| {
+                let take = |raw: &[u8]| {
                     for (range, to) in takes.next().expect("one list of takes per wanted set") {
                         n += range.len() as u64;
                         put(to, &raw[range])?;
                     }
                     Ok(())
-                })?;
-                Ok(n)
+                };
+                match first {
+                    None => decoder.decode_each(catalog, chain, &stored, &wanted, take)?,
+                    Some(_) => {
+                        let hash = catalog.set(chain[0])?.raw_hash;
+                        decoder.decode_after(catalog, chain, |raw| held.read(hash, raw), &stored, &wanted, take)?;
+                    }
+                }
+                Ok((n, stored.iter().map(|s| s.len() as u64).sum::<u64>()))
             },
-            |_, n| {
+            |_, (n, stored)| {
                 done += n;
+                fetched += stored;
                 progress(done);
                 Ok(())
             },
-        )
+        )?;
+        Ok(fetched)
     }
 }

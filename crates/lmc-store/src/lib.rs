@@ -32,8 +32,11 @@ mod copy;
 mod cost;
 mod directory;
 mod error;
+#[cfg(unix)]
+mod follow;
 mod gather;
 mod gc;
+mod held;
 mod history;
 mod ids;
 mod irregular;
@@ -63,6 +66,8 @@ pub use cache::Cache;
 pub use copy::Copied;
 pub use cost::Cost;
 pub use error::{Error, ErrorKind, Result};
+#[cfg(unix)]
+pub use follow::{FollowOptions, Follower, Staged, Version};
 pub use gc::Garbage;
 pub use history::{DamagedRecord, Listing};
 pub use ids::{Hash, SaveId, ShardId, Step};

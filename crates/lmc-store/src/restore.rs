@@ -9,6 +9,7 @@ use lmc::{Segment, WriteAt};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::gather::{Gather, Located};
+use crate::held::{Held, StoredExtent};
 use crate::layout;
 use crate::manifest::names::check_together;
 use crate::manifest::shard::{Extent, Ref};
@@ -169,12 +170,23 @@ impl SnapshotReader {
     /// `NotFound` when there is no such file, `Damaged` when something of it is missing or damaged, `Store` when requests fail, `Io` when
     /// writing does.
     pub fn restore_file(&self, name: &str, dst: &dyn WriteAt, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        self.restore_file_from(name, &Held::default(), dst, progress).map(|_| ())
+    }
+
+    /// [`Self::restore_file`], with block sets that need not be fetched. Returns how many bytes were.
+    pub(crate) fn restore_file_from(
+        &self,
+        name: &str,
+        held: &Held,
+        dst: &dyn WriteAt,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
         let file = self.index(name)?;
         let mut gather = Gather::new();
         gather.add(&self.extents[file], 0..self.files[file].len, |offset, _| offset);
         let put = |at, bytes: &[u8]| dst.write_all_at(bytes, at).map_err(|e| Error::io("cannot write", e));
         gather
-            .run(&self.remote, &self.catalog, self.threads, put, progress)
+            .run(&self.remote, &self.catalog, held, self.threads, put, progress)
             .map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
     }
 
@@ -270,6 +282,11 @@ impl SnapshotReader {
         &self.catalog
     }
 
+    /// The extents of a file, by its index.
+    pub(crate) fn stored_extents(&self, file: usize) -> Result<Vec<StoredExtent>> {
+        self.extents[file].iter().map(|e| Ok((self.catalog.set(e.set)?.raw_hash, e.from, e.len))).collect()
+    }
+
     /// The extents of each file.
     pub(crate) fn extents(&self) -> impl Iterator<Item = (&FileInfo, &[Located])> {
         self.files.iter().zip(self.extents.iter().map(|e| &e[..]))
@@ -298,7 +315,8 @@ impl SnapshotReader {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        gather.run(&self.remote, &self.catalog, self.threads, copy, &mut |_| {})
+        gather.run(&self.remote, &self.catalog, &Held::default(), self.threads, copy, &mut |_| {})?;
+        Ok(())
     }
 }
 

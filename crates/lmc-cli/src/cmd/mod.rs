@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod compress;
 pub(crate) mod decompress;
 pub(crate) mod diff;
+pub(crate) mod follow;
 pub(crate) mod list;
 pub(crate) mod snapshot;
 pub(crate) mod test;
@@ -28,6 +29,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Compress(args)) => compress::run(&args, ui),
         Some(Command::Decompress(args)) => decompress::run(&args, ui),
         Some(Command::Diff(args)) => diff::run(&args, ui),
+        Some(Command::Follow(args)) => follow::run(&args, ui),
         Some(Command::Snapshot(args)) => snapshot::run(&args, ui),
         Some(Command::Test(args)) => test::run(&args, ui),
         Some(Command::List(args)) => list::run(&args, ui),

@@ -3,6 +3,7 @@
 mod deltas;
 mod diff;
 mod files;
+mod follow;
 mod inspect;
 mod killed;
 mod leftovers;

@@ -9,6 +9,7 @@ mod damage;
 mod directories;
 mod faults;
 mod flat;
+mod follow;
 mod hostile;
 mod housekeeping;
 mod races;

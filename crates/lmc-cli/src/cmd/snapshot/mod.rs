@@ -5,7 +5,7 @@ mod files;
 mod gc;
 mod list;
 mod log;
-mod place;
+pub(super) mod place;
 mod prune;
 mod restore;
 mod save;

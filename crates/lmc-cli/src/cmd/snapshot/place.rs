@@ -10,7 +10,7 @@ use crate::ui::Ui;
 
 /// Selects a store.
 #[derive(Args)]
-pub(super) struct Place {
+pub(in crate::cmd) struct Place {
     /// A directory, or s3://BUCKET/PREFIX.
     pub(super) store: String,
 }
@@ -24,7 +24,7 @@ pub(super) struct Which {
 }
 
 impl Place {
-    pub(super) fn open(&self) -> Result<Store> {
+    pub(in crate::cmd) fn open(&self) -> Result<Store> {
         self.location().and_then(|l| Store::open(&l, Default::default())).map_err(|e| self.failure(&e))
     }
 
@@ -53,7 +53,7 @@ impl Place {
     }
 
     /// Registers a store on this machine, so that nothing is written into it.
-    pub(super) fn guard(&self) -> Guard {
+    pub(in crate::cmd) fn guard(&self) -> Guard {
         let guard = Guard::default();
         if let Ok(Location::Directory(path)) = self.location()
             && let Ok(metadata) = std::fs::metadata(&path)
@@ -64,7 +64,7 @@ impl Place {
     }
 
     /// An error of the store, as shown to the user.
-    pub(super) fn failure(&self, e: &lmc_store::Error) -> Failure {
+    pub(in crate::cmd) fn failure(&self, e: &lmc_store::Error) -> Failure {
         let store = Name::text(&self.store);
         // The store's message may already say where.
         let text = e.to_string();

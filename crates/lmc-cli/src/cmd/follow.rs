@@ -1,0 +1,172 @@
+//! `lmc follow`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use lmc_store::{ErrorKind, FollowOptions, Follower, Snapshot, Staged, Step};
+use serde_json::json;
+
+use super::snapshot::place::Place;
+use crate::args::Threads;
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes};
+use crate::ui::Ui;
+
+/// Keep a directory at the newest snapshot of a store, as a run saves them.
+///
+/// DIR/current is a link to the directory of the newest version. A new version is written beside it, from the files of the current one and
+/// what changed since; all that is written is verified. Then the link is replaced by a rename, so that DIR/current leads to one whole
+/// version at every moment, also after a crash. A program that opens several files should resolve the link once. The version before stays
+/// until the next one.
+///
+/// DIR is created if missing, and must be empty otherwise. Files in it are not to be changed: unchanged files of several versions are links
+/// to the same bytes.
+#[derive(Args)]
+pub(crate) struct FollowArgs {
+    #[command(flatten)]
+    place: Place,
+
+    /// The directory that follows.
+    dir: PathBuf,
+
+    /// Stop when DIR has the newest snapshot.
+    #[arg(long)]
+    once: bool,
+
+    /// Look for a new snapshot every S seconds.
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_interval, conflicts_with = "once")]
+    interval: f64,
+
+    /// Run CMD in a shell after every new version, with LMC_STEP and LMC_PATH, the version's directory. Until it succeeds, it is run again at
+    /// every look, also by the next process that follows into DIR.
+    #[arg(long, value_name = "CMD")]
+    exec: Option<String>,
+
+    /// Keep N versions beside the current one.
+    #[arg(long, value_name = "N", default_value_t = FollowOptions::default().keep)]
+    keep: usize,
+
+    /// Follow to an earlier step, too, or to another run.
+    #[arg(long)]
+    rewind: bool,
+
+    /// Read and verify files that did not change, instead of linking them.
+    #[arg(long)]
+    verify: bool,
+
+    /// Print a JSON object for every new version.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+fn parse_interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|e| format!("{e}"))?;
+    if !(0.01..=86_400.0).contains(&seconds) {
+        return Err("an interval is 0.01 to 86400 seconds".to_owned());
+    }
+    Ok(seconds)
+}
+
+/// Follows a store.
+pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {
+    let store = args.place.open()?;
+    args.place.guard().check_replace(&args.dir.join("current"))?;
+    let mut options = FollowOptions::default();
+    options.threads = args.threads.count();
+    options.keep = args.keep;
+    options.rewind = args.rewind;
+    options.verify = args.verify;
+    let mut follower = Follower::open(store, &args.dir, options).map_err(|e| own(&e))?;
+    let mut last = String::new();
+    loop {
+        match look(args, &mut follower, ui) {
+            Err(failure) if args.once || matches!(failure, Failure::Usage(_) | Failure::BrokenPipe) => {
+                return Err(failure);
+            }
+            // It may be over the next time: a server that cannot be reached, a snapshot that was deleted meanwhile.
+            Err(failure) => {
+                if std::mem::replace(&mut last, failure.to_string()) != last {
+                    ui.fail(&failure);
+                }
+            }
+            Ok(()) => last.clear(),
+        }
+        if args.once {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs_f64(args.interval));
+    }
+}
+
+/// Gets to the newest snapshot, and tells about it.
+fn look(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
+    let newest = follower.newest().map_err(|e| args.place.failure(&e))?;
+    if let Some(snapshot) = newest {
+        get(args, follower, &snapshot, ui)?;
+    }
+    let Some(command) = args.exec.as_ref().filter(|_| !follower.is_announced()) else { return Ok(()) };
+    let version = follower.current().expect("what is not announced is there");
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).env("LMC_STEP", version.step.to_string()).env("LMC_PATH", &version.path);
+    let failed = |what: &dyn std::fmt::Display| {
+        Failure::Failed(format!("--exec {}, step {}: {what}", Name::text(command), version.step))
+    };
+    match shell.status() {
+        Ok(status) if status.success() => follower.announce().map_err(|e| own(&e)),
+        Ok(status) => Err(failed(&status)),
+        Err(e) => Err(failed(&crate::format::io_error(&e))),
+    }
+}
+
+fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui) -> Result {
+    let start = Instant::now();
+    let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size));
+    let staged = follower.stage(snapshot, &mut |done| progress.at(done)).map_err(|e| match e.kind() {
+        ErrorKind::Usage => Failure::Usage(format!("{} (--rewind)", Name::text(&e.to_string()))),
+        ErrorKind::Io => own(&e),
+        _ => args.place.failure(&e),
+    })?;
+    drop(progress);
+    let staged_after = start.elapsed().as_secs_f64();
+    let Staged { from, linked_size, written_size, fetched_size, .. } = staged;
+    let version = follower.commit(staged).map_err(|e| own(&e))?;
+    let committed_after = start.elapsed().as_secs_f64() - staged_after;
+    if args.json {
+        return ui.json(&json!({
+            "step": version.step.get(),
+            "id": version.id.to_string(),
+            "path": version.path.to_string_lossy(),
+            "from": from.map(Step::get),
+            "raw_size": snapshot.raw_size,
+            "linked_size": linked_size,
+            "written_size": written_size,
+            "fetched_size": fetched_size,
+            "stage_seconds": staged_after,
+            "commit_seconds": committed_after,
+        }));
+    }
+    let from = from.map_or_else(|| "the first one".to_owned(), |from| format!("from step {from}"));
+    ui.done(format_args!(
+        "{} : step {}, {from}, {} fetched, {} written, staged in {staged_after:.2} s, committed in {:.1} ms",
+        Name::path(&args.dir.join("current")),
+        version.step,
+        bytes(fetched_size),
+        bytes(written_size),
+        committed_after * 1000.0
+    ));
+    Ok(())
+}
+
+/// An error about the directory that follows; the message says where.
+fn own(e: &lmc_store::Error) -> Failure {
+    let text = Name::text(&e.to_string()).to_string();
+    match e.kind() {
+        ErrorKind::Usage => Failure::Usage(text),
+        _ => Failure::Failed(text),
+    }
+}

@@ -1,0 +1,139 @@
+//! `lmc follow`: new versions as they are saved, commands that are told about them, kills and full disks.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::{Dir, noise, safetensors, wait_until, weights};
+
+const FILES: [&str; 2] = ["w", "sub/v"];
+
+/// A file of the model at a step.
+fn file(name: &str, n: u64) -> Vec<u8> {
+    let mut data = weights(40_000, name.len() as u64);
+    for i in 0..n {
+        data.iter_mut().step_by(2).zip(noise(40_000, i)).for_each(|(w, m)| *w ^= m & 3);
+    }
+    safetensors(&[("t", "BF16", &[40_000], &data), ("n", "I64", &[], &n.to_le_bytes())])
+}
+
+fn save(dir: &Dir, n: u64) {
+    FILES.iter().for_each(|name| _ = dir.write(&format!("d/{name}"), &file(name, n)));
+    dir.run(["-q", "snapshot", "save", "s", "d", "--step", &n.to_string()]).silent();
+}
+
+/// A store with one snapshot.
+fn stored() -> Dir {
+    let dir = Dir::new();
+    std::fs::create_dir_all(dir.path("d/sub")).unwrap();
+    save(&dir, 0);
+    dir
+}
+
+/// The step that a directory has, if all of its files are of one.
+fn step(dir: &Dir, of: &str) -> Option<u64> {
+    let files = FILES.map(|name| dir.read(&format!("{of}/current/{name}")));
+    (0..9).find(|&n| FILES.iter().zip(&files).all(|(name, there)| *there == file(name, n)))
+}
+
+#[test]
+fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
+    let dir = stored();
+    let first = dir.run(["follow", "s", "m", "--once"]);
+    assert!(first.ok().stderr().contains("m/current : step 0, the first one, "), "{first:?}");
+    dir.run(["follow", "s", "m", "--once"]).silent();
+    assert_eq!(step(&dir, "m"), Some(0));
+    save(&dir, 1);
+    let told = ["follow", "s", "m", "--once", "--json", "--exec", "echo $LMC_STEP $LMC_PATH >> told; test -e works"];
+    let failed = dir.run(told);
+    failed.fails(&["step 1: exit status: 1"]);
+    let next = &failed.json()[0];
+    assert_eq!((&next["step"], &next["from"], &next["linked_size"]), (&json!(1), &json!(0), &json!(0)));
+    assert_eq!(next["written_size"], next["raw_size"]);
+    assert!(next["fetched_size"].as_u64().unwrap() < next["raw_size"].as_u64().unwrap() / 2, "{next}");
+    assert_eq!(step(&dir, "m"), Some(1));
+    dir.run(told).fails(&["exit status"]);
+    dir.write("works", b"");
+    (0..2).for_each(|_| dir.run(told).silent());
+    let path = std::fs::canonicalize(dir.path("m/current")).unwrap();
+    assert_eq!(String::from_utf8(dir.read("told")).unwrap(), format!("1 {}\n", path.display()).repeat(3));
+    // While it runs, a second one is told so.
+    let mut child = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap();
+    save(&dir, 2);
+    wait_until("step 2 is followed", || step(&dir, "m") == Some(2));
+    dir.run(["follow", "s", "m", "--once"]).fails(&["another process follows into it"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    dir.run(["follow", "s", "m", "--once"]).silent();
+}
+
+#[test]
+fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
+    let dir = stored();
+    dir.run(["-q", "follow", "s", "m", "--once"]).silent();
+    dir.shell("ls s/data > before").ok();
+    save(&dir, 1);
+    dir.shell("mkdir new; for d in $(ls s/data); do grep -qx $d before || mv s/data/$d new/; done; ls new/*").ok();
+    let mut child = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(step(&dir, "m"), Some(0));
+    dir.shell("cp -r new/* s/data/").ok();
+    wait_until("step 1 is followed", || step(&dir, "m") == Some(1));
+    child.kill().unwrap();
+    let said = String::from_utf8(crate::support::drain(child.stderr.take().unwrap())).unwrap();
+    child.wait().unwrap();
+    assert_eq!(said.matches("lmc: ").count(), 1, "{said}");
+    assert!(said.contains("data/"), "{said}");
+    // A step that goes back is refused at once.
+    dir.run(["-q", "snapshot", "save", "other", "d", "--step", "0"]).silent();
+    dir.run(["follow", "other", "m"]).is_misused(&["has step 1", "of step 0", "(--rewind)"]);
+    dir.run(["-q", "follow", "other", "m", "--once", "--rewind"]).silent();
+    dir.run(["follow", "s", "s/m", "--once"]).is_misused(&["is in the store s"]);
+    for bad in ["0", "1e9", "x"] {
+        let misused = dir.run(["follow", "s", "m", "--interval", bad]);
+        assert!(misused.stderr().contains("invalid value") && misused.stderr().contains("--interval"), "{misused:?}");
+    }
+}
+
+/// Kills at as many moments as `LMC_KILLS` says.
+#[test]
+fn after_a_kill_there_is_one_whole_version() {
+    let dir = stored();
+    dir.run(["-q", "follow", "s", "origin", "--once"]).silent();
+    save(&dir, 1);
+    let start = Instant::now();
+    dir.run(["-q", "follow", "s", "whole", "--once"]).silent();
+    let (whole, mut versions) = (start.elapsed(), [0, 0]);
+    let kills: u64 = std::env::var("LMC_KILLS").map_or(40, |n| n.parse().unwrap());
+    for moment in noise(8 * kills as usize, 7).chunks(8) {
+        // Links: a copy is not what was written.
+        dir.shell("rm -rf m && cp -al origin m").ok();
+        let mut child = dir.command(["-q", "follow", "s", "m", "--once"]).spawn().unwrap();
+        let share = u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
+        std::thread::sleep(whole.mul_f64(1.2 * share));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = step(&dir, "m").expect("one whole version");
+        versions[found as usize] += 1;
+        dir.run(["-q", "follow", "s", "m", "--once"]).silent();
+        assert_eq!(step(&dir, "m"), Some(1));
+        assert_eq!(std::fs::read_dir(dir.path("m/versions")).unwrap().count(), 4, "{moment:?}");
+        assert!(!dir.has("m/.current.new"));
+    }
+    assert!(kills < 20 || versions[0] > 0, "{versions:?}");
+}
+
+#[test]
+fn a_full_disk_leaves_the_version_before() {
+    let dir = stored();
+    dir.run(["-q", "follow", "s", "m", "--once"]).silent();
+    save(&dir, 1);
+    for blocks in [0, 1, 50, 100] {
+        dir.shell(&format!("ulimit -f {blocks}; exec $LMC follow s m --once")).fails(&["cannot write"]);
+        assert_eq!(step(&dir, "m"), Some(0), "{blocks}");
+        assert_eq!(std::fs::read_dir(dir.path("m/versions")).unwrap().count(), 2, "{blocks}");
+    }
+    dir.run(["-q", "follow", "s", "m", "--once"]).silent();
+    assert_eq!(step(&dir, "m"), Some(1));
+}

@@ -1,0 +1,422 @@
+//! Following a run: a directory that always holds one whole version of a store's snapshots, and gets to the next one with what changed.
+//!
+//! `docs/sync.md` says what is promised. Each version has a directory of its own, and `current` is a link to one of them: it is replaced
+//! by a rename, so that there is no moment without a whole version.
+
+mod version;
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::held::Held;
+use crate::ids::{SaveId, Step};
+use crate::restore::{FileInfo, SnapshotReader};
+use crate::snapshot::{At, Snapshot};
+use crate::store::Store;
+use version::{Description, StoredFile, sync_tree};
+
+/// The link to the current version's directory.
+const CURRENT: &str = "current";
+/// The directory of all versions.
+const VERSIONS: &str = "versions";
+const LOCK: &str = ".lmc-follow.lock";
+const MARKER: &str = ".lmc-follow.json";
+/// What is being written, in [`VERSIONS`].
+const STAGING: &str = ".staging";
+
+/// Options of following.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct FollowOptions {
+    /// Threads to decode with; 0 for one per core.
+    pub threads: usize,
+    /// Versions that stay beside the current one, for readers that have not finished with them.
+    pub keep: usize,
+    /// Whether a snapshot of an earlier step, or another one of the same step, may replace the current version.
+    pub rewind: bool,
+    /// Whether files that did not change are read and verified, too, instead of linked.
+    pub verify: bool,
+}
+
+impl Default for FollowOptions {
+    fn default() -> Self {
+        Self { threads: 0, keep: 1, rewind: false, verify: false }
+    }
+}
+
+/// A version in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Version {
+    /// The step of its snapshot.
+    pub step: Step,
+    /// The id of its snapshot.
+    pub id: SaveId,
+    /// The directory of its files.
+    pub path: PathBuf,
+}
+
+/// A version that is complete and on disk, but not the current one yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Staged {
+    /// The version.
+    pub version: Version,
+    /// The step of the version that it was made from, if there was one.
+    pub from: Option<Step>,
+    /// Bytes of files that are the same in that version, and are links to them.
+    pub linked_size: u64,
+    /// Bytes of files that were written.
+    pub written_size: u64,
+    /// Bytes fetched from the store for them.
+    pub fetched_size: u64,
+}
+
+/// A directory that follows a store. One at a time may use it.
+///
+/// ```no_run
+/// use lmc_store::{FollowOptions, Follower, Location, Store};
+/// let store = Store::open(&"s3://bucket/run".parse::<Location>()?, Default::default())?;
+/// let mut follower = Follower::open(store, "/models/run".as_ref(), FollowOptions::default())?;
+/// if let Some(snapshot) = follower.newest()? {
+///     let staged = follower.stage(&snapshot, &mut |_| {})?;
+///     follower.commit(staged)?;
+/// }
+/// # Ok::<(), lmc_store::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Follower {
+    store: Store,
+    directory: PathBuf,
+    options: FollowOptions,
+    current: Option<Version>,
+    marker: Marker,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// What makes a directory one that follows; and what was said about its versions.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Marker {
+    format: String,
+    version: u32,
+    /// The id of the last version that [`Follower::announce`] was called for.
+    announced: Option<SaveId>,
+}
+
+impl Follower {
+    /// Opens a directory, or makes an empty or missing one follow the store. Removes what an earlier process left unfinished.
+    ///
+    /// # Errors
+    /// `Usage` when the directory holds other files; `Exists` when another process follows into it; `Unsupported` when another version of
+    /// lmc does; `Io`.
+    pub fn open(store: Store, directory: &Path, options: FollowOptions) -> Result<Self> {
+        let failed = |e| Error::io(format_args!("{}: cannot follow into it", directory.display()), e);
+        fs::create_dir_all(directory).map_err(failed)?;
+        let directory = directory.canonicalize().map_err(failed)?;
+        let marker = read_marker(&directory)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(directory.join(LOCK));
+        let lock = lock.map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let place = directory.display();
+                return Err(Error::exists(format!(
+                    "{place}: another process follows into it: use what that one puts into {place}/{CURRENT}"
+                )));
+            }
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+        let marker = match marker {
+            Some(marker) => marker,
+            None => {
+                let marker = Marker { format: "lmc-follow".into(), version: 1, announced: None };
+                write_marker(&directory, &marker)?;
+                marker
+            }
+        };
+        let mut follower = Self { store, directory, options, current: None, marker, _lock: lock };
+        fs::create_dir_all(follower.versions()).map_err(failed)?;
+        follower.current = follower.find_current().map_err(failed)?;
+        follower.remove_unfinished().map_err(failed)?;
+        Ok(follower)
+    }
+
+    fn versions(&self) -> PathBuf {
+        self.directory.join(VERSIONS)
+    }
+
+    /// The current version, if there is one.
+    pub fn current(&self) -> Option<&Version> {
+        self.current.as_ref()
+    }
+
+    /// The store's last snapshot, unless it is the current version, or there is none.
+    ///
+    /// # Errors
+    /// Those of [`Store::find`].
+    pub fn newest(&self) -> Result<Option<Snapshot>> {
+        match self.store.find(At::Latest) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            found => found.map(|s| Some(s).filter(|s| self.current.as_ref().is_none_or(|c| c.id != s.id))),
+        }
+    }
+
+    /// Writes a snapshot's files beside the current version's, which stay as they are. What the current version holds is not fetched:
+    /// deltas are decoded from its files, files that did not change are links to them. All bytes that are written have the hash that was
+    /// recorded when the snapshot was saved.
+    ///
+    /// # Errors
+    /// `Usage` when the snapshot is not later than the current version, unless [`FollowOptions::rewind`] is set; `Damaged` when something
+    /// of it is missing or damaged: it may have been deleted meanwhile, and the newest snapshot be another; `Store`, `Io`.
+    pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Staged> {
+        self.check_order(snapshot)?;
+        let name = version::name(snapshot.step, snapshot.id);
+        let version = Version { step: snapshot.step, id: snapshot.id, path: self.versions().join(&name) };
+        let from = self.current.as_ref().map(|c| c.step);
+        let mut staged = Staged { version, from, linked_size: 0, written_size: 0, fetched_size: 0 };
+        let is_current = self.current.as_ref().is_some_and(|c| c.id == snapshot.id);
+        // Or it was staged by a process that ended before it was committed.
+        if is_current || Description::read(&staged.version.path).is_some_and(|d| d.is_intact(&staged.version.path)) {
+            return Ok(staged);
+        }
+        let written = self.write(snapshot, &mut staged, progress).and_then(|description| {
+            let failed = |e| Error::io(format_args!("{}: cannot write", staged.version.path.display()), e);
+            let staging = self.versions().join(STAGING);
+            sync_tree(&staging).map_err(failed)?;
+            remove_if_there(&staged.version.path).map_err(failed)?;
+            description.write(&staged.version.path).map_err(failed)?;
+            fs::rename(&staging, &staged.version.path).map_err(failed)?;
+            sync(&self.versions()).map_err(failed)
+        });
+        if written.is_err() {
+            _ = self.remove_unfinished();
+        }
+        written.map(|()| staged)
+    }
+
+    /// Makes a version the current one: a single rename. Then removes the oldest versions but [`FollowOptions::keep`].
+    ///
+    /// # Errors
+    /// `Io`; the current version is still a whole one.
+    pub fn commit(&mut self, staged: Staged) -> Result<&Version> {
+        let failed = |e| Error::io(format_args!("{}: cannot replace {CURRENT}", self.directory.display()), e);
+        let Some(name) = staged.version.path.file_name() else { unreachable!("a version's directory has a name") };
+        let new = self.directory.join(".current.new");
+        remove_if_there(&new).map_err(failed)?;
+        symlink(Path::new(VERSIONS).join(name), &new).map_err(failed)?;
+        fs::rename(&new, self.directory.join(CURRENT)).map_err(failed)?;
+        sync(&self.directory).map_err(failed)?;
+        let before = self.current.replace(staged.version);
+        // The version before is the last one that goes.
+        self.remove_old(before.as_ref()).map_err(failed)?;
+        Ok(self.current.as_ref().expect("it was set"))
+    }
+
+    /// Whether [`Self::announce`] was called for the current version, by whatever process; or there is none.
+    pub fn is_announced(&self) -> bool {
+        self.current.as_ref().is_none_or(|c| self.marker.announced == Some(c.id))
+    }
+
+    /// Remembers that those who use the current version were told about it: this outlives the process.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn announce(&mut self) -> Result<()> {
+        self.marker.announced = self.current.as_ref().map(|c| c.id);
+        write_marker(&self.directory, &self.marker)
+    }
+
+    fn check_order(&self, snapshot: &Snapshot) -> Result<()> {
+        let Some(current) = self.current.as_ref().filter(|_| !self.options.rewind) else { return Ok(()) };
+        if snapshot.step > current.step || snapshot.id == current.id {
+            return Ok(());
+        }
+        let (place, step) = (self.directory.display(), current.step);
+        let what = match snapshot.step == step {
+            true => format!("another snapshot of step {step} (id {})", snapshot.id),
+            false => format!("a snapshot of step {}", snapshot.step),
+        };
+        Err(Error::usage(format!(
+            "{place}: has step {step}, and what is to follow is {what}: if the run was rewound, or is another one, ask for it"
+        )))
+    }
+
+    /// Writes the files of a snapshot to the staging directory.
+    fn write(&self, snapshot: &Snapshot, staged: &mut Staged, progress: &mut dyn FnMut(u64)) -> Result<Description> {
+        let staging = self.versions().join(STAGING);
+        let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
+        remove_if_there(&staging).map_err(failed)?;
+        fs::create_dir(&staging).map_err(failed)?;
+        let reader = self.store.open_snapshot(snapshot)?.with_threads(self.options.threads);
+        let (before, held) = self.held();
+        let mut description = Description::new(snapshot.step, snapshot.id);
+        for (i, file) in reader.files().iter().enumerate() {
+            let extents = reader.stored_extents(i)?;
+            let path = staging.join(&file.name);
+            let parent = path.parent().expect("it is below the staging directory");
+            fs::create_dir_all(parent).map_err(failed)?;
+            let same = before.iter().find(|(f, _)| f.name == file.name && f.len == file.len && f.extents == extents);
+            let linked = match same {
+                Some((_, there)) if !self.options.verify => fs::hard_link(there, &path).is_ok(),
+                _ => false,
+            };
+            if linked {
+                staged.linked_size += file.len;
+            } else {
+                let done = staged.linked_size + staged.written_size;
+                staged.fetched_size += restore(&reader, file, &held, &path, &mut |n| progress(done + n))?;
+                staged.written_size += file.len;
+            }
+            progress(staged.linked_size + staged.written_size);
+            description.files.push(StoredFile::of(&path, file, extents).map_err(failed)?);
+        }
+        Ok(description)
+    }
+
+    /// The files of the current version that nobody has changed, with their paths; and the block sets in them.
+    fn held(&self) -> (Vec<(StoredFile, PathBuf)>, Held) {
+        let mut held = Held::default();
+        let mut files = vec![];
+        if let Some(current) = &self.current
+            && let Some(description) = Description::read(&current.path)
+        {
+            for file in description.files {
+                let path = current.path.join(&file.name);
+                if let Some(open) = file.open(&path) {
+                    held.add(open, file.extents.iter().copied());
+                    files.push((file, path));
+                }
+            }
+        }
+        (files, held)
+    }
+
+    fn find_current(&self) -> io::Result<Option<Version>> {
+        let target = match fs::read_link(self.directory.join(CURRENT)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            target => target?,
+        };
+        let name = target.strip_prefix(VERSIONS).ok().and_then(Path::to_str).and_then(version::parse_name);
+        let path = self.directory.join(&target);
+        let foreign =
+            || io::Error::other(format!("{CURRENT} is a link to {}, which lmc did not write", target.display()));
+        let (step, id) = name.filter(|_| path.is_dir()).ok_or_else(foreign)?;
+        Ok(Some(Version { step, id, path }))
+    }
+
+    /// Removes what no version is, in the directory of versions.
+    fn remove_unfinished(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.versions())? {
+            let path = entry?.path();
+            let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
+            let complete = match name.strip_suffix(version::SUFFIX) {
+                Some(of) => version::parse_name(of).is_some() && path.with_file_name(of).is_dir(),
+                None => version::parse_name(name).is_some() && version::description_of(&path).is_file(),
+            };
+            if !complete && self.current.as_ref().is_none_or(|c| c.path != path) {
+                remove_if_there(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all versions but the current one, `before`, and as many later ones as are to be kept.
+    fn remove_old(&self, before: Option<&Version>) -> io::Result<()> {
+        let current = self.current.as_ref();
+        let mut old = vec![];
+        for entry in fs::read_dir(self.versions())? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|n| n.to_str());
+            if let Some(named) = name.and_then(version::parse_name)
+                && current.is_none_or(|c| c.path != path)
+            {
+                // The one before stays longest, then the latest ones.
+                old.push((before.is_some_and(|b| b.path == path), named.0, path));
+            }
+        }
+        old.sort_unstable();
+        let most = old.len().saturating_sub(self.options.keep);
+        for (.., path) in &old[..most] {
+            remove_if_there(path)?;
+            remove_if_there(&version::description_of(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Restores a file, from what is held if that is what it was. Returns how many bytes were fetched.
+fn restore(
+    reader: &SnapshotReader,
+    file: &FileInfo,
+    held: &Held,
+    path: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64> {
+    let failed = |e| Error::io(format_args!("{}: cannot write", path.display()), e);
+    let output = File::options().read(true).write(true).create_new(true).open(path).map_err(failed)?;
+    output.set_len(file.len).map_err(failed)?;
+    let fetched = reader.restore_file_from(&file.name, held, &output, progress).or_else(|e| match e.kind() {
+        // What is held may have been changed.
+        ErrorKind::Damaged | ErrorKind::Io => reader.restore_file_from(&file.name, &Held::default(), &output, progress),
+        _ => Err(e),
+    })?;
+    output.sync_all().map_err(failed)?;
+    Ok(fetched)
+}
+
+/// The marker of a directory; `None` if it is empty.
+fn read_marker(directory: &Path) -> Result<Option<Marker>> {
+    let place = directory.display();
+    let bytes = match fs::read(directory.join(MARKER)) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let ours = |e: &fs::DirEntry| e.file_name().to_str().is_some_and(|n| n == LOCK || n.starts_with(MARKER));
+            let entries = fs::read_dir(directory).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+            let entries = entries.map_err(|e| Error::io(format_args!("{place}: cannot list"), e))?;
+            return match entries.iter().find(|&e| !ours(e)) {
+                None => Ok(None),
+                Some(other) => Err(Error::usage(format!(
+                    "{place}: holds {:?}, and lmc follows only into a directory of its own: name one that is empty or missing",
+                    other.file_name()
+                ))),
+            };
+        }
+        Err(e) => return Err(Error::io(format_args!("{place}/{MARKER}: cannot read"), e)),
+    };
+    let marker: Marker = serde_json::from_slice(&bytes)
+        .map_err(|e| Error::unsupported(format!("{place}/{MARKER}: is not what this lmc writes: {e}")))?;
+    match (&marker.format[..], marker.version) {
+        ("lmc-follow", 1) => Ok(Some(marker)),
+        (format, version) => Err(Error::unsupported(format!(
+            "{place}/{MARKER}: has format {format:?}, version {version}; this lmc knows \"lmc-follow\", version 1"
+        ))),
+    }
+}
+
+fn write_marker(directory: &Path, marker: &Marker) -> Result<()> {
+    let bytes = serde_json::to_vec(marker).expect("it is plain data");
+    version::replace(&directory.join(MARKER), &bytes)
+        .and_then(|()| sync(directory))
+        .map_err(|e| Error::io(format_args!("{}/{MARKER}: cannot write", directory.display()), e))
+}
+
+/// Removes a file, a link or a whole directory. No link is followed.
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(m) if m.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(e) => Err(e),
+    };
+    removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}

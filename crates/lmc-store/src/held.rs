@@ -1,0 +1,94 @@
+//! Block sets whose raw bytes are in files at hand.
+
+use std::collections::HashMap;
+use std::fs::File;
+
+use lmc::ReadAt;
+
+use crate::error::{Error, Result};
+use crate::ids::Hash;
+
+/// Bytes of a file: the hash of the raw bytes of their block set, the offset there, and the length.
+pub(crate) type StoredExtent = (Hash, u64, u64);
+
+/// Files, and the block sets in them by the hash of their raw bytes. Files may have changed since: what is decoded from them is verified.
+#[derive(Default)]
+pub(crate) struct Held {
+    files: Vec<File>,
+    sets: HashMap<Hash, Vec<Piece>>,
+}
+
+/// Bytes of a block set, in order: their offset there, and where they are.
+struct Piece {
+    from: u64,
+    len: u64,
+    file: usize,
+    offset: u64,
+}
+
+impl Held {
+    /// Adds a file and its extents, in order.
+    pub(crate) fn add(&mut self, file: File, extents: impl IntoIterator<Item = StoredExtent>) {
+        let mut offset = 0;
+        for (hash, from, len) in extents {
+            let pieces = self.sets.entry(hash).or_default();
+            let at = pieces.partition_point(|p| p.from <= from);
+            pieces.insert(at, Piece { from, len, file: self.files.len(), offset });
+            offset += len;
+        }
+        self.files.push(file);
+    }
+
+    /// Whether all bytes of a set are held.
+    pub(crate) fn has(&self, hash: Hash, len: u64) -> bool {
+        let Some(pieces) = self.sets.get(&hash) else { return false };
+        let end = pieces.iter().fold(0, |end, p| if p.from <= end { end.max(p.from + p.len) } else { end });
+        end == len
+    }
+
+    /// Reads a set that is held.
+    pub(crate) fn read(&self, hash: Hash, out: &mut [u8]) -> Result<()> {
+        let mut end = 0;
+        for p in self.sets.get(&hash).into_iter().flatten().filter(|p| p.len > 0) {
+            let skip = end - p.from.min(end);
+            if skip < p.len {
+                let to = &mut out[end as usize..(p.from + p.len) as usize];
+                let read = self.files[p.file].read_exact_at(to, p.offset + skip);
+                read.map_err(|e| Error::io("cannot read an earlier version", e))?;
+                end = p.from + p.len;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_set_is_held_if_its_pieces_cover_it() {
+        let [a, b, c, none] = [b"a", b"b", b"c", b"d"].map(|name| Hash::of(name));
+        let mut held = Held::default();
+        held.add(file(b"0123456789"), [(a, 4, 4), (b, 0, 3), (c, 0, 1), (c, 2, 2)]);
+        held.add(file(b"abcdef"), [(a, 0, 5), (c, 2, 1)]);
+        assert!(held.has(a, 8) && held.has(b, 3));
+        assert!(!held.has(a, 9) && !held.has(b, 2) && !held.has(c, 4) && !held.has(none, 0));
+        let read = |hash, len| {
+            let mut out = vec![0; len];
+            held.read(hash, &mut out).map(|()| String::from_utf8(out).unwrap())
+        };
+        assert_eq!(read(a, 8).unwrap(), "abcde123");
+        assert_eq!(read(b, 3).unwrap(), "456");
+        let mut short = Held::default();
+        short.add(file(b"01"), [(a, 0, 3)]);
+        assert!(short.has(a, 3) && short.read(a, &mut [0; 3]).is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! Following a store: the directory always holds a whole version, and gets only what changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::support::{Tensor, data_objects, memory, model, new_store, on_each_backend, options, safetensors, step};
+use lmc_store::{ErrorKind, FollowOptions, Follower, Input, RebaseOptions, SaveOptions, Staged, Store};
+use object_store::{ObjectStore, ObjectStoreExt};
+
+/// The files of a model directory by name: two of weights, and one that never changes.
+type Files = Vec<(&'static str, Vec<u8>)>;
+
+struct Run {
+    objects: Arc<dyn ObjectStore>,
+    store: Store,
+    parts: [Vec<Tensor>; 2],
+    saved: Vec<Files>,
+}
+
+impl Run {
+    fn on(objects: Arc<dyn ObjectStore>) -> Self {
+        let store = new_store(&objects);
+        let other = vec![Tensor::new("other", 300, 300, 9)];
+        let mut run = Self { objects, store, parts: [model(), other], saved: vec![] };
+        run.save(&[]);
+        run
+    }
+
+    fn new() -> Self {
+        Self::on(memory())
+    }
+
+    /// Trains some of the parts, and saves all files as the next step.
+    fn save(&mut self, trained: &[usize]) {
+        let n = self.saved.len() as u64;
+        trained.iter().for_each(|&i| self.parts[i].iter_mut().for_each(|t| t.train(n)));
+        let [a, b] = &self.parts;
+        let config = br#"{"hidden_size": 200}"#.repeat(10);
+        let files = vec![("a.safetensors", safetensors(a)), ("sub/b.safetensors", safetensors(b)), ("config", config)];
+        let inputs: Vec<Input<'_>> = files.iter().map(|(name, bytes)| Input::new(*name, bytes)).collect();
+        self.store.save(&inputs, Some(step(n)), BTreeMap::new(), &SaveOptions::default()).unwrap();
+        self.saved.push(files);
+    }
+
+    fn follower(&self, directory: &Path, o: FollowOptions) -> lmc_store::Result<Follower> {
+        let store = Store::open_on(self.objects.clone(), options(1))?;
+        Follower::open(store, directory, o)
+    }
+
+    /// Follows to the newest snapshot.
+    fn follow(&self, directory: &Path) -> lmc_store::Result<Option<Staged>> {
+        let mut follower = self.follower(directory, FollowOptions::default())?;
+        let Some(newest) = follower.newest()? else { return Ok(None) };
+        let staged = follower.stage(&newest, &mut |_| {})?;
+        follower.commit(staged.clone())?;
+        Ok(Some(staged))
+    }
+
+    /// Compares all files of the current version with those of a step.
+    fn check(&self, directory: &Path, n: usize) {
+        let current = directory.join("current");
+        assert!(fs::read_link(&current).unwrap().to_str().unwrap().starts_with(&format!("versions/{n}-")));
+        for (name, bytes) in &self.saved[n] {
+            assert!(fs::read(current.join(name)).unwrap() == *bytes, "{name} of step {n}");
+        }
+        assert_eq!(fs::read_dir(&current).unwrap().count(), 3);
+    }
+}
+
+/// The names in a directory, sorted.
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn versions_follow_each_other_at_the_cost_of_what_changed() {
+    on_each_backend(|objects| {
+        let mut run = Run::on(objects);
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("new/model");
+        let first = run.follow(&at).unwrap().unwrap();
+        let raw: u64 = run.saved[0].iter().map(|f| f.1.len() as u64).sum();
+        assert_eq!((first.from, first.linked_size, first.written_size), (None, 0, raw));
+        run.check(&at, 0);
+        assert_eq!(run.follow(&at).unwrap(), None);
+        // One file changes: the others are links.
+        let inode = |name: &str| fs::metadata(at.join("current").join(name)).unwrap().ino();
+        let before = ["sub/b.safetensors", "config"].map(inode);
+        run.save(&[0]);
+        let next = run.follow(&at).unwrap().unwrap();
+        run.check(&at, 1);
+        assert_eq!(next.written_size, run.saved[1][0].1.len() as u64);
+        assert_eq!((next.from, next.linked_size), (Some(step(0)), raw - next.written_size));
+        assert!(next.fetched_size < first.fetched_size / 3, "{} of {}", next.fetched_size, first.fetched_size);
+        assert_eq!(before, ["sub/b.safetensors", "config"].map(inode));
+        // Three versions at once, and nothing that was there before.
+        (0..3).for_each(|_| run.save(&[0, 1]));
+        let last = run.follow(&at).unwrap().unwrap();
+        run.check(&at, 4);
+        assert!(last.from == Some(step(1)) && last.fetched_size < first.fetched_size);
+        // The version before stays, no other.
+        let versions = names(&at.join("versions"));
+        assert_eq!(versions.len(), 4, "{versions:?}");
+        assert!(versions[0].starts_with("1-") && versions[2].starts_with("4-"), "{versions:?}");
+    });
+}
+
+#[test]
+fn what_was_rebased_or_deleted_in_the_store_is_still_held() {
+    let mut run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    run.follow(dir.path()).unwrap();
+    (0..2).for_each(|_| run.save(&[0, 1]));
+    let mut keep = lmc_store::Keep::default();
+    keep.steps = [step(2)].into();
+    run.store.prune(&run.store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
+    run.follow(dir.path()).unwrap().unwrap();
+    run.check(dir.path(), 2);
+    run.save(&[1]);
+    let next = run.follow(dir.path()).unwrap().unwrap();
+    run.check(dir.path(), 3);
+    assert!(next.fetched_size < run.saved[3][1].1.len() as u64 / 2, "{next:?}");
+}
+
+#[test]
+fn files_that_somebody_changed_are_not_believed() {
+    for same_time in [false, true] {
+        let mut run = Run::new();
+        let dir = tempfile::tempdir().unwrap();
+        run.follow(dir.path()).unwrap();
+        let current = dir.path().join("current");
+        for name in ["a.safetensors", "sub/b.safetensors"] {
+            let path = current.join(name);
+            let time = fs::metadata(&path).unwrap().modified().unwrap();
+            let mut bytes = fs::read(&path).unwrap();
+            let n = bytes.len();
+            bytes[n / 2..n / 2 + 100].fill(0);
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+            let time = if same_time { time } else { time - std::time::Duration::from_secs(7) };
+            file.set_modified(time).unwrap();
+        }
+        run.save(&[0]);
+        // With the old time the file that did not change is linked, unless all is to be verified.
+        let mut o = FollowOptions::default();
+        o.verify = same_time;
+        let mut follower = run.follower(dir.path(), o).unwrap();
+        let newest = follower.newest().unwrap().unwrap();
+        let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+        assert_eq!(staged.linked_size, if same_time { 0 } else { run.saved[1][2].1.len() as u64 });
+        assert_eq!(follower.commit(staged).unwrap().step, step(1));
+        run.check(dir.path(), 1);
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_leaves_the_version_before() {
+    let mut run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    run.follow(dir.path()).unwrap();
+    let there: Vec<_> = data_objects(&run.objects).into_iter().map(|o| o.0).collect();
+    run.save(&[0, 1]);
+    let new: Vec<_> = data_objects(&run.objects).into_iter().filter(|o| !there.contains(&o.0)).collect();
+    for (key, bytes) in &new {
+        let mut bad = bytes.to_vec();
+        let n = bad.len();
+        bad[n / 2] ^= 1;
+        futures::executor::block_on(run.objects.put(&(&key[..]).into(), bad.into())).unwrap();
+    }
+    for _ in 0..2 {
+        let e = run.follow(dir.path()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
+        run.check(dir.path(), 0);
+        assert_eq!(names(&dir.path().join("versions")).len(), 2);
+    }
+    for (key, bytes) in new {
+        futures::executor::block_on(run.objects.put(&(&key[..]).into(), bytes.into())).unwrap();
+    }
+    run.follow(dir.path()).unwrap().unwrap();
+    run.check(dir.path(), 1);
+}
+
+#[test]
+fn what_was_staged_before_a_crash_is_used_and_the_rest_removed() {
+    let mut run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    run.follow(dir.path()).unwrap();
+    run.save(&[0]);
+    let mut follower = run.follower(dir.path(), FollowOptions::default()).unwrap();
+    let newest = follower.newest().unwrap().unwrap();
+    let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+    run.check(dir.path(), 0);
+    drop(follower);
+    let versions = dir.path().join("versions");
+    fs::create_dir_all(versions.join(".staging/sub")).unwrap();
+    for leftover in [".staging/sub/x", "5-00000000000000000000000000000000.json", "x.json.new", "y"] {
+        fs::write(versions.join(leftover), "x").unwrap();
+    }
+    fs::create_dir(versions.join("6-00000000000000000000000000000000")).unwrap();
+    std::os::unix::fs::symlink("versions/nowhere", dir.path().join(".current.new")).unwrap();
+    let again = run.follow(dir.path()).unwrap().unwrap();
+    assert_eq!((again.version, again.written_size), (staged.version, 0));
+    run.check(dir.path(), 1);
+    let versions = names(&versions);
+    assert!(versions.len() == 4 && versions[0].starts_with("0-") && versions[2].starts_with("1-"), "{versions:?}");
+}
+
+#[test]
+fn steps_that_go_back_must_be_asked_for() {
+    let mut run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    (0..2).for_each(|_| run.save(&[0]));
+    run.follow(dir.path()).unwrap();
+    let other = Run::new();
+    let e = other.follow(dir.path()).unwrap_err();
+    assert!(
+        e.kind() == ErrorKind::Usage
+            && e.to_string().contains("has step 2, and what is to follow is a snapshot of step 0"),
+        "{e}"
+    );
+    run.check(dir.path(), 2);
+    let mut o = FollowOptions::default();
+    o.rewind = true;
+    let mut follower = other.follower(dir.path(), o).unwrap();
+    let newest = follower.newest().unwrap().unwrap();
+    let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+    follower.commit(staged).unwrap();
+    other.check(dir.path(), 0);
+}
+
+#[test]
+fn a_directory_is_the_followers_own_or_refused() {
+    let run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("mine")).unwrap();
+    fs::write(at("mine/thesis"), "all of it").unwrap();
+    let e = run.follow(&at("mine")).unwrap_err();
+    assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("holds \"thesis\""), "{e}");
+    assert_eq!(names(&at("mine")), ["thesis"]);
+    let first = run.follower(&at("two"), FollowOptions::default()).unwrap();
+    let e = run.follower(&at("two"), FollowOptions::default()).unwrap_err();
+    assert!(e.kind() == ErrorKind::Exists && e.to_string().contains("another process follows into it"), "{e}");
+    drop(first);
+    run.follow(&at("two")).unwrap().unwrap();
+    for (marker, kind) in [
+        (r#"{"format":"lmc-follow","version":2,"announced":null}"#, "version 2"),
+        (r#"{"format":"other","version":1,"announced":null}"#, "format \"other\""),
+        ("{", "is not what this lmc writes"),
+    ] {
+        fs::write(at("two/.lmc-follow.json"), marker).unwrap();
+        let e = run.follow(&at("two")).unwrap_err();
+        assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains(kind), "{e}");
+    }
+    // `current` of somebody else's.
+    run.follow(&at("three")).unwrap().unwrap();
+    fs::remove_file(at("three/current")).unwrap();
+    std::os::unix::fs::symlink(at("mine"), at("three/current")).unwrap();
+    let e = run.follow(&at("three")).unwrap_err();
+    assert!(e.to_string().contains("which lmc did not write"), "{e}");
+    // An empty store has nothing to follow.
+    let empty = Follower::open(new_store(&memory()), &at("four"), FollowOptions::default()).unwrap();
+    assert!(empty.newest().unwrap().is_none() && empty.current().is_none() && empty.is_announced());
+}
+
+#[test]
+fn what_was_announced_is_remembered() {
+    let mut run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    run.follow(dir.path()).unwrap();
+    let mut follower = run.follower(dir.path(), FollowOptions::default()).unwrap();
+    assert!(!follower.is_announced());
+    follower.announce().unwrap();
+    assert!(follower.is_announced());
+    drop(follower);
+    assert!(run.follower(dir.path(), FollowOptions::default()).unwrap().is_announced());
+    run.save(&[0]);
+    run.follow(dir.path()).unwrap();
+    assert!(!run.follower(dir.path(), FollowOptions::default()).unwrap().is_announced());
+}
