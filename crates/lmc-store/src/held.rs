@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lmc::ReadAt;
 
@@ -11,10 +13,15 @@ use crate::ids::Hash;
 /// Bytes of a file: the hash of the raw bytes of their block set, the offset there, and the length.
 pub(crate) type StoredExtent = (Hash, u64, u64);
 
+/// Opens a file. There may be more of them than a process may have open.
+type Open = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
+
 /// Files, and the block sets in them by the hash of their raw bytes. Files may have changed since: what is decoded from them is verified.
 #[derive(Default)]
 pub(crate) struct Held {
-    files: Vec<File>,
+    files: Vec<Open>,
+    /// Whether anything was read.
+    used: AtomicBool,
     sets: HashMap<Hash, Vec<Piece>>,
 }
 
@@ -28,7 +35,7 @@ struct Piece {
 
 impl Held {
     /// Adds a file and its extents, in order.
-    pub(crate) fn add(&mut self, file: File, extents: impl IntoIterator<Item = StoredExtent>) {
+    pub(crate) fn add(&mut self, file: Open, extents: impl IntoIterator<Item = StoredExtent>) {
         let mut offset = 0;
         for (hash, from, len) in extents {
             let pieces = self.sets.entry(hash).or_default();
@@ -48,17 +55,26 @@ impl Held {
 
     /// Reads a set that is held.
     pub(crate) fn read(&self, hash: Hash, out: &mut [u8]) -> Result<()> {
+        self.used.store(true, Ordering::Relaxed);
+        let failed = |e| Error::io("cannot read an earlier version", e);
         let mut end = 0;
-        for p in self.sets.get(&hash).into_iter().flatten().filter(|p| p.len > 0) {
-            let skip = end - p.from.min(end);
-            if skip < p.len {
-                let to = &mut out[end as usize..(p.from + p.len) as usize];
-                let read = self.files[p.file].read_exact_at(to, p.offset + skip);
-                read.map_err(|e| Error::io("cannot read an earlier version", e))?;
+        for p in self.sets.get(&hash).into_iter().flatten() {
+            let to = out.get_mut(end as usize..(p.from + p.len) as usize);
+            if let Some(to) = to.filter(|to| p.from <= end && !to.is_empty()) {
+                let read = self.files[p.file]().and_then(|f| f.read_exact_at(to, p.offset + (end - p.from)));
+                read.map_err(failed)?;
                 end = p.from + p.len;
             }
         }
-        Ok(())
+        match end == out.len() as u64 {
+            true => Ok(()),
+            false => Err(failed(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// Whether anything was read since the last call.
+    pub(crate) fn take_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -67,10 +83,10 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn file(bytes: &[u8]) -> File {
+    fn file(bytes: &[u8]) -> Open {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
-        file
+        Box::new(move || file.try_clone())
     }
 
     #[test]
@@ -81,14 +97,22 @@ mod tests {
         held.add(file(b"abcdef"), [(a, 0, 5), (c, 2, 1)]);
         assert!(held.has(a, 8) && held.has(b, 3));
         assert!(!held.has(a, 9) && !held.has(b, 2) && !held.has(c, 4) && !held.has(none, 0));
-        let read = |hash, len| {
+        let read_of = |held: &Held, hash, len| {
             let mut out = vec![0; len];
             held.read(hash, &mut out).map(|()| String::from_utf8(out).unwrap())
         };
+        let read = |hash, len| read_of(&held, hash, len);
         assert_eq!(read(a, 8).unwrap(), "abcde123");
         assert_eq!(read(b, 3).unwrap(), "456");
         let mut short = Held::default();
         short.add(file(b"01"), [(a, 0, 3)]);
-        assert!(short.has(a, 3) && short.read(a, &mut [0; 3]).is_err());
+        assert!(short.has(a, 3) && read_of(&short, a, 3).is_err());
+        assert!(short.take_used() && !short.take_used());
+        // Pieces with a gap, of which the first ones alone are as long as another set of the same hash would be.
+        let mut gap = Held::default();
+        gap.add(file(b"0123456789"), [(a, 0, 4), (a, 6, 2)]);
+        assert!(gap.has(a, 4) && !gap.has(a, 8));
+        assert_eq!(read_of(&gap, a, 4).unwrap(), "0123");
+        assert!(read_of(&gap, a, 8).is_err() && read_of(&gap, a, 3).is_err() && read_of(&gap, none, 1).is_err());
     }
 }

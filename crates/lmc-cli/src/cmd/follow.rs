@@ -35,12 +35,12 @@ pub(crate) struct FollowArgs {
     #[arg(long)]
     once: bool,
 
-    /// Look for a new snapshot every S seconds.
+    /// Look for a new snapshot every S seconds, less often while that fails.
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_interval, conflicts_with = "once")]
     interval: f64,
 
     /// Run CMD in a shell after every new version, with LMC_STEP and LMC_PATH, the version's directory. Until it succeeds, it is run again at
-    /// every look, also by the next process that follows into DIR.
+    /// every look, also by the next process that follows into DIR. With --json its output goes to standard error.
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
 
@@ -48,7 +48,7 @@ pub(crate) struct FollowArgs {
     #[arg(long, value_name = "N", default_value_t = FollowOptions::default().keep)]
     keep: usize,
 
-    /// Follow to an earlier step, too, or to another run.
+    /// Follow to an earlier step, too.
     #[arg(long)]
     rewind: bool,
 
@@ -72,19 +72,17 @@ fn parse_interval(text: &str) -> Result<f64, String> {
     Ok(seconds)
 }
 
+/// The longest time between two looks while they fail, in seconds, unless the interval is longer.
+const LONGEST_WAIT: f64 = 60.0;
+
 /// Follows a store.
 pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {
-    let store = args.place.open()?;
     args.place.guard().check_replace(&args.dir.join("current"))?;
-    let mut options = FollowOptions::default();
-    options.threads = args.threads.count();
-    options.keep = args.keep;
-    options.rewind = args.rewind;
-    options.verify = args.verify;
-    let mut follower = Follower::open(store, &args.dir, options).map_err(|e| own(&e))?;
-    let mut last = String::new();
+    let mut follower = None;
+    let (mut last, mut wait) = (String::new(), args.interval);
     loop {
-        match look(args, &mut follower, ui) {
+        let looked = opened(args, &mut follower).and_then(|follower| look(args, follower, ui));
+        match looked {
             Err(failure) if args.once || matches!(failure, Failure::Usage(_) | Failure::BrokenPipe) => {
                 return Err(failure);
             }
@@ -93,31 +91,55 @@ pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {
                 if std::mem::replace(&mut last, failure.to_string()) != last {
                     ui.fail(&failure);
                 }
+                wait = (2.0 * wait).min(LONGEST_WAIT.max(args.interval));
             }
-            Ok(()) => last.clear(),
+            Ok(()) => {
+                last.clear();
+                wait = args.interval;
+            }
         }
         if args.once {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_secs_f64(args.interval));
+        std::thread::sleep(Duration::from_secs_f64(wait));
     }
+}
+
+/// Opens the store and the directory.
+fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&'f mut Follower> {
+    if follower.is_none() {
+        let mut options = FollowOptions::default();
+        options.threads = args.threads.count();
+        options.keep = args.keep;
+        options.rewind = args.rewind;
+        options.verify = args.verify;
+        *follower = Some(Follower::open(args.place.open()?, &args.dir, options).map_err(|e| directory_failure(&e))?);
+    }
+    Ok(follower.as_mut().expect("it was opened"))
 }
 
 /// Gets to the newest snapshot, and tells about it.
 fn look(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
-    let newest = follower.newest().map_err(|e| args.place.failure(&e))?;
-    if let Some(snapshot) = newest {
-        get(args, follower, &snapshot, ui)?;
-    }
+    let newest = follower.newest().map_err(|e| args.place.failure(&e));
+    let got = newest.and_then(|s| s.map_or(Ok(()), |snapshot| get(args, follower, &snapshot, ui)));
+    // Also about the current version, if there is no getting to a newer one.
+    got.and(tell(args, follower))
+}
+
+/// Runs the command, unless it succeeded for the current version.
+fn tell(args: &FollowArgs, follower: &mut Follower) -> Result {
     let Some(command) = args.exec.as_ref().filter(|_| !follower.is_announced()) else { return Ok(()) };
     let version = follower.current().expect("what is not announced is there");
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command).env("LMC_STEP", version.step.to_string()).env("LMC_PATH", &version.path);
+    if args.json {
+        shell.stdout(std::io::stderr());
+    }
     let failed = |what: &dyn std::fmt::Display| {
         Failure::Failed(format!("--exec {}, step {}: {what}", Name::text(command), version.step))
     };
     match shell.status() {
-        Ok(status) if status.success() => follower.announce().map_err(|e| own(&e)),
+        Ok(status) if status.success() => follower.announce().map_err(|e| directory_failure(&e)),
         Ok(status) => Err(failed(&status)),
         Err(e) => Err(failed(&crate::format::io_error(&e))),
     }
@@ -128,13 +150,13 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
     let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size));
     let staged = follower.stage(snapshot, &mut |done| progress.at(done)).map_err(|e| match e.kind() {
         ErrorKind::Usage => Failure::Usage(format!("{} (--rewind)", Name::text(&e.to_string()))),
-        ErrorKind::Io => own(&e),
+        ErrorKind::Io => directory_failure(&e),
         _ => args.place.failure(&e),
     })?;
     drop(progress);
     let staged_after = start.elapsed().as_secs_f64();
     let Staged { from, linked_size, written_size, fetched_size, .. } = staged;
-    let version = follower.commit(staged).map_err(|e| own(&e))?;
+    let version = follower.commit(staged).map_err(|e| directory_failure(&e))?;
     let committed_after = start.elapsed().as_secs_f64() - staged_after;
     if args.json {
         return ui.json(&json!({
@@ -163,7 +185,7 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
 }
 
 /// An error about the directory that follows; the message says where.
-fn own(e: &lmc_store::Error) -> Failure {
+fn directory_failure(e: &lmc_store::Error) -> Failure {
     let text = Name::text(&e.to_string()).to_string();
     match e.kind() {
         ErrorKind::Usage => Failure::Usage(text),

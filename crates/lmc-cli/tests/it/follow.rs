@@ -23,6 +23,13 @@ fn save(dir: &Dir, n: u64) {
     dir.run(["-q", "snapshot", "save", "s", "d", "--step", &n.to_string()]).silent();
 }
 
+/// Saves a step, and moves its data to `new`.
+fn save_apart(dir: &Dir, n: u64) {
+    dir.shell("ls s/data > before").ok();
+    save(dir, n);
+    dir.shell("mkdir new; for d in $(ls s/data); do grep -qx $d before || mv s/data/$d new/; done; ls new/*").ok();
+}
+
 /// A store with one snapshot.
 fn stored() -> Dir {
     let dir = Dir::new();
@@ -72,9 +79,7 @@ fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
 fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "m", "--once"]).silent();
-    dir.shell("ls s/data > before").ok();
-    save(&dir, 1);
-    dir.shell("mkdir new; for d in $(ls s/data); do grep -qx $d before || mv s/data/$d new/; done; ls new/*").ok();
+    save_apart(&dir, 1);
     let mut child = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(step(&dir, "m"), Some(0));
@@ -122,6 +127,43 @@ fn after_a_kill_there_is_one_whole_version() {
         assert!(!dir.has("m/.current.new"));
     }
     assert!(kills < 20 || versions[0] > 0, "{versions:?}");
+}
+
+#[test]
+fn the_current_version_is_told_about_if_the_next_one_is_bad() {
+    let dir = stored();
+    dir.run(["-q", "follow", "s", "m", "--once"]).silent();
+    save_apart(&dir, 1);
+    let told = ["-q", "follow", "s", "m", "--once", "--exec", "echo $LMC_STEP >> told"];
+    dir.run(told).fails(&["step 1", "data/"]);
+    assert_eq!(dir.read("told"), b"0\n");
+    dir.shell("cp -r new/* s/data/").ok();
+    dir.run(told).silent();
+    assert_eq!(dir.read("told"), b"0\n1\n");
+}
+
+#[test]
+fn it_waits_for_a_store() {
+    let dir = Dir::new();
+    let mut child = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    std::fs::create_dir_all(dir.path("d/sub")).unwrap();
+    save(&dir, 0);
+    wait_until("step 0 is followed", || dir.has("m/current") && step(&dir, "m") == Some(0));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn many_files_need_few_descriptors() {
+    let dir = Dir::new();
+    std::fs::create_dir(dir.path("d")).unwrap();
+    for n in 0..2 {
+        (0..200).for_each(|i| _ = dir.write(&format!("d/{i}"), &[n; 200]));
+        dir.run(["-q", "snapshot", "save", "s", "d"]).silent();
+        dir.shell("ulimit -n 64; exec $LMC -q follow s m --once").silent();
+        assert_eq!(dir.read("m/current/199"), [n; 200]);
+    }
 }
 
 #[test]

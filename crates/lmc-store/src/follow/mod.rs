@@ -9,6 +9,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +107,9 @@ pub struct Follower {
 struct Marker {
     format: String,
     version: u32,
-    /// The id of the last version that [`Follower::announce`] was called for.
+    /// The names of the versions that stay, in the order in which they became the current one.
+    committed: Vec<String>,
+    /// The id of the current version if [`Follower::announce`] was called for it.
     announced: Option<SaveId>,
 }
 
@@ -120,7 +123,9 @@ impl Follower {
         let failed = |e| Error::io(format_args!("{}: cannot follow into it", directory.display()), e);
         fs::create_dir_all(directory).map_err(failed)?;
         let directory = directory.canonicalize().map_err(failed)?;
-        let marker = read_marker(&directory)?;
+        sync(directory.parent().unwrap_or(&directory)).map_err(failed)?;
+        // Nothing is written into a directory that is another one's.
+        read_marker(&directory)?;
         let lock = File::options().create(true).truncate(false).write(true).open(directory.join(LOCK));
         let lock = lock.map_err(failed)?;
         match lock.try_lock() {
@@ -133,16 +138,22 @@ impl Follower {
             }
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
-        let marker = match marker {
+        let marker = match read_marker(&directory)? {
             Some(marker) => marker,
             None => {
-                let marker = Marker { format: "lmc-follow".into(), version: 1, announced: None };
+                let marker = Marker { format: "lmc-follow".into(), version: 1, committed: vec![], announced: None };
                 write_marker(&directory, &marker)?;
                 marker
             }
         };
         let mut follower = Self { store, directory, options, current: None, marker, _lock: lock };
-        fs::create_dir_all(follower.versions()).map_err(failed)?;
+        match fs::create_dir(follower.versions()) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
+            _ => {}
+        }
+        if !fs::symlink_metadata(follower.versions()).map_err(failed)?.is_dir() {
+            return Err(failed(io::Error::other(format!("{VERSIONS} is not a directory"))));
+        }
         follower.current = follower.find_current().map_err(failed)?;
         follower.remove_unfinished().map_err(failed)?;
         Ok(follower)
@@ -181,9 +192,12 @@ impl Follower {
         let version = Version { step: snapshot.step, id: snapshot.id, path: self.versions().join(&name) };
         let from = self.current.as_ref().map(|c| c.step);
         let mut staged = Staged { version, from, linked_size: 0, written_size: 0, fetched_size: 0 };
-        let is_current = self.current.as_ref().is_some_and(|c| c.id == snapshot.id);
-        // Or it was staged by a process that ended before it was committed.
-        if is_current || Description::read(&staged.version.path).is_some_and(|d| d.is_intact(&staged.version.path)) {
+        // It may have been staged by a process that ended before it was committed.
+        let is_there = || {
+            let there = Description::read(&staged.version.path);
+            !self.options.verify && there.is_some_and(|d| d.is_intact(&staged.version.path))
+        };
+        if self.current.as_ref() == Some(&staged.version) || is_there() {
             return Ok(staged);
         }
         let written = self.write(snapshot, &mut staged, progress).and_then(|description| {
@@ -204,19 +218,42 @@ impl Follower {
     /// Makes a version the current one: a single rename. Then removes the oldest versions but [`FollowOptions::keep`].
     ///
     /// # Errors
-    /// `Io`; the current version is still a whole one.
+    /// `Usage` when the version is not in this directory, or no longer; `Io`. The current version is still a whole one.
     pub fn commit(&mut self, staged: Staged) -> Result<&Version> {
+        let name = version::name(staged.version.step, staged.version.id);
+        if staged.version.path != self.versions().join(&name) || !staged.version.path.is_dir() {
+            let path = staged.version.path.display();
+            return Err(Error::usage(format!("{path}: is no version that was staged in {}", self.directory.display())));
+        }
+        self.note_commit(&name)?;
         let failed = |e| Error::io(format_args!("{}: cannot replace {CURRENT}", self.directory.display()), e);
-        let Some(name) = staged.version.path.file_name() else { unreachable!("a version's directory has a name") };
         let new = self.directory.join(".current.new");
         remove_if_there(&new).map_err(failed)?;
         symlink(Path::new(VERSIONS).join(name), &new).map_err(failed)?;
         fs::rename(&new, self.directory.join(CURRENT)).map_err(failed)?;
         sync(&self.directory).map_err(failed)?;
-        let before = self.current.replace(staged.version);
-        // The version before is the last one that goes.
-        self.remove_old(before.as_ref()).map_err(failed)?;
-        Ok(self.current.as_ref().expect("it was set"))
+        // What cannot be removed now, is after the next commit.
+        _ = self.remove_old();
+        Ok(self.current.insert(staged.version))
+    }
+
+    /// Notes which versions stay once this one is the current one, and that nobody was told about it.
+    fn note_commit(&mut self, name: &str) -> Result<()> {
+        let before = self.current.as_ref().map(|c| version::name(c.step, c.id));
+        if before.as_deref() == Some(name) {
+            return Ok(());
+        }
+        let committed = &mut self.marker.committed;
+        // A process may have ended between this note and the link.
+        let known = committed.iter().position(|c| Some(c) == before.as_ref());
+        committed.truncate(known.unwrap_or(0));
+        committed.retain(|c| c != name);
+        committed.extend(before);
+        committed.push(name.to_owned());
+        let old = committed.len().saturating_sub(self.options.keep.saturating_add(1));
+        committed.drain(..old);
+        self.marker.announced = None;
+        write_marker(&self.directory, &self.marker)
     }
 
     /// Whether [`Self::announce`] was called for the current version, by whatever process; or there is none.
@@ -244,7 +281,7 @@ impl Follower {
             false => format!("a snapshot of step {}", snapshot.step),
         };
         Err(Error::usage(format!(
-            "{place}: has step {step}, and what is to follow is {what}: if the run was rewound, or is another one, ask for it"
+            "{place}: has step {step}, and what is to follow is {what}: if the run was rewound, ask for it"
         )))
     }
 
@@ -263,19 +300,20 @@ impl Follower {
             let parent = path.parent().expect("it is below the staging directory");
             fs::create_dir_all(parent).map_err(failed)?;
             let same = before.iter().find(|(f, _)| f.name == file.name && f.len == file.len && f.extents == extents);
-            let linked = match same {
-                Some((_, there)) if !self.options.verify => fs::hard_link(there, &path).is_ok(),
-                _ => false,
-            };
-            if linked {
+            let same = same.filter(|_| !self.options.verify);
+            let linked = same.and_then(|(f, there)| fs::hard_link(there, &path).ok().and_then(|()| f.linked(&path)));
+            let described = if let Some(linked) = linked {
                 staged.linked_size += file.len;
+                linked
             } else {
+                remove_if_there(&path).map_err(failed)?;
                 let done = staged.linked_size + staged.written_size;
                 staged.fetched_size += restore(&reader, file, &held, &path, &mut |n| progress(done + n))?;
                 staged.written_size += file.len;
-            }
+                StoredFile::of(&path, file, extents).map_err(failed)?
+            };
             progress(staged.linked_size + staged.written_size);
-            description.files.push(StoredFile::of(&path, file, extents).map_err(failed)?);
+            description.files.push(described);
         }
         Ok(description)
     }
@@ -289,8 +327,9 @@ impl Follower {
         {
             for file in description.files {
                 let path = current.path.join(&file.name);
-                if let Some(open) = file.open(&path) {
-                    held.add(open, file.extents.iter().copied());
+                if file.linked(&path).is_some() {
+                    let (f, at) = (file.clone(), path.clone());
+                    held.add(Box::new(move || f.open(&at)), file.extents.iter().copied());
                     files.push((file, path));
                 }
             }
@@ -307,8 +346,9 @@ impl Follower {
         let path = self.directory.join(&target);
         let foreign =
             || io::Error::other(format!("{CURRENT} is a link to {}, which lmc did not write", target.display()));
-        let (step, id) = name.filter(|_| path.is_dir()).ok_or_else(foreign)?;
-        Ok(Some(Version { step, id, path }))
+        let (step, id) = name.ok_or_else(foreign)?;
+        // Somebody may have removed it.
+        Ok(path.is_dir().then_some(Version { step, id, path }))
     }
 
     /// Removes what no version is, in the directory of versions.
@@ -327,27 +367,29 @@ impl Follower {
         Ok(())
     }
 
-    /// Removes all versions but the current one, `before`, and as many later ones as are to be kept.
-    fn remove_old(&self, before: Option<&Version>) -> io::Result<()> {
-        let current = self.current.as_ref();
-        let mut old = vec![];
+    /// Removes all versions but those that were noted.
+    fn remove_old(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.versions())? {
             let path = entry?.path();
-            let name = path.file_name().and_then(|n| n.to_str());
-            if let Some(named) = name.and_then(version::parse_name)
-                && current.is_none_or(|c| c.path != path)
-            {
-                // The one before stays longest, then the latest ones.
-                old.push((before.is_some_and(|b| b.path == path), named.0, path));
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            if version::parse_name(name).is_some() && !self.marker.committed.iter().any(|c| c == name) {
+                remove_if_there(&version::description_of(&path))?;
+                remove_if_there(&path)?;
             }
         }
-        old.sort_unstable();
-        let most = old.len().saturating_sub(self.options.keep);
-        for (.., path) in &old[..most] {
-            remove_if_there(path)?;
-            remove_if_there(&version::description_of(path))?;
-        }
         Ok(())
+    }
+}
+
+/// A file that notes when it cannot be written.
+struct Output {
+    file: File,
+    failed: AtomicBool,
+}
+
+impl lmc::WriteAt for Output {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        lmc::WriteAt::write_all_at(&self.file, buf, offset).inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
     }
 }
 
@@ -360,14 +402,18 @@ fn restore(
     progress: &mut dyn FnMut(u64),
 ) -> Result<u64> {
     let failed = |e| Error::io(format_args!("{}: cannot write", path.display()), e);
-    let output = File::options().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-    output.set_len(file.len).map_err(failed)?;
-    let fetched = reader.restore_file_from(&file.name, held, &output, progress).or_else(|e| match e.kind() {
+    let file_of = File::options().write(true).create_new(true).open(path).map_err(failed)?;
+    file_of.set_len(file.len).map_err(failed)?;
+    let output = Output { file: file_of, failed: AtomicBool::new(false) };
+    held.take_used();
+    let fetched = reader.restore_file_from(&file.name, held, &output, progress).or_else(|e| {
         // What is held may have been changed.
-        ErrorKind::Damaged | ErrorKind::Io => reader.restore_file_from(&file.name, &Held::default(), &output, progress),
-        _ => Err(e),
+        if held.take_used() && !output.failed.load(Ordering::Relaxed) {
+            return reader.restore_file_from(&file.name, &Held::default(), &output, progress);
+        }
+        Err(e)
     })?;
-    output.sync_all().map_err(failed)?;
+    output.file.sync_all().map_err(failed)?;
     Ok(fetched)
 }
 

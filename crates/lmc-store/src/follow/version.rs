@@ -27,7 +27,7 @@ pub(super) struct Description {
 }
 
 /// A file of a version.
-#[derive(Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoredFile {
     pub(super) name: String,
@@ -46,17 +46,22 @@ impl StoredFile {
         Ok(Self { name: file.name.clone(), len: file.len, modified, inode: m.ino(), extents })
     }
 
+    /// The same file in another version, of which this is the description there; if nobody has changed it.
+    pub(super) fn linked(&self, path: &Path) -> Option<Self> {
+        self.is(&fs::symlink_metadata(path).ok()?).then(|| self.clone())
+    }
+
     fn is(&self, m: &Metadata) -> bool {
         m.is_file() && (m.len(), (m.mtime(), m.mtime_nsec()), m.ino()) == (self.len, self.modified, self.inode)
     }
 
     /// Opens the file, if nobody has changed it.
-    pub(super) fn open(&self, path: &Path) -> Option<File> {
-        if !self.is(&fs::symlink_metadata(path).ok()?) {
-            return None;
-        }
-        let file = File::open(path).ok()?;
-        self.is(&file.metadata().ok()?).then_some(file)
+    pub(super) fn open(&self, path: &Path) -> io::Result<File> {
+        let check = |m: &Metadata| if self.is(m) { Ok(()) } else { Err(io::Error::other("it was changed")) };
+        check(&fs::symlink_metadata(path)?)?;
+        let file = File::open(path)?;
+        check(&file.metadata()?)?;
+        Ok(file)
     }
 }
 
@@ -83,7 +88,7 @@ impl Description {
 
     /// Whether all files are there, and nobody has changed them.
     pub(super) fn is_intact(&self, directory: &Path) -> bool {
-        self.files.iter().all(|f| f.open(&directory.join(&f.name)).is_some())
+        self.files.iter().all(|f| f.linked(&directory.join(&f.name)).is_some())
     }
 }
 
@@ -111,7 +116,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    let mut file = File::create(&new)?;
+    super::remove_if_there(&new)?;
+    let mut file = File::create_new(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(new, path)

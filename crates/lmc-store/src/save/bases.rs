@@ -15,7 +15,7 @@ pub(super) struct Bases {
     /// By hash of the raw bytes.
     equal: HashMap<Hash, SetId>,
     /// Where bytes are.
-    places: Known<Held>,
+    places: Known<Spot>,
     /// Indices into `cuts`.
     cut: Known<usize>,
     /// Parts of tensors that other tensors cut (`flat.rs`), in order.
@@ -58,7 +58,7 @@ impl<T: Copy + PartialEq> Known<T> {
 
 /// Bytes of a file: the set that has them, and their offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct Spot {
     set: SetId,
     first: u64,
 }
@@ -128,7 +128,7 @@ impl Bases {
                 None => Keys::opaque(&file.name, s.offset + start, len),
             };
             let set = self.catalog.resolve(shard, of)?;
-            let place = Held { set, first };
+            let place = Spot { set, first };
             self.places.add(keys, place);
             parts[segment].push(Part { set, first, range: Range { offset: start, len } });
             held.entry(set).or_default().push(piece);
@@ -176,7 +176,7 @@ impl Bases {
         // Sets in the order of the tensors, so that the choice is definite.
         let (mut votes, mut sets): (HashMap<SetId, u64>, Vec<SetId>) = (HashMap::new(), vec![]);
         for (place, len) in places.iter().zip(lens) {
-            if let Some(Held { set, .. }) = place.filter(|p| self.contents.contains_key(&p.set)) {
+            if let Some(Spot { set, .. }) = place.filter(|p| self.contents.contains_key(&p.set)) {
                 *votes.entry(set).or_insert_with(|| {
                     sets.push(set);
                     0
@@ -204,7 +204,7 @@ impl Bases {
     }
 
     /// Where each tensor of a chunk was, or its opaque bytes.
-    fn places(&self, chunk: &Chunk) -> Vec<Option<Held>> {
+    fn places(&self, chunk: &Chunk) -> Vec<Option<Spot>> {
         chunk.keys().map(|keys| self.places.get(keys)).collect()
     }
 }

@@ -33,9 +33,17 @@ pub(super) fn find(
         }
         for mut parts in sets.into_values() {
             parts.sort_unstable_by_key(|p| p.0);
-            // Each name stands for one place.
-            let mut names = HashSet::new();
-            parts.retain(|p| names.insert(p.1));
+            // Each name stands for one place, and each place for one tensor.
+            let (mut names, mut end) = (HashSet::new(), 0);
+            parts.retain(|&(first, i, range)| {
+                let whole = range.offset.is_multiple_of(2) && range.len.is_multiple_of(2);
+                let fits = whole && first >= end && names.insert(i);
+                end = if fits { first + range.len } else { end };
+                fits
+            });
+            if parts.is_empty() {
+                continue;
+            }
             let parts: Vec<_> = parts.into_iter().map(|(_, i, range)| (i, range)).collect();
             let chunk = Chunk::of_parts(&input.name, segments, &parts).map_err(|e| e.at(&input.name))?;
             if choice.choose(&chunk)?.is_some() {

@@ -307,6 +307,21 @@ fn weights_alone_are_deltas_against_a_whole_snapshot() {
 }
 
 #[test]
+fn a_copy_beside_weights_that_are_cut_as_before_is_no_part_of_them() {
+    let o = SaveOptions::default();
+    let store = new_store(&memory());
+    let m = Model::new();
+    let mut whole = m.optimizer(2, 0);
+    whole.push(m.narrow());
+    save(&store, 0, &whole, &o);
+    let copies = m.0.iter().map(|(name, bytes)| (format!("module.{name}"), bytes.clone()));
+    let both = Model(m.0.iter().cloned().chain(copies).collect());
+    let all = save(&store, 1, &vec![both.narrow()], &o).new_size;
+    assert!(all < m.narrow().1.len() as u64, "{all}");
+    assert!(store.verify(&store.snapshots().unwrap(), true, 1).unwrap().problems.is_empty());
+}
+
+#[test]
 fn what_is_written_does_not_depend_on_threads() {
     let m = Model::of((0..20).map(|i| (format!("p{i}"), 4000 + 500 * i)).collect());
     let mut files = m.optimizer(3, 0);

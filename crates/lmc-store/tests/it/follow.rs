@@ -250,8 +250,8 @@ fn a_directory_is_the_followers_own_or_refused() {
     drop(first);
     run.follow(&at("two")).unwrap().unwrap();
     for (marker, kind) in [
-        (r#"{"format":"lmc-follow","version":2,"announced":null}"#, "version 2"),
-        (r#"{"format":"other","version":1,"announced":null}"#, "format \"other\""),
+        (r#"{"format":"lmc-follow","version":2,"committed":[],"announced":null}"#, "version 2"),
+        (r#"{"format":"other","version":1,"committed":[],"announced":null}"#, "format \"other\""),
         ("{", "is not what this lmc writes"),
     ] {
         fs::write(at("two/.lmc-follow.json"), marker).unwrap();
@@ -264,6 +264,22 @@ fn a_directory_is_the_followers_own_or_refused() {
     std::os::unix::fs::symlink(at("mine"), at("three/current")).unwrap();
     let e = run.follow(&at("three")).unwrap_err();
     assert!(e.to_string().contains("which lmc did not write"), "{e}");
+    // Links in the place of what is written or removed.
+    for (link, refused) in [("versions", true), (".lmc-follow.json.new", false)] {
+        let place = at(&format!("link-{refused}"));
+        fs::create_dir(&place).unwrap();
+        std::os::unix::fs::symlink(if refused { at("mine") } else { at("mine/thesis") }, place.join(link)).unwrap();
+        if refused {
+            // The marker of a follower, so that the directory is not refused for what is in it.
+            fs::copy(at("three/.lmc-follow.json"), place.join(".lmc-follow.json")).unwrap();
+            let e = run.follow(&place).unwrap_err();
+            assert!(e.to_string().contains("versions is not a directory"), "{e}");
+        } else {
+            run.follow(&place).unwrap().unwrap();
+            run.check(&place, 0);
+        }
+        assert_eq!(fs::read(at("mine/thesis")).unwrap(), b"all of it");
+    }
     // An empty store has nothing to follow.
     let empty = Follower::open(new_store(&memory()), &at("four"), FollowOptions::default()).unwrap();
     assert!(empty.newest().unwrap().is_none() && empty.current().is_none() && empty.is_announced());
@@ -283,4 +299,49 @@ fn what_was_announced_is_remembered() {
     run.save(&[0]);
     run.follow(dir.path()).unwrap();
     assert!(!run.follower(dir.path(), FollowOptions::default()).unwrap().is_announced());
+    // Nor is the one before, if it comes back.
+    let mut o = FollowOptions::default();
+    o.rewind = true;
+    let mut follower = run.follower(dir.path(), o).unwrap();
+    let first = run.store.find(lmc_store::At::Step(step(0))).unwrap();
+    let staged = follower.stage(&first, &mut |_| {}).unwrap();
+    assert_eq!((staged.written_size, staged.linked_size), (0, 0));
+    follower.commit(staged).unwrap();
+    run.check(dir.path(), 0);
+    assert!(!follower.is_announced());
+}
+
+#[test]
+fn the_last_versions_stay_in_the_order_of_commits() {
+    let mut run = Run::new();
+    (0..5).for_each(|_| run.save(&[1]));
+    let dir = tempfile::tempdir().unwrap();
+    let mut o = FollowOptions::default();
+    (o.rewind, o.keep) = (true, 2);
+    let mut follower = run.follower(dir.path(), o).unwrap();
+    let stage = |follower: &mut Follower, n: u64| {
+        let snapshot = run.store.find(lmc_store::At::Step(step(n))).unwrap();
+        follower.stage(&snapshot, &mut |_| {}).unwrap()
+    };
+    let there = || -> Vec<String> {
+        let all = names(&dir.path().join("versions"));
+        all.iter().filter(|n| !n.ends_with(".json")).map(|n| n.split('-').next().unwrap().to_owned()).collect()
+    };
+    for n in [3, 4, 1] {
+        let staged = stage(&mut follower, n);
+        follower.commit(staged).unwrap();
+    }
+    assert_eq!(there(), ["1", "3", "4"]);
+    // One that is staged only is the first to go.
+    let (other, two) = (stage(&mut follower, 5), stage(&mut follower, 2));
+    assert_eq!(there(), ["1", "2", "3", "4", "5"]);
+    follower.commit(two.clone()).unwrap();
+    assert_eq!(there(), ["1", "2", "4"]);
+    let e = follower.commit(other).unwrap_err();
+    assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("is no version that was staged in"), "{e}");
+    run.check(dir.path(), 2);
+    let again = stage(&mut follower, 2);
+    assert_eq!(again.version, two.version);
+    follower.commit(again).unwrap();
+    assert_eq!(there(), ["1", "2", "4"]);
 }
