@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Cuts the power at every moment of `lmc snapshot save`, `prune` and `gc` on a store on disk, as far as a model can.
+"""Cuts the power at every moment of `lmc snapshot save`, `prune` and `gc` on a store on disk, and of `lmc follow`, as
+far as a model can.
 
     check_power_cut.py LMC [WORK]
 
 The commands run under strace. From the calls that change files this builds the possible contents of a disk after each
-call, runs lmc on them, and compares the restored files with the saved ones.
+call, runs lmc on them, and compares the restored files with the saved ones. Of a directory that follows a store, what
+`current` leads to is compared; then it must get to the newest snapshot.
 
 The model: synced data survive. The contents of a file are on disk if the file was synced after they were written;
 otherwise all of them are, or none, or the first half. A name is added to a directory, or removed, if that directory was
@@ -28,14 +30,17 @@ from pathlib import Path
 
 CALLS = (
     "openat,mkdir,mkdirat,write,pwrite64,writev,pwritev,rename,renameat,renameat2,link,linkat,unlink,unlinkat,rmdir,"
-    "fsync,fdatasync,ftruncate"
+    "fsync,fdatasync,ftruncate,symlink,symlinkat"
 )
 AT = r"(?:AT_FDCWD(?:<[^>]*>)?, )?"
 CREATED = re.compile(rf'openat\({AT}"([^"]*)", [A-Z_|]*O_CREAT[A-Z_|]*, \d+\) += \d')
 MADE = re.compile(rf'mkdir(?:at)?\({AT}"([^"]*)", \d+\) += 0')
 RENAMED = re.compile(rf'rename(?:at|at2)?\({AT}"([^"]*)", {AT}"([^"]*)"(?:, \w+)?\) += 0')
 LINKED = re.compile(rf'link(?:at)?\({AT}"([^"]*)", {AT}"([^"]*)"(?:, \w+)?\) += 0')
+SYMLINKED = re.compile(rf'symlink(?:at)?\("([^"]*)", {AT}"([^"]*)"\) += 0')
 REMOVED = re.compile(rf'(?:unlink(?:at)?|rmdir)\({AT}"([^"]*)"(?:, \w+)?\) += 0')
+# As removing a whole directory does it.
+REMOVED_IN = re.compile(r'unlinkat\(\d+<([^>]*)>, "([^"]*)", \w+\) += 0')
 WRITTEN = re.compile(r"(?:p?writev?(?:64)?|ftruncate)\(\d+<([^>]*)>.*\) += \d")
 SYNCED = re.compile(r"f(?:data)?sync\(\d+<([^>]*)>\) += 0")
 RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
@@ -46,6 +51,13 @@ class File:
 
     def __init__(self, content, synced):
         self.content, self.synced = content, synced
+
+
+class Link:
+    """A symbolic link, which is written with its name."""
+
+    def __init__(self, target):
+        self.target = target
 
 
 class Directory:
@@ -62,12 +74,22 @@ class Disk:
         self.root = root
         self.seen = {root: Directory(root)}
         for path in sorted(root.rglob("*")):
-            self.seen[path] = node = Directory(path) if path.is_dir() else File(path.read_bytes(), True)
+            if path.is_symlink():
+                node = Link(path.readlink())
+            else:
+                node = Directory(path) if path.is_dir() else File(path.read_bytes(), True)
+            self.seen[path] = node
             self.seen[path.parent].names[path.name] = node
 
     def within(self, text):
         path = Path(text)
         return path if self.root in path.parents or path == self.root else None
+
+    def move(self, path, to):
+        """Renames; what is in a directory goes with it."""
+        inside = {p: self.seen.pop(p) for p in [*self.seen] if path in p.parents}
+        self.change((path, None), (to, self.seen[path]))
+        self.seen.update({to / p.relative_to(path): node for p, node in inside.items()})
 
     def change(self, *changes):
         """Changes of names that happen together, in one directory: (path, its new node)."""
@@ -104,6 +126,8 @@ class Disk:
             for name, node in names.items():
                 if isinstance(node, Directory):
                     put(node, at / name)
+                elif isinstance(node, Link):
+                    (at / name).symlink_to(node.target)
                 else:
                     content = node.content
                     part = 1 if node.synced else choose()
@@ -145,13 +169,19 @@ def step(disk, call, contents, fsync):
     elif (m := RENAMED.match(call)) and (path := disk.within(m[1])):
         to = disk.within(m[2])
         assert path.parent == to.parent, call
-        disk.change((path, None), (to, disk.seen[path]))
+        disk.move(path, to)
+        return True
+    elif (m := SYMLINKED.match(call)) and (path := disk.within(m[2])):
+        disk.change((path, Link(m[1])))
         return True
     elif (m := LINKED.match(call)) and (path := disk.within(m[1])):
         disk.change((disk.within(m[2]), disk.seen[path]))
         return True
     elif (m := REMOVED.match(call)) and (path := disk.within(m[1])):
         disk.change((path, None))
+        return True
+    elif (m := REMOVED_IN.match(call)) and (path := disk.within(m[1])):
+        disk.change((path / m[2], None))
         return True
     elif (m := WRITTEN.match(call)) and (path := disk.within(m[1])):
         disk.seen[path].synced = False
@@ -169,8 +199,9 @@ def contents_of(disk, log):
         if (m := CREATED.match(call)) and disk.within(m[1]) and Path(m[1]) not in disk.seen and m[1] not in names:
             names[m[1]] = len(created)
             created.append(b"gone")
-        elif (m := RENAMED.match(call)) and m[1] in names:
-            names[m[2]] = names.pop(m[1])
+        elif m := RENAMED.match(call):
+            for name in [n for n in names if n == m[1] or n.startswith(m[1] + "/")]:
+                names[m[2] + name.removeprefix(m[1])] = names.pop(name)
         elif (m := LINKED.match(call)) and m[1] in names:
             names[m[2]] = names[m[1]]
         elif (m := REMOVED.match(call)) and m[1] in names:
@@ -188,14 +219,19 @@ class Check:
         self.states = 0
 
     def run(self, *args):
-        return subprocess.run([self.lmc, "snapshot", *map(str, args)], capture_output=True, text=True, check=False)
+        return self.lmc_run("snapshot", *args)
+
+    def lmc_run(self, *args):
+        return subprocess.run([self.lmc, *map(str, args)], capture_output=True, text=True, check=False)
 
     def trace(self, *args):
-        """Runs a command under strace; the trace."""
+        """Runs a command of `lmc snapshot` under strace; the trace."""
+        return self.lmc_trace("snapshot", *args)
+
+    def lmc_trace(self, *args):
         log = self.work / "trace"
         strace = ["strace", "-f", "-y", "-s", "0", "-o", log, "-e", f"trace={CALLS}"]
-        command = [*strace, self.lmc, "snapshot", *args]
-        subprocess.run(command, check=True)
+        subprocess.run([*strace, self.lmc, *args], check=True)
         return log
 
     def restored(self, store):
@@ -215,6 +251,23 @@ class Check:
 
     def cut(self, disk, log, was, becomes, fsync=True):
         """Cuts the power after each call of a trace that began with `disk`, given the snapshots before and after it."""
+        for left, acknowledged, call in self.lefts(disk, log, fsync):
+            found = self.restored(left / self.store.relative_to(self.root))
+            for n in was.keys() | becomes.keys() | found.keys():
+                allowed = [becomes.get(n)] if acknowledged else [was.get(n), becomes.get(n)]
+                assert found.get(n) in allowed, f"step {n} after {call or 'the end'}"
+
+    def cut_follower(self, disk, log, store, was, becomes, fsync=True):
+        """The same for a directory that follows, given the files of the versions before and after it."""
+        for left, acknowledged, call in self.lefts(disk, log, fsync):
+            found = files_in(left / "m" / "current")
+            assert found in ([becomes] if acknowledged else [was, becomes]), f"after {call or 'the end'}: {[*found]}"
+            next_time = self.lmc_run("follow", store, left / "m", "--once")
+            assert next_time.returncode == 0, next_time.stderr
+            assert files_in(left / "m" / "current") == becomes, f"next time after {call or 'the end'}"
+
+    def lefts(self, disk, log, fsync):
+        """What a disk may have after each call of a trace, and whether that was the last one."""
         contents = contents_of(disk, log)
         known = set()
         for number, call in enumerate([*calls(log), None]):
@@ -231,10 +284,12 @@ class Check:
                     continue
                 known.add(state)
                 self.states += 1
-                found = self.restored(left / self.store.relative_to(self.root))
-                for n in was.keys() | becomes.keys() | found.keys():
-                    allowed = [becomes.get(n)] if acknowledged else [was.get(n), becomes.get(n)]
-                    assert found.get(n) in allowed, f"step {n} after {call or 'the end'}"
+                yield left, acknowledged, call
+
+
+def files_in(directory):
+    """The files below a directory by name; none if it is missing."""
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
 
 
 def digest(directory):
@@ -293,6 +348,35 @@ def main():
             print(f"without fsync: {lost}")
         else:
             sys.exit("without fsync nothing is lost: the check checks nothing")
+        follow(check)
+
+
+def follow(check):
+    """Versions that follow each other: a file that changes, and one that does not; both."""
+    store, root = check.work / "followed", check.work / "followers"
+    (root / "m").mkdir(parents=True)
+    model = check.work / "files"
+    (model / "sub").mkdir(parents=True)
+    contents = [random.Random(n).randbytes(15_000) for n in range(5)]
+    before = None
+    for n, (a, b) in enumerate([(0, 1), (2, 1), (3, 4), (0, 1)]):
+        files = {"a": contents[a], "sub/b": contents[b]}
+        for name, content in files.items():
+            (model / name).write_bytes(content)
+        assert check.run("save", store, model, "--step", n).returncode == 0
+        disk = Disk(root)
+        log = check.lmc_trace("-q", "follow", str(store), str(root / "m"), "--once")
+        # The first one writes its marker twice, of which this check would know the last contents only.
+        if n in (1, 2):
+            check.cut_follower(disk, log, store, before, files)
+            print(f"follow: {check.states} states")
+        before, last = files, (disk, log, store, before, files)
+    try:
+        check.cut_follower(*last, fsync=False)
+    except AssertionError as lost:
+        print(f"without fsync: {lost}")
+    else:
+        sys.exit("without fsync no version is lost: the check checks nothing")
 
 
 if __name__ == "__main__":
