@@ -56,7 +56,8 @@ mod _lmc {
     use crate::pickle::check_pickle;
     #[pymodule_export]
     use crate::store::{
-        Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Store, Verified,
+        Cost, FileInfo, Follower, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Staged,
+        Store, Verified, Version,
     };
     #[pymodule_export]
     use crate::stream::{compress_file, compress_stream, decompress_file, decompress_stream};

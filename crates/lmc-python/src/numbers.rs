@@ -98,6 +98,7 @@ with_default! {
     anchor_every -> u32;
     cache_size -> u64;
     grace_seconds -> u64;
+    keep -> usize;
     keep_last -> usize;
 }
 

@@ -1,5 +1,6 @@
 //! `lmc.Store`: the snapshots of a training run.
 
+mod follow;
 mod records;
 mod save;
 mod shared;
@@ -8,7 +9,9 @@ mod snapshot;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use lmc_store::{At, Cache, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions, VerifyOptions};
+use lmc_store::{
+    At, Cache, FollowOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions, VerifyOptions,
+};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -21,6 +24,7 @@ use crate::tensors::Metadata;
 use crate::text::{optional_map, optional_texts, text, texts};
 use crate::work::detached;
 
+pub(crate) use self::follow::{Follower, Staged, Version};
 pub(crate) use self::records::{
     Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
 };
@@ -263,6 +267,31 @@ impl Store {
     ) -> Result<Vec<PathBuf>> {
         let directory = path(directory, "directory")?;
         self.open_snapshot(py, at, threads)?.restore_all(py, &directory, names, overwrite)
+    }
+
+    /// Makes a directory follow the store, which is empty, missing, or follows already: `current` in it is a link to the directory of one
+    /// whole version. `keep` versions stay beside the current one; `rewind` allows an earlier step to replace a later one; with `verify`,
+    /// files that did not change are read and verified instead of linked.
+    #[pyo3(signature = (directory, *, keep=1, rewind=false, verify=false, threads=None))]
+    fn follow(
+        &self,
+        py: Python<'_>,
+        directory: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = numbers::keep)] keep: usize,
+        rewind: bool,
+        verify: bool,
+        threads: Option<Threads>,
+    ) -> Result<Follower> {
+        let directory = path(directory, "directory")?;
+        let allowed = self.shared.guard().check_replace(&directory.join("current"));
+        allowed.map_err(|refusal| Failure::usage(refusal.to_string()))?;
+        let mut o = FollowOptions::default();
+        (o.keep, o.rewind, o.verify, o.threads) = (keep, rewind, verify, self::threads(threads)?);
+        let follower = detached(py, || {
+            let store = lmc_store::Store::open(&self.shared.location, StoreOptions::default())?;
+            Ok(lmc_store::Follower::open(store, &directory, o)?)
+        })?;
+        Ok(Follower::new(follower))
     }
 
     /// Verifies a snapshot; or the store, with its records and all snapshots. `expect` are steps that must have one: the loss of the last

@@ -1,0 +1,131 @@
+"""Directories that follow a store."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import lmc
+import numpy as np
+import pytest
+from conftest import weights
+
+
+def save(store, step):
+    w = weights(1 << 16) * np.float32(1 + step / 1_000_000)
+    store.save({"model.safetensors": [("w", "F32", (256, 256), w)], "config": b"the same"}, step=step)
+    return w
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    save(store, 1)
+    return store
+
+
+def read(directory):
+    # The tensor is at the end of the file.
+    return np.frombuffer((directory / "current" / "model.safetensors").read_bytes()[-(1 << 18) :], np.float32)
+
+
+def test_versions_follow_each_other(store, tmp_path):
+    directory = tmp_path / "m"
+    with store.follow(directory) as follower:
+        assert follower.current is None
+        first = follower.update()
+        assert (first.step, first.id) == (1, store.find().id)
+        assert first.path == pathlib.Path(os.path.realpath(directory / "current"))
+        assert follower.update() is None
+        assert follower.stage() is None
+        w = save(store, 2)
+        staged = follower.stage()
+        assert (staged.version.step, staged.base_step, staged.linked_size) == (2, 1, 8)
+        assert (
+            0 < staged.fetched_size < staged.written_size == os.path.getsize(staged.version.path / "model.safetensors")
+        )
+        assert follower.current.step == 1
+        assert not np.array_equal(read(directory), w)
+        assert follower.commit(staged).path == staged.version.path
+        assert follower.current.step == 2
+        assert np.array_equal(read(directory), w)
+        assert repr(follower.current).startswith("Version(step=2, id=")
+        assert "linked_size=8" in repr(staged)
+    with pytest.raises(lmc.UsageError, match="is closed"):
+        follower.update()
+    # One that begins with what is there.
+    w = save(store, 3)
+    with store.follow(str(directory), verify=True, keep=0, threads=1) as follower:
+        staged = follower.stage()
+        assert (staged.base_step, staged.linked_size) == (2, 0)
+        follower.commit(staged)
+        assert np.array_equal(read(directory), w)
+        assert len(list((directory / "versions").iterdir())) == 2
+        with pytest.raises(lmc.UsageError, match="is no version that was staged"):
+            other = store.follow(tmp_path / "other")
+            other.commit(staged)
+
+
+def test_what_is_refused(store, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis").write_bytes(b"all of it")
+    with pytest.raises(lmc.UsageError, match='holds "thesis"'):
+        store.follow(tmp_path / "mine")
+    with pytest.raises(lmc.UsageError, match="is in the store"):
+        store.follow(tmp_path / "store" / "m")
+    with pytest.raises(lmc.UsageError, match="keep=-1"):
+        store.follow(tmp_path / "m", keep=-1)
+    with pytest.raises(TypeError):
+        store.follow(3)
+    save(store, 2)
+    follower = store.follow(tmp_path / "m")
+    with pytest.raises(lmc.ExistsError, match="another process follows"):
+        store.follow(tmp_path / "m")
+    follower.update()
+    follower.close()
+    follower.close()
+    other = lmc.Store.create(tmp_path / "store2")
+    w = save(other, 1)
+    with other.follow(tmp_path / "m") as follower, pytest.raises(lmc.UsageError, match="has step 2"):
+        follower.update()
+    with other.follow(tmp_path / "m", rewind=True) as follower:
+        assert follower.update().step == 1
+    assert np.array_equal(read(tmp_path / "m"), w)
+
+
+def test_threads_and_forks(store, tmp_path):
+    follower = store.follow(tmp_path / "m")
+    problems, done = [], []
+
+    def update():
+        try:
+            done.append(follower.update())
+        except lmc.UsageError as e:
+            problems.append(str(e))
+
+    threads = [threading.Thread(target=update) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {p for p in problems} <= {"another thread uses the follower"}
+    assert [v.step for v in done if v] == [1]
+    program = """
+import os, sys, lmc
+store = lmc.Store(sys.argv[1])
+follower = store.follow(sys.argv[2])
+if os.fork() == 0:
+    try:
+        follower.update()
+    except lmc.UsageError as e:
+        assert "forked child" in str(e), e
+        follower.close()
+        del follower
+        os._exit(0)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+assert follower.update() is None
+"""
+    follower.close()
+    subprocess.run([sys.executable, "-c", program, tmp_path / "store", tmp_path / "m"], check=True, timeout=60)
