@@ -3,6 +3,7 @@
 //! `docs/sync.md` says what is promised. Each version has a directory of its own, and `current` is a link to one of them: it is replaced
 //! by a rename, so that there is no moment without a whole version.
 
+mod files;
 mod version;
 
 use std::fs::{self, File, TryLockError};
@@ -19,7 +20,8 @@ use crate::ids::{SaveId, Step};
 use crate::restore::{FileInfo, SnapshotReader};
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
-use version::{Description, StoredFile, sync_tree};
+use files::{remove_if_there, replace, sync, sync_tree};
+use version::{Description, StoredFile};
 
 /// The link to the current version's directory.
 const CURRENT: &str = "current";
@@ -448,21 +450,7 @@ fn read_marker(directory: &Path) -> Result<Option<Marker>> {
 
 fn write_marker(directory: &Path, marker: &Marker) -> Result<()> {
     let bytes = serde_json::to_vec(marker).expect("it is plain data");
-    version::replace(&directory.join(MARKER), &bytes)
+    replace(&directory.join(MARKER), &bytes)
         .and_then(|()| sync(directory))
         .map_err(|e| Error::io(format_args!("{}/{MARKER}: cannot write", directory.display()), e))
-}
-
-/// Removes a file, a link or a whole directory. No link is followed.
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(m) if m.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(e) => Err(e),
-    };
-    removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
-}
-
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }

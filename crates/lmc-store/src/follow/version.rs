@@ -1,12 +1,13 @@
 //! The description of a version: which bytes of which block sets its files hold, and when they were written.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::files::replace;
 use crate::held::StoredExtent;
 use crate::ids::{SaveId, Step};
 use crate::manifest::names::check_name;
@@ -109,29 +110,6 @@ pub(super) fn description_of(directory: &Path) -> PathBuf {
     let mut name = directory.file_name().unwrap_or_default().to_owned();
     name.push(SUFFIX);
     directory.with_file_name(name)
-}
-
-/// Writes a file that appears under its name when it is complete and on disk.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = path.with_file_name(name);
-    super::remove_if_there(&new)?;
-    let mut file = File::create_new(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(new, path)
-}
-
-/// Syncs a directory and all directories in it.
-pub(super) fn sync_tree(directory: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            sync_tree(&entry.path())?;
-        }
-    }
-    super::sync(directory)
 }
 
 #[cfg(test)]
