@@ -111,7 +111,7 @@ impl BlockDescription {
             extents: h
                 .extents
                 .iter()
-                .map(|&(column, len)| ExtentDescription { column: column.into(), raw_len: len as u64 })
+                .map(|(column, len)| ExtentDescription { column: column.into(), raw_len: len as u64 })
                 .collect(),
             columns: columns.collect(),
         }

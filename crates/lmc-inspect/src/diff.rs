@@ -202,13 +202,21 @@ fn coding(record: &[u8]) -> Result<Vec<(u64, Coded)>> {
     let (head, ..) = split_record(record)?;
     let columns = BlockDescription::new(&head, record.len() as u64).columns;
     let mut end = 0;
-    let stretches = head.extents.iter().map(|&(column, len)| {
+    let mut stretches: Vec<(u64, Coded)> = Vec::new();
+    for (column, len) in head.extents.iter() {
         end += len as u64;
         let prediction = columns[usize::from(column)].prediction.as_ref();
         let from_itself = prediction.is_some_and(|p| p.sources.contains(&0));
-        (end, Coded { predictor: prediction.map(|p| p.predictor), from_itself, raw_len: len as u64 })
-    });
-    Ok(stretches.collect())
+        let coded = Coded { predictor: prediction.map(|p| p.predictor), from_itself, raw_len: len as u64 };
+        match stretches.last_mut() {
+            // Fields of quantised elements alternate.
+            Some((last, c)) if (c.predictor, c.from_itself) == (coded.predictor, coded.from_itself) => {
+                (*last, c.raw_len) = (end, c.raw_len + coded.raw_len);
+            }
+            _ => stretches.push((end, coded)),
+        }
+    }
+    Ok(stretches)
 }
 
 /// How some bytes of a block are coded.

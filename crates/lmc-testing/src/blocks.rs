@@ -11,8 +11,8 @@ pub fn block(input: &mut Input<'_>) -> Block {
     let lane_sets = 2 * u8::from(input.below(3) > 0);
     let column_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let columns: Vec<Column> = (0..column_count).map(|_| column(input, lane_sets)).collect();
-    let extents = extents(input, &columns);
-    Block { lane_sets, columns, extents, final_state: 1 << 16 }
+    let (extents, states_repeats) = extents(input, &columns);
+    Block { lane_sets, columns, extents, states_repeats, final_state: 1 << 16 }
 }
 
 /// Fills all blocks but the last, so that others may follow them; returns the raw bytes.
@@ -66,15 +66,29 @@ pub(crate) fn bytes(input: &mut Input<'_>) -> Vec<u8> {
     if random { source.bytes(length) } else { vec![source.u64() as u8; length] }
 }
 
-/// The columns' bytes in an order that alternates between them.
-pub(crate) fn extents(input: &mut Input<'_>, columns: &[Column]) -> Vec<(u8, u64)> {
+/// The columns' bytes in an order that alternates between them, and whether repeats are to be stated.
+pub(crate) fn extents(input: &mut Input<'_>, columns: &[Column]) -> (Vec<(u8, u64)>, bool) {
     let mut left: Vec<u64> = columns.iter().map(|column| column.raw().len() as u64).collect();
-    let longest = u64::from(input.u16());
+    let asked = u64::from(input.u16());
     // Thousands of extents, which take long, only where the input asks for them.
-    let many = longest >= 0xf000;
-    let longest = if many { 1 + longest % 256 } else { 1 + longest.max(left.iter().sum::<u64>() / 128) };
+    let many = asked >= 0xf000;
+    let longest = if many { 1 + asked % 256 } else { 1 + asked.max(left.iter().sum::<u64>() / 128) };
+    let periodic = (0xd000..0xf000).contains(&asked);
     let mut random = input.random();
     let mut extents = Vec::new();
+    while periodic && extents.len() < 20_000 && left.iter().any(|&left| left > 7) {
+        let column = || random.below(columns.len() as u64) as usize;
+        let order: Vec<usize> = std::iter::repeat_with(column).take(1 + asked as usize % 4).collect();
+        let period: Vec<(usize, u64)> = order.into_iter().map(|column| (column, 1 + random.below(4))).collect();
+        for _ in 0..1 + random.below(40) {
+            for &(column, length) in &period {
+                if length <= left[column] {
+                    extents.push((column as u8, length));
+                    left[column] -= length;
+                }
+            }
+        }
+    }
     while left.iter().any(|&left| left > 0) {
         let column = random.below(columns.len() as u64) as usize;
         let length = (1 + random.below(longest)).min(left[column]);
@@ -83,7 +97,7 @@ pub(crate) fn extents(input: &mut Input<'_>, columns: &[Column]) -> Vec<(u8, u64
             left[column] -= length;
         }
     }
-    extents
+    (extents, periodic && asked % 8 > 0)
 }
 
 fn plain_column(input: &mut Input<'_>, lane_sets: u8) -> Plain {

@@ -154,8 +154,8 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
             _ => Column::Predicted(predicted(input, &sources, lane_sets)),
         });
     }
-    let extents = blocks::extents(input, &columns);
-    Block { lane_sets, columns, extents, final_state: 1 << 16 }
+    let (extents, states_repeats) = blocks::extents(input, &columns);
+    Block { lane_sets, columns, extents, states_repeats, final_state: 1 << 16 }
 }
 
 /// A zstd column whose bytes are also in its prefix, in parts; others are not.

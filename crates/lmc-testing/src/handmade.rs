@@ -93,7 +93,7 @@ pub fn naming(ranges: &[[u64; 3]]) -> BlockFields {
 pub fn naming_in_columns(of: &[&[[u64; 3]]]) -> BlockFields {
     let columns = vec![Column::Zstd(Zstd::of(b"xyz".to_vec())); of.len()];
     let extents = (0..).zip(&columns).map(|(column, of)| (column, of.raw().len() as u64)).collect();
-    let mut fields = encoded(&Block { lane_sets: 0, columns, extents, final_state: 1 << 16 });
+    let mut fields = encoded(&Block { lane_sets: 0, columns, extents, states_repeats: false, final_state: 1 << 16 });
     for (column, ranges) in fields.columns.iter_mut().zip(of) {
         // Method, width code, no ranges; then the length of the frame.
         let frame_length = column.split_off(3);

@@ -61,7 +61,7 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         let contexts = if m.streams.len() > 1 { len } else { 0 };
         base + converted + contexts + selected
     };
-    let lists = size_of_val(&head.ranges[..]) + size_of_val(&head.extents[..]);
+    let lists = size_of_val(&head.ranges[..]) + head.extents.memory();
     let gathered = if head.columns.len() > 1 { head.raw_len } else { 0 };
     record_len + (lists + head.raw_len + gathered) as u64 + head.columns.iter().map(predictions).sum::<u64>()
 }

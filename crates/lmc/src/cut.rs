@@ -18,6 +18,7 @@ use crate::format::limits::{MAX_PREFIX, MAX_RAW};
 use crate::io::{ReadAt, read_at};
 use crate::layout::Layout;
 use crate::predict::Conversion;
+use crate::quantised::fields_of;
 use crate::refs::matching::{Distance, Matcher, Related, SAMPLED};
 use crate::segment::Segment;
 
@@ -283,17 +284,22 @@ impl<'m> Cutter<'m> {
             self.seen(segment).related.iter().flatten().map(at_most).find(|l| l.1 > 0 && earlier(l))
         };
         let found = reference_at(pos + head);
+        // Blocks of quantised elements are coded field by field, or are no better than opaque bytes, for which zstd is tried.
+        let fields = dtype.filter(|_| found.is_none()).and_then(fields_of);
         let row = self.layout.segments.get(segment).and_then(|s| s.shape.last());
         let run = RUN as u64;
         if found.is_none() && row.is_some_and(|row| row.is_multiple_of(run)) && pos > 0 {
             // Rows differ in scale: align runs with rows.
             head = to_next(width * run);
         }
-        let elements = len - head - tail.min(len - head);
+        let mut elements = len - head - tail.min(len - head);
+        if let Some((_, block)) = fields {
+            head = to_next(block as u64);
+            elements = (len - head) / block as u64 * block as u64;
+        }
         let tail = len - head - elements;
         let (reference, linked) = found.map_or((None, 0), |(l, n)| (Some(l), n));
-        // Without a reference, blocks of quantised elements are no better than opaque bytes, for which zstd is tried.
-        let alone = dtype.filter(|d| !d.is_block());
+        let alone = dtype.filter(|d| fields.is_some() || !d.is_block());
         let columns =
             [(None, head, None), (dtype, linked, reference), (alone, elements - linked, None), (None, tail, None)];
         let own = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
@@ -325,7 +331,10 @@ impl<'m> Cutter<'m> {
             let Some(Reference { source, offset, conversion }) = p.base else { continue };
             let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
             match self.depths.of_range(&SourceRange { source, offset, len }) {
-                above if above > MAX_DEPTH => p.base = None,
+                above if above > MAX_DEPTH => {
+                    // Blocks of quantised elements may begin anywhere in it.
+                    (p.base, p.dtype) = (None, p.dtype.filter(|d| !d.is_block()));
+                }
                 own => depth = depth.max(own),
             }
         }

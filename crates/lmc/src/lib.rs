@@ -62,6 +62,7 @@ mod origin;
 mod parse_error;
 mod planes;
 mod predict;
+mod quantised;
 mod reader;
 mod refs;
 mod reread;

@@ -117,8 +117,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
         parameters = zstandard.get_frame_parameters(frame)
         must(parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN, "a zstd frame states no content size")
         must_be("content size of a zstd frame", parameters.content_size, n)
-        window = parameters.window_size
-        must(n <= window <= 2**30, f"window of a zstd frame is {window}, not {n} to 2^30")
+        must(n <= parameters.window_size <= 2**30, f"its window is {parameters.window_size}, not {n} to 2^30")
         must_be("dictionary of a zstd frame", parameters.dict_id, 0)
         past = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
         decompressor = zstandard.ZstdDecompressor(dict_data=past, max_window_size=2**31)
@@ -289,17 +288,21 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     head = Reader(head_bytes)
     must(len(file.raw) % LEAF == 0, f"it starts at {len(file.raw)}, which is not a multiple of 2^18")
     raw_length = head.varint("raw length", 1, 2**24)
-    total = len(file.raw) + raw_length
-    must(total <= file.max_size, f"the raw file has {total} bytes or more, {file.max_size} are allowed")
+    must(len(file.raw) + raw_length <= file.max_size, f"the raw file has more than {file.max_size} bytes")
     z = head.u8("lane sets", 0, 2)
     must(z != 1, "lane sets is 1, not 0 or 2")
     word_counts = [head.uint(4, "number of words", 0, 2**24) for _ in range(z)]
     literal_count = head.uint(4, "number of literal bytes", 0, 2**24) if z > 0 else 0
     columns = head.u8("number of columns", 1, 16)
-    extents = [(0, raw_length)]
-    if columns > 1:
-        number = head.varint("number of extents", 0, 2**20)
-        extents = [(head.u8("column", 0, columns - 1), head.varint("length of an extent", 1)) for _ in range(number)]
+    extents, since = [(0, raw_length)] if columns == 1 else [], 0
+    for _ in range(head.varint("number of extents and repeats", 0, 2**20) if columns > 1 else 0):
+        if (column := head.u8("column")) == 255:
+            count = head.varint("number of repeated extents", 1, len(extents) - since)
+            extents += extents[-count:] * head.varint("times of a repeat", 1, (2**20 - len(extents)) // count)
+            since = len(extents)
+        else:
+            must(column < columns and len(extents) < 2**20, f"extent {len(extents)} is of column {column} of {columns}")
+            extents.append((column, head.varint("length of an extent", 1)))
     must_be("sum of the lengths of extents", sum(length for _, length in extents), raw_length)
     # 3.2 Body
     behind = 2 * sum(word_counts) + literal_count + 256 * z
@@ -318,11 +321,9 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
             must(length >= 1, "its length is 0")
             contents.append(Reader(decode_column(block, length)))
     digest = head.take(16, "digest")
-    if block.ranges > 0:
-        head.take(8, "xxh3-64 of the body")  # not needed beside the digest
-    head.end("the head")
-    bulk.end("the bulk")
-    literals.end("the last literal that was used")
+    head.take(8 if block.ranges > 0 else 0, "xxh3-64 of the body")  # not needed beside the digest
+    for reader, what in ((head, "the head"), (bulk, "the bulk"), (literals, "the last literal that was used")):
+        reader.end(what)
     for lane_set in lane_sets:
         must_be("number of words that were used", lane_set.pos, len(lane_set.words))
         must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
@@ -356,8 +357,7 @@ def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
     map_code = head.u8("map", 0, last_map)
     if map_code == PALETTE:
         palette = [head.uint(width, "value of the palette") for _ in range(head.u8("count - 1 of the palette") + 1)]
-        twice = max(palette, key=palette.count)
-        must(palette.count(twice) == 1, f"value {twice} is in the palette more than once")
+        must(len(set(palette)) == len(palette), f"a value is in the palette more than once: {palette}")
     mask = head.u8("mask", NO_MASK, GAPS)
     m = n if mask == NO_MASK else head.varint("number of selected elements", 1, n)
     values, selected, signs = np.zeros(n, f"<u{width}"), np.arange(n), np.zeros(n, np.uint8)

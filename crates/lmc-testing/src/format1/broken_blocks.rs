@@ -105,14 +105,31 @@ fn bodies() -> Vec<Broken> {
 fn columns() -> Vec<Broken> {
     let of = |name: &str, rule, change: fn(&mut BlockFields)| {
         let columns = [&b"aaa"[..], b"bbb"].map(|bytes| Column::Stored(bytes.to_vec())).into();
-        let mut fields =
-            encoded(&Block { lane_sets: 0, columns, extents: vec![(0, 2), (1, 3), (0, 1)], final_state: 1 << 16 });
+        let mut fields = encoded(&Block {
+            lane_sets: 0,
+            columns,
+            extents: vec![(0, 2), (1, 3), (0, 1)],
+            states_repeats: false,
+            final_state: 1 << 16,
+        });
+        change(&mut fields);
+        block(name, "3.1", rule, &fields)
+    };
+    let repeat = |name: &str, rule, change: fn(&mut BlockFields)| {
+        let columns = [&b"aaaaaa"[..], b"bbb"].map(|bytes| Column::Stored(bytes.to_vec())).into();
+        let extents = vec![(0, 2), (1, 1), (0, 2), (1, 1), (0, 2), (1, 1)];
+        let mut fields = encoded(&Block { lane_sets: 0, columns, extents, states_repeats: true, final_state: 1 << 16 });
         change(&mut fields);
         block(name, "3.1", rule, &fields)
     };
     let columns = (0..17).map(|i| Column::Stored(vec![i])).collect();
-    let many =
-        encoded(&Block { lane_sets: 0, columns, extents: (0..17).map(|i| (i, 1)).collect(), final_state: 1 << 16 });
+    let many = encoded(&Block {
+        lane_sets: 0,
+        columns,
+        extents: (0..17).map(|i| (i, 1)).collect(),
+        states_repeats: false,
+        final_state: 1 << 16,
+    });
     let sum = "the lengths of extents must add up to the raw length";
     vec![
         block("columns-17", "3.1", "a block must have 1 to 16 columns", &many),
@@ -129,6 +146,17 @@ fn columns() -> Vec<Broken> {
         }),
         of("column-empty", "a column must have at least 1 byte", |fields| fields.extents[1].0 = 0),
         of("extents-cut", "there must be as many extents as are counted", |fields| fields.extent_count = 4),
+        repeat("repeat-of-none", "a repeat must be of at least 1 extent", |fields| fields.repeats[0].count = 0),
+        repeat("repeat-of-more", "a repeat must be of extents that are stated", |fields| fields.repeats[0].count = 3),
+        repeat("repeat-of-repeated", "a repeat must be of extents after the repeat before it", |fields| {
+            fields.repeats[0].times = 1;
+            fields.repeats.push(fields.repeats[0]);
+            fields.extent_count += 1;
+        }),
+        repeat("repeat-0-times", "a repeat must add extents", |fields| fields.repeats[0].times = 0),
+        repeat("repeat-short", sum, |fields| fields.repeats[0].times = 1),
+        repeat("repeat-long", sum, |fields| fields.repeats[0].times = 3),
+        repeat("repeat-modulo-2-64", sum, |fields| fields.repeats[0].times = 2 + (1 << 63)),
     ]
 }
 

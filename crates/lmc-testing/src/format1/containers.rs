@@ -161,7 +161,13 @@ fn bases() -> Vec<Feature> {
             Column::Zstd(Zstd { prefix: own_range(2, b"23456"), ..Zstd::of(b"23456 and more".to_vec()) }),
             Column::Stored(b"!".to_vec()),
         ];
-        encoded(&Block { lane_sets: 0, columns, extents: vec![(0, 14), (1, 1)], final_state: 1 << 16 })
+        encoded(&Block {
+            lane_sets: 0,
+            columns,
+            extents: vec![(0, 14), (1, 1)],
+            states_repeats: false,
+            final_state: 1 << 16,
+        })
     }];
     let mixed = [stored(b"0123456789"), copy(&[(0, 5, b"56789"), (1, 0, b"the"), (0, LEAF - 2, b"\0\0")])];
     vec![
@@ -218,12 +224,31 @@ fn columns() -> Vec<Feature> {
         let raw = block.raw();
         feature(name, "3.1", shows, File::new(records(&[encoded(block)])), &[], &raw)
     };
-    let block = |columns, extents, lane_sets| Block { lane_sets, columns, extents, final_state: 1 << 16 };
+    let block = |columns, extents, lane_sets| Block {
+        lane_sets,
+        columns,
+        extents,
+        states_repeats: false,
+        final_state: 1 << 16,
+    };
     let columns: Vec<Column> = (0..16).map(|i| Column::Stored(vec![b'a' + i; 2])).collect();
     let extents = (0..32).map(|i| (i % 16, 1)).collect();
+    let period = [(0, 2), (1, 4), (2, 1)];
+    let repeats = Block {
+        lane_sets: 0,
+        columns: vec![
+            Column::Stored(b"aabbccddee!".to_vec()),
+            Column::Zstd(Zstd::of(b"0123456789abcdefghij".to_vec())),
+            Column::Stored(b"vwxyz..".to_vec()),
+        ],
+        extents: [&period[..]; 5].concat().into_iter().chain([(0, 1), (2, 1), (2, 1)]).collect(),
+        states_repeats: true,
+        final_state: 1 << 16,
+    };
     let two = vec![Column::Stored(b"aaaaa".to_vec()), Column::Zstd(Zstd::of(b"bbb".to_vec()))];
     vec![
         of("columns", "two columns; three extents, which alternate", &block(two, vec![(0, 2), (1, 3), (0, 3)], 0)),
+        of("repeats", "extents of three columns, five times and then others, twice", &repeats),
         of("columns-16", "as many columns as there may be; 32 extents", &block(columns, extents, 0)),
         of("lanes-unused", "two lane sets that nothing uses", &Block::of(Column::Stored(BYTES.to_vec()), 2)),
     ]

@@ -140,7 +140,13 @@ fn operands() -> Vec<Feature> {
     };
     let plain = Plain { raw: b"ab".to_vec(), width_code: 0, stream: raw_bits(0) };
     let columns = vec![Column::Predicted(predicted_column), Column::Plain(plain)];
-    let block = Block { lane_sets: 0, columns, extents: vec![(0, 1), (1, 2), (0, 3)], final_state: 1 << 16 };
+    let block = Block {
+        lane_sets: 0,
+        columns,
+        extents: vec![(0, 1), (1, 2), (0, 3)],
+        states_repeats: false,
+        final_state: 1 << 16,
+    };
     let file = File::delta(&[&base], records(&[encoded(&block)]));
     let file = File { features: 1, ..redigested(file, &[&base]) };
     vec![

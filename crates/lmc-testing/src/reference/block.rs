@@ -122,14 +122,33 @@ impl Head {
     }
 }
 
+/// What stands in place of a column where extents are repeated.
+const REPEAT: u8 = 255;
+
 /// Column and length of each extent.
 fn extents(head: &mut Bytes<'_>, column_count: u8, raw_length: usize) -> Result<Vec<(u8, usize)>, String> {
     let count = head.varint()?;
     must(count <= 1 << 20, "a block has too many extents")?;
-    let mut extents = Vec::new();
+    let mut extents: Vec<(u8, usize)> = Vec::new();
     let mut sum = 0usize;
+    let mut after_repeat = 0;
     for _ in 0..count {
         let column = head.u8()?;
+        if column == REPEAT {
+            let repeated = head.varint()?;
+            must(repeated >= 1, "a repeat of no extents")?;
+            must(repeated <= (extents.len() - after_repeat) as u64, "a repeat goes back too far")?;
+            let period = extents[extents.len() - repeated as usize..].to_vec();
+            let period_length: usize = period.iter().map(|extent| extent.1).sum();
+            let times = head.varint()?;
+            must(times >= 1, "a repeat of no times")?;
+            must(times <= ((raw_length - sum) / period_length) as u64, "the extents exceed the block")?;
+            must(extents.len() as u64 + times * repeated <= 1 << 20, "a block has too many extents")?;
+            (0..times).for_each(|_| extents.extend(&period));
+            sum += times as usize * period_length;
+            after_repeat = extents.len();
+            continue;
+        }
         must(column < column_count, "an extent belongs to no column")?;
         let length = head.varint()?;
         must(length >= 1, "an extent is empty")?;
@@ -137,6 +156,7 @@ fn extents(head: &mut Bytes<'_>, column_count: u8, raw_length: usize) -> Result<
         sum += length as usize;
         extents.push((column, length as usize));
     }
+    must(extents.len() <= 1 << 20, "a block has too many extents")?;
     must(sum == raw_length, "the extents do not fill the block")?;
     Ok(extents)
 }

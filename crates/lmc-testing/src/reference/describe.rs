@@ -163,12 +163,21 @@ fn block(
     let columns = head.bytes.u8()?;
     let mut extents = vec![(0, raw_length)];
     if columns > 1 {
-        let count = head.bytes.varint()?;
-        extents = (0..count).map(|_| Ok((head.bytes.u8()?, head.bytes.varint()?))).collect::<Result<_, String>>()?;
-        let extent = |&(column, length): &(u8, u64)| {
-            Json::Object(vec![("column", u64::from(column).into()), ("length", length.into())])
-        };
-        fields.push(("extents", Json::List(extents.iter().map(extent).collect())));
+        let (mut stated, mut list) = (Vec::new(), Vec::new());
+        for _ in 0..head.bytes.varint()? {
+            let (column, number) = (head.bytes.u8()?, head.bytes.varint()?);
+            if column == 255 {
+                let times = head.bytes.varint()?;
+                let period: Vec<(u8, u64)> = list[list.len() - number as usize..].to_vec();
+                (0..times).for_each(|_| list.extend(&period));
+                stated.push(Json::Object(vec![("repeated extents", number.into()), ("times", times.into())]));
+            } else {
+                list.push((column, number));
+                stated.push(Json::Object(vec![("column", u64::from(column).into()), ("length", number.into())]));
+            }
+        }
+        fields.push(("extents", Json::List(stated)));
+        extents = list;
     }
     let mut described = Vec::new();
     for column in 0..columns {

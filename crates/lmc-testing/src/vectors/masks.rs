@@ -81,7 +81,7 @@ pub fn masks() -> Vec<Vector> {
 /// A block of these columns, one after the other.
 fn of(name: String, columns: Vec<Column>, bases: Vec<Vec<u8>>) -> Vector {
     let extents = (0..).zip(&columns).map(|(i, column)| (i, column.raw().len() as u64)).collect();
-    let block = Block { lane_sets: 2, columns, extents, final_state: 1 << 16 };
+    let block = Block { lane_sets: 2, columns, extents, states_repeats: false, final_state: 1 << 16 };
     let raw = block.raw();
     let slices: Vec<&[u8]> = bases.iter().map(|base| &base[..]).collect();
     let records = records(&[encoded(&block)]);

@@ -100,7 +100,7 @@ impl BlockDecoder {
         Ok(leaves)
     }
 
-    /// Decodes a column of one extent in place, another one into `gathered`, and copies its extents from there.
+    /// Decodes a column of one piece in place, another one into `gathered`, from where its pieces are copied.
     fn decode_columns(
         &mut self,
         head: &BlockHead,
@@ -110,24 +110,13 @@ impl BlockDecoder {
         out: &mut [u8],
     ) -> Result<()> {
         for (i, column) in head.columns.iter().enumerate() {
-            let mut at = 0;
-            let mut extents = head.extents.iter().filter_map(|&(of, len)| {
-                let start = at;
-                at += len;
-                (usize::from(of) == i).then_some(start..start + len)
-            });
-            let first = extents.next().expect("a column has extents");
-            if first.len() == column.len {
-                self.decode_column(&column.method, body, origin, &mut out[first])?;
+            if let Some(place) = head.extents.one_piece(i as u8) {
+                self.decode_column(&column.method, body, origin, &mut out[place])?;
                 continue;
             }
-            let mut rest = scratch(gathered, column.len);
-            self.decode_column(&column.method, body, origin, rest)?;
-            for extent in std::iter::once(first).chain(extents) {
-                let bytes;
-                (bytes, rest) = rest.split_at_mut(extent.len());
-                out[extent].copy_from_slice(bytes);
-            }
+            let bytes = scratch(gathered, column.len);
+            self.decode_column(&column.method, body, origin, bytes)?;
+            head.extents.scatter(i as u8, bytes, out);
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::format::bases::SourceRange;
 use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, NamedRanges};
 use crate::format::checksum::{Digest, block_digest, check64, leaf_lens, leaves, read_leaves};
+use crate::format::extents::Extents;
 use crate::format::header::Features;
 use crate::format::record::{self, RecordHeader};
 use crate::io::{ReadAt, read_at};
@@ -180,7 +181,7 @@ impl BlockEncoder {
             head.lanes = None;
             head.body_check = None;
             head.ranges.clear();
-            head.extents = vec![(0, raw.len())];
+            head.extents = Extents::whole(raw.len());
             head.columns = vec![Column { len: raw.len(), method: Method::Stored }];
             self.put_head(&head, raw.len(), out);
             out.extend(raw);

@@ -8,8 +8,10 @@ use super::structure::{Finder, LEAST, PARTS, Structure};
 use crate::cluster::RUN;
 use crate::dtype::Dtype;
 use crate::format::bases::SourceRange;
-use crate::format::limits::MAX_COLUMNS;
+use crate::format::extents::Extents;
+use crate::format::limits::{MAX_COLUMNS, MAX_EXTENTS};
 use crate::predict::Conversion;
+use crate::quantised::{Field, fields_of};
 
 /// What the extents of a column have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,6 +21,8 @@ struct Kind {
     own: usize,
     prefix: bool,
     structure: Structure,
+    /// A field of the blocks of a dtype, by its number.
+    field: Option<(Dtype, u8)>,
 }
 
 /// The bytes of one column; copied if it has several extents.
@@ -46,26 +50,36 @@ impl Source<'_> {
 }
 
 /// The kind of extents for which there is no further column.
-const OPAQUE: Kind = Kind { dtype: None, base: None, own: 0, prefix: false, structure: NOISE };
+const OPAQUE: Kind = Kind { dtype: None, base: None, own: 0, prefix: false, structure: NOISE, field: None };
 
 const NOISE: Structure = Structure { few: false, repeats: false };
 
 /// Most columns with predictions; the others are for extents without.
 const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
 
-/// Gathers extents of equal kind into columns; also returns `(column, bytes)` in raw order. References are ignored unless `predict`.
+/// Gathers extents of equal kind into columns; also returns their order. References are ignored unless `predict`.
 ///
-/// An extent with structure gets a column of its own: what suits it does not suit others.
+/// An extent with structure gets a column of its own: what suits it does not suit others. Blocks of quantised elements have a column for
+/// each field.
 pub(super) fn gather<'a>(
     raw: &'a [u8],
     extents: &[Extent],
     predict: bool,
     finder: &mut Finder,
-) -> (Vec<Source<'a>>, Vec<(u8, usize)>) {
+) -> (Vec<Source<'a>>, Extents) {
     let mut kinds: Vec<(Kind, [Vec<SourceRange>; 2])> = Vec::new();
-    let mut placed: Vec<(u8, usize)> = Vec::new();
+    let mut placed = Extents::new();
     for (i, (p, structure)) in find_structure(raw, extents, predict, finder).iter().enumerate() {
         let structure = *structure;
+        if let Some((period, times)) = by_field(p, &mut kinds, placed.count()) {
+            placed.push_repeated(&period, times);
+            continue;
+        }
+        let p = &if p.base.is_none() && p.dtype.is_some_and(Dtype::is_block) {
+            Extent { dtype: None, own: 0, ..*p }
+        } else {
+            *p
+        };
         // A typed extent that ends within an element can only be coded as bytes.
         let whole = p.dtype.is_none_or(|d| p.len.is_multiple_of(d.coding_width()));
         let width = p.dtype.map_or(1, Dtype::coding_width);
@@ -97,16 +111,13 @@ pub(super) fn gather<'a>(
         if let Some(prefix) = prefix.filter(|_| kind.prefix) {
             push(prefixes, prefix);
         }
-        match placed.last_mut() {
-            Some(l) if usize::from(l.0) == column => l.1 += p.len,
-            _ => placed.push((column as u8, p.len)),
-        }
+        placed.push(column as u8, p.len);
     }
     let sources = kinds.into_iter().enumerate().map(|(column, (kind, [base, prefix]))| Source {
         kind,
         base,
         prefix,
-        bytes: bytes_of(column, raw, &placed),
+        bytes: placed.gather(column as u8, raw),
     });
     (sources.collect(), placed)
 }
@@ -120,6 +131,13 @@ fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Fi
     let (mut found, mut end) = (Vec::with_capacity(extents.len()), 0);
     for (i, p) in extents.iter().enumerate() {
         end += p.len;
+        let quantised = p.base.is_none() && p.dtype.is_some_and(Dtype::is_block);
+        if quantised && !finder.find(1, &raw[end - p.len..end]).repeats {
+            found.push((*p, NOISE));
+            continue;
+        }
+        // Whole blocks repeat: zstd is tried.
+        let p = &Extent { dtype: p.dtype.filter(|_| !quantised), ..*p };
         let width = p.dtype.map_or(1, Dtype::coding_width);
         if p.dtype.is_none()
             && let Some((head, tail)) = edges(&raw[end - p.len..end])
@@ -155,17 +173,31 @@ fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Fi
     found
 }
 
-/// The bytes of a column: borrowed from the block if they are contiguous there.
-fn bytes_of<'a>(column: usize, raw: &'a [u8], placed: &[(u8, usize)]) -> Cow<'a, [u8]> {
-    let mut at = 0;
-    let own = placed.iter().filter_map(|&(p, len)| {
-        at += len;
-        (usize::from(p) == column).then(|| &raw[at - len..at])
-    });
-    match own.collect::<Vec<_>>()[..] {
-        [only] => Cow::Borrowed(only),
-        ref several => Cow::Owned(several.concat()),
+/// The columns and lengths of the fields of quantised blocks, and the number of blocks; `None` if these are not such, or if there are too
+/// few columns or extents left for them.
+fn by_field(
+    p: &Extent,
+    kinds: &mut Vec<(Kind, [Vec<SourceRange>; 2])>,
+    extents: usize,
+) -> Option<(Vec<(u8, usize)>, usize)> {
+    let dtype = p.dtype.filter(|_| p.base.is_none())?;
+    let (fields, len) = fields_of(dtype).filter(|f| p.len.is_multiple_of(f.1))?;
+    let times = p.len / len;
+    let kind = |i: usize, f: &Field| Kind { dtype: Some(f.dtype), own: p.own, field: Some((dtype, i as u8)), ..OPAQUE };
+    let of_fields = fields.iter().enumerate().map(|(i, f)| (kind(i, f), f.len));
+    let new = of_fields.clone().filter(|(kind, _)| kinds.iter().all(|k| k.0 != *kind)).count();
+    // One column is left for opaque bytes, and half of the extents for what is not quantised.
+    if kinds.len() + new > MAX_COLUMNS - 1 || extents + times * fields.len() > MAX_EXTENTS / 2 {
+        return None;
     }
+    let place = |(kind, len)| {
+        let column = kinds.iter().position(|k| k.0 == kind).unwrap_or(kinds.len());
+        if column == kinds.len() {
+            kinds.push((kind, Default::default()));
+        }
+        (column as u8, len)
+    };
+    Some((of_fields.map(place).collect(), times))
 }
 
 /// Appends a range; joins it with the last one if they are contiguous.

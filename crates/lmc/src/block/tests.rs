@@ -14,6 +14,7 @@ use crate::options::Level;
 
 mod predicted;
 mod pruned;
+mod quantised;
 
 struct Random(u64);
 

@@ -1,9 +1,11 @@
 //! Tests of the lengths and extents of blocks.
 
+use lmc_testing::input::Random;
 use proptest::prelude::*;
 
 use super::*;
 use crate::base::Base;
+use crate::dtype::NamedDtype;
 use crate::segment::Names;
 
 /// Blocks of a file and their extents. No bytes are there but those that `lookahead` asks for, and `more` beyond them.
@@ -89,6 +91,26 @@ fn elements_that_an_edge_cuts_are_bytes() {
         [(None, 1), (Some(Dtype::F32), B / 2), (Some(Dtype::U8), B / 4)],
         "the element's rest comes first"
     );
+}
+
+#[test]
+fn extents_of_quantised_tensors_have_whole_blocks() {
+    let q8_0 = Dtype::Named(NamedDtype::new("Q8_0", 8 * 34).unwrap());
+    let unknown = Dtype::Named(NamedDtype::new("Q8_9", 8 * 34).unwrap());
+    let l = layout(&[(None, 100), (Some(q8_0), 34 * 50_000), (Some(unknown), 34 * 1000)], None);
+    let noise = Random::new(1).bytes(100 + 34 * 51_000);
+    let blocks = cut(&l, &noise, 0);
+    assert_eq!(lens(&blocks), [B, noise.len() - B]);
+    let (first, rest) = ((B - 100) / 34, 34 - (B - 100) % 34);
+    assert_eq!(extents(&blocks[0].1), [(None, 100), (Some(q8_0), 34 * first), (None, 34 - rest)]);
+    // The rest of the block that was cut, and a type whose fields are not known.
+    assert_eq!(extents(&blocks[1].1), [(None, rest), (Some(q8_0), 34 * (50_000 - first - 1)), (None, 34 * 1000)]);
+    // Ranges of a base may begin anywhere.
+    let mut changed = noise.clone();
+    changed.iter_mut().step_by(9).for_each(|b| *b ^= 1);
+    let with_base = cut_with_base(&l, &changed, &noise, 0);
+    assert_eq!(extents(&with_base[0].1), [(None, 100), (Some(q8_0), B - 100)]);
+    assert!(with_base[0].1[1].base.is_some());
 }
 
 #[test]

@@ -6,8 +6,9 @@ pub use stream::{Cluster, Mask, Numbers, Palette, Patches, Stream};
 
 use super::bases::SourceRange;
 use super::checksum::Digest;
+use super::extents::Extents;
 use super::header::Features;
-use super::limits::{MAX_COLUMNS, MAX_EXTENTS, MAX_PREFIX, MAX_RANGE_BYTES, MAX_RANGES, MAX_RAW};
+use super::limits::{MAX_COLUMNS, MAX_PREFIX, MAX_RANGE_BYTES, MAX_RANGES, MAX_RAW};
 use super::varint::{Cursor, put};
 use crate::entropy::SETS;
 use crate::error::{Error, Result};
@@ -31,8 +32,8 @@ pub struct BlockHead {
     pub(crate) ranges: Vec<SourceRange>,
     /// `None` if no cluster of the block has symbols.
     pub lanes: Option<LaneCounts>,
-    /// `(column, bytes)` in raw order. One entry if there is one column.
-    pub extents: Vec<(u8, usize)>,
+    /// The order in which the bytes of the columns alternate. One if there is one column.
+    pub extents: Extents,
     /// What the extents belong to.
     pub columns: Vec<Column>,
     pub(crate) digest: Digest,
@@ -297,38 +298,11 @@ impl BlockHead {
         if n_columns == 0 || n_columns > MAX_COLUMNS {
             return Err(Error::damaged(format!("a block has {n_columns} columns; it can have 1 to {MAX_COLUMNS}")));
         }
-        let mut len_of = [0usize; MAX_COLUMNS];
-        let mut extents = Vec::new();
-        if n_columns == 1 {
-            extents.push((0, raw_len));
-            len_of[0] = raw_len;
-        } else {
-            // An extent takes two bytes at least: the head's own length bounds the allocation.
-            let n = c.size(MAX_EXTENTS.min(c.remaining() / 2), "a block's number of extents")?;
-            extents.reserve_exact(n);
-            let mut left = raw_len;
-            for _ in 0..n {
-                let column = c.u8()?;
-                let len = c.size(left, "an extent's length")?;
-                if usize::from(column) >= n_columns || len == 0 {
-                    return Err(Error::damaged(format!(
-                        "an extent of {len} bytes belongs to column {column} of {n_columns}"
-                    )));
-                }
-                left -= len;
-                len_of[usize::from(column)] += len;
-                extents.push((column, len));
-            }
-            if left != 0 || len_of[..n_columns].contains(&0) {
-                return Err(Error::damaged(format!(
-                    "the extents of a block of {raw_len} bytes give its columns {:?}",
-                    &len_of[..n_columns]
-                )));
-            }
-        }
+        let extents =
+            if n_columns == 1 { Extents::whole(raw_len) } else { Extents::parse(&mut c, n_columns, raw_len)? };
         let mut columns = Vec::with_capacity(n_columns);
         let mut ranges = Ranges { all: Vec::new(), left: MAX_RANGE_BYTES };
-        for &len in &len_of[..n_columns] {
+        for &len in &extents.lens()[..n_columns] {
             let method = match c.u8()? {
                 0 => Method::Stored,
                 1 => parse_zstd(&mut c, len, &mut ranges)?,
@@ -372,11 +346,7 @@ impl BlockHead {
         }
         out.push(self.columns.len() as u8);
         if self.columns.len() > 1 {
-            put(out, self.extents.len() as u64);
-            for &(column, len) in &self.extents {
-                out.push(column);
-                put(out, len as u64);
-            }
+            self.extents.put(out);
         }
         self.columns.iter().for_each(|p| p.put(&self.ranges, out));
         out.extend_from_slice(&self.digest);

@@ -199,7 +199,7 @@ fn coders_mixed_in_a_block() {
         };
         let columns = vec![column(&mut random), column(&mut random)];
         let extents = (0..).zip(&columns).map(|(i, column)| (i, column.raw().len() as u64)).collect();
-        restored(&Block { lane_sets: 2, columns, extents, final_state: 1 << 16 });
+        restored(&Block { lane_sets: 2, columns, extents, states_repeats: false, final_state: 1 << 16 });
     }
 }
 

@@ -154,7 +154,8 @@ fn numbers_of_extents() {
     let judged_extents = |count: u64| {
         let columns = [count.div_ceil(2), count / 2].map(|length| Column::Stored(vec![7; length as usize]));
         let extents = (0..count).map(|i| ((i % 2) as u8, 1)).collect();
-        let block = Block { lane_sets: 0, columns: columns.into(), extents, final_state: 1 << 16 };
+        let block =
+            Block { lane_sets: 0, columns: columns.into(), extents, states_repeats: false, final_state: 1 << 16 };
         judged(File::new(vec![BlockFields::record(&encoded(&block))]), &[])
     };
     assert!(judged_extents(1 << 20) == Ok(vec![7; 1 << 20]));

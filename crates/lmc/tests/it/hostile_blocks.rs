@@ -3,7 +3,7 @@
 
 use lmc_testing::damage::{HUGE, cluster_map, file_of, refused};
 use lmc_testing::decoders::{LIMIT, agree};
-use lmc_testing::reference::write::block::{self, BlockFields, Cluster, Column, Plain, Stream};
+use lmc_testing::reference::write::block::{self, Block, BlockFields, Cluster, Column, Plain, Stream};
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::reference::write::{File, entropy};
 use lmc_testing::samples::cluster_map_block;
@@ -98,7 +98,7 @@ fn columns_and_extents() {
     assert!(agree(&file_of(&columns(16)).to_bytes()).is_ok());
     refused(&file_of(&columns(17)).to_bytes(), "number of columns");
     refused_columns("belongs to no column", &|block| block.extents[2].0 = 3);
-    refused_columns("belongs to no column", &|block| block.extents[2].0 = 255);
+    refused_columns("belongs to no column", &|block| block.extents[2].0 = 254);
     refused_columns("a column is empty", &|block| block.extents[2].0 = 1);
     refused_columns("extent is empty", &|block| block.extents[2].1 = 0);
     refused_columns("exceed the block", &|block| block.extents[2].1 = 11);
@@ -112,6 +112,49 @@ fn columns_and_extents() {
         refused_columns("", &|block| block.extents[1].1 = count.max(11));
     }
     refused_columns("too many extents", &|block| block.extent_count = (1 << 20) + 1);
+}
+
+#[test]
+fn repeated_extents() {
+    let columns = [&b"aaaaaaaaaaaaaa"[..], b"bbbbbbbb", b"ccc"].map(|bytes| Column::Stored(bytes.to_vec())).into();
+    // Three times `aabbc`, twice `aaaab`.
+    let period = [(0, 2), (1, 2), (2, 1)];
+    let extents = [&period[..], &period, &period, &[(0, 4), (1, 1), (0, 4), (1, 1)]].concat();
+    let block = Block { lane_sets: 0, columns, extents, states_repeats: true, final_state: 1 << 16 };
+    let fields = block.encode().expect("the block can be coded");
+    assert_eq!((fields.extents.len(), fields.extent_count), (5, 7));
+    assert_eq!(agree(&file_of(&fields).to_bytes()), Ok(b"aabbcaabbcaabbcaaaabaaaab".to_vec()));
+    let refused_repeat = |reason: &str, change: &dyn Fn(&mut BlockFields)| {
+        let mut fields = fields.clone();
+        change(&mut fields);
+        let mut record = fields.record();
+        record.redigest(LIMIT);
+        refused(&File::new(vec![record]).to_bytes(), reason);
+    };
+    refused_repeat("a repeat of no extents", &|block| block.repeats[0].count = 0);
+    refused_repeat("a repeat of no times", &|block| block.repeats[0].times = 0);
+    refused_repeat("goes back too far", &|block| block.repeats[0].count = 4);
+    // It would repeat what was repeated.
+    refused_repeat("goes back too far", &|block| block.repeats[1].count = 3);
+    refused_repeat("goes back too far", &|block| block.repeats[1].before = 3);
+    refused_repeat("exceed the block", &|block| block.repeats[0].times = 5);
+    refused_repeat("exceed the block", &|block| block.repeats[0].times = 3);
+    refused_repeat("do not fill", &|block| block.repeats[0].times = 1);
+    refused_repeat("do not fill", &|block| block.repeats[1].count = 1);
+    for huge in HUGE {
+        refused_repeat("goes back too far", &|block| block.repeats[1].count = huge);
+        refused_repeat("exceed the block", &|block| block.repeats[1].times = huge);
+    }
+    // A million extents and one: three, and the rest by a repeat.
+    let many = |extents: u64| {
+        let columns = vec![Column::Stored(vec![0; extents as usize - 1]), Column::Stored(vec![1])];
+        let all = (0..extents - 1).map(|_| (0, 1)).chain([(1, 1)]).collect();
+        Block { lane_sets: 0, columns, extents: all, states_repeats: true, final_state: 1 << 16 }
+            .encode()
+            .expect("it can be coded")
+    };
+    assert!(agree(&file_of(&many(1 << 20)).to_bytes()).is_ok());
+    refused(&file_of(&many((1 << 20) + 1)).to_bytes(), "too many extents");
 }
 
 #[test]

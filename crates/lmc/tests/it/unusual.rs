@@ -165,7 +165,7 @@ fn extents_of_one_byte() {
     let mut random = Random::new(31);
     let columns: Vec<Column> = (0..16).map(|_| Column::Stored(random.bytes(5))).collect();
     let extents = (0..5 * 16).map(|i| ((i % 16) as u8, 1)).collect();
-    restored(&[Block { lane_sets: 0, columns, extents, final_state: 1 << 16 }]);
+    restored(&[Block { lane_sets: 0, columns, extents, states_repeats: false, final_state: 1 << 16 }]);
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub struct Block {
     pub columns: Vec<Column>,
     /// Column and length of each extent. Written only when there are several columns.
     pub extents: Vec<(u8, u64)>,
+    /// Whether extents that repeat are written as repeats.
+    pub states_repeats: bool,
     /// The state at which decoders end: 2^16 in a valid block.
     pub final_state: u32,
 }
@@ -58,6 +60,8 @@ pub struct BlockFields {
     pub column_count: u8,
     pub extent_count: u64,
     pub extents: Vec<(u8, u64)>,
+    /// In order.
+    pub repeats: Vec<Repeat>,
     /// The heads of the columns.
     pub columns: Vec<Vec<u8>>,
     /// The block's digest: 16 bytes in a valid one.
@@ -75,6 +79,14 @@ pub struct BlockFields {
     pub literals: Vec<u8>,
     /// The bulk bytes of the columns.
     pub bulk: Vec<Vec<u8>>,
+}
+
+/// What stands before the extent of a number: the `count` extents before it stand `times` more.
+#[derive(Clone, Copy, Debug)]
+pub struct Repeat {
+    pub before: usize,
+    pub count: u64,
+    pub times: u64,
 }
 
 impl Column {
@@ -119,7 +131,7 @@ impl Block {
     /// A block of one column.
     pub fn of(column: Column, lane_sets: u8) -> Self {
         let columns = vec![column];
-        Self { lane_sets, columns, extents: Vec::new(), final_state: 1 << 16 }
+        Self { lane_sets, columns, extents: Vec::new(), states_repeats: false, final_state: 1 << 16 }
     }
 
     /// Adds a column of zeros, so that another block may follow: its start must be a multiple of a leaf.
@@ -171,7 +183,7 @@ impl Block {
         let raw = self.raw();
         let leaves: Vec<[u8; 16]> = raw.chunks(LEAF).map(digest).collect();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;
-        Ok(BlockFields {
+        let mut fields = BlockFields {
             raw_length: raw.len() as u64,
             lane_sets: self.lane_sets,
             word_counts: words.iter().map(|words| words.len() as u32).collect(),
@@ -179,6 +191,7 @@ impl Block {
             column_count: self.columns.len() as u8,
             extent_count: self.extents.len() as u64,
             extents: self.extents.clone(),
+            repeats: Vec::new(),
             columns,
             digest: digest(&leaves.concat()).to_vec(),
             has_body_check: needs != 0,
@@ -189,7 +202,11 @@ impl Block {
             words,
             literals,
             bulk,
-        })
+        };
+        if self.states_repeats {
+            fields.state_repeats();
+        }
+        Ok(fields)
     }
 
     /// The record of the block, coded as described.
@@ -222,6 +239,26 @@ impl BlockFields {
         self.bulk.push(Vec::new());
     }
 
+    /// States extents that repeat as repeats, where up to eight do.
+    pub fn state_repeats(&mut self) {
+        let (all, mut at, mut after) = (std::mem::take(&mut self.extents), 0, 0);
+        while at < all.len() {
+            self.extents.push(all[at]);
+            at += 1;
+            let end = self.extents.len();
+            for count in 1..=(end - after).min(8) {
+                let period = &self.extents[end - count..];
+                let times = all[at..].chunks_exact(count).take_while(|next| *next == period).count();
+                if times > 0 {
+                    self.repeats.push(Repeat { before: end, count: count as u64, times: times as u64 });
+                    (at, after) = (at + times * count, end);
+                    break;
+                }
+            }
+        }
+        self.extent_count = (self.extents.len() + self.repeats.len()) as u64;
+    }
+
     pub fn head(&self) -> Vec<u8> {
         let mut out = Vec::new();
         varint(&mut out, self.raw_length);
@@ -233,10 +270,13 @@ impl BlockFields {
         out.push(self.column_count);
         if self.column_count > 1 {
             varint(&mut out, self.extent_count);
-            for &(column, length) in &self.extents {
+            let mut repeats = self.repeats.iter().peekable();
+            for (i, &(column, length)) in self.extents.iter().enumerate() {
+                repeat(&mut repeats, i, &mut out);
                 out.push(column);
                 varint(&mut out, length);
             }
+            repeat(&mut repeats, self.extents.len(), &mut out);
         }
         out.extend(self.columns.concat());
         out.extend(&self.digest);
@@ -280,5 +320,14 @@ impl Column {
             Column::Predicted(predicted) => predicted.encode(output)?,
         }
         Ok(())
+    }
+}
+
+/// Writes the repeats before an extent.
+fn repeat<'a>(repeats: &mut std::iter::Peekable<impl Iterator<Item = &'a Repeat>>, before: usize, out: &mut Vec<u8>) {
+    while let Some(repeat) = repeats.next_if(|repeat| repeat.before == before) {
+        out.push(255);
+        varint(out, repeat.count);
+        varint(out, repeat.times);
     }
 }
