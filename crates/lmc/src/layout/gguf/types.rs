@@ -53,12 +53,18 @@ pub(super) fn of(kind: u32) -> Option<(Dtype, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantised::fields_of;
 
     #[test]
     fn every_block_has_a_dtype() {
         for &(code, name, elements, bytes) in BLOCKS {
             let (dtype, of_block) = of(code).expect("it is listed");
             assert_eq!((dtype.name(), dtype.bits(), of_block), (name, 8 * bytes, elements));
+        }
+        // Each is coded field by field.
+        for &(code, name, ..) in BLOCKS {
+            let (dtype, _) = of(code).expect("it is listed");
+            assert!(fields_of(dtype).is_some(), "{name}");
         }
         assert!(BLOCKS.is_sorted_by(|a, b| a.0 < b.0));
         assert_eq!((of(4), of(31), of(u32::MAX)), (None, None, None));
