@@ -101,17 +101,17 @@ impl Directory {
         let Some(bytes) = file.bytes(self.start + self.offset, self.len as usize)? else { return Ok(None) };
         let mut rest = &bytes[..];
         let mut entries = Vec::with_capacity(self.headers as usize);
+        let mut locals = LocalHeaders { file, at: 0, bytes: Vec::new() };
         // The ranges of entries, with their local headers.
         let mut ranges = Vec::with_capacity(self.headers as usize);
         for _ in 0..self.headers {
             let Some((mut entry, after)) = entry(rest) else { return Ok(None) };
             rest = after;
-            let mut local = [0; LOCAL as usize];
             let Some(at) = self.start.checked_add(entry.offset) else { return Ok(None) };
-            if !file.read(&mut local, at)? || !local.starts_with(b"PK\x03\x04") {
+            let Some(local) = locals.get(at, entry.len)?.filter(|local| local.starts_with(b"PK\x03\x04")) else {
                 return Ok(None);
-            }
-            entry.offset = at + LOCAL + u64::from(u16_at(&local, 26)) + u64::from(u16_at(&local, 28));
+            };
+            entry.offset = at + LOCAL + u64::from(u16_at(local, 26)) + u64::from(u16_at(local, 28));
             let Some(end) = entry.offset.checked_add(entry.len) else { return Ok(None) };
             ranges.push((at, end));
             entries.push(entry);
@@ -120,6 +120,40 @@ impl Directory {
         ranges.sort_unstable();
         let sound = rest.is_empty() && ranges.is_sorted_by(|a, b| a.1 <= b.0);
         Ok(sound.then_some(Archive { start: self.start, entries }))
+    }
+}
+
+/// Reads local headers: one by one, or those of many small entries together.
+struct LocalHeaders<'a> {
+    file: Whole<'a>,
+    /// What was read last, and where.
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl LocalHeaders<'_> {
+    /// Bytes that are read for a small entry behind another one.
+    const WINDOW: u64 = 1 << 16;
+    /// Data of a small entry.
+    const SMALL: u64 = 1 << 14;
+
+    /// The header at an offset, without its name, of an entry with `len` bytes of data; `None` if the file ends before.
+    fn get(&mut self, at: u64, len: u64) -> Result<Option<&[u8]>> {
+        let skip = match at.checked_sub(self.at) {
+            Some(skip) if skip.saturating_add(LOCAL) <= self.bytes.len() as u64 => skip as usize,
+            distance => {
+                let follows = !self.bytes.is_empty() && distance.is_some_and(|bytes| bytes < Self::WINDOW);
+                let window = if follows && len < Self::SMALL { Self::WINDOW } else { LOCAL };
+                let left = self.file.size().saturating_sub(at);
+                self.bytes.resize(window.min(left).max(LOCAL) as usize, 0);
+                self.at = at;
+                if !self.file.read(&mut self.bytes, at)? {
+                    return Ok(None);
+                }
+                0
+            }
+        };
+        Ok(Some(&self.bytes[skip..][..LOCAL as usize]))
     }
 }
 

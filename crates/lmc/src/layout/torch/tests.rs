@@ -1,6 +1,8 @@
 //! On files that torch wrote (`testdata/layouts/torch/make.py`), and on broken ones.
 
 use std::fs;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::suggestion::Start;
 use super::*;
@@ -221,23 +223,34 @@ fn damage() {
 /// Bytes that are read to find a layout.
 #[test]
 fn storages_are_not_read() {
-    struct Counted<'a>(&'a [u8], std::sync::atomic::AtomicUsize);
+    struct Counted<'a>(&'a [u8], [AtomicUsize; 2]);
     impl crate::io::ReadAt for Counted<'_> {
         fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
-            self.1.fetch_add(buf.len(), std::sync::atomic::Ordering::Relaxed);
+            self.1[0].fetch_add(1, Relaxed);
+            self.1[1].fetch_add(buf.len(), Relaxed);
             self.0.read_exact_at(buf, offset)
         }
         fn size(&self) -> std::io::Result<u64> {
             self.0.size()
         }
     }
+    let read = |file: &[u8]| {
+        let counted = Counted(file, Default::default());
+        let found = Torch.suggest(&mut Start::new(&counted, file.len() as u64, "the input")).unwrap().unwrap();
+        assert_eq!(found.segments.iter().filter(|s| s.dtype.is_some()).count(), 1);
+        counted.1.map(AtomicUsize::into_inner)
+    };
     let n = 1 << 18;
-    let file = archive(&[("a/data.pkl", &one_tensor(n)), ("a/data/0", &vec![7; 4 * n as usize])]);
-    let counted = Counted(&file, 0.into());
-    let found = Torch.suggest(&mut Start::new(&counted, file.len() as u64, "the input")).unwrap().unwrap();
-    assert_eq!(found.segments.iter().filter(|s| s.dtype.is_some()).count(), 1);
-    let read = counted.1.into_inner();
-    assert!(read < 2000, "{read} bytes were read");
+    let tensor = one_tensor(n);
+    let storage = vec![7; 4 * n as usize];
+    let [_, bytes] = read(&archive(&[("a/data.pkl", &tensor), ("a/data/0", &storage)]));
+    assert!(bytes < 2000, "{bytes} bytes were read");
+    // Headers of small entries are read together.
+    let names: Vec<String> = (0..1000).map(|i| format!("a/extra/{i}")).collect();
+    let mut entries: Vec<(&str, &[u8])> = vec![("a/data.pkl", &tensor), ("a/data/0", &storage)];
+    entries.extend(names.iter().map(|name| (&name[..], &[1; 100][..])));
+    let [reads, _] = read(&archive(&entries));
+    assert!(reads < 20, "{reads} reads");
 }
 
 /// A pickle of one tensor of fp32 with the storage `0` of `n` elements.
