@@ -4,6 +4,7 @@
 //! by a rename, so that there is no moment without a whole version.
 
 mod files;
+mod marker;
 mod version;
 
 use std::fs::{self, File, TryLockError};
@@ -12,15 +13,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, ErrorKind, Result};
 use crate::held::Held;
 use crate::ids::{SaveId, Step};
 use crate::restore::{FileInfo, SnapshotReader};
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
-use files::{remove_if_there, replace, sync, sync_tree};
+use files::{remove_if_there, sync, sync_tree};
+use marker::Marker;
 use version::{Description, StoredFile};
 
 /// The link to the current version's directory.
@@ -28,7 +28,6 @@ const CURRENT: &str = "current";
 /// The directory of all versions.
 const VERSIONS: &str = "versions";
 const LOCK: &str = ".lmc-follow.lock";
-const MARKER: &str = ".lmc-follow.json";
 /// What is being written, in [`VERSIONS`].
 const STAGING: &str = ".staging";
 
@@ -103,18 +102,6 @@ pub struct Follower {
     _lock: File,
 }
 
-/// What makes a directory one that follows; and what was said about its versions.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Marker {
-    format: String,
-    version: u32,
-    /// The names of the versions that stay, in the order in which they became the current one.
-    committed: Vec<String>,
-    /// The id of the current version if [`Follower::announce`] was called for it.
-    announced: Option<SaveId>,
-}
-
 impl Follower {
     /// Opens a directory, or makes an empty or missing one follow the store. Removes what an earlier process left unfinished.
     ///
@@ -127,7 +114,7 @@ impl Follower {
         let directory = directory.canonicalize().map_err(failed)?;
         sync(directory.parent().unwrap_or(&directory)).map_err(failed)?;
         // Nothing is written into a directory that is another one's.
-        read_marker(&directory)?;
+        Marker::read(&directory, LOCK)?;
         let lock = File::options().create(true).truncate(false).write(true).open(directory.join(LOCK));
         let lock = lock.map_err(failed)?;
         match lock.try_lock() {
@@ -140,11 +127,11 @@ impl Follower {
             }
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
-        let marker = match read_marker(&directory)? {
+        let marker = match Marker::read(&directory, LOCK)? {
             Some(marker) => marker,
             None => {
-                let marker = Marker { format: "lmc-follow".into(), version: 1, committed: vec![], announced: None };
-                write_marker(&directory, &marker)?;
+                let marker = Marker::new();
+                marker.write(&directory)?;
                 marker
             }
         };
@@ -255,7 +242,7 @@ impl Follower {
         let old = committed.len().saturating_sub(self.options.keep.saturating_add(1));
         committed.drain(..old);
         self.marker.announced = None;
-        write_marker(&self.directory, &self.marker)
+        self.marker.write(&self.directory)
     }
 
     /// Whether [`Self::announce`] was called for the current version, by whatever process; or there is none.
@@ -269,7 +256,7 @@ impl Follower {
     /// `Io`.
     pub fn announce(&mut self) -> Result<()> {
         self.marker.announced = self.current.as_ref().map(|c| c.id);
-        write_marker(&self.directory, &self.marker)
+        self.marker.write(&self.directory)
     }
 
     fn check_order(&self, snapshot: &Snapshot) -> Result<()> {
@@ -417,40 +404,4 @@ fn restore(
     })?;
     output.file.sync_all().map_err(failed)?;
     Ok(fetched)
-}
-
-/// The marker of a directory; `None` if it is empty.
-fn read_marker(directory: &Path) -> Result<Option<Marker>> {
-    let place = directory.display();
-    let bytes = match fs::read(directory.join(MARKER)) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            let ours = |e: &fs::DirEntry| e.file_name().to_str().is_some_and(|n| n == LOCK || n.starts_with(MARKER));
-            let entries = fs::read_dir(directory).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
-            let entries = entries.map_err(|e| Error::io(format_args!("{place}: cannot list"), e))?;
-            return match entries.iter().find(|&e| !ours(e)) {
-                None => Ok(None),
-                Some(other) => Err(Error::usage(format!(
-                    "{place}: holds {:?}, and lmc follows only into a directory of its own: name one that is empty or missing",
-                    other.file_name()
-                ))),
-            };
-        }
-        Err(e) => return Err(Error::io(format_args!("{place}/{MARKER}: cannot read"), e)),
-    };
-    let marker: Marker = serde_json::from_slice(&bytes)
-        .map_err(|e| Error::unsupported(format!("{place}/{MARKER}: is not what this lmc writes: {e}")))?;
-    match (&marker.format[..], marker.version) {
-        ("lmc-follow", 1) => Ok(Some(marker)),
-        (format, version) => Err(Error::unsupported(format!(
-            "{place}/{MARKER}: has format {format:?}, version {version}; this lmc knows \"lmc-follow\", version 1"
-        ))),
-    }
-}
-
-fn write_marker(directory: &Path, marker: &Marker) -> Result<()> {
-    let bytes = serde_json::to_vec(marker).expect("it is plain data");
-    replace(&directory.join(MARKER), &bytes)
-        .and_then(|()| sync(directory))
-        .map_err(|e| Error::io(format_args!("{}/{MARKER}: cannot write", directory.display()), e))
 }

@@ -12,7 +12,7 @@ const MAX_READ: u64 = 3;
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
     pub(super) bases: &'a Bases,
-    pub(super) o: &'a SaveOptions,
+    pub(super) options: &'a SaveOptions,
 }
 
 impl Choice<'_> {
@@ -20,7 +20,7 @@ impl Choice<'_> {
     pub(super) fn choose(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
         let Some(previous) = self.bases.alike(chunk) else { return Ok(None) };
         let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
-        if age >= self.o.anchor_every || self.o.base == BasePolicy::Nothing || self.is_heavy(previous)? {
+        if age >= self.options.anchor_every || self.options.base == BasePolicy::Nothing || self.is_heavy(previous)? {
             return Ok(None);
         }
         Ok(Some((self.lasting(previous)?, age)))
@@ -28,7 +28,7 @@ impl Choice<'_> {
 
     /// Whether a chain has grown so expensive to read that the next chunk should start a new one.
     fn is_heavy(&self, set: SetId) -> Result<bool> {
-        if self.o.base != BasePolicy::Auto {
+        if self.options.base != BasePolicy::Auto {
             return Ok(false);
         }
         let catalog = &self.bases.catalog;
@@ -41,7 +41,7 @@ impl Choice<'_> {
 
     /// The base that the policy selects for a chunk whose predecessor in the snapshot before is `set`.
     pub(super) fn lasting(&self, set: SetId) -> Result<SetId> {
-        match self.o.base {
+        match self.options.base {
             // The 32-bit set that it was rounded from does not count as its anchor.
             BasePolicy::Anchor => {
                 let catalog = &self.bases.catalog;

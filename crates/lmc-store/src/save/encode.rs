@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use lmc::{Base, CompressOptions, Compressor, Segment, Source};
 
-use super::bases::rename;
+use super::bases::{Bases, rename};
 use super::choice::Choice;
 use super::input::Input;
 use super::options::BasePolicy;
@@ -96,14 +96,18 @@ enum Role<'a> {
     Follower(&'a [Segment], &'a [u8]),
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    pub(super) fn bases(&self) -> &'a Bases {
+        self.choice.bases
+    }
+
     /// Whether a chunk of this save may be the base of another.
     fn can_lead(&self, lead: &Encoded) -> Result<bool> {
         // The length of a chain is bounded by the age of its last set, which is one more than this set's. A new set's age depends on which
         // of several chunks with these bytes comes first.
         let age = match lead {
-            Encoded::Earlier(set) => self.choice.bases.catalog.set(*set)?.age,
-            Encoded::Repeated(_) | Encoded::New(_) => self.choice.o.anchor_every,
+            Encoded::Earlier(set) => self.bases().catalog.set(*set)?.age,
+            Encoded::Repeated(_) | Encoded::New(_) => self.choice.options.anchor_every,
         };
         Ok(age as usize + 1 < MAX_CHAIN)
     }
@@ -111,12 +115,8 @@ impl Shared<'_> {
     /// Caches the raw bytes as base for the next save, in place of this save's base.
     fn keep(&self, raw_hash: Hash, raw: &[u8], chunk: &Chunk) -> Result<()> {
         let Some(cache) = self.cache else { return Ok(()) };
-        let before = self
-            .choice
-            .bases
-            .alike(chunk)
-            .map(|set| self.choice.bases.catalog.set(self.choice.lasting(set)?))
-            .transpose()?;
+        let before =
+            self.bases().alike(chunk).map(|set| self.bases().catalog.set(self.choice.lasting(set)?)).transpose()?;
         cache.put(raw_hash, raw, before.map(|b| b.raw_hash));
         Ok(())
     }
@@ -126,8 +126,8 @@ impl<'a> Encoder<'a> {
     pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
         // Chunks are compressed in parallel; each by one thread.
         let options = CompressOptions::default()
-            .with_level(shared.choice.o.level)
-            .with_format(shared.choice.o.format)
+            .with_level(shared.choice.options.level)
+            .with_format(shared.choice.options.format)
             .with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self {
@@ -179,7 +179,7 @@ impl<'a> Encoder<'a> {
     fn encode_raw(&mut self, number: usize, raw: &[u8], chunk: &Chunk, role: Role<'_>) -> Result<Encoded> {
         let raw_hash = Hash::of(raw);
         let shared = self.shared;
-        if let Some(set) = shared.choice.bases.equal(raw_hash) {
+        if let Some(set) = shared.bases().equal(raw_hash) {
             if matches!(role, Role::Lead { .. }) && shared.choice.lasting(set)? == set {
                 shared.keep(raw_hash, raw, chunk)?;
             }
@@ -203,7 +203,7 @@ impl<'a> Encoder<'a> {
             let mut out = Vec::new();
             self.compress_from(base, raw, chunk, &mut out)?;
             if self.pays(&out, raw, chunk, &mut alone)? {
-                if shared.choice.o.base != BasePolicy::Anchor {
+                if shared.choice.options.base != BasePolicy::Anchor {
                     shared.keep(raw_hash, raw, chunk)?;
                 }
                 return Ok(Encoded::new(out, raw_hash, MadeFrom::Earlier(base, age)));
@@ -219,11 +219,11 @@ impl<'a> Encoder<'a> {
     /// Compresses a chunk against a base.
     fn compress_from(&mut self, base: SetId, raw: &[u8], chunk: &Chunk, out: &mut Vec<u8>) -> Result<()> {
         let shared = self.shared;
-        let catalog = &shared.choice.bases.catalog;
+        let catalog = &shared.bases().catalog;
         let set = catalog.set(base)?;
         // An anchor is described like the set that it is the anchor of.
-        let like = shared.choice.bases.alike(chunk).unwrap_or(base);
-        let segments = shared.choice.bases.described(like, chunk)?;
+        let like = shared.bases().alike(chunk).unwrap_or(base);
+        let segments = shared.bases().described(like, chunk)?;
         let base_of = |old| match &segments[..] {
             [] => Base::new(old),
             segments => Base::of_segments(old, segments),
@@ -240,7 +240,7 @@ impl<'a> Encoder<'a> {
             old = decoded;
             bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];
         }
-        if shared.choice.o.base == BasePolicy::Anchor {
+        if shared.choice.options.base == BasePolicy::Anchor {
             shared.keep(set.raw_hash, old, chunk)?;
         }
         compress(&mut self.compressor, raw, &chunk.segments, &bases, out)
@@ -248,7 +248,7 @@ impl<'a> Encoder<'a> {
 
     /// Whether a delta is worth its chain. If finding out takes compressing the chunk alone, the result goes to `alone`.
     fn pays(&mut self, delta: &[u8], raw: &[u8], chunk: &Chunk, alone: &mut Vec<u8>) -> Result<bool> {
-        if self.shared.choice.o.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
+        if self.shared.choice.options.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
             return Ok(true);
         }
         compress(&mut self.compressor, raw, &chunk.segments, &[], alone)?;

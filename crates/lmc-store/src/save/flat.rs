@@ -14,7 +14,7 @@ use crate::error::Result;
 const LEAST: u64 = 1 << 13;
 
 /// Parts of 16-bit tensors of one file that are predicted from one chunk.
-pub(super) struct Follower {
+pub(super) struct Rounded {
     pub(super) file: usize,
     /// The flat tensor; and, if it is not small, the element with which its chunk begins.
     pub(super) of: (Place, Option<u64>),
@@ -27,8 +27,13 @@ pub(super) struct Follower {
 /// For each file, by number of the segment, the bytes that its own chunks do not hold: ranges in order.
 pub(super) type Elsewhere = Vec<HashMap<usize, Vec<Range>>>;
 
-/// Finds the followers of chunks of flat tensors; and what is in these, or in other files.
-pub(super) fn find(together: &Together<'_>, repeats: &Repeats, wide: &Wide) -> Result<(Elsewhere, Vec<Follower>)> {
+/// Finds what is rounded from chunks of flat tensors; and what is there, or in other files. `referred` is what repeats refer to.
+pub(super) fn find(
+    together: &Together<'_>,
+    repeats: &Repeats,
+    referred: &HashSet<Place>,
+    wide: &Wide,
+) -> Result<(Elsewhere, Vec<Rounded>)> {
     let files = together.files;
     let whole = |(file, of): (usize, &HashMap<usize, (Place, _)>)| {
         of.keys().map(|&i| (i, vec![Range { offset: 0, len: together.segment((file, i)).len }])).collect()
@@ -40,7 +45,6 @@ pub(super) fn find(together: &Together<'_>, repeats: &Repeats, wide: &Wide) -> R
             groups[file].push(i);
         }
     }
-    let referred: HashSet<Place> = repeats.iter().flat_map(HashMap::values).map(|of| of.0).collect();
     let found = lmc::rounded_parts(&together.tensors, &groups, |offset, buf| together.read(offset, buf))?;
     // By flat tensor, the beginning of its chunk, file, dtype and layer: by offset of the 32-bit elements.
     let mut chunks: BTreeMap<_, BTreeMap<u64, (usize, Range)>> = BTreeMap::new();
@@ -72,25 +76,25 @@ pub(super) fn find(together: &Together<'_>, repeats: &Repeats, wide: &Wide) -> R
             }
         }
     }
-    let mut followers = vec![];
+    let mut all = vec![];
     for ((flat, first, file, ..), parts) in chunks {
-        let mut follower = Follower { file, of: (flat, first), parts: vec![], offsets: vec![] };
+        let mut rounded = Rounded { file, of: (flat, first), parts: vec![], offsets: vec![] };
         // Each name stands for one place; so does each place, though equal flat tensors may be stored once.
         let (mut names, mut end) = (HashSet::new(), 0);
         for (offset, (segment, range)) in parts {
             if offset >= end && names.insert(segment) {
                 end = offset + 2 * range.len;
-                follower.offsets.push(offset);
-                follower.parts.push((segment, range));
+                rounded.offsets.push(offset);
+                rounded.parts.push((segment, range));
             }
         }
-        if follower.parts.iter().map(|p| p.1.len).sum::<u64>() >= LEAST {
-            for &(segment, range) in &follower.parts {
+        if rounded.parts.iter().map(|p| p.1.len).sum::<u64>() >= LEAST {
+            for &(segment, range) in &rounded.parts {
                 elsewhere[file].entry(segment).or_default().push(range);
             }
-            followers.push(follower);
+            all.push(rounded);
         }
     }
     elsewhere.iter_mut().flat_map(HashMap::values_mut).for_each(|ranges| ranges.sort_by_key(|r| r.offset));
-    Ok((elsewhere, followers))
+    Ok((elsewhere, all))
 }

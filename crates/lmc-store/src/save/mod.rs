@@ -81,7 +81,7 @@ pub(crate) fn save(
         shard.files.push(file);
         files.push((input, segments));
     }
-    let choice = Choice { bases: &bases, o };
+    let choice = Choice { bases: &bases, options: o };
     let plan = Plan::new(&files, choice)?;
     let mut uploader = Uploader::new(remote, shard.save);
     let shared = encode::Shared { remote, choice, cache };
@@ -139,7 +139,7 @@ fn store(
     let mut here: HashMap<Hash, usize> = HashMap::new();
     let claims = encode::Claims::default();
     // Threads sometimes wait for a base to be fetched.
-    let threads = ordered::threads_that_wait(shared.choice.o.threads);
+    let threads = ordered::threads_that_wait(shared.choice.options.threads);
     ordered::run(
         threads,
         threads + 1,
@@ -164,7 +164,7 @@ fn store(
                                 MadeFrom::Nothing => (None, 0),
                                 MadeFrom::Earlier(set, age) => (Some(Place::Earlier(set)), age),
                                 MadeFrom::Lead => {
-                                    (Some(places[lead]), 1 + age_of(places[lead], shard, shared.choice.bases)?)
+                                    (Some(places[lead]), 1 + age_of(places[lead], shard, shared.bases())?)
                                 }
                             };
                             shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
@@ -178,7 +178,7 @@ fn store(
             Ok(())
         },
     )?;
-    let mut numbers = Numbers::new(&mut shard.shards, &shared.choice.bases.catalog);
+    let mut numbers = Numbers::new(&mut shard.shards, &shared.bases().catalog);
     for (set, base) in shard.sets.iter_mut().zip(made_from) {
         set.base = base.map(|b| numbers.place(b)).transpose()?;
     }

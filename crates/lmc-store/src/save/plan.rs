@@ -46,8 +46,8 @@ impl<'a> Plan<'a> {
         let repeats = repeats::find(files)?;
         let together = Together::new(files)?;
         let wide = together.rounded_from()?;
-        let (mut elsewhere, followers) = flat::find(&together, &repeats, &wide)?;
         let referred: HashSet<Place> = repeats.iter().flat_map(HashMap::values).map(|of| of.0).collect();
+        let (mut elsewhere, rounded_of_flat) = flat::find(&together, &repeats, &referred, &wide)?;
         let fixed = |place: Place| wide[place.0][place.1].is_some() || referred.contains(&place);
         let recut = recut::find(files, choice, fixed, &mut elsewhere)?;
         let (mut jobs, mut file_of) = (Vec::new(), Vec::new());
@@ -70,9 +70,9 @@ impl<'a> Plan<'a> {
             file_of.push(file);
             jobs.push(Job { input: files[file].0, chunk, rounded: HashMap::new(), repeated: vec![] });
         }
-        let n = jobs.len() + followers.len();
+        let n = jobs.len() + rounded_of_flat.len();
         let (mut leads, mut followed): (Vec<Option<usize>>, _) = (vec![None; n], vec![false; n]);
-        for f in followers {
+        for f in rounded_of_flat {
             let (input, segments) = &files[f.file];
             let chunk = Chunk::of_parts(&input.name, segments, &f.parts).map_err(|e| e.at(&input.name))?;
             small.extend(chunk.numbers.iter().enumerate().map(|(k, &i)| ((f.file, i), (jobs.len(), k))));
