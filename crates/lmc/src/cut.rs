@@ -288,16 +288,15 @@ impl<'m> Cutter<'m> {
         let fields = dtype.filter(|_| found.is_none()).and_then(fields_of);
         let row = self.layout.segments.get(segment).and_then(|s| s.shape.last());
         let run = RUN as u64;
-        if found.is_none() && row.is_some_and(|row| row.is_multiple_of(run)) && pos > 0 {
+        let unit = match fields {
+            Some((_, block)) => block as u64,
             // Rows differ in scale: align runs with rows.
-            head = to_next(width * run);
-        }
-        let mut elements = len - head - tail.min(len - head);
-        if let Some((_, block)) = fields {
-            head = to_next(block as u64);
-            elements = (len - head) / block as u64 * block as u64;
-        }
-        let tail = len - head - elements;
+            None if found.is_none() && row.is_some_and(|row| row.is_multiple_of(run)) && pos > 0 => width * run,
+            None => width,
+        };
+        head = to_next(unit);
+        let tail = if fields.is_some() { (len - head) % unit } else { tail.min(len - head) };
+        let elements = len - head - tail;
         let (reference, linked) = found.map_or((None, 0), |(l, n)| (Some(l), n));
         let alone = dtype.filter(|d| fields.is_some() || !d.is_block());
         let columns =
