@@ -273,7 +273,7 @@ def readme_table(results: dict) -> str:
         speeds = [number(r[w]["gb_per_s"]) for w in ("compress", "decompress")]
         cells.append(["bf16, one step later", name, f"{100 * r['ratio']:.1f} %", *speeds])
     m = results["machine"]
-    headings = ["", "", "size", "compress GB/s (× memcpy)", "decompress GB/s (× memcpy)"]
+    headings = ["weights", "codec", "size", "compress GB/s (× memcpy)", "decompress GB/s (× memcpy)"]
     commit = m["commit"] or "unknown"
     of_deltas = m.get("later", {}).get("deltas", commit)
     if of_deltas != commit:
