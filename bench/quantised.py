@@ -88,16 +88,12 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("lmc", type=Path, nargs="+")
     args = parser.parse_args()
-    weights = {
-        name: w.astype(np.float32)
-        for name, w in load_file(args.file).items()
-        if w.ndim == 2 and w.shape[1] % 256 == 0 or w.ndim == 2 and w.size % 256 == 0 and w.shape[1] == 384
-    }
+    matrices = {n: w.astype(np.float32) for n, w in load_file(args.file).items() if w.ndim == 2 and w.size % 256 == 0}
+    weights = {n: w.reshape(-1, 256) if w.shape[1] % 256 else w for n, w in matrices.items()}
     with tempfile.TemporaryDirectory() as folder:
         raw, compressed, restored = (Path(folder, name) for name in ("raw.gguf", "compressed", "restored"))
         for kind in TYPES:
-            fitting = {n: w.reshape(-1, 256) if w.shape[1] % 256 else w for n, w in weights.items()}
-            write(raw, fitting, kind)
+            write(raw, weights, kind)
             data = raw.read_bytes()
             row = [f"{len(zstandard.compress(data, level)):>11,}" for level in (3, 19)]
             for lmc in args.lmc:

@@ -117,7 +117,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
         parameters = zstandard.get_frame_parameters(frame)
         must(parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN, "a zstd frame states no content size")
         must_be("content size of a zstd frame", parameters.content_size, n)
-        must(n <= parameters.window_size <= 2**30, f"its window is {parameters.window_size}, not {n} to 2^30")
+        must(n <= (window := parameters.window_size) <= 2**30, f"window of a zstd frame is {window}, not {n} to 2^30")
         must_be("dictionary of a zstd frame", parameters.dict_id, 0)
         past = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
         decompressor = zstandard.ZstdDecompressor(dict_data=past, max_window_size=2**31)
@@ -357,7 +357,7 @@ def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
     map_code = head.u8("map", 0, last_map)
     if map_code == PALETTE:
         palette = [head.uint(width, "value of the palette") for _ in range(head.u8("count - 1 of the palette") + 1)]
-        must(len(set(palette)) == len(palette), f"a value is in the palette more than once: {palette}")
+        must(palette.count(v := max(palette, key=palette.count)) == 1, f"value {v} is in the palette more than once")
     mask = head.u8("mask", NO_MASK, GAPS)
     m = n if mask == NO_MASK else head.varint("number of selected elements", 1, n)
     values, selected, signs = np.zeros(n, f"<u{width}"), np.arange(n), np.zeros(n, np.uint8)
