@@ -77,7 +77,7 @@ impl<T: Send> Gather<T> {
         mut self,
         remote: &Remote,
         catalog: &Catalog,
-        held: &Held,
+        held: &Held<'_>,
         threads: usize,
         put: impl Fn(T, &[u8]) -> Result<()> + Sync,
         progress: &mut dyn FnMut(u64),

@@ -1,25 +1,23 @@
-//! Block sets whose raw bytes are in files at hand.
+//! Block sets whose raw bytes are in files or in memory at hand.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use lmc::ReadAt;
 
 use crate::error::{Error, Result};
 use crate::ids::Hash;
 
-/// Bytes of a file: the hash of the raw bytes of their block set, the offset there, and the length.
+/// Bytes of a file or tensor: the hash of the raw bytes of their block set, the offset there, and the length.
 pub(crate) type StoredExtent = (Hash, u64, u64);
 
-/// Opens a file. There may be more of them than a process may have open.
-type Open = Box<dyn Fn() -> io::Result<File> + Send + Sync>;
+/// Fills a buffer from an offset on.
+type Read<'a> = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send + Sync + 'a>;
 
-/// Files, and the block sets in them by the hash of their raw bytes. Files may have changed since: what is decoded from them is verified.
+/// Sources of bytes, and the block sets in them by the hash of their raw bytes. They may have changed since: what is decoded from them is
+/// verified.
 #[derive(Default)]
-pub(crate) struct Held {
-    files: Vec<Open>,
+pub(crate) struct Held<'a> {
+    sources: Vec<Read<'a>>,
     /// Whether anything was read.
     used: AtomicBool,
     sets: HashMap<Hash, Vec<Piece>>,
@@ -29,21 +27,25 @@ pub(crate) struct Held {
 struct Piece {
     from: u64,
     len: u64,
-    file: usize,
+    source: usize,
     offset: u64,
 }
 
-impl Held {
-    /// Adds a file and its extents, in order.
-    pub(crate) fn add(&mut self, file: Open, extents: impl IntoIterator<Item = StoredExtent>) {
+impl<'a> Held<'a> {
+    /// Adds a source and its extents, in order. A file is best opened by `read`: there may be more of them than a process may have open.
+    pub(crate) fn add(
+        &mut self,
+        read: impl Fn(&mut [u8], u64) -> io::Result<()> + Send + Sync + 'a,
+        extents: impl IntoIterator<Item = StoredExtent>,
+    ) {
         let mut offset = 0;
         for (hash, from, len) in extents {
             let pieces = self.sets.entry(hash).or_default();
             let at = pieces.partition_point(|p| p.from <= from);
-            pieces.insert(at, Piece { from, len, file: self.files.len(), offset });
+            pieces.insert(at, Piece { from, len, source: self.sources.len(), offset });
             offset += len;
         }
-        self.files.push(file);
+        self.sources.push(Box::new(read));
     }
 
     /// Whether all bytes of a set are held.
@@ -61,8 +63,7 @@ impl Held {
         for p in self.sets.get(&hash).into_iter().flatten() {
             let to = out.get_mut(end as usize..(p.from + p.len) as usize);
             if let Some(to) = to.filter(|to| p.from <= end && !to.is_empty()) {
-                let read = self.files[p.file]().and_then(|f| f.read_exact_at(to, p.offset + (end - p.from)));
-                read.map_err(failed)?;
+                self.sources[p.source](to, p.offset + (end - p.from)).map_err(failed)?;
                 end = p.from + p.len;
             }
         }
@@ -81,23 +82,21 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use lmc::ReadAt;
 
-    fn file(bytes: &[u8]) -> Open {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(bytes).unwrap();
-        Box::new(move || file.try_clone())
+    fn source<'a>(bytes: &'a [u8]) -> impl Fn(&mut [u8], u64) -> io::Result<()> + 'a {
+        move |buf, offset| bytes.read_exact_at(buf, offset)
     }
 
     #[test]
     fn a_set_is_held_if_its_pieces_cover_it() {
         let [a, b, c, none] = [b"a", b"b", b"c", b"d"].map(|name| Hash::of(name));
         let mut held = Held::default();
-        held.add(file(b"0123456789"), [(a, 4, 4), (b, 0, 3), (c, 0, 1), (c, 2, 2)]);
-        held.add(file(b"abcdef"), [(a, 0, 5), (c, 2, 1)]);
+        held.add(source(b"0123456789"), [(a, 4, 4), (b, 0, 3), (c, 0, 1), (c, 2, 2)]);
+        held.add(source(b"abcdef"), [(a, 0, 5), (c, 2, 1)]);
         assert!(held.has(a, 8) && held.has(b, 3));
         assert!(!held.has(a, 9) && !held.has(b, 2) && !held.has(c, 4) && !held.has(none, 0));
-        let read_of = |held: &Held, hash, len| {
+        let read_of = |held: &Held<'_>, hash, len| {
             let mut out = vec![0; len];
             held.read(hash, &mut out).map(|()| String::from_utf8(out).unwrap())
         };
@@ -105,12 +104,12 @@ mod tests {
         assert_eq!(read(a, 8).unwrap(), "abcde123");
         assert_eq!(read(b, 3).unwrap(), "456");
         let mut short = Held::default();
-        short.add(file(b"01"), [(a, 0, 3)]);
+        short.add(source(b"01"), [(a, 0, 3)]);
         assert!(short.has(a, 3) && read_of(&short, a, 3).is_err());
         assert!(short.take_used() && !short.take_used());
         // Pieces with a gap, of which the first ones alone are as long as another set of the same hash would be.
         let mut gap = Held::default();
-        gap.add(file(b"0123456789"), [(a, 0, 4), (a, 6, 2)]);
+        gap.add(source(b"0123456789"), [(a, 0, 4), (a, 6, 2)]);
         assert!(gap.has(a, 4) && !gap.has(a, 8));
         assert_eq!(read_of(&gap, a, 4).unwrap(), "0123");
         assert!(read_of(&gap, a, 8).is_err() && read_of(&gap, a, 3).is_err() && read_of(&gap, none, 1).is_err());

@@ -32,7 +32,6 @@ mod copy;
 mod cost;
 mod directory;
 mod error;
-#[cfg(unix)]
 mod follow;
 mod gather;
 mod gc;
@@ -68,6 +67,7 @@ pub use cost::Cost;
 pub use error::{Error, ErrorKind, Result};
 #[cfg(unix)]
 pub use follow::{FollowOptions, Follower, Staged, Version};
+pub use follow::{Patch, StagedTensors, TensorFollowOptions, TensorFollower, TensorSpec};
 pub use gc::Garbage;
 pub use history::{DamagedRecord, Listing};
 pub use ids::{Hash, SaveId, ShardId, Step};

@@ -177,7 +177,7 @@ impl SnapshotReader {
     pub(crate) fn restore_file_from(
         &self,
         name: &str,
-        held: &Held,
+        held: &Held<'_>,
         dst: &dyn WriteAt,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
@@ -276,6 +276,31 @@ impl SnapshotReader {
             parts.push((file, s.offset + bytes.start..s.offset + bytes.end, out));
         }
         self.fill(parts).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
+    }
+
+    /// A tensor, and where its bytes are: offsets count from its first one.
+    pub(crate) fn tensor_extents(&self, name: &str) -> Result<(&Segment, Vec<Located>)> {
+        let (file, s) = self.tensor_number(name)?;
+        let s = &self.files[file].segments[s];
+        let extents = &self.extents[file];
+        let first = extents.partition_point(|e| e.offset + e.len <= s.offset);
+        let of_tensor = extents[first..].iter().take_while(|e| e.offset < s.end()).map(|e| {
+            let (start, end) = (e.offset.max(s.offset), (e.offset + e.len).min(s.end()));
+            Located { offset: start - s.offset, set: e.set, from: e.from + (start - e.offset), len: end - start }
+        });
+        Ok((s, of_tensor.collect()))
+    }
+
+    /// Runs [`Gather`] on the block sets of this snapshot.
+    pub(crate) fn gather<T: Send>(
+        &self,
+        gather: Gather<T>,
+        held: &Held<'_>,
+        put: impl Fn(T, &[u8]) -> Result<()> + Sync,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let done = gather.run(&self.remote, &self.catalog, held, self.threads, put, progress);
+        done.map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {

@@ -10,6 +10,7 @@ mod directories;
 mod faults;
 mod flat;
 mod follow;
+mod follow_tensors;
 mod hostile;
 mod housekeeping;
 mod races;

@@ -1,0 +1,393 @@
+//! A directory that always holds one whole version of a store's snapshots, and gets to the next one with what changed.
+//!
+//! Each version has a directory of its own, and `current` is a link to one of them: it is replaced by a rename, so that there is no
+//! moment without a whole version.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::files::{remove_if_there, sync, sync_tree};
+use super::marker::Marker;
+use super::order;
+use super::version::{self, Description, StoredFile};
+use crate::error::{Error, Result};
+use crate::held::Held;
+use crate::ids::{SaveId, Step};
+use crate::restore::{FileInfo, SnapshotReader};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+
+/// The link to the current version's directory.
+const CURRENT: &str = "current";
+/// The directory of all versions.
+const VERSIONS: &str = "versions";
+const LOCK: &str = ".lmc-follow.lock";
+/// What is being written, in [`VERSIONS`].
+const STAGING: &str = ".staging";
+
+/// Options of following.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct FollowOptions {
+    /// Threads to decode with; 0 for one per core.
+    pub threads: usize,
+    /// Versions that stay beside the current one, for readers that have not finished with them.
+    pub keep: usize,
+    /// Whether a snapshot of an earlier step, or another one of the same step, may replace the current version.
+    pub rewind: bool,
+    /// Whether files that did not change are read and verified, too, instead of linked.
+    pub verify: bool,
+}
+
+impl Default for FollowOptions {
+    fn default() -> Self {
+        Self { threads: 0, keep: 1, rewind: false, verify: false }
+    }
+}
+
+/// A version in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Version {
+    /// The step of its snapshot.
+    pub step: Step,
+    /// The id of its snapshot.
+    pub id: SaveId,
+    /// The directory of its files.
+    pub path: PathBuf,
+}
+
+/// A version that is complete and on disk, but not the current one yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Staged {
+    /// The version.
+    pub version: Version,
+    /// The step of the version that it was made from, if there was one.
+    pub from: Option<Step>,
+    /// Bytes of files that are the same in that version, and are links to them.
+    pub linked_size: u64,
+    /// Bytes of files that were written.
+    pub written_size: u64,
+    /// Bytes fetched from the store for them.
+    pub fetched_size: u64,
+}
+
+/// A directory that follows a store. One at a time may use it.
+///
+/// ```no_run
+/// use lmc_store::{FollowOptions, Follower, Location, Store};
+/// let store = Store::open(&"s3://bucket/run".parse::<Location>()?, Default::default())?;
+/// let mut follower = Follower::open(store, "/models/run".as_ref(), FollowOptions::default())?;
+/// if let Some(snapshot) = follower.newest()? {
+///     let staged = follower.stage(&snapshot, &mut |_| {})?;
+///     follower.commit(staged)?;
+/// }
+/// # Ok::<(), lmc_store::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Follower {
+    store: Store,
+    directory: PathBuf,
+    options: FollowOptions,
+    current: Option<Version>,
+    marker: Marker,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+impl Follower {
+    /// Opens a directory, or makes an empty or missing one follow the store. Removes what an earlier process left unfinished.
+    ///
+    /// # Errors
+    /// `Usage` when the directory holds other files; `Exists` when another process follows into it; `Unsupported` when another version of
+    /// lmc does; `Io`.
+    pub fn open(store: Store, directory: &Path, options: FollowOptions) -> Result<Self> {
+        let failed = |e| Error::io(format_args!("{}: cannot follow into it", directory.display()), e);
+        fs::create_dir_all(directory).map_err(failed)?;
+        let directory = directory.canonicalize().map_err(failed)?;
+        sync(directory.parent().unwrap_or(&directory)).map_err(failed)?;
+        // Nothing is written into a directory that is another one's.
+        Marker::read(&directory, LOCK)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(directory.join(LOCK));
+        let lock = lock.map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let place = directory.display();
+                return Err(Error::exists(format!(
+                    "{place}: another process follows into it: use what that one puts into {place}/{CURRENT}"
+                )));
+            }
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+        let marker = match Marker::read(&directory, LOCK)? {
+            Some(marker) => marker,
+            None => {
+                let marker = Marker::new();
+                marker.write(&directory)?;
+                marker
+            }
+        };
+        let mut follower = Self { store, directory, options, current: None, marker, _lock: lock };
+        match fs::create_dir(follower.versions()) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
+            _ => {}
+        }
+        if !fs::symlink_metadata(follower.versions()).map_err(failed)?.is_dir() {
+            return Err(failed(io::Error::other(format!("{VERSIONS} is not a directory"))));
+        }
+        follower.current = follower.find_current().map_err(failed)?;
+        follower.remove_unfinished().map_err(failed)?;
+        Ok(follower)
+    }
+
+    fn versions(&self) -> PathBuf {
+        self.directory.join(VERSIONS)
+    }
+
+    /// The current version, if there is one.
+    pub fn current(&self) -> Option<&Version> {
+        self.current.as_ref()
+    }
+
+    /// The store's last snapshot, unless it is the current version, or there is none.
+    ///
+    /// # Errors
+    /// Those of [`Store::find`].
+    pub fn newest(&self) -> Result<Option<Snapshot>> {
+        order::newest(&self.store, self.current_id())
+    }
+
+    /// Writes a snapshot's files beside the current version's, which stay as they are. What the current version holds is not fetched:
+    /// deltas are decoded from its files, files that did not change are links to them. All bytes that are written have the hash that was
+    /// recorded when the snapshot was saved.
+    ///
+    /// # Errors
+    /// `Usage` when the snapshot is not later than the current version, unless [`FollowOptions::rewind`] is set; `Damaged` when something
+    /// of it is missing or damaged: it may have been deleted meanwhile, and the newest snapshot be another; `Store`, `Io`.
+    pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Staged> {
+        if !self.options.rewind {
+            order::check(self.directory.display(), self.current_id(), snapshot)?;
+        }
+        let name = version::name(snapshot.step, snapshot.id);
+        let version = Version { step: snapshot.step, id: snapshot.id, path: self.versions().join(&name) };
+        let from = self.current.as_ref().map(|c| c.step);
+        let mut staged = Staged { version, from, linked_size: 0, written_size: 0, fetched_size: 0 };
+        // It may have been staged by a process that ended before it was committed.
+        let is_there = || {
+            let there = Description::read(&staged.version.path);
+            !self.options.verify && there.is_some_and(|d| d.is_intact(&staged.version.path))
+        };
+        if self.current.as_ref() == Some(&staged.version) || is_there() {
+            return Ok(staged);
+        }
+        let written = self.write(snapshot, &mut staged, progress).and_then(|description| {
+            let failed = |e| Error::io(format_args!("{}: cannot write", staged.version.path.display()), e);
+            let staging = self.versions().join(STAGING);
+            sync_tree(&staging).map_err(failed)?;
+            remove_if_there(&staged.version.path).map_err(failed)?;
+            description.write(&staged.version.path).map_err(failed)?;
+            fs::rename(&staging, &staged.version.path).map_err(failed)?;
+            sync(&self.versions()).map_err(failed)
+        });
+        if written.is_err() {
+            _ = self.remove_unfinished();
+        }
+        written.map(|()| staged)
+    }
+
+    /// Makes a version the current one: a single rename. Then removes the oldest versions but [`FollowOptions::keep`].
+    ///
+    /// # Errors
+    /// `Usage` when the version is not in this directory, or no longer; `Io`. The current version is still a whole one.
+    pub fn commit(&mut self, staged: Staged) -> Result<&Version> {
+        let name = version::name(staged.version.step, staged.version.id);
+        if staged.version.path != self.versions().join(&name) || !staged.version.path.is_dir() {
+            let path = staged.version.path.display();
+            return Err(Error::usage(format!("{path}: is no version that was staged in {}", self.directory.display())));
+        }
+        self.note_commit(&name)?;
+        let failed = |e| Error::io(format_args!("{}: cannot replace {CURRENT}", self.directory.display()), e);
+        let new = self.directory.join(".current.new");
+        remove_if_there(&new).map_err(failed)?;
+        symlink(Path::new(VERSIONS).join(name), &new).map_err(failed)?;
+        fs::rename(&new, self.directory.join(CURRENT)).map_err(failed)?;
+        sync(&self.directory).map_err(failed)?;
+        // What cannot be removed now, is after the next commit.
+        _ = self.remove_old();
+        Ok(self.current.insert(staged.version))
+    }
+
+    /// Notes which versions stay once this one is the current one, and that nobody was told about it.
+    fn note_commit(&mut self, name: &str) -> Result<()> {
+        let before = self.current.as_ref().map(|c| version::name(c.step, c.id));
+        if before.as_deref() == Some(name) {
+            return Ok(());
+        }
+        let committed = &mut self.marker.committed;
+        // A process may have ended between this note and the link.
+        let known = committed.iter().position(|c| Some(c) == before.as_ref());
+        committed.truncate(known.unwrap_or(0));
+        committed.retain(|c| c != name);
+        committed.extend(before);
+        committed.push(name.to_owned());
+        let old = committed.len().saturating_sub(self.options.keep.saturating_add(1));
+        committed.drain(..old);
+        self.marker.announced = None;
+        self.marker.write(&self.directory)
+    }
+
+    /// Whether [`Self::announce`] was called for the current version, by whatever process; or there is none.
+    pub fn is_announced(&self) -> bool {
+        self.current.as_ref().is_none_or(|c| self.marker.announced == Some(c.id))
+    }
+
+    /// Remembers that those who use the current version were told about it: this outlives the process.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn announce(&mut self) -> Result<()> {
+        self.marker.announced = self.current.as_ref().map(|c| c.id);
+        self.marker.write(&self.directory)
+    }
+
+    fn current_id(&self) -> Option<(Step, SaveId)> {
+        self.current.as_ref().map(|c| (c.step, c.id))
+    }
+
+    /// Writes the files of a snapshot to the staging directory.
+    fn write(&self, snapshot: &Snapshot, staged: &mut Staged, progress: &mut dyn FnMut(u64)) -> Result<Description> {
+        let staging = self.versions().join(STAGING);
+        let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
+        remove_if_there(&staging).map_err(failed)?;
+        fs::create_dir(&staging).map_err(failed)?;
+        let reader = self.store.open_snapshot(snapshot)?.with_threads(self.options.threads);
+        let (before, held) = self.held();
+        let mut description = Description::new(snapshot.step, snapshot.id);
+        for (i, file) in reader.files().iter().enumerate() {
+            let extents = reader.stored_extents(i)?;
+            let path = staging.join(&file.name);
+            let parent = path.parent().expect("it is below the staging directory");
+            fs::create_dir_all(parent).map_err(failed)?;
+            let same = before.iter().find(|(f, _)| f.name == file.name && f.len == file.len && f.extents == extents);
+            let same = same.filter(|_| !self.options.verify);
+            let linked = same.and_then(|(f, there)| fs::hard_link(there, &path).ok().and_then(|()| f.linked(&path)));
+            let described = if let Some(linked) = linked {
+                staged.linked_size += file.len;
+                linked
+            } else {
+                remove_if_there(&path).map_err(failed)?;
+                let done = staged.linked_size + staged.written_size;
+                staged.fetched_size += restore(&reader, file, &held, &path, &mut |n| progress(done + n))?;
+                staged.written_size += file.len;
+                StoredFile::of(&path, file, extents).map_err(failed)?
+            };
+            progress(staged.linked_size + staged.written_size);
+            description.files.push(described);
+        }
+        Ok(description)
+    }
+
+    /// The files of the current version that nobody has changed, with their paths; and the block sets in them.
+    fn held(&self) -> (Vec<(StoredFile, PathBuf)>, Held<'static>) {
+        let mut held = Held::default();
+        let mut files = vec![];
+        if let Some(current) = &self.current
+            && let Some(description) = Description::read(&current.path)
+        {
+            for file in description.files {
+                let path = current.path.join(&file.name);
+                if file.linked(&path).is_some() {
+                    let (f, at) = (file.clone(), path.clone());
+                    let read = move |buf: &mut [u8], offset| lmc::ReadAt::read_exact_at(&f.open(&at)?, buf, offset);
+                    held.add(read, file.extents.iter().copied());
+                    files.push((file, path));
+                }
+            }
+        }
+        (files, held)
+    }
+
+    fn find_current(&self) -> io::Result<Option<Version>> {
+        let target = match fs::read_link(self.directory.join(CURRENT)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            target => target?,
+        };
+        let name = target.strip_prefix(VERSIONS).ok().and_then(Path::to_str).and_then(version::parse_name);
+        let path = self.directory.join(&target);
+        let foreign =
+            || io::Error::other(format!("{CURRENT} is a link to {}, which lmc did not write", target.display()));
+        let (step, id) = name.ok_or_else(foreign)?;
+        // Somebody may have removed it.
+        Ok(path.is_dir().then_some(Version { step, id, path }))
+    }
+
+    /// Removes what no version is, in the directory of versions.
+    fn remove_unfinished(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.versions())? {
+            let path = entry?.path();
+            let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
+            let complete = match name.strip_suffix(version::SUFFIX) {
+                Some(of) => version::parse_name(of).is_some() && path.with_file_name(of).is_dir(),
+                None => version::parse_name(name).is_some() && version::description_of(&path).is_file(),
+            };
+            if !complete && self.current.as_ref().is_none_or(|c| c.path != path) {
+                remove_if_there(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all versions but those that were noted.
+    fn remove_old(&self) -> io::Result<()> {
+        for entry in fs::read_dir(self.versions())? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            if version::parse_name(name).is_some() && !self.marker.committed.iter().any(|c| c == name) {
+                remove_if_there(&version::description_of(&path))?;
+                remove_if_there(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file that notes when it cannot be written.
+struct Output {
+    file: File,
+    failed: AtomicBool,
+}
+
+impl lmc::WriteAt for Output {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        lmc::WriteAt::write_all_at(&self.file, buf, offset).inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+    }
+}
+
+/// Restores a file, from what is held if that is what it was. Returns how many bytes were fetched.
+fn restore(
+    reader: &SnapshotReader,
+    file: &FileInfo,
+    held: &Held<'_>,
+    path: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64> {
+    let failed = |e| Error::io(format_args!("{}: cannot write", path.display()), e);
+    let file_of = File::options().write(true).create_new(true).open(path).map_err(failed)?;
+    file_of.set_len(file.len).map_err(failed)?;
+    let output = Output { file: file_of, failed: AtomicBool::new(false) };
+    held.take_used();
+    let fetched = reader.restore_file_from(&file.name, held, &output, progress).or_else(|e| {
+        // What is held may have been changed.
+        if held.take_used() && !output.failed.load(Ordering::Relaxed) {
+            return reader.restore_file_from(&file.name, &Held::default(), &output, progress);
+        }
+        Err(e)
+    })?;
+    output.file.sync_all().map_err(failed)?;
+    Ok(fetched)
+}

@@ -1,0 +1,31 @@
+//! Which snapshot comes after which, for all that follows.
+
+use std::fmt::Display;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{SaveId, Step};
+use crate::snapshot::{At, Snapshot};
+use crate::store::Store;
+
+/// The store's last snapshot, unless it is the one that is there, or there is none.
+pub(super) fn newest(store: &Store, there: Option<(Step, SaveId)>) -> Result<Option<Snapshot>> {
+    match store.find(At::Latest) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(|s| Some(s).filter(|s| there.is_none_or(|(_, id)| id != s.id))),
+    }
+}
+
+/// Fails unless a snapshot is later than the one that is `there`, or the same. `place` is for the message.
+pub(super) fn check(place: impl Display, there: Option<(Step, SaveId)>, snapshot: &Snapshot) -> Result<()> {
+    let Some((step, id)) = there else { return Ok(()) };
+    if snapshot.step > step || snapshot.id == id {
+        return Ok(());
+    }
+    let what = match snapshot.step == step {
+        true => format!("another snapshot of step {step} (id {})", snapshot.id),
+        false => format!("a snapshot of step {}", snapshot.step),
+    };
+    Err(Error::usage(format!(
+        "{place}: has step {step}, and what is to follow is {what}: if the run was rewound, ask for it"
+    )))
+}

@@ -1,0 +1,218 @@
+//! What changed in a run of a tensor: the indices and new values of elements, or all of its bytes where that is smaller.
+
+use std::io;
+use std::ops::Range;
+
+use lmc::{Dtype, ReadAt};
+
+/// Changed elements of a tensor.
+///
+/// Elements of fewer than 8 bits, and blocks of quantised formats, count as their bytes: [`Self::width`] is 1. So do those of a run that
+/// does not begin and end at elements, which no `lmc` writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    pub(super) tensor: usize,
+    width: usize,
+    elements: Range<u64>,
+    /// Which of these changed, from the first one on, ascending; `None` for all.
+    changed: Option<Vec<u32>>,
+    values: Vec<u8>,
+}
+
+/// Bytes of what is compared and replaced: an element, if it has 1, 2, 4 or 8.
+pub(super) fn width(dtype: Dtype) -> usize {
+    match dtype.bits() {
+        16 => 2,
+        32 => 4,
+        64 => 8,
+        _ => 1,
+    }
+}
+
+/// Calls a function that is generic over the width, which is one of [`width`]'s.
+macro_rules! of_width {
+    ($width:expr, $f:ident($($argument:expr),*)) => {
+        match $width {
+            1 => $f::<1>($($argument),*),
+            2 => $f::<2>($($argument),*),
+            4 => $f::<4>($($argument),*),
+            _ => $f::<8>($($argument),*),
+        }
+    };
+}
+
+/// Bytes compared at once, so that what is read of the old ones stays in the cache.
+const PIECE: usize = 1 << 15;
+/// Bytes that are skipped at once if they are equal.
+const LINE: usize = 64;
+
+impl Patch {
+    /// What makes `new` of the bytes that `old` has from `start` on; `None` if they are equal. The run has fewer than 2^32 elements of
+    /// `width` bytes.
+    pub(super) fn between(
+        tensor: usize,
+        width: usize,
+        old: &dyn ReadAt,
+        start: u64,
+        new: &[u8],
+    ) -> io::Result<Option<Self>> {
+        let is_whole = |n: u64| n.is_multiple_of(width as u64);
+        let width = if is_whole(start) && is_whole(new.len() as u64) { width } else { 1 };
+        let (mut changed, mut values) = (Vec::new(), Vec::new());
+        let mut scratch = [0; PIECE];
+        for (i, piece) in new.chunks(PIECE).enumerate() {
+            let offset = i * PIECE;
+            let at = start + offset as u64;
+            let before = match old.slice_at(at, piece.len()) {
+                Some(before) => before,
+                None => {
+                    let before = &mut scratch[..piece.len()];
+                    old.read_exact_at(before, at)?;
+                    before
+                }
+            };
+            of_width!(width, compare(before, piece, offset / width, &mut changed, &mut values));
+            if 4 * changed.len() + values.len() >= new.len() {
+                return Ok(Some(Self::whole(tensor, width, start, new)));
+            }
+        }
+        let elements = start / width as u64..(start + new.len() as u64) / width as u64;
+        Ok((!changed.is_empty()).then_some(Self { tensor, width, elements, changed: Some(changed), values }))
+    }
+
+    /// New bytes for all of a run.
+    fn whole(tensor: usize, width: usize, start: u64, new: &[u8]) -> Self {
+        let elements = start / width as u64..(start + new.len() as u64) / width as u64;
+        Self { tensor, width, elements, changed: None, values: new.to_vec() }
+    }
+
+    /// Index of the tensor, in the order in which [`TensorFollower::new`](super::TensorFollower::new) got them.
+    pub fn tensor(&self) -> usize {
+        self.tensor
+    }
+
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The elements that it covers, counted through the whole tensor. Patches do not overlap.
+    pub fn elements(&self) -> Range<u64> {
+        self.elements.clone()
+    }
+
+    /// The elements that changed, counted through the whole tensor, ascending; `None` for all that it covers.
+    pub fn indices(&self) -> Option<impl ExactSizeIterator<Item = u64> + '_> {
+        let first = self.elements.start;
+        self.changed.as_ref().map(|changed| changed.iter().map(move |&i| first + u64::from(i)))
+    }
+
+    /// The new bytes of these elements, one after the other.
+    pub fn values(&self) -> &[u8] {
+        &self.values
+    }
+
+    /// The bytes that it covers.
+    pub(super) fn bytes(&self) -> Range<usize> {
+        let byte = |element: u64| element as usize * self.width;
+        byte(self.elements.start)..byte(self.elements.end)
+    }
+
+    /// Writes the new values; `out` is what it covers.
+    pub(super) fn apply(&self, out: &mut [u8]) {
+        match &self.changed {
+            None => out.copy_from_slice(&self.values),
+            Some(changed) => of_width!(self.width, scatter(changed, &self.values, out)),
+        }
+    }
+}
+
+/// Appends what differs. `first` is the index of the first element.
+fn compare<const W: usize>(old: &[u8], new: &[u8], first: usize, changed: &mut Vec<u32>, values: &mut Vec<u8>) {
+    let mut list = |old: &[u8], new: &[u8], first: usize| {
+        let elements = old.as_chunks::<W>().0.iter().zip(new.as_chunks::<W>().0);
+        for (i, (_, value)) in elements.enumerate().filter(|(_, (old, new))| old != new) {
+            changed.push((first + i) as u32);
+            values.extend_from_slice(value);
+        }
+    };
+    let (old_lines, old_rest) = old.as_chunks::<LINE>();
+    let (new_lines, new_rest) = new.as_chunks::<LINE>();
+    for (i, (old, new)) in old_lines.iter().zip(new_lines).enumerate() {
+        if old != new {
+            list(old, new, first + i * (LINE / W));
+        }
+    }
+    list(old_rest, new_rest, first + old_lines.len() * (LINE / W));
+}
+
+fn scatter<const W: usize>(changed: &[u32], values: &[u8], out: &mut [u8]) {
+    let (out, _) = out.as_chunks_mut::<W>();
+    for (&i, value) in changed.iter().zip(values.as_chunks::<W>().0) {
+        out[i as usize] = *value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that are read only by copies.
+    struct Copied<'a>(&'a [u8]);
+
+    impl ReadAt for Copied<'_> {
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            self.0.read_exact_at(buf, offset)
+        }
+
+        fn size(&self) -> io::Result<u64> {
+            self.0.size()
+        }
+    }
+
+    #[test]
+    fn a_patch_makes_the_new_bytes_of_the_old() {
+        let elements = PIECE / 4 + 1000;
+        for width in [1, 2, 4, 8] {
+            let len = elements * width;
+            let old: Vec<u8> = (0..len).map(|i| (i * i / 7) as u8).collect();
+            // No changes, one at either end, few, many, and all.
+            for every in [usize::MAX, len, len - 1, 997, 64, 3, 1] {
+                let mut new = old.clone();
+                new.iter_mut().skip(usize::from(every == len - 1)).step_by(every).for_each(|b| *b ^= 0x40);
+                if every == usize::MAX {
+                    new.clone_from(&old);
+                }
+                let start = 3 * width;
+                let patch = Patch::between(5, width, &old, start as u64, &new[start..]).unwrap();
+                let copied = Patch::between(5, width, &Copied(&old), start as u64, &new[start..]).unwrap();
+                assert_eq!(patch, copied);
+                let differing: Vec<u64> = (3..elements)
+                    .filter(|i| old[i * width..][..width] != new[i * width..][..width])
+                    .map(|i| i as u64)
+                    .collect();
+                let Some(patch) = patch else {
+                    assert!(differing.is_empty());
+                    continue;
+                };
+                assert_eq!((patch.tensor(), patch.width(), patch.elements()), (5, width, 3..elements as u64));
+                match patch.indices() {
+                    Some(indices) => {
+                        assert_eq!(indices.collect::<Vec<_>>(), differing);
+                        assert!(patch.values().len() == differing.len() * width && differing.len() * (4 + width) < len);
+                    }
+                    None => assert!(patch.values() == &new[start..] && differing.len() * (4 + width) >= len - start),
+                }
+                let mut out = old.clone();
+                patch.apply(&mut out[patch.bytes()]);
+                assert!(out[start..] == new[start..], "width {width}, every {every}");
+            }
+        }
+    }
+
+    #[test]
+    fn elements_that_are_no_whole_bytes_are_compared_as_bytes() {
+        let widths = [Dtype::Bf16, Dtype::F32, Dtype::F64, Dtype::C64, Dtype::F4, Dtype::U8].map(width);
+        assert_eq!(widths, [2, 4, 8, 8, 1, 1]);
+    }
+}

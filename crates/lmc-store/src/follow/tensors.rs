@@ -1,0 +1,514 @@
+//! Tensors in the caller's memory that follow a store.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use lmc::{Dtype, ReadAt};
+use lmc_pool::Workers;
+
+use super::order;
+use super::patch::{Patch, width};
+use crate::error::{Error, ErrorKind, Result};
+use crate::gather::{Gather, Located};
+use crate::held::Held;
+use crate::ids::{Hash, SaveId, Step};
+use crate::restore::SnapshotReader;
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+
+/// A tensor that follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Its name in the store.
+    pub name: String,
+    /// Type of its elements.
+    pub dtype: Dtype,
+    /// Its dimensions, outermost first.
+    pub shape: Vec<u64>,
+}
+
+/// Options of following with tensors.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct TensorFollowOptions {
+    /// Threads to work with; 0 for one per core.
+    pub threads: usize,
+    /// Whether a snapshot of an earlier step, or another one of the same step, may follow.
+    pub rewind: bool,
+    /// Whether all bytes of the tensors are compared with their recorded hashes before each version, in case something else changed them.
+    pub verify: bool,
+}
+
+/// A version that is ready: what changed, verified, in memory of its own.
+#[derive(Debug)]
+pub struct StagedTensors {
+    /// The snapshot that it was made from: other tensors cannot be changed to this version by it.
+    from: (Step, SaveId),
+    to: State,
+    patches: Vec<Patch>,
+    fetched_size: u64,
+}
+
+/// Tensors in the caller's memory that follow a store.
+///
+/// The caller has the memory, and passes it to each call, in the order of the specifications. Until [`Self::commit`] it is only read: it
+/// may be in use. A commit writes the changed elements, and takes less time than a copy of the tensors. It cannot fail half-way; but
+/// whoever reads the tensors meanwhile sees some of both versions, so readers pause.
+///
+/// ```no_run
+/// use lmc_store::{Location, Store, TensorFollower, TensorSpec};
+/// let store = Store::open(&"s3://bucket/run".parse::<Location>()?, Default::default())?;
+/// let spec = TensorSpec { name: "lm_head.weight".into(), dtype: lmc::Dtype::Bf16, shape: vec![32000, 4096] };
+/// let mut head = vec![0; 32000 * 4096 * 2];
+/// let mut follower = TensorFollower::new(store, vec![spec], Default::default())?;
+/// if let Some(snapshot) = follower.newest()? {
+///     follower.load(&snapshot, &mut [&mut head], &mut |_| {})?;
+/// }
+/// // Later, while the tensors are in use:
+/// if let Some(snapshot) = follower.newest()? {
+///     let staged = follower.stage(&snapshot, &[&head], &mut |_| {})?;
+///     // And while they are not:
+///     follower.commit(staged, &mut [&mut head])?;
+/// }
+/// # Ok::<(), lmc_store::Error>(())
+/// ```
+pub struct TensorFollower {
+    store: Store,
+    tensors: Vec<TensorSpec>,
+    options: TensorFollowOptions,
+    workers: Workers<()>,
+    state: Option<State>,
+}
+
+/// What the tensors hold.
+#[derive(Clone, Debug)]
+struct State {
+    step: Step,
+    id: SaveId,
+    /// Where the bytes of each tensor are stored, in order.
+    places: Vec<Vec<Place>>,
+    /// Raw bytes of block sets that the tensors hold only parts of.
+    kept: HashMap<Hash, Arc<[u8]>>,
+}
+
+/// Bytes of a tensor, and the block set that has them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Place {
+    /// Offset in the tensor.
+    offset: u64,
+    /// Of the set's raw bytes.
+    hash: Hash,
+    raw_len: u64,
+    /// Offset in the set.
+    from: u64,
+    len: u64,
+}
+
+/// Where bytes go that come from the store.
+enum To<'a> {
+    Memory(&'a mut [u8]),
+    /// The new bytes of a tensor from an offset on.
+    Tensor(usize, u64),
+    /// The block sets that are kept.
+    Kept(Hash),
+}
+
+impl StagedTensors {
+    /// The step of its snapshot.
+    pub fn step(&self) -> Step {
+        self.to.step
+    }
+
+    /// The id of its snapshot.
+    pub fn id(&self) -> SaveId {
+        self.to.id
+    }
+
+    /// The step of the version that it was made from.
+    pub fn from(&self) -> Step {
+        self.from.0
+    }
+
+    /// What changed, by tensor and element.
+    pub fn patches(&self) -> &[Patch] {
+        &self.patches
+    }
+
+    /// How many elements get another value.
+    pub fn changed(&self) -> u64 {
+        self.patches.iter().map(|p| (p.values().len() / p.width()) as u64).sum()
+    }
+
+    /// Bytes fetched from the store for it.
+    pub fn fetched_size(&self) -> u64 {
+        self.fetched_size
+    }
+}
+
+impl TensorFollower {
+    /// Tensors with these names, types and shapes will follow the store. They hold no snapshot yet.
+    ///
+    /// # Errors
+    /// `Usage` when two have the same name, or one has no whole number of bytes; `Io` when threads cannot be started.
+    pub fn new(store: Store, tensors: Vec<TensorSpec>, options: TensorFollowOptions) -> Result<Self> {
+        let mut names = HashSet::new();
+        for t in &tensors {
+            if !names.insert(&t.name[..]) {
+                return Err(Error::usage(format!("two tensors have the name {:?}", t.name)));
+            }
+            len_of(t)?;
+        }
+        let workers = Workers::new(options.threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>);
+        let workers = workers.map_err(|e| Error::io("cannot start threads", e))?;
+        Ok(Self { store, tensors, options, workers, state: None })
+    }
+
+    /// The step and the id of the snapshot that the tensors hold, if they hold one.
+    pub fn current(&self) -> Option<(Step, SaveId)> {
+        self.state.as_ref().map(|s| (s.step, s.id))
+    }
+
+    /// The store's last snapshot, unless the tensors hold it, or there is none.
+    ///
+    /// # Errors
+    /// Those of [`Store::find`].
+    pub fn newest(&self) -> Result<Option<Snapshot>> {
+        order::newest(&self.store, self.current())
+    }
+
+    /// Fills the tensors with those of a snapshot. This is how one that comes late begins; afterwards they follow. Returns how many bytes
+    /// were fetched. After an error they hold nothing.
+    ///
+    /// # Errors
+    /// `NotFound` when the snapshot has no such tensor, `Usage` when that has another type or shape, or a buffer another length; `Usage`
+    /// when the snapshot is earlier than what they hold, unless [`TensorFollowOptions::rewind`] is set; those of
+    /// [`SnapshotReader::read_tensors`].
+    pub fn load(
+        &mut self,
+        snapshot: &Snapshot,
+        tensors: &mut [&mut [u8]],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        self.check_order(snapshot)?;
+        self.check_lens(tensors.iter().map(|t| t.len() as u64))?;
+        let (reader, extents) = self.open(snapshot)?;
+        self.state = None;
+        let mut gather = Gather::new();
+        for (extents, tensor) in extents.iter().zip(tensors) {
+            let (len, mut rest) = (tensor.len() as u64, &mut **tensor);
+            let place = |_, len| To::Memory(rest.split_off_mut(..len).expect("extents cover a tensor"));
+            gather.add(extents, 0..len, place);
+        }
+        let mut state = State::begin(&reader, &extents, &HashMap::new(), &mut gather)?;
+        let fetched = state.run(&reader, gather, &Held::default(), |_, _, _| Ok(()), progress)?;
+        self.state = Some(state);
+        Ok(fetched)
+    }
+
+    /// Says that the tensors hold a snapshot already, read from elsewhere: all of their bytes are compared with its hashes.
+    ///
+    /// # Errors
+    /// `Usage` when they hold something else; otherwise those of [`Self::load`].
+    pub fn adopt(&mut self, snapshot: &Snapshot, tensors: &[&dyn ReadAt]) -> Result<()> {
+        self.check_order(snapshot)?;
+        self.check_sizes(tensors)?;
+        let (reader, extents) = self.open(snapshot)?;
+        let mut gather = Gather::new();
+        let mut state = State::begin(&reader, &extents, &HashMap::new(), &mut gather)?;
+        let intact = self.intact(&state, &state.held(tensors, |_| true))?;
+        let whole = state.whole_sets();
+        let differs = |t: usize| {
+            Error::usage(format!("tensor {:?} is not that of step {}: load it", self.tensors[t].name, snapshot.step))
+        };
+        for (t, (places, extents)) in state.places.iter().zip(&extents).enumerate() {
+            for (place, extent) in places.iter().zip(extents) {
+                match whole.contains(&place.hash) {
+                    true if intact.contains(&place.hash) => {}
+                    true => return Err(differs(t)),
+                    // Only what is stored with them has a hash: they are compared with it.
+                    false => add(&mut gather, t, extent),
+                }
+            }
+        }
+        let compare = |t: usize, offset, new: &[u8]| match self.patch(t, tensors[t], offset, new)? {
+            None => Ok(()),
+            Some(_) => Err(differs(t)),
+        };
+        state.run(&reader, gather, &Held::default(), compare, &mut |_| {})?;
+        self.state = Some(state);
+        Ok(())
+    }
+
+    /// Gets what changed from the snapshot that the tensors hold to another one. There may be any number of snapshots between: each
+    /// element is written once. The tensors are read, and not written. All that is decoded has the hash that was recorded when the
+    /// snapshot was saved.
+    ///
+    /// # Errors
+    /// `Usage` when the tensors hold no snapshot yet; those of [`Self::load`].
+    pub fn stage(
+        &self,
+        snapshot: &Snapshot,
+        tensors: &[&dyn ReadAt],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<StagedTensors> {
+        let Some(state) = &self.state else {
+            return Err(Error::usage("the tensors hold no snapshot yet: load one first"));
+        };
+        self.check_order(snapshot)?;
+        self.check_sizes(tensors)?;
+        let (reader, extents) = self.open(snapshot)?;
+        let all = state.held(tensors, |_| true);
+        let intact = if self.options.verify { Some(self.intact(state, &all)?) } else { None };
+        let is_sound = |hash: Hash| intact.as_ref().is_none_or(|intact| intact.contains(&hash));
+        let held = state.held(tensors, is_sound);
+        self.changes(&reader, &extents, tensors, &held, is_sound, progress).or_else(|e| {
+            // Something else may have changed the tensors.
+            if e.kind() == ErrorKind::Damaged && held.take_used() {
+                return self.changes(&reader, &extents, tensors, &Held::default(), |_| false, progress);
+            }
+            Err(e)
+        })
+    }
+
+    /// Writes what changed: only the elements that did. Tensors hold the new snapshot afterwards.
+    ///
+    /// # Errors
+    /// `Usage` when it was made from another snapshot than the tensors hold, as when it is committed twice, or when a buffer has another
+    /// length. Nothing is written then.
+    pub fn commit(&mut self, staged: StagedTensors, tensors: &mut [&mut [u8]]) -> Result<()> {
+        if self.current() != Some(staged.from) {
+            let current =
+                self.current().map_or_else(|| "no step".to_owned(), |(step, id)| format!("step {step} ({id})"));
+            let (from, id) = staged.from;
+            return Err(Error::usage(format!(
+                "step {} was made from step {from} ({id}), and the tensors hold {current}: stage it again",
+                staged.step()
+            )));
+        }
+        self.check_lens(tensors.iter().map(|t| t.len() as u64))?;
+        let mut patches = staged.patches.iter().peekable();
+        let mut jobs = Vec::with_capacity(staged.patches.len());
+        for (t, tensor) in tensors.iter_mut().enumerate() {
+            let (mut at, mut rest) = (0, &mut **tensor);
+            while let Some(patch) = patches.next_if(|p| p.tensor == t) {
+                let bytes = patch.bytes();
+                let (_, after) = rest.split_at_mut(bytes.start - at);
+                let (out, after) = after.split_at_mut(bytes.len());
+                (at, rest) = (bytes.end, after);
+                jobs.push((patch, out));
+            }
+        }
+        self.for_each(jobs, |(patch, out)| patch.apply(out));
+        self.state = Some(staged.to);
+        Ok(())
+    }
+
+    fn check_order(&self, snapshot: &Snapshot) -> Result<()> {
+        if self.options.rewind { Ok(()) } else { order::check("the tensors", self.current(), snapshot) }
+    }
+
+    fn check_sizes(&self, tensors: &[&dyn ReadAt]) -> Result<()> {
+        let sizes = tensors.iter().map(|t| t.size()).collect::<std::io::Result<Vec<_>>>();
+        self.check_lens(sizes.map_err(|e| Error::io("cannot read a tensor", e))?)
+    }
+
+    fn check_lens(&self, lens: impl IntoIterator<Item = u64, IntoIter: ExactSizeIterator>) -> Result<()> {
+        let lens = lens.into_iter();
+        if lens.len() != self.tensors.len() {
+            return Err(Error::usage(format!("{} buffers for {} tensors", lens.len(), self.tensors.len())));
+        }
+        for (t, len) in self.tensors.iter().zip(lens) {
+            let wanted = len_of(t)?;
+            if len != wanted {
+                return Err(Error::usage(format!("tensor {:?}: has {wanted} bytes, and its buffer {len}", t.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A snapshot, and where it has the bytes of each tensor.
+    fn open(&self, snapshot: &Snapshot) -> Result<(SnapshotReader, Vec<Vec<Located>>)> {
+        let reader = self.store.open_snapshot(snapshot)?.with_threads(self.options.threads);
+        let extents = self.tensors.iter().map(|t| {
+            let (there, extents) = reader.tensor_extents(&t.name)?;
+            if there.dtype != Some(t.dtype) || there.shape[..] != t.shape {
+                let dtype = there.dtype.map_or_else(|| "?".to_owned(), |d| d.to_string());
+                return Err(Error::usage(format!(
+                    "tensor {:?}: is {dtype} of shape {:?} in step {}, and {} of shape {:?} here",
+                    t.name, there.shape, snapshot.step, t.dtype, t.shape
+                )));
+            }
+            Ok(extents)
+        });
+        let extents = extents.collect::<Result<_>>()?;
+        Ok((reader, extents))
+    }
+
+    /// What changed, decoded from what is `held`. What is where it was is left out, if it `is_sound`.
+    fn changes(
+        &self,
+        reader: &SnapshotReader,
+        extents: &[Vec<Located>],
+        tensors: &[&dyn ReadAt],
+        held: &Held<'_>,
+        is_sound: impl Fn(Hash) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<StagedTensors> {
+        let state = self.state.as_ref().expect("the tensors hold a snapshot");
+        let mut gather = Gather::new();
+        let mut to = State::begin(reader, extents, &state.kept, &mut gather)?;
+        for (t, (places, extents)) in to.places.iter().zip(extents).enumerate() {
+            let before = &state.places[t];
+            let was_there = |place: &Place| {
+                let found = before.binary_search_by_key(&place.offset, |p| p.offset);
+                found.is_ok_and(|i| before[i] == *place) && is_sound(place.hash)
+            };
+            let changed = places.iter().zip(extents).filter(|(place, _)| !was_there(place));
+            changed.for_each(|(_, extent)| add(&mut gather, t, extent));
+        }
+        let patches = Mutex::new(Vec::new());
+        let compare = |t: usize, offset, new: &[u8]| {
+            let patch = self.patch(t, tensors[t], offset, new)?;
+            patches.lock().expect("no panic while it is held").extend(patch);
+            Ok(())
+        };
+        let fetched_size = to.run(reader, gather, held, compare, progress)?;
+        let mut patches = patches.into_inner().expect("no panic while it is held");
+        patches.sort_unstable_by_key(|p| (p.tensor, p.bytes().start));
+        Ok(StagedTensors { from: (state.step, state.id), to, patches, fetched_size })
+    }
+
+    /// What makes `new` of a tensor's bytes from an offset on.
+    fn patch(&self, tensor: usize, old: &dyn ReadAt, offset: u64, new: &[u8]) -> Result<Option<Patch>> {
+        Patch::between(tensor, width(self.tensors[tensor].dtype), old, offset, new)
+            .map_err(|e| Error::io(format_args!("tensor {:?}: cannot read", self.tensors[tensor].name), e))
+    }
+
+    /// The block sets that are held whole, and have their hash.
+    fn intact(&self, state: &State, held: &Held<'_>) -> Result<HashSet<Hash>> {
+        let sets: HashMap<Hash, u64> = state.places.iter().flatten().map(|p| (p.hash, p.raw_len)).collect();
+        let intact = Mutex::new(Ok(HashSet::new()));
+        self.for_each(sets.into_iter().filter(|&(hash, len)| held.has(hash, len)), |(hash, len)| {
+            let mut raw = vec![0; len as usize];
+            let read = held.read(hash, &mut raw);
+            let mut intact = intact.lock().expect("no panic while it is held");
+            match (&mut *intact, read) {
+                (Ok(found), Ok(())) if Hash::of(&raw) == hash => _ = found.insert(hash),
+                (Ok(_), Err(e)) => *intact = Err(e),
+                _ => {}
+            }
+        });
+        intact.into_inner().expect("no panic while it is held")
+    }
+
+    /// Does some work on all threads.
+    fn for_each<T: Send>(&self, items: impl IntoIterator<Item = T, IntoIter: Send>, work: impl Fn(T) + Sync) {
+        let items = Mutex::new(items.into_iter());
+        let next = || items.lock().expect("no panic while it is held").next();
+        self.workers.each(|()| {
+            while let Some(item) = next() {
+                work(item);
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for TensorFollower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TensorFollower").field("current", &self.current()).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// What tensors with these extents will hold. Block sets that have to be kept are those of `before`, or are gathered.
+    fn begin(
+        reader: &SnapshotReader,
+        extents: &[Vec<Located>],
+        before: &HashMap<Hash, Arc<[u8]>>,
+        gather: &mut Gather<To<'_>>,
+    ) -> Result<Self> {
+        let place = |e: &Located| {
+            let set = reader.catalog().set(e.set)?;
+            Ok(Place { offset: e.offset, hash: set.raw_hash, raw_len: set.raw_len, from: e.from, len: e.len })
+        };
+        let places = extents.iter().map(|e| e.iter().map(place).collect()).collect::<Result<Vec<Vec<_>>>>()?;
+        let snapshot = reader.snapshot();
+        let mut state = Self { step: snapshot.step, id: snapshot.id, places, kept: HashMap::new() };
+        let mut done = state.whole_sets();
+        for (place, extent) in state.places.iter().flatten().zip(extents.iter().flatten()) {
+            if !done.insert(place.hash) {
+                continue;
+            }
+            match before.get(&place.hash) {
+                Some(raw) => _ = state.kept.insert(place.hash, raw.clone()),
+                None => {
+                    let whole = Located { offset: 0, set: extent.set, from: 0, len: place.raw_len };
+                    gather.add(&[whole], 0..place.raw_len, |_, _| To::Kept(place.hash));
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    /// Gathers everything, and keeps what is to be kept. `put` gets the bytes of tensors.
+    fn run(
+        &mut self,
+        reader: &SnapshotReader,
+        gather: Gather<To<'_>>,
+        held: &Held<'_>,
+        put: impl Fn(usize, u64, &[u8]) -> Result<()> + Sync,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let kept = Mutex::new(&mut self.kept);
+        let put = |to: To<'_>, bytes: &[u8]| match to {
+            To::Memory(out) => {
+                out.copy_from_slice(bytes);
+                Ok(())
+            }
+            To::Tensor(tensor, offset) => put(tensor, offset, bytes),
+            To::Kept(hash) => {
+                kept.lock().expect("no panic while it is held").insert(hash, bytes.into());
+                Ok(())
+            }
+        };
+        reader.gather(gather, held, put, progress)
+    }
+
+    /// The block sets of which the tensors hold every byte.
+    fn whole_sets(&self) -> HashSet<Hash> {
+        let mut parts: Vec<&Place> = self.places.iter().flatten().collect();
+        parts.sort_unstable_by_key(|p| (p.hash, p.from));
+        let whole = |parts: &&[&Place]| {
+            let end = parts.iter().fold(0, |end, p| if p.from <= end { end.max(p.from + p.len) } else { end });
+            end == parts[0].raw_len
+        };
+        parts.chunk_by(|a, b| a.hash == b.hash).filter(whole).map(|parts| parts[0].hash).collect()
+    }
+
+    /// The block sets in the tensors, and those that are kept, if they are sound.
+    fn held<'a>(&'a self, tensors: &[&'a dyn ReadAt], is_sound: impl Fn(Hash) -> bool) -> Held<'a> {
+        let mut held = Held::default();
+        for (&tensor, places) in tensors.iter().zip(&self.places) {
+            for p in places.iter().filter(|p| is_sound(p.hash)) {
+                let read = |buf: &mut [u8], at| tensor.read_exact_at(buf, p.offset + at);
+                held.add(read, [(p.hash, p.from, p.len)]);
+            }
+        }
+        for (&hash, raw) in &self.kept {
+            held.add(|buf, at| raw.read_exact_at(buf, at), [(hash, 0, raw.len() as u64)]);
+        }
+        held
+    }
+}
+
+/// Gathers the new bytes of an extent of a tensor.
+fn add(gather: &mut Gather<To<'_>>, tensor: usize, extent: &Located) {
+    let range = extent.offset..extent.offset + extent.len;
+    gather.add(&[*extent], range, |offset, _| To::Tensor(tensor, offset));
+}
+
+fn len_of(t: &TensorSpec) -> Result<u64> {
+    lmc::tensor_len(t.dtype, &t.shape).ok_or_else(|| {
+        Error::usage(format!("tensor {:?}: {} of shape {:?} has no length in bytes", t.name, t.dtype, t.shape))
+    })
+}
