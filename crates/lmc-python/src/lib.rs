@@ -57,7 +57,7 @@ mod _lmc {
     #[pymodule_export]
     use crate::store::{
         Cost, FileInfo, Follower, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Staged,
-        Store, Verified, Version,
+        StagedTensors, Store, TensorFollower, Verified, Version,
     };
     #[pymodule_export]
     use crate::stream::{compress_file, compress_stream, decompress_file, decompress_stream};

@@ -36,7 +36,8 @@ Base: TypeAlias = Any
 _NAMES = {numpy: name for name, numpy in (NUMPY_DTYPES | ML_DTYPES).items()}
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The dtype with a name in files. Raises `UnsupportedError` when there is none."""
     if name in NUMPY_DTYPES:
         return np.dtype(NUMPY_DTYPES[name])
     if name not in ML_DTYPES:
@@ -49,23 +50,32 @@ def _dtype(name: str) -> np.dtype[Any]:
     return found
 
 
-def _given(tensors: Mapping[str, Array]) -> TensorList:
-    # Name in files and big-endian flag, cached per dtype: there may be many arrays.
-    given, kinds = TensorList(), dict[np.dtype[Any], tuple[str | None, bool]]()
+def name_of(dtype: np.dtype[Any]) -> tuple[str | None, bool]:
+    """The name of a dtype in files, if it has one, and whether elements are big-endian."""
+    swapped = dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")
+    return _NAMES.get(dtype.name), swapped
+
+
+def given(tensors: Mapping[str, Array]) -> TensorList:
+    """Arrays to be saved.
+
+    Raises `TypeError` and `lmc.UsageError` for values that are not arrays, or whose dtype safetensors lacks.
+    """
+    # Cached per dtype: there may be many arrays.
+    made, kinds = TensorList(), dict[np.dtype[Any], tuple[str | None, bool]]()
     for name, array in tensors.items():
         if not isinstance(array, np.ndarray | np.generic):
             raise TypeError(f"tensor {name!r} must be a numpy array, not {type(array).__name__}")
         dtype = array.dtype
         if dtype not in kinds:
-            swapped = dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")
-            kinds[dtype] = _NAMES.get(dtype.name), swapped
+            kinds[dtype] = name_of(dtype)
         kind, swapped = kinds[dtype]
         if kind is None:
             raise UsageError(f"tensor {name!r}: safetensors has no dtype {dtype.name}")
         # The file has the elements in C order, little-endian. An array that is so already is not copied.
         array = np.asarray(array, order="C")
-        given.add(name, kind, array.shape, array.byteswap() if swapped else array)
-    return given
+        made.add(name, kind, array.shape, array.byteswap() if swapped else array)
+    return made
 
 
 def save(
@@ -82,7 +92,7 @@ def save(
 
     Raises `TypeError` and `lmc.UsageError` for values that are not arrays, or whose dtype safetensors lacks.
     """
-    return compress_tensors(_given(tensor_dict), metadata=metadata, base=base, level=level, threads=threads)
+    return compress_tensors(given(tensor_dict), metadata=metadata, base=base, level=level, threads=threads)
 
 
 def save_file(
@@ -99,8 +109,7 @@ def save_file(
 
     Raises what `save` does, and `lmc.IOError` (an `OSError`) when it cannot be written.
     """
-    given = _given(tensor_dict)
-    compress_tensors_file(given, filename, metadata=metadata, base=base, level=level, threads=threads)
+    compress_tensors_file(given(tensor_dict), filename, metadata=metadata, base=base, level=level, threads=threads)
 
 
 def load(data: Any, *, base: Base = None, threads: int | None = None) -> dict[str, Array]:
@@ -167,7 +176,7 @@ class safe_open(SafetensorsFile):
         Memory of arrays up to 64 KiB is freed in blocks of 2 MiB, each with its last array.
         """
         self._check_open()
-        dtypes = {name: _dtype(name) for name in self._header.dtypes()}
+        dtypes = {name: dtype_of(name) for name in self._header.dtypes()}
         large = self._header.tensors(SMALL)
         made = {t.name: np.empty(t.shape, dtypes[t.dtype]) for t in large}
         others = [(t.offset, made[t.name]) for t in large]
@@ -210,4 +219,4 @@ class Slice:
 
 
 def _empty(tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    return np.empty(shape, _dtype(tensor.dtype))
+    return np.empty(shape, dtype_of(tensor.dtype))

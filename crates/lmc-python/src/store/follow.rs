@@ -1,13 +1,12 @@
 //! `lmc.Follower`: a directory that follows a store.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::errors::{Failure, Result};
-use crate::work::detached;
+use super::exclusive::Exclusive;
+use crate::errors::Result;
 
 /// A version in a directory: a snapshot whose files are there.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -80,49 +79,11 @@ impl Staged {
 ///
 /// One process at a time may use a directory, and one thread at a time a follower. A forked child cannot use that of its parent.
 #[pyclass(frozen, module = "lmc")]
-pub(crate) struct Follower {
-    process: u32,
-    state: Mutex<State>,
-}
-
-enum State {
-    Idle(Box<lmc_store::Follower>),
-    Busy,
-    Closed,
-}
+pub(crate) struct Follower(Exclusive<lmc_store::Follower>);
 
 impl Follower {
     pub(super) fn new(follower: lmc_store::Follower) -> Self {
-        Self { process: std::process::id(), state: Mutex::new(State::Idle(Box::new(follower))) }
-    }
-
-    /// Held for moments only, and never while the interpreter is released.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the follower for some work, without the interpreter.
-    fn work<T: Send>(
-        &self,
-        py: Python<'_>,
-        f: impl FnOnce(&mut lmc_store::Follower) -> lmc_store::Result<T> + Send,
-    ) -> Result<T> {
-        if self.process != std::process::id() {
-            return Err(Failure::usage("the follower belongs to the parent process: a forked child cannot use it"));
-        }
-        // The lock ends here: a scrutinee's would be held in the arms.
-        let before = std::mem::replace(&mut *self.state(), State::Busy);
-        let mut own = match before {
-            State::Idle(own) => own,
-            State::Busy => return Err(Failure::usage("another thread uses the follower")),
-            State::Closed => {
-                *self.state() = State::Closed;
-                return Err(Failure::closed("follower"));
-            }
-        };
-        let done = detached(py, || Ok(f(&mut own)?));
-        *self.state() = State::Idle(own);
-        done
+        Self(Exclusive::new("follower", follower))
     }
 }
 
@@ -131,23 +92,23 @@ impl Follower {
     /// The current version, or `None`.
     #[getter]
     fn current(&self, py: Python<'_>) -> Result<Option<Version>> {
-        self.work(py, |f| Ok(f.current().map(Version::from)))
+        self.0.work(py, |f| Ok(f.current().map(Version::from)))
     }
 
     /// Writes the newest snapshot's files beside the current version's, which stay as they are: they may be in use, and the call may be
     /// given up at any time. Returns `None` if the newest snapshot is the current version, or there is none.
     fn stage(&self, py: Python<'_>) -> Result<Option<Staged>> {
-        self.work(py, |f| f.newest()?.map(|s| f.stage(&s, &mut |_| {})).transpose()).map(|s| s.map(Staged))
+        self.0.work(py, |f| f.newest()?.map(|s| f.stage(&s, &mut |_| {})).transpose()).map(|s| s.map(Staged))
     }
 
     /// Makes a staged version the current one, by a rename.
     fn commit(&self, py: Python<'_>, staged: &Staged) -> Result<Version> {
-        self.work(py, |f| f.commit(staged.0.clone()).map(Version::from))
+        self.0.work(py, |f| f.commit(staged.0.clone()).map(Version::from))
     }
 
     /// `stage` and `commit`. Returns the new version, or `None` if there is none.
     fn update(&self, py: Python<'_>) -> Result<Option<Version>> {
-        self.work(py, |f| {
+        self.0.work(py, |f| {
             let Some(snapshot) = f.newest()? else { return Ok(None) };
             let staged = f.stage(&snapshot, &mut |_| {})?;
             f.commit(staged).map(|v| Some(v.into()))
@@ -156,19 +117,7 @@ impl Follower {
 
     /// Lets another process follow into the directory.
     fn close(&self, py: Python<'_>) -> Result<()> {
-        if self.process != std::process::id() {
-            return Ok(());
-        }
-        let mut state = self.state();
-        if matches!(*state, State::Busy) {
-            return Err(Failure::usage("another thread uses the follower"));
-        }
-        let before = std::mem::replace(&mut *state, State::Closed);
-        drop(state);
-        detached(py, || {
-            drop(before);
-            Ok(())
-        })
+        self.0.close(py)
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -178,14 +127,5 @@ impl Follower {
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> Result<()> {
         self.close(py)
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        if self.process != std::process::id() {
-            // Dropping the parent's store could wait for threads that do not exist here.
-            std::mem::forget(std::mem::replace(&mut *self.state(), State::Closed));
-        }
     }
 }

@@ -1,6 +1,8 @@
 //! `lmc.Store`: the snapshots of a training run.
 
+mod exclusive;
 mod follow;
+mod follow_tensors;
 mod records;
 mod save;
 mod shared;
@@ -10,7 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use lmc_store::{
-    At, Cache, FollowOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions, VerifyOptions,
+    At, Cache, FollowOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions, TensorFollowOptions,
+    VerifyOptions,
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -25,6 +28,7 @@ use crate::text::{optional_map, optional_texts, text, texts};
 use crate::work::detached;
 
 pub(crate) use self::follow::{Follower, Staged, Version};
+pub(crate) use self::follow_tensors::{StagedTensors, TensorFollower};
 pub(crate) use self::records::{
     Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
 };
@@ -292,6 +296,26 @@ impl Store {
             Ok(lmc_store::Follower::open(store, &directory, o)?)
         })?;
         Ok(Follower::new(follower))
+    }
+
+    /// Makes tensors in memory follow the store, given as `(name, dtype, shape)`: what `lmc.sync.Follower` is made of.
+    #[pyo3(signature = (tensors, *, rewind=false, verify=false, threads=None))]
+    fn follow_tensors(
+        &self,
+        py: Python<'_>,
+        tensors: &Bound<'_, PyAny>,
+        rewind: bool,
+        verify: bool,
+        threads: Option<Threads>,
+    ) -> Result<TensorFollower> {
+        let specs = follow_tensors::specs(tensors)?;
+        let mut o = TensorFollowOptions::default();
+        (o.rewind, o.verify, o.threads) = (rewind, verify, self::threads(threads)?);
+        let follower = detached(py, || {
+            let store = lmc_store::Store::open(&self.shared.location, StoreOptions::default())?;
+            Ok(lmc_store::TensorFollower::new(store, specs, o)?)
+        })?;
+        Ok(TensorFollower::new(follower))
     }
 
     /// Verifies a snapshot; or the store, with its records and all snapshots. `expect` are steps that must have one: the loss of the last

@@ -44,7 +44,7 @@ pub struct TensorFollowOptions {
 pub struct StagedTensors {
     /// The snapshot that it was made from: other tensors cannot be changed to this version by it.
     from: (Step, SaveId),
-    to: State,
+    to: Arc<State>,
     patches: Vec<Patch>,
     fetched_size: u64,
 }
@@ -68,7 +68,7 @@ pub struct StagedTensors {
 /// if let Some(snapshot) = follower.newest()? {
 ///     let staged = follower.stage(&snapshot, &[&head], &mut |_| {})?;
 ///     // And while they are not:
-///     follower.commit(staged, &mut [&mut head])?;
+///     follower.commit(&staged, &mut [&mut head])?;
 /// }
 /// # Ok::<(), lmc_store::Error>(())
 /// ```
@@ -77,11 +77,11 @@ pub struct TensorFollower {
     tensors: Vec<TensorSpec>,
     options: TensorFollowOptions,
     workers: Workers<()>,
-    state: Option<State>,
+    state: Option<Arc<State>>,
 }
 
 /// What the tensors hold.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct State {
     step: Step,
     id: SaveId,
@@ -201,7 +201,7 @@ impl TensorFollower {
         }
         let mut state = State::begin(&reader, &extents, &HashMap::new(), &mut gather)?;
         let fetched = state.run(&reader, gather, &Held::default(), |_, _, _| Ok(()), progress)?;
-        self.state = Some(state);
+        self.state = Some(Arc::new(state));
         Ok(fetched)
     }
 
@@ -235,7 +235,7 @@ impl TensorFollower {
             Some(_) => Err(differs(t)),
         };
         state.run(&reader, gather, &Held::default(), compare, &mut |_| {})?;
-        self.state = Some(state);
+        self.state = Some(Arc::new(state));
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl TensorFollower {
     /// # Errors
     /// `Usage` when it was made from another snapshot than the tensors hold, as when it is committed twice, or when a buffer has another
     /// length. Nothing is written then.
-    pub fn commit(&mut self, staged: StagedTensors, tensors: &mut [&mut [u8]]) -> Result<()> {
+    pub fn commit(&mut self, staged: &StagedTensors, tensors: &mut [&mut [u8]]) -> Result<()> {
         if self.current() != Some(staged.from) {
             let current =
                 self.current().map_or_else(|| "no step".to_owned(), |(step, id)| format!("step {step} ({id})"));
@@ -299,7 +299,7 @@ impl TensorFollower {
             }
         }
         self.for_each(jobs, |(patch, out)| patch.apply(out));
-        self.state = Some(staged.to);
+        self.state = Some(staged.to.clone());
         Ok(())
     }
 
@@ -375,7 +375,7 @@ impl TensorFollower {
         let fetched_size = to.run(reader, gather, held, compare, progress)?;
         let mut patches = patches.into_inner().expect("no panic while it is held");
         patches.sort_unstable_by_key(|p| (p.tensor, p.bytes().start));
-        Ok(StagedTensors { from: (state.step, state.id), to, patches, fetched_size })
+        Ok(StagedTensors { from: (state.step, state.id), to: Arc::new(to), patches, fetched_size })
     }
 
     /// What makes `new` of a tensor's bytes from an offset on.

@@ -99,7 +99,7 @@ impl Followed {
         self.follower.stage(snapshot, &tensors, &mut |_| {})
     }
 
-    fn commit(&mut self, staged: StagedTensors) -> lmc_store::Result<()> {
+    fn commit(&mut self, staged: &StagedTensors) -> lmc_store::Result<()> {
         let mut out: Vec<&mut [u8]> = self.memory.iter_mut().map(|m| &mut m[..]).collect();
         self.follower.commit(staged, &mut out)
     }
@@ -108,7 +108,7 @@ impl Followed {
     fn follow(&mut self, snapshot: &Snapshot) -> lmc_store::Result<(u64, u64)> {
         let staged = self.stage(snapshot)?;
         let done = (staged.fetched_size(), staged.changed());
-        self.commit(staged)?;
+        self.commit(&staged)?;
         Ok(done)
     }
 }
@@ -165,7 +165,7 @@ fn tensors_follow_with_what_changed() {
                     }
                 }
                 let fetched = staged.fetched_size();
-                f.commit(staged).unwrap();
+                f.commit(&staged).unwrap();
                 run.check(f, n);
                 match n {
                     1 => assert!(0 < fetched && fetched < raw_size(f) / 10, "{fetched} of {}", raw_size(f)),
@@ -190,7 +190,7 @@ fn one_that_is_behind_gets_to_the_newest_at_once() {
     let all: u64 = run.saved[0].iter().map(changed).sum();
     assert!(staged.changed().abs_diff(all) <= 60, "{} of {all}", staged.changed());
     assert!(staged.fetched_size() < raw_size(&f) / 4);
-    f.commit(staged).unwrap();
+    f.commit(&staged).unwrap();
     run.check(&f, 5);
 }
 
@@ -291,8 +291,8 @@ fn what_would_be_a_wrong_or_mixed_version_is_refused() {
     run.check(&f, 1);
     // Twice the same change: nothing is written by the second.
     let [first, second] = [f.stage(&run.snapshot(2)).unwrap(), f.stage(&run.snapshot(2)).unwrap()];
-    f.commit(first).unwrap();
-    usage(f.commit(second).unwrap_err(), "step 2 was made from step 1");
+    f.commit(&first).unwrap();
+    usage(f.commit(&second).unwrap_err(), "step 2 was made from step 1");
     run.check(&f, 2);
     // With leave to go back.
     let mut o = TensorFollowOptions::default();
@@ -305,7 +305,7 @@ fn what_would_be_a_wrong_or_mixed_version_is_refused() {
     let staged = rewound.stage(&run.snapshot(1)).unwrap();
     rewound.memory[1].push(0);
     usage(rewound.stage(&run.snapshot(1)).unwrap_err(), "\"norm\": has 800 bytes, and its buffer 801");
-    usage(rewound.commit(staged).unwrap_err(), "\"norm\": has 800 bytes, and its buffer 801");
+    usage(rewound.commit(&staged).unwrap_err(), "\"norm\": has 800 bytes, and its buffer 801");
     rewound.memory[1].pop();
     run.check(&rewound, 0);
     let last = rewound.memory.pop().unwrap();

@@ -1,0 +1,37 @@
+"""What following and publishing need of torch or numpy."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias
+
+from lmc._lmc import Tensor as Entry
+
+Spec: TypeAlias = tuple[str, str, tuple[int, ...]]
+"""Name, dtype and shape of a tensor as the store has them."""
+
+
+class Library(Protocol):
+    """The tensors of a library."""
+
+    def spec(self, name: str, tensor: Any) -> Spec:
+        """Dtype and shape of a tensor. Raises `UsageError` when it cannot be changed in place."""
+
+    def memory(self, tensor: Any) -> Any:
+        """The memory of a tensor, as a writable buffer."""
+
+    def address(self, tensor: Any) -> tuple[int, int]:
+        """Where a tensor begins, and its length in bytes."""
+
+    def empty(self, entry: Entry) -> Any:
+        """A new tensor."""
+
+    def indices(self, data: bytes) -> Any:
+        """A tensor of these integers of 64 bits."""
+
+    def values(self, data: bytes, width: int, like: Any) -> Any:
+        """A tensor of these elements, of the dtype of `like` or, if `width` is another, of bytes."""
+
+    def write(self, tensor: Any, start: int, stop: int, indices: Any | None, values: Any) -> None:
+        """Writes elements of a tensor, counted through all of it."""
+
+    def given(self, tensors: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+        """Tensors to be saved as a safetensors file, and the metadata of the file."""

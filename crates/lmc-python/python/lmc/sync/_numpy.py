@@ -1,0 +1,57 @@
+"""Arrays of numpy that follow, or are published."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lmc._errors import UsageError
+from lmc._lmc import Tensor as Entry
+from lmc._lmc import TensorList
+from lmc.numpy import Array, dtype_of, given, name_of
+from lmc.sync._library import Spec
+
+
+class Numpy:
+    """`Library` of numpy."""
+
+    def spec(self, name: str, tensor: Array) -> Spec:
+        """Dtype and shape of an array."""
+        kind, swapped = name_of(tensor.dtype)
+        if kind is None:
+            raise UsageError(f"tensor {name!r}: safetensors has no dtype {tensor.dtype.name}")
+        if swapped or not tensor.flags.c_contiguous or not tensor.flags.writeable:
+            what = "big-endian" if swapped else "read-only" if not tensor.flags.writeable else "not contiguous"
+            raise UsageError(f"tensor {name!r} is {what}: it cannot be changed in place")
+        return name, kind, tensor.shape
+
+    def memory(self, tensor: Array) -> Any:
+        """The memory of an array."""
+        # Arrays of dtypes that numpy lacks export no buffer.
+        return tensor.reshape(-1).view(np.uint8)
+
+    def address(self, tensor: Array) -> tuple[int, int]:
+        """Where an array begins, and its length in bytes."""
+        return tensor.ctypes.data, tensor.nbytes
+
+    def empty(self, entry: Entry) -> Array:
+        """A new array."""
+        return np.empty(entry.shape, dtype_of(entry.dtype))
+
+    def indices(self, data: bytes) -> Array:
+        """An array of these integers of 64 bits."""
+        return np.frombuffer(data, np.int64)
+
+    def values(self, data: bytes, width: int, like: Array) -> Array:
+        """An array of these elements."""
+        return np.frombuffer(data, like.dtype if width == like.itemsize else np.uint8)
+
+    def write(self, tensor: Array, start: int, stop: int, indices: Array | None, values: Array) -> None:
+        """Writes elements of an array."""
+        if not tensor.flags.c_contiguous:
+            raise UsageError("an array that is not contiguous cannot be changed in place")
+        tensor.reshape(-1).view(values.dtype)[slice(start, stop) if indices is None else indices] = values
+
+    def given(self, tensors: Mapping[str, Array]) -> tuple[TensorList, dict[str, str]]:
+        """Arrays to be saved."""
+        return given(tensors), {}

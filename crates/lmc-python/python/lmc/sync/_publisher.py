@@ -1,0 +1,106 @@
+"""Publishing the weights of a run."""
+
+import os
+import pathlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from lmc._errors import UsageError
+from lmc._lmc import Store
+from lmc.sync._libraries import library_of
+
+Path: TypeAlias = str | os.PathLike[str]
+
+# The name of the file that tensors are saved as.
+_FILE: Final = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version that followers can get."""
+
+    step: int
+    id: str
+    raw_size: int
+    """Bytes of the weights."""
+    new_size: int
+    """Bytes stored for this version."""
+    seconds: float
+
+
+class Publisher:
+    """Publishes versions of a model to a store, a directory or a bucket, which is created if missing.
+
+    A version is a snapshot of the store: it appears when it is complete and durable, and what followers have is its
+    base. Tensors that did not change take no space; every `anchor_every`-th version of one that does stands alone, so
+    that a follower that begins late reads no more than that many. The weights of the last version stay in memory, up to
+    `cache_size` bytes, so that the next one need not read them.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        *,
+        level: str = "fast",
+        anchor_every: int = 16,
+        cache_size: int = 16 << 30,
+        threads: int | None = None,
+    ) -> None:
+        self._store = Store.create(store, cache="memory", cache_size=cache_size)
+        self._level = level
+        self._anchor_every = anchor_every
+        self._threads = threads
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self._store
+
+    def publish(
+        self,
+        weights: Mapping[str, Any] | Path,
+        *,
+        step: int | None = None,
+        metadata: dict[str, str] | None = None,
+    ) -> Published:
+        """Publishes tensors by name, or a file, or a directory of files, as a version.
+
+        Tensors of torch, on any device, or arrays of numpy are saved as `model.safetensors`. Of those that share memory
+        one is saved. They must not be written to meanwhile. `step` is the version's number, by default the one after
+        the last.
+
+        Raises `lmc.ExistsError` when another publisher has published this step, `lmc.StoreError` when the store cannot
+        be reached: then followers have what they had.
+        """
+        start = time.monotonic()
+        inputs: Any = _files(weights) if isinstance(weights, str | os.PathLike) else _tensors(weights)
+        snapshot = self._store.save(
+            inputs,
+            step=step,
+            metadata=metadata,
+            level=self._level,
+            threads=self._threads,
+            base="previous",
+            anchor_every=self._anchor_every,
+        )
+        seconds = time.monotonic() - start
+        return Published(snapshot.step, snapshot.id, snapshot.raw_size, snapshot.new_size, seconds)
+
+    def __repr__(self) -> str:
+        return f"<lmc.sync.Publisher to {self._store.location!r}>"
+
+
+def _tensors(weights: Mapping[str, Any]) -> dict[str, Any]:
+    return {_FILE: library_of(weights).given(weights)}
+
+
+def _files(path: Path) -> dict[str, pathlib.Path]:
+    top = pathlib.Path(path)
+    if not top.is_dir():
+        return {top.name: top}
+    found = {file.relative_to(top).as_posix(): file for file in sorted(top.rglob("*")) if not file.is_dir()}
+    if not found:
+        raise UsageError(f"{top}: has no files to publish")
+    return found

@@ -1,0 +1,79 @@
+"""Tensors of torch that follow, or are published."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmc._errors import UsageError
+from lmc._lmc import Tensor as Entry
+from lmc.sync._library import Spec
+from lmc.torch._dtypes import CARRIERS, NAMES, shape_in_file, torch_type
+from lmc.torch._memory import check_byte_order, empty, memory
+from lmc.torch._save import Given, given
+from lmc.torch._sharing import names_to_leave_out
+
+
+class Torch:
+    """`Library` of torch."""
+
+    def __init__(self) -> None:
+        check_byte_order()
+
+    def spec(self, name: str, tensor: Tensor) -> Spec:
+        """Dtype and shape of a tensor."""
+        dtype = NAMES.get(tensor.dtype)
+        if dtype is None:
+            raise UsageError(f"tensor {name!r} is of {tensor.dtype}, which safetensors lacks")
+        if tensor.device.type != "cpu":
+            raise UsageError(
+                f"tensor {name!r} is on {tensor.device}: follow with tensors on the CPU, and write the patches of each"
+                " update to it"
+            )
+        if tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+            raise UsageError(f"tensor {name!r} is not contiguous: it cannot be changed in place")
+        return name, dtype, shape_in_file(dtype, tuple(tensor.shape))
+
+    def memory(self, tensor: Tensor) -> Any:
+        """The memory of a tensor."""
+        return memory(tensor)
+
+    def address(self, tensor: Tensor) -> tuple[int, int]:
+        """Where a tensor begins, and its length in bytes."""
+        return tensor.data_ptr(), tensor.nbytes
+
+    def empty(self, entry: Entry) -> Tensor:
+        """A new tensor."""
+        dtype, shape = torch_type(entry.name, entry.dtype, entry.shape)
+        return empty(shape, dtype)
+
+    def indices(self, data: bytes) -> Tensor:
+        """A tensor of these integers of 64 bits."""
+        # Of memory that may be written, as torch expects; it has no empty buffers.
+        return torch.frombuffer(bytearray(data), dtype=torch.int64)
+
+    def values(self, data: bytes, width: int, like: Tensor) -> Tensor:
+        """A tensor of these elements."""
+        bytes_of = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        return bytes_of.view(like.dtype) if width == like.itemsize else bytes_of
+
+    def write(self, tensor: Tensor, start: int, stop: int, indices: Tensor | None, values: Tensor) -> None:
+        """Writes elements of a tensor, on any device."""
+        # Not every dtype can be indexed.
+        carrier = CARRIERS[values.itemsize]
+        flat = tensor.detach().view(-1).view(carrier)
+        values = values.view(carrier).to(flat.device)
+        if indices is None:
+            flat[start:stop] = values
+        else:
+            flat[indices.to(flat.device)] = values
+
+    def given(self, tensors: Mapping[str, Tensor]) -> tuple[list[Given], dict[str, str]]:
+        """Tensors to be saved. Of those that share memory one is, and the names of others are metadata, as in
+        `safetensors.torch.save_model`."""
+        left_out = {name: kept for kept, names in names_to_leave_out(tensors).items() for name in names}
+        kept = {name: tensor for name, tensor in tensors.items() if name not in left_out}
+        return [given(name, tensor.detach().contiguous()) for name, tensor in kept.items()], left_out
+
+

@@ -1,0 +1,165 @@
+//! `lmc._lmc.TensorFollower`: tensors in memory that follow a store, for `lmc.sync`.
+
+use lmc::ReadAt;
+use lmc_store::{Snapshot as Found, TensorSpec};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::exclusive::Exclusive;
+use super::records::Snapshot;
+use crate::buffer::{Buffer, Writable, check_disjoint};
+use crate::errors::{Failure, Result};
+use crate::numbers;
+use crate::options::dtype;
+use crate::text::text;
+use crate::work::Signals;
+
+/// The tensors of an iterable of `(name, dtype, shape)`.
+pub(super) fn specs(tensors: &Bound<'_, PyAny>) -> Result<Vec<TensorSpec>> {
+    let one = |one: PyResult<Bound<'_, PyAny>>| {
+        let (name, of, shape): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>) = one?.extract()?;
+        let name = text(&name)?.to_owned();
+        let shape = numbers::shape(&shape, &name)?;
+        Ok(TensorSpec { name, dtype: dtype(text(&of)?)?, shape })
+    };
+    tensors.try_iter()?.map(one).collect()
+}
+
+/// What changed, ready to be committed.
+#[pyclass(frozen, module = "lmc._lmc")]
+pub(crate) struct StagedTensors(lmc_store::StagedTensors);
+
+/// Tensors in memory that follow a store. Their memory is passed to each call, in the order of the specifications.
+#[pyclass(frozen, module = "lmc._lmc")]
+pub(crate) struct TensorFollower(Exclusive<lmc_store::TensorFollower>);
+
+impl TensorFollower {
+    pub(super) fn new(follower: lmc_store::TensorFollower) -> Self {
+        Self(Exclusive::new("follower", follower))
+    }
+}
+
+fn readable(tensors: &Bound<'_, PyAny>) -> Result<Vec<Buffer>> {
+    let get = |t: PyResult<Bound<'_, PyAny>>| Buffer::get(&t?, "a tensor must be a C-contiguous buffer");
+    tensors.try_iter()?.map(get).collect()
+}
+
+fn writable(tensors: &Bound<'_, PyAny>) -> Result<Vec<Writable>> {
+    let all = tensors.try_iter()?.map(|t| Writable::get(&t?)).collect::<Result<Vec<_>>>()?;
+    check_disjoint(&all)?;
+    Ok(all)
+}
+
+fn slices(tensors: &mut [Writable]) -> Vec<&mut [u8]> {
+    tensors.iter_mut().map(Writable::as_mut_slice).collect()
+}
+
+/// Reads the tensors without the interpreter, until a signal comes.
+fn reading<T: Send>(
+    py: Python<'_>,
+    tensors: &[Buffer],
+    f: impl FnOnce(&[&dyn ReadAt]) -> lmc_store::Result<T> + Send,
+) -> Result<T> {
+    Signals::watch(py, tensors.iter().map(|t| t.len() as u64).sum(), |signals| {
+        let sources: Vec<_> = tensors.iter().map(|t| signals.interrupting(t)).collect();
+        Ok(f(&sources.iter().map(|s| s as &dyn ReadAt).collect::<Vec<_>>())?)
+    })
+}
+
+#[pymethods]
+impl TensorFollower {
+    /// The step and the id of the snapshot that the tensors hold, or `None`.
+    #[getter]
+    fn current(&self) -> Result<Option<(u64, String)>> {
+        self.0.with(|f| Ok(f.current().map(|(step, id)| (step.get(), id.to_string()))))
+    }
+
+    /// The store's last snapshot, or `None` if the tensors hold it, or there is none.
+    fn newest(&self, py: Python<'_>) -> Result<Option<Snapshot>> {
+        Ok(self.0.work(py, |f| f.newest())?.map(Snapshot))
+    }
+
+    /// Fills the tensors with those of a snapshot; returns how many bytes were fetched.
+    fn load(&self, py: Python<'_>, snapshot: &Snapshot, tensors: &Bound<'_, PyAny>) -> Result<u64> {
+        let (snapshot, mut tensors): (&Found, _) = (&snapshot.0, writable(tensors)?);
+        self.0.work(py, |f| f.load(snapshot, &mut slices(&mut tensors), &mut |_| {}))
+    }
+
+    /// Says that the tensors hold a snapshot, after comparing their bytes with its hashes.
+    fn adopt(&self, py: Python<'_>, snapshot: &Snapshot, tensors: &Bound<'_, PyAny>) -> Result<()> {
+        let (snapshot, tensors): (&Found, _) = (&snapshot.0, readable(tensors)?);
+        self.0.with(|f| reading(py, &tensors, |tensors| f.adopt(snapshot, tensors)))
+    }
+
+    /// Gets what changed from what the tensors hold to a snapshot.
+    fn stage(&self, py: Python<'_>, snapshot: &Snapshot, tensors: &Bound<'_, PyAny>) -> Result<StagedTensors> {
+        let (snapshot, tensors): (&Found, _) = (&snapshot.0, readable(tensors)?);
+        self.0.with(|f| reading(py, &tensors, |tensors| f.stage(snapshot, tensors, &mut |_| {}))).map(StagedTensors)
+    }
+
+    /// Writes what changed.
+    fn commit(&self, py: Python<'_>, staged: &StagedTensors, tensors: &Bound<'_, PyAny>) -> Result<()> {
+        let mut tensors = writable(tensors)?;
+        self.0.work(py, |f| f.commit(&staged.0, &mut slices(&mut tensors)))
+    }
+
+    /// Ends it. The tensors stay as they are.
+    fn close(&self, py: Python<'_>) -> Result<()> {
+        self.0.close(py)
+    }
+}
+
+#[pymethods]
+impl StagedTensors {
+    #[getter]
+    fn step(&self) -> u64 {
+        self.0.step().get()
+    }
+
+    #[getter]
+    fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// The step of the version that it was made from.
+    #[getter]
+    fn base_step(&self) -> u64 {
+        self.0.from().get()
+    }
+
+    /// How many elements get another value.
+    #[getter]
+    fn changed(&self) -> u64 {
+        self.0.changed()
+    }
+
+    /// Bytes that were fetched from the store.
+    #[getter]
+    fn fetched_size(&self) -> u64 {
+        self.0.fetched_size()
+    }
+
+    /// The number of patches.
+    fn __len__(&self) -> usize {
+        self.0.patches().len()
+    }
+
+    /// A patch: the index of its tensor; bytes of an element; the range of elements that it covers; which of these changed, as integers of
+    /// 64 bits counted through the tensor, or `None` for all; and the values.
+    fn patch<'py>(&self, py: Python<'py>, number: usize) -> Result<PatchParts<'py>> {
+        let patch =
+            self.0.patches().get(number).ok_or_else(|| Failure::usage(format!("there is no patch {number}")))?;
+        let indices = patch.indices().map(|indices| {
+            PyBytes::new_with(py, 8 * indices.len(), |out| {
+                for (out, i) in out.as_chunks_mut::<8>().0.iter_mut().zip(indices) {
+                    *out = i.to_ne_bytes();
+                }
+                Ok(())
+            })
+        });
+        let (elements, values) = (patch.elements(), PyBytes::new(py, patch.values()));
+        Ok((patch.tensor(), patch.width(), elements.start, elements.end, indices.transpose()?, values))
+    }
+}
+
+type PatchParts<'py> = (usize, usize, u64, u64, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);

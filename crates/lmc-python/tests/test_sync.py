@@ -1,0 +1,228 @@
+"""Weights that are published and followed in memory: arrays of numpy."""
+
+import os
+import threading
+
+import lmc
+import lmc.sync
+import numpy as np
+import pytest
+from conftest import weights
+
+
+def model(seed=0):
+    w = weights(1 << 18).reshape(512, 512) * np.float32(1 + seed / 1000)
+    return {"w": w, "bias": w[0, :100].copy(), "scale": np.array(float(seed)), "empty": np.zeros((0, 3), "f4")}
+
+
+def change(tensors, seed, every=50):
+    flat = tensors["w"].reshape(-1)
+    flat[seed::every] *= np.float32(1.01)
+
+
+@pytest.fixture
+def publisher(tmp_path):
+    publisher = lmc.sync.Publisher(tmp_path / "store")
+    publisher.published = model()
+    publisher.publish(publisher.published, step=1)
+    return publisher
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_arrays_follow_what_is_published(publisher):
+    published = publisher.published
+    with lmc.sync.Follower(publisher.store.location, framework="np") as follower:
+        assert follower.step is None
+        assert follower.update() == 1
+        assert equal(follower.tensors, published)
+        assert follower.update() is None
+        assert follower.stage() is None
+        before = {name: array.copy() for name, array in follower.tensors.items()}
+        copies = {name: array.copy() for name, array in follower.tensors.items()}
+        change(published, 3)
+        done = publisher.publish(published, step=7, metadata={"loss": "2"})
+        assert done.raw_size > 1 << 20 > 20 * done.new_size
+        assert done.seconds > 0
+        assert publisher.store.find(7).metadata == {"loss": "2"}
+        update = follower.stage()
+        assert (update.step, update.base_step, update.id) == (7, 1, done.id)
+        assert 0 < update.fetched_size <= done.new_size
+        assert equal(follower.tensors, before)
+        differing = np.flatnonzero(published["w"] != before["w"])
+        assert update.changed == len(differing)
+        patches = list(update.patches())
+        assert {p.name for p in patches} == {"w"}
+        assert np.array_equal(np.concatenate([p.indices for p in patches]), differing)
+        assert np.array_equal(np.concatenate([p.values for p in patches]), published["w"].reshape(-1)[differing])
+        for p in patches:
+            p.write(copies[p.name])
+        assert equal(copies, published)
+        follower.commit(update)
+        assert follower.step == 7
+        assert equal(follower.tensors, published)
+        assert "step 7" in repr(follower)
+        assert "step 7 from 1" in repr(update)
+        with pytest.raises(lmc.UsageError, match="was made from step 1"):
+            follower.commit(update)
+    with pytest.raises(lmc.UsageError, match="is closed"):
+        follower.stage()
+
+
+def test_an_update_of_everything_is_written_whole(publisher):
+    follower = lmc.sync.Follower(publisher.store, framework="np")
+    follower.load()
+    copies = {name: array.copy() for name, array in follower.tensors.items()}
+    new = {name: array + 1 for name, array in publisher.published.items()}
+    publisher.publish(new)
+    update = follower.stage()
+    assert all(p.indices is None for p in update.patches() if p.name == "w")
+    for p in update.patches():
+        p.write(copies[p.name])
+    assert equal(copies, new)
+    assert follower.update() == 2
+    assert equal(follower.tensors, new)
+
+
+def test_tensors_of_the_caller_follow(publisher):
+    published = publisher.published
+    mine = {name: np.full_like(array, 7) for name, array in published.items() if name != "bias"}
+    follower = lmc.sync.Follower(publisher.store, mine, verify=True, threads=1)
+    follower.load(1)
+    assert follower.tensors["w"] is mine["w"]
+    assert equal(mine, {name: array for name, array in published.items() if name != "bias"})
+    change(published, 1)
+    publisher.publish(published)
+    # Written to by somebody else: noticed, with `verify` also where nothing changed.
+    mine["w"][5, 5] = 0
+    mine["scale"][...] = 5
+    assert follower.update() == 2
+    assert equal(mine, {name: array for name, array in published.items() if name != "bias"})
+
+
+def test_tensors_that_hold_a_version_are_adopted(publisher):
+    published = publisher.published
+    mine = {name: array.copy() for name, array in published.items()}
+    follower = lmc.sync.Follower(publisher.store, mine)
+    assert follower.adopt(1) == 1
+    change(published, 1)
+    publisher.publish(published)
+    assert follower.stage().fetched_size < 100_000
+    assert follower.update() == 2
+    assert equal(mine, published)
+    mine["bias"][3] += 1
+    with pytest.raises(lmc.UsageError, match="is not that of step 2: load it"):
+        lmc.sync.Follower(publisher.store, mine).adopt(2)
+    with pytest.raises(lmc.UsageError, match="adopt needs tensors"):
+        lmc.sync.Follower(publisher.store).adopt(2)
+
+
+def test_wrong_tensors_and_versions_are_refused(publisher):
+    store = publisher.store
+    follower = lmc.sync.Follower(store, framework="np")
+    for early in (follower.stage, lambda: follower.tensors, lambda: follower.commit(None)):
+        with pytest.raises(lmc.UsageError, match="load one first"):
+            early()
+    w = publisher.published["w"]
+    for tensors, match in [
+        ({"w": w.astype("f8")}, r"\"w\": is F32 of shape \[512, 512\] in step 1, and F64"),
+        ({"w": w.reshape(-1).copy()}, r"and F32 of shape \[262144\] here"),
+        ({"w": w.T}, "not contiguous"),
+        ({"w": w.astype(">f4")}, "big-endian"),
+        ({"w": np.broadcast_to(np.float32(0), (512, 512))}, "read-only"),
+        ({"w": np.float32(3)}, "read-only"),
+        ({"w": np.zeros(3, "c16")}, "safetensors has no dtype complex128"),
+    ]:
+        with pytest.raises(lmc.UsageError, match=match):
+            lmc.sync.Follower(store, tensors).load()
+    with pytest.raises(lmc.NotFoundError, match="absent"):
+        lmc.sync.Follower(store, {"absent": w.copy()}).load()
+    with pytest.raises(lmc.UsageError, match="there are no tensors"):
+        lmc.sync.Follower(store, {})
+    with pytest.raises(TypeError, match="not list"):
+        lmc.sync.Follower(store, {"w": [1, 2]})
+    with pytest.raises(lmc.UsageError, match="framework='tf'"):
+        lmc.sync.Follower(store, framework="tf")
+    # Two publishers of one step: the second is told.
+    with pytest.raises(lmc.ExistsError):
+        lmc.sync.Publisher(store.location).publish(publisher.published, step=1)
+    # Back in the steps only with leave.
+    publisher.publish(publisher.published, step=5)
+    follower.load()
+    with pytest.raises(lmc.UsageError, match="if the run was rewound"):
+        follower.stage(1)
+    rewinding = lmc.sync.Follower(store, framework="np", rewind=True)
+    rewinding.load(5)
+    rewinding.commit(rewinding.stage(1))
+    assert rewinding.step == 1
+
+
+def test_a_store_that_has_no_version_yet(tmp_path):
+    store = lmc.Store.create(tmp_path / "s")
+    follower = lmc.sync.Follower(store, framework="np")
+    assert follower.update() is None
+    with pytest.raises(lmc.NotFoundError):
+        follower.load()
+    lmc.sync.Publisher(tmp_path / "s").publish({"w": np.arange(9.0)})
+    assert follower.update() == 0
+    assert np.array_equal(follower.tensors["w"], np.arange(9.0))
+
+
+def test_files_and_directories_are_published(tmp_path, publisher):
+    model = tmp_path / "model"
+    (model / "sub").mkdir(parents=True)
+    (model / "config.json").write_bytes(b"{}")
+    (model / "sub" / "x.bin").write_bytes(b"x" * 1000)
+    publisher.publish(model, step=10)
+    assert {f.name for f in publisher.store.open_snapshot(10).files} == {"config.json", "sub/x.bin"}
+    publisher.publish(str(model / "config.json"), step=11)
+    assert [f.name for f in publisher.store.open_snapshot(11).files] == ["config.json"]
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(lmc.UsageError, match="no files to publish"):
+        publisher.publish(tmp_path / "nothing")
+    with pytest.raises(TypeError, match="not list"):
+        publisher.publish({"w": [1]})
+
+
+def test_arrays_that_share_memory_are_one(publisher):
+    w, alias = publisher.published["w"], None
+    mine = {"tied": np.zeros_like(w)}
+    alias = mine["tied"]
+    mine["w"] = alias
+    follower = lmc.sync.Follower(publisher.store, mine)
+    follower.load()
+    assert list(follower.tensors) == ["w"]
+    assert np.array_equal(alias, w)
+
+
+def test_a_follower_belongs_to_one_thread_and_process(publisher):
+    follower = lmc.sync.Follower(publisher.store, framework="np")
+    follower.load()
+    change(publisher.published, 2)
+    publisher.publish(publisher.published)
+    errors = []
+
+    def work():
+        for _ in range(30):
+            try:
+                follower.stage()
+            except lmc.UsageError as e:
+                errors.append(str(e))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert set(errors) <= {"another thread uses the follower"}
+    child = os.fork()
+    if child == 0:
+        try:
+            follower.stage()
+        except lmc.UsageError as e:
+            os._exit(0 if "forked child" in str(e) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert follower.update() == 2

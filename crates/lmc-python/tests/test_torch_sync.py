@@ -1,0 +1,106 @@
+"""Weights that are published and followed in memory: tensors of torch."""
+
+import lmc
+import lmc.sync
+import pytest
+import torch
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64, torch.uint8, torch.bool]
+
+
+def model():
+    generator = torch.Generator().manual_seed(1)
+    tensors = {}
+    for dtype in DTYPES:
+        noise = torch.randn(300, 400, generator=generator)
+        tensors[str(dtype)] = (noise > 0 if dtype == torch.bool else (noise * 20).to(dtype)).contiguous()
+    tensors["complex"] = torch.randn(70, 70, dtype=torch.complex64, generator=generator)
+    tensors["small"] = torch.ones(5, dtype=torch.bfloat16)
+    return tensors
+
+
+def as_bytes(tensor):
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(as_bytes(a[name]), as_bytes(b[name])) for name in a)
+
+
+def clone(tensors):
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("every", [97, 1])
+def test_tensors_of_every_dtype_follow(tmp_path, every):
+    published = model()
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish(published)
+    follower = lmc.sync.Follower(publisher.store)
+    follower.load()
+    assert equal(follower.tensors, published)
+    assert all(follower.tensors[name].dtype == published[name].dtype for name in published)
+    copies = clone(follower.tensors)
+    for tensor in published.values():
+        as_bytes(tensor)[:: every * tensor.itemsize] ^= 1
+    publisher.publish(published)
+    update = follower.stage()
+    for patch in update.patches():
+        assert patch.values.dtype == published[patch.name].dtype
+        assert (patch.indices is None) or patch.indices.dtype == torch.int64
+        patch.write(copies[patch.name])
+    assert equal(copies, published)
+    follower.commit(update)
+    assert equal(follower.tensors, published)
+
+
+def test_a_module_follows_another(tmp_path):
+    def net():
+        net = torch.nn.Sequential(torch.nn.Embedding(200, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, 200))
+        net[2].weight = net[0].weight  # tied
+        return net
+
+    torch.manual_seed(1)
+    trained, served = net(), net()
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish(trained.state_dict(), step=1)
+    follower = lmc.sync.Follower(publisher.store, served.state_dict())
+    assert follower.update() == 1
+    x = torch.arange(200)
+    assert torch.equal(served(x), trained(x))
+    optimizer = torch.optim.SGD(trained.parameters(), lr=1e-3)
+    for step in (2, 3):
+        trained(x).square().mean().backward()
+        optimizer.step()
+        publisher.publish(trained.state_dict(), step=step)
+        assert follower.update() == step
+        assert torch.equal(served(x), trained(x))
+        assert served[2].weight is served[0].weight
+    assert served[0].weight.requires_grad
+
+
+def test_what_is_not_contiguous_is_packed_to_publish_and_refused_to_follow(tmp_path):
+    w = torch.randn(30, 40)
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish({"w": w.T})
+    follower = lmc.sync.Follower(publisher.store)
+    follower.load()
+    assert torch.equal(follower.tensors["w"], w.T)
+    for tensors, match in [
+        ({"w": torch.zeros(30, 40).T}, "not contiguous"),
+        ({"w": torch.zeros(40, 30, device="meta")}, "is on meta"),
+        ({"w": torch.zeros(40, 30, dtype=torch.complex128)}, "safetensors lacks"),
+    ]:
+        with pytest.raises(lmc.UsageError, match=match):
+            lmc.sync.Follower(publisher.store, tensors).load()
+    with pytest.raises(TypeError, match="all be of torch"):
+        lmc.sync.Follower(publisher.store, {"w": torch.zeros(3), "v": torch.zeros(3).numpy()})
+
+
+def test_shared_memory_is_published_once(tmp_path):
+    w = torch.randn(300, 300)
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish({"a": w, "b": w})
+    assert publisher.store.open_snapshot().keys() == ["a"]
+    with pytest.raises(lmc.torch.TensorError, match="covers their storage"):
+        publisher.publish({"a": w[:200], "b": w[100:]})
